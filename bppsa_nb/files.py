@@ -1,0 +1,99 @@
+"""Where the project keeps its files, and how they are written: whole, or not at all."""
+
+import json
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+
+def root():
+    """Find the folder that holds `data/`, `figures/` and `notebooks/`.
+
+    Returns
+    -------
+    pathlib.Path
+        The checkout that the package was imported from (the folder with `pyproject.toml`); for an installed
+        copy without one, the current working directory.
+    """
+    checkout = Path(__file__).resolve().parents[1]
+    return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
+
+
+@contextmanager
+def atomic_write(path, mode="wb"):
+    """Write a file so that a reader sees the old one or the new one, never half of one.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file to write; missing folders are made.
+    mode : {"wb", "w"}
+        Bytes, or text (UTF-8, newlines as written).
+
+    Yields
+    ------
+    file object
+        A temporary sibling. It replaces `path` when the block ends, and is removed if the block raises.
+
+    Raises
+    ------
+    ValueError
+        If `mode` is neither "wb" nor "w".
+    """
+    if mode not in ("wb", "w"):
+        raise ValueError(f'mode must be "wb" or "w", got {mode!r}')
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    options = {"dir": path.parent, "prefix": f".{path.name}.", "suffix": ".tmp", "delete": False}
+    if mode == "w":
+        options |= {"encoding": "utf-8", "newline": ""}
+    file = NamedTemporaryFile(mode, **options)
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(file.name, 0o666 & ~_umask())
+        os.replace(file.name, path)
+    except BaseException:
+        Path(file.name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path, value):
+    """Write `value` as indented JSON, atomically.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file to write.
+    value : dict or list
+        Anything that JSON can hold; NumPy scalars become Python's.
+
+    Raises
+    ------
+    TypeError
+        If `value` holds something else.
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=_python_scalar)
+    with atomic_write(path, "w") as file:
+        file.write(text + "\n")
+
+
+def read_json(path):
+    """Read a JSON file written by `write_json`."""
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def _umask():
+    # A temporary file is private to its owner; a result is as readable as any file the user makes.
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _python_scalar(value):
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"JSON holds numbers, text, lists and dicts, got {type(value).__name__}: {value!r}")
