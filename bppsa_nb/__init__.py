@@ -1,0 +1,31 @@
+"""Back-propagation as a parallel scan: BPPSA, re-implemented to be read, changed and measured."""
+
+from importlib import import_module as _import_module
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "backprop": "chain",
+    "explain": "chain",
+    "BatchedCSR": "operator",
+    "RNN": "cells.rnn",
+    "SGD": "trainer",
+    "Adam": "trainer",
+    "Trainer": "trainer",
+    "History": "trainer",
+    "Bitstream": "datasets.bitstream",
+}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name):
+    # Names load on first use (PEP 562), so that `import bppsa_nb` stays quick.
+    if name not in _HOME:
+        raise AttributeError(f"module 'bppsa_nb' has no attribute {name!r}")
+    value = getattr(_import_module(f"bppsa_nb.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,72 @@
+"""Which of the three backends can run here."""
+
+import ctypes
+import functools
+import os
+
+BACKENDS = ("numpy", "cpu", "cuda")
+
+
+def simulated():
+    """Tell whether Numba's CUDA simulator stands in for a GPU (``NUMBA_ENABLE_CUDASIM=1``)."""
+    return os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
+
+
+@functools.cache
+def _driver_found():
+    for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            continue
+        return True
+    return False
+
+
+@functools.cache
+def _device_found():
+    # Asking the driver library first keeps Numba out of processes that will never use a GPU.
+    if not _driver_found():
+        return False
+    from numba import cuda
+
+    return cuda.is_available()
+
+
+def cuda_available():
+    """Tell whether CUDA kernels can run: on a device, or on the simulator."""
+    return simulated() or _device_found()
+
+
+def resolve(backend):
+    """Turn a ``backend`` argument into the backend that will run.
+
+    Parameters
+    ----------
+    backend : {"numpy", "cpu", "cuda", "auto"}
+        ``"auto"`` is a GPU where there is one, and the compiled CPU code elsewhere; the simulator
+        is never chosen by itself.
+
+    Returns
+    -------
+    str
+        One of `BACKENDS`.
+
+    Raises
+    ------
+    ValueError
+        For a name that is none of these.
+    RuntimeError
+        For ``"cuda"`` on a machine without a usable GPU.
+    """
+    if backend == "auto":
+        return "cuda" if not simulated() and _device_found() else "cpu"
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(map(repr, BACKENDS))} or 'auto', got {backend!r}")
+    if backend == "cuda" and not cuda_available():
+        raise RuntimeError(
+            "backend='cuda' needs an NVIDIA GPU with its driver, and `pip install 'bppsa-nb[gpu]'`; neither was "
+            "found. To step through the kernels without a GPU, set NUMBA_ENABLE_CUDASIM=1 before Python starts; "
+            "to compute here, use backend='cpu'."
+        )
+    return backend

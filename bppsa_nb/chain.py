@@ -1,0 +1,239 @@
+"""Gradients along a chain: check the input, pick the method and the backend, run the scan."""
+
+import logging
+
+import numpy as np
+from scipy import sparse
+
+from bppsa_nb import backends
+from bppsa_nb.operator import CSR, Affine, BatchedCSR, Dense, RangeLost, Scaled
+from bppsa_nb.plan import METHODS, explain
+from bppsa_nb.scan import scan
+
+__all__ = ["backprop", "explain"]
+_log = logging.getLogger(__name__)
+
+
+def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backend="auto", levels=None):
+    """Compute the gradients at every point of a chain x_0 -> x_1 -> ... -> x_T (Equations 3-5).
+
+    ``g_T = grad_output + local_grads[T]`` and ``g_t = jacobians_T[t] @ g_{t+1} + local_grads[t]``.
+
+    Parameters
+    ----------
+    jacobians_T : np.ndarray [shape=(T, B, H, H)] or [shape=(T, H, H)], or list
+        Transposed Jacobians: ``jacobians_T[t, b] = (d x_{t+1} / d x_t)^T``, or shared by the batch. A list holds T
+        SciPy sparse matrices or 2-d arrays [shape=(n_t, n_{t+1})] whose sizes chain and may differ, or T
+        `BatchedCSR`; lists run on backend ``"numpy"``.
+    grad_output : np.ndarray [shape=(B, H)]
+        Gradient of the loss at x_T; for a list [shape=(n,)], or [shape=(B, n)] with `BatchedCSR`.
+    local_grads : np.ndarray [shape=(T + 1, B, H)], optional
+        Loss terms that enter at every x_t; for a list, a list of T + 1 arrays.
+    method : {"auto", "linear", "blelloch", "truncated"}
+        ``"auto"`` takes what `explain` names.
+    backend : {"auto", "numpy", "cpu", "cuda"}
+    levels : int, optional
+        The k of ``"truncated"``: k = 0 is the linear scan, the tree's depth and beyond is Blelloch's.
+
+    Returns
+    -------
+    np.ndarray [shape=(T + 1, B, H)] or list of np.ndarray
+        Gradients at x_0 ... x_T, in the dtype of the input (float32 or float64).
+
+    Raises
+    ------
+    TypeError
+        For dtypes other than float32 and float64, a mixture of the two, or objects of another type.
+    ValueError
+        For shapes that do not chain, an empty batch, NaN or infinity, an unknown method or backend.
+    RuntimeError
+        For ``backend="cuda"`` without a GPU.
+
+    Notes
+    -----
+    Matrix products carry exact powers of two, so that they neither overflow nor underflow. Where the entries of one
+    product are too far apart even for that, the linear scan computes the answer instead (logged at level INFO).
+    Gradients that really overflow are infinite or NaN, as they are in the linear scan.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> jacobians_T = np.full((3, 1, 1, 1), 2.0)
+    >>> backprop(jacobians_T, np.ones((1, 1)), method="blelloch").ravel()
+    array([8., 4., 2., 1.])
+    """
+    if isinstance(jacobians_T, (list, tuple)):
+        shape, run = _prepare_list(jacobians_T, grad_output, local_grads)
+    else:
+        shape, run = _prepare_arrays(jacobians_T, grad_output, local_grads)
+    listed = shape is None
+    method, backend, levels = _choose(method, backend, levels, shape, np.dtype(grad_output.dtype))
+
+    gradients = None
+    with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+        if method != "linear":
+            try:
+                gradients = run(method, backend, levels)
+            except RangeLost:
+                _log.info("entries of a product lie too far apart for %s; using the linear scan", grad_output.dtype)
+        if gradients is None or not _finite(gradients, listed):
+            gradients = run("linear", backend, None)
+            if not _finite(gradients, listed):
+                _check_finite(grad_output=grad_output, local_grads=local_grads, jacobians_T=jacobians_T)
+    return gradients
+
+
+def _choose(method, backend, levels, shape, dtype):
+    """Settle what is left to ``"auto"``; `shape` is (T, B, H), or None for a list."""
+    if method != "auto" and method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))} or 'auto', got {method!r}")
+    if method == "truncated":
+        if isinstance(levels, bool) or not isinstance(levels, (int, np.integer)):
+            raise ValueError(f"levels must be an integer >= 0 with method='truncated', got {levels!r}")
+        if levels < 0:
+            raise ValueError(f"levels must be >= 0, got {levels}")
+        levels = int(levels)
+    elif levels is not None:
+        raise ValueError(f"levels is for method='truncated' only, got levels={levels!r} with method={method!r}")
+    if shape is None:
+        if backend not in ("auto", "numpy"):
+            backends.resolve(backend)
+            raise ValueError(f"backend must be 'numpy' or 'auto' for a list of Jacobians, got {backend!r}")
+        return ("linear" if method == "auto" else method), "numpy", levels
+    backend = backends.resolve(backend)
+    if method == "auto":
+        method = explain(*shape, dtype=dtype, backend=backend).method
+    return method, backend, levels
+
+
+def _array(name, value, ndims):
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{name} must be a numpy.ndarray, got {type(value).__name__}")
+    _check_dtype(name, value.dtype)
+    if value.ndim not in ndims:
+        expected = " or ".join(f"{n}-d" for n in ndims)
+        raise ValueError(f"{name} must be {expected}, got shape {value.shape}")
+    return value
+
+
+def _check_dtype(name, dtype, expected=None):
+    if dtype not in (np.float32, np.float64):
+        raise TypeError(f"{name} must be float32 or float64, got {dtype}")
+    if expected is not None and dtype != expected:
+        raise TypeError(f"{name} has dtype {dtype}, but grad_output has {expected}: they must be the same")
+
+
+def _check_shape(name, shape, expected, because):
+    if tuple(shape) != tuple(expected):
+        raise ValueError(f"{name} must have shape {tuple(expected)} {because}, got {tuple(shape)}")
+
+
+def _prepare_arrays(jacobians_T, grad_output, local_grads):
+    _array("jacobians_T", jacobians_T, (3, 4))
+    _array("grad_output", grad_output, (2,))
+    _check_dtype("jacobians_T", jacobians_T.dtype, grad_output.dtype)
+    batch, hidden = grad_output.shape
+    if batch == 0 or hidden == 0:
+        raise ValueError(f"grad_output must have at least one sample and one entry each, got shape {(batch, hidden)}")
+    shared = jacobians_T.ndim == 3
+    steps = jacobians_T.shape[0]
+    expected = (steps, hidden, hidden) if shared else (steps, batch, hidden, hidden)
+    _check_shape("jacobians_T", jacobians_T.shape, expected, f"to chain with grad_output {grad_output.shape}")
+    if local_grads is not None:
+        _array("local_grads", local_grads, (3,))
+        _check_dtype("local_grads", local_grads.dtype, grad_output.dtype)
+        _check_shape("local_grads", local_grads.shape, (steps + 1, batch, hidden), "(T + 1, B, H)")
+        grad_output = grad_output + local_grads[steps]
+    if shared:
+        jacobians_T = jacobians_T[:, None]
+
+    def run(method, backend, levels):
+        if backend == "numpy":
+            return np.stack(_scan_operands(list(map(Dense, jacobians_T)), grad_output, local_grads, method, levels))
+        if backend == "cpu":
+            from bppsa_nb.scan import cpu as twin
+        else:
+            from bppsa_nb.scan import cuda as twin
+        return twin.backprop(jacobians_T, grad_output, local_grads, method, levels)
+
+    return (steps, batch, hidden), run
+
+
+def _prepare_list(jacobians_T, grad_output, local_grads):
+    batched = any(isinstance(matrix, BatchedCSR) for matrix in jacobians_T)
+    _array("grad_output", grad_output, (2,) if batched else (1, 2) if not jacobians_T else (1,))
+    if grad_output.size == 0:
+        raise ValueError(f"grad_output must not be empty, got shape {grad_output.shape}")
+    lead, sizes = grad_output.shape[:-1], [grad_output.shape[-1]]
+    operands = []
+    for t in reversed(range(len(jacobians_T))):
+        name, matrix = f"jacobians_T[{t}]", jacobians_T[t]
+        if batched:
+            operands.append(_batched_operand(name, matrix, lead[0]))
+        elif sparse.issparse(matrix):
+            operands.append(CSR(sparse.csr_array(matrix)))
+        else:
+            operands.append(Dense(_array(name, matrix, (2,))))
+        if len(matrix.shape) != 2 or matrix.shape[1] != sizes[-1]:
+            below = f"jacobians_T[{t + 1}]" if t + 1 < len(jacobians_T) else "grad_output"
+            raise ValueError(f"{name} must have {sizes[-1]} columns to chain with {below}, got shape {matrix.shape}")
+        _check_dtype(name, (matrix.values if batched else matrix).dtype, grad_output.dtype)
+        sizes.append(matrix.shape[0])
+    operands.reverse()
+    sizes.reverse()
+    flat = lambda x: x.reshape(-1) if batched else x  # noqa: E731  samples stand one after the other
+    offsets = None
+    if local_grads is not None:
+        if not isinstance(local_grads, (list, tuple)) or len(local_grads) != len(sizes):
+            got = len(local_grads) if hasattr(local_grads, "__len__") else type(local_grads).__name__
+            raise ValueError(f"local_grads must be a list of T + 1 = {len(sizes)} arrays, got {got}")
+        for t, offset in enumerate(local_grads):
+            name = f"local_grads[{t}]"
+            _array(name, offset, (grad_output.ndim,))
+            _check_dtype(name, offset.dtype, grad_output.dtype)
+            _check_shape(name, offset.shape, (*lead, sizes[t]), f"like x_{t}")
+        offsets = [flat(offset) for offset in local_grads]
+        grad_output = grad_output + local_grads[-1]
+
+    def run(method, backend, levels):
+        gradients = _scan_operands(operands, flat(grad_output), offsets, method, levels)
+        return [np.array(g).reshape(*lead, -1) for g in gradients]
+
+    return None, run
+
+
+def _batched_operand(name, matrix, batch):
+    if not isinstance(matrix, BatchedCSR):
+        raise TypeError(f"{name} must be a BatchedCSR like the other links, got {type(matrix).__name__}")
+    _array(f"{name}.values", matrix.values, (2,))
+    _check_shape(f"{name}.values", matrix.values.shape, (batch, len(matrix.indices)), "(B, nnz)")
+    return matrix.block_diagonal()
+
+
+def _scan_operands(matrices, grad_output, local_grads, method, levels):
+    """Scan over operand objects: links in the order of time in, gradients in the order of time out."""
+    # The linear scan multiplies no matrices, so it needs no scaling.
+    links = matrices if method == "linear" else [Scaled(matrix) for matrix in matrices]
+    if local_grads is not None:
+        links = [Affine(link, offset) for link, offset in zip(links, local_grads[:-1], strict=True)]
+    return scan([grad_output, *reversed(links)], method, levels)[::-1]  # Equation 5's array starts at the loss
+
+
+def _finite(gradients, listed):
+    return all(np.isfinite(g).all() for g in gradients) if listed else bool(np.isfinite(gradients).all())
+
+
+def _check_finite(**arguments):
+    """Raise ValueError at the first NaN or infinity, naming the argument and the place."""
+    for name, value in arguments.items():
+        parts = value if isinstance(value, (list, tuple)) else [value] if value is not None else []
+        for t, part in enumerate(parts):
+            if isinstance(part, BatchedCSR):
+                entries = part.values
+            else:
+                entries = sparse.coo_array(part).data if sparse.issparse(part) else part
+            bad = np.argwhere(~np.isfinite(entries))
+            if len(bad):
+                index = tuple(map(int, bad[0]))
+                where = f"{name}[{t}]" if isinstance(value, (list, tuple)) else name
+                raise ValueError(f"{where} must be finite, got {entries[index]} at {list(index)}")

@@ -1,0 +1,50 @@
+"""The scan, written once, over any operand that knows ⋄ (see :mod:`bppsa_nb.operator`)."""
+
+from functools import partial
+
+from bppsa_nb.scan import blelloch, hillis_steele, linear, truncated
+
+__all__ = ["scan", "steps"]
+
+
+def steps(a, method, levels=None):
+    """Run a scan in place, pausing after each level: the array can be looked at between two levels.
+
+    Parameters
+    ----------
+    a : list of operands [length n + 1]
+        Equation 5's array: the gradient at x_n, then the transposed Jacobians from the last to the first.
+        It ends as ``[I, a0, a0 ⋄ a1, ..., a0 ⋄ ... ⋄ an]``, of length n + 2.
+    method : {"linear", "blelloch", "truncated", "hillis_steele"}
+    levels : int, optional
+        The k of ``"truncated"``.
+
+    Returns
+    -------
+    iterator of Level
+
+    Raises
+    ------
+    ValueError
+        For an unknown method.
+    """
+    methods = {
+        "linear": linear.steps,
+        "blelloch": blelloch.steps,
+        "truncated": partial(truncated.steps, levels=levels),
+        "hillis_steele": hillis_steele.steps,
+    }
+    if method not in methods:
+        raise ValueError(f"method must be one of {', '.join(map(repr, methods))}, got {method!r}")
+    return methods[method](a)
+
+
+def scan(operands, method, levels=None):
+    """Return all inclusive prefixes ``[a0, a0 ⋄ a1, ..., a0 ⋄ ... ⋄ an]`` of a list of operands.
+
+    Parameters are those of `steps`; `operands` is left as it is.
+    """
+    a = list(operands)
+    for _ in steps(a, method, levels):
+        pass
+    return a[1:]

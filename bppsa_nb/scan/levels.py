@@ -1,0 +1,78 @@
+"""Algorithm 1's index arithmetic: which pairs meet at which level, for any n.
+
+Algorithm 1 works on an array ``a[0 ... n]`` of ``n + 1`` operands. At level d it splits the array into blocks of
+``2**(d + 1)`` and pairs the ends of each block's two halves; the last block may be cut short. The functions below
+are plain integer arithmetic, so that the CPU and CUDA twins compile the very same code.
+"""
+
+from typing import NamedTuple
+
+
+class Level(NamedTuple):
+    """What one level of a scan did: its ⋄ are independent of each other and can run in parallel.
+
+    Attributes
+    ----------
+    phase : {"up", "down", "linear"}
+    d : int or None
+        Algorithm 1's d; None for a step of a linear scan.
+    pairs : list of tuple of int
+        ``(l, r)``: the positions that met.
+    """
+
+    phase: str
+    d: int | None
+    pairs: list
+
+
+def up_levels(n):
+    """Count the up-sweep levels, ``⌈log2(n + 1)⌉ - 1`` (Algorithm 1, line 3); 0 for n < 2."""
+    return max(0, n.bit_length() - 1)
+
+
+def down_levels(n):
+    """Count the down-sweep levels, ``⌈log2(n + 1)⌉`` (Algorithm 1, line 10); 0 for n = 0."""
+    return n.bit_length()
+
+
+def num_pairs(n, d):
+    """Count the pairs of level d: how many i = 0, 2**(d+1), ... are at most n - 2**d (line 4)."""
+    return max(0, (n - (1 << d)) // (1 << (d + 1)) + 1)
+
+
+def pair_left(j, d):
+    """Return l of the j-th pair of level d (line 5): the last position of the left half."""
+    return (j << (d + 1)) + (1 << d) - 1
+
+
+def pair_right(j, d, n):
+    """Return r of the j-th pair of level d (line 5): the last position of the block, or n."""
+    return min((j << (d + 1)) + (1 << (d + 1)) - 1, n)
+
+
+def num_blocks(n, k):
+    """Count the blocks of 2**k operands that k up-sweep levels leave, the last one perhaps shorter."""
+    return (n >> k) + 1
+
+
+def block_end(j, k, n):
+    """Return the last position of block j of 2**k operands: where its product stands."""
+    return min(((j + 1) << k) - 1, n)
+
+
+def pairs(n, d):
+    """List level d's pairs.
+
+    Parameters
+    ----------
+    n : int
+        The last index of Algorithm 1's array.
+    d : int
+        The level.
+
+    Returns
+    -------
+    list of tuple of int
+        ``(l, r)``, no index twice: the pairs can be combined in parallel.
+    """
+    return [(pair_left(j, d), pair_right(j, d, n)) for j in range(num_pairs(n, d))]
