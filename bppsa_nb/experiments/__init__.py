@@ -1,0 +1,264 @@
+"""One module per figure or table of the papers: `measure` returns a tidy table, `plot` draws it.
+
+A module of this package is an experiment if it defines both::
+
+    measure(scale, rng, progress)    # -> pandas.DataFrame, one row per measurement
+    plot(table)                      # -> matplotlib.figure.Figure
+
+beside three texts: TITLE, CAPTION (what to look at) and ALT (what there is to see, for those who cannot see
+it). `measure` may set the table's `attrs["data"]` ("real", "synthetic" or "stand-in"; "synthetic" if it does
+not) and, where the table has no column of that name, `attrs["backend"]`; other attrs are kept as notes.
+
+`run` measures and records, `table` reads a recording, `draw` draws one, `make` runs and draws.
+"""
+
+import ast
+import hashlib
+import io
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from bppsa_nb import files
+from bppsa_nb.experiments import provenance
+from bppsa_nb.experiments.progress import Progress
+
+SCALES = ("quick", "paper")
+
+_DATA = ("real", "synthetic", "stand-in")
+
+# How a column is stored, by what pandas finds in it.
+_KINDS = {
+    "boolean": "bool",
+    "integer": "int64",
+    "floating": "float64",
+    "mixed-integer-float": "float64",
+    "string": "str",
+    "empty": "str",
+}
+
+
+def names():
+    """List the experiments.
+
+    Returns
+    -------
+    list of str
+        Names of the modules that define both `measure` and `plot`, sorted. None of them is imported.
+    """
+    found = []
+    for path in sorted(path for folder in __path__ for path in Path(folder).glob("*.py")):
+        parsed = ast.parse(path.read_text(encoding="utf-8"))
+        defined = {node.name for node in parsed.body if isinstance(node, ast.FunctionDef)}
+        if {"measure", "plot"} <= defined:
+            found.append(path.stem)
+    return found
+
+
+def load(name):
+    """Import an experiment's module.
+
+    Raises
+    ------
+    ValueError
+        If there is no such experiment.
+    """
+    if name not in names():
+        raise ValueError(f"name must be an experiment, one of {', '.join(names())}; got {name!r}")
+    return import_module(f"{__name__}.{name}")
+
+
+def run(name, scale="quick", seed=0, progress=True):
+    """Measure an experiment on this machine and record its table.
+
+    The table is written to `data/results/<device>/<name>.<scale>.csv`, a `.json` of provenance beside it. Of a
+    run that is stopped, the points measured so far are kept; the next one goes on from there. A complete table
+    is measured afresh.
+
+    Parameters
+    ----------
+    name : str
+        One of `names()`.
+    scale : {"quick", "paper"}
+        Sizes for a laptop's minute, or the paper's.
+    seed : int
+        The seed of everything random.
+    progress : bool
+        Whether to show a bar.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The table as recorded. `attrs["provenance"]` says where it comes from.
+
+    Raises
+    ------
+    ValueError
+        If there is no such experiment or scale.
+    """
+    module = load(name)
+    _check_scale(scale)
+    now = provenance.describe(name, scale, seed)
+    path = _path(now["device"], name, scale)
+    sweep = Progress(path.with_suffix(".partial.json"), now, show=progress)
+    measured = module.measure(scale, np.random.default_rng(seed), sweep)
+    _store(measured, now, path)
+    sweep.finish()
+    return _read(path)
+
+
+def table(name, scale="quick", device=None):
+    """Read a recorded table.
+
+    Parameters
+    ----------
+    name : str
+        One of `names()`.
+    scale : {"quick", "paper"}
+        The scale it was measured at.
+    device : str, optional
+        The machine's folder in `data/results/`, such as "cpu" or "nvidia-h200". By default this machine's, or
+        else the first that has a recording.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The table; `attrs["provenance"]` says where it comes from.
+
+    Raises
+    ------
+    ValueError
+        If there is no such experiment or scale, or the table does not belong to the provenance beside it.
+    FileNotFoundError
+        If there is no recording; the message says how to make one.
+    """
+    load(name)
+    _check_scale(scale)
+    recorded = [path.parent.name for path in sorted(_results().glob(f"*/{name}.{scale}.json"))]
+    if device is None:
+        device = min(recorded, key=lambda folder: folder != provenance.device(), default=None)
+    if device not in recorded:
+        where = f"for {device}" if device else "for any machine"
+        raise FileNotFoundError(
+            f"no recording of {name} at scale {scale} {where}; "
+            f"`bppsa-nb figures --only {name} --scale {scale}` makes one for this machine"
+        )
+    return _read(_path(device, name, scale))
+
+
+def draw(table):
+    """Draw a recorded table, and save the picture to `figures/`.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        From `run` or `table`; its provenance says which experiment it belongs to.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, closed for pyplot, so that a notebook shows it once.
+    """
+    from matplotlib import pyplot
+
+    from bppsa_nb import figures
+
+    origin = table.attrs["provenance"]
+    module = load(origin["name"])
+    figures.style()
+    fig = module.plot(table)
+    figures.save(fig, origin["name"], alt=module.ALT, caption=module.CAPTION, provenance=origin)
+    pyplot.close(fig)
+    return fig
+
+
+def make(name, scale="quick", seed=0, progress=True):
+    """Measure an experiment and draw its figure: `run`, then `draw`.
+
+    Parameters
+    ----------
+    name, scale, seed, progress
+        As for `run`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure.
+    """
+    return draw(run(name, scale, seed, progress))
+
+
+def unfinished():
+    """Find the sweeps that were stopped.
+
+    Returns
+    -------
+    list of (str, str, int)
+        Experiment, scale, and how many points are kept.
+    """
+    kept = [files.read_json(path) for path in sorted(_results().glob("*/*.partial.json"))]
+    return [(each["provenance"]["name"], each["provenance"]["scale"], len(each["points"])) for each in kept]
+
+
+def _results():
+    return files.root() / "data" / "results"
+
+
+def _path(device, name, scale):
+    return _results() / device / f"{name}.{scale}.csv"
+
+
+def _check_scale(scale):
+    if scale not in SCALES:
+        raise ValueError(f"scale must be one of {', '.join(map(repr, SCALES))}, got {scale!r}")
+
+
+def _store(table, origin, path):
+    """Write a table and its provenance; the JSON, written last, seals the CSV."""
+    notes = dict(table.attrs)
+    data = notes.pop("data", "synthetic")
+    if data not in _DATA:
+        raise ValueError(f"attrs['data'] must be one of {', '.join(map(repr, _DATA))}, got {data!r}")
+    backend = sorted(set(table["backend"])) if "backend" in table else notes.pop("backend", None)
+    columns = {column: _kind(table[column]) for column in table}
+    text = table.to_csv(index=False, lineterminator="\n")
+    with files.atomic_write(path, "w") as file:
+        file.write(text)
+    described = {
+        "provenance": origin | {"backend": backend, "data": data},
+        "notes": notes,
+        "columns": columns,
+        "sha256": _digest(text),
+    }
+    files.write_json(path.with_suffix(".json"), described)
+
+
+def _read(path):
+    import pandas
+
+    text = path.read_text(encoding="utf-8")
+    described = files.read_json(path.with_suffix(".json"))
+    if _digest(text) != described["sha256"]:
+        raise ValueError(f"{path} is not the table that the .json beside it describes: measure again")
+    # As text first: whatever pandas' own parser does, every number comes back to the last bit.
+    found = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
+    for column, kind in described["columns"].items():
+        if kind != "str":
+            found[column] = found[column].eq("True") if kind == "bool" else found[column].astype(kind)
+    found.attrs = described["notes"] | {"provenance": described["provenance"]}
+    return found
+
+
+def _kind(column):
+    from pandas.api.types import infer_dtype
+
+    kind = _KINDS.get(infer_dtype(column, skipna=True))
+    missing = column.isna().any()
+    if kind is None or (kind == "bool" and missing) or (kind == "str" and column.eq("").any()):
+        raise TypeError(f"column {column.name!r} must hold numbers, text (not empty), or only True and False")
+    return "float64" if kind == "int64" and missing else kind
+
+
+def _digest(text):
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

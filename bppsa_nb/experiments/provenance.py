@@ -1,0 +1,135 @@
+"""Where a measurement comes from: machine, versions, commit."""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import bppsa_nb
+from bppsa_nb import backends, files
+
+_PACKAGES = ("numpy", "numba", "numba-cuda", "scipy")
+
+
+def describe(name, scale, seed):
+    """Describe a measurement that is made here and now.
+
+    Parameters
+    ----------
+    name : str
+        The experiment.
+    scale : str
+        "quick" or "paper".
+    seed : int
+        The seed of everything random.
+
+    Returns
+    -------
+    dict
+        `name`, `scale`, `seed`; `device` ("cpu", or a GPU's name fit for a folder), `gpu` (its name or None),
+        `cpu` (the model), `cores` (usable here); `versions` of Python and packages; `commit` of the package's
+        source, `dirty` (whether the source differs from that; both None outside a checkout); `date` (UTC).
+    """
+    commit, dirty = source_state()
+    return {
+        "name": name,
+        "scale": scale,
+        "seed": seed,
+        "device": device(),
+        "gpu": gpu_name(),
+        "cpu": cpu_name(),
+        "cores": cores(),
+        "versions": versions(),
+        "commit": commit,
+        "dirty": dirty,
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def device():
+    """Name the folder of this machine's recordings.
+
+    Returns
+    -------
+    str
+        "cpu", or the name of the GPU in lower case and dashes, such as "nvidia-h200".
+    """
+    gpu = gpu_name()
+    return re.sub("[^a-z0-9]+", "-", gpu.lower()).strip("-") if gpu else "cpu"
+
+
+def gpu_name():
+    """Name the GPU that the cuda backend uses here, None without one (the simulator is none)."""
+    if backends.resolve("auto") != "cuda":
+        return None
+    from numba import cuda
+
+    name = cuda.get_current_device().name
+    return name.decode() if isinstance(name, bytes) else name
+
+
+def cpu_name():
+    """Name the processor's model; the host's name appears nowhere."""
+    if sys.platform == "linux":
+        described = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        if described:
+            return " ".join(described[1].split())
+    if sys.platform == "darwin":
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return platform.processor() or platform.machine()
+
+
+def cores():
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def versions():
+    """Look up Python's version and the packages', without importing any.
+
+    Returns
+    -------
+    dict
+        Name to version; None for a package that is not installed.
+    """
+    found = {"bppsa-nb": bppsa_nb.__version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def source_state():
+    """Look up which commit the package's source is at.
+
+    Returns
+    -------
+    commit : str or None
+        The commit's hash; None where the package is not imported from a git checkout of its own.
+    dirty : bool or None
+        Whether the source differs from that commit. Pictures and tables that a run rewrites do not count.
+    """
+    checkout = Path(bppsa_nb.__file__).resolve().parents[1]
+    found = _git("rev-parse", "HEAD", "--show-toplevel") if files.root() == checkout else None
+    if found is None:
+        return None, None
+    commit, top = found.splitlines()
+    if Path(top).resolve() != checkout:  # inside a repository, but not its own
+        return None, None
+    return commit, bool(_git("status", "--porcelain", "--", "bppsa_nb", "pyproject.toml"))
+
+
+def _git(*arguments):
+    command = ["git", "-C", str(files.root()), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return done.stdout if done.returncode == 0 else None
