@@ -208,9 +208,9 @@ Progress(sys.argv[1], show=False).collect([{"n": n} for n in range(4)], measure,
     path = tmp_path / "x.partial.json"
     done = subprocess.run([sys.executable, "-c", script, path], cwd=Path(__file__).parents[1])
     assert done.returncode == -signal.SIGKILL
-    measured = []
-    Progress(path, show=False).collect([{"n": n} for n in range(4)], lambda p, rng: measured.append(p) or [{}], 0)
-    assert measured == [{"n": 2}, {"n": 3}]
+    left = []
+    Progress(path, show=False).collect([{"n": n} for n in range(4)], lambda p, rng: left.append(p) or [{}], 0)
+    assert left == [{"n": 2}, {"n": 3}]
 
 
 def test_points_must_differ_and_rows_must_be_plain():

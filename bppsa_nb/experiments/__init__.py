@@ -72,9 +72,9 @@ def load(name):
 def run(name, scale="quick", seed=0, progress=True):
     """Measure an experiment on this machine and record its table.
 
-    The table is written to `data/results/<device>/<name>.<scale>.csv`, a `.json` of provenance beside it. Of a
-    run that is stopped, the points measured so far are kept; the next one goes on from there. A complete table
-    is measured afresh.
+    The table is written to `data/results/<device>/<name>.<scale>.csv`, a `.json` of provenance beside it.
+    Of a run that is stopped, the points measured so far are kept; the next one goes on from there. A
+    complete table is measured afresh.
 
     Parameters
     ----------
