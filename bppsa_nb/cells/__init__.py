@@ -1,0 +1,1 @@
+"""Recurrent cells: forward pass, transposed Jacobians and parameter gradients, in NumPy and compiled."""
