@@ -1,0 +1,50 @@
+"""Data sets: anything with a length and a way to ask for samples by their numbers.
+
+The trainer asks for no more than two methods, so a data set may hold its samples, read them or compute them::
+
+    len(dataset)            # the number of samples, N
+    dataset.batch(indices)  # indices [shape=(B,)], integers in 0 ... N - 1
+                            # -> x [shape=(T, B, I)], time first, and labels y [shape=(B,)], integers
+"""
+
+import numpy as np
+
+from bppsa_nb.datasets.bitstream import Bitstream
+
+__all__ = ["ArrayDataset", "Bitstream"]
+
+
+class ArrayDataset:
+    """A data set of two arrays in memory.
+
+    Parameters
+    ----------
+    x : np.ndarray [shape=(T, N, I)]
+        All the inputs, time first.
+    y : np.ndarray [shape=(N,)]
+        Their labels, integers.
+
+    Raises
+    ------
+    TypeError
+        If `y` does not hold integers.
+    ValueError
+        If the shapes do not fit each other.
+    """
+
+    def __init__(self, x, y):
+        x, y = np.asarray(x), np.asarray(y)
+        if x.ndim != 3:
+            raise ValueError(f"x must have shape (T, N, I), got {x.shape}")
+        if y.shape != x.shape[1:2]:
+            raise ValueError(f"y must have shape ({x.shape[1]},), one label per sample of x, got {y.shape}")
+        if not np.issubdtype(y.dtype, np.integer):
+            raise TypeError(f"y must hold integers, got {y.dtype}")
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.y)
+
+    def batch(self, indices):
+        """Return the inputs (T, B, I) and the labels (B,) of the samples with these numbers."""
+        return self.x[:, indices], self.y[indices]

@@ -1,0 +1,105 @@
+"""Bitstream classification, the synthetic task of Section 4.1 (Equation 8)."""
+
+import numpy as np
+
+# The last word of Philox's four-word counter keeps labels and bits in streams of their own.
+_LABELS, _BITS = 0, 1
+
+
+class Bitstream:
+    """Bit sequences whose class says how likely a one is: ``x_t ~ Bernoulli(0.05 + 0.1 c)`` (Equation 8).
+
+    Sample k is a pure function of the seed, its number k and the length. It is computed when asked for, the
+    same in any batch and any order, so no more than one batch is ever in memory.
+
+    Parameters
+    ----------
+    length : int
+        T, the number of bits of a sample; may be 0.
+    num_samples : int
+        N; the paper has 32000.
+    num_classes : int
+        C, from 1 to 10: beyond ten classes Equation 8's probability would exceed one.
+    rng : int or np.random.Generator
+        The seed. Equal seeds give equal samples.
+    dtype : np.dtype
+        float32 or float64.
+
+    Attributes
+    ----------
+    labels : np.ndarray [shape=(N,)]
+        The classes c, integers in 0 ... C - 1, each equally likely.
+
+    Examples
+    --------
+    >>> x, y = Bitstream(length=5, num_samples=8).batch([6, 0])
+    >>> x.shape, y.shape
+    ((5, 2, 1), (2,))
+    """
+
+    def __init__(self, length, num_samples=32000, num_classes=10, rng=0, dtype=np.float32):
+        for name, value, low, high in (
+            ("length", length, 0, None),
+            ("num_samples", num_samples, 1, None),
+            ("num_classes", num_classes, 1, 10),
+        ):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                raise TypeError(f"{name} must be an integer, got {value!r}")
+            if value < low or (high is not None and value > high):
+                limit = f"at least {low}" if high is None else f"between {low} and {high}"
+                raise ValueError(f"{name} must be {limit}, got {value}")
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (np.float32, np.float64):
+            raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
+        self.length, self.num_samples, self.num_classes = int(length), int(num_samples), int(num_classes)
+        self._key = np.random.default_rng(rng).integers(2**64, size=2, dtype=np.uint64)
+        words = np.random.Philox(key=self._key, counter=[0, 0, 0, _LABELS]).random_raw(self.num_samples)
+        self.labels = (words % self.num_classes).astype(np.int64)
+
+    def __len__(self):
+        return self.num_samples
+
+    def batch(self, indices):
+        """Compute the samples with these numbers.
+
+        Parameters
+        ----------
+        indices : array_like of int [shape=(B,)]
+            Sample numbers from 0 to N - 1.
+
+        Returns
+        -------
+        x : np.ndarray [shape=(T, B, 1)]
+            Bits, zeros and ones, time first.
+        y : np.ndarray [shape=(B,)]
+            Labels.
+
+        Raises
+        ------
+        TypeError
+            If `indices` does not hold integers.
+        ValueError
+            If they have another shape.
+        IndexError
+            If a number is out of range.
+        """
+        indices = np.asarray(indices)
+        if indices.ndim != 1:
+            raise ValueError(f"indices must have shape (B,), got {indices.shape}")
+        if not np.issubdtype(indices.dtype, np.integer):
+            raise TypeError(f"indices must hold integers, got {indices.dtype}")
+        out = indices[(indices < 0) | (indices >= self.num_samples)]
+        if len(out):
+            raise IndexError(f"indices must be from 0 to {self.num_samples - 1}, got {out[0]}")
+        generator = np.random.Philox(key=self._key)
+        state = generator.state
+        words = np.empty((len(indices), -(-self.length // 2)), "<u8")
+        for row, index in zip(words, indices, strict=True):
+            state["state"]["counter"] = np.array([0, 0, index, _BITS], np.uint64)
+            generator.state = state
+            row[:] = generator.random_raw(len(row))
+        y = self.labels[indices]
+        # 32 random bits decide about one bit; the probability is off by 2^-33 at most.
+        thresholds = np.round((0.05 + 0.1 * y) * 2**32).astype(np.uint32)
+        bits = words.view("<u4")[:, : self.length] < thresholds[:, None]
+        return np.ascontiguousarray(bits.T, self.dtype)[:, :, None], y
