@@ -1,0 +1,236 @@
+"""Draw what ran: a scan as a tree, as in the paper's Figures 1 and 3, and any schedule as a timeline."""
+
+import matplotlib.pyplot as plt
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgb
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from bppsa_nb.figures import COLORS
+from bppsa_nb.operator import IDENTITY
+from bppsa_nb.trace import span_label
+
+_SIDE = 0.66  # of a square, where neighbors stand 1 apart
+_MOVE = "#777777"
+_INK = "#222222"
+# Okabe and Ito's colors in an order that keeps neighbors far apart.
+_CYCLE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+
+
+def tree(trace, ax=None, *, upto=None, label=span_label, highlight=(), legend=True):
+    """Draw a traced scan: the array from left to right, one row of it per level from top to bottom.
+
+    Squares are operands, labeled with the positions that went into them; faint ones have not changed. Lines
+    say where the others come from: solid blue a matrix-matrix product, solid orange a matrix-vector product,
+    dashed a move.
+
+    Parameters
+    ----------
+    trace : Trace
+        The scan.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+    upto : int, optional
+        How many levels to draw; all by default.
+    label : callable, optional
+        What to write on an operand.
+    highlight : collection of Traced
+        Products to stress, such as those of the critical path.
+    legend : bool
+        Whether to explain the colors at the figure's foot.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    rows, width = trace.rows(), len(trace.result)
+    heights = _heights(trace, rows)
+    if ax is None:
+        size = (1.9 + 0.62 * width, 0.9 + 0.62 * heights[-1] + 0.6 * legend)
+        ax = plt.subplots(figsize=size, layout="constrained")[1]
+    complete = upto is None or upto >= trace.steps
+    for r, row in enumerate(rows if complete else rows[: upto + 1]):
+        if r:
+            _lines(ax, trace, rows, heights, r, highlight)
+        for position, operand in enumerate(row):
+            fresh = not r or position >= len(rows[r - 1]) or rows[r - 1][position] is not operand
+            bold = fresh and operand in highlight and operand in trace.levels[r - 1].products
+            _square(ax, position, -heights[r], operand, label(operand), fresh, bold)
+
+    # J_t is short for d x_t / d x_(t-1).
+    inputs = [
+        rf"$J_{{{trace.n + 1 - i}}}^T$" if i else rf"$\nabla x_{{{trace.n}}}$" for i in range(trace.n + 1)
+    ]
+    result = [rf"$\nabla x_{{{trace.n + 1 - i}}}$" if i else "$I$" for i in range(width)]
+    ax.set(xlim=(-0.6, width - 0.4), ylim=(-heights[-1] - 0.6, 0.6), aspect="equal")
+    ax.set_xticks(range(width), result if complete else [""] * width)
+    levels = [f"{i}. {_level_name(level)}" for i, level in enumerate(trace.levels, 1)]
+    ax.set_yticks([-height for height in heights], ["inputs", *levels, "moved"][: len(rows)])
+    top = ax.secondary_xaxis("top")
+    top.set_xticks(range(len(inputs)), inputs)
+    for each in (ax, top):
+        each.tick_params(length=0, colors=_INK)
+        each.spines[:].set_visible(False)
+    ax.grid(False)
+    if legend:
+        handles = legend_handles(highlight)
+        ax.get_figure().legend(handles=handles, loc="outside lower center", ncols=min(3, width // 3 + 1))
+    return ax
+
+
+def legend_handles(highlight=()):
+    """Return what a legend needs to explain the colors and lines of `tree`."""
+    square = {"marker": "s", "ls": "", "ms": 9}
+    handles = [
+        Line2D([], [], color=COLORS["matrix"], label="transposed Jacobian(s)", **square),
+        Line2D([], [], color=COLORS["vector"], label="gradient", **square),
+        Line2D([], [], color=COLORS["identity"], label="identity, a symbol", **square),
+        Line2D([], [], color=COLORS["matrix"], label="matrix × matrix"),
+        Line2D([], [], color=COLORS["vector"], label="matrix × vector"),
+        Line2D([], [], color=_MOVE, ls="--", label="data moves"),
+    ]
+    if highlight:
+        handles.append(Line2D([], [], color=_INK, mfc="none", mew=2, label="critical path", **square))
+    return handles
+
+
+def _level_name(level):
+    phase, d, _ = level.level
+    return "linear" if phase == "linear" else f"{phase}-sweep, $d={d}$"
+
+
+def _heights(trace, rows):
+    """Place the rows; where the array's end is cleared (Algorithm 1, line 9) needs room of its own."""
+    heights = [0.0]
+    for r in range(1, len(rows)):
+        heights.append(heights[-1] + (1.4 if _cleared(trace, rows, r) is None else 2.0))
+    return heights
+
+
+def _cleared(trace, rows, r):
+    """Return where the identity was put just before the level of row r, or None."""
+    if r > trace.steps or trace.levels[r - 1].level.phase != "down" or IDENTITY in rows[r - 1]:
+        return None
+    return trace.levels[r - 1].level.pairs[0][1]
+
+
+def _square(ax, x, y, operand, text, fresh=True, bold=False, side=_SIDE):
+    fill = COLORS["identity" if operand is IDENTITY else operand.kind]
+    edge = {"ec": _INK, "lw": 2.2} if bold else {"ec": "none"}
+    alpha = 1.0 if fresh else 0.2
+    ax.add_patch(
+        Rectangle((x - side / 2, y - side / 2), side, side, fc=(*to_rgb(fill), alpha), zorder=3, **edge)
+    )
+    style = {"family": "serif", "style": "italic"} if operand is IDENTITY else {}
+    style |= {"size": min(8.5, 34 / len(text)), "color": _readable_on(fill) if fresh else "#888888"}
+    ax.text(x, y, text, ha="center", va="center_baseline", zorder=4, **style)
+
+
+def _lines(ax, trace, rows, heights, r, highlight):
+    place = {operand: position for position, operand in enumerate(rows[r - 1])}
+    above, below = -heights[r - 1] - _SIDE / 2, -heights[r] + _SIDE / 2
+    cleared = _cleared(trace, rows, r)
+    if cleared is not None:
+        middle, side = (above + below) / 2, 0.42
+        _square(ax, cleared, middle, IDENTITY, "I", side=side)
+    segments, styles = [], []
+    for position, operand in enumerate(rows[r]):
+        if operand in place and place[operand] != position:
+            segments.append([(place[operand], above), (position, below)])
+            styles.append((_MOVE, "--", 1.2))
+        elif operand is IDENTITY and cleared is not None:
+            segments.append([(cleared, middle - side / 2), (position, below)])
+            styles.append((_MOVE, "--", 1.2))
+        elif operand is not IDENTITY and operand not in place:
+            role = "matrix" if operand.product == "mm" else "vector"
+            segments += [[(place[parent], above), (position, below)] for parent in operand.parents]
+            styles += [(COLORS[role], "-", 3.2 if operand in highlight else 1.6)] * 2
+    if segments:
+        colors, dashes, widths = zip(*styles, strict=True)
+        ax.add_collection(
+            LineCollection(segments, colors=colors, linestyles=list(dashes), linewidths=widths, zorder=2)
+        )
+
+
+def _readable_on(fill):
+    red, green, blue = to_rgb(fill)
+    return "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.45 else "white"
+
+
+def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="worker"):
+    """Draw a schedule: one lane per worker, one bar per event, colored by kind.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        The schedule.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+    colors : dict, optional
+        Color of each kind, in the order of the legend; by default colors that color-blind readers can tell
+        apart.
+    names : dict, optional
+        What the legend calls a kind; the kind itself by default.
+    unit : str
+        What time is counted in.
+    worker : str
+        What a worker is called.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        If there are more kinds than colors.
+    """
+    kinds = list(dict.fromkeys(event.kind for event in events))
+    if colors is None:
+        colors = _default_colors(kinds)
+    names = {"mm": "matrix × matrix", "mv": "matrix × vector"} | (names or {})
+    lanes = 1 + max((event.worker for event in events), default=0)
+    end = max((event.end for event in events), default=1)
+    if ax is None:
+        ax = plt.subplots(figsize=(7.2, 1.3 + 0.34 * lanes), layout="constrained")[1]
+    # A label is written where its bar is wide enough, in the size that fits.
+    points = 72 * 0.7 * ax.get_figure().get_size_inches()[0] * ax.get_position().width / 0.775 / end
+    for event in events:
+        fill = colors[event.kind]
+        ax.add_patch(
+            Rectangle((event.start, event.worker - 0.4), event.duration, 0.8, fc=fill, ec="white", lw=0.6)
+        )
+        size = min(8, event.duration * points / (0.68 * max(1, len(event.label))))
+        if event.label and size >= 5:
+            middle = event.start + event.duration / 2
+            ax.text(
+                middle,
+                event.worker,
+                event.label,
+                ha="center",
+                va="center_baseline",
+                fontsize=size,
+                color=_readable_on(fill),
+            )
+    ax.set(xlim=(0, end), ylim=(lanes - 0.4, -0.6), xlabel=unit)
+    ax.set_yticks(range(lanes), [f"{worker} {i}" for i in range(lanes)] if lanes <= 16 else [""] * lanes)
+    if lanes > 16:
+        ax.set_ylabel(f"{lanes} {worker}s")
+    ax.tick_params(axis="y", length=0)
+    ax.grid(False)
+    if len(colors) > 1:
+        handles = [Patch(color=fill, label=names.get(kind, kind)) for kind, fill in colors.items()]
+        columns = min(len(handles), 6)
+        ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns)
+    return ax
+
+
+def _default_colors(kinds):
+    roles = {"mm": COLORS["matrix"], "mv": COLORS["vector"]}
+    if set(kinds) <= roles.keys():
+        return {kind: roles[kind] for kind in roles if kind in kinds}
+    if len(kinds) > len(_CYCLE):
+        raise ValueError(
+            f"colors must be given for more than {len(_CYCLE)} kinds of events, got {len(kinds)} kinds"
+        )
+    return dict(zip(kinds, _CYCLE, strict=False))

@@ -1,0 +1,133 @@
+"""A schedule is a timeline: which worker does what, and when.
+
+Every schedule of the project is a list of `Event`; `check` holds it to the two rules that make it a schedule,
+and :func:`bppsa_nb.draw.timeline` draws it.
+"""
+
+import heapq
+from typing import NamedTuple
+
+
+class Event(NamedTuple):
+    """One task on one worker.
+
+    Attributes
+    ----------
+    worker : int
+        Who does it.
+    start, duration : float
+        When it begins and how long it takes, in any unit of time.
+    label : str
+        What is written on it.
+    kind : str
+        What it is colored by.
+    """
+
+    worker: int
+    start: float
+    duration: float
+    label: str
+    kind: str = ""
+
+    @property
+    def end(self):
+        """float: when it is done."""
+        return self.start + self.duration
+
+
+def makespan(events):
+    """Return when the last event ends; 0 for no events."""
+    return max((event.end for event in events), default=0)
+
+
+def check(events, needs):
+    """Check that a list of events is a schedule.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        The schedule.
+    needs : sequence of iterables of int
+        ``needs[i]``: which events must be over before ``events[i]`` starts.
+
+    Raises
+    ------
+    ValueError
+        If a worker does two things at once, or an event starts before one that it needs is over.
+    """
+    if len(events) != len(needs):
+        raise ValueError(f"needs must have one entry per event, got {len(needs)} for {len(events)} events")
+    for event, before in zip(events, needs, strict=True):
+        for other in (events[i] for i in before):
+            if event.start < other.end:
+                raise ValueError(
+                    f"{event.label!r} starts at {event.start}, but {other.label!r}, which it needs, "
+                    f"ends at {other.end}"
+                )
+    last = {}
+    for event in sorted(events, key=lambda event: (event.start, event.end)):
+        other = last.get(event.worker)
+        if other and event.start < other.end:
+            raise ValueError(
+                f"worker {event.worker} is busy with {other.label!r} until {other.end}, "
+                f"but starts {event.label!r} at {event.start}"
+            )
+        last[event.worker] = event
+
+
+def list_schedule(durations, needs, workers):
+    """Schedule tasks greedily: a free worker always takes the ready task with the longest way to the end.
+
+    No schedule on as many workers is shorter than half of this one (Graham 1966), and none on any number is
+    shorter than the longest chain of tasks.
+
+    Parameters
+    ----------
+    durations : sequence of float
+        How long each task takes.
+    needs : sequence of iterables of int
+        ``needs[i]``: the tasks that must be over before task i starts, all of them numbered below i.
+    workers : int
+        How many tasks can run at once.
+
+    Returns
+    -------
+    list of tuple of (int, float)
+        Worker and start of each task.
+
+    Raises
+    ------
+    ValueError
+        If there is no worker, or a task needs one that is not numbered below it.
+    """
+    if workers < 1:
+        raise ValueError(f"workers must be >= 1, got {workers}")
+    followers = [[] for _ in durations]
+    waiting = []
+    for i, before in enumerate(needs):
+        waiting.append(len(before))
+        for j in before:
+            if not 0 <= j < i:
+                raise ValueError(f"needs[{i}] must only hold numbers from 0 to {i - 1}, got {j}")
+            followers[j].append(i)
+    way = list(durations)  # the longest chain from the start of a task to the end of all
+    for i in reversed(range(len(way))):
+        way[i] += max((way[j] for j in followers[i]), default=0)
+
+    ready = [(-way[i], i) for i, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    free, running, placed, now = list(range(workers)), [], [None] * len(durations), 0
+    while ready or running:
+        while ready and free:
+            task, worker = heapq.heappop(ready)[1], heapq.heappop(free)
+            placed[task] = (worker, now)
+            heapq.heappush(running, (now + durations[task], task, worker))
+        now = running[0][0]
+        while running and running[0][0] == now:
+            _, task, worker = heapq.heappop(running)
+            heapq.heappush(free, worker)
+            for j in followers[task]:
+                waiting[j] -= 1
+                if not waiting[j]:
+                    heapq.heappush(ready, (-way[j], j))
+    return placed

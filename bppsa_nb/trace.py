@@ -1,0 +1,242 @@
+"""Watch a scan run: feed it operands that only remember, and count and draw what it did.
+
+Nothing here knows Algorithm 1. The scan itself runs, over `operator.Traced` operands, and is looked at
+between two levels; steps, work and critical path are counted from what was seen.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from bppsa_nb import timeline
+from bppsa_nb.operator import IDENTITY, Traced
+from bppsa_nb.scan import steps
+from bppsa_nb.scan.levels import Level
+
+UNIT = {"mm": 1, "mv": 1}
+
+
+def multiply_adds(hidden):
+    """Return what ⋄ costs over dense Jacobians [shape=(H, H)]: H³ multiply-adds, or H² for a gradient."""
+    return {"mm": hidden**3, "mv": hidden**2}
+
+
+@dataclass(frozen=True)
+class TracedLevel:
+    """What one level was seen to do.
+
+    Attributes
+    ----------
+    level : Level
+        Its phase, Algorithm 1's d, and the pairs of positions that met.
+    products : list of Traced
+        Every ⋄ that was computed, in order.
+    moves : list of tuple of int
+        ``(source, target)`` for every operand that changed its place.
+    changes : dict
+        Position -> what stands there now, where that changed.
+    """
+
+    level: Level
+    products: list
+    moves: list
+    changes: dict
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A scan that ran.
+
+    Attributes
+    ----------
+    n : int
+        Links of the chain; the array had n + 1 operands.
+    method : str
+        Which scan.
+    inputs, result : list of Traced
+        The array before and after. The result has n + 2 entries: the exclusive scan, then the product of all.
+    levels : list of TracedLevel
+        What happened in between.
+    """
+
+    n: int
+    method: str
+    inputs: list
+    levels: list
+    result: list
+
+    @property
+    def steps(self):
+        """int: levels, one after the other: the step complexity with a worker for every ⋄ (Equation 6)."""
+        return len(self.levels)
+
+    @cached_property
+    def products(self):
+        """Every ⋄ in the order of execution: a list of Traced."""
+        return [product for level in self.levels for product in level.products]
+
+    @property
+    def work(self):
+        """int: how many ⋄ were computed (Equation 7)."""
+        return len(self.products)
+
+    @property
+    def mm(self):
+        """int: how many of them multiplied a matrix by a matrix."""
+        return sum(product.product == "mm" for product in self.products)
+
+    @property
+    def mv(self):
+        """int: how many of them multiplied a matrix by a gradient."""
+        return self.work - self.mm
+
+    @cached_property
+    def needs(self):
+        """Which products each of `products` waits for: a list of indices for each."""
+        number = {product: i for i, product in enumerate(self.products)}
+        return [[number[parent] for parent in product.parents if parent.parents] for product in self.products]
+
+    def critical_path(self, cost=UNIT):
+        """Find the longest chain of products that wait for each other; moving data is free.
+
+        Parameters
+        ----------
+        cost : dict
+            What a product of kind ``"mm"`` and ``"mv"`` takes.
+
+        Returns
+        -------
+        length : float
+            What the chain takes: no number of workers is faster.
+        products : list of Traced
+            The chain, first to last.
+        """
+        end, before = [], []
+        for product, needs in zip(self.products, self.needs, strict=True):
+            last = max(needs, key=end.__getitem__, default=None)
+            before.append(last)
+            end.append(cost[product.product] + (0 if last is None else end[last]))
+        chain, i = [], max(range(len(end)), key=end.__getitem__, default=None)
+        length = 0 if i is None else end[i]
+        while i is not None:
+            chain.append(self.products[i])
+            i = before[i]
+        return length, chain[::-1]
+
+    def rows(self):
+        """Replay the array: one list before the first level and one after each.
+
+        A linear scan keeps its running product outside of the array. Here it stands where its last factor
+        stood.
+
+        Returns
+        -------
+        list of list
+            ``rows()[0]`` are the inputs. Where only moves are missing, the result follows as a last row.
+        """
+        rows = [list(self.inputs)]
+        for level in self.levels:
+            row = rows[-1] + [None] * (max(level.changes, default=0) + 1 - len(rows[-1]))
+            for position, operand in level.changes.items():
+                row[position] = operand
+            rows.append(row)
+        if rows[-1] != self.result:
+            rows.append(list(self.result))
+        return rows
+
+
+def trace(n, method, levels=None):
+    """Run a scan over n links, recording everything.
+
+    Parameters
+    ----------
+    n : int
+        Links of the chain: the gradient at x_n and n transposed Jacobians are scanned.
+    method : {"linear", "blelloch", "truncated", "hillis_steele"}
+        Which scan.
+    levels : int, optional
+        The k of ``"truncated"``.
+
+    Returns
+    -------
+    Trace
+
+    Raises
+    ------
+    ValueError
+        If n is negative, the method unknown, or ``"truncated"`` has no ``levels >= 0``.
+    """
+    if n < 0:
+        raise ValueError(f"n must be >= 0, got {n}")
+    if (method == "truncated") != (levels is not None) or (levels or 0) < 0:
+        raise ValueError(
+            f"levels must be >= 0 for 'truncated' and None otherwise, got {levels!r} for {method!r}"
+        )
+    log = []
+    a = [Traced("matrix" if i else "vector", (i, i), log) for i in range(n + 1)]
+    return record(a, steps(a, method, levels), method)
+
+
+def record(a, levels, method):
+    """Record levels as they run.
+
+    Parameters
+    ----------
+    a : list of Traced
+        The array they run on, all with the same log.
+    levels : iterator of Level
+        What :func:`bppsa_nb.scan.steps` returns.
+    method : str
+        What to call it.
+
+    Returns
+    -------
+    Trace
+    """
+    log, inputs, shown, traced, seen = a[0].log, list(a), list(a), [], 0
+    for level in levels:
+        products, seen = log[seen:], len(log)
+        if level.phase == "linear":
+            moves, changes = [], {level.pairs[-1][1]: products[-1]}
+        else:
+            place = {operand: position for position, operand in enumerate(shown)}
+            changes = {i: x for i, x in enumerate(a) if i >= len(shown) or shown[i] is not x}
+            moves = [(place[x], i) for i, x in changes.items() if x in place]
+        shown += [None] * (max(changes, default=0) + 1 - len(shown))
+        for position, operand in changes.items():
+            shown[position] = operand
+        traced.append(TracedLevel(level, products, moves, changes))
+    return Trace(len(inputs) - 1, method, inputs, traced, list(a))
+
+
+def list_schedule(trace, workers, cost=UNIT):
+    """Run a trace on a number of workers, greedily and without waiting between levels; moving data is free.
+
+    Parameters
+    ----------
+    trace : Trace
+        The products and what they wait for.
+    workers : int
+        How many products can be computed at once.
+    cost : dict
+        What a product of kind ``"mm"`` and ``"mv"`` takes.
+
+    Returns
+    -------
+    list of Event
+        ``events[i]`` computes ``trace.products[i]``; :func:`bppsa_nb.timeline.makespan` says when all are
+        done.
+    """
+    durations = [cost[product.product] for product in trace.products]
+    placed = timeline.list_schedule(durations, trace.needs, workers)
+    return [
+        timeline.Event(worker, start, duration, span_label(product), product.product)
+        for product, (worker, start), duration in zip(trace.products, placed, durations, strict=True)
+    ]
+
+
+def span_label(operand):
+    """Name an operand by the positions that went into it: ``"3"``, ``"0:3"``, or ``"I"``."""
+    if operand is IDENTITY:
+        return "I"
+    first, last = operand.span
+    return str(first) if first == last else f"{first}:{last}"
