@@ -135,7 +135,7 @@ def table(name, scale="quick", device=None):
     """
     load(name)
     _check_scale(scale)
-    recorded = [path.parent.name for path in sorted(_results().glob(f"*/{name}.{scale}.json"))]
+    recorded = [folder for folder, recorded_scale in recordings(name) if recorded_scale == scale]
     if device is None:
         device = min(recorded, key=lambda folder: folder != provenance.device(), default=None)
     if device not in recorded:
@@ -145,6 +145,20 @@ def table(name, scale="quick", device=None):
             f"`bppsa-nb figures --only {name} --scale {scale}` makes one for this machine"
         )
     return _read(_path(device, name, scale))
+
+
+def recordings(name):
+    """List the recordings of an experiment.
+
+    Returns
+    -------
+    list of (str, str)
+        Device and scale.
+    """
+    found = []
+    for scale in SCALES:
+        found += [(path.parent.name, scale) for path in sorted(_results().glob(f"*/{name}.{scale}.json"))]
+    return found
 
 
 def draw(table):

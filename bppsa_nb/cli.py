@@ -1,0 +1,244 @@
+"""The command `bppsa-nb`: run the notebooks, measure and draw figures, train, look around."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from bppsa_nb import backends, experiments, files, notebooks
+from bppsa_nb.experiments import provenance
+from bppsa_nb.plan import METHODS
+
+
+def main(argv=None):
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : list of str, optional
+        Arguments; the process's own by default.
+
+    Returns
+    -------
+    int
+        Exit code: 0 if all went well, 1 after an error that is explained, 130 after Ctrl-C. Wrong usage exits
+        with 2; an error without explanation shows its traceback.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        arguments.command(arguments)
+    except _Explained as error:
+        print(f"bppsa-nb: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as stop:
+        print(f"\nStopped. {stop}".rstrip(), file=sys.stderr)
+        return 130
+    return 0
+
+
+class _Explained(Exception):
+    """An error whose message says all there is to say."""
+
+
+def _figures(arguments):
+    import matplotlib
+
+    matplotlib.use("agg")  # to files, never to a window
+    done = []
+    try:
+        for name in _chosen(arguments.only, experiments.names(), "figure"):
+            start = time.perf_counter()
+            if arguments.device:
+                experiments.draw(_recorded(name, arguments.scale, arguments.device))
+            else:
+                experiments.make(name, arguments.scale, arguments.seed)
+            done.append(name)
+            print(f"{name:<24} {time.perf_counter() - start:7.1f} s   figures/{name}.png", flush=True)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_kept("figures", done)) from None
+
+
+def _notebooks(arguments):
+    known = notebooks.names()
+    by_number = {name.split("_")[0]: name for name in known}
+    wanted = arguments.only and [by_number.get(name, name) for name in arguments.only]
+    done = []
+    try:
+        for name in _chosen(wanted, known, "notebook"):
+            seconds = notebooks.run(name, arguments.scale)
+            done.append(name)
+            print(f"{name:<40} {seconds:7.1f} s", flush=True)
+    except notebooks.NotebookError as error:
+        raise _Explained(error) from error
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_kept("notebooks", done)) from None
+
+
+def _list(arguments):
+    print("Figures (bppsa-nb figures --only NAME)")
+    for name in experiments.names():
+        recorded = [f"{device} ({scale})" for device, scale in experiments.recordings(name)]
+        print(f"  {name:<20} {experiments.load(name).TITLE}")
+        print(f"  {'':<20} recorded: {', '.join(recorded) or 'nowhere yet'}")
+    print("Notebooks (bppsa-nb notebooks --only NUMBER)")
+    for name in notebooks.names():
+        print(f"  {name}")
+
+
+def _info(arguments):
+    gpu = provenance.gpu_name()
+    simulator = "Numba's simulator (to step through kernels; its times mean nothing)"
+    print(f"processor   {provenance.cpu_name()}, {provenance.cores()} cores usable")
+    print("backends    numpy")
+    print("            cpu: compiled by Numba")
+    print(f"            cuda: {gpu or (simulator if backends.simulated() else 'no GPU found')}")
+    print(f"            auto: takes {backends.resolve('auto')}")
+    for place, (package, version) in enumerate(provenance.versions().items()):
+        print(f"{'' if place else 'versions':<11} {package} {version or 'not installed'}")
+    print("data sets   bitstreams: made from a seed, nothing to download")
+
+
+def _train(arguments):
+    import numpy as np
+
+    import bppsa_nb as bp
+
+    seed, length = arguments.seed, arguments.length
+    try:
+        dataset = bp.Bitstream(length, arguments.samples, rng=seed)
+        model = bp.RNN(input_size=1, hidden_size=20, num_classes=10, rng=seed)
+        how = {"method": arguments.method, "backend": arguments.backend, "levels": arguments.levels}
+        trainer = bp.Trainer(model, bp.Adam(lr=arguments.learning_rate), **how)
+        if arguments.resume:
+            trainer.load(arguments.resume)
+        before = len(trainer.history.loss)
+        try:
+            watched = sys.stderr.isatty()
+            trainer.fit(dataset, arguments.epochs, arguments.batch_size, rng=seed, progress=watched)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_kept_training(trainer, arguments.save)) from None
+    except (TypeError, ValueError, RuntimeError, FileNotFoundError, FloatingPointError) as error:
+        raise _Explained(error) from error
+
+    if arguments.save:
+        trainer.save(arguments.save)
+        print(f"saved to {arguments.save}")
+    loss, seconds = trainer.history.loss, trainer.history.seconds[before:]
+    if len(seconds):
+        last = min(100, len(loss))
+        print(f"{len(seconds)} iterations, {1e3 * np.median(seconds):.2f} ms each (median)")
+        print(f"loss {loss[0]:.4f} in the first, {loss[-last:].mean():.4f} over the last {last}")
+    unseen = bp.Bitstream(length, 1000, rng=[seed, 1])
+    print(f"accuracy {trainer.evaluate(unseen, 100)[1]:.1%} on 1000 unseen samples (chance is 10%)")
+
+
+def _report(arguments):
+    from bppsa_nb import report
+
+    path = arguments.output or files.root() / "REPRODUCTION.md"
+    report.write(path)
+    print(f"wrote {path}")
+
+
+def _chosen(wanted, known, what):
+    for name in wanted or []:
+        if name not in known:
+            raise _Explained(f"there is no {what} {name!r}; there are {', '.join(known)}")
+    return wanted or known
+
+
+def _recorded(name, scale, device):
+    try:
+        return experiments.table(name, scale, device)
+    except FileNotFoundError as error:
+        raise _Explained(error) from error
+
+
+def _kept(what, done):
+    kept = [f"Finished {what}: {', '.join(done) or 'none'}."]
+    for name, scale, points in experiments.unfinished():
+        kept.append(f"Kept {points} points of {name} at scale {scale}: the next run goes on from there.")
+    return "\n".join(kept)
+
+
+def _kept_training(trainer, path):
+    iterations = len(trainer.history.loss)
+    if path is None:
+        return f"Nothing is kept of {iterations} iterations: --save PATH was not given."
+    trainer.save(path)
+    return f"{iterations} iterations are kept in {path}: --resume {path} goes on from there."
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="bppsa-nb", description="Back-propagation as a parallel scan: an executable paper."
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(name, command, help, description):
+        added = commands.add_parser(name, help=help, description=description)
+        added.set_defaults(command=command)
+
+        def option(flag, help, **more):
+            shown = help if more.get("default") is None else f"{help} (%(default)s)"
+            added.add_argument(flag, help=shown, **more)
+
+        return option
+
+    scale = {"choices": experiments.SCALES, "default": "quick", "help": "a laptop's sizes, or the paper's"}
+
+    option = add(
+        "figures",
+        _figures,
+        "measure, and draw the figures",
+        "Measure every experiment on this machine, record its table in data/results/ and draw it in "
+        "figures/. Ctrl-C keeps what is measured; the same command goes on from there.",
+    )
+    option("--scale", **scale)
+    option("--only", nargs="+", metavar="NAME", help="these figures; `bppsa-nb list` names them all")
+    option("--seed", type=int, default=0, help="of everything random")
+    option("--device", help="measure nothing: draw what was recorded on this device, such as nvidia-h200")
+
+    option = add(
+        "notebooks",
+        _notebooks,
+        "run the notebooks headless",
+        "Run copies of the notebooks from top to bottom; they regenerate their figures.",
+    )
+    option("--scale", **scale)
+    option("--only", nargs="+", metavar="NAME", help="these notebooks, by name or by number")
+
+    add("list", _list, "show figures, notebooks and recordings", "Show what there is.")
+
+    option = add(
+        "train",
+        _train,
+        "train the paper's RNN on bitstreams",
+        "Train the RNN of Equation 9 (20 hidden units) on the bitstreams of Equation 8 with Adam.",
+    )
+    option("--length", type=int, default=100, metavar="T", help="bits of a sample")
+    option("--samples", type=int, default=32000, metavar="N", help="samples of an epoch")
+    option("--batch-size", type=int, default=16, metavar="B", help="samples of an iteration")
+    option("--epochs", type=int, default=1, metavar="E", help="in all, those before --resume included")
+    option("--learning-rate", type=float, default=1e-5, metavar="LR", help="Adam's step size")
+    option("--method", choices=("auto", *METHODS), default="auto", help="how gradients are found")
+    option("--levels", type=int, metavar="K", help="up-sweep levels of --method truncated")
+    option("--backend", choices=("auto", *backends.BACKENDS), default="auto", help="what computes")
+    option("--seed", type=int, default=0, help="of samples, their order and the initial parameters")
+    option("--save", type=Path, metavar="PATH", help="write the trainer's state here, after Ctrl-C too")
+    option("--resume", type=Path, metavar="PATH", help="go on from a state that --save wrote")
+
+    add("info", _info, "show devices, backends, versions and data sets", "Show what is here.")
+
+    option = add(
+        "report",
+        _report,
+        "write the reproduction report",
+        "Hold every claim of the papers against the recorded tables.",
+    )
+    option("--output", type=Path, metavar="PATH", help="where to write it; REPRODUCTION.md if not given")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

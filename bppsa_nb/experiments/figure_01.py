@@ -1,0 +1,46 @@
+"""Figure 1: back-propagation through seven layers as a scan, one step after the other and as a tree."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+from bppsa_nb import draw
+from bppsa_nb.trace import trace
+
+TITLE = "Figure 1: back-propagation as a scan"
+CAPTION = (
+    "Each row is the array after one level; x and n count layers, J_t is the Jacobian of layer t. Left: ordinary "
+    "back-propagation, every product waits for the one before. Right: BPPSA reaches the same gradients in fewer "
+    "levels, because products on one level do not wait for each other; for that it computes more of them, some "
+    "between two matrices. Both drawings are of scans that ran."
+)
+ALT = (
+    "Two drawings of an array of one gradient and seven transposed Jacobians. Left, the linear scan: a staircase of "
+    "seven matrix-vector products, one per level. Right, the Blelloch scan: a tree of two up-sweep levels that pair "
+    "neighbors, with matrix-matrix products, and three down-sweep levels of moves and matrix-vector products. Both "
+    "end with the same row of gradients at x_7 to x_0."
+)
+LAYERS = 7
+
+
+def measure(scale, rng, progress):
+    """Count what each level of both scans does: one row per method and level."""
+    rows = []
+    for method in ("linear", "blelloch"):
+        for number, level in enumerate(trace(LAYERS, method).levels, 1):
+            kinds = [product.product for product in level.products]
+            counts = {"mm": kinds.count("mm"), "mv": kinds.count("mv"), "moves": len(level.moves)}
+            rows.append({"n": LAYERS, "method": method, "level": number, "phase": level.level.phase} | counts)
+    return pd.DataFrame(rows)
+
+
+def plot(table):
+    """Draw both scans beside each other."""
+    fig, axes = plt.subplots(1, 2, figsize=(10.4, 6.2), layout="constrained")
+    titles = {"linear": "Ordinary back-propagation", "blelloch": "BPPSA"}
+    for ax, (method, levels) in zip(axes, table.groupby("method", sort=False), strict=True):
+        draw.tree(trace(int(levels["n"].iloc[0]), method), ax, legend=method == "linear")
+        products = levels[["mm", "mv"]].sum().sum()
+        counts = f"{len(levels)} levels, {products} products, {levels['mm'].sum()} between matrices"
+        ax.set_title(f"{titles[method]}: {counts}", pad=10)
+        ax.set_anchor("N")
+    return fig

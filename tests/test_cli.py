@@ -1,0 +1,287 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pandas
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+import bppsa_nb
+from bppsa_nb import cli, experiments, files, notebooks
+from bppsa_nb.experiments import provenance
+
+REPO = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Give an empty project folder."""
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def toys(project, monkeypatch):
+    """Give two experiments, `first` and `second`; calls of `measure` are counted."""
+
+    def plot(table):
+        from matplotlib import pyplot
+
+        fig, ax = pyplot.subplots()
+        ax.plot(table["n"])
+        return fig
+
+    modules = {}
+    for name in ("first", "second"):
+
+        def measure(scale, rng, progress, name=name):
+            modules[name].measured += 1
+            return progress.collect([{"n": 1}, {"n": 2}], modules[name].measure_point, rng)
+
+        words = {"TITLE": f"The {name}", "ALT": "A line.", "CAPTION": "It is a line."}
+        modules[name] = types.SimpleNamespace(measure=measure, plot=plot, measured=0, **words)
+        modules[name].measure_point = lambda point, rng: [{"x": rng.random()}]
+    monkeypatch.setattr(experiments, "names", lambda: sorted(modules))
+    monkeypatch.setattr(experiments, "load", lambda name: modules[name])
+    return types.SimpleNamespace(**modules)
+
+
+def write_notebook(project, name, *cells, parameters="scale = 'quick'; seed = 0"):
+    tagged = new_code_cell(parameters, metadata={"tags": ["parameters"]})
+    cells = [new_markdown_cell(f"# {name}"), tagged, *map(new_code_cell, cells)]
+    (project / "notebooks").mkdir(exist_ok=True)
+    nbformat.write(new_notebook(cells=cells), project / "notebooks" / f"{name}.ipynb")
+
+
+@pytest.mark.parametrize("arguments", ["", "nonsense", "figures --scale huge", "train --seed x"])
+def test_wrong_usage_exits_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments.split())
+    assert stop.value.code == 2
+    assert "usage: bppsa-nb" in capsys.readouterr().err
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--help"])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in ("figures", "notebooks", "list", "train", "info", "report"))
+
+
+def test_figures_measures_and_draws_all(toys, project, capsys):
+    assert cli.main(["figures", "--seed", "3"]) == 0
+    assert (toys.first.measured, toys.second.measured) == (1, 1)
+    for name in ("first", "second"):
+        assert (project / "figures" / f"{name}.png").exists()
+        assert files.read_json(project / "figures" / f"{name}.json")["provenance"]["seed"] == 3
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["first", "second"]
+
+
+def test_figures_only_at_paper_scale(toys, project):
+    assert cli.main(["figures", "--only", "second", "--scale", "paper"]) == 0
+    assert (toys.first.measured, toys.second.measured) == (0, 1)
+    assert experiments.recordings("second") == [(provenance.device(), "paper")]
+
+
+def test_figures_draws_what_another_device_recorded(toys, project, monkeypatch, capsys):
+    describe, elsewhere = provenance.describe, {"device": "gpu-x", "gpu": "GPU X"}
+    with monkeypatch.context() as patch:
+        patch.setattr(provenance, "describe", lambda *args: describe(*args) | elsewhere)
+        experiments.run("first", progress=False)
+    assert cli.main(["figures", "--only", "first", "--device", "gpu-x"]) == 0
+    assert toys.first.measured == 1
+    assert files.read_json(project / "figures" / "first.json")["provenance"]["gpu"] == "GPU X"
+    assert cli.main(["figures", "--only", "second", "--device", "gpu-x"]) == 1
+    assert "no recording of second at scale quick for gpu-x" in capsys.readouterr().err
+
+
+def test_an_unknown_figure_is_explained(toys, capsys):
+    assert cli.main(["figures", "--only", "third"]) == 1
+    assert capsys.readouterr().err == "bppsa-nb: there is no figure 'third'; there are first, second\n"
+
+
+def test_ctrl_c_keeps_finished_figures_and_points_and_says_so(toys, project, capsys):
+    def stop_at_two(point, rng):
+        if point["n"] == 2:
+            raise KeyboardInterrupt
+        return [{}]
+
+    toys.second.measure_point = stop_at_two
+    assert cli.main(["figures"]) == 130
+    said = capsys.readouterr().err
+    assert "Finished figures: first." in said
+    assert "Kept 1 points of second at scale quick" in said
+    assert (project / "figures" / "first.png").exists()
+
+
+def test_list_shows_figures_recordings_and_notebooks(toys, project, capsys):
+    experiments.run("first", "paper", progress=False)
+    write_notebook(project, "01_see_a_scan")
+    capsys.readouterr()
+    assert cli.main(["list"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"first The first recorded: {provenance.device()} (paper) second" in shown
+    assert "second The second recorded: nowhere yet" in shown
+    assert shown.endswith("01_see_a_scan")
+
+
+def test_info_shows_backends_and_versions(capsys):
+    assert cli.main(["info"]) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("numpy", "cpu", "cuda", "auto", np.__version__, "bitstreams"))
+
+
+def test_report_goes_to_the_project_or_where_it_is_told(project, monkeypatch, capsys):
+    written = []
+    report = types.SimpleNamespace(write=written.append)
+    monkeypatch.setitem(sys.modules, "bppsa_nb.report", report)
+    monkeypatch.setattr(bppsa_nb, "report", report, raising=False)
+    assert cli.main(["report"]) == 0
+    assert cli.main(["report", "--output", "elsewhere.md"]) == 0
+    assert written == [project / "REPRODUCTION.md", Path("elsewhere.md")]
+
+
+TRAIN = ["train", "--length", "8", "--samples", "64", "--backend", "numpy", "--learning-rate", "0.01"]
+
+
+def test_train_says_how_it_went(capsys):
+    assert cli.main(TRAIN) == 0
+    shown = capsys.readouterr().out
+    assert "4 iterations" in shown and "loss" in shown and "unseen" in shown
+
+
+def test_train_goes_on_from_what_it_saved(tmp_path, capsys):
+    whole, part = tmp_path / "whole.npz", tmp_path / "part.npz"
+    assert cli.main([*TRAIN, "--epochs", "2", "--save", str(whole)]) == 0
+    assert cli.main([*TRAIN, "--save", str(part)]) == 0
+    assert cli.main([*TRAIN, "--epochs", "2", "--resume", str(part), "--save", str(part)]) == 0
+    with np.load(whole, allow_pickle=False) as one, np.load(part, allow_pickle=False) as other:
+        assert len(one["loss"]) == 8
+        np.testing.assert_array_equal(one["loss"], other["loss"])
+
+
+@pytest.mark.parametrize("save", [True, False])
+def test_train_stopped_by_ctrl_c_says_what_it_kept(tmp_path, monkeypatch, capsys, save):
+    batch = bppsa_nb.Bitstream.batch
+    batches = []
+
+    def batch_then_stop(self, indices):
+        if len(batches) == 2:
+            raise KeyboardInterrupt
+        batches.append(indices)
+        return batch(self, indices)
+
+    monkeypatch.setattr(bppsa_nb.Bitstream, "batch", batch_then_stop)
+    path = tmp_path / "kept.npz"
+    assert cli.main([*TRAIN, *(["--save", str(path)] if save else [])]) == 130
+    assert path.exists() == save
+    said = capsys.readouterr().err
+    assert (f"2 iterations are kept in {path}" if save else "Nothing is kept of 2 iterations") in said
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        (["--batch-size", "0"], "batch_size"),
+        (["--method", "truncated"], "levels"),
+        (["--resume", "nowhere.npz"], "nowhere.npz"),
+        (["--learning-rate", "-1"], "lr"),
+    ],
+)
+def test_train_explains_wrong_options(capsys, wrong, said):
+    assert cli.main([*TRAIN, *wrong]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("bppsa-nb: ") and said in shown and shown.count("\n") == 1
+
+
+def test_notebooks_run_in_their_folder_with_this_package_and_the_scale(project, capsys):
+    code = """
+import os, pathlib, bppsa_nb
+root = pathlib.Path.cwd().parent
+lines = [scale, str(seed), os.path.basename(os.getcwd()), bppsa_nb.__file__]
+(root / "seen.txt").write_text("\\n".join(lines))
+"""
+    write_notebook(project, "01_say_hello", code)
+    write_notebook(project, "02_stay_out", "1 / 0")
+    before = (project / "notebooks" / "01_say_hello.ipynb").read_bytes()
+    assert cli.main(["notebooks", "--only", "01", "--scale", "paper"]) == 0
+    seen = (project / "seen.txt").read_text().splitlines()
+    assert seen == ["paper", "0", "notebooks", str(REPO / "bppsa_nb" / "__init__.py")]
+    assert (project / "notebooks" / "01_say_hello.ipynb").read_bytes() == before
+    name, seconds, unit = capsys.readouterr().out.split()
+    assert (name, unit) == ("01_say_hello", "s") and float(seconds) > 0
+
+
+def test_a_failing_notebook_is_named_with_cell_and_traceback(project, capsys):
+    write_notebook(project, "01_divide", "x = 3", "y = x / (x - 3)", "unreached = 1")
+    assert cli.main(["notebooks"]) == 1
+    said = capsys.readouterr().err
+    assert "01_divide.ipynb, cell 4 of 5" in said
+    assert "y = x / (x - 3)" in said and "ZeroDivisionError" in said
+    assert "\x1b" not in said
+
+
+def test_a_kernel_that_dies_is_an_error(project, capsys):
+    write_notebook(project, "01_die", "import os; os._exit(1)")
+    assert cli.main(["notebooks"]) == 1
+    assert "01_die.ipynb, cell 3 of 3" in capsys.readouterr().err
+
+
+def test_a_notebook_needs_its_parameters(project):
+    write_notebook(project, "01_plain")
+    path = project / "notebooks" / "01_plain.ipynb"
+    path.write_text(path.read_text().replace("parameters", "other"))
+    with pytest.raises(ValueError, match=r"01_plain\.ipynb must have one cell tagged `parameters`, found 0"):
+        notebooks.run("01_plain")
+
+
+def test_an_unknown_notebook_is_explained(project, capsys):
+    write_notebook(project, "01_see_a_scan")
+    assert cli.main(["notebooks", "--only", "07"]) == 1
+    assert "there is no notebook '07'; there are 01_see_a_scan" in capsys.readouterr().err
+
+
+def test_ctrl_c_in_a_notebook_ends_its_kernel_and_exits_130(project):
+    code = 'import os, pathlib, time; pathlib.Path("pid").write_text(str(os.getpid())); time.sleep(60)'
+    write_notebook(project, "01_wait", code)
+    script = """
+import pathlib, signal, sys
+from bppsa_nb import cli, files
+files.root = lambda: pathlib.Path(sys.argv[1])
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(cli.main(["notebooks"]))
+"""
+    command = [sys.executable, "-c", script, str(project)]
+    pid = project / "notebooks" / "pid"
+    with subprocess.Popen(command, cwd=REPO, stderr=subprocess.PIPE, text=True) as process:
+        while not (pid.exists() and pid.read_text()):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert "Stopped. Finished notebooks: none." in process.stderr.read()
+    assert process.returncode == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+def test_module_runs_as_a_program():
+    done = subprocess.run(
+        [sys.executable, "-m", "bppsa_nb.cli", "figures", "--only", "no_such"],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and "there is no figure 'no_such'" in done.stderr
+
+
+def test_recorded_tables_in_the_repository_can_be_read():
+    for name in experiments.names():
+        for device, scale in experiments.recordings(name):
+            assert isinstance(experiments.table(name, scale, device), pandas.DataFrame)
