@@ -1,4 +1,4 @@
-"""Oracles: every computation once more, in plain loops over Python floats, importing nothing of the package."""
+"""Oracles: every computation once more, in loops over Python floats, importing nothing of the package."""
 
 import math
 
@@ -25,7 +25,7 @@ def rnn_forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
 
 
 def rnn_loss(x, h0, params, labels):
-    """Mean softmax cross-entropy of the classifier on the last hidden state; also its gradient at the logits."""
+    """Mean softmax cross-entropy of the classifier on the last state; also its gradient at the logits."""
     hidden = rnn_forward(x, h0, *(params[f"{name}_l0"] for name in _RECURRENT))
     weight, bias = params["fc.weight"], params["fc.bias"]
     classes, size = weight.shape
