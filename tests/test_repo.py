@@ -1,0 +1,109 @@
+"""Promises that the repository makes as a whole."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import bppsa_nb
+from bppsa_nb import experiments, figures, files
+
+REPO = Path(__file__).parents[1]
+PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def requirements(*groups):
+    return {r.name: r for r in (Requirement(line) for group in groups for line in group)}
+
+
+def tracked():
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    return [REPO / name for name in done.stdout.split("\0") if name and (REPO / name).is_file()]
+
+
+def test_import_is_light():
+    heavy = {"numba", "matplotlib", "seaborn", "pandas", "librosa", "torch", "jax", "IPython", "nbclient"}
+    script = f"import sys, bppsa_nb; print(*{heavy}.intersection(sys.modules))"
+    command = [sys.executable, "-c", script]
+    assert subprocess.run(command, cwd=REPO, stdout=subprocess.PIPE, check=True).stdout.split() == []
+
+
+def test_every_dependency_is_bounded_below_and_above():
+    for name, requirement in requirements(PROJECT["dependencies"], *EXTRAS.values()).items():
+        operators = {specifier.operator for specifier in requirement.specifier}
+        assert operators == {">=", "<"}, f"{name}{requirement.specifier}"
+
+
+def test_conda_environment_agrees_with_pyproject():
+    entries = yaml.safe_load((REPO / "environment.yml").read_text())["dependencies"]
+    (pip,) = [entry["pip"] for entry in entries if isinstance(entry, dict)]
+    assert pip == ["-e ."]
+    conda = dict(entry.partition(" ")[::2] for entry in entries if isinstance(entry, str))
+    conda = {name: SpecifierSet(bounds) for name, bounds in conda.items()}
+    assert conda.pop("python") == SpecifierSet(PROJECT["requires-python"])
+    assert conda.pop("pip") == SpecifierSet()
+    # The gpu extra: numba-cuda[cu12] there is numba-cuda with CUDA 12 here.
+    assert requirements(EXTRAS["gpu"])["numba-cuda"].extras == {"cu12"}
+    assert conda.pop("cuda-version") == SpecifierSet(">=12,<13")
+    wanted = requirements(PROJECT["dependencies"], EXTRAS["gpu"], EXTRAS["test"])
+    assert conda == {name: requirement.specifier for name, requirement in wanted.items()}
+
+
+def test_constraints_are_exact_and_within_bounds():
+    lines = (REPO / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert all(re.fullmatch("[a-z0-9-]+", name) and Version(version) for name, version in pins.items())
+    assert list(pins) == sorted(pins)
+    for name, requirement in requirements(PROJECT["dependencies"], EXTRAS["gpu"], EXTRAS["test"]).items():
+        assert pins[canonicalize_name(name)] in requirement.specifier, name
+    assert not {"torch", "jax", "jaxlib"} & set(pins)
+
+
+def test_the_version_is_told_once():
+    assert bppsa_nb.__version__ == PROJECT["version"]
+    assert yaml.safe_load((REPO / "CITATION.cff").read_text())["version"] == PROJECT["version"]
+    assert f"## {PROJECT['version']}" in (REPO / "CHANGELOG.md").read_text()
+
+
+def test_modules_are_short():
+    for path in (REPO / "bppsa_nb").rglob("*.py"):
+        assert len(path.read_text().splitlines()) < 500, path
+
+
+def test_no_file_names_a_place_on_somebody_s_machine():
+    place = re.compile(rb"(?<![\w.>/-])/(?:root|home|Users|work|tmp|mnt|opt)/\w")
+    for path in tracked():
+        if path.suffix != ".png":
+            found = place.search(path.read_bytes())
+            assert not found, f"{path.relative_to(REPO)}: {found[0]}"
+
+
+def test_every_figure_has_its_words_and_its_provenance():
+    folder = REPO / "figures"
+    pictures = {path.stem for path in folder.glob("*.png")}
+    assert pictures == {path.stem for path in folder.glob("*.json")}
+    wanted = {"name", "scale", "seed", "device", "cpu", "versions", "data"}
+    for name in pictures:
+        words = files.read_json(folder / f"{name}.json")
+        assert words["alt"].strip() and words["caption"].strip(), name
+        assert wanted <= set(words["provenance"]), name
+        assert (folder / f"{name}.png").stat().st_size <= figures.MAX_BYTES, name
+
+
+def test_the_map_in_contributing_names_every_module():
+    house = (REPO / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## The house")[1].split("```")[1]
+    named = set(re.findall(r"\b\w+\.py\b", house)) - {"naive.py"}
+    modules = {path.name for path in (REPO / "bppsa_nb").rglob("*.py")}
+    experiment_modules = {f"{name}.py" for name in experiments.names()}
+    assert named == modules - experiment_modules
