@@ -66,43 +66,58 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
         shape, run = _prepare_list(jacobians_T, grad_output, local_grads)
     else:
         shape, run = _prepare_arrays(jacobians_T, grad_output, local_grads)
-    listed = shape is None
-    method, backend, levels = _choose(method, backend, levels, shape, np.dtype(grad_output.dtype))
-
-    gradients = None
+    method, backend, levels = choose(method, backend, levels, shape, grad_output.dtype)
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
-        if method != "linear":
-            try:
-                gradients = run(method, backend, levels)
-            except RangeLost:
-                _log.info("entries of a product lie too far apart for %s; using the linear scan", grad_output.dtype)
-        if gradients is None or not _finite(gradients, listed):
-            gradients = run("linear", backend, None)
-            if not _finite(gradients, listed):
-                _check_finite(grad_output=grad_output, local_grads=local_grads, jacobians_T=jacobians_T)
+        gradients = in_range(lambda *how: run(backend, *how), method, levels)
+        if not _finite(gradients):
+            _check_finite(grad_output=grad_output, local_grads=local_grads, jacobians_T=jacobians_T)
     return gradients
 
 
-def _choose(method, backend, levels, shape, dtype):
-    """Settle what is left to ``"auto"``; `shape` is (T, B, H), or None for a list."""
+def in_range(run, method, levels):
+    """Run ``run(method, levels)``, or the linear scan where matrix products leave the range of the dtype."""
+    if method != "linear":
+        try:
+            gradients = run(method, levels)
+        except RangeLost:
+            gradients = None
+        if gradients is not None and _finite(gradients):
+            return gradients
+        _log.info("products of Jacobians leave the range of their dtype; using the linear scan")
+    return run("linear", None)
+
+
+def choose(method, backend, levels, shape, dtype):
+    """Check how to scan, and settle what is left to ``"auto"``.
+
+    Parameters
+    ----------
+    method, backend, levels
+        As given to `backprop`.
+    shape : tuple of int or None
+        (T, B, H) of a dense chain; None for a list.
+    dtype : np.dtype
+
+    Returns
+    -------
+    method : {"linear", "blelloch", "truncated"}
+    backend : {"numpy", "cpu", "cuda"}
+    levels : int or None
+    """
     if method != "auto" and method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))} or 'auto', got {method!r}")
     if method == "truncated":
-        if isinstance(levels, bool) or not isinstance(levels, (int, np.integer)):
+        if isinstance(levels, bool) or not isinstance(levels, (int, np.integer)) or levels < 0:
             raise ValueError(f"levels must be an integer >= 0 with method='truncated', got {levels!r}")
-        if levels < 0:
-            raise ValueError(f"levels must be >= 0, got {levels}")
         levels = int(levels)
     elif levels is not None:
         raise ValueError(f"levels is for method='truncated' only, got levels={levels!r} with method={method!r}")
-    if shape is None:
-        if backend not in ("auto", "numpy"):
-            backends.resolve(backend)
-            raise ValueError(f"backend must be 'numpy' or 'auto' for a list of Jacobians, got {backend!r}")
-        return ("linear" if method == "auto" else method), "numpy", levels
-    backend = backends.resolve(backend)
+    backend = backends.resolve(backend if shape is not None or backend != "auto" else "numpy")
+    if shape is None and backend != "numpy":
+        raise ValueError(f"backend must be 'numpy' or 'auto' for a list of Jacobians, got {backend!r}")
     if method == "auto":
-        method = explain(*shape, dtype=dtype, backend=backend).method
+        # Of Jacobians in a list, one multiplies vectors at a time: the linear scan does the least work.
+        method = "linear" if shape is None else explain(*shape, dtype=dtype, backend=backend).method
     return method, backend, levels
 
 
@@ -147,7 +162,7 @@ def _prepare_arrays(jacobians_T, grad_output, local_grads):
     if shared:
         jacobians_T = jacobians_T[:, None]
 
-    def run(method, backend, levels):
+    def run(backend, method, levels):
         if backend == "numpy":
             return np.stack(_scan_operands(list(map(Dense, jacobians_T)), grad_output, local_grads, method, levels))
         if backend == "cpu":
@@ -195,7 +210,7 @@ def _prepare_list(jacobians_T, grad_output, local_grads):
         offsets = [flat(offset) for offset in local_grads]
         grad_output = grad_output + local_grads[-1]
 
-    def run(method, backend, levels):
+    def run(backend, method, levels):
         gradients = _scan_operands(operands, flat(grad_output), offsets, method, levels)
         return [np.array(g).reshape(*lead, -1) for g in gradients]
 
@@ -219,8 +234,9 @@ def _scan_operands(matrices, grad_output, local_grads, method, levels):
     return scan([grad_output, *reversed(links)], method, levels)[::-1]  # Equation 5's array starts at the loss
 
 
-def _finite(gradients, listed):
-    return all(np.isfinite(g).all() for g in gradients) if listed else bool(np.isfinite(gradients).all())
+def _finite(gradients):
+    parts = gradients if isinstance(gradients, list) else [gradients]
+    return all(np.isfinite(part).all() for part in parts)
 
 
 def _check_finite(**arguments):

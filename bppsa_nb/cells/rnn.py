@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb import backends, chain
-from bppsa_nb.plan import METHODS
 
 
 def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
@@ -260,12 +259,11 @@ class RNN:
         _check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
         _check_finite(grad_logits=grad_logits)
         self._check_params()
-        if method != "auto" and method not in METHODS:
-            known = ", ".join(map(repr, METHODS))
-            raise ValueError(f"method must be one of {known} or 'auto', got {method!r}")
+        shape = (len(x), x.shape[1], self.hidden_size)
+        method, backend, levels = chain.choose(method, backend, levels, shape, self.dtype)
         with np.errstate(all="ignore"):
             grad_output = grad_logits @ self.params["fc.weight"]
-            grad_hidden = self._backpropagate(hidden, grad_output, method, backends.resolve(backend), levels)
+            grad_hidden = self._backpropagate(hidden, grad_output, method, backend, levels)
             grads = {f"{name}_l0": g for name, g in parameter_gradients(x, hidden, grad_hidden).items()}
             grads["fc.weight"] = grad_logits.T @ hidden[-1]
             grads["fc.bias"] = grad_logits.sum(axis=0)
@@ -273,18 +271,18 @@ class RNN:
 
     def _backpropagate(self, hidden, grad_output, method, backend, levels):
         """Find the gradients at all hidden states [shape=(T + 1, B, H)]."""
-        weight_hh = self.params["weight_hh_l0"]
-        if method == "auto":
-            steps, batch, size = len(hidden) - 1, hidden.shape[1], hidden.shape[2]
-            method = chain.explain(steps, batch, size, dtype=self.dtype, backend=backend).method
-        if method == "linear" and levels is None:
-            return _functions(backend)["sweep"](*map(_plain, (weight_hh, hidden, grad_output)))
-        if backend == "cuda":
-            from bppsa_nb.scan import cuda
+        functions = _functions(backend)
+        arrays = [_plain(array) for array in (self.params["weight_hh_l0"], hidden, grad_output)]
 
-            return cuda.rnn_backprop(weight_hh, hidden, grad_output, method, levels)
-        jacobians = _functions(backend)["jacobians_T"](_plain(weight_hh), _plain(hidden))
-        return chain.backprop(jacobians, grad_output, method=method, backend=backend, levels=levels)
+        def run(method, levels):
+            if method == "linear":
+                return functions["sweep"](*arrays)
+            if backend == "cuda":
+                return functions["scan"](*arrays, levels)
+            jacobians = functions["jacobians_T"](*arrays[:2])
+            return chain.backprop(jacobians, grad_output, method=method, backend=backend, levels=levels)
+
+        return chain.in_range(run, method, levels)
 
     def _check_params(self):
         for name, shape in self._shapes().items():
@@ -294,14 +292,17 @@ class RNN:
 
 
 def _functions(backend):
-    """Look up the three twins of a backend."""
+    """Look up the twins of a backend."""
     if backend == "numpy":
         return {"forward": forward, "jacobians_T": jacobians_T, "sweep": sweep}
+    from bppsa_nb.cells import cpu
+
     if backend == "cpu":
-        from bppsa_nb.cells import cpu as twins
-    else:
-        from bppsa_nb.cells import cuda as twins
-    return {"forward": twins.rnn_forward, "jacobians_T": twins.rnn_jacobians_T, "sweep": twins.rnn_sweep}
+        return {"forward": cpu.rnn_forward, "jacobians_T": cpu.rnn_jacobians_T, "sweep": cpu.rnn_sweep}
+    from bppsa_nb.cells import cuda
+
+    # On the device, the scan assembles its Jacobians itself.
+    return {"forward": cpu.rnn_forward, "scan": cuda.rnn_scan, "sweep": cuda.rnn_sweep}
 
 
 def _plain(array):

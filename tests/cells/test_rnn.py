@@ -279,7 +279,7 @@ def test_forward_misses_parameters():
         ({"grad_logits": np.full((2, 3), np.nan, np.float32)}, ValueError, "grad_logits must be finite"),
         ({"method": "fast"}, ValueError, "method must be one of .* got 'fast'"),
         ({"method": "truncated"}, ValueError, "levels must be an integer"),
-        ({"method": "truncated", "levels": -1}, ValueError, "levels must be >= 0"),
+        ({"method": "truncated", "levels": -1}, ValueError, "levels must be an integer >= 0"),
         ({"method": "linear", "levels": 1}, ValueError, "levels is for method='truncated' only"),
         ({"backend": "tpu"}, ValueError, "backend must be one of .* got 'tpu'"),
     ],
