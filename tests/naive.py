@@ -97,3 +97,22 @@ def adam(param, grads, lr, betas, eps):
 
 
 _RECURRENT = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+def backprop(jacobians_T, grad_output, local_grads=None):
+    """Equation 3 in Python floats: gradients (T + 1, B, H) of a chain of (T, B, H, H) transposed Jacobians."""
+    steps, batch, size = len(jacobians_T), *grad_output.shape
+    out = np.zeros((steps + 1, batch, size))
+    for b in range(batch):
+        gradient = [float(value) for value in grad_output[b]]
+        for t in range(steps, -1, -1):
+            if t < steps:
+                gradient = [sum(map(_times, row, gradient)) for row in jacobians_T[t, b].tolist()]
+            if local_grads is not None:
+                gradient = [value + float(term) for value, term in zip(gradient, local_grads[t, b], strict=True)]
+            out[t, b] = gradient
+    return out
+
+
+def _times(a, b):
+    return a * b
