@@ -378,13 +378,12 @@ class Trainer:
 
 def _read_npz(path):
     """Read all arrays of an ``.npz`` file; nothing in it is ever unpickled."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # a damaged archive shows itself in many ways
-        raise ValueError(f"{path} is not an .npz file written by Trainer.save: {error}") from error
+    with open(path, "rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as entries:
+                return {name: entries[name] for name in entries.files}
+        except Exception as error:  # a damaged archive shows itself in many ways
+            raise ValueError(f"{path} is not an .npz file written by Trainer.save: {error}") from error
 
 
 def _read_note(path, array):

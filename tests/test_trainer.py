@@ -1,0 +1,458 @@
+import json
+import signal
+import threading
+
+import naive
+import numpy as np
+import pytest
+
+from bppsa_nb import RNN, SGD, Adam, Bitstream, Trainer
+from bppsa_nb.datasets import ArrayDataset
+from bppsa_nb.trainer import accuracy, cross_entropy
+
+OPTIMIZERS = [
+    lambda: SGD(lr=0.1),
+    lambda: SGD(lr=0.1, momentum=0.9),
+    lambda: Adam(lr=0.01),
+    lambda: Adam(lr=0.01, betas=(0.8, 0.95), eps=1e-3),
+]
+DATA = Bitstream(length=6, num_samples=22, num_classes=3, rng=1)  # five batches of four, one of two
+
+
+def new_trainer(optimizer=None, **settings):
+    optimizer = Adam(lr=0.01) if optimizer is None else optimizer
+    return Trainer(RNN(1, 4, 3, rng=5), optimizer, **{"backend": "numpy"} | settings)
+
+
+def fit(trainer, epochs=2, dataset=DATA, **settings):
+    return trainer.fit(dataset, epochs, **{"batch_size": 4, "rng": 9, "progress": False} | settings)
+
+
+def state(trainer):
+    """Everything a trainer holds, except times."""
+    averages = {
+        f"{a}/{n}": v.copy() for a, group in trainer.optimizer.state.items() for n, v in group.items()
+    }
+    params = {name: param.copy() for name, param in trainer.model.params.items()}
+    place = np.array([trainer.optimizer.steps, trainer.epoch, trainer.position])
+    return params | averages | {"loss": trainer.history.loss, "place": place}
+
+
+def assert_same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+def test_cross_entropy_equals_the_oracle():
+    rng = np.random.default_rng(0)
+    model = RNN(1, 3, 5, dtype=np.float64)
+    h0, labels = rng.standard_normal((4, 3)), [0, 4, 2, 2]
+    expected = naive.rnn_loss(np.zeros((0, 4, 1)), h0, model.params, labels)
+    logits = h0 @ model.params["fc.weight"].T + model.params["fc.bias"]
+    loss, grad_logits = cross_entropy(logits, labels)
+    assert isinstance(loss, float)
+    assert loss == pytest.approx(expected[0], rel=1e-14)
+    np.testing.assert_allclose(grad_logits, expected[1], rtol=1e-13)
+    loss, grad_logits = cross_entropy(logits.astype(np.float32), labels)
+    assert loss == pytest.approx(expected[0], rel=1e-6)
+    assert grad_logits.dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [1e3, 1e30])
+def test_cross_entropy_is_stable(scale, dtype):
+    logits = np.array([[scale, -scale, 0], [scale, -scale, 0]], dtype)
+    loss, grad_logits = cross_entropy(logits, [0, 1])
+    assert loss == pytest.approx(scale, rel=1e-6)
+    np.testing.assert_allclose(grad_logits, [[0, 0, 0], [0.5, -0.5, 0]])
+
+
+def test_accuracy():
+    logits = np.array([[2.0, 1.0], [0.0, 1.0], [5.0, 9.0], [1.0, 0.0]])
+    assert accuracy(logits, [0, 1, 0, 0]) == 0.75
+
+
+@pytest.mark.parametrize("function", [cross_entropy, accuracy])
+@pytest.mark.parametrize(
+    "logits, labels, error, message",
+    [
+        (np.ones((2, 3)), [0.0, 1.0], TypeError, "labels must be integers, got float64"),
+        (np.ones((2, 3)), [0, 3], ValueError, "labels must be from 0 to 2, got 3"),
+        (np.ones((2, 3)), [0, -1], ValueError, "labels must be from 0 to 2, got -1"),
+        (np.ones((2, 3)), [0], ValueError, r"labels must have shape \(2,\) like logits \(2, 3\), got \(1,\)"),
+        (np.ones((2, 3)), [[0, 1]], ValueError, r"labels must have shape \(2,\)"),
+        (np.ones((0, 3)), [], ValueError, "logits must have shape"),
+        (np.ones(3), [0, 1, 2], ValueError, "logits must have shape"),
+        (np.ones((1, 3), int), [0], TypeError, "logits must be floating point, got int64"),
+        (np.array([[0, np.nan]]), [0], ValueError, "logits must be finite, got nan"),
+    ],
+)
+def test_loss_refuses(function, logits, labels, error, message):
+    with pytest.raises(error, match=message):
+        function(logits, labels)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_optimizers_follow_their_rules(optimizer):
+    rng, optimizer = np.random.default_rng(0), optimizer()
+    start, grads = rng.standard_normal((2, 3)), rng.standard_normal((6, 2, 3))
+    grads[3] *= 1e-6
+    flat = [list(map(float, grad.ravel())) for grad in grads]
+    if isinstance(optimizer, SGD):
+        expected = naive.sgd(start.ravel(), flat, optimizer.lr, optimizer.momentum)
+    else:
+        expected = naive.adam(start.ravel(), flat, optimizer.lr, optimizer.betas, optimizer.eps)
+    params = {"a": start.copy(), "b": start.astype(np.float32)}
+    for grad in grads:
+        optimizer.step(params, {"a": grad, "b": grad.astype(np.float32)})
+    np.testing.assert_allclose(params["a"].ravel(), expected, rtol=1e-13)
+    np.testing.assert_allclose(params["b"].ravel(), expected, rtol=1e-5)
+    assert params["b"].dtype == np.float32
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_optimizers_equal_pytorch(optimizer):
+    torch = pytest.importorskip("torch")
+    rng, optimizer = np.random.default_rng(0), optimizer()
+    start = rng.standard_normal((2, 3)).astype(np.float32)
+    params, param = {"a": start.copy()}, torch.nn.Parameter(torch.from_numpy(start.copy()))
+    settings = optimizer.settings()
+    theirs = getattr(torch.optim, settings.pop("kind"))([param], **settings)
+    for _ in range(20):
+        grad = rng.standard_normal((2, 3)).astype(np.float32)
+        param.grad = torch.from_numpy(grad)
+        theirs.step()
+        optimizer.step(params, {"a": grad})
+    np.testing.assert_allclose(params["a"], param.detach().numpy(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "build, error, message",
+    [
+        (lambda: SGD(lr=-1), ValueError, "lr must be at least 0"),
+        (lambda: SGD(lr=float("nan")), ValueError, "lr must be at least 0 and below inf, got nan"),
+        (lambda: SGD(lr="fast"), TypeError, "lr must be a number, got 'fast'"),
+        (lambda: SGD(lr=1, momentum=1), ValueError, "momentum must be at least 0 and below 1, got 1"),
+        (lambda: Adam(betas=0.9), ValueError, "betas must be two numbers, got 0.9"),
+        (lambda: Adam(betas=(0.9, 1.0)), ValueError, r"betas\[1\] must be at least 0 and below 1, got 1.0"),
+        (lambda: Adam(eps=-1e-8), ValueError, "eps must be at least 0"),
+    ],
+)
+def test_optimizers_refuse(build, error, message):
+    with pytest.raises(error, match=message):
+        build()
+
+
+def test_optimizer_steps_refuse_other_gradients():
+    params = {"a": np.zeros(2)}
+    with pytest.raises(ValueError, match=r"grads must have the entries \['a'\], got \['b'\]"):
+        Adam().step(params, {"b": np.zeros(2)})
+    with pytest.raises(ValueError, match=r"grads\['a'\] must have shape \(2,\), got \(3,\)"):
+        Adam().step(params, {"a": np.zeros(3)})
+    assert not params["a"].any()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_step_is_one_update(backend):
+    trainer = new_trainer(SGD(lr=0.5), method="blelloch", backend=backend)
+    before = {name: param.astype(np.float64) for name, param in trainer.model.params.items()}
+    x, y = DATA.batch(np.arange(5))
+    loss, grad_logits = naive.rnn_loss(x, np.zeros((5, 4)), before, y)
+    grads = naive.rnn_gradients(x, np.zeros((5, 4)), before, grad_logits)
+    assert trainer.step(x, y) == pytest.approx(loss, rel=1e-6)
+    for name, param in trainer.model.params.items():
+        np.testing.assert_allclose(param, before[name] - 0.5 * grads[name], rtol=1e-5, atol=1e-7)
+
+
+def test_methods_draw_the_same_curve():
+    linear = fit(new_trainer(method="linear"), epochs=5).loss
+    assert linear.shape == (30,)
+    for settings in ({"method": "blelloch"}, {"method": "truncated", "levels": 1}, {"method": "auto"}):
+        np.testing.assert_allclose(fit(new_trainer(**settings), epochs=5).loss, linear, rtol=1e-5)
+    np.testing.assert_allclose(
+        fit(new_trainer(method="blelloch", backend="cpu"), epochs=5).loss, linear, rtol=1e-5
+    )
+
+
+def test_training_learns():
+    data = Bitstream(length=40, num_samples=300, num_classes=3, rng=0)
+    trainer = Trainer(RNN(1, 8, 3), Adam(lr=0.01), backend="numpy")
+    loss_before, accuracy_before = trainer.evaluate(data, batch_size=128)
+    history = trainer.fit(data, epochs=6, batch_size=20, progress=False)
+    loss, share = trainer.evaluate(data, batch_size=128)
+    assert loss < 0.95 * loss_before
+    assert share > accuracy_before
+    assert history.loss.dtype == history.seconds.dtype == np.float64
+    assert history.seconds.shape == history.loss.shape == (90,)
+    assert (history.seconds > 0).all()
+    x, y = data.batch(np.arange(300))
+    predicted = trainer.predict(x)
+    assert (predicted == y).mean() == pytest.approx(share)
+    everything = cross_entropy(trainer.model.forward(x, backend="numpy").logits, y)[0]
+    assert loss == pytest.approx(everything, rel=1e-5)
+
+
+def test_an_epoch_visits_every_sample_once_in_a_new_order():
+    seen = []
+
+    class Recorded:
+        def __len__(self):
+            return len(DATA)
+
+        def batch(self, indices):
+            seen.append(list(indices))
+            return DATA.batch(indices)
+
+    fit(new_trainer(), dataset=Recorded())
+    assert [len(batch) for batch in seen] == 2 * [4, 4, 4, 4, 4, 2]
+    first, second = sum(seen[:6], []), sum(seen[6:], [])
+    assert sorted(first) == sorted(second) == list(range(22))
+    assert first != second
+    assert first != sorted(first)
+
+
+def test_arrays_train_like_the_data_they_hold():
+    arrays = ArrayDataset(*DATA.batch(np.arange(22)))
+    np.testing.assert_array_equal(fit(new_trainer(), dataset=arrays).loss, fit(new_trainer()).loss)
+
+
+def test_fit_counts_epochs_in_all():
+    trainer, straight = new_trainer(), new_trainer()
+    fit(straight, epochs=3)
+    fit(trainer, epochs=1)
+    assert len(fit(trainer, epochs=1).loss) == 6
+    fit(trainer, epochs=3, rng=1234)
+    assert_same(state(trainer), state(straight))
+    assert len(fit(new_trainer(), epochs=0).loss) == 0
+
+
+class Stopping:
+    """The data, until the sample of one iteration is asked for: then something happens."""
+
+    def __init__(self, iteration, happens):
+        self.left, self.happens = iteration, happens
+
+    def __len__(self):
+        return len(DATA)
+
+    def batch(self, indices):
+        self.left -= 1
+        if self.left < 0:
+            self.happens()
+        return DATA.batch(indices)
+
+
+def stop():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("iteration", [0, 3, 6, 8])
+def test_a_stopped_fit_resumes_to_the_same_curve(iteration, optimizer, tmp_path):
+    straight = new_trainer(optimizer())
+    fit(straight)
+    stopped = new_trainer(optimizer())
+    with pytest.raises(KeyboardInterrupt):
+        fit(stopped, dataset=Stopping(iteration, stop))
+    assert len(stopped.history.loss) == iteration
+    assert (stopped.epoch, stopped.position) == divmod(iteration, 6)[:1] + (iteration % 6 * 4,)
+    stopped.save(tmp_path / "stopped.npz")
+    resumed = Trainer(RNN(1, 4, 3, rng=99), optimizer(), backend="numpy")
+    resumed.load(tmp_path / "stopped.npz")
+    for trainer in (stopped, resumed):
+        fit(trainer)
+        assert_same(state(trainer), state(straight))
+    np.testing.assert_array_equal(resumed.history.seconds[:iteration], stopped.history.seconds[:iteration])
+
+
+def test_an_interrupt_during_an_update_waits_for_its_end():
+    straight = new_trainer()
+    fit(straight, epochs=1)
+
+    class Interrupted(Adam):
+        def _update(self, *args):
+            super()._update(*args)
+            if self.steps == 3:
+                signal.raise_signal(signal.SIGINT)
+
+    trainer = new_trainer(Interrupted(lr=0.01))
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        fit(trainer, epochs=1)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert (len(trainer.history.loss), trainer.position) == (3, 12)
+    fit(trainer, epochs=1)
+    assert_same(state(trainer), state(straight))
+
+
+def test_fit_works_beside_the_main_thread():
+    trainer, straight = new_trainer(), new_trainer()
+    thread = threading.Thread(target=fit, args=(trainer,))
+    thread.start()
+    thread.join()
+    fit(straight)
+    assert_same(state(trainer), state(straight))
+
+
+def test_an_epoch_ends_as_it_began():
+    trainer = new_trainer()
+    with pytest.raises(KeyboardInterrupt):
+        fit(trainer, dataset=Stopping(2, stop))
+    for change in ({"batch_size": 2}, {"dataset": Bitstream(6, num_samples=30, num_classes=3)}):
+        with pytest.raises(ValueError, match="an epoch was begun with {'num_samples': 22, 'batch_size': 4}"):
+            fit(trainer, **change)
+
+
+def test_progress_is_shown_on_request(capsys):
+    trainer = new_trainer()
+    fit(trainer, epochs=1)
+    assert not capsys.readouterr().err
+    fit(trainer, epochs=2, progress=True)
+    assert "12/12" in capsys.readouterr().err
+
+
+def test_failed_steps_change_nothing():
+    trainer = new_trainer()
+    fit(trainer, epochs=1)
+    before = state(trainer)
+    x, y = DATA.batch(np.arange(4))
+    with pytest.raises(ValueError, match="labels must be from 0 to 2, got 7"):
+        trainer.step(x, [0, 1, 2, 7])
+    with pytest.raises(ValueError, match="x must be finite"):
+        trainer.step(x * np.float32(np.nan), y)
+    with pytest.raises(TypeError, match="x must have the model's dtype float32, got float64"):
+        trainer.step(x.astype(np.float64), y)
+    assert_same(state(trainer), before)
+
+    exploding = Trainer(RNN(1, 3, 3), SGD(lr=1), backend="numpy")
+    for name in ("weight_ih_l0", "bias_ih_l0", "bias_hh_l0"):
+        exploding.model.params[name][:] = 0
+    exploding.model.params["weight_hh_l0"][:] = 100 * np.eye(3)
+    before = state(exploding)
+    with pytest.raises(
+        FloatingPointError, match="the gradient of weight_ih_l0 overflows float32 after 50 time steps"
+    ):
+        exploding.step(np.ones((50, 1, 1), np.float32) * 0, [0])
+    assert_same(state(exploding), before)
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"epochs": -1}, ValueError, "epochs must be at least 0, got -1"),
+        ({"epochs": 1.5}, TypeError, "epochs must be an integer, got 1.5"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
+        (
+            {"dataset": np.ones(3)},
+            TypeError,
+            r"dataset must have a length and a method batch\(indices\).* ndarray",
+        ),
+        (
+            {"dataset": ArrayDataset(np.ones((3, 0, 1)), np.zeros(0, int))},
+            ValueError,
+            "dataset must hold at least",
+        ),
+    ],
+)
+def test_fit_refuses(change, error, message):
+    with pytest.raises(error, match=message):
+        fit(new_trainer(), **change)
+
+
+def test_trainer_refuses_an_unknown_backend():
+    with pytest.raises(ValueError, match="backend must be one of .* got 'tpu'"):
+        new_trainer(backend="tpu")
+
+
+def rewrite(path, change):
+    with np.load(path) as file:
+        arrays = dict(file)
+    change(arrays)
+    np.savez(path, **arrays)
+
+
+def renote(**changes):
+    def change(arrays):
+        arrays["note"] = np.array(json.dumps(json.loads(str(arrays["note"])) | changes))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda a: a.pop("params/fc.bias"), "has no entry 'params/fc.bias'"),
+        (lambda a: a.pop("exp_avg_sq/fc.bias"), "has no entry 'exp_avg_sq/fc.bias'"),
+        (lambda a: a.pop("note"), "has no entry 'note'"),
+        (lambda a: a.pop("loss"), "has no entry 'loss'"),
+        (lambda a: a.update(loss=np.zeros(99)), "'loss' and 'seconds' must be equally long"),
+        (
+            lambda a: a.update({"params/fc.bias": np.zeros(7, np.float32)}),
+            r"'params/fc.bias' must have shape \(3,\)",
+        ),
+        (
+            lambda a: a.update({"params/fc.bias": np.zeros(3)}),
+            "dtype float32 to fit the model, got .* float64",
+        ),
+        (
+            lambda a: a.update({"params/fc.bias": np.full(3, np.nan, np.float32)}),
+            "'params/fc.bias' must be finite",
+        ),
+        (lambda a: a.update(note=np.array("{")), "'note' is damaged"),
+        (renote(format=2), "format 2, where this version reads 1"),
+        (renote(position=-3), "'note' is damaged"),
+        (renote(seed=None), "'note' is damaged"),
+        (renote(plan={}), "'note' is damaged"),
+        (
+            renote(optimizer={"kind": "SGD"}),
+            "written with the optimizer {'kind': 'SGD'}, this trainer has {'kind': 'Adam'",
+        ),
+    ],
+)
+def test_load_takes_all_or_nothing(change, message, tmp_path):
+    path = tmp_path / "saved.npz"
+    trainer = new_trainer()
+    fit(trainer, epochs=1)
+    trainer.save(path)
+    rewrite(path, change)
+    before = state(trainer)
+    with pytest.raises(ValueError, match=message):
+        trainer.load(path)
+    assert_same(state(trainer), before)
+
+
+def test_load_refuses_other_files(tmp_path):
+    trainer, path = new_trainer(), tmp_path / "saved.npz"
+    with pytest.raises(FileNotFoundError):
+        trainer.load(path)
+    path.write_bytes(b"not an archive")
+    with pytest.raises(ValueError, match=r"saved.npz is not an .npz file written by Trainer.save"):
+        trainer.load(path)
+    np.savez(path, note=np.array({"a": 1}, dtype=object))
+    with pytest.raises(ValueError, match=r"saved.npz is not an .npz file written by Trainer.save"):
+        trainer.load(path)
+    trainer.save(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=r"saved.npz is not an .npz file written by Trainer.save"):
+        trainer.load(path)
+    np.save(tmp_path / "saved.npy", np.zeros(3))
+    with pytest.raises(ValueError, match=r"saved.npy is not an .npz file written by Trainer.save"):
+        trainer.load(tmp_path / "saved.npy")
+    trainer.save(path)
+    with pytest.raises(ValueError, match="'params/weight_ih_l0' must have shape"):
+        Trainer(RNN(1, 5, 3), Adam(lr=0.01)).load(path)
+    with pytest.raises(ValueError, match="this trainer has .*'lr': 0.02"):
+        new_trainer(Adam(lr=0.02)).load(path)
+
+
+def test_an_untouched_trainer_is_saved_too(tmp_path):
+    trainer, path = new_trainer(), tmp_path / "folder" / "new"
+    trainer.save(path)
+    assert [entry.name for entry in path.parent.iterdir()] == ["new"]
+    resumed = new_trainer()
+    resumed.load(path)
+    fit(resumed)
+    fit(trainer)
+    assert_same(state(resumed), state(trainer))
