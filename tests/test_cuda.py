@@ -1,0 +1,177 @@
+"""The CUDA kernels' three gates: they run on the simulator, compile to machine code, and run on a GPU.
+
+The simulator must be chosen before Numba is imported, so it has a process of its own:
+``NUMBA_ENABLE_CUDASIM=1 python -m pytest -m simulator``, which `make test` runs beside the other tests.
+"""
+
+import naive
+import numpy as np
+import pytest
+from test_chain import BACKENDS, METHODS, TOLERANCE, cast, chain, error, hills
+
+import bppsa_nb as bp
+from bppsa_nb import backends
+
+simulator = [
+    pytest.mark.simulator,
+    pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1"),
+]
+on_simulator = lambda *args: pytest.param(*args, marks=simulator)  # noqa: E731
+on_gpu = lambda *args: pytest.param(*args, marks=pytest.mark.gpu)  # noqa: E731
+
+
+# Gates 1 and 3: the kernels run.
+
+
+def check_backprop(T, B, H, dtype, local, methods, shared=False):
+    jacobians_T, grad_output, local_grads = chain(T, B, H, np.random.default_rng([T, B, H]), local=local)
+    if shared:
+        jacobians_T = jacobians_T[:, :1]
+    oracle = naive.backprop(np.broadcast_to(jacobians_T, (T, B, H, H)), grad_output, local_grads)
+    J, g, c = cast(dtype, jacobians_T[:, 0] if shared else jacobians_T, grad_output, local_grads)
+    for method, levels in methods:
+        result = bp.backprop(J, g, local_grads=c, method=method, backend="cuda", levels=levels)
+        assert result.dtype == dtype and result.shape == (T + 1, B, H)
+        assert error(result, oracle) < TOLERANCE[dtype], (method, levels)
+
+
+@pytest.mark.parametrize(
+    ("T", "B", "H", "dtype", "local", "shared"),
+    [
+        on_simulator(0, 1, 3, np.float32, False, False),
+        on_simulator(1, 1, 1, np.float64, True, False),
+        on_simulator(2, 2, 3, np.float32, True, False),
+        on_simulator(3, 1, 5, np.float32, False, False),
+        on_simulator(5, 2, 3, np.float64, True, True),
+        on_simulator(6, 1, 2, np.float32, False, False),
+        on_simulator(10, 1, 3, np.float64, False, False),
+        on_simulator(10, 2, 2, np.float32, False, True),
+        on_simulator(10, 1, 2, np.float32, True, False),
+    ],
+)
+def test_backprop_on_the_simulator(T, B, H, dtype, local, shared):
+    check_backprop(T, B, H, dtype, local, [("linear", None), ("blelloch", None), ("truncated", 1)], shared)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("B", [1, 5])
+@pytest.mark.parametrize("H", [1, 3, 20, 33, 64, 128])
+@pytest.mark.parametrize("T", [0, 1, 2, 3, 5, 10, 100, 1000])
+def test_backprop_on_a_gpu(T, H, B):
+    if T * H > 64000:
+        pytest.skip("the loop oracle takes minutes")
+    for dtype in TOLERANCE:
+        check_backprop(T, B, H, dtype, T <= 100, METHODS)
+        check_backprop(T, B, H, dtype, T <= 100, METHODS, shared=True)
+
+
+@pytest.mark.parametrize("H", [on_simulator(33), on_simulator(64)])
+def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
+    # Two links and one level: block 1 multiplies matrices. Tiles of 24 rows, so that the last one is cut short.
+    from bppsa_nb.scan import cuda
+
+    monkeypatch.setattr(cuda, "MAX_THREADS", 64)
+    monkeypatch.setattr(cuda, "SHARED_BYTES", 3 * 24 * H * 8)
+    jacobians_T, _, _ = cast(np.float64, *chain(2, 1, H, np.random.default_rng(H)))
+    mats, exps, vecs, lost = cuda.workspace(3, 1, 1, H, np.float64)
+    operands = np.concatenate([np.eye(H)[None, None], jacobians_T])
+    cuda.launch_prepare(cuda.prepare, (operands,), mats, exps, lost)
+    shared = cuda._shared_bytes(H, 8)
+    cuda.up_level[2, 64, 0, shared](mats, exps, vecs, False, 0, cuda.tile_rows(H, 8), lost)
+    # Position 3 met position 2: a[3] = a[2] ⋄ a[3] = a[3] a[2], and position k is link T - k.
+    product = mats.copy_to_host()[0, 0] * 2.0 ** exps.copy_to_host()[0, 0]
+    expected = operands[0, 0] @ operands[1, 0]
+    np.testing.assert_allclose(product, expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+def test_products_that_overflow_or_underflow(kind):
+    for rate in (1 / 64, 64):
+        J, g = hills(1, np.random.default_rng(4), rate, *((32, 640) if kind == "gpu" else (23, 46)))
+        oracle = naive.backprop(J, g)
+        result = bp.backprop(J, g, method="blelloch", backend="cuda")
+        assert (np.abs(result - oracle).max((1, 2)) < 1e-5 * np.abs(oracle).max((1, 2))).all()
+
+
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+def test_entries_too_far_apart_for_any_scale(kind):
+    step = 2.0**12
+    up, down = np.diag([step, 1 / step]), np.diag([1 / step, step])
+    J = np.array([up] * 8 + [down] * 8, np.float32)[:, None]
+    g = np.array([[1, 3]], np.float32)
+    linear = bp.backprop(J, g, method="linear", backend="numpy")
+    assert np.array_equal(linear, bp.backprop(J, g, method="blelloch", backend="cuda"))
+
+
+@pytest.mark.parametrize(
+    ("T", "B", "H"), [on_simulator(0, 2, 3), on_simulator(1, 1, 1), on_simulator(6, 2, 3), on_gpu(1000, 16, 20)]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rnn_gradients(T, B, H, dtype):
+    rng = np.random.default_rng(0)
+    model = bp.RNN(2, H, 4, rng=rng, dtype=dtype)
+    activations = model.forward(rng.standard_normal((T, B, 2)).astype(dtype), backend="numpy")
+    grad_logits = rng.standard_normal((B, 4)).astype(dtype)
+    expected = model.backward(activations, grad_logits, method="linear", backend="numpy")
+    for method, levels in [("linear", None), ("blelloch", None), ("truncated", 1)]:
+        grads = model.backward(activations, grad_logits, method=method, backend="cuda", levels=levels)
+        for name, grad in grads.items():
+            scale = max(np.abs(expected[name]).max(), 1e-3)
+            assert np.abs(grad - expected[name]).max() < TOLERANCE[dtype] * scale, (name, method)
+
+
+@pytest.mark.simulator
+@pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
+def test_auto_never_takes_the_simulator():
+    assert backends.resolve("auto") in BACKENDS
+
+
+def test_a_row_too_long_for_shared_memory():
+    from bppsa_nb.scan import cuda
+
+    assert cuda.tile_rows(20, 4) == 20 and cuda.tile_rows(128, 8) == 16
+    with pytest.raises(ValueError, match="jacobians_T: three rows of H = 5000 entries take 120000 bytes"):
+        cuda.tile_rows(5000, 8)
+
+
+# Gate 2: machine code for three generations of GPUs, with nothing spilled to local memory.
+
+
+def kernels():
+    from numba import types
+
+    from bppsa_nb.cells import cuda as cells
+    from bppsa_nb.scan import cuda as scan
+
+    for real in (types.float32, types.float64):
+        a1, a2, a3, a4 = (types.Array(real, ndim, "C") for ndim in (1, 2, 3, 4))
+        exps, lost = types.Array(types.int32, 2, "C"), types.Array(types.int32, 1, "C")
+        number, flag = types.int64, types.boolean
+        yield scan.prepare, (a4, a4, exps, lost)
+        yield scan.up_level, (a4, exps, a3, flag, number, number, lost)
+        yield scan.across_blocks, (a4, exps, a3, flag, number, lost)
+        yield scan.down_level, (a4, exps, a3, flag, number, lost)
+        yield scan.linear, (a4, a3, flag, a3)
+        yield cells.rnn_prepare, (a2, a3, a4, exps, lost)
+        yield cells.rnn_sweep_kernel, (a2, a3, a3)
+
+
+@pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
+def test_every_kernel_compiles_without_spills(arch):
+    core = pytest.importorskip("cuda.core", reason="needs the gpu extra")
+    from numba import cuda
+
+    names = set()
+    for kernel, signature in kernels():
+        ptx, _ = cuda.compile_ptx(kernel.py_func, signature, cc=(int(arch[3]), int(arch[4])))
+        linker = core.Linker(
+            core.ObjectCode.from_ptx(ptx.encode()), options=core.LinkerOptions(arch=arch, verbose=True)
+        )
+        assert len(linker.link("cubin").code) > 0
+        log = linker.get_info_log()
+        assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log, (kernel, log)
+        if "float32" in str(signature[0]):
+            assert ".f64" not in ptx, kernel  # single precision stays single
+        names.add(kernel.py_func.__name__)
+    assert len(names) == 7
