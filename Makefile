@@ -19,11 +19,16 @@ help:
 figures: .venv/.installed
 	$(BIN)/bppsa-nb notebooks --scale quick
 
+# The CUDA simulator must be chosen before Numba is imported, so its tests have a process of their own.
+SIMULATE := NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -m simulator
+
 test: lint
-	$(BIN)/python -m pytest -m "not gpu and not full"
+	$(SIMULATE)
+	$(BIN)/python -m pytest -m "not gpu and not full and not simulator"
 
 test-full: lint
-	$(BIN)/python -m pytest
+	$(SIMULATE)
+	$(BIN)/python -m pytest -m "not simulator"
 
 lab: .venv/.installed
 	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks

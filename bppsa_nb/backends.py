@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import os
+import sys
 
 BACKENDS = ("numpy", "cpu", "cuda")
 
@@ -36,6 +37,29 @@ def _device_found():
 def cuda_available():
     """Tell whether CUDA kernels can run: on a device, or on the simulator."""
     return simulated() or _device_found()
+
+
+def use_simulator_without_gpu():
+    """Turn Numba's CUDA simulator on where there is no GPU, for notebooks that teach kernels.
+
+    Returns
+    -------
+    str
+        What CUDA kernels will run on.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no GPU and Numba is imported already: the simulator must be chosen before.
+    """
+    if not simulated() and not _driver_found():
+        if "numba" in sys.modules:
+            raise RuntimeError(
+                "Numba is imported already, so it is too late to choose its CUDA simulator; restart the kernel (or "
+                "Python) and call this first"
+            )
+        os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
+    return "Numba's simulator (no GPU was found)" if simulated() else "the GPU"
 
 
 def resolve(backend):

@@ -58,10 +58,10 @@ def provenance_line(provenance):
     Returns
     -------
     str
-        Machine, scale and data, such as "Measured on NVIDIA H200 · scale: paper · data: synthetic".
+        Machine, scale and data, such as "Run on NVIDIA H200 · scale: paper · data: synthetic".
     """
     machine = provenance.get("gpu") or f"{provenance['cpu']} ({provenance['cores']} cores)"
-    return f"Measured on {machine} · scale: {provenance['scale']} · data: {provenance['data']}"
+    return f"Run on {machine} · scale: {provenance['scale']} · data: {provenance['data']}"
 
 
 def save(fig, name, *, alt, caption, provenance):

@@ -53,7 +53,7 @@ def test_foot_says_caption_machine_scale_and_data_and_is_not_stacked():
     (foot,) = feet(fig)
     assert foot.get_text().split("\n") == [
         TEXT["caption"],
-        "Measured on A Fine Processor (2 cores) · scale: quick · data: real",
+        "Run on A Fine Processor (2 cores) · scale: quick · data: real",
     ]
 
 

@@ -108,6 +108,27 @@ def run(name, scale="quick", seed=0, progress=True):
     return _read(path)
 
 
+def record(table, name, scale, seed):
+    """Record a table that was measured elsewhere, such as a benchmark's, for this machine.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        One row per measurement.
+    name, scale, seed
+        What was measured, and how; `name` need not be an experiment.
+
+    Returns
+    -------
+    str
+        Where the table is, seen from the checkout's root.
+    """
+    now = provenance.describe(name, scale, seed)
+    path = _path(now["device"], name, scale)
+    _store(table, now, path)
+    return str(path.relative_to(files.root()))
+
+
 def table(name, scale="quick", device=None):
     """Read a recorded table.
 
