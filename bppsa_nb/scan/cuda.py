@@ -128,7 +128,7 @@ def _multiply(right, left, tile, shared, lost):
 
 @_device
 def _matvec(matrix, exponent, vector, offset, affine, out, shared, lost):
-    """Set ``out = 2**exponent * matrix @ vector + offset``; `vector` and `out` may not overlap, `offset` and `out` may."""
+    """Set ``out = 2**exponent * matrix @ vector + offset``; `out` may be `offset`, but not overlap `vector`."""
     tid, threads, hidden = cuda.threadIdx.x, cuda.blockDim.x, matrix.shape[0]
     cuda.syncthreads()
     for i in range(tid, hidden, threads):
