@@ -5,6 +5,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.transforms import ScaledTranslation
 
 from bppsa_nb.figures import COLORS
 from bppsa_nb.operator import IDENTITY
@@ -17,12 +18,12 @@ _INK = "#222222"
 _CYCLE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 
 
-def tree(trace, ax=None, *, upto=None, label=span_label, highlight=(), legend=True):
+def tree(trace, ax=None, *, upto=None, label=span_label, names=None, highlight=(), legend=True):
     """Draw a traced scan: the array from left to right, one row of it per level from top to bottom.
 
-    Squares are operands, labeled with the positions that went into them; faint ones have not changed. Lines
-    say where the others come from: solid blue a matrix-matrix product, solid orange a matrix-vector product,
-    dashed a move.
+    Squares are operands, labeled with the positions that went into them; faint ones have not changed, and are
+    labeled in the last row only. Lines say where the others come from: solid blue a matrix-matrix product,
+    solid orange a matrix-vector product, dashed a move.
 
     Parameters
     ----------
@@ -34,6 +35,8 @@ def tree(trace, ax=None, *, upto=None, label=span_label, highlight=(), legend=Tr
         How many levels to draw; all by default.
     label : callable, optional
         What to write on an operand.
+    names : tuple of list of str, optional
+        What to write above the inputs and below the result; by default what they are for a chain.
     highlight : collection of Traced
         Products to stress, such as those of the critical path.
     legend : bool
@@ -46,24 +49,24 @@ def tree(trace, ax=None, *, upto=None, label=span_label, highlight=(), legend=Tr
     rows, width = trace.rows(), len(trace.result)
     heights = _heights(trace, rows)
     if ax is None:
-        size = (1.9 + 0.62 * width, 0.9 + 0.62 * heights[-1] + 0.6 * legend)
+        size = (max(4.4, 2.1 + 0.62 * width), 1.1 + 0.62 * heights[-1] + 0.6 * legend)
         ax = plt.subplots(figsize=size, layout="constrained")[1]
     complete = upto is None or upto >= trace.steps
-    for r, row in enumerate(rows if complete else rows[: upto + 1]):
+    shown = rows if complete else rows[: upto + 1]
+    for r, row in enumerate(shown):
         if r:
             _lines(ax, trace, rows, heights, r, highlight)
         for position, operand in enumerate(row):
             fresh = not r or position >= len(rows[r - 1]) or rows[r - 1][position] is not operand
             bold = fresh and operand in highlight and operand in trace.levels[r - 1].products
-            _square(ax, position, -heights[r], operand, label(operand), fresh, bold)
+            text = label(operand) if fresh or r == len(shown) - 1 else ""
+            _square(ax, position, -heights[r], operand, text, fresh, bold)
 
-    # J_t is short for d x_t / d x_(t-1).
-    inputs = [
-        rf"$J_{{{trace.n + 1 - i}}}^T$" if i else rf"$\nabla x_{{{trace.n}}}$" for i in range(trace.n + 1)
-    ]
-    result = [rf"$\nabla x_{{{trace.n + 1 - i}}}$" if i else "$I$" for i in range(width)]
-    ax.set(xlim=(-0.6, width - 0.4), ylim=(-heights[-1] - 0.6, 0.6), aspect="equal")
-    ax.set_xticks(range(width), result if complete else [""] * width)
+    inputs, result = names or chain_names(trace.n)
+    ax.set(xlim=(-0.6, width - 0.4), ylim=(-heights[-1] - 1.1, 0.6), aspect="equal")
+    ax.set_xticks([])
+    for position, name in enumerate(result if complete else []):
+        ax.text(position, -heights[-1] - 0.8, name, ha="center", va="center", color=_INK, size=9)
     levels = [f"{i}. {_level_name(level)}" for i, level in enumerate(trace.levels, 1)]
     ax.set_yticks([-height for height in heights], ["inputs", *levels, "moved"][: len(rows)])
     top = ax.secondary_xaxis("top")
@@ -73,9 +76,18 @@ def tree(trace, ax=None, *, upto=None, label=span_label, highlight=(), legend=Tr
         each.spines[:].set_visible(False)
     ax.grid(False)
     if legend:
-        handles = legend_handles(highlight)
-        ax.get_figure().legend(handles=handles, loc="outside lower center", ncols=min(3, width // 3 + 1))
+        # Below the row of names, whatever the scale.
+        lower = ax.transAxes + ScaledTranslation(0, -0.1, ax.get_figure().dpi_scale_trans)
+        where = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "bbox_transform": lower}
+        ax.legend(handles=legend_handles(highlight), ncols=min(3, width // 3 + 1), **where)
     return ax
+
+
+def chain_names(n):
+    """Name the entries of Equation 5's array and of the result; J_t is short for d x_t / d x_(t-1)."""
+    jacobians = [rf"$J_{{{t}}}^T$" for t in range(n, 0, -1)]
+    gradients = [rf"$\nabla x_{{{t}}}$" for t in range(n, -1, -1)]
+    return [gradients[0], *jacobians], ["$I$", *gradients]
 
 
 def legend_handles(highlight=()):
@@ -109,7 +121,7 @@ def _heights(trace, rows):
 
 def _cleared(trace, rows, r):
     """Return where the identity was put just before the level of row r, or None."""
-    if r > trace.steps or trace.levels[r - 1].level.phase != "down" or IDENTITY in rows[r - 1]:
+    if r > trace.steps or IDENTITY in rows[r - 1] or IDENTITY not in rows[r]:
         return None
     return trace.levels[r - 1].level.pairs[0][1]
 
@@ -119,10 +131,12 @@ def _square(ax, x, y, operand, text, fresh=True, bold=False, side=_SIDE):
     edge = {"ec": _INK, "lw": 2.2} if bold else {"ec": "none"}
     alpha = 1.0 if fresh else 0.2
     ax.add_patch(
-        Rectangle((x - side / 2, y - side / 2), side, side, fc=(*to_rgb(fill), alpha), zorder=3, **edge)
+        Rectangle(
+            (x - side / 2, y - side / 2), side, side, fc=(*to_rgb(fill), alpha), zorder=3, snap=True, **edge
+        )
     )
     style = {"family": "serif", "style": "italic"} if operand is IDENTITY else {}
-    style |= {"size": min(8.5, 34 / len(text)), "color": _readable_on(fill) if fresh else "#888888"}
+    style |= {"size": min(8, 32 / max(4, len(text))), "color": _readable_on(fill) if fresh else "#888888"}
     ax.text(x, y, text, ha="center", va="center_baseline", zorder=4, **style)
 
 

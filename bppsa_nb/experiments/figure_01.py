@@ -8,16 +8,14 @@ from bppsa_nb.trace import trace
 
 TITLE = "Figure 1: back-propagation as a scan"
 CAPTION = (
-    "Each row is the array after one level; x and n count layers, J_t is the Jacobian of layer t. Left: ordinary "
-    "back-propagation, every product waits for the one before. Right: BPPSA reaches the same gradients in fewer "
-    "levels, because products on one level do not wait for each other; for that it computes more of them, some "
-    "between two matrices. Both drawings are of scans that ran."
+    "Each row is the array after one level; a square's numbers are the inputs that went into it. Left, "
+    "every product waits for the one before. Right, products on one level do not wait for each other."
 )
 ALT = (
-    "Two drawings of an array of one gradient and seven transposed Jacobians. Left, the linear scan: a staircase of "
-    "seven matrix-vector products, one per level. Right, the Blelloch scan: a tree of two up-sweep levels that pair "
-    "neighbors, with matrix-matrix products, and three down-sweep levels of moves and matrix-vector products. Both "
-    "end with the same row of gradients at x_7 to x_0."
+    "Two drawings of an array of one gradient and seven transposed Jacobians. Left, the linear scan: a "
+    "staircase of seven matrix-vector products, one per level. Right, the Blelloch scan: a tree of two up-"
+    "sweep levels that pair neighbors, with matrix-matrix products, and three down-sweep levels of moves "
+    "and matrix-vector products. Both end with the same row of gradients at x_7 to x_0."
 )
 LAYERS = 7
 
@@ -35,12 +33,14 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw both scans beside each other."""
-    fig, axes = plt.subplots(1, 2, figsize=(10.4, 6.2), layout="constrained")
+    fig, axes = plt.subplots(1, 2, figsize=(8.0, 4.7), layout="constrained")
     titles = {"linear": "Ordinary back-propagation", "blelloch": "BPPSA"}
     for ax, (method, levels) in zip(axes, table.groupby("method", sort=False), strict=True):
-        draw.tree(trace(int(levels["n"].iloc[0]), method), ax, legend=method == "linear")
+        draw.tree(trace(int(levels["n"].iloc[0]), method), ax, legend=False)
         products = levels[["mm", "mv"]].sum().sum()
-        counts = f"{len(levels)} levels, {products} products, {levels['mm'].sum()} between matrices"
-        ax.set_title(f"{titles[method]}: {counts}", pad=10)
-        ax.set_anchor("N")
+        mixed = f", {levels['mm'].sum()} of two matrices" if levels["mm"].any() else ""
+        counts = f"{len(levels)} levels, {products} products{mixed}"
+        ax.set_title(f"{titles[method]}\n{counts}", size=10)
+        ax.set_ylim(axes[0].get_ylim())  # one scale for both
+    axes[1].legend(handles=draw.legend_handles(), loc="lower center", ncols=2)
     return fig
