@@ -14,19 +14,18 @@ METHODS = ("linear", "blelloch", "truncated")
 class _Costs:
     """What a backend pays, in seconds; multiply-adds are counted over the whole batch."""
 
-    link: float  # one step of the linear scan, whatever its size
+    step: float  # one step of the linear scan, whatever its size
     level: float  # one level of the tree: a launch, or waking the threads
-    product: float  # one matrix product, whatever its size
-    matvec_rate: float  # multiply-adds per second in matrix-vector products
-    matmul_rate: float  # multiply-adds per second in matrix-matrix products
+    call: float  # one ⋄ of the tree, where Python calls each by itself
+    matvec_rate: float  # float32 multiply-adds per second in matrix-vector products
+    matmul_rate: float  # float32 multiply-adds per second in matrix-matrix products
 
 
-# Orders of magnitude, for float32 on two CPU cores and on a large GPU. They need only tell methods apart that
-# differ by a factor.
+# Orders of magnitude, on two CPU cores and on a large GPU. They need only tell methods apart that differ by a factor.
 _COSTS = {
-    "numpy": _Costs(link=5e-6, level=0.0, product=8e-5, matvec_rate=1e9, matmul_rate=5e9),
-    "cpu": _Costs(link=2e-7, level=3e-5, product=2e-7, matvec_rate=3e9, matmul_rate=2e10),
-    "cuda": _Costs(link=2e-6, level=1e-5, product=0.0, matvec_rate=3e11, matmul_rate=2e12),
+    "numpy": _Costs(step=5e-6, level=0, call=8e-5, matvec_rate=1e9, matmul_rate=5e9),
+    "cpu": _Costs(step=2e-7, level=3e-5, call=0, matvec_rate=3e9, matmul_rate=1e10),
+    "cuda": _Costs(step=2e-6, level=1e-5, call=0, matvec_rate=3e11, matmul_rate=2e12),
 }
 
 
@@ -88,29 +87,27 @@ def explain(T, B, H, dtype=np.float32, backend="auto"):
         raise TypeError(f"dtype must be float32 or float64, got {dtype}")
     T, B, H = int(T), int(B), int(H)
     backend = backends.resolve(backend)
-    costs = _COSTS[backend]
-    width = dtype.itemsize / 4
-    # The first pair of every level meets the gradient: a matrix-vector product. The others multiply matrices.
+    costs, width = _COSTS[backend], dtype.itemsize / 4
+    matvec = width * B * H**2 / costs.matvec_rate
+    matmul = width * B * H**3 / costs.matmul_rate
+    # Each level's first pair meets the gradient going up, and the identity going down; the gradient at x_0 is one more.
+    levels = up_levels(T) + down_levels(T)
     matmuls = sum(num_pairs(T, d) - 1 for d in range(up_levels(T)))
-    matvecs = up_levels(T) + sum(num_pairs(T, d) - 1 for d in range(down_levels(T))) + (T > 0)
-    launched = up_levels(T) + down_levels(T)
+    matvecs = up_levels(T) + (T > 0) + sum(num_pairs(T, d) - 1 for d in range(down_levels(T)))
     seconds = {
-        "linear": T * costs.link + width * T * B * H**2 / costs.matvec_rate,
-        "blelloch": launched * costs.level
-        + matmuls * (costs.product * (B if backend == "cpu" else 1) + width * B * H**3 / costs.matmul_rate)
-        + matvecs * (costs.link + width * B * H**2 / costs.matvec_rate) * (backend == "numpy")
-        + matvecs * width * B * H**2 / costs.matvec_rate * (backend != "numpy"),
+        "linear": T * (costs.step + matvec),
+        "blelloch": levels * costs.level + (matmuls + matvecs) * costs.call + matmuls * matmul + matvecs * matvec,
     }
     method = min(seconds, key=seconds.get)
     work = (matmuls * H + matvecs) / max(T, 1)
     if method == "linear":
         reason = (
-            f"the tree has {launched} levels instead of {T} steps, but multiplies matrices by matrices, "
+            f"the tree has {levels} levels instead of {T} steps, but multiplies matrices by matrices, "
             f"{work:.3g} times the work, and this backend has too few workers to make up for it"
         )
     else:
         reason = (
-            f"{launched} levels instead of {T} steps: the workers make up for {work:.3g} times the work of the "
+            f"{levels} levels instead of {T} steps: the workers make up for {work:.3g} times the work of the "
             "linear scan"
         )
     return Explanation(method, backend, seconds, reason)
