@@ -1,0 +1,38 @@
+"""The examples that readers copy: the README's, and those in docstrings."""
+
+import doctest
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import bppsa_nb
+
+PACKAGE = Path(bppsa_nb.__file__).parent
+EXAMPLES = [path for path in sorted(PACKAGE.rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_docstrings(path):
+    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    results = doctest.testmod(importlib.import_module(name))
+    assert results.attempted and not results.failed
+
+
+def test_readme(capsys):
+    text = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    names = {}
+    exec(compile(example, "README.md", "exec"), names)
+    assert abs(names["by_scan"] - names["step_by_step"]).max() < 1e-12
+    assert names["history"].loss.shape == (64,)
+    assert "blelloch" in capsys.readouterr().out
+
+
+def test_every_public_name_loads():
+    for name in bppsa_nb.__all__:
+        assert getattr(bppsa_nb, name).__doc__
+    assert set(bppsa_nb.__all__) <= set(dir(bppsa_nb))
+    with pytest.raises(AttributeError, match="no attribute 'backprob'"):
+        bppsa_nb.backprob  # noqa: B018
