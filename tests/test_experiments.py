@@ -295,35 +295,39 @@ def test_make_draws_the_figure_with_its_words_and_provenance(toy, tmp_path):
     assert not pyplot.fignum_exists(fig.number)
 
 
-def test_commit_is_that_of_the_package_s_own_checkout(tmp_path, monkeypatch):
-    def git(*arguments):
-        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
+def git(folder, *arguments):
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
 
-    package = tmp_path / "bppsa_nb"
-    package.mkdir()
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Give a package in a checkout, which is no repository yet."""
+    package = tmp_path / "checkout" / "bppsa_nb"
+    package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
-    assert provenance.source_state() == (None, None)  # the package was not imported from this folder
-
+    monkeypatch.setattr(files, "root", lambda: package.parent)
     monkeypatch.setattr(provenance.bppsa_nb, "__file__", str(package / "__init__.py"))
+    return package
+
+
+def test_commit_is_that_of_the_package_s_checkout(package):
     assert provenance.source_state() == (None, None)  # no repository
-    git("init")
-    git("add", ".")
-    git("commit", "-m", "Begin")
+    git(package.parent, "init")
+    git(package.parent, "add", ".")
+    git(package.parent, "commit", "-m", "Begin")
     commit, dirty = provenance.source_state()
     assert len(commit) == 40 and dirty is False
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "a.png").write_text("")
+    (package.parent / "figures").mkdir()
+    (package.parent / "figures" / "a.png").write_text("")
     assert provenance.source_state() == (commit, False)
     (package / "new.py").write_text("")
     assert provenance.source_state() == (commit, True)
 
 
-def test_a_repository_around_the_checkout_is_not_its_own(tmp_path, monkeypatch):
-    subprocess.run(["git", "init", str(tmp_path)], check=True, capture_output=True)
-    package = tmp_path / "inner" / "bppsa_nb"
-    package.mkdir(parents=True)
-    monkeypatch.setattr(files, "root", lambda: tmp_path / "inner")
-    monkeypatch.setattr(provenance.bppsa_nb, "__file__", str(package / "__init__.py"))
-    assert provenance.source_state() == (None, None)
+def test_another_repository_around_the_package_or_at_work_does_not_count(package, tmp_path, monkeypatch):
+    git(tmp_path, "init")
+    git(tmp_path, "commit", "--allow-empty", "-m", "Begin")
+    assert provenance.source_state() == (None, None)  # around the checkout
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    assert provenance.source_state() == (None, None)  # where an installed package works
