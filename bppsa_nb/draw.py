@@ -131,9 +131,7 @@ def _square(ax, x, y, operand, text, fresh=True, bold=False, side=_SIDE):
     edge = {"ec": _INK, "lw": 2.2} if bold else {"ec": "none"}
     alpha = 1.0 if fresh else 0.2
     ax.add_patch(
-        Rectangle(
-            (x - side / 2, y - side / 2), side, side, fc=(*to_rgb(fill), alpha), zorder=3, snap=True, **edge
-        )
+        Rectangle((x - side / 2, y - side / 2), side, side, fc=(*to_rgb(fill), alpha), zorder=3, snap=True, **edge)
     )
     style = {"family": "serif", "style": "italic"} if operand is IDENTITY else {}
     style |= {"size": min(8, 32 / max(4, len(text))), "color": _readable_on(fill) if fresh else "#888888"}
@@ -161,9 +159,7 @@ def _lines(ax, trace, rows, heights, r, highlight):
             styles += [(COLORS[role], "-", 3.2 if operand in highlight else 1.6)] * 2
     if segments:
         colors, dashes, widths = zip(*styles, strict=True)
-        ax.add_collection(
-            LineCollection(segments, colors=colors, linestyles=list(dashes), linewidths=widths, zorder=2)
-        )
+        ax.add_collection(LineCollection(segments, colors=colors, linestyles=list(dashes), linewidths=widths, zorder=2))
 
 
 def _readable_on(fill):
@@ -171,7 +167,7 @@ def _readable_on(fill):
     return "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.45 else "white"
 
 
-def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="worker"):
+def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="worker", legend=True):
     """Draw a schedule: one lane per worker, one bar per event, colored by kind.
 
     Parameters
@@ -189,6 +185,8 @@ def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="w
         What time is counted in.
     worker : str
         What a worker is called.
+    legend : bool
+        Whether to explain the colors, above the bars.
 
     Returns
     -------
@@ -211,9 +209,7 @@ def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="w
     points = 72 * 0.7 * ax.get_figure().get_size_inches()[0] * ax.get_position().width / 0.775 / end
     for event in events:
         fill = colors[event.kind]
-        ax.add_patch(
-            Rectangle((event.start, event.worker - 0.4), event.duration, 0.8, fc=fill, ec="white", lw=0.6)
-        )
+        ax.add_patch(Rectangle((event.start, event.worker - 0.4), event.duration, 0.8, fc=fill, ec="white", lw=0.6))
         size = min(8, event.duration * points / (0.68 * max(1, len(event.label))))
         if event.label and size >= 5:
             middle = event.start + event.duration / 2
@@ -232,7 +228,7 @@ def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="w
         ax.set_ylabel(f"{lanes} {worker}s")
     ax.tick_params(axis="y", length=0)
     ax.grid(False)
-    if len(colors) > 1:
+    if legend and len(colors) > 1:
         handles = [Patch(color=fill, label=names.get(kind, kind)) for kind, fill in colors.items()]
         columns = min(len(handles), 6)
         ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns)
@@ -244,7 +240,5 @@ def _default_colors(kinds):
     if set(kinds) <= roles.keys():
         return {kind: roles[kind] for kind in roles if kind in kinds}
     if len(kinds) > len(_CYCLE):
-        raise ValueError(
-            f"colors must be given for more than {len(_CYCLE)} kinds of events, got {len(kinds)} kinds"
-        )
+        raise ValueError(f"colors must be given for more than {len(_CYCLE)} kinds of events, got {len(kinds)} kinds")
     return dict(zip(kinds, _CYCLE, strict=False))

@@ -61,8 +61,7 @@ def check(events, needs):
         for other in (events[i] for i in before):
             if event.start < other.end:
                 raise ValueError(
-                    f"{event.label!r} starts at {event.start}, but {other.label!r}, which it needs, "
-                    f"ends at {other.end}"
+                    f"{event.label!r} starts at {event.start}, but {other.label!r}, which it needs, ends at {other.end}"
                 )
     last = {}
     for event in sorted(events, key=lambda event: (event.start, event.end)):

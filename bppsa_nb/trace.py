@@ -168,9 +168,7 @@ def trace(n, method, levels=None):
     if n < 0:
         raise ValueError(f"n must be >= 0, got {n}")
     if (method == "truncated") != (levels is not None) or (levels or 0) < 0:
-        raise ValueError(
-            f"levels must be >= 0 for 'truncated' and None otherwise, got {levels!r} for {method!r}"
-        )
+        raise ValueError(f"levels must be >= 0 for 'truncated' and None otherwise, got {levels!r} for {method!r}")
     log = []
     a = [Traced("matrix" if i else "vector", (i, i), log) for i in range(n + 1)]
     return record(a, steps(a, method, levels), method)
