@@ -1,7 +1,7 @@
 """Draw what ran: a scan as a tree, as in the paper's Figures 1 and 3, and any schedule as a timeline."""
 
 import matplotlib.pyplot as plt
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
@@ -52,15 +52,16 @@ def tree(trace, ax=None, *, upto=None, label=span_label, names=None, highlight=(
         size = (max(4.4, 2.1 + 0.62 * width), 1.1 + 0.62 * heights[-1] + 0.6 * legend)
         ax = plt.subplots(figsize=size, layout="constrained")[1]
     complete = upto is None or upto >= trace.steps
-    shown = rows if complete else rows[: upto + 1]
+    shown, squares = rows if complete else rows[: upto + 1], []
     for r, row in enumerate(shown):
         if r:
-            _lines(ax, trace, rows, heights, r, highlight)
+            squares += _lines(ax, trace, rows, heights, r, highlight)
         for position, operand in enumerate(row):
             fresh = not r or position >= len(rows[r - 1]) or rows[r - 1][position] is not operand
             bold = fresh and operand in highlight and operand in trace.levels[r - 1].products
             text = label(operand) if fresh or r == len(shown) - 1 else ""
-            _square(ax, position, -heights[r], operand, text, fresh, bold)
+            squares.append(_square(ax, position, -heights[r], operand, text, fresh, bold))
+    ax.add_collection(PatchCollection(squares, match_original=True, snap=True, zorder=3))
 
     inputs, result = names or chain_names(trace.n)
     ax.set(xlim=(-0.6, width - 0.4), ylim=(-heights[-1] - 1.1, 0.6), aspect="equal")
@@ -79,7 +80,7 @@ def tree(trace, ax=None, *, upto=None, label=span_label, names=None, highlight=(
         # Below the row of names, whatever the scale.
         lower = ax.transAxes + ScaledTranslation(0, -0.1, ax.get_figure().dpi_scale_trans)
         where = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "bbox_transform": lower}
-        ax.legend(handles=legend_handles(highlight), ncols=min(3, width // 3 + 1), **where)
+        ax.legend(handles=legend_handles(highlight), ncols=min(3, width // 3 + 1), frameon=False, **where)
     return ax
 
 
@@ -130,21 +131,20 @@ def _square(ax, x, y, operand, text, fresh=True, bold=False, side=_SIDE):
     fill = COLORS["identity" if operand is IDENTITY else operand.kind]
     edge = {"ec": _INK, "lw": 2.2} if bold else {"ec": "none"}
     alpha = 1.0 if fresh else 0.2
-    ax.add_patch(
-        Rectangle((x - side / 2, y - side / 2), side, side, fc=(*to_rgb(fill), alpha), zorder=3, snap=True, **edge)
-    )
     style = {"family": "serif", "style": "italic"} if operand is IDENTITY else {}
-    style |= {"size": min(8, 32 / max(4, len(text))), "color": _readable_on(fill) if fresh else "#888888"}
-    ax.text(x, y, text, ha="center", va="center_baseline", zorder=4, **style)
+    style |= {"size": min(8, 32 / max(4, len(text))), "color": _readable_on(fill) if fresh else "#777777"}
+    if text:
+        ax.text(x, y, text, ha="center", va="center_baseline", zorder=4, **style)
+    return Rectangle((x - side / 2, y - side / 2), side, side, fc=(*to_rgb(fill), alpha), **edge)
 
 
 def _lines(ax, trace, rows, heights, r, highlight):
     place = {operand: position for position, operand in enumerate(rows[r - 1])}
     above, below = -heights[r - 1] - _SIDE / 2, -heights[r] + _SIDE / 2
-    cleared = _cleared(trace, rows, r)
+    cleared, squares = _cleared(trace, rows, r), []
     if cleared is not None:
         middle, side = (above + below) / 2, 0.42
-        _square(ax, cleared, middle, IDENTITY, "I", side=side)
+        squares.append(_square(ax, cleared, middle, IDENTITY, "I", side=side))
     segments, styles = [], []
     for position, operand in enumerate(rows[r]):
         if operand in place and place[operand] != position:
@@ -160,6 +160,7 @@ def _lines(ax, trace, rows, heights, r, highlight):
     if segments:
         colors, dashes, widths = zip(*styles, strict=True)
         ax.add_collection(LineCollection(segments, colors=colors, linestyles=list(dashes), linewidths=widths, zorder=2))
+    return squares
 
 
 def _readable_on(fill):
@@ -231,7 +232,7 @@ def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="w
     if legend and len(colors) > 1:
         handles = [Patch(color=fill, label=names.get(kind, kind)) for kind, fill in colors.items()]
         columns = min(len(handles), 6)
-        ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns)
+        ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False)
     return ax
 
 
