@@ -101,7 +101,7 @@ def test_the_foot_is_in_the_picture_and_in_a_notebook_s():
     fig.savefig(bare := io.BytesIO(), format="png", bbox_inches="tight")
     path = figures.save(fig, "up", provenance=PROVENANCE, **TEXT)
     fig.savefig(inline := io.BytesIO(), format="png", bbox_inches="tight")
-    for picture in (path, inline):
+    for picture in (io.BytesIO(path.read_bytes()), inline):
         width, height = Image.open(picture).size
         bare_width, bare_height = Image.open(bare).size
         assert height / width > 1.05 * bare_height / bare_width

@@ -117,11 +117,11 @@ def source_state():
         Whether the source differs from that commit. Pictures and tables that a run rewrites do not count.
     """
     checkout = Path(bppsa_nb.__file__).resolve().parents[1]
-    found = _git("rev-parse", "HEAD", "--show-toplevel") if files.root() == checkout else None
+    found = _git("rev-parse", "HEAD", "--show-toplevel")
     if found is None:
         return None, None
     commit, top = found.splitlines()
-    if Path(top).resolve() != checkout:  # inside a repository, but not its own
+    if Path(top).resolve() != checkout:  # a repository, but not the package's own
         return None, None
     return commit, bool(_git("status", "--porcelain", "--", "bppsa_nb", "pyproject.toml"))
 
