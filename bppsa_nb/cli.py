@@ -157,7 +157,7 @@ def _recorded(name, scale, device):
 def _kept(what, done):
     kept = [f"Finished {what}: {', '.join(done) or 'none'}."]
     for name, scale, points in experiments.unfinished():
-        kept.append(f"Kept {points} points of {name} at scale {scale}: the next run goes on from there.")
+        kept.append(f"Kept of {name} at scale {scale}: {points} measured; the next run goes on from there.")
     return "\n".join(kept)
 
 

@@ -117,7 +117,7 @@ def test_ctrl_c_keeps_finished_figures_and_points_and_says_so(toys, project, cap
     assert cli.main(["figures"]) == 130
     said = capsys.readouterr().err
     assert "Finished figures: first." in said
-    assert "Kept 1 points of second at scale quick" in said
+    assert "Kept of second at scale quick: 1 measured" in said
     assert (project / "figures" / "first.png").exists()
 
 

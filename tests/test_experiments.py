@@ -130,7 +130,7 @@ def test_a_stopped_sweep_goes_on_at_the_first_unmeasured_point(toy, tmp_path, ca
 
     resumed = experiments.run("toy", "paper", progress=False)
     assert toy.measured == [4, 5]
-    assert "toy: going on after 4 points measured before" in capsys.readouterr().err
+    assert "toy: goes on after 4 points measured before" in capsys.readouterr().err
     assert resumed.equals(whole)
     assert experiments.unfinished() == []
 
@@ -150,7 +150,7 @@ def test_a_sweep_stopped_under_other_conditions_starts_afresh_and_says_so(toy, m
     monkeypatch.setattr(provenance, "describe", lambda *args: describe(*args) | {what: "another"})
     experiments.run("toy", "paper", progress=False)
     assert toy.measured == list(range(6))
-    assert f"toy: 4 points kept, but not usable: {what} changed since" in capsys.readouterr().err
+    assert f"toy: starts afresh, {what} changed since 4 points were kept" in capsys.readouterr().err
 
 
 def test_the_date_may_change_while_a_sweep_is_stopped(toy, monkeypatch):

@@ -96,10 +96,10 @@ class Progress:
         keys = sorted((then.keys() | now.keys()) - {"date"})
         changed = ", ".join(key for key in keys if then.get(key) != now.get(key))
         if changed:
-            self._say(f"{len(kept['points'])} points kept, but not usable: {changed} changed since")
+            self._say(f"starts afresh, {changed} changed since {len(kept['points'])} points were kept")
         else:
             self._kept = kept["points"]
-            self._say(f"going on after {len(self._kept)} points measured before")
+            self._say(f"goes on after {len(self._kept)} points measured before")
 
     def _say(self, what):
         print(f"{self.provenance.get('name', self.path.name)}: {what}", file=sys.stderr)
