@@ -116,3 +116,32 @@ def backprop(jacobians_T, grad_output, local_grads=None):
 
 def _times(a, b):
     return a * b
+
+
+def pairs(n, d):
+    """Algorithm 1, lines 4-5, as they are written: the pairs (l, r) of level d."""
+    found, i = [], 0
+    while i <= n - 2**d:
+        found.append((i + 2**d - 1, min(i + 2 ** (d + 1) - 1, n)))
+        i += 2 ** (d + 1)
+    return found
+
+
+def matmul(left, right):
+    """Product of two matrices (lists of rows) of Python numbers."""
+    return [
+        [sum(left[i][k] * right[k][j] for k in range(len(right))) for j in range(len(right[0]))]
+        for i in range(len(left))
+    ]
+
+
+def pattern_product(left, right):
+    """Where the product of two 0/1 matrices (lists of rows) may be non-zero, and the multiply-adds it takes."""
+    structure, multiply_adds = [[0] * len(right[0]) for _ in left], 0
+    for i in range(len(left)):
+        for j in range(len(right[0])):
+            for k in range(len(right)):
+                if left[i][k] and right[k][j]:
+                    structure[i][j] = 1
+                    multiply_adds += 1
+    return structure, multiply_adds
