@@ -1,0 +1,142 @@
+from itertools import combinations
+
+import matplotlib.pyplot as plt
+import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.colors import same_color
+
+from bppsa_nb import draw, figures
+from bppsa_nb.figures import COLORS
+from bppsa_nb.timeline import Event
+from bppsa_nb.trace import list_schedule, trace
+
+METHODS = [("linear", None), ("blelloch", None), ("hillis_steele", None), ("truncated", 1)]
+
+
+@pytest.fixture(autouse=True)
+def _close():
+    with plt.rc_context():
+        figures.style()
+        yield
+    plt.close("all")
+
+
+def lines(ax):
+    """All lines of a tree, as (color name, dashed)."""
+    found = []
+    for each in ax.collections:
+        if isinstance(each, LineCollection):
+            for color, (_, dashes) in zip(each.get_colors(), each.get_linestyles(), strict=True):
+                role = next((role for role in ("matrix", "vector") if same_color(color, COLORS[role])), "move")
+                found.append((role, dashes is not None))
+    return found
+
+
+def boxes(texts, ax):
+    ax.figure.draw_without_rendering()
+    return [text.get_window_extent() for text in texts if text.get_text()]
+
+
+@pytest.mark.parametrize("method, k", METHODS)
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 7, 8, 20])
+def test_tree_draws_every_product_and_every_move(method, k, n):
+    run = trace(n, method, k)
+    found = lines(draw.tree(run))
+    assert found.count(("matrix", False)) == 2 * run.mm
+    assert found.count(("vector", False)) == 2 * run.mv
+    assert found.count(("move", True)) == len(found) - 2 * run.work >= sum(len(level.moves) for level in run.levels)
+
+
+def test_tree_says_what_stands_where():
+    ax = draw.tree(trace(2, "blelloch"))
+    assert [text.get_text() for text in ax.texts] == [
+        *("0", "1", "2"),  # inputs
+        *("0:1",),
+        *("I",),  # put at the array's end
+        *("I", "0:1", "0:2"),
+        *("I", "0", "0:1", "0:2"),
+        *("$I$", r"$\nabla x_{2}$", r"$\nabla x_{1}$", r"$\nabla x_{0}$"),
+    ]
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == ["inputs", "1. up-sweep, $d=0$", "2. down-sweep, $d=1$", "3. down-sweep, $d=0$"]
+    assert [label.get_text() for label in ax.child_axes[0].get_xticklabels()] == [
+        r"$\nabla x_{2}$",
+        "$J_{2}^T$",
+        "$J_{1}^T$",
+    ]
+
+
+@pytest.mark.parametrize("upto, count", [(0, 0), (1, 8), (2, 12), (99, 32)])
+def test_tree_up_to_a_level(upto, count):
+    assert len(lines(draw.tree(trace(7, "blelloch"), upto=upto))) == count
+
+
+def test_highlighted_products_stand_out():
+    run = trace(7, "blelloch")
+    chain = run.critical_path()[1]
+    ax = draw.tree(run, highlight=chain)
+    widths = [width for each in ax.collections if isinstance(each, LineCollection) for width in each.get_linewidths()]
+    assert sum(width > 3 for width in widths) == 2 * len(chain)
+    assert [text.get_text() for text in ax.get_legend().get_texts()][-1] == "critical path"
+
+
+@pytest.mark.parametrize("method, k", METHODS)
+def test_tree_is_legible(method, k):
+    ax = draw.tree(trace(7, method, k))
+    assert min(text.get_fontsize() for text in ax.texts) >= 7
+    written = boxes([*ax.texts, *ax.get_yticklabels(), *ax.child_axes[0].get_xticklabels()], ax)
+    assert not any(a.overlaps(b) for a, b in combinations(written, 2))
+    legend = ax.get_legend().get_window_extent()
+    assert not any(legend.overlaps(box) for box in written)
+    for box in [*written, legend]:
+        assert ax.figure.bbox.x0 <= box.x0 and box.x1 <= ax.figure.bbox.x1
+        assert ax.figure.bbox.y0 <= box.y0 and box.y1 <= ax.figure.bbox.y1
+
+
+def test_timeline_draws_one_bar_per_event():
+    events = list_schedule(trace(20, "blelloch"), 4)
+    ax = draw.timeline(events)
+    bars = [(bar.get_x(), round(bar.get_y() + 0.4), bar.get_width()) for bar in ax.patches]
+    assert bars == [(event.start, event.worker, event.duration) for event in events]
+    assert [same_color(bar.get_facecolor(), COLORS["matrix"]) for bar in ax.patches] == [
+        event.kind == "mm" for event in events
+    ]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["matrix × matrix", "matrix × vector"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == [f"worker {i}" for i in range(4)]
+    assert ax.yaxis_inverted()
+
+
+def test_timeline_writes_only_what_fits():
+    events = [Event(0, 0, 100, "long enough"), Event(0, 100, 1, "not long enough"), Event(1, 0, 50, "half of it")]
+    ax = draw.timeline(events, unit="ms")
+    assert [text.get_text() for text in ax.texts] == ["long enough", "half of it"]
+    for box, bar in zip(boxes(ax.texts, ax), (ax.patches[0], ax.patches[2]), strict=True):
+        assert bar.get_window_extent().x0 <= box.x0 and box.x1 <= bar.get_window_extent().x1
+    assert ax.get_legend() is None
+    assert ax.get_xlabel() == "ms"
+
+
+def test_timeline_legend_covers_no_bar():
+    ax = draw.timeline([Event(i, i, 1, str(i), kind) for i, kind in enumerate("abcdefgh")])
+    ax.figure.draw_without_rendering()
+    legend = ax.get_legend().get_window_extent()
+    assert not any(legend.overlaps(bar.get_window_extent()) for bar in ax.patches)
+    assert len({bar.get_facecolor() for bar in ax.patches}) == 8
+
+
+def test_timeline_colors_and_names():
+    events = [Event(0, 0, 1, "F1", "F"), Event(0, 1, 1, "W1", "dW")]
+    ax = draw.timeline(events, colors={"dW": "#000000", "F": "#FFFFFF"}, names={"F": "forward"})
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["dW", "forward"]
+    assert [text.get_color() for text in ax.texts] == ["black", "white"]
+    assert draw.timeline(events, legend=False).get_legend() is None
+
+
+def test_timeline_with_many_workers_or_none():
+    assert draw.timeline([Event(30, 0, 1, "a")]).get_ylabel() == "31 workers"
+    assert len(draw.timeline([]).patches) == 0
+
+
+def test_timeline_wants_colors_for_many_kinds():
+    with pytest.raises(ValueError, match="colors must be given for more than 8 kinds of events, got 9"):
+        draw.timeline([Event(0, i, 1, "", str(i)) for i in range(9)])
