@@ -96,3 +96,35 @@ def rnn_sweep(weight_hh, hidden, grad_output):
             through[i] = grad[i] * (one - after[i] * after[i])
         np.dot(grad_sum, weight_hh, grad_hidden[t])
     return grad_hidden
+
+
+def rnn_parameter_gradients(x, hidden, grad_hidden):
+    """Sum up the parameters' gradients; see `bppsa_nb.cells.rnn.parameter_gradients`."""
+    weight_ih, weight_hh, bias = _parameter_gradients(x, hidden, grad_hidden)
+    return {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias, "bias_hh": bias.copy()}
+
+
+@_compile
+def _parameter_gradients(x, hidden, grad_hidden):
+    """Sum up in blocks of many steps, each large enough for BLAS and small enough to stay in the cache."""
+    steps, batch, inputs = x.shape
+    size = hidden.shape[2]
+    block = max(1, 512 // batch)
+    buffer = np.empty(block * batch * size, x.dtype)
+    ones = np.ones(block * batch, x.dtype)
+    weight_ih = np.zeros((size, inputs), x.dtype)
+    weight_hh = np.zeros((size, size), x.dtype)
+    bias = np.zeros(size, x.dtype)
+    one = x.dtype.type(1)
+    for start in range(0, steps, block):
+        stop = min(start + block, steps)
+        rows = (stop - start) * batch
+        after = hidden[start + 1 : stop + 1].reshape(rows * size)
+        grad = grad_hidden[start + 1 : stop + 1].reshape(rows * size)
+        for i in range(rows * size):
+            buffer[i] = grad[i] * (one - after[i] * after[i])
+        grad_sum = buffer[: rows * size].reshape(rows, size)
+        weight_ih += np.dot(grad_sum.T, x[start:stop].reshape(rows, inputs))
+        weight_hh += np.dot(grad_sum.T, hidden[start:stop].reshape(rows, size))
+        bias += np.dot(ones[:rows], grad_sum)
+    return weight_ih, weight_hh, bias

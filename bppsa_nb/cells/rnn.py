@@ -164,8 +164,7 @@ class RNN:
         rng = np.random.default_rng(rng)
         bound = 1 / np.sqrt(self.hidden_size)
         self.params = {
-            name: rng.uniform(-bound, bound, shape).astype(self.dtype)
-            for name, shape in self._shapes().items()
+            name: rng.uniform(-bound, bound, shape).astype(self.dtype) for name, shape in self._shapes().items()
         }
 
     def _shapes(self):
@@ -264,7 +263,8 @@ class RNN:
         with np.errstate(all="ignore"):
             grad_output = grad_logits @ self.params["fc.weight"]
             grad_hidden = self._backpropagate(hidden, grad_output, method, backend, levels)
-            grads = {f"{name}_l0": g for name, g in parameter_gradients(x, hidden, grad_hidden).items()}
+            grads = _functions(backend)["parameter_gradients"](*map(_plain, (x, hidden, grad_hidden)))
+            grads = {f"{name}_l0": grad for name, grad in grads.items()}
             grads["fc.weight"] = grad_logits.T @ hidden[-1]
             grads["fc.bias"] = grad_logits.sum(axis=0)
         return grads
@@ -294,15 +294,26 @@ class RNN:
 def _functions(backend):
     """Look up the twins of a backend."""
     if backend == "numpy":
-        return {"forward": forward, "jacobians_T": jacobians_T, "sweep": sweep}
+        return {
+            "forward": forward,
+            "jacobians_T": jacobians_T,
+            "sweep": sweep,
+            "parameter_gradients": parameter_gradients,
+        }
     from bppsa_nb.cells import cpu
 
-    if backend == "cpu":
-        return {"forward": cpu.rnn_forward, "jacobians_T": cpu.rnn_jacobians_T, "sweep": cpu.rnn_sweep}
-    from bppsa_nb.cells import cuda
+    functions = {
+        "forward": cpu.rnn_forward,
+        "jacobians_T": cpu.rnn_jacobians_T,
+        "sweep": cpu.rnn_sweep,
+        "parameter_gradients": cpu.rnn_parameter_gradients,
+    }
+    if backend == "cuda":
+        from bppsa_nb.cells import cuda
 
-    # On the device, the scan assembles its Jacobians itself.
-    return {"forward": cpu.rnn_forward, "scan": cuda.rnn_scan, "sweep": cuda.rnn_sweep}
+        # On the device, the scan assembles its Jacobians itself.
+        functions |= {"scan": cuda.rnn_scan, "sweep": cuda.rnn_sweep}
+    return functions
 
 
 def _plain(array):

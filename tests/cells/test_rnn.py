@@ -55,7 +55,11 @@ def test_compiled_twins_equal_numpy(shape, dtype):
     x, h0, weights, grad_output = cell(shape, dtype)
     hidden = rnn.forward(x, h0, *weights)
     close(cpu.rnn_jacobians_T(weights[1], hidden), rnn.jacobians_T(weights[1], hidden), dtype)
-    close(cpu.rnn_sweep(weights[1], hidden, grad_output), rnn.sweep(weights[1], hidden, grad_output), dtype)
+    grad_hidden = rnn.sweep(weights[1], hidden, grad_output)
+    close(cpu.rnn_sweep(weights[1], hidden, grad_output), grad_hidden, dtype)
+    grads = cpu.rnn_parameter_gradients(x, hidden, grad_hidden)
+    for name, expected in rnn.parameter_gradients(x, hidden, grad_hidden).items():
+        close(grads[name], expected, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
