@@ -45,6 +45,9 @@ def test_the_longest_way_to_the_end_goes_first():
     placed = list_schedule([1, 1, 1, 1, 1], [[], [], [], [2], [3]], 2)
     assert [start for _, start in placed][2:] == [0, 1, 2]
     assert max(start for _, start in placed) == 2
+    # The same, once task 0 has made all of them ready.
+    placed = list_schedule([1] * 6, [[], [0], [0], [0], [3], [4]], 2)
+    assert [start for _, start in placed][3:] == [1, 2, 3]
 
 
 def test_check_takes_what_is_a_schedule():

@@ -47,8 +47,6 @@ def pipeline(devices, batches, backward=False):
     events, needs, latest = [], [], {}
     for way, batch, device in order:
         before = [(way, batch, device - 1 if way == "F" else device + 1), latest.get(device)]
-        if way == "B" and device == devices - 1:
-            before.append(("F", batches - 1, device))  # the loss of all
         needs.append([number[task] for task in before if task in number])
         start = max((events[i].end for i in needs[-1]), default=0)
         latest[device] = (way, batch, device)

@@ -46,6 +46,7 @@ def test_pipeline_takes_one_step_per_batch_and_one_per_device_more(devices, batc
 def test_scan_space_is_a_share_and_one_that_arrives():
     run = trace(255, "blelloch")
     assert space.scan_space(run, 1) == (255, 256)  # nothing arrives
+    assert space.scan_space(trace(255, "linear"), 8) == (32, 33)  # only the gradient travels
     for p in (2, 8, 64, 256):
         matrices, _ = space.scan_space(run, p)
         assert 256 // p <= matrices <= 256 // p + 1
