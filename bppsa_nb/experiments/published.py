@@ -1,0 +1,33 @@
+"""The papers' own tables, kept in `data/paper/`, to be drawn beside ours."""
+
+from bppsa_nb import files
+
+
+def table(name):
+    """Read a table that a paper published.
+
+    Parameters
+    ----------
+    name : str
+        File name without suffix, such as "table_4".
+
+    Returns
+    -------
+    pandas.DataFrame
+        The numbers as printed; a `_spread` column holds what stands after ±. `attrs` says which paper and table,
+        on which machine it was measured, in which unit, and what the columns mean.
+
+    Raises
+    ------
+    ValueError
+        If there is no such table.
+    """
+    import pandas
+
+    folder = files.root() / "data" / "paper"
+    known = sorted(path.stem for path in folder.glob("*.csv"))
+    if name not in known:
+        raise ValueError(f"name must be a published table, one of {', '.join(known)}; got {name!r}")
+    found = pandas.read_csv(folder / f"{name}.csv")
+    found.attrs = files.read_json(folder / f"{name}.json")
+    return found

@@ -1,0 +1,72 @@
+import numpy as np
+import pandas
+import pytest
+
+from bppsa_nb.experiments import figure_08, tables_4_5
+from bppsa_nb.experiments.progress import Progress
+
+TIMED = pandas.DataFrame(
+    [
+        {"backend": "cpu", "T": 10, "B": 16, "method": "linear", "forward": 2.0, "backward": 4.0},
+        {"backend": "cpu", "T": 10, "B": 16, "method": "blelloch", "forward": 2.0, "backward": 1.0},
+    ]
+).assign(backward_std=0.25, rounds=3)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_every_method_is_timed_in_the_same_rounds(backend):
+    point = {"backend": backend, "T": 5, "B": 2}
+    linear, blelloch = figure_08.time_iterations(point, np.random.default_rng(0), seconds=0)
+    assert (linear["method"], blelloch["method"]) == ("linear", "blelloch")
+    assert linear["rounds"] == blelloch["rounds"] == 3
+    assert linear["forward"] == blelloch["forward"] > 0
+    assert linear["backward"] > 0 and blelloch["backward"] > 0 and blelloch["backward_std"] >= 0
+
+
+def test_speedups_are_ratios_of_times():
+    (found,) = figure_08.speedups(TIMED).to_dict("records")
+    assert (found["bp"], found["bppsa"], found["bppsa_std"]) == (4.0, 1.0, 0.25)
+    assert found["backward"] == 4.0 and found["overall"] == (2 + 4) / (2 + 1)
+
+
+def test_an_epoch_is_32000_samples():
+    (found,) = tables_4_5.epochs(TIMED).to_dict("records")
+    expected = {"forward": 2.0, "baseline": 6.0, "bppsa": 3.0, "bppsa_spread": 0.25}
+    assert found == {"T": 10, "B": 16} | {name: seconds * 2000 for name, seconds in expected.items()}
+    (ratios,) = tables_4_5.speedups(tables_4_5.epochs(TIMED)).to_dict("records")
+    assert (ratios["overall"], ratios["backward"]) == (2.0, 4.0)
+
+
+def test_paper_scale_is_the_grid_of_tables_4_and_5():
+    from bppsa_nb.experiments import published
+
+    assert list(figure_08.LENGTHS["paper"]) == published.table("table_4")["T"].tolist()
+    assert list(figure_08.BATCHES) == published.table("table_5")["B"].tolist()
+    assert figure_08.LENGTH["paper"] == 1000 and figure_08.BATCH == 16
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setattr(figure_08, "LENGTHS", {"quick": (2, 5)})
+    monkeypatch.setattr(figure_08, "LENGTH", {"quick": 5})
+    monkeypatch.setattr(figure_08, "BATCHES", (16, 2))
+    monkeypatch.setattr(figure_08, "SECONDS", {"quick": 0.0})
+
+
+def test_figure_8_has_six_panels(tiny):
+    table = figure_08.measure("quick", np.random.default_rng(0), Progress(show=False))
+    assert len(table) == 2 * 3 * 2  # backends, sizes, methods; the size that both sweeps share comes once
+    fig = figure_08.plot(table)
+    titles = [ax.get_title() for ax in fig.axes]
+    assert [title[:3] for title in titles] == ["(a)", "(b)", "(c)", "(d)", "(e)", "(f)"]
+    assert [text.get_text() for text in fig.axes[5].get_xticklabels()] == ["1/16", "1/2"]
+
+
+def test_tables_4_and_5_hold_the_paper_s_rows_and_ours(tiny, monkeypatch):
+    monkeypatch.setattr(tables_4_5, "LIMIT", {"quick": 30 * 16})
+    table = tables_4_5.measure("quick", np.random.default_rng(0), Progress(show=False))
+    assert (table["source"] == "paper").sum() == 16
+    ours = table[table["source"] == "here"]
+    assert ours[["table", "T", "B"]].values.tolist() == [["table_4", 10, 16], ["table_4", 30, 16]]
+    fig = tables_4_5.plot(table)
+    assert [ax.get_title() for ax in fig.axes] == ["Table 4", "Table 5", "", ""]
