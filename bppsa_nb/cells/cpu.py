@@ -9,6 +9,10 @@ parallel.
 import numpy as np
 from numba import njit, prange
 
+from bppsa_nb.memory import keep_freed_memory
+
+keep_freed_memory()
+
 # Without the "numpy" error model every division would carry a branch (ZeroDivisionError), and its loop would
 # not vectorize. "contract" allows fused multiply-adds and nothing else: NaN and infinity keep their meaning.
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"})
@@ -48,8 +52,10 @@ def rnn_forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
     size = batch * weight_hh.shape[0]
     hidden = np.empty((steps + 1, batch, weight_hh.shape[0]), x.dtype)
     hidden[0] = h0
+    # The input products wait where the hidden states will stand.
+    products = hidden.reshape((steps + 1) * size)[size:].reshape(steps * batch, weight_hh.shape[0])
     rows = np.ascontiguousarray(x).reshape(steps * batch, inputs)
-    products = np.dot(rows, np.ascontiguousarray(weight_ih.T)).reshape(steps, size)
+    np.dot(rows, np.ascontiguousarray(weight_ih.T), products)
     bias = (np.zeros((batch, 1), x.dtype) + (bias_ih + bias_hh)).reshape(size)
     weight_hh_T = np.ascontiguousarray(weight_hh.T)
     recurrent = np.empty((batch, weight_hh.shape[0]), x.dtype)
@@ -59,7 +65,7 @@ def rnn_forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
         np.dot(hidden[t], weight_hh_T, recurrent)
         after = hidden[t + 1].reshape(size)
         for i in range(size):
-            after[i] = _tanh(products[t, i] + bias[i] + added[i], constants)
+            after[i] = _tanh(after[i] + bias[i] + added[i], constants)
     return hidden
 
 
