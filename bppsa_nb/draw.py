@@ -212,7 +212,7 @@ def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="w
         fill = colors[event.kind]
         ax.add_patch(Rectangle((event.start, event.worker - 0.4), event.duration, 0.8, fc=fill, ec="white", lw=0.6))
         size = min(8, event.duration * points / (0.68 * max(1, len(event.label))))
-        if event.label and size >= 5:
+        if event.label and size >= 6:
             middle = event.start + event.duration / 2
             ax.text(
                 middle,
