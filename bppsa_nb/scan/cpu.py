@@ -18,8 +18,11 @@ import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled np.dot cal
 from numba import njit, prange
 from threadpoolctl import ThreadpoolController
 
+from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.scan import levels as _levels
+
+keep_freed_memory()
 
 # The loops below keep every core busy; BLAS threads of its own would only get in their way.
 _blas = ThreadpoolController()
