@@ -115,7 +115,7 @@ def plot(table):
     """Draw latency, speedup and breakdown over T in the first row, over 1/B in the second."""
     from matplotlib import pyplot
 
-    fig, axes = pyplot.subplots(2, 3, figsize=(9.6, 5.6), layout="constrained")
+    fig, axes = pyplot.subplots(2, 3, figsize=(10.4, 5.8), layout="constrained")
     both = speedups(table)
     length = table.attrs["length_while_B_varies"]
     over_T = both[both["B"] == BATCH].assign(place=lambda rows: rows["T"].map(str))
@@ -130,7 +130,7 @@ def plot(table):
             draw(ax, rows)
             ax.set_title(f"({letter}) {title}, {fixed}", size=10)
             ax.set_xlabel(label)
-            ax.tick_params(axis="x", labelsize=7.5)
+            ax.tick_params(axis="x", labelsize=7)
             ax.grid(axis="x", visible=False)
     for ax, place in ((axes[0, 0], "outside upper left"), (axes[0, 2], "outside upper right")):
         fig.legend(*ax.get_legend_handles_labels(), loc=place, ncols=4)

@@ -97,7 +97,7 @@ def plot(table):
     from matplotlib import pyplot
     from matplotlib.lines import Line2D
 
-    fig, axes = pyplot.subplots(2, 2, figsize=(8.6, 5.8), sharex="col", sharey="row", layout="constrained")
+    fig, axes = pyplot.subplots(2, 2, figsize=(9, 5.8), sharex="col", sharey="row", layout="constrained")
     table = speedups(table)
     seconds = {"baseline": ("baseline", "linear"), "bppsa": ("BPPSA", "blelloch")}
     seconds["forward"] = ("forward pass", "baseline")
@@ -118,6 +118,7 @@ def plot(table):
         column[0].set_title(name.replace("_", " ").capitalize())
         column[1].axhline(1, color="black", lw=1.1)
         column[1].set_xlabel(axes_of[key])
+        column[1].tick_params(axis="x", labelsize=8)
     for ax, curves, quantity in ((axes[0, 0], seconds, "seconds per epoch"), (axes[1, 0], ratios, "speedup of BPPSA")):
         ax.set(yscale="log", ylabel=quantity)
         ax.yaxis.set_major_formatter("{x:g}")
