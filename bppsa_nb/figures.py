@@ -92,16 +92,23 @@ def save(fig, name, *, alt, caption, provenance):
     ValueError
         If `alt` or `caption` is empty, or the picture is larger than `MAX_BYTES`.
     """
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
+
     for argument, text in (("alt", alt), ("caption", caption)):
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"{argument} must say something about figure {name!r}, got {text!r}")
     alt, caption = " ".join(alt.split()), " ".join(caption.split())
     _draw_foot(fig, [caption, provenance_line(provenance)])
 
+    drawn = io.BytesIO()
+    fig.savefig(drawn, format="png", dpi=130, bbox_inches="tight")
+    # 256 colors are plenty for a drawing, and half the bytes.
+    information = PngInfo()
+    for key, text in (("Title", name), ("Description", alt)):  # nothing that changes by itself
+        information.add_itxt(key, text)
     picture = io.BytesIO()
-    metadata = {"Software": None, "Title": name, "Description": alt}  # nothing that changes by itself
-    small = {"optimize": True}
-    fig.savefig(picture, format="png", dpi=130, bbox_inches="tight", metadata=metadata, pil_kwargs=small)
+    Image.open(drawn).convert("RGB").quantize(256).save(picture, "PNG", optimize=True, pnginfo=information)
     if picture.tell() > MAX_BYTES:
         raise ValueError(
             f"figures/{name}.png would have {picture.tell():,} bytes, more than {MAX_BYTES:,}: "
