@@ -2,12 +2,11 @@
 
 A step multiplies one matrix for the whole batch (`np.dot` inside compiled code calls BLAS without Python's
 overhead) and then runs once over B * H numbers, in a loop that the compiler vectorizes. It takes less time
-than waking a second thread would, so only the transposed Jacobians, which wait for nothing, are assembled in
-parallel.
+than waking a second thread would, and assembling the transposed Jacobians takes what writing them to memory takes.
 """
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from bppsa_nb.memory import keep_freed_memory
 
@@ -15,7 +14,7 @@ keep_freed_memory()
 
 # Without the "numpy" error model every division would carry a branch (ZeroDivisionError), and its loop would
 # not vectorize. "contract" allows fused multiply-adds and nothing else: NaN and infinity keep their meaning.
-_compile = njit(cache=True, error_model="numpy", fastmath={"contract"})
+_compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 
 
 @_compile
@@ -69,14 +68,14 @@ def rnn_forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
     return hidden
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"}, parallel=True)
+@_compile
 def rnn_jacobians_T(weight_hh, hidden):
     """Assemble the transposed Jacobians; see `bppsa_nb.cells.rnn.jacobians_T`."""
     steps, batch, size = hidden.shape[0] - 1, hidden.shape[1], hidden.shape[2]
     weight_hh_T = np.ascontiguousarray(weight_hh.T)
     jacobians_T = np.empty((steps, batch, size, size), hidden.dtype)
     one = hidden.dtype.type(1)
-    for t in prange(steps):
+    for t in range(steps):
         for b in range(batch):
             slope = one - hidden[t + 1, b] * hidden[t + 1, b]
             for i in range(size):

@@ -12,20 +12,24 @@ When the scan is through, ``vecs[t]`` is the gradient at x_t; position 0, the id
 """
 
 import math
-from contextlib import contextmanager
 
 import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled np.dot calls, loaded before it is looked for
-from numba import get_num_threads, njit, prange, set_num_threads
+from numba import njit
 from threadpoolctl import ThreadpoolController
 
 from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.scan import levels as _levels
+from bppsa_nb.workers import PIECES, THREADS, share_out
 
 keep_freed_memory()
 
-# The loops below keep every core busy; BLAS threads of its own would only get in their way.
+_compile = njit(cache=True, nogil=True)
+
+SMALL = 2**22  # multiply-adds that one core has done before a second one is of any use
+
+# The workers keep every core busy; BLAS threads of its own would only get in their way.
 _blas = ThreadpoolController()
 
 _pair_left = njit(inline="always")(_levels.pair_left)
@@ -35,7 +39,7 @@ _block_end = njit(inline="always")(_levels.block_end)
 _num_blocks = njit(inline="always")(_levels.num_blocks)
 
 
-@njit(cache=True)
+@_compile
 def _normalize(matrix):
     """Scale a matrix in place by a power of two, its largest entry into [1/2, 1); see `operator.Scaled`.
 
@@ -62,7 +66,7 @@ def _normalize(matrix):
     return exponent, low.min() >= peak * dtype(math.ldexp(1.0, info.minexp // 2))
 
 
-@njit(cache=True)
+@_compile
 def _matvec(matrix, exponent, vector, out):
     """Set ``out = 2**exponent * matrix @ vector``; return False if an entry may have been lost on the way."""
     dtype = vector.dtype.type
@@ -85,7 +89,19 @@ def _matvec(matrix, exponent, vector, out):
     return kept
 
 
-@njit(cache=True)
+@_compile
+def _copy(jacobians_T, mats, exps, first, last, b):
+    """Copy the links at positions ``first ... last`` into the working array, scaled."""
+    T = mats.shape[0]
+    kept = True
+    for k in range(max(first, 1), last + 1):
+        mats[T - k, b] = jacobians_T[T - k, b]
+        exps[T - k, b], narrow = _normalize(mats[T - k, b])
+        kept &= narrow
+    return kept
+
+
+@_compile
 def _up(mats, exps, vecs, affine, d, first, last, b):
     """Run pairs ``first ... last - 1`` of up-sweep level d for matrices b (Algorithm 1, lines 4-7)."""
     T, shared = mats.shape[0], mats.shape[1] == 1
@@ -109,7 +125,7 @@ def _up(mats, exps, vecs, affine, d, first, last, b):
     return kept
 
 
-@njit(cache=True)
+@_compile
 def _across(mats, exps, vecs, affine, levels, s):
     """Scan linearly over the blocks' products. Over two blocks this is Algorithm 1's first down-sweep level."""
     T, b = mats.shape[0], s % mats.shape[1]
@@ -127,7 +143,7 @@ def _across(mats, exps, vecs, affine, levels, s):
     return kept
 
 
-@njit(cache=True)
+@_compile
 def _down(mats, exps, vecs, affine, d, first, last, s):
     """Run pairs ``first ... last - 1`` of down-sweep level d for sample s (Algorithm 1, lines 11-16)."""
     T, b = mats.shape[0], s % mats.shape[1]
@@ -146,66 +162,63 @@ def _down(mats, exps, vecs, affine, d, first, last, s):
     return kept
 
 
-@njit(parallel=True, cache=True)
-def _scan(jacobians_T, mats, exps, vecs, affine, levels, apart):
-    """Run a truncated scan of `levels` levels, the lowest `apart` of them block by block.
+# What the cores share out. Blocks of 2**apart operands do not meet below that level, nor do samples ever: the lower
+# levels go block by block and sample by sample, the upper ones sample by sample.
 
-    Blocks of ``2**apart`` operands do not meet below that level, nor do samples ever. So the cores share out blocks and
-    samples, not the pairs of one level: they wait for each other three times, not twice per level.
-    """
-    T, batch, samples = mats.shape[0], mats.shape[1], vecs.shape[1]
-    blocks = _num_blocks(T, apart)
-    lost = np.zeros(1, np.bool_)  # every core that writes here writes the same
-    for q in prange(blocks * batch):
+
+@_compile
+def _lower_up(jacobians_T, mats, exps, vecs, affine, apart, first, last):
+    T, batch = mats.shape[0], mats.shape[1]
+    kept = True
+    for q in range(first, last):
         j, b = q // batch, q % batch
-        for k in range(j << apart, _block_end(j, apart, T) + 1):
-            if k > 0:
-                mats[T - k, b] = jacobians_T[T - k, b]
-                exps[T - k, b], kept = _normalize(mats[T - k, b])
-                if not kept:
-                    lost[0] = True
+        kept &= _copy(jacobians_T, mats, exps, j << apart, _block_end(j, apart, T), b)
         for d in range(apart):
             width = 1 << (apart - 1 - d)  # pairs of level d in a block
-            if not _up(mats, exps, vecs, affine, d, j * width, (j + 1) * width, b):
-                lost[0] = True
-    for b in prange(batch):
+            kept &= _up(mats, exps, vecs, affine, d, j * width, (j + 1) * width, b)
+    return kept
+
+
+@_compile
+def _upper_up(mats, exps, vecs, affine, apart, levels, first, last):
+    kept = True
+    for b in range(first, last):
         for d in range(apart, levels):
-            if not _up(mats, exps, vecs, affine, d, 0, T, b):
-                lost[0] = True
-    for s in prange(samples):
-        if not _across(mats, exps, vecs, affine, levels, s):
-            lost[0] = True
+            kept &= _up(mats, exps, vecs, affine, d, 0, mats.shape[0], b)
+    return kept
+
+
+@_compile
+def _upper_down(mats, exps, vecs, affine, apart, levels, first, last):
+    kept = True
+    for s in range(first, last):
+        kept &= _across(mats, exps, vecs, affine, levels, s)
         for d in range(levels - 1, apart - 1, -1):
-            if not _down(mats, exps, vecs, affine, d, 0, T, s):
-                lost[0] = True
-    for q in prange(blocks * samples):
+            kept &= _down(mats, exps, vecs, affine, d, 0, mats.shape[0], s)
+    return kept
+
+
+@_compile
+def _lower_down(mats, exps, vecs, affine, apart, first, last):
+    samples = vecs.shape[1]
+    kept = True
+    for q in range(first, last):
         j, s = q // samples, q % samples
         for d in range(apart - 1, -1, -1):
             width = 1 << (apart - 1 - d)
-            if not _down(mats, exps, vecs, affine, d, j * width, (j + 1) * width, s):
-                lost[0] = True
-    return lost[0]
+            kept &= _down(mats, exps, vecs, affine, d, j * width, (j + 1) * width, s)
+    return kept
 
 
-@njit(parallel=True, cache=True)
-def _linear(jacobians_T, local_grads, gradients):
-    T = jacobians_T.shape[0]
-    for s in prange(gradients.shape[1]):
+@_compile
+def _linear(jacobians_T, local_grads, gradients, first, last):
+    for s in range(first, last):
         b = s % jacobians_T.shape[1]
-        for t in range(T - 1, -1, -1):
+        for t in range(jacobians_T.shape[0] - 1, -1, -1):
             np.dot(jacobians_T[t, b], gradients[t + 1, s], gradients[t, s])  # Equation 3
             if local_grads.size:
                 gradients[t, s] += local_grads[t, s]
-
-
-@contextmanager
-def _numba_threads(count):
-    before = get_num_threads()
-    set_num_threads(count)
-    try:
-        yield
-    finally:
-        set_num_threads(before)
+    return True
 
 
 def _plain(array):
@@ -239,23 +252,27 @@ def backprop(jacobians_T, grad_output, local_grads, method, levels):
     if method == "linear":
         gradients = np.empty((T + 1, batch, hidden), grad_output.dtype)
         gradients[T] = grad_output
-        _linear(_plain(jacobians_T), _plain(local_grads) if affine else gradients[:0], gradients)
+        arrays = _plain(jacobians_T), _plain(local_grads) if affine else gradients[:0], gradients
+        share_out(_linear, batch, *arrays, worth=T * gradients[0].size * hidden > SMALL)
         return gradients
     mats = np.empty(jacobians_T.shape, jacobians_T.dtype)
-    k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
-    # A second core takes longer to wake than this many multiply-adds take on the first.
-    threads = get_num_threads() if mats.size * hidden > 2**22 else 1
-    # The largest blocks that still give every core a few.
-    apart = k
-    while apart > 0 and _levels.num_blocks(T, apart) * mats.shape[1] < 4 * threads:
-        apart -= 1
     exps = np.empty(mats.shape[:2], np.int64)
     vecs = np.empty((T + 2, batch, hidden), grad_output.dtype)
     if affine:
         vecs[1 : T + 1] = local_grads[:T]
     vecs[T + 1] = grad_output
-    with _blas.limit(limits=1, user_api="blas"), _numba_threads(threads):
-        lost = _scan(_plain(jacobians_T), mats, exps, vecs, affine, k, apart)
-    if lost:
+    k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
+    # The largest blocks that still give every core a few.
+    apart = k
+    while apart > 0 and _levels.num_blocks(T, apart) * mats.shape[1] < PIECES * THREADS:
+        apart -= 1
+    blocks, state = _levels.num_blocks(T, apart), (mats, exps, vecs, affine, apart)
+    worth = mats.size * hidden > SMALL
+    with _blas.limit(limits=1, user_api="blas"):
+        kept = share_out(_lower_up, blocks * mats.shape[1], _plain(jacobians_T), *state, worth=worth)
+        kept &= share_out(_upper_up, mats.shape[1], *state, k, worth=worth)
+        kept &= share_out(_upper_down, batch, *state, k, worth=worth)
+        kept &= share_out(_lower_down, blocks * batch, *state, worth=worth)
+    if not kept:
         raise RangeLost
     return vecs[: T + 1]

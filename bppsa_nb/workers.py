@@ -1,0 +1,64 @@
+"""Share out compiled loops among the cores.
+
+Plain threads that run compiled code without Python's global lock. Numba's own parallel loops would do the same, but
+take more than twice as long to compile, and their threads wait by spinning: on a machine that is busy otherwise, BLAS
+threads that spin included, every barrier of theirs costs a time slice. These threads sleep, and whoever is done takes
+the next piece.
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+from numba import config
+
+THREADS = config.NUMBA_NUM_THREADS  # one per core, or what the environment variable of that name says
+PIECES = 4  # per thread, so that a slow one holds up no more than a part of its share
+
+
+@cache
+def _pool():
+    # The calling thread takes pieces, too.
+    return ThreadPoolExecutor(max(THREADS - 1, 1), thread_name_prefix="bppsa_nb")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a fork has the pool, but not its threads
+
+
+def share_out(function, count, *arguments, worth=True):
+    """Call ``function(*arguments, first, last)`` on pieces of ``range(count)``, on all cores.
+
+    Parameters
+    ----------
+    function : callable
+        Compiled, with ``nogil=True``. Pieces must not depend on each other.
+    count : int
+    *arguments
+    worth : bool
+        Whether there is enough to do to wake other threads; one piece on this one if not.
+
+    Returns
+    -------
+    bool
+        Whether all calls returned true.
+    """
+    if not worth or THREADS == 1 or count < 2:
+        return bool(function(*arguments, 0, count))
+    pieces = min(count, PIECES * THREADS)
+    bounds = [count * i // pieces for i in range(pieces + 1)]
+    left = list(zip(bounds[:-1], bounds[1:], strict=True))
+
+    def take_pieces():
+        done = True
+        while left:
+            try:
+                piece = left.pop()
+            except IndexError:  # another thread was quicker
+                break
+            done &= function(*arguments, *piece)
+        return done
+
+    others = [_pool().submit(take_pieces) for _ in range(THREADS - 1)]
+    done = take_pieces()
+    return all([other.result() for other in others]) and bool(done)

@@ -1,0 +1,52 @@
+"""Loops shared out among threads: every piece once, whoever takes it."""
+
+import os
+import threading
+
+import pytest
+
+from bppsa_nb import workers
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 9, 100])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("worth", [True, False])
+def test_every_index_is_visited_once(count, threads, worth, monkeypatch):
+    monkeypatch.setattr(workers, "THREADS", threads)
+    visited, lock = [], threading.Lock()
+
+    def visit(name, first, last):
+        with lock:
+            visited.extend(range(first, last))
+        return name == "name"
+
+    assert workers.share_out(visit, count, "name", worth=worth) is True
+    assert sorted(visited) == list(range(count))
+    assert not count or workers.share_out(visit, count, "other", worth=worth) is False
+
+
+def test_one_failure_is_enough(monkeypatch):
+    monkeypatch.setattr(workers, "THREADS", 2)
+    for bad in range(20):
+        assert workers.share_out(lambda first, last: not first <= bad < last, 20) is False  # noqa: B023
+
+
+def test_errors_reach_the_caller(monkeypatch):
+    monkeypatch.setattr(workers, "THREADS", 2)
+
+    def fail(first, last):
+        raise RuntimeError("piece")
+
+    with pytest.raises(RuntimeError, match="piece"):
+        workers.share_out(fail, 20)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_works_in_a_forked_child(monkeypatch):
+    monkeypatch.setattr(workers, "THREADS", 2)
+    assert workers.share_out(lambda first, last: True, 20)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if workers.share_out(lambda first, last: True, 20) else 1)
+    assert os.waitpid(child, 0)[1] == 0
