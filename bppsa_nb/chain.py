@@ -104,7 +104,7 @@ def choose(method, backend, levels, shape, dtype):
     backend : {"numpy", "cpu", "cuda"}
     levels : int or None
     """
-    if method != "auto" and method not in METHODS:
+    if not isinstance(method, str) or method not in ("auto", *METHODS):
         raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))} or 'auto', got {method!r}")
     if method == "truncated":
         if isinstance(levels, bool) or not isinstance(levels, (int, np.integer)) or levels < 0:
@@ -122,7 +122,8 @@ def choose(method, backend, levels, shape, dtype):
 
 
 def _array(name, value, ndims):
-    if not isinstance(value, np.ndarray):
+    # Other subclasses, masked arrays and matrices, give the same operators another meaning.
+    if type(value) not in (np.ndarray, np.memmap):
         raise TypeError(f"{name} must be a numpy.ndarray, got {type(value).__name__}")
     _check_dtype(name, value.dtype)
     if value.ndim not in ndims:
@@ -158,7 +159,8 @@ def _prepare_arrays(jacobians_T, grad_output, local_grads):
         _array("local_grads", local_grads, (3,))
         _check_dtype("local_grads", local_grads.dtype, grad_output.dtype)
         _check_shape("local_grads", local_grads.shape, (steps + 1, batch, hidden), "(T + 1, B, H)")
-        grad_output = grad_output + local_grads[steps]
+        with np.errstate(all="ignore"):
+            grad_output = grad_output + local_grads[steps]
     if shared:
         jacobians_T = jacobians_T[:, None]
 
@@ -175,6 +177,11 @@ def _prepare_arrays(jacobians_T, grad_output, local_grads):
 
 
 def _prepare_list(jacobians_T, grad_output, local_grads):
+    for t, matrix in enumerate(jacobians_T):
+        if not isinstance(matrix, BatchedCSR) and not sparse.issparse(matrix):
+            _array(f"jacobians_T[{t}]", matrix, (2,))
+        elif len(matrix.shape) != 2:
+            raise ValueError(f"jacobians_T[{t}] must be 2-d, got shape {matrix.shape}")
     batched = any(isinstance(matrix, BatchedCSR) for matrix in jacobians_T)
     _array("grad_output", grad_output, (2,) if batched else (1, 2) if not jacobians_T else (1,))
     if grad_output.size == 0:
@@ -188,8 +195,8 @@ def _prepare_list(jacobians_T, grad_output, local_grads):
         elif sparse.issparse(matrix):
             operands.append(CSR(sparse.csr_array(matrix)))
         else:
-            operands.append(Dense(_array(name, matrix, (2,))))
-        if len(matrix.shape) != 2 or matrix.shape[1] != sizes[-1]:
+            operands.append(Dense(matrix))
+        if matrix.shape[1] != sizes[-1]:
             below = f"jacobians_T[{t + 1}]" if t + 1 < len(jacobians_T) else "grad_output"
             raise ValueError(f"{name} must have {sizes[-1]} columns to chain with {below}, got shape {matrix.shape}")
         _check_dtype(name, (matrix.values if batched else matrix).dtype, grad_output.dtype)
@@ -200,7 +207,7 @@ def _prepare_list(jacobians_T, grad_output, local_grads):
     offsets = None
     if local_grads is not None:
         if not isinstance(local_grads, (list, tuple)) or len(local_grads) != len(sizes):
-            got = len(local_grads) if hasattr(local_grads, "__len__") else type(local_grads).__name__
+            got = type(local_grads).__name__ + (f" of {len(local_grads)}" if hasattr(local_grads, "__len__") else "")
             raise ValueError(f"local_grads must be a list of T + 1 = {len(sizes)} arrays, got {got}")
         for t, offset in enumerate(local_grads):
             name = f"local_grads[{t}]"
@@ -208,7 +215,8 @@ def _prepare_list(jacobians_T, grad_output, local_grads):
             _check_dtype(name, offset.dtype, grad_output.dtype)
             _check_shape(name, offset.shape, (*lead, sizes[t]), f"like x_{t}")
         offsets = [flat(offset) for offset in local_grads]
-        grad_output = grad_output + local_grads[-1]
+        with np.errstate(all="ignore"):
+            grad_output = grad_output + local_grads[-1]
 
     def run(backend, method, levels):
         gradients = _scan_operands(operands, flat(grad_output), offsets, method, levels)

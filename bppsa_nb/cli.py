@@ -111,20 +111,24 @@ def _train(arguments):
         trainer = bp.Trainer(model, bp.Adam(lr=arguments.learning_rate), **how)
         if arguments.resume:
             trainer.load(arguments.resume)
+        if arguments.save:
+            trainer.save(arguments.save)  # a path that cannot be written is found out before training, not after
         before = len(trainer.history.loss)
         try:
             watched = sys.stderr.isatty()
             trainer.fit(dataset, arguments.epochs, arguments.batch_size, rng=seed, progress=watched)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_kept_training(trainer, arguments.save)) from None
-    except (TypeError, ValueError, RuntimeError, FileNotFoundError, FloatingPointError) as error:
+    except (TypeError, ValueError, RuntimeError, OSError, FloatingPointError) as error:
         raise _Explained(error) from error
 
     if arguments.save:
         trainer.save(arguments.save)
         print(f"saved to {arguments.save}")
     loss, seconds = trainer.history.loss, trainer.history.seconds[before:]
-    if len(seconds):
+    if not len(seconds):
+        print(f"nothing to do: {arguments.epochs} epochs are done")
+    else:
         last = min(100, len(loss))
         print(f"{len(seconds)} iterations, {1e3 * np.median(seconds):.2f} ms each (median)")
         print(f"loss {loss[0]:.4f} in the first, {loss[-last:].mean():.4f} over the last {last}")
@@ -136,7 +140,10 @@ def _report(arguments):
     from bppsa_nb import report
 
     path = arguments.output or files.root() / "REPRODUCTION.md"
-    report.write(path)
+    try:
+        report.write(path)
+    except OSError as error:
+        raise _Explained(error) from error
     print(f"wrote {path}")
 
 
@@ -226,7 +233,7 @@ def _parser():
     option("--backend", choices=("auto", *backends.BACKENDS), default="auto", help="what computes")
     option("--seed", type=int, default=0, help="of samples, their order and the initial parameters")
     option("--save", type=Path, metavar="PATH", help="write the trainer's state here, after Ctrl-C too")
-    option("--resume", type=Path, metavar="PATH", help="go on from a state that --save wrote")
+    option("--resume", type=Path, metavar="PATH", help="go on from what --save wrote, on the data of the other options")
 
     add("info", _info, "show devices, backends, versions and data sets", "Show what is here.")
 

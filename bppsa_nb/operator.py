@@ -128,12 +128,42 @@ class BatchedCSR:
         The pattern, in SciPy's CSR layout.
     shape : tuple of int
         ``(m, n)``, the shape of one sample's matrix.
+
+    Raises
+    ------
+    TypeError
+        If the pattern does not consist of integers.
+    ValueError
+        If it is no CSR pattern of that shape, or `values` does not have one row of nnz numbers per sample.
     """
 
     values: np.ndarray
     indices: np.ndarray
     indptr: np.ndarray
     shape: tuple
+
+    def __post_init__(self):
+        sizes = self.shape if isinstance(self.shape, tuple) else ()
+        if len(sizes) != 2 or not all(isinstance(size, (int, np.integer)) and size >= 0 for size in sizes):
+            raise ValueError(f"shape must be two integers (m, n), got {self.shape!r}")
+        for name in ("indices", "indptr"):
+            value = np.asarray(getattr(self, name))
+            if value.dtype.kind not in "iu":
+                raise TypeError(f"{name} must hold integers, got {value.dtype}")
+            if value.ndim != 1:
+                raise ValueError(f"{name} must be 1-d, got shape {value.shape}")
+            object.__setattr__(self, name, value)
+        (rows, columns), nnz = self.shape, len(self.indices)
+        if len(self.indptr) != rows + 1:
+            raise ValueError(f"indptr must have m + 1 = {rows + 1} entries, got {len(self.indptr)}")
+        if self.indptr[0] != 0 or self.indptr[-1] != nnz or np.any(self.indptr[1:] < self.indptr[:-1]):
+            raise ValueError(f"indptr must rise from 0 to the number of indices, {nnz}, got {self.indptr}")
+        if nnz and not 0 <= self.indices.min() <= self.indices.max() < columns:
+            wrong = self.indices[(self.indices < 0) | (self.indices >= columns)][0]
+            raise ValueError(f"indices must be from 0 to n - 1 = {columns - 1}, got {wrong}")
+        if not isinstance(self.values, np.ndarray) or self.values.ndim != 2 or self.values.shape[1] != nnz:
+            got = getattr(self.values, "shape", type(self.values).__name__)
+            raise ValueError(f"values must be an array of shape (B, nnz) with nnz = {nnz}, got {got}")
 
     def block_diagonal(self):
         """Return all samples as one operand: a block-diagonal `CSR` [shape=(B * m, B * n)]."""

@@ -44,6 +44,10 @@ class _Optimizer:
                 raise ValueError(f"grads[{name!r}] must have shape {param.shape}, got {grads[name].shape}")
         if not self.state:
             self.state = self.zeros(params)
+        for average in self._averages:
+            shapes = {name: entry.shape for name, entry in self.state[average].items()}
+            if shapes != {name: param.shape for name, param in params.items()}:
+                raise ValueError("params must be those of the steps before: an optimizer belongs to one model")
         self.steps += 1
         for name, param in params.items():
             self._update(param, grads[name], *(self.state[average][name] for average in self._averages))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb import backends
+from bppsa_nb import chain
 from bppsa_nb.files import atomic_write
 from bppsa_nb.optimizers import SGD, Adam
 
@@ -134,7 +134,7 @@ class Trainer:
     Raises
     ------
     ValueError
-        For an unknown backend.
+        For an unknown method or backend, or levels that do not go with the method.
     RuntimeError
         For ``backend="cuda"`` without a GPU.
 
@@ -148,7 +148,7 @@ class Trainer:
     """
 
     def __init__(self, model, optimizer, method="auto", backend="auto", levels=None):
-        backends.resolve(backend)
+        chain.choose(method, backend, levels, (1, 1, 1), np.dtype(np.float32))
         self.model, self.optimizer = model, optimizer
         self.method, self.backend, self.levels = method, backend, levels
         self.epoch = self.position = 0

@@ -7,10 +7,14 @@ the next piece.
 """
 
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 
+import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled np.dot calls, loaded before it is looked for
 from numba import config
+from threadpoolctl import ThreadpoolController
 
 THREADS = config.NUMBA_NUM_THREADS  # one per core, or what the environment variable of that name says
 PIECES = 4  # per thread, so that a slow one holds up no more than a part of its share
@@ -59,6 +63,32 @@ def share_out(function, count, *arguments, worth=True):
             done &= function(*arguments, *piece)
         return done
 
-    others = [_pool().submit(take_pieces) for _ in range(THREADS - 1)]
+    others = []
+    try:
+        others += [_pool().submit(take_pieces) for _ in range(THREADS - 1)]
+    except RuntimeError:  # Python is shutting down and starts no more threads: this one does all there is
+        pass
     done = take_pieces()
     return all([other.result() for other in others]) and bool(done)
+
+
+_blas = ThreadpoolController()
+_blas_lock = threading.Lock()
+_blas_held = []  # the limit, once for every caller inside
+
+
+@contextmanager
+def one_blas_thread():
+    """Keep BLAS from starting threads of its own while ours keep every core busy.
+
+    The limit holds for the whole process, so overlapping callers share one, and the last of them lifts it.
+    """
+    with _blas_lock:
+        _blas_held.append(_blas_held[0] if _blas_held else _blas.limit(limits=1, user_api="blas"))
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            limit = _blas_held.pop()
+            if not _blas_held:
+                limit.restore_original_limits()

@@ -207,6 +207,31 @@ def test_batched_csr(method, levels):
             np.testing.assert_allclose(got[b], want, rtol=1e-12, atol=1e-12)
 
 
+PATTERN = {"indices": np.array([0, 2, 1, 2]), "indptr": np.array([0, 2, 3, 4]), "shape": (3, 3)}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        ({"indices": [0, 2, 1, 3]}, ValueError, "indices must be from 0 to n - 1 = 2, got 3"),
+        ({"indices": [0, -1, 1, 2]}, ValueError, "indices must be from 0 to n - 1 = 2, got -1"),
+        ({"indices": [0.5, 2, 1, 2]}, TypeError, "indices must hold integers, got float64"),
+        ({"indptr": [0, 2, 3, 3]}, ValueError, "indptr must rise from 0 to the number of indices, 4"),
+        ({"indptr": [0, 3, 2, 4]}, ValueError, "indptr must rise"),
+        ({"indptr": [1, 2, 3, 4]}, ValueError, "indptr must rise"),
+        ({"indptr": [0, 2, 4]}, ValueError, "indptr must have m \\+ 1 = 4 entries, got 3"),
+        ({"indptr": [[0, 2, 3, 4]]}, ValueError, "indptr must be 1-d"),
+        ({"shape": 3}, ValueError, "shape must be two integers"),
+        ({"shape": (3, 3, 1)}, ValueError, "shape must be two integers"),
+        ({"shape": (3.0, 3.0)}, ValueError, "shape must be two integers"),
+        ({"values": np.ones((2, 3))}, ValueError, r"values must be an array of shape \(B, nnz\) with nnz = 4"),
+    ],
+)
+def test_batched_csr_refuses(change, kind, message):
+    with pytest.raises(kind, match=message):
+        bp.BatchedCSR(**{"values": np.ones((2, 4)), **PATTERN, **change})
+
+
 def test_empty_list():
     gradient = np.arange(3.0)
     (result,) = bp.backprop([], gradient, method="blelloch")
@@ -260,6 +285,12 @@ def with_entry(array, index, value):
         (([J[0, 0]], G[0]), {"local_grads": [G[0]]}, ValueError, "local_grads must be a list of .* = 2 arrays"),
         (([J[0, 0]], G[0]), {"local_grads": [G[0], G[0, :1]]}, ValueError, r"local_grads\[1\] must have shape \(3,\)"),
         (([J[0, 0]], G[0]), {"backend": "cpu"}, ValueError, "backend must be 'numpy' or 'auto' for a list"),
+        ((np.ma.masked_less(J, 0), G), {}, TypeError, "jacobians_T must be a numpy.ndarray, got MaskedArray"),
+        ((J, np.ma.masked_less(G, 0)), {}, TypeError, "grad_output must be a numpy.ndarray, got MaskedArray"),
+        ((J.tolist(), G), {}, TypeError, r"jacobians_T\[0\] must be a numpy.ndarray, got list"),
+        (([sparse.coo_array(G[0])], G[0]), {}, ValueError, r"jacobians_T\[0\] must be 2-d, got shape \(3,\)"),
+        (([J[0, 0]], G[0]), {"local_grads": C[:2, 0]}, ValueError, "must be a list of .* got ndarray of 2"),
+        ((J, G), {"method": np.array(["linear"])}, ValueError, "method must be one of"),
         (([None], G[0]), {}, TypeError, r"jacobians_T\[0\] must be a numpy.ndarray, got NoneType"),
     ],
 )

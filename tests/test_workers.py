@@ -50,3 +50,30 @@ def test_works_in_a_forked_child(monkeypatch):
     if child == 0:
         os._exit(0 if workers.share_out(lambda first, last: True, 20) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_overlapping_callers_give_blas_its_threads_back():
+    def counts():
+        return [library["num_threads"] for library in workers._blas.info()]
+
+    before = counts()
+    first, second = workers.one_blas_thread(), workers.one_blas_thread()
+    first.__enter__()
+    second.__enter__()
+    assert set(counts()) == {1}
+    first.__exit__(None, None, None)
+    assert set(counts()) == {1}
+    second.__exit__(None, None, None)
+    assert counts() == before
+
+
+def test_a_pool_that_starts_no_threads(monkeypatch):
+    class Shut:
+        def submit(self, call):
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    monkeypatch.setattr(workers, "THREADS", 2)
+    monkeypatch.setattr(workers, "_pool", Shut)
+    visited = []
+    assert workers.share_out(lambda first, last: visited.extend(range(first, last)) is None, 20)
+    assert sorted(visited) == list(range(20))

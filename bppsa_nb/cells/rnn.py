@@ -323,7 +323,7 @@ def _plain(array):
 
 def _check_array(name, array, dtype, shape):
     """Raise unless `array` has the dtype and the shape, where None fits any size."""
-    if not isinstance(array, np.ndarray):
+    if type(array) not in (np.ndarray, np.memmap):
         raise TypeError(f"{name} must be a numpy.ndarray, got {type(array).__name__}")
     if array.dtype != dtype:
         raise TypeError(f"{name} must have the model's dtype {dtype}, got {array.dtype}")

@@ -22,7 +22,7 @@ import numpy as np
 
 from bppsa_nb import files
 from bppsa_nb.experiments import provenance
-from bppsa_nb.experiments.progress import Progress
+from bppsa_nb.experiments.progress import Progress, read_kept
 
 SCALES = ("quick", "paper")
 
@@ -232,8 +232,8 @@ def unfinished():
     list of (str, str, int)
         Experiment, scale, and how many points are kept.
     """
-    kept = [files.read_json(path) for path in sorted(_results().glob("*/*.partial.json"))]
-    return [(each["provenance"]["name"], each["provenance"]["scale"], len(each["points"])) for each in kept]
+    kept = [read_kept(path) for path in sorted(_results().glob("*/*.partial.json"))]
+    return [(each["provenance"]["name"], each["provenance"]["scale"], len(each["points"])) for each in kept if each]
 
 
 def _results():

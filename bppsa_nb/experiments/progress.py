@@ -91,7 +91,10 @@ class Progress:
             files.write_json(self.path, {"provenance": self.provenance, "points": self._kept})
 
     def _pick_up(self):
-        kept = files.read_json(self.path)
+        kept = read_kept(self.path)
+        if kept is None:
+            self._say("starts afresh, the points kept before cannot be read")
+            return
         then, now = kept["provenance"], self.provenance
         keys = sorted((then.keys() | now.keys()) - {"date"})
         changed = ", ".join(key for key in keys if then.get(key) != now.get(key))
@@ -103,6 +106,15 @@ class Progress:
 
     def _say(self, what):
         print(f"{self.provenance.get('name', self.path.name)}: {what}", file=sys.stderr)
+
+
+def read_kept(path):
+    """Read what a sweep that was stopped has kept; None where the file is damaged."""
+    try:
+        kept = files.read_json(path)
+        return kept if {"provenance", "points"} <= kept.keys() else None
+    except (ValueError, AttributeError):
+        return None
 
 
 def _plain(values, what):

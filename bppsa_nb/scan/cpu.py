@@ -14,23 +14,18 @@ When the scan is through, ``vecs[t]`` is the gradient at x_t; position 0, the id
 import math
 
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled np.dot calls, loaded before it is looked for
 from numba import njit
-from threadpoolctl import ThreadpoolController
 
 from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.scan import levels as _levels
-from bppsa_nb.workers import PIECES, THREADS, share_out
+from bppsa_nb.workers import PIECES, THREADS, one_blas_thread, share_out
 
 keep_freed_memory()
 
 _compile = njit(cache=True, nogil=True)
 
 SMALL = 2**22  # multiply-adds that one core has done before a second one is of any use
-
-# The workers keep every core busy; BLAS threads of its own would only get in their way.
-_blas = ThreadpoolController()
 
 _pair_left = njit(inline="always")(_levels.pair_left)
 _pair_right = njit(inline="always")(_levels.pair_right)
@@ -268,7 +263,7 @@ def backprop(jacobians_T, grad_output, local_grads, method, levels):
         apart -= 1
     blocks, state = _levels.num_blocks(T, apart), (mats, exps, vecs, affine, apart)
     worth = mats.size * hidden > SMALL
-    with _blas.limit(limits=1, user_api="blas"):
+    with one_blas_thread():
         kept = share_out(_lower_up, blocks * mats.shape[1], _plain(jacobians_T), *state, worth=worth)
         kept &= share_out(_upper_up, mats.shape[1], *state, k, worth=worth)
         kept &= share_out(_upper_down, batch, *state, k, worth=worth)
