@@ -6,15 +6,18 @@ import pytest
 import bppsa_nb as bp
 from bppsa_nb.trainer import cross_entropy
 
-T, B, H, ITERATIONS = 100, 16, 20, 300
+B, H, ITERATIONS = 16, 20, 300
 
 
 def trainer(method, backend):
     return bp.Trainer(bp.RNN(1, H, 10, rng=0), bp.Adam(lr=1e-5), method=method, backend=backend)
 
 
-@pytest.mark.parametrize("backend", ["numpy", "cpu"])
-def test_bppsa_trains_as_bptt_does(backend):
+@pytest.mark.parametrize(
+    ("T", "backend"),
+    [(100, "numpy"), (100, "cpu"), *(pytest.param(1000, b, marks=pytest.mark.full) for b in ("numpy", "cpu"))],
+)
+def test_bppsa_trains_as_bptt_does(T, backend):
     dataset = bp.Bitstream(T, ITERATIONS * B, rng=0)
     order = np.random.default_rng(0).permutation(len(dataset)).reshape(ITERATIONS, B)
     bptt, bppsa = trainer("linear", backend), trainer("blelloch", backend)
