@@ -176,6 +176,12 @@ def _kept_training(trainer, path):
     return f"{iterations} iterations are kept in {path}: --resume {path} goes on from there."
 
 
+def _seed(text):
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 0, got {text!r}")
+    return int(text)
+
+
 def _parser():
     parser = argparse.ArgumentParser(
         prog="bppsa-nb", description="Back-propagation as a parallel scan: an executable paper."
@@ -203,7 +209,7 @@ def _parser():
     )
     option("--scale", **scale)
     option("--only", nargs="+", metavar="NAME", help="these figures; `bppsa-nb list` names them all")
-    option("--seed", type=int, default=0, help="of everything random")
+    option("--seed", type=_seed, default=0, help="of everything random")
     option("--device", help="measure nothing: draw what was recorded on this device, such as nvidia-h200")
 
     option = add(
@@ -231,7 +237,7 @@ def _parser():
     option("--method", choices=("auto", *METHODS), default="auto", help="how gradients are found")
     option("--levels", type=int, metavar="K", help="up-sweep levels of --method truncated")
     option("--backend", choices=("auto", *backends.BACKENDS), default="auto", help="what computes")
-    option("--seed", type=int, default=0, help="of samples, their order and the initial parameters")
+    option("--seed", type=_seed, default=0, help="of samples, their order and the initial parameters")
     option("--save", type=Path, metavar="PATH", help="write the trainer's state here, after Ctrl-C too")
     option("--resume", type=Path, metavar="PATH", help="go on from what --save wrote, on the data of the other options")
 

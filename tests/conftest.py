@@ -4,6 +4,11 @@ import os
 os.environ["MPLBACKEND"] = "Agg"
 
 import pytest
+from hypothesis import settings
+
+# No example fails for being slow, or differs from one run to the next.
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.load_profile("steady")
 
 
 def pytest_collection_modifyitems(items):

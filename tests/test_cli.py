@@ -285,3 +285,16 @@ def test_recorded_tables_in_the_repository_can_be_read():
     for name in experiments.names():
         for device, scale in experiments.recordings(name):
             assert isinstance(experiments.table(name, scale, device), pandas.DataFrame)
+
+
+@pytest.mark.parametrize("seed", ["-1", "1.5", "x"])
+def test_seed_must_be_a_natural_number(seed, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", f"--seed={seed}"])
+    assert f"argument --seed: must be an integer of at least 0, got '{seed}'" in capsys.readouterr().err
+
+
+def test_train_finds_an_unwritable_path_before_training(tmp_path, capsys):
+    assert cli.main(["train", "--length", "3", "--samples", "4", "--batch-size", "2", "--save", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert "directory" in captured.err.lower() and not captured.out

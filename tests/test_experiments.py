@@ -331,3 +331,14 @@ def test_another_repository_around_the_package_or_at_work_does_not_count(package
     assert provenance.source_state() == (None, None)  # around the checkout
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     assert provenance.source_state() == (None, None)  # where an installed package works
+
+
+@pytest.mark.parametrize("text", ['{"prov', "[]", "{}", '{"points": {}}'])
+def test_damaged_points_are_measured_again(text, tmp_path, capsys):
+    path = tmp_path / "toy.quick.partial.json"
+    path.write_text(text)
+    sweep = Progress(path, {"name": "toy"}, show=False)
+    assert "toy: starts afresh, the points kept before cannot be read" in capsys.readouterr().err
+    table = sweep.collect([{"n": 1}, {"n": 2}], lambda point, rng: [{"twice": 2 * point["n"]}], 0)
+    assert table["twice"].tolist() == [2, 4]
+    assert Progress(path, {"name": "toy"}, show=False).collect([{"n": 1}], None, 0)["twice"].tolist() == [2]

@@ -456,3 +456,17 @@ def test_an_untouched_trainer_is_saved_too(tmp_path):
     fit(resumed)
     fit(trainer)
     assert_same(state(resumed), state(trainer))
+
+
+@pytest.mark.parametrize("how", [{"method": "x"}, {"backend": "x"}, {"levels": 3}, {"method": "truncated"}])
+def test_trainer_refuses_at_once(how):
+    with pytest.raises(ValueError, match="must be|levels is for"):
+        Trainer(RNN(1, 3, 2), Adam(), **how)
+
+
+def test_an_optimizer_belongs_to_one_model():
+    optimizer = Adam()
+    x, y = np.ones((2, 3, 1), np.float32), [0, 1, 1]
+    Trainer(RNN(1, 3, 2), optimizer, backend="numpy").step(x, y)
+    with pytest.raises(ValueError, match="an optimizer belongs to one model"):
+        Trainer(RNN(1, 4, 2), optimizer, backend="numpy").step(x, y)
