@@ -1,9 +1,9 @@
 """Share out compiled loops among the cores.
 
 Plain threads that run compiled code without Python's global lock. Numba's own parallel loops would do the same, but
-take more than twice as long to compile, and their threads wait by spinning: on a machine that is busy otherwise, BLAS
-threads that spin included, every barrier of theirs costs a time slice. These threads sleep, and whoever is done takes
-the next piece.
+take more than twice as long to compile, and their threads wait by spinning: where another thread holds a core, one of
+BLAS that spins after a product included, a barrier can cost a time slice. These threads sleep, and whoever is done
+takes the next piece.
 """
 
 import os
