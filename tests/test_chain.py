@@ -118,6 +118,20 @@ def test_products_that_overflow_or_underflow(rate, method, levels, backend, capl
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("method", "levels"), METHODS)
+@pytest.mark.parametrize("entry", [0.75, 0.1])
+def test_products_whose_own_scale_changes(entry, method, levels, backend):
+    # Products of rotations keep their largest entry near 1. These grow or shrink from level to level.
+    rng = np.random.default_rng(8)
+    J = entry * rng.uniform(0.5, 1, (40, 2, 5, 5))
+    g, c = rng.uniform(0.5, 1, (2, 5)), rng.uniform(0.5, 1, (41, 2, 5))
+    for local_grads in (None, c):
+        oracle = naive.backprop(J, g, local_grads)
+        result = bp.backprop(J, g, local_grads=local_grads, method=method, backend=backend, levels=levels)
+        np.testing.assert_allclose(result, oracle, rtol=1e-12)  # every entry: all of them are positive sums
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_vanishing_gradient_vanishes_without_falling_back(backend, caplog):
     jacobians_T, grad_output, _ = chain(500, 2, 4, np.random.default_rng(5))
     jacobians_T *= np.float32(0.5)
