@@ -162,6 +162,31 @@ def test_entries_too_far_apart_for_any_scale(dtype, backend, caplog):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gradients_whose_entries_are_far_apart(dtype, backend):
+    # Scaled to the large entry, the small one would be rounded to a few bits. Going up and going down, at any place.
+    large, small = 2.0 ** (np.finfo(dtype).maxexp - 28), 1.2345678 * 2.0 ** (-np.finfo(dtype).maxexp // 3)
+    T = 13
+    J = np.broadcast_to(np.eye(2, dtype=dtype), (T, 1, 2, 2))
+    for t in range(T + 1):
+        c = np.zeros((T + 1, 1, 2), dtype)
+        c[t, 0, 1] = small
+        g = np.array([[large, 0]], dtype)
+        result = bp.backprop(J, g, local_grads=c, method="blelloch", backend=backend)
+        assert (result[..., 0] == g[0, 0]).all()
+        assert (result[: t + 1, 0, 1] == c[t, 0, 1]).all() and (result[t + 1 :, 0, 1] == 0).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_power_of_two_beyond_the_dtype(backend, caplog):
+    J = np.array([np.diag([1, 1]), np.diag([2.0**60, 1]), np.diag([1, 1])], np.float32)[:, None]
+    g = np.array([[0, 2.0**100]], np.float32)  # matrix and vector together stand for 2**162
+    with caplog.at_level(logging.INFO, "bppsa_nb"):
+        result = bp.backprop(J, g, method="blelloch", backend=backend)
+    assert (result == g).all() and not caplog.records
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_gradient_that_overflows_is_what_the_linear_scan_gives(backend):
     J = np.full((40, 1, 1, 1), 64, np.float32)
     result = bp.backprop(J, np.ones((1, 1), np.float32), method="blelloch", backend=backend)
