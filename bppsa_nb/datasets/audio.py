@@ -1,0 +1,436 @@
+"""Clips of musical instruments as mel-frequency cepstral coefficients (Section 4.2, Table 3).
+
+A folder is laid out as IRMAS is (Bosch et al., ISMIR 2012): one folder per instrument, in it stereo WAV files of three
+seconds at 44.1 kHz. A name ends with the number of the recording, two underscores and the number of the clip in it.
+"""
+
+import copy
+import hashlib
+import os
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from bppsa_nb import files
+
+NAMES = {
+    "cel": "cello",
+    "cla": "clarinet",
+    "flu": "flute",
+    "gac": "acoustic guitar",
+    "gel": "electric guitar",
+    "org": "organ",
+    "pia": "piano",
+    "sax": "saxophone",
+    "tru": "trumpet",
+    "vio": "violin",
+    "voi": "voice",
+}
+LABELS = tuple(NAMES)
+SAMPLE_RATE = 44100  # Hz
+SECONDS = 3
+STAND_IN = "stand-in.json"  # a folder with this file holds synthetic clips
+
+_CHUNK = 64  # clips per file of kept features: what a killed process loses at most
+
+
+@dataclass(frozen=True)
+class Features:
+    """How features are computed from a waveform: a column of Table 3.
+
+    Attributes
+    ----------
+    coefficients : int
+        Mel-frequency cepstral coefficients per channel; the first of them is dropped.
+    window : int
+        Samples of the Fourier transform's window.
+    hop : int
+        Samples from one frame to the next.
+    """
+
+    coefficients: int
+    window: int
+    hop: int
+
+    @property
+    def frames(self):
+        """F, the frames of a clip."""
+        return 1 + SECONDS * SAMPLE_RATE // self.hop
+
+    @property
+    def size(self):
+        """C, the features of a frame: both channels, without the first coefficients."""
+        return 2 * (self.coefficients - 1)
+
+
+FEATURES = {"S": Features(20, 4096, 512), "M": Features(13, 2048, 256), "L": Features(7, 1024, 128)}
+
+
+def mfcc(waveform, features="S"):
+    """Compute normalized mel-frequency cepstral coefficients.
+
+    Parameters
+    ----------
+    waveform : np.ndarray [shape=(2, samples)]
+        Left and right channel at 44.1 kHz, floating point, at least one window long.
+    features : {"S", "M", "L"} or Features
+        A set of Table 3, or settings of your own.
+
+    Returns
+    -------
+    np.ndarray [shape=(F, C), dtype=float32]
+        The left channel's coefficients, then the right channel's, without the first of each, which is the average
+        power. Every coefficient has mean 0 and variance 1 over the frames; one that does not vary is 0.
+
+    Raises
+    ------
+    TypeError
+        If the waveform is not floating point.
+    ValueError
+        If it has another shape, is too short or not finite, or for unknown features.
+    """
+    import librosa
+
+    features, waveform = _features(features), np.asarray(waveform)
+    if waveform.ndim != 2 or len(waveform) != 2:
+        raise ValueError(f"waveform must have shape (2, samples), got {waveform.shape}")
+    if not np.issubdtype(waveform.dtype, np.floating):
+        raise TypeError(f"waveform must be floating point, got {waveform.dtype}")
+    if waveform.shape[1] < features.window:
+        raise ValueError(f"waveform must have at least {features.window} samples, got {waveform.shape[1]}")
+    if not np.isfinite(waveform).all():
+        raise ValueError("waveform must be finite, it holds NaN or infinity")
+    settings = {"n_mfcc": features.coefficients, "n_fft": features.window, "hop_length": features.hop}
+    # One channel at a time: librosa cuts off what is 80 dB below the loudest, which both would share otherwise.
+    channels = [librosa.feature.mfcc(y=channel, sr=SAMPLE_RATE, **settings) for channel in waveform]
+    coefficients = np.stack(channels).astype(np.float64)  # (2, coefficients, F)
+    rounding = 8 * np.finfo(np.float32).eps * abs(coefficients).max()
+    kept = coefficients[:, 1:].reshape(features.size, -1)
+    kept -= kept.mean(axis=1, keepdims=True)
+    deviation = kept.std(axis=1, keepdims=True)
+    constant = deviation <= rounding  # silence, for one: a deviation that is nothing but rounding must not be blown up
+    return np.where(constant, 0, kept / np.where(constant, 1, deviation)).T.astype(np.float32)
+
+
+def read(path):
+    """Read a clip.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        A stereo file at 44.1 kHz, in a format that libsndfile knows, such as WAV.
+
+    Returns
+    -------
+    np.ndarray [shape=(2, samples), dtype=float32]
+        Left and right channel, within -1 ... 1.
+
+    Raises
+    ------
+    ValueError
+        If the file is corrupt, has another number of channels or another rate, or holds NaN or infinity.
+    OSError
+        If it cannot be opened.
+    """
+    import soundfile
+
+    with open(path, "rb") as file:
+        try:
+            with soundfile.SoundFile(file) as sound:
+                channels, rate = sound.channels, sound.samplerate
+                if channels != 2:
+                    raise ValueError(f"{'mono' if channels == 1 else f'{channels} channels'}, expected stereo")
+                if rate != SAMPLE_RATE:
+                    raise ValueError(f"{rate} Hz, expected {SAMPLE_RATE} Hz")
+                waveform = sound.read(dtype="float32").T
+        except soundfile.LibsndfileError as error:
+            raise ValueError(f"corrupt: {error.error_string.rstrip('.')}") from error
+    if not np.isfinite(waveform).all():
+        raise ValueError("holds NaN or infinity")
+    return waveform
+
+
+class Instruments:
+    """Instrument classification: IRMAS or its stand-in, as one of the sets S, M and L of Table 3.
+
+    Features are computed in threads and kept in `data/downloads/features/`. A load that was stopped goes on where it
+    was; a file that changed is computed anew.
+
+    Parameters
+    ----------
+    folder : str or os.PathLike
+        A folder in IRMAS's layout, with one folder per instrument. It is only read.
+    features : {"S", "M", "L"} or Features
+        A set of Table 3, or settings of your own.
+    strict : bool
+        Whether a file that cannot be used is an error. Otherwise it is skipped and reported.
+    workers : int, optional
+        Threads that compute features; as many as there are cores by default.
+    progress : bool
+        Whether to show a bar.
+
+    Attributes
+    ----------
+    x : np.ndarray [shape=(F, N, C), dtype=float32]
+        The features of all clips.
+    y : np.ndarray [shape=(N,)]
+        Their labels, indices into `LABELS`.
+    files : tuple of str [length=N]
+        Their files, relative to the folder.
+    skipped : list of (str, str)
+        Files that cannot be used, and why.
+    data : {"real", "stand-in"}
+        Where the sound comes from.
+    features : Features
+        How the features were computed.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder is not there.
+    ValueError
+        If it lacks an instrument's folder or clips in one, if a file cannot be used, or for unknown features.
+    """
+
+    def __init__(self, folder, features="S", strict=True, workers=None, progress=True):
+        self.features = _features(features)
+        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+            raise ValueError(f"workers must be an integer of at least 1, got {workers!r}")
+        folder = Path(folder)
+        names = _clips_in(folder)
+        clips, self.skipped = _load(folder, names, self.features, workers, progress)
+        if self.skipped:
+            self._tell(len(names), strict)
+        unusable = {name for name, _ in self.skipped}
+        usable = [i for i, name in enumerate(names) if name not in unusable]
+        self._keep(clips[usable] if unusable else clips, [names[i] for i in usable])
+        self.data = "stand-in" if (folder / STAND_IN).is_file() else "real"
+
+    def _keep(self, clips, names):
+        self._clips, self.files = clips, tuple(names)
+        self.y = np.array([LABELS.index(name.split("/")[0]) for name in names], np.int64)
+
+    @property
+    def x(self):
+        """The features of all clips, (F, N, C)."""
+        return self._clips.transpose(1, 0, 2)
+
+    def __len__(self):
+        return len(self.y)
+
+    def batch(self, indices):
+        """Return the features (F, B, C) and the labels (B,) of the clips with these numbers."""
+        return np.ascontiguousarray(self.x[:, indices]), self.y[indices]
+
+    def split(self, share=0.25, rng=0):
+        """Hold out clips for testing.
+
+        All clips of a recording stay together, since they sound alike. Of every instrument, about the same share is
+        held out.
+
+        Parameters
+        ----------
+        share : float
+            How much to hold out, between 0 and 1: as near to that as whole recordings come, at least one of every
+            instrument on either side.
+        rng : int or np.random.Generator
+            Decides which recordings.
+
+        Returns
+        -------
+        train, held_out : Instruments
+            Clips in the order of `files`.
+
+        Raises
+        ------
+        ValueError
+            If `share` is out of range, or an instrument has a single recording.
+        """
+        if not 0 < share < 1:
+            raise ValueError(f"share must be between 0 and 1, got {share!r}")
+        rng = np.random.default_rng(rng)
+        recordings = np.array([_recording(name) for name in self.files])
+        held_out = np.zeros(len(self), bool)
+        for label in np.unique(self.y):
+            found, counts = np.unique(recordings[self.y == label], return_counts=True)
+            if len(found) < 2:
+                raise ValueError(f"{LABELS[label]} has a single recording, {found[0]}: it cannot be on both sides")
+            order = rng.permutation(len(found))
+            sizes = np.cumsum(counts[order])[:-1]
+            last = abs(sizes - share * counts.sum()).argmin()
+            held_out |= np.isin(recordings, found[order[: last + 1]])
+        return self._part(~held_out), self._part(held_out)
+
+    def _part(self, chosen):
+        part = copy.copy(self)
+        part._keep(self._clips[chosen], [name for name, keep in zip(self.files, chosen, strict=True) if keep])
+        return part
+
+    def _tell(self, count, strict):
+        shown = "; ".join(f"{name}: {reason}" for name, reason in self.skipped[:5])
+        if len(self.skipped) > 5:
+            shown += f"; and {len(self.skipped) - 5} more"
+        files_of = f"{len(self.skipped)} of {count} files"
+        if strict:
+            raise ValueError(f"{files_of} cannot be used: {shown}; pass strict=False to skip them")
+        if len(self.skipped) == count:
+            raise ValueError(f"none of {count} files can be used: {shown}")
+        print(f"{files_of} are skipped: {shown}", file=sys.stderr)
+
+
+def in_threads(function, items, workers=None, progress=True, **bar):
+    """Call a function on every item, in threads; yield items and results as they are done.
+
+    Close the generator to stop early: calls that have begun are waited for, the others never begin.
+
+    Parameters
+    ----------
+    function : callable
+        What to call with one item; it should spend its time where Python's global lock is free.
+    items : list
+    workers : int, optional
+        Threads; as many as there are cores by default.
+    progress : bool
+        Whether to show a bar; `bar` holds arguments of tqdm for it.
+
+    Yields
+    ------
+    item, result
+    """
+    from tqdm.auto import tqdm
+
+    from bppsa_nb.workers import THREADS, one_blas_thread
+
+    with tqdm(**bar, disable=None if progress else True) as shown:  # None: no bar where nobody watches
+        if workers == 1:
+            for item in items:
+                yield item, function(item)
+                shown.update()
+            return
+        pool = ThreadPoolExecutor(workers or THREADS)
+        with one_blas_thread():
+            try:
+                running = {pool.submit(function, item): item for item in items}
+                for done in as_completed(running):
+                    yield running.pop(done), done.result()
+                    shown.update()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+
+def _features(features):
+    if isinstance(features, Features):
+        return features
+    if features not in FEATURES:
+        raise ValueError(f"features must be one of {', '.join(FEATURES)} or a Features, got {features!r}")
+    return FEATURES[features]
+
+
+def _recording(name):
+    # "cel/008__[cel][nod][cla]0058__1.wav" is a clip of recording cel/0058. The marks in brackets need not be the same
+    # for all clips of a recording.
+    folder, _, stem = name.removesuffix(".wav").rpartition("/")
+    numbered = re.search(r"(\d+)__\d+$", stem)
+    return f"{folder}/{numbered[1] if numbered else stem}"
+
+
+def _clips_in(folder):
+    if not folder.is_dir():
+        raise FileNotFoundError(f"folder must be a folder in IRMAS's layout, there is none at {folder}")
+    missing = [label for label in LABELS if not (folder / label).is_dir()]
+    if missing:
+        raise ValueError(f"{folder} lacks the folders {', '.join(missing)}; it must have {', '.join(LABELS)}")
+    names = []
+    for label in LABELS:
+        found = sorted(path.name for path in (folder / label).glob("*.wav") if not path.name.startswith("."))
+        if not found:
+            raise ValueError(f"{folder / label} holds no .wav file")
+        names += [f"{label}/{name}" for name in found]
+    return names
+
+
+def _load(folder, names, features, workers, progress):
+    """Return features [shape=(N, F, C)], and the files that have none with the reason why."""
+    # Before any is read, so that a file that changes meanwhile is found changed the next time.
+    stamps = [_stamp(folder / name) for name in names]
+    clips = np.empty((len(names), features.frames, features.size), np.float32)
+    kept_in = _kept_in(folder, features)
+    left = sorted(set(range(len(names))) - _pick_up(kept_in, names, stamps, clips))
+
+    def compute(i):
+        try:
+            waveform = read(folder / names[i])
+            frames = 1 + waveform.shape[1] // features.hop
+            if frames != features.frames:
+                seconds, wrong = waveform.shape[1] / SAMPLE_RATE, "short" if frames < features.frames else "long"
+                raise ValueError(f"too {wrong}: {seconds:.3f} s, expected {SECONDS} s ({features.frames} frames)")
+        except (ValueError, OSError) as error:
+            return str(error)
+        clips[i] = mfcc(waveform, features)
+        return None
+
+    reasons, fresh = {}, []
+    bar = {"total": len(names), "initial": len(names) - len(left), "desc": "MFCC", "unit": "clip"}
+    if left:
+        from librosa.feature import mfcc as _  # noqa: F401  loaded before threads would do so all at once
+
+        try:
+            with closing(in_threads(compute, left, workers, progress, **bar)) as results:
+                for i, reason in results:
+                    if reason is None:
+                        fresh.append(i)
+                    else:
+                        reasons[i] = reason
+                    if len(fresh) == _CHUNK:
+                        _store(kept_in, names, stamps, clips, fresh)
+                        fresh = []
+        finally:
+            if fresh:
+                _store(kept_in, names, stamps, clips, fresh)
+    return clips, [(names[i], reasons[i]) for i in sorted(reasons)]
+
+
+def _stamp(path):
+    status = os.stat(path)
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+
+
+def _kept_in(folder, features):
+    settings = repr((str(folder.resolve()), features, SAMPLE_RATE, SECONDS, metadata.version("librosa")))
+    key = hashlib.blake2b(settings.encode(), digest_size=8).hexdigest()
+    return files.root() / "data" / "downloads" / "features" / f"{features.frames}x{features.size}-{key}"
+
+
+def _store(kept_in, names, stamps, clips, chosen):
+    entries = [f"{names[i]} {stamps[i]}" for i in chosen]
+    key = hashlib.blake2b("\n".join(entries).encode(), digest_size=8).hexdigest()
+    with files.atomic_write(kept_in / f"{key}.npz") as file:
+        np.savez(file, entries=np.array(entries), clips=clips[chosen])
+
+
+def _pick_up(kept_in, names, stamps, clips):
+    """Fill in the features that are kept; return the indices of their clips."""
+    wanted = {f"{name} {stamp}": i for i, (name, stamp) in enumerate(zip(names, stamps, strict=True))}
+    found = set()
+    for path in sorted(kept_in.glob("*.npz")):
+        try:
+            with np.load(path, allow_pickle=False) as kept:
+                entries, values = kept["entries"].tolist(), kept["clips"]
+            if values.shape != (len(entries), *clips.shape[1:]) or values.dtype != clips.dtype:
+                raise ValueError(f"shape {values.shape}, dtype {values.dtype}")
+        except Exception as error:  # a damaged archive shows itself in many ways
+            print(f"features kept in {path} cannot be read and are computed anew: {error}", file=sys.stderr)
+            path.unlink()
+            continue
+        rows = {wanted[entry]: row for row, entry in enumerate(entries) if entry in wanted}
+        if not rows:
+            path.unlink()  # all of its clips are gone or have changed
+        clips[list(rows)] = values[list(rows.values())]
+        found |= rows.keys()
+    return found
