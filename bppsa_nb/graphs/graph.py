@@ -1,0 +1,418 @@
+"""Differentiable graphs: operations are nodes, activations are the wires between them, and parameters are nodes too."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import reduce
+
+import numpy as np
+from scipy.special import expit
+
+SOURCES = ("input", "parameter", "saved")
+
+_COMPUTE = {
+    "sum": lambda *terms: reduce(np.add, terms),
+    "multiply": np.multiply,
+    "one_minus": lambda a: 1 - a,
+    "negate": np.negative,
+    "sigmoid": expit,
+    "tanh": np.tanh,
+    "relu": lambda a: np.maximum(a, 0),
+    "step": lambda a: (a > 0).astype(a.dtype),
+    "total": lambda a: a.sum(axis=0),
+}
+
+
+@dataclass(eq=False)
+class Node:
+    """An operation, and the activation on the wire that leaves it.
+
+    Nodes are made by a graph's `input` and `parameter`, and from there by arithmetic: ``a + b``, ``a * b``,
+    ``a @ b`` (with ``.T`` on either side), ``1 - a``, and the functions `sigmoid`, `tanh` and `relu`.
+
+    Attributes
+    ----------
+    graph : Graph
+    op : str
+        "input", "parameter", "saved", "sum", "multiply", "matmul", "one_minus", "negate", "sigmoid", "tanh", "relu",
+        "step", "repeat" (one row for every sample) or "total" (the sum over samples).
+    inputs : tuple of Node
+    shape : tuple of (str or int)
+        A size each, such as ("B", "H"); text stands for a size that is known when the graph runs.
+    name : str
+        Unique in the graph.
+    transposed : tuple of bool
+        For "matmul": which of the two inputs are transposed.
+    rule_of : str or None
+        In a derived graph: the forward node whose rule this operation belongs to.
+    """
+
+    graph: "Graph" = field(repr=False)
+    op: str
+    inputs: tuple = field(repr=False)
+    shape: tuple
+    name: str
+    transposed: tuple = (False, False)
+    rule_of: str | None = None
+    automatic: bool = field(default=True, repr=False)  # whether the name was made up
+
+    def named(self, name):
+        """Give the activation a name, and return the node."""
+        self.graph.rename(self, name)
+        return self
+
+    @property
+    def T(self):
+        """The transposed activation, as an operand of ``@``."""
+        return _Transposed(self)
+
+    def __add__(self, other):
+        self.graph.own("+", self, other)
+        shapes = {self.shape, other.shape}
+        longer, shorter = sorted((self, other), key=lambda node: len(node.shape), reverse=True)
+        if len(shapes) == 2 and len(longer.shape) == 2 and shorter.shape == longer.shape[1:]:
+            row = self.graph.operation("repeat", (shorter,), longer.shape)  # a bias: the same for every sample
+            terms = [row if node is shorter else node for node in (self, other)]
+            return self.graph.operation("sum", terms, longer.shape)
+        if len(shapes) > 1:
+            raise ValueError(f"+ takes two activations of one shape, got {_show(self)} and {_show(other)}")
+        return self.graph.operation("sum", (self, other), self.shape)
+
+    def __mul__(self, other):
+        self.graph.own("*", self, other)
+        if self.shape != other.shape:
+            raise ValueError(f"* takes two activations of one shape, got {_show(self)} and {_show(other)}")
+        return self.graph.operation("multiply", (self, other), self.shape)
+
+    def __rsub__(self, one):
+        if isinstance(one, bool) or one != 1:
+            raise TypeError(f"only 1 can have an activation subtracted from it, got {one!r} - {self.name}")
+        return self.graph.operation("one_minus", (self,), self.shape)
+
+    def __matmul__(self, other):
+        return _matmul(self, other)
+
+
+@dataclass(frozen=True)
+class _Transposed:
+    node: Node
+
+    def __matmul__(self, other):
+        return _matmul(self, other)
+
+
+def sigmoid(node):
+    """Apply the logistic function to every element; its derivative is a (1 - a) at the activation a put out."""
+    return _nonlinearity("sigmoid", node)
+
+
+def tanh(node):
+    """Apply the hyperbolic tangent to every element; its derivative is 1 - a² at the activation a put out."""
+    return _nonlinearity("tanh", node)
+
+
+def relu(node):
+    """Replace what is negative by zero; the derivative is 1 where the activation put out is positive."""
+    return _nonlinearity("relu", node)
+
+
+class Graph:
+    """A graph of stateless operations, described by computing with its inputs.
+
+    A node only ever takes nodes that are there already, so that `nodes` is in an order to run them, and no
+    cycle can be described. An activation that is used several times is copied; the copy is implicit.
+
+    Parameters
+    ----------
+    name : str
+        What is computed.
+
+    Attributes
+    ----------
+    nodes : list of Node
+        In an order in which they can be run.
+    outputs : dict of str to Node
+        What leaves the graph.
+    prefix : str
+        In a derived graph: what the names of error terms begin with, "grad_" if it was derived once. Empty elsewhere.
+    needs : dict of str to tuple of str
+        In a derived graph: for every forward node the forward activations that its rule reads. Empty elsewhere.
+    places, labels : dict
+        For drawings: see `place` and `label`.
+    """
+
+    def __init__(self, name):
+        self.name = name
+        self.nodes = []
+        self.outputs = {}
+        self.needs = {}
+        self.places = {}
+        self.labels = {}
+        self.prefix = ""
+        self._by_name = {}
+
+    def __getitem__(self, name):
+        """Return the node of that name; a KeyError lists those there are."""
+        if name not in self._by_name:
+            raise KeyError(f"no node {name!r} in {self.name!r}, which has {', '.join(self._by_name)}")
+        return self._by_name[name]
+
+    def __repr__(self):
+        return f"Graph({self.name!r}, {len(self.nodes)} nodes)"
+
+    def __str__(self):
+        """Write the graph as a program, a line per operation."""
+        lines = [f"{node.name} = {_expression(node)}" for node in self.nodes if node.op not in SOURCES]
+        lines += [f"{name} = {node.name}" for name, node in self.outputs.items() if name != node.name]
+        return "\n".join(lines)
+
+    @property
+    def saved(self):
+        """Names of the forward activations that a derived graph reads, in the order of the forward pass."""
+        return [node.name for node in self.nodes if node.op == "saved"]
+
+    def input(self, name, *shape):
+        """Add an activation that comes from outside, such as ``g.input("h", "B", "H")``."""
+        return self.source("input", name, shape)
+
+    def parameter(self, name, *shape):
+        """Add a parameter, such as ``g.parameter("U", "H", "H")``; weights are laid out (outputs, inputs)."""
+        return self.source("parameter", name, shape)
+
+    def output(self, **nodes):
+        """Let activations leave the graph: ``g.output(h_next=node)``; also names a node that has no name yet."""
+        for name, node in nodes.items():
+            self.own(name, node)
+            if name in self.outputs or self._by_name.get(name, node) is not node:
+                raise ValueError(f"output {name!r} is the name of something else in {self.name!r}")
+            if node.automatic:
+                self.rename(node, name)
+            self.outputs[name] = node
+
+    def place(self, **places):
+        """Put nodes and outputs on a grid, for drawings: (column, row), or (column, row, column of the wire's rise).
+
+        A wire runs right, up at its consumer's column, or at the column given here, and right again.
+        """
+        for name in places:
+            if name not in self.outputs:
+                self[name]
+        self.places |= places
+
+    def label(self, **labels):
+        r"""Say how activations are written in drawings, in TeX: ``g.label(h=r"h_{t-1}")``."""
+        for name in labels:
+            if name not in self.outputs:
+                self[name]
+        self.labels |= labels
+
+    def copies(self):
+        """Find the copies: how often each activation is used, where that is more than once.
+
+        Returns
+        -------
+        dict of str to int
+            The number of wires that an activation splits into, outputs of the graph included.
+        """
+        uses = Counter(taken.name for node in self.nodes for taken in node.inputs)
+        uses.update(node.name for node in self.outputs.values())
+        return {node.name: uses[node.name] for node in self.nodes if uses[node.name] > 1}
+
+    def path(self, given, wanted):
+        """List the operations between what is given and what is wanted.
+
+        Parameters
+        ----------
+        given, wanted : iterable of str
+            Names of nodes. Nothing before a given node is run.
+
+        Returns
+        -------
+        list of Node
+            What must run, in order.
+
+        Raises
+        ------
+        ValueError
+            If an input or a parameter that must be read is not given.
+        """
+        given, left, found = set(given), [self[name] for name in wanted], set()
+        while left:
+            node = left.pop()
+            if node.name in given or node in found:
+                continue
+            if node.op in SOURCES:
+                raise ValueError(f"{self.name!r} cannot run without {node.name!r}; given: {', '.join(sorted(given))}")
+            found.add(node)
+            left += node.inputs
+        return [node for node in self.nodes if node in found]
+
+    def run(self, values, wanted=None):
+        """Compute activations.
+
+        Parameters
+        ----------
+        values : dict of str to np.ndarray
+            Inputs and parameters, by name. The activation of any other node may be given too: it is taken as it
+            is, and nothing that only leads to it is computed.
+        wanted : iterable of str, optional
+            The nodes to compute; all of them by default.
+
+        Returns
+        -------
+        dict of str to np.ndarray
+            `values`, what was computed, and the outputs by their names.
+
+        Raises
+        ------
+        KeyError
+            If the graph has no node of a name.
+        TypeError
+            If a value is not an array of floats.
+        ValueError
+            If an input is missing, or the shapes of values contradict each other.
+        """
+        sizes = self._sizes(values)
+        everything = wanted is None
+        known = dict(values)
+        for node in self.path(values, self._by_name if everything else wanted):
+            taken = [known[each.name] for each in node.inputs]
+            if node.op == "matmul":
+                left, right = (a.T if flip else a for a, flip in zip(taken, node.transposed, strict=True))
+                known[node.name] = left @ right
+            elif node.op == "repeat":
+                known[node.name] = np.broadcast_to(taken[0], [sizes.get(size, size) for size in node.shape])
+            else:
+                known[node.name] = _COMPUTE[node.op](*taken)
+        if everything:
+            known |= {name: known[node.name] for name, node in self.outputs.items()}
+        return known
+
+    def gradients(self, values, grad_outputs, saved=None):
+        """Run forward, keep some activations, recompute the others that the backward graph reads, and run that.
+
+        Parameters
+        ----------
+        values : dict of str to np.ndarray
+            Inputs and parameters; they stay at hand.
+        grad_outputs : dict of str to np.ndarray
+            The error term of every output.
+        saved : iterable of str, optional
+            The activations kept from the forward pass; by default all that the backward graph reads.
+
+        Returns
+        -------
+        dict of str to np.ndarray
+            The gradient of every input and parameter.
+        """
+        back = self.backward()
+        forward = self.run(values)
+        kept = {name: forward[name] for name in (back.saved if saved is None else saved)} | values
+        again = self.run(kept, back.saved)
+        read = {node.name: again[node.name] for node in back.nodes if node.op in ("saved", "parameter")}
+        found = back.run(read | {back.prefix + name: grad for name, grad in grad_outputs.items()})
+        return {name.removeprefix(back.prefix): found[name] for name in back.outputs}
+
+    def backward(self):
+        """Derive the graph of the error terms, one rule per node (see `bppsa_nb.graphs.rules`).
+
+        Returns
+        -------
+        Graph
+            Its inputs are ``grad_<output>``, its outputs ``grad_<name>`` for every input and parameter. Forward
+            activations that it reads are nodes of their own ("saved"), as are the parameters. `needs` says which
+            forward node reads which of them.
+
+        Raises
+        ------
+        ValueError
+            If there is no output, or a node leads to none.
+        """
+        from bppsa_nb.graphs import rules
+
+        return rules.derive(self)
+
+    def source(self, op, name, shape):
+        """Add a node without inputs: an "input", a "parameter" or a "saved" activation of another graph."""
+        if not shape or len(shape) > 2 or not all(isinstance(size, str | int) for size in shape):
+            raise ValueError(f"{name} must have one or two sizes, text or int, got {shape}")
+        return self.operation(op, (), tuple(shape)).named(name)
+
+    def operation(self, op, inputs, shape, transposed=(False, False)):
+        """Add an operation on nodes of this graph; its arguments are what `Node` calls so."""
+        number = 1
+        while (name := f"{op}_{number}") in self._by_name:
+            number += 1
+        node = Node(self, op, tuple(inputs), shape, name, transposed)
+        self.nodes.append(node)
+        self._by_name[name] = node
+        return node
+
+    def rename(self, node, name):
+        """Give a node another name: an identifier that is free."""
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ValueError(f"name must be a Python identifier, got {name!r}")
+        if self._by_name.get(name, node) is not node:
+            raise ValueError(f"name {name!r} is taken in {self.name!r}")
+        del self._by_name[node.name]
+        node.name, node.automatic = name, False
+        self._by_name[name] = node
+
+    def own(self, operator, *nodes):
+        """Raise an error for whatever is no node of this graph."""
+        for node in nodes:
+            if not isinstance(node, Node):
+                raise TypeError(f"{operator} takes nodes of a graph, got {type(node).__name__}")
+            if node.graph is not self:
+                raise ValueError(f"{operator} takes nodes of one graph, got {node.name!r} of {node.graph.name!r}")
+
+    def _sizes(self, values):
+        sizes = {}
+        for name, value in values.items():
+            shape = self[name].shape
+            if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+                got = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
+                raise TypeError(f"{name} must be an array of floats, got {got}")
+            expected = [sizes.get(size, size) for size in shape]
+            if len(shape) != value.ndim or any(
+                isinstance(e, int) and e != n for e, n in zip(expected, value.shape, strict=True)
+            ):
+                raise ValueError(f"{name} must have shape {_sizes_text(expected)}, got {_sizes_text(value.shape)}")
+            sizes |= dict(zip(shape, value.shape, strict=True))
+        return sizes
+
+
+def _matmul(left, right):
+    nodes = [side.node if isinstance(side, _Transposed) else side for side in (left, right)]
+    owner = next(node for node in nodes if isinstance(node, Node)).graph
+    owner.own("@", *nodes)
+    flips = tuple(isinstance(side, _Transposed) for side in (left, right))
+    shapes = [node.shape[::-1] if flip else node.shape for node, flip in zip(nodes, flips, strict=True)]
+    if any(len(shape) != 2 for shape in shapes) or shapes[0][1] != shapes[1][0]:
+        operands = " and ".join(_show(node) + ".T" * flip for node, flip in zip(nodes, flips, strict=True))
+        raise ValueError(f"@ takes two matrices whose inner sizes agree, got {operands}")
+    return owner.operation("matmul", nodes, (shapes[0][0], shapes[1][1]), flips)
+
+
+def _nonlinearity(op, node):
+    if not isinstance(node, Node):
+        raise TypeError(f"{op} takes a node of a graph, got {type(node).__name__}")
+    return node.graph.operation(op, (node,), node.shape)
+
+
+def _expression(node):
+    names = [each.name for each in node.inputs]
+    if node.op == "matmul":
+        names = [name + ".T" * flip for name, flip in zip(names, node.transposed, strict=True)]
+    signs = {"sum": " + ", "multiply": " * ", "matmul": " @ "}
+    if node.op in signs:
+        return signs[node.op].join(names)
+    prefixes = {"one_minus": "1 - ", "negate": "-"}
+    return prefixes[node.op] + names[0] if node.op in prefixes else f"{node.op}({names[0]})"
+
+
+def _show(node):
+    return f"{node.name} {_sizes_text(node.shape)}"
+
+
+def _sizes_text(shape):
+    return f"({', '.join(map(str, shape))})"

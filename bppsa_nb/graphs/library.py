@@ -1,0 +1,114 @@
+"""The graphs of the differentiable-graphs article: basic operations, a fully connected layer, and recurrent steps.
+
+The article computes ``U h`` on column-major arrays [size, minibatch]. Ours are row-major, (minibatch, size): the same
+bytes in memory. Its ``U h`` is our ``h @ U.T``; weights are laid out (outputs, inputs), as in PyTorch.
+
+Input products (``W x_t + b``) are made for all steps at once, before the time loop, so they enter a step from outside.
+A step takes the hidden state ``h`` and puts out ``h_next``.
+"""
+
+from bppsa_nb.graphs.graph import Graph, relu, sigmoid, tanh
+
+
+def operations():
+    """Describe every basic operation by itself.
+
+    Returns
+    -------
+    dict of str to Graph
+        "sum", "copy", "multiply", "matmul" and "nonlinearity", each from ``a`` (and ``b``) to the last letter.
+    """
+    graphs = {name: Graph(name) for name in ("sum", "copy", "multiply", "matmul", "nonlinearity")}
+    a = {name: graph.input("a", "B", "H") for name, graph in graphs.items()}
+    b = {name: graphs[name].input("b", "B", "H") for name in ("sum", "multiply")}
+    graphs["copy"].output(b=a["copy"], c=a["copy"])
+    graphs["copy"].place(a=(0, 0, 1), b=(2, 0), c=(2, 1))
+    graphs["nonlinearity"].output(b=sigmoid(a["nonlinearity"]))
+    graphs["nonlinearity"].place(a=(0, 0), b=(1, 0))
+    graphs["sum"].output(c=a["sum"] + b["sum"])
+    graphs["multiply"].output(c=a["multiply"] * b["multiply"])
+    weights = graphs["matmul"].parameter("b", "H", "O")
+    graphs["matmul"].output(c=a["matmul"] @ weights)
+    for name in ("sum", "multiply", "matmul"):
+        graphs[name].place(a=(0, 1), b=(1, 0), c=(1, 1))
+    return graphs
+
+
+def fully_connected():
+    """Describe a fully connected layer, ``y = relu(x @ W.T + b)``."""
+    g = Graph("fully connected layer")
+    x = g.input("x", "B", "I")
+    W, b = g.parameter("W", "H", "I"), g.parameter("b", "H")
+    a = (x @ W.T + b).named("a")
+    g.output(y=relu(a))
+    g.place(x=(0, 1), W=(1, 0), matmul_1=(1, 1), b=(2, 0), a=(2, 1), y=(3, 1))
+    return g
+
+
+def vanilla_rnn():
+    """Describe a step of a vanilla RNN, ``h_next = tanh(x + h @ U.T)``."""
+    g = Graph("vanilla RNN")
+    x, h = g.input("x", "B", "H"), g.input("h", "B", "H")
+    U = g.parameter("U", "H", "H")
+    g.output(h_next=tanh(x + h @ U.T))
+    g.label(x="W x_t", h="h_{t-1}", h_next="h_t")
+    g.place(h=(0, 1), U=(1, 0), matmul_1=(1, 1), x=(2, 0), sum_1=(2, 1), h_next=(3, 1))
+    return g
+
+
+def gru():
+    """Describe a step of the original GRU, where the reset gate comes before the recurrent product.
+
+    Where z is 0, the hidden state stays as it is. (PyTorch and Equation 10 of BPPSA have 1 - z in place of z.)
+    """
+    g = Graph("original GRU")
+    h, x_r, x_z, x_c = (g.input(name, "B", "H") for name in ("h", "x_r", "x_z", "x_c"))
+    U_r, U_z, U = (g.parameter(name, "H", "H") for name in ("U_r", "U_z", "U"))
+    z = sigmoid((x_z + (h @ U_z.T).named("U_zh")).named("a_z")).named("z")
+    r = sigmoid((x_r + (h @ U_r.T).named("U_rh")).named("a_r")).named("r")
+    rh = (r * h).named("rh")
+    c = tanh((x_c + (rh @ U.T).named("Urh")).named("a_c")).named("c")
+    keep = (1 - z).named("keep")
+    g.output(h_next=(keep * h).named("old") + (z * c).named("new"))
+    g.label(**_GRU_LABELS, rh=r"r \odot h", Urh=r"U (r \odot h)")
+    g.place(**_GRU_PLACES, rh=(6, 3), U=(7, 2.45), Urh=(7, 3))
+    return g
+
+
+def gru_moved_reset(bias=False):
+    """Describe a step of the GRU whose reset gate is moved behind the recurrent product.
+
+    All three recurrent products take the same input then, and can be one.
+
+    Parameters
+    ----------
+    bias : bool
+        Whether the moved product has a bias of its own, ``r * (h @ U.T + b_u)``, as PyTorch's GRU has.
+    """
+    g = Graph("GRU, reset moved")
+    h, x_r, x_z, x_c = (g.input(name, "B", "H") for name in ("h", "x_r", "x_z", "x_c"))
+    U_r, U_z, U = (g.parameter(name, "H", "H") for name in ("U_r", "U_z", "U"))
+    z = sigmoid((x_z + (h @ U_z.T).named("U_zh")).named("a_z")).named("z")
+    r = sigmoid((x_r + (h @ U_r.T).named("U_rh")).named("a_r")).named("r")
+    Uh = (h @ U.T + g.parameter("b_u", "H") if bias else h @ U.T).named("Uh")
+    c = tanh((x_c + (r * Uh).named("rUh")).named("a_c")).named("c")
+    keep = (1 - z).named("keep")
+    g.output(h_next=(keep * h).named("old") + (z * c).named("new"))
+    g.label(**_GRU_LABELS, Uh="U h", rUh=r"r \odot U h")
+    if not bias:  # drawn as in the article, which leaves it out
+        g.place(**_GRU_PLACES, U=(2, 2.45), Uh=(2, 3), rUh=(6, 3))
+    return g
+
+
+# How the article's drawings write and place what both GRUs have.
+_GRU_LABELS = {
+    **{"h": "h_{t-1}", "h_next": "h_t", "x_r": "W_r x_t", "x_z": "W_z x_t", "x_c": "W x_t"},
+    **{"r": "r_t", "z": "z_t", "c": "c_t", "keep": "1 - z_t"},
+}
+_GRU_PLACES = {
+    "h": (0, 0, 1),
+    **{"U_z": (2, 0.45), "U_zh": (2, 1), "x_z": (3, 0), "a_z": (3, 1), "z": (4, 1)},
+    **{"U_r": (2, 1.45), "U_rh": (2, 2), "x_r": (4.5, 0), "a_r": (4.5, 2), "r": (5.2, 2)},
+    **{"x_c": (8, 0), "a_c": (8, 3), "c": (9, 3), "new": (10, 3)},
+    **{"keep": (11, 2), "old": (11, 4), "h_next": (12, 4)},
+}

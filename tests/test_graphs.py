@@ -1,0 +1,349 @@
+import itertools
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bppsa_nb.graphs import Graph, library, relu, sigmoid, tanh
+
+SIZES = {"B": 3, "H": 4, "I": 5, "O": 2}
+GRAPHS = {
+    "fully connected": library.fully_connected,
+    "vanilla RNN": library.vanilla_rnn,
+    "GRU": library.gru,
+    "GRU, reset moved": library.gru_moved_reset,
+    "GRU, reset moved, bias": lambda: library.gru_moved_reset(bias=True),
+    **{name: (lambda name=name: library.operations()[name]) for name in library.operations()},
+}
+GRUS = [name for name in GRAPHS if name.startswith("GRU")]
+
+
+def sources(graph):
+    return [node for node in graph.nodes if not node.inputs]
+
+
+def random_values(graph, rng):
+    return {node.name: rng.normal(size=[SIZES[size] for size in node.shape]) for node in sources(graph)}
+
+
+def random_errors(graph, rng):
+    return {name: rng.normal(size=[SIZES[size] for size in node.shape]) for name, node in graph.outputs.items()}
+
+
+def central_differences(loss, values, step=1e-6):
+    found = {}
+    for name, value in values.items():
+        found[name] = np.empty_like(value)
+        for index in np.ndindex(value.shape):
+            ends = []
+            for sign in (1, -1):
+                moved = value.copy()
+                moved[index] += sign * step
+                ends.append(loss(values | {name: moved}))
+            found[name][index] = (ends[0] - ends[1]) / (2 * step)
+    return found
+
+
+def check_by_differences(graph, values, errors):
+    def loss(moved):
+        out = graph.run(moved)
+        return sum((out[name] * error).sum() for name, error in errors.items())
+
+    found, expected = graph.gradients(values, errors), central_differences(loss, values)
+    assert list(found) == [node.name for node in sources(graph)]
+    for name in values:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_derived_gradients_are_central_differences(name):
+    graph, rng = GRAPHS[name](), np.random.default_rng(0)
+    check_by_differences(graph, random_values(graph, rng), random_errors(graph, rng))
+
+
+OPERATIONS = {
+    "sum": lambda a, b, U: a + b,
+    "multiply": lambda a, b, U: a * b,
+    "matmul": lambda a, b, U: a @ U,
+    "matmul_T": lambda a, b, U: a @ U.T,
+    "gram": lambda a, b, U: tanh(a @ (a.T @ b)),
+    "one_minus": lambda a, b, U: 1 - a,
+    "sigmoid": lambda a, b, U: sigmoid(a),
+    "tanh": lambda a, b, U: tanh(a),
+}
+
+
+def random_graph(draw):
+    """Grow a graph: every node takes nodes drawn from those there are; what nobody takes is put out."""
+    graph = Graph("random")
+    nodes = [graph.input("a", "B", "H"), graph.input("b", "B", "H")]
+    U = graph.parameter("U", "H", "H")
+    bias = graph.parameter("bias", "H")
+    nodes.append(nodes[0] @ U.T + bias)
+    for _ in range(draw(st.integers(0, 8))):
+        left, right = (nodes[draw(st.integers(0, len(nodes) - 1))] for _ in range(2))
+        nodes.append(OPERATIONS[draw(st.sampled_from(list(OPERATIONS)))](left, right, U))
+    taken = {each for node in graph.nodes for each in node.inputs}
+    loose = [node for node in graph.nodes if node not in taken]
+    graph.output(**{f"out_{i}": node for i, node in enumerate(loose)})
+    if draw(st.booleans()):  # an output may be used inside as well
+        graph.output(also=nodes[draw(st.integers(0, len(nodes) - 1))])
+    return graph
+
+
+@given(st.data())
+def test_derived_gradients_of_random_graphs_are_central_differences(data):
+    graph, rng = random_graph(data.draw), np.random.default_rng(0)
+    values = {name: 0.5 * value for name, value in random_values(graph, rng).items()}
+    check_by_differences(graph, values, random_errors(graph, rng))
+
+
+@pytest.mark.parametrize("flips", list(itertools.product([False, True], repeat=2)), ids=str)
+def test_matmul_keeps_the_order_and_transposes_what_it_read(flips):
+    graph = Graph("product")
+    a = graph.input("a", *("BH" if not flips[0] else "HB"))
+    b = graph.input("b", *("HO" if not flips[1] else "OH"))
+    graph.output(c=(a.T if flips[0] else a) @ (b.T if flips[1] else b))
+    rng = np.random.default_rng(0)
+    check_by_differences(graph, random_values(graph, rng), random_errors(graph, rng))
+
+
+def test_derived_rules_read_as_the_article_s():
+    assert str(library.operations()["sum"].backward()) == "grad_a = grad_c\ngrad_b = grad_c"
+    assert str(library.operations()["copy"].backward()) == "grad_a = grad_b + grad_c"
+    assert str(library.operations()["multiply"].backward()) == "grad_a = grad_c * b\ngrad_b = grad_c * a"
+    assert str(library.operations()["matmul"].backward()) == "grad_a = grad_c @ b.T\ngrad_b = a.T @ grad_c"
+
+
+@pytest.mark.parametrize(
+    "name, saved",
+    [
+        ("sum", set()),
+        ("copy", set()),
+        ("multiply", {"a", "b"}),
+        ("matmul", {"a"}),
+        ("nonlinearity", {"b"}),  # after it, not before
+        ("fully connected", {"x", "y"}),
+        ("vanilla RNN", {"h", "h_next"}),  # one array for the recurrent multiply and the nonlinearity
+        ("GRU", {"h", "r", "z", "c", "keep", "rh"}),  # two multiplies in a row: r h is one more
+        ("GRU, reset moved", {"h", "r", "z", "c", "keep", "Uh"}),
+    ],
+)
+def test_saved_activations_are_the_article_s(name, saved):
+    back = GRAPHS[name]().backward()
+    assert set(back.saved) == saved and len(back.saved) == len(saved)
+    read = {each for needed in back.needs.values() for each in needed}
+    assert read - {node.name for node in back.nodes if node.op == "parameter"} == saved
+
+
+def test_every_multiplication_and_nonlinearity_needs_activations_and_nothing_else_does():
+    for graph in (make() for make in GRAPHS.values()):
+        red = {n.name for n in graph.nodes if n.op in ("multiply", "matmul", "sigmoid", "tanh", "relu")}
+        assert set(graph.backward().needs) == red
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_copy_is_a_sum_on_the_way_back_and_a_sum_a_copy(name):
+    graph = GRAPHS[name]()
+    back = graph.backward()
+    sums = {node.rule_of: len(node.inputs) for node in back.nodes if node.op == "sum"}
+    assert sums == graph.copies()
+    for node in graph.nodes:
+        if node.op == "sum":  # both inputs are sent the very same error term
+            rules = [each for each in back.nodes if each.rule_of == node.name]
+            assert all(each.op == "sum" for each in rules)  # at most that of its own copy
+
+
+@given(st.data())
+def test_a_linear_graph_derived_twice_is_itself(data):
+    graph = Graph("linear")
+    nodes = [graph.input("a", "B", "H")]
+    U = graph.parameter("U", "H", "H")
+    nodes.append(nodes[0] @ U.T)
+    for _ in range(data.draw(st.integers(0, 6))):
+        left, right = (nodes[data.draw(st.integers(0, len(nodes) - 1))] for _ in range(2))
+        nodes.append(OPERATIONS[data.draw(st.sampled_from(["sum", "matmul", "matmul_T"]))](left, right, U))
+    taken = {each for node in graph.nodes for each in node.inputs}
+    loose = [node for node in nodes if node not in taken]
+    graph.output(c=reduce(lambda a, b: a + b, loose))
+    rng = np.random.default_rng(0)
+    values = random_values(graph, rng)
+    out = graph.run(values)
+    twice = graph.backward().backward()
+    # The error term of the error term of a runs through the graph as a did.
+    known = {node.name: out[node.name] if node.name in out else rng.normal(size=(3, 4)) for node in sources(twice)}
+    zero = {name: np.zeros([SIZES[s] for s in twice[name].shape]) for name in known if name.startswith("grad_grad_")}
+    known |= zero | {"grad_grad_grad_a": values["a"]}
+    np.testing.assert_allclose(twice.run(known)["grad_grad_grad_c"], out["c"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", GRUS)
+def test_whatever_is_saved_the_gradients_are_the_same(name):
+    graph, rng = GRAPHS[name](), np.random.default_rng(0)
+    values, errors = random_values(graph, rng), random_errors(graph, rng)
+    expected = graph.gradients(values, errors)
+    for count in (0, 1, 2):
+        for saved in itertools.combinations(["r", "z", "c", "keep", "old", "a_c", "U_rh"], count):
+            found = graph.gradients(values, errors, saved=saved)
+            for each in expected:
+                np.testing.assert_array_equal(found[each], expected[each])
+
+
+def test_what_is_given_is_not_computed_again():
+    graph, rng = library.gru_moved_reset(), np.random.default_rng(0)
+    assert [node.name for node in graph.path(["h", "U", "r", "z", "c"], ["Uh", "keep"])] == ["Uh", "keep"]
+    assert [n.name for n in graph.path(["x_c", "r", "z", "Uh"], ["c", "keep"])] == ["rUh", "a_c", "c", "keep"]
+    values = random_values(graph, rng)
+    out = graph.run({"z": values["h"], "h": values["x_r"]}, ["keep", "old"])
+    np.testing.assert_array_equal(out["old"], (1 - values["h"]) * values["x_r"])
+    assert set(out) == {"z", "h", "keep", "old"}
+
+
+def test_a_gate_of_zero_keeps_the_hidden_state():
+    for make in (library.gru, library.gru_moved_reset):
+        graph = make()
+        values = random_values(graph, np.random.default_rng(0))
+        values["x_z"] -= 100
+        np.testing.assert_allclose(graph.run(values)["h_next"], values["h"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["vanilla RNN", *GRUS])
+def test_forward_is_the_equation_written_in_loops(name):
+    graph, rng = GRAPHS[name](), np.random.default_rng(0)
+    v = random_values(graph, rng)
+    B, H = v["h"].shape
+    expected = np.empty((B, H))
+
+    def recurrent(weights, vector):
+        return [sum(weights[i, j] * vector[j] for j in range(H)) for i in range(H)]
+
+    def gate(total):
+        return 1 / (1 + np.exp(-total))
+
+    for b in range(B):
+        h = v["h"][b]
+        if name == "vanilla RNN":
+            expected[b] = [np.tanh(v["x"][b, i] + recurrent(v["U"], h)[i]) for i in range(H)]
+            continue
+        r = [gate(v["x_r"][b, i] + recurrent(v["U_r"], h)[i]) for i in range(H)]
+        z = [gate(v["x_z"][b, i] + recurrent(v["U_z"], h)[i]) for i in range(H)]
+        if name == "GRU":
+            to_c = recurrent(v["U"], [r[i] * h[i] for i in range(H)])
+        else:
+            bias = v.get("b_u", np.zeros(H))
+            to_c = [r[i] * (recurrent(v["U"], h)[i] + bias[i]) for i in range(H)]
+        c = [np.tanh(v["x_c"][b, i] + to_c[i]) for i in range(H)]
+        expected[b] = [(1 - z[i]) * h[i] + z[i] * c[i] for i in range(H)]
+    np.testing.assert_allclose(graph.run(v)["h_next"], expected, rtol=1e-12)
+
+
+def test_gradients_are_pytorch_s_gru_cell():
+    torch = pytest.importorskip("torch")
+    graph, rng = library.gru_moved_reset(bias=True), np.random.default_rng(0)
+    values = random_values(graph, rng)
+    delta = rng.normal(size=(3, 4))
+    H = SIZES["H"]
+    cell = torch.nn.GRUCell(3 * H, H, dtype=torch.float64)
+    tensors = {name: torch.tensor(value, requires_grad=True) for name, value in values.items()}
+    # PyTorch's z is 1 - z here: its sum changes sign. Its input products are ours, by an identity.
+    weights = {
+        "weight_ih": torch.eye(3 * H, dtype=torch.float64),
+        "weight_hh": torch.cat([tensors["U_r"], -tensors["U_z"], tensors["U"]]),
+        "bias_ih": torch.zeros(3 * H, dtype=torch.float64),
+        "bias_hh": torch.cat([torch.zeros(2 * H, dtype=torch.float64), tensors["b_u"]]),
+    }
+    x = torch.cat([tensors["x_r"], -tensors["x_z"], tensors["x_c"]], dim=1)
+    h_next = torch.func.functional_call(cell, weights, (x, tensors["h"]))
+    np.testing.assert_allclose(graph.run(values)["h_next"], h_next.detach().numpy(), rtol=1e-12)
+    h_next.backward(torch.tensor(delta))
+    for name, grad in graph.gradients(values, {"h_next": delta}).items():
+        np.testing.assert_allclose(grad, tensors[name].grad.numpy(), rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+def two_graphs():
+    return Graph("one").input("a", "B", "H"), Graph("two").input("a", "B", "H")
+
+
+def one_graph():
+    graph = Graph("g")
+    return graph, graph.input("a", "B", "H"), graph.input("b", "H", "B")
+
+
+@pytest.mark.parametrize(
+    "describe, error, message",
+    [
+        (lambda g, a, b: a + b, ValueError, r"\+ takes two activations of one shape, got a \(B, H\) and b \(H, B\)"),
+        (lambda g, a, b: a * b, ValueError, r"\* takes two activations of one shape, got a \(B, H\) and b \(H, B\)"),
+        (lambda g, a, b: a @ b.T, ValueError, r"@ takes two matrices .* agree, got a \(B, H\) and b \(H, B\)\.T"),
+        (lambda g, a, b: a @ g.input("v", "H"), ValueError, r"@ takes two matrices .* got a \(B, H\) and v \(H\)"),
+        (lambda g, a, b: a + 2, TypeError, r"\+ takes nodes of a graph, got int"),
+        (lambda g, a, b: a * np.ones(2), TypeError, r"\* takes nodes of a graph, got ndarray"),
+        (lambda g, a, b: a @ 2.0, TypeError, r"@ takes nodes of a graph, got float"),
+        (lambda g, a, b: 2 - a, TypeError, r"only 1 can have an activation subtracted from it, got 2 - a"),
+        (lambda g, a, b: sigmoid(0.5), TypeError, r"sigmoid takes a node of a graph, got float"),
+        (lambda g, a, b: g.output(c=1), TypeError, r"c takes nodes of a graph, got int"),
+        (lambda g, a, b: g.output(b=tanh(a)), ValueError, r"output 'b' is the name of something else in 'g'"),
+        (lambda g, a, b: tanh(a).named("b"), ValueError, r"name 'b' is taken in 'g'"),
+        (lambda g, a, b: tanh(a).named("h_{t}"), ValueError, r"name must be a Python identifier, got 'h_\{t\}'"),
+        (lambda g, a, b: g.input("c"), ValueError, r"c must have one or two sizes, text or int, got \(\)"),
+        (lambda g, a, b: g.input("c", 1.5), ValueError, r"c must have one or two sizes, text or int, got \(1.5,\)"),
+        (lambda g, a, b: g["c"], KeyError, r"no node 'c' in 'g', which has a, b"),
+        (lambda g, a, b: g.place(c=(0, 0)), KeyError, r"no node 'c' in 'g', which has a, b"),
+        (lambda g, a, b: g.label(c="C"), KeyError, r"no node 'c' in 'g', which has a, b"),
+        (lambda g, a, b: g.output(c=relu(a) @ b) or g.backward().backward(), ValueError, r"a relu can be derived once"),
+        (lambda g, a, b: g.backward(), ValueError, r"'g' has no output to derive"),
+        (lambda g, a, b: g.output(c=a) or g.backward(), ValueError, r"no error term comes to 'b': no output of 'g'"),
+    ],
+)
+def test_malformed_graphs_are_errors(describe, error, message):
+    with pytest.raises(error, match=message):
+        describe(*one_graph())
+
+
+@pytest.mark.parametrize("join", [lambda a, b: a + b, lambda a, b: a * b, lambda a, b: a @ b.T])
+def test_graphs_do_not_mix(join):
+    with pytest.raises(ValueError, match=r"takes nodes of one graph, got 'a' of 'two'"):
+        join(*two_graphs())
+    with pytest.raises(ValueError, match=r"c takes nodes of one graph, got 'a' of 'two'"):
+        two_graphs()[0].graph.output(c=two_graphs()[1])
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"x": np.ones((3, 5))}, ValueError, r"x must have shape \(3, 4\), got \(3, 5\)|h must have .* got \(3, 4\)"),
+        ({"x": np.ones(4)}, ValueError, r"x must have shape \(B, H\), got \(4\)"),
+        ({"x": np.ones((3, 4), int)}, TypeError, r"x must be an array of floats, got int64"),
+        ({"x": [[1.0]]}, TypeError, r"x must be an array of floats, got list"),
+        ({"y": np.ones((3, 4))}, KeyError, r"no node 'y' in 'vanilla RNN', which has x, h, U, matmul_1"),
+    ],
+)
+def test_bad_values_are_errors(change, error, message):
+    graph = library.vanilla_rnn()
+    with pytest.raises(error, match=message):
+        graph.run(random_values(graph, np.random.default_rng(0)) | change)
+
+
+def test_missing_values_are_errors():
+    graph = library.vanilla_rnn()
+    values = random_values(graph, np.random.default_rng(0))
+    del values["h"]
+    with pytest.raises(ValueError, match=r"'vanilla RNN' cannot run without 'h'; given: U, x"):
+        graph.run(values)
+
+
+def test_float32_stays_float32():
+    graph = library.gru_moved_reset(bias=True)
+    values = {name: v.astype(np.float32) for name, v in random_values(graph, np.random.default_rng(0)).items()}
+    assert {value.dtype for value in graph.run(values).values()} == {np.dtype(np.float32)}
+    grads = graph.gradients(values, {"h_next": np.ones((3, 4), np.float32)})
+    assert {value.dtype for value in grads.values()} == {np.dtype(np.float32)}
+
+
+def test_a_relu_passes_nothing_where_it_put_out_zero():
+    graph = Graph("relu")
+    graph.output(b=relu(graph.input("a", "H")))
+    grads = graph.gradients({"a": np.array([-1.0, 0.0, 2.0])}, {"b": np.array([5.0, 5.0, 5.0])})
+    np.testing.assert_array_equal(grads["a"], [0, 0, 5])
