@@ -8,6 +8,7 @@ _HOME = {
     "backprop": "chain",
     "explain": "chain",
     "BatchedCSR": "operator",
+    "GRU": "cells.gru",
     "RNN": "cells.rnn",
     "SGD": "trainer",
     "Adam": "trainer",

@@ -24,9 +24,62 @@ def rnn_forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
     return hidden
 
 
-def rnn_loss(x, h0, params, labels):
+def _gru_sums(x, h, weight_ih, weight_hh, bias_ih, bias_hh):
+    """The four sums of Appendix E at one step of one sample: lists R, Z, M, and N without its r M."""
+    size = len(h)
+
+    def product(weight, vector, row):
+        return sum(float(weight[row, j]) * float(vector[j]) for j in range(len(vector)))
+
+    R, Z, M, N = [], [], [], []
+    for i in range(size):
+        r, z, n = i, size + i, 2 * size + i
+        R.append(product(weight_ih, x, r) + float(bias_ih[r]) + product(weight_hh, h, r) + float(bias_hh[r]))
+        Z.append(product(weight_ih, x, z) + float(bias_ih[z]) + product(weight_hh, h, z) + float(bias_hh[z]))
+        M.append(product(weight_hh, h, n) + float(bias_hh[n]))
+        N.append(product(weight_ih, x, n) + float(bias_ih[n]))
+    return R, Z, M, N
+
+
+def _gru_gates(x, h, *params):
+    R, Z, M, N = _gru_sums(x, h, *params)
+    r = [1 / (1 + math.exp(-value)) for value in R]
+    z = [1 / (1 + math.exp(-value)) for value in Z]
+    return r, z, [math.tanh(N[i] + r[i] * M[i]) for i in range(len(h))], M
+
+
+def gru_forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
+    """Equation 10, one number at a time: hidden states (T + 1, B, H) and gates r, z, n, M (4, T, B, H)."""
+    steps, batch, _ = x.shape
+    size = weight_hh.shape[1]
+    hidden, gates = np.zeros((steps + 1, batch, size)), np.zeros((4, steps, batch, size))
+    hidden[0] = h0
+    for t in range(steps):
+        for b in range(batch):
+            gates[:, t, b] = _gru_gates(x[t, b], hidden[t, b], weight_ih, weight_hh, bias_ih, bias_hh)
+            for i in range(size):
+                r, z, n, _ = gates[:, t, b, i]
+                hidden[t + 1, b, i] = (1 - z) * n + z * hidden[t, b, i]
+    return hidden, gates
+
+
+def _layers(params):
+    return range(sum(name.startswith("weight_ih") for name in params))
+
+
+def hidden_states(cell, x, h0, params):
+    """Hidden states (T + 1, B, H) of every layer, the lowest first; each layer reads the one below."""
+    found = []
+    for layer in _layers(params):
+        arrays = [params[f"{name}_l{layer}"] for name in _RECURRENT]
+        found.append(rnn_forward(x, h0[layer], *arrays) if cell == "rnn" else gru_forward(x, h0[layer], *arrays)[0])
+        x = found[-1][1:]
+    return found
+
+
+def loss(cell, x, h0, params, labels):
     """Mean softmax cross-entropy of the classifier on the last state; also its gradient at the logits."""
-    hidden = rnn_forward(x, h0, *(params[f"{name}_l0"] for name in _RECURRENT))
+    last = hidden_states(cell, x, h0, params)[-1][-1]
     weight, bias = params["fc.weight"], params["fc.bias"]
     classes, size = weight.shape
     loss, grad_logits = 0.0, np.zeros((len(labels), classes))
@@ -35,7 +88,7 @@ def rnn_loss(x, h0, params, labels):
         for c in range(classes):
             total = float(bias[c])
             for i in range(size):
-                total += float(weight[c, i]) * hidden[-1, b, i]
+                total += float(weight[c, i]) * last[b, i]
             logits.append(total)
         top = max(logits)
         denominator = sum(math.exp(logit - top) for logit in logits)
@@ -46,32 +99,61 @@ def rnn_loss(x, h0, params, labels):
     return loss, grad_logits
 
 
-def rnn_gradients(x, h0, params, grad_logits):
-    """Back-propagation through time, one number at a time: gradients of all parameters."""
-    hidden = rnn_forward(x, h0, *(params[f"{name}_l0"] for name in _RECURRENT))
-    steps, batch, inputs = x.shape
+def gradients(cell, x, h0, params, grad_logits):
+    """Back-propagation through time and layers, one number at a time: gradients of all parameters."""
+    hidden = hidden_states(cell, x, h0, params)
+    steps, batch, _ = x.shape
     classes, size = params["fc.weight"].shape
     grads = {name: np.zeros(value.shape) for name, value in params.items()}
+    entering = np.zeros((steps + 1, batch, size))  # from outside the layer, at every hidden state
     for b in range(batch):
-        grad = [0.0] * size
         for c in range(classes):
             grads["fc.bias"][c] += grad_logits[b, c]
             for i in range(size):
-                grads["fc.weight"][c, i] += grad_logits[b, c] * hidden[steps, b, i]
-                grad[i] += float(grad_logits[b, c]) * float(params["fc.weight"][c, i])
-        for t in reversed(range(steps)):
-            before = [0.0] * size
-            for i in range(size):
-                grad_sum = grad[i] * (1 - hidden[t + 1, b, i] ** 2)
-                grads["bias_ih_l0"][i] += grad_sum
-                grads["bias_hh_l0"][i] += grad_sum
-                for j in range(inputs):
-                    grads["weight_ih_l0"][i, j] += grad_sum * x[t, b, j]
-                for j in range(size):
-                    grads["weight_hh_l0"][i, j] += grad_sum * hidden[t, b, j]
-                    before[j] += grad_sum * float(params["weight_hh_l0"][i, j])
-            grad = before
+                grads["fc.weight"][c, i] += grad_logits[b, c] * hidden[-1][steps, b, i]
+                entering[steps, b, i] += float(grad_logits[b, c]) * float(params["fc.weight"][c, i])
+    for layer in reversed(_layers(params)):
+        below = hidden[layer - 1][1:] if layer else x
+        arrays = [params[f"{name}_l{layer}"] for name in _RECURRENT]
+        into = [grads[f"{name}_l{layer}"] for name in _RECURRENT]
+        entering = _layer_gradients(cell, below, hidden[layer], arrays, entering, into)
     return grads
+
+
+def _layer_gradients(cell, x, hidden, arrays, entering, into):
+    """Add a layer's gradients to the arrays of `into`; return those at its input, a zero row before them."""
+    steps, batch, inputs = x.shape
+    size = hidden.shape[2]
+    weight_ih, weight_hh = arrays[:2]
+    at_input = np.zeros((steps + 1, batch, inputs))
+    for b in range(batch):
+        grad = [float(value) for value in entering[steps, b]]
+        for t in reversed(range(steps)):
+            h = hidden[t, b]
+            before = [float(value) for value in entering[t, b]]
+            if cell == "rnn":
+                sums = [grad[i] * (1 - hidden[t + 1, b, i] ** 2) for i in range(size)]
+                from_x = from_h = sums
+            else:
+                r, z, n, M = _gru_gates(x[t, b], h, *arrays)
+                at_n = [grad[i] * (1 - z[i]) * (1 - n[i] ** 2) for i in range(size)]
+                at_r = [at_n[i] * M[i] * r[i] * (1 - r[i]) for i in range(size)]
+                at_z = [grad[i] * (h[i] - n[i]) * z[i] * (1 - z[i]) for i in range(size)]
+                from_x = at_r + at_z + at_n
+                from_h = at_r + at_z + [at_n[i] * r[i] for i in range(size)]
+                for i in range(size):
+                    before[i] += grad[i] * z[i]
+            for k in range(len(from_x)):
+                into[2][k] += from_x[k]
+                into[3][k] += from_h[k]
+                for j in range(inputs):
+                    into[0][k, j] += from_x[k] * x[t, b, j]
+                    at_input[t + 1, b, j] += from_x[k] * float(weight_ih[k, j])
+                for j in range(size):
+                    into[1][k, j] += from_h[k] * h[j]
+                    before[j] += from_h[k] * float(weight_hh[k, j])
+            grad = before
+    return at_input
 
 
 def sgd(param, grads, lr, momentum):

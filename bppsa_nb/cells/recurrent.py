@@ -1,0 +1,308 @@
+"""What recurrent classifiers share: stacked layers, checks, and gradients from the last layer to the first."""
+
+from dataclasses import dataclass
+from importlib import import_module
+
+import numpy as np
+
+from bppsa_nb import backends, chain
+
+
+@dataclass(frozen=True, eq=False)
+class Activations:
+    """What a forward pass leaves for the backward pass.
+
+    Attributes
+    ----------
+    x : np.ndarray [shape=(T, B, I)]
+        The input.
+    hidden : np.ndarray [shape=(L, T + 1, B, H)]
+        Hidden states of the L layers; ``hidden[:, 0]`` are the initial states.
+    gates : np.ndarray [shape=(L, 4, T, B, H)] or None
+        A GRU's r, z, n and M (Appendix E) in every layer; None for an RNN.
+    logits : np.ndarray [shape=(B, C)]
+        One score per class, from the last hidden state of the last layer.
+    """
+
+    x: np.ndarray
+    hidden: np.ndarray
+    gates: np.ndarray | None
+    logits: np.ndarray
+
+
+def parameter_gradients(x, hidden, from_x, from_h):
+    """Turn gradients at a layer's sums into gradients of its parameters (Equation 2).
+
+    Parameters
+    ----------
+    x : np.ndarray [shape=(T, B, I)]
+        The layer's input.
+    hidden : np.ndarray [shape=(T + 1, B, H)]
+    from_x, from_h : np.ndarray [shape=(T, B, G)]
+        At what products of the input and of the hidden state were added to; G is H in an RNN and 3 H in a GRU.
+
+    Returns
+    -------
+    dict of str to np.ndarray
+        Gradients of ``weight_ih``, ``weight_hh``, ``bias_ih`` and ``bias_hh``, summed over time and batch.
+    """
+    # All steps and samples at once: one matrix product per weight, after the time loop.
+    rows = lambda array: array.reshape(-1, array.shape[2])  # noqa: E731
+    return {
+        "weight_ih": rows(from_x).T @ rows(x),
+        "weight_hh": rows(from_h).T @ rows(hidden[:-1]),
+        "bias_ih": from_x.sum(axis=(0, 1)),
+        "bias_hh": from_h.sum(axis=(0, 1)),
+    }
+
+
+def input_gradients(weight_ih, from_x):
+    """Turn gradients at a layer's sums into gradients at its input.
+
+    Parameters
+    ----------
+    weight_ih : np.ndarray [shape=(G, I)]
+    from_x : np.ndarray [shape=(T, B, G)]
+
+    Returns
+    -------
+    np.ndarray [shape=(T, B, I)]
+    """
+    return from_x @ weight_ih
+
+
+class Recurrent:
+    """A classifier of sequences: recurrent layers, and a linear layer on the last state. See `RNN` and `GRU`.
+
+    A kind of cell gives its name, under which its functions are found, and how many sums each hidden unit has
+    (the rows of its weights, in units of H).
+    """
+
+    _cell: str
+    _rows: int
+
+    def __init__(self, input_size, hidden_size, num_classes, num_layers=1, rng=0, dtype=np.float32):
+        sizes = {
+            "input_size": input_size,
+            "hidden_size": hidden_size,
+            "num_classes": num_classes,
+            "num_layers": num_layers,
+        }
+        for name, size in sizes.items():
+            if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
+                raise TypeError(f"{name} must be an integer, got {size!r}")
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (np.float32, np.float64):
+            raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
+        self.input_size, self.hidden_size, self.num_classes, self.num_layers = map(int, sizes.values())
+        rng = np.random.default_rng(rng)
+        bound = 1 / np.sqrt(self.hidden_size)
+        self.params = {
+            name: rng.uniform(-bound, bound, shape).astype(self.dtype) for name, shape in self._shapes().items()
+        }
+
+    def _shapes(self):
+        H, rows = self.hidden_size, self._rows * self.hidden_size
+        shapes = {}
+        for layer in range(self.num_layers):
+            shapes |= {
+                f"weight_ih_l{layer}": (rows, self._input_size(layer)),
+                f"weight_hh_l{layer}": (rows, H),
+                f"bias_ih_l{layer}": (rows,),
+                f"bias_hh_l{layer}": (rows,),
+            }
+        return shapes | {"fc.weight": (self.num_classes, H), "fc.bias": (self.num_classes,)}
+
+    def _input_size(self, layer):
+        return self.hidden_size if layer else self.input_size
+
+    def forward(self, x, h0=None, backend="auto"):
+        """Compute hidden states and logits.
+
+        Parameters
+        ----------
+        x : np.ndarray [shape=(T, B, I)]
+            Inputs, time first, in the model's dtype. T may be 0.
+        h0 : np.ndarray [shape=(L, B, H)], optional
+            Initial hidden state of every layer, zeros if not given.
+        backend : {"auto", "numpy", "cpu", "cuda"}
+
+        Returns
+        -------
+        Activations
+
+        Raises
+        ------
+        TypeError
+            For an array of another dtype than the model's.
+        ValueError
+            For shapes that do not fit, an empty batch, NaN or infinity, an unknown backend.
+        FloatingPointError
+            If finite inputs and parameters give logits that are not.
+        """
+        functions = _functions(self._cell, backends.resolve(backend))
+        _check_array("x", x, self.dtype, (None, None, self.input_size))
+        batch = x.shape[1]
+        if batch == 0:
+            raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
+        if h0 is None:
+            h0 = np.zeros((self.num_layers, batch, self.hidden_size), self.dtype)
+        _check_array("h0", h0, self.dtype, (self.num_layers, batch, self.hidden_size))
+        self._check_params()
+        # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
+        _check_finite(x=x, h0=h0, **{f"params[{name!r}]": param for name, param in self.params.items()})
+        saved, below = [], x
+        with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+            for layer, initial in enumerate(h0):
+                names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+                params = [self.params[f"{name}_l{layer}"] for name in names]
+                result = functions["forward"](*map(_plain, (below, initial, *params)))
+                saved.append(result if isinstance(result, tuple) else (result,))
+                below = saved[-1][0][1:]
+            last = saved[-1][0][-1]
+            logits = last @ self.params["fc.weight"].T + self.params["fc.bias"]
+        if not np.isfinite(logits).all():
+            raise FloatingPointError(f"logits overflow {self.dtype}, though x and all parameters are finite")
+        hidden, *gates = (_stack(arrays) for arrays in zip(*saved, strict=True))
+        return Activations(x, hidden, gates[0] if gates else None, logits)
+
+    def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None):
+        """Compute the gradients of all parameters.
+
+        Parameters
+        ----------
+        activations : Activations
+            What `forward` returned, with the parameters unchanged since.
+        grad_logits : np.ndarray [shape=(B, C)]
+            Gradient of the loss at the logits.
+        method : {"auto", "linear", "blelloch", "truncated"}
+            How the gradients at the hidden states are found. ``"linear"`` is ordinary back-propagation
+            through time, without a stored Jacobian; the others assemble transposed Jacobians and scan them, layer
+            after layer.
+        backend : {"auto", "numpy", "cpu", "cuda"}
+        levels : int, optional
+            For ``"truncated"``; see `bppsa_nb.backprop`.
+
+        Returns
+        -------
+        dict of str to np.ndarray
+            Gradients under the names and in the shapes of `params`. A gradient too large for the dtype is
+            infinite or NaN, as in back-propagation through time; compiled code counts a gradient at a hidden state
+            as zero where it is smaller than the smallest normal number (1.2e-38 in float32).
+
+        Raises
+        ------
+        TypeError
+            For an array of another dtype than the model's, or activations of another kind.
+        ValueError
+            For shapes that do not fit, NaN or infinity, an unknown method or backend.
+        """
+        self._check_activations(activations)
+        x, hidden = activations.x, activations.hidden
+        _check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
+        _check_finite(grad_logits=grad_logits)
+        self._check_params()
+        shape = (len(x), x.shape[1], self.hidden_size)
+        method, backend, levels = chain.choose(method, backend, levels, shape, self.dtype)
+        functions = _functions(self._cell, backend)
+        with np.errstate(all="ignore"):
+            grads = {"fc.weight": grad_logits.T @ hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
+            grad_output, local_grads = grad_logits @ self.params["fc.weight"], None
+            for layer in reversed(range(self.num_layers)):
+                weight_ih, weight_hh = (_plain(self.params[f"{name}_l{layer}"]) for name in ("weight_ih", "weight_hh"))
+                saved = [hidden[layer]] if activations.gates is None else [hidden[layer], activations.gates[layer]]
+                saved = [_plain(array) for array in saved]
+                grad_hidden = _backpropagate(
+                    functions, weight_hh, saved, _plain(grad_output), local_grads, method, backend, levels
+                )
+                from_x, from_h = functions["gate_gradients"](*saved, grad_hidden)
+                below = _plain(hidden[layer - 1, 1:] if layer else x)
+                found = functions["parameter_gradients"](below, saved[0], from_x, from_h)
+                grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
+                if layer:
+                    # The layer below is read at every step: its loss terms enter everywhere but at h_0.
+                    local_grads = np.zeros_like(saved[0])
+                    local_grads[1:] = functions["input_gradients"](weight_ih, from_x)
+                    grad_output = np.zeros_like(grad_output)
+        return {name: grads[name] for name in self.params}
+
+    def _check_activations(self, activations):
+        kind = type(self).__name__
+        if not isinstance(activations, Activations):
+            raise TypeError(f"activations must come from {kind}.forward, got {type(activations).__name__}")
+        _check_array("activations.x", activations.x, self.dtype, (None, None, self.input_size))
+        steps, batch = activations.x.shape[:2]
+        shape = (self.num_layers, steps + 1, batch, self.hidden_size)
+        _check_array("activations.hidden", activations.hidden, self.dtype, shape)
+        if (activations.gates is not None) != (self._cell == "gru"):
+            raise TypeError(f"activations must come from {kind}.forward, got those of another kind of cell")
+        if activations.gates is not None:
+            shape = (self.num_layers, 4, steps, batch, self.hidden_size)
+            _check_array("activations.gates", activations.gates, self.dtype, shape)
+
+    def _check_params(self):
+        for name, shape in self._shapes().items():
+            if name not in self.params:
+                raise ValueError(f"params must have an entry {name!r}, got {sorted(self.params)}")
+            _check_array(f"params[{name!r}]", self.params[name], self.dtype, shape)
+
+
+def _backpropagate(functions, weight_hh, saved, grad_output, local_grads, method, backend, levels):
+    """Find the gradients at one layer's hidden states [shape=(T + 1, B, H)]."""
+
+    def run(method, levels):
+        if method == "linear":
+            return functions["sweep"](weight_hh, *saved, grad_output, local_grads)
+        if backend == "cuda":
+            return functions["scan"](weight_hh, *saved, grad_output, local_grads, levels)
+        jacobians_T = functions["jacobians_T"](weight_hh, *saved)
+        how = {"method": method, "backend": backend, "levels": levels}
+        return chain.backprop(jacobians_T, grad_output, local_grads=local_grads, **how)
+
+    return chain.in_range(run, method, levels)
+
+
+def _functions(cell, backend):
+    """Look up the twins of a cell's computations on a backend."""
+    if backend == "numpy":
+        module = import_module(f"bppsa_nb.cells.{cell}")
+        functions = {name: getattr(module, name) for name in ("forward", "jacobians_T", "sweep", "gate_gradients")}
+        return functions | {"parameter_gradients": parameter_gradients, "input_gradients": input_gradients}
+    twins = import_module(f"bppsa_nb.cells.{backend}")
+    # On the device, the scan assembles its Jacobians itself.
+    own = ("forward", "scan" if backend == "cuda" else "jacobians_T", "sweep", "gate_gradients")
+    functions = {name: getattr(twins, f"{cell}_{name}") for name in own}
+    shared = ("parameter_gradients", "input_gradients")
+    return functions | {name: getattr(twins, name) for name in shared}
+
+
+def _stack(arrays):
+    # One layer's array is not copied to be stacked with nothing.
+    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
+
+
+def _plain(array):
+    # Compiled code exists once per memory layout; contiguous and writable is the only one used.
+    return np.require(array, requirements=("C", "W"))
+
+
+def _check_array(name, array, dtype, shape):
+    """Raise unless `array` has the dtype and the shape, where None fits any size."""
+    if type(array) not in (np.ndarray, np.memmap):
+        raise TypeError(f"{name} must be a numpy.ndarray, got {type(array).__name__}")
+    if array.dtype != dtype:
+        raise TypeError(f"{name} must have the model's dtype {dtype}, got {array.dtype}")
+    if array.ndim != len(shape) or any(b not in (None, a) for a, b in zip(array.shape, shape, strict=True)):
+        expected = ", ".join("any" if size is None else str(size) for size in shape)
+        raise ValueError(f"{name} must have shape ({expected}), got {array.shape}")
+
+
+def _check_finite(**arrays):
+    """Raise at the first NaN or infinity, naming the array and the place."""
+    for name, array in arrays.items():
+        finite = np.isfinite(array)
+        if not finite.all():
+            index = tuple(int(i) for i in np.argwhere(~finite)[0])
+            raise ValueError(f"{name} must be finite, got {array[index]} at {list(index)}")

@@ -1,0 +1,454 @@
+from dataclasses import replace
+from pathlib import Path
+
+import naive
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from bppsa_nb.cells import cpu, gru, recurrent, rnn
+from bppsa_nb.cells.gru import GRU
+from bppsa_nb.cells.rnn import RNN
+from bppsa_nb.trainer import cross_entropy
+
+SHAPES = [
+    (0, 2, 1, 3),
+    (1, 1, 1, 1),
+    (2, 3, 2, 4),
+    (5, 1, 1, 20),
+    (10, 2, 3, 5),
+    (33, 16, 1, 20),
+]  # T, B, I, H
+DTYPES = [np.float32, np.float64]
+METHODS = [("linear", None), ("blelloch", None), ("truncated", 0), ("truncated", 2), ("auto", None)]
+MODELS = {"rnn": RNN, "gru": GRU}
+GOLDEN = Path(__file__).parents[1] / "golden"
+each_cell = pytest.mark.parametrize("cell", MODELS)
+each_backend = pytest.mark.parametrize("backend", ["numpy", "cpu"])
+
+
+def close(actual, expected, dtype):
+    assert actual.dtype == dtype
+    assert actual.shape == expected.shape
+    tolerance = 1e-5 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * max(1e-3, np.abs(expected).max(initial=0)))
+
+
+def layer(cell, shape, dtype, seed=0):
+    steps, batch, inputs, size = shape
+    rng = np.random.default_rng(seed)
+    draw = lambda *shape: rng.uniform(-1, 1, shape).astype(dtype)  # noqa: E731
+    sums = size * (3 if cell == "gru" else 1)
+    params = draw(sums, inputs), draw(sums, size) / dtype(np.sqrt(size)), draw(sums), draw(sums)
+    return draw(steps, batch, inputs), draw(batch, size), params, draw(batch, size), draw(steps + 1, batch, size)
+
+
+def case(cell, shape, dtype, seed=0, classes=4, num_layers=1):
+    steps, batch, inputs, size = shape
+    rng = np.random.default_rng(seed)
+    model = MODELS[cell](inputs, size, classes, num_layers, rng=rng, dtype=dtype)
+    x, h0 = rng.standard_normal((steps, batch, inputs)), rng.uniform(-1, 1, (num_layers, batch, size))
+    return model, x.astype(dtype), h0.astype(dtype), rng.standard_normal((batch, classes)).astype(dtype)
+
+
+def saved(result):
+    return result if isinstance(result, tuple) else (result,)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("forward", [rnn.forward, cpu.rnn_forward, gru.forward, cpu.gru_forward])
+def test_forward_is_equation_9_or_10(forward, shape, dtype):
+    cell = "gru" if forward in (gru.forward, cpu.gru_forward) else "rnn"
+    x, h0, params, *_ = layer(cell, shape, dtype)
+    oracle = naive.gru_forward if cell == "gru" else naive.rnn_forward
+    for found, expected in zip(saved(forward(x, h0, *params)), saved(oracle(x, h0, *params)), strict=True):
+        close(found, expected, dtype)
+
+
+@each_cell
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_compiled_twins_equal_numpy(shape, dtype, cell):
+    plain, compiled = recurrent._functions(cell, "numpy"), recurrent._functions(cell, "cpu")
+    x, h0, params, grad_output, local_grads = layer(cell, shape, dtype)
+    arrays = saved(plain["forward"](x, h0, *params))
+    close(compiled["jacobians_T"](params[1], *arrays), plain["jacobians_T"](params[1], *arrays), dtype)
+    for terms in (None, local_grads):
+        grad_hidden = plain["sweep"](params[1], *arrays, grad_output, terms)
+        close(compiled["sweep"](params[1], *arrays, grad_output, terms), grad_hidden, dtype)
+    from_x, from_h = plain["gate_gradients"](*arrays, grad_hidden)
+    for found, expected in zip(compiled["gate_gradients"](*arrays, grad_hidden), (from_x, from_h), strict=True):
+        close(found, expected, dtype)
+    grads = compiled["parameter_gradients"](x, arrays[0], from_x, from_h)
+    for name, expected in plain["parameter_gradients"](x, arrays[0], from_x, from_h).items():
+        close(grads[name], expected, dtype)
+    close(compiled["input_gradients"](params[0], from_x), plain["input_gradients"](params[0], from_x), dtype)
+
+
+@each_cell
+@pytest.mark.parametrize("H", [1, 3, 20, 64])
+def test_jacobians_equal_finite_differences(H, cell):
+    functions = [recurrent._functions(cell, backend) for backend in ("numpy", "cpu")]
+    x, h0, params, *_ = layer(cell, (3, 2, 2, H), np.float64, seed=H)
+    arrays = saved(functions[0]["forward"](x, h0, *params))
+    found = [each["jacobians_T"](params[1], *arrays) for each in functions]
+    step = 1e-6
+    for t in range(3):
+        for i in range(H):
+            moved = [arrays[0][t].copy() for _ in range(2)]
+            moved[0][:, i] += step
+            moved[1][:, i] -= step
+            after = [saved(functions[0]["forward"](x[t : t + 1], h, *params))[0][1] for h in moved]
+            # Row i of the transposed Jacobian: how h_{t+1} moves with entry i of h_t.
+            expected = (after[0] - after[1]) / (2 * step)
+            for jacobians_T in found:
+                np.testing.assert_allclose(jacobians_T[t, :, i], expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_compiled_sigmoid(dtype):
+    """One cell whose reset gate is all there is, over its whole range and beyond."""
+    x = np.concatenate([np.linspace(-100, 100, 20001), [3e38, -3e38]]).astype(dtype)
+    zero = np.zeros((len(x), 1), dtype)
+    weight_ih = np.array([[1], [0], [0]], dtype)
+    _, gates = cpu.gru_forward(x[None, :, None], zero, weight_ih, np.zeros((3, 1), dtype), *np.zeros((2, 3), dtype))
+    np.testing.assert_allclose(gates[0, 0, :, 0], expit(x.astype(np.float64)), rtol=0, atol=4 * np.finfo(dtype).eps)
+    assert gates[0].min() >= 0 and gates[0].max() == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_compiled_tanh(dtype):
+    """One cell that does nothing but tanh, over its whole range and beyond."""
+    x = np.concatenate([np.linspace(-22, 22, 20001), np.logspace(-20, 38, 500), [np.inf, -np.inf, np.nan]])
+    x = x.astype(dtype)
+    one, zero, none = np.ones((1, 1), dtype), np.zeros(1, dtype), np.zeros((len(x), 1), dtype)
+    result = cpu.rnn_forward(x[None, :, None], none, one, 0 * one, zero, zero)[1, :, 0]
+    expected = np.tanh(x.astype(np.float64))
+    np.testing.assert_allclose(result, expected, rtol=8 * np.finfo(dtype).eps, atol=0, equal_nan=True)
+    assert np.nanmax(np.abs(result)) == 1
+
+
+@each_cell
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gradients_equal_the_oracle(shape, dtype, cell):
+    for num_layers in (1, 3) if shape[0] <= 10 else (1,):
+        model, x, h0, grad_logits = case(cell, shape, dtype, num_layers=num_layers)
+        expected = naive.gradients(cell, x, h0, model.params, grad_logits)
+        for backend in ("numpy", "cpu"):
+            activations = model.forward(x, h0, backend)
+            for method, levels in METHODS:
+                grads = model.backward(activations, grad_logits, method, backend, levels)
+                assert list(grads) == list(model.params)
+                for name, grad in grads.items():
+                    close(grad, expected[name], dtype)
+
+
+@each_cell
+@each_backend
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_gradients_equal_central_differences(num_layers, backend, cell):
+    model, x, h0, _ = case(cell, (6, 3, 2, 4), np.float64, num_layers=num_layers)
+    labels = [0, 3, 1]
+    loss = lambda: cross_entropy(model.forward(x, h0, backend).logits, labels)[0]  # noqa: E731
+    assert loss() == pytest.approx(naive.loss(cell, x, h0, model.params, labels)[0], rel=1e-14)
+    activations = model.forward(x, h0, backend)
+    grads = model.backward(activations, cross_entropy(activations.logits, labels)[1], "blelloch", backend)
+    step = 1e-5
+    for name, param in model.params.items():
+        for index in np.ndindex(param.shape):
+            middle = param[index]
+            param[index] = middle + step
+            above = loss()
+            param[index] = middle - step
+            below = loss()
+            param[index] = middle
+            assert grads[name][index] == pytest.approx((above - below) / (2 * step), rel=1e-6, abs=1e-9), name
+
+
+def check_against_pytorch(entries):
+    """Hold a model with PyTorch's parameters against PyTorch's results; see pytorch_golden.py."""
+    params = {name.removeprefix("params/"): entries[name] for name in entries if name.startswith("params/")}
+    num_layers, _, size = entries["h0"].shape
+    classes, inputs = len(params["fc.bias"]), entries["x"].shape[2]
+    cell = "gru" if len(params["bias_ih_l0"]) == 3 * size else "rnn"
+    model = MODELS[cell](inputs, size, classes, num_layers, dtype=np.float64)
+    assert {name: param.shape for name, param in model.params.items()} == {n: p.shape for n, p in params.items()}
+    model.params = params
+    for backend in ("numpy", "cpu"):
+        activations = model.forward(entries["x"], entries["h0"], backend)
+        for found, expected in (
+            (activations.logits, entries["logits"]),
+            (activations.hidden[-1, 1:], entries["output"]),
+            (activations.hidden[:, -1], entries["last"]),
+        ):
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+        for method in ("linear", "blelloch"):
+            grads = model.backward(activations, entries["grad_logits"], method, backend)
+            for name, grad in grads.items():
+                np.testing.assert_allclose(grad, entries[f"grads/{name}"], rtol=0, atol=1e-10, err_msg=name)
+
+
+CASES = [("gru", 1), ("gru", 2), ("rnn", 1), ("rnn", 2)]
+
+
+@pytest.mark.parametrize("cell, num_layers", CASES)
+def test_equals_what_pytorch_gave_once(cell, num_layers):
+    with np.load(GOLDEN / f"{cell}_{num_layers}.npz", allow_pickle=False) as entries:
+        check_against_pytorch(dict(entries))
+
+
+@pytest.mark.parametrize("cell, num_layers", CASES)
+def test_equals_pytorch(cell, num_layers):
+    pytest.importorskip("torch")
+    from pytorch_golden import run_pytorch
+
+    check_against_pytorch(run_pytorch(cell, num_layers, seed=1))
+
+
+@each_cell
+def test_shapes_and_initial_parameters(cell):
+    sums = {"rnn": 20, "gru": 60}[cell]
+    model = MODELS[cell](2, 20, 10, num_layers=2, rng=3)
+    shapes = {name: param.shape for name, param in model.params.items()}
+    assert shapes == {
+        "weight_ih_l0": (sums, 2),
+        "weight_hh_l0": (sums, 20),
+        "bias_ih_l0": (sums,),
+        "bias_hh_l0": (sums,),
+        "weight_ih_l1": (sums, 20),
+        "weight_hh_l1": (sums, 20),
+        "bias_ih_l1": (sums,),
+        "bias_hh_l1": (sums,),
+        "fc.weight": (10, 20),
+        "fc.bias": (10,),
+    }
+    again = MODELS[cell](2, 20, 10, num_layers=2, rng=np.random.default_rng(3))
+    for name, param in model.params.items():
+        assert param.dtype == np.float32
+        assert 0.5 / np.sqrt(20) < np.abs(param).max() <= 1 / np.sqrt(20)
+        np.testing.assert_array_equal(param, again.params[name])
+    h0 = np.stack([np.full((3, 20), value, np.float32) for value in (0.5, 0.25)])
+    activations = model.forward(np.zeros((7, 3, 2), np.float32), h0)
+    assert activations.hidden.shape == (2, 8, 3, 20)
+    np.testing.assert_array_equal(activations.hidden[:, 0], h0)
+    assert activations.logits.shape == (3, 10)
+    if cell == "gru":
+        assert activations.gates.shape == (2, 4, 7, 3, 20)
+    else:
+        assert activations.gates is None
+
+
+@each_cell
+def test_gradients_that_vanish_pass_for_zero(cell):
+    """The compiled twins count subnormal gradients as zero; that changes a sum by less than any of its digits."""
+    model, x, h0, grad_logits = case(cell, (400, 2, 2, 5), np.float32)
+    for name in ("weight_hh_l0", "weight_ih_l0"):
+        model.params[name] *= np.float32(0.1)
+    activations = model.forward(x, h0, "numpy")
+    arrays = activations.hidden[0], *(() if activations.gates is None else (activations.gates[0],))
+    grad_output = np.full((2, 5), 1e-3, np.float32)
+    plain = recurrent._functions(cell, "numpy")["sweep"](model.params["weight_hh_l0"], *arrays, grad_output)
+    compiled = recurrent._functions(cell, "cpu")["sweep"](model.params["weight_hh_l0"], *arrays, grad_output)
+    tiny = np.finfo(np.float32).tiny
+    assert ((0 < np.abs(plain)) & (np.abs(plain) < tiny)).any()
+    assert not ((0 < np.abs(compiled)) & (np.abs(compiled) < tiny)).any()
+    np.testing.assert_allclose(compiled, plain, rtol=1e-3, atol=4 * tiny)
+    expected = model.backward(activations, grad_logits, "linear", "numpy")
+    for name, grad in model.backward(activations, grad_logits, "linear", "cpu").items():
+        close(grad, expected[name], np.float32)
+
+
+@each_cell
+@each_backend
+def test_gradients_that_overflow_are_not_hidden(backend, cell):
+    functions = recurrent._functions(cell, backend)
+    x, h0, params, *_ = layer(cell, (3, 1, 1, 2), np.float32)
+    arrays = saved(functions["forward"](x, h0, *params))
+    with np.errstate(all="ignore"):
+        grad_hidden = functions["sweep"](params[1], *arrays, np.full((1, 2), np.inf, np.float32))
+        assert not np.isfinite(grad_hidden).any()
+        for found in functions["gate_gradients"](*arrays, grad_hidden):
+            assert not np.isfinite(found).any()
+
+
+@each_backend
+def test_no_steps_leave_the_initial_state(backend):
+    model, x, h0, grad_logits = case("rnn", (0, 2, 1, 3), np.float64)
+    activations = model.forward(x, h0, backend)
+    np.testing.assert_allclose(activations.logits, h0[-1] @ model.params["fc.weight"].T + model.params["fc.bias"])
+    grads = model.backward(activations, grad_logits, "blelloch", backend)
+    assert not grads["weight_hh_l0"].any()
+    np.testing.assert_allclose(grads["fc.weight"], grad_logits.T @ h0[-1])
+
+
+@each_backend
+def test_readonly_and_strided_arrays(backend):
+    model, x, h0, grad_logits = case("rnn", (5, 3, 2, 4), np.float32)
+    expected = model.backward(model.forward(x, h0, backend), grad_logits, "blelloch", backend)
+    compiled = len(cpu.rnn_forward.signatures), len(cpu.rnn_jacobians_T.signatures)
+    x = np.repeat(x.transpose(1, 0, 2), 2, axis=0)[::2].transpose(1, 0, 2)
+    h0, grad_logits = np.asfortranarray(h0), np.asfortranarray(grad_logits)
+    for name, param in model.params.items():
+        model.params[name] = np.asfortranarray(param)
+    for array in (x, h0, grad_logits, *model.params.values()):
+        array.flags.writeable = False
+    grads = model.backward(model.forward(x, h0, backend), grad_logits, "blelloch", backend)
+    for name, grad in grads.items():
+        close(grad, expected[name], np.float32)
+    # Nobody waits for the compiler because of how an array lies in memory.
+    assert (len(cpu.rnn_forward.signatures), len(cpu.rnn_jacobians_T.signatures)) == compiled
+
+
+@each_backend
+@pytest.mark.parametrize("method", ["linear", "blelloch"])
+def test_huge_inputs_saturate(method, backend):
+    """Products that overflow inside tanh have an answer: plus or minus one, and no gradient through them."""
+    model, x, h0, grad_logits = case("rnn", (4, 2, 1, 3), np.float32)
+    model.params["weight_ih_l0"] *= 100
+    x[2] = np.finfo(np.float32).max
+    activations = model.forward(x, h0, backend)
+    np.testing.assert_array_equal(np.abs(activations.hidden[0, 3]), 1)
+    grads = model.backward(activations, grad_logits, method, backend)
+    assert all(np.isfinite(grad).all() for grad in grads.values())
+
+
+def test_exploding_gradients_are_not_hidden():
+    model = RNN(1, 2, 2)
+    for name in ("weight_ih_l0", "bias_ih_l0", "bias_hh_l0"):
+        model.params[name][:] = 0
+    model.params["weight_hh_l0"][:] = 100 * np.eye(2)
+    activations = model.forward(np.zeros((50, 1, 1), np.float32), backend="numpy")
+    for method in ("linear", "blelloch"):
+        grads = model.backward(activations, np.ones((1, 2), np.float32), method, "numpy")
+        assert not np.isfinite(grads["bias_ih_l0"]).any()
+
+
+def good():
+    return {"x": np.ones((3, 2, 1), np.float32), "h0": np.zeros((1, 2, 4), np.float32), "backend": "numpy"}
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"x": [[[1.0]]]}, TypeError, "x must be a numpy.ndarray, got list"),
+        ({"x": np.ones((3, 2, 1))}, TypeError, "x must have the model's dtype float32, got float64"),
+        ({"x": np.ones((3, 2, 1), int)}, TypeError, "x must have the model's dtype float32, got int64"),
+        ({"x": np.ones((3, 2), np.float32)}, ValueError, r"x must have shape \(any, any, 1\), got \(3, 2\)"),
+        (
+            {"x": np.ones((3, 2, 2), np.float32)},
+            ValueError,
+            r"x must have shape \(any, any, 1\), got \(3, 2, 2\)",
+        ),
+        ({"x": np.ones((3, 0, 1), np.float32)}, ValueError, "x must hold at least one sample"),
+        (
+            {"x": np.full((3, 2, 1), np.nan, np.float32)},
+            ValueError,
+            r"x must be finite, got nan at \[0, 0, 0\]",
+        ),
+        (
+            {"x": np.full((3, 2, 1), np.inf, np.float32)},
+            ValueError,
+            r"x must be finite, got inf at \[0, 0, 0\]",
+        ),
+        ({"h0": np.zeros((2, 4), np.float32)}, ValueError, r"h0 must have shape \(1, 2, 4\), got \(2, 4\)"),
+        ({"h0": np.full((1, 2, 4), np.inf, np.float32)}, ValueError, "h0 must be finite"),
+        ({"backend": "tpu"}, ValueError, "backend must be one of .* got 'tpu'"),
+    ],
+)
+def test_forward_refuses(change, error, message):
+    with pytest.raises(error, match=message):
+        RNN(1, 4, 3).forward(**good() | change)
+
+
+@pytest.mark.parametrize(
+    "name, value, error, message",
+    [
+        (
+            "weight_hh_l0",
+            np.ones((4, 3), np.float32),
+            ValueError,
+            r"params\['weight_hh_l0'\] must have shape \(4, 4\)",
+        ),
+        (
+            "fc.bias",
+            np.ones(3),
+            TypeError,
+            r"params\['fc.bias'\] must have the model's dtype float32, got float64",
+        ),
+        ("bias_ih_l0", np.full(4, np.nan, np.float32), ValueError, r"params\['bias_ih_l0'\] must be finite"),
+        ("fc.weight", np.full((3, 4), 3e38, np.float32), FloatingPointError, "logits overflow float32"),
+    ],
+)
+def test_forward_refuses_parameters(name, value, error, message):
+    model = RNN(1, 4, 3)
+    model.params[name] = value
+    with pytest.raises(error, match=message):
+        model.forward(np.ones((3, 2, 1), np.float32), np.ones((1, 2, 4), np.float32), backend="numpy")
+
+
+def test_forward_misses_parameters():
+    model = RNN(1, 4, 3)
+    del model.params["fc.bias"]
+    with pytest.raises(ValueError, match="params must have an entry 'fc.bias'"):
+        model.forward(**good())
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"activations": None}, TypeError, "activations must come from RNN.forward, got NoneType"),
+        ({"grad_logits": np.ones((2, 4), np.float32)}, ValueError, r"grad_logits must have shape \(2, 3\)"),
+        ({"grad_logits": np.ones((2, 3))}, TypeError, "grad_logits must have the model's dtype float32"),
+        ({"grad_logits": np.full((2, 3), np.nan, np.float32)}, ValueError, "grad_logits must be finite"),
+        ({"method": "fast"}, ValueError, "method must be one of .* got 'fast'"),
+        ({"method": "truncated"}, ValueError, "levels must be an integer"),
+        ({"method": "truncated", "levels": -1}, ValueError, "levels must be an integer >= 0"),
+        ({"method": "linear", "levels": 1}, ValueError, "levels is for method='truncated' only"),
+        ({"backend": "tpu"}, ValueError, "backend must be one of .* got 'tpu'"),
+    ],
+)
+def test_backward_refuses(change, error, message):
+    model = RNN(1, 4, 3)
+    arguments = {
+        "activations": model.forward(**good()),
+        "grad_logits": np.ones((2, 3), np.float32),
+        "backend": "numpy",
+    }
+    with pytest.raises(error, match=message):
+        model.backward(**arguments | change)
+
+
+def test_backward_refuses_activations_that_do_not_fit():
+    model, other = RNN(1, 4, 3), RNN(1, 5, 3)
+    activations = other.forward(np.ones((3, 2, 1), np.float32), backend="numpy")
+    with pytest.raises(ValueError, match=r"activations.hidden must have shape \(1, 4, 2, 4\), got \(1, 4, 2, 5\)"):
+        model.backward(activations, np.ones((2, 3), np.float32))
+    short = replace(activations, x=activations.x[:2])
+    with pytest.raises(ValueError, match="activations.hidden"):
+        other.backward(short, np.ones((2, 3), np.float32))
+    gru = GRU(1, 5, 3)
+    with pytest.raises(TypeError, match="activations must come from GRU.forward, got those of another kind of cell"):
+        gru.backward(activations, np.ones((2, 3), np.float32))
+    activations = gru.forward(activations.x, backend="numpy")
+    with pytest.raises(TypeError, match="activations must come from RNN.forward, got those of another kind of cell"):
+        other.backward(activations, np.ones((2, 3), np.float32))
+    short = replace(activations, gates=activations.gates[:, :3])
+    with pytest.raises(ValueError, match=r"activations.gates must have shape \(1, 4, 3, 2, 5\), got \(1, 3, 3, 2, 5\)"):
+        gru.backward(short, np.ones((2, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"hidden_size": 0}, ValueError, "hidden_size must be at least 1, got 0"),
+        ({"input_size": 1.5}, TypeError, "input_size must be an integer, got 1.5"),
+        ({"num_classes": True}, TypeError, "num_classes must be an integer, got True"),
+        ({"num_layers": 0}, ValueError, "num_layers must be at least 1, got 0"),
+        ({"dtype": np.float16}, TypeError, "dtype must be float32 or float64, got float16"),
+    ],
+)
+def test_model_refuses(change, error, message):
+    with pytest.raises(error, match=message):
+        RNN(**{"input_size": 1, "hidden_size": 4, "num_classes": 3} | change)
