@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bppsa_nb.cells import variants
 from bppsa_nb.graphs import Graph, library, relu, sigmoid, tanh
 
 SIZES = {"B": 3, "H": 4, "I": 5, "O": 2}
@@ -260,6 +261,37 @@ def test_gradients_are_pytorch_s_gru_cell():
     h_next.backward(torch.tensor(delta))
     for name, grad in graph.gradients(values, {"h_next": delta}).items():
         np.testing.assert_allclose(grad, tensors[name].grad.numpy(), rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("variant", variants.NAMES)
+def test_derived_gradients_are_the_hand_written_ones(variant):
+    moved, rng = variant in ("moved", "saved"), np.random.default_rng(0)
+    graph = library.gru_moved_reset(bias=True) if moved else library.gru()
+    params = variants.parameters(SIZES["I"], SIZES["H"], rng, np.float64)
+    x, h0, delta = rng.normal(size=(1, 3, 5)), rng.normal(size=(3, 4)), rng.normal(size=(1, 3, 4))
+    activations = variants.forward(variant, params, x, h0)
+    expected = variants.backward(params, x, activations, delta)
+
+    products = x[0] @ params["weight_ih"].T + params["bias_ih"] + params["bias_hh"]
+    if moved:
+        products[:, 8:] -= params["bias_hh"][8:]  # r multiplies this bias, so it is inside the graph
+    values = dict(zip(["x_r", "x_z", "x_c"], np.split(products, 3, axis=1), strict=True)) | {"h": h0}
+    values |= dict(zip(["U_r", "U_z", "U"], np.split(params["weight_hh"], 3), strict=True))
+    values |= {"b_u": params["bias_hh"][8:]} if moved else {}
+    # What the variant keeps is enough for the derived graph, too.
+    saved = {"moved": ["r", "z", "c"], "saved": ["r", "z", "Uh"]}.get(variant, ["r", "z", "c"])
+    found = graph.gradients(values, {"h_next": delta[0]}, saved=saved)
+
+    np.testing.assert_allclose(graph.run(values)["h_next"], activations.hidden[1], rtol=1e-12)
+    errors = np.concatenate([found["x_r"], found["x_z"], found["x_c"]], axis=1)
+    weight_hh = np.concatenate([found["U_r"], found["U_z"], found["U"]])
+    bias_ih = errors.sum(axis=0)
+    bias_hh = np.concatenate([bias_ih[:8], found["b_u"]]) if moved else bias_ih
+    ours = {"weight_ih": errors.T @ x[0], "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}
+    ours |= {"x": (errors @ params["weight_ih"])[None], "h0": found["h"]}
+    assert ours.keys() == expected.keys()
+    for name in ours:
+        np.testing.assert_allclose(ours[name], expected[name], rtol=1e-10, atol=1e-13, err_msg=name)
 
 
 def two_graphs():
