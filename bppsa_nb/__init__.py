@@ -15,6 +15,7 @@ _HOME = {
     "Trainer": "trainer",
     "History": "trainer",
     "Bitstream": "datasets.bitstream",
+    "Instruments": "datasets.audio",
 }
 __all__ = sorted(_HOME)
 

@@ -96,6 +96,25 @@ def _info(arguments):
     for place, (package, version) in enumerate(provenance.versions().items()):
         print(f"{'' if place else 'versions':<11} {package} {version or 'not installed'}")
     print("data sets   bitstreams: made from a seed, nothing to download")
+    print(f"            IRMAS: {_irmas()}")
+
+
+def _irmas():
+    from bppsa_nb.datasets import irmas
+
+    try:
+        return f"in {irmas.folder()}"
+    except FileNotFoundError:
+        return "not here, `bppsa-nb fetch irmas` downloads 3 GB; synthetic instruments stand in for it"
+
+
+def _fetch(arguments):
+    from bppsa_nb.datasets import irmas
+
+    try:
+        print(f"IRMAS is in {irmas.fetch()}")
+    except (OSError, ValueError) as error:
+        raise _Explained(error) from error
 
 
 def _train(arguments):
@@ -240,6 +259,14 @@ def _parser():
     option("--seed", type=_seed, default=0, help="of samples, their order and the initial parameters")
     option("--save", type=Path, metavar="PATH", help="write the trainer's state here, after Ctrl-C too")
     option("--resume", type=Path, metavar="PATH", help="go on from what --save wrote, on the data of the other options")
+
+    added = add(
+        "fetch",
+        _fetch,
+        "download a data set",
+        "Download a data set into data/downloads/. Ctrl-C keeps what has come; the same command goes on from there.",
+    )
+    added("dataset", "the training set of IRMAS, 3 GB", choices=["irmas"])
 
     add("info", _info, "show devices, backends, versions and data sets", "Show what is here.")
 
