@@ -103,15 +103,36 @@ def test_entries_too_far_apart_for_any_scale(kind):
     assert np.array_equal(linear, bp.backprop(J, g, method="blelloch", backend="cuda"))
 
 
+@pytest.mark.parametrize("cell", ["rnn", "gru"])
 @pytest.mark.parametrize(
-    ("T", "B", "H"), [on_simulator(0, 2, 3), on_simulator(1, 1, 1), on_simulator(6, 2, 3), on_gpu(1000, 16, 20)]
+    ("T", "B", "H", "num_layers", "dtype"),
+    [
+        on_simulator(0, 2, 3, 2, np.float32),
+        on_simulator(1, 1, 1, 1, np.float64),
+        on_simulator(3, 2, 2, 2, np.float32),
+        on_simulator(5, 1, 3, 1, np.float64),
+        on_gpu(0, 2, 3, 2, np.float32),
+        on_gpu(259, 16, 20, 2, np.float32),
+        on_gpu(1000, 16, 20, 1, np.float32),
+        on_gpu(100, 3, 600, 1, np.float64),
+    ],
 )
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rnn_gradients(T, B, H, dtype):
+def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
+    if backends.simulated():  # fewer threads than numbers, so that every loop over them goes round
+        from bppsa_nb.cells import cuda
+
+        for name, value in {"MAX_THREADS": 2, "_THREADS": 3, "_PARTS": 2}.items():
+            monkeypatch.setattr(cuda, name, value)
     rng = np.random.default_rng(0)
-    model = bp.RNN(2, H, 4, rng=rng, dtype=dtype)
-    activations = model.forward(rng.standard_normal((T, B, 2)).astype(dtype), backend="numpy")
-    grad_logits = rng.standard_normal((B, 4)).astype(dtype)
+    model = {"rnn": bp.RNN, "gru": bp.GRU}[cell](2, H, 4, num_layers, rng=rng, dtype=dtype)
+    x, grad_logits = rng.standard_normal((T, B, 2)).astype(dtype), rng.standard_normal((B, 4)).astype(dtype)
+    h0 = rng.uniform(-1, 1, (num_layers, B, H)).astype(dtype)
+    expected = model.forward(x, h0, backend="numpy")
+    activations = model.forward(x, h0, backend="cuda")
+    for name in ("hidden", "gates", "logits") if cell == "gru" else ("hidden", "logits"):
+        found = getattr(activations, name)
+        assert found.dtype == dtype and found.shape == getattr(expected, name).shape
+        np.testing.assert_allclose(found, getattr(expected, name), rtol=0, atol=10 * TOLERANCE[dtype], err_msg=name)
     expected = model.backward(activations, grad_logits, method="linear", backend="numpy")
     for method, levels in [("linear", None), ("blelloch", None), ("truncated", 1)]:
         grads = model.backward(activations, grad_logits, method=method, backend="cuda", levels=levels)
@@ -152,8 +173,17 @@ def kernels():
         yield scan.across_blocks, (a4, exps, a3, flag, number, lost)
         yield scan.down_level, (a4, exps, a3, flag, number, lost)
         yield scan.linear, (a4, a3, flag, a3)
+        yield cells.row_products, (a2, a2, a1, a2)
+        yield cells.outer_products, (a2, a2, a3)
+        yield cells.sum_parts, (a3, a2)
+        yield cells.rnn_forward_kernel, (a3, a2, a3)
         yield cells.rnn_prepare, (a2, a3, a4, exps, lost)
         yield cells.rnn_sweep_kernel, (a2, a3, a3)
+        yield cells.rnn_gate_kernel, (a3, a3, a3)
+        yield cells.gru_forward_kernel, (a3, a2, a1, a3, a4)
+        yield cells.gru_prepare, (a2, a3, a4, a4, exps, lost)
+        yield cells.gru_sweep_kernel, (a2, a3, a4, a3)
+        yield cells.gru_gate_kernel, (a3, a4, a3, a3, a3)
 
 
 @pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
@@ -174,4 +204,4 @@ def test_every_kernel_compiles_without_spills(arch):
         if "float32" in str(signature[0]):
             assert ".f64" not in ptx, kernel  # single precision stays single
         names.add(kernel.py_func.__name__)
-    assert len(names) == 7
+    assert len(names) == 16
