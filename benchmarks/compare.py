@@ -19,6 +19,8 @@ import bppsa_nb as bp
 from bppsa_nb import experiments
 from bppsa_nb.trainer import cross_entropy
 
+CORES = torch.get_num_threads()
+
 
 def take_turns(competitors, rounds):
     """Time every competitor once per round; return seconds [shape=(rounds,)] per name."""
@@ -72,30 +74,41 @@ def chains(T, B, H, rng):
     }
 
 
-class TorchRNN(torch.nn.Module):
-    """The paper's classifier on torch.nn.RNN."""
+class Peer(torch.nn.Module):
+    """The paper's classifier on torch.nn.RNN or torch.nn.GRU, with a model's parameters."""
 
-    def __init__(self, params):
+    def __init__(self, model):
         super().__init__()
-        size, inputs = params["weight_ih_l0"].shape
-        self.rnn = torch.nn.RNN(inputs, size)
-        self.fc = torch.nn.Linear(size, len(params["fc.bias"]))
+        kind = {bp.RNN: torch.nn.RNN, bp.GRU: torch.nn.GRU}[type(model)]
+        self.layers = kind(model.input_size, model.hidden_size)
+        self.fc = torch.nn.Linear(model.hidden_size, model.num_classes)
         with torch.no_grad():
-            for name, value in params.items():
-                getattr(self.fc if name.startswith("fc.") else self.rnn, name.removeprefix("fc.")).copy_(
+            for name, value in model.params.items():
+                getattr(self.fc if name.startswith("fc.") else self.layers, name.removeprefix("fc.")).copy_(
                     torch.from_numpy(value)
                 )
 
     def forward(self, x):
         """Return logits."""
-        return self.fc(self.rnn(x)[0][-1])
+        return self.fc(self.layers(x)[0][-1])
 
 
-def training_steps(T, B, H, rng):
-    """One iteration of the paper's RNN (Section 4.1): forward, loss, backward, Adam."""
+def rnn_steps(T, B, H, rng):
+    """One iteration of the paper's RNN (Section 4.1)."""
     x, y = bp.Bitstream(T, num_samples=B, rng=rng).batch(np.arange(B))
-    model = bp.RNN(1, H, 10, rng=rng)
-    peer = TorchRNN(model.params)
+    return training_steps(lambda: bp.RNN(1, H, 10, rng=0), x, y)
+
+
+def gru_steps(T, B, H, rng):
+    """One iteration of the paper's GRU (Section 4.2), on numbers like those of the set S."""
+    x = rng.standard_normal((T, B, 38)).astype(np.float32)
+    return training_steps(lambda: bp.GRU(38, H, 11, rng=0), x, np.arange(B) % 11)
+
+
+def training_steps(make_model, x, y):
+    """Forward pass, loss, backward pass and Adam: ours, and PyTorch's on one thread and on all."""
+    model = make_model()
+    peer, kind = Peer(model), type(model).__name__
     loss, _ = cross_entropy(model.forward(x, backend="cpu").logits, y)
     x_torch, y_torch = torch.from_numpy(x), torch.from_numpy(y)
     assert abs(torch.nn.functional.cross_entropy(peer(x_torch), y_torch).item() - loss) < 1e-5
@@ -107,13 +120,15 @@ def training_steps(T, B, H, rng):
         optimizer.step()
 
     def ours(method, backend):
-        trainer = bp.Trainer(bp.RNN(1, H, 10, rng=0), bp.Adam(lr=1e-5), method=method, backend=backend)
+        trainer = bp.Trainer(make_model(), bp.Adam(lr=1e-5), method=method, backend=backend)
         return lambda: trainer.step(x, y)
 
-    def threads(count):
+    def threads(count, flush=False):
         def run():
             torch.set_num_threads(count)
+            torch.set_flush_denormal(flush)
             torch_step()
+            torch.set_flush_denormal(False)
 
         return run
 
@@ -121,22 +136,26 @@ def training_steps(T, B, H, rng):
         "ours: auto, cpu": ours("auto", "cpu"),
         "ours: blelloch, cpu": ours("blelloch", "cpu"),
         "ours: linear, numpy": ours("linear", "numpy"),
-        "torch.nn.RNN, 1 thread": threads(1),
-        f"torch.nn.RNN, {torch.get_num_threads()} threads": threads(torch.get_num_threads()),
+        f"torch.nn.{kind}, 1 thread": threads(1),
+        f"torch.nn.{kind}, 1 thread, flush_denormal": threads(1, flush=True),
+        f"torch.nn.{kind}, {CORES} threads": threads(CORES),
     }
 
 
+COMPARISONS = {  # name: what to run, T, B, H
+    "gradients of a dense chain": (chains, 1000, 16, 20),
+    "RNN training step": (rnn_steps, 1000, 16, 20),
+    "GRU training step": (gru_steps, 259, 16, 20),
+}
+
+
 def main():
-    """Run every comparison, print it, and record the table."""
+    """Run every comparison at the paper's sizes, print it, and record the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--length", type=int, default=1000, help="T")
-    parser.add_argument("--batch-size", type=int, default=16, help="B")
-    parser.add_argument("--hidden-size", type=int, default=20, help="H")
     arguments = parser.parse_args()
-    sizes = arguments.length, arguments.batch_size, arguments.hidden_size
     rows = []
-    for title, make in (("gradients of a dense chain", chains), ("RNN training step", training_steps)):
+    for title, (make, *sizes) in COMPARISONS.items():
         seconds = take_turns(make(*sizes, np.random.default_rng(0)), arguments.rounds)
         ours = np.median(next(iter(seconds.values())))
         print(f"{title}: T={sizes[0]}, B={sizes[1]}, H={sizes[2]}, float32, {arguments.rounds} rounds")

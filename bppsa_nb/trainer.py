@@ -118,7 +118,7 @@ class Trainer:
 
     Parameters
     ----------
-    model : RNN
+    model : RNN or GRU
         Anything with `params`, `forward` and `backward` like `bppsa_nb.RNN`.
     optimizer : SGD or Adam
     method, backend, levels

@@ -233,7 +233,8 @@ def gru_sweep(weight_hh, hidden, gates, grad_output, local_grads=None):
         grad, before = grad_hidden[t + 1].reshape(size), grad_hidden[t].reshape(size)
         for i in range(size):
             to_r, to_z, _, to_m = _slopes(r[i], z[i], n[i], m[i], h[i], one)
-            at_r[i], at_z[i], at_m[i] = grad[i] * to_r, grad[i] * to_z, grad[i] * to_m
+            at_r[i], at_z[i] = _normal(grad[i] * to_r, tiny), _normal(grad[i] * to_z, tiny)
+            at_m[i] = _normal(grad[i] * to_m, tiny)
         for gate in range(3):
             np.dot(at_sums[gate], weight_hh[gate * hidden_size : (gate + 1) * hidden_size], products[gate])
         for i in range(size):
