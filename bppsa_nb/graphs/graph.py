@@ -156,6 +156,9 @@ class Graph:
             raise KeyError(f"no node {name!r} in {self.name!r}, which has {', '.join(self._by_name)}")
         return self._by_name[name]
 
+    def __contains__(self, name):
+        return name in self._by_name
+
     def __repr__(self):
         return f"Graph({self.name!r}, {len(self.nodes)} nodes)"
 

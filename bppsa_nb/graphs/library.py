@@ -22,15 +22,15 @@ def operations():
     a = {name: graph.input("a", "B", "H") for name, graph in graphs.items()}
     b = {name: graphs[name].input("b", "B", "H") for name in ("sum", "multiply")}
     graphs["copy"].output(b=a["copy"], c=a["copy"])
-    graphs["copy"].place(a=(0, 0, 1), b=(2, 0), c=(2, 1))
+    graphs["copy"].place(a=(0, 0, 1), b=(1.8, 0), c=(1.8, 0.8))
     graphs["nonlinearity"].output(b=sigmoid(a["nonlinearity"]))
-    graphs["nonlinearity"].place(a=(0, 0), b=(1, 0))
+    graphs["nonlinearity"].place(a=(0, 0.8), b=(1, 0.8))
     graphs["sum"].output(c=a["sum"] + b["sum"])
     graphs["multiply"].output(c=a["multiply"] * b["multiply"])
     weights = graphs["matmul"].parameter("b", "H", "O")
     graphs["matmul"].output(c=a["matmul"] @ weights)
     for name in ("sum", "multiply", "matmul"):
-        graphs[name].place(a=(0, 1), b=(1, 0), c=(1, 1))
+        graphs[name].place(a=(0, 0.9), b=(1, 0), c=(1, 0.9))
     return graphs
 
 
@@ -41,7 +41,7 @@ def fully_connected():
     W, b = g.parameter("W", "H", "I"), g.parameter("b", "H")
     a = (x @ W.T + b).named("a")
     g.output(y=relu(a))
-    g.place(x=(0, 1), W=(1, 0), matmul_1=(1, 1), b=(2, 0), a=(2, 1), y=(3, 1))
+    g.place(x=(0, 1), W=(1, 0.1), matmul_1=(1, 1), b=(2.2, 0.1), a=(2.2, 1), y=(3.3, 1))
     return g
 
 
@@ -52,7 +52,7 @@ def vanilla_rnn():
     U = g.parameter("U", "H", "H")
     g.output(h_next=tanh(x + h @ U.T))
     g.label(x="W x_t", h="h_{t-1}", h_next="h_t")
-    g.place(h=(0, 1), U=(1, 0), matmul_1=(1, 1), x=(2, 0), sum_1=(2, 1), h_next=(3, 1))
+    g.place(h=(0, 1), U=(1, 0.1), matmul_1=(1, 1), x=(2.3, 0.1), sum_1=(2.3, 1), h_next=(3.4, 1))
     return g
 
 
@@ -71,7 +71,7 @@ def gru():
     keep = (1 - z).named("keep")
     g.output(h_next=(keep * h).named("old") + (z * c).named("new"))
     g.label(**_GRU_LABELS, rh=r"r \odot h", Urh=r"U (r \odot h)")
-    g.place(**_GRU_PLACES, rh=(6, 3), U=(7, 2.45), Urh=(7, 3))
+    g.place(**_GRU_PLACES, rh=(7.8, 3.9), U=(9.2, 3.05), Urh=(9.2, 3.9))
     return g
 
 
@@ -96,7 +96,7 @@ def gru_moved_reset(bias=False):
     g.output(h_next=(keep * h).named("old") + (z * c).named("new"))
     g.label(**_GRU_LABELS, Uh="U h", rUh=r"r \odot U h")
     if not bias:  # drawn as in the article, which leaves it out
-        g.place(**_GRU_PLACES, U=(2, 2.45), Uh=(2, 3), rUh=(6, 3))
+        g.place(**_GRU_PLACES, U=(2, 3.05), Uh=(2, 3.9), rUh=(7.8, 3.9))
     return g
 
 
@@ -106,9 +106,9 @@ _GRU_LABELS = {
     **{"r": "r_t", "z": "z_t", "c": "c_t", "keep": "1 - z_t"},
 }
 _GRU_PLACES = {
-    "h": (0, 0, 1),
-    **{"U_z": (2, 0.45), "U_zh": (2, 1), "x_z": (3, 0), "a_z": (3, 1), "z": (4, 1)},
-    **{"U_r": (2, 1.45), "U_rh": (2, 2), "x_r": (4.5, 0), "a_r": (4.5, 2), "r": (5.2, 2)},
-    **{"x_c": (8, 0), "a_c": (8, 3), "c": (9, 3), "new": (10, 3)},
-    **{"keep": (11, 2), "old": (11, 4), "h_next": (12, 4)},
+    "h": (0, 0.1, 0.9),
+    **{"U_z": (2, 0.25), "U_zh": (2, 1.1), "x_z": (3.3, 0.1), "a_z": (3.3, 1.1), "z": (4.3, 1.1)},
+    **{"U_r": (2, 1.65), "U_rh": (2, 2.5), "x_r": (5.6, 0.1), "a_r": (5.6, 2.5), "r": (6.6, 2.5)},
+    **{"x_c": (10.9, 0.1), "a_c": (10.9, 3.9), "c": (11.9, 3.9), "new": (13.1, 3.9)},
+    **{"keep": (14.2, 2.5), "old": (14.2, 5), "h_next": (15.8, 5)},
 }

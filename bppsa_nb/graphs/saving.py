@@ -1,0 +1,216 @@
+"""Save or recompute: which activations to keep for the backward pass, and what computing the others again costs."""
+
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import prod
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which activations of a step are kept for the backward pass, and what follows from it.
+
+    Attributes
+    ----------
+    saved : tuple of str
+        The activations that are kept.
+    recomputed : tuple of str
+        The operations that run again, in order.
+    inputs_read : tuple of str
+        The inputs that they read, which must still be there.
+    kept : int
+        Numbers kept per step, inputs not counted.
+    kept_inputs : int
+        Numbers in `inputs_read`.
+    products, multiply_adds : int
+        Matrix products that run again, and multiply-adds in them.
+    launches, elementwise : int
+        Elementwise operations that run again, and the numbers they put out.
+    """
+
+    saved: tuple
+    recomputed: tuple
+    inputs_read: tuple
+    kept: int
+    kept_inputs: int
+    products: int
+    multiply_adds: int
+    launches: int
+    elementwise: int
+
+    @property
+    def work(self):
+        """int: multiply-adds and elementwise operations together."""
+        return self.multiply_adds + self.elementwise
+
+
+def choose(graph, saved, sizes, at_hand=("h", "h_next")):
+    """Find what must be recomputed if some activations are saved.
+
+    Parameters
+    ----------
+    graph : Graph
+    saved : iterable of str
+        The activations to keep.
+    sizes : dict of str to int
+        What sizes stand for, such as ``{"B": 16, "H": 64}``.
+    at_hand : iterable of str
+        What is kept anyway, and not counted: the hidden states of a recurrent step, which are the layer's output.
+        Parameters are at hand, too.
+
+    Returns
+    -------
+    Choice
+    """
+    saved, at_hand = tuple(saved), tuple(name for name in at_hand if name in graph)
+    sources = [node.name for node in graph.nodes if not node.inputs]
+    again = graph.path({*saved, *at_hand, *sources}, graph.backward().saved)
+    taken = {node for each in again for node in each.inputs}
+    read = [node for node in graph.nodes if node in taken and node.op == "input" and node.name not in at_hand]
+    products = [node for node in again if node.op == "matmul"]
+    others = [node for node in again if node.op != "matmul"]
+    return Choice(
+        saved,
+        tuple(node.name for node in again),
+        tuple(node.name for node in read),
+        kept=sum(_numbers(graph[name], sizes) for name in saved),
+        kept_inputs=sum(_numbers(node, sizes) for node in read),
+        products=len(products),
+        multiply_adds=sum(_numbers(node, sizes) * _inner(node, sizes) for node in products),
+        launches=len(others),
+        elementwise=sum(_numbers(node, sizes) for node in others),
+    )
+
+
+def choices(graph, sizes, at_hand=("h", "h_next")):
+    """Go through all subsets of the activations that the backward pass reads, from none to all.
+
+    Parameters
+    ----------
+    graph, sizes, at_hand
+        As for `choose`.
+
+    Returns
+    -------
+    list of Choice
+    """
+    read = [name for name in graph.backward().saved if name not in at_hand]
+    subsets = [subset for count in range(len(read) + 1) for subset in combinations(read, count)]
+    return [choose(graph, subset, sizes, at_hand) for subset in subsets]
+
+
+def front(points):
+    """Find the Pareto front: the points that no other point beats.
+
+    Parameters
+    ----------
+    points : sequence of (float, float)
+        Two costs each.
+
+    Returns
+    -------
+    list of bool
+        For every point, whether no other one is lower in one cost and not higher in the other.
+    """
+    return [not any(x <= a and y <= b and (x, y) != (a, b) for x, y in points) for a, b in points]
+
+
+@dataclass(eq=False)
+class ChainRun:
+    """What back-propagation through a chain gave, and what it took.
+
+    Attributes
+    ----------
+    grads : dict of str to np.ndarray
+        Gradients of the parameters, and "h" for that of the initial state.
+    steps : int
+        Forward steps that ran, those that ran again included.
+    held : int
+        The most arrays that were held at a time, hidden states and other activations, each (B, H); not the inputs.
+    """
+
+    grads: dict = field(default_factory=dict)
+    steps: int = 0
+    held: int = 0
+
+
+def backpropagate(step, inputs, parameters, h0, grad_output, every):
+    """Run a recurrent step over time and back-propagate, keeping everything, nothing, or a hidden state now and then.
+
+    Parameters
+    ----------
+    step : Graph
+        With an input ``h`` and an output ``h_next``.
+    inputs : list of dict of str to np.ndarray
+        The other inputs, for every step.
+    parameters : dict of str to np.ndarray
+    h0 : np.ndarray [shape=(B, H)]
+    grad_output : np.ndarray [shape=(B, H)]
+        Gradient at the last hidden state.
+    every : int or None
+        0: the first pass keeps all activations that the backward pass reads. k > 0: it keeps the hidden state at every
+        k-th step, from which k steps are recomputed and held at a time. None: it keeps none; every step is recomputed
+        from the initial state.
+
+    Returns
+    -------
+    ChainRun
+
+    Raises
+    ------
+    ValueError
+        If `every` is negative or no integer.
+    """
+    if every is not None and (not isinstance(every, int) or isinstance(every, bool) or every < 0):
+        raise ValueError(f"every must be None or an integer of at least 0, got {every!r}")
+    steps, back, run = len(inputs), step.backward(), ChainRun()
+    run.grads = {name: np.zeros_like(value) for name, value in parameters.items()}
+    at_hand = {node.name: parameters[node.name] for node in back.nodes if node.op == "parameter"}
+
+    def forward(h, start, stop):
+        """Yield what the backward pass reads, step by step."""
+        for t in range(start, stop):
+            found = step.run(parameters | inputs[t] | {"h": h}, [*back.saved, "h_next"])
+            run.steps += 1
+            yield {name: found[name] for name in back.saved}
+            h = found["h_next"]
+
+    def backward(states, kept, error):
+        """Take the kept steps back, the last one first."""
+        held = [*states, *(array for read in kept for array in read.values())]
+        run.held = max(run.held, len({id(array) for array in held}))
+        for read in reversed(kept):
+            found = back.run(read | at_hand | {"grad_h_next": error})
+            for name in parameters:
+                run.grads[name] += found[f"grad_{name}"]
+            error = found["grad_h"]
+        return error
+
+    error = grad_output
+    if every == 0:
+        error = backward([], list(forward(h0, 0, steps)), error)
+    else:
+        starts = range(0, steps, every or max(steps, 1))
+        states = [read["h"] for t, read in enumerate(forward(h0, 0, steps)) if t in starts]
+        while states:
+            start = starts[len(states) - 1]
+            if every is None:
+                for stop in reversed(range(1, steps + 1)):
+                    *_, read = forward(h0, 0, stop)
+                    error = backward(states, [read], error)
+            else:
+                error = backward(states, list(forward(states[-1], start, min(start + every, steps))), error)
+            states.pop()
+    run.grads["h"] = error
+    return run
+
+
+def _numbers(node, sizes):
+    return prod(sizes[size] if isinstance(size, str) else size for size in node.shape)
+
+
+def _inner(node, sizes):
+    """Return the size that a matrix product sums over."""
+    size = node.inputs[0].shape[0 if node.transposed[0] else 1]
+    return sizes[size] if isinstance(size, str) else size
