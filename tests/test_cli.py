@@ -14,6 +14,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import bppsa_nb
 from bppsa_nb import cli, experiments, files, notebooks
+from bppsa_nb.datasets import irmas
 from bppsa_nb.experiments import provenance
 
 REPO = Path(__file__).parents[1]
@@ -72,7 +73,7 @@ def test_help_names_every_command(capsys):
         cli.main(["--help"])
     assert stop.value.code == 0
     shown = capsys.readouterr().out
-    assert all(command in shown for command in ("figures", "notebooks", "list", "train", "info", "report"))
+    assert all(command in shown for command in ("figures", "notebooks", "list", "train", "fetch", "info", "report"))
 
 
 def test_figures_measures_and_draws_all(toys, project, capsys):
@@ -136,6 +137,36 @@ def test_info_shows_backends_and_versions(capsys):
     assert cli.main(["info"]) == 0
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("numpy", "cpu", "cuda", "auto", np.__version__, "bitstreams"))
+
+
+def test_info_says_whether_irmas_is_here(project, capsys):
+    assert cli.main(["info"]) == 0
+    assert "IRMAS: not here, `bppsa-nb fetch irmas` downloads" in capsys.readouterr().out
+    (project / "data" / "downloads" / "IRMAS-TrainingData").mkdir(parents=True)
+    assert cli.main(["info"]) == 0
+    assert f"IRMAS: in {project}" in capsys.readouterr().out
+
+
+def test_fetch_says_where_the_data_is(monkeypatch, capsys):
+    monkeypatch.setattr(irmas, "fetch", lambda: Path("downloads"))
+    assert cli.main(["fetch", "irmas"]) == 0
+    assert capsys.readouterr().out == "IRMAS is in downloads\n"
+
+
+@pytest.mark.parametrize("error", [OSError("no network"), ValueError("wrong checksum")])
+def test_fetch_explains_what_went_wrong(monkeypatch, capsys, error):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(irmas, "fetch", fail)
+    assert cli.main(["fetch", "irmas"]) == 1
+    assert capsys.readouterr().err == f"bppsa-nb: {error}\n"
+
+
+def test_fetch_knows_what_it_can_fetch(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["fetch", "imagenet"])
+    assert stop.value.code == 2 and "irmas" in capsys.readouterr().err
 
 
 def test_report_goes_to_the_project_or_where_it_is_told(project, monkeypatch, capsys):

@@ -327,7 +327,7 @@ def in_threads(function, items, workers=None, progress=True, **bar):
 def _features(features):
     if isinstance(features, Features):
         return features
-    if features not in FEATURES:
+    if not isinstance(features, str) or features not in FEATURES:
         raise ValueError(f"features must be one of {', '.join(FEATURES)} or a Features, got {features!r}")
     return FEATURES[features]
 
@@ -420,7 +420,7 @@ def _pick_up(kept_in, names, stamps, clips):
     found = set()
     for path in sorted(kept_in.glob("*.npz")):
         try:
-            with np.load(path, allow_pickle=False) as kept:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as kept:
                 entries, values = kept["entries"].tolist(), kept["clips"]
             if values.shape != (len(entries), *clips.shape[1:]) or values.dtype != clips.dtype:
                 raise ValueError(f"shape {values.shape}, dtype {values.dtype}")

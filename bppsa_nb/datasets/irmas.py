@@ -14,7 +14,7 @@ from bppsa_nb.datasets.audio import LABELS
 URL = "https://zenodo.org/records/1290750/files/IRMAS-TrainingData.zip"
 KNOWN_HASH = "md5:4fd9f5ed5a18d8e2687e6360b5f60afe"
 
-_PIECE = 1 << 20  # bytes
+_PIECE = 1 << 16  # bytes; a piece that does not come whole is lost
 _TIMEOUT = 30  # seconds without a byte
 
 

@@ -1,0 +1,493 @@
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import librosa
+import numpy as np
+import pytest
+import soundfile
+
+import bppsa_nb as bp
+from bppsa_nb import files
+from bppsa_nb.datasets import audio
+from bppsa_nb.datasets.audio import FEATURES, LABELS, Features, Instruments, mfcc
+
+REPO = Path(__file__).parents[2]
+SAMPLES = 3 * 44100
+
+
+def noise(samples=SAMPLES, seed=0, channels=2):
+    return 0.1 * np.random.default_rng(seed).standard_normal((channels, samples), np.float32)
+
+
+def write(path, waveform, rate=44100, subtype="PCM_16"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, waveform.T, rate, subtype)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Two recordings of every instrument: of the first two clips, of the second one. Half of them a sample short."""
+    folder = tmp_path_factory.mktemp("audio")
+    for i, label in enumerate(LABELS):
+        for j, name in enumerate(["0001__1", "0001__2", "0002__1"]):
+            write(folder / label / f"[{label}][nod]{name}.wav", noise(SAMPLES - (i + j) % 2, seed=3 * i + j))
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    root = tmp_path / "project"
+    monkeypatch.setattr(files, "root", lambda: root)
+    return root
+
+
+@pytest.fixture
+def folder(written, tmp_path, project):
+    """Give a copy of the clips that a test may spoil, and an empty project."""
+    return Path(shutil.copytree(written, tmp_path / "clips"))
+
+
+class Watched:
+    """A quick stand-in for `mfcc` that notes the mean of every clip it computed."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, waveform, features):
+        self.calls.append(waveform.mean())
+        return np.full((features.frames, features.size), waveform.mean())
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    fake = Watched()
+    monkeypatch.setattr(audio, "mfcc", fake)
+    return fake
+
+
+def load(folder, *args, **kwargs):
+    return Instruments(folder, *args, progress=False, **kwargs)
+
+
+# Features
+
+
+@pytest.mark.parametrize("name, shape", [("S", (259, 38)), ("M", (517, 24)), ("L", (1034, 12))])
+@pytest.mark.parametrize("samples", [SAMPLES - 1, SAMPLES])
+def test_features_have_the_sizes_of_table_3(name, shape, samples):
+    assert (FEATURES[name].frames, FEATURES[name].size) == shape
+    result = mfcc(noise(samples), name)
+    assert result.shape == shape and result.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "name, coefficients, window, hop", [("S", 20, 4096, 512), ("M", 13, 2048, 256), ("L", 7, 1024, 128)]
+)
+def test_features_are_librosa_s_normalized(name, coefficients, window, hop):
+    waveform = noise() * np.linspace(0.01, 1, SAMPLES, dtype=np.float32)
+    waveform[1, : SAMPLES // 3] = 0
+    result = mfcc(waveform, name)
+    column = 0
+    for channel in range(2):
+        plain = librosa.feature.mfcc(y=waveform[channel], sr=44100, n_mfcc=coefficients, n_fft=window, hop_length=hop)
+        for row in range(1, coefficients):
+            values = [float(value) for value in plain[row]]
+            mean = sum(values) / len(values)
+            deviation = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
+            expected = [(value - mean) / deviation for value in values]
+            np.testing.assert_allclose(result[:, column], expected, atol=1e-4)
+            column += 1
+    assert column == result.shape[1]
+
+
+@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize("level", [1, 1e-3])
+def test_every_coefficient_is_normalized(name, level):
+    result = mfcc(level * noise(), name).astype(np.float64)
+    np.testing.assert_allclose(result.mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(result.var(axis=0), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_silence_is_zero(name):
+    assert not mfcc(np.zeros((2, SAMPLES), np.float32), name).any()
+    # Below librosa's floor of 1e-10 in power, sound is silence.
+    assert not mfcc(1e-9 * noise(), name).any()
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_silent_channel_leaves_the_other_alone(silent):
+    waveform = noise()
+    whole = mfcc(waveform, "S").reshape(259, 2, 19)
+    waveform[silent] = 0
+    result = mfcc(waveform, "S").reshape(259, 2, 19)
+    assert not result[:, silent].any()
+    np.testing.assert_array_equal(result[:, 1 - silent], whole[:, 1 - silent])
+
+
+def test_a_quiet_channel_is_not_cut_off_by_a_loud_one():
+    waveform = noise()
+    waveform[1] *= 1e-4  # 80 dB
+    alone = np.stack([waveform[1], waveform[1]])
+    np.testing.assert_array_equal(mfcc(waveform)[:, 19:], mfcc(alone)[:, 19:])
+
+
+def test_features_of_your_own():
+    assert mfcc(noise(), Features(5, 2048, 1024)).shape == (130, 8)
+
+
+@pytest.mark.parametrize(
+    "waveform, name, error, message",
+    [
+        (noise()[0], "S", ValueError, r"waveform must have shape \(2, samples\), got \(132300,\)"),
+        (noise(channels=1), "S", ValueError, r"waveform must have shape \(2, samples\), got \(1, 132300\)"),
+        (np.zeros((2, SAMPLES), np.int16), "S", TypeError, "waveform must be floating point, got int16"),
+        (noise(100), "S", ValueError, "waveform must have at least 4096 samples, got 100"),
+        (noise() * np.nan, "S", ValueError, "waveform must be finite"),
+        (noise(), "XL", ValueError, "features must be one of S, M, L or a Features, got 'XL'"),
+        (noise(), ["S"], ValueError, "features must be one of S, M, L or a Features"),
+    ],
+)
+def test_mfcc_refuses(waveform, name, error, message):
+    with warnings.catch_warnings(), pytest.raises(error, match=message):
+        mfcc(waveform, name)
+
+
+# Data set
+
+
+def test_instruments_hold_the_features_of_every_file(written, project):
+    data = load(written)
+    assert bp.Instruments is Instruments
+    assert len(data) == 33 and data.x.shape == (259, 33, 38) and data.x.dtype == np.float32
+    assert data.files == tuple(sorted(str(path.relative_to(written).as_posix()) for path in written.rglob("*.wav")))
+    assert [LABELS[y] for y in data.y] == [name[:3] for name in data.files]
+    assert (data.skipped, data.data, data.features) == ([], "real", FEATURES["S"])
+    for i in (0, 13, 32):
+        waveform = soundfile.read(written / data.files[i], dtype="float32")[0].T
+        np.testing.assert_allclose(data.x[:, i], mfcc(waveform, "S"), atol=1e-4)  # BLAS rounds as it has threads
+
+
+def test_batches_are_time_major(folder, watched):
+    data = load(folder, "L")
+    x, y = data.batch(np.array([30, 2, 2]))
+    assert x.shape == (1034, 3, 12) and x.flags.c_contiguous
+    np.testing.assert_array_equal(x, data.x[:, [30, 2, 2]])
+    np.testing.assert_array_equal(y, data.y[[30, 2, 2]])
+
+
+def test_workers_give_the_same_features(written, project, monkeypatch):
+    quick = Features(20, 4096, 8192)
+    one = load(written, quick, workers=1).x
+    monkeypatch.setattr(files, "root", lambda: project / "other")
+    np.testing.assert_allclose(load(written, quick, workers=3).x, one, atol=1e-4)
+
+
+def test_two_clips_are_computed_at_the_same_time(folder, monkeypatch):
+    fake, both, first_two = Watched(), threading.Barrier(2, timeout=60), iter(range(2))
+
+    def meet(waveform, features):
+        if next(first_two, None) is not None:
+            both.wait()  # breaks if nobody else comes
+        return fake(waveform, features)
+
+    monkeypatch.setattr(audio, "mfcc", meet)
+    assert len(load(folder, workers=2)) == 33
+
+
+def test_what_is_no_clip_is_ignored(folder, watched):
+    (folder / "README.txt").write_text("read me")
+    (folder / "cel" / "._[cel]0001__1.wav").write_text("from a Mac")
+    (folder / "cel" / "notes.txt").write_text("a note")
+    (folder / "drums").mkdir()
+    write(folder / "drums" / "[dru]0001__1.wav", noise())
+    assert len(load(folder)) == 33
+
+
+def bad_files():
+    yield "mono", lambda path: write(path, noise(channels=1)), "mono, expected stereo"
+    yield "surround", lambda path: write(path, noise(channels=6)), "6 channels, expected stereo"
+    yield "rate", lambda path: write(path, noise(), rate=48000), "48000 Hz, expected 44100 Hz"
+    yield "short", lambda path: write(path, noise(44100)), "too short: 1.000 s, expected 3 s (259 frames)"
+    yield "long", lambda path: write(path, noise(44100 * 4)), "too long: 4.000 s, expected 3 s (259 frames)"
+    yield "text", lambda path: path.write_text("this is not audio, whatever it is called"), "corrupt: "
+    yield "empty", lambda path: path.write_bytes(b""), "corrupt: "
+    yield "cut off", lambda path: path.write_bytes(path.read_bytes()[:100000]), "too short: 0.567 s"
+    yield "nan", lambda path: write(path, noise() * np.nan, subtype="FLOAT"), "holds NaN or infinity"
+    yield "folder", lambda path: (path.unlink(), path.mkdir()), "Is a directory"
+
+
+@pytest.mark.parametrize("spoil, reason", [pytest.param(*case[1:], id=case[0]) for case in bad_files()])
+def test_a_file_that_cannot_be_used_is_named_or_skipped(folder, watched, capsys, spoil, reason):
+    name = "flu/[flu][nod]0001__2.wav"
+    spoil(folder / name)
+    with pytest.raises(ValueError, match=r"1 of 33 files cannot be used: .*; pass strict=False to skip them") as stop:
+        load(folder)
+    assert f"{name}: " in str(stop.value) and reason in str(stop.value)
+    data = load(folder, strict=False)
+    assert len(data) == len(data.y) == data.x.shape[1] == 32 and name not in data.files
+    ((skipped, why),) = data.skipped
+    assert skipped == name and reason in why
+    assert f"1 of 33 files are skipped: {name}: " in capsys.readouterr().err
+    # The clips around it stay with their own files.
+    for i in range(32):
+        mean = soundfile.read(folder / data.files[i], dtype="float32")[0].T.mean()
+        assert data.x[0, i, 0] == np.float32(mean)
+
+
+def test_many_bad_files_are_counted(folder, watched):
+    for path in sorted(folder.rglob("*.wav"))[:7]:
+        path.write_text("no audio")
+    with pytest.raises(ValueError, match="7 of 33 files cannot be used: cel/.*; and 2 more; pass") as stop:
+        load(folder)
+    assert str(stop.value).count("corrupt") == 5
+
+
+def test_a_folder_without_one_good_file_is_an_error_whatever_strict_says(folder, watched):
+    for path in folder.rglob("*.wav"):
+        path.write_text("no audio")
+    with pytest.raises(ValueError, match="none of 33 files can be used: cel/"):
+        load(folder, strict=False)
+
+
+def test_the_folder_must_be_laid_out_as_irmas_is(folder, watched):
+    shutil.rmtree(folder / "org")
+    shutil.rmtree(folder / "voi")
+    with pytest.raises(ValueError, match="lacks the folders org, voi; it must have cel, cla"):
+        load(folder)
+    (folder / "org").mkdir()
+    (folder / "voi").mkdir()
+    with pytest.raises(ValueError, match=r"org holds no \.wav file"):
+        load(folder)
+    with pytest.raises(FileNotFoundError, match="there is none at .*nowhere"):
+        load(folder / "nowhere")
+    with pytest.raises(ValueError, match="features must be one of"):
+        load(folder, "s")
+    for workers in (0, 1.5, True):
+        with pytest.raises(ValueError, match="workers must be an integer of at least 1, got"):
+            load(folder, workers=workers)
+
+
+# What is kept
+
+
+def test_a_second_load_computes_nothing(folder, watched):
+    first = load(folder)
+    assert len(watched.calls) == 33
+    second = load(folder)
+    assert len(watched.calls) == 33
+    np.testing.assert_array_equal(first.x, second.x)
+    assert first.files == second.files
+    load(folder, "M")
+    assert len(watched.calls) == 66
+
+
+def test_the_audio_s_folder_is_only_read(folder, watched, project):
+    before = sorted(folder.rglob("*"))
+    load(folder)
+    assert sorted(folder.rglob("*")) == before
+    assert list((project / "data" / "downloads" / "features").rglob("*.npz"))
+
+
+def test_a_changed_file_is_computed_anew(folder, watched):
+    path = folder / "gac" / "[gac][nod]0001__1.wav"
+    before = load(folder)
+    status = path.stat()
+    write(path, noise(seed=99))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # not even by its date or size to be told
+    after = load(folder)
+    assert len(watched.calls) == 34
+    changed = before.files.index("gac/[gac][nod]0001__1.wav")
+    others = np.arange(33) != changed
+    np.testing.assert_array_equal(after.x[:, others], before.x[:, others])
+    assert after.x[0, changed, 0] == np.float32(soundfile.read(path, dtype="float32")[0].T.mean())
+
+
+def test_files_that_come_and_go(folder, watched):
+    load(folder)
+    write(folder / "cel" / "[cel][nod]0000__1.wav", noise(seed=50))
+    (folder / "voi" / "[voi][nod]0001__1.wav").unlink()
+    data = load(folder)
+    assert len(watched.calls) == 34 and len(data) == 33
+    assert data.files[0] == "cel/[cel][nod]0000__1.wav"
+    for i in (0, 1, 32):
+        mean = soundfile.read(folder / data.files[i], dtype="float32")[0].T.mean()
+        assert data.x[0, i, 0] == np.float32(mean)
+
+
+def test_another_librosa_computes_anew(folder, watched, monkeypatch):
+    load(folder)
+    monkeypatch.setattr(audio.metadata, "version", lambda package: "0.0.1")
+    load(folder)
+    assert len(watched.calls) == 66
+
+
+@pytest.mark.parametrize("damage", [b"", b"no archive", None])
+def test_damaged_features_are_computed_anew(folder, watched, project, capsys, monkeypatch, damage):
+    monkeypatch.setattr(audio, "_CHUNK", 11)
+    before = load(folder)
+    kept = sorted((project / "data" / "downloads" / "features").rglob("*.npz"))
+    assert len(kept) == 3
+    whole = kept[0].read_bytes()
+    kept[0].write_bytes(whole[: len(whole) // 2] if damage is None else damage)
+    np.testing.assert_array_equal(load(folder).x, before.x)
+    assert len(watched.calls) == 44
+    assert f"features kept in {kept[0]} cannot be read and are computed anew" in capsys.readouterr().err
+    load(folder)
+    assert len(watched.calls) == 44 and not capsys.readouterr().err
+
+
+def test_features_of_another_size_are_damaged(folder, watched, project, capsys):
+    load(folder)
+    (kept,) = (project / "data" / "downloads" / "features").rglob("*.npz")
+    with np.load(kept) as entries:
+        np.savez(kept, entries=entries["entries"], clips=entries["clips"][:, 1:])
+    load(folder)
+    assert len(watched.calls) == 66 and "shape (33, 258, 38)" in capsys.readouterr().err
+
+
+def test_features_of_no_clip_are_deleted(folder, watched, project, monkeypatch):
+    monkeypatch.setattr(audio, "_CHUNK", 1)
+    load(folder, workers=1)
+    kept = project / "data" / "downloads" / "features"
+    for path in folder.glob("vio/*0001__*.wav"):
+        path.unlink()
+    load(folder, workers=1)
+    assert len(list(kept.rglob("*.npz"))) == 31 and len(watched.calls) == 33
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_interrupted_load_goes_on_where_it_was(folder, watched, monkeypatch, workers):
+    def stop(waveform, features):
+        if len(watched.calls) == 10:
+            raise KeyboardInterrupt
+        return watched(waveform, features)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(audio, "mfcc", stop)
+        with pytest.raises(KeyboardInterrupt):
+            load(folder, workers=workers)
+    assert len(watched.calls) == 10
+    data = load(folder, workers=workers)
+    assert len(watched.calls) <= 33 + (workers - 1) and len(data) == 33
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPool")]
+
+
+def test_ctrl_c_ends_the_threads_and_keeps_what_is_done(folder, tmp_path):
+    script = """
+import itertools, pathlib, signal, sys, time
+import numpy as np
+from bppsa_nb import files
+from bppsa_nb.datasets import audio
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+files.root = lambda: pathlib.Path(sys.argv[2])
+calls = itertools.count()
+
+def slow(waveform, features):
+    call = next(calls)
+    if call == 9:
+        print("nine", flush=True)
+    time.sleep(0.2 if call > 5 else 0)
+    return np.zeros((features.frames, features.size))
+
+audio.mfcc = slow
+audio.Instruments(sys.argv[1], workers=2)
+"""
+    command = [sys.executable, "-c", script, str(folder), str(tmp_path)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=REPO, **pipes) as process:
+        assert process.stdout.readline() == "nine\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in said and process.returncode != 0
+    kept = 0
+    for path in (tmp_path / "data" / "downloads" / "features").rglob("*.npz"):
+        with np.load(path) as entries:
+            kept += len(entries["entries"])
+    assert 1 <= kept < 33
+
+
+def test_an_unexpected_error_is_not_swallowed(folder, monkeypatch):
+    def broken(waveform, features):
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(audio, "mfcc", broken)
+    with pytest.raises(ZeroDivisionError, match="a mistake of ours"):
+        load(folder, strict=False)
+
+
+# Splitting
+
+
+@pytest.fixture
+def recordings(project, watched, tmp_path):
+    """Give a data set of 8 recordings per instrument, of 1 to 4 clips, some named the long way."""
+    quick = noise()
+    for i, label in enumerate(LABELS):
+        for recording in range(8):
+            for clip in range(1 + (i + recording) % 4):
+                drums = "dru" if clip % 2 else "nod"
+                name = f"{recording + i:03d}__[{label}][{drums}][cla]{8 * i + recording:04d}__{clip + 1}.wav"
+                path = tmp_path / "recordings" / label / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if recording == clip == 0:
+                    write(path, quick)
+                else:
+                    first = f"{i:03d}__[{label}][nod][cla]{8 * i:04d}__1.wav"
+                    os.link(tmp_path / "recordings" / label / first, path)
+    return load(tmp_path / "recordings")
+
+
+def number(name):
+    return name.rpartition("__")[0].rpartition("]")[2]
+
+
+@pytest.mark.parametrize("share", [0.01, 0.25, 0.5, 0.99])
+def test_split_keeps_recordings_together_and_instruments_balanced(recordings, share):
+    train, held_out = recordings.split(share, rng=1)
+    assert sorted(train.files + held_out.files) == sorted(recordings.files)
+    assert not {number(name) for name in train.files} & {number(name) for name in held_out.files}
+    for label in range(11):
+        here, there, count = (train.y == label).sum(), (held_out.y == label).sum(), (recordings.y == label).sum()
+        assert here and there
+        if 0.2 < share < 0.8:
+            assert abs(there - share * count) <= 2  # half of the longest recording
+    for part in (train, held_out):
+        assert part.x.shape == (259, len(part), 38)
+        rows = [recordings.files.index(name) for name in part.files]
+        assert rows == sorted(rows)
+        np.testing.assert_array_equal(part.x, recordings.x[:, rows])
+        np.testing.assert_array_equal(part.y, recordings.y[rows])
+        assert (part.data, part.features) == (recordings.data, recordings.features)
+
+
+def test_split_depends_on_its_seed(recordings):
+    def held_out(rng):
+        return recordings.split(rng=rng)[1].files
+
+    assert held_out(3) == held_out(3) == held_out(np.random.default_rng(3))
+    assert held_out(3) != held_out(4)
+
+
+def test_split_refuses(recordings, folder):
+    for share in (0, 1, -0.5, np.nan):
+        with pytest.raises(ValueError, match="share must be between 0 and 1, got"):
+            recordings.split(share)
+    for path in folder.glob("pia/*0002__1.wav"):
+        path.unlink()
+    with pytest.raises(ValueError, match="pia has a single recording, pia/0001: it cannot be on both sides"):
+        load(folder).split()
+
+
+def test_clips_without_a_number_are_recordings_of_their_own():
+    assert audio._recording("cel/008__[cel][nod][cla]0058__3.wav") == "cel/0058"
+    assert audio._recording("cel/[cel][cla]0058__1.wav") == "cel/0058"
+    assert audio._recording("cel/my cello.wav") == "cel/my cello"
+    assert audio._recording("cel/take__two.wav") == "cel/take__two"
