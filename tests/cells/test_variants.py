@@ -7,6 +7,7 @@ import pytest
 
 from bppsa_nb.cells import variants
 from bppsa_nb.cells.counter import Counter
+from bppsa_nb.cells.gru import GRU
 
 PAIRS = {"original": "concatenated", "moved": "saved"}
 SHAPES = [(0, 2, 3, 4), (1, 1, 1, 1), (1, 2, 3, 4), (2, 1, 5, 3), (7, 3, 2, 5), (4, 2, 6, 1)]
@@ -270,7 +271,7 @@ def test_counter_follows_memory():
     assert (xp.launches, xp.products, xp.multiply_adds, xp.elementwise) == (6, 4, 18 * 3 + 6, 12)
 
 
-# PyTorch's GRU is the moved one.
+# PyTorch's GRU, and the one of this package, is the moved one.
 
 
 def torch_gru(torch, params, x, h0, grad_hidden):
@@ -377,3 +378,21 @@ def test_backward_refuses(change, message):
 def test_attributes_that_numpy_does_not_have():
     with pytest.raises(AttributeError, match="no attribute 'sigmoid'"):
         Counter().sigmoid(1, out=np.empty(1))
+
+
+def test_moved_reset_is_this_package_s_gru_with_z_negated():
+    """Equation 10 is PyTorch's; the model's loss is on the last hidden state only."""
+    _, x, h0, _ = case((6, 3, 2, 5))
+    model = GRU(2, 5, 3, rng=1, dtype=np.float64)
+    theirs = {name: model.params[f"{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
+    activations = model.forward(x, h0[None], backend="numpy")
+    grad_logits = np.random.default_rng(2).standard_normal((3, 3))
+    their_grads = model.backward(activations, grad_logits, method="linear", backend="numpy")
+    grad_hidden = np.zeros((6, 3, 5))
+    grad_hidden[-1] = grad_logits @ model.params["fc.weight"]
+    for variant in ("moved", "saved"):
+        hidden, grads = run(variant, variants.to_pytorch(theirs), x, h0, grad_hidden)
+        np.testing.assert_allclose(hidden, activations.hidden[0], rtol=0, atol=1e-13)
+        translated = variants.to_pytorch({name: grads[name] for name in theirs})
+        for name, grad in translated.items():
+            np.testing.assert_allclose(grad, their_grads[f"{name}_l0"], rtol=0, atol=1e-12, err_msg=name)
