@@ -60,19 +60,50 @@ def train(point, seed):
     backend, dataset = point["backend"], Bitstream(point["T"], SAMPLES, rng=seed)
     order = np.random.default_rng(seed).permutation(SAMPLES)
     x_fixed, y_fixed = dataset.batch(np.arange(1000))
-    runs = {method: (RNN(1, 20, 10, rng=seed), Adam(lr=1e-5)) for method in METHODS}
-    for method, (model, _) in runs.items():  # compiled, and memory touched, before the clock starts
-        _differentiate(model, *dataset.batch(order[:BATCH]), method, backend)
+
+    def batch(iteration):
+        return dataset.batch(order[np.arange(iteration * BATCH, (iteration + 1) * BATCH) % SAMPLES])
+
+    def watch(model):
+        return {"fixed_loss": cross_entropy(model.forward(x_fixed, backend=backend).logits, y_fixed)[0]}
+
+    copies = {method: (RNN(1, 20, 10, rng=seed), Adam(lr=1e-5)) for method in METHODS}
+    return side_by_side(copies, batch, range(point["iterations"]), backend, watch)
+
+
+def side_by_side(copies, batch, iterations, backend, watch, every=10):
+    """Train copies of a model side by side, one by each method, and compare them.
+
+    Parameters
+    ----------
+    copies : dict of str to (model, optimizer)
+        For each of `METHODS`, all with the same parameters.
+    batch : callable
+        ``batch(iteration) -> (x, y)``.
+    iterations : iterable of int
+        Their numbers, from 0 on.
+    backend : str
+    watch : callable
+        ``watch(model) -> dict of numbers``, to be noted before every `every`-th iteration.
+    every : int
+
+    Returns
+    -------
+    list of dict
+        A row per iteration: `loss_<method>`, `seconds_<method>` and `difference_<name>` as `train` has them, and
+        what `watch` found as `<name>_<method>`.
+    """
+    for method, (model, _) in copies.items():  # compiled, and memory touched, before the clock starts
+        _differentiate(model, *batch(0), method, backend)
     rows = []
-    for iteration in range(point["iterations"]):
-        batch = dataset.batch(order[np.arange(iteration * BATCH, (iteration + 1) * BATCH) % SAMPLES])
+    for iteration in iterations:
+        x, y = batch(iteration)
         row = {"iteration": iteration}
-        for method, (model, optimizer) in runs.items():
-            if iteration % 10 == 0:
-                logits = model.forward(x_fixed, backend=backend).logits
-                row[f"fixed_loss_{method}"] = cross_entropy(logits, y_fixed)[0]
+        for method, (model, optimizer) in copies.items():
+            if iteration % every == 0:
+                row |= {f"{name}_{method}": value for name, value in watch(model).items()}
             start = time.perf_counter()
-            loss, grads, backward = _differentiate(model, *batch, method, backend)
+            loss, grads, backward = _differentiate(model, x, y, method, backend)
             seconds = time.perf_counter() - start
             if method == "blelloch":  # the check is not on the clock
                 others = backward("linear")
