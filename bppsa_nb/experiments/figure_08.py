@@ -53,7 +53,7 @@ def time_iterations(point, rng, seconds):
         `backend`, `T` and `B`.
     rng : np.random.Generator
     seconds : float
-        About how long to go on: for 3 rounds at least, for 20 at most.
+        As for `repeat`.
 
     Returns
     -------
@@ -76,16 +76,34 @@ def time_iterations(point, rng, seconds):
             marks.append(time.perf_counter())
         return np.diff(marks)
 
-    one_round()  # compiles, and touches the memory
-    rounds, start = [], time.perf_counter()
-    while len(rounds) < 3 or (len(rounds) < 20 and time.perf_counter() - start < seconds):
-        rounds.append(one_round())
+    rounds = repeat(one_round, seconds)
     forward, *backward = np.median(rounds, axis=0)
     spread = np.std(rounds, axis=0)[1:]
     return [
         {"method": method, "forward": forward, "backward": median, "backward_std": std, "rounds": len(rounds)}
         for method, median, std in zip(METHODS, backward, spread, strict=True)
     ]
+
+
+def repeat(one_round, seconds):
+    """Repeat what measures one round, after a round that does not count.
+
+    Parameters
+    ----------
+    one_round : callable
+        Returns what its parts took, in seconds [shape=(parts,)].
+    seconds : float
+        About how long to go on: for 3 rounds at least, for 20 at most.
+
+    Returns
+    -------
+    np.ndarray [shape=(rounds, parts)]
+    """
+    one_round()  # compiles, and touches the memory
+    rounds, start = [], time.perf_counter()
+    while len(rounds) < 3 or (len(rounds) < 20 and time.perf_counter() - start < seconds):
+        rounds.append(one_round())
+    return np.array(rounds)
 
 
 def speedups(table):
