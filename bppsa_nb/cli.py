@@ -122,12 +122,15 @@ def _train(arguments):
 
     import bppsa_nb as bp
 
-    seed, length = arguments.seed, arguments.length
     try:
-        dataset = bp.Bitstream(length, arguments.samples, rng=seed)
-        model = bp.RNN(input_size=1, hidden_size=20, num_classes=10, rng=seed)
+        dataset, unseen, inputs, classes = _data(arguments)
+        # Cell and learning rate are those of the paper's two benchmarks, if nothing else is said.
+        cell, rate = ("rnn", 1e-5) if arguments.audio is None else ("gru", 3e-4)
+        kind = {"rnn": bp.RNN, "gru": bp.GRU}[arguments.cell or cell]
+        model = kind(inputs, 20, classes, arguments.layers, rng=arguments.seed)
+        optimizer = bp.Adam(lr=rate if arguments.learning_rate is None else arguments.learning_rate)
         how = {"method": arguments.method, "backend": arguments.backend, "levels": arguments.levels}
-        trainer = bp.Trainer(model, bp.Adam(lr=arguments.learning_rate), **how)
+        trainer = bp.Trainer(model, optimizer, **how)
         if arguments.resume:
             trainer.load(arguments.resume)
         if arguments.save:
@@ -135,7 +138,7 @@ def _train(arguments):
         before = len(trainer.history.loss)
         try:
             watched = sys.stderr.isatty()
-            trainer.fit(dataset, arguments.epochs, arguments.batch_size, rng=seed, progress=watched)
+            trainer.fit(dataset, arguments.epochs, arguments.batch_size, rng=arguments.seed, progress=watched)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_kept_training(trainer, arguments.save)) from None
     except (TypeError, ValueError, RuntimeError, OSError, FloatingPointError) as error:
@@ -151,8 +154,30 @@ def _train(arguments):
         last = min(100, len(loss))
         print(f"{len(seconds)} iterations, {1e3 * np.median(seconds):.2f} ms each (median)")
         print(f"loss {loss[0]:.4f} in the first, {loss[-last:].mean():.4f} over the last {last}")
-    unseen = bp.Bitstream(length, 1000, rng=[seed, 1])
-    print(f"accuracy {trainer.evaluate(unseen, 100)[1]:.1%} on 1000 unseen samples (chance is 10%)")
+    share = trainer.evaluate(unseen, 100)[1]
+    print(f"accuracy {share:.1%} on {len(unseen)} unseen samples (chance is {1 / classes:.0%})")
+
+
+def _data(arguments):
+    """Return what to train on, what to test on, and how many inputs and classes there are."""
+    import bppsa_nb as bp
+
+    seed = arguments.seed
+    if arguments.audio is None:
+        if arguments.features:
+            raise ValueError("--features is for --audio only")
+        length = 100 if arguments.length is None else arguments.length
+        samples = 32000 if arguments.samples is None else arguments.samples
+        return bp.Bitstream(length, samples, rng=seed), bp.Bitstream(length, 1000, rng=[seed, 1]), 1, 10
+    for option in ("length", "samples"):
+        if getattr(arguments, option) is not None:
+            raise ValueError(f"--{option} is for bitstreams only, not for --audio")
+    from bppsa_nb.datasets import audio, instruments
+
+    folder = arguments.audio or instruments.clips()
+    clips = bp.Instruments(folder, arguments.features or "S")
+    dataset, unseen = clips.split(rng=seed)  # by recordings, so that none is on both sides
+    return dataset, unseen, clips.features.size, len(audio.LABELS)
 
 
 def _report(arguments):
@@ -245,14 +270,26 @@ def _parser():
     option = add(
         "train",
         _train,
-        "train the paper's RNN on bitstreams",
-        "Train the RNN of Equation 9 (20 hidden units) on the bitstreams of Equation 8 with Adam.",
+        "train an RNN on bitstreams, or a GRU on audio",
+        "Train the RNN of Equation 9 on the bitstreams of Equation 8, or with --audio the GRU of Equation 10 on "
+        "recordings of instruments; both have 20 hidden units, and learn by Adam.",
     )
-    option("--length", type=int, default=100, metavar="T", help="bits of a sample")
-    option("--samples", type=int, default=32000, metavar="N", help="samples of an epoch")
+    option("--length", type=int, metavar="T", help="bits of a sample (100)")
+    option("--samples", type=int, metavar="N", help="bitstreams of an epoch (32000)")
+    option(
+        "--audio",
+        nargs="?",
+        const="",
+        metavar="FOLDER",
+        help="train on recordings: a folder of cel/, cla/, ... as IRMAS has them, or without one IRMAS itself, if it "
+        "was fetched, or else synthetic instruments; a quarter of the recordings is held out",
+    )
+    option("--features", choices=("S", "M", "L"), help="the set of Table 3 to make of the recordings (S)")
+    option("--cell", choices=("rnn", "gru"), help="what to train (rnn, with --audio gru)")
+    option("--layers", type=int, default=1, metavar="L", help="recurrent layers")
     option("--batch-size", type=int, default=16, metavar="B", help="samples of an iteration")
     option("--epochs", type=int, default=1, metavar="E", help="in all, those before --resume included")
-    option("--learning-rate", type=float, default=1e-5, metavar="LR", help="Adam's step size")
+    option("--learning-rate", type=float, metavar="LR", help="Adam's step size (1e-5, with --audio 3e-4)")
     option("--method", choices=("auto", *METHODS), default="auto", help="how gradients are found")
     option("--levels", type=int, metavar="K", help="up-sweep levels of --method truncated")
     option("--backend", choices=("auto", *backends.BACKENDS), default="auto", help="what computes")

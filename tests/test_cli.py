@@ -198,6 +198,29 @@ def test_train_goes_on_from_what_it_saved(tmp_path, capsys):
         np.testing.assert_array_equal(one["loss"], other["loss"])
 
 
+def test_train_a_stack_of_other_cells(tmp_path, capsys):
+    path = tmp_path / "gru.npz"
+    assert cli.main([*TRAIN, "--cell", "gru", "--layers", "2", "--save", str(path)]) == 0
+    with np.load(path, allow_pickle=False) as kept:
+        assert kept["params/weight_hh_l1"].shape == (60, 20)
+
+
+def test_train_on_audio(tmp_path, monkeypatch, capsys):
+    from bppsa_nb.datasets import instruments
+
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    folder = tmp_path / "clips"
+    instruments.write_stand_in(folder, 44, progress=False)
+    train = ["train", "--audio", str(folder), "--features", "S", "--backend", "numpy", "--batch-size", "22"]
+    assert cli.main(train) == 0
+    assert "1 iterations" in (shown := capsys.readouterr().out) and "22 unseen samples (chance is 9%)" in shown
+    for wrong in (["--length", "3"], ["--samples", "3"]):
+        assert cli.main([*train, *wrong]) == 1
+        assert f"{wrong[0]} is for bitstreams only" in capsys.readouterr().err
+    assert cli.main([*TRAIN, "--features", "S"]) == 1
+    assert "--features is for --audio only" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("save", [True, False])
 def test_train_stopped_by_ctrl_c_says_what_it_kept(tmp_path, monkeypatch, capsys, save):
     batch = bppsa_nb.Bitstream.batch

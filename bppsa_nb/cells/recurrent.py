@@ -1,11 +1,14 @@
 """What recurrent classifiers share: stacked layers, checks, and gradients from the last layer to the first."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 
 import numpy as np
 
 from bppsa_nb import backends, chain
+
+_SMALL = 128  # hidden units up to which one thread multiplies
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +145,8 @@ class Recurrent:
         FloatingPointError
             If finite inputs and parameters give logits that are not.
         """
-        functions = _functions(self._cell, backends.resolve(backend))
+        backend = backends.resolve(backend)
+        functions = _functions(self._cell, backend)
         _check_array("x", x, self.dtype, (None, None, self.input_size))
         batch = x.shape[1]
         if batch == 0:
@@ -154,7 +158,7 @@ class Recurrent:
         # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
         _check_finite(x=x, h0=h0, **{f"params[{name!r}]": param for name, param in self.params.items()})
         saved, below = [], x
-        with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+        with np.errstate(all="ignore"), self._blas(backend):  # whatever leaves the range is found in the result
             for layer, initial in enumerate(h0):
                 names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
                 params = [self.params[f"{name}_l{layer}"] for name in names]
@@ -207,7 +211,7 @@ class Recurrent:
         shape = (len(x), x.shape[1], self.hidden_size)
         method, backend, levels = chain.choose(method, backend, levels, shape, self.dtype)
         functions = _functions(self._cell, backend)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), self._blas(backend):
             grads = {"fc.weight": grad_logits.T @ hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
             grad_output, local_grads = grad_logits @ self.params["fc.weight"], None
             for layer in reversed(range(self.num_layers)):
@@ -227,6 +231,17 @@ class Recurrent:
                     local_grads[1:] = functions["input_gradients"](weight_ih, from_x)
                     grad_output = np.zeros_like(grad_output)
         return {name: grads[name] for name in self.params}
+
+    def _blas(self, backend):
+        """Keep BLAS to one thread where its products are small.
+
+        They gain little from a second one, and on a busy machine they wait for it a hundred times longer than they run.
+        """
+        if backend != "cpu" or self.hidden_size > _SMALL:
+            return nullcontext()
+        from bppsa_nb.workers import one_blas_thread
+
+        return one_blas_thread()
 
     def _check_activations(self, activations):
         kind = type(self).__name__

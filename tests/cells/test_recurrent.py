@@ -1,3 +1,4 @@
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from bppsa_nb import workers
 from bppsa_nb.cells import cpu, gru, recurrent, rnn
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.rnn import RNN
@@ -271,6 +273,23 @@ def test_gradients_that_overflow_are_not_hidden(backend, cell):
         assert not np.isfinite(grad_hidden).any()
         for found in functions["gate_gradients"](*arrays, grad_hidden):
             assert not np.isfinite(found).any()
+
+
+@pytest.mark.parametrize("backend, H, limited", [("cpu", 5, True), ("cpu", 129, False), ("numpy", 5, False)])
+def test_small_products_take_one_thread(backend, H, limited, monkeypatch):
+    entered = []
+
+    @contextmanager
+    def limit():
+        entered.append(H)
+        yield
+
+    monkeypatch.setattr(workers, "one_blas_thread", limit)
+    model, x, h0, grad_logits = case("gru", (2, 1, 1, H), np.float32)
+    activations = model.forward(x, h0, backend)
+    assert len(entered) == limited
+    model.backward(activations, grad_logits, "linear", backend)
+    assert len(entered) == 2 * limited
 
 
 @each_backend
