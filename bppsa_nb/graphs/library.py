@@ -22,9 +22,9 @@ def operations():
     a = {name: graph.input("a", "B", "H") for name, graph in graphs.items()}
     b = {name: graphs[name].input("b", "B", "H") for name in ("sum", "multiply")}
     graphs["copy"].output(b=a["copy"], c=a["copy"])
-    graphs["copy"].place(a=(0, 0, 1), b=(1.8, 0), c=(1.8, 0.8))
+    graphs["copy"].place(a=(0, 0, 1), b=(1.8, 0), c=(1.8, 0.9))
     graphs["nonlinearity"].output(b=sigmoid(a["nonlinearity"]))
-    graphs["nonlinearity"].place(a=(0, 0.8), b=(1, 0.8))
+    graphs["nonlinearity"].place(a=(0, 0.9), b=(1, 0.9))
     graphs["sum"].output(c=a["sum"] + b["sum"])
     graphs["multiply"].output(c=a["multiply"] * b["multiply"])
     weights = graphs["matmul"].parameter("b", "H", "O")
