@@ -7,17 +7,20 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from bppsa_nb.experiments.figure_08 import repeat
 from bppsa_nb.figures import COLORS
 from bppsa_nb.graphs import library, saving
+from bppsa_nb.workers import one_blas_thread
 
 TITLE = "Save or recompute: memory against work"
 CAPTION = (
     "A step of the GRU with its reset gate moved; every dot is one subset of the five activations (r, z, candidate, "
     "U h, 1 - z) that its backward pass reads. (a) As the article counts: variant 4 costs no more memory than variant "
     "3 and no product. (b) But it reads the candidate's input product, which must then stay: keeping the candidate "
-    "instead takes as much and recomputes less. (c) As (a), measured in NumPy, with the same few microseconds of "
-    "Python's in every dot. (d-f) T steps in a chain: saving everything or nothing, and between them a hidden state "
-    "every √T steps; nothing saved means T² / 2 steps more. Medians of rounds in which all took turns."
+    "instead takes as much and recomputes less. (c) As (a), measured in NumPy on one thread, with "
+    "the same few microseconds of Python's in every dot. (d-f) T steps in a chain: saving everything or nothing, and "
+    "between them a hidden state every √T steps; nothing saved means T² / 2 steps more. Medians of rounds in which all "
+    "took turns; bars from quartile to quartile."
 )
 ALT = (
     "Six plots. First row, work to recompute over arrays kept per step, 32 dots each, with variants 3 and 4 of "
@@ -32,7 +35,7 @@ ALT = (
 SIZES = {"quick": {"B": 64, "H": 256}, "paper": {"B": 128, "H": 1024}}
 CHAIN = {"quick": {"B": 16, "H": 64}, "paper": {"B": 128, "H": 256}}
 LENGTHS = {"quick": (4, 9, 16, 25, 36, 49, 64), "paper": (4, 16, 36, 64, 100, 144, 196, 256)}
-SECONDS = {"quick": 1.0, "paper": 60.0}  # for all subsets; as much again for all lengths
+SECONDS = {"quick": 0.7, "paper": 60.0}  # for all subsets; as much again for all lengths
 
 NAMES = {
     frozenset(): "nothing",
@@ -66,14 +69,14 @@ def time_subsets(point, rng, seconds):
         `B` and `H`.
     rng : np.random.Generator
     seconds : float
-        About how long to go on: for 3 rounds at least, for 100 at most.
+        As for `quartiles`.
 
     Returns
     -------
     list of dict
         A row per subset: `name` and `saved`; `kept` and `kept_inputs`, in numbers per hidden unit and sample;
         `products`, `launches` and `work` (multiply-adds and elementwise operations, per hidden unit and sample);
-        `seconds`, a median, and `std`.
+        what `quartiles` says of recomputing.
     """
     graph = library.gru_moved_reset()
     unit = point["B"] * point["H"]
@@ -81,14 +84,13 @@ def time_subsets(point, rng, seconds):
     values = random_values(graph, point, rng)
     everything, read = graph.run(values), graph.backward().saved
     kept = [values | {name: everything[name] for name in choice.saved} for choice in choices]
-    rounds = in_turns([partial(graph.run, each, read) for each in kept], seconds, most=100)
+    times = quartiles([partial(graph.run, each, read) for each in kept], seconds)
     rows = []
-    for choice, median, std in zip(choices, np.median(rounds, axis=0), np.std(rounds, axis=0), strict=True):
+    for choice, timed in zip(choices, times, strict=True):
         name = NAMES.get(frozenset(choice.saved), "another")
         row = {"name": name, "saved": ", ".join(choice.saved) or "nothing"}
         row |= {"kept": choice.kept / unit, "kept_inputs": choice.kept_inputs / unit, "work": choice.work / unit}
-        row |= {"products": choice.products, "launches": choice.launches, "rounds": len(rounds)}
-        rows.append(row | {"seconds": median, "std": std})
+        rows.append(row | {"products": choice.products, "launches": choice.launches} | timed)
     return rows
 
 
@@ -101,13 +103,12 @@ def time_chain(point, rng, seconds):
         `T`, `B` and `H`.
     rng : np.random.Generator
     seconds : float
-        About how long to go on: for 3 rounds at least, for 20 at most.
+        As for `quartiles`.
 
     Returns
     -------
     list of dict
-        A row per way: `name`; `steps`, run forward; `held`, arrays at a time; `seconds`, a median with the forward
-        pass, and `std`.
+        A row per way: `name`; `steps`, run forward; `held`, arrays at a time; what `quartiles` says of both passes.
     """
     graph, T = library.gru_moved_reset(), point["T"]
     values = random_values(graph, point, rng)
@@ -118,25 +119,40 @@ def time_chain(point, rng, seconds):
     ways = {"everything": 0, "h every √T steps": math.isqrt(T), "nothing": None}
     runs = [partial(saving.backpropagate, graph, inputs, parameters, h0, grad, every) for every in ways.values()]
     counted = [run() for run in runs]
-    rounds = in_turns(runs, seconds, most=20)
     return [
-        {"name": name, "steps": run.steps, "held": run.held, "rounds": len(rounds), "seconds": median, "std": std}
-        for name, run, median, std in zip(ways, counted, np.median(rounds, axis=0), np.std(rounds, axis=0), strict=True)
+        {"name": name, "steps": run.steps, "held": run.held} | timed
+        for name, run, timed in zip(ways, counted, quartiles(runs, seconds), strict=True)
     ]
 
 
-def in_turns(calls, seconds, most):
-    """Time calls, each once per round: an array of seconds [shape=(rounds, calls)]."""
-    for call in calls:
-        call()  # touches the memory
-    rounds, start = [], time.perf_counter()
-    while len(rounds) < 3 or (len(rounds) < most and time.perf_counter() - start < seconds):
+def quartiles(calls, seconds):
+    """Time calls that take turns, with one BLAS thread, so that small products do not wait for each other's threads.
+
+    Parameters
+    ----------
+    calls : list of callable
+    seconds : float
+        About how long to go on, as for `figure_08.repeat`.
+
+    Returns
+    -------
+    list of dict
+        For every call `seconds`, the median, with the quartiles `low` and `high`, and the number of `rounds`.
+    """
+
+    def one_round():
         marks = [time.perf_counter()]
         for call in calls:
             call()
             marks.append(time.perf_counter())
-        rounds.append(np.diff(marks))
-    return np.array(rounds)
+        return np.diff(marks)
+
+    with one_blas_thread():
+        rounds = repeat(one_round, seconds)
+    return [
+        {"seconds": median, "low": low, "high": high, "rounds": len(rounds)}
+        for low, median, high in np.quantile(rounds, (0.25, 0.5, 0.75), axis=0).T
+    ]
 
 
 def random_values(graph, sizes, rng):
@@ -171,6 +187,7 @@ def plot(table):
             ax.set_yscale("symlog", linthresh=1, linscale=0.4)
             ax.set(ylim=(-0.25, 6 * H), ylabel="operations again, per hidden unit")
         else:
+            ax.vlines(kept, 1e3 * subsets["low"], 1e3 * subsets["high"], color="#BBBBBB", lw=1.2, zorder=1)
             ax.set(ylim=(0, None), ylabel="ms to recompute, per step")
 
     B, H = (int(chain[size].iloc[0]) for size in "BH")
@@ -182,6 +199,8 @@ def plot(table):
         for name, part in chain.groupby("name", sort=False):
             marker, color = LOOKS[name]
             ax.plot(part["T"], part[column], marker=marker, ms=5, color=color, label=name)
+            if column == "seconds":
+                ax.vlines(part["T"], part["low"], part["high"], color=color, lw=1.2)
         ax.set_title(title, size=10)
         ax.set(xscale="log", yscale="log", xlabel="steps in the chain, T", ylabel=label)
         ax.xaxis.set_major_locator(FixedLocator(sorted(chain["T"].unique())))

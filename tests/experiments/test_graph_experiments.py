@@ -74,8 +74,9 @@ def test_save_or_recompute_has_six_panels_with_every_way_marked(tiny):
     plt.close(fig)
 
 
-def test_in_turns_times_each_call_once_a_round():
+def test_calls_take_turns():
     ran = []
-    rounds = save_or_recompute.in_turns([lambda: ran.append("a"), lambda: ran.append("b")], seconds=0, most=5)
-    assert rounds.shape == (3, 2) and (rounds >= 0).all()
-    assert ran == ["a", "b"] * 4  # once before, untimed
+    found = save_or_recompute.quartiles([lambda: ran.append("a"), lambda: ran.append("b")], seconds=0)
+    assert ran == ["a", "b"] * 4 and len(found) == 2  # once before, untimed
+    for timed in found:
+        assert timed["rounds"] == 3 and 0 <= timed["low"] <= timed["seconds"] <= timed["high"]
