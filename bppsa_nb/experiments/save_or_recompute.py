@@ -57,7 +57,9 @@ def measure(scale, rng, progress):
     subsets = progress.collect([SIZES[scale]], partial(time_subsets, seconds=SECONDS[scale]), rng)
     points = [{"T": T} | CHAIN[scale] for T in LENGTHS[scale]]
     chain = progress.collect(points, partial(time_chain, seconds=SECONDS[scale] / len(points)), rng)
-    return pd.concat([subsets.assign(part="subset"), chain.assign(part="chain")], ignore_index=True)
+    table = pd.concat([subsets.assign(part="subset"), chain.assign(part="chain")], ignore_index=True)
+    table.attrs = {"backend": "numpy"}
+    return table
 
 
 def time_subsets(point, rng, seconds):
