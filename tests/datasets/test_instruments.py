@@ -115,6 +115,7 @@ def test_stand_in_is_laid_out_as_irmas_is(project):
     assert train.data == held_out.data == "stand-in"
     sound = soundfile.read(folder / names[0], dtype="float32")[0].T
     np.testing.assert_allclose(sound, play("cel", [5, 0, 0], 1), atol=1e-4)
+    assert len({(folder / name).read_bytes() for name in names}) == 36
 
 
 def test_an_interrupted_stand_in_goes_on_and_is_the_same(project, monkeypatch):

@@ -4,6 +4,7 @@ import io
 import stat
 import threading
 import zipfile
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -165,6 +166,18 @@ def test_a_download_may_be_cut_off_often(project, serve):
     server.cut_off_at = None
     check(server.fetch(), project)
     assert server.requests[1:] == [f"bytes={cut}-" for cut in range(5000, len(server.content), 5000)]
+
+
+def test_a_response_that_ends_early_without_a_word_is_noticed(project, serve, monkeypatch):
+    import requests
+
+    server = serve(archive())
+    pieces = requests.Response.iter_content
+    with monkeypatch.context() as patch:
+        patch.setattr(requests.Response, "iter_content", lambda self, size: islice(pieces(self, size), 3))
+        with pytest.raises(OSError, match=f"{len(server.content)} bytes were announced .3000 bytes are kept"):
+            server.fetch()
+    check(server.fetch(), project)
 
 
 def test_a_download_that_was_complete_but_not_checked(project, serve):
