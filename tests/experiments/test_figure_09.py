@@ -1,0 +1,79 @@
+import numpy as np
+import pandas
+import pytest
+
+from bppsa_nb import backends
+from bppsa_nb.cells import gru
+from bppsa_nb.datasets.audio import Features
+from bppsa_nb.experiments import figure_09, published
+from bppsa_nb.experiments.progress import Progress
+
+needs_simulator = pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
+CUDA = [pytest.mark.simulator, needs_simulator]
+SMALL = {"S": Features(2, 1024, 33075), "M": Features(3, 1024, 26460), "L": Features(2, 1024, 13230)}
+
+
+@pytest.mark.parametrize(
+    "backend",
+    ["numpy", "cpu", pytest.param("cuda", marks=CUDA), pytest.param("cuda", marks=pytest.mark.gpu)],
+)
+def test_what_is_assembled_is_what_the_scan_takes(backend):
+    rng = np.random.default_rng(0)
+    model = gru.GRU(3, 5, 2, rng=rng)
+    activations = model.forward(rng.standard_normal((6, 2, 3), np.float32), backend="numpy")
+    saved = model.params["weight_hh_l0"], activations.hidden[0], activations.gates[0]
+    found = figure_09.assembly(*saved, backend)()
+    if backend == "cuda":
+        mats, exps = (array.copy_to_host() for array in found)
+        found = mats * np.exp2(exps)[..., None, None]
+    np.testing.assert_allclose(found, gru.jacobians_T(*saved), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_parts_are_timed_in_the_same_rounds(backend, monkeypatch):
+    monkeypatch.setattr(figure_09, "FEATURES", SMALL)
+    (row,) = figure_09.time_iterations({"features": "S", "B": 2}, np.random.default_rng(0), backend, seconds=0)
+    assert row["rounds"] == 3
+    assert 0 < row["forward"] < min(row["baseline"], row["forward_overhead"], row["bppsa"])
+    assert all(row[f"{name}_spread"] >= 0 for name in ("forward", "baseline", "forward_overhead", "bppsa"))
+
+
+def test_columns_come_apart_as_appendix_g_says():
+    table = pandas.DataFrame({"forward": [4.0], "baseline": [10.0], "forward_overhead": [5.0], "bppsa": [7.0]})
+    (found,) = figure_09.breakdown(table).to_dict("records")
+    assert (found["fp"], found["fo"], found["bp"], found["bppsa_alone"]) == (4, 1, 6, 2)
+    assert (found["overall"], found["backward"], found["overhead"]) == (10 / 7, 3, 0.25)
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figure_09, "FEATURES", SMALL)
+        patch.setattr(figure_09, "SECONDS", {"quick": 0.0})
+        seconds = {"forward": 1.0, "baseline": 3.0, "forward_overhead": 1.5, "bppsa": 2.0}
+        row = seconds | {f"{name}_spread": 0.25 for name in seconds} | {"rounds": 3}
+        patch.setattr(figure_09, "time_iterations", lambda *args, **kwargs: [row])
+        yield figure_09.measure("quick", np.random.default_rng(0), Progress(show=False))
+
+
+def test_the_paper_s_rows_come_first_and_an_epoch_is_irmas(tiny):
+    printed = published.table("table_6")
+    assert tiny.iloc[:9][printed.columns].equals(printed)
+    ours = tiny[tiny["source"] == "here"].set_index(["features", "B"])
+    assert sorted(ours.index) == sorted(zip(printed["features"], printed["B"], strict=True))
+    assert ours.loc[("L", 64), "forward"] == pytest.approx(6705 / 64)
+    assert ours.loc[("S", 16), "bppsa"] == pytest.approx(2 * 6705 / 16)
+    assert ours.loc[("S", 16), "bppsa_spread"] == pytest.approx(0.25 * 6705 / 16)
+    assert ours["rounds"].eq(3).all()
+
+
+def test_bars_are_normalized_by_the_baseline(tiny):
+    fig = figure_09.plot(tiny)
+    assert [ax.get_title() for ax in fig.axes] == ["NVIDIA V100, from Table 6 of the paper", "This machine"]
+    for ax in fig.axes:
+        assert len(ax.patches) == 9 * (2 + 3)
+        tops = [bar.get_y() + bar.get_height() for bar in ax.patches[9:18]]  # of BP, on top of FP
+        assert tops == pytest.approx([1] * 9)
+    assert [text.get_text() for text in fig.axes[1].texts] == ["0.67"] * 9
+    labels = [text.get_text() for text in fig.axes[0].get_xticklabels()]
+    assert labels[:4] == ["S\nB = 16", "M\nB = 16", "L\nB = 16", "S\nB = 32"]
