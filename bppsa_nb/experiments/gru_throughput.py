@@ -15,7 +15,8 @@ CAPTION = (
 ALT = (
     "GFLOP per second over hidden sizes from 128 to 2048, for mini-batches of 32, 64 and 128: a solid line for the "
     "original GRU and a shaded band up to the variant with different saved activations. All rise steeply at small "
-    "sizes and level off; larger mini-batches lie higher; the bands are widest at mini-batch 32."
+    "sizes and level off; larger mini-batches lie higher; the edge of the band of mini-batch 64 is about as high as "
+    "the line of mini-batch 128."
 )
 BATCHES = {32: "linear", 64: "vector", 128: "matrix"}
 SECONDS = {"quick": 0.3, "paper": 20.0}  # for one point

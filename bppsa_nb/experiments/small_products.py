@@ -19,9 +19,10 @@ CAPTION = (
 ALT = (
     "Left, on logarithmic axes, GFLOP per second over operations per byte for hidden sizes from 128 to 2048, each a "
     "line over mini-batches from 1 to 512, and a roof that rises with memory bandwidth and is flat at the processor's "
-    "peak: the lines rise with the mini-batch towards the flat part. Right, the time of three separate products over "
-    "that of one, over hidden size, for mini-batches of 32, 64 and 128: ratios are largest at size 128, where those on "
-    "all cores lie above those on one, and approach 1 at large sizes."
+    "peak: at mini-batch 1 the lines are near the roof, at 4 far below, and from there they rise towards its flat "
+    "part. Right, the time of three separate products over that of one, over hidden size, for mini-batches of 32, 64 "
+    "and 128: ratios are largest at size 128, where those on all cores lie above those on one, and approach 1 at large "
+    "sizes."
 )
 SIZES = (128, 256, 512, 1024, 2048)
 BATCHES = (1, 4, 16, 32, 64, 128, 512)

@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 from bppsa_nb.cells import variants
-from bppsa_nb.experiments import gru_throughput, gru_variants, small_products
+from bppsa_nb.experiments import figure_08, gru_throughput, gru_variants, small_products
 from bppsa_nb.experiments.progress import Progress
 
 
@@ -52,7 +52,8 @@ def test_relative_time_is_compared_within_a_round(monkeypatch):
         calls.append(name)
         spend(name)
 
-    monkeypatch.setattr(gru_variants, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    for module in (gru_variants, figure_08):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(variants, "forward", forward)
     monkeypatch.setattr(variants, "backward", lambda *arguments: spend(calls[-1]))
     rows = gru_variants.time_point({"T": 1, "B": 1, "H": 1}, np.random.default_rng(0), variants.NAMES, 0)
@@ -74,9 +75,7 @@ def test_relative_time_is_compared_within_a_round(monkeypatch):
 )
 def test_what_a_step_takes(variant, products, serial, launches, multiply_adds, kept):
     expected = {"products": products, "serial": serial, "launches": launches}
-    assert gru_variants.count_step({"variant": variant}) == [
-        expected | {"multiply_adds": multiply_adds, "kept": kept},
-    ]
+    assert gru_variants.count_step(variant) == expected | {"multiply_adds": multiply_adds, "kept": kept}
     for number in expected.values():
         assert str(number) in gru_variants.ALT
 
