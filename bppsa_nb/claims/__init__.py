@@ -1,0 +1,20 @@
+"""What the papers claim, and how each claim is held against a recorded table.
+
+A row of the report is one `Claim`. Its judge gets the table of an experiment and returns what we found, in words, and
+the verdict; a judge that misses the rows it needs raises `LookupError`.
+"""
+
+from bppsa_nb.claims import complexity, gru, rnn
+from bppsa_nb.claims.claim import Claim
+
+__all__ = ["Claim", "claims"]
+
+
+def claims():
+    """List all claims, in the order of the report.
+
+    Returns
+    -------
+    list of Claim
+    """
+    return [*complexity.claims(), *rnn.claims(), *gru.claims()]

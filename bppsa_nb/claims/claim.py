@@ -1,0 +1,77 @@
+"""What a claim is, and the words for its verdict."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+REPRODUCED, BETTER, MISSED = "reproduced", "better", "missed"
+NEEDS_GPU = "not measurable here: needs a GPU"
+NOT_YET = "not measured yet"
+
+PAPER = "BPPSA: Scaling Back-propagation by Parallel Scan Algorithm"
+THESIS = "The thesis version, where its settings differ"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of a paper, and how to hold a table against it.
+
+    Attributes
+    ----------
+    paper : str
+        Which paper; the heading that the claim stands under.
+    where : str
+        Section, equation, figure or table.
+    says : str
+        What the paper says, in a sentence.
+    number : str
+        The paper's number, and on what machine.
+    experiment : str
+        Whose table it is held against.
+    judge : callable
+        ``judge(table) -> (ours, verdict)``, both text.
+    gpu : bool
+        Whether only a recording from a GPU can decide.
+    """
+
+    paper: str
+    where: str
+    says: str
+    number: str
+    experiment: str
+    judge: Callable
+    gpu: bool = False
+
+
+def compare(ours, theirs):
+    """Give the verdict on numbers of which more is better.
+
+    Parameters
+    ----------
+    ours, theirs : float or sequence of float
+        Of several pairs, the worst decides.
+
+    Returns
+    -------
+    str
+    """
+    worst = np.min(np.divide(ours, theirs))
+    return BETTER if worst > 1.1 else REPRODUCED if worst >= 0.9 else MISSED
+
+
+def verdict(holds):
+    """Give the verdict on what either holds or does not."""
+    return REPRODUCED if holds else MISSED
+
+
+def require(rows):
+    """Return rows of a table; raise LookupError if there are none."""
+    if not len(rows):
+        raise LookupError
+    return rows
+
+
+def times(ratio):
+    """Put a speedup into words."""
+    return f"{ratio:.3g}×" if ratio >= 1 else f"{ratio:.2g}×"
