@@ -132,3 +132,20 @@ def test_small_products_has_limits_on_every_row(tiny):
     assert (table[["peak", "bandwidth", "launch"]].nunique() == 1).all()
     left, right = small_products.plot(table).axes
     assert len(left.get_legend().get_texts()) == 6 and len(right.get_legend().get_texts()) == 6
+
+
+def test_products_take_turns():
+    calls = []
+    times = small_products._take_turns([lambda: calls.append("one"), lambda: calls.append("three")], seconds=0)
+    assert times.shape == (2, 5) and (times >= 0).all()
+    assert calls == ["one", "three"] * 6  # a round to warm up, then five
+
+
+def test_what_small_products_makes_of_seconds(tiny, monkeypatch):
+    monkeypatch.setattr(
+        small_products, "_take_turns", lambda runs, seconds: np.array([[1, 2, 2], [3, 4, 8]])[: len(runs)]
+    )
+    found = small_products.time_product({"threads": "one", "H": 4, "B": 2}, np.random.default_rng(0), 0)
+    assert found == {"seconds": 2, "ratio": 3, "ratio_low": 2.5, "ratio_high": 3.5}
+    found = small_products.limits(np.random.default_rng(0))
+    assert found == pytest.approx({"peak": 2 * 16**3 / 1e9, "bandwidth": 4 * 1000 / 1e9, "launch": 1})
