@@ -115,6 +115,8 @@ def _fetch(arguments):
         print(f"IRMAS is in {irmas.fetch()}")
     except (OSError, ValueError) as error:
         raise _Explained(error) from error
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("What has come is kept: the same command goes on from there.") from None
 
 
 def _train(arguments):

@@ -163,6 +163,15 @@ def test_fetch_explains_what_went_wrong(monkeypatch, capsys, error):
     assert capsys.readouterr().err == f"bppsa-nb: {error}\n"
 
 
+def test_fetch_stopped_by_ctrl_c_says_what_it_kept(monkeypatch, capsys):
+    def stop():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(irmas, "fetch", stop)
+    assert cli.main(["fetch", "irmas"]) == 130
+    assert "What has come is kept" in capsys.readouterr().err
+
+
 def test_fetch_knows_what_it_can_fetch(capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["fetch", "imagenet"])

@@ -308,7 +308,7 @@ def in_threads(function, items, workers=None, progress=True, **bar):
     from bppsa_nb.workers import THREADS, one_blas_thread
 
     with tqdm(**bar, disable=None if progress else True) as shown:  # None: no bar where nobody watches
-        if workers == 1:
+        if workers == 1:  # which leaves the other cores to BLAS
             for item in items:
                 yield item, function(item)
                 shown.update()
