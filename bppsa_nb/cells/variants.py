@@ -1,7 +1,7 @@
-"""Four variants of the gated recurrent unit, forward and backward, after "Differentiable graphs" (Part II).
+"""Four variants of the gated recurrent unit, forward and backward, after the article on differentiable graphs.
 
 They differ in which products are computed together, in where the reset gate acts, and in what the forward pass keeps
-for the backward pass. The paper's update of the hidden state, with gates r (reset) and z (update), is ::
+for the backward pass. The article's update of the hidden state, with gates r (reset) and z (update), is ::
 
     r = sigmoid(W_r x + U_r h + b_r)        c = tanh(W_c x + U_c (r * h) + b_c)
     z = sigmoid(W_z x + U_z h + b_z)        h' = (1 - z) * h + z * c
@@ -15,7 +15,7 @@ for the backward pass. The paper's update of the hidden state, with gates r (res
    backward pass also needs m = U_c h + b', and computes that product again.
 4. ``"saved"``: the same function as the third. Kept are r, z and m, where the multiplications are; the backward pass
    computes c again, from a multiplication, a sum and a tanh. That needs W_c x, too: a third number beside r and z, that
-   the third variant has overwritten by c. The paper does not count it.
+   the third variant has overwritten by c. The article does not count it.
 
 In all four, parameter and input gradients are left until after the time loop, when every factor is known for all steps
 at once ("by now, we know better"): a product per gate in the first variant, as few as possible in the others.
@@ -104,7 +104,7 @@ def parameters(input_size, hidden_size, rng=0, dtype=np.float32):
 def to_pytorch(params):
     """Translate parameters of variants ``"moved"`` and ``"saved"`` for PyTorch's GRU, or back.
 
-    PyTorch computes h' = (1 - z) * n + z * h: its z says how much stays, the paper's how much is replaced. One is 1
+    PyTorch computes h' = (1 - z) * n + z * h: its z says how much stays, the article's how much is replaced. One is 1
     minus the other, and 1 - sigmoid(a) = sigmoid(-a). So the rows of z change their sign, in all four parameters and
     in their gradients, and nothing else does.
 

@@ -28,7 +28,7 @@ def run(variant, params, x, h0, grad_hidden):
 
 
 def naive_forward(moved, params, x, h0):
-    """Number by number, after the paper."""
+    """Number by number, after the article."""
 
     def sigmoid(a):
         return 1 / (1 + math.exp(-a))
@@ -60,7 +60,7 @@ def naive_forward(moved, params, x, h0):
 
 @pytest.mark.parametrize("variant", variants.NAMES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_forward_is_the_paper_s_equations(variant, shape):
+def test_forward_is_the_article_s_equations(variant, shape):
     params, x, h0, _ = case(shape)
     activations = variants.forward(variant, params, x, h0)
     expected = naive_forward(variant in ("moved", "saved"), params, x, h0)
