@@ -307,21 +307,16 @@ def in_threads(function, items, workers=None, progress=True, **bar):
 
     from bppsa_nb.workers import THREADS, one_blas_thread
 
-    with tqdm(**bar, disable=None if progress else True) as shown:  # None: no bar where nobody watches
-        if workers == 1:  # which leaves the other cores to BLAS
-            for item in items:
-                yield item, function(item)
-                shown.update()
-            return
+    # BLAS on one thread even for one worker: its own threads gain nothing here, and lose much where cores are busy.
+    with tqdm(**bar, disable=None if progress else True) as shown, one_blas_thread():  # None: no bar without a watcher
         pool = ThreadPoolExecutor(workers or THREADS)
-        with one_blas_thread():
-            try:
-                running = {pool.submit(function, item): item for item in items}
-                for done in as_completed(running):
-                    yield running.pop(done), done.result()
-                    shown.update()
-            finally:
-                pool.shutdown(cancel_futures=True)
+        try:
+            running = {pool.submit(function, item): item for item in items}
+            for done in as_completed(running):
+                yield running.pop(done), done.result()
+                shown.update()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _features(features):
