@@ -1,3 +1,5 @@
+import time
+
 import numpy as np
 import pandas
 import pytest
@@ -36,6 +38,29 @@ def test_parts_are_timed_in_the_same_rounds(backend, monkeypatch):
     assert row["rounds"] == 3
     assert 0 < row["forward"] < min(row["baseline"], row["forward_overhead"], row["bppsa"])
     assert all(row[f"{name}_spread"] >= 0 for name in ("forward", "baseline", "forward_overhead", "bppsa"))
+
+
+def test_every_part_is_charged_to_what_needs_it(monkeypatch):
+    # On a clock that only the parts move: the forward pass by 1, BPTT by 2, BPPSA by 4, the assembly by 8.
+    now = [0.0]
+
+    def moves_by(find_seconds, function):
+        def moving(*args, **kwargs):
+            now[0] += find_seconds(kwargs)
+            return function(*args, **kwargs)
+
+        return moving
+
+    monkeypatch.setattr(figure_09, "FEATURES", SMALL)
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(gru.GRU, "forward", moves_by(lambda _: 1, gru.GRU.forward))
+    by_method = {"linear": 2, "blelloch": 4}
+    monkeypatch.setattr(gru.GRU, "backward", moves_by(lambda given: by_method[given["method"]], gru.GRU.backward))
+    assembly = figure_09.assembly
+    monkeypatch.setattr(figure_09, "assembly", lambda *args: moves_by(lambda _: 8, assembly(*args)))
+    (row,) = figure_09.time_iterations({"features": "M", "B": 2}, np.random.default_rng(0), "numpy", seconds=0)
+    seconds = {"forward": 1, "baseline": 1 + 2, "forward_overhead": 1 + 8, "bppsa": 1 + 4}
+    assert row == seconds | {f"{name}_spread": 0 for name in seconds} | {"rounds": 3}
 
 
 def test_columns_come_apart_as_appendix_g_says():
