@@ -153,6 +153,10 @@ def test_a_row_too_long_for_shared_memory():
     assert cuda.tile_rows(20, 4) == 20 and cuda.tile_rows(128, 8) == 16
     with pytest.raises(ValueError, match="jacobians_T: three rows of H = 5000 entries take 120000 bytes"):
         cuda.tile_rows(5000, 8)
+    from bppsa_nb.cells import cuda
+
+    with pytest.raises(ValueError, match="hidden_size: 3 rows of H = 5000 numbers take 60000 bytes"):
+        cuda._launch_in_time(None, np.empty((2, 1, 5000), np.float32), 3)
 
 
 # Gate 2: machine code for three generations of GPUs, with nothing spilled to local memory.

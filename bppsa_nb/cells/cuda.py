@@ -10,7 +10,15 @@ import math
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.scan.cuda import MAX_THREADS, collect, launch_prepare, launch_scan, rescale, workspace
+from bppsa_nb.scan.cuda import (
+    MAX_THREADS,
+    SHARED_BYTES,
+    collect,
+    launch_prepare,
+    launch_scan,
+    rescale,
+    workspace,
+)
 
 _device = cuda.jit(device=True, inline="always")
 _THREADS = 128  # of a block in kernels without shared memory
@@ -374,7 +382,13 @@ def _start(steps, h0):
 def _launch_in_time(kernel, hidden, rows, *arguments):
     """Launch a time loop over arrays like `hidden`, with `rows` rows of H numbers in shared memory."""
     _, batch, size = hidden.shape
-    kernel[batch, min(size, MAX_THREADS), 0, rows * size * hidden.dtype.itemsize](*arguments)
+    shared = rows * size * hidden.dtype.itemsize
+    if shared > SHARED_BYTES:
+        raise ValueError(
+            f"hidden_size: {rows} rows of H = {size} numbers take {shared} bytes, but a thread block has "
+            f"{SHARED_BYTES} bytes of shared memory; use backend='cpu'"
+        )
+    kernel[batch, min(size, MAX_THREADS), 0, shared](*arguments)
 
 
 def _input_products(x, weight_ih, bias):
