@@ -11,6 +11,7 @@ NOT_YET = "not measured yet"
 
 PAPER = "BPPSA: Scaling Back-propagation by Parallel Scan Algorithm"
 THESIS = "The thesis version, where its settings differ"
+ARTICLE = "Optimizing RNNs with differentiable graphs (Baidu SVAIL, Part II)"
 
 
 @dataclass(frozen=True)
