@@ -79,9 +79,10 @@ def hold(claim):
             ours, verdict = claim.judge(table)
         except LookupError:  # a smaller scale lacks rows
             continue
-        if claim.gpu and not (origin["gpu"] and scale == "paper"):
-            verdict = NOT_YET if origin["gpu"] else NEEDS_GPU
-        found.append(((bool(origin["gpu"]), scale == "paper"), ours, origin, verdict))
+        on_gpu = "cuda" in (origin["backend"] or ())  # a machine with a GPU may have computed without it
+        if claim.gpu and not (on_gpu and scale == "paper"):
+            verdict = NOT_YET if on_gpu else NEEDS_GPU
+        found.append(((on_gpu, scale == "paper"), ours, origin, verdict))
     if found:
         return max(found, key=lambda each: each[0])[1:]
     command = f"`bppsa-nb figures --only {claim.experiment} --scale {'paper' if claim.gpu else 'quick'}`"

@@ -29,9 +29,9 @@ def claim(says):
     return found
 
 
-def timed(forward, bp, bppsa, T=1000, B=16):
+def timed(forward, bp, bppsa, T=1000, B=16, backend="cuda"):
     rows = [{"method": "linear", "backward": bp}, {"method": "blelloch", "backward": bppsa}]
-    table = pandas.DataFrame(rows).assign(backend="cuda", T=T, B=B, forward=forward, backward_std=0.0, rounds=3)
+    table = pandas.DataFrame(rows).assign(backend=backend, T=T, B=B, forward=forward, backward_std=0.0, rounds=3)
     table.attrs["length_while_B_varies"] = 1000
     return table
 
@@ -85,9 +85,15 @@ OVERALL = "Training the RNN at T = 1000"
 
 
 def test_a_cpu_s_speedup_is_shown_but_decides_nothing():
-    experiments.record(timed(1.0, 1.0, 19.0), "figure_08", "paper", 0)
+    experiments.record(timed(1.0, 1.0, 19.0, backend="cpu"), "figure_08", "paper", 0)
     ours, origin, verdict = report.hold(claim(OVERALL))
     assert (ours, verdict) == ("0.1×", words.NEEDS_GPU) and origin["gpu"] is None
+
+
+def test_a_gpu_that_did_not_compute_decides_nothing(on_a_gpu):
+    experiments.record(timed(1.0, 1.0, 19.0, backend="numpy"), "figure_08", "paper", 0)
+    ours, origin, verdict = report.hold(claim(OVERALL))
+    assert (ours, verdict) == ("0.1×", words.NEEDS_GPU) and origin["gpu"] == "A GPU"
 
 
 @pytest.mark.parametrize("bppsa, verdict", [(0.1, words.BETTER), (1.0, words.REPRODUCED), (2.0, words.MISSED)])
@@ -103,7 +109,7 @@ def test_a_gpu_s_quick_grid_is_not_enough(on_a_gpu):
 
 
 def test_a_gpu_comes_before_a_cpu(monkeypatch):
-    experiments.record(timed(1.0, 1.0, 19.0), "figure_08", "paper", 0)
+    experiments.record(timed(1.0, 1.0, 19.0, backend="cpu"), "figure_08", "paper", 0)
     describe = provenance.describe
     monkeypatch.setattr(provenance, "describe", lambda *args: describe(*args) | GPU)
     experiments.record(timed(1.0, 9.0, 1.0), "figure_08", "paper", 0)
@@ -113,7 +119,9 @@ def test_a_gpu_comes_before_a_cpu(monkeypatch):
 def test_rows_of_the_printed_tables_are_held_against_the_same_rows_of_ours(on_a_gpu):
     ours = {"T": [1000], "B": [16], "source": ["here"], "table": ["table_4"]}
     seconds = {"forward": [1.0], "baseline": [10.0], "bppsa": [2.0]}
-    experiments.record(pandas.DataFrame(ours | seconds), "tables_4_5", "paper", 0)
+    table = pandas.DataFrame(ours | seconds)
+    table.attrs["backend"] = "cuda"
+    experiments.record(table, "tables_4_5", "paper", 0)
     row = claim("One epoch at T = 1000, B = 16")
     assert row.number == "53.33 s / 29.29 s: 1.82× overall, 8.01× backward (V100)"
     assert report.hold(row)[0] == "5× overall, 9× backward"
