@@ -3,6 +3,9 @@
 A step multiplies one matrix for the whole batch (`np.dot` inside compiled code calls BLAS without Python's
 overhead) and then runs once over B * H numbers, in a loop that the compiler vectorizes. It takes less time
 than waking a second thread would, and assembling the transposed Jacobians takes what writing them to memory takes.
+
+Compiled code returns one array or fills those it is given. Where it returns several, a Ctrl-C that arrives while Numba
+wraps them up turns into a SystemError.
 """
 
 import numpy as np
@@ -136,27 +139,37 @@ def rnn_sweep(weight_hh, hidden, grad_output, local_grads=None):
     return grad_hidden
 
 
-@_compile
 def rnn_gate_gradients(hidden, grad_hidden):
     """Compute the gradients at the sums inside tanh; see `bppsa_nb.cells.rnn.gate_gradients`."""
+    grad_sum = _rnn_gate_gradients(hidden, grad_hidden)
+    return grad_sum, grad_sum
+
+
+@_compile
+def _rnn_gate_gradients(hidden, grad_hidden):
     grad_sum = np.empty_like(hidden[1:])
     size = grad_sum.size
     one, tiny = hidden.dtype.type(1), np.finfo(hidden.dtype).tiny
     after, grad, result = hidden[1:].reshape(size), grad_hidden[1:].reshape(size), grad_sum.reshape(size)
     for i in range(size):
         result[i] = _normal(_normal(grad[i], tiny) * (one - after[i] * after[i]), tiny)
-    return grad_sum, grad_sum
+    return grad_sum
+
+
+def gru_forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
+    """Run Equation 10 over time; see `bppsa_nb.cells.gru.forward`."""
+    hidden = np.empty((len(x) + 1, *h0.shape), x.dtype)
+    gates = np.empty((4, len(x), *h0.shape), x.dtype)
+    hidden[0] = h0
+    _gru_forward(x, weight_ih, weight_hh, bias_ih, bias_hh, hidden, gates)
+    return hidden, gates
 
 
 @_compile
-def gru_forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
-    """Run Equation 10 over time; see `bppsa_nb.cells.gru.forward`."""
+def _gru_forward(x, weight_ih, weight_hh, bias_ih, bias_hh, hidden, gates):
     steps, batch, inputs = x.shape
     hidden_size = weight_hh.shape[1]
     size = batch * hidden_size
-    hidden = np.empty((steps + 1, batch, hidden_size), x.dtype)
-    gates = np.empty((4, steps, batch, hidden_size), x.dtype)
-    hidden[0] = h0
     rows = np.ascontiguousarray(x).reshape(steps * batch, inputs)
     weights = np.empty((3, hidden_size, hidden_size), x.dtype)
     bias = np.empty((4, size), x.dtype)
@@ -184,7 +197,6 @@ def gru_forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
             new = _tanh(n[i] + bias[2, i] + reset * added, constants)
             r[i], z[i], n[i], m[i] = reset, update, new, added
             after[i] = new + update * (before[i] - new)
-    return hidden, gates
 
 
 @njit(inline="always")
@@ -242,12 +254,17 @@ def gru_sweep(weight_hh, hidden, gates, grad_output, local_grads=None):
     return grad_hidden
 
 
-@_compile
 def gru_gate_gradients(hidden, gates, grad_hidden):
     """Compute the gradients at the sums of the gates; see `bppsa_nb.cells.gru.gate_gradients`."""
     _, steps, batch, size = gates.shape
-    from_x = np.empty((steps, batch, 3 * size), hidden.dtype)
-    from_h = np.empty((steps, batch, 3 * size), hidden.dtype)
+    from_x, from_h = (np.empty((steps, batch, 3 * size), hidden.dtype) for _ in range(2))
+    _gru_gate_gradients(hidden, gates, grad_hidden, from_x, from_h)
+    return from_x, from_h
+
+
+@_compile
+def _gru_gate_gradients(hidden, gates, grad_hidden, from_x, from_h):
+    _, steps, batch, size = gates.shape
     one, tiny = hidden.dtype.type(1), np.finfo(hidden.dtype).tiny
     for t in range(steps):
         for b in range(batch):
@@ -260,24 +277,24 @@ def gru_gate_gradients(hidden, gates, grad_hidden):
                 row_x[size + j] = row_h[size + j] = _normal(g * to_z, tiny)
                 row_x[2 * size + j] = _normal(g * to_n, tiny)
                 row_h[2 * size + j] = _normal(g * to_m, tiny)
-    return from_x, from_h
 
 
 def parameter_gradients(x, hidden, from_x, from_h):
     """Sum up the gradients of a layer's parameters; see `bppsa_nb.cells.recurrent.parameter_gradients`."""
-    weight_ih, weight_hh, bias_ih, bias_hh = _parameter_gradients(x, hidden, from_x, from_h)
-    return {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}
+    inputs, size, sums = x.shape[2], hidden.shape[2], from_x.shape[2]
+    shapes = {"weight_ih": (sums, inputs), "weight_hh": (sums, size), "bias_ih": sums, "bias_hh": sums}
+    grads = {name: np.zeros(shape, x.dtype) for name, shape in shapes.items()}
+    _add_parameter_gradients(x, hidden, from_x, from_h, *grads.values())
+    return grads
 
 
 @_compile
-def _parameter_gradients(x, hidden, from_x, from_h):
-    """Sum up in blocks of many steps, each large enough for BLAS and small enough to stay in the cache."""
+def _add_parameter_gradients(x, hidden, from_x, from_h, weight_ih, weight_hh, bias_ih, bias_hh):
+    """Add up in blocks of many steps, each large enough for BLAS and small enough to stay in the cache."""
     steps, batch, inputs = x.shape
     size, sums = hidden.shape[2], from_x.shape[2]
     block = max(1, 512 // batch)
     ones = np.ones(block * batch, x.dtype)
-    weight_ih, weight_hh = np.zeros((sums, inputs), x.dtype), np.zeros((sums, size), x.dtype)
-    bias_ih, bias_hh = np.zeros(sums, x.dtype), np.zeros(sums, x.dtype)
     for start in range(0, steps, block):
         stop = min(start + block, steps)
         rows = (stop - start) * batch
@@ -286,7 +303,6 @@ def _parameter_gradients(x, hidden, from_x, from_h):
         weight_hh += np.dot(of_h.T, hidden[start:stop].reshape(rows, size))
         bias_ih += np.dot(ones[:rows], of_x)
         bias_hh += np.dot(ones[:rows], of_h)
-    return weight_ih, weight_hh, bias_ih, bias_hh
 
 
 @_compile

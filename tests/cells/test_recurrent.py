@@ -1,3 +1,4 @@
+import signal
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -290,6 +291,30 @@ def test_small_products_take_one_thread(backend, H, limited, monkeypatch):
     assert len(entered) == limited
     model.backward(activations, grad_logits, "linear", backend)
     assert len(entered) == 2 * limited
+
+
+@each_cell
+def test_ctrl_c_in_compiled_code_is_what_arrives(cell):
+    model, x, h0, grad_logits = case(cell, (40, 2, 2, 5), np.float32)
+
+    def stop(number, frame):
+        raise KeyboardInterrupt
+
+    def train():
+        while True:
+            activations = model.forward(x, h0, "cpu")
+            model.backward(activations, grad_logits, "linear", "cpu")
+
+    model.backward(model.forward(x, h0, "cpu"), grad_logits, "linear", "cpu")  # compiled
+    handler = signal.signal(signal.SIGALRM, stop)
+    try:
+        for i in range(150):
+            with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.001 + 1e-5 * i)
+                train()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
 
 
 @each_backend
