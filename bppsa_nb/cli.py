@@ -143,7 +143,7 @@ def _train(arguments):
             trainer.fit(dataset, arguments.epochs, arguments.batch_size, rng=arguments.seed, progress=watched)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_kept_training(trainer, arguments.save)) from None
-    except (TypeError, ValueError, RuntimeError, OSError, FloatingPointError) as error:
+    except (TypeError, ValueError, RuntimeError, OSError, FloatingPointError, MemoryError) as error:
         raise _Explained(error) from error
 
     if arguments.save:
@@ -228,6 +228,12 @@ def _seed(text):
     return int(text)
 
 
+def _path(text):
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return Path(text)
+
+
 def _parser():
     parser = argparse.ArgumentParser(
         prog="bppsa-nb", description="Back-propagation as a parallel scan: an executable paper."
@@ -296,8 +302,10 @@ def _parser():
     option("--levels", type=int, metavar="K", help="up-sweep levels of --method truncated")
     option("--backend", choices=("auto", *backends.BACKENDS), default="auto", help="what computes")
     option("--seed", type=_seed, default=0, help="of samples, their order and the initial parameters")
-    option("--save", type=Path, metavar="PATH", help="write the trainer's state here, after Ctrl-C too")
-    option("--resume", type=Path, metavar="PATH", help="go on from what --save wrote, on the data of the other options")
+    option("--save", type=_path, metavar="PATH", help="write the trainer's state here, after Ctrl-C too")
+    option(
+        "--resume", type=_path, metavar="PATH", help="go on from what --save wrote, on the data of the other options"
+    )
 
     added = add(
         "fetch",
@@ -315,7 +323,7 @@ def _parser():
         "write the reproduction report",
         "Hold every claim of the papers against the recorded tables.",
     )
-    option("--output", type=Path, metavar="PATH", help="where to write it; REPRODUCTION.md if not given")
+    option("--output", type=_path, metavar="PATH", help="where to write it; REPRODUCTION.md if not given")
     return parser
 
 

@@ -336,7 +336,7 @@ class Trainer:
         FileNotFoundError
             If there is no such file.
         ValueError
-            If it is no such file, an entry is missing or does not fit the model, or the optimizer differs.
+            If it is no such file, an entry is missing, left over or does not fit the model, or the optimizer differs.
         """
         entries = _read_npz(path)
 
@@ -368,6 +368,9 @@ class Trainer:
             group: {name: entry(f"{group}/{name}", like) for name, like in likes.items()}
             for group, likes in groups.items()
         }
+        known = {"note", "loss", "seconds"} | {f"{group}/{name}" for group, likes in groups.items() for name in likes}
+        if entries.keys() - known:
+            raise ValueError(f"{path} has entries that do not fit the model: {sorted(entries.keys() - known)}")
         with _interrupts_held():
             self.model.params.update(state.pop("params"))
             self.optimizer.state, self.optimizer.steps = state, note["steps"]

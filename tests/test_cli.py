@@ -214,6 +214,21 @@ def test_train_a_stack_of_other_cells(tmp_path, capsys):
         assert kept["params/weight_hh_l1"].shape == (60, 20)
 
 
+def test_train_explains_what_memory_cannot_hold(monkeypatch, capsys):
+    def fit(*args, **options):
+        raise MemoryError("Unable to allocate 60 GiB")
+
+    monkeypatch.setattr(bppsa_nb.Trainer, "fit", fit)
+    assert cli.main(TRAIN) == 1
+    assert capsys.readouterr().err == "bppsa-nb: Unable to allocate 60 GiB\n"
+
+
+def test_an_empty_path_is_wrong_usage(capsys):
+    with pytest.raises(SystemExit):
+        cli.main([*TRAIN, "--save", ""])
+    assert "--save: must not be empty" in capsys.readouterr().err
+
+
 def test_train_on_audio(tmp_path, monkeypatch, capsys):
     from bppsa_nb.datasets import instruments
 
@@ -256,6 +271,7 @@ def test_train_stopped_by_ctrl_c_says_what_it_kept(tmp_path, monkeypatch, capsys
         (["--method", "truncated"], "levels"),
         (["--resume", "nowhere.npz"], "nowhere.npz"),
         (["--learning-rate", "-1"], "lr"),
+        (["--layers", "0"], "num_layers"),
     ],
 )
 def test_train_explains_wrong_options(capsys, wrong, said):

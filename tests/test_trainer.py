@@ -30,9 +30,7 @@ def fit(trainer, epochs=2, dataset=DATA, **settings):
 
 def state(trainer):
     """Everything a trainer holds, except times."""
-    averages = {
-        f"{a}/{n}": v.copy() for a, group in trainer.optimizer.state.items() for n, v in group.items()
-    }
+    averages = {f"{a}/{n}": v.copy() for a, group in trainer.optimizer.state.items() for n, v in group.items()}
     params = {name: param.copy() for name, param in trainer.model.params.items()}
     place = np.array([trainer.optimizer.steps, trainer.epoch, trainer.position])
     return params | averages | {"loss": trainer.history.loss, "place": place}
@@ -170,9 +168,7 @@ def test_methods_draw_the_same_curve():
     assert linear.shape == (30,)
     for settings in ({"method": "blelloch"}, {"method": "truncated", "levels": 1}, {"method": "auto"}):
         np.testing.assert_allclose(fit(new_trainer(**settings), epochs=5).loss, linear, rtol=1e-5)
-    np.testing.assert_allclose(
-        fit(new_trainer(method="blelloch", backend="cpu"), epochs=5).loss, linear, rtol=1e-5
-    )
+    np.testing.assert_allclose(fit(new_trainer(method="blelloch", backend="cpu"), epochs=5).loss, linear, rtol=1e-5)
 
 
 def test_training_learns():
@@ -330,9 +326,7 @@ def test_failed_steps_change_nothing():
         exploding.model.params[name][:] = 0
     exploding.model.params["weight_hh_l0"][:] = 100 * np.eye(3)
     before = state(exploding)
-    with pytest.raises(
-        FloatingPointError, match="the gradient of weight_ih_l0 overflows float32 after 50 time steps"
-    ):
+    with pytest.raises(FloatingPointError, match="the gradient of weight_ih_l0 overflows float32 after 50 time steps"):
         exploding.step(np.ones((50, 1, 1), np.float32) * 0, [0])
     assert_same(state(exploding), before)
 
@@ -385,6 +379,10 @@ def renote(**changes):
         (lambda a: a.pop("params/fc.bias"), "has no entry 'params/fc.bias'"),
         (lambda a: a.pop("exp_avg_sq/fc.bias"), "has no entry 'exp_avg_sq/fc.bias'"),
         (lambda a: a.pop("note"), "has no entry 'note'"),
+        (
+            lambda a: a.update({"params/bias_hh_l1": a["params/bias_hh_l0"]}),
+            "do not fit the model: .'params/bias_hh_l1'",
+        ),
         (lambda a: a.pop("loss"), "has no entry 'loss'"),
         (lambda a: a.update(loss=np.zeros(99)), "'loss' and 'seconds' must be equally long"),
         (
