@@ -26,8 +26,8 @@ _COMPUTE = {
 class Node:
     """An operation, and the activation on the wire that leaves it.
 
-    Nodes are made by a graph's `input` and `parameter`, and from there by arithmetic: ``a + b``, ``a * b``,
-    ``a @ b`` (with ``.T`` on either side), ``1 - a``, and the functions `sigmoid`, `tanh` and `relu`.
+    Nodes are made by a graph's `input` and `parameter`, and from there by arithmetic: ``a + b``, ``a - b``, ``-a``,
+    ``a * b``, ``a @ b`` (with ``.T`` on either side), ``1 - a``, and the functions `sigmoid`, `tanh` and `relu`.
 
     Attributes
     ----------
@@ -82,6 +82,13 @@ class Node:
         if self.shape != other.shape:
             raise ValueError(f"* takes two activations of one shape, got {_show(self)} and {_show(other)}")
         return self.graph.operation("multiply", (self, other), self.shape)
+
+    def __neg__(self):
+        return self.graph.operation("negate", (self,), self.shape)
+
+    def __sub__(self, other):
+        self.graph.own("-", self, other)
+        return self + -other
 
     def __rsub__(self, one):
         if isinstance(one, bool) or one != 1:

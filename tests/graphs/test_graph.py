@@ -70,6 +70,8 @@ OPERATIONS = {
     "matmul": lambda a, b, U: a @ U,
     "matmul_T": lambda a, b, U: a @ U.T,
     "gram": lambda a, b, U: tanh(a @ (a.T @ b)),
+    "difference": lambda a, b, U: a - b,
+    "negate": lambda a, b, U: -a,
     "one_minus": lambda a, b, U: 1 - a,
     "sigmoid": lambda a, b, U: sigmoid(a),
     "tanh": lambda a, b, U: tanh(a),
@@ -372,6 +374,16 @@ def test_float32_stays_float32():
     assert {value.dtype for value in graph.run(values).values()} == {np.dtype(np.float32)}
     grads = graph.gradients(values, {"h_next": np.ones((3, 4), np.float32)})
     assert {value.dtype for value in grads.values()} == {np.dtype(np.float32)}
+
+
+def test_a_difference_is_one():
+    graph = Graph("difference")
+    a, b = graph.input("a", "B", "H"), graph.input("b", "B", "H")
+    graph.output(c=a - b, d=-a)
+    values = {"a": np.array([[3.0, 5.0]]), "b": np.array([[1.0, 7.0]])}
+    found = graph.run(values)
+    np.testing.assert_array_equal(found["c"], [[2, -2]])
+    np.testing.assert_array_equal(found["d"], [[-3, -5]])
 
 
 def test_a_relu_passes_nothing_where_it_put_out_zero():
