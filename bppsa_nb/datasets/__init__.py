@@ -9,7 +9,7 @@ The trainer asks for no more than two methods, so a data set may hold its sample
 
 import numpy as np
 
-from bppsa_nb.datasets.bitstream import Bitstream
+from bppsa_nb.datasets.bitstream import Bitstream, check_indices
 
 __all__ = ["ArrayDataset", "Bitstream"]
 
@@ -46,5 +46,9 @@ class ArrayDataset:
         return len(self.y)
 
     def batch(self, indices):
-        """Return the inputs (T, B, I) and the labels (B,) of the samples with these numbers."""
+        """Return the inputs (T, B, I) and the labels (B,) of the samples with these numbers.
+
+        Bad numbers raise what they do in `Bitstream.batch`.
+        """
+        indices = check_indices(indices, len(self))
         return self.x[:, indices], self.y[indices]

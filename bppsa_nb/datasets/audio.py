@@ -1,7 +1,7 @@
 """Clips of musical instruments as mel-frequency cepstral coefficients (Section 4.2, Table 3).
 
 A folder is laid out as IRMAS is (Bosch et al., ISMIR 2012): one folder per instrument, in it stereo WAV files of three
-seconds at 44.1 kHz. A name ends with the number of the recording, two underscores and the number of the clip in it.
+seconds at 44.1 kHz. `Instruments` says how they are named.
 """
 
 import copy
@@ -10,14 +10,16 @@ import os
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
+from numbers import Real
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from bppsa_nb import files
+from bppsa_nb.datasets.bitstream import check_indices
 
 NAMES = {
     "cel": "cello",
@@ -37,6 +39,8 @@ SAMPLE_RATE = 44100  # Hz
 SECONDS = 3
 STAND_IN = "stand-in.json"  # a folder with this file holds synthetic clips
 
+_LOUDEST = 1e10  # 1 is full scale; far beyond this, powers overflow in float32
+_MEL_BANDS = 128  # librosa's, of which it makes the coefficients
 _CHUNK = 64  # clips per file of kept features: what a killed process loses at most
 
 
@@ -47,16 +51,33 @@ class Features:
     Attributes
     ----------
     coefficients : int
-        Mel-frequency cepstral coefficients per channel; the first of them is dropped.
+        Mel-frequency cepstral coefficients per channel, from 2 to 128; the first of them is dropped.
     window : int
-        Samples of the Fourier transform's window.
+        Samples of the Fourier transform's window, at least 1.
     hop : int
-        Samples from one frame to the next.
+        Samples from one frame to the next, at least 1.
+
+    Raises
+    ------
+    TypeError
+        If one is not an integer.
+    ValueError
+        If one is out of range.
     """
 
     coefficients: int
     window: int
     hop: int
+
+    def __post_init__(self):
+        for name, low, high in (("coefficients", 2, _MEL_BANDS), ("window", 1, None), ("hop", 1, None)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                raise TypeError(f"{name} must be an integer, got {value!r}")
+            if value < low or (high is not None and value > high):
+                limit = f"at least {low}" if high is None else f"between {low} and {high}"
+                raise ValueError(f"{name} must be {limit}, got {value}")
+            object.__setattr__(self, name, int(value))  # of a frozen dataclass; NumPy's integers print differently
 
     @property
     def frames(self):
@@ -93,7 +114,7 @@ def mfcc(waveform, features="S"):
     TypeError
         If the waveform is not floating point.
     ValueError
-        If it has another shape, is too short or not finite, or for unknown features.
+        If it has another shape, is too short, not finite or beyond 1e10, or for unknown features.
     """
     import librosa
 
@@ -104,8 +125,7 @@ def mfcc(waveform, features="S"):
         raise TypeError(f"waveform must be floating point, got {waveform.dtype}")
     if waveform.shape[1] < features.window:
         raise ValueError(f"waveform must have at least {features.window} samples, got {waveform.shape[1]}")
-    if not np.isfinite(waveform).all():
-        raise ValueError("waveform must be finite, it holds NaN or infinity")
+    _check_level(waveform)
     settings = {"n_mfcc": features.coefficients, "n_fft": features.window, "hop_length": features.hop}
     # One channel at a time: librosa cuts off what is 80 dB below the loudest, which both would share otherwise.
     channels = [librosa.feature.mfcc(y=channel, sr=SAMPLE_RATE, **settings) for channel in waveform]
@@ -129,12 +149,13 @@ def read(path):
     Returns
     -------
     np.ndarray [shape=(2, samples), dtype=float32]
-        Left and right channel, within -1 ... 1.
+        Left and right channel. Full scale is -1 ... 1; a file of floating-point samples may go beyond.
 
     Raises
     ------
     ValueError
-        If the file is corrupt, has another number of channels or another rate, or holds NaN or infinity.
+        If the file is corrupt, has another number of channels or another rate, or samples that are not finite or
+        beyond 1e10.
     OSError
         If it cannot be opened.
     """
@@ -151,8 +172,7 @@ def read(path):
                 waveform = sound.read(dtype="float32").T
         except soundfile.LibsndfileError as error:
             raise ValueError(f"corrupt: {error.error_string.rstrip('.')}") from error
-    if not np.isfinite(waveform).all():
-        raise ValueError("holds NaN or infinity")
+    _check_level(waveform)
     return waveform
 
 
@@ -165,7 +185,10 @@ class Instruments:
     Parameters
     ----------
     folder : str or os.PathLike
-        A folder in IRMAS's layout, with one folder per instrument. It is only read.
+        A folder in IRMAS's layout, with one folder per instrument (`LABELS`), in it files ``<recording>__<n>.wav``,
+        ``.wav`` in any case. Marks in brackets, and what stands before them, are no part of the recording's name:
+        ``008__[cel][nod][cla]0058__1.wav`` is a clip of recording 0058. A file without ``__<n>`` is a recording of its
+        own. The folder is only read.
     features : {"S", "M", "L"} or Features
         A set of Table 3, or settings of your own.
     strict : bool
@@ -178,7 +201,7 @@ class Instruments:
     Attributes
     ----------
     x : np.ndarray [shape=(F, N, C), dtype=float32]
-        The features of all clips.
+        The features of all clips, read-only.
     y : np.ndarray [shape=(N,)]
         Their labels, indices into `LABELS`.
     files : tuple of str [length=N]
@@ -196,12 +219,16 @@ class Instruments:
         If the folder is not there.
     ValueError
         If it lacks an instrument's folder or clips in one, if a file cannot be used, or for unknown features.
+    OSError
+        If features cannot be kept.
     """
 
     def __init__(self, folder, features="S", strict=True, workers=None, progress=True):
         self.features = _features(features)
         if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
             raise ValueError(f"workers must be an integer of at least 1, got {workers!r}")
+        if os.fspath(folder) == "":
+            raise ValueError("folder must be a folder in IRMAS's layout, got ''")
         folder = Path(folder)
         names = _clips_in(folder)
         clips, self.skipped = _load(folder, names, self.features, workers, progress)
@@ -213,6 +240,7 @@ class Instruments:
         self.data = "stand-in" if (folder / STAND_IN).is_file() else "real"
 
     def _keep(self, clips, names):
+        clips.flags.writeable = False
         self._clips, self.files = clips, tuple(names)
         self.y = np.array([LABELS.index(name.split("/")[0]) for name in names], np.int64)
 
@@ -225,7 +253,11 @@ class Instruments:
         return len(self.y)
 
     def batch(self, indices):
-        """Return the features (F, B, C) and the labels (B,) of the clips with these numbers."""
+        """Return the features (F, B, C) and the labels (B,) of the clips with these numbers.
+
+        Bad numbers raise what they do in `Bitstream.batch`.
+        """
+        indices = check_indices(indices, len(self))
         return np.ascontiguousarray(self.x[:, indices]), self.y[indices]
 
     def split(self, share=0.25, rng=0):
@@ -249,9 +281,13 @@ class Instruments:
 
         Raises
         ------
+        TypeError
+            If `share` is not a number.
         ValueError
             If `share` is out of range, or an instrument has a single recording.
         """
+        if not isinstance(share, Real):
+            raise TypeError(f"share must be a number between 0 and 1, got {share!r}")
         if not 0 < share < 1:
             raise ValueError(f"share must be between 0 and 1, got {share!r}")
         rng = np.random.default_rng(rng)
@@ -327,12 +363,17 @@ def _features(features):
     return FEATURES[features]
 
 
+def _check_level(waveform):
+    peak = float(abs(waveform).max(initial=0))  # NaN if there is one
+    if not peak <= _LOUDEST:
+        raise ValueError(f"waveform must be finite and at most {_LOUDEST:g} (1 is full scale), its peak is {peak:g}")
+
+
 def _recording(name):
-    # "cel/008__[cel][nod][cla]0058__1.wav" is a clip of recording cel/0058. The marks in brackets need not be the same
-    # for all clips of a recording.
-    folder, _, stem = name.removesuffix(".wav").rpartition("/")
-    numbered = re.search(r"(\d+)__\d+$", stem)
-    return f"{folder}/{numbered[1] if numbered else stem}"
+    # The marks in brackets need not be the same for all clips of a recording.
+    folder, _, stem = str(PurePosixPath(name).with_suffix("")).rpartition("/")
+    whole = re.sub(r"__\d+$", "", stem)
+    return f"{folder}/{whole.rpartition(']')[2] or whole}"
 
 
 def _clips_in(folder):
@@ -343,7 +384,8 @@ def _clips_in(folder):
         raise ValueError(f"{folder} lacks the folders {', '.join(missing)}; it must have {', '.join(LABELS)}")
     names = []
     for label in LABELS:
-        found = sorted(path.name for path in (folder / label).glob("*.wav") if not path.name.startswith("."))
+        found = [path.name for path in (folder / label).iterdir() if path.suffix.lower() == ".wav"]
+        found = sorted(name for name in found if not name.startswith("."))
         if not found:
             raise ValueError(f"{folder / label} holds no .wav file")
         names += [f"{label}/{name}" for name in found]
@@ -356,7 +398,9 @@ def _load(folder, names, features, workers, progress):
     stamps = [_stamp(folder / name) for name in names]
     clips = np.empty((len(names), features.frames, features.size), np.float32)
     kept_in = _kept_in(folder, features)
-    left = sorted(set(range(len(names))) - _pick_up(kept_in, names, stamps, clips))
+    with _explained(kept_in):
+        kept_in.mkdir(parents=True, exist_ok=True)
+        left = sorted(set(range(len(names))) - _pick_up(kept_in, names, stamps, clips))
 
     def compute(i):
         try:
@@ -365,9 +409,9 @@ def _load(folder, names, features, workers, progress):
             if frames != features.frames:
                 seconds, wrong = waveform.shape[1] / SAMPLE_RATE, "short" if frames < features.frames else "long"
                 raise ValueError(f"too {wrong}: {seconds:.3f} s, expected {SECONDS} s ({features.frames} frames)")
+            clips[i] = mfcc(waveform, features)
         except (ValueError, OSError) as error:
             return str(error)
-        clips[i] = mfcc(waveform, features)
         return None
 
     reasons, fresh = {}, []
@@ -391,8 +435,19 @@ def _load(folder, names, features, workers, progress):
     return clips, [(names[i], reasons[i]) for i in sorted(reasons)]
 
 
+@contextmanager
+def _explained(kept_in):
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"features cannot be kept in {kept_in}: {error}") from error
+
+
 def _stamp(path):
-    status = os.stat(path)
+    try:
+        status = os.stat(path)
+    except OSError:
+        return "unknown"  # reading it says why
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
@@ -404,8 +459,8 @@ def _kept_in(folder, features):
 
 def _store(kept_in, names, stamps, clips, chosen):
     entries = [f"{names[i]} {stamps[i]}" for i in chosen]
-    key = hashlib.blake2b("\n".join(entries).encode(), digest_size=8).hexdigest()
-    with files.atomic_write(kept_in / f"{key}.npz") as file:
+    key = hashlib.blake2b(os.fsencode("\n".join(entries)), digest_size=8).hexdigest()
+    with _explained(kept_in), files.atomic_write(kept_in / f"{key}.npz") as file:
         np.savez(file, entries=np.array(entries), clips=clips[chosen])
 
 
@@ -419,6 +474,8 @@ def _pick_up(kept_in, names, stamps, clips):
                 entries, values = kept["entries"].tolist(), kept["clips"]
             if values.shape != (len(entries), *clips.shape[1:]) or values.dtype != clips.dtype:
                 raise ValueError(f"shape {values.shape}, dtype {values.dtype}")
+            if not np.isfinite(values).all():
+                raise ValueError("NaN or infinity")
         except Exception as error:  # a damaged archive shows itself in many ways
             print(f"features kept in {path} cannot be read and are computed anew: {error}", file=sys.stderr)
             path.unlink()

@@ -83,14 +83,7 @@ class Bitstream:
         IndexError
             If a number is out of range.
         """
-        indices = np.asarray(indices)
-        if indices.ndim != 1:
-            raise ValueError(f"indices must have shape (B,), got {indices.shape}")
-        if not np.issubdtype(indices.dtype, np.integer):
-            raise TypeError(f"indices must hold integers, got {indices.dtype}")
-        out = indices[(indices < 0) | (indices >= self.num_samples)]
-        if len(out):
-            raise IndexError(f"indices must be from 0 to {self.num_samples - 1}, got {out[0]}")
+        indices = check_indices(indices, self.num_samples)
         generator = np.random.Philox(key=self._key)
         state = generator.state
         words = np.empty((len(indices), -(-self.length // 2)), "<u8")
@@ -103,3 +96,38 @@ class Bitstream:
         thresholds = np.round((0.05 + 0.1 * y) * 2**32).astype(np.uint32)
         bits = words.view("<u4")[:, : self.length] < thresholds[:, None]
         return np.ascontiguousarray(bits.T, self.dtype)[:, :, None], y
+
+
+def check_indices(indices, count):
+    """Check the numbers of samples that a batch is asked for.
+
+    Parameters
+    ----------
+    indices : array_like of int [shape=(B,)]
+        Sample numbers.
+    count : int
+        N, how many samples there are.
+
+    Returns
+    -------
+    np.ndarray [shape=(B,)]
+        The numbers.
+
+    Raises
+    ------
+    TypeError
+        If `indices` does not hold integers.
+    ValueError
+        If they have another shape.
+    IndexError
+        If a number is not in 0 ... N - 1.
+    """
+    indices = np.asarray(indices)
+    if indices.ndim != 1:
+        raise ValueError(f"indices must have shape (B,), got {indices.shape}")
+    if not np.issubdtype(indices.dtype, np.integer):
+        raise TypeError(f"indices must hold integers, got {indices.dtype}")
+    out = indices[(indices < 0) | (indices >= count)]
+    if len(out):
+        raise IndexError(f"indices must be from 0 to {count - 1}, got {out[0]}")
+    return indices

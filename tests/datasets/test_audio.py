@@ -156,7 +156,9 @@ def test_features_of_your_own():
         (noise(channels=1), "S", ValueError, r"waveform must have shape \(2, samples\), got \(1, 132300\)"),
         (np.zeros((2, SAMPLES), np.int16), "S", TypeError, "waveform must be floating point, got int16"),
         (noise(100), "S", ValueError, "waveform must have at least 4096 samples, got 100"),
-        (noise() * np.nan, "S", ValueError, "waveform must be finite"),
+        (noise() * np.nan, "S", ValueError, "waveform must be finite and at most .*, its peak is nan"),
+        (noise() * np.inf, "S", ValueError, "waveform must be finite and at most .*, its peak is inf"),
+        (noise() + np.float32(1e38), "S", ValueError, r"at most 1e\+10 .1 is full scale., its peak is 1e\+38"),
         (noise(), "XL", ValueError, "features must be one of S, M, L or a Features, got 'XL'"),
         (noise(), ["S"], ValueError, "features must be one of S, M, L or a Features"),
     ],
@@ -164,6 +166,32 @@ def test_features_of_your_own():
 def test_mfcc_refuses(waveform, name, error, message):
     with warnings.catch_warnings(), pytest.raises(error, match=message):
         mfcc(waveform, name)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_loudest_sound_does_not_overflow(dtype):
+    square = np.where(np.arange(SAMPLES) // 50 % 2, 1e10, -1e10) * np.linspace(0.5, 1, SAMPLES)
+    assert np.isfinite(mfcc(np.stack([square, square]).astype(dtype))).all()
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"coefficients": 1}, ValueError, "coefficients must be between 2 and 128, got 1"),
+        ({"coefficients": 129}, ValueError, "coefficients must be between 2 and 128, got 129"),
+        ({"coefficients": 20.0}, TypeError, "coefficients must be an integer, got 20.0"),
+        ({"window": 0}, ValueError, "window must be at least 1, got 0"),
+        ({"hop": 0}, ValueError, "hop must be at least 1, got 0"),
+        ({"hop": True}, TypeError, "hop must be an integer, got True"),
+    ],
+)
+def test_features_refuse(change, error, message):
+    with pytest.raises(error, match=message):
+        Features(**{"coefficients": 20, "window": 4096, "hop": 512} | change)
+
+
+def test_features_are_the_same_whatever_integers_they_come_from():
+    assert repr(Features(*np.array([20, 4096, 512]))) == repr(FEATURES["S"])
 
 
 # Data set
@@ -187,6 +215,22 @@ def test_batches_are_time_major(folder, watched):
     assert x.shape == (1034, 3, 12) and x.flags.c_contiguous
     np.testing.assert_array_equal(x, data.x[:, [30, 2, 2]])
     np.testing.assert_array_equal(y, data.y[[30, 2, 2]])
+    for indices, error, message in (
+        ([33], IndexError, "indices must be from 0 to 32, got 33"),
+        ([-1], IndexError, "indices must be from 0 to 32, got -1"),
+        ([True] * 33, TypeError, "indices must hold integers, got bool"),
+        (3, ValueError, r"indices must have shape \(B,\), got \(\)"),
+    ):
+        with pytest.raises(error, match=message):
+            data.batch(indices)
+
+
+def test_features_are_read_only(folder, watched):
+    data = load(folder)
+    for part in (data, *data.split(0.5)):
+        with pytest.raises(ValueError, match="read-only"):
+            part.x[0, 0, 0] = 1
+        part.batch([0])[0][:] = 1  # a copy
 
 
 def test_workers_give_the_same_features(written, project, monkeypatch):
@@ -217,6 +261,23 @@ def test_what_is_no_clip_is_ignored(folder, watched):
     assert len(load(folder)) == 33
 
 
+def test_names_in_any_case_and_any_encoding(folder, watched):
+    clips = sorted((folder / "voi").iterdir())
+    os.rename(clips[0], clips[0].with_suffix(".WAV"))
+    os.rename(clips[1], clips[1].with_suffix(".Wav"))
+    odd = "voi/" + os.fsdecode(b"bad\xff__1.wav")
+    try:
+        os.rename(clips[2], folder / odd)
+    except OSError:  # macOS has no such names
+        odd = f"voi/{clips[2].name}"
+    data, again = load(folder), load(folder)
+    assert len(data) == 33 and data.files == again.files and odd in data.files
+    assert len(watched.calls) == 33
+    assert "voi/[voi][nod]0001__1.WAV" in data.files
+    train, held_out = data.split(0.5)
+    assert ("voi/[voi][nod]0001__1.WAV" in train.files) == ("voi/[voi][nod]0001__2.Wav" in train.files)
+
+
 def bad_files():
     yield "mono", lambda path: write(path, noise(channels=1)), "mono, expected stereo"
     yield "surround", lambda path: write(path, noise(channels=6)), "6 channels, expected stereo"
@@ -226,7 +287,10 @@ def bad_files():
     yield "text", lambda path: path.write_text("this is not audio, whatever it is called"), "corrupt: "
     yield "empty", lambda path: path.write_bytes(b""), "corrupt: "
     yield "cut off", lambda path: path.write_bytes(path.read_bytes()[:100000]), "too short: 0.567 s"
-    yield "nan", lambda path: write(path, noise() * np.nan, subtype="FLOAT"), "holds NaN or infinity"
+    yield "nan", lambda path: write(path, noise() * np.nan, subtype="FLOAT"), "its peak is nan"
+    yield "overflow", lambda path: write(path, noise() + np.float32(1e38), subtype="FLOAT"), "its peak is 1e+38"
+    yield "broken link", lambda path: (path.unlink(), path.symlink_to("nowhere.wav")), "No such file"
+    yield "looping link", lambda path: (path.unlink(), path.symlink_to(path.name)), "Too many levels of symbolic links"
     yield "folder", lambda path: (path.unlink(), path.mkdir()), "Is a directory"
 
 
@@ -274,6 +338,8 @@ def test_the_folder_must_be_laid_out_as_irmas_is(folder, watched):
         load(folder)
     with pytest.raises(FileNotFoundError, match="there is none at .*nowhere"):
         load(folder / "nowhere")
+    with pytest.raises(ValueError, match="folder must be a folder in IRMAS's layout, got ''"):
+        load("")
     with pytest.raises(ValueError, match="features must be one of"):
         load(folder, "s")
     for workers in (0, 1.5, True):
@@ -360,6 +426,33 @@ def test_features_of_another_size_are_damaged(folder, watched, project, capsys):
         np.savez(kept, entries=entries["entries"], clips=entries["clips"][:, 1:])
     load(folder)
     assert len(watched.calls) == 66 and "shape (33, 258, 38)" in capsys.readouterr().err
+
+
+def test_features_that_are_not_finite_are_damaged(folder, watched, project, capsys):
+    load(folder)
+    (kept,) = (project / "data" / "downloads" / "features").rglob("*.npz")
+    with np.load(kept) as entries:
+        clips = entries["clips"]
+        clips[3, 5, 7] = np.nan
+        np.savez(kept, entries=entries["entries"], clips=clips)
+    assert np.isfinite(load(folder).x).all()
+    assert len(watched.calls) == 66 and "NaN or infinity" in capsys.readouterr().err
+
+
+def test_features_that_cannot_be_kept_are_explained(folder, watched, project):
+    load(folder)
+    features = project / "data" / "downloads" / "features"
+    (kept,) = features.rglob("*.npz")
+    kept.unlink()
+    kept.mkdir()
+    with pytest.raises(OSError, match=f"features cannot be kept in {kept.parent}: .*{kept.name}"):
+        load(folder)
+    watched.calls.clear()
+    shutil.rmtree(features)
+    features.write_text("a file")
+    with pytest.raises(OSError, match=f"features cannot be kept in {features}/259x38-.*: .*Not a directory"):
+        load(folder)
+    assert not watched.calls  # told before anything is computed
 
 
 def test_features_of_no_clip_are_deleted(folder, watched, project, monkeypatch):
@@ -494,14 +587,39 @@ def test_split_refuses(recordings, folder):
     for share in (0, 1, -0.5, np.nan):
         with pytest.raises(ValueError, match="share must be between 0 and 1, got"):
             recordings.split(share)
+    for share in ("a", None, [0.5]):
+        with pytest.raises(TypeError, match="share must be a number between 0 and 1, got"):
+            recordings.split(share)
     for path in folder.glob("pia/*0002__1.wav"):
         path.unlink()
     with pytest.raises(ValueError, match="pia has a single recording, pia/0001: it cannot be on both sides"):
         load(folder).split()
 
 
-def test_clips_without_a_number_are_recordings_of_their_own():
-    assert audio._recording("cel/008__[cel][nod][cla]0058__3.wav") == "cel/0058"
-    assert audio._recording("cel/[cel][cla]0058__1.wav") == "cel/0058"
-    assert audio._recording("cel/my cello.wav") == "cel/my cello"
-    assert audio._recording("cel/take__two.wav") == "cel/take__two"
+@pytest.mark.parametrize(
+    "name, recording",
+    [
+        ("cel/008__[cel][nod][cla]0058__3.wav", "cel/0058"),
+        ("cel/[cel][cla]0058__1.wav", "cel/0058"),
+        ("cel/[cel][cla]0058__12.WAV", "cel/0058"),
+        ("cel/[cel]live__1.wav", "cel/live"),
+        ("cel/my cello [live]__1.wav", "cel/my cello [live]"),
+        ("cel/song_a__0.wav", "cel/song_a"),
+        ("cel/song_a__3.wav", "cel/song_a"),
+        ("cel/bach_1__0.wav", "cel/bach_1"),
+        ("cel/a__1__2.wav", "cel/a__1"),
+        ("cel/my cello.wav", "cel/my cello"),
+        ("cel/take__two.wav", "cel/take__two"),
+    ],
+)
+def test_the_recording_is_what_stands_before_the_number_of_the_clip(name, recording):
+    assert audio._recording(name) == recording
+
+
+def test_split_does_not_need_irmas_s_names(folder, watched):
+    for label in LABELS:
+        for path, name in zip(sorted((folder / label).iterdir()), ("a__0", "a__3", "b__0"), strict=True):
+            path.rename(path.with_name(f"song_{name}.wav"))
+    for rng in range(5):
+        train, held_out = load(folder).split(0.5, rng)
+        assert not {name[:10] for name in train.files} & {name[:10] for name in held_out.files}

@@ -92,12 +92,14 @@ def test_bitstream_refuses(change, error, message):
         ([0, 5], IndexError, "indices must be from 0 to 4, got 5"),
         ([-1], IndexError, "indices must be from 0 to 4, got -1"),
         ([0.5], TypeError, "indices must hold integers, got float64"),
+        ([True, False], TypeError, "indices must hold integers, got bool"),
         (3, ValueError, r"indices must have shape \(B,\), got \(\)"),
     ],
 )
 def test_batch_refuses(indices, error, message):
-    with pytest.raises(error, match=message):
-        Bitstream(3, num_samples=5).batch(indices)
+    for data in (Bitstream(3, num_samples=5), ArrayDataset(np.zeros((3, 5, 1)), np.arange(5))):
+        with pytest.raises(error, match=message):
+            data.batch(indices)
 
 
 def test_array_dataset():
