@@ -1,12 +1,21 @@
 """Download IRMAS: 6705 clips of eleven instruments (Bosch, Janer, Fuhrmann and Herrera, ISMIR 2012)."""
 
+import hashlib
+import lzma
 import os
 import re
 import shutil
 import stat
+import sys
 import zipfile
-from functools import partial
+import zlib
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+
+try:
+    import fcntl
+except ImportError:  # Windows: two fetches at once are not told apart there
+    fcntl = None
 
 from bppsa_nb import files
 from bppsa_nb.datasets.audio import LABELS
@@ -16,6 +25,9 @@ KNOWN_HASH = "md5:4fd9f5ed5a18d8e2687e6360b5f60afe"
 
 _PIECE = 1 << 16  # bytes; a piece that does not come whole is lost
 _TIMEOUT = 30  # seconds without a byte
+
+# What zipfile raises for archives that are damaged, encrypted or packed in a way that it does not know.
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, UnicodeDecodeError)
 
 
 def folder():
@@ -60,20 +72,27 @@ def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
     Raises
     ------
     OSError
-        If the server cannot be reached, the download is cut off or the disk is full. What has come is kept.
+        If the server cannot be reached, the download is cut off, the disk is full or another fetch is running. What
+        has come is kept.
     ValueError
-        If the archive has another checksum, which deletes it, or holds what it should not.
+        If the archive has another checksum, which deletes it; or if it cannot be unpacked or holds what it should not,
+        which does not, since another download would bring the same.
     """
-    import pooch
-
     found = _folder()
     if found.is_dir():
         return found
     archive = found.with_name(found.name + ".zip")
-    downloader = partial(_download, archive.with_name(archive.name + ".part"), progress)
-    pooch.retrieve(url, known_hash, archive.name, archive.parent, downloader=downloader)
-    _unpack(archive, found, progress)
-    archive.unlink()
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(found.with_name(f".{found.name}.lock")):
+        if found.is_dir():  # another fetch has just ended
+            return found
+        if not archive.exists():
+            part = archive.with_name(archive.name + ".part")
+            _download(url, part, progress)
+            os.replace(part, archive)
+        _check(archive, known_hash)
+        _unpack(archive, found, progress)
+        archive.unlink()
     return found
 
 
@@ -81,10 +100,21 @@ def _folder():
     return files.root() / "data" / "downloads" / "IRMAS-TrainingData"
 
 
-def _download(part, progress, url, output_file, pooch):
-    """Download for pooch; what is cut off stays in `part` for the next call."""
+@contextmanager
+def _alone(lock):
+    """Keep other fetches away; the lock ends with the process, however that ends. Its file stays."""
+    with open(lock, "ab") as file:
+        if fcntl:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise OSError(f"another fetch is running: it holds {lock}") from error
+        yield
+
+
+def _download(url, part, progress):
+    """Download into `part`; what is cut off stays there for the next call."""
     import requests
-    from tqdm.auto import tqdm
 
     here = part.stat().st_size if part.exists() else 0
     headers = {"Accept-Encoding": "identity"}  # the bytes as they are, so that they can be counted
@@ -92,27 +122,58 @@ def _download(part, progress, url, output_file, pooch):
         headers["Range"] = f"bytes={here}-"
     try:
         with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+            begins, size = _content_range(response)
             if here and response.status_code == requests.codes.range_not_satisfiable:
-                os.replace(part, output_file)  # nothing follows these bytes; the checksum tells whether they are right
+                if size in (None, here):
+                    return  # nothing follows these bytes; the checksum tells whether they are right
+                begins = None
+            else:
+                response.raise_for_status()
+                if response.status_code != requests.codes.partial_content:
+                    begins = 0  # whatever was asked for
+            if begins in (0, here):
+                _receive(response, begins, part, progress)
                 return
-            response.raise_for_status()
-            if response.status_code != requests.codes.partial_content:
-                here = 0  # the server begins at the beginning, whatever was asked for
-            length = response.headers.get("Content-Length")
-            total = here + int(length) if length else None
-            bar = {"total": total, "initial": here, "desc": part.stem, "unit": "B", "unit_scale": True}
-            bar["disable"] = None if progress else True  # None: no bar where nobody watches
-            with open(part, "ab" if here else "wb") as file, tqdm(**bar) as shown:
-                for piece in response.iter_content(_PIECE):
-                    file.write(piece)
-                    shown.update(len(piece))
-            if total not in (None, part.stat().st_size):
-                raise requests.ConnectionError(f"{total} bytes were announced")
+        if not here:
+            raise requests.ConnectionError("the server sends a part that was not asked for")
+        print(f"{part} is thrown away: the server does not go on at its end. Starting again", file=sys.stderr)
+        part.unlink()
+        _download(url, part, progress)
     except requests.RequestException as error:
         came = part.stat().st_size if part.exists() else 0
-        kept = f"{came} bytes are kept, the next fetch goes on from there" if came else "nothing has come yet"
+        kept = f"{came} bytes are kept, the next fetch goes on from there" if came else "nothing is kept"
         raise OSError(f"cannot download {url}: {error} ({kept})") from error
-    os.replace(part, output_file)
+
+
+def _content_range(response):
+    """Find where a response begins in the file, and the file's size; None for what is not said."""
+    said = re.match(r"bytes (?:(\d+)-\d+|\*)/(\d+)?", response.headers.get("Content-Range", ""))
+    return [number and int(number) for number in said.groups()] if said else [None, None]
+
+
+def _receive(response, begins, part, progress):
+    import requests
+    from tqdm.auto import tqdm
+
+    length = response.headers.get("Content-Length")
+    total = begins + int(length) if length else None
+    bar = {"total": total, "initial": begins, "desc": part.stem, "unit": "B", "unit_scale": True}
+    bar["disable"] = None if progress else True  # None: no bar where nobody watches
+    with open(part, "ab" if begins else "wb") as file, tqdm(**bar) as shown:
+        for piece in response.iter_content(_PIECE):
+            file.write(piece)
+            shown.update(len(piece))
+    if total not in (None, part.stat().st_size):
+        raise requests.ConnectionError(f"{total} bytes were announced")
+
+
+def _check(archive, known_hash):
+    algorithm, _, expected = known_hash.partition(":")
+    with open(archive, "rb") as file:
+        found = hashlib.file_digest(file, algorithm).hexdigest()
+    if found != expected:
+        archive.unlink()
+        raise ValueError(f"{archive} has checksum {algorithm}:{found}, expected {known_hash}; it is deleted")
 
 
 def _unpack(archive, found, progress):
@@ -126,28 +187,32 @@ def _unpack(archive, found, progress):
             targets = _targets(entries.infolist(), archive)
             for label in LABELS:
                 (unfinished / label).mkdir(parents=True)
-            for entry, target in tqdm(targets, desc="unpacking", unit="clip", disable=None if progress else True):
+            bar = {"desc": "unpacking", "unit": "clip", "disable": None if progress else True}
+            for target, entry in tqdm(targets.items(), **bar):
                 with entries.open(entry) as source, open(unfinished / target, "xb") as file:
                     shutil.copyfileobj(source, file)
         os.replace(unfinished, found)
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{archive} is damaged: {error}") from error
+    except _UNREADABLE as error:
+        raise ValueError(f"{archive} cannot be unpacked: {str(error) or type(error).__name__}") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _targets(entries, archive):
-    """Choose what to unpack: entries, and where each goes inside the folder."""
-    chosen = []
+    """Choose what to unpack: where to inside the folder, and the entry."""
+    chosen = {}
     for entry in entries:
         path = PurePosixPath(entry.filename.replace("\\", "/"))
         outside = path.is_absolute() or ".." in path.parts or re.match("[A-Za-z]:", entry.filename)
         if outside or stat.S_ISLNK(entry.external_attr >> 16):
             raise ValueError(f"{archive} was not unpacked: its entry {entry.filename!r} leads out of the folder")
-        clip = len(path.parts) > 1 and path.parts[-2] in LABELS and path.suffix == ".wav"
+        clip = len(path.parts) > 1 and path.parts[-2] in LABELS and path.suffix.lower() == ".wav"
         if clip and not path.name.startswith(".") and "__MACOSX" not in path.parts:
-            chosen.append((entry, Path(*path.parts[-2:])))
-    missing = set(LABELS) - {target.parent.name for _, target in chosen}
+            target = Path(*path.parts[-2:])
+            if target in chosen:
+                raise ValueError(f"{archive} was not unpacked: it holds {target} twice")
+            chosen[target] = entry
+    missing = set(LABELS) - {target.parent.name for target in chosen}
     if missing:
         raise ValueError(f"{archive} was not unpacked: it holds no clips of {', '.join(sorted(missing))}")
     return chosen

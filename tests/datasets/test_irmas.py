@@ -45,7 +45,7 @@ class Server:
     def __init__(self, content):
         self.content, self.known_hash = content, "md5:" + hashlib.md5(content).hexdigest()
         self.ranges, self.cut_off_at, self.status = True, None, None
-        self.announced = True
+        self.announced, self.says_size, self.shift = True, True, 0
         self.requests = []
         outer = self
 
@@ -69,10 +69,13 @@ class Server:
         if first >= len(self.content):
             handler.send_response(416)
             handler.send_header("Content-Length", "0")
+            if self.says_size:
+                handler.send_header("Content-Range", f"bytes */{len(self.content)}")
             handler.end_headers()
             return
-        handler.send_response(206 if first else 200)
-        if first:
+        first -= min(first, self.shift)  # a server that does not send what was asked for
+        handler.send_response(206 if wanted and self.ranges else 200)
+        if wanted and self.ranges:
             handler.send_header("Content-Range", f"bytes {first}-{len(self.content) - 1}/{len(self.content)}")
         if self.announced:
             handler.send_header("Content-Length", str(len(self.content) - first))
@@ -103,7 +106,8 @@ def serve():
 
 def downloads(project):
     folder = project / "data" / "downloads"
-    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    found = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    return [name for name in found if name != ".IRMAS-TrainingData.lock"]  # which stays
 
 
 def check(folder, project):
@@ -139,7 +143,7 @@ def test_a_wrong_checksum_deletes_the_download(project, serve):
     server = serve(archive())
     wrong = "md5:" + "0" * 32
     for _ in range(2):
-        with pytest.raises(ValueError, match=f"expected {wrong} but got {server.known_hash[4:]}. Deleted"):
+        with pytest.raises(ValueError, match=f"has checksum {server.known_hash}, expected {wrong}; it is deleted"):
             server.fetch(known_hash=wrong)
         assert downloads(project) == []
     assert server.requests == [None, None]
@@ -180,22 +184,76 @@ def test_a_response_that_ends_early_without_a_word_is_noticed(project, serve, mo
     check(server.fetch(), project)
 
 
-def test_a_download_that_was_complete_but_not_checked(project, serve):
-    server = serve(archive())
+def leave(project, content):
     part = project / "data" / "downloads" / "IRMAS-TrainingData.zip.part"
     part.parent.mkdir(parents=True)
-    part.write_bytes(server.content)
+    part.write_bytes(content)
+
+
+@pytest.mark.parametrize("says_size", [True, False])
+def test_a_download_that_was_complete_but_not_checked(project, serve, says_size):
+    server = serve(archive())
+    server.says_size = says_size
+    leave(project, server.content)
     check(server.fetch(), project)
+    assert server.requests == [f"bytes={len(server.content)}-"]
 
 
-def test_leftovers_that_are_too_long_are_found_by_the_checksum(project, serve):
+def test_leftovers_that_are_too_long_are_thrown_away(project, serve, capsys):
     server = serve(archive())
-    part = project / "data" / "downloads" / "IRMAS-TrainingData.zip.part"
-    part.parent.mkdir(parents=True)
-    part.write_bytes(server.content + b"more")
-    with pytest.raises(ValueError, match="Deleted"):
+    leave(project, server.content + b"more")
+    check(server.fetch(), project)
+    assert server.requests == [f"bytes={len(server.content) + 4}-", None]
+    assert "IRMAS-TrainingData.zip.part is thrown away: the server does not go on" in capsys.readouterr().err
+
+
+def test_leftovers_that_may_be_too_long_are_found_by_the_checksum(project, serve):
+    server = serve(archive())
+    server.says_size = False
+    leave(project, server.content + b"more")
+    with pytest.raises(ValueError, match="it is deleted"):
         server.fetch()
     check(server.fetch(), project)
+
+
+@pytest.mark.parametrize("shift", [1, 700, 1000])
+def test_a_server_that_goes_on_elsewhere(project, serve, capsys, shift):
+    server = serve(archive())
+    server.shift = shift
+    leave(project, server.content[:1000])
+    check(server.fetch(), project)
+    again = shift < 1000  # what begins at the beginning is as good
+    assert server.requests == ["bytes=1000-"] + [None] * again
+    assert ("is thrown away" in capsys.readouterr().err) == again
+
+
+def test_one_fetch_at_a_time(project, serve, monkeypatch):
+    pytest.importorskip("fcntl")
+    server, inside, said = serve(archive()), irmas._check, []
+
+    def second(*arguments):
+        with pytest.raises(OSError, match="another fetch is running: it holds .*IRMAS-TrainingData.lock") as stop:
+            server.fetch()
+        said.append(stop)
+        inside(*arguments)
+
+    monkeypatch.setattr(irmas, "_check", second)
+    check(server.fetch(), project)
+    assert len(said) == len(server.requests) == 1
+
+
+def test_ctrl_c_during_the_check_keeps_the_download(project, serve, monkeypatch):
+    server = serve(archive())
+
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(irmas.hashlib, "file_digest", stop)
+        with pytest.raises(KeyboardInterrupt):
+            server.fetch()
+    check(server.fetch(), project)
+    assert server.requests == [None]
 
 
 def test_ctrl_c_keeps_what_has_come(project, serve, monkeypatch):
@@ -223,7 +281,7 @@ def test_ctrl_c_keeps_what_has_come(project, serve, monkeypatch):
 def test_a_server_that_refuses_is_explained(project, serve, status):
     server = serve(archive())
     server.status = status
-    with pytest.raises(OSError, match=f"cannot download {server.url}: {status} .*nothing has come yet"):
+    with pytest.raises(OSError, match=f"cannot download {server.url}: {status} .*nothing is kept"):
         server.fetch()
     assert downloads(project) == []
 
@@ -265,15 +323,16 @@ def test_an_entry_that_leads_out_is_refused_before_anything_is_unpacked(project,
         server.fetch()
     assert downloads(project) == ["IRMAS-TrainingData.zip"]
     new = {path.name for path in project.parent.rglob("*")} - {path.name for path in before}
-    assert new <= {"data", "downloads", "IRMAS-TrainingData.zip"}
+    assert new <= {"data", "downloads", "IRMAS-TrainingData.zip", ".IRMAS-TrainingData.lock"}
 
 
 def test_an_archive_of_something_else_is_refused(project, serve):
     server = serve(archive(clips={name: content for name, content in CLIPS.items() if name[:3] not in ("org", "cel")}))
     with pytest.raises(ValueError, match="was not unpacked: it holds no clips of cel, org"):
         server.fetch()
+    (project / "data" / "downloads" / "IRMAS-TrainingData.zip").unlink()
     server = serve(b"this is no archive")
-    with pytest.raises(ValueError, match="IRMAS-TrainingData.zip is damaged: File is not a zip file"):
+    with pytest.raises(ValueError, match="IRMAS-TrainingData.zip cannot be unpacked: File is not a zip file"):
         server.fetch()
     assert "IRMAS-TrainingData" not in downloads(project)
 
@@ -283,7 +342,55 @@ def test_a_damaged_entry_leaves_no_folder(project, serve):
     at = content.index(CLIPS["org/[org][nod]0001__1.wav"])
     content[at] ^= 1
     server = serve(bytes(content))
-    with pytest.raises(ValueError, match="is damaged: Bad CRC-32"):
+    with pytest.raises(ValueError, match="cannot be unpacked: Bad CRC-32"):
+        server.fetch()
+    assert downloads(project) == ["IRMAS-TrainingData.zip"]
+
+
+def odd(change):
+    """Pack a deflated clip more, then change the archive: its bytes, where the clip's entry begins, and its record."""
+    name, buffer = "IRMAS-TrainingData/cel/odd__1.wav", io.BytesIO(archive())
+    with zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr(name, bytes(range(256)) * 20)
+        begins = packed.getinfo(name).header_offset
+    content = bytearray(buffer.getvalue())
+    change(content, begins, content.rindex(name.encode()) - 46)
+    return bytes(content)
+
+
+def encrypt(content, begins, record):
+    content[begins + 6] |= 1
+    content[record + 8] |= 1
+
+
+def pack_otherwise(content, begins, record):
+    content[begins + 8] = content[record + 10] = 99
+
+
+def claim_too_much(content, begins, record):
+    content[record + 10] = 0  # not compressed
+    content[record + 20 : record + 28] = 2 * (1 << 20).to_bytes(4, "little")
+
+
+def spoil(content, begins, record):
+    at = begins + 30 + len("IRMAS-TrainingData/cel/odd__1.wav")
+    content[at : at + 8] = b"\xff" * 8
+
+
+@pytest.mark.parametrize("change", [encrypt, pack_otherwise, claim_too_much, spoil], ids=lambda change: change.__name__)
+def test_an_odd_archive_is_named_and_kept(project, serve, change):
+    server = serve(odd(change))
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"IRMAS-TrainingData\.zip cannot be unpacked: \w"):
+            server.fetch()
+        assert downloads(project) == ["IRMAS-TrainingData.zip"]
+    assert server.requests == [None]
+
+
+def test_an_archive_with_a_clip_twice_is_refused(project, serve):
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        server = serve(archive([("IRMAS-TrainingData/cel/[cel][nod]0001__1.wav", "again")]))
+    with pytest.raises(ValueError, match=r"was not unpacked: it holds cel/\[cel\]\[nod\]0001__1\.wav twice"):
         server.fetch()
     assert downloads(project) == ["IRMAS-TrainingData.zip"]
 
