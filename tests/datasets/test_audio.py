@@ -455,6 +455,15 @@ def test_features_that_cannot_be_kept_are_explained(folder, watched, project):
     assert not watched.calls  # told before anything is computed
 
 
+def test_a_full_disk_is_explained(folder, watched, project, monkeypatch):
+    def full(path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "atomic_write", full)
+    with pytest.raises(OSError, match="features cannot be kept in .*features.*: .*No space left on device"):
+        load(folder)
+
+
 def test_features_of_no_clip_are_deleted(folder, watched, project, monkeypatch):
     monkeypatch.setattr(audio, "_CHUNK", 1)
     load(folder, workers=1)
