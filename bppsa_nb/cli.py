@@ -176,7 +176,7 @@ def _data(arguments):
             raise ValueError(f"--{option} is for bitstreams only, not for --audio")
     from bppsa_nb.datasets import audio, instruments
 
-    folder = arguments.audio or instruments.clips()
+    folder = instruments.clips() if arguments.audio is True else arguments.audio
     clips = bp.Instruments(folder, arguments.features or "S")
     dataset, unseen = clips.split(rng=seed)  # by recordings, so that none is on both sides
     return dataset, unseen, clips.features.size, len(audio.LABELS)
@@ -287,7 +287,7 @@ def _parser():
     option(
         "--audio",
         nargs="?",
-        const="",
+        const=True,
         metavar="FOLDER",
         help="train on recordings: a folder of cel/, cla/, ... as IRMAS has them, or without one IRMAS itself, if it "
         "was fetched, or else synthetic instruments; a quarter of the recordings is held out",

@@ -238,6 +238,8 @@ def test_train_on_audio(tmp_path, monkeypatch, capsys):
     train = ["train", "--audio", str(folder), "--features", "S", "--backend", "numpy", "--batch-size", "22"]
     assert cli.main(train) == 0
     assert "1 iterations" in (shown := capsys.readouterr().out) and "22 unseen samples (chance is 9%)" in shown
+    assert cli.main(["train", "--audio", ""]) == 1
+    assert "folder must be a folder" in capsys.readouterr().err
     for wrong in (["--length", "3"], ["--samples", "3"]):
         assert cli.main([*train, *wrong]) == 1
         assert f"{wrong[0]} is for bitstreams only" in capsys.readouterr().err
