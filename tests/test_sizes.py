@@ -40,6 +40,22 @@ def test_rnn_gradients(T, backend):
         assert np.abs(found[name] - reference).max() <= 1e-5 * np.abs(reference).max(), name
 
 
+@pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize(("T", "B", "I"), [(259, 16, 38), (517, 32, 24), (1034, 64, 12)])
+def test_gru_gradients(T, B, I, num_layers, backend):
+    rng = np.random.default_rng([T, B, I])
+    model = bp.GRU(I, 20, 11, num_layers, rng=rng)
+    model.params["bias_ih_l0"][20:40] += 3  # a memory that is kept, so that gradients reach the beginning
+    activations = model.forward(rng.standard_normal((T, B, I), np.float32), backend=backend)
+    _, grad_logits = cross_entropy(activations.logits, rng.integers(11, size=B))
+    expected = model.backward(activations, grad_logits, method="linear", backend="numpy")
+    for method in ("linear", "blelloch"):
+        found = model.backward(activations, grad_logits, method=method, backend=backend)
+        for name, reference in expected.items():
+            assert np.abs(found[name] - reference).max() <= 1e-5 * np.abs(reference).max(), (name, method)
+
+
 def test_bitstreams_of_the_papers_length_never_sit_in_memory():
     dataset = bp.Bitstream(30000, rng=0)  # 32000 samples: 7.7 GB as float64
     x, y = dataset.batch([31999, 0])
