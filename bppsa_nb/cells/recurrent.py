@@ -230,6 +230,9 @@ class Recurrent:
                     local_grads = np.zeros_like(saved[0])
                     local_grads[1:] = functions["input_gradients"](weight_ih, from_x)
                     grad_output = np.zeros_like(grad_output)
+        if not all(np.isfinite(grad).all() for grad in grads.values()):
+            saved = {"activations.x": x, "activations.hidden": hidden, "activations.gates": activations.gates}
+            _check_finite(**{name: array for name, array in saved.items() if array is not None})
         return {name: grads[name] for name in self.params}
 
     def _blas(self, backend):
@@ -266,6 +269,8 @@ class Recurrent:
 
 def _backpropagate(functions, weight_hh, saved, grad_output, local_grads, method, backend, levels):
     """Find the gradients at one layer's hidden states [shape=(T + 1, B, H)]."""
+    if not all(np.isfinite(grads).all() for grads in (grad_output, local_grads) if grads is not None):
+        method = "linear"  # what overflowed on the way here is passed on; a scan would refuse it
 
     def run(method, levels):
         if method == "linear":

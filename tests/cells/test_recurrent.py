@@ -294,6 +294,28 @@ def test_small_products_take_one_thread(backend, H, limited, monkeypatch):
 
 
 @each_cell
+@each_backend
+@pytest.mark.parametrize("method", ["linear", "blelloch"])
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_a_gradient_too_large_is_infinite_by_any_method(num_layers, method, backend, cell):
+    model, x, h0, grad_logits = case(cell, (3, 2, 1, 2), np.float32, num_layers=num_layers)
+    grad_logits[:] = 3e38
+    model.params["fc.weight"][:] = 100  # beyond the range before the last layer is reached
+    grads = model.backward(model.forward(x, h0, backend), grad_logits, method, backend)
+    assert not np.isfinite(grads["bias_ih_l0"]).all()
+
+
+@each_cell
+@each_backend
+def test_activations_that_are_not_finite_are_named(backend, cell):
+    model, x, h0, grad_logits = case(cell, (3, 2, 1, 2), np.float32)
+    activations = model.forward(x, h0, backend)
+    activations.hidden[0, 2, 1, 0] = np.nan
+    with pytest.raises(ValueError, match=r"activations.hidden must be finite, got nan at \[0, 2, 1, 0\]"):
+        model.backward(activations, grad_logits, "linear", backend)
+
+
+@each_cell
 def test_ctrl_c_in_compiled_code_is_what_arrives(cell):
     model, x, h0, grad_logits = case(cell, (40, 2, 2, 5), np.float32)
 
