@@ -238,7 +238,7 @@ class Recurrent:
     def _blas(self, backend):
         """Keep BLAS to one thread where its products are small.
 
-        They gain little from a second one, and on a busy machine they wait for it a hundred times longer than they run.
+        They gain a few percent from a second one, and on a busy machine wait for it many times longer than they run.
         """
         if backend != "cpu" or self.hidden_size > _SMALL:
             return nullcontext()

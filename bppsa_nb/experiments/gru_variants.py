@@ -20,9 +20,9 @@ CAPTION = (
 )
 ALT = (
     "Above, relative time over hidden sizes from 128 to 2048 for four variants of the GRU at a mini-batch of 128, the "
-    "original at 1: the other three lie between 0.7 and 1, the fourth lowest, and lowest of all at size 128. Below, "
-    "bars for every variant: products 9, 4, 3 and 2; products in series 4, 4, 2 and 2; launches 44, 30, 30 and 31; "
-    "multiply-adds 18, 18, 19 and 18 times B H squared; numbers kept 4, 4, 4 and 5 times B H."
+    "original at 1: the other three lie between 0.7 and 1, the fourth lowest at most sizes, and lowest of all at size "
+    "128. Below, bars for every variant: products 9, 4, 3 and 2; products in series 4, 4, 2 and 2; launches 44, 30, 30 "
+    "and 31; multiply-adds 18, 18, 19 and 18 times B H squared; numbers kept 4, 4, 4 and 5 times B H."
 )
 SIZES = {"quick": (128, 256, 512, 1024, 2048), "paper": (128, 256, 512, 768, 1024, 1536, 2048)}
 STEPS = {"quick": 4, "paper": 32}
