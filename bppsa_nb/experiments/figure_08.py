@@ -8,6 +8,7 @@ import numpy as np
 from bppsa_nb import backends
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.datasets import Bitstream
+from bppsa_nb.experiments.timing import repeat
 from bppsa_nb.figures import COLORS
 from bppsa_nb.trainer import cross_entropy
 
@@ -53,7 +54,7 @@ def time_iterations(point, rng, seconds):
         `backend`, `T` and `B`.
     rng : np.random.Generator
     seconds : float
-        As for `repeat`.
+        As for `timing.repeat`.
 
     Returns
     -------
@@ -83,27 +84,6 @@ def time_iterations(point, rng, seconds):
         {"method": method, "forward": forward, "backward": median, "backward_std": std, "rounds": len(rounds)}
         for method, median, std in zip(METHODS, backward, spread, strict=True)
     ]
-
-
-def repeat(one_round, seconds):
-    """Repeat what measures one round, after a round that does not count.
-
-    Parameters
-    ----------
-    one_round : callable
-        Returns what its parts took, in seconds [shape=(parts,)].
-    seconds : float
-        About how long to go on: for 3 rounds at least, for 20 at most.
-
-    Returns
-    -------
-    np.ndarray [shape=(rounds, parts)]
-    """
-    one_round()  # compiles, and touches the memory
-    rounds, start = [], time.perf_counter()
-    while len(rounds) < 3 or (len(rounds) < 20 and time.perf_counter() - start < seconds):
-        rounds.append(one_round())
-    return np.array(rounds)
 
 
 def speedups(table):

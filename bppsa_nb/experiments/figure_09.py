@@ -9,7 +9,7 @@ import pandas as pd
 from bppsa_nb import backends
 from bppsa_nb.cells import gru
 from bppsa_nb.datasets.audio import FEATURES, LABELS
-from bppsa_nb.experiments import figure_08, published
+from bppsa_nb.experiments import figure_08, published, timing
 from bppsa_nb.figures import COLORS
 from bppsa_nb.trainer import cross_entropy
 
@@ -57,7 +57,7 @@ def time_iterations(point, rng, backend, seconds):
     rng : np.random.Generator
     backend : {"numpy", "cpu", "cuda"}
     seconds : float
-        As for `figure_08.repeat`.
+        As for `timing.repeat`.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def time_iterations(point, rng, backend, seconds):
         marks.append(time.perf_counter())
         return np.diff(marks)
 
-    forward, bp, bppsa, overhead = figure_08.repeat(one_round, seconds).T
+    forward, bp, bppsa, overhead = timing.repeat(one_round, seconds).T
     whole = {
         "forward": forward,
         "baseline": forward + bp,

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from bppsa_nb.cells import variants
-from bppsa_nb.experiments.figure_08 import repeat
+from bppsa_nb.experiments.timing import repeat
 from bppsa_nb.figures import COLORS
 from bppsa_nb.memory import keep_freed_memory
 
@@ -59,7 +59,7 @@ def time_point(point, rng, names, seconds):
     names : iterable of str
         Variants; the first is what the others are compared with.
     seconds : float
-        As for `repeat`.
+        As for `timing.repeat`.
 
     Returns
     -------

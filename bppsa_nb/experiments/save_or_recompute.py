@@ -1,13 +1,12 @@
 """Save or recompute: memory against work, for the activations of a GRU step and for the steps of a chain."""
 
 import math
-import time
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from bppsa_nb.experiments.figure_08 import repeat
+from bppsa_nb.experiments.timing import take_turns
 from bppsa_nb.figures import COLORS
 from bppsa_nb.graphs import library, saving
 from bppsa_nb.workers import one_blas_thread
@@ -134,23 +133,15 @@ def quartiles(calls, seconds):
     ----------
     calls : list of callable
     seconds : float
-        About how long to go on, as for `figure_08.repeat`.
+        About how long to go on, as for `timing.repeat`.
 
     Returns
     -------
     list of dict
         For every call `seconds`, the median, with the quartiles `low` and `high`, and the number of `rounds`.
     """
-
-    def one_round():
-        marks = [time.perf_counter()]
-        for call in calls:
-            call()
-            marks.append(time.perf_counter())
-        return np.diff(marks)
-
     with one_blas_thread():
-        rounds = repeat(one_round, seconds)
+        rounds = take_turns(calls, seconds)
     return [
         {"seconds": median, "low": low, "high": high, "rounds": len(rounds)}
         for low, median, high in np.quantile(rounds, (0.25, 0.5, 0.75), axis=0).T

@@ -1,10 +1,10 @@
 """How fast a recurrent product is, beside what processor and memory allow, and what concatenation wins."""
 
-import time
 from contextlib import nullcontext
 
 import numpy as np
 
+from bppsa_nb.experiments.timing import take_turns
 from bppsa_nb.figures import COLORS
 from bppsa_nb.workers import one_blas_thread
 
@@ -28,6 +28,7 @@ SIZES = (128, 256, 512, 1024, 2048)
 BATCHES = (1, 4, 16, 32, 64, 128, 512)
 COMPARED = (32, 64, 128)  # mini-batches on the right
 SECONDS = {"quick": 0.05, "paper": 5.0}  # for one point
+ROUNDS = (5, 1000)
 LARGE = {"matrix": 2048, "vector": 3 * 2048**2}  # the square product, and the array that is read
 
 
@@ -61,7 +62,7 @@ def limits(rng):
     one, tiny = np.ones((1, 1), np.float32), np.empty((1, 1), np.float32)
 
     def best(run):
-        return _take_turns([run], 0.3)[0].min()
+        return take_turns([run], 0.3, ROUNDS).min()
 
     with one_blas_thread():
         return {
@@ -98,24 +99,9 @@ def time_product(point, rng, seconds):
             np.matmul(h, weights, out=product)
 
     with one_blas_thread() if point["threads"] == "one" else nullcontext():
-        one, three = _take_turns([lambda: np.matmul(h, U.T, out=out), separate], seconds)
+        one, three = take_turns([lambda: np.matmul(h, U.T, out=out), separate], seconds, ROUNDS).T
     low, middle, high = np.quantile(three / one, (0.25, 0.5, 0.75))
     return {"seconds": np.median(one), "ratio": middle, "ratio_low": low, "ratio_high": high}
-
-
-def _take_turns(competitors, seconds):
-    """Time calls in rounds: an array of seconds for each, of 5 rounds at least and 1000 at most."""
-    for run in competitors:
-        run()
-    rounds, start = [], time.perf_counter()
-    while len(rounds) < 5 or (len(rounds) < 1000 and time.perf_counter() - start < seconds):
-        times = []
-        for run in competitors:
-            begin = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - begin)
-        rounds.append(times)
-    return np.array(rounds).T
 
 
 def roofline(table):

@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 from bppsa_nb.cells import variants
-from bppsa_nb.experiments import figure_08, gru_throughput, gru_variants, small_products
+from bppsa_nb.experiments import figure_08, gru_throughput, gru_variants, small_products, timing
 from bppsa_nb.experiments.progress import Progress
 
 
@@ -134,16 +134,17 @@ def test_small_products_has_limits_on_every_row(tiny):
     assert len(left.get_legend().get_texts()) == 6 and len(right.get_legend().get_texts()) == 6
 
 
-def test_products_take_turns():
+def test_calls_take_turns():
     calls = []
-    times = small_products._take_turns([lambda: calls.append("one"), lambda: calls.append("three")], seconds=0)
-    assert times.shape == (2, 5) and (times >= 0).all()
+    times = timing.take_turns([lambda: calls.append("one"), lambda: calls.append("three")], 0, rounds=(5, 1000))
+    assert times.shape == (5, 2) and (times >= 0).all()
     assert calls == ["one", "three"] * 6  # a round to warm up, then five
+    assert len(timing.take_turns([lambda: None], 1000, rounds=(1, 4))) == 4
 
 
 def test_what_small_products_makes_of_seconds(tiny, monkeypatch):
     monkeypatch.setattr(
-        small_products, "_take_turns", lambda runs, seconds: np.array([[1, 2, 2], [3, 4, 8]])[: len(runs)]
+        small_products, "take_turns", lambda runs, *how: np.array([[1, 3], [2, 4], [2, 8]])[:, : len(runs)]
     )
     found = small_products.time_product({"threads": "one", "H": 4, "B": 2}, np.random.default_rng(0), 0)
     assert found == {"seconds": 2, "ratio": 3, "ratio_low": 2.5, "ratio_high": 3.5}

@@ -1,0 +1,55 @@
+"""Rounds of measurements: whatever is compared takes turns, so that a busy moment of the machine meets all of it."""
+
+import time
+
+import numpy as np
+
+
+def repeat(one_round, seconds, rounds=(3, 20)):
+    """Repeat what measures one round, after a round that does not count.
+
+    Parameters
+    ----------
+    one_round : callable
+        Returns what its parts took, in seconds [shape=(parts,)].
+    seconds : float
+        About how long to go on.
+    rounds : (int, int)
+        How many rounds at least, and how many at most.
+
+    Returns
+    -------
+    np.ndarray [shape=(rounds, parts)]
+    """
+    one_round()  # compiles, and touches the memory
+    least, most = rounds
+    measured, start = [], time.perf_counter()
+    while len(measured) < least or (len(measured) < most and time.perf_counter() - start < seconds):
+        measured.append(one_round())
+    return np.array(measured)
+
+
+def take_turns(calls, seconds, rounds=(3, 20)):
+    """Time calls that take turns.
+
+    Parameters
+    ----------
+    calls : list of callable
+        Without arguments.
+    seconds, rounds
+        As for `repeat`.
+
+    Returns
+    -------
+    np.ndarray [shape=(rounds, calls)]
+        Seconds.
+    """
+
+    def one_round():
+        marks = [time.perf_counter()]
+        for call in calls:
+            call()
+            marks.append(time.perf_counter())
+        return np.diff(marks)
+
+    return repeat(one_round, seconds, rounds)
