@@ -1,0 +1,101 @@
+"""Sparsity patterns: where a matrix may be non-zero, known before any number is."""
+
+import weakref
+
+import numpy as np
+from scipy import sparse
+
+
+class CSRPattern:
+    """Where a matrix may be non-zero, in SciPy's CSR layout. Values belong to it by position.
+
+    The pattern of a transposed Jacobian follows from the architecture alone (Section 3.3): it is made once and
+    serves every iteration and every sample. Plans for its products are kept with it, so that they are made once, too.
+
+    Parameters
+    ----------
+    indptr, indices : np.ndarray of int [shape=(m + 1,)], [shape=(nnz,)]
+        Row i has entries at columns ``indices[indptr[i]:indptr[i + 1]]``. Not copied where the type fits: int32,
+        or int64 for `indptr` if there are 2**31 entries or more.
+    shape : tuple of int
+        ``(m, n)``.
+
+    Raises
+    ------
+    TypeError
+        If `indptr` or `indices` do not hold integers.
+    ValueError
+        If they are no CSR pattern of that shape.
+    """
+
+    __slots__ = ("__weakref__", "_plans", "indices", "indptr", "shape")
+
+    def __init__(self, indptr, indices, shape):
+        if not isinstance(shape, tuple) or len(shape) != 2:
+            raise ValueError(f"shape must be two integers (m, n), got {shape!r}")
+        if not all(isinstance(size, (int, np.integer)) and size >= 0 for size in shape):
+            raise ValueError(f"shape must be two integers (m, n), got {shape!r}")
+        arrays = {"indptr": np.asarray(indptr), "indices": np.asarray(indices)}
+        for name, array in arrays.items():
+            if array.dtype.kind not in "iu":
+                raise TypeError(f"{name} must hold integers, got {array.dtype}")
+            if array.ndim != 1:
+                raise ValueError(f"{name} must be 1-d, got shape {array.shape}")
+        indptr, indices = arrays.values()
+        (rows, columns), nnz = map(int, shape), len(indices)
+        if len(indptr) != rows + 1:
+            raise ValueError(f"indptr must have m + 1 = {rows + 1} entries, got {len(indptr)}")
+        if indptr[0] != 0 or indptr[-1] != nnz or np.any(indptr[1:] < indptr[:-1]):
+            raise ValueError(f"indptr must rise from 0 to the number of indices, {nnz}, got {indptr}")
+        if nnz and not 0 <= indices.min() <= indices.max() < columns:
+            wrong = indices[(indices < 0) | (indices >= columns)][0]
+            raise ValueError(f"indices must be from 0 to n - 1 = {columns - 1}, got {wrong}")
+        if columns > 2**31:
+            raise ValueError(f"a pattern has at most 2**31 columns, got shape {shape}")
+        self.indptr = np.ascontiguousarray(indptr, np.int32 if nnz < 2**31 else np.int64)
+        self.indices = np.ascontiguousarray(indices, np.int32)
+        self.shape = (rows, columns)
+        self._plans = weakref.WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, matrix):
+        """Return the pattern of a SciPy CSR matrix: every stored entry, explicit zeros included.
+
+        Raises
+        ------
+        TypeError
+            If `matrix` is neither that nor a pattern already.
+        """
+        if isinstance(matrix, cls):
+            return matrix
+        if not sparse.issparse(matrix) or matrix.format != "csr":
+            raise TypeError(f"expected a SciPy CSR matrix or a CSRPattern, got {type(matrix).__name__}")
+        return cls(matrix.indptr, matrix.indices, matrix.shape)
+
+    @property
+    def nnz(self):
+        """int: how many entries may be non-zero."""
+        return len(self.indices)
+
+    @property
+    def sparsity(self):
+        """float: the share of guaranteed zeros among all entries (Table 1)."""
+        rows, columns = self.shape
+        return 1 - self.nnz / (rows * columns)
+
+    def matrix(self, values):
+        """Put values into the pattern.
+
+        Parameters
+        ----------
+        values : np.ndarray [shape=(nnz,)]
+
+        Returns
+        -------
+        scipy.sparse.csr_array [shape=(m, n)]
+            It shares the pattern's index arrays.
+        """
+        return sparse.csr_array((values, self.indices, self.indptr), shape=self.shape)
+
+    def __repr__(self):
+        return f"CSRPattern(shape={self.shape}, nnz={self.nnz})"
