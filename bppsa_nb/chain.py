@@ -6,9 +6,10 @@ import numpy as np
 from scipy import sparse
 
 from bppsa_nb import backends
-from bppsa_nb.operator import CSR, Affine, BatchedCSR, Dense, RangeLost, Scaled
+from bppsa_nb.operator import CSR, Affine, BatchedCSR, Dense, Planned, RangeLost, Scaled
 from bppsa_nb.plan import METHODS, explain
 from bppsa_nb.scan import scan
+from bppsa_nb.sparse.products import twins
 
 __all__ = ["backprop", "explain"]
 _log = logging.getLogger(__name__)
@@ -23,8 +24,8 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     ----------
     jacobians_T : np.ndarray [shape=(T, B, H, H)] or [shape=(T, H, H)], or list
         Transposed Jacobians: ``jacobians_T[t, b] = (d x_{t+1} / d x_t)^T``, or shared by the batch. A list holds T
-        SciPy sparse matrices or 2-d arrays [shape=(n_t, n_{t+1})] whose sizes chain and may differ, or T
-        `BatchedCSR`; lists run on backend ``"numpy"``.
+        SciPy sparse matrices or 2-d arrays [shape=(n_t, n_{t+1})] whose sizes chain and may differ, which run on
+        backend ``"numpy"``, or T `BatchedCSR`, which run on any; their products are planned once per pattern.
     grad_output : np.ndarray [shape=(B, H)]
         Gradient of the loss at x_T; for a list [shape=(n,)], or [shape=(B, n)] with `BatchedCSR`.
     local_grads : np.ndarray [shape=(T + 1, B, H)], optional
@@ -62,10 +63,12 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     >>> backprop(jacobians_T, np.ones((1, 1)), method="blelloch").ravel()
     array([8., 4., 2., 1.])
     """
-    if isinstance(jacobians_T, (list, tuple)):
-        shape, run = _prepare_list(jacobians_T, grad_output, local_grads)
-    else:
+    if not isinstance(jacobians_T, (list, tuple)):
         shape, run = _prepare_arrays(jacobians_T, grad_output, local_grads)
+    else:
+        shape, run = None, _prepare_list(jacobians_T, grad_output, local_grads)
+        if not any(isinstance(link, BatchedCSR) for link in jacobians_T):
+            backend = _numpy_only(backend)
     method, backend, levels = choose(method, backend, levels, shape, grad_output.dtype)
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
         gradients = in_range(lambda *how: run(backend, *how), method, levels)
@@ -112,13 +115,22 @@ def choose(method, backend, levels, shape, dtype):
         levels = int(levels)
     elif levels is not None:
         raise ValueError(f"levels is for method='truncated' only, got levels={levels!r} with method={method!r}")
-    backend = backends.resolve(backend if shape is not None or backend != "auto" else "numpy")
-    if shape is None and backend != "numpy":
-        raise ValueError(f"backend must be 'numpy' or 'auto' for a list of Jacobians, got {backend!r}")
+    backend = backends.resolve(backend)
     if method == "auto":
         # Of Jacobians in a list, one multiplies vectors at a time: the linear scan does the least work.
         method = "linear" if shape is None else explain(*shape, dtype=dtype, backend=backend).method
     return method, backend, levels
+
+
+def _numpy_only(backend):
+    if backend in ("numpy", "auto"):
+        return "numpy"
+    if backend in backends.BACKENDS:
+        raise ValueError(
+            f"backend must be 'numpy' or 'auto' for a list of SciPy matrices and arrays, got {backend!r}; "
+            "links of type BatchedCSR run on all backends"
+        )
+    return backend  # unknown: refused with the names that there are
 
 
 def _array(name, value, ndims):
@@ -187,24 +199,16 @@ def _prepare_list(jacobians_T, grad_output, local_grads):
     if grad_output.size == 0:
         raise ValueError(f"grad_output must not be empty, got shape {grad_output.shape}")
     lead, sizes = grad_output.shape[:-1], [grad_output.shape[-1]]
-    operands = []
     for t in reversed(range(len(jacobians_T))):
         name, matrix = f"jacobians_T[{t}]", jacobians_T[t]
         if batched:
-            operands.append(_batched_operand(name, matrix, lead[0]))
-        elif sparse.issparse(matrix):
-            operands.append(CSR(sparse.csr_array(matrix)))
-        else:
-            operands.append(Dense(matrix))
+            _check_link(name, matrix, lead[0])
         if matrix.shape[1] != sizes[-1]:
             below = f"jacobians_T[{t + 1}]" if t + 1 < len(jacobians_T) else "grad_output"
             raise ValueError(f"{name} must have {sizes[-1]} columns to chain with {below}, got shape {matrix.shape}")
         _check_dtype(name, (matrix.values if batched else matrix).dtype, grad_output.dtype)
         sizes.append(matrix.shape[0])
-    operands.reverse()
     sizes.reverse()
-    flat = lambda x: x.reshape(-1) if batched else x  # noqa: E731  samples stand one after the other
-    offsets = None
     if local_grads is not None:
         if not isinstance(local_grads, (list, tuple)) or len(local_grads) != len(sizes):
             got = type(local_grads).__name__ + (f" of {len(local_grads)}" if hasattr(local_grads, "__len__") else "")
@@ -214,23 +218,30 @@ def _prepare_list(jacobians_T, grad_output, local_grads):
             _array(name, offset, (grad_output.ndim,))
             _check_dtype(name, offset.dtype, grad_output.dtype)
             _check_shape(name, offset.shape, (*lead, sizes[t]), f"like x_{t}")
-        offsets = [flat(offset) for offset in local_grads]
         with np.errstate(all="ignore"):
             grad_output = grad_output + local_grads[-1]
 
+    def operand(link, backend):
+        if batched:
+            return Planned(link.pattern, twins(backend).send(np.ascontiguousarray(link.values)), backend)
+        return CSR(sparse.csr_array(link)) if sparse.issparse(link) else Dense(link)
+
     def run(backend, method, levels):
-        gradients = _scan_operands(operands, flat(grad_output), offsets, method, levels)
+        operands = [operand(link, backend) for link in jacobians_T]
+        gradients = _scan_operands(operands, grad_output, local_grads, method, levels)
         return [np.array(g).reshape(*lead, -1) for g in gradients]
 
-    return None, run
+    return run
 
 
-def _batched_operand(name, matrix, batch):
-    if not isinstance(matrix, BatchedCSR):
-        raise TypeError(f"{name} must be a BatchedCSR like the other links, got {type(matrix).__name__}")
-    _array(f"{name}.values", matrix.values, (2,))
-    _check_shape(f"{name}.values", matrix.values.shape, (batch, len(matrix.indices)), "(B, nnz)")
-    return matrix.block_diagonal()
+def _check_link(name, link, batch):
+    if not isinstance(link, BatchedCSR):
+        raise TypeError(f"{name} must be a BatchedCSR like the other links, got {type(link).__name__}")
+    _array(f"{name}.values", link.values, (2,))
+    if len(link.values) not in (1, batch):
+        raise ValueError(
+            f"{name}.values must have shape (B, nnz) = {(batch, link.pattern.nnz)} or (1, nnz), got {link.values.shape}"
+        )
 
 
 def _scan_operands(matrices, grad_output, local_grads, method, levels):

@@ -1,6 +1,42 @@
-"""Keep large arrays' memory between training steps."""
+"""Ask whether large arrays fit into memory, and keep it between training steps."""
 
 import numpy as np
+
+
+def available():
+    """Return how many bytes a program can still have, or None where the system does not say.
+
+    Returns
+    -------
+    int or None
+        Linux's own estimate, page cache that it would give up included.
+    """
+    try:
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":") for line in file)
+        return 1024 * int(lines["MemAvailable"].split()[0])
+    except (FileNotFoundError, KeyError):  # another system
+        return None
+
+
+def require(size, what):
+    """Raise unless there is memory for an array, before it is asked for: Linux promises what it does not have.
+
+    Parameters
+    ----------
+    size : int
+        Bytes.
+    what : str
+        What they are for.
+
+    Raises
+    ------
+    MemoryError
+        If fewer are available. Where the system does not say, nothing is checked, and NumPy raises by itself.
+    """
+    free = available()
+    if free is not None and size > free:
+        raise MemoryError(f"{what} takes {size / 2**30:.1f} GiB, but {free / 2**30:.1f} GiB are available")
 
 
 def keep_freed_memory():

@@ -9,20 +9,22 @@ identity matrix, which is never stored: `IDENTITY` is a symbol. An operand kind 
 kind        an operand is
 ==========  =========================================================================
 `Dense`     a matrix, or one matrix per sample
-`CSR`       a sparse matrix (several samples: one block-diagonal matrix)
+`CSR`       a sparse matrix
+`Planned`   sparse matrices of several samples, one pattern; products by plan
 `Scaled`    one of these times an exact power of two, so that products stay in range
 `Affine`    ``x -> M x + c``: a matrix and the loss term that enters at that step
 `Pattern`   where a matrix may be non-zero: counts multiply-adds
 `Traced`    nothing but its name: records who was combined with whom
 ==========  =========================================================================
 
-Gradients are plain arrays for the first four kinds.
+Gradients are plain arrays for the first five kinds.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
+
+from bppsa_nb.sparse import products
+from bppsa_nb.sparse.pattern import CSRPattern
 
 
 class _Identity:
@@ -79,14 +81,18 @@ class Dense:
         product = self.matrix @ other.matrix
         return CSR(product) if sparse.issparse(product) else Dense(product)
 
-    @property
-    def values(self):
-        """np.ndarray [shape=(..., m * n)]: the stored entries."""
-        return self.matrix.reshape(*self.matrix.shape[:-2], -1)
+    def extent(self):
+        """Return the largest and the smallest non-zero size of each sample's entries."""
+        return products.extent(self._values)
 
-    def with_values(self, values):
-        """Return the same kind of operand with other entries."""
+    def scaled(self, exponents, fresh=False):
+        """Return the operand times a power of two per sample; `fresh` says that its entries may be overwritten."""
+        values = products.scale(self._values, exponents, out=self._values if fresh else None)
         return Dense(values.reshape(self.matrix.shape))
+
+    @property
+    def _values(self):
+        return self.matrix.reshape(*self.matrix.shape[:-2], -1)
 
 
 class CSR:
@@ -106,28 +112,67 @@ class CSR:
         product = self.matrix @ other.matrix
         return CSR(product) if sparse.issparse(product) else Dense(product)
 
-    @property
-    def values(self):
-        """np.ndarray [shape=(nnz,)]: the stored entries."""
-        return self.matrix.data
+    def extent(self):
+        """Return the largest and the smallest non-zero size of the stored entries."""
+        return products.extent(self.matrix.data)
 
-    def with_values(self, values):
-        """Return the same kind of operand with other entries."""
+    def scaled(self, exponents, fresh=False):
+        """Return the operand times a power of two; `fresh` says that its entries may be overwritten."""
+        values = products.scale(self.matrix.data, exponents, out=self.matrix.data if fresh else None)
         return CSR(sparse.csr_array((values, self.matrix.indices, self.matrix.indptr), shape=self.matrix.shape))
 
 
-@dataclass(frozen=True)
+class Planned:
+    """Sparse transposed Jacobians of several samples that share one pattern; their products are planned once.
+
+    Parameters
+    ----------
+    pattern : CSRPattern [shape=(m, n)]
+        Keeps the plans of its products; what is made anew every time is planned anew every time.
+    values : array [shape=(B, nnz)] or [shape=(1, nnz)]
+        Of each sample, or shared by all: where `backend` keeps them, see `bppsa_nb.sparse.products.twins`.
+    backend : {"numpy", "cpu", "cuda"}
+    """
+
+    def __init__(self, pattern, values, backend):
+        self.pattern = pattern
+        self.values = values
+        self.backend = backend
+        self._twin = products.twins(backend)
+
+    def __matmul__(self, other):
+        if isinstance(other, np.ndarray):
+            return self._twin.apply(self.pattern, self.values, other)
+        plan = self.pattern.times(other.pattern)
+        return Planned(plan.pattern, self._twin.product(plan, self.values, other.values), self.backend)
+
+    def extent(self):
+        """Return the largest and the smallest non-zero size of each sample's entries."""
+        return self._twin.extent(self.values)
+
+    def scaled(self, exponents, fresh=False):
+        """Return the operand times a power of two per sample; `fresh` says that its entries may be overwritten."""
+        values = self._twin.scale(self.values, exponents, self.values if fresh else None)
+        return Planned(self.pattern, values, self.backend)
+
+
 class BatchedCSR:
     """Sparse matrices of several samples that share one pattern.
 
     Parameters
     ----------
-    values : np.ndarray [shape=(B, nnz)]
-        The entries of each sample, in the pattern's order.
+    values : np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)]
+        The entries of each sample, in the pattern's order, or those that all samples share.
     indices, indptr : np.ndarray of int [shape=(nnz,)], [shape=(m + 1,)]
         The pattern, in SciPy's CSR layout.
     shape : tuple of int
         ``(m, n)``, the shape of one sample's matrix.
+
+    Attributes
+    ----------
+    pattern : CSRPattern
+        The pattern, and the plans made for its products. Links of the next iteration that are made of it by
+        `of` need no new plans.
 
     Raises
     ------
@@ -137,53 +182,41 @@ class BatchedCSR:
         If it is no CSR pattern of that shape, or `values` does not have one row of nnz numbers per sample.
     """
 
-    values: np.ndarray
-    indices: np.ndarray
-    indptr: np.ndarray
-    shape: tuple
+    def __init__(self, values, indices, indptr, shape):
+        self._set(CSRPattern(indptr, indices, shape), values)
 
-    def __post_init__(self):
-        sizes = self.shape if isinstance(self.shape, tuple) else ()
-        if len(sizes) != 2 or not all(isinstance(size, (int, np.integer)) and size >= 0 for size in sizes):
-            raise ValueError(f"shape must be two integers (m, n), got {self.shape!r}")
-        for name in ("indices", "indptr"):
-            value = np.asarray(getattr(self, name))
-            if value.dtype.kind not in "iu":
-                raise TypeError(f"{name} must hold integers, got {value.dtype}")
-            if value.ndim != 1:
-                raise ValueError(f"{name} must be 1-d, got shape {value.shape}")
-            object.__setattr__(self, name, value)
-        (rows, columns), nnz = self.shape, len(self.indices)
-        if len(self.indptr) != rows + 1:
-            raise ValueError(f"indptr must have m + 1 = {rows + 1} entries, got {len(self.indptr)}")
-        if self.indptr[0] != 0 or self.indptr[-1] != nnz or np.any(self.indptr[1:] < self.indptr[:-1]):
-            raise ValueError(f"indptr must rise from 0 to the number of indices, {nnz}, got {self.indptr}")
-        if nnz and not 0 <= self.indices.min() <= self.indices.max() < columns:
-            wrong = self.indices[(self.indices < 0) | (self.indices >= columns)][0]
-            raise ValueError(f"indices must be from 0 to n - 1 = {columns - 1}, got {wrong}")
-        if not isinstance(self.values, np.ndarray) or self.values.ndim != 2 or self.values.shape[1] != nnz:
-            got = getattr(self.values, "shape", type(self.values).__name__)
-            raise ValueError(f"values must be an array of shape (B, nnz) with nnz = {nnz}, got {got}")
+    @classmethod
+    def of(cls, pattern, values):
+        """Put values into a pattern.
 
-    def block_diagonal(self):
-        """Return all samples as one operand: a block-diagonal `CSR` [shape=(B * m, B * n)]."""
-        (rows, columns), (batch, nnz) = self.shape, self.values.shape
-        starts = np.arange(batch)[:, None]
-        indices = (np.asarray(self.indices, dtype=np.int64) + starts * columns).ravel()
-        ends = np.asarray(self.indptr, dtype=np.int64)[1:] + starts * nnz
-        indptr = np.concatenate([[0], ends.ravel()])
-        return CSR(sparse.csr_array((self.values.ravel(), indices, indptr), shape=(batch * rows, batch * columns)))
+        Parameters
+        ----------
+        pattern : CSRPattern
+        values : np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)]
 
+        Returns
+        -------
+        BatchedCSR
+        """
+        if not isinstance(pattern, CSRPattern):
+            raise TypeError(f"pattern must be a CSRPattern, got {type(pattern).__name__}")
+        link = object.__new__(cls)
+        link._set(pattern, values)
+        return link
 
-def _peak(values):
-    return np.abs(values).max(axis=-1, initial=0)
+    def _set(self, pattern, values):
+        if not isinstance(values, np.ndarray) or values.ndim != 2 or values.shape[1] != pattern.nnz:
+            got = getattr(values, "shape", type(values).__name__)
+            raise ValueError(f"values must be an array of shape (B, nnz) with nnz = {pattern.nnz}, got {got}")
+        self.pattern, self.values = pattern, values
 
+    @property
+    def shape(self):
+        """Shape ``(m, n)`` of one sample's matrix."""
+        return self.pattern.shape
 
-def _narrow(values, peak):
-    # With every entry within half of the dtype's exponent range below the largest, no term of a product of two
-    # such operands underflows.
-    half = np.finfo(values.dtype).minexp // 2
-    return not np.any((np.abs(values) < np.ldexp(peak, half)[..., None]) & (values != 0))
+    def __repr__(self):
+        return f"BatchedCSR(batch={len(self.values)}, pattern={self.pattern})"
 
 
 class Scaled:
@@ -194,9 +227,11 @@ class Scaled:
 
     Parameters
     ----------
-    operand : Dense or CSR
+    operand : Dense, CSR or Planned
     exponent : np.ndarray of int [shape=(...)] or int
         The operand stands for ``operand * 2**exponent``.
+    fresh : bool
+        Whether nobody else needs the operand as it was: a product that was just made is scaled where it stands.
 
     Raises
     ------
@@ -204,24 +239,30 @@ class Scaled:
         If the entries of one sample differ by so much that a product could drop some of them.
     """
 
-    def __init__(self, operand, exponent=0):
-        peak = _peak(operand.values)
-        shift = np.frexp(peak)[1]
-        if not _narrow(operand.values, peak):
+    def __init__(self, operand, exponent=0, fresh=False):
+        peak, floor = operand.extent()
+        if not _narrow(peak, floor):
             raise RangeLost
-        self.operand = operand.with_values(np.ldexp(operand.values, -shift[..., None]))
+        shift = np.maximum(np.frexp(peak)[1], np.finfo(peak.dtype).minexp)
+        self.operand = operand.scaled(-shift, fresh)
         self.exponent = exponent + shift
 
     def __matmul__(self, other):
         if not isinstance(other, np.ndarray):
-            return Scaled(self.operand @ other.operand, self.exponent + other.exponent)
-        peak = _peak(other)
+            return Scaled(self.operand @ other.operand, self.exponent + other.exponent, fresh=True)
+        peak, floor = products.extent(other)
         shift = np.frexp(peak)[1]
         product = self.operand @ np.ldexp(other, -shift[..., None])
         info = np.finfo(other.dtype)
-        if not _narrow(other, peak) and np.abs(product).min(initial=1) < np.ldexp(1.0, info.minexp + info.nmant + 8):
+        if not _narrow(peak, floor) and np.abs(product).min(initial=1) < np.ldexp(1.0, info.minexp + info.nmant + 8):
             raise RangeLost
         return np.ldexp(product, (self.exponent + shift)[..., None])
+
+
+def _narrow(peak, floor):
+    # With every entry within half of the dtype's exponent range below the largest, no term of a product of two
+    # such operands underflows.
+    return not np.any(floor < np.ldexp(peak, np.finfo(peak.dtype).minexp // 2))
 
 
 class Affine:
@@ -229,7 +270,7 @@ class Affine:
 
     Parameters
     ----------
-    linear : Dense, CSR or Scaled
+    linear : Dense, CSR, Planned or Scaled
         M.
     offset : np.ndarray [shape=(..., m)]
         c.
@@ -251,8 +292,8 @@ class Pattern:
 
     Parameters
     ----------
-    structure : scipy.sparse.csr_array [shape=(m, n)] or None
-        Stored entries mark possible non-zeros; None stands for a gradient, taken as dense.
+    structure : CSRPattern [shape=(m, n)] or None
+        None stands for a gradient, taken as dense.
     costs : list
         Every product appends ``(kind, multiply_adds)`` to it, kind being ``"mm"`` or ``"mv"``.
     """
@@ -265,11 +306,9 @@ class Pattern:
         if other.structure is None:
             self.costs.append(("mv", self.structure.nnz))
             return Pattern(None, self.costs)
-        in_column = np.bincount(self.structure.indices, minlength=self.structure.shape[1])
-        in_row = np.diff(other.structure.indptr)
-        self.costs.append(("mm", int(in_column @ in_row)))
-        product = self.structure.astype(bool) @ other.structure.astype(bool)
-        return Pattern(sparse.csr_array(product), self.costs)
+        plan = self.structure.times(other.structure)
+        self.costs.append(("mm", plan.multiply_adds))
+        return Pattern(plan.pattern, self.costs)
 
 
 class Traced:

@@ -227,19 +227,23 @@ def test_lists_of_matrices_whose_sizes_chain(method, levels, local):
             np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
 @pytest.mark.parametrize(("method", "levels"), [("auto", None), *METHODS])
-def test_batched_csr(method, levels):
+def test_batched_csr(method, levels, backend):
     rng = np.random.default_rng(7)
     dense, _, _ = ragged(rng)
     links, matrices = [], []
-    for matrix in dense:
+    for t, matrix in enumerate(dense):
         pattern = sparse.csr_array(matrix != 0)
-        values = rng.standard_normal((3, pattern.nnz))
+        values = rng.standard_normal((1 if t % 3 == 1 else 3, pattern.nnz))  # some are shared by all samples
         links.append(bp.BatchedCSR(values, pattern.indices, pattern.indptr, matrix.shape))
+        values = np.broadcast_to(values, (3, pattern.nnz))
         matrices.append([sparse.csr_array((v, pattern.indices, pattern.indptr), matrix.shape) for v in values])
     gradient = rng.standard_normal((3, 2))
     local_grads = [rng.standard_normal((3, n)) for n in [3, 7, 1, 4, 4, 9, 2]]
-    result = bp.backprop(links, gradient, local_grads=local_grads, method=method, levels=levels)
+    before = [link.values.copy() for link in links]
+    result = bp.backprop(links, gradient, local_grads=local_grads, method=method, levels=levels, backend=backend)
+    assert all(np.array_equal(link.values, values) for link, values in zip(links, before, strict=True))
     for b in range(3):
         expected = follow([m[b].toarray() for m in matrices], gradient[b], [c[b] for c in local_grads])
         for got, want in zip(result, expected, strict=True):

@@ -4,6 +4,7 @@ from importlib import import_module as _import_module
 
 _HOME = {
     "CSRPattern": "pattern",
+    "PlannedProduct": "products",
 }
 __all__ = sorted(_HOME)
 

@@ -83,6 +83,38 @@ class CSRPattern:
         rows, columns = self.shape
         return 1 - self.nnz / (rows * columns)
 
+    @property
+    def canonical(self):
+        """bool: whether every row's columns are sorted, and none occurs twice."""
+        rises = np.diff(self.indices) > 0
+        starts = self.indptr[1:-1]
+        rises[starts[(starts > 0) & (starts < self.nnz)] - 1] = True  # from one row to the next, anything goes
+        return bool(rises.all())
+
+    def detached(self):
+        """Return a pattern of the same arrays that keeps no plans."""
+        twin = object.__new__(type(self))
+        twin.indptr, twin.indices, twin.shape = self.indptr, self.indices, self.shape
+        twin._plans = weakref.WeakKeyDictionary()
+        return twin
+
+    def times(self, other):
+        """Plan the product with another pattern, once: the plan is kept as long as both patterns are.
+
+        Parameters
+        ----------
+        other : CSRPattern
+
+        Returns
+        -------
+        PlannedProduct
+        """
+        if other not in self._plans:
+            from bppsa_nb.sparse.products import PlannedProduct
+
+            self._plans[other] = PlannedProduct(self, other)
+        return self._plans[other]
+
     def matrix(self, values):
         """Put values into the pattern.
 

@@ -1,0 +1,225 @@
+"""Sparse products by plan: what follows from the patterns is found once, every product after that only fills values.
+
+A general sparse product first finds out which entries of the result exist, then merges indices while it multiplies.
+Patterns of transposed Jacobians are known ahead of training, so both can be done ahead of it, too (Section 3.3):
+the *symbolic phase* makes a `PlannedProduct`, the *numeric phase* runs it, for one matrix or for those of a batch.
+"""
+
+from importlib import import_module
+
+import numpy as np
+
+from bppsa_nb import backends, memory
+from bppsa_nb.sparse.pattern import CSRPattern
+
+
+class PlannedProduct:
+    """The product of two sparse matrices, planned from their patterns.
+
+    Parameters
+    ----------
+    a, b : CSRPattern or scipy.sparse.csr_array [shape=(m, k)], [shape=(k, n)]
+        Of matrices, only the patterns are read: every stored entry, explicit zeros included.
+
+    Attributes
+    ----------
+    left, right : CSRPattern
+        The patterns of `a` and `b`.
+    pattern : CSRPattern [shape=(m, n)]
+        That of the product, indices sorted.
+    multiply_adds : int
+        How many multiplications, each with an addition, the numeric phase performs per sample.
+    kind : {"rows", "columns", "sums"}
+        ``"rows"`` scales rows of `b`, ``"columns"`` columns of `a`, as products with a diagonal matrix do: one
+        multiplication per entry. ``"sums"`` is everything else.
+
+    Raises
+    ------
+    TypeError
+        If `a` or `b` is of another type.
+    ValueError
+        If their shapes do not chain.
+    MemoryError
+        If the product's pattern does not fit into memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy import sparse
+    >>> a = sparse.csr_array(np.array([[1.0, 2.0], [0.0, 3.0]]))
+    >>> b = sparse.csr_array(np.array([[0.0, 1.0], [5.0, 0.0]]))
+    >>> plan = PlannedProduct(a, b)
+    >>> plan.multiply_adds, plan.pattern
+    (3, CSRPattern(shape=(2, 2), nnz=3))
+    >>> plan.pattern.matrix(plan(a.data, b.data)).toarray()
+    array([[10.,  1.],
+           [15.,  0.]])
+    """
+
+    def __init__(self, a, b):
+        from bppsa_nb.sparse import cpu
+
+        a, b = _pattern("a", a), _pattern("b", b)
+        if a.shape[1] != b.shape[0]:
+            raise ValueError(f"b must have {a.shape[1]} rows to be multiplied by a {a.shape}, got shape {b.shape}")
+        shape = (a.shape[0], b.shape[1])
+        # The plan lives as long as the pattern it is kept with, so it must not keep the other one alive.
+        self.left, self.right = a.detached(), b.detached()
+        lengths = np.diff(b.indptr)[a.indices]
+        self.multiply_adds = int(lengths.sum(dtype=np.int64))
+        ends = np.cumsum(cpu.count(a, b), dtype=np.int64)
+        nnz = int(ends[-1]) if len(ends) else 0
+        memory.require(4 * nnz, f"the pattern of a product of shape {shape} with {nnz} entries")
+        indptr = np.concatenate([[0], ends]).astype(np.int32 if nnz < 2**31 else np.int64)
+        self.pattern = CSRPattern(indptr, cpu.columns(a, b, indptr), shape)
+        self.kind = "sums"
+        if self.multiply_adds == nnz:
+            if np.diff(a.indptr).max(initial=0) <= 1 and b.canonical:
+                self.kind = "rows"
+            elif np.all(lengths == 1) and np.array_equal(b.indices[b.indptr[a.indices]], self.pattern.indices):
+                self.kind = "columns"
+
+    def __call__(self, a, b, backend="auto"):
+        """Compute the values of the product.
+
+        Parameters
+        ----------
+        a, b : np.ndarray [shape=(..., nnz)]
+            Values in the order of the patterns; both float32 or both float64. A leading axis are samples; one
+            of the two may do without it, or have a single one, and then is shared by all samples.
+        backend : {"auto", "numpy", "cpu", "cuda"}
+
+        Returns
+        -------
+        np.ndarray [shape=(..., plan.pattern.nnz)]
+
+        Raises
+        ------
+        TypeError
+            For other dtypes, or two different ones.
+        ValueError
+            For shapes that do not fit.
+        """
+        for name, values, pattern in (("a", a, self.left), ("b", b, self.right)):
+            if not isinstance(values, np.ndarray) or values.dtype not in (np.float32, np.float64):
+                got = getattr(values, "dtype", type(values).__name__)
+                raise TypeError(f"{name} must be an array of float32 or float64, got {got}")
+            if values.ndim not in (1, 2) or values.shape[-1] != pattern.nnz:
+                raise ValueError(
+                    f"{name} must have shape (nnz,) or (B, nnz) with nnz = {pattern.nnz}, got {values.shape}"
+                )
+        if a.dtype != b.dtype:
+            raise TypeError(f"b must have the dtype of a, {a.dtype}, got {b.dtype}")
+        batches = {len(values) for values in (a, b) if values.ndim == 2} - {1}
+        if len(batches) > 1:
+            raise ValueError(f"a and b must have as many samples as each other, got {len(a)} and {len(b)}")
+        twin = twins(backends.resolve(backend))
+        both = (np.ascontiguousarray(np.atleast_2d(values)) for values in (a, b))
+        values = twin.fetch(twin.product(self, *map(twin.send, both)))
+        return values if a.ndim == 2 or b.ndim == 2 else values[0]
+
+
+def _pattern(name, matrix):
+    try:
+        return CSRPattern.of(matrix)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
+
+
+def twins(backend):
+    """Look up the module that multiplies on a backend: this one, or `bppsa_nb.sparse.cpu` or ``cuda``.
+
+    All have `product`, `apply`, `extent` and `scale`; and `send` and `fetch`, which bring values to where that
+    backend keeps them and back.
+    """
+    return import_module("bppsa_nb.sparse.products" if backend == "numpy" else f"bppsa_nb.sparse.{backend}")
+
+
+def send(values):
+    """Leave values where they are, in this computer's memory."""
+    return values
+
+
+fetch = send
+
+
+def product(plan, a, b):
+    """Run the numeric phase of a planned product, in NumPy: for every multiply-add, where it reads and writes.
+
+    Parameters
+    ----------
+    plan : PlannedProduct
+    a, b : np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)]
+        Values of each sample, or those that all samples share.
+
+    Returns
+    -------
+    np.ndarray [shape=(B, plan.pattern.nnz)]
+    """
+    left, right, pattern = plan.left, plan.right, plan.pattern
+    lengths = np.diff(right.indptr)[left.indices]  # every entry of a meets one row of b
+    from_a = np.repeat(np.arange(left.nnz), lengths)
+    before = np.cumsum(lengths) - lengths
+    from_b = np.arange(len(from_a)) + np.repeat(right.indptr[left.indices] - before, lengths)
+    # Entries are told apart by row and column in one number; the pattern has them in order.
+    number = lambda rows, columns: rows * np.int64(pattern.shape[1]) + columns  # noqa: E731
+    entries = number(_row_of_each(pattern), pattern.indices)
+    to_c = np.searchsorted(entries, number(_row_of_each(left)[from_a], right.indices[from_b]))
+    values = np.empty((max(len(a), len(b)), pattern.nnz), a.dtype)
+    for sample, terms in enumerate(a[:, from_a] * b[:, from_b]):
+        values[sample] = np.bincount(to_c, weights=terms, minlength=pattern.nnz)
+    return values
+
+
+def _row_of_each(pattern):
+    return np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
+
+
+def apply(pattern, values, vectors):
+    """Multiply each sample's matrix and vector.
+
+    Parameters
+    ----------
+    pattern : CSRPattern [shape=(m, n)]
+    values : np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)]
+    vectors : np.ndarray [shape=(B, n)]
+
+    Returns
+    -------
+    np.ndarray [shape=(B, m)]
+    """
+    each = np.broadcast_to(values, (len(vectors), pattern.nnz))
+    return np.stack([pattern.matrix(v) @ x for v, x in zip(each, vectors, strict=True)])
+
+
+def extent(values):
+    """Find the largest and the smallest non-zero size of each sample's entries.
+
+    Parameters
+    ----------
+    values : np.ndarray [shape=(..., nnz)]
+
+    Returns
+    -------
+    peak, floor : np.ndarray [shape=(...)]
+        0 and infinity where there are none.
+    """
+    sizes = np.abs(values)
+    return sizes.max(axis=-1, initial=0), np.min(sizes, axis=-1, initial=np.inf, where=sizes != 0)
+
+
+def scale(values, exponents, out=None):
+    """Multiply each sample's values by a power of two.
+
+    Parameters
+    ----------
+    values : np.ndarray [shape=(..., nnz)]
+    exponents : np.ndarray of int [shape=(...)]
+    out : np.ndarray [shape=(..., nnz)], optional
+        Where to; may be `values`.
+
+    Returns
+    -------
+    np.ndarray [shape=(..., nnz)]
+    """
+    return np.ldexp(values, exponents[..., None], out=out)
