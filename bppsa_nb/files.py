@@ -61,6 +61,59 @@ def atomic_write(path, mode="wb"):
         raise
 
 
+def read_npz(path, writer):
+    """Read all arrays of an ``.npz`` file; nothing in it is ever unpickled.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+    writer : str
+        What writes such files, for the error.
+
+    Returns
+    -------
+    dict of str to np.ndarray
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is no such file, or damaged.
+    """
+    import numpy as np
+
+    with open(path, "rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as entries:
+                return {name: entries[name] for name in entries.files}
+        except Exception as error:  # a damaged archive shows itself in many ways
+            raise ValueError(f"{path} is not an .npz file written by {writer}: {error}") from error
+
+
+def npz_entry(path, entries, name, like=None):
+    """Return one of the arrays that `read_npz` read, finite, and of the shape and dtype of `like` if given.
+
+    Raises
+    ------
+    ValueError
+        If it is not there, or not so; `path` and `name` are named.
+    """
+    import numpy as np
+
+    if name not in entries:
+        raise ValueError(f"{path} has no entry {name!r}; it has {sorted(entries)}")
+    array = entries[name]
+    if like is not None and (array.shape != like.shape or array.dtype != like.dtype):
+        raise ValueError(
+            f"{path}: {name!r} must have shape {like.shape} and dtype {like.dtype} to fit the model, "
+            f"got {array.shape} and {array.dtype}"
+        )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError(f"{path}: {name!r} must be finite")
+    return array
+
+
 def write_json(path, value):
     """Write `value` as indented JSON, atomically.
 

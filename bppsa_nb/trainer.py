@@ -6,11 +6,11 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from bppsa_nb import chain
-from bppsa_nb.files import atomic_write
+from bppsa_nb.files import atomic_write, npz_entry, read_npz
 from bppsa_nb.optimizers import SGD, Adam
 
 __all__ = ["SGD", "Adam", "History", "Trainer", "accuracy", "cross_entropy"]
@@ -118,11 +118,11 @@ class Trainer:
 
     Parameters
     ----------
-    model : RNN or GRU
-        Anything with `params`, `forward` and `backward` like `bppsa_nb.RNN`.
+    model : RNN, GRU or sparse.Network
+        Anything with `params`, `forward`, `backward` and `check_method` like `bppsa_nb.RNN`.
     optimizer : SGD or Adam
     method, backend, levels
-        How gradients are found; see `bppsa_nb.RNN.backward`.
+        How gradients are found; see the model's `backward`.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class Trainer:
     """
 
     def __init__(self, model, optimizer, method="auto", backend="auto", levels=None):
-        chain.choose(method, backend, levels, (1, 1, 1), np.dtype(np.float32))
+        model.check_method(method, backend, levels)
         self.model, self.optimizer = model, optimizer
         self.method, self.backend, self.levels = method, backend, levels
         self.epoch = self.position = 0
@@ -165,8 +165,8 @@ class Trainer:
 
         Parameters
         ----------
-        x : np.ndarray [shape=(T, B, I)]
-            Inputs in the model's dtype.
+        x : np.ndarray [shape=(T, B, I)] or [shape=(B, C, H, W)]
+            Inputs in the model's dtype: sequences or images, as the model's `forward` takes them.
         y : array_like of int [shape=(B,)]
             Labels.
 
@@ -178,7 +178,7 @@ class Trainer:
         Raises
         ------
         TypeError, ValueError
-            For inputs that do not fit; see `bppsa_nb.RNN.forward` and `cross_entropy`.
+            For inputs that do not fit; see the model's `forward` and `cross_entropy`.
         FloatingPointError
             If a gradient leaves the range of the dtype. The parameters are unchanged then.
         """
@@ -193,9 +193,9 @@ class Trainer:
         grads = self.model.backward(activations, grad_logits, self.method, self.backend, self.levels)
         for name, grad in grads.items():
             if not np.isfinite(grad).all():
+                after = f" after {len(x)} time steps" if x.ndim == 3 else ""  # sequences, not images
                 raise FloatingPointError(
-                    f"the gradient of {name} overflows {grad.dtype} after {len(x)} time steps; "
-                    "the parameters were not updated"
+                    f"the gradient of {name} overflows {grad.dtype}{after}; the parameters were not updated"
                 )
         return loss, grads
 
@@ -289,7 +289,7 @@ class Trainer:
 
         Parameters
         ----------
-        x : np.ndarray [shape=(T, B, I)]
+        x : np.ndarray [shape=(T, B, I)] or [shape=(B, C, H, W)]
 
         Returns
         -------
@@ -338,21 +338,8 @@ class Trainer:
         ValueError
             If it is no such file, an entry is missing, left over or does not fit the model, or the optimizer differs.
         """
-        entries = _read_npz(path)
-
-        def entry(name, like=None):
-            if name not in entries:
-                raise ValueError(f"{path} has no entry {name!r}; it has {sorted(entries)}")
-            array = entries[name]
-            if like is not None and (array.shape != like.shape or array.dtype != like.dtype):
-                raise ValueError(
-                    f"{path}: {name!r} must have shape {like.shape} and dtype {like.dtype} to fit the model, "
-                    f"got {array.shape} and {array.dtype}"
-                )
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise ValueError(f"{path}: {name!r} must be finite")
-            return array
-
+        entries = read_npz(path, "Trainer.save")
+        entry = partial(npz_entry, path, entries)
         note = _read_note(path, entry("note"))
         if note["optimizer"] != self.optimizer.settings():
             raise ValueError(
@@ -377,16 +364,6 @@ class Trainer:
             self.epoch, self.position = note["epoch"], note["position"]
             self._seed, self._plan = note["seed"], note["plan"]
             self._loss, self._seconds = loss.tolist(), seconds.tolist()
-
-
-def _read_npz(path):
-    """Read all arrays of an ``.npz`` file; nothing in it is ever unpickled."""
-    with open(path, "rb") as file:
-        try:
-            with np.load(file, allow_pickle=False) as entries:
-                return {name: entries[name] for name in entries.files}
-        except Exception as error:  # a damaged archive shows itself in many ways
-            raise ValueError(f"{path} is not an .npz file written by Trainer.save: {error}") from error
 
 
 def _read_note(path, array):

@@ -7,6 +7,7 @@ from importlib import import_module
 import numpy as np
 
 from bppsa_nb import backends, chain
+from bppsa_nb.checks import check_array, check_finite, check_params
 
 _SMALL = 128  # hidden units up to which one thread multiplies
 
@@ -147,16 +148,16 @@ class Recurrent:
         """
         backend = backends.resolve(backend)
         functions = _functions(self._cell, backend)
-        _check_array("x", x, self.dtype, (None, None, self.input_size))
+        check_array("x", x, self.dtype, (None, None, self.input_size))
         batch = x.shape[1]
         if batch == 0:
             raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
         if h0 is None:
             h0 = np.zeros((self.num_layers, batch, self.hidden_size), self.dtype)
-        _check_array("h0", h0, self.dtype, (self.num_layers, batch, self.hidden_size))
-        self._check_params()
+        check_array("h0", h0, self.dtype, (self.num_layers, batch, self.hidden_size))
+        check_params(self.params, self.dtype, self._shapes())
         # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
-        _check_finite(x=x, h0=h0, **{f"params[{name!r}]": param for name, param in self.params.items()})
+        check_finite(x=x, h0=h0, **{f"params[{name!r}]": param for name, param in self.params.items()})
         saved, below = [], x
         with np.errstate(all="ignore"), self._blas(backend):  # whatever leaves the range is found in the result
             for layer, initial in enumerate(h0):
@@ -205,9 +206,9 @@ class Recurrent:
         """
         self._check_activations(activations)
         x, hidden = activations.x, activations.hidden
-        _check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
-        _check_finite(grad_logits=grad_logits)
-        self._check_params()
+        check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
+        check_finite(grad_logits=grad_logits)
+        check_params(self.params, self.dtype, self._shapes())
         shape = (len(x), x.shape[1], self.hidden_size)
         method, backend, levels = chain.choose(method, backend, levels, shape, self.dtype)
         functions = _functions(self._cell, backend)
@@ -232,8 +233,12 @@ class Recurrent:
                     grad_output = np.zeros_like(grad_output)
         if not all(np.isfinite(grad).all() for grad in grads.values()):
             saved = {"activations.x": x, "activations.hidden": hidden, "activations.gates": activations.gates}
-            _check_finite(**{name: array for name, array in saved.items() if array is not None})
+            check_finite(**{name: array for name, array in saved.items() if array is not None})
         return {name: grads[name] for name in self.params}
+
+    def check_method(self, method, backend="auto", levels=None):
+        """Raise what `backward` would raise for these arguments."""
+        chain.choose(method, backend, levels, (1, 1, self.hidden_size), self.dtype)
 
     def _blas(self, backend):
         """Keep BLAS to one thread where its products are small.
@@ -250,21 +255,15 @@ class Recurrent:
         kind = type(self).__name__
         if not isinstance(activations, Activations):
             raise TypeError(f"activations must come from {kind}.forward, got {type(activations).__name__}")
-        _check_array("activations.x", activations.x, self.dtype, (None, None, self.input_size))
+        check_array("activations.x", activations.x, self.dtype, (None, None, self.input_size))
         steps, batch = activations.x.shape[:2]
         shape = (self.num_layers, steps + 1, batch, self.hidden_size)
-        _check_array("activations.hidden", activations.hidden, self.dtype, shape)
+        check_array("activations.hidden", activations.hidden, self.dtype, shape)
         if (activations.gates is not None) != (self._cell == "gru"):
             raise TypeError(f"activations must come from {kind}.forward, got those of another kind of cell")
         if activations.gates is not None:
             shape = (self.num_layers, 4, steps, batch, self.hidden_size)
-            _check_array("activations.gates", activations.gates, self.dtype, shape)
-
-    def _check_params(self):
-        for name, shape in self._shapes().items():
-            if name not in self.params:
-                raise ValueError(f"params must have an entry {name!r}, got {sorted(self.params)}")
-            _check_array(f"params[{name!r}]", self.params[name], self.dtype, shape)
+            check_array("activations.gates", activations.gates, self.dtype, shape)
 
 
 def _backpropagate(functions, weight_hh, saved, grad_output, local_grads, method, backend, levels):
@@ -306,23 +305,3 @@ def _stack(arrays):
 def _plain(array):
     # Compiled code exists once per memory layout; contiguous and writable is the only one used.
     return np.require(array, requirements=("C", "W"))
-
-
-def _check_array(name, array, dtype, shape):
-    """Raise unless `array` has the dtype and the shape, where None fits any size."""
-    if type(array) not in (np.ndarray, np.memmap):
-        raise TypeError(f"{name} must be a numpy.ndarray, got {type(array).__name__}")
-    if array.dtype != dtype:
-        raise TypeError(f"{name} must have the model's dtype {dtype}, got {array.dtype}")
-    if array.ndim != len(shape) or any(b not in (None, a) for a, b in zip(array.shape, shape, strict=True)):
-        expected = ", ".join("any" if size is None else str(size) for size in shape)
-        raise ValueError(f"{name} must have shape ({expected}), got {array.shape}")
-
-
-def _check_finite(**arrays):
-    """Raise at the first NaN or infinity, naming the array and the place."""
-    for name, array in arrays.items():
-        finite = np.isfinite(array)
-        if not finite.all():
-            index = tuple(int(i) for i in np.argwhere(~finite)[0])
-            raise ValueError(f"{name} must be finite, got {array[index]} at {list(index)}")
