@@ -7,6 +7,7 @@ The simulator must be chosen before Numba is imported, so it has a process of it
 import naive
 import numpy as np
 import pytest
+from scipy import sparse
 from test_chain import BACKENDS, METHODS, TOLERANCE, cast, chain, error, hills
 
 import bppsa_nb as bp
@@ -141,6 +142,77 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
             assert np.abs(grad - expected[name]).max() < TOLERANCE[dtype] * scale, (name, method)
 
 
+def sparse_link(rng, m, n, kind, batch, dtype):
+    if kind == "diagonal":
+        filled = np.eye(m, n, dtype=bool)
+    elif kind == "one":  # at most one entry in a row
+        filled = (np.arange(n) == rng.integers(0, n, (m, 1))) & (rng.random((m, 1)) < 0.8)
+    else:
+        filled = rng.random((m, n)) < 0.6
+    indptr = np.concatenate([[0], np.cumsum(filled.sum(axis=1))])
+    values = rng.uniform(-1, 1, (batch, indptr[-1])).astype(dtype)
+    return bp.BatchedCSR(values, filled.nonzero()[1], indptr, (m, n))
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "local"),
+    [
+        on_simulator(5, np.float32, False),
+        on_simulator(4, np.float64, True),
+        on_gpu(5, np.float64, False),
+        on_gpu(300, np.float32, True),
+        on_gpu(20000, np.float32, False),  # more columns than shared memory holds
+    ],
+)
+def test_sparse_chain(size, dtype, local, monkeypatch):
+    from bppsa_nb.sparse import cuda
+
+    if backends.simulated():  # fewer threads and columns at a time than there are, so that every loop goes round
+        for name, value in {"THREADS": 2, "SHARED_BYTES": 24, "_PART": 3}.items():
+            monkeypatch.setattr(cuda, name, value)
+    rng = np.random.default_rng(size)
+    sizes = [size, size, size - 1, size + 1, size + 1, 3, 3]
+    kinds = ["any", "diagonal", "one", "any", "diagonal", "any"] if size < 1000 else ["one", "diagonal"] * 3
+    shapes = zip(sizes, sizes[1:], kinds, [2, 1, 2, 1, 2, 2], strict=False)
+    links = [sparse_link(rng, m, n, kind, batch, dtype) for m, n, kind, batch in shapes]
+    grad_output = rng.standard_normal((2, sizes[-1])).astype(dtype)
+    local_grads = [rng.standard_normal((2, n)).astype(dtype) for n in sizes] if local else None
+    expected = bp.backprop(links, grad_output, local_grads=local_grads, method="linear", backend="numpy")
+    for method, levels in [("linear", None), ("blelloch", None), ("truncated", 1)]:
+        how = {"method": method, "levels": levels, "backend": "cuda"}
+        found = bp.backprop(links, grad_output, local_grads=local_grads, **how)
+        for x, y in zip(found, expected, strict=True):
+            assert x.dtype == dtype
+            np.testing.assert_allclose(x, y, rtol=0, atol=TOLERANCE[dtype] * max(np.abs(y).max(), 1))
+
+
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+def test_sparse_range_and_values(kind, monkeypatch):
+    from bppsa_nb.sparse import PlannedProduct, cuda, products
+
+    if kind == "simulator":
+        for name, value in {"THREADS": 4, "_PART": 5}.items():
+            monkeypatch.setattr(cuda, name, value)
+    values = np.ldexp(np.random.default_rng(0).uniform(-1, 1, (2, 13)), np.arange(13)).astype(np.float32)
+    values[0, 3] = values[1] = 0
+    for found, expected in zip(cuda.extent(cuda.send(values)), products.extent(values), strict=True):
+        assert np.array_equal(found, expected)
+    values[1, 7] = np.nan
+    assert np.isnan(cuda.extent(cuda.send(values))[0]).tolist() == [False, True]
+    on_device = cuda.send(values)
+    for out in (None, on_device):
+        scaled = cuda.fetch(cuda.scale(on_device, np.array([3, -2]), out))
+        assert np.array_equal(scaled, np.ldexp(values, [[3], [-2]]), equal_nan=True)
+    twice = sparse.csr_array((np.ones(2), [0, 0], [0, 2]), shape=(1, 1))
+    with pytest.raises(ValueError, match="b must name no column twice"):
+        PlannedProduct(twice, twice)(np.ones(2), np.ones(2), backend="cuda")
+    dense = sparse.csr_array(np.arange(1.0, 10).reshape(3, 3))
+    found = PlannedProduct(dense, dense)(dense.data, dense.data, backend="cuda")
+    assert np.array_equal(found, (dense @ dense).toarray().ravel())
+    empty = sparse.csr_array((3, 3))
+    assert PlannedProduct(empty, dense)(empty.data, dense.data, backend="cuda").shape == (0,)
+
+
 @pytest.mark.simulator
 @pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
 def test_auto_never_takes_the_simulator():
@@ -167,6 +239,7 @@ def kernels():
 
     from bppsa_nb.cells import cuda as cells
     from bppsa_nb.scan import cuda as scan
+    from bppsa_nb.sparse import cuda as sparse_cuda
 
     for real in (types.float32, types.float64):
         a1, a2, a3, a4 = (types.Array(real, ndim, "C") for ndim in (1, 2, 3, 4))
@@ -188,6 +261,14 @@ def kernels():
         yield cells.gru_prepare, (a2, a3, a4, a4, exps, lost)
         yield cells.gru_sweep_kernel, (a2, a3, a4, a3)
         yield cells.gru_gate_kernel, (a3, a4, a3, a3, a3)
+        for whole in (types.int32, types.int64):
+            index, columns = types.Array(whole, 1, "C"), types.Array(types.int32, 1, "C")
+            yield sparse_cuda.sums, (index, columns, a2, index, columns, a2, number, number, index, columns, a2)
+            yield sparse_cuda.scale_rows, (index, columns, a2, index, a2, index, a2)
+            yield sparse_cuda.scale_columns, (columns, a2, index, a2, a2)
+            yield sparse_cuda.apply_rows, (index, columns, a2, a2, a2)
+        yield sparse_cuda.extents, (a2, a2, a2)
+        yield sparse_cuda.scale_values, (a2, a1, a2)
 
 
 @pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
@@ -205,7 +286,7 @@ def test_every_kernel_compiles_without_spills(arch):
         assert len(linker.link("cubin").code) > 0
         log = linker.get_info_log()
         assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log, (kernel, log)
-        if "float32" in str(signature[0]):
+        if "float32" in str(signature):
             assert ".f64" not in ptx, kernel  # single precision stays single
         names.add(kernel.py_func.__name__)
-    assert len(names) == 16
+    assert len(names) == 22

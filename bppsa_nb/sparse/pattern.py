@@ -28,7 +28,7 @@ class CSRPattern:
         If they are no CSR pattern of that shape.
     """
 
-    __slots__ = ("__weakref__", "_plans", "indices", "indptr", "shape")
+    __slots__ = ("__weakref__", "_plans", "indices", "indptr", "on_device", "shape")
 
     def __init__(self, indptr, indices, shape):
         if not isinstance(shape, tuple) or len(shape) != 2:
@@ -55,6 +55,7 @@ class CSRPattern:
         self.indptr = np.ascontiguousarray(indptr, np.int32 if nnz < 2**31 else np.int64)
         self.indices = np.ascontiguousarray(indices, np.int32)
         self.shape = (rows, columns)
+        self.on_device = []  # the index arrays once more, where `bppsa_nb.sparse.cuda` has needed them
         self._plans = weakref.WeakKeyDictionary()
 
     @classmethod
@@ -94,7 +95,8 @@ class CSRPattern:
     def detached(self):
         """Return a pattern of the same arrays that keeps no plans."""
         twin = object.__new__(type(self))
-        twin.indptr, twin.indices, twin.shape = self.indptr, self.indices, self.shape
+        for name in ("indptr", "indices", "shape", "on_device"):
+            setattr(twin, name, getattr(self, name))
         twin._plans = weakref.WeakKeyDictionary()
         return twin
 

@@ -32,6 +32,8 @@ class PlannedProduct:
     kind : {"rows", "columns", "sums"}
         ``"rows"`` scales rows of `b`, ``"columns"`` columns of `a`, as products with a diagonal matrix do: one
         multiplication per entry. ``"sums"`` is everything else.
+    right_canonical : bool
+        Whether the columns of every row of `b` are sorted, and none occurs twice.
 
     Raises
     ------
@@ -65,6 +67,7 @@ class PlannedProduct:
         shape = (a.shape[0], b.shape[1])
         # The plan lives as long as the pattern it is kept with, so it must not keep the other one alive.
         self.left, self.right = a.detached(), b.detached()
+        self.right_canonical = b.canonical
         lengths = np.diff(b.indptr)[a.indices]
         self.multiply_adds = int(lengths.sum(dtype=np.int64))
         ends = np.cumsum(cpu.count(a, b), dtype=np.int64)
@@ -74,13 +77,13 @@ class PlannedProduct:
         self.pattern = CSRPattern(indptr, cpu.columns(a, b, indptr), shape)
         self.kind = "sums"
         if self.multiply_adds == nnz:
-            if np.diff(a.indptr).max(initial=0) <= 1 and b.canonical:
+            if np.diff(a.indptr).max(initial=0) <= 1 and self.right_canonical:
                 self.kind = "rows"
             elif np.all(lengths == 1) and np.array_equal(b.indices[b.indptr[a.indices]], self.pattern.indices):
                 self.kind = "columns"
 
     def __call__(self, a, b, backend="auto"):
-        """Compute the values of the product.
+        """Compute the values of the product: the numeric phase.
 
         Parameters
         ----------

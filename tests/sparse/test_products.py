@@ -1,0 +1,234 @@
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+import bppsa_nb as bp
+from bppsa_nb.sparse import CSRPattern, PlannedProduct, cpu, products
+
+BACKENDS = ("numpy", "cpu")
+INTEGERS = np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0])  # sums of these are exact in any order
+
+
+def random_pattern(rng, m, n, kind):
+    """A CSR pattern: sparse, with at most one entry a row, diagonal, or with unsorted and repeated columns."""
+    if kind == "one":
+        counts = rng.integers(0, 2, m) if n else np.zeros(m, int)
+    elif kind == "diagonal":
+        counts = np.ones(m, int) if m == n else np.zeros(m, int)
+    else:
+        counts = rng.integers(0, n + 1, m)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    if kind == "diagonal":
+        indices = np.arange(indptr[-1])
+    elif kind == "messy":
+        indices = rng.integers(0, max(n, 1), indptr[-1])
+    else:
+        rows = [np.sort(rng.choice(n, count, replace=False)) for count in counts] or [[]]
+        indices = np.concatenate(rows).astype(int)
+    return CSRPattern(indptr, indices, (m, n))
+
+
+def multiply(a, b, a_values, b_values):
+    """Loop over all pairs of entries; return the dense product and how many there are."""
+    dense, pairs = np.zeros((a.shape[0], b.shape[1])), 0
+    for i in range(a.shape[0]):
+        for p in range(a.indptr[i], a.indptr[i + 1]):
+            k = a.indices[p]
+            for q in range(b.indptr[k], b.indptr[k + 1]):
+                dense[i, b.indices[q]] += a_values[p] * b_values[q]
+                pairs += 1
+    return dense, pairs
+
+
+KINDS = st.sampled_from(["any", "one", "diagonal", "messy"])
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    sizes=st.tuples(*3 * [st.integers(0, 6)]),
+    kinds=st.tuples(KINDS, KINDS),
+    batches=st.sampled_from([((), ()), ((3,), (3,)), ((), (3,)), ((3,), (1,)), ((1,), (3,))]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+def test_values_are_those_of_loops(seed, sizes, kinds, batches, dtype):
+    rng = np.random.default_rng(seed)
+    (m, k, n), (kind_a, kind_b) = sizes, kinds
+    a, b = random_pattern(rng, m, k, kind_a), random_pattern(rng, k, n, kind_b)
+    plan = PlannedProduct(a, b)
+    assert plan.pattern.shape == (m, n) and plan.pattern.canonical
+    x, y = (rng.choice(INTEGERS, (*batch, each.nnz)).astype(dtype) for batch, each in zip(batches, (a, b), strict=True))
+    for backend in BACKENDS:
+        c = plan(x, y, backend=backend)
+        assert c.dtype == dtype and c.shape == (*max(batches), plan.pattern.nnz)
+        several = zip(*(np.broadcast_to(each, (3, each.shape[-1])) for each in (x, y)), np.atleast_2d(c), strict=False)
+        for x_s, y_s, c_s in several:
+            dense, pairs = multiply(a, b, x_s, y_s)
+            assert np.array_equal(plan.pattern.matrix(c_s).toarray(), dense)
+            assert plan.multiply_adds == pairs
+    # The pattern has every entry that some values make non-zero, and no other.
+    assert np.array_equal(
+        plan.pattern.matrix(np.ones(plan.pattern.nnz)).toarray() > 0, multiply(a, b, *ones(a, b))[0] > 0
+    )
+
+
+def ones(*patterns):
+    return [np.ones(pattern.nnz) for pattern in patterns]
+
+
+@given(seed=st.integers(0, 2**32 - 1), kinds=st.tuples(KINDS, KINDS))
+def test_counted_multiply_adds_are_those_performed(seed, kinds):
+    # With every value one, each multiply-add adds one to the sum of all entries.
+    rng = np.random.default_rng(seed)
+    plan = PlannedProduct(*(random_pattern(rng, 5, 5, kind) for kind in kinds))
+    for backend in BACKENDS:
+        assert plan(*ones(plan.left, plan.right), backend=backend).sum() == plan.multiply_adds
+
+
+def test_kinds():
+    rng = np.random.default_rng(0)
+    dense = CSRPattern.of(sparse.csr_array(np.ones((4, 4))))
+    diagonal, one = random_pattern(rng, 4, 4, "diagonal"), CSRPattern([0, 1, 1, 2, 3], [2, 0, 2], (4, 4))
+    assert PlannedProduct(diagonal, dense).kind == PlannedProduct(one, dense).kind == "rows"
+    assert PlannedProduct(dense, diagonal).kind == "columns"
+    assert PlannedProduct(dense, dense).kind == PlannedProduct(dense, one).kind == "sums"
+    # Of an unsorted row, what is scaled stands in another order.
+    unsorted = CSRPattern([0, 2, 2, 2, 2], [3, 1], (4, 4))
+    assert PlannedProduct(diagonal, unsorted).kind == "sums"
+
+
+def big(rng, shape, density, dtype):
+    matrix = sparse.random_array(shape, density=density, format="csr", rng=rng, dtype=dtype)
+    matrix.data = rng.uniform(-1, 1, matrix.nnz).astype(dtype)
+    return matrix
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_large_enough_for_several_threads(dtype, threads, monkeypatch):
+    from bppsa_nb import workers
+
+    monkeypatch.setattr(workers, "THREADS", threads)
+    rng = np.random.default_rng(3)
+    a, b = big(rng, (700, 600), 0.1, dtype), big(rng, (600, 500), 0.02, dtype)
+    diagonal = sparse.csr_array(sparse.diags_array(rng.uniform(1, 2, 700).astype(dtype)))
+    for left, right in ((a, b), (diagonal, a), (a[:, :500].T.tocsr(), diagonal[:, :700])):
+        plan = PlannedProduct(left, right)
+        expected = (left @ right).toarray()
+        found = plan.pattern.matrix(plan(left.data, right.data)).toarray()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=100 * np.finfo(dtype).eps * np.abs(expected).max())
+        vector = rng.standard_normal((2, left.shape[1])).astype(dtype)
+        found = cpu.apply(plan.left, left.data[None], vector)
+        np.testing.assert_allclose(found, (left @ vector.T).T, rtol=0, atol=1000 * np.finfo(dtype).eps)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    shape=st.tuples(st.integers(1, 3), st.integers(0, 5)),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+def test_extent_and_scale(seed, shape, dtype):
+    rng = np.random.default_rng(seed)
+    info = np.finfo(dtype)
+    values = np.ldexp(rng.uniform(-1, 1, shape), rng.integers(info.minexp - info.nmant, info.maxexp, shape)).astype(
+        dtype
+    )
+    values[rng.random(shape) < 0.3] = 0
+    expected = products.extent(values)
+    sizes = [[abs(v) for v in row if v != 0] for row in values.tolist()]
+    assert expected[0].tolist() == [max(row, default=0) for row in sizes]
+    assert expected[1].tolist() == [min(row, default=np.inf) for row in sizes]
+    for found, want in zip(cpu.extent(values), expected, strict=True):
+        assert found.dtype == dtype and np.array_equal(found, want)
+    exponents = rng.integers(-20, 20, len(values))
+    with np.errstate(all="ignore"):
+        want = np.ldexp(values, exponents[:, None])
+    for twin in (cpu, products):
+        with np.errstate(all="ignore"):
+            assert np.array_equal(twin.scale(values, exponents), want)
+            place = values.copy()
+            assert twin.scale(place, exponents, place) is place and np.array_equal(place, want)
+
+
+def test_extent_of_many_parts():
+    values = np.random.default_rng(0).uniform(1, 2, (2, 3 * cpu._PART + 5)).astype(np.float32)
+    values[0, -1], values[1, cpu._PART] = 7, 0.25
+    peak, floor = cpu.extent(values)
+    assert peak.tolist() == [7, values[1].max()] and floor.tolist() == [values[0].min(), 0.25]
+
+
+def test_plans_are_made_once_per_pattern(monkeypatch):
+    made = []
+    monkeypatch.setattr(products, "PlannedProduct", lambda *both: made.append(both) or PlannedProduct(*both))
+    rng = np.random.default_rng(5)
+    patterns = [CSRPattern.of(sparse.csr_array(rng.random((4, 4)) < 0.5)) for _ in range(9)]
+    for iteration in range(3):
+        links = [bp.BatchedCSR.of(pattern, rng.uniform(1, 2, (2, pattern.nnz))) for pattern in patterns]
+        result = bp.backprop(links, np.ones((2, 4)), method="blelloch", backend="cpu")
+        expected = bp.backprop(links, np.ones((2, 4)), method="linear", backend="numpy")
+        np.testing.assert_allclose(np.stack(result), np.stack(expected), rtol=1e-12)
+        if iteration == 0:
+            first = len(made)
+            assert first > 4
+    assert len(made) == first
+
+
+def test_plans_do_not_keep_patterns_alive():
+    a, b = (CSRPattern([0, 1], [0], (1, 1)) for _ in range(2))
+    plan = a.times(b)
+    assert a.times(b) is plan
+    a_gone, b_gone = weakref.ref(a), weakref.ref(b)
+    del b
+    gc.collect()
+    assert b_gone() is None and len(a._plans) == 0
+    del a
+    gc.collect()
+    assert a_gone() is None
+
+
+A, B = (CSRPattern(*each) for each in (([0, 1, 3], [0, 1, 2], (2, 3)), ([0, 1, 2, 2], [0, 1], (3, 2))))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ((np.ones((2, 3)), B), TypeError, "a: expected a SciPy CSR matrix or a CSRPattern, got ndarray"),
+        (
+            (A, sparse.csc_array(np.ones((3, 2)))),
+            TypeError,
+            "b: expected a SciPy CSR matrix or a CSRPattern, got csc_array",
+        ),
+        ((A, A), ValueError, r"b must have 3 rows to be multiplied by a \(2, 3\), got shape \(2, 3\)"),
+    ],
+)
+def test_plan_refuses(arguments, kind, message):
+    with pytest.raises(kind, match=message):
+        PlannedProduct(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kind", "message"),
+    [
+        (np.ones(2), np.ones(2), ValueError, r"a must have shape \(nnz,\) or \(B, nnz\) with nnz = 3, got \(2,\)"),
+        (np.ones(3), np.ones((2, 2, 2)), ValueError, r"b must have shape .* nnz = 2, got \(2, 2, 2\)"),
+        (np.ones((2, 3)), np.ones((4, 2)), ValueError, "as many samples as each other, got 2 and 4"),
+        (np.ones(3, int), np.ones(2), TypeError, "a must be an array of float32 or float64, got int64"),
+        ([1, 2, 3], np.ones(2), TypeError, "a must be an array of float32 or float64, got list"),
+        (np.ones(3), np.ones(2, "f"), TypeError, "b must have the dtype of a, float64, got float32"),
+    ],
+)
+def test_numeric_phase_refuses(a, b, kind, message):
+    with pytest.raises(kind, match=message):
+        PlannedProduct(A, B)(a, b)
+
+
+def test_products_that_do_not_fit_into_memory(monkeypatch):
+    from bppsa_nb import memory
+
+    monkeypatch.setattr(memory, "available", lambda: 10)
+    with pytest.raises(MemoryError, match=r"the pattern of a product of shape \(40, 40\) with 1600 entries takes"):
+        PlannedProduct(*(CSRPattern.of(sparse.csr_array(np.ones((40, 40)))) for _ in range(2)))
