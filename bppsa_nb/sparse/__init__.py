@@ -4,7 +4,14 @@ from importlib import import_module as _import_module
 
 _HOME = {
     "CSRPattern": "pattern",
+    "LeNet5": "models",
+    "Network": "network",
     "PlannedProduct": "products",
+    "VGG11": "models",
+    "load_weights": "weights",
+    "masks_of": "pruning",
+    "prune": "pruning",
+    "save_weights": "weights",
 }
 __all__ = sorted(_HOME)
 

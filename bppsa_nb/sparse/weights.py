@@ -1,0 +1,53 @@
+"""Weights in files: written whole, read whole or not at all."""
+
+import numpy as np
+
+from bppsa_nb.files import atomic_write, npz_entry, read_npz
+
+
+def save_weights(model, path):
+    """Write a model's parameters to an ``.npz`` file, atomically.
+
+    Parameters
+    ----------
+    model : Network or other
+        Anything with `params`.
+    path : str or os.PathLike
+        The file, named as given. Its entries have the parameters' names, which are PyTorch's.
+    """
+    with atomic_write(path) as file:
+        np.savez(file, **model.params)
+
+
+def load_weights(model, path):
+    """Take over parameters from an ``.npz`` file, all of them or, on an error, none.
+
+    Masks are not kept in the file: pruned weights are those that are zero. A network that has masks takes only weights
+    that are zero where the masks prune; one without keeps none, until told to by
+    ``network.masks = masks_of(network.params)``.
+
+    Parameters
+    ----------
+    model : Network or other
+        Anything with `params`; they are overwritten.
+    path : str or os.PathLike
+        A file that `save_weights` wrote, or ``numpy.savez`` with PyTorch's names:
+        ``np.savez(path, **{name: p.numpy() for name, p in module.state_dict().items()})``. Nothing is unpickled.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is no such file; if an entry is missing, left over, not finite, or of another shape or dtype than the
+        model's; if a weight is not zero where the masks prune.
+    """
+    entries = read_npz(path, "save_weights")
+    params = {name: npz_entry(path, entries, name, like) for name, like in model.params.items()}
+    if entries.keys() - params.keys():
+        raise ValueError(f"{path} has entries that do not fit the model: {sorted(entries.keys() - params.keys())}")
+    for name, mask in (getattr(model, "masks", None) or {}).items():
+        if np.any(params[name][~mask]):
+            raise ValueError(f"{path}: {name!r} must be zero where the model's masks prune it")
+    for name, param in params.items():
+        model.params[name][...] = param
