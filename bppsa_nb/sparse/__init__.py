@@ -8,10 +8,19 @@ _HOME = {
     "Network": "network",
     "PlannedProduct": "products",
     "VGG11": "models",
+    "avg_pool2d_jacobian_T": "matrices",
+    "conv2d_jacobian_T": "matrices",
+    "flatten_jacobian_T": "matrices",
+    "kinds_of_zeros": "matrices",
+    "linear_jacobian_T": "matrices",
     "load_weights": "weights",
     "masks_of": "pruning",
+    "max_pool2d_jacobian_T": "matrices",
     "prune": "pruning",
+    "relu_jacobian_T": "matrices",
     "save_weights": "weights",
+    "sigmoid_jacobian_T": "matrices",
+    "tanh_jacobian_T": "matrices",
 }
 __all__ = sorted(_HOME)
 
