@@ -21,6 +21,7 @@ from bppsa_nb.sparse.geometry import Axis, pair, sizes
 from bppsa_nb.sparse.pattern import CSRPattern
 from bppsa_nb.workers import share_out
 
+CONVOLUTION, LINEAR = "(C_out, C_in, kh, kw)", "(out, in)"  # shapes of weights
 _WORTH = 2**19  # values below which a second thread is not woken
 _LARGE = 2**26  # bytes from which memory is asked for; to ask takes longer than to fill a small array
 
@@ -84,7 +85,7 @@ class Convolution(Jacobian):
     """
 
     def __init__(self, mask, input_shape, *, stride=1, padding=0, dilation=1):
-        mask = _mask(mask, "(C_out, C_in, kh, kw)")
+        mask = _mask(mask, CONVOLUTION)
         channels, *size = sizes("input_shape", input_shape, 3)
         if mask.shape[1] != channels:
             raise ValueError(f"input_shape must have C_in = {mask.shape[1]} channels as mask has, got {input_shape}")
@@ -104,6 +105,7 @@ class Convolution(Jacobian):
         self._source = source.view(np.uint32)  # no index below 0 to look out for
         begin = indptr[:-1].reshape(-1, *(len(axis.valid) for axis in some))
         self._begin = begin[:, kinds[0][:, None], kinds[1]].reshape(-1)
+        self._repeats = not np.array_equal(self._begin, self.pattern.indptr[:-1])
 
     def fill(self, weight, out=None):
         """Write the values.
@@ -135,7 +137,7 @@ class Convolution(Jacobian):
             raise ValueError(f"weight must be 0 where mask is False, got {weight[tuple(place)]} at {place.tolist()}")
         out = self._out(out, (), weight.dtype)
         worth = out.size > _WORTH
-        if self._source.size == out.size:  # no two rows are of one kind
+        if not self._repeats:  # no two rows are of one kind
             share_out(fills.gather, out.size, flat, self._source, out, worth=worth)
             return out
         distinct = np.empty(self._source.size, weight.dtype)
@@ -159,7 +161,7 @@ class Linear(Convolution):
     """
 
     def __init__(self, mask):
-        mask = _mask(mask, "(out, in)")
+        mask = _mask(mask, LINEAR)
         outputs, inputs = mask.shape
         self._prepare(mask, mask[:, :, None, None], [Axis(1, 1), Axis(1, 1)], (inputs,), (outputs,))
 
@@ -375,9 +377,14 @@ def _mask(mask, shape):
     """Return a mask, contiguous; `shape` names its axes."""
     if not isinstance(mask, np.ndarray) or mask.dtype != bool:
         raise TypeError(f"mask must be an array of bool, got {getattr(mask, 'dtype', type(mask).__name__)}")
-    if mask.ndim != shape.count(",") + 1 or mask.size == 0:
-        raise ValueError(f"mask must have shape {shape}, without empty axes, got {mask.shape}")
-    return np.ascontiguousarray(mask)
+    check_axes("mask", mask, shape)
+    return np.asarray(mask, order="C")
+
+
+def check_axes(name, array, shape):
+    """Raise ValueError unless an array has the axes that `shape` names, none of them empty."""
+    if array.ndim != shape.count(",") + 1 or array.size == 0:
+        raise ValueError(f"{name} must have shape {shape}, without empty axes, got {array.shape}")
 
 
 def _float_type(dtype, name="dtype"):
@@ -392,7 +399,7 @@ def floats(name, array):
     if not isinstance(array, np.ndarray):
         raise TypeError(f"{name} must be a numpy.ndarray, got {type(array).__name__}")
     _float_type(array.dtype, name)
-    return np.ascontiguousarray(array)
+    return np.asarray(array, order="C")
 
 
 def _samples(name, x, shape):

@@ -6,7 +6,20 @@ import numpy as np
 
 from bppsa_nb import memory
 from bppsa_nb.checks import check_finite
-from bppsa_nb.sparse.jacobians import AvgPool2d, Convolution, Flatten, Linear, MaxPool2d, ReLU, Sigmoid, Tanh, floats
+from bppsa_nb.sparse.jacobians import (
+    CONVOLUTION,
+    LINEAR,
+    AvgPool2d,
+    Convolution,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Tanh,
+    check_axes,
+    floats,
+)
 from bppsa_nb.sparse.pattern import CSRPattern
 
 
@@ -33,8 +46,7 @@ def conv2d_jacobian_T(weight, input_shape, *, stride=1, padding=0, dilation=1):
     MemoryError
         If the matrix does not fit into memory.
     """
-    weight = floats("weight", weight)
-    check_finite(weight=weight)
+    weight = _weight(weight, CONVOLUTION)
     jacobian = Convolution(weight != 0, input_shape, stride=stride, padding=padding, dilation=dilation)
     return jacobian.pattern.matrix(jacobian.fill(weight))
 
@@ -56,8 +68,7 @@ def linear_jacobian_T(weight):
     TypeError, ValueError, MemoryError
         As for `conv2d_jacobian_T`.
     """
-    weight = floats("weight", weight)
-    check_finite(weight=weight)
+    weight = _weight(weight, LINEAR)
     jacobian = Linear(weight != 0)
     return jacobian.pattern.matrix(jacobian.fill(weight))
 
@@ -157,6 +168,13 @@ def kinds_of_zeros(jacobian_T):
     kinds = np.zeros(pattern.shape, np.int8)
     kinds[np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr)), pattern.indices] = 1 + (jacobian_T.data != 0)
     return kinds
+
+
+def _weight(weight, shape):
+    weight = floats("weight", weight)
+    check_axes("weight", weight, shape)
+    check_finite(weight=weight)
+    return weight
 
 
 def _at(kind, name, x, *arguments, **options):
