@@ -16,6 +16,7 @@ _HOME = {
     "History": "trainer",
     "Bitstream": "datasets.bitstream",
     "Instruments": "datasets.audio",
+    "Images": "datasets.images",
 }
 __all__ = sorted(_HOME)
 

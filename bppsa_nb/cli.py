@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from bppsa_nb import backends, experiments, files, notebooks
+from bppsa_nb.datasets import openml
 from bppsa_nb.experiments import provenance
 from bppsa_nb.plan import METHODS
 
@@ -97,6 +98,7 @@ def _info(arguments):
         print(f"{'' if place else 'versions':<11} {package} {version or 'not installed'}")
     print("data sets   bitstreams: made from a seed, nothing to download")
     print(f"            IRMAS: {_irmas()}")
+    print(f"            images: {_images()}")
 
 
 def _irmas():
@@ -108,15 +110,27 @@ def _irmas():
         return "not here, `bppsa-nb fetch irmas` downloads 3 GB; synthetic instruments stand in for it"
 
 
+def _images():
+    said = ["digits over photographs: made from a seed, nothing to download"]
+    for key, wanted in openml.SETS.items():
+        try:
+            said.append(f"{wanted.title} in {openml.find(key)}")
+        except FileNotFoundError:
+            said.append(f"{wanted.title} not here, `bppsa-nb fetch {key}` downloads {wanted.size}")
+    return f"\n{'':<20}".join(said)
+
+
 def _fetch(arguments):
     from bppsa_nb.datasets import irmas
 
+    title = "IRMAS" if arguments.dataset == "irmas" else openml.SETS[arguments.dataset].title
     try:
-        print(f"IRMAS is in {irmas.fetch()}")
+        print(f"{title} is in {irmas.fetch() if title == 'IRMAS' else openml.fetch(arguments.dataset)}")
     except (OSError, ValueError) as error:
         raise _Explained(error) from error
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("What has come is kept: the same command goes on from there.") from None
+        kept = "What has come is kept" if title == "IRMAS" else "Files that came whole are kept"
+        raise KeyboardInterrupt(f"{kept}: the same command goes on from there.") from None
 
 
 def _train(arguments):
@@ -311,9 +325,10 @@ def _parser():
         "fetch",
         _fetch,
         "download a data set",
-        "Download a data set into data/downloads/. Ctrl-C keeps what has come; the same command goes on from there.",
+        "Download a data set into data/downloads/. After Ctrl-C, the same command goes on from there.",
     )
-    added("dataset", "the training set of IRMAS, 3 GB", choices=["irmas"])
+    sizes = [f"{wanted.title}, {wanted.size}" for wanted in openml.SETS.values()]
+    added("dataset", f"the training set of IRMAS, 3 GB; {'; '.join(sizes)}", choices=["irmas", *openml.SETS])
 
     add("info", _info, "show devices, backends, versions and data sets", "Show what is here.")
 

@@ -14,7 +14,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import bppsa_nb
 from bppsa_nb import cli, experiments, files, notebooks
-from bppsa_nb.datasets import irmas
+from bppsa_nb.datasets import irmas, openml
 from bppsa_nb.experiments import provenance
 
 REPO = Path(__file__).parents[1]
@@ -170,6 +170,39 @@ def test_fetch_stopped_by_ctrl_c_says_what_it_kept(monkeypatch, capsys):
     monkeypatch.setattr(irmas, "fetch", stop)
     assert cli.main(["fetch", "irmas"]) == 130
     assert "What has come is kept" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key, title", [("cifar10", "CIFAR-10"), ("mnist", "MNIST")])
+def test_fetch_of_images(monkeypatch, capsys, key, title):
+    monkeypatch.setattr(openml, "fetch", lambda name: Path("downloads", f"{name}.npz"))
+    assert cli.main(["fetch", key]) == 0
+    assert capsys.readouterr().out == f"{title} is in downloads/{key}.npz\n"
+
+    def fail(name):
+        raise OSError(f"cannot download {title} from OpenML")
+
+    monkeypatch.setattr(openml, "fetch", fail)
+    assert cli.main(["fetch", key]) == 1
+    assert capsys.readouterr().err == f"bppsa-nb: cannot download {title} from OpenML\n"
+
+    def stop(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(openml, "fetch", stop)
+    assert cli.main(["fetch", key]) == 130
+    assert "Files that came whole are kept: the same command goes on" in capsys.readouterr().err
+
+
+def test_info_says_which_images_are_here(project, capsys):
+    assert cli.main(["info"]) == 0
+    shown = capsys.readouterr().out
+    assert "CIFAR-10 not here, `bppsa-nb fetch cifar10` downloads 0.7 GB" in shown
+    assert "MNIST not here, `bppsa-nb fetch mnist` downloads" in shown
+    (project / "data" / "downloads").mkdir(parents=True)
+    for name in ("cifar10.npz", "cifar10.json"):
+        (project / "data" / "downloads" / name).write_text("{}")
+    assert cli.main(["info"]) == 0
+    assert f"CIFAR-10 in {project / 'data' / 'downloads' / 'cifar10.npz'}" in capsys.readouterr().out
 
 
 def test_fetch_knows_what_it_can_fetch(capsys):
