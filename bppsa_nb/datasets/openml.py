@@ -146,7 +146,11 @@ def _path(key):
 
 
 def _check(path, key):
-    found, expected = _sha256(path), files.read_json(path.with_suffix(".json")).get("sha256")
+    found = _sha256(path)
+    try:
+        expected = files.read_json(path.with_suffix(".json"))["sha256"]
+    except (ValueError, TypeError, KeyError):
+        expected = f"what {path.stem}.json does not say"
     if found != expected:
         raise ValueError(
             f"{path} is damaged: its SHA-256 is {found}, expected {expected}; `bppsa-nb fetch {key}` makes it anew"

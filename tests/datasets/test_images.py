@@ -576,6 +576,12 @@ def test_a_damaged_store_is_refused_and_made_anew(project, serve, capsys):
         openml.fetch("mnist")
         assert "mnist.npz is damaged" in capsys.readouterr().err
         assert path.read_bytes() == whole
+    for note in ("{}", "[]", "", "\\xff"):
+        path.with_suffix(".json").write_text(note)
+        with pytest.raises(ValueError, match=r"expected what mnist\.json does not say; `bppsa-nb fetch mnist` makes"):
+            bp.Images("mnist")
+    openml.fetch("mnist")
+    assert len(bp.Images("mnist")) == 3
     path.with_suffix(".json").unlink()  # of a fetch that was killed between the two
     with pytest.raises(FileNotFoundError, match="fetch mnist"):
         bp.Images("mnist")
