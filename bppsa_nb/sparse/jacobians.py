@@ -21,6 +21,7 @@ from bppsa_nb.sparse.geometry import Axis, pair, sizes
 from bppsa_nb.sparse.pattern import CSRPattern
 from bppsa_nb.workers import share_out
 
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 CONVOLUTION, LINEAR = "(C_out, C_in, kh, kw)", "(out, in)"  # shapes of weights
 _WORTH = 2**19  # values below which a second thread is not woken
 _LARGE = 2**26  # bytes from which memory is asked for; to ask takes longer than to fill a small array
@@ -47,7 +48,7 @@ class Jacobian:
         """Return where to write values: `out`, if it can take them, or a new array."""
         shape = (*lead, self.pattern.nnz)
         if out is None:
-            size = math.prod(shape) * np.dtype(dtype).itemsize
+            size = math.prod(shape) * dtype.itemsize
             if size >= _LARGE:
                 memory.require(size, f"an array of values of {self!r}, of shape {shape},")
             return np.empty(shape, dtype)
@@ -389,7 +390,7 @@ def check_axes(name, array, shape):
 
 def _float_type(dtype, name="dtype"):
     dtype = np.dtype(dtype)
-    if dtype not in (np.float32, np.float64):
+    if dtype not in _FLOATS:
         raise TypeError(f"{name} must be float32 or float64, got {dtype}")
     return dtype
 
