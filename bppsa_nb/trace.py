@@ -100,8 +100,8 @@ class Trace:
 
         Parameters
         ----------
-        cost : dict
-            What a product of kind ``"mm"`` and ``"mv"`` takes.
+        cost : dict or sequence
+            What a product of kind ``"mm"`` and ``"mv"`` takes, or what each of `products` does.
 
         Returns
         -------
@@ -110,11 +110,12 @@ class Trace:
         products : list of Traced
             The chain, first to last.
         """
+        costs = [cost[product.product] for product in self.products] if isinstance(cost, dict) else cost
         end, before = [], []
-        for product, needs in zip(self.products, self.needs, strict=True):
+        for own, needs in zip(costs, self.needs, strict=True):
             last = max(needs, key=end.__getitem__, default=None)
             before.append(last)
-            end.append(cost[product.product] + (0 if last is None else end[last]))
+            end.append(own + (0 if last is None else end[last]))
         chain, i = [], max(range(len(end)), key=end.__getitem__, default=None)
         length = 0 if i is None else end[i]
         while i is not None:

@@ -201,7 +201,7 @@ def test_sparse_range_and_values(kind, monkeypatch):
     assert np.isnan(cuda.extent(cuda.send(values))[0]).tolist() == [False, True]
     on_device = cuda.send(values)
     for out in (None, on_device):
-        scaled = cuda.fetch(cuda.scale(on_device, np.array([3, -2]), out))
+        scaled = cuda.scale(on_device, np.array([3, -2]), out).copy_to_host()
         assert np.array_equal(scaled, np.ldexp(values, [[3], [-2]]), equal_nan=True)
     twice = sparse.csr_array((np.ones(2), [0, 0], [0, 2]), shape=(1, 1))
     with pytest.raises(ValueError, match="b must name no column twice"):
@@ -265,7 +265,7 @@ def kernels():
             index, columns = types.Array(whole, 1, "C"), types.Array(types.int32, 1, "C")
             yield sparse_cuda.sums, (index, columns, a2, index, columns, a2, number, number, index, columns, a2)
             yield sparse_cuda.scale_rows, (index, columns, a2, index, a2, index, a2)
-            yield sparse_cuda.scale_columns, (columns, a2, index, a2, a2)
+            yield sparse_cuda.scale_columns, (columns, a2, a2, a2)
             yield sparse_cuda.apply_rows, (index, columns, a2, a2, a2)
         yield sparse_cuda.extents, (a2, a2, a2)
         yield sparse_cuda.scale_values, (a2, a1, a2)

@@ -84,18 +84,22 @@ def _sums(a_indptr, a_indices, a, b_indptr, b_indices, b, columns, indptr, indic
     """Sum the multiply-adds of each entry: scattered into a row of zeros, then gathered."""
     rows = len(indptr) - 1
     row = np.zeros(columns, c.dtype)
-    for place in range(first, last):
-        sample, i = place // rows, place % rows
-        a_s, b_s = a[min(sample, len(a) - 1)], b[min(sample, len(b) - 1)]
-        for p in range(a_indptr[i], a_indptr[i + 1]):
-            k, factor = a_indices[p], a_s[p]
-            for q in range(b_indptr[k], b_indptr[k + 1]):
-                row[b_indices[q]] += factor * b_s[q]
-        c_s = c[sample]
-        for p in range(indptr[i], indptr[i + 1]):
-            j = indices[p]
-            c_s[p] = row[j]
-            row[j] = 0
+    for sample in range(first // rows, (last - 1) // rows + 1):
+        a_s, b_s, c_s = a[min(sample, len(a) - 1)], b[min(sample, len(b) - 1)], c[sample]
+        for i in range(max(first - sample * rows, 0), min(last - sample * rows, rows)):
+            empty = True
+            for p in range(a_indptr[i], a_indptr[i + 1]):
+                k, factor = a_indices[p], a_s[p]
+                if factor != 0:
+                    empty = False
+                    for q in range(b_indptr[k], b_indptr[k + 1]):
+                        row[b_indices[q]] += factor * b_s[q]
+            for p in range(indptr[i], indptr[i + 1]):
+                if empty:
+                    c_s[p] = 0
+                else:
+                    c_s[p] = row[indices[p]]
+                    row[indices[p]] = 0
     return True
 
 
@@ -103,27 +107,25 @@ def _sums(a_indptr, a_indices, a, b_indptr, b_indices, b, columns, indptr, indic
 def _rows(a_indptr, a_indices, a, b_indptr, b, indptr, c, first, last):
     """Scale rows of b: no row of a has more than one entry."""
     rows = len(indptr) - 1
-    for place in range(first, last):
-        sample, i = place // rows, place % rows
-        p = a_indptr[i]
-        if p < a_indptr[i + 1]:
-            k, factor = a_indices[p], a[min(sample, len(a) - 1), p]
-            start, length = b_indptr[k], b_indptr[k + 1] - b_indptr[k]
-            target = c[sample, indptr[i] : indptr[i] + length]
-            source = b[min(sample, len(b) - 1), start : start + length]
-            for q in range(length):
-                target[q] = factor * source[q]
+    for sample in range(first // rows, (last - 1) // rows + 1):
+        a_s, b_s, c_s = a[min(sample, len(a) - 1)], b[min(sample, len(b) - 1)], c[sample]
+        for i in range(max(first - sample * rows, 0), min(last - sample * rows, rows)):
+            p = a_indptr[i]
+            if p < a_indptr[i + 1]:
+                target, source, factor = indptr[i], b_indptr[a_indices[p]], a_s[p]
+                for q in range(indptr[i + 1] - target):
+                    c_s[target + q] = factor * b_s[source + q]
     return True
 
 
 @_compile
-def _columns(a_indices, a, b_indptr, b, c, first, last):
-    """Scale columns of a: every row of b that it meets has one entry, and no two of them meet."""
+def _columns(a_indices, a, b, c, first, last):
+    """Scale columns of a: every row of b has one entry."""
     nnz = c.shape[1]
     for sample in range(first // nnz, (last - 1) // nnz + 1):
         a_s, b_s, c_s = a[min(sample, len(a) - 1)], b[min(sample, len(b) - 1)], c[sample]
         for p in range(max(first - sample * nnz, 0), min(last - sample * nnz, nnz)):
-            c_s[p] = a_s[p] * b_s[b_indptr[a_indices[p]]]
+            c_s[p] = a_s[p] * b_s[a_indices[p]]
     return True
 
 
@@ -132,19 +134,18 @@ def send(values):
     return values
 
 
-fetch = send
-
-
-def product(plan, a, b):
+def product(plan, a, b, out=None):
     """Run the numeric phase of a planned product; see `bppsa_nb.sparse.products.product`."""
-    c = np.empty((max(len(a), len(b)), plan.pattern.nnz), a.dtype)
     left, right, pattern = plan.left, plan.right, plan.pattern
+    c = np.empty((max(len(a), len(b)), pattern.nnz), a.dtype) if out is None else out
     worth = len(c) * plan.multiply_adds > _WORTH
-    if plan.kind == "rows":
+    if not c.size:
+        pass
+    elif plan.kind == "rows":
         arrays = (left.indptr, left.indices, a, right.indptr, b, pattern.indptr, c)
         share_out(_rows, len(c) * pattern.shape[0], *arrays, worth=worth)
     elif plan.kind == "columns":
-        share_out(_columns, c.size, left.indices, a, right.indptr, b, c, worth=worth)
+        share_out(_columns, c.size, left.indices, a, b, c, worth=worth)
     else:
         arrays = (left.indptr, left.indices, a, right.indptr, right.indices, b, pattern.shape[1])
         share_out(_sums, len(c) * pattern.shape[0], *arrays, pattern.indptr, pattern.indices, c, worth=worth)
@@ -154,21 +155,22 @@ def product(plan, a, b):
 @_compile
 def _apply(indptr, indices, values, vectors, result, first, last):
     rows = len(indptr) - 1
-    for place in range(first, last):
-        sample, i = place // rows, place % rows
+    for sample in range(first // rows, (last - 1) // rows + 1):
         entries, vector = values[min(sample, len(values) - 1)], vectors[sample]
-        total = vector.dtype.type(0)
-        for p in range(indptr[i], indptr[i + 1]):
-            total += entries[p] * vector[indices[p]]
-        result[sample, i] = total
+        for i in range(max(first - sample * rows, 0), min(last - sample * rows, rows)):
+            total = vector.dtype.type(0)
+            for p in range(indptr[i], indptr[i + 1]):
+                total += entries[p] * vector[indices[p]]
+            result[sample, i] = total
     return True
 
 
 def apply(pattern, values, vectors):
     """Multiply each sample's matrix and vector; see `bppsa_nb.sparse.products.apply`."""
     result = np.empty((len(vectors), pattern.shape[0]), vectors.dtype)
-    arrays = (pattern.indptr, pattern.indices, values, vectors, result)
-    share_out(_apply, result.size, *arrays, worth=len(vectors) * pattern.nnz > _WORTH)
+    if result.size:
+        arrays = (pattern.indptr, pattern.indices, values, vectors, result)
+        share_out(_apply, result.size, *arrays, worth=len(vectors) * pattern.nnz > _WORTH)
     return result
 
 

@@ -26,6 +26,8 @@ def sums(a_indptr, a_indices, a, b_indptr, b_indices, b, columns, tile, indptr, 
         cuda.syncthreads()
         for p in range(a_indptr[i], a_indptr[i + 1]):
             k, factor = a_indices[p], a[s_a, p]
+            if factor == 0:
+                continue  # for all threads alike
             for q in range(b_indptr[k] + tid, b_indptr[k + 1], threads):
                 j = b_indices[q] - base
                 if 0 <= j < tile:
@@ -51,13 +53,13 @@ def scale_rows(a_indptr, a_indices, a, b_indptr, b, indptr, c):
 
 
 @cuda.jit
-def scale_columns(a_indices, a, b_indptr, b, c):
-    """Scale columns of a, one entry per thread: every row of b that it meets has one entry."""
+def scale_columns(a_indices, a, b, c):
+    """Scale columns of a, one entry per thread: every row of b has one entry."""
     nnz = c.shape[1]
     place = cuda.grid(1)
     if place < c.shape[0] * nnz:
         sample, p = place // nnz, place % nnz
-        c[sample, p] = a[min(sample, a.shape[0] - 1), p] * b[min(sample, b.shape[0] - 1), b_indptr[a_indices[p]]]
+        c[sample, p] = a[min(sample, a.shape[0] - 1), p] * b[min(sample, b.shape[0] - 1), a_indices[p]]
 
 
 @cuda.jit
@@ -122,11 +124,6 @@ def send(values):
     return cuda.to_device(values)
 
 
-def fetch(values):
-    """Copy values from the device."""
-    return values.copy_to_host()
-
-
 def _index(pattern):
     """Return a pattern's index arrays on the device, where they stay as long as the pattern lives."""
     if not pattern.on_device:
@@ -155,7 +152,7 @@ def product(plan, a, b):
     if plan.kind == "rows":
         scale_rows[blocks, THREADS](a_indptr, a_indices, a, b_indptr, b, _index(pattern)[0], c)
     elif plan.kind == "columns":
-        scale_columns[_blocks(c.size), THREADS](a_indices, a, b_indptr, b, c)
+        scale_columns[_blocks(c.size), THREADS](a_indices, a, b, c)
     else:
         if not plan.right_canonical:
             raise ValueError("b must name no column twice in a row, and in order, on backend 'cuda'; use backend='cpu'")

@@ -127,9 +127,9 @@ class CSRPattern:
         Returns
         -------
         scipy.sparse.csr_array [shape=(m, n)]
-            It shares the pattern's index arrays.
+            With index arrays of its own: SciPy changes them in place where zeros are eliminated, say.
         """
-        return sparse.csr_array((values, self.indices, self.indptr), shape=self.shape)
+        return sparse.csr_array((values, self.indices.copy(), self.indptr.copy()), shape=self.shape)
 
     def __repr__(self):
         return f"CSRPattern(shape={self.shape}, nnz={self.nnz})"

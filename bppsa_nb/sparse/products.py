@@ -8,6 +8,7 @@ the *symbolic phase* makes a `PlannedProduct`, the *numeric phase* runs it, for 
 from importlib import import_module
 
 import numpy as np
+from scipy import sparse
 
 from bppsa_nb import backends, memory
 from bppsa_nb.sparse.pattern import CSRPattern
@@ -28,7 +29,8 @@ class PlannedProduct:
     pattern : CSRPattern [shape=(m, n)]
         That of the product, indices sorted.
     multiply_adds : int
-        How many multiplications, each with an addition, the numeric phase performs per sample.
+        How many multiplications, each with an addition, the numeric phase performs per sample: all of them, if no
+        value is zero; see `performed`.
     kind : {"rows", "columns", "sums"}
         ``"rows"`` scales rows of `b`, ``"columns"`` columns of `a`, as products with a diagonal matrix do: one
         multiplication per entry. ``"sums"`` is everything else.
@@ -79,10 +81,30 @@ class PlannedProduct:
         if self.multiply_adds == nnz:
             if np.diff(a.indptr).max(initial=0) <= 1 and self.right_canonical:
                 self.kind = "rows"
-            elif np.all(lengths == 1) and np.array_equal(b.indices[b.indptr[a.indices]], self.pattern.indices):
+            elif np.all(np.diff(b.indptr) == 1) and np.array_equal(b.indices[a.indices], self.pattern.indices):
                 self.kind = "columns"
 
-    def __call__(self, a, b, backend="auto"):
+    def performed(self, a):
+        """Count the multiply-adds that the numeric phase performs for certain values.
+
+        Where entries are sums, an entry of `a` that happens to be zero is passed over, as are those of every pixel
+        that max-pooling did not choose. In products of the other kinds that would take longer than to multiply.
+
+        Parameters
+        ----------
+        a : np.ndarray [shape=(nnz,)]
+            One sample's values of the left matrix.
+
+        Returns
+        -------
+        int
+            At most `multiply_adds`.
+        """
+        if self.kind != "sums":
+            return self.multiply_adds
+        return int(np.diff(self.right.indptr)[self.left.indices[a != 0]].sum(dtype=np.int64))
+
+    def __call__(self, a, b, backend="auto", out=None):
         """Compute the values of the product: the numeric phase.
 
         Parameters
@@ -91,10 +113,13 @@ class PlannedProduct:
             Values in the order of the patterns; both float32 or both float64. A leading axis are samples; one
             of the two may do without it, or have a single one, and then is shared by all samples.
         backend : {"auto", "numpy", "cpu", "cuda"}
+        out : np.ndarray [shape=(..., plan.pattern.nnz)], optional
+            Where to put them: contiguous, of the dtype of `a`.
 
         Returns
         -------
         np.ndarray [shape=(..., plan.pattern.nnz)]
+            `out`, if given.
 
         Raises
         ------
@@ -113,13 +138,22 @@ class PlannedProduct:
                 )
         if a.dtype != b.dtype:
             raise TypeError(f"b must have the dtype of a, {a.dtype}, got {b.dtype}")
-        batches = {len(values) for values in (a, b) if values.ndim == 2} - {1}
-        if len(batches) > 1:
+        batches = {len(values) for values in (a, b) if values.ndim == 2}
+        if len(batches - {1}) > 1:
             raise ValueError(f"a and b must have as many samples as each other, got {len(a)} and {len(b)}")
-        twin = twins(backends.resolve(backend))
-        both = (np.ascontiguousarray(np.atleast_2d(values)) for values in (a, b))
-        values = twin.fetch(twin.product(self, *map(twin.send, both)))
-        return values if a.ndim == 2 or b.ndim == 2 else values[0]
+        shape = (*sorted(batches)[-1:], self.pattern.nnz)
+        if out is None:
+            out = np.empty(shape, a.dtype)
+        elif not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != a.dtype or not out.flags.carray:
+            got = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
+            raise ValueError(f"out must be contiguous, of dtype {a.dtype} and shape {shape}, got {got}")
+        backend = backends.resolve(backend)
+        twin, both = twins(backend), [np.ascontiguousarray(np.atleast_2d(values)) for values in (a, b)]
+        if backend == "cuda":
+            twin.product(self, *map(twin.send, both)).copy_to_host(np.atleast_2d(out))
+        else:
+            twin.product(self, *both, np.atleast_2d(out))
+        return out
 
 
 def _pattern(name, matrix):
@@ -132,8 +166,7 @@ def _pattern(name, matrix):
 def twins(backend):
     """Look up the module that multiplies on a backend: this one, or `bppsa_nb.sparse.cpu` or ``cuda``.
 
-    All have `product`, `apply`, `extent` and `scale`; and `send` and `fetch`, which bring values to where that
-    backend keeps them and back.
+    All have `product`, `apply`, `extent` and `scale`; and `send`, which brings values to where that backend keeps them.
     """
     return import_module("bppsa_nb.sparse.products" if backend == "numpy" else f"bppsa_nb.sparse.{backend}")
 
@@ -143,10 +176,7 @@ def send(values):
     return values
 
 
-fetch = send
-
-
-def product(plan, a, b):
+def product(plan, a, b, out=None):
     """Run the numeric phase of a planned product, in NumPy: for every multiply-add, where it reads and writes.
 
     Parameters
@@ -154,6 +184,7 @@ def product(plan, a, b):
     plan : PlannedProduct
     a, b : np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)]
         Values of each sample, or those that all samples share.
+    out : np.ndarray [shape=(B, plan.pattern.nnz)], optional
 
     Returns
     -------
@@ -168,7 +199,7 @@ def product(plan, a, b):
     number = lambda rows, columns: rows * np.int64(pattern.shape[1]) + columns  # noqa: E731
     entries = number(_row_of_each(pattern), pattern.indices)
     to_c = np.searchsorted(entries, number(_row_of_each(left)[from_a], right.indices[from_b]))
-    values = np.empty((max(len(a), len(b)), pattern.nnz), a.dtype)
+    values = np.empty((max(len(a), len(b)), pattern.nnz), a.dtype) if out is None else out
     for sample, terms in enumerate(a[:, from_a] * b[:, from_b]):
         values[sample] = np.bincount(to_c, weights=terms, minlength=pattern.nnz)
     return values
@@ -192,7 +223,8 @@ def apply(pattern, values, vectors):
     np.ndarray [shape=(B, m)]
     """
     each = np.broadcast_to(values, (len(vectors), pattern.nnz))
-    return np.stack([pattern.matrix(v) @ x for v, x in zip(each, vectors, strict=True)])
+    matrices = (sparse.csr_array((v, pattern.indices, pattern.indptr), shape=pattern.shape) for v in each)
+    return np.stack([matrix @ x for matrix, x in zip(matrices, vectors, strict=True)])
 
 
 def extent(values):

@@ -89,6 +89,32 @@ def test_counted_multiply_adds_are_those_performed(seed, kinds):
         assert plan(*ones(plan.left, plan.right), backend=backend).sum() == plan.multiply_adds
 
 
+@given(seed=st.integers(0, 2**32 - 1), kinds=st.tuples(KINDS, KINDS))
+def test_zeros_are_passed_over_and_not_counted(seed, kinds):
+    rng = np.random.default_rng(seed)
+    plan = PlannedProduct(*(random_pattern(rng, 5, 5, kind) for kind in kinds))
+    a, b = (rng.random(plan.left.nnz) < 0.6).astype(float), np.ones(plan.right.nnz)
+    for backend in BACKENDS:
+        values = plan(a, b, backend=backend)
+        assert np.array_equal(plan.pattern.matrix(values).toarray(), multiply(plan.left, plan.right, a, b)[0])
+        assert values.sum() == plan.performed(a) if plan.kind == "sums" else plan.performed(a) == plan.multiply_adds
+    assert plan.performed(np.ones(plan.left.nnz)) == plan.multiply_adds
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_values_into_an_array_that_is_there(backend):
+    plan = PlannedProduct(A, B)
+    a, b = np.arange(1.0, 4), np.array([[5.0, 7.0], [1.0, 1.0]])
+    expected = plan(a, b, backend=backend)
+    out = np.full_like(expected, np.nan)
+    assert plan(a, b, backend, out) is out and np.array_equal(out, expected)
+    one = np.full(plan.pattern.nnz, np.nan)
+    assert plan(a, b[0], backend, one) is one and np.array_equal(one, expected[0])
+    for wrong in (one, out.astype("f"), out[:, ::-1], [1]):
+        with pytest.raises(ValueError, match=r"out must be contiguous, of dtype float64 and shape \(2, 2\), got"):
+            plan(a, b, backend, wrong)
+
+
 def test_kinds():
     rng = np.random.default_rng(0)
     dense = CSRPattern.of(sparse.csr_array(np.ones((4, 4))))
@@ -96,6 +122,12 @@ def test_kinds():
     assert PlannedProduct(diagonal, dense).kind == PlannedProduct(one, dense).kind == "rows"
     assert PlannedProduct(dense, diagonal).kind == "columns"
     assert PlannedProduct(dense, dense).kind == PlannedProduct(dense, one).kind == "sums"
+    # Rows of b that are not met may be empty, but then entries of a do not say where those of b are.
+    assert PlannedProduct(CSRPattern([0, 1], [2], (1, 4)), one).kind == "rows"
+    assert (
+        PlannedProduct(CSRPattern([0, 2], [0, 2], (1, 4)), CSRPattern([0, 1, 1, 2, 3], [0, 1, 2], (4, 4))).kind
+        == "sums"
+    )
     # Of an unsorted row, what is scaled stands in another order.
     unsorted = CSRPattern([0, 2, 2, 2, 2], [3, 1], (4, 4))
     assert PlannedProduct(diagonal, unsorted).kind == "sums"
@@ -232,3 +264,11 @@ def test_products_that_do_not_fit_into_memory(monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: 10)
     with pytest.raises(MemoryError, match=r"the pattern of a product of shape \(40, 40\) with 1600 entries takes"):
         PlannedProduct(*(CSRPattern.of(sparse.csr_array(np.ones((40, 40)))) for _ in range(2)))
+
+
+def test_a_matrix_made_of_a_pattern_is_its_own():
+    pattern = CSRPattern([0, 2, 3], [0, 1, 1], (2, 2))
+    values = np.array([1.0, 0.0, 2.0])
+    matrix = pattern.matrix(values.copy())
+    matrix.eliminate_zeros()
+    assert np.array_equal(pattern.matrix(values).toarray(), [[1, 0], [0, 2]]) and pattern.nnz == 3

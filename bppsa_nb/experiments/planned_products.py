@@ -1,0 +1,193 @@
+"""Planned sparse products on a pruned VGG-11: what the products that Figure 10 counts take in time and memory."""
+
+import time
+import tracemalloc
+
+import numpy as np
+
+from bppsa_nb.experiments.figure_10 import LEVELS, products, pruned_vgg
+from bppsa_nb.experiments.timing import take_turns
+from bppsa_nb.figures import COLORS
+from bppsa_nb.operator import Planned
+from bppsa_nb.scan import scan
+
+TITLE = "Planned products on a pruned VGG-11, measured"
+CAPTION = (
+    "The products of Figure 10, one image, float32. Left, the matrix-matrix products of each up-sweep level, "
+    "together: SciPy multiplies the same stored entries, then only those that are not zero for this image; planned "
+    "products fill values into a pattern that was made once. Right, one backward pass of the whole network, and the "
+    "most memory it holds beyond weights, activations and patterns."
+)
+ALT = (
+    "Two bar charts. Left, seconds per up-sweep level on a logarithmic axis: SciPy's product takes longest, SciPy "
+    "without this image's zeros less, the planned product least. Right, seconds and memory of a backward pass: "
+    "ordinary back-propagation and the linear scan take little of both, the truncated scan takes far more."
+)
+ROUNDS = {"quick": (3, 20), "paper": (10, 50)}
+METHODS = {"ordinary": ("ordinary", None), "linear": ("linear", None), "truncated": ("truncated", LEVELS)}
+_WAYS = {
+    "scipy": ("SciPy, same entries", "#999999"),
+    "scipy_nonzero": ("SciPy, zeros left out", "#555555"),
+    "planned": ("planned", COLORS["truncated"]),
+}
+
+
+class Timed:
+    """An operand that measures its products: planned, by SciPy, and by SciPy without the zeros of this sample.
+
+    Parameters
+    ----------
+    operand : Planned
+        Of one sample.
+    log : list
+        Every product appends a dict to it.
+    rounds : (int, int)
+        See `timing.take_turns`.
+    """
+
+    def __init__(self, operand, log, rounds):
+        self.operand, self.log, self.rounds = operand, log, rounds
+
+    def matrix(self):
+        """Return the sample's matrix, scipy.sparse.csr_array."""
+        return self.operand.pattern.matrix(self.operand.values[0])
+
+    def __matmul__(self, other):
+        if isinstance(other, np.ndarray):
+            product = self.operand @ other
+            (seconds,) = np.median(take_turns([lambda: self.operand @ other], 0.2, self.rounds), axis=0)
+            self.log.append({"planned": seconds, "multiply_adds": self.operand.pattern.nnz})
+            return product
+        start = time.perf_counter()
+        plan = self.operand.pattern.times(other.operand.pattern)
+        symbolic = time.perf_counter() - start
+        left, right = self.matrix(), other.matrix()
+        product = self.operand @ other.operand
+        expected = left @ right
+        error = _difference(product, expected)
+        del expected
+        few_left, few_right = (_without_zeros(matrix) for matrix in (left, right))
+        values = product.values.copy()
+        planned = lambda: plan(self.operand.values, other.operand.values, "cpu", values)  # noqa: E731
+        calls = [lambda: left @ right, lambda: few_left @ few_right, planned]
+        seconds = take_turns(calls, 0.5, self.rounds)
+        row = {way: np.median(column) for way, column in zip(_WAYS, seconds.T, strict=True)}
+        row |= {"symbolic": symbolic, "error": error, "multiply_adds": plan.multiply_adds}
+        row["performed"] = plan.performed(self.operand.values[0])
+        row |= {"nnz": plan.pattern.nnz, "bytes": 4 * plan.pattern.nnz + plan.pattern.indices.nbytes}
+        self.log.append(row | {"spread": np.subtract(*np.percentile(seconds[:, -1], [75, 25])) / row["planned"]})
+        return Timed(product, self.log, self.rounds)
+
+
+def _without_zeros(matrix):
+    matrix = matrix.copy()
+    matrix.eliminate_zeros()
+    return matrix
+
+
+def _difference(product, expected):
+    """Return the largest difference from SciPy's product over the largest entry, row block by row block."""
+    found = product.pattern.matrix(product.values[0])
+    expected.sort_indices()
+    worst = 0.0
+    for first in range(0, found.shape[0], 1024):
+        rows = slice(first, first + 1024)
+        worst = max(worst, abs(found[rows] - expected[rows]).max())
+    return worst / max(abs(expected.data).max(initial=0), np.finfo(np.float32).tiny)
+
+
+def measure(scale, rng, progress):
+    """Measure every product of the truncated scan, and whole backward passes: a row each."""
+    from bppsa_nb.datasets.images import Images
+
+    seed = np.random.default_rng(rng).integers(2**32, size=2)
+    network, images = pruned_vgg(seed[0]), Images(rng=seed[1], num_samples=1)
+    activations = network.forward(images.batch([0])[0])
+    links = network.links(activations, from_input=True)
+    points = [{"part": "products"}, *({"part": "backward", "method": method} for method in METHODS)]
+
+    def measure_point(point, rng):
+        if point["part"] == "products":
+            return _measure_products(links, rng, ROUNDS[scale])
+        return [_measure_backward(network, activations, METHODS[point["method"]], rng, ROUNDS[scale])]
+
+    table = progress.collect(points, measure_point, rng)
+    table.attrs["data"] = images.data
+    return table
+
+
+def _measure_products(links, rng, rounds):
+    log = []
+    gradient = rng.standard_normal((1, links[-1].shape[1])).astype(np.float32)
+    operands = [Timed(Planned(link.pattern, link.values, "cpu"), log, rounds) for link in reversed(links)]
+    scan([gradient, *operands], "truncated", LEVELS)
+    _, rows = products([link.pattern for link in links], LEVELS)
+    return [row | measured for row, measured in zip(rows, log, strict=True)]
+
+
+def _measure_backward(network, activations, how, rng, rounds):
+    method, levels = how
+    grad_logits = rng.standard_normal(activations.logits.shape).astype(np.float32)
+
+    def backward():
+        network.backward(activations, grad_logits, method=method, backend="cpu", levels=levels)
+
+    seconds = take_turns([backward], 3, rounds)[:, 0]
+    tracemalloc.start()
+    backward()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    quartiles = np.percentile(seconds, [25, 50, 75])
+    return {"planned": quartiles[1], "spread": (quartiles[2] - quartiles[0]) / quartiles[1], "bytes": peak}
+
+
+def levels(table):
+    """Sum up the matrix-matrix products of each up-sweep level.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        From this experiment.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Indexed by level: seconds of each way, `multiply_adds`, and `error`, the largest.
+    """
+    rows = table[(table["part"] == "products") & (table["kind"] == "mm")]
+    sums = rows.groupby("level")[[*_WAYS, "symbolic", "multiply_adds"]].sum()
+    return sums.assign(error=rows.groupby("level")["error"].max())
+
+
+def plot(table):
+    """Draw seconds per level and way, and the time and memory of backward passes."""
+    from matplotlib import pyplot
+
+    fig, (left, middle, right) = pyplot.subplots(1, 3, figsize=(10.4, 4), width_ratios=(2, 1, 1), layout="constrained")
+    sums = levels(table)
+    places = np.arange(len(sums))
+    for i, (way, (name, color)) in enumerate(_WAYS.items()):
+        bars = left.bar(places + 0.27 * (i - 1), sums[way], 0.25, color=color, label=name)
+        texts = [
+            f"{1e3 * s:.3g} ms" if way == "planned" else f"{s / p:.2g}×"
+            for s, p in zip(sums[way], sums["planned"], strict=True)
+        ]
+        left.bar_label(bars, texts, size=8, padding=2)
+    counts = [f"level {level}\n{n / 1e6:.3g} M multiply-adds" for level, n in sums["multiply_adds"].items()]
+    left.set_xticks(places, counts)
+    left.set(title="Products of each up-sweep level", ylabel="seconds", yscale="log")
+    left.margins(y=0.15)
+    left.legend(loc="upper left")
+    rows = table[table["part"] == "backward"]
+    for ax, values, unit, title in (
+        (middle, rows["planned"], "s", "One backward pass"),
+        (right, rows["bytes"] / 2**20, "MiB", "Its memory"),
+    ):
+        colors = [COLORS["baseline"], COLORS["linear"], COLORS["truncated"]]
+        bars = ax.bar(rows["method"], values, 0.6, color=colors)
+        ax.bar_label(bars, [f"{v:.2g} {unit}" if v < 100 else f"{v:.0f} {unit}" for v in values], size=9, padding=2)
+        ax.set(title=title, ylabel={"s": "seconds", "MiB": "MiB"}[unit])
+        ax.margins(y=0.12)
+        ax.grid(False, axis="x")
+    left.grid(False, axis="x")
+    return fig
