@@ -15,7 +15,8 @@ CAPTION = (
     "97 % of the weights are pruned, class-uniformly, from He initialization; one image; 2 levels up, a linear scan "
     "over the blocks, 2 levels down. Left as in the paper: of max-pooling, only this image's maxima are stored. "
     "Middle as it is planned here: every window entry, so that patterns hold for all images. Green: the gradient "
-    "operators of ordinary back-propagation, which skip nothing."
+    "operators of ordinary back-propagation, which skip nothing. Right: hollow marks are for maxima only, the dashed "
+    "line is BP's dearest."
 )
 ALT = (
     "Two scatter plots on logarithmic axes: multiply-adds of each product over what it would take with dense "
@@ -214,12 +215,13 @@ def _levels(ax, table, baseline):
             dearest = rows[rows["kind"] == kind].groupby("level")["multiply_adds"].max()
             ax.plot(dearest.index, dearest, _LOOKS[kind][2], color=_LOOKS[kind][1], ms=6, **look)
     ax.axhline(baseline["multiply_adds"].max(), color=_LOOKS["BP"][1], lw=1.2, ls="--", zorder=1)
-    ax.set(title="dearest of each level", xlabel="level (hollow: maxima only; dashed: BP's dearest)", yscale="log")
     phases = table[table["storage"] == "planned"].groupby("level")["phase"].first()
-    ax.set_xticks(phases.index)
+    spans = []
     for phase in ("up", "linear", "down"):
-        numbers = phases.index[phases == phase]
-        shade = "#f0f0f0" if phase == "linear" else "white"
-        ax.axvspan(numbers.min() - 0.5, numbers.max() + 0.5, color=shade, zorder=0)
-        ax.text(numbers.to_numpy().mean(), 0.02, phase, transform=ax.get_xaxis_transform(), ha="center", size=9)
+        numbers = phases.index[phases == phase].astype(int)
+        spans.append(f"{numbers.min()}-{numbers.max()} {phase}")
+        if phase == "linear":
+            ax.axvspan(numbers.min() - 0.5, numbers.max() + 0.5, color="#f0f0f0", zorder=0)
+    ax.set(title="dearest of each level", xlabel=f"level: {', '.join(spans)}", yscale="log")
+    ax.set_xticks(phases.index)
     ax.grid(False, axis="x")
