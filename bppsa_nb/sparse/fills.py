@@ -122,10 +122,11 @@ def _shift(tap, kernel, width):
 
 
 @_compile
-def _first_of_four(a, b, c, d, winner):
-    """Find out which of four is the first maximum, everywhere."""
+def _first_of_four(x, second, third, fourth, winner):
+    """Find out which of four is the first maximum, everywhere; three are so many entries further on."""
+    b, c, d = x[second:], x[third:], x[fourth:]
     for i in range(len(winner)):
-        best, tap = a[i], np.uint32(0)
+        best, tap = x[i], np.uint32(0)
         tap, best = (np.uint32(1), b[i]) if b[i] > best else (tap, best)
         tap, best = (np.uint32(2), c[i]) if c[i] > best else (tap, best)
         winner[i] = np.uint32(3) if d[i] > best else tap
@@ -161,6 +162,7 @@ def max_pool(planes, width, kernel, stride, slot, values, first, last):
     values : np.ndarray [shape=(P, slot.size)]
     """
     out_h, out_w, taps = slot.shape
+    slots = slot.reshape(-1)
     step = stride[0] * width
     places = (out_h - 1) * step + (out_w - 1) * stride[1] + 1
     winner = np.empty(places, np.uint32)
@@ -173,19 +175,19 @@ def max_pool(planes, width, kernel, stride, slot, values, first, last):
         for i in range(len(ones)):
             ones[i] = 0
         if taps <= 4:  # the last tap once more is never larger
-            b = _shift(min(1, taps - 1), kernel, width)
-            c = _shift(min(2, taps - 1), kernel, width)
-            d = _shift(taps - 1, kernel, width)
-            _first_of_four(x, x[b:], x[c:], x[d:], winner)
+            second, third = _shift(min(1, taps - 1), kernel, width), _shift(min(2, taps - 1), kernel, width)
+            _first_of_four(x, second, third, _shift(taps - 1, kernel, width), winner)
         else:
             for i in range(places):
                 best[i] = x[i]
                 winner[i] = 0
             for tap in range(1, taps):
                 _challenge(x[_shift(tap, kernel, width) :], np.uint32(tap), best, winner)
+        window = np.uint64(0)  # unsigned, as no index here is negative
         for y in range(out_h):
-            row, to, at = winner[y * step :], slot[y], np.uint64(0)
-            for j in range(out_w):
-                ones[to[j, row[at]]] = 1
+            at = np.uint64(y * step)
+            for _ in range(out_w):
+                ones[slots[window + winner[at]]] = 1
                 at += np.uint64(stride[1])
+                window += np.uint64(taps)
     return finite

@@ -21,7 +21,7 @@ from bppsa_nb.sparse.geometry import Axis, pair, sizes
 from bppsa_nb.sparse.pattern import CSRPattern
 from bppsa_nb.workers import share_out
 
-_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+_FLOATS = frozenset(map(np.dtype, (np.float32, np.float64)))
 CONVOLUTION, LINEAR = "(C_out, C_in, kh, kw)", "(out, in)"  # shapes of weights
 _WORTH = 2**19  # values below which a second thread is not woken
 _LARGE = 2**26  # bytes from which memory is asked for; to ask takes longer than to fill a small array
@@ -399,15 +399,18 @@ def floats(name, array):
     """Return an array of floating-point numbers, contiguous."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"{name} must be a numpy.ndarray, got {type(array).__name__}")
-    _float_type(array.dtype, name)
-    return np.asarray(array, order="C")
+    if array.dtype not in _FLOATS:
+        raise TypeError(f"{name} must be float32 or float64, got {array.dtype}")
+    return array if array.flags.c_contiguous else array.copy(order="C")
 
 
 def _samples(name, x, shape):
     """Return one sample or a batch of them, contiguous, and the shape of the batch: () or (B,)."""
     x = floats(name, x)
+    if x.shape == shape:
+        return x, ()
     lead = x.shape[: x.ndim - len(shape)]
-    if len(lead) > 1 or x.shape != (*lead, *shape):
+    if len(lead) != 1 or x.shape[1:] != shape:
         batch = ", ".join(map(str, shape))
         raise ValueError(f"{name} must have shape {shape} or (B, {batch}), got {x.shape}")
     return x, lead
