@@ -72,12 +72,12 @@ def train(point, seed):
 
 
 def side_by_side(copies, batch, iterations, backend, watch, every=10):
-    """Train copies of a model side by side, one by each method, and compare them.
+    """Train two copies of a model side by side, one by each method, and compare them.
 
     Parameters
     ----------
     copies : dict of str to (model, optimizer)
-        For each of `METHODS`, all with the same parameters.
+        For each of two methods, both with the same parameters; the first is the one that the other is held against.
     batch : callable
         ``batch(iteration) -> (x, y)``.
     iterations : iterable of int
@@ -93,6 +93,7 @@ def side_by_side(copies, batch, iterations, backend, watch, every=10):
         A row per iteration: `loss_<method>`, `seconds_<method>` and `difference_<name>` as `train` has them, and
         what `watch` found as `<name>_<method>`.
     """
+    reference, compared = copies
     for method, (model, _) in copies.items():  # compiled, and memory touched, before the clock starts
         _differentiate(model, *batch(0), method, backend)
     rows = []
@@ -105,8 +106,8 @@ def side_by_side(copies, batch, iterations, backend, watch, every=10):
             start = time.perf_counter()
             loss, grads, backward = _differentiate(model, x, y, method, backend)
             seconds = time.perf_counter() - start
-            if method == "blelloch":  # the check is not on the clock
-                others = backward("linear")
+            if method == compared:  # the check is not on the clock
+                others = backward(reference)
                 row |= {f"difference_{name}": _difference(grads[name], others[name]) for name in grads}
             start = time.perf_counter()
             optimizer.step(model.params, grads)
@@ -130,13 +131,15 @@ def _difference(gradient, reference):
     return float(np.abs(gradient - reference).max() / np.abs(reference).max())
 
 
-def differences(table):
+def differences(table, reference="linear"):
     """Compare both methods at every iteration.
 
     Parameters
     ----------
     table : pandas.DataFrame
-        From this experiment.
+        From this experiment, or another whose rows are `side_by_side`'s.
+    reference : str
+        The method that "blelloch" is held against.
 
     Returns
     -------
@@ -145,7 +148,7 @@ def differences(table):
         two runs' batch losses.
     """
     gradient = table.filter(like="difference_").max(axis=1)
-    loss = (table["loss_blelloch"] - table["loss_linear"]).abs() / table["loss_linear"]
+    loss = (table["loss_blelloch"] - table[f"loss_{reference}"]).abs() / table[f"loss_{reference}"]
     return table[["backend", "iteration"]].assign(gradient=gradient, loss=loss)
 
 

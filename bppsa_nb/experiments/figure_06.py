@@ -1,0 +1,181 @@
+"""Figure 6: LeNet-5 trained on images by back-propagation and by BPPSA from the same seed."""
+
+import numpy as np
+
+from bppsa_nb import backends
+from bppsa_nb.datasets.images import Images
+from bppsa_nb.experiments import figure_07
+from bppsa_nb.experiments.figure_07 import LIMIT, side_by_side
+from bppsa_nb.figures import COLORS
+from bppsa_nb.sparse import LeNet5, Network
+from bppsa_nb.trainer import SGD, Trainer
+from bppsa_nb.workers import one_blas_thread
+
+TITLE = "Figure 6: LeNet-5 trained by BP and by BPPSA"
+CAPTION = (
+    "The same initial parameters, the same images in the same order; SGD, learning rate 0.001, momentum 0.9, as in the "
+    "paper. Left and middle: loss on 500 training images and on 500 that are never trained on. Right: at every "
+    "iteration, both methods also differentiate at the same parameters (max |difference| / max |BP's gradient|, the "
+    "largest over all parameters); and how far the losses of the two runs are apart, beside those of two runs by BP of "
+    "which one has its mini-batches in reverse, which changes nothing but the order of sums. Weights begin by He "
+    "initialization, with which few iterations suffice to see learning."
+)
+ALT = (
+    "Three plots of LeNet-5 learning to classify images. Left, training loss over iterations: the dots of BPPSA sit on "
+    "the falling line of BP. Middle, test loss: again the dots sit on the line, somewhat higher. Right, on a "
+    "logarithmic axis over iterations: BPPSA's gradients differ from BP's by a few units of float32's rounding, and "
+    "the losses of both runs by no more than those of BP with its mini-batches in reverse; all of them are below the "
+    "dashed limit of 1e-5."
+)
+METHODS = {"ordinary": "BP", "blelloch": "BPPSA"}
+ITERATIONS, EPOCHS = 100, 5  # at quick scale, and at the paper's
+BATCHES = {"quick": 8, "paper": 256}
+RATE, MOMENTUM = 0.001, 0.9
+LOOK = 500  # images
+
+
+def measure(scale, rng, progress):
+    """Train on the stand-in (paper scale: CIFAR-10, if it was fetched): one row per iteration."""
+    from tqdm.auto import tqdm
+
+    training, held_out = images("train", scale), images("test", scale)
+    seed = int(rng.integers(2**31))
+    batch = BATCHES[scale]
+    length = ITERATIONS if scale == "quick" else EPOCHS * -(-len(training) // batch)
+
+    def train_on(point, _):
+        # One more than `length`, so that the last row shows what came of it.
+        bar = {"desc": "training", "leave": False, "disable": None if progress.show else True}
+        return train(training, held_out, point["B"], seed, tqdm(range(length + 1), **bar), point["backend"])
+
+    point = {"backend": backends.resolve("auto"), "B": batch, "images": training.source}
+    table = progress.collect([point], train_on, rng)
+    table.attrs["data"] = training.data
+    return table
+
+
+def images(split, scale):
+    """Load what is trained on: CIFAR-10 at the paper's scale, if it was fetched, or else the stand-in."""
+    if scale == "paper":
+        try:
+            return Images("cifar10", split)
+        except FileNotFoundError as error:
+            print(f"{error}. Digits over photographs stand in for it.")
+    return Images(split=split)
+
+
+def train(training, held_out, size, seed, iterations, backend):
+    """Train two copies of LeNet-5 side by side, and once more by BP with every mini-batch in reverse.
+
+    Parameters
+    ----------
+    training, held_out : Images
+        What to train on, and other images.
+    size : int
+        B, of a mini-batch.
+    seed : int
+        Of the initial parameters and of the order of the images.
+    iterations : iterable of int
+        Their numbers, from 0 on.
+    backend : str
+
+    Returns
+    -------
+    list of dict
+        A row per iteration as `figure_07.side_by_side` makes it; `loss_reversed` of the mini-batch; and for each
+        method, before every tenth iteration, `training_loss_<method>`, `test_loss_<method>` and `accuracy_<method>`,
+        the latter two on images of `held_out`.
+    """
+    epoch = -(-len(training) // size)
+    shown, unseen = (_First(data, LOOK) for data in (training, held_out))
+
+    def new():
+        return Network((3, 32, 32), LeNet5().operators, init="he", rng=seed), SGD(RATE, MOMENTUM)
+
+    def batch(iteration):
+        order = np.random.default_rng([seed, iteration // epoch]).permutation(len(training))
+        start = iteration % epoch * size
+        return training.batch(order[start : start + size])
+
+    def watch(model):
+        trainer = Trainer(model, SGD(RATE), backend=backend)
+        test_loss, accuracy = trainer.evaluate(unseen, LOOK)
+        return {"training_loss": trainer.evaluate(shown, LOOK)[0], "test_loss": test_loss, "accuracy": accuracy}
+
+    with one_blas_thread():  # more of them slow BP down, whose products are small, and stand in the way of the scan's
+        rows = side_by_side({method: new() for method in METHODS}, batch, iterations, backend, watch)
+        again = Trainer(*new(), method="ordinary", backend=backend)
+        for row in rows:
+            x, y = batch(row["iteration"])
+            row["loss_reversed"] = again.step(x[::-1], y[::-1])
+    return rows
+
+
+class _First:
+    """The first samples of a data set."""
+
+    def __init__(self, data, count):
+        self.batch, self._count = data.batch, min(count, len(data))
+
+    def __len__(self):
+        return self._count
+
+
+def differences(table):
+    """Compare both methods at every iteration.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        From this experiment.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `gradient` and `loss` as `figure_07.differences` has them, and `reversed`, the relative difference of the
+        losses of both runs by BP.
+    """
+    reverse = (table["loss_reversed"] - table["loss_ordinary"]).abs() / table["loss_ordinary"]
+    return figure_07.differences(table, "ordinary").assign(reversed=reverse)
+
+
+def plot(table):
+    """Draw training loss, test loss, and how far gradients and losses differ."""
+    from matplotlib import pyplot
+
+    fig, (left, middle, right) = pyplot.subplots(1, 3, figsize=(9.6, 3.5), layout="constrained")
+    drawn = table[table["test_loss_ordinary"].notna()]
+    for method, name in METHODS.items():
+        look = {"lw": 2} if method == "ordinary" else {"marker": "o", "ms": 3.5, "ls": ""}
+        look["color"] = COLORS["baseline" if method == "ordinary" else method]
+        milliseconds = 1e3 * table[f"seconds_{method}"].median()
+        label = f"{name}, {milliseconds:.2g} ms each" if milliseconds < 99 else f"{name}, {milliseconds:.0f} ms each"
+        left.plot(drawn["iteration"], drawn[f"training_loss_{method}"], label=label, **look)
+        label = f"{name}, {drawn[f'accuracy_{method}'].iloc[-1]:.0%} right at the end"
+        middle.plot(drawn["iteration"], drawn[f"test_loss_{method}"], label=label, **look)
+    left.set(title="Training loss", ylabel=f"loss, {table['images'].iloc[0]}, B = {table['B'].iloc[0]}")
+    middle.set(title="Test loss")
+    limits = np.array([left.get_ylim(), middle.get_ylim()])
+    low, high = limits[:, 0].min(), limits[:, 1].max()
+    for ax in (left, middle):
+        ax.set_ylim(low, high + 0.2 * (high - low))
+        ax.locator_params(axis="y", nbins=5)
+        ax.legend(loc="upper right")
+    middle.tick_params(labelleft=False)  # as on the left
+    found = differences(table)
+    worst = found.groupby(found["iteration"] // 10 * 10)[["gradient", "loss", "reversed"]].max()
+    looks = {
+        "gradient": ("gradients", {"color": "black"}),
+        "loss": ("losses", {"color": COLORS["blelloch"]}),
+        "reversed": ("losses, BP in reverse", {"color": COLORS["baseline"], "ls": ":"}),
+    }
+    for quantity, (label, look) in looks.items():
+        right.plot(worst.index, worst[quantity], lw=1.6, label=label, **look)
+    right.axhline(LIMIT, color="black", lw=1.1, ls="--")
+    right.text(0, 1.2 * LIMIT, "limit", va="bottom", size=9)
+    right.set(title="BPPSA against BP", ylabel="relative difference, worst of 10")
+    right.set(yscale="log", ylim=(None, max(2e-3, 100 * worst.max(axis=None))))
+    right.legend(loc="upper right")
+    for ax in (left, middle, right):
+        ax.set_xlabel("iteration")
+    return fig
