@@ -135,7 +135,7 @@ def table(name, scale="quick", device=None):
     Parameters
     ----------
     name : str
-        One of `names()`.
+        One of `names()`, or what a benchmark recorded.
     scale : {"quick", "paper"}
         The scale it was measured at.
     device : str, optional
@@ -150,11 +150,13 @@ def table(name, scale="quick", device=None):
     Raises
     ------
     ValueError
-        If there is no such experiment or scale, or the table does not belong to the provenance beside it.
+        If there is neither a recording nor an experiment of that name, or no such scale, or the table does not
+        belong to the provenance beside it.
     FileNotFoundError
         If there is no recording; the message says how to make one.
     """
-    load(name)
+    if not recordings(name):
+        load(name)
     _check_scale(scale)
     recorded = [folder for folder, recorded_scale in recordings(name) if recorded_scale == scale]
     if device is None:
@@ -169,7 +171,7 @@ def table(name, scale="quick", device=None):
 
 
 def recordings(name):
-    """List the recordings of an experiment.
+    """List the recordings of an experiment or a benchmark.
 
     Returns
     -------
