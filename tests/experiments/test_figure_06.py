@@ -52,7 +52,8 @@ def test_reversed_batches_change_nothing_but_rounding(tiny):
     assert 0 < figure_06.differences(tiny)["reversed"].max() <= 1e-5
 
 
-def test_it_learns(shortcut):
+def test_it_learns(shortcut, monkeypatch):
+    monkeypatch.setattr(figure_06, "LOOK", 200)
     training, held_out = Images(num_samples=500), Images(split="test", num_samples=200)
     rows = pandas.DataFrame(figure_06.train(training, held_out, 16, 0, range(81), "numpy"))
     looks = rows[rows["iteration"] % 10 == 0]
