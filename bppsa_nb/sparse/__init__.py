@@ -3,10 +3,18 @@
 from importlib import import_module as _import_module
 
 _HOME = {
+    "AvgPool2d": "layers",
     "CSRPattern": "pattern",
+    "Conv2d": "layers",
+    "Flatten": "layers",
     "LeNet5": "models",
+    "Linear": "layers",
+    "MaxPool2d": "layers",
     "Network": "network",
     "PlannedProduct": "products",
+    "ReLU": "layers",
+    "Sigmoid": "layers",
+    "Tanh": "layers",
     "VGG11": "models",
     "avg_pool2d_jacobian_T": "matrices",
     "conv2d_jacobian_T": "matrices",
