@@ -89,12 +89,11 @@ class Axis:
         Returns
         -------
         axis : Axis
-            With the first input of each kind.
+            With one input of each kind.
         kind : np.ndarray of int [shape=(size,)]
             Every input's kind.
         """
         _, first, kind = np.unique(self.valid, axis=0, return_index=True, return_inverse=True)
-        order = np.argsort(first)  # of appearance
         axis = copy(self)
-        axis._list(self._output[first[order]], self.valid[first[order]])
-        return axis, np.argsort(order)[kind.reshape(-1)]
+        axis._list(self._output[first], self.valid[first])
+        return axis, kind.reshape(-1)

@@ -138,7 +138,7 @@ class Convolution(Jacobian):
             raise ValueError(f"weight must be 0 where mask is False, got {weight[tuple(place)]} at {place.tolist()}")
         out = self._out(out, (), weight.dtype)
         worth = out.size > _WORTH
-        if not self._repeats:  # no two rows are of one kind
+        if not self._repeats:  # every row is of a kind of its own, and they are in order
             share_out(fills.gather, out.size, flat, self._source, out, worth=worth)
             return out
         distinct = np.empty(self._source.size, weight.dtype)
@@ -409,11 +409,9 @@ def _samples(name, x, shape):
     x = floats(name, x)
     if x.shape == shape:
         return x, ()
-    lead = x.shape[: x.ndim - len(shape)]
-    if len(lead) != 1 or x.shape[1:] != shape:
-        batch = ", ".join(map(str, shape))
-        raise ValueError(f"{name} must have shape {shape} or (B, {batch}), got {x.shape}")
-    return x, lead
+    if x.shape[1:] != shape:
+        raise ValueError(f"{name} must have shape {shape} or (B, {', '.join(map(str, shape))}), got {x.shape}")
+    return x, x.shape[:1]
 
 
 def _require(input_shape, output_shape, nnz, size):
