@@ -66,7 +66,7 @@ class Operator:
         raise NotImplementedError
 
     def source(self, x, y, *params):
-        """Return what the Jacobian's values are made from: the weight, the input, the output, or no more than a dtype."""
+        """Return what the Jacobian's values are made from: the weight, the input, the output or a dtype."""
         return x
 
     def __repr__(self):

@@ -7,10 +7,11 @@ import numpy as np
 from bppsa_nb import backends, chain
 from bppsa_nb.checks import check_array, check_finite, check_params
 from bppsa_nb.operator import BatchedCSR
+from bppsa_nb.scan import scan
 from bppsa_nb.sparse.geometry import sizes
 from bppsa_nb.sparse.layers import Flatten
 
-_PIECE = 16  # samples whose Jacobians are in memory at a time
+_BYTES = 2**28  # of Jacobians and their products in memory at a time; more would not be faster
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ class Network:
         self._scanned = len(names) if scan_until is None else names.index(scan_until) + 1
         self.params = _initial(self._param_shapes(), init, np.random.default_rng(rng), self.dtype)
         self._masks = self._pruned = None
-        self._jacobians, self._buffers = {}, {}
+        self._jacobians, self._buffers, self._pieces = {}, {}, {}
 
     def _param_shapes(self):
         return {f"{op.name}.{part}": shape for op in self.operators for part, shape in op.param_shapes.items()}
@@ -134,7 +135,7 @@ class Network:
                 outputs.append(operator.forward(outputs[-1] if outputs else x, *self._params(operator)))
                 # Found where it arises, because ReLU hides what is negative.
                 if operator.param_shapes and not np.isfinite(outputs[-1]).all():
-                    check_finite(**{f"params[{name!r}]": param for name, param in self.params.items()})
+                    check_finite(**self._named_params())
                     name = operator.name
                     raise FloatingPointError(
                         f"the output of {name!r} overflows {self.dtype}, though x and all parameters are finite"
@@ -190,7 +191,7 @@ class Network:
         for name, pruned in (self._pruned or {}).items():
             np.copyto(grads[name], 0, where=pruned)
         if not all(np.isfinite(grad).all() for grad in grads.values()):
-            check_finite(**self._named(activations))
+            check_finite(**self._named(activations), **self._named_params())
         return {name: grads[name] for name in self.params}
 
     def check_method(self, method, backend="auto", levels=None):
@@ -222,9 +223,9 @@ class Network:
         grad_output = np.ascontiguousarray(grad_output.reshape(len(grad_output), -1))
         places = np.cumsum([self._is_link(i) for i in range(self._scanned)])  # of each output among the chain's points
         wanted = [i for i in range(self._scanned) if self.operators[i].param_shapes]
-        pieces = {i: [] for i in wanted}
-        for start in range(0, len(grad_output), _PIECE):
-            piece = slice(start, start + _PIECE)
+        pieces, size = {i: [] for i in wanted}, self._piece(how["method"], how["levels"])
+        for start in range(0, len(grad_output), size):
+            piece = slice(start, start + size)
             links = self._links(activations, range(1, self._scanned), piece, self._buffers)
             gradients = chain.backprop(links, grad_output[piece], **how)
             for i in wanted:
@@ -232,6 +233,16 @@ class Network:
         for i in wanted:
             grad = np.concatenate(pieces[i]).reshape(-1, *self.shapes[i + 1])
             self._add_gradients(activations, i, grad, grads)
+
+    def _piece(self, method, levels):
+        """Return for how many samples Jacobians and products fit into `_BYTES`; at least one."""
+        if (method, levels) not in self._pieces:
+            stored = [self.jacobian(op.name).pattern.nnz for op in self.linked() if not op.shared]
+            # Products are planned here, which the scan would do otherwise: plans are kept with the patterns.
+            operands = [_Stored(None, stored), *(_Stored(pattern, stored) for pattern in reversed(self.patterns()))]
+            scan(operands, method, levels)
+            self._pieces[method, levels] = max(1, _BYTES // (self.dtype.itemsize * max(1, sum(stored))))
+        return self._pieces[method, levels]
 
     def linked(self, from_input=False):
         """Return the operators whose transposed Jacobians are the scan's links, in the order of `links`.
@@ -317,10 +328,10 @@ class Network:
             source = operator.source(x[piece], activations.outputs[i][piece], *self._params(operator))
             out = None
             if buffers is not None:
-                if operator.name not in buffers:
-                    rows = () if operator.shared else (_PIECE,)
-                    buffers[operator.name] = np.empty((*rows, jacobian.pattern.nnz), self.dtype)
-                out = buffers[operator.name] if operator.shared else buffers[operator.name][: len(source)]
+                rows = 1 if operator.shared else len(source)
+                if len(buffers.get(operator.name, ())) < rows:
+                    buffers[operator.name] = np.empty((rows, jacobian.pattern.nnz), self.dtype)
+                out = buffers[operator.name][0 if operator.shared else slice(rows)]
             links.append(BatchedCSR.of(jacobian.pattern, np.atleast_2d(jacobian.fill(source, out))))
         return links
 
@@ -352,7 +363,7 @@ class Network:
         pruned = {name: ~mask for name, mask in kept.items()}
         self._check_pruned(pruned)
         self._masks, self._pruned = (kept, pruned) if kept else (None, None)
-        self._jacobians, self._buffers = {}, {}
+        self._jacobians, self._buffers, self._pieces = {}, {}, {}
 
     def _check_pruned(self, pruned):
         for name, away in (pruned or {}).items():
@@ -375,9 +386,26 @@ class Network:
             shape = (len(activations.x), *self.shapes[i + 1])
             check_array(f"activations.outputs[{i}]", output, self.dtype, shape)
 
+    def _named_params(self):
+        return {f"params[{name!r}]": param for name, param in self.params.items()}
+
     def _named(self, activations):
         outputs = {f"activations.outputs[{i}]": output for i, output in enumerate(activations.outputs)}
         return {"activations.x": activations.x} | outputs
+
+
+class _Stored:
+    """An operand of the scan that only tells how many entries its products have; no pattern stands for a gradient."""
+
+    def __init__(self, pattern, stored):
+        self.pattern, self.stored = pattern, stored
+
+    def __matmul__(self, other):
+        if other.pattern is None:
+            return other
+        product = self.pattern.times(other.pattern).pattern
+        self.stored.append(product.nnz)
+        return _Stored(product, self.stored)
 
 
 def _initial(shapes, init, rng, dtype):
