@@ -117,12 +117,6 @@ class CSRPattern:
             self._plans[other] = PlannedProduct(self, other)
         return self._plans[other]
 
-    @property
-    def planned_entries(self):
-        """int: entries of all products that were planned from this pattern, and from those products."""
-        made = [plan.pattern for plan in self._plans.values()]
-        return sum(pattern.nnz + pattern.planned_entries for pattern in made)
-
     def matrix(self, values):
         """Put values into the pattern.
 

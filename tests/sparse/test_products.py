@@ -212,9 +212,7 @@ def test_plans_are_made_once_per_pattern(monkeypatch):
 def test_plans_do_not_keep_patterns_alive():
     a, b = (CSRPattern([0, 1], [0], (1, 1)) for _ in range(2))
     plan = a.times(b)
-    assert a.times(b) is plan and a.planned_entries == 1
-    plan.pattern.times(b)
-    assert a.planned_entries == 2 and b.planned_entries == 0
+    assert a.times(b) is plan
     a_gone, b_gone = weakref.ref(a), weakref.ref(b)
     del b
     gc.collect()
