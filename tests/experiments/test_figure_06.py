@@ -34,7 +34,7 @@ def shortcut(monkeypatch):
 def test_both_methods_learn_the_same(tiny):
     found = figure_06.differences(tiny)
     assert 0 < found["gradient"].max() <= 1e-5
-    assert found["loss"].max() <= 1e-5
+    assert 0 < found["loss"].max() <= 1e-5
     assert tiny["loss_ordinary"].nunique() == 11
     assert tiny.attrs["data"] == "stand-in" and tiny["images"].unique().tolist() == ["stand-in"]
 
