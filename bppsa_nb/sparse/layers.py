@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import expit
 
-from bppsa_nb.sparse.geometry import pair
+from bppsa_nb.sparse.geometry import pair, sizes
 
 
 def _samples_last(x):
@@ -125,6 +125,7 @@ class Conv2d(_Sliding):
 
     def __init__(self, name, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1):
         super().__init__(name)
+        in_channels, out_channels = sizes("(in_channels, out_channels)", (in_channels, out_channels))
         self._slide(kernel_size, stride, padding, dilation)
         self.param_shapes = {"weight": (out_channels, in_channels, *self.kernel_size), "bias": (out_channels,)}
 
@@ -192,6 +193,7 @@ class Linear(Operator):
 
     def __init__(self, name, in_features, out_features):
         super().__init__(name)
+        in_features, out_features = sizes("(in_features, out_features)", (in_features, out_features))
         self.param_shapes = {"weight": (out_features, in_features), "bias": (out_features,)}
 
     def output_shape(self, input_shape):

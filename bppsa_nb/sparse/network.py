@@ -180,7 +180,7 @@ class Network:
         self.check_method(method, backend, levels)
         grads = {}
         with np.errstate(all="ignore"):
-            if method in ("auto", "ordinary"):
+            if method in ("auto", "ordinary") or not self.linked():
                 self._ordinary(activations, grad_logits, 0, grads)
             else:
                 grad = self._ordinary(activations, grad_logits, self._scanned, grads)

@@ -1,0 +1,214 @@
+import naive_sparse as naive
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bppsa_nb.sparse import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sigmoid, Tanh
+
+SMALL = settings(max_examples=30)
+EACH = [
+    (Conv2d("op", 2, 3, (2, 3), stride=(2, 1), padding=(0, 2), dilation=(1, 2)), (2, 5, 4)),
+    (Conv2d("op", 3, 2, 3, padding=1), (3, 4, 4)),
+    (Linear("op", 6, 4), (6,)),
+    (ReLU("op"), (2, 3, 4)),
+    (Tanh("op"), (5,)),
+    (Sigmoid("op"), (2, 3, 1)),
+    (MaxPool2d("op", 2), (2, 5, 4)),
+    (MaxPool2d("op", (3, 2), (2, 1)), (2, 6, 4)),
+    (AvgPool2d("op", (2, 3)), (2, 4, 6)),
+    (AvgPool2d("op", 3, 1), (1, 5, 4)),
+]
+each_operator = pytest.mark.parametrize("operator, shape", EACH, ids=lambda value: repr(value))
+
+
+def spread(rng, shape):
+    """Numbers in random order, none of them close to another or to zero."""
+    size = int(np.prod(shape))
+    return (rng.permutation(size) + 0.5 - size // 2).reshape(shape) / size
+
+
+def pairs(low, high):
+    return st.tuples(st.integers(low, high), st.integers(low, high))
+
+
+@st.composite
+def convolutions(draw):
+    kernel, stride, padding, dilation = draw(pairs(1, 3)), draw(pairs(1, 3)), draw(pairs(0, 2)), draw(pairs(1, 2))
+    least = [max(1, d * (k - 1) + 1 - 2 * p) for k, p, d in zip(kernel, padding, dilation, strict=True)]
+    size = [draw(st.integers(n, n + 3)) for n in least]
+    inputs, outputs = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    return Conv2d("op", inputs, outputs, kernel, stride, padding, dilation), (inputs, *size), draw(st.integers(0, 99))
+
+
+@st.composite
+def poolings(draw, kind):
+    kernel, stride = draw(pairs(1, 3)), draw(st.one_of(st.none(), pairs(1, 4)))
+    size = [draw(st.integers(k, k + 4)) for k in kernel]
+    return kind("op", kernel, stride), (draw(st.integers(1, 3)), *size), draw(st.integers(0, 99))
+
+
+def check(operator, shape, oracle, seed, step, batch=3, tolerance=1e-12):
+    """Compare forward, backward and parameter gradients with a function of one sample and its difference quotients."""
+    rng = np.random.default_rng(seed)
+    x, params = spread(rng, (batch, *shape)), [spread(rng, s) for s in operator.param_shapes.values()]
+    y = operator.forward(x, *params)
+    expected = np.stack([oracle(sample, *params) for sample in x])
+    assert y.shape == (batch, *operator.output_shape(shape))
+    np.testing.assert_allclose(y, expected, rtol=0, atol=1e-12)
+    grad = rng.standard_normal(y.shape)
+    found = operator.backward(grad, x, y, *params)
+    assert found.shape == x.shape
+    flat = grad.reshape(batch, -1)
+    jacobians_T = [naive.jacobian_T(lambda x: oracle(x, *params), sample, step) for sample in x]
+    for b in range(batch):
+        np.testing.assert_allclose(found[b].reshape(-1), jacobians_T[b] @ flat[b], rtol=0, atol=tolerance)
+    found = operator.parameter_gradients(grad, x)
+    assert len(found) == len(params)
+    for k, param in enumerate(params):
+
+        def moved(value, sample, k=k):
+            return oracle(sample, *params[:k], value, *params[k + 1 :])
+
+        expected = sum(
+            naive.jacobian_T(lambda v, s=s: moved(v, s), param, step) @ g for s, g in zip(x, flat, strict=True)
+        )
+        np.testing.assert_allclose(found[k].reshape(-1), expected, rtol=0, atol=tolerance)
+
+
+@SMALL
+@given(convolutions())
+def test_convolution_equals_the_oracle(case):
+    operator, shape, seed = case
+    options = operator.stride, operator.padding, operator.dilation
+    oracle = lambda x, weight, bias: naive.conv2d(x, weight, *options) + bias[:, None, None]  # noqa: E731
+    check(operator, shape, oracle, seed, step=1.0)
+
+
+@SMALL
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 99))
+def test_linear_equals_the_oracle(inputs, outputs, seed):
+    oracle = lambda x, weight, bias: naive.linear(x, weight) + bias  # noqa: E731
+    check(Linear("op", inputs, outputs), (inputs,), oracle, seed, step=1.0)
+
+
+@SMALL
+@given(poolings(MaxPool2d))
+def test_max_pooling_equals_the_oracle(case):
+    operator, shape, seed = case
+    oracle = lambda x: naive.max_pool2d(x, operator.kernel_size, operator.stride)  # noqa: E731
+    check(operator, shape, oracle, seed, step=1e-6, tolerance=1e-8)
+
+
+@SMALL
+@given(poolings(AvgPool2d))
+def test_average_pooling_equals_the_oracle(case):
+    operator, shape, seed = case
+    check(operator, shape, lambda x: naive.avg_pool2d(x, operator.kernel_size, operator.stride), seed, step=1.0)
+
+
+@pytest.mark.parametrize("kind", [ReLU, Tanh, Sigmoid])
+@pytest.mark.parametrize("shape", [(4,), (2, 3, 2)])
+def test_elementwise_functions_equal_the_oracle(kind, shape):
+    oracle = lambda x: naive.elementwise(x, kind.__name__.lower())  # noqa: E731
+    check(kind("op"), shape, oracle, 0, step=1e-6, tolerance=1e-8)
+
+
+def test_flatten_keeps_the_order():
+    x = np.random.default_rng(0).standard_normal((3, 2, 4, 5))
+    operator = Flatten("op")
+    y = operator.forward(x)
+    np.testing.assert_array_equal(y, x.reshape(3, -1))
+    np.testing.assert_array_equal(operator.backward(y, x, y), x)
+    assert operator.output_shape((2, 4, 5)) == (40,)
+
+
+def test_relu_has_no_slope_at_zero():
+    operator, x = ReLU("op"), np.array([[-1.0, 0.0, 2.0]])
+    np.testing.assert_array_equal(operator.backward(np.ones((1, 3)), x, operator.forward(x)), [[0, 0, 1]])
+
+
+@pytest.mark.parametrize("kernel, stride", [(2, 2), (3, 1), (2, 3)])
+def test_of_equal_entries_the_first_has_the_gradient(kernel, stride):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, (4, 2, 7, 6)).astype(float)
+    operator = MaxPool2d("op", kernel, stride)
+    y = operator.forward(x)
+    grad = rng.standard_normal(y.shape)
+    expected = np.zeros_like(x)
+    for b in range(len(x)):
+        for (c, i, j), values in naive.windows(x[b], (kernel, kernel), (stride, stride)).items():
+            first = values.index(max(values))
+            expected[b, c, i * stride + first // kernel, j * stride + first % kernel] += grad[b, c, i, j]
+    np.testing.assert_allclose(operator.backward(grad, x, y), expected, atol=1e-14)
+
+
+def layouts(x):
+    """The same array as it lies in memory in different ways."""
+    first = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 0, -1)), -1, 0)
+    gaps = np.repeat(x, 2, axis=-1)[..., ::2]
+    return [x, first, gaps, x[::-1].copy()[::-1]]
+
+
+@each_operator
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_memory_layouts_and_dtypes_make_no_difference(operator, shape, dtype):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, *shape)).astype(dtype)
+    params = [rng.standard_normal(s).astype(dtype) for s in operator.param_shapes.values()]
+    y = operator.forward(x, *params)
+    grad = rng.standard_normal(y.shape).astype(dtype)
+    before = [array.copy() for array in (x, y, grad, *params)]
+    expected = [y, operator.backward(grad, x, y, *params), *operator.parameter_gradients(grad, x)]
+    for a, b, c in zip(layouts(x), layouts(y), layouts(grad), strict=True):
+        found = [operator.forward(a, *params), operator.backward(c, a, b, *params)]
+        for one, other in zip([*found, *operator.parameter_gradients(c, a)], expected, strict=True):
+            assert one.dtype == dtype
+            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+    for array, copy in zip((x, y, grad, *params), before, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+@each_operator
+def test_jacobians_are_those_of_backward(operator, shape):
+    rng = np.random.default_rng(0)
+    x = np.round(rng.standard_normal((4, *shape)), 1)  # with ties
+    params = [rng.standard_normal(s) for s in operator.param_shapes.values()]
+    y = operator.forward(x, *params)
+    grad = rng.standard_normal(y.shape)
+    jacobian = operator.jacobian(shape)
+    assert jacobian.output_shape == operator.output_shape(shape)
+    values = np.atleast_2d(jacobian.fill(operator.source(x, y, *params)))
+    assert len(values) == (1 if operator.shared else 4)
+    expected = operator.backward(grad, x, y, *params)
+    for b in range(4):
+        found = jacobian.pattern.matrix(values[b % len(values)]) @ grad[b].reshape(-1)
+        np.testing.assert_allclose(found, expected[b].reshape(-1), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "build, error, message",
+    [
+        (lambda: Conv2d("", 1, 1, 1), TypeError, "name must be text, got ''"),
+        (lambda: Conv2d("c", 0, 1, 1), ValueError, "in_channels, out_channels"),
+        (lambda: Conv2d("c", 1, 1.5, 1), TypeError, "in_channels, out_channels"),
+        (lambda: Conv2d("c", 1, 1, 0), ValueError, "kernel_size must be at least 1, got 0"),
+        (lambda: Conv2d("c", 1, 1, 1, padding=-1), ValueError, "padding must be at least 0, got -1"),
+        (lambda: Conv2d("c", 1, 1, 1, stride=(1, 2, 3)), TypeError, "stride must be an integer or two"),
+        (lambda: Linear("l", 3, 0), ValueError, "in_features, out_features"),
+        (lambda: MaxPool2d("m", 2, 0), ValueError, "stride must be at least 1, got 0"),
+        (lambda: Conv2d("c", 2, 1, 1).output_shape((3, 4, 4)), ValueError, r"'c' needs an input of shape \(2, h, w\)"),
+        (lambda: Conv2d("c", 2, 1, 1).output_shape((8,)), ValueError, r"'c' needs an input of shape \(2, h, w\)"),
+        (
+            lambda: Conv2d("c", 1, 1, 3, dilation=2, padding=1).output_shape((1, 3, 2)),
+            ValueError,
+            r"'c' has a kernel that covers \(5, 5\), larger than its padded input of \(5, 4\)",
+        ),
+        (lambda: MaxPool2d("m", 3).output_shape((1, 2, 5)), ValueError, r"'m' has a kernel that covers \(3, 3\)"),
+        (lambda: AvgPool2d("a", 1).output_shape((5,)), ValueError, r"'a' needs an input of shape \(C, h, w\)"),
+        (lambda: Linear("l", 3, 1).output_shape((3, 1)), ValueError, r"'l' needs an input of shape \(3,\)"),
+    ],
+)
+def test_operators_refuse(build, error, message):
+    with pytest.raises(error, match=message):
+        build()

@@ -1,0 +1,142 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bppsa_nb.sparse import masks_of, prune
+
+SCHEMES = ["class_blind", "class_uniform", "class_distribution"]
+
+
+@st.composite
+def cases(draw):
+    """Parameters, many of them equal, and a rate."""
+    rng = np.random.default_rng(draw(st.integers(0, 999)))
+    shapes = draw(st.lists(st.sampled_from([(1, 1), (2, 3), (5, 1), (2, 3, 2, 1), (7, 6)]), min_size=1, max_size=4))
+    params = {}
+    for i, shape in enumerate(shapes):
+        values = rng.standard_normal(shape) * draw(st.sampled_from([0.1, 1.0, 5.0]))
+        params[f"{i}.weight"] = np.round(values, draw(st.sampled_from([0, 1, 8]))).astype(np.float32)
+        params[f"{i}.bias"] = rng.standard_normal(shape[0]).astype(np.float32)
+    return params, draw(st.floats(0, 1, exclude_max=True))
+
+
+def expected_masks(params, rate, scheme):
+    """Sort all weights by how large they count, in loops."""
+    kept = {name: np.ones(p.shape, bool) for name, p in params.items() if p.ndim > 1}
+    ranks = []
+    for name in kept:
+        sizes = [abs(float(w)) for w in params[name].reshape(-1)]
+        weights = [float(w) for w in params[name].reshape(-1)]
+        if scheme == "class_distribution":
+            mean = sum(weights) / len(weights)
+            deviation = (sum((w - mean) ** 2 for w in weights) / len(weights)) ** 0.5
+            sizes = [s / deviation if deviation else (np.inf if s else 0.0) for s in sizes]
+        ranks.append([(s, len(ranks), i, name) for i, s in enumerate(sizes)])
+    groups = ranks if scheme == "class_uniform" else [sum(ranks, [])]
+    for group in groups:
+        for _, _, i, name in sorted(group)[: round(rate * len(group))]:
+            kept[name].reshape(-1)[i] = False
+    return kept
+
+
+@settings(max_examples=100)
+@given(cases(), st.sampled_from(SCHEMES))
+def test_the_smallest_weights_go(case, scheme):
+    params, rate = case
+    before = {name: param.copy() for name, param in params.items()}
+    arrays = dict(params)
+    masks = prune(params, rate, scheme)
+    weights = [name for name in before if before[name].ndim > 1]
+    assert list(masks) == weights
+    count = {name: np.count_nonzero(~mask) for name, mask in masks.items()}
+    if scheme == "class_uniform":
+        assert count == {name: round(rate * before[name].size) for name in weights}
+    else:
+        assert sum(count.values()) == round(rate * sum(before[name].size for name in weights))
+    for name, param in params.items():
+        assert param is arrays[name]  # in place
+        expected = before[name] if param.ndim == 1 else np.where(masks[name], before[name], 0)
+        np.testing.assert_array_equal(param, expected)
+    if scheme == "class_distribution":  # rounding may rank what deviations hold equal
+        deviations = {name: before[name].astype(float).std() for name in weights}
+        reach = {name: np.abs(before[name].astype(float)) / (deviations[name] or 1) for name in weights}
+        firm = [name for name in weights if deviations[name]]
+        largest = max((reach[n][~masks[n]].max(initial=0) for n in firm), default=0)
+        smallest = min((reach[n][masks[n]].min(initial=np.inf) for n in firm), default=np.inf)
+        assert largest <= smallest * (1 + 1e-12)
+    else:
+        for name, mask in expected_masks(before, rate, scheme).items():
+            np.testing.assert_array_equal(masks[name], mask)
+    again = {name: param.copy() for name, param in params.items()}
+    prune(again, rate, scheme)  # what is zero already goes first
+    for name in weights:
+        if scheme != "class_distribution":
+            np.testing.assert_array_equal(again[name], params[name])
+
+
+def test_schemes_as_they_are_described():
+    rng = np.random.default_rng(0)
+    new = lambda: {"a": rng.standard_normal((40, 50)), "b": 10 * rng.standard_normal((50, 60)) + 0.1}  # noqa: E731
+    share = lambda masks: [1 - mask.mean() for mask in masks.values()]  # noqa: E731
+    blind = share(prune(new(), 0.5, "class_blind"))
+    assert blind[0] > 0.9 and blind[1] < 0.25  # the layer of small weights goes first
+    assert share(prune(new(), 0.5, "class_uniform")) == [0.5, 0.5]
+    params = new()
+    before = {name: weight.copy() for name, weight in params.items()}
+    masks = prune(params, 0.5, "class_distribution")
+    assert share(masks) == pytest.approx([0.5, 0.5], abs=0.03)
+    thresholds = [np.abs(before[n][~masks[n]]).max() / before[n].std() for n in before]
+    assert thresholds[0] == pytest.approx(thresholds[1], rel=0.01)  # one lambda
+
+
+def test_layers_without_spread():
+    params = {"same": np.full((2, 2), 3.0), "zero": np.zeros((1, 2)), "other": np.array([[0.1, -5.0]])}
+    masks = prune(params, 0.5, "class_distribution")
+    assert masks["same"].all() and not masks["zero"].any()
+    assert masks["other"].tolist() == [[False, False]]
+
+
+def test_masks_of_pruned_weights():
+    params = {"w": np.random.default_rng(0).standard_normal((9, 7)), "b": np.zeros(9)}
+    masks = prune(params, 0.6)
+    found = masks_of(params)
+    assert found.keys() == {"w"}
+    np.testing.assert_array_equal(found["w"], masks["w"])
+
+
+def readonly():
+    array = np.ones((2, 2))
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "change, how, error, message",
+    [
+        ({}, {"rate": 1.0}, ValueError, "rate must be at least 0 and below 1, got 1.0"),
+        ({}, {"rate": -0.1}, ValueError, "rate must be at least 0 and below 1, got -0.1"),
+        ({}, {"rate": float("nan")}, ValueError, "rate must be at least 0 and below 1, got nan"),
+        ({}, {"rate": "half"}, TypeError, "rate must be a number, got 'half'"),
+        ({}, {"rate": True}, TypeError, "rate must be a number, got True"),
+        ({}, {"scheme": "random"}, ValueError, "scheme must be one of 'class_blind', .* got 'random'"),
+        ({"z": np.array([[1, np.nan]])}, {}, ValueError, r"params\['z'\] must be finite, got nan"),
+        ({"z": np.array([[1, -np.inf]])}, {}, ValueError, r"params\['z'\] must be finite, got -inf"),
+        ({"z": np.ones((2, 2), int)}, {}, TypeError, r"params\['z'\] must be an array of floating point .* int64"),
+        ({"z": [[1.0]]}, {}, TypeError, r"params\['z'\] must be an array of floating point .* list"),
+        ({"z": readonly()}, {}, ValueError, r"params\['z'\] must be writable"),
+        ({"a": np.ones(3)}, {}, ValueError, r"params must hold weights, .* got \['a', 'b'\]"),
+    ],
+)
+def test_refused_pruning_changes_nothing(change, how, error, message):
+    params = {"a": np.array([[0.5, 1.0]]), "b": np.ones(2)} | change
+    before = {name: np.array(param) for name, param in params.items()}
+    with pytest.raises(error, match=message):
+        prune(params, **{"rate": 0.5} | how)
+    for name, param in params.items():
+        np.testing.assert_array_equal(param, before[name])
+
+
+def test_only_dicts_are_pruned():
+    with pytest.raises(TypeError, match="params must be a dict of arrays, got list"):
+        prune([np.ones((2, 2))], 0.5)

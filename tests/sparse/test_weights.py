@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+
+from bppsa_nb.sparse import LeNet5, load_weights, masks_of, prune, save_weights
+
+
+def test_weights_go_to_a_file_and_back(tmp_path):
+    model, other, path = LeNet5(rng=1), LeNet5(rng=2), tmp_path / "folder" / "weights"
+    save_weights(model, path)
+    assert [entry.name for entry in path.parent.iterdir()] == ["weights"]
+    arrays = dict(other.params)
+    load_weights(other, path)
+    for name, param in model.params.items():
+        np.testing.assert_array_equal(other.params[name], param)
+        assert other.params[name] is arrays[name]  # whoever holds the array sees the new weights
+    with np.load(path, allow_pickle=False) as file:
+        assert set(file.files) == set(model.params)
+
+
+def test_weights_are_pytorchs(tmp_path):
+    torch = pytest.importorskip("torch")
+    module = torch.nn.ModuleDict({"conv1": torch.nn.Conv2d(3, 6, 5), "conv2": torch.nn.Conv2d(6, 16, 5)})
+    for i, (inputs, outputs) in enumerate([(400, 120), (120, 84), (84, 10)], start=1):
+        module[f"fc{i}"] = torch.nn.Linear(inputs, outputs)
+    np.savez(tmp_path / "weights.npz", **{name: p.numpy() for name, p in module.state_dict().items()})
+    model = LeNet5()
+    load_weights(model, tmp_path / "weights.npz")
+    module.load_state_dict({name: torch.from_numpy(param) for name, param in model.params.items()})  # and back
+
+
+def rewritten(change):
+    def rewrite(path):
+        with np.load(path) as file:
+            arrays = dict(file)
+        change(arrays)
+        np.savez(path, **arrays)
+
+    return rewrite
+
+
+def truncated(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def one_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "spoil, message",
+    [
+        (rewritten(lambda a: a.pop("fc3.bias")), "has no entry 'fc3.bias'"),
+        (
+            rewritten(lambda a: a.update({"fc4.bias": np.zeros(1)})),
+            r"entries that do not fit the model: \['fc4.bias'\]",
+        ),
+        (rewritten(lambda a: a.update({"fc3.bias": np.zeros(9, np.float32)})), r"'fc3.bias' must have shape \(10,\)"),
+        (rewritten(lambda a: a.update({"fc3.bias": np.zeros(10)})), "'fc3.bias' must have .* dtype float32"),
+        (rewritten(lambda a: a["fc3.bias"].fill(np.nan)), "'fc3.bias' must be finite"),
+        (rewritten(lambda a: a["fc3.weight"].fill(np.inf)), "'fc3.weight' must be finite"),
+        (rewritten(lambda a: a.update({"fc3.bias": np.array([{}])})), "is not an .npz file written by save_weights"),
+        (truncated, "is not an .npz file written by save_weights"),
+        (one_bit, "is not an .npz file written by save_weights"),
+        (lambda path: path.write_bytes(b""), "is not an .npz file written by save_weights"),
+    ],
+)
+def test_all_or_nothing_is_loaded(spoil, message, tmp_path):
+    model, path = LeNet5(rng=1), tmp_path / "weights.npz"
+    save_weights(LeNet5(rng=2), path)
+    spoil(path)
+    before = {name: param.copy() for name, param in model.params.items()}
+    with pytest.raises(ValueError, match=message):
+        load_weights(model, path)
+    for name, param in model.params.items():
+        np.testing.assert_array_equal(param, before[name])
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load_weights(LeNet5(), tmp_path / "weights.npz")
+
+
+def test_pruned_weights_in_a_file(tmp_path):
+    pruned, path = LeNet5(rng=1), tmp_path / "weights.npz"
+    pruned.masks = prune(pruned.params, 0.8)
+    save_weights(pruned, path)
+    model = LeNet5(rng=2)
+    load_weights(model, path)
+    assert model.masks is None
+    model.masks = masks_of(model.params)
+    for name, mask in pruned.masks.items():
+        np.testing.assert_array_equal(model.masks[name], mask)
+    load_weights(model, path)  # zero where the masks prune
+    save_weights(LeNet5(rng=3), path)
+    with pytest.raises(ValueError, match="'conv1.weight' must be zero where the model's masks prune it"):
+        load_weights(model, path)
+    np.testing.assert_array_equal(model.params["fc3.weight"], pruned.params["fc3.weight"])
