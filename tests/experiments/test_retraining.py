@@ -86,6 +86,7 @@ def test_every_way_of_pruning_begins_where_training_ended(small, seen, monkeypat
 def test_vgg11_is_pruned_in_steps_that_keep_the_same_share_each(small, seen):
     table = run("VGG11", [("class_uniform", 0.97)], epochs=4)
     assert table["iterations"].tolist() == [12, 0, 12]
+    assert [(optimizer.lr, optimizer.momentum) for optimizer, *_ in seen] == [(0.005, 0.9)] * 12 + [(0.01, 0.9)] * 12
     shares = [before[1] for _, before, *_ in seen[12:]]
     parts = [shares.count(share) for share in sorted(set(shares))]
     assert parts == [2, 2, 3, 2, 3] and shares == sorted(shares)
