@@ -8,6 +8,7 @@ import pytest
 
 from bppsa_nb import RNN, SGD, Adam, Bitstream, Trainer
 from bppsa_nb.datasets import ArrayDataset
+from bppsa_nb.sparse import Conv2d, Flatten, Linear, MaxPool2d, Network, ReLU
 from bppsa_nb.trainer import accuracy, cross_entropy
 
 OPTIMIZERS = [
@@ -456,10 +457,65 @@ def test_an_untouched_trainer_is_saved_too(tmp_path):
     assert_same(state(resumed), state(trainer))
 
 
+class Pictures:
+    """Noise in which the first half or the second half is brighter."""
+
+    def __len__(self):
+        return 22
+
+    def batch(self, indices):
+        y = np.asarray(indices) % 2
+        x = np.random.default_rng(0).standard_normal((22, 1, 4, 4), np.float32)[indices]
+        for sample, label in zip(x, y, strict=True):
+            sample[:, 2 * label : 2 * label + 2] += 2
+        return x, y
+
+
+def picture_trainer(optimizer=None, **settings):
+    operators = [Conv2d("conv", 1, 3, 3), ReLU("relu"), MaxPool2d("pool", 2), Flatten("flatten"), Linear("fc", 3, 2)]
+    optimizer = SGD(lr=0.1, momentum=0.9) if optimizer is None else optimizer
+    return Trainer(Network((1, 4, 4), operators, rng=1), optimizer, **{"backend": "numpy"} | settings)
+
+
+def test_networks_train_on_pictures(tmp_path):
+    trainer, data = picture_trainer(), Pictures()
+    loss_before, _ = trainer.evaluate(data, batch_size=8)
+    ordinary = fit(trainer, epochs=12, dataset=data).loss
+    loss, share = trainer.evaluate(data, batch_size=8)
+    assert loss < 0.7 * loss_before and share > 0.8
+    assert (trainer.predict(data.batch(range(22))[0]) == np.arange(22) % 2).mean() == pytest.approx(share)
+    for settings in ({"method": "linear"}, {"method": "blelloch"}, {"method": "truncated", "levels": 1}):
+        np.testing.assert_allclose(fit(picture_trainer(**settings), 12, data).loss, ordinary, rtol=1e-4)
+    stopped, resumed = picture_trainer(), picture_trainer()
+    fit(stopped, epochs=3, dataset=data)
+    stopped.save(tmp_path / "stopped.npz")
+    resumed.load(tmp_path / "stopped.npz")
+    fit(resumed, epochs=12, dataset=data)
+    assert_same(state(resumed), state(trainer))
+
+
+def test_gradients_of_pictures_overflow_without_time_steps():
+    model = Network((1, 4, 4), [Conv2d("conv", 1, 1, 1), Flatten("flatten"), Linear("fc", 16, 2)])
+    model.params["conv.weight"][:] = 0
+    model.params["fc.weight"][:] = [[1], [-1]]
+    trainer = Trainer(model, SGD(lr=0.1))
+    before = state(trainer)
+    with pytest.raises(FloatingPointError, match="gradient of conv.weight overflows float32; the parameters were not"):
+        trainer.step(np.full((1, 1, 4, 4), 3e38, np.float32), [0])
+    assert_same(state(trainer), before)
+
+
 @pytest.mark.parametrize("how", [{"method": "x"}, {"backend": "x"}, {"levels": 3}, {"method": "truncated"}])
-def test_trainer_refuses_at_once(how):
+@pytest.mark.parametrize("new", [new_trainer, picture_trainer])
+def test_trainer_refuses_at_once(new, how):
     with pytest.raises(ValueError, match="must be|levels is for"):
-        Trainer(RNN(1, 3, 2), Adam(), **how)
+        new(**how)
+
+
+def test_only_networks_tell_ordinary_backward_from_the_linear_scan():
+    picture_trainer(method="ordinary")
+    with pytest.raises(ValueError, match="method must be one of .* got 'ordinary'"):
+        new_trainer(method="ordinary")
 
 
 def test_an_optimizer_belongs_to_one_model():
