@@ -4,7 +4,8 @@ The trainer asks for no more than two methods, so a data set may hold its sample
 
     len(dataset)            # the number of samples, N
     dataset.batch(indices)  # indices [shape=(B,)], integers in 0 ... N - 1
-                            # -> x [shape=(T, B, I)], time first, and labels y [shape=(B,)], integers
+                            # -> x [shape=(T, B, I)], time first (images: [shape=(B, C, H, W)]), and labels y
+                            #    [shape=(B,)], integers
 """
 
 import numpy as np
