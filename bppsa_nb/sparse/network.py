@@ -1,5 +1,7 @@
 """A network as a chain of operators: ordinary backward, and backward through the scan over sparse Jacobians."""
 
+import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +13,7 @@ from bppsa_nb.scan import scan
 from bppsa_nb.sparse.geometry import sizes
 from bppsa_nb.sparse.layers import Flatten
 
+_SMALL = 2**24  # multiply-adds of the largest product up to which one thread multiplies
 _BYTES = 2**28  # of Jacobians and their products in memory at a time; more would not be faster
 
 
@@ -88,10 +91,13 @@ class Network:
         for operator in self.operators:
             shapes.append(operator.output_shape(shapes[-1]))
         self.shapes = tuple(shapes)
+        weights = [math.prod(operator.param_shapes.get("weight", ())) for operator in self.operators]
+        places = [math.prod(shape[1:]) for shape in shapes[1:]]  # of a convolution's filters; one for other operators
+        self._largest = max(w * p for w, p in zip(weights, places, strict=True))  # multiply-adds of a product
         self._scanned = len(names) if scan_until is None else names.index(scan_until) + 1
         self.params = _initial(self._param_shapes(), init, np.random.default_rng(rng), self.dtype)
         self._masks = self._pruned = None
-        self._jacobians, self._buffers, self._pieces = {}, {}, {}
+        self._jacobians, self._pieces = {}, {}
 
     def _param_shapes(self):
         return {f"{op.name}.{part}": shape for op in self.operators for part, shape in op.param_shapes.items()}
@@ -130,7 +136,7 @@ class Network:
         check_finite(x=x)
         self._check_pruned(self._pruned)
         outputs = []
-        with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+        with np.errstate(all="ignore"), self._blas(len(x)):  # whatever leaves the range is found in the result
             for operator in self.operators:
                 outputs.append(operator.forward(outputs[-1] if outputs else x, *self._params(operator)))
                 # Found where it arises, because ReLU hides what is negative.
@@ -179,7 +185,7 @@ class Network:
         check_params(self.params, self.dtype, self._param_shapes())
         self.check_method(method, backend, levels)
         grads = {}
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), self._blas(batch):
             if method in ("auto", "ordinary") or not self.linked():
                 self._ordinary(activations, grad_logits, 0, grads)
             else:
@@ -193,6 +199,14 @@ class Network:
         if not all(np.isfinite(grad).all() for grad in grads.values()):
             check_finite(**self._named(activations), **self._named_params())
         return {name: grads[name] for name in self.params}
+
+    def _blas(self, batch):
+        """Keep BLAS to one thread where its products are small; as for recurrent cells, they wait longer than they run."""
+        if batch * self._largest > _SMALL:
+            return nullcontext()
+        from bppsa_nb.workers import one_blas_thread
+
+        return one_blas_thread()
 
     def check_method(self, method, backend="auto", levels=None):
         """Raise what `backward` would raise for these arguments."""
@@ -223,10 +237,10 @@ class Network:
         grad_output = np.ascontiguousarray(grad_output.reshape(len(grad_output), -1))
         places = np.cumsum([self._is_link(i) for i in range(self._scanned)])  # of each output among the chain's points
         wanted = [i for i in range(self._scanned) if self.operators[i].param_shapes]
-        pieces, size = {i: [] for i in wanted}, self._piece(how["method"], how["levels"])
+        pieces, buffers, size = {i: [] for i in wanted}, {}, self._piece(how["method"], how["levels"])
         for start in range(0, len(grad_output), size):
             piece = slice(start, start + size)
-            links = self._links(activations, range(1, self._scanned), piece, self._buffers)
+            links = self._links(activations, range(1, self._scanned), piece, buffers)
             gradients = chain.backprop(links, grad_output[piece], **how)
             for i in wanted:
                 pieces[i].append(gradients[places[i]])
@@ -363,7 +377,7 @@ class Network:
         pruned = {name: ~mask for name, mask in kept.items()}
         self._check_pruned(pruned)
         self._masks, self._pruned = (kept, pruned) if kept else (None, None)
-        self._jacobians, self._buffers, self._pieces = {}, {}, {}
+        self._jacobians, self._pieces = {}, {}
 
     def _check_pruned(self, pruned):
         for name, away in (pruned or {}).items():
