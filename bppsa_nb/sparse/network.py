@@ -201,7 +201,7 @@ class Network:
         return {name: grads[name] for name in self.params}
 
     def _blas(self, batch):
-        """Keep BLAS to one thread where its products are small; as for recurrent cells, they wait longer than they run."""
+        """Keep BLAS to one thread where its products are small: as in recurrent cells, more of them wait, not work."""
         if batch * self._largest > _SMALL:
             return nullcontext()
         from bppsa_nb.workers import one_blas_thread
