@@ -75,3 +75,13 @@ def test_steps_like_the_baseline_s(stored, verdict):
     assert judge("Sparse formats lower", table) == ("dearest product: 160 M multiply-adds, dense 1 T", REPRODUCED)
     with pytest.raises(LookupError):
         judge("On a pruned VGG-11, steps", table[:2])
+
+
+@pytest.mark.parametrize("after, verdict", [(0.89, REPRODUCED), (0.87, MISSED)])
+def test_retraining(after, verdict):
+    rows = {"network": ["VGG11"] * 3 + ["LeNet5"], "stage": ["trained", "pruned", "retrained", "retrained"]}
+    table = pandas.DataFrame(rows | {"rate": [0, 0.97, 0.97, 0.5], "accuracy": [0.9, 0.1, after, 0.2]})
+    ours = f"90.0%, {after:.1%} after pruning 97% and as many iterations again"
+    assert judge("VGG-11 reaches", table) == (ours, verdict)
+    with pytest.raises(LookupError):
+        judge("VGG-11 reaches", table[3:])
