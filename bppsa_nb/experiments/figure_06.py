@@ -9,7 +9,6 @@ from bppsa_nb.experiments.figure_07 import LIMIT, side_by_side
 from bppsa_nb.figures import COLORS
 from bppsa_nb.sparse import LeNet5, Network
 from bppsa_nb.trainer import SGD, cross_entropy
-from bppsa_nb.workers import one_blas_thread
 
 TITLE = "Figure 6: LeNet-5 trained by BP and by BPPSA"
 CAPTION = (
@@ -105,9 +104,8 @@ def train(training, held_out, size, rate, seed, iterations, backend):
     def new():
         return Network((3, 32, 32), LeNet5().operators, init="he", rng=seed), SGD(rate, MOMENTUM)
 
-    with one_blas_thread():  # more of them slow BP down, whose products are small, and stand in the way of the scan's
-        rows = side_by_side({method: new() for method in METHODS}, batch, iterations, backend, watch)
-        _disturb(*new(), batch, rows, backend, np.random.default_rng(seed))
+    rows = side_by_side({method: new() for method in METHODS}, batch, iterations, backend, watch)
+    _disturb(*new(), batch, rows, backend, np.random.default_rng(seed))
     return rows
 
 

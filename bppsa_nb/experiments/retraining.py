@@ -1,7 +1,5 @@
 """Retraining: how well networks classify unseen images when trained, when pruned, and when retrained as long."""
 
-from contextlib import nullcontext
-
 import numpy as np
 import pandas as pd
 
@@ -12,7 +10,6 @@ from bppsa_nb.figures import COLORS
 from bppsa_nb.sparse import VGG11, LeNet5, Network, masks_of, prune
 from bppsa_nb.sparse.pruning import SCHEMES
 from bppsa_nb.trainer import SGD, Trainer, cross_entropy
-from bppsa_nb.workers import one_blas_thread
 
 TITLE = "Pruned networks, retrained"
 CAPTION = (
@@ -64,9 +61,7 @@ def measure(scale, rng, progress):
 
     def measure_point(point, rng):
         seed, epochs = int(rng.integers(2**31)), EPOCHS[scale][point["network"]]
-        # More of BLAS's threads slow LeNet-5 down, whose products are small.
-        with one_blas_thread() if point["network"] == "LeNet5" else nullcontext():
-            return stages(point["network"], training, unseen, epochs, prunings[point["network"]], seed, progress.show)
+        return stages(point["network"], training, unseen, epochs, prunings[point["network"]], seed, progress.show)
 
     points = [
         {"network": network, "copy": copy, "images": training.source, "epochs": epochs} | SETTINGS[network]
