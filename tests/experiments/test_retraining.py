@@ -107,8 +107,7 @@ def test_pruning_costs_accuracy_and_retraining_gives_it_back():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retraining, "SETTINGS", settings)
         training, unseen = Images(num_samples=1000), Images(split="test", num_samples=200)
-        with retraining.one_blas_thread():
-            rows = retraining.stages("LeNet5", training, unseen, 1, [("class_blind", 0.9)], 0)
+        rows = retraining.stages("LeNet5", training, unseen, 1, [("class_blind", 0.9)], 0)
     trained, pruned, retrained = (row["accuracy"] for row in rows)
     assert trained > 0.4 and pruned < trained - 0.1 and retrained > pruned + 0.1
     assert rows[1]["loss"] > rows[2]["loss"]
