@@ -67,7 +67,8 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
         shape, run = _prepare_arrays(jacobians_T, grad_output, local_grads)
     else:
         shape, run = None, _prepare_list(jacobians_T, grad_output, local_grads)
-        if not any(isinstance(link, BatchedCSR) for link in jacobians_T):
+        batched = any(isinstance(link, BatchedCSR) for link in jacobians_T)
+        if not batched and (jacobians_T or grad_output.ndim == 1):  # without links, samples say that it is a batch
             backend = _numpy_only(backend)
     method, backend, levels = choose(method, backend, levels, shape, grad_output.dtype)
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result

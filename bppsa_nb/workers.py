@@ -8,7 +8,7 @@ takes the next piece.
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 
@@ -30,7 +30,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)  # a fork has the pool, but not its threads
 
 
-def share_out(function, count, *arguments, worth=True):
+def share_out(function, count, *arguments, worth=True, pieces=0):
     """Call ``function(*arguments, first, last)`` on pieces of ``range(count)``, on all cores.
 
     Parameters
@@ -41,15 +41,22 @@ def share_out(function, count, *arguments, worth=True):
     *arguments
     worth : bool
         Whether there is enough to do to wake other threads; one piece on this one if not.
+    pieces : int
+        How many at least, where there is so much to do that Ctrl-C should not wait for the end of a piece.
 
     Returns
     -------
     bool
         Whether all calls returned true.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After Ctrl-C, once no thread is writing any more.
     """
-    if not worth or THREADS == 1 or count < 2:
+    if not worth or count < 2 or (THREADS == 1 and not pieces):
         return bool(function(*arguments, 0, count))
-    pieces = min(count, PIECES * THREADS)
+    pieces = min(count, max(pieces, PIECES * THREADS))
     bounds = [count * i // pieces for i in range(pieces + 1)]
     left = list(zip(bounds[:-1], bounds[1:], strict=True))
 
@@ -68,8 +75,12 @@ def share_out(function, count, *arguments, worth=True):
         others += [_pool().submit(take_pieces) for _ in range(THREADS - 1)]
     except RuntimeError:  # Python is shutting down and starts no more threads: this one does all there is
         pass
-    done = take_pieces()
-    return all([other.result() for other in others]) and bool(done)
+    try:
+        done = take_pieces()
+        return all([other.result() for other in others]) and bool(done)
+    finally:
+        left.clear()
+        wait(others)
 
 
 _blas = ThreadpoolController()

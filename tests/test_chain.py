@@ -279,6 +279,9 @@ def test_empty_list():
     gradient = np.arange(3.0)
     (result,) = bp.backprop([], gradient, method="blelloch")
     assert np.array_equal(result, gradient) and result is not gradient
+    for backend in ("numpy", "cpu"):  # a batch, of which no link says so
+        (result,) = bp.backprop([], gradient[None], method="blelloch", backend=backend)
+        assert np.array_equal(result, gradient[None])
 
 
 # Bad input.

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import pytest
 
@@ -39,6 +40,36 @@ def test_errors_reach_the_caller(monkeypatch):
 
     with pytest.raises(RuntimeError, match="piece"):
         workers.share_out(fail, 20)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_more_pieces_where_there_is_much_to_do(threads, monkeypatch):
+    monkeypatch.setattr(workers, "THREADS", threads)
+    pieces = []
+    assert workers.share_out(lambda first, last: pieces.append(last - first) is None, 100, pieces=50)
+    assert pieces == [2] * 50
+
+
+def test_no_thread_writes_any_more_after_ctrl_c(monkeypatch):
+    monkeypatch.setattr(workers, "THREADS", 2)
+    here, entered, running = threading.get_ident(), threading.Event(), []
+
+    def piece(first, last):
+        if threading.get_ident() == here:
+            entered.wait(10)
+            raise KeyboardInterrupt
+        running.append(first)
+        entered.set()
+        time.sleep(0.2)
+        running.pop()
+        return True
+
+    with pytest.raises(KeyboardInterrupt):
+        workers.share_out(piece, 8)
+    assert not running
+    entered.clear()
+    time.sleep(0.05)
+    assert not running and not entered.is_set()  # nor begins another piece
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

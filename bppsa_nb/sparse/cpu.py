@@ -7,10 +7,12 @@ Functions take a range ``first ... last`` of rows, or of rows of all samples one
 import numpy as np
 from numba import njit
 
+from bppsa_nb.sparse.products import batch_of
 from bppsa_nb.workers import share_out
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 _WORTH = 2**15  # multiply-adds, or entries to look at, below which a second thread is not woken
+_PIECE = 2**26  # multiply-adds, about a tenth of a second, that Ctrl-C waits for
 _PART = 2**16  # entries that one call looks at
 
 
@@ -60,19 +62,24 @@ def _list(a_indptr, a_indices, b_indptr, b_indices, columns, indptr, indices, fi
     return True
 
 
-def count(a, b):
+def _amount(multiply_adds):
+    """Say how to share out so many multiply-adds."""
+    return {"worth": multiply_adds > _WORTH, "pieces": multiply_adds // _PIECE}
+
+
+def count(a, b, multiply_adds):
     """Count the entries of each row of a product of patterns, np.ndarray of int [shape=(m,)]."""
     counts = np.empty(a.shape[0], np.int32)
     arrays = (a.indptr, a.indices, b.indptr, b.indices, b.shape[1], counts)
-    share_out(_count, len(counts), *arrays, worth=a.nnz > _WORTH)
+    share_out(_count, len(counts), *arrays, **_amount(multiply_adds))
     return counts
 
 
-def columns(a, b, indptr):
+def columns(a, b, multiply_adds, indptr):
     """List the columns of each row of a product of patterns, sorted, np.ndarray of int32 [shape=(nnz,)]."""
     indices = np.empty(indptr[-1], np.int32)
     arrays = (a.indptr, a.indices, b.indptr, b.indices, b.shape[1], indptr, indices)
-    share_out(_list, a.shape[0], *arrays, worth=a.nnz > _WORTH)
+    share_out(_list, a.shape[0], *arrays, **_amount(multiply_adds))
     return indices
 
 
@@ -137,18 +144,18 @@ def send(values):
 def product(plan, a, b, out=None):
     """Run the numeric phase of a planned product; see `bppsa_nb.sparse.products.product`."""
     left, right, pattern = plan.left, plan.right, plan.pattern
-    c = np.empty((max(len(a), len(b)), pattern.nnz), a.dtype) if out is None else out
-    worth = len(c) * plan.multiply_adds > _WORTH
+    c = np.empty((batch_of(a, b), pattern.nnz), a.dtype) if out is None else out
+    amount = _amount(len(c) * plan.multiply_adds)
     if not c.size:
         pass
     elif plan.kind == "rows":
         arrays = (left.indptr, left.indices, a, right.indptr, b, pattern.indptr, c)
-        share_out(_rows, len(c) * pattern.shape[0], *arrays, worth=worth)
+        share_out(_rows, len(c) * pattern.shape[0], *arrays, **amount)
     elif plan.kind == "columns":
-        share_out(_columns, c.size, left.indices, a, b, c, worth=worth)
+        share_out(_columns, c.size, left.indices, a, b, c, **amount)
     else:
         arrays = (left.indptr, left.indices, a, right.indptr, right.indices, b, pattern.shape[1])
-        share_out(_sums, len(c) * pattern.shape[0], *arrays, pattern.indptr, pattern.indices, c, worth=worth)
+        share_out(_sums, len(c) * pattern.shape[0], *arrays, pattern.indptr, pattern.indices, c, **amount)
     return c
 
 

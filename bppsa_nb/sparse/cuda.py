@@ -8,6 +8,8 @@ code runs on Numba's simulator.
 import numpy as np
 from numba import cuda
 
+from bppsa_nb.sparse.products import batch_of
+
 SHARED_BYTES = 48 * 1024  # what every CUDA device grants a block without being asked for more
 THREADS = 128
 _PART = 2**14  # entries that one block looks at
@@ -144,7 +146,7 @@ def product(plan, a, b):
         If a row of the right pattern names a column twice: two threads would add to it at once.
     """
     pattern = plan.pattern
-    c = cuda.device_array((max(a.shape[0], b.shape[0]), pattern.nnz), a.dtype)
+    c = cuda.device_array((batch_of(a, b), pattern.nnz), a.dtype)
     if not c.size:
         return c
     (a_indptr, a_indices), (b_indptr, b_indices) = map(_index, (plan.left, plan.right))

@@ -39,7 +39,7 @@ class Jacobian:
 
     def __init__(self, input_shape, output_shape, indptr, indices):
         self.input_shape, self.output_shape = input_shape, output_shape
-        self.pattern = CSRPattern(indptr, indices, (math.prod(input_shape), math.prod(output_shape)))
+        self.pattern = CSRPattern.made(indptr, indices, (math.prod(input_shape), math.prod(output_shape)))
 
     def __repr__(self):
         return f"{type(self).__name__}({self.input_shape} -> {self.output_shape}, nnz={self.pattern.nnz})"

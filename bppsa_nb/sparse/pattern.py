@@ -14,9 +14,9 @@ class CSRPattern:
 
     Parameters
     ----------
-    indptr, indices : np.ndarray of int [shape=(m + 1,)], [shape=(nnz,)]
-        Row i has entries at columns ``indices[indptr[i]:indptr[i + 1]]``. Not copied where the type fits: int32,
-        or int64 for `indptr` if there are 2**31 entries or more.
+    indptr, indices : array_like of int [shape=(m + 1,)], [shape=(nnz,)]
+        Row i has entries at columns ``indices[indptr[i]:indptr[i + 1]]``. Copied: as int32, or int64 for `indptr` if
+        there are 2**31 entries or more.
     shape : tuple of int
         ``(m, n)``.
 
@@ -31,13 +31,16 @@ class CSRPattern:
     __slots__ = ("__weakref__", "_plans", "indices", "indptr", "on_device", "shape")
 
     def __init__(self, indptr, indices, shape):
-        if not isinstance(shape, tuple) or len(shape) != 2:
-            raise ValueError(f"shape must be two integers (m, n), got {shape!r}")
-        if not all(isinstance(size, (int, np.integer)) and size >= 0 for size in shape):
+        sizes = shape if isinstance(shape, tuple) else ()
+        if (
+            len(sizes) != 2
+            or not all(type(size) is int or isinstance(size, np.integer) for size in sizes)
+            or min(sizes) < 0
+        ):
             raise ValueError(f"shape must be two integers (m, n), got {shape!r}")
         arrays = {"indptr": np.asarray(indptr), "indices": np.asarray(indices)}
         for name, array in arrays.items():
-            if array.dtype.kind not in "iu":
+            if array.dtype.kind not in "iu" and array.size:
                 raise TypeError(f"{name} must hold integers, got {array.dtype}")
             if array.ndim != 1:
                 raise ValueError(f"{name} must be 1-d, got shape {array.shape}")
@@ -52,11 +55,34 @@ class CSRPattern:
             raise ValueError(f"indices must be from 0 to n - 1 = {columns - 1}, got {wrong}")
         if columns > 2**31:
             raise ValueError(f"a pattern has at most 2**31 columns, got shape {shape}")
-        self.indptr = np.ascontiguousarray(indptr, np.int32 if nnz < 2**31 else np.int64)
-        self.indices = np.ascontiguousarray(indices, np.int32)
-        self.shape = (rows, columns)
+        self._set(indptr.astype(np.int32 if nnz < 2**31 else np.int64), indices.astype(np.int32), (rows, columns))
+
+    def _set(self, indptr, indices, shape):
+        self.indptr, self.indices, self.shape = indptr, indices, shape
         self.on_device = []  # the index arrays once more, where `bppsa_nb.sparse.cuda` has needed them
         self._plans = weakref.WeakKeyDictionary()
+
+    @classmethod
+    def made(cls, indptr, indices, shape):
+        """Make a pattern of arrays that were made for it: they are neither checked nor copied.
+
+        Parameters
+        ----------
+        indptr : np.ndarray of int [shape=(m + 1,)]
+        indices : np.ndarray of int32 [shape=(nnz,)]
+        shape : tuple of int
+
+        Returns
+        -------
+        CSRPattern
+        """
+        pattern = object.__new__(cls)
+        pattern._set(indptr.astype(np.int32 if len(indices) < 2**31 else np.int64, copy=False), indices, shape)
+        return pattern
+
+    def __reduce__(self):
+        # Copies and pickles make plans of their own.
+        return CSRPattern.made, (self.indptr, self.indices, self.shape)
 
     @classmethod
     def of(cls, matrix):
@@ -94,10 +120,8 @@ class CSRPattern:
 
     def detached(self):
         """Return a pattern of the same arrays that keeps no plans."""
-        twin = object.__new__(type(self))
-        for name in ("indptr", "indices", "shape", "on_device"):
-            setattr(twin, name, getattr(self, name))
-        twin._plans = weakref.WeakKeyDictionary()
+        twin = CSRPattern.made(self.indptr, self.indices, self.shape)
+        twin.on_device = self.on_device
         return twin
 
     def times(self, other):

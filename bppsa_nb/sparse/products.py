@@ -72,11 +72,11 @@ class PlannedProduct:
         self.right_canonical = b.canonical
         lengths = np.diff(b.indptr)[a.indices]
         self.multiply_adds = int(lengths.sum(dtype=np.int64))
-        ends = np.cumsum(cpu.count(a, b), dtype=np.int64)
+        ends = np.cumsum(cpu.count(a, b, self.multiply_adds), dtype=np.int64)
         nnz = int(ends[-1]) if len(ends) else 0
         memory.require(4 * nnz, f"the pattern of a product of shape {shape} with {nnz} entries")
         indptr = np.concatenate([[0], ends]).astype(np.int32 if nnz < 2**31 else np.int64)
-        self.pattern = CSRPattern(indptr, cpu.columns(a, b, indptr), shape)
+        self.pattern = CSRPattern.made(indptr, cpu.columns(a, b, self.multiply_adds, indptr), shape)
         self.kind = "sums"
         if self.multiply_adds == nnz:
             if np.diff(a.indptr).max(initial=0) <= 1 and self.right_canonical:
@@ -110,11 +110,12 @@ class PlannedProduct:
         Parameters
         ----------
         a, b : np.ndarray [shape=(..., nnz)]
-            Values in the order of the patterns; both float32 or both float64. A leading axis are samples; one
-            of the two may do without it, or have a single one, and then is shared by all samples.
+            Finite values in the order of the patterns, which SciPy changes where it sorts indices; both float32 or both
+            float64. A leading axis are samples; one of the two may do without it, or have a single one, and then is
+            shared by all samples.
         backend : {"auto", "numpy", "cpu", "cuda"}
         out : np.ndarray [shape=(..., plan.pattern.nnz)], optional
-            Where to put them: contiguous, of the dtype of `a`.
+            Where to put them: contiguous, of the dtype of `a`, not overlapping `a` or `b`.
 
         Returns
         -------
@@ -141,12 +142,14 @@ class PlannedProduct:
         batches = {len(values) for values in (a, b) if values.ndim == 2}
         if len(batches - {1}) > 1:
             raise ValueError(f"a and b must have as many samples as each other, got {len(a)} and {len(b)}")
-        shape = (*sorted(batches)[-1:], self.pattern.nnz)
+        shape = (*list(batches - {1} or batches), self.pattern.nnz)
         if out is None:
             out = np.empty(shape, a.dtype)
         elif not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != a.dtype or not out.flags.carray:
             got = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
             raise ValueError(f"out must be contiguous, of dtype {a.dtype} and shape {shape}, got {got}")
+        elif np.may_share_memory(out, a) or np.may_share_memory(out, b):
+            raise ValueError("out must not share memory with a or b: they are read while it is written")
         backend = backends.resolve(backend)
         twin, both = twins(backend), [np.ascontiguousarray(np.atleast_2d(values)) for values in (a, b)]
         if backend == "cuda":
@@ -176,6 +179,11 @@ def send(values):
     return values
 
 
+def batch_of(a, b):
+    """Return how many samples the product of two arrays of values has; the one with one row is shared by all."""
+    return a.shape[0] if b.shape[0] == 1 else b.shape[0]
+
+
 def product(plan, a, b, out=None):
     """Run the numeric phase of a planned product, in NumPy: for every multiply-add, where it reads and writes.
 
@@ -199,7 +207,7 @@ def product(plan, a, b, out=None):
     number = lambda rows, columns: rows * np.int64(pattern.shape[1]) + columns  # noqa: E731
     entries = number(_row_of_each(pattern), pattern.indices)
     to_c = np.searchsorted(entries, number(_row_of_each(left)[from_a], right.indices[from_b]))
-    values = np.empty((max(len(a), len(b)), pattern.nnz), a.dtype) if out is None else out
+    values = np.empty((batch_of(a, b), pattern.nnz), a.dtype) if out is None else out
     for sample, terms in enumerate(a[:, from_a] * b[:, from_b]):
         values[sample] = np.bincount(to_c, weights=terms, minlength=pattern.nnz)
     return values

@@ -1,4 +1,6 @@
+import copy
 import gc
+import pickle
 import weakref
 
 import numpy as np
@@ -110,6 +112,10 @@ def test_values_into_an_array_that_is_there(backend):
     assert plan(a, b, backend, out) is out and np.array_equal(out, expected)
     one = np.full(plan.pattern.nnz, np.nan)
     assert plan(a, b[0], backend, one) is one and np.array_equal(one, expected[0])
+    square = PlannedProduct(*2 * [CSRPattern([0, 1, 2], [0, 1], (2, 2))])
+    for both in ((a[:2], b[0]), (b[0], a[:2])):
+        with pytest.raises(ValueError, match="out must not share memory with a or b"):
+            square(*both, backend, both[0])
     for wrong in (one, out.astype("f"), out[:, ::-1], [1]):
         with pytest.raises(ValueError, match=r"out must be contiguous, of dtype float64 and shape \(2, 2\), got"):
             plan(a, b, backend, wrong)
@@ -220,6 +226,47 @@ def test_plans_do_not_keep_patterns_alive():
     del a
     gc.collect()
     assert a_gone() is None
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_empty_batch(backend):
+    plan = PlannedProduct(A, B)
+    for a, b in (
+        (np.zeros((0, 3)), np.ones((1, 2))),
+        (np.ones(3), np.zeros((0, 2))),
+        (np.zeros((0, 3)), np.zeros((0, 2))),
+    ):
+        assert plan(a, b, backend).shape == (0, plan.pattern.nnz)
+    assert plan(np.ones((1, 3)), np.ones(2), backend).shape == (1, plan.pattern.nnz)
+
+
+def test_patterns_are_copied_and_pickled_without_their_plans():
+    indptr, indices = np.arange(5, dtype=np.int32), np.arange(4, dtype=np.int32)
+    pattern = CSRPattern(indptr, indices, (4, 4))
+    indices[:] = indptr[1:] = 100
+    plan = pattern.times(pattern)
+    for other in (pickle.loads(pickle.dumps(pattern)), copy.copy(pattern), copy.deepcopy(pattern)):
+        assert np.array_equal(other.indices, np.arange(4)) and np.array_equal(other.indptr, np.arange(5))
+        assert other.times(other) is not plan and other.shape == (4, 4)
+    again = pickle.loads(pickle.dumps(plan))
+    assert np.array_equal(again(np.arange(4.0), np.arange(4.0)), np.arange(4.0) ** 2)
+    link = pickle.loads(pickle.dumps(bp.BatchedCSR.of(pattern, np.ones((1, 4)))))
+    assert np.array_equal(bp.backprop([link], np.ones((2, 4)), backend="cpu")[0], np.ones((2, 4)))
+
+
+def test_pieces_small_enough_to_interrupt(monkeypatch):
+    calls = []
+
+    def share_out(function, count, *arguments, worth, pieces):
+        calls.append(pieces)
+        return function(*arguments, 0, count)
+
+    monkeypatch.setattr(cpu, "share_out", share_out)
+    monkeypatch.setattr(cpu, "_PIECE", 10)
+    dense = CSRPattern.of(sparse.csr_array(np.ones((5, 5))))
+    plan = PlannedProduct(dense, dense)
+    plan(np.ones((2, 25)), np.ones(25), "cpu")
+    assert calls == [12, 12, 25]
 
 
 A, B = (CSRPattern(*each) for each in (([0, 1, 3], [0, 1, 2], (2, 3)), ([0, 1, 2, 2], [0, 1], (3, 2))))
