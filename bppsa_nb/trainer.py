@@ -299,7 +299,7 @@ class Trainer:
         return self.model.forward(x, backend=self.backend).logits.argmax(axis=1)
 
     def save(self, path):
-        """Write parameters, optimizer state, history and the place in the data to one file, atomically.
+        """Write parameters, masks, optimizer state, history and the place in the data to one file, atomically.
 
         Parameters
         ----------
@@ -318,13 +318,16 @@ class Trainer:
         state = self.optimizer.state or self.optimizer.zeros(self.model.params)
         history = self.history
         arrays = {"note": np.array(json.dumps(note)), "loss": history.loss, "seconds": history.seconds}
-        for group, entries in {"params": self.model.params, **state}.items():
+        masks = getattr(self.model, "masks", None) or {}
+        for group, entries in {"params": self.model.params, "masks": masks, **state}.items():
             arrays |= {f"{group}/{name}": entry for name, entry in entries.items()}
         with atomic_write(path) as file:
             np.savez(file, **arrays)
 
     def load(self, path):
         """Take over what `save` wrote, all of it or, on an error, nothing.
+
+        A network has the masks of the file then, and none if the file has none.
 
         Parameters
         ----------
@@ -356,14 +359,29 @@ class Trainer:
             for group, likes in groups.items()
         }
         known = {"note", "loss", "seconds"} | {f"{group}/{name}" for group, likes in groups.items() for name in likes}
+        masks = {}
+        if hasattr(self.model, "masks"):
+            masks = {name.removeprefix("masks/"): entries[name] for name in entries if name.startswith("masks/")}
+            known |= {f"masks/{name}" for name in masks}
         if entries.keys() - known:
             raise ValueError(f"{path} has entries that do not fit the model: {sorted(entries.keys() - known)}")
         with _interrupts_held():
-            self.model.params.update(state.pop("params"))
+            self._replace(path, state.pop("params"), masks)
             self.optimizer.state, self.optimizer.steps = state, note["steps"]
             self.epoch, self.position = note["epoch"], note["position"]
             self._seed, self._plan = note["seed"], note["plan"]
             self._loss, self._seconds = loss.tolist(), seconds.tolist()
+
+    def _replace(self, path, params, masks):
+        """Give the model other parameters and masks, both or, on an error, neither."""
+        before = dict(self.model.params)
+        self.model.params.update(params)
+        if hasattr(self.model, "masks"):
+            try:
+                self.model.masks = masks or None
+            except Exception as error:
+                self.model.params.update(before)
+                raise ValueError(f"{path} has masks that do not fit the model: {error}") from error
 
 
 def _read_note(path, array):

@@ -8,7 +8,7 @@ import pytest
 
 from bppsa_nb import RNN, SGD, Adam, Bitstream, Trainer
 from bppsa_nb.datasets import ArrayDataset
-from bppsa_nb.sparse import Conv2d, Flatten, Linear, MaxPool2d, Network, ReLU
+from bppsa_nb.sparse import Conv2d, Flatten, Linear, MaxPool2d, Network, ReLU, prune
 from bppsa_nb.trainer import accuracy, cross_entropy
 
 OPTIMIZERS = [
@@ -492,6 +492,70 @@ def test_networks_train_on_pictures(tmp_path):
     resumed.load(tmp_path / "stopped.npz")
     fit(resumed, epochs=12, dataset=data)
     assert_same(state(resumed), state(trainer))
+
+
+def pruned_trainer(rate=0.6):
+    trainer = picture_trainer()
+    trainer.model.masks = prune(trainer.model.params, rate)
+    return trainer
+
+
+@pytest.mark.parametrize("new", [picture_trainer, lambda: pruned_trainer(0.3)])
+def test_masked_retraining_resumes_to_the_same_curve(new, tmp_path):
+    trainer, data, path = pruned_trainer(), Pictures(), tmp_path / "stopped.npz"
+    fit(trainer, epochs=1, dataset=data)
+    trainer.save(path)
+    resumed = new()
+    resumed.load(path)
+    assert_same(resumed.model.masks, trainer.model.masks)
+    for each in (trainer, resumed):
+        fit(each, epochs=3, dataset=data)
+    assert_same(state(resumed), state(trainer))
+    assert all(not resumed.model.params[name][~mask].any() for name, mask in trainer.model.masks.items())
+
+
+def test_training_of_all_weights_resumes_on_a_pruned_network(tmp_path):
+    trainer, resumed, path = picture_trainer(), pruned_trainer(), tmp_path / "stopped.npz"
+    fit(trainer, epochs=1, dataset=Pictures())
+    trainer.save(path)
+    with np.load(path) as file:
+        assert not any(name.startswith("masks") for name in file.files)
+    resumed.load(path)
+    assert resumed.model.masks is None
+    for each in (trainer, resumed):
+        fit(each, epochs=3, dataset=Pictures())
+    assert_same(state(resumed), state(trainer))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda a: a.pop("masks/fc.weight"), r"masks must be a dict with the entries .* got \['conv.weight'\]"),
+        (lambda a: a.update({"masks/fc.bias": np.ones(2, bool)}), "masks must be a dict with the entries"),
+        (lambda a: a.update({"masks/fc.weight": np.ones(3, bool)}), "must be an array of bool of shape"),
+        (lambda a: a.update({"masks/fc.weight": np.ones((2, 3))}), "must be an array of bool of shape .* got float64"),
+        (lambda a: a["params/fc.weight"].fill(1), r"params\['fc.weight'\] must be zero where masks prune it"),
+    ],
+)
+@pytest.mark.parametrize("new", [picture_trainer, pruned_trainer])
+def test_masks_are_loaded_with_all_or_nothing(new, change, message, tmp_path):
+    path, trainer = tmp_path / "saved.npz", new()
+    pruned_trainer().save(path)
+    rewrite(path, change)
+    before, masks = state(trainer), trainer.model.masks
+    with pytest.raises(ValueError, match=rf"saved.npz has masks that do not fit the model: .*{message}"):
+        trainer.load(path)
+    assert_same(state(trainer), before)
+    assert (trainer.model.masks is None) == (masks is None)
+    assert_same(trainer.model.masks or {}, masks or {})
+
+
+def test_masks_fit_networks_only(tmp_path):
+    path = tmp_path / "saved.npz"
+    new_trainer().save(path)
+    rewrite(path, lambda a: a.update({"masks/fc.weight": np.ones((3, 4), bool)}))
+    with pytest.raises(ValueError, match="do not fit the model: .'masks/fc.weight'"):
+        new_trainer().load(path)
 
 
 def test_gradients_of_pictures_overflow_without_time_steps():
