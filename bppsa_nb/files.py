@@ -85,7 +85,10 @@ def read_npz(path, writer):
 
     with open(path, "rb") as file:
         try:
-            with np.load(file, allow_pickle=False) as entries:
+            entries = np.load(file, allow_pickle=False)
+            if isinstance(entries, np.ndarray):
+                raise ValueError("it holds one array, as an .npy file does")
+            with entries:
                 return {name: entries[name] for name in entries.files}
         except Exception as error:  # a damaged archive shows itself in many ways
             raise ValueError(f"{path} is not an .npz file written by {writer}: {error}") from error

@@ -29,7 +29,7 @@ def load_weights(model, path):
     Parameters
     ----------
     model : Network or other
-        Anything with `params`; they are overwritten.
+        Anything with `params`; their arrays are replaced by new ones.
     path : str or os.PathLike
         A file that `save_weights` wrote, or ``numpy.savez`` with PyTorch's names:
         ``np.savez(path, **{name: p.numpy() for name, p in module.state_dict().items()})``. Nothing is unpickled.
@@ -43,11 +43,10 @@ def load_weights(model, path):
         model's; if a weight is not zero where the masks prune.
     """
     entries = read_npz(path, "save_weights")
-    params = {name: npz_entry(path, entries, name, like) for name, like in model.params.items()}
+    params = {name: np.asarray(npz_entry(path, entries, name, p), order="C") for name, p in model.params.items()}
     if entries.keys() - params.keys():
         raise ValueError(f"{path} has entries that do not fit the model: {sorted(entries.keys() - params.keys())}")
     for name, mask in (getattr(model, "masks", None) or {}).items():
         if np.any(params[name][~mask]):
             raise ValueError(f"{path}: {name!r} must be zero where the model's masks prune it")
-    for name, param in params.items():
-        model.params[name][...] = param
+    model.params.update(params)  # at once: neither Ctrl-C nor a read-only array leaves it half done

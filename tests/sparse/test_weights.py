@@ -8,11 +8,11 @@ def test_weights_go_to_a_file_and_back(tmp_path):
     model, other, path = LeNet5(rng=1), LeNet5(rng=2), tmp_path / "folder" / "weights"
     save_weights(model, path)
     assert [entry.name for entry in path.parent.iterdir()] == ["weights"]
-    arrays = dict(other.params)
+    other.params["fc3.weight"].flags.writeable = False  # arrays are replaced, not written to
     load_weights(other, path)
     for name, param in model.params.items():
         np.testing.assert_array_equal(other.params[name], param)
-        assert other.params[name] is arrays[name]  # whoever holds the array sees the new weights
+        assert other.params[name].flags.writeable
     with np.load(path, allow_pickle=False) as file:
         assert set(file.files) == set(model.params)
 
@@ -76,6 +76,22 @@ def test_all_or_nothing_is_loaded(spoil, message, tmp_path):
         load_weights(model, path)
     for name, param in model.params.items():
         np.testing.assert_array_equal(param, before[name])
+
+
+def test_weights_in_columns_are_taken_in_rows(tmp_path):
+    model, other, path = LeNet5(rng=1), LeNet5(rng=2), tmp_path / "weights.npz"
+    np.savez(path, **{name: np.asfortranarray(param) for name, param in model.params.items()})
+    load_weights(other, path)
+    for name, param in model.params.items():
+        np.testing.assert_array_equal(other.params[name], param)
+        assert other.params[name].flags.c_contiguous
+
+
+def test_one_array_is_no_archive(tmp_path):
+    np.save(tmp_path / "weights.npy", np.zeros(3))
+    message = "weights.npy is not an .npz file written by save_weights: it holds one array, as an .npy file does"
+    with pytest.raises(ValueError, match=message):
+        load_weights(LeNet5(), tmp_path / "weights.npy")
 
 
 def test_no_file(tmp_path):
