@@ -97,6 +97,27 @@ def test_layers_without_spread():
     assert masks["other"].tolist() == [[False, False]]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble])
+def test_deviations_at_the_ends_of_the_range(dtype):
+    small = {"a": np.array([[3, 1], [-2, 4]], dtype), "b": np.array([[30, 10, -25, 35.5]], dtype)}
+    expected = prune({name: weight.copy() for name, weight in small.items()}, 0.5, "class_distribution")
+    assert expected["a"].tolist() == [[True, False], [False, True]] and expected["b"].sum() == 2
+    info = np.finfo(dtype)
+    for power in (info.maxexp - 6, info.minexp, info.minexp - info.nmant):
+        for names in (["a"], ["b"], ["a", "b"]):
+            params = {n: np.ldexp(w, power if n in names else 0) for n, w in small.items()}
+            masks = prune(params, 0.5, "class_distribution")
+            for name, mask in expected.items():
+                np.testing.assert_array_equal(masks[name], mask)
+
+
+def test_arrays_without_weights():
+    params = {"empty": np.ones((0, 3)), "full": np.array([[1.0, 3.0]])}
+    for scheme in SCHEMES:
+        masks = prune({name: weight.copy() for name, weight in params.items()}, 0.5, scheme)
+        assert masks["empty"].shape == (0, 3) and masks["full"].tolist() == [[False, True]]
+
+
 def test_masks_of_pruned_weights():
     params = {"w": np.random.default_rng(0).standard_normal((9, 7)), "b": np.zeros(9)}
     masks = prune(params, 0.6)
