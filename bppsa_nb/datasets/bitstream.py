@@ -125,6 +125,8 @@ def check_indices(indices, count):
     indices = np.asarray(indices)
     if indices.ndim != 1:
         raise ValueError(f"indices must have shape (B,), got {indices.shape}")
+    if not len(indices):
+        indices = indices.astype(np.int64)  # NumPy makes floats of an empty list
     if not np.issubdtype(indices.dtype, np.integer):
         raise TypeError(f"indices must hold integers, got {indices.dtype}")
     out = indices[(indices < 0) | (indices >= count)]

@@ -61,6 +61,13 @@ def test_short_streams(length, dtype):
     assert y.max() < 2
 
 
+def test_an_empty_batch():
+    x, y = Bitstream(3, num_samples=5).batch([])
+    assert x.shape == (3, 0, 1) and y.shape == (0,) and y.dtype == np.int64
+    x, y = ArrayDataset(np.zeros((3, 5, 1)), np.arange(5)).batch([])
+    assert x.shape == (3, 0, 1) and y.shape == (0,)
+
+
 def test_only_a_batch_is_in_memory():
     tracemalloc.start()
     data = Bitstream(length=30000)
