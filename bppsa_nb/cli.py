@@ -114,7 +114,7 @@ def _images():
     said = ["digits over photographs: made from a seed, nothing to download"]
     for key, wanted in openml.SETS.items():
         try:
-            said.append(f"{wanted.title} in {openml.find(key)}")
+            said.append(f"{wanted.title} in {openml.find(key)} (checked when it is loaded)")
         except FileNotFoundError:
             said.append(f"{wanted.title} not here, `bppsa-nb fetch {key}` downloads {wanted.size}")
     return f"\n{'':<20}".join(said)
