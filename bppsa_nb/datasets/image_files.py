@@ -19,8 +19,11 @@ CLASSES = {
 }
 
 _RECORD = 1 + 3 * 32 * 32  # bytes
+_RECORDS = 10000  # of a batch, at most
 _BATCHES = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
 _PICKLED = re.compile(r"data_batch_\d|test_batch|batches\.meta")
+_IDX = re.compile(r"(train|t10k)-(images|labels)[-.]idx[13]-ubyte(\.gz)?")
+_IDX_MOST = 60000 * 28 * 28  # bytes, after the header
 _PIECE = 1 << 20  # bytes read at once
 _IMAGES, _LABELS = 2051, 2049  # magic numbers: bytes in three dimensions, and in one
 _PREFIX = {"train": "train", "test": "t10k"}
@@ -50,10 +53,15 @@ def read(path, split):
         If a file is damaged or something else than it should be. It is named.
     """
     if not path.is_dir():
+        _check_file(path)
+        if _PICKLED.fullmatch(path.name):
+            raise _pickled(path)
+        if _IDX.fullmatch(path.name) or any(path.name in batches for batches in _BATCHES.values()):
+            raise ValueError(f"{path} is one file of a data set; give the folder that holds them all")
         return "CIFAR-10", *_cifar10(_from_archive(path, split), path, split)
     names = {entry.name for entry in path.iterdir()}
     cifar10 = any(name in names for batches in _BATCHES.values() for name in batches)
-    mnist = any(re.fullmatch(r"(train|t10k)-(images|labels)[-.]idx[13]-ubyte(\.gz)?", name) for name in names)
+    mnist = any(_IDX.fullmatch(name) for name in names)
     if cifar10 and mnist:
         raise ValueError(f"{path} holds files of CIFAR-10 and of MNIST; they need folders of their own")
     if cifar10:
@@ -87,6 +95,16 @@ def to_color(images):
     return color
 
 
+def _check_file(path):
+    if not path.is_file():  # nothing may come from a pipe, without end from a device
+        raise ValueError(f"{path} must be a regular file")
+
+
+def _check_size(size, where):
+    if size > _RECORDS * _RECORD:
+        raise ValueError(f"{where} has {size} bytes, expected at most {_RECORDS} records of {_RECORD} bytes")
+
+
 def _pickled(path):
     return ValueError(
         f"{path} holds the Python version of CIFAR-10, which is pickled; nothing is unpickled here. Get the binary "
@@ -114,7 +132,14 @@ def _cifar10(contents, path, split):
 
 
 def _from_folder(path, split):
-    return {name: (path / name).read_bytes() for name in _BATCHES[split] if (path / name).is_file()}
+    contents = {}
+    for name in _BATCHES[split]:
+        batch = path / name
+        if batch.exists():
+            _check_file(batch)
+            _check_size(batch.stat().st_size, f"{path}: {name}")
+            contents[name] = batch.read_bytes()
+    return contents
 
 
 def _from_archive(path, split):
@@ -128,6 +153,7 @@ def _from_archive(path, split):
                 if entry.isreg() and name in _BATCHES[split]:
                     if name in contents:
                         raise ValueError(f"{path} holds {name} twice")
+                    _check_size(entry.size, f"{path}: {name}")
                     contents[name] = archive.extractfile(entry).read()
             while archive.fileobj.read(_PIECE):  # to the end, where the checksum is
                 pass
@@ -155,6 +181,7 @@ def _idx(path, names, stem, magic):
     if not found:
         raise FileNotFoundError(f"{path} lacks {spellings[0]} (or .gz) of MNIST")
     path = path / found[0]
+    _check_file(path)
     opener = gzip.open if path.suffix == ".gz" else open
     with _explained(path, "it is damaged"), opener(path, "rb") as file:
         header = file.read(4 * (1 + dimensions))
@@ -163,15 +190,13 @@ def _idx(path, names, stem, magic):
         number, *shape = (int(word) for word in np.frombuffer(header, ">u4"))
         if number != magic:
             raise ValueError(f"{path} begins with {number}, expected {magic} for bytes in {dimensions} dimensions")
-        size = int(np.prod(shape, dtype=object))
-        content = bytearray()
-        while len(content) <= size and (piece := file.read(_PIECE)):  # never more memory than the file has bytes
-            content += piece
+        size, announced = int(np.prod(shape, dtype=object)), " x ".join(map(str, shape))
+        if size > _IDX_MOST:
+            raise ValueError(f"{path} announces {announced} bytes, expected at most {_IDX_MOST}")
+        content = file.read(size + 1)
     if len(content) != size or size == 0:
         came = "more" if len(content) > size else len(content)
-        raise ValueError(
-            f"{path} announces {' x '.join(map(str, shape))} bytes, got {came}; expected some, and as many"
-        )
+        raise ValueError(f"{path} announces {announced} bytes, got {came}; expected some, and as many")
     return np.frombuffer(content, np.uint8).reshape(shape), path
 
 

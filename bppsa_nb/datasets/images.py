@@ -117,7 +117,16 @@ def _real(source, split):
     """Return the data set's name, pixels and labels."""
     if source in openml.SETS:
         return openml.load(source, split)
-    if not os.fspath(source) or not Path(source).exists():
-        known = ", ".join(f'"{name}"' for name in (STAND_IN, *openml.SETS))
-        raise FileNotFoundError(f"source must be {known}, or a path that exists, got {os.fspath(source)!r}")
+    try:
+        os.stat(source)
+    except (OSError, ValueError) as error:  # of a path that is too long, or holds a zero, too
+        names = (STAND_IN, *openml.SETS)
+        meant = [name for name in names if _plain(name) == _plain(os.fspath(source))]
+        hint = f'; the name of this one is the str "{meant[0]}"' if meant else ""
+        known = ", ".join(f'"{name}"' for name in names)
+        raise FileNotFoundError(f"source must be {known}, or a path that exists, got {source!r}{hint}") from error
     return image_files.read(Path(source), split)
+
+
+def _plain(name):
+    return name.lower().replace("-", "")

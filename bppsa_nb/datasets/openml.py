@@ -4,6 +4,7 @@ import hashlib
 import http.client
 import socket
 import sys
+import warnings
 import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -172,7 +173,8 @@ def _download(wanted):
     types = {"dtype": dict.fromkeys(range(pixels), "uint8")}
     how = {"as_frame": False, "return_X_y": True, "parser": "pandas", "read_csv_kwargs": types}
     try:
-        with _timeout():
+        with _timeout(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "A network error occurred", UserWarning)  # the error says it, at the end
             images, labels = fetch_openml(wanted.name, version=1, data_home=_path("").parent, **how)
     except (OSError, http.client.HTTPException, EOFError, zlib.error) as error:
         raise OSError(

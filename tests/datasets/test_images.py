@@ -2,6 +2,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import struct
 import tarfile
 from pathlib import Path
@@ -193,6 +194,11 @@ def test_the_stand_in_can_be_learned_but_not_from_its_colors():
             '"stand-in", "cifar10", "mnist", or a path that exists, got \'CIFAR\'',
         ),
         ({"source": ""}, FileNotFoundError, "got ''"),
+        ({"source": "a" * 5000}, FileNotFoundError, "or a path that exists, got 'aaa"),
+        ({"source": "a\0b"}, FileNotFoundError, "or a path that exists, got 'a"),
+        ({"source": "CIFAR-10"}, FileNotFoundError, "got 'CIFAR-10'; the name of this one is the str \"cifar10\"$"),
+        ({"source": "MNIST"}, FileNotFoundError, "got 'MNIST'; the name of this one is the str \"mnist\"$"),
+        ({"source": Path("stand-in")}, FileNotFoundError, r"Path\('stand-in'\); the name .* the str \"stand-in\"$"),
         ({"rng": "seed"}, TypeError, "SeedSequence"),
     ],
 )
@@ -207,6 +213,11 @@ def test_images_refuse(arguments, error, message):
 def test_batch_refuses(indices, error):
     with pytest.raises(error, match="indices must"):
         bp.Images(num_samples=8).batch(indices)
+
+
+def test_an_empty_batch():
+    x, y = bp.Images(num_samples=8).batch([])
+    assert x.shape == (0, 3, 32, 32) and y.shape == (0,)
 
 
 # Files of CIFAR-10
@@ -270,6 +281,43 @@ def test_a_batch_cut_between_records_is_found(tmp_path):
         bp.Images(tmp_path)
 
 
+def test_a_batch_larger_than_cifar10_s_is_refused_unread(tmp_path):
+    most, said = 10000 * RECORD, "test_batch.bin has {} bytes, expected at most 10000 records of 3073 bytes"
+    path = tmp_path / "test_batch.bin"
+    for size in (most, most + RECORD):
+        path.write_bytes(b"")
+        os.truncate(path, size)
+        if size == most:
+            assert len(bp.Images(tmp_path, "test")) == 10000
+    with pytest.raises(ValueError, match=said.format(size)):
+        bp.Images(tmp_path, "test")
+    entry = tarfile.TarInfo("test_batch.bin")
+    for size in (most + 1, 2**60):
+        entry.size = 512
+        entry.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(size)}
+        with tarfile.open(tmp_path / "sparse.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as archive:
+            archive.addfile(entry, io.BytesIO(b"0\n".ljust(512, b"\0")))
+        with pytest.raises(ValueError, match=rf"sparse\.tar\.gz: {said.format(size)}"):
+            bp.Images(tmp_path / "sparse.tar.gz", "test")
+
+
+@pytest.mark.parametrize("name", ["source", "test_batch.bin", *PAST["test"], PAST["test"][0] + ".gz"])
+def test_what_is_no_regular_file_is_refused_unopened(tmp_path, name):
+    """A device that ends at once, and a folder: a pipe would be waited for, and /dev/zero never ends."""
+    path = tmp_path / name
+    if name in PAST["test"]:
+        write_mnist(tmp_path)
+        path.unlink()
+    path.symlink_to(os.devnull)
+    with pytest.raises(ValueError, match=f"{name} must be a regular file"):
+        bp.Images(path if name == "source" else tmp_path, "test")
+    if name != "source":
+        path.unlink()
+        path.mkdir()
+        with pytest.raises(ValueError, match=f"{name} must be a regular file"):
+            bp.Images(tmp_path, "test")
+
+
 @pytest.mark.parametrize("label", [10, 255])
 def test_a_label_out_of_range_is_named(tmp_path, label):
     content = bytearray(write_cifar10(tmp_path)["test_batch.bin"][0])
@@ -326,9 +374,18 @@ def test_pickles_are_refused_not_read(tmp_path):
     for name in ("data_batch_1", "test_batch", "batches.meta"):
         (tmp_path / name).write_bytes(bomb)
     pack(tmp_path / "cifar-10-python.tar.gz", [("cifar-10-batches-py/data_batch_1", bomb)])
-    for path in (tmp_path, tmp_path / "cifar-10-python.tar.gz"):
+    for path in (tmp_path, tmp_path / "data_batch_1", tmp_path / "cifar-10-python.tar.gz"):
         with pytest.raises(ValueError, match="the Python version of CIFAR-10, which is pickled; nothing is unpickled"):
             bp.Images(path)
+
+
+@pytest.mark.parametrize("name", ["data_batch_1.bin", "test_batch.bin", *PAST["test"], PAST["train"][0] + ".gz"])
+def test_one_file_of_a_set_is_refused(tmp_path, name):
+    write_cifar10(tmp_path)
+    write_mnist(tmp_path)
+    write_mnist(tmp_path, ".gz")
+    with pytest.raises(ValueError, match=f"{name} is one file of a data set; give the folder"):
+        bp.Images(tmp_path / name)
 
 
 def test_something_else_is_refused(tmp_path):
@@ -426,8 +483,10 @@ def test_a_compressed_file_cut_or_damaged_anywhere_is_refused(tmp_path):
         ("train-images-idx3-ubyte", (2051, 3, 14, 56), "has images of 14 x 56, expected 28 x 28"),
         ("train-images-idx3-ubyte", (2051, 6, 14, 28), "has images of 14 x 28, expected 28 x 28"),
         ("train-images-idx3-ubyte", (2051, 0, 28, 28), "announces 0 x 28 x 28 bytes, got more; expected some"),
-        ("train-images-idx3-ubyte", (2051, 2**32 - 1, 2**32 - 1, 2**32 - 1), "4294967295 bytes, got 2352"),
-        ("train-labels-idx1-ubyte", (2049, 2**32 - 1), "announces 4294967295 bytes, got 3"),
+        ("train-images-idx3-ubyte", (2051, 60000, 28, 28), "announces 60000 x 28 x 28 bytes, got 2352"),
+        ("train-images-idx3-ubyte", (2051, 60001, 28, 28), "60001 x 28 x 28 bytes, expected at most 47040000"),
+        ("train-images-idx3-ubyte", (2051, 2**32 - 1, 2**32 - 1, 2**32 - 1), "4294967295 bytes, expected at most"),
+        ("train-labels-idx1-ubyte", (2049, 2**32 - 1), "announces 4294967295 bytes, expected at most"),
     ],
 )
 def test_a_wrong_header_is_refused(tmp_path, name, header, message):
@@ -589,7 +648,7 @@ def test_a_damaged_store_is_refused_and_made_anew(project, serve, capsys):
     np.testing.assert_array_equal(bp.Images("mnist", "test").labels, labels[3:])
 
 
-@pytest.mark.filterwarnings("ignore:A network error occurred", "ignore:Invalid cache")
+@pytest.mark.filterwarnings("ignore:Invalid cache")
 @pytest.mark.parametrize(
     "error", [URLError("Name or service not known"), TimeoutError("timed out"), ConnectionResetError("reset")]
 )
@@ -601,7 +660,7 @@ def test_no_network_is_explained(project, serve, error):
     assert not contents(project)
 
 
-@pytest.mark.filterwarnings("ignore:A network error occurred", "ignore:Invalid cache")
+@pytest.mark.filterwarnings("ignore:Invalid cache")
 def test_a_fetch_goes_on_where_it_was_cut_off(project, serve):
     images, labels = some(5, (28, 28))
     server = serve("mnist", images, labels)
