@@ -379,6 +379,8 @@ class AvgPool2d(_Pool):
 class Flatten(Operator):
     """Images to vectors. In a scan it is no link: gradients are flat there anyway."""
 
+    shared = True
+
     def output_shape(self, input_shape):
         """Return (n,)."""
         return (int(np.prod(input_shape)),)
@@ -390,3 +392,13 @@ class Flatten(Operator):
     def backward(self, grad, x, y):
         """Give the gradient the input's shape."""
         return _samples_first(_samples_last(grad).reshape(*x.shape[1:], len(x)))
+
+    def jacobian(self, input_shape, mask=None):
+        """See `bppsa_nb.sparse.jacobians.Flatten`."""
+        from bppsa_nb.sparse import jacobians
+
+        return jacobians.Flatten(input_shape)
+
+    def source(self, x, y):
+        """Return the dtype: all values are 1."""
+        return x.dtype

@@ -11,7 +11,7 @@ from bppsa_nb.checks import check_array, check_finite, check_params
 from bppsa_nb.operator import BatchedCSR
 from bppsa_nb.scan import scan
 from bppsa_nb.sparse.geometry import sizes
-from bppsa_nb.sparse.layers import Flatten
+from bppsa_nb.sparse.layers import Flatten, Operator
 
 _SMALL = 2**24  # multiply-adds of the largest product up to which one thread multiplies
 _BYTES = 2**28  # of Jacobians and their products in memory at a time; more would not be faster
@@ -46,7 +46,7 @@ class Network:
     input_shape : tuple of int
         Of one sample: (C, H, W).
     operators : list of Operator
-        From the image to the logits.
+        From the image to the logits; the last one's output is a vector.
     scan_until : str, optional
         The name of the last operator whose gradients the scan finds; those beyond it have theirs by ordinary backward.
         The last of all if not given.
@@ -67,9 +67,10 @@ class Network:
     Raises
     ------
     TypeError
-        For an unknown dtype.
+        For an unknown dtype, or operators that are none.
     ValueError
-        For operators whose shapes do not chain or whose names occur twice, an unknown `scan_until` or `init`.
+        For no operators, operators whose shapes do not chain, do not end in a vector or whose names occur twice, an
+        unknown `scan_until` or `init`.
 
     Notes
     -----
@@ -81,9 +82,16 @@ class Network:
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):
             raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
+        if not isinstance(operators, (list, tuple)):
+            raise TypeError(f"operators must be a list of operators, got {operators!r}")
+        for i, operator in enumerate(operators):
+            if not isinstance(operator, Operator):
+                raise TypeError(f"operators[{i}] must be an operator, as bppsa_nb.sparse.ReLU is, got {operator!r}")
         self.operators = tuple(operators)
         names = [operator.name for operator in self.operators]
-        if not names or len(set(names)) < len(names):
+        if not names:
+            raise ValueError("operators must be one or more, got none")
+        if len(set(names)) < len(names):
             raise ValueError(f"operators must have names of their own, got {names}")
         if scan_until is not None and scan_until not in names:
             raise ValueError(f"scan_until must be one of {names}, got {scan_until!r}")
@@ -91,6 +99,11 @@ class Network:
         for operator in self.operators:
             shapes.append(operator.output_shape(shapes[-1]))
         self.shapes = tuple(shapes)
+        if len(shapes[-1]) != 1:
+            raise ValueError(
+                f"operators must end in a vector of logits, as after a Flatten, but {names[-1]!r} has an output of "
+                f"shape {shapes[-1]}"
+            )
         weights = [math.prod(operator.param_shapes.get("weight", ())) for operator in self.operators]
         places = [math.prod(shape[1:]) for shape in shapes[1:]]  # of a convolution's filters; one for other operators
         self._largest = max(w * p for w, p in zip(weights, places, strict=True))  # multiply-adds of a product
@@ -210,6 +223,9 @@ class Network:
 
     def check_method(self, method, backend="auto", levels=None):
         """Raise what `backward` would raise for these arguments."""
+        methods = ("ordinary", *chain.METHODS)
+        if not isinstance(method, str) or method not in ("auto", *methods):
+            raise ValueError(f"method must be one of {', '.join(map(repr, methods))} or 'auto', got {method!r}")
         if method in ("auto", "ordinary"):
             backends.resolve(backend)
             if levels is not None:

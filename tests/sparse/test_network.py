@@ -231,6 +231,17 @@ def test_links_are_the_callers_and_reach_the_image():
     np.testing.assert_allclose(gradients[0], grad.reshape(5, -1), atol=1e-12)
 
 
+def test_flattening_has_a_jacobian_but_is_no_link():
+    model = small()
+    jacobian = model.jacobian("flatten")
+    assert (jacobian.input_shape, jacobian.output_shape) == ((4, 1, 4), (16,))
+    activations, operator = case(model)[0], model.operators[6]
+    values = jacobian.fill(operator.source(*activations.outputs[5:7]))
+    assert values.dtype == model.dtype and operator.shared
+    np.testing.assert_array_equal(jacobian.pattern.matrix(values).toarray(), np.eye(16))
+    assert "flatten" not in [operator.name for operator in model.linked(from_input=True)]
+
+
 def test_jacobians_are_made_once_until_masks_change():
     model = small()
     activations, grad_logits = case(model)
@@ -344,7 +355,8 @@ def test_parameters_are_checked():
 @pytest.mark.parametrize(
     "change, error, message",
     [
-        ({"method": "fast"}, ValueError, "method must be one of .* got 'fast'"),
+        ({"method": "fast"}, ValueError, "'ordinary', 'linear', 'blelloch', 'truncated' or 'auto', got 'fast'"),
+        ({"method": ["linear"]}, ValueError, "method must be one of .* got \\['linear'\\]"),
         ({"backend": "tpu"}, ValueError, "backend must be one of .* got 'tpu'"),
         ({"method": "linear", "backend": "tpu"}, ValueError, "backend must be one of .* got 'tpu'"),
         ({"method": "truncated"}, ValueError, "levels must be an integer >= 0"),
@@ -395,7 +407,10 @@ def test_gradients_that_overflow_are_not_hidden(method):
     "build, error, message",
     [
         (lambda: LeNet5(dtype=np.float16), TypeError, "dtype must be float32 or float64, got float16"),
-        (lambda: Network((3, 4, 4), []), ValueError, "operators must have names of their own"),
+        (lambda: Network((3, 4, 4), []), ValueError, "operators must be one or more, got none"),
+        (lambda: Network((4,), [ReLU("a"), None]), TypeError, r"operators\[1\] must be an operator, .* got None"),
+        (lambda: Network((4,), Linear("l", 4, 2)), TypeError, r"operators must be a list .* got Linear\('l'\)"),
+        (lambda: Network((1, 4, 4), [Conv2d("c", 1, 1, 3)]), ValueError, r"but 'c' has an output of shape \(1, 2, 2\)"),
         (lambda: Network((4,), [ReLU("a"), ReLU("a")]), ValueError, r"names of their own, got \['a', 'a'\]"),
         (lambda: Network((4,), [ReLU("a")], scan_until="b"), ValueError, r"scan_until must be one of \['a'\], got 'b'"),
         (lambda: Network((4,), [Linear("a", 3, 2)]), ValueError, r"operator 'a' needs an input of shape \(3,\)"),
