@@ -11,18 +11,20 @@ def pair(name, value, least):
     Raises
     ------
     TypeError, ValueError
-        If `value` is neither, or if one is less than `least`.
+        If `value` is neither, or if one is less than `least` or not below 2**31.
     """
     values = value if isinstance(value, (tuple, list)) else (value, value)
     if len(values) != 2 or any(isinstance(v, bool) or not isinstance(v, (int, np.integer)) for v in values):
         raise TypeError(f"{name} must be an integer or two, got {value!r}")
     if min(values) < least:
         raise ValueError(f"{name} must be at least {least}, got {value!r}")
+    if max(values) >= 2**31:
+        raise ValueError(f"{name} must be less than 2**31, got {value!r}")
     return tuple(map(int, values))
 
 
 def sizes(name, shape, count=None):
-    """Return a shape as a tuple of integers from 1, `count` of them if given.
+    """Return a shape as a tuple of integers from 1 to below 2**31, `count` of them if given.
 
     Raises
     ------
@@ -36,6 +38,8 @@ def sizes(name, shape, count=None):
     if min(shape, default=0) < 1 or len(shape) != (count or len(shape)):
         expected = f"{count} sizes, (C, h, w)" if count == 3 else "sizes"
         raise ValueError(f"{name} must be {expected}, each at least 1, got {tuple(shape)}")
+    if max(shape, default=0) >= 2**31:
+        raise ValueError(f"{name} must be sizes, each less than 2**31, got {tuple(shape)}")
     return tuple(map(int, shape))
 
 

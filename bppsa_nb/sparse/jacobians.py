@@ -22,7 +22,7 @@ from bppsa_nb.sparse.pattern import CSRPattern
 from bppsa_nb.workers import share_out
 
 _FLOATS = frozenset(map(np.dtype, (np.float32, np.float64)))
-CONVOLUTION, LINEAR = "(C_out, C_in, kh, kw)", "(out, in)"  # shapes of weights
+CONVOLUTION, LINEAR, IMAGE = "(C_out, C_in, kh, kw)", "(out, in)", "(C, h, w)"  # shapes of weights, and of an input
 _WORTH = 2**19  # values below which a second thread is not woken
 _LARGE = 2**26  # bytes from which memory is asked for; to ask takes longer than to fill a small array
 
@@ -89,7 +89,7 @@ class Convolution(Jacobian):
         mask = _mask(mask, CONVOLUTION)
         channels, *size = sizes("input_shape", input_shape, 3)
         if mask.shape[1] != channels:
-            raise ValueError(f"input_shape must have C_in = {mask.shape[1]} channels as mask has, got {input_shape}")
+            raise ValueError(f"input_shape must have {mask.shape[1]} channels as the filters have, got {input_shape}")
         options = pair("stride", stride, 1), pair("padding", padding, 0), pair("dilation", dilation, 1)
         axes = [Axis(*numbers) for numbers in zip(size, mask.shape[2:], *options, strict=True)]
         output_shape = (len(mask), *(axis.outputs for axis in axes))

@@ -3,11 +3,13 @@
 import math
 
 import numpy as np
+from scipy import sparse
 
 from bppsa_nb import memory
 from bppsa_nb.checks import check_finite
 from bppsa_nb.sparse.jacobians import (
     CONVOLUTION,
+    IMAGE,
     LINEAR,
     AvgPool2d,
     Convolution,
@@ -79,7 +81,7 @@ def relu_jacobian_T(x):
     Parameters
     ----------
     x : np.ndarray of float32 or float64
-        The input, of any shape; finite.
+        The input, finite; of one axis or more, none of them empty.
 
     Returns
     -------
@@ -130,6 +132,8 @@ def max_pool2d_jacobian_T(x, kernel_size, *, stride=None):
     TypeError, ValueError, MemoryError
         If an argument does not fit, or the matrix does not fit into memory.
     """
+    x = floats("x", x)
+    check_axes("x", x, IMAGE)
     return _at(MaxPool2d, "x", x, kernel_size, stride=stride)
 
 
@@ -163,6 +167,8 @@ def kinds_of_zeros(jacobian_T):
     MemoryError
         If the dense array does not fit into memory.
     """
+    if not sparse.issparse(jacobian_T) or jacobian_T.format != "csr":
+        raise TypeError(f"jacobian_T must be a SciPy CSR matrix, got {type(jacobian_T).__name__}")
     pattern = CSRPattern.of(jacobian_T)
     memory.require(math.prod(pattern.shape), f"a dense array of shape {pattern.shape}")
     kinds = np.zeros(pattern.shape, np.int8)
@@ -180,5 +186,7 @@ def _weight(weight, shape):
 def _at(kind, name, x, *arguments, **options):
     """Make the matrix of an operator without weights at one input."""
     x = floats(name, x)
+    if x.ndim == 0 or x.size == 0:
+        raise ValueError(f"{name} must have one axis or more, none of them empty, got shape {x.shape}")
     jacobian = kind(x.shape, *arguments, **options)
     return jacobian.pattern.matrix(jacobian.fill(x))

@@ -282,8 +282,9 @@ def test_kinds_of_zeros_are_told_apart():
     found = sparse.kinds_of_zeros(sparse.relu_jacobian_T(np.array([1.0, -1.0, 2.0])))
     np.testing.assert_array_equal(found, [[2, 0, 0], [0, 1, 0], [0, 0, 2]])
     assert found.dtype == np.int8
-    with pytest.raises(TypeError, match="CSR"):
-        sparse.kinds_of_zeros(np.eye(3))
+    for wrong in (np.eye(3), jacobians.ReLU((3,)).pattern):
+        with pytest.raises(TypeError, match=f"jacobian_T must be a SciPy CSR matrix, got {type(wrong).__name__}"):
+            sparse.kinds_of_zeros(wrong)
 
 
 def test_matrices_multiply_with_scipy_s():
@@ -304,7 +305,11 @@ NAN = np.full((1, 4, 4), np.nan)
 @pytest.mark.parametrize(
     "call, error, message",
     [
-        (lambda: sparse.conv2d_jacobian_T(WEIGHT, (2, 8, 8)), ValueError, r"C_in = 3 .* got \(2, 8, 8\)"),
+        (
+            lambda: sparse.conv2d_jacobian_T(WEIGHT, (2, 8, 8)),
+            ValueError,
+            r"3 channels as the filters have, .*\(2, 8, 8\)",
+        ),
         (lambda: sparse.conv2d_jacobian_T(WEIGHT[0], (3, 8, 8)), ValueError, r"\(C_out, C_in, kh, kw\).*\(3, 3, 3\)"),
         (lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 8)), ValueError, r"3 sizes, \(C, h, w\), .* got \(3, 8\)"),
         (lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 0, 8)), ValueError, r"at least 1, got \(3, 0, 8\)"),
@@ -342,12 +347,19 @@ NAN = np.full((1, 4, 4), np.nan)
         (lambda: sparse.relu_jacobian_T(NAN), ValueError, r"x must be finite, got nan at \[0, 0, 0\]"),
         (lambda: sparse.relu_jacobian_T(-np.inf * np.ones(3)), ValueError, r"x must be finite, got -inf at \[0\]"),
         (lambda: sparse.relu_jacobian_T(np.arange(3)), TypeError, "x must be float32 or float64, got int64"),
-        (lambda: sparse.relu_jacobian_T(np.ones(())), ValueError, r"input_shape must be sizes, .* got \(\)"),
+        (lambda: sparse.relu_jacobian_T(np.ones(())), ValueError, r"x must have one axis or more, .* got shape \(\)"),
+        (
+            lambda: sparse.tanh_jacobian_T(np.ones((2, 0))),
+            ValueError,
+            r"y must have .* none .* empty, got shape \(2, 0\)",
+        ),
         (lambda: sparse.tanh_jacobian_T(NAN), ValueError, "y must be finite"),
         (lambda: sparse.tanh_jacobian_T(np.array([0, 2.5])), ValueError, "output of tanh.* got values from 0.0 to 2.5"),
         (lambda: sparse.sigmoid_jacobian_T(np.array([-0.5, 0.5])), ValueError, "output of sigmoid, from 0 to 1"),
         (lambda: sparse.max_pool2d_jacobian_T(NAN, 2), ValueError, r"x must be finite, got nan at \[0, 0, 0\]"),
-        (lambda: sparse.max_pool2d_jacobian_T(NAN[0], 2), ValueError, r"3 sizes, \(C, h, w\), .* got \(4, 4\)"),
+        (lambda: sparse.max_pool2d_jacobian_T(NAN[0], 2), ValueError, r"x must have shape \(C, h, w\), .* \(4, 4\)"),
+        (lambda: sparse.max_pool2d_jacobian_T(NAN[None], 2), ValueError, r"x must have shape .* \(1, 1, 4, 4\)"),
+        (lambda: sparse.max_pool2d_jacobian_T(NAN[:0], 2), ValueError, r"x must have shape .* empty .* \(0, 4, 4\)"),
         (lambda: sparse.max_pool2d_jacobian_T(np.ones((1, 4, 4)), 5), ValueError, "kernel must not be larger"),
         (lambda: sparse.max_pool2d_jacobian_T(np.ones((1, 4, 4)), 0), ValueError, "kernel_size must be at least 1"),
         (
@@ -356,6 +368,16 @@ NAN = np.full((1, 4, 4), np.nan)
             "stride must be at least 1",
         ),
         (lambda: sparse.avg_pool2d_jacobian_T((1, 4, 4), True), TypeError, "kernel_size must be an integer or two"),
+        (
+            lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 10**30, 8)),
+            ValueError,
+            r"input_shape must .* less than 2\*\*31",
+        ),
+        (
+            lambda: sparse.Linear("fc", 10**30, 2),
+            ValueError,
+            r"\(in_features, out_features\) must .* less than 2\*\*31",
+        ),
         (lambda: sparse.flatten_jacobian_T((2, -1)), ValueError, r"at least 1, got \(2, -1\)"),
         (lambda: jacobians.Convolution(WEIGHT, (3, 8, 8)), TypeError, "mask must be an array of bool, got float64"),
         (lambda: jacobians.Linear(None), TypeError, "mask must be an array of bool, got NoneType"),
@@ -365,6 +387,17 @@ NAN = np.full((1, 4, 4), np.nan)
 def test_what_does_not_fit_is_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("name", ["stride", "padding", "dilation"])
+@pytest.mark.parametrize("value", [2**31, 2**63, 10**30, (1, 10**30)])
+def test_steps_beyond_any_image_are_refused(name, value):
+    for refuse in (
+        lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 8, 8), **{name: value}),
+        lambda: sparse.Conv2d("conv", 3, 2, 3, **{name: value}),
+    ):
+        with pytest.raises(ValueError, match=rf"{name} must be less than 2\*\*31, got"):
+            refuse()
 
 
 def test_what_cannot_be_filled_is_named():
