@@ -22,8 +22,8 @@ CAPTION = (
 ALT = (
     "Three bar charts. Left, seconds per up-sweep level on a logarithmic axis: SciPy's product takes longest, SciPy "
     "without this image's zeros less, the planned product least. Middle and right, a backward pass by three methods: "
-    "the linear scan over sparse Jacobians is the fastest, ordinary back-propagation takes some four times as long, "
-    "the truncated scan about ten times, and far more memory, most of it patterns and values of products."
+    "the linear scan over sparse Jacobians takes somewhat longer than ordinary back-propagation, the truncated scan "
+    "more than ten times as long, and far more memory, about half of it values of products, half patterns."
 )
 ROUNDS = {"quick": (2, 20), "paper": (10, 50)}
 METHODS = {"ordinary": ("ordinary", None), "linear": ("linear", None), "truncated": ("truncated", LEVELS)}
