@@ -20,10 +20,11 @@ CAPTION = (
 )
 ALT = (
     "Two scatter plots on logarithmic axes: multiply-adds of each product over what it would take with dense "
-    "matrices; and multiply-adds over the scan's levels. Dense costs reach from millions to a trillion, sparse ones "
-    "from thousands to a hundred million. With maxima only, the dearest matrix-matrix product is level with the "
-    "dearest gradient operator of ordinary back-propagation; as planned, it lies four times above it. Right, the "
-    "dearest product of each level: the second up-sweep level stands out, all others are far below."
+    "matrices; and multiply-adds over the scan's levels. Dense costs reach from a million to tens of trillions, "
+    "sparse ones from hundreds to a hundred million. With maxima only, the dearest matrix-matrix product is level "
+    "with the dearest gradient operator of ordinary back-propagation; as planned, it lies four times above it. Right,"
+    " the dearest product of each level: that of the second up-sweep level stands out, followed by the linear scan's,"
+    " which multiply its result by a gradient."
 )
 RATE, LEVELS = 0.97, 2
 STORAGE = {"maxima": "as in the paper: maxima only", "planned": "as planned here: every entry"}

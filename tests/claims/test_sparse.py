@@ -72,7 +72,7 @@ def test_steps_like_the_baseline_s(stored, verdict):
     rows = {"storage": ["BP", "BP", "maxima", "planned"], "kind": ["BP", "BP", "mm", "mm"], "dense": [1, 1, 1e12, 1e12]}
     table = pandas.DataFrame(rows | {"multiply_adds": [40e6, 1e6, stored, 160e6]})
     assert judge("On a pruned VGG-11, steps", table)[1] == verdict
-    assert judge("Sparse formats lower", table) == ("dearest product: 160 M multiply-adds, dense 1 T", REPRODUCED)
+    assert judge("Sparse formats lower", table) == ("dearest product: 160 M multiply-adds, dense 1.0 T", REPRODUCED)
     with pytest.raises(LookupError):
         judge("On a pruned VGG-11, steps", table[:2])
 
