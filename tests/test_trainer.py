@@ -274,10 +274,14 @@ def test_an_interrupt_during_an_update_waits_for_its_end():
                 signal.raise_signal(signal.SIGINT)
 
     trainer = new_trainer(Interrupted(lr=0.01))
-    handler = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        fit(trainer, epochs=1)
-    assert signal.getsignal(signal.SIGINT) is handler
+    handler = signal.default_int_handler
+    before = signal.signal(signal.SIGINT, handler)  # a shell's background jobs ignore Ctrl-C
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fit(trainer, epochs=1)
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (len(trainer.history.loss), trainer.position) == (3, 12)
     fit(trainer, epochs=1)
     assert_same(state(trainer), state(straight))
