@@ -250,6 +250,32 @@ def test_batched_csr(method, levels, backend):
             np.testing.assert_allclose(got[b], want, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+@pytest.mark.parametrize("size", [1e-44, 1e-38, 1e36])
+def test_batched_csr_at_the_ends_of_the_range(size, backend):
+    rng = np.random.default_rng(8)
+    patterns = [sparse.csr_array(rng.random((4, 4)) < 0.7) for _ in range(6)]
+    links = []
+    for t, each in enumerate(patterns):
+        values = rng.uniform(1, 2, (2, each.nnz)) * (size if t % 2 else 1 / size if size > 1e-40 else 1e36)
+        links.append(bp.BatchedCSR(values.astype(np.float32), each.indices, each.indptr, (4, 4)))
+    gradient = np.ones((2, 4), np.float32)
+    expected = bp.backprop(links, gradient, method="linear", backend="numpy")
+    for method, levels in METHODS:
+        for got, want in zip(
+            bp.backprop(links, gradient, method=method, levels=levels, backend=backend), expected, strict=True
+        ):
+            assert np.all(np.abs(got - want) <= 1e-4 * np.abs(want).max() + 1e-43)
+
+
+def test_batched_csr_of_another_batch():
+    link = bp.BatchedCSR(np.ones((2, 3)), [0, 1, 2], [0, 1, 2, 3], (3, 3))
+    with pytest.raises(
+        ValueError, match=r"jacobians_T\[0\].values must have shape \(B, nnz\) = \(3, 3\) or \(1, nnz\), got \(2, 3\)"
+    ):
+        bp.backprop([link], np.ones((3, 3)))
+
+
 PATTERN = {"indices": np.array([0, 2, 1, 2]), "indptr": np.array([0, 2, 3, 4]), "shape": (3, 3)}
 
 

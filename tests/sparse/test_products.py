@@ -113,9 +113,10 @@ def test_values_into_an_array_that_is_there(backend):
     one = np.full(plan.pattern.nnz, np.nan)
     assert plan(a, b[0], backend, one) is one and np.array_equal(one, expected[0])
     square = PlannedProduct(*2 * [CSRPattern([0, 1, 2], [0, 1], (2, 2))])
-    for both in ((a[:2], b[0]), (b[0], a[:2])):
+    first, second = np.ones(2), np.ones(2)
+    for out_too in (first, second):
         with pytest.raises(ValueError, match="out must not share memory with a or b"):
-            square(*both, backend, both[0])
+            square(first, second, backend, out_too)
     for wrong in (one, out.astype("f"), out[:, ::-1], [1]):
         with pytest.raises(ValueError, match=r"out must be contiguous, of dtype float64 and shape \(2, 2\), got"):
             plan(a, b, backend, wrong)
@@ -134,9 +135,27 @@ def test_kinds():
         PlannedProduct(CSRPattern([0, 2], [0, 2], (1, 4)), CSRPattern([0, 1, 1, 2, 3], [0, 1, 2], (4, 4))).kind
         == "sums"
     )
+    # A permutation changes the order of what it scales.
+    assert PlannedProduct(dense, CSRPattern([0, 1, 2, 3, 4], [3, 2, 1, 0], (4, 4))).kind == "sums"
     # Of an unsorted row, what is scaled stands in another order.
     unsorted = CSRPattern([0, 2, 2, 2, 2], [3, 1], (4, 4))
     assert PlannedProduct(diagonal, unsorted).kind == "sums"
+
+
+def test_columns_are_sorted_where_few_are_far_apart():
+    rng = np.random.default_rng(2)
+    a, b = (sparse.random_array((40, 40), density=0.05, format="csr", rng=rng) for _ in range(2))
+    wide = sparse.csr_array((b.data, b.indices * 1000, b.indptr), shape=(40, 40000))
+    wide.indices = wide.indices[::-1].copy()  # in no order
+    plan = PlannedProduct(a, wide)
+    assert plan.pattern.canonical and plan.pattern.nnz > 40
+    np.testing.assert_allclose(plan.pattern.matrix(plan(a.data, wide.data)).toarray(), (a @ wide).toarray())
+
+
+def test_samples_of_a_product():
+    batches = [(1, 0), (0, 1), (3, 1), (1, 3), (3, 3), (1, 1), (0, 0)]
+    found = [products.batch_of(*(np.zeros((size, 1)) for size in both)) for both in batches]
+    assert found == [0, 0, 3, 3, 3, 1, 0]
 
 
 def big(rng, shape, density, dtype):
