@@ -20,6 +20,8 @@ kind        an operand is
 Gradients are plain arrays for the first five kinds.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy import sparse
 
@@ -287,6 +289,22 @@ class Affine:
         return Affine(self.linear @ other.linear, self.linear @ other.offset + self.offset)
 
 
+class Cost(NamedTuple):
+    """What a product of patterns costs.
+
+    Attributes
+    ----------
+    kind : {"mm", "mv"}
+    multiply_adds : int
+    entries : int
+        Of the product, as they are stored.
+    """
+
+    kind: str
+    multiply_adds: int
+    entries: int
+
+
 class Pattern:
     """Where an operand may be non-zero. Multiplying patterns counts what the numbers would cost.
 
@@ -294,8 +312,8 @@ class Pattern:
     ----------
     structure : CSRPattern [shape=(m, n)] or None
         None stands for a gradient, taken as dense.
-    costs : list
-        Every product appends ``(kind, multiply_adds)`` to it, kind being ``"mm"`` or ``"mv"``.
+    costs : list of Cost
+        Every product appends its own.
     """
 
     def __init__(self, structure, costs):
@@ -304,10 +322,10 @@ class Pattern:
 
     def __matmul__(self, other):
         if other.structure is None:
-            self.costs.append(("mv", self.structure.nnz))
+            self.costs.append(Cost("mv", self.structure.nnz, self.structure.shape[0]))
             return Pattern(None, self.costs)
         plan = self.structure.times(other.structure)
-        self.costs.append(("mm", plan.multiply_adds))
+        self.costs.append(Cost("mm", plan.multiply_adds, plan.pattern.nnz))
         return Pattern(plan.pattern, self.costs)
 
 

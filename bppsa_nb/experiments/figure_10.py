@@ -108,7 +108,7 @@ def scan_costs(patterns, levels):
     """
     costs = []
     scan([Pattern(None, costs), *(Pattern(pattern, costs) for pattern in reversed(patterns))], "truncated", levels)
-    counted = [multiply_adds for _, multiply_adds in costs]
+    counted = [cost.multiply_adds for cost in costs]
     run, rows = products(patterns, levels)
     critical = set(run.critical_path(counted)[1])
     return [

@@ -6,6 +6,8 @@ one matrix product serves the whole batch, weights are used as they lie, and fla
 otherwise are taken as well, and copied.
 """
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import expit
@@ -21,7 +23,7 @@ def _samples_first(x):
     return np.moveaxis(x, -1, 0)
 
 
-class Operator:
+class Operator(ABC):
     """One operator of a network.
 
     Parameters
@@ -49,21 +51,21 @@ class Operator:
         """Return one sample's output shape, or raise ValueError where the input's does not fit."""
         return input_shape
 
+    @abstractmethod
     def forward(self, x, *params):
         """Compute the output [shape=(B, ...)] from the input [shape=(B, ...)], weight and bias."""
-        raise NotImplementedError
 
+    @abstractmethod
     def backward(self, grad, x, y, *params):
         """Turn the gradient at the output y into the one at the input x."""
-        raise NotImplementedError
 
     def parameter_gradients(self, grad, x):
         """Turn the gradient at the output into those of weight and bias, summed over the batch."""
         return ()
 
+    @abstractmethod
     def jacobian(self, input_shape, mask=None):
         """Return the object of `bppsa_nb.sparse.jacobians` that makes the transposed Jacobian."""
-        raise NotImplementedError
 
     def source(self, x, y, *params):
         """Return what the Jacobian's values are made from: the weight, the input, the output or a dtype."""

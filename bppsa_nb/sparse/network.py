@@ -8,7 +8,7 @@ import numpy as np
 
 from bppsa_nb import backends, chain
 from bppsa_nb.checks import check_array, check_finite, check_params
-from bppsa_nb.operator import BatchedCSR
+from bppsa_nb.operator import BatchedCSR, Pattern
 from bppsa_nb.scan import scan
 from bppsa_nb.sparse.geometry import sizes
 from bppsa_nb.sparse.layers import Flatten, Operator
@@ -267,11 +267,12 @@ class Network:
     def _piece(self, method, levels):
         """Return for how many samples Jacobians and products fit into `_BYTES`; at least one."""
         if (method, levels) not in self._pieces:
-            stored = [self.jacobian(op.name).pattern.nnz for op in self.linked() if not op.shared]
+            costs = []
             # Products are planned here, which the scan would do otherwise: plans are kept with the patterns.
-            operands = [_Stored(None, stored), *(_Stored(pattern, stored) for pattern in reversed(self.patterns()))]
-            scan(operands, method, levels)
-            self._pieces[method, levels] = max(1, _BYTES // (self.dtype.itemsize * max(1, sum(stored))))
+            scan([Pattern(None, costs), *(Pattern(each, costs) for each in reversed(self.patterns()))], method, levels)
+            entries = sum(cost.entries for cost in costs if cost.kind == "mm")
+            entries += sum(self.jacobian(op.name).pattern.nnz for op in self.linked() if not op.shared)
+            self._pieces[method, levels] = max(1, _BYTES // (self.dtype.itemsize * max(1, entries)))
         return self._pieces[method, levels]
 
     def linked(self, from_input=False):
@@ -422,20 +423,6 @@ class Network:
     def _named(self, activations):
         outputs = {f"activations.outputs[{i}]": output for i, output in enumerate(activations.outputs)}
         return {"activations.x": activations.x} | outputs
-
-
-class _Stored:
-    """An operand of the scan that only tells how many entries its products have; no pattern stands for a gradient."""
-
-    def __init__(self, pattern, stored):
-        self.pattern, self.stored = pattern, stored
-
-    def __matmul__(self, other):
-        if other.pattern is None:
-            return other
-        product = self.pattern.times(other.pattern).pattern
-        self.stored.append(product.nnz)
-        return _Stored(product, self.stored)
 
 
 def _initial(shapes, init, rng, dtype):

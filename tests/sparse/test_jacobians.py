@@ -1,6 +1,7 @@
 import naive_sparse as naive
 import numpy as np
 import pytest
+from draws import filters, pairs, spread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as scipy_sparse
@@ -12,24 +13,10 @@ SMALL = settings(max_examples=40)
 DTYPES = [np.float32, np.float64]
 
 
-def spread(rng, shape):
-    """Numbers in random order, none of them close to another or to zero."""
-    size = int(np.prod(shape))
-    return (rng.permutation(size) + 0.5 - size // 2).reshape(shape) / size
-
-
-def pairs(low, high):
-    return st.tuples(st.integers(low, high), st.integers(low, high))
-
-
 @st.composite
 def convolutions(draw):
     """Weight and input shapes with the options of a convolution that fits, of all kinds, not square."""
-    kernel, stride, padding, dilation = draw(pairs(1, 3)), draw(pairs(1, 3)), draw(pairs(0, 2)), draw(pairs(1, 2))
-    least = [max(1, d * (k - 1) + 1 - 2 * p) for k, p, d in zip(kernel, padding, dilation, strict=True)]
-    size = [draw(st.integers(n, n + 3)) for n in least]
-    inputs, outputs = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    options = {"stride": stride, "padding": padding, "dilation": dilation}
+    inputs, outputs, size, kernel, options = draw(filters())
     return (outputs, inputs, *kernel), (inputs, *size), options, draw(st.integers(0, 2**16))
 
 

@@ -1,6 +1,7 @@
 import naive_sparse as naive
 import numpy as np
 import pytest
+from draws import filters, pairs, spread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,23 +23,10 @@ EACH = [
 each_operator = pytest.mark.parametrize("operator, shape", EACH, ids=lambda value: repr(value))
 
 
-def spread(rng, shape):
-    """Numbers in random order, none of them close to another or to zero."""
-    size = int(np.prod(shape))
-    return (rng.permutation(size) + 0.5 - size // 2).reshape(shape) / size
-
-
-def pairs(low, high):
-    return st.tuples(st.integers(low, high), st.integers(low, high))
-
-
 @st.composite
 def convolutions(draw):
-    kernel, stride, padding, dilation = draw(pairs(1, 3)), draw(pairs(1, 3)), draw(pairs(0, 2)), draw(pairs(1, 2))
-    least = [max(1, d * (k - 1) + 1 - 2 * p) for k, p, d in zip(kernel, padding, dilation, strict=True)]
-    size = [draw(st.integers(n, n + 3)) for n in least]
-    inputs, outputs = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    return Conv2d("op", inputs, outputs, kernel, stride, padding, dilation), (inputs, *size), draw(st.integers(0, 99))
+    inputs, outputs, size, kernel, options = draw(filters())
+    return Conv2d("op", inputs, outputs, kernel, **options), (inputs, *size), draw(st.integers(0, 99))
 
 
 @st.composite

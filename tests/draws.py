@@ -1,0 +1,24 @@
+"""What tests of sparse Jacobians and of operators draw at random."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+
+def spread(rng, shape):
+    """Numbers in random order, none of them close to another or to zero."""
+    size = int(np.prod(shape))
+    return (rng.permutation(size) + 0.5 - size // 2).reshape(shape) / size
+
+
+def pairs(low, high):
+    return st.tuples(st.integers(low, high), st.integers(low, high))
+
+
+@st.composite
+def filters(draw):
+    """Channels in and out, a size, a kernel and options of a convolution that fits, of all kinds, not square."""
+    kernel, stride, padding, dilation = draw(pairs(1, 3)), draw(pairs(1, 3)), draw(pairs(0, 2)), draw(pairs(1, 2))
+    least = [max(1, d * (k - 1) + 1 - 2 * p) for k, p, d in zip(kernel, padding, dilation, strict=True)]
+    size = [draw(st.integers(n, n + 3)) for n in least]
+    options = {"stride": stride, "padding": padding, "dilation": dilation}
+    return draw(st.integers(1, 3)), draw(st.integers(1, 3)), size, kernel, options
