@@ -8,6 +8,7 @@ _HOME = {
     "backprop": "chain",
     "explain": "chain",
     "BatchedCSR": "operator",
+    "StructuredChain": "structured.chain",
     "GRU": "cells.gru",
     "RNN": "cells.rnn",
     "SGD": "trainer",

@@ -1,17 +1,20 @@
 """Gradients along a chain: check the input, pick the method and the backend, run the scan."""
 
 import logging
+import math
 
 import numpy as np
 from scipy import sparse
 
 from bppsa_nb import backends
 from bppsa_nb.operator import CSR, Affine, BatchedCSR, Dense, Planned, RangeLost, Scaled
-from bppsa_nb.plan import METHODS, explain
+from bppsa_nb.plan import METHODS, chunk_length, explain
 from bppsa_nb.scan import scan
 from bppsa_nb.sparse.products import twins
+from bppsa_nb.structured import chain as structured
+from bppsa_nb.structured.chain import StructuredChain
 
-__all__ = ["backprop", "explain"]
+__all__ = ["StructuredChain", "backprop", "explain"]
 _log = logging.getLogger(__name__)
 
 
@@ -22,16 +25,18 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
 
     Parameters
     ----------
-    jacobians_T : np.ndarray [shape=(T, B, H, H)] or [shape=(T, H, H)], or list
-        Transposed Jacobians: ``jacobians_T[t, b] = (d x_{t+1} / d x_t)^T``, or shared by the batch. A list holds T
-        SciPy sparse matrices or 2-d arrays [shape=(n_t, n_{t+1})] whose sizes chain and may differ, which run on
-        backend ``"numpy"``, or T `BatchedCSR`, which run on any; their products are planned once per pattern.
+    jacobians_T : np.ndarray [shape=(T, B, H, H)] or [shape=(T, H, H)], StructuredChain, or list
+        Transposed Jacobians: ``jacobians_T[t, b] = (d x_{t+1} / d x_t)^T``, or shared by the batch; or the weights
+        and diagonals that they are made of. A list holds T SciPy sparse matrices or 2-d arrays
+        [shape=(n_t, n_{t+1})] whose sizes chain and may differ, which run on backend ``"numpy"``, or T
+        `BatchedCSR`, which run on any; their products are planned once per pattern.
     grad_output : np.ndarray [shape=(B, H)]
         Gradient of the loss at x_T; for a list [shape=(n,)], or [shape=(B, n)] with `BatchedCSR`.
     local_grads : np.ndarray [shape=(T + 1, B, H)], optional
         Loss terms that enter at every x_t; for a list, a list of T + 1 arrays.
-    method : {"auto", "linear", "blelloch", "truncated"}
-        ``"auto"`` takes what `explain` names.
+    method : {"auto", "linear", "blelloch", "truncated", "chunked"}
+        ``"auto"`` takes what `explain` names. A structured chain's Jacobians are never stored by ``"linear"`` and
+        ``"chunked"``; ``"blelloch"`` and ``"truncated"`` write them out.
     backend : {"auto", "numpy", "cpu", "cuda"}
     levels : int, optional
         The k of ``"truncated"``: k = 0 is the linear scan, the tree's depth and beyond is Blelloch's.
@@ -49,6 +54,8 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
         For shapes that do not chain, an empty batch, NaN or infinity, an unknown method or backend.
     RuntimeError
         For ``backend="cuda"`` without a GPU.
+    MemoryError
+        If Jacobians written out, or products of chunks, do not fit.
 
     Notes
     -----
@@ -63,18 +70,22 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     >>> backprop(jacobians_T, np.ones((1, 1)), method="blelloch").ravel()
     array([8., 4., 2., 1.])
     """
-    if not isinstance(jacobians_T, (list, tuple)):
+    weights = 0
+    if isinstance(jacobians_T, StructuredChain):
+        shape, weights = jacobians_T.shape, len(jacobians_T.weights)
+        run = _prepare_structured(jacobians_T, grad_output, local_grads)
+    elif not isinstance(jacobians_T, (list, tuple)):
         shape, run = _prepare_arrays(jacobians_T, grad_output, local_grads)
     else:
         shape, run = None, _prepare_list(jacobians_T, grad_output, local_grads)
         batched = any(isinstance(link, BatchedCSR) for link in jacobians_T)
         if not batched and (jacobians_T or grad_output.ndim == 1):  # without links, samples say that it is a batch
             backend = _numpy_only(backend)
-    method, backend, levels = choose(method, backend, levels, shape, grad_output.dtype)
+    method, backend, levels = choose(method, backend, levels, shape, grad_output.dtype, weights)
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
         gradients = in_range(lambda *how: run(backend, *how), method, levels)
         if not _finite(gradients):
-            _check_finite(grad_output=grad_output, local_grads=local_grads, jacobians_T=jacobians_T)
+            _check_finite(grad_output=grad_output, local_grads=local_grads, **_parts(jacobians_T))
     return gradients
 
 
@@ -91,7 +102,7 @@ def in_range(run, method, levels):
     return run("linear", None)
 
 
-def choose(method, backend, levels, shape, dtype):
+def choose(method, backend, levels, shape, dtype, weights=0):
     """Check how to scan, and settle what is left to ``"auto"``.
 
     Parameters
@@ -99,12 +110,14 @@ def choose(method, backend, levels, shape, dtype):
     method, backend, levels
         As given to `backprop`.
     shape : tuple of int or None
-        (T, B, H) of a dense chain; None for a list.
+        (T, B, H) of a dense or structured chain; None for a list.
     dtype : np.dtype
+    weights : int
+        K of a structured chain; 0 for a dense one.
 
     Returns
     -------
-    method : {"linear", "blelloch", "truncated"}
+    method : {"linear", "blelloch", "truncated", "chunked"}
     backend : {"numpy", "cpu", "cuda"}
     levels : int or None
     """
@@ -119,7 +132,7 @@ def choose(method, backend, levels, shape, dtype):
     backend = backends.resolve(backend)
     if method == "auto":
         # Of Jacobians in a list, one multiplies vectors at a time: the linear scan does the least work.
-        method = "linear" if shape is None else explain(*shape, dtype=dtype, backend=backend).method
+        method = "linear" if shape is None else explain(*shape, dtype=dtype, backend=backend, weights=weights).method
     return method, backend, levels
 
 
@@ -159,34 +172,105 @@ def _check_shape(name, shape, expected, because):
 
 def _prepare_arrays(jacobians_T, grad_output, local_grads):
     _array("jacobians_T", jacobians_T, (3, 4))
-    _array("grad_output", grad_output, (2,))
-    _check_dtype("jacobians_T", jacobians_T.dtype, grad_output.dtype)
-    batch, hidden = grad_output.shape
-    if batch == 0 or hidden == 0:
-        raise ValueError(f"grad_output must have at least one sample and one entry each, got shape {(batch, hidden)}")
+    batch, hidden = _check_gradient(grad_output, jacobians_T.dtype)
     shared = jacobians_T.ndim == 3
     steps = jacobians_T.shape[0]
     expected = (steps, hidden, hidden) if shared else (steps, batch, hidden, hidden)
     _check_shape("jacobians_T", jacobians_T.shape, expected, f"to chain with grad_output {grad_output.shape}")
-    if local_grads is not None:
-        _array("local_grads", local_grads, (3,))
-        _check_dtype("local_grads", local_grads.dtype, grad_output.dtype)
-        _check_shape("local_grads", local_grads.shape, (steps + 1, batch, hidden), "(T + 1, B, H)")
-        with np.errstate(all="ignore"):
-            grad_output = grad_output + local_grads[steps]
+    grad_output = _with_last_term(grad_output, local_grads, steps)
     if shared:
         jacobians_T = jacobians_T[:, None]
 
     def run(backend, method, levels):
-        if backend == "numpy":
-            return np.stack(_scan_operands(list(map(Dense, jacobians_T)), grad_output, local_grads, method, levels))
-        if backend == "cpu":
-            from bppsa_nb.scan import cpu as twin
-        else:
-            from bppsa_nb.scan import cuda as twin
-        return twin.backprop(jacobians_T, grad_output, local_grads, method, levels)
+        return _scan_dense(jacobians_T, grad_output, local_grads, backend, method, levels)
 
     return (steps, batch, hidden), run
+
+
+def _prepare_structured(chain, grad_output, local_grads):
+    batch, hidden = _check_gradient(grad_output, chain.dtype)
+    expected = f"{chain.shape[1:]} to chain with {chain}"
+    if (batch, hidden) != chain.shape[1:]:
+        raise ValueError(f"grad_output must have shape {expected}, got {grad_output.shape}")
+    grad_output = _with_last_term(grad_output, local_grads, chain.shape[0])
+
+    def run(backend, method, levels):
+        return scan_structured(chain, grad_output, local_grads, backend, method, levels)
+
+    return run
+
+
+def _check_gradient(grad_output, dtype):
+    _array("grad_output", grad_output, (2,))
+    _check_dtype("jacobians_T", dtype, grad_output.dtype)
+    batch, hidden = grad_output.shape
+    if batch == 0 or hidden == 0:
+        raise ValueError(f"grad_output must have at least one sample and one entry each, got shape {(batch, hidden)}")
+    return batch, hidden
+
+
+def _with_last_term(grad_output, local_grads, steps):
+    """Check the loss terms of a dense chain, and add the last one to the gradient."""
+    if local_grads is None:
+        return grad_output
+    _array("local_grads", local_grads, (3,))
+    _check_dtype("local_grads", local_grads.dtype, grad_output.dtype)
+    _check_shape("local_grads", local_grads.shape, (steps + 1, *grad_output.shape), "(T + 1, B, H)")
+    with np.errstate(all="ignore"):
+        return grad_output + local_grads[steps]
+
+
+def _scan_dense(jacobians_T, grad_output, local_grads, backend, method, levels):
+    if backend == "numpy":
+        length = _length(method, (len(jacobians_T), *grad_output.shape), grad_output.dtype, backend, 0)
+        operands = list(map(Dense, jacobians_T))
+        return np.stack(_scan_operands(operands, grad_output, local_grads, method, levels, length))
+    if backend == "cpu":
+        from bppsa_nb.scan import cpu as twin
+    else:
+        from bppsa_nb.scan import cuda as twin
+    return twin.backprop(jacobians_T, grad_output, local_grads, method, levels)
+
+
+def scan_structured(chain, grad_output, local_grads, backend, method, levels):
+    """Go back along a structured chain; the checked core of `backprop`, as models use it.
+
+    Parameters
+    ----------
+    chain : StructuredChain
+    grad_output : np.ndarray [shape=(B, H)]
+        ``local_grads[T]`` included.
+    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
+    backend, method, levels
+        As `choose` returns them.
+
+    Returns
+    -------
+    np.ndarray [shape=(T + 1, B, H)]
+
+    Raises
+    ------
+    RangeLost
+        If a product could not keep its entries in range.
+    """
+    if backend == "numpy":
+        twin = structured
+    elif backend == "cpu":
+        from bppsa_nb.structured import cpu as twin
+    else:
+        from bppsa_nb.structured import cuda as twin
+    if method == "linear":
+        return twin.sweep(chain, grad_output, local_grads)
+    if method == "chunked":
+        length = _length(method, chain.shape, chain.dtype, backend, len(chain.weights))
+        return twin.chunked(chain, grad_output, local_grads, length)
+    if backend == "cuda":  # where Jacobians are written out on the device, and stay there
+        return twin.scan(chain, grad_output, local_grads, levels)
+    return _scan_dense(twin.jacobians_T(chain), grad_output, local_grads, backend, method, levels)
+
+
+def _length(method, shape, dtype, backend, weights):
+    return chunk_length(*shape, dtype, backend, weights) if method == "chunked" else None
 
 
 def _prepare_list(jacobians_T, grad_output, local_grads):
@@ -229,7 +313,8 @@ def _prepare_list(jacobians_T, grad_output, local_grads):
 
     def run(backend, method, levels):
         operands = [operand(link, backend) for link in jacobians_T]
-        gradients = _scan_operands(operands, grad_output, local_grads, method, levels)
+        length = math.isqrt(len(operands)) + 1  # as many steps along the chunks as across them
+        gradients = _scan_operands(operands, grad_output, local_grads, method, levels, length)
         return [np.array(g).reshape(*lead, -1) for g in gradients]
 
     return run
@@ -245,18 +330,24 @@ def _check_link(name, link, batch):
         )
 
 
-def _scan_operands(matrices, grad_output, local_grads, method, levels):
+def _scan_operands(matrices, grad_output, local_grads, method, levels, length):
     """Scan over operand objects: links in the order of time in, gradients in the order of time out."""
     # The linear scan multiplies no matrices, so it needs no scaling.
     links = matrices if method == "linear" else [Scaled(matrix) for matrix in matrices]
     if local_grads is not None:
         links = [Affine(link, offset) for link, offset in zip(links, local_grads[:-1], strict=True)]
-    return scan([grad_output, *reversed(links)], method, levels)[::-1]  # Equation 5's array starts at the loss
+    return scan([grad_output, *reversed(links)], method, levels, length)[::-1]  # Equation 5's array starts at the loss
 
 
 def _finite(gradients):
     parts = gradients if isinstance(gradients, list) else [gradients]
     return all(np.isfinite(part).all() for part in parts)
+
+
+def _parts(jacobians_T):
+    if not isinstance(jacobians_T, StructuredChain):
+        return {"jacobians_T": jacobians_T}
+    return {f"jacobians_T.{name}": getattr(jacobians_T, name) for name in ("weights", "slopes", "carry")}
 
 
 def _check_finite(**arguments):

@@ -145,17 +145,19 @@ class Trace:
         return rows
 
 
-def trace(n, method, levels=None):
+def trace(n, method, levels=None, length=None):
     """Run a scan over n links, recording everything.
 
     Parameters
     ----------
     n : int
         Links of the chain: the gradient at x_n and n transposed Jacobians are scanned.
-    method : {"linear", "blelloch", "truncated", "hillis_steele"}
+    method : {"linear", "blelloch", "truncated", "chunked", "hillis_steele"}
         Which scan.
     levels : int, optional
         The k of ``"truncated"``.
+    length : int, optional
+        Links of a chunk of ``"chunked"``.
 
     Returns
     -------
@@ -164,15 +166,18 @@ def trace(n, method, levels=None):
     Raises
     ------
     ValueError
-        If n is negative, the method unknown, or ``"truncated"`` has no ``levels >= 0``.
+        If n is negative, the method unknown, ``"truncated"`` has no ``levels >= 0``, or ``"chunked"`` no
+        ``length >= 1``.
     """
     if n < 0:
         raise ValueError(f"n must be >= 0, got {n}")
     if (method == "truncated") != (levels is not None) or (levels or 0) < 0:
         raise ValueError(f"levels must be >= 0 for 'truncated' and None otherwise, got {levels!r} for {method!r}")
+    if (method == "chunked") != (length is not None) or (1 if length is None else length) < 1:
+        raise ValueError(f"length must be >= 1 for 'chunked' and None otherwise, got {length!r} for {method!r}")
     log = []
     a = [Traced("matrix" if i else "vector", (i, i), log) for i in range(n + 1)]
-    return record(a, steps(a, method, levels), method)
+    return record(a, steps(a, method, levels, length), method)
 
 
 def record(a, levels, method):
@@ -195,7 +200,7 @@ def record(a, levels, method):
     for level in levels:
         products, seen = log[seen:], len(log)
         if level.phase == "linear":
-            moves, changes = [], {level.pairs[-1][1]: products[-1]}
+            moves, changes = [], {r: product for (_, r), product in zip(level.pairs, products, strict=True)}
         else:
             place = {operand: position for position, operand in enumerate(shown)}
             changes = {i: x for i, x in enumerate(a) if i >= len(shown) or shown[i] is not x}

@@ -4,6 +4,7 @@ import numpy as np
 from scipy.special import expit
 
 from bppsa_nb.cells.recurrent import Recurrent
+from bppsa_nb.structured.chain import StructuredChain
 
 
 def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
@@ -69,8 +70,8 @@ def slopes(hidden, gates):
     return j2 * j3 * j6 * j7, j9 * j10, j6 * j7, j5 * j6 * j7
 
 
-def jacobians_T(weight_hh, hidden, gates):
-    """Assemble ``(d h_{t+1} / d h_t)^T`` for every step and sample (Equation 11).
+def chain(weight_hh, hidden, gates):
+    """Take Equation 11's ``(d h_{t+1} / d h_t)^T`` for a chain of three weights and a carry, J11 = diag(z).
 
     Parameters
     ----------
@@ -80,62 +81,33 @@ def jacobians_T(weight_hh, hidden, gates):
 
     Returns
     -------
-    np.ndarray [shape=(T, B, H, H)]
-        Ready for `bppsa_nb.backprop`.
-    """
-    J1, J8, J4 = (weight.T for weight in np.split(weight_hh, 3))
-    to_r, to_z, _, to_m = (slope[:, :, None, :] for slope in slopes(hidden, gates))
-    assembled = J1 * to_r + J4 * to_m + J8 * to_z
-    J11 = gates[1]  # z, on the diagonal
-    np.einsum("tbii->tbi", assembled)[...] += J11
-    return assembled
-
-
-def sweep(weight_hh, hidden, gates, grad_output, local_grads=None):
-    """Back-propagate through time, one step after the other, without storing a Jacobian (Equation 3).
-
-    Parameters
-    ----------
-    weight_hh : np.ndarray [shape=(3 H, H)]
-    hidden : np.ndarray [shape=(T + 1, B, H)]
-    gates : np.ndarray [shape=(4, T, B, H)]
-    grad_output : np.ndarray [shape=(B, H)]
-        Gradient of the loss at the last hidden state.
-    local_grads : np.ndarray [shape=(T + 1, B, H)], optional
-        Loss terms that enter at every hidden state.
-
-    Returns
-    -------
-    np.ndarray [shape=(T + 1, B, H)]
-        Gradients at all hidden states, the initial one first.
+    StructuredChain
+        Ready for `bppsa_nb.backprop`. Its weights, transposed, are J1, J8 and J4 of Appendix E.
     """
     to_r, to_z, _, to_m = slopes(hidden, gates)
-    to_sums = np.concatenate([to_r, to_z, to_m], axis=2)
-    z = gates[1]
-    grad_hidden = np.zeros_like(hidden) if local_grads is None else local_grads.copy()
-    grad_hidden[-1] += grad_output
-    for t in reversed(range(len(z))):
-        grad = grad_hidden[t + 1]
-        grad_hidden[t] += z[t] * grad + (np.tile(grad, 3) * to_sums[t]) @ weight_hh
-    return grad_hidden
+    size = weight_hh.shape[1]
+    return StructuredChain.made(weight_hh.reshape(3, size, size), np.stack([to_r, to_z, to_m]), gates[1])
 
 
-def gate_gradients(hidden, gates, grad_hidden):
+def gate_gradients(chain, hidden, gates, grad_hidden):
     """Turn gradients at the hidden states into gradients at the sums R_t, Z_t, N_t and M_t.
 
     Parameters
     ----------
+    chain : StructuredChain
+        From `chain`.
     hidden, grad_hidden : np.ndarray [shape=(T + 1, B, H)]
     gates : np.ndarray [shape=(4, T, B, H)]
 
     Returns
     -------
-    from_x, from_h : np.ndarray [shape=(T, B, 3 H)]
+    from_x, from_h : list of np.ndarray [shape=(T, B, H)]
         At what the input's products were added to (R, Z, N), and at what the hidden state's were (R, Z, M).
     """
-    to_r, to_z, to_n, to_m = slopes(hidden, gates)
-    grad = np.tile(grad_hidden[1:], 3)
-    return grad * np.concatenate([to_r, to_z, to_n], axis=2), grad * np.concatenate([to_r, to_z, to_m], axis=2)
+    grad = grad_hidden[1:]
+    at_r, at_z, at_m = chain.slopes * grad
+    at_n = grad * slopes(hidden, gates)[2]
+    return [at_r, at_z, at_n], [at_r, at_z, at_m]
 
 
 class GRU(Recurrent):

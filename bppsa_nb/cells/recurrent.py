@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 
 import numpy as np
@@ -42,8 +43,8 @@ def parameter_gradients(x, hidden, from_x, from_h):
     x : np.ndarray [shape=(T, B, I)]
         The layer's input.
     hidden : np.ndarray [shape=(T + 1, B, H)]
-    from_x, from_h : np.ndarray [shape=(T, B, G)]
-        At what products of the input and of the hidden state were added to; G is H in an RNN and 3 H in a GRU.
+    from_x, from_h : list of np.ndarray [shape=(T, B, H)]
+        At what products of the input and of the hidden state were added to: one in an RNN, three in a GRU.
 
     Returns
     -------
@@ -53,10 +54,10 @@ def parameter_gradients(x, hidden, from_x, from_h):
     # All steps and samples at once: one matrix product per weight, after the time loop.
     rows = lambda array: array.reshape(-1, array.shape[2])  # noqa: E731
     return {
-        "weight_ih": rows(from_x).T @ rows(x),
-        "weight_hh": rows(from_h).T @ rows(hidden[:-1]),
-        "bias_ih": from_x.sum(axis=(0, 1)),
-        "bias_hh": from_h.sum(axis=(0, 1)),
+        "weight_ih": np.concatenate([rows(at).T @ rows(x) for at in from_x]),
+        "weight_hh": np.concatenate([rows(at).T @ rows(hidden[:-1]) for at in from_h]),
+        "bias_ih": np.concatenate([at.sum(axis=(0, 1)) for at in from_x]),
+        "bias_hh": np.concatenate([at.sum(axis=(0, 1)) for at in from_h]),
     }
 
 
@@ -66,13 +67,13 @@ def input_gradients(weight_ih, from_x):
     Parameters
     ----------
     weight_ih : np.ndarray [shape=(G, I)]
-    from_x : np.ndarray [shape=(T, B, G)]
+    from_x : list of np.ndarray [shape=(T, B, H)]
 
     Returns
     -------
     np.ndarray [shape=(T, B, I)]
     """
-    return from_x @ weight_ih
+    return sum(at @ weight for at, weight in zip(from_x, np.split(weight_ih, len(from_x)), strict=True))
 
 
 class Recurrent:
@@ -182,10 +183,10 @@ class Recurrent:
             What `forward` returned, with the parameters unchanged since.
         grad_logits : np.ndarray [shape=(B, C)]
             Gradient of the loss at the logits.
-        method : {"auto", "linear", "blelloch", "truncated"}
-            How the gradients at the hidden states are found. ``"linear"`` is ordinary back-propagation
-            through time, without a stored Jacobian; the others assemble transposed Jacobians and scan them, layer
-            after layer.
+        method : {"auto", "linear", "blelloch", "truncated", "chunked"}
+            How the gradients at the hidden states are found, layer after layer. ``"linear"`` is ordinary
+            back-propagation through time; it and ``"chunked"`` store no Jacobian, the others write transposed
+            Jacobians out and scan them.
         backend : {"auto", "numpy", "cpu", "cuda"}
         levels : int, optional
             For ``"truncated"``; see `bppsa_nb.backprop`.
@@ -210,7 +211,7 @@ class Recurrent:
         check_finite(grad_logits=grad_logits)
         check_params(self.params, self.dtype, self._shapes())
         shape = (len(x), x.shape[1], self.hidden_size)
-        method, backend, levels = chain.choose(method, backend, levels, shape, self.dtype)
+        method, backend, levels = chain.choose(method, backend, levels, shape, self.dtype, self._rows)
         functions = _functions(self._cell, backend)
         with np.errstate(all="ignore"), self._blas(backend):
             grads = {"fc.weight": grad_logits.T @ hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
@@ -219,10 +220,9 @@ class Recurrent:
                 weight_ih, weight_hh = (_plain(self.params[f"{name}_l{layer}"]) for name in ("weight_ih", "weight_hh"))
                 saved = [hidden[layer]] if activations.gates is None else [hidden[layer], activations.gates[layer]]
                 saved = [_plain(array) for array in saved]
-                grad_hidden = _backpropagate(
-                    functions, weight_hh, saved, _plain(grad_output), local_grads, method, backend, levels
-                )
-                from_x, from_h = functions["gate_gradients"](*saved, grad_hidden)
+                links = functions["chain"](weight_hh, *saved)
+                grad_hidden = _backpropagate(links, _plain(grad_output), local_grads, method, backend, levels)
+                from_x, from_h = functions["gate_gradients"](links, *saved, grad_hidden)
                 below = _plain(hidden[layer - 1, 1:] if layer else x)
                 found = functions["parameter_gradients"](below, saved[0], from_x, from_h)
                 grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
@@ -230,7 +230,7 @@ class Recurrent:
                     # The layer below is read at every step: its loss terms enter everywhere but at h_0.
                     local_grads = np.zeros_like(saved[0])
                     local_grads[1:] = functions["input_gradients"](weight_ih, from_x)
-                    grad_output = np.zeros_like(grad_output)
+                    grad_output = local_grads[-1]
         if not all(np.isfinite(grad).all() for grad in grads.values()):
             saved = {"activations.x": x, "activations.hidden": hidden, "activations.gates": activations.gates}
             check_finite(**{name: array for name, array in saved.items() if array is not None})
@@ -238,7 +238,7 @@ class Recurrent:
 
     def check_method(self, method, backend="auto", levels=None):
         """Raise what `backward` would raise for these arguments."""
-        chain.choose(method, backend, levels, (1, 1, self.hidden_size), self.dtype)
+        chain.choose(method, backend, levels, (1, 1, self.hidden_size), self.dtype, self._rows)
 
     def _blas(self, backend):
         """Keep BLAS to one thread where its products are small.
@@ -266,34 +266,23 @@ class Recurrent:
             check_array("activations.gates", activations.gates, self.dtype, shape)
 
 
-def _backpropagate(functions, weight_hh, saved, grad_output, local_grads, method, backend, levels):
+def _backpropagate(links, grad_output, local_grads, method, backend, levels):
     """Find the gradients at one layer's hidden states [shape=(T + 1, B, H)]."""
     if not all(np.isfinite(grads).all() for grads in (grad_output, local_grads) if grads is not None):
         method = "linear"  # what overflowed on the way here is passed on; a scan would refuse it
-
-    def run(method, levels):
-        if method == "linear":
-            return functions["sweep"](weight_hh, *saved, grad_output, local_grads)
-        if backend == "cuda":
-            return functions["scan"](weight_hh, *saved, grad_output, local_grads, levels)
-        jacobians_T = functions["jacobians_T"](weight_hh, *saved)
-        how = {"method": method, "backend": backend, "levels": levels}
-        return chain.backprop(jacobians_T, grad_output, local_grads=local_grads, **how)
-
+    run = partial(chain.scan_structured, links, grad_output, local_grads, backend)
     return chain.in_range(run, method, levels)
 
 
 def _functions(cell, backend):
     """Look up the twins of a cell's computations on a backend."""
+    own, shared = ("forward", "chain", "gate_gradients"), ("parameter_gradients", "input_gradients")
     if backend == "numpy":
         module = import_module(f"bppsa_nb.cells.{cell}")
-        functions = {name: getattr(module, name) for name in ("forward", "jacobians_T", "sweep", "gate_gradients")}
+        functions = {name: getattr(module, name) for name in own}
         return functions | {"parameter_gradients": parameter_gradients, "input_gradients": input_gradients}
     twins = import_module(f"bppsa_nb.cells.{backend}")
-    # On the device, the scan assembles its Jacobians itself.
-    own = ("forward", "scan" if backend == "cuda" else "jacobians_T", "sweep", "gate_gradients")
     functions = {name: getattr(twins, f"{cell}_{name}") for name in own}
-    shared = ("parameter_gradients", "input_gradients")
     return functions | {name: getattr(twins, name) for name in shared}
 
 

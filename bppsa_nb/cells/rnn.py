@@ -3,6 +3,7 @@
 import numpy as np
 
 from bppsa_nb.cells.recurrent import Recurrent
+from bppsa_nb.structured.chain import StructuredChain
 
 
 def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
@@ -35,8 +36,8 @@ def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
     return hidden
 
 
-def jacobians_T(weight_hh, hidden):
-    """Assemble ``(d h_{t+1} / d h_t)^T = W_hh^T diag(1 - h_{t+1}²)`` for every step and sample.
+def chain(weight_hh, hidden):
+    """Take ``(d h_{t+1} / d h_t)^T = W_hh^T diag(1 - h_{t+1}²)`` for a chain of one weight.
 
     Parameters
     ----------
@@ -45,50 +46,28 @@ def jacobians_T(weight_hh, hidden):
 
     Returns
     -------
-    np.ndarray [shape=(T, B, H, H)]
+    StructuredChain
         Ready for `bppsa_nb.backprop`.
     """
-    return weight_hh.T * (1 - hidden[1:] ** 2)[:, :, None, :]
+    return StructuredChain.made(weight_hh[None], (1 - hidden[1:] ** 2)[None])
 
 
-def sweep(weight_hh, hidden, grad_output, local_grads=None):
-    """Back-propagate through time, one step after the other, without storing a Jacobian (Equation 3).
-
-    Parameters
-    ----------
-    weight_hh : np.ndarray [shape=(H, H)]
-    hidden : np.ndarray [shape=(T + 1, B, H)]
-    grad_output : np.ndarray [shape=(B, H)]
-        Gradient of the loss at the last hidden state.
-    local_grads : np.ndarray [shape=(T + 1, B, H)], optional
-        Loss terms that enter at every hidden state.
-
-    Returns
-    -------
-    np.ndarray [shape=(T + 1, B, H)]
-        Gradients at all hidden states, the initial one first.
-    """
-    grad_hidden = np.zeros_like(hidden) if local_grads is None else local_grads.copy()
-    grad_hidden[-1] += grad_output
-    for t in reversed(range(len(hidden) - 1)):
-        grad_hidden[t] += (grad_hidden[t + 1] * (1 - hidden[t + 1] ** 2)) @ weight_hh
-    return grad_hidden
-
-
-def gate_gradients(hidden, grad_hidden):
+def gate_gradients(chain, hidden, grad_hidden):
     """Turn gradients at the hidden states into gradients at the sums inside tanh.
 
     Parameters
     ----------
+    chain : StructuredChain
+        From `chain`.
     hidden, grad_hidden : np.ndarray [shape=(T + 1, B, H)]
 
     Returns
     -------
-    from_x, from_h : np.ndarray [shape=(T, B, H)]
-        At what the input's product was added to, and at what the hidden state's was: the same sums here.
+    from_x, from_h : list of np.ndarray [shape=(T, B, H)]
+        At what the input's product was added to, and at what the hidden state's was: the same sum here.
     """
-    grad_sum = grad_hidden[1:] * (1 - hidden[1:] ** 2)
-    return grad_sum, grad_sum
+    grad_sum = grad_hidden[1:] * chain.slopes[0]
+    return [grad_sum], [grad_sum]
 
 
 class RNN(Recurrent):

@@ -8,6 +8,7 @@ from bppsa_nb.chain import backprop
 from bppsa_nb.datasets import Bitstream
 from bppsa_nb.figures import COLORS
 from bppsa_nb.scan.levels import up_levels
+from bppsa_nb.structured.chain import jacobians_T
 
 TITLE = "Error of each method as the chain grows"
 CAPTION = (
@@ -49,14 +50,14 @@ def errors(point, rng):
         `method`, `backend` and `error`.
     """
     T = point["T"]
-    jacobians_T = {"norm-preserving": _rotations, "rnn": _rnn_jacobians}[point["chain"]](T, rng)
+    links = {"norm-preserving": _rotations, "rnn": _rnn_jacobians}[point["chain"]](T, rng)
     grad_output = rng.standard_normal((BATCH, HIDDEN)).astype(np.float32)
-    exact = backprop(jacobians_T.astype(float), grad_output.astype(float), method="linear", backend="numpy")
+    exact = backprop(links.astype(float), grad_output.astype(float), method="linear", backend="numpy")
     rows = []
     for backend in dict.fromkeys(["numpy", "cpu", backends.resolve("auto")]):
         for method in METHODS:
             levels = up_levels(T) // 2 if method == "truncated" else None
-            found = backprop(jacobians_T, grad_output, method=method, backend=backend, levels=levels)
+            found = backprop(links, grad_output, method=method, backend=backend, levels=levels)
             error = float(np.abs(found - exact).max() / np.abs(exact).max())
             rows.append({"method": method, "backend": backend, "error": error})
     return rows
@@ -70,7 +71,7 @@ def _rnn_jacobians(T, rng):
     model = rnn.RNN(1, HIDDEN, 10, rng=rng)
     x, _ = Bitstream(T, BATCH, rng=rng).batch(np.arange(BATCH))
     hidden = model.forward(x, backend="numpy").hidden[0]
-    return rnn.jacobians_T(model.params["weight_hh_l0"], hidden)
+    return jacobians_T(rnn.chain(model.params["weight_hh_l0"], hidden))
 
 
 def plot(table):

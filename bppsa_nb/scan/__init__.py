@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from bppsa_nb.scan import blelloch, hillis_steele, linear, truncated
+from bppsa_nb.scan import blelloch, chunked, hillis_steele, linear, truncated
 
 __all__ = ["scan", "steps"]
 
 
-def steps(a, method, levels=None):
+def steps(a, method, levels=None, length=None):
     """Run a scan in place, pausing after each level: the array can be looked at between two levels.
 
     Parameters
@@ -15,9 +15,11 @@ def steps(a, method, levels=None):
     a : list of operands [length n + 1]
         Equation 5's array: the gradient at x_n, then the transposed Jacobians from the last to the first.
         It ends as ``[I, a0, a0 ⋄ a1, ..., a0 ⋄ ... ⋄ an]``, of length n + 2.
-    method : {"linear", "blelloch", "truncated", "hillis_steele"}
+    method : {"linear", "blelloch", "truncated", "chunked", "hillis_steele"}
     levels : int, optional
         The k of ``"truncated"``.
+    length : int, optional
+        Links of a chunk of ``"chunked"``.
 
     Returns
     -------
@@ -32,6 +34,7 @@ def steps(a, method, levels=None):
         "linear": linear.steps,
         "blelloch": blelloch.steps,
         "truncated": partial(truncated.steps, levels=levels),
+        "chunked": partial(chunked.steps, length=length),
         "hillis_steele": hillis_steele.steps,
     }
     if method not in methods:
@@ -39,12 +42,12 @@ def steps(a, method, levels=None):
     return methods[method](a)
 
 
-def scan(operands, method, levels=None):
+def scan(operands, method, levels=None, length=None):
     """Return all inclusive prefixes ``[a0, a0 ⋄ a1, ..., a0 ⋄ ... ⋄ an]`` of a list of operands.
 
     Parameters are those of `steps`; `operands` is left as it is.
     """
     a = list(operands)
-    for _ in steps(a, method, levels):
+    for _ in steps(a, method, levels, length):
         pass
     return a[1:]

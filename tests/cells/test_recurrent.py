@@ -12,6 +12,8 @@ from bppsa_nb import workers
 from bppsa_nb.cells import cpu, gru, recurrent, rnn
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.rnn import RNN
+from bppsa_nb.structured import chain as structured
+from bppsa_nb.structured import cpu as structured_cpu
 from bppsa_nb.trainer import cross_entropy
 
 SHAPES = [
@@ -23,8 +25,9 @@ SHAPES = [
     (33, 16, 1, 20),
 ]  # T, B, I, H
 DTYPES = [np.float32, np.float64]
-METHODS = [("linear", None), ("blelloch", None), ("truncated", 0), ("truncated", 2), ("auto", None)]
+METHODS = [("linear", None), ("blelloch", None), ("truncated", 0), ("truncated", 2), ("chunked", None), ("auto", None)]
 MODELS = {"rnn": RNN, "gru": GRU}
+SCANS = {"numpy": structured, "cpu": structured_cpu}
 GOLDEN = Path(__file__).parents[1] / "golden"
 each_cell = pytest.mark.parametrize("cell", MODELS)
 each_backend = pytest.mark.parametrize("backend", ["numpy", "cpu"])
@@ -76,13 +79,15 @@ def test_compiled_twins_equal_numpy(shape, dtype, cell):
     plain, compiled = recurrent._functions(cell, "numpy"), recurrent._functions(cell, "cpu")
     x, h0, params, grad_output, local_grads = layer(cell, shape, dtype)
     arrays = saved(plain["forward"](x, h0, *params))
-    close(compiled["jacobians_T"](params[1], *arrays), plain["jacobians_T"](params[1], *arrays), dtype)
+    links, twin = (each["chain"](params[1], *arrays) for each in (plain, compiled))
+    close(structured_cpu.jacobians_T(twin), structured.jacobians_T(links), dtype)
     for terms in (None, local_grads):
-        grad_hidden = plain["sweep"](params[1], *arrays, grad_output, terms)
-        close(compiled["sweep"](params[1], *arrays, grad_output, terms), grad_hidden, dtype)
-    from_x, from_h = plain["gate_gradients"](*arrays, grad_hidden)
-    for found, expected in zip(compiled["gate_gradients"](*arrays, grad_hidden), (from_x, from_h), strict=True):
-        close(found, expected, dtype)
+        grad_hidden = structured.sweep(links, grad_output, terms)
+        close(structured_cpu.sweep(twin, grad_output, terms), grad_hidden, dtype)
+    from_x, from_h = plain["gate_gradients"](links, *arrays, grad_hidden)
+    found = compiled["gate_gradients"](twin, *arrays, grad_hidden)
+    for ours, expected in zip([*found[0], *found[1]], [*from_x, *from_h], strict=True):
+        close(ours, expected, dtype)
     grads = compiled["parameter_gradients"](x, arrays[0], from_x, from_h)
     for name, expected in plain["parameter_gradients"](x, arrays[0], from_x, from_h).items():
         close(grads[name], expected, dtype)
@@ -92,17 +97,18 @@ def test_compiled_twins_equal_numpy(shape, dtype, cell):
 @each_cell
 @pytest.mark.parametrize("H", [1, 3, 20, 64])
 def test_jacobians_equal_finite_differences(H, cell):
-    functions = [recurrent._functions(cell, backend) for backend in ("numpy", "cpu")]
+    functions = {backend: recurrent._functions(cell, backend) for backend in SCANS}
     x, h0, params, *_ = layer(cell, (3, 2, 2, H), np.float64, seed=H)
-    arrays = saved(functions[0]["forward"](x, h0, *params))
-    found = [each["jacobians_T"](params[1], *arrays) for each in functions]
+    forward = functions["numpy"]["forward"]
+    arrays = saved(forward(x, h0, *params))
+    found = [SCANS[backend].jacobians_T(each["chain"](params[1], *arrays)) for backend, each in functions.items()]
     step = 1e-6
     for t in range(3):
         for i in range(H):
             moved = [arrays[0][t].copy() for _ in range(2)]
             moved[0][:, i] += step
             moved[1][:, i] -= step
-            after = [saved(functions[0]["forward"](x[t : t + 1], h, *params))[0][1] for h in moved]
+            after = [saved(forward(x[t : t + 1], h, *params))[0][1] for h in moved]
             # Row i of the transposed Jacobian: how h_{t+1} moves with entry i of h_t.
             expected = (after[0] - after[1]) / (2 * step)
             for jacobians_T in found:
@@ -252,8 +258,8 @@ def test_gradients_that_vanish_pass_for_zero(cell):
     activations = model.forward(x, h0, "numpy")
     arrays = activations.hidden[0], *(() if activations.gates is None else (activations.gates[0],))
     grad_output = np.full((2, 5), 1e-3, np.float32)
-    plain = recurrent._functions(cell, "numpy")["sweep"](model.params["weight_hh_l0"], *arrays, grad_output)
-    compiled = recurrent._functions(cell, "cpu")["sweep"](model.params["weight_hh_l0"], *arrays, grad_output)
+    links = recurrent._functions(cell, "numpy")["chain"](model.params["weight_hh_l0"], *arrays)
+    plain, compiled = (scans.sweep(links, grad_output) for scans in SCANS.values())
     tiny = np.finfo(np.float32).tiny
     assert ((0 < np.abs(plain)) & (np.abs(plain) < tiny)).any()
     assert not ((0 < np.abs(compiled)) & (np.abs(compiled) < tiny)).any()
@@ -270,9 +276,10 @@ def test_gradients_that_overflow_are_not_hidden(backend, cell):
     x, h0, params, *_ = layer(cell, (3, 1, 1, 2), np.float32)
     arrays = saved(functions["forward"](x, h0, *params))
     with np.errstate(all="ignore"):
-        grad_hidden = functions["sweep"](params[1], *arrays, np.full((1, 2), np.inf, np.float32))
+        links = functions["chain"](params[1], *arrays)
+        grad_hidden = SCANS[backend].sweep(links, np.full((1, 2), np.inf, np.float32))
         assert not np.isfinite(grad_hidden).any()
-        for found in functions["gate_gradients"](*arrays, grad_hidden):
+        for found in functions["gate_gradients"](links, *arrays, grad_hidden):
             assert not np.isfinite(found).any()
 
 
@@ -353,7 +360,7 @@ def test_no_steps_leave_the_initial_state(backend):
 def test_readonly_and_strided_arrays(backend):
     model, x, h0, grad_logits = case("rnn", (5, 3, 2, 4), np.float32)
     expected = model.backward(model.forward(x, h0, backend), grad_logits, "blelloch", backend)
-    compiled = len(cpu.rnn_forward.signatures), len(cpu.rnn_jacobians_T.signatures)
+    compiled = len(cpu.rnn_forward.signatures), len(structured_cpu._assemble.signatures)
     x = np.repeat(x.transpose(1, 0, 2), 2, axis=0)[::2].transpose(1, 0, 2)
     h0, grad_logits = np.asfortranarray(h0), np.asfortranarray(grad_logits)
     for name, param in model.params.items():
@@ -364,7 +371,7 @@ def test_readonly_and_strided_arrays(backend):
     for name, grad in grads.items():
         close(grad, expected[name], np.float32)
     # Nobody waits for the compiler because of how an array lies in memory.
-    assert (len(cpu.rnn_forward.signatures), len(cpu.rnn_jacobians_T.signatures)) == compiled
+    assert (len(cpu.rnn_forward.signatures), len(structured_cpu._assemble.signatures)) == compiled
 
 
 @each_backend

@@ -1,0 +1,49 @@
+"""Reduce, then scan: p workers with n / p operands each (Equation 6 for p < n)."""
+
+from bppsa_nb.operator import IDENTITY, diamond
+from bppsa_nb.scan.levels import Level
+
+
+def steps(a, length):
+    """Run the chunked scan in place, pausing after each step.
+
+    First the product of every chunk, all chunks at once; then a linear scan over these products; then every chunk
+    is gone through again, from the product of all that precedes it. Only the first phase multiplies matrices by
+    matrices. The chunk that holds the gradient is through after the first phase, and the last one starts in the third.
+
+    Parameters
+    ----------
+    a : list of operands [length n + 1]
+        Equation 5's array; becomes Equation 4's, ``[I, a0, a0 ⋄ a1, ...]``, with the product of all appended.
+    length : int
+        Links of a chunk, at least 1. The first chunk holds the gradient and what the others leave over.
+
+    Yields
+    ------
+    Level
+        What was just done, in the order of phases.
+    """
+    n = len(a) - 1
+    firsts = [0, *range(n + 1 - (n - 1) // length * length, n + 1, length)] if n else [0]
+    ends = [*firsts[1:], n + 1]
+    products = [a[first] for first in firsts]
+    a[0] = IDENTITY
+    for s in range(1, max(ends[0], length if len(firsts) > 2 else 0)):
+        pairs = []
+        for c, (first, end) in enumerate(zip(firsts, ends, strict=True)):
+            if first + s < end and (c == 0 or end <= n):
+                if c == 0:
+                    a[s], products[0] = products[0], diamond(products[0], a[s])
+                else:
+                    products[c] = diamond(products[c], a[first + s])
+                pairs.append((first + s - 1, first + s))
+        yield Level("linear", None, pairs)
+    before = products[:1]  # of each chunk from the second on: the product of all that precedes it
+    for c in range(1, len(firsts) - 1):
+        before.append(diamond(before[-1], products[c]))
+        yield Level("linear", None, [(firsts[c] - 1, ends[c] - 1)])
+    for s in range(length if len(firsts) > 1 else 0):
+        for c, first in enumerate(firsts[1:]):
+            a[first + s], before[c] = before[c], diamond(before[c], a[first + s])
+        yield Level("linear", None, [(first + s - 1, first + s) for first in firsts[1:]])
+    a.append(before[-1])

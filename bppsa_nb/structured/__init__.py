@@ -1,0 +1,1 @@
+"""Chains whose transposed Jacobians share weights: swept and scanned from their diagonals, without being stored."""

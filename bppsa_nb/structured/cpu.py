@@ -1,0 +1,202 @@
+"""Structured chains compiled for CPUs; twins of the NumPy functions, with the same arguments.
+
+Samples never wait for each other, nor do chunks while they are multiplied or replayed: that is what the cores share out.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from bppsa_nb.memory import keep_freed_memory, require
+from bppsa_nb.operator import RangeLost
+from bppsa_nb.structured.chain import apply_rows, no_term_lost
+from bppsa_nb.workers import one_blas_thread, share_out
+
+keep_freed_memory()
+
+_compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+_WORTH = 2**22  # multiply-adds that one core has done before a second one is of any use
+
+
+def jacobians_T(chain):
+    """Write the transposed Jacobians out; see `bppsa_nb.structured.chain.jacobians_T`."""
+    T, B, H = chain.shape
+    require(T * B * H * H * chain.dtype.itemsize, f"storing {T} x {B} transposed Jacobians of {H} x {H}")
+    assembled = np.empty((T, B, H, H), chain.dtype)
+    share_out(_assemble, T, *_arrays(chain), assembled, worth=assembled.size > _WORTH)
+    return assembled
+
+
+@_compile
+def _assemble(weights, slopes, carry, assembled, first, last):
+    size = assembled.shape[3]
+    for t in range(first, last):
+        for b in range(assembled.shape[1]):
+            matrix = assembled[t, b]
+            matrix[:] = 0
+            for k in range(len(weights)):
+                for i in range(size):
+                    for j in range(size):
+                        matrix[i, j] += weights[k, j, i] * slopes[k, t, b, j]
+            if carry.size:
+                for i in range(size):
+                    matrix[i, i] += carry[t, b, i]
+    return True
+
+
+def sweep(chain, grad_output, local_grads=None):
+    """Go back one step after the other; see `bppsa_nb.structured.chain.sweep`."""
+    T, B, H = chain.shape
+    gradients = _start(chain, grad_output, local_grads)
+    worth = T * B * H * H * max(len(chain.weights), 1) > _WORTH
+    with one_blas_thread():
+        share_out(_sweep_samples, B, *_arrays(chain), gradients, worth=worth)
+    return gradients
+
+
+def chunked(chain, grad_output, local_grads=None, length=1):
+    """Go back chunk by chunk; see `bppsa_nb.structured.chain.chunked`."""
+    T, B, H = chain.shape
+    count = max(T - 1, 0) // length  # chunks below the one at the loss
+    inner = max(count - 1, 0)  # and above the one at x_0: those that need products
+    require(inner * B * H * H * chain.dtype.itemsize, f"multiplying {inner} chunks of {length} steps")
+    gradients, arrays = _start(chain, grad_output, local_grads), _arrays(chain)
+    ends = np.empty((count, B, H), chain.dtype)
+    products, exponents = np.empty((inner, B, H, H), chain.dtype), np.zeros((inner, B, H), np.int64)
+    offsets = np.zeros((inner, B, H), chain.dtype)
+    safe = no_term_lost(chain.weights, chain.slopes, chain.carry)
+    with one_blas_thread():
+        # Before gradients hold anything but loss terms: those of each chunk, gone back to its start.
+        if local_grads is not None:
+            share_out(_go_back, inner, *arrays, length, offsets, gradients, worth=T * B * H * H > _WORTH)
+        worth = T * B * H**3 > _WORTH
+        if not share_out(_multiply, inner * B, *arrays, length, safe, products, exponents, worth=worth):
+            raise RangeLost
+        _sweep(*arrays, count * length, T, gradients[T], gradients[count * length : T], 0, B)
+        ends[-1:] = gradients[count * length]
+        for c in reversed(range(inner)):
+            ends[c] = apply_rows(products[c], exponents[c], ends[c + 1]) + offsets[c]
+        share_out(_replay, count, *arrays, length, ends, gradients, worth=T * B * H * H > _WORTH)
+    return gradients
+
+
+def _arrays(chain):
+    carry = np.empty((0, *chain.shape[1:]), chain.dtype) if chain.carry is None else chain.carry
+    # One layout, so that every function is compiled once per dtype.
+    return tuple(np.require(array, requirements=("C", "W")) for array in (chain.weights, chain.slopes, carry))
+
+
+def _start(chain, grad_output, local_grads):
+    T, B, H = chain.shape
+    gradients = np.zeros((T + 1, B, H), chain.dtype) if local_grads is None else np.array(local_grads, order="C")
+    gradients[T] = grad_output
+    return gradients
+
+
+@njit(inline="always")
+def _normal(x, tiny):
+    """Take a number below the smallest normal one for zero.
+
+    Gradients that vanish over a long sequence pass through the subnormal numbers on their way to zero, and
+    processors compute with those a hundred times slower. NaN and infinity stay what they are.
+    """
+    return x - x if abs(x) < tiny else x
+
+
+@_compile
+def _sweep(weights, slopes, carry, start, end, grads, gradients, b0, b1):
+    """Go back from x_end to x_start for samples b0 ... b1 - 1.
+
+    `grads` holds the gradients at x_end; `gradients` [shape=(end - start, B, H)] the loss terms at x_start and above,
+    where it will hold gradients.
+    """
+    size = (b1 - b0) * gradients.shape[2]
+    at_sum, product = np.empty_like(grads[b0:b1]), np.empty_like(grads[b0:b1])
+    at, by = at_sum.reshape(size), product.reshape(size)
+    grad, tiny = grads[b0:b1].copy().reshape(size), np.finfo(grads.dtype).tiny
+    for t in range(end - 1, start - 1, -1):
+        below = gradients[t - start, b0:b1].reshape(size)
+        if carry.size:
+            through = carry[t, b0:b1].reshape(size)
+            for i in range(size):
+                below[i] += through[i] * grad[i]
+        for k in range(len(weights)):
+            slope = slopes[k, t, b0:b1].reshape(size)
+            for i in range(size):
+                at[i] = _normal(slope[i] * grad[i], tiny)
+            np.dot(at_sum, weights[k], product)
+            for i in range(size):
+                below[i] += by[i]
+        for i in range(size):
+            below[i] = _normal(below[i], tiny)
+            grad[i] = below[i]
+
+
+@_compile
+def _sweep_samples(weights, slopes, carry, gradients, first, last):
+    steps = len(gradients) - 1
+    _sweep(weights, slopes, carry, 0, steps, gradients[steps], gradients[:steps], first, last)
+    return True
+
+
+@_compile
+def _replay(weights, slopes, carry, length, ends, gradients, first, last):
+    """Go back along chunks first ... last - 1, each from the gradient at its end."""
+    batch = gradients.shape[1]
+    for c in range(first, last):
+        start, end = c * length, (c + 1) * length
+        _sweep(weights, slopes, carry, start, end, ends[c], gradients[start:end], 0, batch)
+    return True
+
+
+@_compile
+def _go_back(weights, slopes, carry, length, offsets, local_grads, first, last):
+    """Take the loss terms of chunks first + 1 ... last back to each one's start."""
+    for c in range(first, last):
+        start, end = (c + 1) * length, (c + 2) * length
+        terms = local_grads[start:end].copy()
+        _sweep(weights, slopes, carry, start, end, offsets[c], terms, 0, terms.shape[1])
+        offsets[c] = terms[0]
+    return True
+
+
+@_compile
+def _multiply(weights, slopes, carry, length, safe, products, exponents, first, last):
+    """Multiply the Jacobians of chunks, those of one sample at a time, by going back from the unit vectors."""
+    batch, size = products.shape[1], products.shape[2]
+    info = np.finfo(products.dtype)
+    half = products.dtype.type(math.ldexp(1.0, info.minexp // 2))
+    moved, at_sum, product = np.empty_like(products[0, 0]), np.empty_like(products[0, 0]), np.empty_like(products[0, 0])
+    for q in range(first, last):
+        c, b = q // batch, q % batch
+        rows = products[c, b]
+        rows[:] = 0
+        for j in range(size):
+            rows[j, j] = 1
+        for t in range((c + 2) * length - 1, (c + 1) * length - 1, -1):
+            if carry.size:
+                for j in range(size):
+                    for i in range(size):
+                        moved[j, i] = carry[t, b, i] * rows[j, i]
+            else:
+                moved[:] = 0
+            for k in range(len(weights)):
+                for j in range(size):
+                    for i in range(size):
+                        at_sum[j, i] = slopes[k, t, b, i] * rows[j, i]
+                np.dot(at_sum, weights[k], product)
+                moved += product
+            for j in range(size):
+                peak = np.abs(moved[j]).max()
+                low = peak * half
+                for i in range(size):
+                    entry = abs(moved[j, i])
+                    if entry < low and (entry > 0 or not safe):
+                        return False
+                if not peak < np.inf:
+                    return False
+                shift = max(math.frexp(peak)[1], info.minexp)
+                exponents[c, b, j] += shift
+                rows[j] = moved[j] * products.dtype.type(math.ldexp(1.0, -shift))
+    return True
