@@ -4,7 +4,8 @@ Same algorithm and same index arithmetic as :mod:`bppsa_nb.scan.blelloch` and :m
 gradients and matrices in two arrays. Position k of Equation 5's array is the gradient at k = 0 and link T - k
 otherwise, so neither array is ever reversed in memory:
 
-- ``mats[T - k, b]``  the matrix at position k (its product with others, as the up-sweep goes on),
+- ``mats[T - k, b]``  the matrix at position k, once it is a product or had to be scaled (``made[T - k, b]``); links
+  are read where they are,
 - ``exps[T - k, b]``  its power of two,
 - ``vecs[T + 1 - k, b]``  the gradient at position k, or the affine offset while a matrix stands there.
 
@@ -15,6 +16,7 @@ import math
 
 import numpy as np
 from numba import njit
+from numba.extending import overload
 
 from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.operator import RangeLost
@@ -24,14 +26,45 @@ from bppsa_nb.workers import PIECES, THREADS, one_blas_thread, share_out
 keep_freed_memory()
 
 _compile = njit(cache=True, nogil=True)
+_compile_sums = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # sums in any order, so in vectors
 
 SMALL = 2**22  # multiply-adds that one core has done before a second one is of any use
+GROUP = 2**15  # bytes of neighboring matrices that are read in one go
+BLOCK = 2**18  # bytes of matrices that one core multiplies among each other before it goes on: they stay in its cache
 
 _pair_left = njit(inline="always")(_levels.pair_left)
 _pair_right = njit(inline="always")(_levels.pair_right)
 _num_pairs = njit(inline="always")(_levels.num_pairs)
 _block_end = njit(inline="always")(_levels.block_end)
 _num_blocks = njit(inline="always")(_levels.num_blocks)
+
+
+def _bits(array):
+    """View numbers as unsigned integers: but for the sign bit, they are in the same order."""
+
+
+@overload(_bits)
+def _compile_bits(array):
+    unsigned = np.dtype(f"u{array.dtype.bitwidth // 8}")
+    return lambda array: array.reshape(array.size).view(unsigned)
+
+
+@_compile
+def _moderate(array):
+    """Say whether products of such numbers with others neither overflow nor underflow, so need no scaling."""
+    info = np.finfo(array.dtype)
+    bits = _bits(array)
+    kind = bits.dtype.type
+    magnitude = kind((1 << (bits.itemsize * 8 - 1)) - 1)
+    least = kind((info.minexp // 2 + info.maxexp - 1) << info.nmant)
+    most = kind((info.maxexp // 2 - 16 + info.maxexp - 1) << info.nmant)
+    # The compiler vectorizes extremes of integers; those of floats, which may be NaN, it would not.
+    low, high = magnitude, kind(0)
+    for i in range(bits.size):
+        size = kind(bits[i] & magnitude)
+        high = max(high, size)
+        low = min(low, kind(size - kind(1)))  # zero becomes the largest
+    return (low >= least - kind(1)) & (high <= most)
 
 
 @_compile
@@ -42,23 +75,36 @@ def _normalize(matrix):
     """
     dtype = matrix.dtype.type
     rows, columns = matrix.shape
-    # Extremes per column first: elementwise code, which the compiler vectorizes; a scalar reduction it would not.
-    high = np.zeros(columns, matrix.dtype)
-    low = np.full(columns, np.inf, matrix.dtype)
+    peak, low = dtype(0), dtype(np.inf)
     for i in range(rows):
         for j in range(columns):
             size = abs(matrix[i, j])
-            high[j] = size if size > high[j] else high[j]
-            size = size if size > 0 else dtype(np.inf)
-            low[j] = size if size < low[j] else low[j]
-    peak = high.max()
+            peak = max(peak, size)
+            if size > 0:
+                low = min(low, size)
     info = np.finfo(matrix.dtype)
     exponent = max(math.frexp(peak)[1], info.minexp)
     scale = dtype(math.ldexp(1.0, -exponent))
     for i in range(rows):
         for j in range(columns):
             matrix[i, j] *= scale
-    return exponent, low.min() >= peak * dtype(math.ldexp(1.0, info.minexp // 2))
+    return exponent, low >= peak * dtype(math.ldexp(1.0, info.minexp // 2))
+
+
+@_compile_sums
+def _dot(matrix, vector, out):
+    # BLAS takes more than twice as long for vectors as short as these.
+    for i in range(matrix.shape[0]):
+        total = matrix.dtype.type(0)
+        for j in range(matrix.shape[1]):
+            total += matrix[i, j] * vector[j]
+        out[i] = total
+
+
+@_compile
+def _add(out, terms):
+    for i in range(out.size):
+        out[i] += terms[i]
 
 
 @_compile
@@ -66,153 +112,194 @@ def _matvec(matrix, exponent, vector, out):
     """Set ``out = 2**exponent * matrix @ vector``; return False if an entry may have been lost on the way."""
     dtype = vector.dtype.type
     info = np.finfo(vector.dtype)
-    peak, low = dtype(0), dtype(np.inf)
-    for size in np.abs(vector):
-        peak = max(peak, size)
-        if size > 0:
-            low = min(low, size)
-    shift = max(math.frexp(peak)[1], info.minexp)
-    np.dot(matrix, vector * dtype(math.ldexp(1.0, -shift)), out)
     kept = True
-    if low < peak * dtype(math.ldexp(1.0, info.minexp // 2)):
-        kept = np.abs(out).min() >= math.ldexp(1.0, info.minexp + info.nmant + 8)
-    # In two halves, either of which is a normal number; beyond the clip the result is 0 or infinite anyway.
-    total = min(max(exponent + shift, 2 * info.minexp), 2 * info.maxexp - 2)
-    first = total // 2
-    out *= dtype(math.ldexp(1.0, first))
-    out *= dtype(math.ldexp(1.0, total - first))
+    if _moderate(vector):
+        _dot(matrix, vector, out)
+    else:
+        sizes = np.abs(vector)
+        peak, low = dtype(0), dtype(np.inf)
+        for size in sizes:
+            peak = max(peak, size)
+            if size > 0:
+                low = min(low, size)
+        shift = max(math.frexp(peak)[1], info.minexp)
+        exponent += shift
+        _dot(matrix, vector * dtype(math.ldexp(1.0, -shift)), out)
+        if low < peak * dtype(math.ldexp(1.0, info.minexp // 2)):
+            unit = max(np.abs(matrix).max(), dtype(1))
+            kept = np.abs(out).min() >= unit * dtype(math.ldexp(1.0, info.minexp + info.nmant + 8))
+    # In steps that are normal numbers; beyond three of them the result is 0 or infinite anyway.
+    exponent = min(max(exponent, 3 * info.minexp), 3 * (info.maxexp - 1))
+    while exponent != 0:
+        step = min(max(exponent, info.minexp), info.maxexp - 1)
+        out *= dtype(math.ldexp(1.0, step))
+        exponent -= step
     return kept
 
 
 @_compile
-def _copy(jacobians_T, mats, exps, first, last, b):
-    """Copy the links at positions ``first ... last`` into the working array, scaled."""
-    T = mats.shape[0]
+def _matmul(right, left, out):
+    """Set ``out = right @ left``, scaled if need be; return its power of two, and whether all entries were kept."""
+    np.dot(right, left, out)
+    return (0, True) if _moderate(out) else _normalize(out)
+
+
+@_compile
+def _prepare(state, low, high, first, last):
+    """Scale those links ``low ... high - 1`` of matrices ``first ... last - 1`` that could not be multiplied as is."""
+    links, mats, exps, made = state[:4]
     kept = True
-    for k in range(max(first, 1), last + 1):
-        mats[T - k, b] = jacobians_T[T - k, b]
-        exps[T - k, b], narrow = _normalize(mats[T - k, b])
-        kept &= narrow
+    for t in range(low, high):
+        for b in range(first, last):
+            exps[t, b] = 0
+            if not _moderate(links[t, b]):
+                made[t, b] = True
+                mats[t, b] = links[t, b]
+                exps[t, b], narrow = _normalize(mats[t, b])
+                kept &= narrow
     return kept
 
 
 @_compile
-def _up(mats, exps, vecs, affine, d, first, last, b):
-    """Run pairs ``first ... last - 1`` of up-sweep level d for matrices b (Algorithm 1, lines 4-7)."""
-    T, shared = mats.shape[0], mats.shape[1] == 1
+def _matrix(links, mats, made, t, b):
+    return mats[t, b] if made[t, b] else links[t, b]
+
+
+# Below, matrices and samples that are neighbors in memory take turns at every pair.
+
+
+@_compile
+def _up(state, d, pairs, batch, product):
+    """Run a range of pairs of up-sweep level d for a range of matrices (Algorithm 1, lines 4-7)."""
+    links, mats, exps, made, vecs, affine = state
+    T, shared, moved = mats.shape[0], mats.shape[1] == 1, product[0]
     kept = True
-    for j in range(first, min(last, _num_pairs(T, d))):
+    for j in range(pairs[0], min(pairs[1], _num_pairs(T, d))):
         l, r = _pair_left(j, d), _pair_right(j, d, T)
-        right = mats[T - r, b]
-        if j == 0 or affine:
-            # The first pair meets the gradient itself; with loss terms every pair moves its offset along.
-            for s in range(0 if shared else b, vecs.shape[1] if shared else b + 1):
-                moved = np.empty_like(vecs[0, 0])
-                kept &= _matvec(right, exps[T - r, b], vecs[T + 1 - l, s], moved)
-                if affine:
-                    moved += vecs[T + 1 - r, s]
-                vecs[T + 1 - r, s] = moved
-        if j > 0:
-            mats[T - r, b] = np.dot(right, mats[T - l, b])  # line 6: a[l] ⋄ a[r] = a[r] a[l]
-            exponent, narrow = _normalize(mats[T - r, b])
-            exps[T - r, b] += exps[T - l, b] + exponent
-            kept &= narrow
+        for b in range(batch[0], batch[1]):
+            right = _matrix(links, mats, made, T - r, b)
+            if j == 0 or affine:
+                # The first pair meets the gradient itself; with loss terms every pair moves its offset along.
+                for s in range(0 if shared else b, vecs.shape[1] if shared else b + 1):
+                    kept &= _matvec(right, exps[T - r, b], vecs[T + 1 - l, s], moved)
+                    if affine:
+                        _add(moved, vecs[T + 1 - r, s])
+                    vecs[T + 1 - r, s] = moved
+            if j > 0:
+                left = _matrix(links, mats, made, T - l, b)  # line 6: a[l] ⋄ a[r] = a[r] a[l]
+                exponent, narrow = _matmul(right, left, product)
+                mats[T - r, b] = product
+                made[T - r, b] = True
+                exps[T - r, b] += exps[T - l, b] + exponent
+                kept &= narrow
     return kept
 
 
 @_compile
-def _across(mats, exps, vecs, affine, levels, s):
+def _across(state, levels, s):
     """Scan linearly over the blocks' products. Over two blocks this is Algorithm 1's first down-sweep level."""
+    links, mats, exps, made, vecs, affine = state
     T, b = mats.shape[0], s % mats.shape[1]
     kept = True
-    total = vecs[T + 1 - _block_end(0, levels, T), s].copy()
+    total, moved = vecs[T + 1 - _block_end(0, levels, T), s].copy(), np.empty_like(vecs[0, 0])
     for j in range(1, _num_blocks(T, levels)):
         end = _block_end(j, levels, T)
-        moved = np.empty_like(total)
-        kept &= _matvec(mats[T - end, b], exps[T - end, b], total, moved)
+        kept &= _matvec(_matrix(links, mats, made, T - end, b), exps[T - end, b], total, moved)
         if affine:
-            moved += vecs[T + 1 - end, s]
+            _add(moved, vecs[T + 1 - end, s])
         vecs[T + 1 - end, s] = total
-        total = moved
+        total, moved = moved, total
     vecs[0, s] = total
     return kept
 
 
 @_compile
-def _down(mats, exps, vecs, affine, d, first, last, s):
-    """Run pairs ``first ... last - 1`` of down-sweep level d for sample s (Algorithm 1, lines 11-16)."""
-    T, b = mats.shape[0], s % mats.shape[1]
+def _down(state, d, pairs, samples, moved):
+    """Run a range of pairs of down-sweep level d for a range of samples (Algorithm 1, lines 11-16)."""
+    links, mats, exps, made, vecs, affine = state
+    T = mats.shape[0]
     kept = True
-    for j in range(first, min(last, _num_pairs(T, d))):
+    for j in range(pairs[0], min(pairs[1], _num_pairs(T, d))):
         l, r = _pair_left(j, d), _pair_right(j, d, T)
-        if j == 0:
-            vecs[T + 1 - r, s] = vecs[T + 1 - l, s]  # I ⋄ T = T, and a[l] becomes the identity
-        else:
-            moved = np.empty_like(vecs[0, 0])
-            kept &= _matvec(mats[T - l, b], exps[T - l, b], vecs[T + 1 - r, s], moved)  # lines 13, 15
-            if affine:
-                moved += vecs[T + 1 - l, s]
-            vecs[T + 1 - l, s] = vecs[T + 1 - r, s]  # line 14
-            vecs[T + 1 - r, s] = moved
+        for s in range(samples[0], samples[1]):
+            if j == 0:
+                vecs[T + 1 - r, s] = vecs[T + 1 - l, s]  # I ⋄ T = T, and a[l] becomes the identity
+            else:
+                b = s % mats.shape[1]
+                left = _matrix(links, mats, made, T - l, b)
+                kept &= _matvec(left, exps[T - l, b], vecs[T + 1 - r, s], moved)  # lines 13, 15
+                if affine:
+                    _add(moved, vecs[T + 1 - l, s])
+                vecs[T + 1 - l, s] = vecs[T + 1 - r, s]  # line 14
+                vecs[T + 1 - r, s] = moved
     return kept
 
 
 # What the cores share out. Blocks of 2**apart operands do not meet below that level, nor do samples ever: the lower
-# levels go block by block and sample by sample, the upper ones sample by sample.
+# levels go by blocks and groups of samples, the upper ones by samples.
 
 
 @_compile
-def _lower_up(jacobians_T, mats, exps, vecs, affine, apart, first, last):
-    T, batch = mats.shape[0], mats.shape[1]
+def _lower_up(state, apart, group, first, last):
+    T, batch = state[1].shape[:2]
+    product = np.empty(state[1].shape[2:], state[1].dtype)
+    groups = -(-batch // group)
     kept = True
     for q in range(first, last):
-        j, b = q // batch, q % batch
-        kept &= _copy(jacobians_T, mats, exps, j << apart, _block_end(j, apart, T), b)
+        j, members = q // groups, (q % groups * group, min((q % groups + 1) * group, batch))
+        kept &= _prepare(state, T - _block_end(j, apart, T), T + 1 - max(j << apart, 1), *members)
         for d in range(apart):
             width = 1 << (apart - 1 - d)  # pairs of level d in a block
-            kept &= _up(mats, exps, vecs, affine, d, j * width, (j + 1) * width, b)
+            kept &= _up(state, d, (j * width, (j + 1) * width), members, product)
     return kept
 
 
 @_compile
-def _upper_up(mats, exps, vecs, affine, apart, levels, first, last):
+def _upper_up(state, apart, levels, first, last):
+    product = np.empty(state[1].shape[2:], state[1].dtype)
     kept = True
-    for b in range(first, last):
-        for d in range(apart, levels):
-            kept &= _up(mats, exps, vecs, affine, d, 0, mats.shape[0], b)
+    for d in range(apart, levels):
+        kept &= _up(state, d, (0, state[1].shape[0]), (first, last), product)
     return kept
 
 
 @_compile
-def _upper_down(mats, exps, vecs, affine, apart, levels, first, last):
+def _upper_down(state, apart, levels, first, last):
+    moved = np.empty_like(state[4][0, 0])
     kept = True
     for s in range(first, last):
-        kept &= _across(mats, exps, vecs, affine, levels, s)
-        for d in range(levels - 1, apart - 1, -1):
-            kept &= _down(mats, exps, vecs, affine, d, 0, mats.shape[0], s)
+        kept &= _across(state, levels, s)
+    for d in range(levels - 1, apart - 1, -1):
+        kept &= _down(state, d, (0, state[1].shape[0]), (first, last), moved)
     return kept
 
 
 @_compile
-def _lower_down(mats, exps, vecs, affine, apart, first, last):
-    samples = vecs.shape[1]
+def _lower_down(state, apart, group, first, last):
+    batch, moved = state[4].shape[1], np.empty_like(state[4][0, 0])
+    groups = -(-batch // group)
     kept = True
     for q in range(first, last):
-        j, s = q // samples, q % samples
+        j, members = q // groups, (q % groups * group, min((q % groups + 1) * group, batch))
         for d in range(apart - 1, -1, -1):
             width = 1 << (apart - 1 - d)
-            kept &= _down(mats, exps, vecs, affine, d, j * width, (j + 1) * width, s)
+            kept &= _down(state, d, (j * width, (j + 1) * width), members, moved)
     return kept
 
 
 @_compile
-def _linear(jacobians_T, local_grads, gradients, first, last):
-    for s in range(first, last):
-        b = s % jacobians_T.shape[1]
-        for t in range(jacobians_T.shape[0] - 1, -1, -1):
-            np.dot(jacobians_T[t, b], gradients[t + 1, s], gradients[t, s])  # Equation 3
+def _sweep(links, local_grads, gradients, low, high, first, last):
+    """Equation 3 for samples ``first ... last - 1``: from the gradients at x_high down to those at x_low."""
+    for t in range(high - 1, low - 1, -1):
+        for s in range(first, last):  # neighbors in memory
+            _dot(links[t, s % links.shape[1]], gradients[t + 1, s], gradients[t, s])
             if local_grads.size:
-                gradients[t, s] += local_grads[t, s]
+                _add(gradients[t, s], local_grads[t, s])
+
+
+@_compile
+def _linear(links, local_grads, gradients, first, last):
+    _sweep(links, local_grads, gradients, 0, links.shape[0], first, last)
     return True
 
 
@@ -244,30 +331,35 @@ def backprop(jacobians_T, grad_output, local_grads, method, levels):
     """
     T, (batch, hidden) = len(jacobians_T), grad_output.shape
     affine = local_grads is not None
+    links = _plain(jacobians_T)
     if method == "linear":
         gradients = np.empty((T + 1, batch, hidden), grad_output.dtype)
         gradients[T] = grad_output
-        arrays = _plain(jacobians_T), _plain(local_grads) if affine else gradients[:0], gradients
+        arrays = links, _plain(local_grads) if affine else gradients[:0], gradients
         share_out(_linear, batch, *arrays, worth=T * gradients[0].size * hidden > SMALL)
         return gradients
-    mats = np.empty(jacobians_T.shape, jacobians_T.dtype)
-    exps = np.empty(mats.shape[:2], np.int64)
+    mats = np.empty(links.shape, links.dtype)
+    exps, made = np.empty(mats.shape[:2], np.int64), np.zeros(mats.shape[:2], np.bool_)
     vecs = np.empty((T + 2, batch, hidden), grad_output.dtype)
     if affine:
         vecs[1 : T + 1] = local_grads[:T]
     vecs[T + 1] = grad_output
     k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
-    # The largest blocks that still give every core a few.
-    apart = k
-    while apart > 0 and _levels.num_blocks(T, apart) * mats.shape[1] < PIECES * THREADS:
+    # Samples enough to read memory in order, then the largest blocks that stay in a cache and give every core a few.
+    size = hidden**2 * mats.itemsize
+    group = max(GROUP // size, 1)
+    groups, apart = -(-mats.shape[1] // group), k
+    while apart > 0 and (
+        _levels.num_blocks(T, apart) * groups < PIECES * THREADS or size * min(group, mats.shape[1]) << apart > BLOCK
+    ):
         apart -= 1
-    blocks, state = _levels.num_blocks(T, apart), (mats, exps, vecs, affine, apart)
+    blocks, state = _levels.num_blocks(T, apart), (links, mats, exps, made, vecs, affine)
     worth = mats.size * hidden > SMALL
     with one_blas_thread():
-        kept = share_out(_lower_up, blocks * mats.shape[1], _plain(jacobians_T), *state, worth=worth)
-        kept &= share_out(_upper_up, mats.shape[1], *state, k, worth=worth)
-        kept &= share_out(_upper_down, batch, *state, k, worth=worth)
-        kept &= share_out(_lower_down, blocks * batch, *state, worth=worth)
+        kept = share_out(_lower_up, blocks * groups, state, apart, group, worth=worth)
+        kept &= share_out(_upper_up, mats.shape[1], state, apart, k, worth=worth)
+        kept &= share_out(_upper_down, batch, state, apart, k, worth=worth)
+        kept &= share_out(_lower_down, blocks * -(-batch // group), state, apart, group, worth=worth)
     if not kept:
         raise RangeLost
     return vecs[: T + 1]
