@@ -10,6 +10,8 @@ otherwise, so neither array is ever reversed in memory:
 - ``vecs[T + 1 - k, b]``  the gradient at position k, or the affine offset while a matrix stands there.
 
 When the scan is through, ``vecs[t]`` is the gradient at x_t; position 0, the identity, is the spare last row.
+
+The chunked scan (reduce-then-scan, Equation 6) keeps one product per chunk.
 """
 
 import math
@@ -18,6 +20,7 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
+from bppsa_nb import plan
 from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.scan import levels as _levels
@@ -30,7 +33,7 @@ _compile_sums = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  
 
 SMALL = 2**22  # multiply-adds that one core has done before a second one is of any use
 GROUP = 2**15  # bytes of neighboring matrices that are read in one go
-BLOCK = 2**18  # bytes of matrices that one core multiplies among each other before it goes on: they stay in its cache
+BLOCK = 2**19  # bytes of matrices that one core multiplies among each other before it goes on: they stay in its cache
 
 _pair_left = njit(inline="always")(_levels.pair_left)
 _pair_right = njit(inline="always")(_levels.pair_right)
@@ -138,9 +141,20 @@ def _matvec(matrix, exponent, vector, out):
 
 
 @_compile
-def _matmul(right, left, out):
-    """Set ``out = right @ left``, scaled if need be; return its power of two, and whether all entries were kept."""
-    np.dot(right, left, out)
+def _copy(matrix, out):
+    for i in range(matrix.shape[0]):
+        for j in range(matrix.shape[1]):
+            out[i, j] = matrix[i, j]
+
+
+@_compile
+def _matmul(right, left, out, product):
+    """Set ``out = right @ left``, scaled if need be; return its power of two, and whether all entries were kept.
+
+    `out` may be one of the factors; `product` is scratch.
+    """
+    np.dot(right, left, product)
+    _copy(product, out)
     return (0, True) if _moderate(out) else _normalize(out)
 
 
@@ -154,7 +168,7 @@ def _prepare(state, low, high, first, last):
             exps[t, b] = 0
             if not _moderate(links[t, b]):
                 made[t, b] = True
-                mats[t, b] = links[t, b]
+                _copy(links[t, b], mats[t, b])
                 exps[t, b], narrow = _normalize(mats[t, b])
                 kept &= narrow
     return kept
@@ -187,8 +201,7 @@ def _up(state, d, pairs, batch, product):
                     vecs[T + 1 - r, s] = moved
             if j > 0:
                 left = _matrix(links, mats, made, T - l, b)  # line 6: a[l] ⋄ a[r] = a[r] a[l]
-                exponent, narrow = _matmul(right, left, product)
-                mats[T - r, b] = product
+                exponent, narrow = _matmul(right, left, mats[T - r, b], product)
                 made[T - r, b] = True
                 exps[T - r, b] += exps[T - l, b] + exponent
                 kept &= narrow
@@ -287,11 +300,14 @@ def _lower_down(state, apart, group, first, last):
     return kept
 
 
+# Equation 3, whole or in chunks.
+
+
 @_compile
 def _sweep(links, local_grads, gradients, low, high, first, last):
-    """Equation 3 for samples ``first ... last - 1``: from the gradients at x_high down to those at x_low."""
+    """Go from the gradients at x_high of samples ``first ... last - 1`` down to those at x_low."""
     for t in range(high - 1, low - 1, -1):
-        for s in range(first, last):  # neighbors in memory
+        for s in range(first, last):
             _dot(links[t, s % links.shape[1]], gradients[t + 1, s], gradients[t, s])
             if local_grads.size:
                 _add(gradients[t, s], local_grads[t, s])
@@ -303,12 +319,109 @@ def _linear(links, local_grads, gradients, first, last):
     return True
 
 
+# Chunk c of the links is those from T - (c + 1) * length to before T - c * length. The gradients above the first are
+# known, so it is swept at once; no one needs the product of the last.
+
+
+@_compile
+def _reduce(state, length, group, first, last):
+    """Phase 1: the products of chunks, and the first chunk's gradients."""
+    links, local_grads, mats, exps, vecs, gradients = state
+    T, batch, hidden = links.shape[:3]
+    shared, affine = batch == 1, local_grads.size > 0
+    groups = -(-batch // group)
+    scratch = np.empty((2, hidden, hidden), links.dtype)
+    scaled, moved = scratch[0], scratch[1, 0]
+    kept = True
+    for q in range(first, last):
+        c, start, stop = q // groups, q % groups * group, min((q % groups + 1) * group, batch)
+        high = T - c * length
+        if c == 0:
+            low = max(T - length, 0)
+            _sweep(links, local_grads, gradients, low, T, start, gradients.shape[1] if shared else stop)
+            continue
+        for t in range(high - 1, high - length - 1, -1):
+            for b in range(start, stop):
+                link, power, product = links[t, b], 0, mats[c - 1, b]
+                if not _moderate(link):
+                    _copy(link, scaled)
+                    link = scaled
+                    power, narrow = _normalize(scaled)
+                    kept &= narrow
+                if affine:
+                    for s in range(0 if shared else b, vecs.shape[1] if shared else b + 1):
+                        if t < high - 1:
+                            kept &= _matvec(link, power, vecs[c - 1, s], moved)
+                            _add(moved, local_grads[t, s])
+                            vecs[c - 1, s] = moved
+                        else:
+                            vecs[c - 1, s] = local_grads[t, s]
+                if t < high - 1:
+                    exponent, narrow = _matmul(link, product, product, scratch[1])
+                    exps[c - 1, b] += power + exponent
+                    kept &= narrow
+                else:
+                    _copy(link, product)
+                    exps[c - 1, b] = power
+    return kept
+
+
+@_compile
+def _between(state, length, first, last):
+    """Phase 2: the gradients at the ends of chunks, by their products."""
+    links, local_grads, mats, exps, vecs, gradients = state
+    kept = True
+    for c in range(1, mats.shape[0] + 1):
+        high = links.shape[0] - c * length
+        for s in range(first, last):
+            b = s % mats.shape[1]
+            kept &= _matvec(mats[c - 1, b], exps[c - 1, b], gradients[high, s], gradients[high - length, s])
+            if local_grads.size:
+                _add(gradients[high - length, s], vecs[c - 1, s])
+    return kept
+
+
+@_compile
+def _replay(state, length, group, first, last):
+    """Phase 3: the gradients inside of chunks, from those at their ends."""
+    links, local_grads, gradients = state[0], state[1], state[5]
+    samples = gradients.shape[1]
+    groups = -(-samples // group)
+    for q in range(first, last):
+        high = links.shape[0] - (q // groups + 1) * length
+        low = high - length + 1 if high > length else 0  # what phase 2 found is read by another thread
+        start, stop = q % groups * group, min((q % groups + 1) * group, samples)
+        _sweep(links, local_grads, gradients, low, high, start, stop)
+    return True
+
+
+def _chunked(links, grad_output, local_grads, length, group):
+    T, (batch, hidden) = len(links), grad_output.shape
+    gradients = np.empty((T + 1, batch, hidden), grad_output.dtype)
+    gradients[T] = grad_output
+    if T == 0:
+        return gradients
+    chunks, matrices = -(-T // length), links.shape[1]
+    products = max(chunks - 2, 0)
+    mats, exps = np.empty((products, *links.shape[1:]), links.dtype), np.empty((products, matrices), np.int64)
+    vecs = np.empty((products, batch, hidden), links.dtype)
+    state, worth = (links, local_grads, mats, exps, vecs, gradients), T * batch * hidden**2 > SMALL
+    with one_blas_thread():
+        count = (products + 1) * -(-matrices // group)
+        kept = share_out(_reduce, count, state, length, group, worth=links.size * hidden > SMALL)
+        kept &= share_out(_between, batch, state, length, worth=False)
+        share_out(_replay, (chunks - 1) * -(-batch // group), state, length, group, worth=worth)
+    if not kept:
+        raise RangeLost
+    return gradients
+
+
 def _plain(array):
     # One layout, so that every function above is compiled once per dtype.
     return np.require(array, requirements=["C", "W"])
 
 
-def backprop(jacobians_T, grad_output, local_grads, method, levels):
+def backprop(jacobians_T, grad_output, local_grads, method, levels, length=None):
     """Run a dense scan on all cores; the checked core of :func:`bppsa_nb.backprop`.
 
     Parameters
@@ -317,8 +430,10 @@ def backprop(jacobians_T, grad_output, local_grads, method, levels):
     grad_output : np.ndarray [shape=(B, H)]
         ``local_grads[T]`` included.
     local_grads : np.ndarray [shape=(T + 1, B, H)] or None
-    method : {"linear", "blelloch", "truncated"}
+    method : {"linear", "blelloch", "truncated", "chunked"}
     levels : int or None
+    length : int, optional
+        Links in a chunk of ``"chunked"``, at least 1; what `bppsa_nb.plan.chunk_length` says if not given.
 
     Returns
     -------
@@ -330,14 +445,19 @@ def backprop(jacobians_T, grad_output, local_grads, method, levels):
         If a product could not keep its entries in range.
     """
     T, (batch, hidden) = len(jacobians_T), grad_output.shape
-    affine = local_grads is not None
-    links = _plain(jacobians_T)
+    affine, links = local_grads is not None, _plain(jacobians_T)
+    terms = _plain(local_grads) if affine else np.empty((0, batch, hidden), grad_output.dtype)
+    size = hidden**2 * links.itemsize
+    group = max(GROUP // size, 1)  # samples enough to read memory in order
     if method == "linear":
         gradients = np.empty((T + 1, batch, hidden), grad_output.dtype)
         gradients[T] = grad_output
-        arrays = links, _plain(local_grads) if affine else gradients[:0], gradients
-        share_out(_linear, batch, *arrays, worth=T * gradients[0].size * hidden > SMALL)
+        share_out(_linear, batch, links, terms, gradients, worth=T * gradients[0].size * hidden > SMALL)
         return gradients
+    if method == "chunked":
+        if length is None:
+            length = plan.chunk_length(T, batch, hidden, links.dtype, "cpu", 0)
+        return _chunked(links, grad_output, terms, length, group)
     mats = np.empty(links.shape, links.dtype)
     exps, made = np.empty(mats.shape[:2], np.int64), np.zeros(mats.shape[:2], np.bool_)
     vecs = np.empty((T + 2, batch, hidden), grad_output.dtype)
@@ -345,9 +465,7 @@ def backprop(jacobians_T, grad_output, local_grads, method, levels):
         vecs[1 : T + 1] = local_grads[:T]
     vecs[T + 1] = grad_output
     k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
-    # Samples enough to read memory in order, then the largest blocks that stay in a cache and give every core a few.
-    size = hidden**2 * mats.itemsize
-    group = max(GROUP // size, 1)
+    # The largest blocks that stay in a cache and give every core a few.
     groups, apart = -(-mats.shape[1] // group), k
     while apart > 0 and (
         _levels.num_blocks(T, apart) * groups < PIECES * THREADS or size * min(group, mats.shape[1]) << apart > BLOCK
