@@ -230,13 +230,13 @@ def _chunk_products(weights, slopes, carry):
     products = np.broadcast_to(np.eye(H, dtype=weights.dtype), (count, B, H, H))
     exponents = np.zeros((count, B, H), np.int64)
     info = np.finfo(weights.dtype)
-    half, safe = info.minexp // 2, no_term_lost(weights, slopes, carry)
+    half, floor = info.minexp // 2, smallest_kept(weights, slopes, carry)
     for s in reversed(range(length)):
         products = _back(weights, slopes[:, :, s, :, None], None if carry is None else carry[:, s, :, None], products)
         size = np.abs(products)
         peak = size.max(axis=-1, keepdims=True)
         low = np.ldexp(peak, half)
-        if not np.isfinite(peak).all() or ((size < low) & ((size > 0) | (not safe))).any():
+        if not np.isfinite(peak).all() or ((size < low) & (size > 0) | (size < floor)).any():
             raise RangeLost
         shift = np.maximum(np.frexp(peak)[1], info.minexp)
         products = np.ldexp(products, -shift, out=products)
@@ -244,13 +244,18 @@ def _chunk_products(weights, slopes, carry):
     return products, exponents
 
 
-def no_term_lost(weights, slopes, carry):
-    """Tell whether a step of `_chunk_products` turns no term into zero that was not zero.
+def smallest_kept(weights, slopes, carry):
+    """Return how small an entry of a product may be in a step of `_chunk_products` without having lost any terms.
 
     Entries lie within 2**(minexp / 2) below 1. A term is one of them times a slope and a weight, or times a carry.
+    Where none of these can underflow, an entry may have any size.
     """
-    least = np.ldexp(1.0, np.finfo(weights.dtype).minexp // 2 + 1)
-    return _smallest(weights) * _smallest(slopes) >= least and (carry is None or _smallest(carry) >= least)
+    info = np.finfo(weights.dtype)
+    least = np.ldexp(1.0, info.minexp // 2 + 1)
+    if _smallest(slopes) * min(_smallest(weights), 1) >= least and (carry is None or _smallest(carry) >= least):
+        return 0.0
+    # What is lost is below the smallest normal number, before it is multiplied by a weight or after.
+    return float(np.ldexp(max(np.abs(weights).max(initial=0), 1), info.minexp + info.nmant + 8))
 
 
 def _smallest(array):
@@ -279,7 +284,7 @@ def apply_rows(rows, exponents, grads):
         If an entry may be made up of terms too small to be seen.
     """
     info = np.finfo(grads.dtype)
-    fractions, powers = np.frexp(grads)
+    fractions, powers = np.frexp(np.where(rows.any(axis=-1), grads, 0))  # the power of a row of zeros says nothing
     powers = np.where(fractions == 0, 2 * info.minexp + exponents.min(), powers + exponents)
     top = powers.max(axis=-1, keepdims=True)
     factors = np.ldexp(fractions, np.maximum(powers - top, 2 * info.minexp))

@@ -10,7 +10,7 @@ from numba import njit
 
 from bppsa_nb.memory import keep_freed_memory, require
 from bppsa_nb.operator import RangeLost
-from bppsa_nb.structured.chain import apply_rows, no_term_lost
+from bppsa_nb.structured.chain import apply_rows, smallest_kept
 from bppsa_nb.workers import one_blas_thread, share_out
 
 keep_freed_memory()
@@ -65,13 +65,13 @@ def chunked(chain, grad_output, local_grads=None, length=1):
     ends = np.empty((count, B, H), chain.dtype)
     products, exponents = np.empty((inner, B, H, H), chain.dtype), np.zeros((inner, B, H), np.int64)
     offsets = np.zeros((inner, B, H), chain.dtype)
-    safe = no_term_lost(chain.weights, chain.slopes, chain.carry)
+    floor = smallest_kept(chain.weights, chain.slopes, chain.carry)
     with one_blas_thread():
         # Before gradients hold anything but loss terms: those of each chunk, gone back to its start.
         if local_grads is not None:
             share_out(_go_back, inner, *arrays, length, offsets, gradients, worth=T * B * H * H > _WORTH)
         worth = T * B * H**3 > _WORTH
-        if not share_out(_multiply, inner * B, *arrays, length, safe, products, exponents, worth=worth):
+        if not share_out(_multiply, inner * B, *arrays, length, floor, products, exponents, worth=worth):
             raise RangeLost
         _sweep(*arrays, count * length, T, gradients[T], gradients[count * length : T], 0, B)
         ends[-1:] = gradients[count * length]
@@ -162,7 +162,7 @@ def _go_back(weights, slopes, carry, length, offsets, local_grads, first, last):
 
 
 @_compile
-def _multiply(weights, slopes, carry, length, safe, products, exponents, first, last):
+def _multiply(weights, slopes, carry, length, floor, products, exponents, first, last):
     """Multiply the Jacobians of chunks, those of one sample at a time, by going back from the unit vectors."""
     batch, size = products.shape[1], products.shape[2]
     info = np.finfo(products.dtype)
@@ -192,7 +192,7 @@ def _multiply(weights, slopes, carry, length, safe, products, exponents, first, 
                 low = peak * half
                 for i in range(size):
                     entry = abs(moved[j, i])
-                    if entry < low and (entry > 0 or not safe):
+                    if (entry > 0 and entry < low) or entry < floor:
                         return False
                 if not peak < np.inf:
                     return False
