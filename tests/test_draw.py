@@ -93,6 +93,15 @@ def test_tree_is_legible(method, k):
         assert ax.figure.bbox.y0 <= box.y0 and box.y1 <= ax.figure.bbox.y1
 
 
+def test_tree_refuses_a_chunked_scan_whose_schedule_can_be_drawn():
+    run = trace(7, "chunked", length=3)
+    with pytest.raises(ValueError, match="trace must be of a scan .* 'chunked' .* draw.timeline"):
+        draw.tree(run)
+    assert not plt.get_fignums()
+    ax = draw.timeline(list_schedule(run, 3))
+    assert len(ax.patches) == run.work == 9
+
+
 def test_timeline_draws_one_bar_per_event():
     events = list_schedule(trace(20, "blelloch"), 4)
     ax = draw.timeline(events)

@@ -83,10 +83,10 @@ def test_critical_path_of_a_chain_is_all_of_it():
     assert trace(0, "blelloch").critical_path() == (0, [])
 
 
-@pytest.mark.parametrize("method, k", METHODS)
+@pytest.mark.parametrize("method, k, length", [*((*each, None) for each in METHODS), ("chunked", None, 7)])
 @pytest.mark.parametrize("workers", [1, 3, 10**4])
-def test_list_schedule_of_a_run(method, k, workers):
-    run, cost = trace(50, method, k), multiply_adds(3)
+def test_list_schedule_of_a_run(method, k, length, workers):
+    run, cost = trace(50, method, k, length), multiply_adds(3)
     events = list_schedule(run, workers, cost)
     timeline.check(events, run.needs)
     assert [event.label for event in events] == labels(run.products)
@@ -104,6 +104,21 @@ def test_equation_6_on_p_workers():
         assert 0.4 * (4096 / p + p.bit_length() - 1) <= steps <= 2 * (4096 / p + p.bit_length())
 
 
+def test_rows_of_a_chunked_scan_show_products_where_their_last_factor_stood():
+    run = trace(7, "chunked", length=3)
+    assert [" ".join(labels(row)) for row in run.rows()] == [
+        "0 1 2 3 4 5 6 7",
+        "0 0:1 2 2:3 4 5 6 7",
+        "0 0:1 2 2:3 2:4 5 6 7",
+        "0 0:1 2 2:3 0:4 5 6 7",
+        "0 0:1 0:2 2:3 0:4 0:5 6 7",
+        "0 0:1 0:2 0:3 0:4 0:5 0:6 7",
+        "0 0:1 0:2 0:3 0:4 0:5 0:6 0:7",
+        "I 0 0:1 0:2 0:3 0:4 0:5 0:6 0:7",
+    ]
+    assert (run.steps, run.mm, run.mv) == (6, 2, 7)
+
+
 def test_recording_any_levels():
     def halves(a):
         yield from ()
@@ -119,7 +134,11 @@ def test_recording_any_levels():
         ((3, "truncated"), "levels must be >= 0 for 'truncated' and None otherwise, got None for 'truncated'"),
         ((3, "truncated", -1), "got -1 for 'truncated'"),
         ((3, "linear", 2), "got 2 for 'linear'"),
-        ((3, "tree"), "method must be one of"),
+        ((3, "tree"), "method must be one of .*'chunked'"),
+        ((3, "chunked"), "length must be >= 1 for 'chunked' and None otherwise, got None for 'chunked'"),
+        ((3, "chunked", None, 0), "length must be >= 1 .* got 0 for 'chunked'"),
+        ((3, "chunked", 2, 1), "levels must be .* None otherwise, got 2 for 'chunked'"),
+        ((3, "linear", None, 2), "length must be .* None otherwise, got 2 for 'linear'"),
     ],
 )
 def test_bad_input(arguments, message):

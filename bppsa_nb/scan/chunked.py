@@ -10,6 +10,8 @@ def steps(a, length):
     First the product of every chunk, all chunks at once; then a linear scan over these products; then every chunk
     is gone through again, from the product of all that precedes it. Only the first phase multiplies matrices by
     matrices. The chunk that holds the gradient is through after the first phase, and the last one starts in the third.
+    With gradients this takes the linear scan's n products, and (c - 2) (length - 1) of matrices where there are c
+    chunks.
 
     Parameters
     ----------
@@ -43,7 +45,11 @@ def steps(a, length):
         before.append(diamond(before[-1], products[c]))
         yield Level("linear", None, [(firsts[c] - 1, ends[c] - 1)])
     for s in range(length if len(firsts) > 1 else 0):
+        pairs = []
         for c, first in enumerate(firsts[1:]):
-            a[first + s], before[c] = before[c], diamond(before[c], a[first + s])
-        yield Level("linear", None, [(first + s - 1, first + s) for first in firsts[1:]])
+            link, a[first + s] = a[first + s], before[c]
+            if s < length - 1 or c == len(before) - 1:  # what precedes the next chunk is known already
+                before[c] = diamond(before[c], link)
+                pairs.append((first + s - 1, first + s))
+        yield Level("linear", None, pairs)
     a.append(before[-1])
