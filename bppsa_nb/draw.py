@@ -53,8 +53,8 @@ def tree(trace, ax=None, *, upto=None, label=span_label, names=None, highlight=(
     """
     if trace.method == "chunked":
         raise ValueError(
-            "trace must be of a scan whose products stand in the array, but 'chunked' goes through its chunks twice and "
-            "keeps products beside it; draw.timeline(list_schedule(trace, workers)) shows what it does"
+            "trace must be of a scan whose products stand in the array, but 'chunked' goes through its chunks twice "
+            "and keeps products beside it; draw.timeline(list_schedule(trace, workers)) shows what it does"
         )
     rows, width = trace.rows(), len(trace.result)
     heights = _heights(trace, rows)
