@@ -9,9 +9,23 @@ from scipy import sparse
 
 import bppsa_nb as bp
 
-METHODS = [("linear", None), ("blelloch", None), ("truncated", 0), ("truncated", 2), ("truncated", 50)]
+METHODS = [
+    ("linear", None),
+    ("blelloch", None),
+    ("chunked", None),
+    ("truncated", 0),
+    ("truncated", 2),
+    ("truncated", 50),
+]
 BACKENDS = ["numpy", "cpu"]
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
+
+
+@pytest.fixture(autouse=True)
+def _short_chunks(monkeypatch):
+    """Chunks of five, wherever the planner would take one that is as long as the chain."""
+    for module in ("chain", "plan"):
+        monkeypatch.setattr(f"bppsa_nb.{module}.chunk_length", lambda *_: 5)
 
 
 def chain(T, B, H, rng, local=False):
@@ -39,7 +53,7 @@ def test_equals_the_oracle(T, H, B):
     for dtype, tolerance in TOLERANCE.items():
         J, g, c = cast(dtype, jacobians_T, grad_output, local_grads)
         for backend in BACKENDS:
-            for method, levels in METHODS[:2] if T == 1000 else METHODS:
+            for method, levels in METHODS[:3] if T == 1000 else METHODS:
                 result = bp.backprop(J, g, local_grads=c, method=method, backend=backend, levels=levels)
                 assert result.dtype == dtype and result.shape == (T + 1, B, H)
                 assert error(result, oracle) < tolerance, (backend, method, levels, dtype)
@@ -57,7 +71,7 @@ def test_jacobians_shared_by_the_batch(method, levels, backend):
     assert error(result, oracle) < 1e-12
 
 
-@pytest.mark.parametrize("method", ["linear", "blelloch"])
+@pytest.mark.parametrize("method", ["linear", "blelloch", "chunked"])
 def test_order_matters(method):
     jacobians_T, grad_output, _ = cast(np.float64, *chain(7, 2, 4, np.random.default_rng(1)))
     oracle = naive.backprop(jacobians_T, grad_output)
@@ -66,7 +80,7 @@ def test_order_matters(method):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("method", ["linear", "blelloch"])
+@pytest.mark.parametrize("method", ["linear", "blelloch", "chunked"])
 def test_any_memory_layout_and_read_only_arrays(method, backend):
     jacobians_T, grad_output, local_grads = cast(np.float64, *chain(9, 3, 5, np.random.default_rng(2), local=True))
     expected = bp.backprop(jacobians_T, grad_output, local_grads=local_grads, method=method, backend=backend)
@@ -83,7 +97,7 @@ def test_any_memory_layout_and_read_only_arrays(method, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("method", ["linear", "blelloch", "truncated"])
+@pytest.mark.parametrize("method", ["linear", "blelloch", "truncated", "chunked"])
 def test_input_is_left_as_it_was(method, backend):
     arrays = chain(9, 2, 3, np.random.default_rng(3), local=True)
     before = [array.copy() for array in arrays]
@@ -105,7 +119,7 @@ def hills(size, rng, rate, period=32, T=640):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("method", "levels"), [("blelloch", None), ("truncated", 5)])
+@pytest.mark.parametrize(("method", "levels"), [("blelloch", None), ("truncated", 5), ("chunked", None)])
 @pytest.mark.parametrize("rate", [1 / 64, 64])
 def test_products_that_overflow_or_underflow(rate, method, levels, backend, caplog):
     # 32 steps are a factor of 2**192, beyond float32; the gradient stays between 2**-100 and 2**100.
@@ -197,13 +211,15 @@ def test_a_gradient_that_overflows_is_what_the_linear_scan_gives(backend):
 # Lists: sizes that differ, sparse matrices, batches of them.
 
 
+SIZES = [3, 7, 1, 4, 4, 9, 5, 2, 6, 3, 2]  # links enough for a chunk that is multiplied
+
+
 def ragged(rng, dtype=np.float64):
-    sizes = [3, 7, 1, 4, 4, 9, 2]
-    dense = [rng.standard_normal((a, b)).astype(dtype) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+    dense = [rng.standard_normal((a, b)).astype(dtype) for a, b in zip(SIZES[:-1], SIZES[1:], strict=True)]
     for matrix in dense:
         matrix[rng.random(matrix.shape) < 0.4] = 0
-    local_grads = [rng.standard_normal(n).astype(dtype) for n in sizes]
-    return dense, rng.standard_normal(sizes[-1]).astype(dtype), local_grads
+    local_grads = [rng.standard_normal(n).astype(dtype) for n in SIZES]
+    return dense, rng.standard_normal(SIZES[-1]).astype(dtype), local_grads
 
 
 def follow(dense, gradient, local_grads=None):
@@ -240,7 +256,7 @@ def test_batched_csr(method, levels, backend):
         values = np.broadcast_to(values, (3, pattern.nnz))
         matrices.append([sparse.csr_array((v, pattern.indices, pattern.indptr), matrix.shape) for v in values])
     gradient = rng.standard_normal((3, 2))
-    local_grads = [rng.standard_normal((3, n)) for n in [3, 7, 1, 4, 4, 9, 2]]
+    local_grads = [rng.standard_normal((3, n)) for n in SIZES]
     before = [link.values.copy() for link in links]
     result = bp.backprop(links, gradient, local_grads=local_grads, method=method, levels=levels, backend=backend)
     assert all(np.array_equal(link.values, values) for link, values in zip(links, before, strict=True))
@@ -254,7 +270,7 @@ def test_batched_csr(method, levels, backend):
 @pytest.mark.parametrize("size", [1e-44, 1e-38, 1e34])
 def test_batched_csr_at_the_ends_of_the_range(size, backend):
     rng = np.random.default_rng(8)
-    patterns = [sparse.csr_array(rng.random((4, 4)) < 0.7) for _ in range(6)]
+    patterns = [sparse.csr_array(rng.random((4, 4)) < 0.7) for _ in range(7)]
     links = []
     for t, each in enumerate(patterns):
         values = rng.uniform(1, 2, (2, each.nnz)) * (size if t % 2 else 1 / size if size > 1e-40 else 1e34)
@@ -372,7 +388,7 @@ def test_bad_input(arguments, options, kind, message):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("method", ["linear", "blelloch"])
+@pytest.mark.parametrize("method", ["linear", "blelloch", "chunked"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_nan_and_infinity_are_found(value, method, backend):
     how = {"method": method, "backend": backend}
@@ -384,7 +400,7 @@ def test_nan_and_infinity_are_found(value, method, backend):
         bp.backprop(J, G, local_grads=with_entry(C, (3, 0, 1), value), **how)
 
 
-@pytest.mark.parametrize("method", ["linear", "blelloch"])
+@pytest.mark.parametrize("method", ["linear", "blelloch", "chunked"])
 def test_nan_is_found_where_the_gradient_is_zero(method):
     for backend in BACKENDS:
         with pytest.raises(ValueError, match="jacobians_T must be finite"):
