@@ -1,5 +1,7 @@
 """The compiled dense scans: chunks of any length, and numbers at every place of the range."""
 
+import tracemalloc
+
 import naive
 import numpy as np
 import pytest
@@ -83,24 +85,49 @@ def test_gradients_near_the_ends_of_the_range(how, size):
 
 @pytest.mark.parametrize("how", METHODS[:-1])  # one chunk needs no product
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_entries_too_far_apart(dtype, how):
+def test_links_whose_entries_are_too_far_apart(dtype, how):
+    far = np.tile(np.diag([1, np.finfo(dtype).tiny]).astype(dtype), (50, 1, 1, 1))
+    with pytest.raises(RangeLost):
+        run(far, np.array([[1, 0]], dtype), None, *how)
+
+
+@pytest.mark.parametrize("how", [METHODS[0], ("truncated", 4, None), METHODS[4]])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_whose_entries_are_too_far_apart(dtype, how):
+    # One coordinate climbs while the other falls; a gradient along one of them is never in danger.
     step = 2.0 ** (np.finfo(dtype).maxexp // 10)
     up, down = np.diag([step, 1 / step]), np.diag([1 / step, step])
-    far = np.array([up] * 9 + [down] * 9 if how[2] != 1 else [np.diag([1, np.finfo(dtype).tiny])] * 6, dtype)
+    links = np.array(([up] * 9 + [down] * 9) * 3, dtype)[:, None]
     with pytest.raises(RangeLost):
-        run(np.tile(far, (3, 1, 1))[:, None], np.ones((1, 2), dtype), None, *how)
+        run(links, np.array([[1, 0]], dtype), None, *how)
 
 
+@pytest.mark.parametrize("how", METHODS[:2])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_product_that_could_lose_a_small_entry_of_a_gradient(dtype):
-    # The matrix is multiplied as it is; scaled to the gradient's large entry, the small one keeps few bits.
+def test_entries_of_a_gradient_too_far_apart_for_a_large_matrix(dtype, how):
+    # Scaled to the large entry, the small one keeps half of its bits, which the matrix lifts to where none seem lost.
     info = np.finfo(dtype)
-    large, small = 2.0 ** (info.maxexp // 2 - 20), 1.2345678
-    links = np.array([np.eye(2), np.diag([1 / large, large]), np.eye(2), np.eye(2)], dtype)[:, None]
-    g = np.array([[2.0 ** (info.maxexp - 2), small * 2.0 ** (info.minexp + 8)]], dtype)
-    for how in METHODS[:-1]:
-        try:
-            found = run(links, g, None, *how)
-        except RangeLost:
-            continue
-        np.testing.assert_allclose(found, naive.backprop(links, g), rtol=10 * info.eps)
+    large, lift = 2.0 ** (info.maxexp - 28), 2.0 ** (info.nmant // 2 + info.nmant + 10)
+    link = np.array([[[[0, lift], [1, 0]]]], dtype)
+    small = 1 / 3 * large * 2.0 ** (info.minexp - info.nmant // 2 + 2)
+    with pytest.raises(RangeLost):
+        run(link, np.array([[large, small]], dtype), None, *how)
+    assert np.isfinite(run(link, np.array([[large, 0]], dtype), None, *how)).all()
+
+
+def test_chunks_store_no_more_than_their_products():
+    J, g, c = chain(1000, 2, 20, np.random.default_rng(5))
+    run(J, g, c, "chunked", None, 50)
+    tracemalloc.start()
+    run(J, g, c, "chunked", None, 50)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * (J.nbytes / 50 + 2 * c.nbytes)
+
+
+def test_the_planner_chooses_the_length(monkeypatch):
+    asked = []
+    monkeypatch.setattr("bppsa_nb.plan.chunk_length", lambda *sizes: asked.append(sizes) or 4)
+    J, g, _ = chain(9, 2, 3, np.random.default_rng(6))
+    assert np.array_equal(run(J, g, None, "chunked"), run(J, g, None, "chunked", None, 4))
+    assert asked == [(9, 2, 3, np.float32, "cpu", 0)]
