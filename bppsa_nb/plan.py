@@ -8,18 +8,23 @@ one otherwise. What is counted:
 `calls`       1, for what a call costs whatever its size
 `launches`    times that workers are set to work and waited for: a kernel, or a level of the tree
 `steps`       steps that wait for each other; in NumPy, operations that Python starts
+`merges`      those that multiply matrices by matrices
+`crossings`   those that go from one chunk to the next
+`terms`       K per step of a structured chain: the summands of its transposed Jacobian
 `products`    small products that are started one by one
+`rows`        rows of matrices whose size is looked at, so that products stay in range
 `matvec`      multiply-adds of matrices with single vectors
 `matmul`      multiply-adds of matrices with matrices
-`entries`     numbers that are written to be read again, besides the result
+`entries`     numbers that are written to be read again
 ============  ==========================================================================================
 
 All are counted along the busiest worker. Where the work falls into independent pieces (samples, chunks, pairs of a
 level), workers share them out: NumPy is one worker, the compiled CPU code has a thread per core, and a GPU runs about
-a thousand blocks at once.
+a thousand blocks at once. Operations of NumPy take a whole batch, and of a structured chain all chunks side by side.
 """
 
 import functools
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,17 +37,12 @@ KINDS = ("dense", "structured")
 
 BLOCKS = 1024  # thread blocks that a large GPU runs at once
 
-# Orders of magnitude, on two CPU cores and on a large GPU.
-_NUMPY = {"calls": 2e-5, "steps": 5e-6, "products": 1e-7, "matvec": 3e-10, "matmul": 1e-10, "entries": 1e-9}
-_CPU = {"calls": 1e-5, "launches": 2e-5, "products": 1e-7, "matvec": 2e-10, "matmul": 1e-10, "entries": 5e-10}
-_CUDA = {"calls": 5e-5, "launches": 1e-5, "steps": 1e-6, "matvec": 1e-10, "matmul": 1e-10, "entries": 1e-11}
-_DEFAULTS = {
-    backend: {kind: dict.fromkeys(("linear", "blelloch", "chunked"), prices) for kind in KINDS}
-    for backend, prices in (("numpy", _NUMPY), ("cpu", _CPU), ("cuda", _CUDA))
-}
+# Orders of magnitude for a large GPU: they need only tell methods apart that differ by a factor.
+_CUDA = {"calls": 5e-5, "launches": 1e-5, "steps": 1e-6, "merges": 2e-6, "crossings": 1e-6}
+_CUDA |= {"matvec": 1e-10, "matmul": 1e-10, "entries": 1e-11}
 
 
-def linear(T, B, H, weights, workers):
+def linear(T, B, H, weights, backend):
     """Count what the linear scan does, along the busiest worker.
 
     Parameters
@@ -50,26 +50,28 @@ def linear(T, B, H, weights, workers):
     T, B, H : int
         Length of the chain, batch size, size of each x_t.
     weights : int
-        K of a structured chain, whose steps are made of K shared weights; 0 for stored dense Jacobians.
-    workers : int
-        Among which samples are shared out.
+        K of a structured chain, whose steps are sums over K shared weights; 0 for stored dense Jacobians.
+    backend : {"numpy", "cpu", "cuda"}
 
     Returns
     -------
     dict of str to int
-        The counts of the module's table that are not 0.
+        The counts of the module's table; those that are not there are 0.
     """
-    samples = _share(B, workers)
+    samples = _share(B, backend)
+    terms = max(weights, 1)
     return {
         "calls": 1,
         "launches": 1,
         "steps": T,
+        "terms": T * weights,
         "products": T * samples,
-        "matvec": T * samples * H * H * max(weights, 1),
+        "matvec": T * samples * H * H * terms,
+        "entries": T * samples * H * terms,
     }
 
 
-def blelloch(T, B, H, weights, workers):
+def blelloch(T, B, H, weights, backend):
     """Count what Algorithm 1 does. Parameters and result are those of `linear`.
 
     A structured chain's Jacobians are assembled first: T x B x H x H entries, of K multiply-adds each.
@@ -77,45 +79,75 @@ def blelloch(T, B, H, weights, workers):
     # Each level's first pair meets the gradient going up, and the identity going down; the gradient at x_0 is one more.
     up = [num_pairs(T, d) - 1 for d in range(up_levels(T))]
     down = [num_pairs(T, d) - 1 for d in range(down_levels(T))]
-    matmuls = sum(_share(pairs * B, workers) for pairs in up)
-    matvecs = sum(_share(pairs * B, workers) for pairs in down) + _share(B, workers) * (up_levels(T) + (T > 0))
-    copied = _share(T * B, workers)
+    firsts = up_levels(T) + (T > 0)
+    at_once = B if backend == "numpy" else 1
+    merges = sum(_share(pairs * B // at_once, backend) for pairs in up)
+    steps = sum(_share(pairs * B // at_once, backend) for pairs in down) + firsts * _share(B // at_once, backend)
+    matmuls, matvecs = merges * at_once, steps * at_once
     return {
         "calls": 1,
         "launches": up_levels(T) + down_levels(T),
-        "steps": sum(up) + sum(down) + up_levels(T) + (T > 0),
+        "steps": steps,
+        "merges": merges,
+        "terms": weights,
         "products": matmuls + matvecs,
+        "rows": matmuls * H,
         "matvec": matvecs * H * H,
         "matmul": matmuls * H**3,
-        "entries": (matmuls + (1 + weights) * copied) * H * H,
+        "entries": (matmuls + (1 + weights) * _share(T * B, backend)) * H * H,
     }
 
 
-def chunked(T, B, H, weights, workers, length):
+def chunked(T, B, H, weights, backend, length):
     """Count what the chunked scan does with chunks of `length` steps. Parameters and result are those of `linear`.
 
-    Of C = ⌈T / length⌉ chunks, all but the one at the loss are multiplied into one matrix each; the gradient goes back
-    over these products; every chunk is replayed. A single worker goes along the chunks of a structured chain side by
-    side, but takes stored Jacobians one by one.
+    The chunk at the loss, which may be shorter, is swept; those below it are multiplied into one matrix each, except
+    the one at x_0; the gradient goes back over these products; every chunk below is replayed.
     """
-    chunks = -(-T // length)
-    across = max(chunks - 1, 0)
-    reduced, replayed, samples = (_share(pieces * B, workers) for pieces in (across, chunks, 1))
-    passes = max(weights, 1)
-    in_turn = 1 if weights or workers > 1 else chunks
+    below = max(T - 1, 0) // length
+    swept = T - below * length
+    inner = max(below - 1, 0)
+    reduced, replayed, samples = (_share(pieces * B, backend) for pieces in (inner, below, 1))
+    terms = max(weights, 1)
+    if backend == "numpy" and weights:  # all chunks side by side
+        replays, merges = min(below, 1), min(inner, 1)
+    elif backend == "cuda":
+        replays, merges = replayed, reduced
+    else:
+        replays, merges = _share(below, backend), _share(inner, backend)
+    vectors = swept * samples + replayed * length
     return {
         "calls": 1,
         "launches": 3,
-        "steps": (2 if reduced else 1) * length * in_turn + across,
-        "products": (reduced + replayed) * length + across * samples,
-        "matvec": (replayed * length * passes + across * samples) * H * H,
-        "matmul": reduced * length * H**3 * passes,
-        "entries": reduced * H * H,
+        "steps": swept + replays * length,
+        "merges": merges * length,
+        "crossings": inner,
+        "terms": (swept + (replays + merges) * length) * weights,
+        "products": vectors + reduced * length + inner * samples,
+        "rows": reduced * length * H,
+        "matvec": (vectors * terms + inner * samples) * H * H,
+        "matmul": reduced * length * H**3 * terms,
+        "entries": (reduced * length * H + vectors) * H * terms,
     }
 
 
-def _share(pieces, workers):
-    return -(-pieces // workers)
+COUNTS = {"linear": linear, "blelloch": blelloch, "chunked": chunked}
+
+
+@functools.cache
+def workers(backend):
+    """Return how many pieces of work a backend does at once."""
+    if backend == "numpy":
+        return 1
+    if backend == "cuda":
+        return BLOCKS
+    from bppsa_nb.workers import THREADS
+
+    return THREADS
+
+
+def _share(pieces, backend):
+    return -(-pieces // workers(backend))
 
 
 @dataclass(frozen=True)
@@ -195,13 +227,14 @@ def chunk_length(T, B, H, dtype=np.float32, backend="auto", weights=0):
     int
         In 1 ... max(T, 1).
     """
-    return _chunk_length(*_checked(T, B, H, dtype, backend, weights))
+    sizes = _checked(T, B, H, dtype, backend, weights)
+    return _chunk_length(*sizes) if _imposed is None else min(_imposed, max(sizes[0], 1))
 
 
 def candidate_lengths(T, workers):
     """List the chunk lengths that `chunk_length` chooses from, ascending."""
     powers = {1 << i for i in range(max(T, 1).bit_length())}
-    return sorted(powers | {max(1, _share(T, workers))})
+    return sorted(powers | {max(1, -(-T // workers))})
 
 
 def _checked(T, B, H, dtype, backend, weights):
@@ -212,17 +245,6 @@ def _checked(T, B, H, dtype, backend, weights):
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"dtype must be float32 or float64, got {dtype}")
     return int(T), int(B), int(H), dtype.itemsize // 4, backends.resolve(backend), int(weights)
-
-
-def workers(backend):
-    """Return how many pieces of work a backend does at once."""
-    if backend == "numpy":
-        return 1
-    if backend == "cuda":
-        return BLOCKS
-    from bppsa_nb.workers import THREADS
-
-    return THREADS
 
 
 def price(counts, prices, width=1):
@@ -243,45 +265,95 @@ def price(counts, prices, width=1):
     )
 
 
+@contextmanager
+def chunks_of(length):
+    """Have every chunk be of `length` steps inside the block, whatever is predicted: for measuring what lengths cost.
+
+    Parameters
+    ----------
+    length : int
+        At least 1; a chain that is shorter is one chunk.
+    """
+    global _imposed
+    before, _imposed = _imposed, length
+    try:
+        yield
+    finally:
+        _imposed = before
+
+
+_imposed = None
+
+
+def calibrated(backend="auto"):
+    """Tell whether the prices of a backend were measured on this machine, by ``bppsa-nb calibrate``."""
+    return _priced(backends.resolve(backend))[2]
+
+
+def refresh():
+    """Forget prices that were read, and all that was predicted from them; the next call reads them anew."""
+    for function in (_priced, _chunk_length, _explain):
+        function.cache_clear()
+
+
+@functools.cache
+def _priced(backend):
+    """Return a backend's prices, a few words on where they come from, and whether that is this machine."""
+    from bppsa_nb import calibrate
+
+    found = calibrate.load(backend)
+    if found is not None:
+        return found["prices"], f"prices measured on this machine, {found['date']}", True
+    advice = "`bppsa-nb calibrate` measures this machine"
+    if backend == "cuda":
+        prices = {kind: dict.fromkeys(("linear", "blelloch", "chunked"), _CUDA) for kind in KINDS}
+        return prices, f"the package's orders of magnitude for a large GPU; {advice}", False
+    found = calibrate.defaults(backend)
+    return found["prices"], f"the package's defaults, measured on {found['machine']}; {advice}", False
+
+
 @functools.lru_cache(1024)
 def _chunk_length(T, B, H, width, backend, weights):
-    prices = _DEFAULTS[backend]["structured" if weights else "dense"]["chunked"]
-    at_once = workers(backend)
+    prices = _priced(backend)[0]["structured" if weights else "dense"]["chunked"]
     return min(
-        candidate_lengths(T, at_once),
-        key=lambda length: price(chunked(T, B, H, weights, at_once, length), prices, width),
+        candidate_lengths(T, workers(backend)),
+        key=lambda length: price(chunked(T, B, H, weights, backend, length), prices, width),
     )
 
 
 @functools.lru_cache(1024)
 def _explain(T, B, H, width, backend, weights):
-    at_once, prices = workers(backend), _DEFAULTS[backend]["structured" if weights else "dense"]
+    every_kind, source, _ = _priced(backend)
+    prices = every_kind["structured" if weights else "dense"]
     length = _chunk_length(T, B, H, width, backend, weights)
-    sizes = T, B, H, weights
-    seconds = {
-        "linear": price(linear(*sizes, at_once), prices["linear"], width),
-        "chunked": price(chunked(*sizes, at_once, length), prices["chunked"], width),
-        "blelloch": price(blelloch(*sizes, at_once), prices["blelloch"], width),
+    counts = {
+        "linear": linear(T, B, H, weights, backend),
+        "chunked": chunked(T, B, H, weights, backend, length),
+        "blelloch": blelloch(T, B, H, weights, backend),
     }
+    seconds = {method: price(counts[method], prices[method], width) for method in counts}
     method = min(seconds, key=seconds.get)
-    return Explanation(method, backend, seconds, length, _reason(method, *sizes, length), "the package's defaults")
+    return Explanation(method, backend, seconds, length, _reason(method, T, B, H, weights, length), source)
 
 
 def _reason(method, T, B, H, weights, length):
-    def times(counts):
-        work = (counts.get("matvec", 0) + counts.get("matmul", 0)) / max(linear(T, B, H, weights, 1)["matvec"], 1)
-        return f"{work:.3g} times the work"
-
-    tree = blelloch(T, B, H, weights, 1)
+    # By a single worker, so that work is counted whole.
+    work = {
+        "linear": linear(T, B, H, weights, "numpy"),
+        "chunked": chunked(T, B, H, weights, "numpy", length),
+        "blelloch": blelloch(T, B, H, weights, "numpy"),
+    }
+    work = {name: counts["matvec"] + counts.get("matmul", 0) for name, counts in work.items()}
+    times = {name: f"{work[name] / max(work['linear'], 1):.3g} times the work" for name in work}
+    levels = up_levels(T) + down_levels(T)
     if method == "linear":
         return (
-            f"the tree has {tree['launches']} levels instead of {T} steps, but multiplies matrices by matrices, "
-            f"{times(tree)}, and this backend has too few workers to make up for it"
+            f"the tree has {levels} levels instead of {T} steps, but multiplies matrices by matrices, "
+            f"{times['blelloch']}, and this backend has too few workers to make up for it"
         )
     if method == "chunked":
-        counts = chunked(T, B, H, weights, 1, length)
         return (
-            f"{-(-T // length)} chunks of {length} steps go side by side: {counts['steps']} steps instead of {T} make "
-            f"up for {times(counts)} of the linear scan"
+            f"{-(-T // length)} chunks of at most {length} steps go side by side, which makes up for {times['chunked']} of "
+            "the linear scan"
         )
-    return f"{tree['launches']} levels instead of {T} steps: the workers make up for {times(tree)} of the linear scan"
+    return f"{levels} levels instead of {T} steps: the workers make up for {times['blelloch']} of the linear scan"

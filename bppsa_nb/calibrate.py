@@ -1,0 +1,339 @@
+"""Measures on this machine what `bppsa_nb.plan` counts: the prices that ``method="auto"`` goes by.
+
+`run` times the methods at a grid of small chains, finds the prices that explain these times best, and stores them in
+the user's cache folder; `load` reads them. ``bppsa-nb calibrate`` is `run`.
+"""
+
+import itertools
+import logging
+import math
+import os
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from bppsa_nb import backends, files, plan
+
+FORMAT = 1
+SECONDS = 28  # of measuring, per backend
+LARGEST = 2**22  # entries of a chain's Jacobians, and of whatever a method does with them
+METHODS = tuple(plan.COUNTS)
+NAMES = tuple(plan.chunked(1, 1, 1, 1, "numpy", 1))  # all there are
+
+_log = logging.getLogger(__name__)
+
+
+def folder():
+    """Find the user's cache folder for this package.
+
+    Returns
+    -------
+    pathlib.Path
+        What the environment variable ``BPPSA_NB_CACHE`` says, or ``bppsa-nb`` where the system keeps caches.
+    """
+    if os.environ.get("BPPSA_NB_CACHE"):
+        return Path(os.environ["BPPSA_NB_CACHE"])
+    if sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
+        return Path(os.environ["LOCALAPPDATA"]) / "bppsa-nb"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "bppsa-nb"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bppsa-nb"
+
+
+def path():
+    """Name the file that holds this machine's prices."""
+    return folder() / "prices.json"
+
+
+def machine(backend):
+    """Name what a backend runs on: the processor and how many of its cores, or the GPU."""
+    from bppsa_nb.experiments import provenance
+
+    return provenance.gpu_name() if backend == "cuda" else f"{provenance.cpu_name()}, {provenance.cores()} cores"
+
+
+def runnable():
+    """List the backends that can be measured here; the simulator's times mean nothing.
+
+    Returns
+    -------
+    list of str
+    """
+    gpu = not backends.simulated() and backends.cuda_available()
+    return ["numpy", "cpu", *(["cuda"] if gpu else [])]
+
+
+def points():
+    """List what is measured, in an order in which the first points stand for all of them.
+
+    Returns
+    -------
+    list of dict
+        `kind`, `method`, the sizes `T`, `B`, `H`, `weights`, and the `length` of a chunk (None if there are none).
+    """
+    listed = []
+    sizes = itertools.product(plan.KINDS, METHODS, (10, 60, 400, 2500), (1, 8, 64), (4, 16, 64, 128), (1, 3))
+    for kind, method, T, B, H, weights in sizes:
+        if kind == "dense" and weights == 3:
+            continue
+        weights = 0 if kind == "dense" else weights
+        lengths = sorted({T // 16, math.isqrt(T), T // 2} - {0}) if method == "chunked" else [None]
+        for length in lengths:
+            point = dict(kind=kind, method=method, T=T, B=B, H=H, weights=weights, length=length)
+            counts = count(point, "numpy")
+            if max(T * B * H * H, counts["entries"], counts["matvec"], counts.get("matmul", 0) // 16) <= LARGEST:
+                listed.append(point)
+    np.random.default_rng(0).shuffle(listed)
+    return listed
+
+
+def count(point, backend):
+    """Count what a method does at a point; see `bppsa_nb.plan`."""
+    sizes = [point[name] for name in ("T", "B", "H", "weights")]
+    length = [point["length"]] if point["method"] == "chunked" else []
+    return plan.COUNTS[point["method"]](*sizes, backend, *length)
+
+
+def chain(T, B, H, weights, rng):
+    """Make a chain whose transposed Jacobians are orthogonal, so that gradients neither grow nor vanish.
+
+    Returns
+    -------
+    np.ndarray [shape=(T, B, H, H)] or StructuredChain
+        In float32; with more than one weight, all but the first are 0, which takes as long as other numbers do.
+    """
+    from bppsa_nb import StructuredChain
+
+    orthogonal = np.linalg.qr(rng.standard_normal((H, H)))[0].astype(np.float32)
+    signs = rng.integers(0, 2, (max(weights, 1), T, B, H)).astype(np.float32) * 2 - 1
+    if not weights:
+        return signs[0][..., None] * orthogonal
+    stacked = np.zeros((weights, H, H), np.float32)
+    stacked[0] = orthogonal
+    return StructuredChain(stacked, signs, np.zeros((T, B, H), np.float32) if weights > 1 else None)
+
+
+def measure(backend, progress=True, seconds=SECONDS, clock=time.perf_counter):
+    """Time the methods at as many of the `points` as there is time for.
+
+    Parameters
+    ----------
+    backend : {"numpy", "cpu", "cuda"}
+    progress : bool
+        Whether to show a bar, where the output is a terminal or a notebook.
+    seconds : float
+        About how long to go on.
+    clock : callable
+
+    Returns
+    -------
+    list of dict
+        Points with their `seconds`: of several calls the fastest, which nothing else on the machine held up.
+    """
+    from tqdm.auto import tqdm
+
+    listed = points()
+    fastest, start = [math.inf] * len(listed), clock()
+    with tqdm(total=seconds, desc=backend, unit="s", disable=None if progress else True) as bar:
+        for i in itertools.cycle(range(len(listed))):
+            fastest[i] = min(fastest[i], *_time(backend, listed[i], clock))
+            passed = clock() - start
+            bar.update(min(round(passed, 1), seconds) - bar.n)
+            if passed > seconds:
+                break
+    return [point | {"seconds": s} for point, s in zip(listed, fastest, strict=True) if s < math.inf]
+
+
+def _time(backend, point, clock):
+    from bppsa_nb import backprop
+
+    operand = chain(*(point[name] for name in ("T", "B", "H", "weights")), np.random.default_rng(0))
+    gradient = np.ones((point["B"], point["H"]), np.float32)
+    times, begun = [], clock()
+    with plan.chunks_of(point["length"]):
+        while len(times) < 3 or (clock() - begun < 0.01 and len(times) < 10):
+            start = clock()
+            backprop(operand, gradient, method=point["method"], backend=backend)
+            times.append(clock() - start)
+    return times[1:]  # the first call may compile, and touches the memory
+
+
+def fit(measured, backend):
+    """Find the prices that explain the measured times best: in relative error, and none below 0.
+
+    Parameters
+    ----------
+    measured : list of dict
+        As `measure` returns them.
+    backend : {"numpy", "cpu", "cuda"}
+        That they were measured on.
+
+    Returns
+    -------
+    prices : dict
+        By kind of chain, method and count: seconds.
+    predicted : list of float
+        Seconds that these prices give for each point.
+
+    Raises
+    ------
+    ValueError
+        If no point is of some kind and method.
+    """
+    from scipy.optimize import nnls
+
+    prices, predicted = {}, [0.0] * len(measured)
+    for kind, method in itertools.product(plan.KINDS, METHODS):
+        chosen = [i for i, point in enumerate(measured) if (point["kind"], point["method"]) == (kind, method)]
+        if not chosen:
+            raise ValueError(f"measured must have points of all kinds and methods, got none of {kind} {method}")
+        counts = np.array([[count(measured[i], backend).get(name, 0) for name in NAMES] for i in chosen], float)
+        times = np.array([measured[i]["seconds"] for i in chosen])
+        # Columns of one length, or the solver takes what is small for nothing.
+        relative = counts / times[:, None]
+        norms = np.linalg.norm(relative, axis=0)
+        norms[norms == 0] = 1
+        found = nnls(relative / norms, np.ones(len(times)))[0] / norms
+        prices.setdefault(kind, {})[method] = {
+            name: float(f"{price:.3g}") for name, price in zip(NAMES, found, strict=True) if price
+        }
+        for i, seconds in zip(chosen, counts @ found, strict=True):
+            predicted[i] = float(seconds)
+    return prices, predicted
+
+
+def errors(record):
+    """Return how far predictions are from what was measured, relative to it.
+
+    Parameters
+    ----------
+    record : dict
+        As `load` returns it.
+
+    Returns
+    -------
+    median, worst : float
+    """
+    off = [abs(point["predicted"] / point["seconds"] - 1) for point in record["points"]]
+    return float(np.median(off)), max(off)
+
+
+def run(chosen=None, progress=True, **measuring):
+    """Measure this machine, and store its prices.
+
+    The file is written at the end; whoever stops before leaves the old one as it was.
+
+    Parameters
+    ----------
+    chosen : list of str, optional
+        Backends; all that can be measured here if not given. What the file holds on others stays.
+    progress : bool
+        As for `measure`, as is whatever else is given.
+
+    Returns
+    -------
+    dict
+        Backend to its record, see `load`.
+
+    Raises
+    ------
+    ValueError
+        If a backend cannot be measured here.
+    """
+    from bppsa_nb.experiments import provenance
+
+    for backend in chosen or ():
+        if backend not in runnable():
+            raise ValueError(f"backend must be one that can be measured here, {', '.join(runnable())}; got {backend!r}")
+    records = {}
+    for backend in chosen or runnable():
+        measured = measure(backend, progress, **measuring)
+        prices, predicted = fit(measured, backend)
+        records[backend] = {
+            "machine": machine(backend),
+            "date": datetime.now(UTC).date().isoformat(),
+            "versions": provenance.versions(),
+            "prices": prices,
+            "points": [point | {"predicted": p} for point, p in zip(measured, predicted, strict=True)],
+        }
+    try:
+        kept = _read(path()) or {}
+    except ValueError:  # it cannot be read, so nothing of it is lost
+        kept = {}
+    files.write_json(path(), {"format": FORMAT, "backends": kept | records})
+    plan.refresh()
+    return records
+
+
+def write_defaults(records):
+    """Make what `run` returned the prices that come with the package, without the points, for other machines."""
+    slim = {backend: record | {"points": []} for backend, record in records.items() if backend != "cuda"}
+    files.write_json(DEFAULTS, {"format": FORMAT, "backends": _read(DEFAULTS) | slim})
+    plan.refresh()
+
+
+def load(backend):
+    """Read the prices of a backend on this machine.
+
+    Returns
+    -------
+    dict or None
+        `machine`, `date`, `versions`, `prices`, and `points` with what was measured and predicted; None if there are
+        none. Those of another machine, or in a format of another version, are left alone; this is logged.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged.
+    """
+    record = (_read(path()) or {}).get(backend)
+    if record is None:
+        return None
+    here = machine(backend)
+    if record["machine"] != here:
+        _log.info("%s: prices of %s are of %s, not of %s; using defaults", path(), backend, record["machine"], here)
+        return None
+    return record
+
+
+def defaults(backend):
+    """Read the prices that come with the package, for ``"numpy"`` or ``"cpu"``; a record as `load` returns it."""
+    return _read(DEFAULTS)[backend]
+
+
+DEFAULTS = Path(__file__).with_name("prices.json")
+
+
+def _read(where):
+    """Return the records of a file by backend, checked; None if there is no file, or one of another format."""
+    try:
+        content = files.read_json(where)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise _damaged(where, error) from error
+    if not isinstance(content, dict) or "format" not in content:
+        raise _damaged(where, "it names no format")
+    if content["format"] != FORMAT:
+        _log.info("%s: format is %r, not %r; using defaults", where, content["format"], FORMAT)
+        return None
+    try:
+        for record in content["backends"].values():
+            if not isinstance(record["machine"], str) or not isinstance(record["date"], str):
+                raise TypeError("machine and date must be text")
+            for kind, method in itertools.product(plan.KINDS, METHODS):
+                for name, price in record["prices"][kind][method].items():
+                    if name not in NAMES or not math.isfinite(price) or price < 0:
+                        raise ValueError(f"{kind} {method}: the price of {name} is {price!r}")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(where, error) from error
+    return content["backends"]
+
+
+def _damaged(where, why):
+    return ValueError(
+        f"{where} is damaged: {why}. Run `bppsa-nb calibrate` to measure this machine again, or delete the file"
+    )
