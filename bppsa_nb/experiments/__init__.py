@@ -13,6 +13,7 @@ not) and, where the table has no column of that name, `attrs["backend"]`; other 
 """
 
 import ast
+import csv
 import hashlib
 import io
 from importlib import import_module
@@ -126,6 +127,44 @@ def record(table, name, scale, seed):
     now = provenance.describe(name, scale, seed)
     path = _path(now["device"], name, scale)
     _store(table, now, path)
+    return str(path.relative_to(files.root()))
+
+
+def record_rows(rows, notes, name, scale, seed):
+    """Record what `record` does, from plain rows and without pandas, which a machine with a GPU may lack.
+
+    Parameters
+    ----------
+    rows : list of dict
+        One per measurement, all with the same keys: numbers, text, True or False; None where nothing was measured.
+    notes : dict
+        The table's attrs, its `backend` included if it has no such column.
+    name, scale, seed
+        As for `record`.
+
+    Returns
+    -------
+    str
+        Where the table is, seen from the checkout's root.
+
+    Raises
+    ------
+    ValueError
+        If rows have different keys, or there are none.
+    TypeError
+        If a value is of another kind, or a column holds several.
+    """
+    if not rows or any(row.keys() != rows[0].keys() for row in rows):
+        raise ValueError(f"rows must be one or more dicts with the same keys, got {[list(row) for row in rows]}")
+    columns = {column: [_python(row[column]) for row in rows] for column in rows[0]}
+    kinds = {column: _kind_of_values(column, values) for column, values in columns.items()}
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    now = provenance.describe(name, scale, seed)
+    path = _path(now["device"], name, scale)
+    _write(text.getvalue(), kinds, notes | {"backend": _backends(columns, notes)}, now, path)
     return str(path.relative_to(files.root()))
 
 
@@ -252,20 +291,28 @@ def _check_scale(scale):
 
 
 def _store(table, origin, path):
-    """Write a table and its provenance; the JSON, written last, seals the CSV."""
-    notes = dict(table.attrs)
-    data = notes.pop("data", "synthetic")
+    """Write a table and its provenance."""
+    kinds = {column: _kind(table[column]) for column in table}
+    text = table.to_csv(index=False, lineterminator="\n")
+    _write(text, kinds, table.attrs | {"backend": _backends(table, table.attrs)}, origin, path)
+
+
+def _backends(table, notes):
+    return sorted(set(table["backend"])) if "backend" in table else notes.get("backend")
+
+
+def _write(text, kinds, notes, origin, path):
+    """Write a table's text and its provenance; the JSON, written last, seals the CSV."""
+    notes = dict(notes)
+    backend, data = notes.pop("backend"), notes.pop("data", "synthetic")
     if data not in _DATA:
         raise ValueError(f"attrs['data'] must be one of {', '.join(map(repr, _DATA))}, got {data!r}")
-    backend = sorted(set(table["backend"])) if "backend" in table else notes.pop("backend", None)
-    columns = {column: _kind(table[column]) for column in table}
-    text = table.to_csv(index=False, lineterminator="\n")
     with files.atomic_write(path, "w") as file:
         file.write(text)
     described = {
         "provenance": origin | {"backend": backend, "data": data},
         "notes": notes,
-        "columns": columns,
+        "columns": kinds,
         "sha256": _digest(text),
     }
     files.write_json(path.with_suffix(".json"), described)
@@ -295,6 +342,25 @@ def _kind(column):
     if kind is None or (kind == "bool" and missing) or (kind == "str" and column.eq("").any()):
         raise TypeError(f"column {column.name!r} must hold numbers, text (not empty), or only True and False")
     return "float64" if kind == "int64" and missing else kind
+
+
+def _python(value):
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _kind_of_values(column, values):
+    """Return how a column of Python's own values is stored; see `_kind`."""
+    found = {type(value) for value in values if value is not None}
+    missing = None in values
+    if found == {bool} and not missing:
+        return "bool"
+    if found == {str} and "" not in values:
+        return "str"
+    if found == {int} and not missing:
+        return "int64"
+    if found and found <= {int, float}:
+        return "float64"
+    raise TypeError(f"column {column!r} must hold numbers, text (not empty), or only True and False")
 
 
 def _digest(text):

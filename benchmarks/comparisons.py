@@ -1,0 +1,164 @@
+"""What is timed side by side: the comparisons that the README quotes, grids of sizes, and what "auto" gives away."""
+
+from functools import partial
+
+import numpy as np
+import peers
+from turns import quartiles, take_turns
+
+import bppsa_nb as bp
+from bppsa_nb.datasets.audio import FEATURES, LABELS
+from bppsa_nb.experiments import figure_08, figure_09
+from bppsa_nb.experiments.crossover_map import rnn_chain
+
+STORED = 4e9  # bytes of Jacobians beyond which the per-level scan is left out
+SIZES = (20, 32, 64)  # H
+CELLS = {"RNN": bp.RNN, "GRU": bp.GRU}
+
+
+def problem(cell, T, B, H, inputs, rng):
+    """Make a model and a batch of the paper's kind: bitstreams for the RNN, numbers like features for the GRU."""
+    if cell == "RNN":
+        return bp.RNN(1, H, 10, rng=rng), *bp.Bitstream(T, B, rng=rng).batch(np.arange(B))
+    x = rng.standard_normal((T, B, inputs), np.float32)
+    return bp.GRU(inputs, H, len(LABELS), rng=rng), x, rng.integers(len(LABELS), size=B)
+
+
+def dense_chain(T, B, H, rng):
+    """Make transposed Jacobians that keep a gradient's length, and a gradient."""
+    jacobians_T = np.linalg.qr(rng.standard_normal((T, B, H, H), np.float32))[0]
+    return np.ascontiguousarray(jacobians_T, np.float32), rng.standard_normal((B, H), np.float32)
+
+
+def dense(T, B, H, backend, present, rng):
+    """Gradients of a dense chain: our scans, and JAX's."""
+    jacobians_T, grad_output = dense_chain(T, B, H, rng)
+
+    def ours(method):
+        return [lambda: bp.backprop(jacobians_T, grad_output, method=method, backend=backend)]
+
+    competitors = {f"ours: {method}, {backend}": ours(method) for method in ("blelloch", "linear", "chunked")}
+    return competitors | (peers.jax_scans(jacobians_T, grad_output) if "jax" in present else {})
+
+
+def training(cell, features=None):
+    """Return what prepares training steps: ours by `Trainer.step`, and PyTorch's."""
+
+    def prepare(T, B, H, backend, present, rng):
+        model, x, y = problem(cell, T, B, H, features and FEATURES[features].size, rng)
+
+        def ours(method, backend):
+            trainer = bp.Trainer(model, bp.Adam(lr=1e-5), method=method, backend=backend)
+            return [lambda: trainer.step(x, y)]
+
+        chosen = [("auto", backend), ("linear", backend), ("chunked", backend), ("blelloch", backend)]
+        chosen += [("linear", "numpy"), ("chunked", "numpy")]
+        competitors = {f"ours: {method}, {where}": ours(method, where) for method, where in chosen}
+        return competitors | (peers.torch_steps(model, x, y, backend) if "torch" in present else {})
+
+    return prepare
+
+
+COMPARISONS = {  # name: what competes, T, B, H
+    "gradients of a dense chain": (dense, 1000, 16, 20),
+    "RNN training step": (training("RNN"), 1000, 16, 20),
+    "GRU training step": (training("GRU", "S"), FEATURES["S"].frames, 16, 20),
+    "GRU training step, set L": (training("GRU", "L"), FEATURES["L"].frames, 16, 20),
+}
+PARTS = {
+    "chain": ["gradients of a dense chain"],
+    "rnn": ["RNN training step"],
+    "gru": ["GRU training step", "GRU training step, set L"],
+}
+
+
+def compare(names, backend, present, seconds, say):
+    """Run comparisons. Return a row for each competitor; `ratio` is its median over that of the comparison's first."""
+    rows = []
+    for comparison in names:
+        prepare, T, B, H = COMPARISONS[comparison]
+        timed = take_turns(prepare(T, B, H, backend, present, np.random.default_rng(0)), seconds)
+        ours = np.median(next(iter(timed.values())).sum(axis=1))
+        say(f"{comparison}: T={T}, B={B}, H={H}, float32")
+        for name, rounds in timed.items():
+            whole = quartiles("seconds", rounds.sum(axis=1))
+            ratio = whole["seconds"] / ours
+            low, median, high = (1e3 * whole[key] for key in ("seconds_low", "seconds", "seconds_high"))
+            say(f"  {name:<44} {median:8.2f} ms  [{low:.2f}, {high:.2f}]  {ratio:6.2f}x")
+            rows.append({"comparison": comparison, "name": name, "T": T, "B": B, "H": H} | whole | {"ratio": ratio})
+    return rows
+
+
+def grid_points(scale):
+    """List the sizes of Figure 8 (the RNN over T, and over B) and Figure 9 (the GRU), for every H: cell, T, B, H, I."""
+    lengths, length = figure_08.LENGTHS[scale], figure_08.LENGTH["paper"]
+    sizes = [(T, figure_08.BATCH) for T in lengths] + [(length, B) for B in figure_08.BATCHES]
+    rnn = [("RNN", T, B, H, 1) for H in SIZES for T, B in dict.fromkeys(sizes)]
+    sets = [(each.frames, B, each.size) for each in FEATURES.values() for B in figure_09.BATCHES]
+    gru = [("GRU", T, B, H, inputs) for H in SIZES for T, B, inputs in sets]
+    return rnn + gru if scale == "paper" else [point for point in rnn + gru if point[3] != 32]
+
+
+def grid(points, backend, present, seconds, say):
+    """Time training steps over sizes. Return a row for each point and competitor: its backward pass, its whole step."""
+    rows = []
+    for cell, T, B, H, inputs in points:
+        model, x, y = problem(cell, T, B, H, inputs, np.random.default_rng(0))
+        fits = T * B * H * H * 4 <= STORED
+        methods = ("linear", "chunked", "blelloch") if fits else ("linear", "chunked")
+        competitors = {f"ours: {method}": peers.our_step(model, x, y, method, backend) for method in methods}
+        if "torch" in present:
+            steps = peers.torch_steps(model, x, y, backend)
+            competitors |= {name: step for name, step in steps.items() if "flush" not in name}
+        said = []
+        for name, rounds in take_turns(competitors, seconds, rounds=(2, 21)).items():
+            row = {"cell": cell, "T": T, "B": B, "H": H, "I": inputs, "name": name, "rounds": len(rounds)}
+            row |= quartiles("backward", rounds[:, 1]) | quartiles("step", rounds.sum(axis=1))
+            rows.append(row)
+            said.append(f"{name.removeprefix('ours: ')} {1e3 * row['step']:.3g}")
+        say(f"  {cell} T={T} B={B} H={H}: " + ", ".join(said) + " ms")
+    return rows
+
+
+def regret(points, backends, seconds, say):
+    """Time every method over sizes T, B, H, for dense and structured chains, beside the one that "auto" takes.
+
+    Returns
+    -------
+    list of dict
+        A row for each method at each point; `taken` says which is "auto"'s, and `over_best` how long the method takes
+        over the best one.
+    """
+    rows = []
+    for T, B, H in points:
+        rng = np.random.default_rng(0)
+        stored = T * B * H * H * 4
+        chains = {"structured": (rnn_chain(T, B, H, rng), 1)}
+        if stored <= STORED / 16:
+            chains["dense"] = (dense_chain(T, B, H, rng)[0], 0)
+        grad_output = rng.standard_normal((B, H), np.float32)
+        for backend in backends:
+            for kind, (chain, weights) in chains.items():
+                taken = bp.explain(T, B, H, backend=backend, weights=weights).method
+                methods = ("linear", "chunked", "blelloch") if stored <= STORED / 16 else ("linear", "chunked")
+
+                calls = {
+                    method: [partial(bp.backprop, chain, grad_output, method=method, backend=backend)]
+                    for method in methods
+                }
+                timed = take_turns(calls, seconds, rounds=(2, 51))
+                medians = {method: np.median(turns) for method, turns in timed.items()}
+                best = min(medians.values())
+                for method, median in medians.items():
+                    row = {"backend": backend, "chain": kind, "T": T, "B": B, "H": H, "method": method}
+                    rows.append(row | {"seconds": median, "taken": method == taken, "over_best": median / best})
+    good = [row["over_best"] <= 1.2 for row in rows if row["taken"]]
+    say(f'"auto" within 20 % of the best method at {sum(good)} of {len(good)} points, {np.mean(good):.1%}')
+    return rows
+
+
+def regret_points(scale):
+    """List T, B, H of the grid on which "auto" is judged."""
+    lengths = (10, 30, 100, 300, 1000, 3000, 10000, 30000) if scale == "paper" else (10, 100, 1000)
+    batches, sizes = ((2, 16, 64, 256), SIZES) if scale == "paper" else ((2, 16, 256), (20, 64))
+    return [(T, B, H) for H in sizes for T in lengths for B in batches]

@@ -1,0 +1,82 @@
+"""How long it takes to issue a training step's kernels to a GPU, beside how long they run (Figures 1 and 2 of ooo)."""
+
+import time
+
+import numpy as np
+import peers
+from comparisons import problem
+from turns import quartiles
+
+from bppsa_nb.datasets.audio import FEATURES
+
+STEPS = {"RNN": (1000, 16, 20, 1), "GRU": (FEATURES["S"].frames, 16, 20, FEATURES["S"].size)}  # T, B, H, I
+
+
+def kernel_issue(present, seconds, say):
+    """Time training steps on a GPU: until they are issued, and until they are done.
+
+    Returns
+    -------
+    list of dict
+        A row for each cell and way to issue its step: medians and quartiles of `issue` and `run` in seconds.
+    """
+    rows = []
+    for cell, (T, B, H, inputs) in STEPS.items():
+        model, x, y = problem(cell, T, B, H, inputs, np.random.default_rng(0))
+        for name, times in time_issue(ways(model, x, y, present), seconds).items():
+            row = {"cell": cell, "T": T, "B": B, "H": H, "I": inputs, "name": name, "rounds": len(times)}
+            rows.append(row | quartiles("issue", times[:, 0]) | quartiles("run", times[:, 1]))
+            issued, done = 1e6 * np.median(times, axis=0)
+            say(f"  {cell} {name:<28} issued in {issued:9.1f} us, done after {done:9.1f} us")
+    return rows
+
+
+def time_issue(ways, seconds, rounds=(10, 200)):
+    """Time steps that take turns: when the host is free again, and when the device is done.
+
+    Parameters
+    ----------
+    ways : dict of str to (callable, callable)
+        What issues a step without waiting for it, and what waits.
+    seconds : float
+        About how long to go on.
+    rounds : (int, int)
+        How many at least, and at most.
+
+    Returns
+    -------
+    dict of str to np.ndarray [shape=(rounds, 2)]
+        Seconds from the start until the step is issued, and until it is done.
+    """
+    measured = {name: [] for name in ways}
+    for issue, wait in ways.values():
+        for _ in range(3):  # compiles, and records graphs
+            issue()
+            wait()
+    start, (least, most) = time.perf_counter(), rounds
+    for done in range(most):
+        if done >= least and time.perf_counter() - start > seconds:
+            break
+        for name, (issue, wait) in ways.items():
+            began = time.perf_counter()
+            issue()
+            issued = time.perf_counter()
+            wait()
+            measured[name].append((issued - began, time.perf_counter() - began))
+    return {name: np.array(times) for name, times in measured.items()}
+
+
+def ways(model, x, y, present):
+    """List ways to issue a training step."""
+    found = {}
+    if "torch" in present:
+        import torch
+
+        stages = peers.torch_step(model, x, y, "cuda", wait=False)
+
+        def step():
+            for stage in stages:
+                stage()
+
+        found["torch, eager"] = step, torch.cuda.synchronize
+    return found

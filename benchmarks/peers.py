@@ -1,0 +1,171 @@
+"""The competitors: PyTorch's and JAX's ways to do what this package does, and ours in the same form.
+
+A competitor is a list of stages for `turns.take_turns`. A training step has three: the forward pass with the loss, the
+backward pass, and the update of the parameters. What is not installed here does not compete.
+"""
+
+import os
+
+import numpy as np
+
+import bppsa_nb as bp
+from bppsa_nb.experiments import provenance
+from bppsa_nb.trainer import cross_entropy
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX leaves the others their share of a GPU
+
+
+def installed():
+    """Find the peers.
+
+    Returns
+    -------
+    dict of str to str
+        Name to version, of "torch" and "jax" as far as they are installed, and of "cudnn" where PyTorch has it.
+    """
+    found = {}
+    for name in ("torch", "jax"):
+        try:
+            found[name] = __import__(name).__version__
+        except ImportError:
+            continue
+    if "torch" in found:
+        import torch
+
+        if torch.cuda.is_available():
+            found["cudnn"] = str(torch.backends.cudnn.version())
+    return found
+
+
+def our_step(model, x, y, method, backend):
+    """Return the stages of our training step: forward pass and loss, backward pass, Adam."""
+    optimizer, saved = bp.Adam(lr=1e-5), {}
+
+    def forward():
+        saved["activations"] = model.forward(x, backend=backend)
+        _, saved["grad_logits"] = cross_entropy(saved["activations"].logits, y)
+
+    def backward():
+        saved["grads"] = model.backward(saved["activations"], saved["grad_logits"], method, backend)
+
+    def update():
+        optimizer.step(model.params, saved["grads"])
+
+    return [forward, backward, update]
+
+
+def torch_step(model, x, y, device="cpu", threads=1, flush=False, wait=True):
+    """Return the stages of the same step by torch.nn.RNN or torch.nn.GRU, with a copy of our model's parameters.
+
+    Parameters
+    ----------
+    model : bppsa_nb.RNN or bppsa_nb.GRU
+        Of one layer.
+    x : np.ndarray [shape=(T, B, I)]
+    y : np.ndarray of int [shape=(B,)]
+    device : {"cpu", "cuda"}
+        Where the arrays are, and stay.
+    threads : int
+        Of PyTorch's operators on a CPU.
+    flush : bool
+        Whether it may count subnormal numbers as zero.
+    wait : bool
+        Whether a stage waits until the device is done.
+
+    Raises
+    ------
+    AssertionError
+        If its loss is not ours.
+    """
+    import torch
+
+    kind = {bp.RNN: torch.nn.RNN, bp.GRU: torch.nn.GRU}[type(model)]
+    layers = kind(model.input_size, model.hidden_size).to(device)
+    fc = torch.nn.Linear(model.hidden_size, model.num_classes).to(device)
+    with torch.no_grad():
+        for name, value in model.params.items():
+            module = fc if name.startswith("fc.") else layers
+            getattr(module, name.removeprefix("fc.")).copy_(torch.from_numpy(value))
+    optimizer = torch.optim.Adam([*layers.parameters(), *fc.parameters()], lr=1e-5)
+    x_there, y_there = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
+    done = torch.cuda.synchronize if device == "cuda" and wait else lambda: None
+    saved = {}
+
+    def forward():
+        torch.set_num_threads(threads)
+        torch.set_flush_denormal(flush)
+        optimizer.zero_grad()
+        logits = fc(layers(x_there)[0][-1])
+        saved["loss"] = torch.nn.functional.cross_entropy(logits, y_there)
+        done()
+
+    def backward():
+        saved.pop("loss").backward()
+        done()
+
+    def update():
+        optimizer.step()
+        done()
+        torch.set_flush_denormal(False)
+
+    forward()
+    ours, _ = cross_entropy(model.forward(x, backend="numpy").logits, y)
+    assert abs(saved["loss"].item() - ours) < 1e-4, f"PyTorch's loss is {saved['loss'].item()}, ours {ours}"
+    return [forward, backward, update]
+
+
+def torch_steps(model, x, y, device):
+    """Return PyTorch's training steps by name: on 1 thread, on all, with subnormals flushed; or on a GPU."""
+    kind = f"torch.nn.{type(model).__name__}"
+    if device == "cuda":
+        return {f"{kind}, cuDNN": torch_step(model, x, y, "cuda")}
+    cores = provenance.cores()
+    named = {f"{kind}, 1 thread": {}, f"{kind}, 1 thread, flush_denormal": {"flush": True}}
+    if cores > 1:
+        named[f"{kind}, {cores} threads"] = {"threads": cores}
+    return {name: torch_step(model, x, y, **how) for name, how in named.items()}
+
+
+def jax_scans(jacobians_T, grad_output):
+    """Return JAX's ways to the gradients of a dense chain, by name, on whatever device it takes.
+
+    Parameters
+    ----------
+    jacobians_T : np.ndarray [shape=(T, B, H, H)]
+    grad_output : np.ndarray [shape=(B, H)]
+
+    Raises
+    ------
+    AssertionError
+        If its gradients are not ours.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_default_matmul_precision", "highest")  # 32 bits on a GPU, too
+
+    @jax.jit
+    def products(jacobians_T):
+        return jax.lax.associative_scan(lambda a, b: b @ a, jacobians_T[::-1])
+
+    @jax.jit
+    def associative_scan(jacobians_T, grad_output):
+        return jnp.einsum("tbij,bj->tbi", products(jacobians_T), grad_output)
+
+    @jax.jit
+    def scan(jacobians_T, grad_output):
+        def step(gradient, jacobian_T):
+            gradient = jnp.einsum("bij,bj->bi", jacobian_T, gradient)
+            return gradient, gradient
+
+        return jax.lax.scan(step, grad_output, jacobians_T, reverse=True)[1]
+
+    there = jnp.asarray(jacobians_T), jnp.asarray(grad_output)
+    ours = bp.backprop(jacobians_T, grad_output, method="linear", backend="numpy")[:-1]
+    for result in (associative_scan(*there)[::-1], scan(*there)):
+        np.testing.assert_allclose(result, ours, atol=1e-4)
+    return {
+        "jax.lax.scan": [lambda: scan(*there).block_until_ready()],
+        "jax.lax.associative_scan and gradients": [lambda: associative_scan(*there).block_until_ready()],
+        "jax.lax.associative_scan, products only": [lambda: products(there[0]).block_until_ready()],
+    }

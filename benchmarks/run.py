@@ -1,0 +1,113 @@
+"""Measure everything side by side, in one process and one run: this package, PyTorch, JAX, and the machine's roofs.
+
+Install the peers with ``pip install -e '.[bench]'``, then run ``python benchmarks/run.py``. Peers that are not
+installed do not compete. What takes part in one comparison takes turns, warm, so that a busy moment of the machine
+meets all of it, and waits until its device is done; reported are medians and quartiles. Compilation is not counted;
+what a method must prepare, Jacobians included, is. The tables are recorded in ``data/results/<device>/``, at scale
+"paper", or "quick" with ``--quick``; ``bppsa-nb figures --only peers roofline`` draws them.
+
+Parts: chain, rnn and gru are the comparisons that the README quotes (table ``compare``); grid times backward passes and
+whole steps over the sizes of Figures 8 and 9 (``grid``), and asks how well "auto" chooses (``auto_regret``); roofline
+counts what kernels do and holds it against the machine (``roofline``); issue asks a GPU how long kernels take to be
+issued (``kernel_issue``).
+"""
+
+import argparse
+import time
+
+import comparisons
+import issue
+import peers
+import roofline
+
+from bppsa_nb import backends, experiments
+from bppsa_nb.experiments import provenance
+
+PARTS = ("chain", "rnn", "gru", "grid", "roofline", "issue")
+SECONDS = {  # for a comparison, a point of the grid, a point where "auto" is judged, a size of the roofline
+    "quick": {"compare": 2.0, "grid": 0.3, "regret": 0.1, "roofline": 1.0},
+    "paper": {"compare": 12.0, "grid": 2.0, "regret": 0.3, "roofline": 5.0},
+}
+
+
+def main(arguments=None):
+    """Run the parts that were asked for, and record their tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="by default a GPU where there is one")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds, for a first look")
+    chosen = parser.parse_args(arguments)
+    backend = chosen.device or backends.resolve("auto")
+    try:
+        check_device(backend, chosen.only)
+    except RuntimeError as error:
+        parser.error(str(error))
+    scale = "quick" if chosen.quick else "paper"
+    start = time.perf_counter()
+    for name, rows, notes in measure(chosen.only, backend, scale, peers.installed(), say):
+        say(f"recorded in {experiments.record_rows(rows, notes, name, scale, seed=0)}")
+    say(f"{time.perf_counter() - start:.0f} s in all")
+
+
+def say(line):
+    """Print a line at once."""
+    print(line, flush=True)
+
+
+def check_device(backend, parts):
+    """Raise RuntimeError where parts cannot be measured on a backend, or their tables would be filed wrongly."""
+    if backend == "cuda" and (backends.simulated() or not backends.cuda_available()):
+        raise RuntimeError("--device cuda needs an NVIDIA GPU with its driver, not a simulator; none was found")
+    if backend == "cpu" and provenance.gpu_name():
+        gpu = provenance.gpu_name()
+        raise RuntimeError(
+            f"tables of this machine are filed under its GPU, {gpu}; set CUDA_VISIBLE_DEVICES= to measure its CPU"
+        )
+    if backend == "cpu" and list(parts) == ["issue"]:
+        raise RuntimeError("issue times how a GPU is given its work: run it with --device cuda, on a machine with one")
+
+
+def measure(parts, backend, scale, present, say):
+    """Measure parts one after the other.
+
+    Parameters
+    ----------
+    parts : sequence of str
+        Of `PARTS`.
+    backend : {"cpu", "cuda"}
+    scale : {"quick", "paper"}
+    present : dict of str to str
+        The peers, and their versions.
+    say : callable
+        Takes lines of text, to watch.
+
+    Yields
+    ------
+    name : str
+        A table, as soon as it is complete.
+    rows : list of dict
+    notes : dict
+    """
+    seconds, notes = SECONDS[scale], present | {"backend": backend}
+    names = [name for part in parts for name in comparisons.PARTS.get(part, ())]
+    if names:
+        rows = comparisons.compare(names, backend, present, seconds["compare"], say)
+        if len(names) == len(comparisons.COMPARISONS):
+            yield "compare", rows, notes
+        else:
+            say("not recorded: the table compare holds chain, rnn and gru of one run")
+    if "grid" in parts:
+        say("training steps over the sizes of Figures 8 and 9, medians")
+        points = comparisons.grid_points(scale)
+        yield "grid", comparisons.grid(points, backend, present, seconds["grid"], say), notes
+        where = ["cuda"] if backend == "cuda" else ["numpy", "cpu"]
+        points = comparisons.regret_points(scale)
+        yield "auto_regret", comparisons.regret(points, where, seconds["regret"], say), notes
+    if "roofline" in parts:
+        yield "roofline", roofline.roofline(backend, seconds["roofline"], say), notes
+    if "issue" in parts and backend == "cuda":
+        yield "kernel_issue", issue.kernel_issue(present, seconds["compare"], say), notes
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Competitors that take turns, so that a busy moment of the machine meets all of them."""
+
+import time
+
+import numpy as np
+
+
+def take_turns(competitors, seconds, rounds=(3, 51)):
+    """Time competitors round after round, after turns that do not count.
+
+    Parameters
+    ----------
+    competitors : dict of str to sequence of callable
+        What each does in a turn, in stages timed one by one. A stage that leaves work to a device waits for it.
+    seconds : float
+        About how long all together go on. Who has had an equal share of it leaves, after its least rounds.
+    rounds : (int, int)
+        How many turns each has at least, and at most.
+
+    Returns
+    -------
+    dict of str to np.ndarray [shape=(rounds, stages)]
+        Seconds.
+    """
+    least, most = rounds
+    measured = {name: [] for name in competitors}
+    left = {name: seconds / len(competitors) for name in competitors}
+    for stages in competitors.values():
+        _turn(stages)  # compiles
+        _turn(stages)  # finds memory and caches as it leaves them
+    while left:
+        for name in list(left):
+            measured[name].append(_turn(competitors[name]))
+            left[name] -= sum(measured[name][-1])
+            if len(measured[name]) >= most or (len(measured[name]) >= least and left[name] <= 0):
+                del left[name]
+    return {name: np.array(turns) for name, turns in measured.items()}
+
+
+def _turn(stages):
+    marks = [time.perf_counter()]
+    for stage in stages:
+        stage()
+        marks.append(time.perf_counter())
+    return np.diff(marks)
+
+
+def quartiles(name, values):
+    """Name the median and the quartiles of values [shape=(rounds,)]: `<name>`, `<name>_low` and `<name>_high`."""
+    low, median, high = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
+    return {name: median, f"{name}_low": low, f"{name}_high": high}
