@@ -15,6 +15,8 @@ _FEATURES = binding.get_host_cpu_features()
 # Bytes of a vector register, and rows of a tile: there are 32 such registers or 16, and a tile may fill half of them.
 _BYTES, _ROWS = (64, 8) if _FEATURES.get("avx512f") else (32, 4) if _FEATURES.get("avx") else (16, 4)
 
+GROUP = 8  # rows that a core takes at least where several share them out: whole tiles
+
 _compile = njit(error_model="numpy", fastmath={"contract"}, forceinline=True)
 
 

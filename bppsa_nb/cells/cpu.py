@@ -16,7 +16,7 @@ from bppsa_nb.cells.recurrent import input_gradients  # noqa: F401  NumPy's prod
 from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.structured.chain import StructuredChain
 from bppsa_nb.subnormals import flush, restore
-from bppsa_nb.tiles import multiply
+from bppsa_nb.tiles import GROUP, multiply
 from bppsa_nb.workers import share_out
 
 keep_freed_memory()
@@ -25,7 +25,6 @@ keep_freed_memory()
 # not vectorize. "contract" allows fused multiply-adds and nothing else: NaN and infinity keep their meaning.
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 
-GROUP = 8  # samples that go through time together where cores share them out: rows of a tile
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 _WORTH_NUMBERS = 2**18  # the same for numbers that are read and written once
 _PARTS = 8  # sums of parameter gradients that are added up apart, for as many workers at most

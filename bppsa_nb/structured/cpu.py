@@ -1,6 +1,7 @@
 """Structured chains compiled for CPUs; twins of the NumPy functions, with the same arguments.
 
-Samples never wait for each other, nor do chunks while they are multiplied or replayed: that is what the cores share out.
+Samples never wait for each other, nor do chunks while they are multiplied or replayed: that is what the cores share
+out. Gradients below the smallest normal number count as zero.
 """
 
 import math
@@ -11,12 +12,14 @@ from numba import njit
 from bppsa_nb.memory import keep_freed_memory, require
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.structured.chain import apply_rows, smallest_kept
+from bppsa_nb.subnormals import flush, restore
+from bppsa_nb.tiles import GROUP, multiply
 from bppsa_nb.workers import one_blas_thread, share_out
 
 keep_freed_memory()
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
-_WORTH = 2**22  # multiply-adds that one core has done before a second one is of any use
+_WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 
 
 def jacobians_T(chain):
@@ -50,8 +53,7 @@ def sweep(chain, grad_output, local_grads=None):
     T, B, H = chain.shape
     gradients = _start(chain, grad_output, local_grads)
     worth = T * B * H * H * max(len(chain.weights), 1) > _WORTH
-    with one_blas_thread():
-        share_out(_sweep_samples, B, *_arrays(chain), gradients, worth=worth)
+    share_out(_sweep_samples, -(-B // GROUP), *_arrays(chain), gradients, worth=worth)
     return gradients
 
 
@@ -94,16 +96,6 @@ def _start(chain, grad_output, local_grads):
     return gradients
 
 
-@njit(inline="always")
-def _normal(x, tiny):
-    """Take a number below the smallest normal one for zero.
-
-    Gradients that vanish over a long sequence pass through the subnormal numbers on their way to zero, and
-    processors compute with those a hundred times slower. NaN and infinity stay what they are.
-    """
-    return x - x if abs(x) < tiny else x
-
-
 @_compile
 def _sweep(weights, slopes, carry, start, end, grads, gradients, b0, b1):
     """Go back from x_end to x_start for samples b0 ... b1 - 1.
@@ -111,32 +103,32 @@ def _sweep(weights, slopes, carry, start, end, grads, gradients, b0, b1):
     `grads` holds the gradients at x_end; `gradients` [shape=(end - start, B, H)] the loss terms at x_start and above,
     where it will hold gradients.
     """
-    size = (b1 - b0) * gradients.shape[2]
-    at_sum, product = np.empty_like(grads[b0:b1]), np.empty_like(grads[b0:b1])
-    at, by = at_sum.reshape(size), product.reshape(size)
-    grad, tiny = grads[b0:b1].copy().reshape(size), np.finfo(grads.dtype).tiny
+    count, size = len(weights), (b1 - b0) * gradients.shape[2]
+    at_sums, product = np.empty((count, b1 - b0, gradients.shape[2]), grads.dtype), np.empty_like(grads[b0:b1])
+    at, by, grad = at_sums.reshape(count, size), product.reshape(size), grads[b0:b1].copy().reshape(size)
+    before = flush()
     for t in range(end - 1, start - 1, -1):
+        for k in range(count):
+            at_sum, slope = at[k], slopes[k, t, b0:b1].reshape(size)
+            for i in range(size):
+                at_sum[i] = slope[i] * grad[i]
+        multiply(at_sums, weights, product)
         below = gradients[t - start, b0:b1].reshape(size)
         if carry.size:
             through = carry[t, b0:b1].reshape(size)
             for i in range(size):
-                below[i] += through[i] * grad[i]
-        for k in range(len(weights)):
-            slope = slopes[k, t, b0:b1].reshape(size)
-            for i in range(size):
-                at[i] = _normal(slope[i] * grad[i], tiny)
-            np.dot(at_sum, weights[k], product)
-            for i in range(size):
-                below[i] += by[i]
+                by[i] += through[i] * grad[i]
         for i in range(size):
-            below[i] = _normal(below[i], tiny)
-            grad[i] = below[i]
+            grad[i] = below[i] + by[i]
+            below[i] = grad[i]
+    restore(before)
 
 
 @_compile
 def _sweep_samples(weights, slopes, carry, gradients, first, last):
-    steps = len(gradients) - 1
-    _sweep(weights, slopes, carry, 0, steps, gradients[steps], gradients[:steps], first, last)
+    """Go back all steps for groups first ... last - 1 of samples."""
+    steps, b0, b1 = len(gradients) - 1, first * GROUP, min(last * GROUP, gradients.shape[1])
+    _sweep(weights, slopes, carry, 0, steps, gradients[steps], gradients[:steps], b0, b1)
     return True
 
 
