@@ -179,7 +179,8 @@ def _matrix(links, mats, made, t, b):
     return mats[t, b] if made[t, b] else links[t, b]
 
 
-# Below, matrices and samples that are neighbors in memory take turns at every pair.
+# The state below is (links, mats, exps, made, vecs, affine), as described above; ranges of pairs, matrices and samples
+# are (first, last + 1). Matrices and samples that are neighbors in memory take turns at every pair.
 
 
 @_compile
@@ -319,8 +320,9 @@ def _linear(links, local_grads, gradients, first, last):
     return True
 
 
-# Chunk c of the links is those from T - (c + 1) * length to before T - c * length. The gradients above the first are
-# known, so it is swept at once; no one needs the product of the last.
+# Chunk c of the links is those from T - (c + 1) * length to before T - c * length. The gradient above the first is
+# known, so it is swept at once; no one needs the product of the last. The state below is (links, local_grads, mats,
+# exps, vecs, gradients): ``mats[c - 1, b]`` is the product of chunk c, ``vecs[c - 1, s]`` its affine offset.
 
 
 @_compile
@@ -405,6 +407,8 @@ def _chunked(links, grad_output, local_grads, length, group):
     products = max(chunks - 2, 0)
     mats, exps = np.empty((products, *links.shape[1:]), links.dtype), np.empty((products, matrices), np.int64)
     vecs = np.empty((products, batch, hidden), links.dtype)
+    while group > 1 and (chunks - 1) * -(-matrices // group) < PIECES * THREADS:
+        group //= 2
     state, worth = (links, local_grads, mats, exps, vecs, gradients), T * batch * hidden**2 > SMALL
     with one_blas_thread():
         count = (products + 1) * -(-matrices // group)
