@@ -19,6 +19,7 @@ from bppsa_nb import backends, files, plan
 
 FORMAT = 1
 SECONDS = 28  # of measuring, per backend
+FEWEST = 60  # points that are measured however long it takes: ten of each kind and method
 LARGEST = 2**22  # entries of a chain's Jacobians, and of whatever a method does with them
 METHODS = tuple(plan.COUNTS)
 NAMES = tuple(plan.chunked(1, 1, 1, 1, "numpy", 1))  # all there are
@@ -67,7 +68,7 @@ def runnable():
 
 
 def points():
-    """List what is measured, in an order in which the first points stand for all of them.
+    """List what is measured, in an order in which the first points stand for all others.
 
     Returns
     -------
@@ -87,7 +88,11 @@ def points():
             if max(T * B * H * H, counts["entries"], counts["matvec"], counts.get("matmul", 0) // 16) <= LARGEST:
                 listed.append(point)
     np.random.default_rng(0).shuffle(listed)
-    return listed
+    # Kinds and methods take turns, so that none is left out where time is short.
+    turn = {}
+    for point in listed:
+        turn.setdefault((point["kind"], point["method"]), []).append(point)
+    return [point for together in itertools.zip_longest(*turn.values()) for point in together if point]
 
 
 def count(point, backend):
@@ -142,7 +147,7 @@ def measure(backend, progress=True, seconds=SECONDS, clock=time.perf_counter):
             fastest[i] = min(fastest[i], *_time(backend, listed[i], clock))
             passed = clock() - start
             bar.update(min(round(passed, 1), seconds) - bar.n)
-            if passed > seconds:
+            if passed > seconds and sum(s < math.inf for s in fastest) >= min(FEWEST, len(listed)):
                 break
     return [point | {"seconds": s} for point, s in zip(listed, fastest, strict=True) if s < math.inf]
 

@@ -5,8 +5,7 @@ A method's predicted time is the sum of its counts times what one of them costs,
 one otherwise. What is counted:
 
 ============  ==========================================================================================
-`calls`       1, for what a call costs whatever its size
-`launches`    times that workers are set to work and waited for: a kernel, or a level of the tree
+`launches`    times that workers are set to work and waited for: at least once a call, and once a level of the tree
 `steps`       steps that wait for each other; in NumPy, operations that Python starts
 `merges`      those that multiply matrices by matrices
 `crossings`   those that go from one chunk to the next
@@ -38,7 +37,7 @@ KINDS = ("dense", "structured")
 BLOCKS = 1024  # thread blocks that a large GPU runs at once
 
 # Orders of magnitude for a large GPU: they need only tell methods apart that differ by a factor.
-_CUDA = {"calls": 5e-5, "launches": 1e-5, "steps": 1e-6, "merges": 2e-6, "crossings": 1e-6}
+_CUDA = {"launches": 1e-5, "steps": 1e-6, "merges": 2e-6, "crossings": 1e-6}
 _CUDA |= {"matvec": 1e-10, "matmul": 1e-10, "entries": 1e-11}
 
 
@@ -58,10 +57,9 @@ def linear(T, B, H, weights, backend):
     dict of str to int
         The counts of the module's table; those that are not there are 0.
     """
-    samples = _share(B, backend)
+    samples = _samples(B, weights, backend)
     terms = max(weights, 1)
     return {
-        "calls": 1,
         "launches": 1,
         "steps": T,
         "terms": T * weights,
@@ -85,8 +83,7 @@ def blelloch(T, B, H, weights, backend):
     steps = sum(_share(pairs * B // at_once, backend) for pairs in down) + firsts * _share(B // at_once, backend)
     matmuls, matvecs = merges * at_once, steps * at_once
     return {
-        "calls": 1,
-        "launches": up_levels(T) + down_levels(T),
+        "launches": 1 + up_levels(T) + down_levels(T),
         "steps": steps,
         "merges": merges,
         "terms": weights,
@@ -117,7 +114,6 @@ def chunked(T, B, H, weights, backend, length):
         replays, merges = _share(below, backend), _share(inner, backend)
     vectors = swept * samples + replayed * length
     return {
-        "calls": 1,
         "launches": 3,
         "steps": swept + replays * length,
         "merges": merges * length,
@@ -148,6 +144,14 @@ def workers(backend):
 
 def _share(pieces, backend):
     return -(-pieces // workers(backend))
+
+
+def _samples(B, weights, backend):
+    if backend == "cpu" and weights:  # which go in groups
+        from bppsa_nb.tiles import GROUP
+
+        return min(B, GROUP * _share(-(-B // GROUP), backend))
+    return _share(B, backend)
 
 
 @dataclass(frozen=True)
@@ -353,7 +357,7 @@ def _reason(method, T, B, H, weights, length):
         )
     if method == "chunked":
         return (
-            f"{-(-T // length)} chunks of at most {length} steps go side by side, which makes up for {times['chunked']} of "
-            "the linear scan"
+            f"{-(-T // length)} chunks of at most {length} steps go side by side, which makes up for "
+            f"{times['chunked']} of the linear scan"
         )
     return f"{levels} levels instead of {T} steps: the workers make up for {times['blelloch']} of the linear scan"
