@@ -227,3 +227,24 @@ def pattern_product(left, right):
                     structure[i][j] = 1
                     multiply_adds += 1
     return structure, multiply_adds
+
+
+def structured_jacobians_T(weights, slopes, carry=None):
+    """Transposed Jacobians (T, B, H, H) of a structured chain, one entry at a time.
+
+    State j of x_{t+1} moves with state i of x_t through every sum: by weights[k][j][i], and by how far it moves with
+    that sum; and by its own carry.
+    """
+    count, steps, batch, size = slopes.shape
+    found = np.zeros((steps, batch, size, size))
+    for t in range(steps):
+        for b in range(batch):
+            for i in range(size):
+                for j in range(size):
+                    total = 0.0
+                    for k in range(count):
+                        total += float(weights[k, j, i]) * float(slopes[k, t, b, j])
+                    if carry is not None and i == j:
+                        total += float(carry[t, b, i])
+                    found[t, b, i, j] = total
+    return found

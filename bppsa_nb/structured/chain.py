@@ -148,7 +148,7 @@ def sweep(chain, grad_output, local_grads=None):
         Gradients at x_0 ... x_T.
     """
     T, B, H = chain.shape
-    gradients = np.zeros((T + 1, B, H), chain.dtype) if local_grads is None else local_grads.copy()
+    gradients = np.zeros((T + 1, B, H), chain.dtype) if local_grads is None else np.array(local_grads, order="C")
     gradients[T] = grad_output
     for t in reversed(range(T)):
         carry = None if chain.carry is None else chain.carry[t]
@@ -183,7 +183,7 @@ def chunked(chain, grad_output, local_grads=None, length=1):
     T, B, H = chain.shape
     count = max(T - 1, 0) // length  # chunks below the one at the loss
     start = count * length  # of that one
-    gradients = np.zeros((T + 1, B, H), chain.dtype) if local_grads is None else local_grads.copy()
+    gradients = np.zeros((T + 1, B, H), chain.dtype) if local_grads is None else np.array(local_grads, order="C")
     last = StructuredChain(chain.weights, chain.slopes[:, start:], None if chain.carry is None else chain.carry[start:])
     gradients[start:] = sweep(last, grad_output, None if local_grads is None else local_grads[start:])
     in_chunks = (count, length, B, H)  # t = chunk * length + step
