@@ -94,11 +94,51 @@ def _info(arguments):
     print("            cpu: compiled by Numba")
     print(f"            cuda: {gpu or (simulator if backends.simulated() else 'no GPU found')}")
     print(f"            auto: takes {backends.resolve('auto')}")
+    print(f"planner     {_planner()}")
     for place, (package, version) in enumerate(provenance.versions().items()):
         print(f"{'' if place else 'versions':<11} {package} {version or 'not installed'}")
     print("data sets   bitstreams: made from a seed, nothing to download")
     print(f"            IRMAS: {_irmas()}")
     print(f"            images: {_images()}")
+
+
+def _planner():
+    from bppsa_nb import calibrate
+
+    try:
+        found = {backend: calibrate.load(backend) for backend in calibrate.runnable()}
+    except ValueError as error:
+        return error
+    dates = [f"{backend} ({record['date']})" for backend, record in found.items() if record]
+    missing = [backend for backend, record in found.items() if not record]
+    said = [f"calibrated: {', '.join(dates)}"] if dates else []
+    if missing:
+        said.append(f"not calibrated: {', '.join(missing)}; `bppsa-nb calibrate` takes half a minute for each")
+    return f"\n{'':<12}".join(said)
+
+
+def _calibrate(arguments):
+    from bppsa_nb import calibrate
+
+    try:
+        records = calibrate.run(arguments.backend, progress=sys.stderr.isatty())
+        if arguments.defaults:
+            calibrate.write_defaults(records)
+    except (OSError, ValueError) as error:
+        raise _Explained(error) from error
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("Nothing is stored: prices are what they were.") from None
+    for backend, record in records.items():
+        median, worst = calibrate.errors(record)
+        print(f"{backend} on {record['machine']}, nanoseconds of one:")
+        columns = [(kind, method) for kind, methods in record["prices"].items() for method in methods]
+        for row in zip(*columns, strict=True):
+            print(f"{'':<10}" + "".join(f"{word:>12}" for word in row))
+        for name in calibrate.NAMES:
+            prices = [record["prices"][kind][method].get(name, 0) for kind, method in columns]
+            print(f"{name:<10}" + "".join(f"{1e9 * price:12.3g}" for price in prices))
+        print(f"{len(record['points'])} points, predicted {median:.0%} off (median), {worst:.0%} off (worst)\n")
+    print(f"stored in {calibrate.DEFAULTS if arguments.defaults else calibrate.path()}")
 
 
 def _irmas():
@@ -331,6 +371,17 @@ def _parser():
     added("dataset", f"the training set of IRMAS, 3 GB; {'; '.join(sizes)}", choices=["irmas", *openml.SETS])
 
     add("info", _info, "show devices, backends, versions and data sets", "Show what is here.")
+
+    option = add(
+        "calibrate",
+        _calibrate,
+        "measure what methods cost on this machine",
+        "Measure for half a minute per backend what a step, a multiply-add and the like cost on this machine, and "
+        "store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE names), where "
+        'method="auto" finds it. Best on a machine with nothing else to do. Ctrl-C leaves what was stored before.',
+    )
+    option("--backend", nargs="+", choices=backends.BACKENDS, help="these backends; all that run here if not given")
+    option("--defaults", action="store_true", help="make it what the package predicts by on other machines, too")
 
     option = add(
         "report",

@@ -113,15 +113,16 @@ def chunked(T, B, H, weights, backend, length):
     else:
         replays, merges = _share(below, backend), _share(inner, backend)
     vectors = swept * samples + replayed * length
+    across = inner * samples if weights else 0  # replays of stored Jacobians leave out the steps that led across
     return {
         "launches": 3,
         "steps": swept + replays * length,
         "merges": merges * length,
         "crossings": inner,
         "terms": (swept + (replays + merges) * length) * weights,
-        "products": vectors + reduced * length + inner * samples,
+        "products": vectors + reduced * length + across,
         "rows": reduced * length * H,
-        "matvec": (vectors * terms + inner * samples) * H * H,
+        "matvec": (vectors * terms + across) * H * H,
         "matmul": reduced * length * H**3 * terms,
         "entries": (reduced * length * H + vectors) * H * terms,
     }

@@ -13,7 +13,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import bppsa_nb
-from bppsa_nb import cli, experiments, files, notebooks
+from bppsa_nb import calibrate, cli, experiments, files, notebooks, plan
 from bppsa_nb.datasets import irmas, openml
 from bppsa_nb.experiments import provenance
 
@@ -73,7 +73,10 @@ def test_help_names_every_command(capsys):
         cli.main(["--help"])
     assert stop.value.code == 0
     shown = capsys.readouterr().out
-    assert all(command in shown for command in ("figures", "notebooks", "list", "train", "fetch", "info", "report"))
+    assert all(
+        command in shown
+        for command in ("figures", "notebooks", "list", "train", "fetch", "info", "calibrate", "report")
+    )
 
 
 def test_figures_measures_and_draws_all(toys, project, capsys):
@@ -137,6 +140,85 @@ def test_info_shows_backends_and_versions(capsys):
     assert cli.main(["info"]) == 0
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("numpy", "cpu", "cuda", "auto", np.__version__, "bitstreams"))
+
+
+@pytest.fixture
+def planner(tmp_path, monkeypatch):
+    """Give a planner without prices of this machine; measuring takes no time, and every call a millisecond."""
+    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path / "cache"))
+    measured = []
+
+    def measure(backend, progress):
+        measured.append(backend)
+        return [point | {"seconds": 1e-3} for point in calibrate.points()]
+
+    monkeypatch.setattr(calibrate, "measure", measure)
+    plan.refresh()
+    yield measured
+    plan.refresh()
+
+
+def test_calibrate_measures_all_that_runs_here_and_shows_prices(planner, capsys):
+    defaults = calibrate.DEFAULTS.read_bytes()
+    assert cli.main(["calibrate"]) == 0
+    shown = capsys.readouterr().out
+    assert planner == calibrate.runnable()
+    for backend in planner:
+        assert f"{backend} on {calibrate.machine(backend)}, nanoseconds of one:" in shown
+        assert plan.calibrated(backend)
+    lines = shown.splitlines()
+    assert lines[1].split() == ["dense"] * 3 + ["structured"] * 3
+    assert lines[2].split() == ["linear", "blelloch", "chunked"] * 2
+    assert [line.split()[0] for line in lines[3 : 3 + len(calibrate.NAMES)]] == list(calibrate.NAMES)
+    prices = calibrate.load("numpy")["prices"]["dense"]["linear"]
+    row = dict(line.split()[:2] for line in lines[3 : 3 + len(calibrate.NAMES)])
+    assert {name: float(price) for name, price in row.items() if price != "0"} == pytest.approx(
+        {name: 1e9 * price for name, price in prices.items()}
+    )
+    points = len(calibrate.points())
+    assert f"{points} points, predicted {calibrate.errors(calibrate.load('numpy'))[0]:.0%} off (median)" in shown
+    assert lines[-1] == f"stored in {calibrate.path()}"
+    assert calibrate.DEFAULTS.read_bytes() == defaults
+
+
+def test_calibrate_measures_the_backend_that_is_asked_for(planner, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(calibrate, "DEFAULTS", tmp_path / "prices.json")
+    calibrate.DEFAULTS.write_text('{"format": 1, "backends": {}}')
+    assert cli.main(["calibrate", "--backend", "cpu", "--defaults"]) == 0
+    assert planner == ["cpu"]
+    assert list(files.read_json(calibrate.DEFAULTS)["backends"]) == ["cpu"]
+    assert capsys.readouterr().out.endswith(f"stored in {calibrate.DEFAULTS}\n")
+
+
+def test_calibrate_explains_what_it_cannot_measure(planner, capsys, monkeypatch):
+    monkeypatch.setattr(calibrate, "runnable", lambda: ["numpy", "cpu"])
+    assert cli.main(["calibrate", "--backend", "cuda"]) == 1
+    assert "measured here, numpy, cpu; got 'cuda'" in capsys.readouterr().err
+    assert planner == []
+
+
+def test_ctrl_c_stores_no_prices(planner, capsys, monkeypatch):
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(calibrate, "measure", stop)
+    assert cli.main(["calibrate"]) == 130
+    assert "Nothing is stored" in capsys.readouterr().err
+    assert not calibrate.path().exists()
+
+
+def test_info_says_whether_the_planner_is_calibrated(planner, capsys, monkeypatch):
+    monkeypatch.setattr(calibrate, "runnable", lambda: ["numpy", "cpu"])
+    assert cli.main(["info"]) == 0
+    assert "planner     not calibrated: numpy, cpu; `bppsa-nb calibrate`" in capsys.readouterr().out
+    calibrate.run(["cpu"])
+    assert cli.main(["info"]) == 0
+    shown = capsys.readouterr().out
+    assert f"planner     calibrated: cpu ({calibrate.load('cpu')['date']})" in shown
+    assert "            not calibrated: numpy;" in shown
+    calibrate.path().write_text("{")
+    assert cli.main(["info"]) == 0
+    assert f"planner     {calibrate.path()} is damaged" in capsys.readouterr().out
 
 
 def test_info_says_whether_irmas_is_here(project, capsys):
