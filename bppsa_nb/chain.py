@@ -221,15 +221,22 @@ def _with_last_term(grad_output, local_grads, steps):
 
 
 def _scan_dense(jacobians_T, grad_output, local_grads, backend, method, levels):
+    length = _length(method, (len(jacobians_T), *grad_output.shape), grad_output.dtype, backend, 0)
     if backend == "numpy":
-        length = _length(method, (len(jacobians_T), *grad_output.shape), grad_output.dtype, backend, 0)
         operands = list(map(Dense, jacobians_T))
         return np.stack(_scan_operands(operands, grad_output, local_grads, method, levels, length))
     if backend == "cpu":
-        from bppsa_nb.scan import cpu as twin
-    else:
-        from bppsa_nb.scan import cuda as twin
-    return twin.backprop(jacobians_T, grad_output, local_grads, method, levels)
+        from bppsa_nb.scan import cpu
+
+        return cpu.backprop(jacobians_T, grad_output, local_grads, method, levels, length)
+    from bppsa_nb.scan.cuda import scan_levels
+    from bppsa_nb.structured import cuda
+
+    if method == "linear":
+        return cuda.sweep(jacobians_T, grad_output, local_grads)
+    if method == "chunked":
+        return cuda.chunked(jacobians_T, grad_output, local_grads, length)
+    return scan_levels(jacobians_T, grad_output, local_grads, levels)
 
 
 def scan_structured(chain, grad_output, local_grads, backend, method, levels):

@@ -51,7 +51,9 @@ def check_backprop(T, B, H, dtype, local, methods, shared=False):
     ],
 )
 def test_backprop_on_the_simulator(T, B, H, dtype, local, shared):
-    check_backprop(T, B, H, dtype, local, [("linear", None), ("blelloch", None), ("truncated", 1)], shared)
+    check_backprop(
+        T, B, H, dtype, local, [("linear", None), ("blelloch", None), ("truncated", 1), ("chunked", None)], shared
+    )
 
 
 @pytest.mark.gpu
@@ -122,7 +124,7 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
     if backends.simulated():  # fewer threads than numbers, so that every loop over them goes round
         from bppsa_nb.cells import cuda
 
-        for name, value in {"MAX_THREADS": 2, "_THREADS": 3, "_PARTS": 2}.items():
+        for name, value in {"MAX_THREADS": 2, "_THREADS": 3, "PARTS": 2}.items():
             monkeypatch.setattr(cuda, name, value)
     rng = np.random.default_rng(0)
     model = {"rnn": bp.RNN, "gru": bp.GRU}[cell](2, H, 4, num_layers, rng=rng, dtype=dtype)
@@ -135,11 +137,84 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
         assert found.dtype == dtype and found.shape == getattr(expected, name).shape
         np.testing.assert_allclose(found, getattr(expected, name), rtol=0, atol=10 * TOLERANCE[dtype], err_msg=name)
     expected = model.backward(activations, grad_logits, method="linear", backend="numpy")
-    for method, levels in [("linear", None), ("blelloch", None), ("truncated", 1)]:
+    for method, levels in [("linear", None), ("blelloch", None), ("truncated", 1), ("chunked", None)]:
         grads = model.backward(activations, grad_logits, method=method, backend="cuda", levels=levels)
         for name, grad in grads.items():
             scale = max(np.abs(expected[name]).max(), 1e-3)
             assert np.abs(grad - expected[name]).max() < TOLERANCE[dtype] * scale, (name, method)
+
+
+@pytest.mark.parametrize(
+    ("T", "B", "H", "K", "dtype"),
+    [
+        on_simulator(0, 2, 3, 1, np.float32),
+        on_simulator(1, 1, 1, 0, np.float64),
+        on_simulator(7, 2, 3, 3, np.float32),
+        on_simulator(5, 1, 6, 1, np.float64),
+        on_gpu(7, 2, 3, 0, np.float64),
+        on_gpu(1000, 16, 20, 1, np.float32),
+        on_gpu(259, 5, 33, 3, np.float32),
+        on_gpu(100, 2, 128, 3, np.float64),
+    ],
+)
+@pytest.mark.parametrize("local", [False, True])
+def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
+    from bppsa_nb.structured import chain as plain
+    from bppsa_nb.structured import cuda
+
+    if backends.simulated():  # fewer threads than numbers, and rows in several groups
+        for name, value in {"MAX_THREADS": 2, "_THREADS": 2}.items():
+            monkeypatch.setattr(cuda, name, value)
+    rng = np.random.default_rng([T, B, H, K])
+    weights = np.array([np.linalg.qr(rng.standard_normal((H, H)))[0] for _ in range(K)]).reshape(K, H, H).astype(dtype)
+    slopes = rng.uniform(-1, 1, (K, T, B, H)).astype(dtype)
+    carry = rng.uniform(0, 1, (T, B, H)).astype(dtype) if K != 1 else None
+    links = plain.StructuredChain(weights, slopes, carry)
+    grad_output, local_grads = rng.standard_normal((B, H)).astype(dtype), None
+    if local:
+        local_grads = rng.standard_normal((T + 1, B, H)).astype(dtype)
+        grad_output = local_grads[T]
+    wide = plain.StructuredChain(
+        *(None if array is None else array.astype(float) for array in (weights, slopes, carry))
+    )
+    expected = plain.sweep(wide, grad_output.astype(float), None if local_grads is None else local_grads.astype(float))
+    lengths = {1, 2, 3, max(T // 30, 4), T + 1}
+    found = [cuda.chunked(links, grad_output, local_grads, length) for length in lengths]
+    stored = plain.jacobians_T(links)
+    found += [cuda.chunked(stored, grad_output, local_grads, length) for length in lengths]
+    found.append(cuda.sweep(stored, grad_output, local_grads))
+    for result in (
+        cuda.sweep(links, grad_output, local_grads),
+        cuda.scan(links, grad_output, local_grads, None),
+        *found,
+    ):
+        assert result.dtype == dtype
+        assert error(result, expected) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+@pytest.mark.parametrize("factor", [2.0**-30, 2.0**30])
+def test_chunks_whose_products_leave_the_range(factor, kind):
+    from bppsa_nb.operator import RangeLost
+    from bppsa_nb.structured import chain as plain
+    from bppsa_nb.structured import cuda
+
+    # Down and up again within a chunk; then so far apart that the linear scan has to answer.
+    slopes = np.full((1, 16, 1, 2), factor, np.float32)
+    slopes[:, 8:] = 1 / factor
+    weights = np.array([[[0.5, -1], [1, 0.5]]], np.float32)
+    links, grad_output = plain.StructuredChain(weights, slopes), np.ones((1, 2), np.float32)
+    with np.errstate(all="ignore"):
+        expected = plain.chunked(links, grad_output, None, 16)
+        found = cuda.chunked(links, grad_output, None, 5)
+    inside = np.isfinite(expected) & (np.abs(expected) > 1e-37)
+    np.testing.assert_allclose(found[inside], expected[inside], rtol=1e-5)
+    slopes = np.zeros((2, 16, 1, 2), np.float32)
+    slopes[0], slopes[1, 9] = (factor, 1 / factor), 1  # entries are mixed once, then driven apart
+    links = plain.StructuredChain(np.array([np.eye(2), np.ones((2, 2))], np.float32), slopes)
+    for scan in (plain.chunked, cuda.chunked):
+        with pytest.raises(RangeLost), np.errstate(all="ignore"):
+            scan(links, grad_output, None, 5)
 
 
 def sparse_link(rng, m, n, kind, batch, dtype):
@@ -225,10 +300,10 @@ def test_a_row_too_long_for_shared_memory():
     assert cuda.tile_rows(20, 4) == 20 and cuda.tile_rows(128, 8) == 16
     with pytest.raises(ValueError, match="jacobians_T: three rows of H = 5000 entries take 120000 bytes"):
         cuda.tile_rows(5000, 8)
-    from bppsa_nb.cells import cuda
+    from bppsa_nb.structured import cuda as structured
 
-    with pytest.raises(ValueError, match="hidden_size: 3 rows of H = 5000 numbers take 60000 bytes"):
-        cuda._launch_in_time(None, np.empty((2, 1, 5000), np.float32), 3)
+    with pytest.raises(ValueError, match="hidden_size: 5 H = 25000 numbers take 100000 bytes"):
+        structured.shared_bytes(25000, np.dtype(np.float32), "5 H = 25000")
 
 
 # Gate 2: machine code for three generations of GPUs, with nothing spilled to local memory.
@@ -240,6 +315,7 @@ def kernels():
     from bppsa_nb.cells import cuda as cells
     from bppsa_nb.scan import cuda as scan
     from bppsa_nb.sparse import cuda as sparse_cuda
+    from bppsa_nb.structured import cuda as structured
 
     for real in (types.float32, types.float64):
         a1, a2, a3, a4 = (types.Array(real, ndim, "C") for ndim in (1, 2, 3, 4))
@@ -249,18 +325,23 @@ def kernels():
         yield scan.up_level, (a4, exps, a3, flag, number, number, lost)
         yield scan.across_blocks, (a4, exps, a3, flag, number, lost)
         yield scan.down_level, (a4, exps, a3, flag, number, lost)
-        yield scan.linear, (a4, a3, flag, a3)
-        yield cells.row_products, (a2, a2, a1, a2)
-        yield cells.outer_products, (a2, a2, a3)
-        yield cells.sum_parts, (a3, a2)
-        yield cells.rnn_forward_kernel, (a3, a2, a3)
-        yield cells.rnn_prepare, (a2, a3, a4, exps, lost)
-        yield cells.rnn_sweep_kernel, (a2, a3, a3)
-        yield cells.rnn_gate_kernel, (a3, a3, a3)
+        i3 = types.Array(types.int32, 3, "C")
+        diagonals = (a2, a4, a3, flag)
+        links = (a4, flag, *diagonals)
+        yield structured.sweep_chunks, (*links, number, number, a3, a3, flag)
+        yield structured.multiply_chunks, (*links, number, number, a4, i3, lost)
+        yield structured.across_chunks, (a4, i3, a3, a3, lost)
+        yield structured.prepare, (*diagonals, a4, exps, lost)
+        yield cells.input_products, (a3, a2, a1, a3)
+        yield cells.transpose, (a2, a2)
+        yield cells.rnn_forward_kernel, (a3, a2, a1, a3)
         yield cells.gru_forward_kernel, (a3, a2, a1, a3, a4)
-        yield cells.gru_prepare, (a2, a3, a4, a4, exps, lost)
-        yield cells.gru_sweep_kernel, (a2, a3, a4, a3)
-        yield cells.gru_gate_kernel, (a3, a4, a3, a3, a3)
+        yield cells.rnn_slopes, (a3, a4)
+        yield cells.gru_slopes, (a3, a4, a4)
+        yield cells.at_sums, (a4, a3)
+        yield cells.outer_products, (a4, number, number, a3, a3)
+        yield cells.sum_parts, (a3, a2, a1)
+        yield cells.input_gradients_kernel, (a4, number, number, a2, a3)
         for whole in (types.int32, types.int64):
             index, columns = types.Array(whole, 1, "C"), types.Array(types.int32, 1, "C")
             yield sparse_cuda.sums, (index, columns, a2, index, columns, a2, number, number, index, columns, a2)
@@ -288,5 +369,5 @@ def test_every_kernel_compiles_without_spills(arch):
         assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log, (kernel, log)
         if "float32" in str(signature):
             assert ".f64" not in ptx, kernel  # single precision stays single
-        names.add(kernel.py_func.__name__)
-    assert len(names) == 22
+        names.add((kernel.py_func.__module__, kernel.py_func.__name__))
+    assert len(names) == 24

@@ -11,6 +11,7 @@ from bppsa_nb.cells import gru
 from bppsa_nb.datasets.audio import FEATURES, LABELS
 from bppsa_nb.experiments import figure_08, published, timing
 from bppsa_nb.figures import COLORS
+from bppsa_nb.structured import chain as structured
 from bppsa_nb.trainer import cross_entropy
 
 TITLE = "Figure 9: what an iteration of the GRU is made of"
@@ -115,22 +116,24 @@ def assembly(weight_hh, hidden, gates, backend):
         beside their exponents of two [shape=(T, B)].
     """
     if backend == "numpy":
-        return partial(gru.jacobians_T, weight_hh, hidden, gates)
+        return lambda: structured.jacobians_T(gru.chain(weight_hh, hidden, gates))
     if backend == "cpu":
         from bppsa_nb.cells import cpu
+        from bppsa_nb.structured.cpu import jacobians_T
 
-        return partial(cpu.gru_jacobians_T, weight_hh, hidden, gates)
+        return lambda: jacobians_T(cpu.gru_chain(weight_hh, hidden, gates))
     from numba import cuda
 
-    from bppsa_nb.cells.cuda import gru_prepare
+    from bppsa_nb.cells.cuda import gru_chain
     from bppsa_nb.scan.cuda import launch_prepare, workspace
+    from bppsa_nb.structured.cuda import Links, prepare
 
     _, T, B, H = gates.shape
-    saved = tuple(map(cuda.to_device, (weight_hh, hidden, gates)))
+    weight_hh, hidden, gates = map(cuda.to_device, (weight_hh, hidden, gates))
     mats, exps, _, lost = workspace(T, B, B, H, hidden.dtype)
 
     def assemble():
-        launch_prepare(gru_prepare, saved, mats, exps, lost)
+        launch_prepare(prepare, Links(gru_chain(weight_hh, hidden, gates)).arguments[2:], mats, exps, lost)
         cuda.synchronize()
         return mats, exps
 

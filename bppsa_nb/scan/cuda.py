@@ -238,29 +238,6 @@ def down_level(mats, exps, vecs, affine, d, lost):
         left[i], right[i] = right[i], left[i]  # line 14; with j = 0: I ⋄ T = T
 
 
-@cuda.jit
-def linear(jacobians_T, local_grads, affine, gradients):
-    """Walk the chain step by step (Equation 3), one sample per block."""
-    shared = cuda.shared.array(0, gradients.dtype)
-    s = cuda.blockIdx.x
-    b = s % jacobians_T.shape[1]
-    tid, threads, hidden = cuda.threadIdx.x, cuda.blockDim.x, gradients.shape[2]
-    for i in range(tid, hidden, threads):
-        shared[i] = gradients[gradients.shape[0] - 1, s, i]
-    for t in range(jacobians_T.shape[0] - 1, -1, -1):
-        cuda.syncthreads()
-        for i in range(tid, hidden, threads):
-            total = gradients.dtype.type(0)
-            for j in range(hidden):
-                total += jacobians_T[t, b, i, j] * shared[j]
-            if affine:
-                total += local_grads[t, s, i]
-            gradients[t, s, i] = total
-        cuda.syncthreads()
-        for i in range(tid, hidden, threads):
-            shared[i] = gradients[t, s, i]
-
-
 def launch_scan(mats, exps, vecs, affine, levels, lost):
     """Launch the levels of a prepared scan on device arrays; returns at once, with vecs[t] the gradient at x_t.
 
@@ -322,30 +299,37 @@ def collect(vecs, lost):
     return vecs.copy_to_host()[:-1]
 
 
-def backprop(jacobians_T, grad_output, local_grads, method, levels):
-    """Run a dense scan on the GPU; the checked core of :func:`bppsa_nb.backprop`.
+def scan_levels(jacobians_T, grad_output, local_grads, levels):
+    """Run Blelloch's scan or the truncated one over stored Jacobians.
 
-    Parameters, result and errors are those of :func:`bppsa_nb.scan.cpu.backprop`.
+    Parameters
+    ----------
+    jacobians_T : np.ndarray [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]
+    grad_output : np.ndarray [shape=(B, H)]
+        ``local_grads[T]`` included.
+    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
+    levels : int or None
+        k of the truncated scan; None for Blelloch's.
+
+    Returns
+    -------
+    np.ndarray [shape=(T + 1, B, H)]
+
+    Raises
+    ------
+    RangeLost
+        If a product could not keep its entries in range.
     """
     T, (samples, hidden) = len(jacobians_T), grad_output.shape
-    dtype, affine = grad_output.dtype, local_grads is not None
     if T == 0:
         return grad_output[None].copy()
+    dtype, affine = grad_output.dtype, local_grads is not None
     tile_rows(hidden, dtype.itemsize)
     jacobians_T = cuda.to_device(np.ascontiguousarray(jacobians_T))
-    if method == "linear":
-        gradients = np.zeros((T + 1, samples, hidden), dtype)
-        gradients[T] = grad_output
-        gradients = cuda.to_device(gradients)
-        terms = cuda.to_device(np.ascontiguousarray(local_grads)) if affine else gradients
-        linear[samples, _threads(hidden), 0, _shared_bytes(hidden, dtype.itemsize)](
-            jacobians_T, terms, affine, gradients
-        )
-        return gradients.copy_to_host()
     mats, exps, vecs, lost = workspace(T, jacobians_T.shape[1], samples, hidden, dtype)
     if affine:
         vecs[1 : T + 1].copy_to_device(np.ascontiguousarray(local_grads[:T]))
     vecs[T + 1].copy_to_device(np.ascontiguousarray(grad_output))
     launch_prepare(prepare, (jacobians_T,), mats, exps, lost)
-    launch_scan(mats, exps, vecs, affine, levels if method == "truncated" else None, lost)
+    launch_scan(mats, exps, vecs, affine, levels, lost)
     return collect(vecs, lost)

@@ -9,6 +9,7 @@ from bppsa_nb.cells import gru
 from bppsa_nb.datasets.audio import Features
 from bppsa_nb.experiments import figure_09, published
 from bppsa_nb.experiments.progress import Progress
+from bppsa_nb.structured.chain import jacobians_T
 
 needs_simulator = pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
 CUDA = [pytest.mark.simulator, needs_simulator]
@@ -28,7 +29,7 @@ def test_what_is_assembled_is_what_the_scan_takes(backend):
     if backend == "cuda":
         mats, exps = (array.copy_to_host() for array in found)
         found = mats * np.exp2(exps)[..., None, None]
-    np.testing.assert_allclose(found, gru.jacobians_T(*saved), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found, jacobians_T(gru.chain(*saved)), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
