@@ -115,6 +115,17 @@ def test_entries_of_a_gradient_too_far_apart_for_a_large_matrix(dtype, how):
     assert np.isfinite(run(link, np.array([[large, 0]], dtype), None, *how)).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_which_numbers_are_multiplied_as_they_are(dtype):
+    info = np.finfo(dtype)
+    least, most = dtype(2.0 ** (info.minexp // 2)), dtype(2.0 ** (info.maxexp // 2 - 16))
+    for moderate in (0, -0.0, 1, least, -least, most, -most):
+        assert cpu._moderate(np.array([[1, moderate]], dtype))
+    for other in (np.nextafter(least, 0), np.nextafter(most, np.inf), info.tiny, 1e-320, info.max, np.inf, np.nan):
+        if dtype(other) != 0:
+            assert not cpu._moderate(np.array([[1, other]], dtype)) and not cpu._moderate(np.array([-other], dtype))
+
+
 def test_chunks_store_no_more_than_their_products():
     J, g, c = chain(1000, 2, 20, np.random.default_rng(5))
     run(J, g, c, "chunked", None, 50)
