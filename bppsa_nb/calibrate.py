@@ -17,7 +17,7 @@ import numpy as np
 
 from bppsa_nb import backends, files, plan
 
-FORMAT = 1
+FORMAT = 1  # another one for every change of what is counted
 SECONDS = 28  # of measuring, per backend
 FEWEST = 60  # points that are measured however long it takes: ten of each kind and method
 LARGEST = 2**22  # entries of a chain's Jacobians, and of whatever a method does with them
@@ -136,7 +136,8 @@ def measure(backend, progress=True, seconds=SECONDS, clock=time.perf_counter):
     Returns
     -------
     list of dict
-        Points with their `seconds`: of several calls the fastest, which nothing else on the machine held up.
+        Points with their `seconds`: of several calls the fastest, which neither had to compile nor was held up by
+        something else on the machine.
     """
     from tqdm.auto import tqdm
 
@@ -163,7 +164,7 @@ def _time(backend, point, clock):
             start = clock()
             backprop(operand, gradient, method=point["method"], backend=backend)
             times.append(clock() - start)
-    return times[1:]  # the first call may compile, and touches the memory
+    return times
 
 
 def fit(measured, backend):

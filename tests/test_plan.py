@@ -54,6 +54,7 @@ def test_counts_of_dense_chains_are_those_of_the_scan(T, method, length, monkeyp
     if method != "chunked":
         assert (counts.get("merges", 0), counts["steps"]) == (matmuls, matvecs)
         assert (counts.get("matmul", 0), counts["matvec"]) == (matmuls * 2 * 27, matvecs * 2 * 9)
+        assert counts["entries"] == (T * 2 * 3 if method == "linear" else (matmuls + T) * 2 * 9)
     else:  # a chunk's first product needs no multiplication, which is not counted apart
         inner = counts["crossings"]
         assert counts["merges"] == matmuls + inner
@@ -86,6 +87,8 @@ def test_workers_share_out_what_is_independent(monkeypatch):
     assert plan.linear(10, 32, 1, 1, "cpu")["matvec"] == 10 * 16
     assert plan.chunked(100, 1, 1, 1, "cpu", 10)["matmul"] == 8 // 2 * 10
     assert plan.chunked(100, 1, 1, 1, "cuda", 10)["matmul"] == 8 // 4 * 10
+    assert plan.chunked(100, 1, 1, 1, "cpu", 10)["merges"] == 8 // 2 * 10
+    assert plan.chunked(100, 2, 1, 1, "cuda", 10)["merges"] == 2 * 8 // 4 * 10
     assert plan.blelloch(3, 1, 1, 0, "cuda")["matmul"] == 1
 
 
