@@ -220,16 +220,21 @@ class Recurrent:
                 weight_ih, weight_hh = (_plain(self.params[f"{name}_l{layer}"]) for name in ("weight_ih", "weight_hh"))
                 saved = [hidden[layer]] if activations.gates is None else [hidden[layer], activations.gates[layer]]
                 saved = [_plain(array) for array in saved]
-                links = functions["chain"](weight_hh, *saved)
-                grad_hidden = _backpropagate(links, _plain(grad_output), local_grads, method, backend, levels)
-                from_x, from_h = functions["gate_gradients"](links, *saved, grad_hidden)
-                below = _plain(hidden[layer - 1, 1:] if layer else x)
-                found = functions["parameter_gradients"](below, saved[0], from_x, from_h)
+                below, grad_output = _plain(hidden[layer - 1, 1:] if layer else x), _plain(grad_output)
+                if method == "linear" and "backward" in functions:
+                    ends = grad_output, local_grads
+                    found, at_input = functions["backward"](weight_ih, weight_hh, below, saved, *ends, layer > 0)
+                else:
+                    links = functions["chain"](weight_hh, *saved)
+                    grad_hidden = _backpropagate(links, grad_output, local_grads, method, backend, levels)
+                    from_x, from_h = functions["gate_gradients"](links, *saved, grad_hidden)
+                    found = functions["parameter_gradients"](below, saved[0], from_x, from_h)
+                    at_input = functions["input_gradients"](weight_ih, from_x) if layer else None
                 grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
                 if layer:
                     # The layer below is read at every step: its loss terms enter everywhere but at h_0.
                     local_grads = np.zeros_like(saved[0])
-                    local_grads[1:] = functions["input_gradients"](weight_ih, from_x)
+                    local_grads[1:] = at_input
                     grad_output = local_grads[-1]
         if not all(np.isfinite(grad).all() for grad in grads.values()):
             saved = {"activations.x": x, "activations.hidden": hidden, "activations.gates": activations.gates}
@@ -283,6 +288,8 @@ def _functions(cell, backend):
         return functions | {"parameter_gradients": parameter_gradients, "input_gradients": input_gradients}
     twins = import_module(f"bppsa_nb.cells.{backend}")
     functions = {name: getattr(twins, f"{cell}_{name}") for name in own}
+    if backend == "cpu":
+        shared += ("backward",)  # all of the linear scan in one go
     return functions | {name: getattr(twins, name) for name in shared}
 
 
