@@ -103,25 +103,25 @@ def _smaller(smallest, value):
 
 
 @_device
-def _term_lost(stored, dense, weights, slopes, carry, with_carry, t, b, least):
-    """Tell whether a step may turn a term into zero that was not zero; see `chain.no_term_lost`."""
-    weight = stored.dtype.type(math.inf)
-    slope, through = weight, weight
-    size = weights.shape[1]
-    if dense:
-        slope = stored.dtype.type(1)
+def _smallest_kept(stored, dense, weights, slopes, carry, with_carry, t, b):
+    """Return how small an entry may be after a step without having lost a term; see `chain.smallest_kept`."""
+    one, least = stored.dtype.type(1), minexp(stored.itemsize)
+    smallest, largest = stored.dtype.type(math.inf), one
+    slope, through = smallest, smallest
+    size = stored.shape[2] if dense else weights.shape[1]
+    for q in range(size if dense else weights.shape[0]):
         for i in range(size):
-            for j in range(size):
-                weight = _smaller(weight, stored[t, b % stored.shape[1], i, j])
-        return weight < least
-    for q in range(weights.shape[0]):
-        slope = _smaller(slope, slopes[q // size, t, b, q % size])
-        for i in range(size):
-            weight = _smaller(weight, weights[q, i])
+            weight = stored[t, b % stored.shape[1], q, i] if dense else weights[q, i]
+            smallest, largest = _smaller(smallest, weight), max(largest, abs(weight))
+        slope = one if dense else _smaller(slope, slopes[q // size, t, b, q % size])
     if with_carry:
         for i in range(size):
             through = _smaller(through, carry[t, b, i])
-    return weight * slope < least or through < least
+    bound = math.ldexp(one, least // 2 + _ROOM + 1)
+    if slope * min(smallest, one) >= bound and through >= bound:
+        return stored.dtype.type(0)
+    digits = 23 if stored.itemsize == 4 else 52
+    return math.ldexp(largest, least + digits + 8)
 
 
 @cuda.jit
@@ -145,7 +145,6 @@ def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, length, r
     least, infinite = minexp(products.itemsize), products.dtype.type(math.inf)
     spread = math.ldexp(one, least // 2)
     many, few = math.ldexp(one, _ROOM), math.ldexp(one, -_ROOM)
-    no_loss = math.ldexp(one, least // 2 + _ROOM + 1)
     diagonals = rows * wide  # where the step's slopes stand
     for q in range(tid, rows * wide, threads):
         shared[q] = one if q % wide == top + q // wide else zero
@@ -175,16 +174,15 @@ def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, length, r
                 shared[(row + r) * wide + column + i] = square[4 * r + i]
         cuda.syncthreads()
         for r in range(tid, min(rows, size - top), threads):
-            peak, low, zeros = zero, infinite, 0
+            peak, low, bottom = zero, infinite, infinite
             for i in range(size):
                 value = abs(shared[r * wide + i])
-                peak = max(peak, value)
-                low = _smaller(low, value)
-                if value == 0:
-                    zeros += 1
+                peak, low, bottom = max(peak, value), _smaller(low, value), min(bottom, value)
             if not peak < infinite or low < peak * spread:
                 lost[0] = 1
-            if zeros > 0 and _term_lost(stored, dense, weights, slopes, carry, with_carry, t, b, no_loss):
+            if bottom < few * spread and bottom < _smallest_kept(
+                stored, dense, weights, slopes, carry, with_carry, t, b
+            ):
                 lost[0] = 1
             if peak > many or peak < few or t == (c + 1) * length:
                 shift = int(max(math.frexp(peak)[1], least))
