@@ -8,12 +8,13 @@ from turns import quartiles, take_turns
 
 import bppsa_nb as bp
 from bppsa_nb.datasets.audio import FEATURES, LABELS
-from bppsa_nb.experiments import figure_08, figure_09
+from bppsa_nb.experiments import figure_08
 from bppsa_nb.experiments.crossover_map import rnn_chain
 
-STORED = 4e9  # bytes of Jacobians beyond which the per-level scan is left out
+STORED = {"cpu": 1e9, "cuda": 4e9}  # bytes of Jacobians beyond which the per-level scan is left out
+WIDE = 4096  # numbers in a step, B x H, below which PyTorch's second thread costs time instead of saving it
 SIZES = (20, 32, 64)  # H
-CELLS = {"RNN": bp.RNN, "GRU": bp.GRU}
+BATCHES = (16, 32, 64)  # of the GRU, in Figure 9
 
 
 def problem(cell, T, B, H, inputs, rng):
@@ -91,12 +92,18 @@ def compare(names, backend, present, seconds, say):
 
 def grid_points(scale):
     """List the sizes of Figure 8 (the RNN over T, and over B) and Figure 9 (the GRU), for every H: cell, T, B, H, I."""
-    lengths, length = figure_08.LENGTHS[scale], figure_08.LENGTH["paper"]
+    quick = scale == "quick"
+    lengths, length = figure_08.LENGTHS[scale], figure_08.LENGTH[scale]
     sizes = [(T, figure_08.BATCH) for T in lengths] + [(length, B) for B in figure_08.BATCHES]
-    rnn = [("RNN", T, B, H, 1) for H in SIZES for T, B in dict.fromkeys(sizes)]
-    sets = [(each.frames, B, each.size) for each in FEATURES.values() for B in figure_09.BATCHES]
-    gru = [("GRU", T, B, H, inputs) for H in SIZES for T, B, inputs in sets]
-    return rnn + gru if scale == "paper" else [point for point in rnn + gru if point[3] != 32]
+    sets = [(each.frames, B, each.size) for each in FEATURES.values() for B in (BATCHES[:1] if quick else BATCHES)]
+    return [
+        point
+        for H in (SIZES[::2] if quick else SIZES)
+        for point in [
+            *(("RNN", T, B, H, 1) for T, B in dict.fromkeys(sizes)),
+            *(("GRU", T, B, H, inputs) for T, B, inputs in sets),
+        ]
+    ]
 
 
 def grid(points, backend, present, seconds, say):
@@ -104,12 +111,15 @@ def grid(points, backend, present, seconds, say):
     rows = []
     for cell, T, B, H, inputs in points:
         model, x, y = problem(cell, T, B, H, inputs, np.random.default_rng(0))
-        fits = T * B * H * H * 4 <= STORED
+        fits = T * B * H * H * 4 <= STORED[backend]
         methods = ("linear", "chunked", "blelloch") if fits else ("linear", "chunked")
         competitors = {f"ours: {method}": peers.our_step(model, x, y, method, backend) for method in methods}
         if "torch" in present:
             steps = peers.torch_steps(model, x, y, backend)
-            competitors |= {name: step for name, step in steps.items() if "flush" not in name}
+            worth = B * H >= WIDE
+            competitors |= {
+                name: step for name, step in steps.items() if worth or "1 thread" in name or "cuDNN" in name
+            }
         said = []
         for name, rounds in take_turns(competitors, seconds, rounds=(2, 21)).items():
             row = {"cell": cell, "T": T, "B": B, "H": H, "I": inputs, "name": name, "rounds": len(rounds)}
@@ -132,15 +142,15 @@ def regret(points, backends, seconds, say):
     rows = []
     for T, B, H in points:
         rng = np.random.default_rng(0)
-        stored = T * B * H * H * 4
+        fits = T * B * H * H * 4 <= STORED["cpu"] / 4
         chains = {"structured": (rnn_chain(T, B, H, rng), 1)}
-        if stored <= STORED / 16:
+        if fits:
             chains["dense"] = (dense_chain(T, B, H, rng)[0], 0)
         grad_output = rng.standard_normal((B, H), np.float32)
         for backend in backends:
             for kind, (chain, weights) in chains.items():
                 taken = bp.explain(T, B, H, backend=backend, weights=weights).method
-                methods = ("linear", "chunked", "blelloch") if stored <= STORED / 16 else ("linear", "chunked")
+                methods = ("linear", "chunked", "blelloch") if fits else ("linear", "chunked")
 
                 calls = {
                     method: [partial(bp.backprop, chain, grad_output, method=method, backend=backend)]

@@ -13,7 +13,8 @@ def take_turns(competitors, seconds, rounds=(3, 51)):
     competitors : dict of str to sequence of callable
         What each does in a turn, in stages timed one by one. A stage that leaves work to a device waits for it.
     seconds : float
-        About how long all together go on. Who has had an equal share of it leaves, after its least rounds.
+        About how long all together go on. Who has had an equal share of it leaves, after its least rounds; whose one
+        turn takes longer than that leaves after one.
     rounds : (int, int)
         How many turns each has at least, and at most.
 
@@ -25,9 +26,12 @@ def take_turns(competitors, seconds, rounds=(3, 51)):
     least, most = rounds
     measured = {name: [] for name in competitors}
     left = {name: seconds / len(competitors) for name in competitors}
-    for stages in competitors.values():
+    for name, stages in competitors.items():
         _turn(stages)  # compiles
-        _turn(stages)  # finds memory and caches as it leaves them
+        again = _turn(stages)  # finds memory and caches as they will be
+        if sum(again) > left[name]:
+            measured[name].append(again)
+            del left[name]
     while left:
         for name in list(left):
             measured[name].append(_turn(competitors[name]))

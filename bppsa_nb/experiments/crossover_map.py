@@ -3,7 +3,6 @@
 from functools import partial
 
 import numpy as np
-import pandas as pd
 
 import bppsa_nb as bp
 from bppsa_nb import backends
@@ -100,6 +99,8 @@ def winners(table):
         Per backend, H, T and B: the `winner`, its `lead` (the runner-up's time over its own) and `regret`, the time of
         the method that "auto" takes over the winner's.
     """
+    import pandas as pd
+
     rows = []
     for place, point in table.groupby(["backend", "H", "T", "B"], sort=False):
         ranked = point.sort_values("seconds")

@@ -1,0 +1,407 @@
+"""The benchmarks as programs: what they count, record and refuse. Nothing here depends on how long anything takes."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+
+import bppsa_nb as bp
+from bppsa_nb import experiments, files
+from bppsa_nb.experiments import provenance
+from bppsa_nb.trace import trace
+
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
+MODULES = ("turns", "peers", "comparisons", "roofline", "issue", "run")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Make the benchmarks importable, as ``python benchmarks/run.py`` does, and give a project folder of its own."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    yield tmp_path
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+class Clock:
+    """A clock that only goes on when told to."""
+
+    def __init__(self, monkeypatch, module):
+        self.now = 0.0
+        monkeypatch.setattr(module.time, "perf_counter", lambda: self.now)
+
+    def stage(self, seconds, calls=None):
+        def run():
+            self.now += next(seconds) if hasattr(seconds, "__next__") else seconds
+            if calls is not None:
+                calls.append(self.now)
+
+        return run
+
+
+def test_turns_are_taken_in_rounds_and_every_stage_is_timed(monkeypatch):
+    import turns
+
+    clock, order = Clock(monkeypatch, turns), []
+    log = lambda name: lambda: order.append(name)  # noqa: E731
+    competitors = {
+        "a": [log("a"), clock.stage(1), clock.stage(2)],
+        "b": [log("b"), clock.stage(4), clock.stage(0.5)],
+    }
+    timed = turns.take_turns(competitors, seconds=1000, rounds=(3, 5))
+    assert "".join(order) == "aabb" + 5 * "ab"
+    np.testing.assert_array_equal(timed["a"], np.tile([0, 1, 2], (5, 1)))
+    np.testing.assert_array_equal(timed["b"], np.tile([0, 4, 0.5], (5, 1)))
+
+
+def test_who_has_had_its_share_of_the_time_leaves(monkeypatch):
+    import turns
+
+    clock = Clock(monkeypatch, turns)
+    competitors = {"quick": [clock.stage(1)], "slow": [clock.stage(6)], "too slow": [clock.stage(31)]}
+    timed = turns.take_turns(competitors, seconds=60, rounds=(2, 12))  # 20 for each
+    assert {name: len(rounds) for name, rounds in timed.items()} == {"quick": 12, "slow": 4, "too slow": 1}
+    assert timed["too slow"] == [[31]]
+    timed = turns.take_turns({"slow": [clock.stage(6)]}, seconds=7, rounds=(3, 12))
+    assert len(timed["slow"]) == 3
+
+
+def test_what_compiles_is_not_counted(monkeypatch):
+    import turns
+
+    clock = Clock(monkeypatch, turns)
+    timed = turns.take_turns({"a": [clock.stage(iter([100, 5, 1, 2, 3]))]}, seconds=1000, rounds=(3, 3))
+    assert timed["a"].ravel().tolist() == [1, 2, 3]
+
+
+def test_quartiles_are_named():
+    import turns
+
+    found = turns.quartiles("step", np.array([1.0, 2, 3, 4, 9]))
+    assert found == {"step": 3, "step_low": 2, "step_high": 4}
+
+
+def small(cell, rng=0):
+    import comparisons
+
+    return comparisons.problem(cell, 12, 3, 5, 4, np.random.default_rng(rng))
+
+
+@pytest.mark.parametrize("cell", ["RNN", "GRU"])
+def test_our_step_and_pytorch_s_train_alike(cell):
+    torch = pytest.importorskip("torch")
+    import peers
+
+    model, x, y = small(cell)
+    theirs, ours = peers.torch_step(model, x, y, flush=True), peers.our_step(model, x, y, "chunked", "cpu")
+    kept = {}
+    step = torch.optim.Adam.step
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim.Adam, "step", lambda self: (kept.setdefault("optimizer", self), step(self))[1])
+        for _ in range(3):
+            for stage in (*theirs, *ours):
+                stage()
+    found = [param.detach().numpy() for group in kept["optimizer"].param_groups for param in group["params"]]
+    for name, param in zip(model.params, found, strict=True):
+        np.testing.assert_allclose(param, model.params[name], atol=1e-6, err_msg=name)
+    assert torch.tensor(1e-40).mul(0.5).item() > 0  # subnormal numbers are as they were
+
+
+def test_a_peer_with_another_loss_does_not_compete(monkeypatch):
+    pytest.importorskip("torch")
+    import peers
+
+    monkeypatch.setattr(peers, "cross_entropy", lambda logits, y: (1e9, None))
+    with pytest.raises(AssertionError, match="PyTorch's loss is"):
+        peers.torch_step(*small("RNN"))
+
+
+def test_pytorch_s_threads_are_named(monkeypatch):
+    pytest.importorskip("torch")
+    import peers
+
+    monkeypatch.setattr(peers, "torch_step", lambda *args, **how: how)
+    monkeypatch.setattr(provenance, "cores", lambda: 7)
+    model, x, y = small("GRU")
+    steps = peers.torch_steps(model, x, y, "cpu")
+    assert steps["torch.nn.GRU, 7 threads"] == {"threads": 7}
+    assert steps["torch.nn.GRU, 1 thread, flush_denormal"] == {"flush": True} and len(steps) == 3
+    monkeypatch.setattr(provenance, "cores", lambda: 1)
+    assert len(peers.torch_steps(model, x, y, "cpu")) == 2
+
+
+def test_jax_competes_once_it_agrees():
+    pytest.importorskip("jax")
+    import comparisons
+    import peers
+
+    chain = comparisons.dense_chain(9, 2, 4, np.random.default_rng(0))
+    assert len(peers.jax_scans(*chain)) == 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bp, "backprop", lambda *args, **how: np.ones((10, 2, 4), np.float32))
+        with pytest.raises(AssertionError):
+            peers.jax_scans(*chain)
+
+
+def test_peers_that_are_not_installed_do_not_compete(monkeypatch):
+    import comparisons
+    import peers
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "jax", None)
+    assert peers.installed() == {}
+    monkeypatch.setattr(comparisons, "COMPARISONS", {"a step": (comparisons.training("RNN"), 6, 2, 3)})
+    rows = comparisons.compare(["a step"], "cpu", {}, 0, lambda line: None)
+    assert [row["name"] for row in rows][:2] == ["ours: auto, cpu", "ours: linear, cpu"]
+    assert all(row["name"].startswith("ours") for row in rows) and rows[0]["ratio"] == 1
+
+
+def test_ratios_are_to_the_first(monkeypatch):
+    import comparisons
+
+    seconds = {"ours": np.array([[1.0, 1], [2, 2], [1, 2]]), "theirs": np.full((3, 1), 12.0)}
+    monkeypatch.setattr(comparisons, "take_turns", lambda competitors, seconds_: seconds)
+    monkeypatch.setattr(comparisons, "COMPARISONS", {"x": (lambda *args: None, 1, 2, 3)})
+    ours, theirs = comparisons.compare(["x"], "cpu", {}, 1, lambda line: None)
+    assert (ours["seconds"], theirs["seconds"], theirs["ratio"]) == (3, 12, 4)
+    assert list(ours)[:5] == ["comparison", "name", "T", "B", "H"]
+
+
+def test_the_grid_has_the_sizes_of_figures_8_and_9():
+    import comparisons
+
+    points = comparisons.grid_points("paper")
+    assert len(set(points)) == len(points) == 3 * (8 + 7 + 9)
+    rnn, gru = ([point[1:4] for point in points if point[0] == cell] for cell in ("RNN", "GRU"))
+    for H in (20, 32, 64):
+        assert {(10, 16, H), (30000, 16, H), (1000, 2, H), (1000, 256, H)} <= set(rnn)
+        assert {(259, 16, H), (1034, 64, H)} <= set(gru)
+    assert {(T, I) for cell, T, _, _, I in points if cell == "GRU"} == {(259, 38), (517, 24), (1034, 12)}
+    quick = comparisons.grid_points("quick")
+    assert 20 < len(quick) < len(points) / 2 and max(point[1] for point in quick) == 1034
+
+
+def test_a_point_of_the_grid_leaves_out_what_does_not_fit(monkeypatch):
+    import comparisons
+
+    monkeypatch.setattr(comparisons, "STORED", {"cpu": 4 * 10 * 2 * 3 * 3})
+    rows = comparisons.grid([("RNN", 10, 2, 3, 1), ("GRU", 11, 2, 3, 4)], "cpu", {}, 0, lambda line: None)
+    named = [(row["cell"], row["name"].removeprefix("ours: ")) for row in rows]
+    methods = ["linear", "chunked", "blelloch"]
+    assert named == [("RNN", method) for method in methods] + [("GRU", method) for method in methods[:2]]
+    assert all(0 < row["backward"] < row["step"] for row in rows)
+
+
+def test_regret_is_the_time_of_what_auto_takes_over_the_best(monkeypatch):
+    import comparisons
+
+    seconds = {"linear": [[3.0], [3]], "chunked": [[2.0], [2]], "blelloch": [[8.0], [8]]}
+    monkeypatch.setattr(comparisons, "take_turns", lambda calls, *args, **how: {m: np.array(seconds[m]) for m in calls})
+    said = []
+    rows = comparisons.regret([(5, 2, 3)], ["numpy"], 1, said.append)
+    table = pandas.DataFrame(rows)
+    assert len(rows) == 6 and table["over_best"].tolist() == 2 * [1.5, 1.0, 4.0]
+    assert table.groupby("chain")["taken"].sum().tolist() == [1, 1]
+    taken = [bp.explain(5, 2, 3, backend="numpy", weights=weights).method for weights in (1, 0)]
+    assert table.loc[table["taken"], "method"].tolist() == taken
+    good = sum(seconds[method][0][0] <= 2.4 for method in taken)
+    assert f"at {good} of 2 points" in said[-1]
+
+
+def test_counted_scans_are_those_that_run():
+    import roofline
+
+    for T, H in ((1, 2), (7, 3), (64, 5), (100, 4)):
+        for method, count in (("blelloch", roofline.dense_blelloch), ("linear", roofline.dense_linear)):
+            run = trace(T, method)
+            assert count(T, 3, H)[0] == 3 * 2 * (run.mm * H**3 + run.mv * H**2), (method, T, H)
+
+
+def counted_by_loops(T, B, H, weights, carry):
+    """Count what one sweep does, number by number."""
+    operations = read = written = 0
+    for _ in range(T * B):
+        for _ in range(weights):
+            operations += H  # slope times gradient
+            operations += 2 * H * H  # times the weight, summed
+            operations += H  # added to the gradient below
+            read += H
+        operations += 2 * H * carry
+        read += H * carry
+        written += H
+    return operations, 4 * (read + written + B * H + weights * H * H)
+
+
+@pytest.mark.parametrize("weights, carry", [(1, 0), (3, 1)])
+def test_counted_sweeps_are_those_of_loops(weights, carry):
+    import roofline
+
+    for sizes in ((1, 1, 1), (4, 3, 2), (9, 2, 5)):
+        assert roofline.sweep(*sizes, weights, carry) == counted_by_loops(*sizes, weights, carry)
+
+
+def test_chunks_cost_their_products():
+    import roofline
+
+    T, B, H = 20, 3, 4
+    for length in (10, 20, 50):  # two chunks and fewer need no product
+        assert roofline.chunked(T, B, H, 1, 0, length) == roofline.sweep(T, B, H, 1, 0)
+        assert roofline.dense_chunked(T, B, H, length) == roofline.dense_linear(T, B, H)
+    loop, loop_bytes = roofline.sweep(T, B, H, 3, 1)
+    chunks, chunks_bytes = roofline.chunked(T, B, H, 3, 1, 5)  # four chunks, two of them multiplied
+    multiplied = 2 * 5 * B
+    assert chunks - loop == multiplied * (3 * (2 * H**3 + 2 * H**2) + 2 * H**2) + 2 * B * 2 * H**2
+    assert chunks_bytes - loop_bytes == 4 * (multiplied * 4 * H + 2 * 2 * B * H**2)
+
+
+def test_the_forward_pass_is_counted():
+    import roofline
+
+    operations, size = roofline.forward(10, 2, 5, 3, "RNN")
+    assert operations == 20 * (2 * 5 * 3 + 2 * 5 * 5 + 3 * 5)
+    assert size == 4 * (20 * (3 + 5 + 5 + 5) + 5 * 3 + 5 * 5 + 2 * 5)
+
+
+def test_the_roofline_holds_counts_against_times(monkeypatch):
+    import roofline
+
+    monkeypatch.setattr(roofline, "SHAPES", {"tiny": (("RNN", 12, 2, 3, 1), ("GRU", 12, 2, 3, 4))})
+    monkeypatch.setattr(roofline, "roofs", lambda backend, seconds: (1e9, 2e9))
+    rows = roofline.roofline("cpu", 0, lambda line: None)
+    names = [row["kernel"] for row in rows]
+    dense = ["dense linear", "dense chunked", "dense Blelloch"]
+    assert names == ["RNN forward", "RNN sweep", "RNN chunked", *dense, "GRU forward", "GRU sweep", "GRU chunked"]
+    for row in rows:
+        assert row["of_peak"] == pytest.approx(row["operations"] / row["seconds"] / 2e9)
+        assert row["of_copy"] == pytest.approx(row["copy"] / row["seconds"])
+
+
+def test_issue_and_run_are_timed_apart(monkeypatch):
+    import issue
+
+    clock = Clock(monkeypatch, issue)
+    ways = {"eager": (clock.stage(3), clock.stage(1)), "graph": (clock.stage(0.5), clock.stage(2))}
+    times = issue.time_issue(ways, seconds=0, rounds=(4, 9))
+    assert times["eager"].tolist() == 4 * [[3, 4]] and times["graph"].tolist() == 4 * [[0.5, 2.5]]
+
+
+def test_where_there_is_no_gpu_the_command_says_so(monkeypatch, capsys):
+    import run
+
+    monkeypatch.setattr(run.backends, "cuda_available", lambda: False)
+    monkeypatch.setattr(provenance, "gpu_name", lambda: None)
+    for arguments, said in (
+        (["--device", "cuda"], "--device cuda needs an NVIDIA GPU"),
+        (["--device", "cpu", "--only", "issue"], "run it with --device cuda"),
+        (["--only", "nothing"], "invalid choice: 'nothing'"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            run.main(arguments)
+        assert stop.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_a_simulator_is_no_gpu(monkeypatch):
+    import run
+
+    monkeypatch.setattr(run.backends, "simulated", lambda: True)
+    monkeypatch.setattr(run.backends, "cuda_available", lambda: True)
+    with pytest.raises(RuntimeError, match="not a simulator"):
+        run.check_device("cuda", ["chain"])
+
+
+def test_a_cpu_s_times_are_not_filed_under_a_gpu(monkeypatch):
+    import run
+
+    monkeypatch.setattr(provenance, "gpu_name", lambda: "NVIDIA H200")
+    with pytest.raises(RuntimeError, match="filed under its GPU, NVIDIA H200; set CUDA_VISIBLE_DEVICES="):
+        run.check_device("cpu", ["chain"])
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Give the command, with sizes that take no time."""
+    import comparisons
+    import roofline
+    import run
+
+    sizes = {name: (prepare, 6, 2, 3) for name, (prepare, *_) in comparisons.COMPARISONS.items()}
+    monkeypatch.setattr(comparisons, "COMPARISONS", sizes)
+    monkeypatch.setattr(comparisons, "grid_points", lambda scale: [("RNN", 5, 2, 3, 1)])
+    monkeypatch.setattr(comparisons, "regret_points", lambda scale: [(5, 2, 3)])
+    monkeypatch.setattr(roofline, "SHAPES", {"tiny": (("RNN", 12, 2, 3, 1),)})
+    monkeypatch.setattr(roofline, "roofs", lambda backend, seconds: (1e9, 2e9))
+    monkeypatch.setattr(run.peers, "installed", dict)
+    monkeypatch.setattr(provenance, "gpu_name", lambda: None)
+    monkeypatch.setitem(run.SECONDS, "quick", dict.fromkeys(run.SECONDS["quick"], 0.0))
+    return run
+
+
+def test_one_command_records_every_table(tiny, capsys):
+    tiny.main(["--device", "cpu", "--quick"])
+    said = capsys.readouterr().out
+    for name in ("compare", "grid", "auto_regret", "roofline"):
+        assert f"recorded in data/results/cpu/{name}.quick.csv" in said
+        table = experiments.table(name, "quick")
+        assert len(table) and table.attrs["provenance"]["backend"] in (["cpu", "numpy"], "cpu", ["cpu"])
+    assert set(experiments.table("compare", "quick")["comparison"]) == set(tiny.comparisons.COMPARISONS)
+    assert experiments.recordings("kernel_issue") == []
+
+
+def test_a_part_of_the_comparisons_is_not_recorded_as_all(tiny, capsys):
+    tiny.main(["--device", "cpu", "--quick", "--only", "rnn"])
+    assert "not recorded" in capsys.readouterr().out and experiments.recordings("compare") == []
+
+
+def test_the_command_needs_no_pandas():
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(['pandas', 'jax', 'torch', 'tqdm', 'matplotlib', 'seaborn']));"
+        f"sys.path.insert(0, {str(FOLDER)!r}); import run; print(run.peers.installed())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=FOLDER.parent)
+    assert (done.returncode, done.stdout) == (0, "{}\n"), done.stderr
+
+
+ROWS = [{"name": "a", "n": 1, "x": np.float64(0.1), "good": np.True_}, {"name": "b", "n": 2, "x": 1e-9, "good": False}]
+
+
+def test_plain_rows_are_recorded_as_a_table_is(folder, monkeypatch):
+    experiments.record(pandas.DataFrame(ROWS).assign(backend="cpu"), "by_pandas", "paper", seed=0)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pandas", None)
+        rows = [row | {"backend": "cpu"} for row in ROWS]
+        assert experiments.record_rows(rows, {"torch": "2"}, "by_hand", "paper", 0).endswith("by_hand.paper.csv")
+    one, two = (experiments.table(name, "paper") for name in ("by_pandas", "by_hand"))
+    pandas.testing.assert_frame_equal(one, two)
+    assert two.attrs["torch"] == "2" and two.attrs["provenance"]["backend"] == ["cpu"]
+    texts = [next(folder.rglob(f"{name}.paper.csv")).read_text() for name in ("by_pandas", "by_hand")]
+    assert texts[0] == texts[1]
+
+
+def test_what_was_not_measured_comes_back_as_missing():
+    experiments.record_rows([{"x": 1, "y": 2}, {"x": None, "y": 2.5}], {"backend": "cpu"}, "holes", "quick", 0)
+    table = experiments.table("holes")
+    assert np.isnan(table["x"][1]) and table["x"][0] == 1 and table["y"].tolist() == [2, 2.5]
+
+
+@pytest.mark.parametrize(
+    "rows, error",
+    [([], ValueError), ([{"a": 1}, {"b": 1}], ValueError), ([{"a": [1]}], TypeError), ([{"a": ""}], TypeError),
+     ([{"a": 1}, {"a": "x"}], TypeError), ([{"a": True}, {"a": None}], TypeError), ([{"a": None}], TypeError)],
+)  # fmt: skip
+def test_rows_that_are_no_table_are_refused(rows, error):
+    with pytest.raises(error):
+        experiments.record_rows(rows, {}, "wrong", "quick", 0)
+    assert experiments.recordings("wrong") == []
+
+
+def test_the_package_imports_neither_benchmarks_nor_peers():
+    for path in Path(bp.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            assert not {name.split(".")[0] for name in names} & {"benchmarks", "torch", "jax", *MODULES}, path
