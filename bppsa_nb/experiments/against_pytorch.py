@@ -69,6 +69,8 @@ def plot(table):
                 ax.set_title(f"{label}, H = {H}", size=10)
         for ax in axes[:, 0]:
             ax.set_ylabel("PyTorch's time / ours")
+        for ax in axes[2]:
+            ax.set_xlabel("T, and B below it", size=8)
     handles = [Line2D([], [], color=COLORS[method], label=method) for method in METHODS]
     handles += [Line2D([], [], color="black", ls=ls, label=label) for ls, label in (("-", "backward"), ("--", "step"))]
     fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))

@@ -30,13 +30,13 @@ def plot(table):
 
     machines, cells = table["machine"].unique(), table["cell"].unique()
     names = table.groupby("cell")["name"].nunique().max()
-    size = (10, len(machines) * (1.2 + 0.6 * names))
-    fig, axes = pyplot.subplots(len(machines), len(cells), figsize=size, squeeze=False, layout="constrained")
-    for row, machine in zip(axes, machines, strict=True):
-        for ax, cell in zip(row, cells, strict=True):
+    fig = pyplot.figure(figsize=(10, len(machines) * (1.3 + 0.55 * names)), layout="constrained")
+    for part, machine in zip(fig.subfigures(len(machines), 1, squeeze=False)[:, 0], machines, strict=True):
+        part.suptitle(machine, size=10)
+        for ax, cell in zip(part.subplots(1, len(cells), squeeze=False)[0], cells, strict=True):
             _bars(ax, table[(table["machine"] == machine) & (table["cell"] == cell)])
-            ax.set_title(f"{cell}: {machine}" if cell == cells[0] else cell, size=10, loc="left")
-    fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(PARTS))
+            ax.set_title(f"{cell}, one training step", size=10)
+    fig.legend(*fig.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(PARTS))
     return fig
 
 

@@ -124,7 +124,8 @@ def test_issue_and_run_are_drawn_in_pairs():
     ends = {f"{part}{end}": s for part, s in (("issue", 2e-6), ("run", 5e-6)) for end in ("", "_low", "_high")}
     rows = [{"cell": cell, "name": name, **ends} for cell in ("RNN", "GRU") for name in ("torch", "graph")]
     record("kernel_issue", rows, gpu="h200")
-    rnn, gru = kernel_issue.plot(kernel_issue.measure("quick", None, None)).axes
-    assert "h200" in rnn.get_title(loc="left") and gru.get_title(loc="left") == "GRU"
+    fig = kernel_issue.plot(kernel_issue.measure("quick", None, None))
+    rnn, gru = fig.axes
+    assert "h200" in fig.subfigs[0].get_suptitle() and gru.get_title().startswith("GRU")
     assert sorted(text.get_text() for text in rnn.texts) == ["2", "2", "5", "5"]
     np.testing.assert_allclose(sorted(bar.get_width() for bar in gru.patches), [2, 2, 5, 5])
