@@ -238,7 +238,7 @@ def _chunk_products(weights, slopes, carry):
         low = np.ldexp(peak, half)
         if not np.isfinite(peak).all() or ((size < low) & (size > 0) | (size < floor)).any():
             raise RangeLost
-        shift = np.maximum(np.frexp(peak)[1], info.minexp)
+        shift = np.frexp(peak)[1]
         products = np.ldexp(products, -shift, out=products)
         exponents += shift[..., 0]
     return products, exponents
@@ -287,7 +287,7 @@ def apply_rows(rows, exponents, grads):
     fractions, powers = np.frexp(np.where(rows.any(axis=-1), grads, 0))  # the power of a row of zeros says nothing
     powers = np.where(fractions == 0, 2 * info.minexp + exponents.min(), powers + exponents)
     top = powers.max(axis=-1, keepdims=True)
-    factors = np.ldexp(fractions, np.maximum(powers - top, 2 * info.minexp))
+    factors = np.ldexp(fractions, powers - top)
     total = (factors[:, None] @ rows)[:, 0]
     wide = ((powers - top < info.minexp // 2) & (fractions != 0)).any(axis=-1)
     if (np.abs(total[wide]) < np.ldexp(1.0, info.minexp + info.nmant + 8)).any():

@@ -188,6 +188,7 @@ def test_any_memory_layout_and_read_only_arrays(method, levels, backend, layout)
         array.flags.writeable = False
     *parts, g, c = awkward
     found = bp.backprop(bp.StructuredChain(*parts), g, local_grads=c, **how)
+    assert found.flags.c_contiguous
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -193,6 +193,41 @@ def test_terms_that_underflow_in_a_product_only(slope, weight, gradient):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+def test_carries_that_underflow_in_a_product_only():
+    carry = np.full((12, 1, 2), 0.7, np.float32)
+    carry[6] = 1e-41
+    links = bp.StructuredChain(np.ones((0, 2, 2), np.float32), np.ones((0, *carry.shape), np.float32), carry)
+    g = np.full((1, 2), 1e30, np.float32)
+    found = bp.backprop(links, g, method="chunked", backend="numpy")
+    np.testing.assert_allclose(found, by_hand(links.weights, links.slopes, carry, g), rtol=1e-5)
+
+
+def test_a_weight_that_brings_back_what_underflowed():
+    # Slope times weight stays in range, the entry times the slope does not.
+    weights, slopes = (
+        np.exp2(np.array([[[60, 100], [60, 100]]], np.float32)),
+        np.full((1, 6, 1, 2), 2.0**-100, np.float32),
+    )
+    slopes[0, 2] = [[2.0**-122, 0]]
+    g, links = np.full((1, 2), 2.0**100, np.float32), bp.StructuredChain(weights, slopes)
+    expected = by_hand(weights, slopes, None, g)
+    assert (expected > 1e-30).all()
+    for twin in TWINS.values():
+        with pytest.raises(RangeLost):
+            twin.chunked(links, g, None, 2)
+        np.testing.assert_allclose(twin.sweep(links, g), expected, rtol=1e-5)
+
+
+@each_twin
+def test_a_product_that_overflows_in_one_step(twin):
+    weights, slopes = np.full((1, 1, 1), 1e20, np.float32), np.full((1, 6, 1, 1), 1e-20, np.float32)
+    slopes[0, 3] = 1e20
+    links, g = bp.StructuredChain(weights, slopes), np.full((1, 1), 1e-10, np.float32)
+    with pytest.raises(RangeLost):
+        twin.chunked(links, g, None, 2)
+    np.testing.assert_allclose(twin.sweep(links, g), by_hand(weights, slopes, None, g), rtol=1e-5)
+
+
 @each_backend
 @pytest.mark.parametrize("where", [np.s_[:, 1], np.s_[:, :, 1], np.s_[0], np.s_[:]])
 def test_weights_that_are_zero(where, backend, caplog):
