@@ -86,8 +86,8 @@ def _make(height, width):
     return cover
 
 
-_large, _low, _lowest = (_make(rows, _BYTES) for rows in (_ROWS, 4, 1))
-_narrow, _narrow_low, _narrow_lowest = (_make(rows, 16) for rows in (_ROWS, 4, 1))
+_wide_8, _wide_4, _wide_2, _wide_1 = (_make(min(rows, _ROWS), _BYTES) for rows in (8, 4, 2, 1))
+_narrow_4, _narrow_1 = (_make(rows, 16) for rows in (4, 1))
 _single = _make(1, 0)
 
 
@@ -103,21 +103,20 @@ def multiply(rows, matrices, out):
     out : np.ndarray [shape=(B, J)]
         Rows without gaps; shares no memory with the others.
     """
-    height, lanes = out.shape
-    lanes *= out.itemsize
-    if lanes >= _BYTES:
-        if height >= _ROWS:
-            _large(rows, matrices, out)
+    height, width = out.shape[0], out.shape[1] * out.itemsize
+    if width >= _BYTES:
+        if height >= 8:
+            _wide_8(rows, matrices, out)
         elif height >= 4:
-            _low(rows, matrices, out)
+            _wide_4(rows, matrices, out)
+        elif height >= 2:
+            _wide_2(rows, matrices, out)
         else:
-            _lowest(rows, matrices, out)
-    elif lanes >= 16:
-        if height >= _ROWS:
-            _narrow(rows, matrices, out)
-        elif height >= 4:
-            _narrow_low(rows, matrices, out)
+            _wide_1(rows, matrices, out)
+    elif width >= 16:
+        if height >= 4:
+            _narrow_4(rows, matrices, out)
         else:
-            _narrow_lowest(rows, matrices, out)
+            _narrow_1(rows, matrices, out)
     else:
         _single(rows, matrices, out)

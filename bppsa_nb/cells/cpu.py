@@ -18,7 +18,7 @@ from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.structured.chain import StructuredChain
 from bppsa_nb.subnormals import flush, restore
 from bppsa_nb.tiles import GROUP, multiply
-from bppsa_nb.workers import share_out
+from bppsa_nb.workers import one_blas_thread, share_out
 
 keep_freed_memory()
 
@@ -212,7 +212,8 @@ def parameter_gradients(x, hidden, from_x, from_h):
     sums = {name: np.zeros((parts, count, *shape), x.dtype) for name, shape in shapes.items()}
     work = steps * batch * (inputs + size) * count * size
     arrays = x, hidden, tuple(from_x), tuple(from_h), block, *sums.values()
-    share_out(_add_up, parts, *arrays, worth=work > _WORTH)
+    with one_blas_thread():
+        share_out(_add_up, parts, *arrays, worth=work > _WORTH)
     return {name: found.sum(axis=0).reshape(-1, *found.shape[3:]) for name, found in sums.items()}
 
 

@@ -10,7 +10,7 @@ from numba import njit
 
 from bppsa_nb.subnormals import flush, restore
 from bppsa_nb.tiles import GROUP, multiply
-from bppsa_nb.workers import share_out
+from bppsa_nb.workers import one_blas_thread, share_out
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 _STEPS = 32  # back, before the parameters have their turn
@@ -48,7 +48,7 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     # the last three. An RNN has one sum.
     kinds, count = (4, 3) if gates else (1, 1)
     weights_x = weight_ih.reshape(count, size, width)
-    weights_h = np.roll(weight_hh.reshape(count, size, size), 1, axis=0)
+    weights_h = weight_hh.reshape(count, size, size)[[2, 0, 1] if gates else [0]]
     gates = gates[0] if gates else np.empty((0, steps, batch, size), x.dtype)
     local = np.empty((0, batch, size), x.dtype) if local_grads is None else local_grads
     at_input = np.empty((steps if inputs else 0, batch, width), x.dtype)
@@ -56,9 +56,10 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     sums = [np.zeros((groups, kinds, size * columns), x.dtype) for columns in (width, size, 1)]
     work = steps * batch * (weights_x.size + weights_h.size)
     arrays = x, hidden, gates, weights_x, weights_h, grad_output, local, at_input, *sums
-    share_out(_back, groups, *arrays, worth=work > _WORTH)
+    with one_blas_thread():
+        share_out(_back, groups, *arrays, worth=work > _WORTH)
     by_x, by_h, bias = (found.sum(axis=0) for found in sums)  # in the order of the groups, whichever core had them
-    from_h, from_x = np.roll(np.arange(count), -1), slice(kinds - count, None)
+    from_h, from_x = [1, 2, 0] if count == 3 else [0], slice(kinds - count, None)
     grads = {
         "weight_ih": by_x[from_x].reshape(weight_ih.shape),
         "weight_hh": by_h[from_h].reshape(weight_hh.shape),

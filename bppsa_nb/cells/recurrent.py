@@ -1,6 +1,5 @@
 """What recurrent classifiers share: stacked layers, checks, and gradients from the last layer to the first."""
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -9,8 +8,6 @@ import numpy as np
 
 from bppsa_nb import backends, chain
 from bppsa_nb.checks import check_array, check_finite, check_params
-
-_SMALL = 128  # hidden units up to which one thread multiplies
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,18 +146,13 @@ class Recurrent:
         """
         backend = backends.resolve(backend)
         functions = _functions(self._cell, backend)
-        check_array("x", x, self.dtype, (None, None, self.input_size))
-        batch = x.shape[1]
-        if batch == 0:
-            raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
         if h0 is None:
-            h0 = np.zeros((self.num_layers, batch, self.hidden_size), self.dtype)
-        check_array("h0", h0, self.dtype, (self.num_layers, batch, self.hidden_size))
-        check_params(self.params, self.dtype, self._shapes())
-        # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
-        check_finite(x=x, h0=h0, **{f"params[{name!r}]": param for name, param in self.params.items()})
+            self.check_input(x)
+            h0 = np.zeros((self.num_layers, x.shape[1], self.hidden_size), self.dtype)
+        else:
+            self.check_input(x, h0)
         saved, below = [], x
-        with np.errstate(all="ignore"), self._blas(backend):  # whatever leaves the range is found in the result
+        with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             for layer, initial in enumerate(h0):
                 names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
                 params = [self.params[f"{name}_l{layer}"] for name in names]
@@ -213,7 +205,7 @@ class Recurrent:
         shape = (len(x), x.shape[1], self.hidden_size)
         method, backend, levels = chain.choose(method, backend, levels, shape, self.dtype, self._rows)
         functions = _functions(self._cell, backend)
-        with np.errstate(all="ignore"), self._blas(backend):
+        with np.errstate(all="ignore"):
             grads = {"fc.weight": grad_logits.T @ hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
             grad_output, local_grads = grad_logits @ self.params["fc.weight"], None
             for layer in reversed(range(self.num_layers)):
@@ -241,20 +233,23 @@ class Recurrent:
             check_finite(**{name: array for name, array in saved.items() if array is not None})
         return {name: grads[name] for name in self.params}
 
+    def check_input(self, x, h0=None):
+        """Raise what `forward` would raise for these arguments and the parameters as they are."""
+        check_array("x", x, self.dtype, (None, None, self.input_size))
+        batch = x.shape[1]
+        if batch == 0:
+            raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
+        check_params(self.params, self.dtype, self._shapes())
+        # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
+        finite = {"x": x} | {f"params[{name!r}]": param for name, param in self.params.items()}
+        if h0 is not None:
+            check_array("h0", h0, self.dtype, (self.num_layers, batch, self.hidden_size))
+            finite["h0"] = h0
+        check_finite(**finite)
+
     def check_method(self, method, backend="auto", levels=None):
         """Raise what `backward` would raise for these arguments."""
         chain.choose(method, backend, levels, (1, 1, self.hidden_size), self.dtype, self._rows)
-
-    def _blas(self, backend):
-        """Keep BLAS to one thread where its products are small.
-
-        They gain a few percent from a second one, and on a busy machine wait for it many times longer than they run.
-        """
-        if backend != "cpu" or self.hidden_size > _SMALL:
-            return nullcontext()
-        from bppsa_nb.workers import one_blas_thread
-
-        return one_blas_thread()
 
     def _check_activations(self, activations):
         kind = type(self).__name__

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from bppsa_nb import workers
-from bppsa_nb.cells import cpu, gru, recurrent, rnn
+from bppsa_nb.cells import cpu, fused, gru, recurrent, rnn
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.structured import chain as structured
@@ -283,21 +282,21 @@ def test_gradients_that_overflow_are_not_hidden(backend, cell):
             assert not np.isfinite(found).any()
 
 
-@pytest.mark.parametrize("backend, H, limited", [("cpu", 5, True), ("cpu", 129, False), ("numpy", 5, False)])
-def test_small_products_take_one_thread(backend, H, limited, monkeypatch):
+@pytest.mark.parametrize("method", ["linear", "chunked"])
+def test_blas_keeps_to_one_thread_where_cores_share_out(method, monkeypatch):
+    """Its own would wait for a core that is busy."""
     entered = []
 
     @contextmanager
     def limit():
-        entered.append(H)
+        entered.append(method)
         yield
 
-    monkeypatch.setattr(workers, "one_blas_thread", limit)
-    model, x, h0, grad_logits = case("gru", (2, 1, 1, H), np.float32)
-    activations = model.forward(x, h0, backend)
-    assert len(entered) == limited
-    model.backward(activations, grad_logits, "linear", backend)
-    assert len(entered) == 2 * limited
+    for module in (cpu, fused):
+        monkeypatch.setattr(module, "one_blas_thread", limit)
+    model, x, h0, grad_logits = case("gru", (2, 1, 1, 5), np.float32)
+    model.backward(model.forward(x, h0, "cpu"), grad_logits, method, "cpu")
+    assert len(entered) == 1
 
 
 @each_cell
