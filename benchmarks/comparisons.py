@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import on_gpu
 import peers
 from turns import quartiles, take_turns
 
@@ -36,7 +37,9 @@ def dense(T, B, H, backend, present, rng):
     jacobians_T, grad_output = dense_chain(T, B, H, rng)
 
     def ours(method):
-        return [lambda: bp.backprop(jacobians_T, grad_output, method=method, backend=backend)]
+        if backend == "cuda":  # JAX's arrays are on the device, too
+            return [on_gpu.gradients(jacobians_T, grad_output, method)[0]]
+        return [partial(bp.backprop, jacobians_T, grad_output, method=method, backend=backend)]
 
     competitors = {f"ours: {method}, {backend}": ours(method) for method in ("blelloch", "linear", "chunked")}
     return competitors | (peers.jax_scans(jacobians_T, grad_output) if "jax" in present else {})

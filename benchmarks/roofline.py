@@ -8,6 +8,7 @@ registers and caches within a pass costs nothing.
 from functools import partial
 
 import numpy as np
+import on_gpu
 from comparisons import dense_chain, problem
 from turns import take_turns
 
@@ -81,10 +82,13 @@ def kernels(cell, T, B, H, inputs, backend, rng):
     length = plan.chunk_length(T, B, H, backend=backend, weights=weights)
 
     def scan(links, method):
+        if backend == "cuda":
+            return on_gpu.gradients(links, grad_output, method)[0]
         return partial(bp.backprop, links, grad_output, method=method, backend=backend)
 
+    go_forward = on_gpu.forward(model, x)[0] if backend == "cuda" else partial(model.forward, x, backend=backend)
     listed = [
-        (f"{cell} forward", *forward(T, B, H, inputs, cell), partial(model.forward, x, backend=backend)),
+        (f"{cell} forward", *forward(T, B, H, inputs, cell), go_forward),
         (f"{cell} sweep", *sweep(T, B, H, weights, carry), scan(chain, "linear")),
         (f"{cell} chunked", *chunked(T, B, H, weights, carry, length), scan(chain, "chunked")),
     ]

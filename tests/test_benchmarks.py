@@ -10,12 +10,13 @@ import pandas
 import pytest
 
 import bppsa_nb as bp
-from bppsa_nb import experiments, files
+from bppsa_nb import backends, experiments, files, plan
+from bppsa_nb.cells import gru, rnn
 from bppsa_nb.experiments import provenance
 from bppsa_nb.trace import trace
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
-MODULES = ("turns", "peers", "comparisons", "roofline", "issue", "run")
+MODULES = ("turns", "peers", "on_gpu", "comparisons", "roofline", "issue", "run")
 
 
 @pytest.fixture(autouse=True)
@@ -397,6 +398,34 @@ def test_rows_that_are_no_table_are_refused(rows, error):
     with pytest.raises(error):
         experiments.record_rows(rows, {}, "wrong", "quick", 0)
     assert experiments.recordings("wrong") == []
+
+
+@pytest.mark.simulator
+@pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
+@pytest.mark.parametrize("cell", ["RNN", "GRU", "dense"])
+def test_what_stays_on_the_device_is_found_again(cell):
+    import comparisons
+    import on_gpu
+
+    rng = np.random.default_rng(0)
+    if cell == "dense":
+        chain = comparisons.dense_chain(5, 2, 3, rng)[0]
+    else:
+        model, x, _ = comparisons.problem(cell, 5, 2, 3, 2, rng)
+        activations = model.forward(x, backend="numpy")
+        run, fetch = on_gpu.forward(model, x)
+        run(), run()
+        np.testing.assert_allclose(fetch(), activations.hidden[0], atol=1e-6)
+        kind, saved = (rnn, ()) if cell == "RNN" else (gru, (activations.gates[0],))
+        chain = kind.chain(model.params["weight_hh_l0"], activations.hidden[0], *saved)
+    grad_output = rng.standard_normal((2, 3), np.float32)
+    expected = bp.backprop(chain, grad_output, method="linear", backend="numpy")
+    for method in ("linear", "chunked", "blelloch"):
+        with plan.chunks_of(2):
+            run, fetch = on_gpu.gradients(chain, grad_output, method)
+        for _ in range(2):  # nothing is left of the run before
+            run()
+            np.testing.assert_allclose(fetch(), expected, atol=1e-6, err_msg=method)
 
 
 def test_the_package_imports_neither_benchmarks_nor_peers():
