@@ -15,27 +15,30 @@ from bppsa_nb.trainer import cross_entropy
 TITLE = "Figure 8: backward latency, speedup and breakdown over T and 1/B"
 CAPTION = (
     "One iteration of the paper's RNN (H = 20, float32). BP is ordinary back-propagation through time on the same "
-    "backend, in one fused loop; BPPSA's time holds the assembly of the Jacobians. Medians of rounds in which both "
-    "took turns, warm; black bars: standard deviation. Speedups below 1 mean that BPPSA is slower: it multiplies "
+    "backend, in one loop. BPPSA goes through the tree's levels (Blelloch, as in the paper; its time holds the "
+    "assembly of the Jacobians) or through chunks, which need no Jacobians written out. Medians of rounds in which "
+    "all took turns, warm; black bars: standard deviation. Speedups below 1 mean that BPPSA is slower: it multiplies "
     "matrices where BP multiplies vectors, and a CPU has too few workers to share them out to."
 )
 ALT = (
-    "Six plots, three over sequence length T and three over the fraction 1/B of the machine per sample. Latency: "
-    "BPPSA's and BP's backward times rise with T and fall with 1/B on every backend. Backward speedup of BPPSA over "
-    "BP, with a line at 1; on a CPU all of it lies far below. Breakdown: bars of forward pass and backward pass, "
-    "normalized by the baseline's total; on a CPU, BPPSA's backward pass dwarfs everything else."
+    "Six plots, three over sequence length T and three over the fraction 1/B of the machine per sample. Latency: the "
+    "backward times of BP and of BPPSA, by levels and by chunks, rise with T and fall with 1/B on every backend. "
+    "Backward speedup over BP, with a line at 1; on a CPU, levels lie far below it, chunks near it. Breakdown: bars of "
+    "forward pass and backward pass, normalized by the baseline's total; on a CPU, the backward pass by levels dwarfs "
+    "everything else."
 )
 LENGTHS = {"quick": (10, 30, 100, 300, 1000), "paper": (10, 30, 100, 300, 1000, 3000, 10000, 30000)}
 BATCHES = (256, 128, 64, 32, 16, 8, 4, 2)
 BATCH = 16  # while T varies
 LENGTH = {"quick": 100, "paper": 1000}  # while B varies
 SECONDS = {"quick": 0.4, "paper": 60.0}  # for one point
-METHODS = ("linear", "blelloch")
+METHODS = ("linear", "blelloch", "chunked")
+LABELS = {"linear": "BP", "blelloch": "BPPSA, levels", "chunked": "BPPSA, chunks"}
 MARKS = {"numpy": ("s", ":"), "cpu": ("o", "-"), "cuda": ("^", "-")}
 
 
 def measure(scale, rng, progress):
-    """Time both methods on every backend of this machine: one row per backend, T, B and method."""
+    """Time all methods on every backend of this machine: one row per backend, T, B and method."""
     sizes = [(T, BATCH) for T in LENGTHS[scale]]
     sizes += [(LENGTH[scale], B) for B in BATCHES if (LENGTH[scale], B) not in sizes]
     chosen = dict.fromkeys(["numpy", "cpu", backends.resolve("auto")])
@@ -46,7 +49,7 @@ def measure(scale, rng, progress):
 
 
 def time_iterations(point, rng, seconds):
-    """Time forward passes and both methods' backward passes, taking turns.
+    """Time forward passes and all methods' backward passes, taking turns.
 
     Parameters
     ----------
@@ -61,7 +64,7 @@ def time_iterations(point, rng, seconds):
     list of dict
         A row per method: `forward` and `backward`, medians in seconds per iteration, `backward_std`, and how many
         `rounds` there were. The forward pass holds the loss, the backward pass all parameter gradients and, for
-        BPPSA, the assembly of the Jacobians.
+        ``"blelloch"``, the assembly of the Jacobians.
     """
     backend, T, B = point["backend"], point["T"], point["B"]
     model = RNN(input_size=1, hidden_size=20, num_classes=10, rng=rng)
@@ -87,7 +90,7 @@ def time_iterations(point, rng, seconds):
 
 
 def speedups(table):
-    """Compare both methods at every point.
+    """Compare the methods at every point.
 
     Parameters
     ----------
@@ -98,20 +101,30 @@ def speedups(table):
     -------
     pandas.DataFrame
         Per backend, T and B: the times in seconds per iteration `forward`, `bp`, `bppsa` and `bppsa_std`, and the
-        speedups `backward` (bp / bppsa) and `overall` (both with the forward pass).
+        speedups of the paper's BPPSA, by levels: `backward` (bp / bppsa) and `overall` (both with the forward pass).
+        For the chunked scan, where it was timed, `chunked`, `chunked_std` and `backward_chunked`; NaN elsewhere.
     """
     keys = ["backend", "T", "B"]
     methods = {method: table[table["method"] == method].set_index(keys) for method in METHODS}
-    bp, bppsa = methods["linear"], methods["blelloch"]
-    both = bppsa[["forward"]].assign(bp=bp["backward"], bppsa=bppsa["backward"], bppsa_std=bppsa["backward_std"])
+    bp, bppsa, chunked = methods.values()
+    both = bppsa[["forward"]].assign(
+        bp=bp["backward"],
+        bppsa=bppsa["backward"],
+        bppsa_std=bppsa["backward_std"],
+        chunked=chunked["backward"],
+        chunked_std=chunked["backward_std"],
+    )
     both["backward"] = both["bp"] / both["bppsa"]
     both["overall"] = (both["forward"] + both["bp"]) / (both["forward"] + both["bppsa"])
+    both["backward_chunked"] = both["bp"] / both["chunked"]
     return both.reset_index()
 
 
 def plot(table):
     """Draw latency, speedup and breakdown over T in the first row, over 1/B in the second."""
     from matplotlib import pyplot
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
     fig, axes = pyplot.subplots(2, 3, figsize=(10.4, 5.8), layout="constrained")
     both = speedups(table)
@@ -130,18 +143,23 @@ def plot(table):
             ax.set_xlabel(label)
             ax.tick_params(axis="x", labelsize=7)
             ax.grid(axis="x", visible=False)
-    for ax, place in ((axes[0, 0], "outside upper left"), (axes[0, 2], "outside upper right")):
-        fig.legend(*ax.get_legend_handles_labels(), loc=place, ncols=4)
+    handles = [Patch(color=COLORS["baseline"], label="FP")]
+    handles += [Patch(color=COLORS[method], label=label) for method, label in LABELS.items()]
+    for backend in both["backend"].unique():
+        marker, style = MARKS[backend]
+        handles.append(Line2D([], [], color="black", marker=marker, ls=style, ms=4.5, label=f"on {backend}"))
+    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return fig
 
 
 def _latency(ax, rows):
     for backend, part in rows.groupby("backend", sort=False):
         look = {"marker": MARKS[backend][0], "ls": MARKS[backend][1], "ms": 4.5}
-        ms = 1e3 * part[["bp", "bppsa", "bppsa_std"]]
-        ax.plot(part["place"], ms["bp"], color=COLORS["linear"], label=f"BP, {backend}", **look)
-        ax.errorbar(part["place"], ms["bppsa"], ms["bppsa_std"], fmt="none", ecolor="black", capsize=3, elinewidth=1.2)
-        ax.plot(part["place"], ms["bppsa"], color=COLORS["blelloch"], label=f"BPPSA, {backend}", **look)
+        bars = {"fmt": "none", "ecolor": "black", "capsize": 3, "elinewidth": 1.2}
+        ax.plot(part["place"], 1e3 * part["bp"], color=COLORS["linear"], **look)
+        for method, name in (("blelloch", "bppsa"), ("chunked", "chunked")):
+            ax.errorbar(part["place"], 1e3 * part[name], 1e3 * part[f"{name}_std"], **bars)
+            ax.plot(part["place"], 1e3 * part[name], color=COLORS[method], **look)
     ax.set(yscale="log", ylabel="ms per iteration")
 
 
@@ -149,8 +167,9 @@ def _speedup(ax, rows):
     from matplotlib.ticker import LogLocator
 
     for backend, part in rows.groupby("backend", sort=False):
-        marker, style = MARKS[backend]
-        ax.plot(part["place"], part["backward"], marker=marker, ms=4.5, ls=style, color=COLORS["blelloch"])
+        look = {"marker": MARKS[backend][0], "ls": MARKS[backend][1], "ms": 4.5}
+        for method, name in (("blelloch", "backward"), ("chunked", "backward_chunked")):
+            ax.plot(part["place"], part[name], color=COLORS[method], **look)
     ax.axhline(1, color="black", lw=1.1)
     ax.set(yscale="log", ylabel="BP's time / BPPSA's time")
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -160,16 +179,17 @@ def _speedup(ax, rows):
 def _breakdown(ax, rows):
     rows = rows[rows["backend"] == rows["backend"].iloc[-1]]  # the fastest; two would be hard to read
     total = rows["forward"] + rows["bp"]
-    forward, places, width, top = rows["forward"] / total, np.arange(len(rows)), 0.38, 2.2
-    for shift, name, role in ((-width, "bp", "linear"), (0, "bppsa", "blelloch")):
-        style = {"width": width, "align": "edge", "lw": 0}
-        ax.bar(places + shift, forward, color=COLORS["baseline"], **style)
-        ax.bar(places + shift, rows[name] / total, bottom=forward, color=COLORS[role], label=name.upper(), **style)
-    # A bar that leaves the panel has its height written on it.
-    for place, height in zip(places, forward + rows["bppsa"] / total, strict=True):
-        if height > top:
-            look = {"rotation": 90, "ha": "center", "va": "top", "size": 8, "color": "white"}
-            ax.text(place + width / 2, 0.98 * top, f"{height:.2g}×", **look)
+    forward, places, width, top = rows["forward"] / total, np.arange(len(rows)), 0.27, 2.2
+    for number, (name, method) in enumerate((("bp", "linear"), ("bppsa", "blelloch"), ("chunked", "chunked"))):
+        style = {"width": 0.94 * width, "lw": 0}
+        at, whole = places + (number - 1) * width, forward + rows[name] / total
+        ax.bar(at, forward, color=COLORS["baseline"], **style)
+        ax.bar(at, rows[name] / total, bottom=forward, color=COLORS[method], **style)
+        # A bar that leaves the panel has its height written on it.
+        for place, height in zip(at, whole, strict=True):
+            if height > top:
+                look = {"rotation": 90, "ha": "center", "va": "top", "size": 7}
+                look["color"] = "black" if method == "chunked" else "white"
+                ax.text(place, 0.98 * top, f"{height:.2g}×", **look)
     ax.set_xticks(places, rows["place"])
     ax.set(ylim=(0, top), ylabel="time / baseline's time")
-    ax.bar(0, 0, color=COLORS["baseline"], label="FP")

@@ -9,24 +9,31 @@ TIMED = pandas.DataFrame(
     [
         {"backend": "cpu", "T": 10, "B": 16, "method": "linear", "forward": 2.0, "backward": 4.0},
         {"backend": "cpu", "T": 10, "B": 16, "method": "blelloch", "forward": 2.0, "backward": 1.0},
+        {"backend": "cpu", "T": 10, "B": 16, "method": "chunked", "forward": 2.0, "backward": 8.0},
     ]
-).assign(backward_std=0.25, rounds=3)
+).assign(backward_std=[0.125, 0.25, 0.5], rounds=3)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
 def test_every_method_is_timed_in_the_same_rounds(backend):
     point = {"backend": backend, "T": 5, "B": 2}
-    linear, blelloch = figure_08.time_iterations(point, np.random.default_rng(0), seconds=0)
-    assert (linear["method"], blelloch["method"]) == ("linear", "blelloch")
-    assert linear["rounds"] == blelloch["rounds"] == 3
-    assert linear["forward"] == blelloch["forward"] > 0
-    assert linear["backward"] > 0 and blelloch["backward"] > 0 and blelloch["backward_std"] >= 0
+    rows = figure_08.time_iterations(point, np.random.default_rng(0), seconds=0)
+    assert [row["method"] for row in rows] == ["linear", "blelloch", "chunked"]
+    assert [row["rounds"] for row in rows] == [3] * 3
+    assert len({row["forward"] for row in rows}) == 1 and rows[0]["forward"] > 0
+    assert all(row["backward"] > 0 and row["backward_std"] >= 0 for row in rows)
 
 
 def test_speedups_are_ratios_of_times():
     (found,) = figure_08.speedups(TIMED).to_dict("records")
     assert (found["bp"], found["bppsa"], found["bppsa_std"]) == (4.0, 1.0, 0.25)
     assert found["backward"] == 4.0 and found["overall"] == (2 + 4) / (2 + 1)
+    assert (found["chunked"], found["chunked_std"], found["backward_chunked"]) == (8.0, 0.5, 0.5)
+
+
+def test_recordings_without_chunks_can_be_compared():
+    (found,) = figure_08.speedups(TIMED[TIMED["method"] != "chunked"]).to_dict("records")
+    assert found["backward"] == 4.0 and np.isnan(found["chunked"]) and np.isnan(found["backward_chunked"])
 
 
 def test_an_epoch_is_32000_samples():
@@ -56,11 +63,14 @@ def tiny(monkeypatch):
 def test_figure_8_has_six_panels(tiny):
     table = figure_08.measure("quick", np.random.default_rng(0), Progress(show=False))
     # Sizes times methods; the size that both sweeps share comes once.
-    assert table.groupby("backend").size().eq(3 * 2).all() and {"numpy", "cpu"} <= set(table["backend"])
+    assert table.groupby("backend").size().eq(3 * 3).all() and {"numpy", "cpu"} <= set(table["backend"])
     fig = figure_08.plot(table)
     titles = [ax.get_title() for ax in fig.axes]
     assert [title[:3] for title in titles] == ["(a)", "(b)", "(c)", "(d)", "(e)", "(f)"]
     assert [text.get_text() for text in fig.axes[5].get_xticklabels()] == ["1/16", "1/2"]
+    speedups, bars = fig.axes[4].lines, fig.axes[5].patches
+    assert len(speedups) == 2 * table["backend"].nunique() + 1  # levels and chunks, and the line at 1
+    assert len(bars) == 2 * 3 * 2  # sizes, methods, forward and backward pass
 
 
 def test_tables_4_and_5_hold_the_paper_s_rows_and_ours(tiny, monkeypatch):
