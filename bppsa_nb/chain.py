@@ -280,6 +280,11 @@ def _length(method, shape, dtype, backend, weights):
     return chunk_length(*shape, dtype, backend, weights) if method == "chunked" else None
 
 
+def list_chunk(count):
+    """Return how many of a list's links make a chunk: about as many as there are chunks."""
+    return math.isqrt(count) + 1
+
+
 def _prepare_list(jacobians_T, grad_output, local_grads):
     for t, matrix in enumerate(jacobians_T):
         if not isinstance(matrix, BatchedCSR) and not sparse.issparse(matrix):
@@ -320,8 +325,7 @@ def _prepare_list(jacobians_T, grad_output, local_grads):
 
     def run(backend, method, levels):
         operands = [operand(link, backend) for link in jacobians_T]
-        length = math.isqrt(len(operands)) + 1  # as many steps along the chunks as across them
-        gradients = _scan_operands(operands, grad_output, local_grads, method, levels, length)
+        gradients = _scan_operands(operands, grad_output, local_grads, method, levels, list_chunk(len(operands)))
         return [np.array(g).reshape(*lead, -1) for g in gradients]
 
     return run

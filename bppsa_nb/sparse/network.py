@@ -170,7 +170,7 @@ class Network:
             What `forward` returned, with the parameters unchanged since.
         grad_logits : np.ndarray [shape=(B, classes)]
             Gradient of the loss at the logits.
-        method : {"auto", "ordinary", "linear", "blelloch", "truncated"}
+        method : {"auto", "ordinary", "linear", "blelloch", "truncated", "chunked"}
             ``"ordinary"`` goes from operator to operator without a stored Jacobian; it does the least work, so
             ``"auto"`` takes it. The others make sparse transposed Jacobians and scan them; see `links`.
         backend : {"auto", "numpy", "cpu", "cuda"}
@@ -269,7 +269,8 @@ class Network:
         if (method, levels) not in self._pieces:
             costs = []
             # Products are planned here, which the scan would do otherwise: plans are kept with the patterns.
-            scan([Pattern(None, costs), *(Pattern(each, costs) for each in reversed(self.patterns()))], method, levels)
+            links = [Pattern(each, costs) for each in reversed(self.patterns())]
+            scan([Pattern(None, costs), *links], method, levels, chain.list_chunk(len(links)))
             entries = sum(cost.entries for cost in costs if cost.kind == "mm")
             entries += sum(self.jacobian(op.name).pattern.nnz for op in self.linked() if not op.shared)
             self._pieces[method, levels] = max(1, _BYTES // (self.dtype.itemsize * max(1, entries)))

@@ -20,7 +20,7 @@ from bppsa_nb.sparse import (
 )
 from bppsa_nb.trainer import cross_entropy
 
-METHODS = [("linear", None), ("blelloch", None), ("truncated", 0), ("truncated", 2), ("truncated", 99)]
+METHODS = [("linear", None), ("blelloch", None), ("chunked", None), *(("truncated", k) for k in (0, 2, 99))]
 each_backend = pytest.mark.parametrize("backend", ["numpy", "cpu"])
 LENET_LINKS = ["relu1", "pool1", "conv2", "relu2", "pool2", "fc1", "relu3", "fc2", "relu4", "fc3"]
 
@@ -177,7 +177,7 @@ def test_scans_in_single_precision():
     model = LeNet5()
     activations, grad_logits = case(model)
     expected = model.backward(activations, grad_logits)
-    for method in ("linear", "blelloch"):
+    for method in ("linear", "blelloch", "chunked"):
         assert_equal(model.backward(activations, grad_logits, method, "cpu"), expected, 1e-5)
 
 
@@ -355,7 +355,7 @@ def test_parameters_are_checked():
 @pytest.mark.parametrize(
     "change, error, message",
     [
-        ({"method": "fast"}, ValueError, "'ordinary', 'linear', 'blelloch', 'truncated' or 'auto', got 'fast'"),
+        ({"method": "fast"}, ValueError, "'ordinary', 'linear', 'blelloch', 'truncated', 'chunked' or 'auto', got 'fast'"),
         ({"method": ["linear"]}, ValueError, "method must be one of .* got \\['linear'\\]"),
         ({"backend": "tpu"}, ValueError, "backend must be one of .* got 'tpu'"),
         ({"method": "linear", "backend": "tpu"}, ValueError, "backend must be one of .* got 'tpu'"),
