@@ -73,7 +73,8 @@ def chunked(chain, grad_output, local_grads=None, length=1):
         if local_grads is not None:
             share_out(_go_back, inner, *arrays, length, offsets, gradients, worth=T * B * H * H > _WORTH)
         worth = T * B * H**3 > _WORTH
-        if not share_out(_multiply, inner * B, *arrays, length, floor, products, exponents, worth=worth):
+        weights_T = np.ascontiguousarray(chain.weights.transpose(0, 2, 1))
+        if not share_out(_multiply, inner * B, weights_T, *arrays[1:], length, floor, products, exponents, worth=worth):
             raise RangeLost
         _sweep(*arrays, count * length, T, gradients[T], gradients[count * length : T], 0, B)
         ends[-1:] = gradients[count * length]
@@ -154,41 +155,50 @@ def _go_back(weights, slopes, carry, length, offsets, local_grads, first, last):
 
 
 @_compile
-def _multiply(weights, slopes, carry, length, floor, products, exponents, first, last):
-    """Multiply the Jacobians of chunks, those of one sample at a time, by going back from the unit vectors."""
-    batch, size = products.shape[1], products.shape[2]
+def _multiply(weights_T, slopes, carry, length, floor, products, exponents, first, last):
+    """Multiply the Jacobians of chunks, those of one sample at a time, by going back from the unit vectors.
+
+    These are the columns of a matrix, so that loops over all of them at once vectorize.
+    """
+    batch, size, dtype = products.shape[1], products.shape[2], products.dtype.type
     info = np.finfo(products.dtype)
-    half = products.dtype.type(math.ldexp(1.0, info.minexp // 2))
-    moved, at_sum, product = np.empty_like(products[0, 0]), np.empty_like(products[0, 0]), np.empty_like(products[0, 0])
+    half, none = dtype(math.ldexp(1.0, info.minexp // 2)), dtype(np.inf)
+    at_sums = np.empty((len(weights_T), size, size), products.dtype)
+    columns, moved = np.empty((size, size), products.dtype), np.empty((size, size), products.dtype)
+    high, low, least = np.empty(size, products.dtype), np.empty(size, products.dtype), np.empty(size, products.dtype)
     for q in range(first, last):
         c, b = q // batch, q % batch
-        rows = products[c, b]
-        rows[:] = 0
+        columns[:] = 0
         for j in range(size):
-            rows[j, j] = 1
+            columns[j, j] = 1
         for t in range((c + 2) * length - 1, (c + 1) * length - 1, -1):
-            if carry.size:
-                for j in range(size):
-                    for i in range(size):
-                        moved[j, i] = carry[t, b, i] * rows[j, i]
-            else:
-                moved[:] = 0
-            for k in range(len(weights)):
-                for j in range(size):
-                    for i in range(size):
-                        at_sum[j, i] = slopes[k, t, b, i] * rows[j, i]
-                np.dot(at_sum, weights[k], product)
-                moved += product
-            for j in range(size):
-                peak = np.abs(moved[j]).max()
-                low = peak * half
+            for k in range(len(weights_T)):
                 for i in range(size):
-                    entry = abs(moved[j, i])
-                    if (entry > 0 and entry < low) or entry < floor:
-                        return False
-                if not peak < np.inf:
+                    slope = slopes[k, t, b, i]
+                    for j in range(size):
+                        at_sums[k, i, j] = slope * columns[i, j]
+            multiply(weights_T, at_sums, moved)
+            if carry.size:
+                for i in range(size):
+                    through = carry[t, b, i]
+                    for j in range(size):
+                        moved[i, j] += through * columns[i, j]
+            high[:], low[:], least[:] = 0, none, none
+            for i in range(size):
+                for j in range(size):
+                    entry = abs(moved[i, j])
+                    high[j] = entry if entry > high[j] else high[j]
+                    least[j] = entry if entry < least[j] else least[j]
+                    entry = entry if entry > 0 else none
+                    low[j] = entry if entry < low[j] else low[j]
+            for j in range(size):
+                if not high[j] < none or low[j] < high[j] * half or least[j] < floor:
                     return False
-                shift = max(math.frexp(peak)[1], info.minexp)
+                shift = max(math.frexp(high[j])[1], info.minexp)
                 exponents[c, b, j] += shift
-                rows[j] = moved[j] * products.dtype.type(math.ldexp(1.0, -shift))
+                high[j] = dtype(math.ldexp(1.0, -shift))
+            for i in range(size):
+                for j in range(size):
+                    columns[i, j] = moved[i, j] * high[j]
+        products[c, b] = columns.T
     return True
