@@ -16,22 +16,30 @@ from bppsa_nb.trainer import cross_entropy
 
 TITLE = "Figure 9: what an iteration of the GRU is made of"
 CAPTION = (
-    "Per pair, left bar: the baseline, forward pass (FP) and back-propagation (BP); right bar: FP, the forward "
-    "overhead (FO) of computing Jacobians, and the backward pass by BPPSA, all over FP + BP. Above: the paper's V100,"
-    " worked out from its Table 6; its overhead recomputes the gates, which cuDNN hides. Below: this machine, on "
-    "features of the same sizes drawn at random; our forward pass keeps the gates, so FO only assembles Jacobians. "
-    "Medians of rounds in which all took turns, warm."
+    "In each group, first bar: the baseline, forward pass (FP) and back-propagation (BP); second: FP, the forward "
+    "overhead (FO) of computing Jacobians, and the backward pass by BPPSA in levels, as in the paper; all over FP + "
+    "BP. Above: the paper's V100, worked out from its Table 6; its overhead recomputes the gates, which cuDNN hides. "
+    "Below: this machine, on features of the same sizes drawn at random; our forward pass keeps the gates, so FO only "
+    "assembles Jacobians. Third bar: BPPSA in chunks, which need none. Medians of rounds in which all took turns, warm."
 )
 ALT = (
-    "Stacked bars in pairs, for batches of 16, 32 and 64, each with the sets S, M and L. Above, on the paper's V100, "
+    "Stacked bars in groups, for batches of 16, 32 and 64, each with the sets S, M and L. Above, on the paper's V100, "
     "the right bar of each pair is lower than the left, at 0.6 to 0.8 of its height: BPPSA's backward pass is a strip "
     "that gets thinner from S to L, beside an overhead that grows with the batch. Below, on this machine, the same "
-    "bars; on a CPU the right ones are higher than the left, most of it BPPSA's backward pass."
+    "bars and a third one; on a CPU the second is much higher than the first, most of it BPPSA's backward pass by "
+    "levels, and the third, BPPSA by chunks, lies between them."
 )
 BATCHES = (16, 32, 64)
 CLIPS = 6705  # of an epoch: IRMAS's training set
 SECONDS = {"quick": 0.3, "paper": 60.0}  # for one point
-PARTS = {"fp": ("FP", "baseline"), "fo": ("FO", "vector"), "bp": ("BP", "linear"), "bppsa_alone": ("BPPSA", "blelloch")}
+PARTS = {
+    "fp": ("FP", "baseline"),
+    "fo": ("FO", "vector"),
+    "bp": ("BP", "linear"),
+    "bppsa_alone": ("BPPSA, levels", "blelloch"),
+    "chunked_alone": ("BPPSA, chunks", "chunked"),
+}
+BARS = (("fp", "bp"), ("fp", "fo", "bppsa_alone"), ("fp", "chunked_alone"))
 
 
 def measure(scale, rng, progress):
@@ -49,7 +57,7 @@ def measure(scale, rng, progress):
 
 
 def time_iterations(point, rng, backend, seconds):
-    """Time forward passes, the assembly of Jacobians and both methods' backward passes, taking turns.
+    """Time forward passes, the assembly of Jacobians and all methods' backward passes, taking turns.
 
     Parameters
     ----------
@@ -64,8 +72,9 @@ def time_iterations(point, rng, backend, seconds):
     -------
     list of dict
         One row, with the columns of Table 6 in seconds per iteration: `forward`, `baseline` (with the backward pass
-        by BPTT), `forward_overhead` (with the assembly) and `bppsa` (with the backward pass by BPPSA), medians; each
-        one's standard deviation as `<name>_spread`; how many `rounds` there were. The loss belongs to the forward
+        by BPTT), `forward_overhead` (with the assembly) and `bppsa` (with the backward pass by BPPSA in levels), and
+        `chunked` (with the one in chunks), medians; each one's standard deviation as `<name>_spread`; how many `rounds`
+        there were. The loss belongs to the forward
         pass, all parameter gradients to the backward passes.
     """
     features, B = FEATURES[point["features"]], point["B"]
@@ -88,12 +97,13 @@ def time_iterations(point, rng, backend, seconds):
         marks.append(time.perf_counter())
         return np.diff(marks)
 
-    forward, bp, bppsa, overhead = timing.repeat(one_round, seconds).T
+    forward, bp, bppsa, chunked, overhead = timing.repeat(one_round, seconds).T
     whole = {
         "forward": forward,
         "baseline": forward + bp,
         "forward_overhead": forward + overhead,
         "bppsa": forward + bppsa,  # the assembly is part of the backward pass
+        "chunked": forward + chunked,  # whose diagonals are, too
     }
     row = {name: np.median(each) for name, each in whole.items()}
     return [row | {f"{name}_spread": np.std(each) for name, each in whole.items()} | {"rounds": len(forward)}]
@@ -147,13 +157,14 @@ def breakdown(table):
     ----------
     table : pandas.DataFrame
         With columns `forward`, `baseline`, `forward_overhead` and `bppsa`, such as from this experiment or from
-        ``published.table("table_6")``.
+        ``published.table("table_6")``; with `chunked` or without.
 
     Returns
     -------
     pandas.DataFrame
         The table, with the parts `fp`, `fo`, `bp` and `bppsa_alone`, and the ratios `overall` = baseline / bppsa,
-        `backward` = bp / bppsa_alone (excluding the overhead) and `overhead` = fo / fp.
+        `backward` = bp / bppsa_alone (excluding the overhead) and `overhead` = fo / fp; with `chunked`, also
+        `chunked_alone` and `backward_chunked` = bp / chunked_alone.
     """
     parts = table.assign(
         fp=table["forward"],
@@ -161,6 +172,9 @@ def breakdown(table):
         bp=table["baseline"] - table["forward"],
         bppsa_alone=table["bppsa"] - table["forward_overhead"],
     )
+    if "chunked" in table:
+        parts["chunked_alone"] = table["chunked"] - table["forward"]
+        parts["backward_chunked"] = parts["bp"] / parts["chunked_alone"]
     return parts.assign(
         overall=table["baseline"] / table["bppsa"],
         backward=parts["bp"] / parts["bppsa_alone"],
@@ -190,17 +204,22 @@ def plot(table):
 
 
 def _bars(ax, rows):
-    """Draw a pair of bars per row, with BPPSA's height written above."""
+    """Draw a group of bars per row, with the height of BPPSA's written above."""
     total = rows["fp"] + rows["bp"]
-    places = np.arange(len(rows)) + 0.6 * (np.arange(len(rows)) // len(FEATURES))  # a gap between batch sizes
-    for shift, names in ((-0.2, ("fp", "bp")), (0.2, ("fp", "fo", "bppsa_alone"))):
-        bottom = np.zeros(len(rows))
+    places = np.arange(len(rows)) + 0.4 * (np.arange(len(rows)) // len(FEATURES))  # a gap between batch sizes
+    bars = [names for names in BARS if rows[names[-1]].notna().all()]  # the paper has no chunks
+    width = 0.8 / len(bars)
+    highest = 1
+    for number, names in enumerate(bars):
+        at, bottom = places + (number - (len(bars) - 1) / 2) * width, np.zeros(len(rows))
         for name in names:
             height = (rows[name] / total).to_numpy()
-            ax.bar(places + shift, height, bottom=bottom, width=0.38, color=COLORS[PARTS[name][1]], lw=0)
+            ax.bar(at, height, bottom=bottom, width=0.94 * width, color=COLORS[PARTS[name][1]], lw=0)
             bottom += height
-    for place, height in zip(places, bottom, strict=True):
-        ax.text(place + 0.2, height, f"{height:.2f}", ha="center", va="bottom", size=8)
+        if number:
+            for place, height in zip(at, bottom, strict=True):
+                ax.text(place, height, f"{height:.2g}", ha="center", va="bottom", size=7.5)
+        highest = max(highest, bottom.max())
     ax.axhline(1, color="black", lw=0.8)
     ax.set_xticks(places, [f"{name}\nB = {B}" for name, B in zip(rows["features"], rows["B"], strict=True)])
-    ax.set_ylim(0, 1.12 * max(1, bottom.max()))
+    ax.set_ylim(0, 1.12 * highest)

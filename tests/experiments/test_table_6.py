@@ -1,6 +1,7 @@
 import pandas as pd
 import pytest
 
+from bppsa_nb import experiments, files
 from bppsa_nb.experiments import figure_09, published, table_6
 
 
@@ -14,9 +15,24 @@ def seconds():
     return table
 
 
-def test_it_is_figure_9_s_measurement(monkeypatch):
+def test_without_a_recording_figure_9_s_measurement_is_made(monkeypatch):
+    monkeypatch.setattr(experiments, "recordings", lambda name: [("cpu", "paper"), ("another", "quick")])
     monkeypatch.setattr(figure_09, "measure", lambda *args: args)
     assert table_6.measure("quick", 1, 2) == ("quick", 1, 2)
+
+
+def test_this_machine_s_recording_of_figure_9_serves_both(tmp_path, monkeypatch):
+    table = seconds()
+    table.attrs["backend"] = "cpu"
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    experiments.record(table, "figure_09", "quick", 0)
+    origin = experiments.table("figure_09").attrs["provenance"]
+    measured = experiments.run("table_6", "quick", 0, progress=False)
+    pd.testing.assert_frame_equal(measured, experiments.table("figure_09"))
+    assert measured.attrs["recorded_on"] == origin["date"]
+    assert (measured.attrs["provenance"]["name"], measured.attrs["provenance"]["backend"]) == ("table_6", "cpu")
+    labels = [text.get_text() for text in table_6.plot(measured).legends[0].get_texts()]
+    assert f"this machine, {origin['date']}" in labels
 
 
 def test_both_machines_are_drawn_for_every_batch_size():
