@@ -3,6 +3,7 @@
 import time
 
 import numpy as np
+import on_gpu
 import peers
 from comparisons import problem
 from turns import quartiles
@@ -67,7 +68,7 @@ def time_issue(ways, seconds, rounds=(10, 200)):
 
 
 def ways(model, x, y, present):
-    """List ways to issue a training step."""
+    """List ways to issue a training step: PyTorch's, ours launch by launch, ours as a recorded graph."""
     found = {}
     if "torch" in present:
         import torch
@@ -78,5 +79,7 @@ def ways(model, x, y, present):
             for stage in stages:
                 stage()
 
-        found["torch, eager"] = step, torch.cuda.synchronize
+        found["PyTorch"] = step, torch.cuda.synchronize
+    found["ours, launch by launch"] = on_gpu.training_step(model, x, y, "auto", graph=False)
+    found["ours, recorded graph"] = on_gpu.training_step(model, x, y, "auto", graph=True)
     return found

@@ -1,9 +1,37 @@
-"""Our scans and forward passes on a GPU, on arrays that are there already and stay, as in a training loop there.
+"""Ours on a GPU, on arrays that are there already and stay, as in a training loop on the device.
 
-Every function returns a call that launches its kernels and waits for them, and one that fetches the result.
+A sequence of launches is recorded once as a CUDA graph and replayed; the simulator issues every launch anew.
 """
 
 import numpy as np
+
+import bppsa_nb as bp
+from bppsa_nb import backends, plan
+
+
+def replayed(launch):
+    """Return a call that runs launches and waits for them: the first time one by one, which compiles; then as a graph.
+
+    Parameters
+    ----------
+    launch : callable
+        Takes a stream.
+    """
+    from bppsa_nb import device
+
+    stream = device._stream()
+    launch(stream)
+    device._wait(stream)
+    graph = None if backends.simulated() else device._record(launch, stream)
+
+    def run():
+        if graph is None:
+            launch(stream)
+        else:
+            graph.launch(stream)
+        device._wait(stream)
+
+    return run
 
 
 def gradients(chain, grad_output, method):
@@ -23,53 +51,64 @@ def gradients(chain, grad_output, method):
     fetch : callable
         Returns what the last run found, np.ndarray [shape=(T + 1, B, H)].
     """
-    from numba import cuda
+    from bppsa_nb.structured.cuda import Links
 
-    from bppsa_nb import plan
-    from bppsa_nb.scan import cuda as levels
-    from bppsa_nb.structured import cuda as chunks
-
-    (T, B, H), dtype, dense = chain.shape[:3], chain.dtype, isinstance(chain, np.ndarray)
-    links, output = chunks.Links(chain, B), cuda.to_device(np.ascontiguousarray(grad_output))
-    if method == "blelloch":
-        mats, exps, vecs, lost = levels.workspace(T, B, B, H, dtype)
-        last = vecs[T + 1]
-
-        def launch():
-            last.copy_to_device(output)
-            if dense:
-                levels.launch_prepare(levels.prepare, links.arguments[:1], mats, exps, lost)
-            else:
-                levels.launch_prepare(chunks.prepare, links.arguments[2:], mats, exps, lost)
-            levels.launch_scan(mats, exps, vecs, False, None, lost)
-
-        return _with_wait(launch), lambda: levels.collect(vecs, lost)
-    start = np.zeros((T + 1, B, H), dtype)
-    start[T] = grad_output
-    start, found = cuda.to_device(start), cuda.device_array_like(start)
-    lost = cuda.to_device(np.zeros(1, np.int32))
-    if method == "linear":
-        kept, ends = None, cuda.device_array((1, B, H), dtype)
-    else:
-        length = plan.chunk_length(T, B, H, dtype, "cuda", 0 if dense else len(chain.weights))
-        kept = chunks.Chunks((T, B, H), length, dtype)
-        ends = kept.ends
-    last = ends[len(ends) - 1]  # what the sweep starts from, and overwrites
-
-    def launch():
-        found.copy_to_device(start)
-        last.copy_to_device(output)
-        if kept is None:
-            chunks.launch_sweep(links, 0, 1, T, ends, found)
-        else:
-            chunks.launch_chunked(links, kept, found, False, lost)
+    launch, found, lost = _scan(Links(chain, len(grad_output)), grad_output, method, isinstance(chain, np.ndarray))
+    run = replayed(launch)
 
     def fetch():
-        if lost.copy_to_host()[0]:
-            raise ArithmeticError("products left the range of their dtype: this is no time of a complete scan")
+        _check(lost)
         return found.copy_to_host()
 
-    return _with_wait(launch), fetch
+    return run, fetch
+
+
+def backward(model, x, grad_output, method):
+    """Prepare the backward pass of a model of one layer, from the gradient at its last state on.
+
+    Parameters
+    ----------
+    model : RNN or GRU
+    x : np.ndarray [shape=(T, B, I)]
+    grad_output : np.ndarray [shape=(B, H)]
+    method : {"linear", "chunked", "blelloch"}
+
+    Returns
+    -------
+    run : callable
+        Computes the diagonals, the gradients at all states, and those of the layer's parameters.
+    fetch : callable
+        Returns the latter by the names of the model's parameters.
+    """
+    from numba import cuda
+
+    from bppsa_nb.cells import cuda as cells
+    from bppsa_nb.structured.cuda import Links
+
+    activations = model.forward(x, backend="cuda")
+    hidden, gated = cuda.to_device(activations.hidden[0]), activations.gates is not None
+    gates, x = cuda.to_device(activations.gates[0]) if gated else None, cuda.to_device(x)
+    (T, B, inputs), H, rows = x.shape, model.hidden_size, 3 if gated else 1
+    new = lambda *shape: cuda.device_array(shape, model.dtype)  # noqa: E731
+    slopes, weights = new(4 if gated else 1, T, B, H), model.params["weight_hh_l0"].reshape(rows, H, H)
+    parts = [new(cells.parts_of(T), rows * H, columns) for columns in (inputs + 1, H + 1)]
+    names = [f"{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    grads = [new(*model.params[name].shape) for name in names]
+    chain = bp.StructuredChain.made(cuda.to_device(weights), slopes[:rows], gates[1] if gated else None)
+    scan, found, lost = _scan(Links(chain), grad_output, method, dense=False)
+
+    def launch(stream):
+        cells.launch_slopes(hidden, gates, slopes, stream)
+        scan(stream)
+        cells.launch_gradients(x, hidden, slopes, found, *parts, grads, stream)
+
+    run = replayed(launch)
+
+    def fetch():
+        _check(lost)
+        return {name: grad.copy_to_host() for name, grad in zip(names, grads, strict=True)}
+
+    return run, fetch
 
 
 def forward(model, x):
@@ -85,18 +124,68 @@ def forward(model, x):
     transposed, products = cuda.device_array((H, sums), dtype), cuda.device_array((T, B, sums), dtype)
     hidden, x = cuda.to_device(np.zeros((T + 1, B, H), dtype)), cuda.to_device(x)
     gates = None if sums == H else cuda.device_array((4, T, B, H), dtype)
-
-    def launch():
-        cells.launch_forward(x, params, transposed, products, hidden, gates)
-
-    return _with_wait(launch), hidden.copy_to_host
+    run = replayed(lambda stream: cells.launch_forward(x, params, transposed, products, hidden, gates, stream))
+    return run, hidden.copy_to_host
 
 
-def _with_wait(launch):
+def training_step(model, x, y, method, graph):
+    """Prepare a training step that is on the device, inputs and labels included.
+
+    Returns
+    -------
+    issue : callable
+        Issues a step, and does not wait.
+    wait : callable
+        Returns when it is done.
+    """
+    from bppsa_nb import device
+
+    training = device.DeviceTraining(model, bp.Adam(lr=1e-5), graph=graph)
+    training.step(x, y, method)
+    (step,) = training.steps.values()
+    return step.run, lambda: device._wait(training.stream)
+
+
+def _scan(links, grad_output, method, dense):
+    """Return the launches of a scan, where the gradients will be, and what tells that its range was left."""
     from numba import cuda
 
-    def run():
-        launch()
-        cuda.synchronize()
+    from bppsa_nb.device import _over, copy, fill
+    from bppsa_nb.scan import cuda as levels
+    from bppsa_nb.structured import cuda as chunks
 
-    return run
+    (T, B, H), dtype = links.shape, links.dtype
+    output, zero = cuda.to_device(np.ascontiguousarray(grad_output[None])), dtype.type(0)
+    if method == "blelloch":
+        mats, exps, vecs, lost = levels.workspace(T, B, B, H, dtype)
+        kernel, arguments = (levels.prepare, links.arguments[:1]) if dense else (chunks.prepare, links.arguments[2:])
+
+        def launch(stream):
+            _over(copy, output, stream)(output, vecs[T + 1 :])
+            levels.launch_prepare(kernel, arguments, mats, exps, lost, stream)
+            levels.launch_scan(mats, exps, vecs, False, None, lost, stream)
+
+        return launch, vecs[: T + 1], lost
+    found, lost = cuda.device_array((T + 1, B, H), dtype), cuda.to_device(np.zeros(1, np.int32))
+    if method == "chunked":
+        weights = 0 if dense else links.sums // H
+        kept = chunks.Chunks((T, B, H), plan.chunk_length(T, B, H, dtype, "cuda", weights), dtype)
+        ends = kept.ends[kept.count :]
+    else:
+        ends = cuda.device_array((1, B, H), dtype)
+
+    def launch(stream):
+        _over(fill, found, stream)(found, zero)
+        for place in (found[T:], ends):  # what the sweep starts from, and overwrites
+            _over(copy, output, stream)(output, place)
+        if method == "chunked":
+            chunks.launch_chunked(links, kept, found, False, lost, stream)
+        else:
+            chunks.launch_sweep(links, 0, 1, T, ends, found, stream=stream)
+
+    return launch, found, lost
+
+
+def _check(lost):
+    if lost.copy_to_host()[0]:
+        raise ArithmeticError("products left the range of their dtype: this is no time of a complete scan")

@@ -409,23 +409,45 @@ def test_what_stays_on_the_device_is_found_again(cell):
 
     rng = np.random.default_rng(0)
     if cell == "dense":
-        chain = comparisons.dense_chain(5, 2, 3, rng)[0]
+        chain = comparisons.dense_chain(4, 1, 2, rng)[0]
     else:
-        model, x, _ = comparisons.problem(cell, 5, 2, 3, 2, rng)
+        model, x, _ = comparisons.problem(cell, 4, 1, 2, 2, rng)
         activations = model.forward(x, backend="numpy")
         run, fetch = on_gpu.forward(model, x)
-        run(), run()
+        run()
         np.testing.assert_allclose(fetch(), activations.hidden[0], atol=1e-6)
         kind, saved = (rnn, ()) if cell == "RNN" else (gru, (activations.gates[0],))
         chain = kind.chain(model.params["weight_hh_l0"], activations.hidden[0], *saved)
-    grad_output = rng.standard_normal((2, 3), np.float32)
+        grad_logits = rng.standard_normal((1, model.num_classes), np.float32)
+    grad_output = (
+        rng.standard_normal((1, 2), np.float32) if cell == "dense" else grad_logits @ model.params["fc.weight"]
+    )
     expected = bp.backprop(chain, grad_output, method="linear", backend="numpy")
     for method in ("linear", "chunked", "blelloch"):
-        with plan.chunks_of(2):
+        with plan.chunks_of(1):
             run, fetch = on_gpu.gradients(chain, grad_output, method)
         for _ in range(2):  # nothing is left of the run before
             run()
             np.testing.assert_allclose(fetch(), expected, atol=1e-6, err_msg=method)
+        if cell != "dense" and method == "chunked":
+            with plan.chunks_of(1):
+                run, fetch = on_gpu.backward(model, x, grad_output, method)
+            run()
+            grads = model.backward(activations, grad_logits, "linear", "numpy")
+            for name, grad in fetch().items():
+                np.testing.assert_allclose(grad, grads[name], atol=1e-5, err_msg=f"{method} {name}")
+
+
+@pytest.mark.simulator
+@pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
+def test_a_step_on_the_device_is_issued_and_waited_for():
+    import comparisons
+    import on_gpu
+
+    model, x, y = comparisons.problem("RNN", 3, 1, 2, 1, np.random.default_rng(0))
+    issue, wait = on_gpu.training_step(model, x, y, "chunked", graph=False)
+    issue()
+    wait()
 
 
 def test_the_package_imports_neither_benchmarks_nor_peers():
