@@ -218,7 +218,8 @@ def _bars(ax, rows):
             bottom += height
         if number:
             for place, height in zip(at, bottom, strict=True):
-                ax.text(place, height, f"{height:.2g}", ha="center", va="bottom", size=7.5)
+                label = f"{height:.2f}" if height < 1 else f"{height:.1f}"
+                ax.text(place, height, label, ha="center", va="bottom", size=7.5)
         highest = max(highest, bottom.max())
     ax.axhline(1, color="black", lw=0.8)
     ax.set_xticks(places, [f"{name}\nB = {B}" for name, B in zip(rows["features"], rows["B"], strict=True)])
