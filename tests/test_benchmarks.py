@@ -184,7 +184,7 @@ def test_the_grid_has_the_sizes_of_figures_8_and_9():
         assert {(259, 16, H), (1034, 64, H)} <= set(gru)
     assert {(T, I) for cell, T, _, _, I in points if cell == "GRU"} == {(259, 38), (517, 24), (1034, 12)}
     quick = comparisons.grid_points("quick")
-    assert 20 < len(quick) < len(points) / 2 and max(point[1] for point in quick) == 1034
+    assert 15 < len(quick) < len(points) / 2 and max(point[1] for point in quick) == 1034
 
 
 def test_a_point_of_the_grid_leaves_out_what_does_not_fit(monkeypatch):
@@ -196,6 +196,18 @@ def test_a_point_of_the_grid_leaves_out_what_does_not_fit(monkeypatch):
     methods = ["linear", "chunked", "blelloch"]
     assert named == [("RNN", method) for method in methods] + [("GRU", method) for method in methods[:2]]
     assert all(0 < row["backward"] < row["step"] for row in rows)
+
+
+def test_pytorch_competes_in_the_grid_as_suits_it_best(monkeypatch):
+    import comparisons
+
+    steps = ["RNN, 1 thread", "RNN, 1 thread, flush_denormal", "RNN, 2 threads"]
+    fake = {name: [lambda: None, lambda: None, lambda: None] for name in steps}
+    monkeypatch.setattr(comparisons.peers, "torch_steps", lambda *args: fake)
+    monkeypatch.setattr(comparisons, "WIDE", 12)
+    for B, competing in ((3, steps[1:2]), (4, steps[1:])):
+        rows = comparisons.grid([("RNN", 2, B, 3, 1)], "cpu", {"torch": "2"}, 0, lambda line: None)
+        assert [row["name"] for row in rows if not row["name"].startswith("ours")] == competing
 
 
 def test_regret_is_the_time_of_what_auto_takes_over_the_best(monkeypatch):

@@ -5,11 +5,12 @@ from bppsa_nb.figures import COLORS
 
 TITLE = "The lead over PyTorch, over the sizes of Figures 8 and 9"
 CAPTION = (
-    "PyTorch's time over ours; PyTorch has one thread or, where a step has B × H of 4096 numbers and more, all threads "
-    "if that is faster. Solid: the backward pass; dashed: the whole training step with forward pass, loss and Adam. "
-    "Above and in the middle the RNN, over T and over B; below the GRU, on its sets of features S, M and L (T = 259, "
-    "517 and 1034) for each batch size. Medians of one run by benchmarks/run.py in which all took turns, warm. Levels "
-    "(Blelloch) are absent where their Jacobians take more than 1 GB (on a GPU, 4 GB)."
+    "PyTorch's time over ours. On a CPU it has one thread or, where a step has B × H of 4096 numbers and more, all "
+    "threads if that is faster, and counts subnormal numbers as zero, as compiled code here does; on a GPU it has "
+    "cuDNN. Solid: the backward pass; dashed: the whole training step with forward pass, loss and Adam. Above and in "
+    "the middle the RNN, over T and over B; below the GRU, on its sets of features S, M and L (T = 259, 517 and 1034) "
+    "for each batch size. Medians of one run by benchmarks/run.py in which all took turns, warm. Levels (Blelloch) are "
+    "absent where their Jacobians take more than 1 GB (on a GPU, 4 GB)."
 )
 ALT = (
     "Nine plots of speedup over PyTorch, for H of 20, 32 and 64 in columns: the RNN over sequence length, the RNN over "
