@@ -10,6 +10,8 @@ from functools import partial
 
 import numpy as np
 
+from bppsa_nb import backends
+from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.files import atomic_write, npz_entry, read_npz
 from bppsa_nb.optimizers import SGD, Adam
 
@@ -79,22 +81,27 @@ def accuracy(logits, labels):
 
 
 def _checked(logits, labels):
-    logits, labels = np.asarray(logits), np.asarray(labels)
+    logits = np.asarray(logits)
     if not np.issubdtype(logits.dtype, np.floating):
         raise TypeError(f"logits must be floating point, got {logits.dtype}")
     if logits.ndim != 2 or 0 in logits.shape:
         raise ValueError(f"logits must have shape (B, C), neither of them 0, got {logits.shape}")
-    if not np.issubdtype(labels.dtype, np.integer):
-        raise TypeError(f"labels must be integers, got {labels.dtype}")
-    if labels.shape != logits.shape[:1]:
-        expected = f"({len(logits)},) like logits {logits.shape}"
-        raise ValueError(f"labels must have shape {expected}, got {labels.shape}")
-    wrong = labels[(labels < 0) | (labels >= logits.shape[1])]
-    if len(wrong):
-        raise ValueError(f"labels must be from 0 to {logits.shape[1] - 1}, got {wrong[0]}")
+    labels = _checked_labels(labels, *logits.shape)
     if not np.isfinite(logits).all():
         raise ValueError(f"logits must be finite, got {logits[~np.isfinite(logits)][0]}")
     return logits, labels
+
+
+def _checked_labels(labels, batch, classes):
+    labels = np.asarray(labels)
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise TypeError(f"labels must be integers, got {labels.dtype}")
+    if labels.shape != (batch,):
+        raise ValueError(f"labels must have shape ({batch},) like logits {(batch, classes)}, got {labels.shape}")
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(wrong):
+        raise ValueError(f"labels must be from 0 to {classes - 1}, got {wrong[0]}")
+    return labels
 
 
 @dataclass(frozen=True)
@@ -154,6 +161,7 @@ class Trainer:
         self.epoch = self.position = 0
         self._seed = self._plan = None
         self._loss, self._seconds = [], []
+        self._device = None
 
     @property
     def history(self):
@@ -182,12 +190,15 @@ class Trainer:
         FloatingPointError
             If a gradient leaves the range of the dtype. The parameters are unchanged then.
         """
-        loss, grads = self._loss_and_gradients(x, y)
+        loss, update = self._loss_and_update(x, y)
         with _interrupts_held():
-            self.optimizer.step(self.model.params, grads)
+            update()
         return loss
 
-    def _loss_and_gradients(self, x, y):
+    def _loss_and_update(self, x, y):
+        """Compute one step; return its loss, and what writes the result into model and optimizer."""
+        if self._trains_on_device(x):
+            return self._step_on_device(x, y)
         activations = self.model.forward(x, backend=self.backend)
         loss, grad_logits = cross_entropy(activations.logits, y)
         grads = self.model.backward(activations, grad_logits, self.method, self.backend, self.levels)
@@ -197,7 +208,22 @@ class Trainer:
                 raise FloatingPointError(
                     f"the gradient of {name} overflows {grad.dtype}{after}; the parameters were not updated"
                 )
-        return loss, grads
+        return loss, partial(self.optimizer.step, self.model.params, grads)
+
+    def _trains_on_device(self, x):
+        # Whole steps on a GPU are there for the recurrent cells; a sequence without steps needs none.
+        known = isinstance(self.model, Recurrent) and type(self.optimizer) in (SGD, Adam)
+        return known and np.ndim(x) == 3 and len(x) > 0 and backends.resolve(self.backend) == "cuda"
+
+    def _step_on_device(self, x, y):
+        from bppsa_nb.device import DeviceTraining
+
+        self.model.check_input(x)
+        labels = _checked_labels(y, x.shape[1], self.model.num_classes)
+        parts = self.model, self.optimizer
+        if self._device is None or (self._device.model, self._device.optimizer) != parts:
+            self._device = DeviceTraining(*parts)
+        return self._device.step(x, labels, self.method, self.levels), self._device.commit
 
     def fit(self, dataset, epochs, batch_size, rng=0, progress=True):
         """Train until `epochs` epochs are done, counted from the trainer's start.
@@ -254,9 +280,9 @@ class Trainer:
 
     def _iterate(self, dataset, indices, num_samples):
         began = time.perf_counter()
-        loss, grads = self._loss_and_gradients(*dataset.batch(indices))
+        loss, update = self._loss_and_update(*dataset.batch(indices))
         with _interrupts_held():  # parameters, averages, position and history change together
-            self.optimizer.step(self.model.params, grads)
+            update()
             self.position += len(indices)
             if self.position == num_samples:
                 self.epoch, self.position = self.epoch + 1, 0

@@ -1,7 +1,10 @@
 import os
+import tempfile
 
 # Before anything imports Matplotlib: tests draw to memory, never to a window.
 os.environ["MPLBACKEND"] = "Agg"
+# What a user has calibrated is no matter of the tests.
+os.environ["BPPSA_NB_CACHE"] = os.path.join(tempfile.gettempdir(), "bppsa_nb-tests-have-no-cache")
 
 import pytest
 from hypothesis import settings

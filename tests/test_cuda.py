@@ -312,6 +312,7 @@ def test_a_row_too_long_for_shared_memory():
 def kernels():
     from numba import types
 
+    from bppsa_nb import device
     from bppsa_nb.cells import cuda as cells
     from bppsa_nb.scan import cuda as scan
     from bppsa_nb.sparse import cuda as sparse_cuda
@@ -330,7 +331,7 @@ def kernels():
         links = (a4, flag, *diagonals)
         yield structured.sweep_chunks, (*links, number, number, a3, a3, flag)
         yield structured.multiply_chunks, (*links, number, number, a4, i3, lost)
-        yield structured.across_chunks, (a4, i3, a3, a3, lost)
+        yield structured.across_chunks, (a4, i3, a3, flag, a3, lost)
         yield structured.prepare, (*diagonals, a4, exps, lost)
         yield cells.input_products, (a3, a2, a1, a3)
         yield cells.transpose, (a2, a2)
@@ -342,6 +343,12 @@ def kernels():
         yield cells.outer_products, (a4, number, number, a3, a3)
         yield cells.sum_parts, (a3, a2, a1)
         yield cells.input_gradients_kernel, (a4, number, number, a2, a3)
+        yield device.fill, (a3, real)
+        yield device.copy, (a3, a3)
+        yield device.classify, (a3, a2, a1, a1, a2, a1, a3, a2, a1, a1, lost)
+        yield device.judge, (a1, a1, lost)
+        yield device.adam, (a1, a1, a1, a1, a1, a1)
+        yield device.sgd, (a1, a1, a1, a1, a1)
         for whole in (types.int32, types.int64):
             index, columns = types.Array(whole, 1, "C"), types.Array(types.int32, 1, "C")
             yield sparse_cuda.sums, (index, columns, a2, index, columns, a2, number, number, index, columns, a2)
@@ -370,4 +377,4 @@ def test_every_kernel_compiles_without_spills(arch):
         if "float32" in str(signature):
             assert ".f64" not in ptx, kernel  # single precision stays single
         names.add((kernel.py_func.__module__, kernel.py_func.__name__))
-    assert len(names) == 24
+    assert len(names) == 30

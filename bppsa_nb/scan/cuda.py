@@ -238,7 +238,7 @@ def down_level(mats, exps, vecs, affine, d, lost):
         left[i], right[i] = right[i], left[i]  # line 14; with j = 0: I ⋄ T = T
 
 
-def launch_scan(mats, exps, vecs, affine, levels, lost):
+def launch_scan(mats, exps, vecs, affine, levels, lost, stream=0):
     """Launch the levels of a prepared scan on device arrays; returns at once, with vecs[t] the gradient at x_t.
 
     Parameters
@@ -254,6 +254,7 @@ def launch_scan(mats, exps, vecs, affine, levels, lost):
         k of the truncated scan; None for Blelloch's.
     lost : device array of int32 [shape=(1,)]
         Set to 1 where a product could not keep its entries in range.
+    stream : stream
     """
     T, batch = mats.shape[:2]
     samples, hidden = vecs.shape[1:]
@@ -261,10 +262,10 @@ def launch_scan(mats, exps, vecs, affine, levels, lost):
     shared = _shared_bytes(hidden, vecs.dtype.itemsize)
     k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
     for d in range(k):
-        up_level[_levels.num_pairs(T, d) * batch, threads, 0, shared](mats, exps, vecs, affine, d, tile, lost)
-    across_blocks[samples, threads, 0, shared](mats, exps, vecs, affine, k, lost)
+        up_level[_levels.num_pairs(T, d) * batch, threads, stream, shared](mats, exps, vecs, affine, d, tile, lost)
+    across_blocks[samples, threads, stream, shared](mats, exps, vecs, affine, k, lost)
     for d in reversed(range(k)):
-        down_level[_levels.num_pairs(T, d) * samples, threads, 0, shared](mats, exps, vecs, affine, d, lost)
+        down_level[_levels.num_pairs(T, d) * samples, threads, stream, shared](mats, exps, vecs, affine, d, lost)
 
 
 def workspace(T, batch, samples, hidden, dtype):
@@ -279,11 +280,11 @@ def workspace(T, batch, samples, hidden, dtype):
     return mats, cuda.device_array((T, batch), np.int32), cuda.device_array((T + 2, samples, hidden), dtype), lost
 
 
-def launch_prepare(kernel, arguments, mats, exps, lost):
+def launch_prepare(kernel, arguments, mats, exps, lost, stream=0):
     """Launch a kernel that fills `mats` and `exps`, one block per transposed Jacobian."""
     hidden = mats.shape[2]
     grid = mats.shape[0] * mats.shape[1]
-    kernel[grid, _threads(hidden), 0, _shared_bytes(hidden, mats.dtype.itemsize)](*arguments, mats, exps, lost)
+    kernel[grid, _threads(hidden), stream, _shared_bytes(hidden, mats.dtype.itemsize)](*arguments, mats, exps, lost)
 
 
 def collect(vecs, lost):

@@ -198,7 +198,7 @@ def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, length, r
 
 
 @cuda.jit
-def across_chunks(products, exponents, offsets, ends, lost):
+def across_chunks(products, exponents, offsets, affine, ends, lost):
     """Take the gradient over the chunks' products, one sample per block; see `chain.apply_rows`.
 
     ``ends[-1]`` is the gradient at the start of the chunk at the loss; the others become those at the ends of theirs.
@@ -231,7 +231,10 @@ def across_chunks(products, exponents, offsets, ends, lost):
                 total += math.ldexp(shared[j], int(shared[size + j] - top)) * products[c, b, j, i]
             if bottom - top < half and abs(total) < smallest:
                 lost[0] = 1
-            ends[c, b, i] = math.ldexp(total, int(top)) + offsets[c, b, i]
+            total = math.ldexp(total, int(top))
+            if affine:
+                total += offsets[c, b, i]
+            ends[c, b, i] = total
         cuda.syncthreads()
 
 
@@ -291,7 +294,7 @@ class Chunks:
         some = max(self.inner, 1)  # arrays without entries are not to be had everywhere
         self.products = cuda.device_array((some, batch, size, size), dtype)
         self.exponents = cuda.device_array((some, batch, size), np.int32)
-        self.offsets = cuda.to_device(np.zeros((some, batch, size), dtype))
+        self.offsets = cuda.device_array((some, batch, size), dtype)
         self.ends = cuda.device_array((self.count + 1, batch, size), dtype)
 
 
@@ -375,7 +378,7 @@ def launch_chunked(links, chunks, gradients, affine, lost, stream=0):
             launch_sweep(links, 1, inner, length, chunks.offsets, gradients, keep=False, stream=stream)
     if count:
         shared = shared_bytes(2 * size, links.dtype, f"2 H = {2 * size}")
-        arrays = chunks.products, chunks.exponents, chunks.offsets, chunks.ends
+        arrays = chunks.products, chunks.exponents, chunks.offsets, affine, chunks.ends
         across_chunks[batch, min(MAX_THREADS, size), stream, shared](*arrays, lost)
         launch_sweep(links, 0, count, length, chunks.ends, gradients, stream=stream)
 

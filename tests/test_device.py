@@ -1,0 +1,225 @@
+"""Training steps on the device: on the simulator at tiny sizes, and on a GPU where there is one (see test_cuda.py)."""
+
+import numpy as np
+import pytest
+from test_cuda import on_gpu, on_simulator
+
+import bppsa_nb as bp
+from bppsa_nb import backends, plan
+from bppsa_nb.datasets import ArrayDataset
+
+OPTIMIZERS = {
+    "adam": lambda: bp.Adam(lr=1e-2, betas=(0.8, 0.99)),
+    "momentum": lambda: bp.SGD(lr=0.1, momentum=0.9),
+    "sgd": lambda: bp.SGD(lr=0.1),
+}
+METHODS = [("linear", None), ("chunked", None), ("blelloch", None), ("truncated", 1)]
+here = [on_simulator("simulator"), on_gpu("gpu")]
+
+
+@pytest.fixture(autouse=True)
+def few_threads(monkeypatch):
+    """Each of the simulator's threads is one of Python's: few of them, so that every loop over them goes round."""
+    if backends.simulated():
+        from bppsa_nb import device
+        from bppsa_nb.cells import cuda as cells
+        from bppsa_nb.scan import cuda as scan
+        from bppsa_nb.structured import cuda as structured
+
+        monkeypatch.setattr(scan, "MAX_THREADS", 4)
+        for module in (cells, structured):
+            monkeypatch.setattr(module, "MAX_THREADS", 2)
+        for module in (cells, structured, device):
+            monkeypatch.setattr(module, "_THREADS", 4)
+
+
+def pair(cell, num_layers=1, optimizer="adam", method="linear", levels=None, dtype=np.float32, H=3):
+    """Two trainers of one model: NumPy's linear scan, and the device."""
+    make = {"rnn": bp.RNN, "gru": bp.GRU}[cell]
+    models = [make(2, H, 3, num_layers, rng=0, dtype=dtype) for _ in range(2)]
+    return (
+        bp.Trainer(models[0], OPTIMIZERS[optimizer](), method="linear", backend="numpy"),
+        bp.Trainer(models[1], OPTIMIZERS[optimizer](), method=method, levels=levels, backend="cuda"),
+    )
+
+
+def draw(T, B, rng, dtype=np.float32):
+    return rng.standard_normal((T, B, 2)).astype(dtype), rng.integers(3, size=B)
+
+
+def check_same(host, device, tolerance):
+    for name, expected in host.model.params.items():
+        np.testing.assert_allclose(device.model.params[name], expected, rtol=0, atol=tolerance, err_msg=name)
+    assert device.optimizer.steps == host.optimizer.steps
+    for average, entries in host.optimizer.state.items():
+        for name, expected in entries.items():
+            np.testing.assert_allclose(device.optimizer.state[average][name], expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("cell", "num_layers", "optimizer", "method", "levels", "dtype"),
+    [
+        on_simulator("rnn", 1, "adam", "chunked", None, np.float32),
+        on_simulator("rnn", 1, "momentum", "blelloch", None, np.float64),
+        on_simulator("gru", 1, "sgd", "truncated", 1, np.float32),
+        on_simulator("gru", 2, "adam", "chunked", None, np.float64),
+        on_simulator("gru", 1, "adam", "linear", None, np.float32),
+        *(
+            on_gpu(cell, layers, optimizer, *method, dtype)
+            for cell in ("rnn", "gru")
+            for layers in (1, 2)
+            for optimizer in OPTIMIZERS
+            for method in METHODS
+            for dtype in (np.float32, np.float64)
+        ),
+    ],
+)
+def test_steps_are_those_of_the_host(cell, num_layers, optimizer, method, levels, dtype):
+    host, device = pair(cell, num_layers, optimizer, method, levels, dtype)
+    rng, tolerance = np.random.default_rng(0), 2e-5 if dtype == np.float32 else 1e-12
+    with plan.chunks_of(2):
+        for T, B in [(5, 2), (5, 2), (1, 1), (5, 2)]:  # compiled, recorded, and replayed after another shape
+            x, y = draw(T, B, rng, dtype)
+            assert abs(device.step(x, y) - host.step(x, y)) < tolerance
+            check_same(host, device, tolerance)
+
+
+@pytest.mark.parametrize("kind", here)
+def test_what_is_changed_on_the_host_is_sent(kind):
+    host, device = pair("rnn", optimizer="momentum")
+    x, y = draw(3, 2, np.random.default_rng(0))
+    for trainer in (host, device):
+        trainer.step(x, y)
+        trainer.model.params["weight_hh_l0"][1] *= 2
+        trainer.model.params["fc.bias"] = trainer.model.params["fc.bias"] + np.float32(1)
+        trainer.optimizer.state["momentum_buffer"]["fc.bias"][:] = 3
+        trainer.optimizer.lr = 0.5
+        trainer.step(x, y)
+    check_same(host, device, 2e-5)
+
+
+@pytest.mark.parametrize("kind", here)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads
+def test_a_step_that_overflows_changes_nothing(kind):
+    _, device = pair("rnn")
+    x, y = draw(3, 2, np.random.default_rng(0))
+    device.step(x, y)
+    before = {name: param.copy() for name, param in device.model.params.items()}
+    for value, message in [(3e38, "logits overflow float32"), (2e38, "the gradient of .* overflows float32")]:
+        if "logits" in message:
+            device.model.params["fc.weight"][:] = value
+        else:
+            device.model.params["fc.weight"][:] = 0
+            device.model.params["weight_hh_l0"][:] = value
+            device.model.params["fc.weight"][0] = 1
+            device.model.params["weight_ih_l0"][:] = device.model.params["bias_ih_l0"][:] = 0
+            device.model.params["bias_hh_l0"][:] = 0
+        with pytest.raises(FloatingPointError, match=message):
+            device.step(x, y)
+        assert device.optimizer.steps == 1
+        for name, param in before.items():
+            device.model.params[name][...] = param
+    assert np.isfinite(device.step(x, y)) and device.optimizer.steps == 2
+
+
+@pytest.mark.parametrize("kind", here)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_where_products_leave_the_range_the_linear_scan_answers(kind, caplog):
+    host, device = pair("gru", method="chunked")
+    for trainer in (host, device):
+        # Update gates and candidates so far out that slopes are tiny: terms of products are lost.
+        trainer.model.params["bias_ih_l0"][3:6] = -80
+        trainer.model.params["weight_hh_l0"] *= np.float32(1e-12)
+    x, y = draw(7, 2, np.random.default_rng(0))
+    with plan.chunks_of(2):
+        assert abs(device.step(x, y) - host.step(x, y)) < 2e-5
+    check_same(host, device, 2e-5)
+
+
+@pytest.mark.parametrize("kind", here)
+def test_bad_input_is_refused_as_on_the_host(kind):
+    host, device = pair("rnn")
+    x, y = draw(3, 2, np.random.default_rng(0))
+    hole = x.copy()
+    hole[1, 0, 1] = np.nan
+    for wrong in [(hole, y), (x[:, :0], y[:0]), (x[..., :1], y), (x, y + 3), (x, y[:1]), (x, y + 0.5), (x * 1.0j, y)]:
+        with pytest.raises((TypeError, ValueError)) as expected:
+            host.step(*wrong)
+        with pytest.raises(expected.type) as found:
+            device.step(*wrong)
+        assert str(found.value) == str(expected.value)
+    assert device.optimizer.steps == 0
+
+
+@pytest.mark.parametrize("kind", here)
+def test_fit_save_and_load(kind, tmp_path):
+    whole, device = pair("rnn")
+    dataset = ArrayDataset(*draw(3, 5, np.random.default_rng(0)))
+    for trainer in (whole, device):
+        trainer.fit(dataset, epochs=1, batch_size=2, progress=False)
+    device.save(tmp_path / "run.npz")
+    _, resumed = pair("rnn")
+    resumed.load(tmp_path / "run.npz")
+    for trainer in (whole, resumed):
+        trainer.fit(dataset, epochs=2, batch_size=2, progress=False)
+    check_same(whole, resumed, 2e-5)
+    np.testing.assert_allclose(resumed.history.loss, whole.history.loss, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", [on_simulator("simulator")])
+def test_a_recorded_step_is_replayed(kind, monkeypatch):
+    """What a graph does is not to be seen here; that it is recorded once, and used from then on, is."""
+    from bppsa_nb import device
+
+    recorded = []
+
+    class Graph:
+        def __init__(self, launch, stream):
+            self.again = lambda: launch(stream)
+            recorded.append(self)
+
+        def launch(self, stream):
+            self.again()
+            self.launches = getattr(self, "launches", 0) + 1
+
+    monkeypatch.setattr(device, "_record", Graph)
+    host, trainer = pair("rnn")
+    x, y = draw(2, 1, np.random.default_rng(0))
+    trainer.step(x, y)
+    trainer._device.graph = True
+    for _ in range(2):
+        trainer.step(x, y)
+    for _ in range(3):
+        host.step(x, y)
+    assert len(recorded) == 1 and recorded[0].launches == 2
+    check_same(host, trainer, 2e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["linear", "chunked"])
+@pytest.mark.parametrize("cell", ["rnn", "gru"])
+def test_a_graph_computes_what_its_launches_compute(cell, method):
+    from bppsa_nb.device import DeviceTraining
+
+    rng = np.random.default_rng(0)
+    batches = [draw(259, 16, rng) for _ in range(5)]
+    losses = []
+    for graph in (True, False):
+        _, trainer = pair(cell, method=method, H=20)
+        trainer._device = DeviceTraining(trainer.model, trainer.optimizer, graph=graph)
+        losses.append([trainer.step(x, y) for x, y in batches])
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.simulator
+@pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
+def test_memory_is_asked_for(monkeypatch):
+    from bppsa_nb import device
+
+    def refuse(size, what):
+        raise MemoryError(f"{what} takes {size} bytes")
+
+    monkeypatch.setattr(device, "require", refuse)
+    _, trainer = pair("gru", method="blelloch")
+    with pytest.raises(MemoryError, match="a training step of T = 7, B = 2, H = 3 by method 'blelloch' takes"):
+        trainer.step(*draw(7, 2, np.random.default_rng(0)))
