@@ -30,7 +30,7 @@ def test_scans_of_dense_chains(T, B, H, backend):
 
 
 STRUCTURED = [*((T, 16, 20) for T in (1000, 3000, 10000, 30000)), *((1000, B, 20) for B in (2, 64, 256))]
-STRUCTURED += [(1000, 16, H) for H in (1, 32, 64, 128)]
+STRUCTURED += [(1000, 16, 1), (1000, 16, 32), (1000, 16, 64), (1000, 4, 128)]
 
 
 def memory_that_lasts(cell, T, B, H, rng):
@@ -66,7 +66,7 @@ def test_scans_of_structured_chains(T, B, H, cell, backend):
         if backend != "cuda":
             twin = {"numpy": numpy_twin, "cpu": cpu_twin}[backend]
             start = g if local is None else g + local[-1]
-            for length in (16, int(np.sqrt(T)), T // 2):
+            for length in (16, int(np.sqrt(T)), T // 2) if H <= 32 else (int(np.sqrt(T)),):
                 assert error(twin.chunked(links, start, local, length), reference) < tolerance, length
 
 
