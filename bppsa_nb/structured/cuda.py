@@ -151,8 +151,9 @@ def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, length, r
     for r in range(tid, min(rows, size - top), threads):
         exponents[c, b, top + r] = 0
     for t in range((c + 2) * length - 1, (c + 1) * length - 1, -1):
-        for q in range(tid, count * size, threads):
-            shared[diagonals + q] = one if dense else slopes[q // size, t, b, q % size]
+        for k in range(count):  # no division here: it would take as long as the rest of the step
+            for j in range(tid, size, threads):
+                shared[diagonals + k * size + j] = one if dense else slopes[k, t, b, j]
         cuda.syncthreads()
         for i in range(4):
             through = carry[t, b, min(column + i, size - 1)] if with_carry else zero
