@@ -333,7 +333,12 @@ class Links:
         elif len(weights) == 0:  # arrays without entries are not to be had everywhere: a weight of zero changes nothing
             weights, slopes = np.zeros((1, H, H), self.dtype), np.zeros((1, T, B, H), self.dtype)
         self.sums = H if dense else len(weights) * H
-        arrays = stored, weights.reshape(-1, H), slopes, nothing[0] if carry is None else carry
+        arrays = (
+            stored,
+            weights.reshape(weights.shape[0] * weights.shape[1], H),
+            slopes,
+            nothing[0] if carry is None else carry,
+        )
         stored, weights, slopes, carry_ = map(on_device, arrays)
         self.arguments = stored, dense, weights, slopes, carry_, carry is not None
 
