@@ -109,7 +109,7 @@ def test_our_step_and_pytorch_s_train_alike(cell):
                 stage()
     found = [param.detach().numpy() for group in kept["optimizer"].param_groups for param in group["params"]]
     for name, param in zip(model.params, found, strict=True):
-        np.testing.assert_allclose(param, model.params[name], atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(param, model.params[name], atol=1e-7, rtol=0, err_msg=name)
     assert torch.tensor(1e-40).mul(0.5).item() > 0  # subnormal numbers are as they were
 
 
@@ -196,6 +196,15 @@ def test_a_point_of_the_grid_leaves_out_what_does_not_fit(monkeypatch):
     methods = ["linear", "chunked", "blelloch"]
     assert named == [("RNN", method) for method in methods] + [("GRU", method) for method in methods[:2]]
     assert all(0 < row["backward"] < row["step"] for row in rows)
+
+
+@pytest.mark.parametrize("stages, step", [([1.0, 2, 4], 7), ([5.0, 2], 5)])
+def test_backward_passes_and_steps_are_told_apart(monkeypatch, stages, step):
+    import comparisons
+
+    monkeypatch.setattr(comparisons, "take_turns", lambda calls, *args, **how: {m: np.array([stages]) for m in calls})
+    rows = comparisons.grid([("RNN", 2, 2, 3, 1)], "cpu", {}, 0, lambda line: None)
+    assert {(row["backward"], row["step"]) for row in rows} == {(2, step)}
 
 
 def test_pytorch_competes_in_the_grid_as_suits_it_best(monkeypatch):
