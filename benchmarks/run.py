@@ -4,7 +4,8 @@ Install the peers with ``pip install -e '.[bench]'``, then run ``python benchmar
 installed do not compete. What takes part in one comparison takes turns, warm, so that a busy moment of the machine
 meets all of it, and waits until its device is done; reported are medians and quartiles. Compilation is not counted;
 what a method must prepare, Jacobians included, is. The tables are recorded in ``data/results/<device>/``, at scale
-"paper", or "quick" with ``--quick``; ``bppsa-nb figures --only peers roofline`` draws them.
+"paper", or "quick" with ``--quick``, each as soon as it is complete; ``bppsa-nb figures --only peers against_pytorch
+roofline``, and ``kernel_issue`` from a GPU, draws those of scale "paper".
 
 Parts: chain, rnn and gru are the comparisons that the README quotes (table ``compare``); grid times backward passes and
 whole steps over the sizes of Figures 8 and 9 (``grid``), and asks how well "auto" chooses (``auto_regret``); roofline
