@@ -23,7 +23,7 @@ CAPTION = (
 ALT = (
     "Six plots, three over sequence length T and three over the fraction 1/B of the machine per sample. Latency: the "
     "backward times of BP and of BPPSA, by levels and by chunks, rise with T and fall with 1/B on every backend. "
-    "Backward speedup over BP, with a line at 1; on a CPU, levels lie far below it, chunks near it. Breakdown: bars of "
+    "Backward speedup over BP, with a line at 1; on a CPU, levels lie far below it, chunks closer. Breakdown: bars of "
     "forward pass and backward pass, normalized by the baseline's total; on a CPU, the backward pass by levels dwarfs "
     "everything else."
 )
