@@ -184,7 +184,7 @@ def regret(points, backends, seconds, say):
                     method: [partial(bp.backprop, chain, grad_output, method=method, backend=backend)]
                     for method in methods
                 }
-                timed = take_turns(calls, seconds, rounds=(2, 51))
+                timed = take_turns(calls, seconds, rounds=(5, 51))
                 medians = {method: np.median(turns) for method, turns in timed.items()}
                 best = min(medians.values())
                 for method, median in medians.items():

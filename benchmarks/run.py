@@ -26,8 +26,8 @@ from bppsa_nb.experiments import provenance
 
 PARTS = ("chain", "rnn", "gru", "grid", "roofline", "issue")
 SECONDS = {  # for a comparison, a point of the grid, a point where "auto" is judged, a size of the roofline
-    "quick": {"compare": 2.0, "grid": 0.3, "regret": 0.05, "roofline": 1.0},
-    "paper": {"compare": 12.0, "grid": 1.5, "regret": 0.15, "roofline": 5.0},
+    "quick": {"compare": 2.0, "grid": 0.3, "regret": 0.1, "roofline": 1.0},
+    "paper": {"compare": 12.0, "grid": 1.5, "regret": 0.5, "roofline": 5.0},
 }
 
 
