@@ -47,6 +47,8 @@ def test_counts_are_those_of_equation_6(table):
     assert lengths.loc[("chunked", 30), "multiply_adds"] == 60 * 20**2  # two chunks: the loop's products alone
     workers = table[table["part"] == "workers"].set_index(["method", "p"])["multiply_adds"]
     assert workers["chunked", 1] == workers["chunked", 2] == 60 * 20**2 < workers["chunked", 3]
+    lengths_of = table[(table["part"] == "workers") & (table["method"] == "chunked")].set_index("p")["length"]
+    assert lengths_of.to_dict() == {1: 60, 2: 30, 3: 20, 60: 1}
     assert workers["blelloch", 60] == lengths["multiply_adds"].loc["blelloch"].item()
 
 

@@ -1,7 +1,10 @@
+import time
+
 import numpy as np
 import pandas
 import pytest
 
+from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.experiments import figure_08, tables_4_5
 from bppsa_nb.experiments.progress import Progress
 
@@ -22,6 +25,28 @@ def test_every_method_is_timed_in_the_same_rounds(backend):
     assert [row["rounds"] for row in rows] == [3] * 3
     assert len({row["forward"] for row in rows}) == 1 and rows[0]["forward"] > 0
     assert all(row["backward"] > 0 and row["backward_std"] >= 0 for row in rows)
+
+
+def test_every_method_is_charged_its_own_time(monkeypatch):
+    # On a clock that only the passes move.
+    now, seconds = [0.0], {"linear": 2, "blelloch": 4, "chunked": 8}
+    forward, backward = RNN.forward, RNN.backward
+
+    def slow_forward(*args, **kwargs):
+        now[0] += 1
+        return forward(*args, **kwargs)
+
+    def slow_backward(*args, method, **kwargs):
+        now[0] += seconds[method]
+        return backward(*args, method=method, **kwargs)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(RNN, "forward", slow_forward)
+    monkeypatch.setattr(RNN, "backward", slow_backward)
+    rows = figure_08.time_iterations({"backend": "numpy", "T": 3, "B": 2}, np.random.default_rng(0), seconds=0)
+    assert {row["method"]: (row["forward"], row["backward"]) for row in rows} == {
+        method: (1, each) for method, each in seconds.items()
+    }
 
 
 def test_speedups_are_ratios_of_times():
