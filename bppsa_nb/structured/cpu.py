@@ -27,21 +27,23 @@ def jacobians_T(chain):
     T, B, H = chain.shape
     require(T * B * H * H * chain.dtype.itemsize, f"storing {T} x {B} transposed Jacobians of {H} x {H}")
     assembled = np.empty((T, B, H, H), chain.dtype)
-    share_out(_assemble, T, *_arrays(chain), assembled, worth=assembled.size > _WORTH)
+    weights, slopes, carry = _arrays(chain)
+    by_rows = np.ascontiguousarray(weights.transpose(0, 2, 1))  # transposed once, so that loops run along rows
+    share_out(_assemble, T, by_rows, slopes, carry, assembled, worth=assembled.size > _WORTH)
     return assembled
 
 
 @_compile
-def _assemble(weights, slopes, carry, assembled, first, last):
+def _assemble(weights_T, slopes, carry, assembled, first, last):
     size = assembled.shape[3]
     for t in range(first, last):
         for b in range(assembled.shape[1]):
             matrix = assembled[t, b]
             matrix[:] = 0
-            for k in range(len(weights)):
+            for k in range(len(weights_T)):
                 for i in range(size):
                     for j in range(size):
-                        matrix[i, j] += weights[k, j, i] * slopes[k, t, b, j]
+                        matrix[i, j] += weights_T[k, i, j] * slopes[k, t, b, j]
             if carry.size:
                 for i in range(size):
                     matrix[i, i] += carry[t, b, i]
