@@ -61,7 +61,8 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     -----
     Matrix products carry exact powers of two, so that they neither overflow nor underflow. Where the entries of one
     product are too far apart even for that, the linear scan computes the answer instead (logged at level INFO).
-    Gradients that really overflow are infinite or NaN, as they are in the linear scan.
+    Gradients that really overflow are infinite or NaN, as they are in the linear scan. Along a structured chain,
+    compiled code counts a gradient as zero where it, or what it is at a sum, is below the smallest normal number.
 
     Examples
     --------
@@ -72,7 +73,7 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     """
     weights = 0
     if isinstance(jacobians_T, StructuredChain):
-        shape, weights = jacobians_T.shape, len(jacobians_T.weights)
+        shape, weights = jacobians_T.shape, max(len(jacobians_T.weights), 1)  # 0 would stand for stored Jacobians
         run = _prepare_structured(jacobians_T, grad_output, local_grads)
     elif not isinstance(jacobians_T, (list, tuple)):
         shape, run = _prepare_arrays(jacobians_T, grad_output, local_grads)
@@ -269,7 +270,7 @@ def scan_structured(chain, grad_output, local_grads, backend, method, levels):
     if method == "linear":
         return twin.sweep(chain, grad_output, local_grads)
     if method == "chunked":
-        length = _length(method, chain.shape, chain.dtype, backend, len(chain.weights))
+        length = _length(method, chain.shape, chain.dtype, backend, max(len(chain.weights), 1))
         return twin.chunked(chain, grad_output, local_grads, length)
     if backend == "cuda":  # where Jacobians are written out on the device, and stay there
         return twin.scan(chain, grad_output, local_grads, levels)

@@ -47,40 +47,44 @@ def copy(source, target):
 
 
 @cuda.jit
-def classify(hidden, weight, bias, labels, logits, losses, gradients, grad_weight, grad_bias, outcome, lost):
+def classify(hidden, weight, bias, labels, logits, losses, gradients, grad_weight, grad_bias, loss, status, lost):
     """Compute logits, the mean softmax cross-entropy, and gradients at the last state and of the last layer.
 
-    One block. `logits` becomes their gradient, ``gradients[-1]`` that at the last state, `outcome` loss and status.
+    One block. `logits` becomes their gradient, ``gradients[-1]`` that at the last state. The loss is worked out in
+    double precision, as in `bppsa_nb.trainer.cross_entropy`.
     """
     tid, threads = cuda.threadIdx.x, cuda.blockDim.x
     last, batch, size, classes = hidden.shape[0] - 1, hidden.shape[1], hidden.shape[2], weight.shape[0]
     zero, one = hidden.dtype.type(0), hidden.dtype.type(1)
+    if tid == 0:
+        status[0] = zero
+        lost[0] = 0
+    cuda.syncthreads()
     for q in range(tid, batch * classes, threads):
         b, c = q // classes, q % classes
         total = bias[c]
         for i in range(size):
             total += hidden[last, b, i] * weight[c, i]
         logits[b, c] = total
+        if total - total != zero:  # infinite, or not a number
+            status[0] = hidden.dtype.type(LOGITS)
     cuda.syncthreads()
     for b in range(tid, batch, threads):
-        top, label = logits[b, 0], int(labels[b])
+        top, label, shares = float(logits[b, 0]), int(labels[b]), 0.0
         for c in range(classes):
-            top = max(top, logits[b, c])
-        total = zero
+            top = max(top, float(logits[b, c]))
         for c in range(classes):
-            total += math.exp(logits[b, c] - top)
-        losses[b] = math.log(total) - (logits[b, label] - top)
+            shares += math.exp(float(logits[b, c]) - top)
+        losses[b] = math.log(shares) - (float(logits[b, label]) - top)
         for c in range(classes):
-            share = math.exp(logits[b, c] - top) / total
-            logits[b, c] = (share - one if c == label else share) / hidden.dtype.type(batch)
+            share = math.exp(float(logits[b, c]) - top) / shares
+            logits[b, c] = (share - 1.0 if c == label else share) / batch
     cuda.syncthreads()
     if tid == 0:
-        total = zero
+        mean = 0.0
         for b in range(batch):
-            total += losses[b]
-        outcome[0] = total / hidden.dtype.type(batch)
-        outcome[1] = zero if outcome[0] - outcome[0] == zero else hidden.dtype.type(LOGITS)
-        lost[0] = 0
+            mean += losses[b]
+        loss[0] = mean / batch
     for q in range(tid, classes * (size + 1), threads):
         c, i = q // (size + 1), q % (size + 1)
         total = zero
@@ -99,22 +103,22 @@ def classify(hidden, weight, bias, labels, logits, losses, gradients, grad_weigh
 
 
 @cuda.jit
-def judge(grads, outcome, lost):
-    """Say in ``outcome[1]`` whether the gradients [shape=(P,)] are to be used. One block."""
+def judge(grads, status, lost):
+    """Say in ``status[0]`` whether the gradients [shape=(P,)] are to be used. One block."""
     zero = grads.dtype.type(0)
-    if cuda.threadIdx.x == 0 and outcome[1] == zero and lost[0] != 0:
-        outcome[1] = grads.dtype.type(LOST)
+    if cuda.threadIdx.x == 0 and status[0] == zero and lost[0] != 0:
+        status[0] = grads.dtype.type(LOST)
     cuda.syncthreads()
     for q in range(cuda.threadIdx.x, grads.shape[0], cuda.blockDim.x):
-        if grads[q] - grads[q] != zero and outcome[1] == zero:  # infinite, or not a number
-            outcome[1] = grads.dtype.type(GRADIENTS)
+        if grads[q] - grads[q] != zero and status[0] == zero:
+            status[0] = grads.dtype.type(GRADIENTS)
 
 
 @cuda.jit
-def adam(params, grads, first, second, settings, outcome):
+def adam(params, grads, first, second, settings, status):
     """Update one parameter per thread; see `bppsa_nb.optimizers.Adam`."""
     q = cuda.grid(1)
-    if q < params.shape[0] and outcome[1] == params.dtype.type(0):
+    if q < params.shape[0] and status[0] == params.dtype.type(0):
         rate, correction, new_first = settings[0], settings[1], settings[2]
         keep_second, new_second, eps = settings[3], settings[4], settings[5]
         grad = grads[q]
@@ -124,13 +128,14 @@ def adam(params, grads, first, second, settings, outcome):
 
 
 @cuda.jit
-def sgd(params, grads, velocity, settings, outcome):
-    """Update one parameter per thread; see `bppsa_nb.optimizers.SGD`. `velocity` may be `grads` without momentum."""
+def sgd(params, grads, velocity, with_velocity, settings, status):
+    """Update one parameter per thread; see `bppsa_nb.optimizers.SGD`."""
     q = cuda.grid(1)
-    if q < params.shape[0] and outcome[1] == params.dtype.type(0):
+    if q < params.shape[0] and status[0] == params.dtype.type(0):
         moved = grads[q]
-        if settings[1] != params.dtype.type(0):
-            velocity[q] = moved = velocity[q] * settings[1] + moved
+        if with_velocity:
+            moved += velocity[q] * settings[1]
+            velocity[q] = moved
         params[q] -= settings[0] * moved
 
 
@@ -169,8 +174,9 @@ class DeviceTraining:
         self.count = sum(param.size for param in model.params.values())
         self.averages = tuple(optimizer.zeros(model.params))
         dtype = model.dtype
-        # Parameters, then averages, then loss and status: what comes back, in one copy.
-        self.flat = cuda.to_device(np.zeros((1 + len(self.averages)) * self.count + 2, dtype))
+        # Parameters, then averages, then the status: what comes back, in one copy.
+        self.flat = cuda.to_device(np.zeros((1 + len(self.averages)) * self.count + 1, dtype))
+        self.loss = cuda.to_device(np.zeros(1))
         self.grads = cuda.device_array(self.count, dtype)
         self.host = np.empty(self.flat.shape, dtype)
         self.sent = None
@@ -187,10 +193,10 @@ class DeviceTraining:
         return views
 
     def vectors(self):
-        """Return parameters, averages and outcome, as parts of the flat array."""
+        """Return parameters, averages and status, as parts of the flat array."""
         count, whole = self.count, len(self.host)
         vectors = [self.flat[i * count : (i + 1) * count] for i in range(1 + len(self.averages))]
-        return vectors, self.flat[whole - 2 : whole]
+        return vectors, self.flat[whole - 1 : whole]
 
     def step(self, x, labels, method="auto", levels=None):
         """Compute one training step on the device; nothing on the host changes.
@@ -245,7 +251,7 @@ class DeviceTraining:
                 f"the gradient of {name} overflows {self.model.dtype} after {T} time steps; the parameters were not "
                 "updated"
             )
-        return float(self.host[-2])
+        return float(self.loss.copy_to_host()[0])
 
     def commit(self):
         """Write what the last step found into the model's parameters and the optimizer's state."""
@@ -269,8 +275,9 @@ class DeviceTraining:
             self.optimizer.state = self.optimizer.zeros(self.model.params)
         for source, place in self._pairs():
             place[...] = source
-        if self.sent is None or not np.array_equal(self.host[:-2], self.sent[:-2]):
+        if self.sent is None or not np.array_equal(self.host, self.sent):
             self.flat.copy_to_device(self.host, stream=self.stream)
+        self.sent = None  # from here on the device may be ahead of the host, until a step is committed
 
     def _fetch(self):
         self.flat.copy_to_host(self.host, stream=self.stream)
@@ -306,12 +313,12 @@ class Step:
         self.gates = [new((4, T, B, H)) if gated else None for _ in range(L)]
         self.slopes = [new((4 if gated else 1, T, B, H)) for _ in range(L)]
         self.products, self.weight_hh_T = new((T, B, sums)), new((H, sums))
-        self.logits, self.losses = new((B, model.num_classes)), new(B)
+        self.logits, self.losses = new((B, model.num_classes)), cuda.device_array(B, np.float64)
         self.parts = [new((cells.parts_of(T), sums, columns)) for columns in (model.input_size + 1, H + 1)]
         self.parts_below = new((cells.parts_of(T), sums, H + 1)) if L > 1 else None
         self.lost = cuda.to_device(np.zeros(1, np.int32))
         self.gradients = new((T + 1, B, H))
-        (self.params, *self.averages), self.outcome = training.vectors()
+        (self.params, *self.averages), self.status = training.vectors()
         self.arrays, self.grads = training.views(self.params), training.views(training.grads)
         if method == "chunked":
             self.chunks = Chunks((T, B, H), chunk_length(T, B, H, dtype, "cuda", model._rows), dtype)
@@ -360,7 +367,7 @@ class Step:
         labels = self.inputs[_SETTINGS : _SETTINGS + batch]
         classify[1, _THREADS, stream](
             *(self.hidden[-1], arrays["fc.weight"], arrays["fc.bias"], labels, self.logits, self.losses),
-            *(self.gradients, grads["fc.weight"], grads["fc.bias"], self.outcome, self.lost),
+            *(self.gradients, grads["fc.weight"], grads["fc.bias"], self.training.loss, self.status, self.lost),
         )
         for layer in reversed(range(model.num_layers)):
             top = layer == model.num_layers - 1
@@ -374,14 +381,15 @@ class Step:
                 _over(fill, self.gradients[:1], stream)(self.gradients[:1], model.dtype.type(0))
                 weight = arrays[f"weight_ih_l{layer}"]
                 cells.launch_input_gradients(self.slopes[layer], weight, self.gradients[1:], stream)
-        judge[1, _THREADS, stream](self.training.grads, self.outcome, self.lost)
+        judge[1, _THREADS, stream](self.training.grads, self.status, self.lost)
         settings = self.inputs[:_SETTINGS]
         blocks = -(-self.training.count // _THREADS)
         if isinstance(self.training.optimizer, Adam):
-            adam[blocks, _THREADS, stream](self.params, self.training.grads, *self.averages, settings, self.outcome)
+            adam[blocks, _THREADS, stream](self.params, self.training.grads, *self.averages, settings, self.status)
         else:
-            velocity = self.averages[0] if self.averages else self.training.grads
-            sgd[blocks, _THREADS, stream](self.params, self.training.grads, velocity, settings, self.outcome)
+            moving = bool(self.averages)  # as the optimizer was made, whatever its momentum is now
+            velocity = self.averages[0] if moving else self.training.grads
+            sgd[blocks, _THREADS, stream](self.params, self.training.grads, velocity, moving, settings, self.status)
 
     def _scan(self, layer, affine, stream):
         """Launch the scan of a layer; return where the gradients at its hidden states will be."""

@@ -276,10 +276,17 @@ def chunks_of(length):
 
     Parameters
     ----------
-    length : int
-        At least 1; a chain that is shorter is one chunk.
+    length : int or None
+        At least 1, or None for what is predicted; a chain that is shorter is one chunk. It holds for the whole process.
+
+    Raises
+    ------
+    ValueError
+        If it is no such number.
     """
     global _imposed
+    if length is not None and (isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1):
+        raise ValueError(f"length must be an integer >= 1 or None, got {length!r}")
     before, _imposed = _imposed, length
     try:
         yield
@@ -337,7 +344,9 @@ def _explain(T, B, H, width, backend, weights):
         "blelloch": blelloch(T, B, H, weights, backend),
     }
     seconds = {method: price(counts[method], prices[method], width) for method in counts}
-    method = min(seconds, key=seconds.get)
+    # Trees as high as the chain is long, and one or two chunks, are the linear scan with more to do around it.
+    shorter = {"blelloch": up_levels(T) + down_levels(T) < T, "chunked": length * 2 < T, "linear": True}
+    method = min((name for name in seconds if shorter[name]), key=seconds.get)
     return Explanation(method, backend, seconds, length, _reason(method, T, B, H, weights, length), source)
 
 

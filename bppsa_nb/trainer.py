@@ -1,10 +1,7 @@
 """Training without a framework: the loss, and a trainer that can be stopped and resumed anywhere."""
 
 import json
-import signal
-import threading
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,6 +10,7 @@ import numpy as np
 from bppsa_nb import backends
 from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.files import atomic_write, npz_entry, read_npz
+from bppsa_nb.interrupts import interrupts_held
 from bppsa_nb.optimizers import SGD, Adam
 
 __all__ = ["SGD", "Adam", "History", "Trainer", "accuracy", "cross_entropy"]
@@ -191,7 +189,7 @@ class Trainer:
             If a gradient leaves the range of the dtype. The parameters are unchanged then.
         """
         loss, update = self._loss_and_update(x, y)
-        with _interrupts_held():
+        with interrupts_held():
             update()
         return loss
 
@@ -281,7 +279,7 @@ class Trainer:
     def _iterate(self, dataset, indices, num_samples):
         began = time.perf_counter()
         loss, update = self._loss_and_update(*dataset.batch(indices))
-        with _interrupts_held():  # parameters, averages, position and history change together
+        with interrupts_held():  # parameters, averages, position and history change together
             update()
             self.position += len(indices)
             if self.position == num_samples:
@@ -391,7 +389,7 @@ class Trainer:
             known |= {f"masks/{name}" for name in masks}
         if entries.keys() - known:
             raise ValueError(f"{path} has entries that do not fit the model: {sorted(entries.keys() - known)}")
-        with _interrupts_held():
+        with interrupts_held():
             self._replace(path, state.pop("params"), masks)
             self.optimizer.state, self.optimizer.steps = state, note["steps"]
             self.epoch, self.position = note["epoch"], note["position"]
@@ -450,19 +448,3 @@ def _progress_bar(total, done, shown):
     from tqdm.auto import tqdm
 
     return tqdm(total=total, initial=done, disable=not shown, unit="it", desc="training")
-
-
-@contextmanager
-def _interrupts_held():
-    """Let Ctrl-C wait until the block is through, so that what changes together stays together."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
-        yield  # Python delivers signals to the main thread only, or something else handles them
-        return
-    arrived = []
-    handler = signal.signal(signal.SIGINT, lambda number, frame: arrived.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if arrived:
-        signal.raise_signal(signal.SIGINT)

@@ -8,26 +8,50 @@ takes the next piece.
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import cache
+from queue import SimpleQueue
 
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled np.dot calls, loaded before it is looked for
 from numba import config
 from threadpoolctl import ThreadpoolController
 
+from bppsa_nb.interrupts import interrupts_held
+
 THREADS = config.NUMBA_NUM_THREADS  # one per core, or what the environment variable of that name says
 PIECES = 4  # per thread, so that a slow one holds up no more than a part of its share
 
 
-@cache
-def _pool():
-    # The calling thread takes pieces, too.
-    return ThreadPoolExecutor(max(THREADS - 1, 1), thread_name_prefix="bppsa_nb")
+# A queue without Python code inside: Ctrl-C in the middle of it leaves no lock behind, as it does in executors.
+_tasks = SimpleQueue()
+_serving = []  # threads that wait for tasks
+
+
+def _serve(tasks):
+    while True:
+        tasks.get()()
+
+
+def _wake(count):
+    """Have so many threads serve, or as many as start; return how many do."""
+    while len(_serving) < count:
+        thread = threading.Thread(target=_serve, args=(_tasks,), name="bppsa_nb", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # Python is shutting down and starts no more threads
+            break
+        _serving.append(thread)
+    return min(count, len(_serving))
+
+
+def _forget_threads():
+    # A fork has none of them, and perhaps a queue that one of them was waiting at.
+    global _tasks
+    _tasks = SimpleQueue()
+    _serving.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # a fork has the pool, but not its threads
+    os.register_at_fork(after_in_child=_forget_threads)
 
 
 def share_out(function, count, *arguments, worth=True, pieces=0):
@@ -70,17 +94,30 @@ def share_out(function, count, *arguments, worth=True, pieces=0):
             done &= function(*arguments, *piece)
         return done
 
-    others = []
+    finished = SimpleQueue()
+
+    def help_out():
+        try:
+            finished.put((take_pieces(), None))
+        except BaseException as error:  # the caller raises it
+            finished.put((False, error))
+
+    others = 0
     try:
-        others += [_pool().submit(take_pieces) for _ in range(THREADS - 1)]
-    except RuntimeError:  # Python is shutting down and starts no more threads: this one does all there is
-        pass
-    try:
+        with interrupts_held():
+            others = _wake(THREADS - 1)
+            for _ in range(others):
+                _tasks.put(help_out)
         done = take_pieces()
-        return all([other.result() for other in others]) and bool(done)
     finally:
         left.clear()
-        wait(others)
+        with interrupts_held():
+            results = [finished.get() for _ in range(others)]
+    for complete, error in results:
+        if error is not None:
+            raise error
+        done &= complete
+    return bool(done)
 
 
 _blas = ThreadpoolController()
@@ -94,12 +131,14 @@ def one_blas_thread():
 
     The limit holds for the whole process, so overlapping callers share one, and the last of them lifts it.
     """
-    with _blas_lock:
-        _blas_held.append(_blas_held[0] if _blas_held else _blas.limit(limits=1, user_api="blas"))
+    held = False
     try:
+        with interrupts_held(), _blas_lock:
+            _blas_held.append(_blas_held[0] if _blas_held else _blas.limit(limits=1, user_api="blas"))
+            held = True
         yield
     finally:
-        with _blas_lock:
-            limit = _blas_held.pop()
-            if not _blas_held:
+        with interrupts_held(), _blas_lock:
+            limit = _blas_held.pop() if held else None
+            if held and not _blas_held:
                 limit.restore_original_limits()

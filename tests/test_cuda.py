@@ -345,10 +345,11 @@ def kernels():
         yield cells.input_gradients_kernel, (a4, number, number, a2, a3)
         yield device.fill, (a3, real)
         yield device.copy, (a3, a3)
-        yield device.classify, (a3, a2, a1, a1, a2, a1, a3, a2, a1, a1, lost)
+        doubles = types.Array(types.float64, 1, "C")
+        yield device.classify, (a3, a2, a1, a1, a2, doubles, a3, a2, a1, doubles, a1, lost)
         yield device.judge, (a1, a1, lost)
         yield device.adam, (a1, a1, a1, a1, a1, a1)
-        yield device.sgd, (a1, a1, a1, a1, a1)
+        yield device.sgd, (a1, a1, a1, flag, a1, a1)
         for whole in (types.int32, types.int64):
             index, columns = types.Array(whole, 1, "C"), types.Array(types.int32, 1, "C")
             yield sparse_cuda.sums, (index, columns, a2, index, columns, a2, number, number, index, columns, a2)
@@ -374,7 +375,7 @@ def test_every_kernel_compiles_without_spills(arch):
         assert len(linker.link("cubin").code) > 0
         log = linker.get_info_log()
         assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log, (kernel, log)
-        if "float32" in str(signature):
+        if "float32" in str(signature) and kernel.py_func.__name__ != "classify":  # whose loss is in double precision
             assert ".f64" not in ptx, kernel  # single precision stays single
         names.add((kernel.py_func.__module__, kernel.py_func.__name__))
     assert len(names) == 30

@@ -99,6 +99,55 @@ def test_what_is_changed_on_the_host_is_sent(kind):
 
 
 @pytest.mark.parametrize("kind", here)
+@pytest.mark.parametrize("bias", [12, 17, 25, 1e30, 2e38])
+def test_losses_are_worked_out_as_on_the_host(bias, kind):
+    """Where a class is all but certain, single precision would lose the gradient, and Adam makes much of little."""
+    host, device = pair("rnn")
+    x, y = draw(3, 2, np.random.default_rng(0))
+    for trainer in (host, device):
+        trainer.model.params["fc.weight"][:] = 0
+        trainer.model.params["fc.bias"][:] = [bias, -bias, 0]
+    for labels in (y * 0, y * 0 + 1):
+        np.testing.assert_allclose(device.step(x, labels), host.step(x, labels), rtol=1e-5)
+        check_same(host, device, 1e-6)
+
+
+@pytest.mark.parametrize("kind", here)
+def test_momentum_changes(kind):
+    for start, changes in [(0.9, (0.0, 0.9)), (0.0, (0.9,))]:
+        trainers = pair("rnn", optimizer="momentum")
+        for trainer in trainers:
+            trainer.optimizer = bp.SGD(lr=0.1, momentum=start)
+        rng = np.random.default_rng(0)
+        for momentum in (start, *changes):
+            x, y = draw(2, 1, rng)
+            for trainer in trainers:
+                trainer.optimizer.momentum = momentum
+                trainer.step(x, y)
+            check_same(*trainers, 2e-5)
+
+
+@pytest.mark.parametrize("kind", here)
+def test_ctrl_c_while_the_device_works(kind, monkeypatch):
+    from bppsa_nb import device
+
+    host, trainer = pair("rnn")
+    (x, y), real = draw(2, 1, np.random.default_rng(0)), device._wait
+    host.step(x, y)
+
+    def interrupted(stream):
+        real(stream)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(device, "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.step(x, y)
+    monkeypatch.setattr(device, "_wait", real)
+    trainer.step(x, y)  # and not a second step from where the first one had come to
+    check_same(host, trainer, 2e-5)
+
+
+@pytest.mark.parametrize("kind", here)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads
 def test_a_step_that_overflows_changes_nothing(kind):
     _, device = pair("rnn")

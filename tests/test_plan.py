@@ -257,3 +257,16 @@ def test_dtypes_and_backends_that_are_refused():
         plan.chunk_length(10, 2, 3, np.int64, "numpy")
     with pytest.raises(ValueError, match="got 'tpu'"):
         plan.chunk_length(10, 2, 3, backend="tpu")
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+@pytest.mark.parametrize("weights", [0, 1, 3])
+def test_what_saves_no_step_is_the_linear_scan(backend, weights):
+    for T in (0, 1, 2, 3):
+        assert plan.explain(T, 64, 300, backend=backend, weights=weights).method == "linear"
+
+
+@pytest.mark.parametrize("length", [0, -1, 1.5, "3", True])
+def test_lengths_that_cannot_be_imposed(length):
+    with pytest.raises(ValueError, match=r"length must be an integer >= 1 or None, got"), plan.chunks_of(length):
+        pass

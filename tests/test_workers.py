@@ -1,6 +1,8 @@
 """Loops shared out among threads: every piece once, whoever takes it."""
 
 import os
+import signal
+import sys
 import threading
 import time
 
@@ -96,13 +98,42 @@ def test_overlapping_callers_give_blas_its_threads_back():
     assert counts() == before
 
 
-def test_a_pool_that_starts_no_threads(monkeypatch):
-    class Shut:
-        def submit(self, call):
-            raise RuntimeError("cannot schedule new futures after shutdown")
+def test_where_no_thread_starts_any_more(monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread at interpreter shutdown")
 
     monkeypatch.setattr(workers, "THREADS", 2)
-    monkeypatch.setattr(workers, "_pool", Shut)
+    monkeypatch.setattr(workers, "_serving", [])
+    monkeypatch.setattr(threading.Thread, "start", refuse)
     visited = []
     assert workers.share_out(lambda first, last: visited.extend(range(first, last)) is None, 20)
     assert sorted(visited) == list(range(20))
+
+
+@pytest.mark.parametrize("where", ["get", "put", "limit", "restore_original_limits", "acquire"])
+def test_ctrl_c_at_any_moment_leaves_nothing_behind(where, monkeypatch):
+    """Interrupted wherever a function of that name returns, threads and BLAS are as good as new."""
+    monkeypatch.setattr(workers, "THREADS", 2)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C
+    before = [library["num_threads"] for library in workers._blas.info()]
+    raised = []
+
+    def interrupt(frame, event, argument):
+        name = frame.f_code.co_name if event == "return" else getattr(argument, "__name__", "")
+        if event in ("return", "c_return") and name == where and not raised:
+            raised.append(where)
+            signal.raise_signal(signal.SIGINT)
+
+    try:
+        sys.setprofile(interrupt)
+        try:
+            with workers.one_blas_thread():
+                workers.share_out(lambda first, last: True, 20)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        assert [library["num_threads"] for library in workers._blas.info()] == before and not workers._blas_held
+        assert workers.share_out(lambda first, last: True, 20)
+    finally:
+        signal.signal(signal.SIGINT, handler)
