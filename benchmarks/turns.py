@@ -32,8 +32,9 @@ def take_turns(competitors, seconds, rounds=(3, 51)):
         if sum(again) > left[name]:
             measured[name].append(again)
             del left[name]
+    shuffled = np.random.default_rng(0)  # nobody always follows the one who leaves caches cold
     while left:
-        for name in list(left):
+        for name in shuffled.permutation(list(left)).tolist():
             measured[name].append(_turn(competitors[name]))
             left[name] -= sum(measured[name][-1])
             if len(measured[name]) >= most or (len(measured[name]) >= least and left[name] <= 0):
