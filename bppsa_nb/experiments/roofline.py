@@ -56,8 +56,8 @@ def _draw_roof(ax, rows):
         size = f"T = {row['T']}, B = {row['B']}, H = {row['H']}"
         label = f"{letter}  {row['kernel']}, {size}: {row['of_peak']:.0%} of the peak, {row['of_copy']:.0%} of a copy"
         ax.plot(row["x"], row["y"], MARKS[kind], label=label, **look)
-        above = {"xytext": (0, 8 if place % 2 else -9), "textcoords": "offset points", "ha": "center", "va": "center"}
-        ax.annotate(letter, (row["x"], row["y"]), size=9, **(above | {"va": "bottom" if place % 2 else "top"}))
+        beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center", "size": 9}
+        ax.annotate(letter, (row["x"], row["y"]), **beside)
     ax.set(xscale="log", yscale="log", xlim=(ends[0], ends[-1]), ylim=(0.4 * shown["y"].min(), 2e-9 * peak))
     ax.set(xlabel="operations per byte, counted", ylabel="GFLOP/s, attained")
     ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=7.5)
