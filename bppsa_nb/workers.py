@@ -121,24 +121,27 @@ def share_out(function, count, *arguments, worth=True, pieces=0):
 
 
 _blas = ThreadpoolController()
-_blas_lock = threading.Lock()
-_blas_held = []  # the limit, once for every caller inside
+_blas_limit = None  # what knows the limits of before, while one holds
 
 
 @contextmanager
 def one_blas_thread():
     """Keep BLAS from starting threads of its own while ours keep every core busy.
 
-    The limit holds for the whole process, so overlapping callers share one, and the last of them lifts it.
+    The limit holds for the whole process. It is the main thread's to set and to lift, since OpenBLAS does not listen
+    to others; in those, nothing changes. A limit that Ctrl-C kept from being lifted is lifted the next time.
     """
-    held = False
+    global _blas_limit
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     try:
-        with interrupts_held(), _blas_lock:
-            _blas_held.append(_blas_held[0] if _blas_held else _blas.limit(limits=1, user_api="blas"))
-            held = True
+        with interrupts_held():
+            if _blas_limit is None:
+                _blas_limit = _blas.limit(limits=1, user_api="blas")
         yield
     finally:
-        with interrupts_held(), _blas_lock:
-            limit = _blas_held.pop() if held else None
-            if held and not _blas_held:
-                limit.restore_original_limits()
+        with interrupts_held():
+            if _blas_limit is not None:
+                _blas_limit.restore_original_limits()
+                _blas_limit = None

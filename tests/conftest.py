@@ -1,4 +1,5 @@
 import os
+import sys
 import tempfile
 
 # Before anything imports Matplotlib: tests draw to memory, never to a window.
@@ -12,6 +13,14 @@ from hypothesis import settings
 # No example fails for being slow, or differs from one run to the next.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    """Leave no figure open for the next test: Matplotlib warns of the twentieth."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 def pytest_collection_modifyitems(items):

@@ -83,19 +83,40 @@ def test_works_in_a_forked_child(monkeypatch):
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_overlapping_callers_give_blas_its_threads_back():
-    def counts():
-        return [library["num_threads"] for library in workers._blas.info()]
+def blas_threads():
+    return [library["num_threads"] for library in workers._blas.info()]
 
-    before = counts()
-    first, second = workers.one_blas_thread(), workers.one_blas_thread()
+
+def test_blas_has_its_threads_back_afterwards():
+    before = blas_threads()
+    with workers.one_blas_thread():
+        assert set(blas_threads()) == {1}
+    assert blas_threads() == before
+
+
+def test_other_threads_leave_the_limit_to_the_main_one():
+    before, seen = blas_threads(), []
+
+    def use():
+        with workers.one_blas_thread():
+            seen.append(workers._blas_limit)
+
+    other = threading.Thread(target=use)
+    with workers.one_blas_thread():
+        other.start()
+        other.join()
+        assert seen == [workers._blas_limit] and set(blas_threads()) == {1}
+    assert blas_threads() == before
+
+
+def test_a_limit_that_was_not_lifted_is_lifted_the_next_time():
+    before, first = blas_threads(), workers.one_blas_thread()
     first.__enter__()
-    second.__enter__()
-    assert set(counts()) == {1}
+    with workers.one_blas_thread():
+        pass
+    assert blas_threads() == before and workers._blas_limit is None
     first.__exit__(None, None, None)
-    assert set(counts()) == {1}
-    second.__exit__(None, None, None)
-    assert counts() == before
+    assert blas_threads() == before
 
 
 def test_where_no_thread_starts_any_more(monkeypatch):
@@ -115,7 +136,7 @@ def test_ctrl_c_at_any_moment_leaves_nothing_behind(where, monkeypatch):
     """Interrupted wherever a function of that name returns, threads and BLAS are as good as new."""
     monkeypatch.setattr(workers, "THREADS", 2)
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C
-    before = [library["num_threads"] for library in workers._blas.info()]
+    before = blas_threads()
     raised = []
 
     def interrupt(frame, event, argument):
@@ -133,7 +154,8 @@ def test_ctrl_c_at_any_moment_leaves_nothing_behind(where, monkeypatch):
             pass
         finally:
             sys.setprofile(None)
-        assert [library["num_threads"] for library in workers._blas.info()] == before and not workers._blas_held
-        assert workers.share_out(lambda first, last: True, 20)
+        with workers.one_blas_thread():
+            assert workers.share_out(lambda first, last: True, 20)
+        assert blas_threads() == before and workers._blas_limit is None
     finally:
         signal.signal(signal.SIGINT, handler)
