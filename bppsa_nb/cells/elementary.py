@@ -24,12 +24,12 @@ _LN2 = {  # in two parts: the first has few bits, so that its product with k is 
 
 def tanh(x):
     """Compute the hyperbolic tangent of a float32 or float64; for compiled code only."""
-    raise NotImplementedError("tanh is for compiled code")
+    raise TypeError("tanh is for compiled code; use numpy.tanh")
 
 
 def sigmoid(x):
     """Compute 1 / (1 + exp(-x)) of a float32 or float64; for compiled code only."""
-    raise NotImplementedError("sigmoid is for compiled code")
+    raise TypeError("sigmoid is for compiled code; use scipy.special.expit")
 
 
 @intrinsic

@@ -14,8 +14,9 @@ CAPTION = (
 )
 ALT = (
     "Nine plots of speedup over PyTorch, for H of 20, 32 and 64 in columns: the RNN over sequence length, the RNN over "
-    "batch size, the GRU over its sets of features. On a CPU the loop and the chunked scan lie together and above 1, "
-    "highest for small states and small batches; the scan by levels lies far below them."
+    "batch size, the GRU over its sets of features. On a CPU the loop lies highest, up to a hundred times PyTorch's "
+    "speed for small states, small batches and long sequences; the chunked scan lies a few times lower, but at 1 or "
+    "above; the scan by levels lies lowest, below 1 for large states or batches."
 )
 METHODS = ("linear", "chunked", "blelloch")
 BATCH, LENGTH = 16, 1000  # of the RNN, while the other varies
