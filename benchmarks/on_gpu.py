@@ -19,17 +19,17 @@ def replayed(launch):
     """
     from bppsa_nb import device
 
-    stream = device._stream()
+    stream = device.new_stream()
     launch(stream)
-    device._wait(stream)
-    graph = None if backends.simulated() else device._record(launch, stream)
+    device.wait(stream)
+    graph = None if backends.simulated() else device.record(launch, stream)
 
     def run():
         if graph is None:
             launch(stream)
         else:
             graph.launch(stream)
-        device._wait(stream)
+        device.wait(stream)
 
     return run
 
@@ -143,14 +143,14 @@ def training_step(model, x, y, method, graph):
     training = device.DeviceTraining(model, bp.Adam(lr=1e-5), graph=graph)
     training.step(x, y, method)
     (step,) = training.steps.values()
-    return step.run, lambda: device._wait(training.stream)
+    return step.run, lambda: device.wait(training.stream)
 
 
 def _scan(links, grad_output, method, dense):
     """Return the launches of a scan, where the gradients will be, and what tells that its range was left."""
     from numba import cuda
 
-    from bppsa_nb.device import _over, copy, fill
+    from bppsa_nb.device import copy, fill, over
     from bppsa_nb.scan import cuda as levels
     from bppsa_nb.structured import cuda as chunks
 
@@ -161,7 +161,7 @@ def _scan(links, grad_output, method, dense):
         kernel, arguments = (levels.prepare, links.arguments[:1]) if dense else (chunks.prepare, links.arguments[2:])
 
         def launch(stream):
-            _over(copy, output, stream)(output, vecs[T + 1 :])
+            over(copy, output, stream)(output, vecs[T + 1 :])
             levels.launch_prepare(kernel, arguments, mats, exps, lost, stream)
             levels.launch_scan(mats, exps, vecs, False, None, lost, stream)
 
@@ -175,9 +175,9 @@ def _scan(links, grad_output, method, dense):
         ends = cuda.device_array((1, B, H), dtype)
 
     def launch(stream):
-        _over(fill, found, stream)(found, zero)
+        over(fill, found, stream)(found, zero)
         for place in (found[T:], ends):  # what the sweep starts from, and overwrites
-            _over(copy, output, stream)(output, place)
+            over(copy, output, stream)(output, place)
         if method == "chunked":
             chunks.launch_chunked(links, kept, found, False, lost, stream)
         else:

@@ -181,7 +181,7 @@ class DeviceTraining:
         self.host = np.empty(self.flat.shape, dtype)
         self.sent = None
         self.steps = {}
-        self.stream = _stream()
+        self.stream = new_stream()
 
     def views(self, flat):
         """Cut P numbers into arrays of the parameters' shapes."""
@@ -281,7 +281,7 @@ class DeviceTraining:
 
     def _fetch(self):
         self.flat.copy_to_host(self.host, stream=self.stream)
-        _wait(self.stream)
+        wait(self.stream)
         self.sent = None  # until it is committed, the device is ahead of the host
         return int(self.host[-1])
 
@@ -348,7 +348,7 @@ class Step:
             self.launch(self.training.stream)
         else:
             if self.recorded is None:
-                self.recorded = _record(self.launch, self.training.stream)
+                self.recorded = record(self.launch, self.training.stream)
             self.recorded.launch(self.training.stream)
         self.runs += 1
 
@@ -363,7 +363,7 @@ class Step:
             cells.launch_slopes(hidden, gates, self.slopes[layer], stream)
             below = hidden[1:]
         batch = self.logits.shape[0]
-        _over(fill, self.gradients, stream)(self.gradients, model.dtype.type(0))
+        over(fill, self.gradients, stream)(self.gradients, model.dtype.type(0))
         labels = self.inputs[_SETTINGS : _SETTINGS + batch]
         classify[1, _THREADS, stream](
             *(self.hidden[-1], arrays["fc.weight"], arrays["fc.bias"], labels, self.logits, self.losses),
@@ -378,7 +378,7 @@ class Step:
             cells.launch_gradients(below, self.hidden[layer], *work, stream)
             if layer:
                 # The layer below is read at every step: its loss terms enter everywhere but at h_0.
-                _over(fill, self.gradients[:1], stream)(self.gradients[:1], model.dtype.type(0))
+                over(fill, self.gradients[:1], stream)(self.gradients[:1], model.dtype.type(0))
                 weight = arrays[f"weight_ih_l{layer}"]
                 cells.launch_input_gradients(self.slopes[layer], weight, self.gradients[1:], stream)
         judge[1, _THREADS, stream](self.training.grads, self.status, self.lost)
@@ -396,25 +396,27 @@ class Step:
         links, gradients = self.links[layer], self.gradients
         steps = len(gradients) - 1
         if self.method == "linear":
-            _over(copy, self.ends, stream)(gradients[steps:], self.ends)
+            over(copy, self.ends, stream)(gradients[steps:], self.ends)
             launch_sweep(links, 0, 1, steps, self.ends, gradients, stream=stream)
             return gradients
         if self.method == "chunked":
             ends = self.chunks.ends[self.chunks.count :]
-            _over(copy, ends, stream)(gradients[steps:], ends)
+            over(copy, ends, stream)(gradients[steps:], ends)
             launch_chunked(links, self.chunks, gradients, affine, self.lost, stream)
             return gradients
-        _over(copy, gradients, stream)(gradients, self.vecs[1:])
+        over(copy, gradients, stream)(gradients, self.vecs[1:])
         launch_prepare(prepare, links.arguments[2:], self.mats, self.exps, self.lost, stream)
         launch_scan(self.mats, self.exps, self.vecs, affine, self.levels, self.lost, stream)
         return self.vecs[: steps + 1]
 
 
-def _over(kernel, array, stream):
+def over(kernel, array, stream):
+    """Configure a kernel to run with one thread for each number of a device array."""
     return kernel[-(-array.size // _THREADS), _THREADS, stream]
 
 
-def _stream():
+def new_stream():
+    """Make a stream that launches can be recorded on; on the simulator, where there are none, 0."""
     if backends.simulated():
         return 0
     from cuda.core import Device
@@ -425,12 +427,13 @@ def _stream():
     return device.create_stream()
 
 
-def _wait(stream):
+def wait(stream):
+    """Return when all that was issued to a stream is done."""
     if stream:
         stream.sync()
 
 
-def _record(launch, stream):
+def record(launch, stream):
     """Record launches as a CUDA graph, ready to be launched on the stream."""
     builder = stream.create_graph_builder()
     builder.begin_building()

@@ -132,17 +132,17 @@ def test_ctrl_c_while_the_device_works(kind, monkeypatch):
     from bppsa_nb import device
 
     host, trainer = pair("rnn")
-    (x, y), real = draw(2, 1, np.random.default_rng(0)), device._wait
+    (x, y), real = draw(2, 1, np.random.default_rng(0)), device.wait
     host.step(x, y)
 
     def interrupted(stream):
         real(stream)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(device, "_wait", interrupted)
+    monkeypatch.setattr(device, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         trainer.step(x, y)
-    monkeypatch.setattr(device, "_wait", real)
+    monkeypatch.setattr(device, "wait", real)
     trainer.step(x, y)  # and not a second step from where the first one had come to
     check_same(host, trainer, 2e-5)
 
@@ -231,7 +231,7 @@ def test_a_recorded_step_is_replayed(kind, monkeypatch):
             self.again()
             self.launches = getattr(self, "launches", 0) + 1
 
-    monkeypatch.setattr(device, "_record", Graph)
+    monkeypatch.setattr(device, "record", Graph)
     host, trainer = pair("rnn")
     x, y = draw(2, 1, np.random.default_rng(0))
     trainer.step(x, y)
