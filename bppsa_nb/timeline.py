@@ -7,6 +7,8 @@ and :func:`bppsa_nb.draw.timeline` draws it.
 import heapq
 from typing import NamedTuple
 
+import numpy as np
+
 
 class Event(NamedTuple):
     """One task on one worker.
@@ -57,21 +59,50 @@ def check(events, needs):
     """
     if len(events) != len(needs):
         raise ValueError(f"needs must have one entry per event, got {len(needs)} for {len(events)} events")
-    for event, before in zip(events, needs, strict=True):
-        for other in (events[i] for i in before):
-            if event.start < other.end:
-                raise ValueError(
-                    f"{event.label!r} starts at {event.start}, but {other.label!r}, which it needs, ends at {other.end}"
-                )
-    last = {}
-    for event in sorted(events, key=lambda event: (event.start, event.end)):
-        other = last.get(event.worker)
-        if other and event.start < other.end:
+    needs = [tuple(before) for before in needs]
+    table = np.full((len(events), max(map(len, needs), default=0)), -1)
+    for row, before in zip(table, needs, strict=True):
+        row[: len(before)] = before
+    workers = np.array([event.worker for event in events], np.int64)
+    start, end = np.array([(event.start, event.end) for event in events], np.float64).reshape(-1, 2).T
+    check_arrays(workers, start, end, table, lambda i: repr(events[i].label))
+
+
+def check_arrays(worker, start, end, needs, name, lane=str):
+    """Check that events given as arrays are a schedule.
+
+    Parameters
+    ----------
+    worker : np.ndarray of int [shape=(n,)]
+    start, end : np.ndarray of float64 [shape=(n,)]
+    needs : np.ndarray of int [shape=(n, k)]
+        ``needs[i]``: which events must be over before event i starts; -1 for none.
+    name : callable
+        ``name(i)`` is what an error calls event i.
+    lane : callable
+        ``lane(w)`` is what an error calls worker w.
+
+    Raises
+    ------
+    ValueError
+        If a worker does two things at once, or an event starts before one that it needs is over.
+    """
+    for before in needs.T:
+        late = np.flatnonzero((before >= 0) & (start < end[before]))
+        if len(late):
+            event, other = late[0], before[late[0]]
             raise ValueError(
-                f"worker {event.worker} is busy with {other.label!r} until {other.end}, "
-                f"but starts {event.label!r} at {event.start}"
+                f"{name(event)} starts at {start[event]:g}, but {name(other)}, which it needs, ends at {end[other]:g}"
             )
-        last[event.worker] = event
+    order = np.lexsort((end, start, worker))
+    one, two = order[:-1], order[1:]
+    both = np.flatnonzero((worker[one] == worker[two]) & (start[two] < end[one]))
+    if len(both):
+        busy, event = one[both[0]], two[both[0]]
+        raise ValueError(
+            f"worker {lane(worker[event])} is busy with {name(busy)} until {end[busy]:g}, "
+            f"but starts {name(event)} at {start[event]:g}"
+        )
 
 
 def list_schedule(durations, needs, workers):

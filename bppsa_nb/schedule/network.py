@@ -1,0 +1,198 @@
+"""Networks as the scheduler sees them: what each layer costs, what it keeps in memory, and what is assumed."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What the paper's text leaves open and a makespan depends on; the defaults give the paper's numbers.
+
+    Attributes
+    ----------
+    first_output_grad : bool
+        Whether the first layer computes an output gradient, which nobody needs. The paper's Figure 5 does not.
+    weight_grad_first : bool
+        Whether a layer's δW comes before its δO where nothing is reordered, as in Algorithm 2, lines 4 and 5.
+    send_after_weight_grad : bool
+        Whether a layer hands its δO to another device only when its δW is done too, where nothing is reordered. That
+        is what TensorFlow does (Section 6, Figure 6); fast-forwarding and zero-bubble schedules never do.
+    backward_first : bool
+        Whether a device without a flush prefers an output gradient to a forward pass when both could run.
+    """
+
+    first_output_grad: bool = False
+    weight_grad_first: bool = True
+    send_after_weight_grad: bool = True
+    backward_first: bool = True
+
+    def __post_init__(self):
+        for name, value in vars(self).items():
+            if not isinstance(value, (bool, np.bool_)):
+                raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
+class Network:
+    """The costs of layers 1 to L (Section 2).
+
+    Parameters
+    ----------
+    forward : array_like [shape=(L,)]
+        Times of F_1 ... F_L: each layer's forward pass, for one micro-batch.
+    output_grad : array_like [shape=(L,)]
+        Times of δO_1 ... δO_L: the gradient at a layer's input from the one at its output. That of the first layer
+        counts only if `Assumptions.first_output_grad` says so.
+    weight_grad : array_like [shape=(L,)]
+        Times of δW_1 ... δW_L: the gradients of a layer's parameters.
+    sync : array_like [shape=(L,)], optional
+        Times of S[δW_1] ... S[δW_L]: what data-parallel training sends for each layer.
+    memory : Memory, optional
+        What each layer keeps; by default ``Memory(1, 1, 0)``, which counts tensors.
+
+    Attributes
+    ----------
+    forward, output_grad, weight_grad, sync : np.ndarray of float64 [shape=(L,)]
+        Read-only; `sync` may be None.
+    memory : Memory
+    layers : int
+        L.
+
+    Raises
+    ------
+    TypeError
+        For costs that are no numbers, or a memory that is none.
+    ValueError
+        For costs that are negative, infinite, NaN or of different counts, or no layers.
+    """
+
+    def __init__(self, forward, output_grad, weight_grad, sync=None, memory=None):
+        self.forward = costs("forward", forward)
+        self.layers = len(self.forward)
+        if not self.layers:
+            raise ValueError("forward must have a cost for one layer or more, got none")
+        self.output_grad = costs("output_grad", output_grad, self.layers)
+        self.weight_grad = costs("weight_grad", weight_grad, self.layers)
+        self.sync = None if sync is None else costs("sync", sync, self.layers)
+        memory = Memory(1, 1, 0) if memory is None else memory
+        if not isinstance(memory, Memory):
+            raise TypeError(f"memory must be a schedule.Memory, got {memory!r}")
+        self.memory = memory.of(self.layers)
+
+    @classmethod
+    def uniform(cls, layers, sync=None, memory=None):
+        """Make a network whose operations cost one unit each, as in Figures 5 and 13.
+
+        Parameters
+        ----------
+        layers : int
+            L, at least 1.
+        sync : float, optional
+            What each S[δW] takes.
+        memory : Memory, optional
+
+        Returns
+        -------
+        Network
+        """
+        layers = count("layers", layers)
+        ones = np.ones(layers)
+        return cls(ones, ones, ones, None if sync is None else np.full(layers, sync), memory)
+
+    def __repr__(self):
+        return f"Network of {self.layers} layers"
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What a layer keeps in memory, for one micro-batch, in any unit (bytes, say).
+
+    A single number holds for every layer.
+
+    Attributes
+    ----------
+    activation : array_like [shape=(L,)]
+        Each layer's input: kept from its F until both its δO and its δW are done.
+    output_grad : array_like [shape=(L,)]
+        The gradient at each layer's output: kept from when it is made, or has come, until the layer's δO and δW are
+        done.
+    weight_grad : array_like [shape=(L,)]
+        The gradients of each layer's parameters: kept from its first δW to the end, or until they are sent.
+    """
+
+    activation: object = 1
+    output_grad: object = 1
+    weight_grad: object = 0
+
+    def of(self, layers):
+        """Return the same with arrays of float64 [shape=(L,)], checked."""
+        parts = {}
+        for name, part in vars(self).items():
+            parts[name] = costs(f"memory.{name}", np.full(layers, part) if np.ndim(part) == 0 else part, layers)
+        return Memory(**parts)
+
+
+def costs(name, values, length=None):
+    """Return numbers that are neither negative nor infinite nor NaN, as a read-only array of float64."""
+    array = np.asarray(values)
+    if array.dtype == bool or not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
+        if array.size or array.dtype == object:
+            raise TypeError(f"{name} must hold real numbers, got {values!r}")
+    if array.ndim != 1 or length not in (None, len(array)):
+        expected = "one number per layer" if length is None else f"{length} numbers, one per layer"
+        raise ValueError(f"{name} must hold {expected}, got shape {array.shape}")
+    array = array.astype(np.float64)
+    wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
+    if len(wrong):
+        raise ValueError(f"{name} must be finite and not negative, got {array[wrong[0]]} for layer {wrong[0] + 1}")
+    array.flags.writeable = False
+    return array
+
+
+def count(name, value, least=1, most=None, why=""):
+    """Return an integer within its bounds, or raise TypeError or ValueError."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < least or (most is not None and value > most):
+        bounds = f">= {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be {bounds}{why}, got {value}")
+    return int(value)
+
+
+def amount(name, value):
+    """Return a number that is neither negative nor NaN nor infinite, or raise TypeError or ValueError."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not (np.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be finite and not negative, got {value}")
+    return float(value)
+
+
+def transfer_time(size, bandwidth, latency=0.0):
+    """Compute what it takes to send something over a link.
+
+    Parameters
+    ----------
+    size : float or array_like
+        Bytes.
+    bandwidth : float
+        Bytes per unit of time.
+    latency : float
+        Time until the first byte arrives.
+
+    Returns
+    -------
+    float or np.ndarray
+        ``latency + size / bandwidth``.
+
+    Raises
+    ------
+    ValueError
+        For a size or latency below 0, or a bandwidth that is not above 0.
+    """
+    latency = amount("latency", latency)
+    if amount("bandwidth", bandwidth) == 0:
+        raise ValueError(f"bandwidth must be above 0, got {bandwidth}")
+    if np.ndim(size) == 0:
+        return latency + amount("size", size) / bandwidth
+    return latency + costs("size", size) / bandwidth

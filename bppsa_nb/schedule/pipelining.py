@@ -1,0 +1,242 @@
+"""Pipeline-parallel training: who holds which layer, and what every device does next (Section 5.2)."""
+
+import numpy as np
+
+from bppsa_nb.schedule.network import Assumptions, Network, amount, costs, count
+from bppsa_nb.schedule.operations import SF, SO, F, O, W, training
+from bppsa_nb.schedule.timeline import place
+
+POLICIES = ("conventional", "gpipe", "1f1b", "fast_forward", "modulo", "zero_bubble")
+
+
+def pipeline(
+    network,
+    devices=2,
+    micro_batches=1,
+    policy="conventional",
+    flush=True,
+    boundary_cost=0,
+    assumptions=Assumptions(),  # noqa: B008 - frozen
+):
+    """Schedule one iteration of training with layers spread over devices.
+
+    Parameters
+    ----------
+    network : Network
+        Costs are those of one micro-batch.
+    devices : int
+        At most one per layer. Layers go to them in consecutive blocks whose most expensive one is as cheap as
+        possible; ``"modulo"`` deals them out one by one.
+    micro_batches : int
+    policy : {"conventional", "gpipe", "1f1b", "fast_forward", "modulo", "zero_bubble"}
+        ``"conventional"``: cross-layer model parallelism, one micro-batch after the other, one device at a time.
+        ``"gpipe"``: all forward passes, then all backward passes (Huang et al. 2019).
+        ``"1f1b"``: a backward pass as soon as one can run, and one forward pass for each (Narayanan et al. 2019).
+        ``"fast_forward"``: output gradients first, weight gradients while nothing else can run.
+        ``"modulo"``: the same, layer l on device l mod n.
+        ``"zero_bubble"``: weight gradients fill the gaps of 1F1B (Qi et al. 2023).
+    flush : bool
+        What it means depends on the policy.
+        ``"fast_forward"``, ``"modulo"``: whether a device ends the forward passes of all micro-batches before its
+        first gradient, as in GPipe; otherwise it begins as soon as it can. ``"gpipe"`` and ``"conventional"`` are
+        defined with one.
+        ``"1f1b"``: False is PipeDream: the same order, but every micro-batch updates the weights
+        (see `Timeline.staleness`).
+        ``"zero_bubble"``: True is ZB-H1, at 1F1B's memory; False is ZB-H2, whose devices end at different times and
+        keep almost twice as many micro-batches (see `Timeline.span`).
+    boundary_cost : float or array_like [shape=(L - 1,)]
+        What it takes to send the output of each layer to the next one's device, and the gradient back; see
+        `transfer_time`. Each direction between two devices is a link that sends one thing at a time.
+    assumptions : Assumptions
+
+    Returns
+    -------
+    Timeline
+
+    Raises
+    ------
+    TypeError, ValueError
+        For anything else, or more devices than layers.
+    """
+    if not isinstance(network, Network):
+        raise TypeError(f"network must be a schedule.Network, got {network!r}")
+    if not isinstance(assumptions, Assumptions):
+        raise TypeError(f"assumptions must be schedule.Assumptions, got {assumptions!r}")
+    L = network.layers
+    devices = count("devices", devices, 1, L, f" (the network has {L} layers)")
+    micro_batches = count("micro_batches", micro_batches)
+    if policy not in POLICIES:
+        raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, got {policy!r}")
+    if not isinstance(flush, (bool, np.bool_)):
+        raise TypeError(f"flush must be True or False, got {flush!r}")
+    if not flush and policy in ("conventional", "gpipe"):
+        raise ValueError(f"flush must be True for policy={policy!r}, which ends all of one pass before the next")
+    if np.ndim(boundary_cost) == 0:
+        boundary = np.full(L - 1, amount("boundary_cost", boundary_cost))
+    else:
+        boundary = costs("boundary_cost", boundary_cost, L - 1)
+
+    if policy == "modulo":
+        device = np.arange(L) % devices
+    else:
+        device = blocks(network, devices, assumptions)
+    ops = training(network, device, micro_batches, boundary, assumptions)
+    if policy in ("fast_forward", "modulo"):
+        waits, rank = _greedy(ops, flush)
+    else:
+        waits, rank = _in_order(ops, policy, flush)
+    return place(ops, waits, rank, policy, flush=bool(flush))
+
+
+def blocks(network, devices, assumptions):
+    """Cut layers into consecutive blocks, the most expensive of which is as cheap as possible.
+
+    Parameters
+    ----------
+    network : Network
+    devices : int
+    assumptions : Assumptions
+
+    Returns
+    -------
+    np.ndarray of int64 [shape=(L,)]
+        Each layer's device. Among equally good cuts, those nearest to equal shares.
+    """
+    L, cost = network.layers, network.forward + network.output_grad + network.weight_grad
+    if not assumptions.first_output_grad:
+        cost[0] -= network.output_grad[0]
+    upto = np.concatenate([[0.0], np.cumsum(cost)])
+
+    def ends(limit):
+        """Fill device after device up to a limit; return where each ends at the latest."""
+        cuts = [0]
+        for d in range(devices):
+            far = int(np.searchsorted(upto, upto[cuts[-1]] + limit, "right")) - 1
+            cuts.append(min(far, L - (devices - 1 - d)))  # everyone gets a layer
+            if cuts[-1] <= cuts[-2]:
+                return None
+        return cuts if cuts[-1] == L else None
+
+    # The best limit is the cost of some block: narrow it down until no block's cost lies between.
+    low, high = 0.0, upto[-1]
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if ends(middle) else (middle, high)
+    limit = high * (1 + 1e-12)
+    latest, cuts = ends(limit), [0]
+    for d in range(1, devices):
+        # The rest must fit on the devices that are left: the earliest end of this one.
+        rest, stop = L, devices - d
+        for _ in range(stop):
+            rest = min(int(np.searchsorted(upto, upto[rest] - limit, "left")), rest - 1)
+        share = int(np.abs(upto - upto[-1] * d / devices).argmin())
+        reach = int(np.searchsorted(upto, upto[cuts[-1]] + limit, "right")) - 1
+        least, most = max(rest, cuts[-1] + 1), min(latest[d], reach)
+        cuts.append(min(max(share, least), most))
+    return np.repeat(np.arange(devices), np.diff([*cuts, L]))
+
+
+def _in_order(ops, policy, flush):
+    """Give every device a fixed order."""
+    devices, M, L = ops.devices, ops.micro_batches, ops.network.layers
+    turn = np.empty((3, devices, M), np.int64)  # when a device comes to each kind of each micro-batch
+    for d in range(devices):
+        for i, (kinds, m) in enumerate(_turns(policy, flush, d, devices, M)):
+            turn[kinds, d, m] = i
+    first, second = (W, O) if ops.assumptions.weight_grad_first else (O, W)
+    within = np.where(ops.kind == F, ops.layer, 2 * (L - ops.layer) + (ops.kind == second))
+    computes = ops.worker < devices
+    rank = _by_micro_batch(ops)
+    which = ops.kind[computes], ops.worker[computes], ops.micro_batch[computes]
+    rank[computes] = turn[which] * (2 * L + 1) + within[computes]
+    waits = [_before(ops, rank)]
+    if policy == "conventional":
+        waits.append(_after_whole_passes(ops))
+    if policy != "zero_bubble" and ops.assumptions.send_after_weight_grad:
+        waits.append(_sent_after_weight_grad(ops))
+    return waits, rank
+
+
+def _turns(policy, flush, d, devices, M):
+    """Yield what device d does, one pass of one micro-batch after the other: which kinds, and which micro-batch."""
+    backward = [O, W]
+    if policy == "conventional":
+        yield from ((kinds, m) for m in range(M) for kinds in ([F], backward))
+    elif policy == "gpipe":
+        yield from ((kinds, m) for kinds in ([F], backward) for m in range(M))
+    else:
+        # Forward passes before the first backward pass. ZB-H2 has twice as many: they cover the way to the last
+        # device and back.
+        ahead = (devices - 1 - d) * (1 if flush or policy == "1f1b" else 2)
+        # Micro-batches by which δW stays behind δO: as many as make all devices keep equally many.
+        delay = 0 if policy == "1f1b" else d if flush else 2 * d
+        yield from (([F], m) for m in range(min(ahead, M)))
+        for m in range(M):
+            if m + ahead < M:
+                yield [F], m + ahead
+            if policy == "1f1b":
+                yield backward, m
+            else:
+                yield [O], m
+                if m >= delay:
+                    yield [W], m - delay
+        yield from (([W], m) for m in range(max(0, M - delay), M) if delay)
+
+
+def _before(ops, rank):
+    """Let everything on a device wait for what stands before it."""
+    waits = np.full(len(ops), -1)
+    order = np.lexsort((rank, ops.worker))
+    order = order[ops.worker[order] < ops.devices]
+    same = ops.worker[order[1:]] == ops.worker[order[:-1]]
+    waits[order[1:][same]] = order[:-1][same]
+    return waits
+
+
+def _after_whole_passes(ops):
+    """Let a micro-batch begin when the one before has gone all the way back."""
+    waits = np.full(len(ops), -1)
+    waits[ops.select(F)[1:, 0]] = ops.select(W)[:-1, 0]
+    return waits
+
+
+def _sent_after_weight_grad(ops):
+    """Let a gradient go to another device only when its layer's δW is done."""
+    waits = np.full(len(ops), -1)
+    weight = ops.select(W)[:, 1:]
+    device = ops.worker[ops.select(W)]
+    crosses = device[:, 1:] != device[:, :-1]
+    sends = ops.select(SO)[:, 1:]
+    # Where sending takes no time there is no S: what would receive it waits.
+    for receiver in (ops.select(O)[:, :-1], ops.select(W)[:, :-1]):
+        direct = crosses & (sends < 0) & (receiver >= 0)
+        waits[receiver[direct]] = weight[direct]
+    waits[sends[sends >= 0]] = weight[sends >= 0]
+    return waits
+
+
+def _by_micro_batch(ops):
+    """Rank by micro-batch, then by depth: what a pass comes to first goes first."""
+    L = ops.network.layers
+    depth = np.where((ops.kind == F) | (ops.kind == SF), ops.layer, L - ops.layer)
+    return ops.micro_batch * (L + 1) + depth
+
+
+def _greedy(ops, flush):
+    """Prefer what others wait for, and compute weight gradients when there is nothing better to do."""
+    rank, above = _by_micro_batch(ops), 2 * len(ops)
+    backward_first = not flush and ops.assumptions.backward_first
+    for preference, kind in enumerate((O, F, W) if backward_first else (F, O, W)):
+        rank[ops.kind == kind] += preference * above
+    return [_flushed(ops)] if flush else [], rank
+
+
+def _flushed(ops):
+    """Let every gradient wait for the device's last forward pass."""
+    waits = np.full(len(ops), -1)
+    last = np.full(ops.devices, -1)
+    forward = ops.select(F)[-1]
+    last[ops.worker[forward]] = forward  # of the layers on one device, the highest is written last
+    gradients = np.flatnonzero((ops.kind == O) | (ops.kind == W))
+    waits[gradients] = last[ops.worker[gradients]]
+    return waits

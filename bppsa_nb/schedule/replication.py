@@ -1,0 +1,104 @@
+"""Data-parallel training: in which order to compute and to send weight gradients (Section 5.1)."""
+
+import numpy as np
+
+from bppsa_nb.schedule.network import Assumptions, Network, amount, count
+from bppsa_nb.schedule.operations import SW, F, O, W, synchronized
+from bppsa_nb.schedule.timeline import place
+
+POLICIES = ("fifo", "priority", "reverse_first_k")
+
+
+def data_parallel(
+    network,
+    policy="fifo",
+    k=None,
+    memory_limit=None,
+    assumptions=Assumptions(),  # noqa: B008 - frozen
+):
+    """Schedule one iteration of data-parallel training: backward pass, synchronization, the next forward pass.
+
+    All devices do the same, so one of them stands for all. Gradients go over one link, one at a time and never
+    interrupted, while the device goes on (wait-free back-propagation).
+
+    Parameters
+    ----------
+    network : Network
+        With `sync`.
+    policy : {"fifo", "priority", "reverse_first_k"}
+        ``"fifo"``: gradients are computed layer by layer, and sent in that order.
+        ``"priority"``: of the gradients that wait for the link, the lowest layer's goes first: the next forward pass
+        needs it first.
+        ``"reverse_first_k"``: moreover, the weight gradients of layers 1 to k are computed last, and in reverse
+        (Algorithm 2).
+    k : int, optional
+        For ``"reverse_first_k"``, 0 to L; by default the best one, found by trying all.
+    memory_limit : float, optional
+        For ``"reverse_first_k"``: what `Timeline.peak_memory` must not exceed, in the unit of `Network.memory`. A
+        given k is lowered until it fits (Algorithm 2, line 2).
+    assumptions : Assumptions
+
+    Returns
+    -------
+    Timeline
+        Its `k` is the one that was taken.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For anything else, a network without `sync`, or a limit that not even k = 0 keeps.
+
+    Notes
+    -----
+    Line 1 of Algorithm 2 estimates memory at one moment, when layer k's output gradient is done. Here the limit holds
+    for the whole schedule.
+    """
+    if not isinstance(network, Network):
+        raise TypeError(f"network must be a schedule.Network, got {network!r}")
+    if network.sync is None:
+        raise ValueError("network must have sync, the times of S[δW], for data-parallel training; got None")
+    if not isinstance(assumptions, Assumptions):
+        raise TypeError(f"assumptions must be schedule.Assumptions, got {assumptions!r}")
+    if policy not in POLICIES:
+        raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, got {policy!r}")
+    ops = synchronized(network, assumptions)
+    if policy != "reverse_first_k":
+        for name, value in (("k", k), ("memory_limit", memory_limit)):
+            if value is not None:
+                raise ValueError(f"{name} is for policy='reverse_first_k' only, got {value!r} with policy={policy!r}")
+        return _reversed(ops, 0, policy)
+    largest = network.layers if k is None else count("k", k, 0, network.layers)
+    limit = np.inf if memory_limit is None else amount("memory_limit", memory_limit)
+    best = least = None
+    for tried in range(largest, -1, -1) if k is not None else range(largest + 1):
+        timeline = _reversed(ops, tried, policy)
+        peak = 0.0 if memory_limit is None else timeline.peak_memory[0]
+        least = peak if least is None else min(least, peak)
+        if peak <= limit:
+            if k is not None:
+                return timeline
+            if best is None or timeline.makespan < best.makespan:
+                best = timeline
+    if best is None:
+        raise ValueError(f"memory_limit must be at least {least:g}, which reverse first-k needs; got {memory_limit}")
+    return best
+
+
+def _reversed(ops, k, policy):
+    """Place operations in the order of Algorithm 2."""
+    L = ops.network.layers
+    turn = np.empty((3, L + 1), np.int64)  # of every kind and layer in D; forward passes follow
+    turn[F] = 3 * L + np.arange(L + 1)
+    descending = 2 * (L - np.arange(L + 1))
+    turn[O] = descending + ops.assumptions.weight_grad_first  # lines 3 to 5
+    turn[W] = descending + (not ops.assumptions.weight_grad_first)
+    turn[W, 1 : k + 1] = 2 * L + np.arange(k)  # line 6
+    rank = np.where(ops.kind == SW, 0, turn[np.minimum(ops.kind, W), ops.layer])
+    computes = np.flatnonzero(ops.kind != SW)
+    computes = computes[np.argsort(rank[computes])]
+    waits = np.full(len(ops), -1)
+    waits[computes[1:]] = computes[:-1]  # the device keeps to D
+    sends = ops.kind == SW
+    # On the link: who came first, or whom the forward pass needs first.
+    rank[sends] = turn[W, ops.layer[sends]] if policy == "fifo" else ops.layer[sends]
+    return place(ops, [waits], rank, policy, k=k if policy == "reverse_first_k" else None)

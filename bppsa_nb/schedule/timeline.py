@@ -1,0 +1,285 @@
+"""What every scheduler returns: operations with their starts, checked, measured and drawn."""
+
+from functools import cached_property
+
+import numpy as np
+
+from bppsa_nb.schedule.operations import KINDS, SF, SO, SW, F, O, W
+from bppsa_nb.timeline import Event, check_arrays
+
+_COLORS = {"F": "#56B4E9", "δO": "#E69F00", "δW": "#009E73", "S[F]": "#999999", "S[δO]": "#CC79A7", "S[δW]": "#0072B2"}
+_NAMES = {"F": "forward F", "δO": "output gradient δO", "δW": "weight gradient δW"}
+_NAMES |= {"S[F]": "send output", "S[δO]": "send δO", "S[δW]": "send δW"}
+
+
+class Timeline:
+    """A schedule of one iteration.
+
+    Parameters
+    ----------
+    operations : Operations
+    start : np.ndarray of float64 [shape=(n,)]
+        When each operation starts.
+    policy : str
+        Who made it.
+    flush : bool
+        Whether all micro-batches update the weights together, or each one on its own.
+    k : int, optional
+        Of reverse first-k.
+
+    Attributes
+    ----------
+    operations, start, policy, flush, k
+        As given.
+    """
+
+    def __init__(self, operations, start, policy, flush=True, k=None):
+        self.operations, self.start = operations, start
+        self.policy, self.flush, self.k = policy, flush, k
+
+    def __repr__(self):
+        ops = self.operations
+        return f"Timeline of {len(ops)} operations by {self.policy!r} on {ops.devices} devices: {self.makespan:g}"
+
+    @cached_property
+    def end(self):
+        """np.ndarray of float64 [shape=(n,)]: when each operation ends."""
+        return self.start + self.operations.duration
+
+    @property
+    def makespan(self):
+        """float: when the last operation ends."""
+        return float(self.end.max())
+
+    @cached_property
+    def events(self):
+        """All operations as they are listed: list of Event."""
+        ops = self.operations
+        columns = zip(ops.worker.tolist(), self.start.tolist(), ops.duration.tolist(), ops.kind.tolist(), strict=True)
+        return [Event(w, start, took, ops.name(i), KINDS[kind]) for i, (w, start, took, kind) in enumerate(columns)]
+
+    def order(self, worker):
+        """Return what a worker does, in its order.
+
+        Parameters
+        ----------
+        worker : int
+
+        Returns
+        -------
+        list of tuple of (str, int, int)
+            Kind, layer and micro-batch of every operation.
+        """
+        ops = self.operations
+        numbers = np.flatnonzero(ops.worker == worker)
+        # What takes no time stands before what starts at the same moment.
+        numbers = numbers[np.lexsort((self.end[numbers], self.start[numbers]))]
+        columns = zip(ops.kind[numbers], ops.layer[numbers], ops.micro_batch[numbers], strict=True)
+        return [(KINDS[kind], int(layer), int(micro_batch)) for kind, layer, micro_batch in columns]
+
+    @cached_property
+    def lower_bound(self):
+        """float: what no schedule of these operations on these workers is shorter than.
+
+        The longest chain of operations that wait for each other, or the work of the busiest worker with the least
+        that comes before and after it.
+        """
+        from bppsa_nb.schedule.engine import chains
+
+        ops = self.operations
+        head, tail = chains(ops.duration, ops.needs)
+        bound = float((head + ops.duration + tail).max())
+        for worker in range(len(ops.workers)):
+            mine = ops.worker == worker
+            if mine.any():
+                bound = max(bound, float(head[mine].min() + ops.duration[mine].sum() + tail[mine].min()))
+        return bound
+
+    @cached_property
+    def work(self):
+        """np.ndarray of float64 [shape=(devices,)]: how long each device is busy."""
+        ops = self.operations
+        return np.bincount(ops.worker, ops.duration, len(ops.workers))[: ops.devices]
+
+    @cached_property
+    def span(self):
+        """np.ndarray of float64 [shape=(devices,)]: from the start of each device's first operation to its last's end.
+
+        Iterations that follow each other without a flush take the largest of them each, at best.
+        """
+        ops = self.operations
+        first, last = np.full(len(ops.workers), np.inf), np.zeros(len(ops.workers))
+        np.minimum.at(first, ops.worker, self.start)
+        np.maximum.at(last, ops.worker, self.end)
+        return (last - first)[: ops.devices]
+
+    @property
+    def idle(self):
+        """np.ndarray of float64 [shape=(devices,)]: how long each device waits between its first and last operation."""
+        return self.span - self.work
+
+    def memory(self):
+        """Follow what every device keeps in memory.
+
+        Returns
+        -------
+        list of tuple of np.ndarray
+            For each device, times in rising order, and what it keeps from each time to the next, in the unit of
+            `Network.memory`: inputs and output gradients of layers from when they come until both of the layer's
+            gradients are done, weight gradients to the end, or until they are sent. A training step without a forward
+            pass of its own (data-parallel) begins with all inputs in memory.
+        """
+        ops = self.operations
+        born, died, size, device = (np.concatenate(column) for column in zip(*self._buffers(), strict=True))
+        curves = []
+        for d in range(ops.devices):
+            mine = device == d
+            times = np.concatenate([born[mine], died[mine]])
+            change = np.concatenate([size[mine], -size[mine]])
+            # At the same moment, what is freed goes first.
+            order = np.lexsort((change > 0, times))
+            times, level = times[order], np.cumsum(change[order])
+            last = np.append(times[1:] != times[:-1], True)
+            # Between a freeing and a taking at one moment, nothing is kept for any time: only the last counts.
+            curves.append((times[last], np.maximum(level[last], 0)))
+        return curves
+
+    @property
+    def peak_memory(self):
+        """np.ndarray of float64 [shape=(devices,)]: the most that each device keeps at a time."""
+        return np.array([level.max(initial=0) for _, level in self.memory()])
+
+    def _buffers(self):
+        """Yield what is kept: when it comes and goes, its size, and on which device."""
+        ops, keeps, end = self.operations, self.operations.network.memory, self.makespan
+        forward, output, weight, sent = (ops.select(kind) for kind in (F, O, W, SW))
+        shape, device = forward.shape, ops.worker[weight].ravel()
+        activation = np.broadcast_to(keeps.activation, shape).ravel()
+        done = np.maximum(self.end[weight], np.where(output >= 0, self.end[output], 0)).ravel()
+        # The first layer's input is there when it is read; the gradient at the last one's output likewise.
+        came = self._arrivals(forward[:, :-1], ops.select(SF)[:, :-1], self.start[forward[:, :1]], 1).ravel()
+        if ops.synchronizes:
+            yield np.zeros(done.size), done, activation, device
+            yield came, np.full(done.size, end), activation, device
+        else:
+            yield came, done, activation, device
+        loss = np.minimum(self.start[weight], np.where(output >= 0, self.start[output], np.inf))[:, -1:]
+        came = self._arrivals(output[:, 1:], ops.select(SO)[:, 1:], loss, 0).ravel()
+        yield came, done, np.broadcast_to(keeps.output_grad, shape).ravel(), device
+        gone = self.end[sent].ravel() if ops.synchronizes else np.full(done.size, end)
+        first = np.arange(shape[0])[:, None] == self.start[weight].argmin(axis=0)  # later ones add to it
+        yield self.start[weight].ravel(), gone, np.where(first, keeps.weight_grad, 0.0).ravel(), device
+
+    def _arrivals(self, makes, sends, outer, column):
+        """Return when each layer gets what its neighbor makes; `outer`, at one end, comes from outside."""
+        device = self.operations.worker[makes]
+        own = self.operations.worker[self.operations.select(W)]
+        own = own[:, 1:] if column else own[:, :-1]
+        came = np.where(device == own, self.start[makes], self.end[makes])  # room is taken when writing begins
+        came = np.where(sends >= 0, self.start[sends], came)
+        return np.concatenate([outer, came] if column else [came, outer], axis=1)
+
+    def staleness(self):
+        """Count the updates that go by between a forward pass and its own update, if every micro-batch makes one.
+
+        Returns
+        -------
+        np.ndarray of int [shape=(devices, micro_batches)]
+            For each device and micro-batch: how many other micro-batches end their last δW on the device after this
+            one's first F there has started, and before this one's last δW ends. PipeDream keeps as many versions of
+            the weights, and one more.
+        """
+        ops = self.operations
+        first = np.full((ops.devices, ops.micro_batches), np.inf)
+        last = np.zeros((ops.devices, ops.micro_batches))
+        f, w = np.flatnonzero(ops.kind == F), np.flatnonzero(ops.kind == W)
+        np.minimum.at(first, (ops.worker[f], ops.micro_batch[f]), self.start[f])
+        np.maximum.at(last, (ops.worker[w], ops.micro_batch[w]), self.end[w])
+        ends = np.sort(last, axis=1)
+        rows = zip(ends, first, last, strict=True)
+        return np.array([np.searchsorted(e, b, "left") - np.searchsorted(e, a, "right") for e, a, b in rows])
+
+    def check(self):
+        """Hold the timeline to what makes it a schedule.
+
+        Raises
+        ------
+        ValueError
+            If an operation is missing or there twice, has no start, starts before something it needs is over, or runs
+            while its worker does something else.
+        """
+        ops = self.operations
+        L, M = ops.network.layers, ops.micro_batches
+        keys = (ops.kind * M + ops.micro_batch) * (L + 1) + ops.layer
+        values, counts = np.unique(keys, return_counts=True)
+        if (counts > 1).any():
+            twice = np.flatnonzero(keys == values[counts.argmax()])[0]
+            raise ValueError(f"{ops.name(twice)} is listed {counts.max()} times")
+        for kind in (F, O, W):
+            missing = np.argwhere(ops.select(kind) < 0)
+            if kind == O and not ops.assumptions.first_output_grad:
+                missing = missing[missing[:, 1] > 0]
+            if len(missing):
+                m, layer = missing[0]
+                raise ValueError(f"{KINDS[kind]}{layer + 1} of micro-batch {m} is missing")
+        wrong = np.flatnonzero(~(np.isfinite(self.start) & (self.start >= 0)))
+        if len(wrong):
+            raise ValueError(f"{ops.name(wrong[0])} must start at 0 or later, got {self.start[wrong[0]]}")
+        check_arrays(ops.worker, self.start, self.end, ops.needs, ops.name, lambda w: repr(ops.workers[w]))
+
+    def plot(self, ax=None, *, unit="unit times", legend=True):
+        """Draw the timeline, one lane per device or link.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+        unit : str
+            What time is counted in.
+        legend : bool
+            Whether to explain the colors, above the bars.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+        """
+        from bppsa_nb import draw
+
+        ops = self.operations
+        colors = {kind: color for kind, color in _COLORS.items() if kind in {KINDS[k] for k in np.unique(ops.kind)}}
+        events = [event._replace(label=self._short(i)) for i, event in enumerate(self.events)]
+        return draw.timeline(
+            events, ax, colors=colors, names=_NAMES, unit=unit, worker=list(ops.workers), legend=legend
+        )
+
+    def _short(self, i):
+        """Return an operation's label in a drawing: the layer, with the micro-batch below, as in Figure 13."""
+        ops = self.operations
+        if ops.micro_batches == 1:
+            return str(ops.layer[i])
+        m = int(ops.micro_batch[i])
+        return f"${ops.layer[i]}_{{{chr(ord('A') + m) if ops.micro_batches <= 26 else m}}}$"
+
+
+def place(ops, waits, rank, policy, **kept):
+    """Let every worker start, of what is ready, the operation of the lowest rank.
+
+    Parameters
+    ----------
+    ops : Operations
+    waits : list of np.ndarray of int [shape=(n,)]
+        What an operation waits for beyond what it needs; -1 for nothing.
+    rank : np.ndarray of int64 [shape=(n,)]
+    policy : str
+    **kept
+        Handed to `Timeline`.
+
+    Returns
+    -------
+    Timeline
+    """
+    from bppsa_nb.schedule.engine import greedy
+
+    needs = np.column_stack([ops.needs, *waits])
+    start = greedy(ops.worker, len(ops.workers), ops.duration, np.ascontiguousarray(needs), rank)
+    return Timeline(ops, start, policy, **kept)
