@@ -20,12 +20,12 @@ SIZES = (20, 32, 64)  # H
 BATCHES = (16, 32, 64)  # of the GRU, in Figure 9
 
 
-def problem(cell, T, B, H, inputs, rng):
+def problem(cell, T, B, H, inputs, rng, layers=1):
     """Make a model and a batch of the paper's kind: bitstreams for the RNN, numbers like features for the GRU."""
     if cell == "RNN":
-        return bp.RNN(1, H, 10, rng=rng), *bp.Bitstream(T, B, rng=rng).batch(np.arange(B))
+        return bp.RNN(1, H, 10, layers, rng=rng), *bp.Bitstream(T, B, rng=rng).batch(np.arange(B))
     x = rng.standard_normal((T, B, inputs), np.float32)
-    return bp.GRU(inputs, H, len(LABELS), rng=rng), x, rng.integers(len(LABELS), size=B)
+    return bp.GRU(inputs, H, len(LABELS), layers, rng=rng), x, rng.integers(len(LABELS), size=B)
 
 
 def dense_chain(T, B, H, rng):

@@ -10,7 +10,12 @@ from turns import quartiles
 
 from bppsa_nb.datasets.audio import FEATURES
 
-STEPS = {"RNN": (1000, 16, 20, 1), "GRU": (FEATURES["S"].frames, 16, 20, FEATURES["S"].size)}  # T, B, H, I
+FRAMES, SIZE = FEATURES["S"].frames, FEATURES["S"].size
+STEPS = {  # cell, layers, T, B, H, I
+    "RNN": ("RNN", 1, 1000, 16, 20, 1),
+    "GRU": ("GRU", 1, FRAMES, 16, 20, SIZE),
+    "GRU, 4 layers": ("GRU", 4, FRAMES, 16, 20, SIZE),
+}
 
 
 def kernel_issue(present, seconds, say):
@@ -19,11 +24,11 @@ def kernel_issue(present, seconds, say):
     Returns
     -------
     list of dict
-        A row for each cell and way to issue its step: medians and quartiles of `issue` and `run` in seconds.
+        A row for each model and way to issue its step: medians and quartiles of `issue` and `run` in seconds.
     """
     rows = []
-    for cell, (T, B, H, inputs) in STEPS.items():
-        model, x, y = problem(cell, T, B, H, inputs, np.random.default_rng(0))
+    for cell, (kind, layers, T, B, H, inputs) in STEPS.items():
+        model, x, y = problem(kind, T, B, H, inputs, np.random.default_rng(0), layers)
         for name, times in time_issue(ways(model, x, y, present), seconds).items():
             row = {"cell": cell, "T": T, "B": B, "H": H, "I": inputs, "name": name, "rounds": len(times)}
             rows.append(row | quartiles("issue", times[:, 0]) | quartiles("run", times[:, 1]))
@@ -68,7 +73,10 @@ def time_issue(ways, seconds, rounds=(10, 200)):
 
 
 def ways(model, x, y, present):
-    """List ways to issue a training step: PyTorch's, ours launch by launch, ours as a recorded graph."""
+    """List ways to issue a training step: PyTorch's, ours launch by launch, ours as a recorded graph.
+
+    Of a stack of layers, weight gradients run on a stream of their own, and for comparison on the same one.
+    """
     found = {}
     if "torch" in present:
         import torch
@@ -82,4 +90,6 @@ def ways(model, x, y, present):
         found["PyTorch"] = step, torch.cuda.synchronize
     found["ours, launch by launch"] = on_gpu.training_step(model, x, y, "auto", graph=False)
     found["ours, recorded graph"] = on_gpu.training_step(model, x, y, "auto", graph=True)
+    if model.num_layers > 1:
+        found["ours, graph of one stream"] = on_gpu.training_step(model, x, y, "auto", graph=True, sub_stream=False)
     return found

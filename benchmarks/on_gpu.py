@@ -100,7 +100,8 @@ def backward(model, x, grad_output, method):
     def launch(stream):
         cells.launch_slopes(hidden, gates, slopes, stream)
         scan(stream)
-        cells.launch_gradients(x, hidden, slopes, found, *parts, grads, stream)
+        cells.launch_at_sums(slopes, found, stream)
+        cells.launch_gradients(x, hidden, slopes, *parts, grads, stream)
 
     run = replayed(launch)
 
@@ -128,8 +129,16 @@ def forward(model, x):
     return run, hidden.copy_to_host
 
 
-def training_step(model, x, y, method, graph):
+def training_step(model, x, y, method, graph, sub_stream=True):
     """Prepare a training step that is on the device, inputs and labels included.
+
+    Parameters
+    ----------
+    model : RNN or GRU
+    x, y : np.ndarray
+    method : str
+    graph, sub_stream : bool
+        As for `bppsa_nb.device.DeviceTraining`.
 
     Returns
     -------
@@ -140,7 +149,7 @@ def training_step(model, x, y, method, graph):
     """
     from bppsa_nb import device
 
-    training = device.DeviceTraining(model, bp.Adam(lr=1e-5), graph=graph)
+    training = device.DeviceTraining(model, bp.Adam(lr=1e-5), graph, sub_stream)
     training.step(x, y, method)
     (step,) = training.steps.values()
     return step.run, lambda: device.wait(training.stream)

@@ -60,7 +60,6 @@ def torch_step(model, x, y, device="cpu", threads=1, flush=False, wait=True):
     Parameters
     ----------
     model : bppsa_nb.RNN or bppsa_nb.GRU
-        Of one layer.
     x : np.ndarray [shape=(T, B, I)]
     y : np.ndarray of int [shape=(B,)]
     device : {"cpu", "cuda"}
@@ -80,7 +79,7 @@ def torch_step(model, x, y, device="cpu", threads=1, flush=False, wait=True):
     import torch
 
     kind = {bp.RNN: torch.nn.RNN, bp.GRU: torch.nn.GRU}[type(model)]
-    layers = kind(model.input_size, model.hidden_size).to(device)
+    layers = kind(model.input_size, model.hidden_size, model.num_layers).to(device)
     fc = torch.nn.Linear(model.hidden_size, model.num_classes).to(device)
     with torch.no_grad():
         for name, value in model.params.items():

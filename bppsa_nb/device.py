@@ -2,8 +2,10 @@
 
 A step is a fixed sequence of launches: forward pass, loss, scan, gradients of the parameters, optimizer. On a GPU, the
 sequence is recorded once as a CUDA graph and replayed, so that issuing a step costs one launch instead of dozens
-(out-of-order backprop calls that pre-compiled kernel issue, Section 4.2). On the simulator, every launch is issued
-anew. Per step, the inputs go to the device, and loss and parameters come back, in one copy each.
+(out-of-order backprop calls that pre-compiled kernel issue, Section 4.2). Of a stack of layers, the main stream goes
+from scan to scan, while a sub-stream computes weight gradients, which no other layer waits for (Section 4.1). On the
+simulator, every launch is issued anew, one after the other. Per step, the inputs go to the device, and loss and
+parameters come back, in one copy each.
 """
 
 import math
@@ -166,9 +168,11 @@ class DeviceTraining:
     optimizer : SGD or Adam
     graph : bool
         Whether to record launches and replay them; False issues every launch anew, as the simulator needs it.
+    sub_stream : bool
+        Whether weight gradients of a stack of layers have a stream of their own; False keeps the conventional order.
     """
 
-    def __init__(self, model, optimizer, graph=True):
+    def __init__(self, model, optimizer, graph=True, sub_stream=True):
         self.model, self.optimizer, self.graph = model, optimizer, graph and not backends.simulated()
         self.shapes = {name: param.shape for name, param in model.params.items()}
         self.count = sum(param.size for param in model.params.values())
@@ -182,6 +186,7 @@ class DeviceTraining:
         self.sent = None
         self.steps = {}
         self.stream = new_stream()
+        self.sub_stream = new_stream() if sub_stream and model.num_layers > 1 else self.stream
 
     def views(self, flat):
         """Cut P numbers into arrays of the parameters' shapes."""
@@ -369,18 +374,25 @@ class Step:
             *(self.hidden[-1], arrays["fc.weight"], arrays["fc.bias"], labels, self.logits, self.losses),
             *(self.gradients, grads["fc.weight"], grads["fc.bias"], self.training.loss, self.status, self.lost),
         )
+        one = self.training.sub_stream is self.training.stream
+        sub = stream if one else self.training.sub_stream
         for layer in reversed(range(model.num_layers)):
             top = layer == model.num_layers - 1
             found = self._scan(layer, not top, stream)
+            cells.launch_at_sums(self.slopes[layer], found, stream)
+            # What δW reads stays as it is until the step ends, and only other δW work on its arrays.
+            if not one:
+                follow(sub, stream)
             below, parts = (self.hidden[layer - 1][1:], self.parts_below) if layer else (self.x, self.parts[0])
-            of_layer = tuple(grads[f"{name}_l{layer}"] for name in names)
-            work = self.slopes[layer], found, parts, self.parts[1], of_layer
-            cells.launch_gradients(below, self.hidden[layer], *work, stream)
+            work = parts, self.parts[1], tuple(grads[f"{name}_l{layer}"] for name in names)
+            cells.launch_gradients(below, self.hidden[layer], self.slopes[layer], *work, sub)
             if layer:
                 # The layer below is read at every step: its loss terms enter everywhere but at h_0.
                 over(fill, self.gradients[:1], stream)(self.gradients[:1], model.dtype.type(0))
                 weight = arrays[f"weight_ih_l{layer}"]
                 cells.launch_input_gradients(self.slopes[layer], weight, self.gradients[1:], stream)
+        if not one:
+            follow(stream, sub)
         judge[1, _THREADS, stream](self.training.grads, self.status, self.lost)
         settings = self.inputs[:_SETTINGS]
         blocks = -(-self.training.count // _THREADS)
@@ -433,11 +445,20 @@ def wait(stream):
         stream.sync()
 
 
+def follow(stream, other):
+    """Let what is issued to a stream from now on wait for what was issued to another one so far.
+
+    While one of them is being recorded, this makes the other part of the recording.
+    """
+    if stream:
+        stream.wait(other)
+
+
 def record(launch, stream):
     """Record launches as a CUDA graph, ready to be launched on the stream."""
     builder = stream.create_graph_builder()
     builder.begin_building()
-    launch(builder)
+    launch(builder.stream)
     builder.end_building()
     graph = builder.complete()
     graph.upload(stream)

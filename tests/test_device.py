@@ -244,6 +244,62 @@ def test_a_recorded_step_is_replayed(kind, monkeypatch):
     check_same(host, trainer, 2e-5)
 
 
+@pytest.mark.parametrize("kind", [on_simulator("simulator")])
+@pytest.mark.parametrize("method", ["linear", "blelloch"])
+@pytest.mark.parametrize("cell", ["rnn", "gru"])
+def test_weight_gradients_may_run_as_late_as_they_like(kind, cell, method, monkeypatch):
+    """What goes to the sub-stream runs when the main stream waits for it, and not before."""
+    from bppsa_nb import device
+    from bppsa_nb.cells import cuda as cells
+
+    host, trainer = pair(cell, num_layers=3, method=method)
+    x, y = draw(3, 2, np.random.default_rng(0))
+    host.step(x, y)
+    trainer.step(x, y)  # makes the device's side
+    training, sub, queue, said = trainer._device, object(), [], []
+    launch_gradients, launch_at_sums = cells.launch_gradients, cells.launch_at_sums
+
+    def later(*arguments):
+        assert arguments[-1] is sub
+        queue.append(lambda: launch_gradients(*arguments[:-1]))
+        said.append("δW")
+
+    def at_sums(*arguments):
+        said.append("δO")
+        launch_at_sums(*arguments)
+
+    def follow(stream, other):
+        said.append("sub waits" if stream is sub else "main waits")
+        while stream is not sub and queue:
+            queue.pop(0)()
+
+    monkeypatch.setattr(cells, "launch_gradients", later)
+    monkeypatch.setattr(cells, "launch_at_sums", at_sums)
+    monkeypatch.setattr(device, "follow", follow)
+    training.sub_stream = sub
+    host.step(x, y)
+    trainer.step(x, y)
+    check_same(host, trainer, 2e-5)
+    assert said == ["δO", "sub waits", "δW"] * 3 + ["main waits"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["linear", "blelloch"])
+@pytest.mark.parametrize("cell", ["rnn", "gru"])
+def test_two_streams_compute_what_one_computes(cell, method):
+    from bppsa_nb.device import DeviceTraining
+
+    rng = np.random.default_rng(0)
+    batches = [draw(259, 16, rng) for _ in range(5)]
+    losses = []
+    for graph in (True, False):
+        for sub_stream in (True, False):
+            _, trainer = pair(cell, num_layers=4, method=method, H=20)
+            trainer._device = DeviceTraining(trainer.model, trainer.optimizer, graph, sub_stream)
+            losses.append([trainer.step(x, y) for x, y in batches])
+    assert losses[0] == losses[1] == losses[2] == losses[3]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("method", ["linear", "chunked"])
 @pytest.mark.parametrize("cell", ["rnn", "gru"])

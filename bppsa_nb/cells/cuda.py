@@ -239,15 +239,20 @@ def launch_slopes(hidden, gates, slopes, stream=0):
         gru_slopes[blocks, _THREADS, stream](hidden, gates, slopes)
 
 
-def launch_gradients(x, hidden, slopes, grad_hidden, parts_ih, parts_hh, grads, stream=0):
-    """Launch the gradients at a layer's sums, in place of the slopes, and those of its parameters.
+def launch_at_sums(slopes, grad_hidden, stream=0):
+    """Launch the gradients at a layer's sums, in place of the slopes, from those at its states."""
+    at_sums[_blocks(slopes.size), _THREADS, stream](slopes, grad_hidden)
+
+
+def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
+    """Launch the gradients of a layer's parameters: its δW.
 
     Parameters
     ----------
     x : device array [shape=(T, B, I)]
-    hidden, grad_hidden : device array [shape=(T + 1, B, H)]
+    hidden : device array [shape=(T + 1, B, H)]
     slopes : device array
-        From `launch_slopes`.
+        Gradients at the sums by now, from `launch_at_sums`.
     parts_ih, parts_hh : device array [shape=(parts, K H, I + 1)], [shape=(parts, K H, H + 1)]
         Worked on.
     grads : tuple of device arrays
@@ -255,7 +260,6 @@ def launch_gradients(x, hidden, slopes, grad_hidden, parts_ih, parts_hh, grads, 
     stream : stream
     """
     count, last_x, last_h = _gates_of(slopes)
-    at_sums[_blocks(slopes.size), _THREADS, stream](slopes, grad_hidden)
     for parts, last, right, weight, bias in (
         (parts_ih, last_x, x, grads[0], grads[2]),
         (parts_hh, last_h, hidden, grads[1], grads[3]),
@@ -345,7 +349,7 @@ def _gate_gradients(hidden, gates, grad_hidden):
     at = cuda.device_array((1 if gates is None else 4, *hidden[1:].shape), hidden.dtype)
     if at.size:
         launch_slopes(cuda.to_device(hidden), None if gates is None else cuda.to_device(gates), at)
-        at_sums[_blocks(at.size), _THREADS](at, cuda.to_device(grad_hidden))
+        launch_at_sums(at, cuda.to_device(grad_hidden))
     if gates is None:
         return [at[0]], [at[0]]
     at_r, at_z, at_m, at_n = (at[k] for k in range(4))
