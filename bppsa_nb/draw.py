@@ -1,7 +1,10 @@
 """Draw what ran: a scan as a tree, as in the paper's Figures 1 and 3, and any schedule as a timeline."""
 
+import re
+
 import matplotlib.pyplot as plt
-from matplotlib.collections import LineCollection, PatchCollection
+import numpy as np
+from matplotlib.collections import LineCollection, PatchCollection, PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
@@ -175,10 +178,10 @@ def _lines(ax, trace, rows, heights, r, highlight):
 
 def _readable_on(fill):
     red, green, blue = to_rgb(fill)
-    return "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.45 else "white"
+    return "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.4 else "white"
 
 
-def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="worker", legend=True):
+def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="worker", thin=(), legend=True):
     """Draw a schedule: one lane per worker, one bar per event, colored by kind.
 
     Parameters
@@ -194,8 +197,10 @@ def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="w
         What the legend calls a kind; the kind itself by default.
     unit : str
         What time is counted in.
-    worker : str
-        What a worker is called.
+    worker : str or sequence of str
+        What a worker is called, or what each of them is.
+    thin : collection of int
+        Workers whose lanes are half as high, such as links.
     legend : bool
         Whether to explain the colors, above the bars.
 
@@ -206,37 +211,30 @@ def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="w
     Raises
     ------
     ValueError
-        If there are more kinds than colors.
+        If there are more kinds than colors, or an event's worker has no name.
     """
     kinds = list(dict.fromkeys(event.kind for event in events))
     if colors is None:
         colors = _default_colors(kinds)
     names = {"mm": "matrix × matrix", "mv": "matrix × vector"} | (names or {})
     lanes = 1 + max((event.worker for event in events), default=0)
-    end = max((event.end for event in events), default=1)
+    if not isinstance(worker, str):
+        if lanes > len(worker):
+            raise ValueError(f"worker must name all {lanes} workers of the events, got {len(worker)} names: {worker!r}")
+        lanes = len(worker)
+    heights = np.where(np.isin(np.arange(lanes), list(thin)), 0.5, 1.0)
+    middles = np.cumsum(heights) - heights / 2 - heights[0] / 2  # the first lane's is 0
+    foot = middles[-1] + heights[-1] / 2
+    end = max((event.end for event in events), default=0) or 1
     if ax is None:
-        ax = plt.subplots(figsize=(7.2, 1.3 + 0.34 * lanes), layout="constrained")[1]
-    # A label is written where its bar is wide enough, in the size that fits.
-    points = 72 * 0.7 * ax.get_figure().get_size_inches()[0] * ax.get_position().width / 0.775 / end
-    for event in events:
-        fill = colors[event.kind]
-        ax.add_patch(Rectangle((event.start, event.worker - 0.4), event.duration, 0.8, fc=fill, ec="white", lw=0.6))
-        size = min(8, event.duration * points / (0.68 * max(1, len(event.label))))
-        if event.label and size >= 6:
-            middle = event.start + event.duration / 2
-            ax.text(
-                middle,
-                event.worker,
-                event.label,
-                ha="center",
-                va="center_baseline",
-                fontsize=size,
-                color=_readable_on(fill),
-            )
-    ax.set(xlim=(0, end), ylim=(lanes - 0.4, -0.6), xlabel=unit)
-    ax.set_yticks(range(lanes), [f"{worker} {i}" for i in range(lanes)] if lanes <= 16 else [""] * lanes)
+        ax = plt.subplots(figsize=(7.2, 1.3 + 0.34 * heights.sum()), layout="constrained")[1]
+    width, height = _points(ax)
+    _bars(ax, events, colors, middles, heights, width / end, height / (heights.sum() + 0.2))
+    ax.set(xlim=(0, end), ylim=(foot + 0.1, -heights[0] / 2 - 0.1), xlabel=unit)
+    called = [f"{worker} {i}" for i in range(lanes)] if isinstance(worker, str) else worker
+    ax.set_yticks(middles, called if lanes <= 16 else [""] * lanes)
     if lanes > 16:
-        ax.set_ylabel(f"{lanes} {worker}s")
+        ax.set_ylabel(f"{lanes} {worker}s" if isinstance(worker, str) else f"{worker[0]} to {worker[-1]}")
     ax.tick_params(axis="y", length=0)
     ax.grid(False)
     if legend and len(colors) > 1:
@@ -244,6 +242,60 @@ def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="w
         columns = min(len(handles), 6)
         ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False)
     return ax
+
+
+def _points(ax):
+    """Estimate the size of axes in points; what surrounds them is laid out only when all is drawn."""
+    size, place = ax.get_figure().get_size_inches(), ax.get_position()
+    return 72 * 0.7 * size[0] * place.width / 0.775, 72 * 0.7 * size[1] * place.height / 0.77
+
+
+def _bars(ax, events, colors, middles, heights, across, down):
+    """Draw the bars, as one collection, and labels where they fit; `across` and `down` are points per unit."""
+    corners, edges = [], []
+    for event in events:
+        half = 0.4 * heights[event.worker]
+        top, bottom = middles[event.worker] - half, middles[event.worker] + half
+        corners.append([(event.start, top), (event.end, top), (event.end, bottom), (event.start, bottom)])
+        edges.append(min(0.6, 0.15 * event.duration * across))  # where bars are narrow, edges would hide them
+        fill = colors[event.kind]
+        size = min(8, event.duration * across / (0.68 * max(1, _letters(event.label))), 2 * half * down / 1.1)
+        if event.label and size >= 6:
+            look = {"ha": "center", "va": "center_baseline", "fontsize": size, "color": _readable_on(fill)}
+            ax.text(event.start + event.duration / 2, middles[event.worker], event.label, **look)
+    fills = [colors[event.kind] for event in events]
+    ax.add_collection(PolyCollection(corners, facecolors=fills, edgecolors="white", linewidths=edges), autolim=False)
+
+
+def _letters(label):
+    """Count the letters of a label; in mathtext, those of an index are smaller."""
+    if label.count("$") != 2:
+        return len(label)
+    label = re.sub(r"\\[A-Za-z]+", "x", label.replace("$", ""))
+    small = sum(len(index.strip("{}")) for index in re.findall(r"[_^](\{[^{}]*\}|.)", label))
+    return len(re.sub(r"[_^](\{[^{}]*\}|.)", "", label)) + 0.7 * small
+
+
+def operation_label(layer, micro_batch, micro_batches):
+    """Label an operation of training in a drawing: its layer, with the micro-batch below, as in the paper's Figure 13.
+
+    Parameters
+    ----------
+    layer : int
+        From 1.
+    micro_batch : int
+        From 0.
+    micro_batches : int
+        How many there are. Of a single one nothing is said; up to 26 are letters.
+
+    Returns
+    -------
+    str
+        Such as ``"3"``, or mathtext such as ``"$3_{A}$"``.
+    """
+    if micro_batches == 1:
+        return str(layer)
+    return f"${layer}_{{{chr(ord('A') + micro_batch) if micro_batches <= 26 else micro_batch}}}$"
 
 
 def _default_colors(kinds):

@@ -54,6 +54,6 @@ def test_counts_are_those_of_equation_6(table):
 
 def test_a_timeline_and_two_counts_are_drawn(table):
     above, left, right = chunked_timeline.plot(table).axes
-    assert len(above.patches) == len(table[table["part"] == "timeline"]) == 28
+    assert len(above.collections[0].get_paths()) == len(table[table["part"] == "timeline"]) == 28
     assert [line.get_label() for line in right.lines][:2] == ["levels (Blelloch)", "chunks"]
     assert left.lines[0].get_xdata().tolist() == [1, 5, 6, 30, 60]
