@@ -6,8 +6,11 @@ _HOME = {
     "Assumptions": "network",
     "Memory": "network",
     "Network": "network",
+    "Regions": "regions",
     "Timeline": "timeline",
+    "TwoStreams": "streams",
     "data_parallel": "replication",
+    "joint_regions": "regions",
     "pipeline": "pipelining",
     "transfer_time": "network",
 }
