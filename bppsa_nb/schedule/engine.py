@@ -190,3 +190,47 @@ def chains(duration, needs):
             after = followers[place]
             tail[i] = max(tail[i], tail[after] + duration[after])
     return head, tail
+
+
+@njit(cache=True)
+def busy_bound(mine, head, duration, tail):
+    """Bound what one worker makes the makespan take.
+
+    Jackson's preemptive schedule: the worker always goes on with the operation of the longest tail, even if that
+    means to interrupt another one. For any set of its operations it takes at least as long as the least time before
+    them, their work, and the least time after them (Carlier 1982).
+
+    Parameters
+    ----------
+    mine : np.ndarray of int64
+        The worker's operations, by rising heads.
+    head, duration, tail : np.ndarray of float64 [shape=(n,)]
+
+    Returns
+    -------
+    float
+        0 for no operations.
+    """
+    m = len(mine)
+    left, rank, heap = np.empty(m), np.empty(m), np.empty(m, np.int64)
+    for i in range(m):
+        left[i], rank[i] = duration[mine[i]], -tail[mine[i]]
+    bound, now, came, size = 0.0, 0.0, 0, 0
+    while came < m or size:
+        if not size:
+            now = max(now, head[mine[came]])
+        while came < m and head[mine[came]] <= now:
+            _push(heap, 0, size, came, rank)
+            size += 1
+            came += 1
+        task = heap[0]
+        if came < m and now + left[task] > head[mine[came]]:
+            left[task] -= head[mine[came]] - now
+            now = head[mine[came]]
+        else:
+            now += left[task]
+            bound = max(bound, now - rank[task])
+            size -= 1
+            heap[0] = heap[size]
+            _sift(heap, 0, size, rank)
+    return bound

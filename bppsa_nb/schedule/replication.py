@@ -32,7 +32,8 @@ def data_parallel(
         ``"reverse_first_k"``: moreover, the weight gradients of layers 1 to k are computed last, and in reverse
         (Algorithm 2).
     k : int, optional
-        For ``"reverse_first_k"``, 0 to L; by default the best one, found by trying all.
+        For ``"reverse_first_k"``, 0 to L; by default the lowest of the best ones, found by
+        trying all.
     memory_limit : float, optional
         For ``"reverse_first_k"``: what `Timeline.peak_memory` must not exceed, in the unit of `Network.memory`. A
         given k is lowered until it fits (Algorithm 2, line 2).
@@ -46,7 +47,7 @@ def data_parallel(
     Raises
     ------
     TypeError, ValueError
-        For anything else, a network without `sync`, or a limit that not even k = 0 keeps.
+        For anything else, a network without `sync`, or a limit that no k up to the given one keeps.
 
     Notes
     -----
@@ -77,7 +78,8 @@ def data_parallel(
         if peak <= limit:
             if k is not None:
                 return timeline
-            if best is None or timeline.makespan < best.makespan:
+            # Sums of the same costs in another order differ by rounding: among equals, the lowest k.
+            if best is None or timeline.makespan < best.makespan * (1 - 1e-12):
                 best = timeline
     if best is None:
         raise ValueError(f"memory_limit must be at least {least:g}, which reverse first-k needs; got {memory_limit}")

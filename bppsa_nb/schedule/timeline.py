@@ -72,27 +72,33 @@ class Timeline:
         """
         ops = self.operations
         numbers = np.flatnonzero(ops.worker == worker)
-        # What takes no time stands before what starts at the same moment.
-        numbers = numbers[np.lexsort((self.end[numbers], self.start[numbers]))]
+        # What takes no time stands before what starts at the same moment, and after what it needs.
+        numbers = numbers[np.lexsort((self._depth[numbers], self.end[numbers], self.start[numbers]))]
         columns = zip(ops.kind[numbers], ops.layer[numbers], ops.micro_batch[numbers], strict=True)
         return [(KINDS[kind], int(layer), int(micro_batch)) for kind, layer, micro_batch in columns]
 
     @cached_property
-    def lower_bound(self):
-        """float: what no schedule of these operations on these workers is shorter than.
-
-        The longest chain of operations that wait for each other, or the work of the busiest worker with the least
-        that comes before and after it.
-        """
+    def _depth(self):
+        """How many operations an operation needs, one after the other."""
         from bppsa_nb.schedule.engine import chains
+
+        return chains(np.ones(len(self.operations)), self.operations.needs)[0]
+
+    @cached_property
+    def lower_bound(self):
+        """float: what no schedule of these operations on these workers is shorter than, up to rounding.
+
+        The longest chain of operations that wait for each other; or for some of a worker's operations, their work
+        with the least time before and after it. Whatever else a policy waits for does not count.
+        """
+        from bppsa_nb.schedule.engine import busy_bound, chains
 
         ops = self.operations
         head, tail = chains(ops.duration, ops.needs)
         bound = float((head + ops.duration + tail).max())
-        for worker in range(len(ops.workers)):
-            mine = ops.worker == worker
-            if mine.any():
-                bound = max(bound, float(head[mine].min() + ops.duration[mine].sum() + tail[mine].min()))
+        by_worker = np.lexsort((head, ops.worker))
+        for mine in np.split(by_worker, np.cumsum(np.bincount(ops.worker))[:-1]):
+            bound = max(bound, busy_bound(mine, head, ops.duration, tail))
         return bound
 
     @cached_property
@@ -282,4 +288,7 @@ def place(ops, waits, rank, policy, **kept):
 
     needs = np.column_stack([ops.needs, *waits])
     start = greedy(ops.worker, len(ops.workers), ops.duration, np.ascontiguousarray(needs), rank)
+    never = np.flatnonzero(np.isnan(start))
+    if len(never):
+        raise ValueError(f"{ops.name(never[0])} never starts: what it waits for under {policy!r} waits for it")
     return Timeline(ops, start, policy, **kept)
