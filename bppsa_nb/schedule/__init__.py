@@ -12,6 +12,8 @@ _HOME = {
     "data_parallel": "replication",
     "joint_regions": "regions",
     "pipeline": "pipelining",
+    "profile": "layers",
+    "split": "layers",
     "transfer_time": "network",
 }
 __all__ = sorted(_HOME)

@@ -1,0 +1,224 @@
+"""A network of operators as the scheduler's layers: what F, δO and δW compute there, and what they cost."""
+
+import time
+
+import numpy as np
+
+from bppsa_nb.checks import check_array, check_finite, check_params
+from bppsa_nb.schedule.network import Memory, Network, count
+from bppsa_nb.sparse import network as chains
+from bppsa_nb.trainer import cross_entropy
+
+
+class Layer:
+    """Neighboring operators that are scheduled as one layer; see `split`.
+
+    Parameters
+    ----------
+    operators : sequence of Operator
+        Of which only the last one may have parameters.
+    shapes : sequence of tuple of int
+        One sample's shape at the first operator's input and after every operator.
+    dtype : np.dtype
+    masks : dict of str to np.ndarray of bool
+        Which weights are kept, for names of `params`; all of those it does not have.
+
+    Attributes
+    ----------
+    params : dict of str to tuple of int
+        Names of its parameters in the network, and their shapes; empty for operators without.
+    input_shape, output_shape : tuple of int
+        Of one sample.
+    dtype : np.dtype
+    """
+
+    def __init__(self, operators, shapes, dtype, masks=None):
+        self._operators, self.dtype = tuple(operators), dtype
+        self.input_shape, self.output_shape = shapes[0], shapes[-1]
+        last = self._operators[-1]
+        self.params = {f"{last.name}.{part}": shape for part, shape in last.param_shapes.items()}
+        self._pruned = {name: ~mask for name, mask in (masks or {}).items() if name in self.params}
+
+    def __repr__(self):
+        return f"Layer({', '.join(operator.name for operator in self._operators)})"
+
+    def forward(self, x, params):
+        """Compute F.
+
+        Parameters
+        ----------
+        x : np.ndarray [shape=(B, ...)]
+            The layer's input.
+        params : sequence of np.ndarray
+            In the order of `Layer.params`.
+
+        Returns
+        -------
+        list of np.ndarray
+            What δO and δW read: the input, and the output of every operator. The last one is the layer's output.
+
+        Raises
+        ------
+        FloatingPointError
+            If the output leaves the range of the dtype.
+        """
+        kept = [x]
+        for operator in self._operators:
+            kept.append(operator.forward(kept[-1], *(params if operator.param_shapes else ())))
+        if self.params and not np.isfinite(kept[-1]).all():  # found where it arises, as in Network.forward
+            raise FloatingPointError(f"the output of {self._operators[-1].name!r} overflows {self.dtype}")
+        return kept
+
+    def output_grad(self, kept, grad, params):
+        """Compute δO: turn the gradient at the layer's output into the one at its input.
+
+        Parameters
+        ----------
+        kept : list of np.ndarray
+            What `forward` returned.
+        grad : np.ndarray [shape=(B, ...)]
+        params : sequence of np.ndarray
+            As they were in `forward`.
+
+        Returns
+        -------
+        np.ndarray [shape=(B, ...)]
+        """
+        for operator, x, y in zip(self._operators[::-1], kept[-2::-1], kept[:0:-1], strict=True):
+            grad = operator.backward(grad, x, y, *(params if operator.param_shapes else ()))
+        return grad
+
+    def weight_grad(self, kept, grad):
+        """Compute δW: turn the gradient at the layer's output into those of its parameters.
+
+        Parameters
+        ----------
+        kept : list of np.ndarray
+            What `forward` returned.
+        grad : np.ndarray [shape=(B, ...)]
+
+        Returns
+        -------
+        list of np.ndarray
+            Summed over the batch, in the order of `Layer.params`; zero where masks prune.
+        """
+        if not self.params:
+            return []
+        grads = list(self._operators[-1].parameter_gradients(grad, kept[-2]))
+        for place, name in enumerate(self.params):
+            if name in self._pruned:
+                grads[place][self._pruned[name]] = 0
+        return grads
+
+
+def split(network):
+    """Group a network's operators into layers 1 to L.
+
+    Each layer ends with an operator that has parameters, and begins with those before it that have none. So the
+    gradient at its output is the one that δW needs, and δO goes through all of it. Operators without parameters at
+    the network's end are the last layer, whose δW is nothing.
+
+    Parameters
+    ----------
+    network : sparse.Network
+
+    Returns
+    -------
+    list of Layer
+
+    Raises
+    ------
+    TypeError
+        For anything else.
+    """
+    if not isinstance(network, chains.Network):
+        raise TypeError(f"network must be a chain of operators, as bppsa_nb.sparse.Network is, got {network!r}")
+    layers, first, operators = [], 0, network.operators
+    for i, operator in enumerate(operators):
+        if operator.param_shapes or i == len(operators) - 1:
+            shapes = network.shapes[first : i + 2]
+            layers.append(Layer(operators[first : i + 1], shapes, network.dtype, network.masks))
+            first = i + 1
+    return layers
+
+
+def check_batch(network, layers, x):
+    """Raise TypeError or ValueError unless a batch and the network's parameters are fit to be run."""
+    check_array("x", x, network.dtype, (None, *layers[0].input_shape))
+    if len(x) == 0:
+        raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
+    check_finite(x=x)
+    check_params(network.params, network.dtype, {name: shape for each in layers for name, shape in each.params.items()})
+
+
+def profile(network, x, labels, rounds=7):
+    """Measure what a network's layers cost on this machine.
+
+    Parameters
+    ----------
+    network : sparse.Network
+    x : np.ndarray [shape=(B, C, H, W)]
+        One micro-batch, in the network's dtype.
+    labels : array_like of int [shape=(B,)]
+    rounds : int
+        How many forward and backward passes are timed; the one that comes first does not count.
+
+    Returns
+    -------
+    schedule.Network
+        For the layers of `split`: medians in seconds, with BLAS on one thread; F of the last layer includes the
+        loss. Memory in bytes: inputs and outputs of the operators before the one with parameters, whose output is
+        the next layer's input; the gradient at its output; those of its parameters. For data-parallel training, give
+        another one `sync`, such as ``transfer_time(net.memory.weight_grad, bandwidth)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For inputs that do not fit; see `sparse.Network.forward` and `cross_entropy`.
+    FloatingPointError
+        If an output leaves the range of the dtype.
+    """
+    from bppsa_nb.workers import one_blas_thread
+
+    layers = split(network)
+    check_batch(network, layers, x)
+    rounds = count("rounds", rounds)
+    measured = []
+    with np.errstate(all="ignore"), one_blas_thread():
+        for _ in range(rounds + 1):
+            seconds, kept = _one_round(network, layers, x, labels)
+            measured.append(seconds)
+    forward, output_grad, weight_grad = np.median(measured[1:], axis=0).T
+    weight_grad[[not layer.params for layer in layers]] = 0
+    itemsize = network.dtype.itemsize
+    memory = Memory(
+        activation=[_bytes(each[:-1] if layer.params else each) for layer, each in zip(layers, kept, strict=True)],
+        output_grad=[len(x) * int(np.prod(layer.output_shape)) * itemsize for layer in layers],
+        weight_grad=[sum(int(np.prod(shape)) for shape in layer.params.values()) * itemsize for layer in layers],
+    )
+    return Network(forward, output_grad, weight_grad, memory=memory)
+
+
+def _one_round(network, layers, x, labels):
+    """Time F, δO and δW of every layer [shape=(L, 3)]; return that, and what every layer keeps."""
+    seconds, kept = np.empty((len(layers), 3)), []
+    for i, layer in enumerate(layers):
+        params = [network.params[name] for name in layer.params]
+        start = time.perf_counter()
+        kept.append(layer.forward(kept[-1][-1] if kept else x, params))
+        if i == len(layers) - 1:
+            grad = cross_entropy(kept[-1][-1], labels)[1]
+        seconds[i, 0] = time.perf_counter() - start
+    for i, layer in reversed(list(enumerate(layers))):
+        params = [network.params[name] for name in layer.params]
+        start = time.perf_counter()
+        layer.weight_grad(kept[i], grad)
+        middle = time.perf_counter()
+        grad = layer.output_grad(kept[i], grad, params)
+        seconds[i, 1:] = time.perf_counter() - middle, middle - start
+    return seconds, kept
+
+
+def _bytes(arrays):
+    """Add up the sizes of arrays; views of one memory, as Flatten makes them, count once."""
+    return sum({array.__array_interface__["data"][0]: array.nbytes for array in arrays}.values())
