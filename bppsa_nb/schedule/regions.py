@@ -91,14 +91,14 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0):
     """Schedule weight gradients beside the main stream: multi-region joint scheduling (Algorithm 1).
 
     The main stream computes output gradients and the next iteration's forward pass, and the weight gradients that are
-    no kernels of the sub-stream, in the conventional order. F_i waits for δW_i.
+    no kernels of the sub stream, in the conventional order. F_i waits for δW_i.
 
     Parameters
     ----------
     main_regions : Regions
         R[1..N].
     kernels : sequence of int
-        The layers whose δW goes to the sub-stream. The paper's are 2 to L: δW_1 ends the backward pass, and F_1 waits
+        The layers whose δW goes to the sub stream. The paper's are 2 to L: δW_1 ends the backward pass, and F_1 waits
         for it. None at all is conventional training in one stream.
     speedup : array_like [shape=(len(kernels), N)]
         How much sooner each kernel and the main stream's in each region end together than one after the other, as
@@ -128,7 +128,7 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0):
     - A region where nothing is runnable goes on to when something will be, or is dropped if that is not in it. One
       without any work of the main stream is dropped at once.
     - Kernels that fit into no region run as soon as they are ready, like those that are pre-scheduled.
-    - The sub-stream takes all in the order of their planned starts, and none before the main stream has come to its
+    - The sub stream takes all in the order of their planned starts, and none before the main stream has come to its
       region. As no kernel is planned later than its layer's F, the streams never wait for each other in a circle.
     - A kernel that ends late, or outlasts its region, runs on; those after it start later than planned.
     """
@@ -191,12 +191,12 @@ def _problem(regions, kernels, speedup):
 
 
 def _algorithm_1(problem, k):
-    """Plan the sub-stream: Algorithm 1, after k pre-scheduled regions.
+    """Plan the sub stream: Algorithm 1, after k pre-scheduled regions.
 
     Returns
     -------
     order : np.ndarray of int64 [shape=(K,)]
-        Kernels in the order of the sub-stream, as places in `problem.kernels`.
+        Kernels in the order of the sub stream, as places in `problem.kernels`.
     region : np.ndarray of int64 [shape=(K,)]
         Where each kernel (in `problem`'s order) was put: 1 to N, or 0 if it runs as soon as it is ready.
     """
@@ -238,8 +238,9 @@ def _rising(name, values, most, why):
 
 
 def _layers(kernels, L):
+    why = f" (the network has {L} layers)"
     try:
-        layers = [count("a kernel", layer, 1, L, f" (the network has {L} layers)") for layer in kernels]
+        layers = [count(f"kernels[{i}]", layer, 1, L, why) for i, layer in enumerate(kernels)]
     except TypeError as error:
         raise TypeError(f"kernels must hold layers, which are integers, got {kernels!r}") from error
     if len(set(layers)) < len(layers):

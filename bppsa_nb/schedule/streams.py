@@ -48,7 +48,7 @@ def _run(problem, order, region):
     Returns
     -------
     operations : Operations
-        The main stream's in their order, then the sub-stream's.
+        The main stream's in their order, then the sub stream's.
     start, end : np.ndarray of float64 [shape=(n,)]
     """
     L, main, kernels = problem.regions.network.layers, len(problem.kind), problem.kernels[order]
@@ -106,7 +106,7 @@ class TwoStreams(Timeline):
         How many regions were pre-scheduled.
     regions : Regions
     kernels : np.ndarray of int [shape=(K,)]
-        The layers whose δW the sub-stream computes, in its order.
+        The layers whose δW the sub stream computes, in its order.
     region : np.ndarray of int [shape=(K,)]
         The region of each of these kernels, 1 to N; 0 if it runs as soon as it is ready, as it was pre-scheduled or
         fits nowhere.
@@ -142,9 +142,17 @@ class TwoStreams(Timeline):
 
     @cached_property
     def work(self):
-        """np.ndarray of float64 [shape=(1,)]: how long the main stream runs, alone or beside the sub-stream."""
+        """np.ndarray of float64 [shape=(1,)]: how long the main stream runs, alone or beside the sub stream."""
         mine = self.operations.worker == _MAIN
         return np.array([(self.end - self.start)[mine].sum()])
+
+    def memory(self):
+        """Follow what the device keeps in memory, as `Timeline.memory`: list of one tuple.
+
+        All inputs are in memory at first; those of the next iteration's layers come, and stay. A weight gradient goes
+        when its δW ends, of which the update is a part.
+        """
+        return super().memory()
 
     @cached_property
     def lower_bound(self):
@@ -185,7 +193,7 @@ class TwoStreams(Timeline):
         yield start[np.append(forward[:1], forward[:-1])], over, keeps.activation, device
         loss = min(start[weight[-1]], start[output[-1]] if output[-1] >= 0 else np.inf)
         yield np.append(start[output[1:]], loss), done, keeps.output_grad, device
-        yield start[weight], end[weight], keeps.weight_grad, device  # the update, part of δW, ends it
+        yield start[weight], end[weight], keeps.weight_grad, device
 
     def staleness(self):
         """Return zeros [shape=(1, 1)]: every forward pass waits for its updates."""
