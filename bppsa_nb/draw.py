@@ -20,6 +20,12 @@ _INK = "#222222"
 # Okabe and Ito's colors in an order that keeps neighbors far apart.
 _CYCLE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 
+# Of training's operations, in the order of a legend: what schedule.Timeline draws.
+OPERATION_COLORS = {"F": "#56B4E9", "δO": "#E69F00", "δW": "#009E73", "S[F]": "#999999", "S[δO]": "#CC79A7"}
+OPERATION_COLORS |= {"S[δW]": "#0072B2", "idle": COLORS["baseline"]}
+OPERATION_NAMES = {"F": "forward F", "δO": "output gradient δO", "δW": "weight gradient δW", "S[F]": "send output"}
+OPERATION_NAMES |= {"S[δO]": "send δO", "S[δW]": "send δW", "idle": "idle"}
+
 
 def tree(trace, ax=None, *, upto=None, label=span_label, names=None, highlight=(), legend=True):
     """Draw a traced scan: the array from left to right, one row of it per level from top to bottom.
@@ -181,7 +187,9 @@ def _readable_on(fill):
     return "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.4 else "white"
 
 
-def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="worker", thin=(), legend=True):
+def timeline(
+    events, ax=None, *, colors=None, names=None, unit="time", worker="worker", thin=(), until=None, legend=True
+):
     """Draw a schedule: one lane per worker, one bar per event, colored by kind.
 
     Parameters
@@ -201,6 +209,8 @@ def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="w
         What a worker is called, or what each of them is.
     thin : collection of int
         Workers whose lanes are half as high, such as links.
+    until : float, optional
+        Where the axis of time ends, for schedules drawn below each other; with the last event by default.
     legend : bool
         Whether to explain the colors, above the bars.
 
@@ -225,7 +235,7 @@ def timeline(events, ax=None, *, colors=None, names=None, unit="time", worker="w
     heights = np.where(np.isin(np.arange(lanes), list(thin)), 0.5, 1.0)
     middles = np.cumsum(heights) - heights / 2 - heights[0] / 2  # the first lane's is 0
     foot = middles[-1] + heights[-1] / 2
-    end = max((event.end for event in events), default=0) or 1
+    end = until or max((event.end for event in events), default=0) or 1
     if ax is None:
         ax = plt.subplots(figsize=(7.2, 1.3 + 0.34 * heights.sum()), layout="constrained")[1]
     width, height = _points(ax)

@@ -154,10 +154,10 @@ def test_labels_with_an_index_fit_their_bars(layers, micro_batches, devices, wid
 
 
 def test_labels_that_do_not_fit_are_left_out():
-    def written(label, lanes=1, thin=(), size=(7.2, 1.6)):
+    def written(label, lanes=1, thin=(), size=(7.2, 1.6), until=None):
         ax = plt.subplots(figsize=size, layout="constrained")[1]
         events = [Event(lane, start, 1, label) for lane in range(lanes) for start in range(60)]
-        return len(draw.timeline(events, ax, thin=thin).texts)
+        return len(draw.timeline(events, ax, thin=thin, until=until).texts)
 
     # Of an index, only what is seen counts.
     assert written("$1_{A}$") == written("12") == 0 < written("1")
@@ -165,6 +165,8 @@ def test_labels_that_do_not_fit_are_left_out():
     # Lanes may be too low.
     assert written("1", 6) == 360 and written("1", 12) == 0
     assert written("1", 6, thin=[5]) == 300
+    # Time may go on after the last event.
+    assert written("1", until=120) == 0
 
 
 def test_timeline_of_many_events_is_one_collection():
