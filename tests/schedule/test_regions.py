@@ -208,11 +208,13 @@ def test_a_kernel_runs_on_at_the_next_region_s_speed_and_its_forward_pass_waits(
     # δW2 must end before F2, 5 units in; R3 would be best but is too late. Beside δO2 at 0.75, to 8/3; beside δW1 at
     # 0.5, to 14/3; beside F1 at 1. Of 6 units, one is left when F1 ends: F2 waits.
     net = Network([2, 1], [0, 2], [1, took])
-    result = joint_regions(Regions(net, [1, 2, 3, 4]), [2], [[1.5, 1, 2, 1]])
+    result = joint_regions(Regions(net, [1, 2, 3, 4]), [2], [[1.5, 1, 2, 2]])
     result.check()
     _, end = as_dict(result)
     assert result.region.tolist() == [region]
     assert (end["W", 2], end["F", 1], end["F", 2]) == pytest.approx(ends)
+    # At best, two units run beside δO2, which saves 4/3 of 4, and two beside F1, which saves two of 4.
+    assert result.lower_bound == pytest.approx(result.sequential - 4 / 3 - 2)
 
 
 def test_slower_together_is_taken_as_it_is():
@@ -312,6 +314,26 @@ def test_it_ends_and_schedules_every_kernel_once(net, ends, kernels, gain):
         assert result.region_ends[-1] == result.makespan
         if gain == 1:
             assert result.makespan == pytest.approx(result.sequential) == pytest.approx(result.lower_bound)
+
+
+def test_nothing_waits_in_a_circle_where_operations_take_no_time():
+    # δW2 is due when F2 starts, and F3's region begins at the same moment; it must not be put there.
+    net = Network([1, 0, 1], [0, 1, 1], [1, 0, 1])
+    result = joint_regions(Regions(net, [3, 4, 5, 6]), [2, 3], [[1, 1, 1, 2], [1, 1, 1, 2]])
+    result.check()
+    assert dict(zip(result.kernels.tolist(), result.region.tolist(), strict=True)) == {2: 1, 3: 1}
+
+
+def test_a_region_that_is_full_takes_no_more():
+    # δW3 fills R2, F1, the best region for both; δW4 would be in time after it, but with nothing to run beside.
+    result = joint_regions(Regions(Network.uniform(4), [4, 5, 8]), [3, 4], [[1.1, 2, 1.5], [1.1, 1.9, 1.5]])
+    result.check()
+    assert (result.kernels.tolist(), result.region.tolist()) == ([3, 4], [2, 3])
+
+
+def test_the_bound_knows_when_kernels_are_ready():
+    result = joint_regions(Regions(Network.uniform(3), [1, 6]), [2], [[2, 1]])  # R1 is δO3, which δW2 waits for
+    assert result.makespan == pytest.approx(result.sequential) == pytest.approx(result.lower_bound)
 
 
 def test_no_kernels_are_conventional_training():
