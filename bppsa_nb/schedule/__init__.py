@@ -4,6 +4,7 @@ from importlib import import_module as _import_module
 
 _HOME = {
     "Assumptions": "network",
+    "Executor": "execute",
     "Memory": "network",
     "Network": "network",
     "Regions": "regions",

@@ -1,0 +1,378 @@
+"""Run any timeline on a real network: in one process, or with a process for every device."""
+
+import heapq
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bppsa_nb.interrupts import interrupts_held
+from bppsa_nb.optimizers import SGD, Adam
+from bppsa_nb.schedule.layers import check_batch, split
+from bppsa_nb.schedule.network import count
+from bppsa_nb.schedule.operations import SF, SO, SW, F, O, W
+from bppsa_nb.schedule.steps import Steps
+from bppsa_nb.schedule.timeline import Timeline
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a run gives.
+
+    Attributes
+    ----------
+    losses : np.ndarray of float64 [shape=(replicas * micro_batches,)]
+        The mean loss of every micro-batch.
+    grads : dict of str to np.ndarray or None
+        Gradients of the batch's mean loss, under the names of the network's parameters. None where every micro-batch
+        updated the weights.
+    timeline : Timeline
+        What was measured: the same operations, with the durations and starts they had, in seconds.
+    """
+
+    losses: np.ndarray
+    grads: dict
+    timeline: Timeline
+
+    @property
+    def loss(self):
+        """float: the batch's mean loss."""
+        return float(self.losses.mean())
+
+    @property
+    def events(self):
+        """All operations as they ran, in seconds: list of Event."""
+        return self.timeline.events
+
+
+class Executor:
+    """Run timelines of a network's layers, in a ``with`` block.
+
+    Every device and link does what the timeline has it do, in that order, as soon as what that needs is there; the
+    times are the machine's own. BLAS has one thread per process.
+
+    Parameters
+    ----------
+    timeline : Timeline
+        Of as many layers as `split` makes of the network.
+    network : sparse.Network
+    batch_size : int
+        Samples of each run. They are shared out evenly among replicas, and then micro-batches.
+    optimizer : SGD or Adam, optional
+        For timelines that update the weights themselves: every layer has a copy of it. With ``policy="1f1b"`` and
+        ``flush=False`` every micro-batch makes an update, and its gradients are those for the weights that its
+        forward pass had on that device (PipeDream with weight stashing). In timelines that end with the next forward
+        pass, each F first updates its layer. Without an optimizer, nothing is updated, and the gradients are the
+        caller's: ``optimizer.step(network.params, result.grads)``.
+    processes : bool, optional
+        Whether every device is a process; by default, if there are several. Otherwise all take turns in this one, in
+        the order of the starts, which gives the same results.
+    replicas : int
+        For timelines of `data_parallel`: how many processes train on a share of the batch each. S[δW] adds up their
+        gradients, always in the same order. With one replica it has nothing to send.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For anything else, a timeline of another number of layers, or a batch that cannot be shared out.
+
+    Notes
+    -----
+    Gradients of micro-batches are added up layer by layer in the order in which the timeline computes them, and each
+    is that of its micro-batch's share of the mean loss. With one micro-batch they are those of
+    ``network.backward(method="ordinary")`` to the last bit.
+
+    Processes are started anew, not forked: a script must start them under ``if __name__ == "__main__"``. Notebooks
+    need no such thing.
+
+    Examples
+    --------
+    >>> from bppsa_nb import schedule, sparse
+    >>> network = sparse.LeNet5()
+    >>> timeline = schedule.pipeline(schedule.Network.uniform(5), 1, 4, "fast_forward")
+    >>> x, labels = np.zeros((8, 3, 32, 32), np.float32), np.arange(8)
+    >>> with schedule.Executor(timeline, network, 8) as run:
+    ...     result = run(x, labels)
+    >>> result.grads["fc3.bias"].shape
+    (10,)
+    """
+
+    def __init__(self, timeline, network, batch_size, optimizer=None, processes=None, replicas=1):
+        self._layers = split(network)
+        if not isinstance(timeline, Timeline):
+            raise TypeError(f"timeline must be a schedule.Timeline, got {timeline!r}")
+        ops, L = timeline.operations, len(self._layers)
+        if ops.network.layers != L:
+            raise ValueError(f"timeline must be for the network's {L} layers {self._layers}, got {ops.network.layers}")
+        timeline.check()
+        self._replicas, share = count("replicas", replicas), ops.micro_batches * replicas
+        if replicas > 1 and not ops.synchronizes:
+            raise ValueError(f"replicas are for timelines of data_parallel, got {replicas} with {timeline!r}")
+        if count("batch_size", batch_size) % share:
+            parts = f"{share} equal {'replicas' if replicas > 1 else 'micro-batches'}"
+            raise ValueError(f"batch_size must be a multiple of {share}, to make {parts}, got {batch_size}")
+        if processes is None:
+            processes = ops.devices > 1 or replicas > 1
+        if not isinstance(processes, (bool, np.bool_)):
+            raise TypeError(f"processes must be True, False or None, got {processes!r}")
+        if replicas > 1 and not processes:
+            raise ValueError("replicas are processes, got processes=False")
+        self._sequence = _in_sequence(timeline)
+        place = np.empty(len(ops), np.int64)
+        place[self._sequence] = np.arange(len(ops))
+        self._ends_forward = bool(place[ops.select(F)[0, 0]] > place[ops.select(W)[0, 0]])
+        each = timeline.policy == "1f1b" and not timeline.flush
+        if optimizer is not None and not isinstance(optimizer, (SGD, Adam)):
+            raise TypeError(f"optimizer must be an SGD or Adam, got {optimizer!r}")
+        if optimizer is not None and not (each or self._ends_forward):
+            raise ValueError(
+                f"optimizer is for timelines that update the weights, not for {timeline!r}; with this one, "
+                "call optimizer.step(network.params, result.grads)"
+            )
+        self._updates = None if optimizer is None else "each" if each else "before forward"
+        self._timeline, self._network, self._batch_size = timeline, network, int(batch_size)
+        self._optimizer, self._place = optimizer, place
+        self._kind = "processes" if processes else "turns"
+        self._running = self._stored = None
+
+    def __enter__(self):
+        if self._running:
+            raise RuntimeError("the executor runs already")
+        self._stored = None
+        self._running = _Processes(self) if self._kind == "processes" else _Turns(self)
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def close(self):
+        """End all processes; leaving the ``with`` block does."""
+        running, self._running = self._running, None
+        if running:
+            with interrupts_held():
+                running.close()
+
+    def __call__(self, x, labels, following=None):
+        """Run the timeline once.
+
+        Parameters
+        ----------
+        x : np.ndarray [shape=(batch_size, C, H, W)]
+        labels : array_like of int [shape=(batch_size,)]
+        following : tuple of (np.ndarray, array_like of int), optional
+            For timelines that end with a forward pass: the next run's `x` and `labels`, which it is for; by default
+            those of this run. Such timelines begin with gradients. The forward pass for those is the last run's, if
+            it was for these very arrays and there is an optimizer, and computed beforehand otherwise.
+
+        Returns
+        -------
+        Result
+
+        Raises
+        ------
+        TypeError, ValueError
+            For inputs that do not fit; see `sparse.Network.forward` and `cross_entropy`.
+        FloatingPointError
+            If an output, or a gradient that is to update weights, leaves the range of the dtype.
+        RuntimeError
+            Outside a ``with`` block, or if a process has died.
+        KeyboardInterrupt
+            After Ctrl-C.
+
+        Notes
+        -----
+        An error in the middle of a run, and Ctrl-C, end all processes; the network's parameters are then as before.
+        """
+        if not self._running:
+            raise RuntimeError("an executor runs in a with block: with schedule.Executor(...) as run")
+        batch = x, self._check(x, labels)
+        if following is not None and not self._ends_forward:
+            raise ValueError(
+                f"following is for timelines that end with a forward pass, got one with {self._timeline!r}"
+            )
+        after = None
+        if self._ends_forward:
+            after = batch if following is None else (following[0], self._check(*following, "following"))
+        again = self._stored is not None and self._stored[0] is x and self._stored[1] is labels
+        try:
+            losses, grads, times = self._running(None if again else batch, after)
+        except BaseException:
+            self.close()
+            raise
+        if self._updates == "before forward":
+            self._stored = (x, labels) if following is None else tuple(following)
+        times -= times.min()
+        operations = replace(self._timeline.operations, duration=times[:, 1] - times[:, 0])
+        plan = self._timeline
+        measured = Timeline(operations, times[:, 0].copy(), plan.policy, flush=plan.flush, k=plan.k)
+        return Result(losses, grads if self._updates != "each" else None, measured)
+
+    def _check(self, x, labels, name=None):
+        check_batch(self._network, self._layers, x)
+        labels, prefix = np.asarray(labels), f"{name}: " if name else ""
+        if len(x) != self._batch_size:
+            raise ValueError(f"{prefix}x must hold {self._batch_size} samples, as the executor was told, got {len(x)}")
+        if labels.shape != (len(x),):
+            raise ValueError(f"{prefix}labels must have shape ({len(x)},) like x, got {labels.shape}")
+        if not np.issubdtype(labels.dtype, np.integer):
+            raise TypeError(f"{prefix}labels must be integers, got {labels.dtype}")
+        return labels
+
+    def _steps(self, workers, layers=None):
+        """Return the arguments of `Steps` for some workers, and some layers or all."""
+        ops, numbers = self._timeline.operations, range(1, len(self._layers) + 1)
+        program = [i for i in self._sequence.tolist() if ops.worker[i] in workers]
+        columns = (column[program].tolist() for column in (ops.kind, ops.layer, ops.micro_batch))
+        return {
+            "layers": {number: self._layers[number - 1] for number in (numbers if layers is None else layers)},
+            "last": len(self._layers),
+            "program": list(zip(program, *columns, strict=True)),
+            "share": 1 if self._updates == "each" else ops.micro_batches * self._replicas,
+            "updates": self._updates,
+            "optimizer": self._optimizer,
+        }
+
+    def _parts(self, replica=0):
+        """Return which samples are a replica's micro-batches: list of slice."""
+        micro_batches = self._timeline.operations.micro_batches
+        size = self._batch_size // (micro_batches * self._replicas)
+        return [slice(m * size, (m + 1) * size) for m in range(replica * micro_batches, (replica + 1) * micro_batches)]
+
+
+class _Turns:
+    """All workers of a timeline in this process, one operation after the other."""
+
+    def __init__(self, executor):
+        ops = executor._timeline.operations
+        self._executor, self._steps = executor, Steps(**executor._steps(range(len(ops.workers))))
+
+    def __call__(self, batch, following):
+        from bppsa_nb.workers import one_blas_thread
+
+        executor, params = self._executor, self._executor._network.params
+        layers = self._steps.layers
+        weights = {number: [params[name] for name in layer.params] for number, layer in layers.items()}
+        if executor._updates:
+            weights = {number: [array.copy() for array in arrays] for number, arrays in weights.items()}
+        times = np.empty((len(executor._sequence), 2))
+        batch, following = (
+            each and tuple([values[part] for part in executor._parts()] for values in each)
+            for each in (batch, following)
+        )
+        with one_blas_thread():
+            losses = self._steps.run(weights, batch, following, times)
+        sums, grads = self._steps.sums, {}
+        with interrupts_held():
+            for number, layer in layers.items():
+                for place, name in enumerate(layer.params):
+                    if executor._updates:
+                        params[name][...] = weights[number][place]
+                    if number in sums:
+                        grads[name] = sums[number][place]
+        return losses, {name: grads[name] for name in params if name in grads}, times
+
+    def close(self):
+        pass
+
+
+class _Processes:
+    """A process for every device of a timeline, or every replica."""
+
+    def __init__(self, executor):
+        from bppsa_nb.schedule.processes import Memory, Workers
+
+        ops, network, L = executor._timeline.operations, executor._network, len(executor._layers)
+        self._executor, replicas, dtype = executor, executor._replicas, network.dtype
+        device = ops.worker[ops.select(F)[0]]
+        links = _links(executor._timeline, executor._place)
+        size = executor._batch_size // (ops.micro_batches * replicas)
+        arrays = {"losses": ((replicas, ops.micro_batches), np.float64), "times": ((replicas, len(ops), 2), np.float64)}
+        for which in ("", "next ") if executor._ends_forward else ("",):
+            arrays[which + "x"] = (executor._batch_size, *executor._layers[0].input_shape), dtype
+            arrays[which + "labels"] = (executor._batch_size,), np.int64
+        for layer in executor._layers:
+            for name, shape in layer.params.items():
+                arrays["param", name] = arrays["grad", name] = shape, dtype
+                if replicas > 1:
+                    arrays["part", name] = (replicas, *shape), dtype
+        for kind, number, m, _ in (message for messages in links.values() for message in messages):
+            layer = executor._layers[number - 1]
+            arrays[kind, number, m] = (*(layer.output_shape if kind == F else layer.input_shape), size), dtype
+        self._memory = Memory(arrays)
+        reduces = [(SW, int(ops.layer[i]), 0, i) for i in executor._sequence.tolist() if ops.kind[i] == SW]
+        devices, names = [], []
+        for replica in range(replicas):
+            for d in range(ops.devices):
+                mine = [number for number in range(1, L + 1) if device[number - 1] == d]
+                devices.append(
+                    {
+                        "steps": executor._steps([d], mine),
+                        "parts": executor._parts(replica),
+                        "replica": replica,
+                        "reduces": reduces if replicas > 1 else [],
+                        "ends_forward": executor._ends_forward,
+                    }
+                )
+                names.append(ops.workers[d] if replicas == 1 else f"{ops.workers[d]} {replica + 1}")
+        self._workers = Workers(self._memory, devices, links, names)
+
+    def __call__(self, batch, following):
+        memory, params = self._memory, self._executor._network.params
+        for which, each in (("", batch), ("next ", following)):
+            if each:
+                memory[which + "x"][...], memory[which + "labels"][...] = each
+        for name, param in params.items():
+            memory["param", name][...] = param
+        self._workers.run(b"run" if batch else b"again")
+        with interrupts_held():
+            for name, param in params.items() if self._executor._updates else ():
+                param[...] = memory["param", name]
+        grads = {name: memory["grad", name].copy() for name in params}
+        return memory["losses"].ravel().copy(), grads, memory["times"][0].copy()
+
+    def close(self):
+        self._workers.close()
+
+
+def _in_sequence(timeline):
+    """List operations by their starts, and what reads others' results after those.
+
+    Times alone do not tell where operations take no time.
+    """
+    from bppsa_nb.schedule.engine import followers_of
+
+    ops = timeline.operations
+    first, followers = followers_of(ops.needs)
+    rank, number = np.empty(len(ops), np.int64), np.lexsort((timeline.end, timeline.start))
+    rank[number] = np.arange(len(ops))
+    waiting = (ops.needs >= 0).sum(axis=1)
+    ready = rank[waiting == 0].tolist()
+    heapq.heapify(ready)
+    sequence = []
+    while ready:
+        i = int(number[heapq.heappop(ready)])
+        sequence.append(i)
+        for j in followers[first[i] : first[i + 1]].tolist():
+            waiting[j] -= 1
+            if not waiting[j]:
+                heapq.heappush(ready, int(rank[j]))
+    return np.array(sequence)
+
+
+def _links(timeline, place):
+    """List what goes from device to device, in order.
+
+    An operation S sends when the timeline says; where sending takes no time there is none, and what was made is sent
+    at once.
+    """
+    ops = timeline.operations
+    device = ops.worker[ops.select(F)[0]]
+    messages = {}
+    for kind, sends in ((F, SF), (O, SO)):
+        made, sent = ops.select(kind), ops.select(sends)
+        for m, l in np.argwhere(made >= 0).tolist():
+            to = l + 1 if kind == F else l - 1
+            if 0 <= to < len(device) and device[l] != device[to]:
+                i, pair = int(sent[m, l]), (int(device[l]), int(device[to]))
+                when = int(place[i if i >= 0 else made[m, l]])
+                messages.setdefault(pair, []).append((when, (kind, l + 1, m, i)))
+    return {pair: [message for _, message in sorted(each)] for pair, each in messages.items()}

@@ -1,0 +1,153 @@
+"""What a device does in one iteration: F, δO and δW of its layers, on arrays."""
+
+import copy
+import time
+
+import numpy as np
+
+from bppsa_nb.schedule.operations import F, O, W
+from bppsa_nb.trainer import cross_entropy
+
+
+class Steps:
+    """A device, its layers, and what they keep between operations.
+
+    Parameters
+    ----------
+    layers : dict of int to Layer
+        The device's layers, by their numbers from 1.
+    last : int
+        L, the number of the network's last layer.
+    program : list of tuple of (int, int, int, int)
+        What the device does, in this order: the number of the operation, its kind, layer and micro-batch.
+    share : int
+        How many micro-batches, of all replicas, a batch's loss is the mean of.
+    updates : {None, "each", "before forward"}
+        What updates the weights: nothing here; every micro-batch, whose δO takes those of its F (PipeDream with
+        weight stashing); or every F, by the gradients that came before it.
+    optimizer : SGD or Adam, optional
+        Copied for every layer.
+
+    Attributes
+    ----------
+    sums : dict of int to list of np.ndarray
+        Gradients of every layer's parameters, added up in the order of the program.
+    products : dict of tuple of (int, int, int) to np.ndarray
+        What operations hand on, by kind, layer and micro-batch. The images come from the F of layer 0, the loss's
+        gradient from the δO of layer L + 1.
+    """
+
+    def __init__(self, layers, last, program, share, updates=None, optimizer=None):
+        self.layers, self._last, self._program, self._share = layers, last, program, share
+        self._updates = updates
+        self._optimizers = {number: copy.deepcopy(optimizer) for number in layers} if updates else {}
+        self._gradients = {number: {kind for _, kind, l, _ in program if l == number} - {F} for number in layers}
+        self.sums, self.products, self._kept = {}, {}, {}
+
+    def run(self, weights, batch, following, times, receive=None, hand_on=None):
+        """Follow the program.
+
+        Parameters
+        ----------
+        weights : dict of int to list of np.ndarray
+            Every layer's parameters; updated in place, if at all.
+        batch : tuple of (list of np.ndarray, list of np.ndarray) or None
+            Images and labels of every micro-batch. None goes on from the forward pass that ended the run before.
+        following : tuple of (list of np.ndarray, list of np.ndarray) or None
+            Where the program ends with a forward pass: what that one reads.
+        times : np.ndarray of float64 [shape=(n, 2)]
+            Filled with start and end of every operation of the program, in seconds.
+        receive, hand_on : callable, optional
+            Called with kind, layer and micro-batch before and after each one.
+
+        Returns
+        -------
+        np.ndarray of float64 [shape=(micro_batches,)] or None
+            Losses, on the device with the last layer.
+
+        Raises
+        ------
+        FloatingPointError
+            If an output, or a gradient that is to update weights, leaves the range of the dtype.
+        """
+        self._weights, self.sums = weights, {}
+        if batch is not None:
+            self._kept.clear()
+            self._feed(batch)
+            if following is not None:
+                for layer in self.layers:
+                    self.do(F, layer, 0)
+        losses = self._losses
+        if following is not None:
+            losses = losses.copy()
+            self._feed(following)
+        with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+            for i, kind, layer, m in self._program:
+                if receive:
+                    receive(kind, layer, m)
+                start = time.perf_counter()
+                if kind == F and self._updates == "before forward":
+                    self._update(layer)
+                if kind in (F, O, W):
+                    self.do(kind, layer, m)
+                times[i] = start, time.perf_counter()
+                if hand_on:
+                    hand_on(kind, layer, m)
+        return losses if self._last in self.layers else None
+
+    def _feed(self, batch):
+        x, self._labels = batch
+        self._losses = np.full(len(self._labels), np.nan)
+        if 1 in self.layers:
+            self.products |= {(F, 0, m): part for m, part in enumerate(x)}
+
+    def do(self, kind, layer, m):
+        """Compute F, δO or δW of a layer and a micro-batch; what it reads must be among `products`."""
+        {F: self._forward, O: self._output_grad, W: self._weight_grad}[kind](layer, m)
+
+    def _forward(self, layer, m):
+        weights = self._weights[layer]
+        if self._updates == "each":
+            weights = [weight.copy() for weight in weights]
+        kept = self.layers[layer].forward(self.products.pop((F, layer - 1, m)), weights)
+        self._kept[layer, m] = kept, weights, set(self._gradients[layer])
+        if layer < self._last:
+            self.products[F, layer, m] = kept[-1]
+        else:
+            self._losses[m], grad = cross_entropy(kept[-1], self._labels[m])
+            self.products[O, layer + 1, m] = grad / self._share
+
+    def _output_grad(self, layer, m):
+        kept, weights, _ = self._kept[layer, m]
+        grad = self.layers[layer].output_grad(kept, self.products[O, layer + 1, m], weights)
+        if layer > 1:  # nobody needs the gradient at the images
+            self.products[O, layer, m] = grad
+        self._forget(O, layer, m)
+
+    def _weight_grad(self, layer, m):
+        found = self.layers[layer].weight_grad(self._kept[layer, m][0], self.products[O, layer + 1, m])
+        if layer not in self.sums:
+            self.sums[layer] = found
+        else:
+            for total, grad in zip(self.sums[layer], found, strict=True):
+                total += grad
+        if self._updates == "each":
+            self._update(layer)
+            del self.sums[layer]
+        self._forget(W, layer, m)
+
+    def _forget(self, kind, layer, m):
+        """Drop what a layer keeps of a micro-batch once all of its gradients are there."""
+        missing = self._kept[layer, m][2]
+        missing.remove(kind)
+        if not missing:
+            del self._kept[layer, m], self.products[O, layer + 1, m]
+
+    def _update(self, layer):
+        names = self.layers[layer].params
+        grads = dict(zip(names, self.sums[layer], strict=True))
+        for name, grad in grads.items():
+            if not np.isfinite(grad).all():
+                raise FloatingPointError(f"the gradient of {name} overflows {grad.dtype}")
+        if names:
+            self._optimizers[layer].step(dict(zip(names, self._weights[layer], strict=True)), grads)
