@@ -17,7 +17,8 @@ class Assumptions:
         Whether a layer's δW comes before its δO where nothing is reordered, as in Algorithm 2, lines 4 and 5.
     send_after_weight_grad : bool
         Whether a layer hands its δO to another device only when its δW is done too, where nothing is reordered. That
-        is what TensorFlow does (Section 6, Figure 6); fast-forwarding and zero-bubble schedules never do.
+        is what TensorFlow does (Section 6, Figure 6); fast-forwarding and zero-bubble schedules never do. It changes
+        something only where δW comes after δO.
     backward_first : bool
         Whether a device without a flush prefers an output gradient to a forward pass when both could run.
     """
@@ -112,10 +113,9 @@ class Memory:
     Attributes
     ----------
     activation : array_like [shape=(L,)]
-        Each layer's input: kept from its F until both its δO and its δW are done.
+        Each layer's input: kept from when it is made, or comes, until the layer's δO and δW are done.
     output_grad : array_like [shape=(L,)]
-        The gradient at each layer's output: kept from when it is made, or has come, until the layer's δO and δW are
-        done.
+        The gradient at each layer's output: kept likewise.
     weight_grad : array_like [shape=(L,)]
         The gradients of each layer's parameters: kept from its first δW to the end, or until they are sent.
     """
@@ -134,7 +134,10 @@ class Memory:
 
 def costs(name, values, length=None):
     """Return numbers that are neither negative nor infinite nor NaN, as a read-only array of float64."""
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        raise ValueError(f"{name} must hold one number per layer, got {values!r}") from None
     if array.dtype == bool or not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
         if array.size or array.dtype == object:
             raise TypeError(f"{name} must hold real numbers, got {values!r}")

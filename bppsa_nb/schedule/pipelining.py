@@ -129,7 +129,8 @@ def blocks(network, devices, assumptions):
         rest, stop = L, devices - d
         for _ in range(stop):
             rest = min(int(np.searchsorted(upto, upto[rest] - limit, "left")), rest - 1)
-        share = int(np.abs(upto - upto[-1] * d / devices).argmin())
+        away = np.abs(upto - upto[-1] * d / devices)
+        share = int(np.argmax(away <= away.min() + 1e-12 * upto[-1]))  # of equally near ones, the first
         reach = int(np.searchsorted(upto, upto[cuts[-1]] + limit, "right")) - 1
         least, most = max(rest, cuts[-1] + 1), min(latest[d], reach)
         cuts.append(min(max(share, least), most))
@@ -149,9 +150,8 @@ def _in_order(ops, policy, flush):
     rank = _by_micro_batch(ops)
     which = ops.kind[computes], ops.worker[computes], ops.micro_batch[computes]
     rank[computes] = turn[which] * (2 * L + 1) + within[computes]
-    waits = [_before(ops, rank)]
-    if policy == "conventional":
-        waits.append(_after_whole_passes(ops))
+    # One device at a time is as if there were one.
+    waits = [_before(np.where(computes, 0 if policy == "conventional" else ops.worker, -1), rank)]
     if policy != "zero_bubble" and ops.assumptions.send_after_weight_grad:
         waits.append(_sent_after_weight_grad(ops))
     return waits, rank
@@ -183,20 +183,12 @@ def _turns(policy, flush, d, devices, M):
         yield from (([W], m) for m in range(max(0, M - delay), M) if delay)
 
 
-def _before(ops, rank):
-    """Let everything on a device wait for what stands before it."""
-    waits = np.full(len(ops), -1)
-    order = np.lexsort((rank, ops.worker))
-    order = order[ops.worker[order] < ops.devices]
-    same = ops.worker[order[1:]] == ops.worker[order[:-1]]
+def _before(device, rank):
+    """Let everything on a device wait for what stands before it there; nothing on none, which is -1."""
+    waits = np.full(len(device), -1)
+    order = np.lexsort((rank, device))
+    same = (device[order[1:]] == device[order[:-1]]) & (device[order[1:]] >= 0)
     waits[order[1:][same]] = order[:-1][same]
-    return waits
-
-
-def _after_whole_passes(ops):
-    """Let a micro-batch begin when the one before has gone all the way back."""
-    waits = np.full(len(ops), -1)
-    waits[ops.select(F)[1:, 0]] = ops.select(W)[:-1, 0]
     return waits
 
 

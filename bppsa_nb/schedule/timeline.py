@@ -131,9 +131,10 @@ class Timeline:
         -------
         list of tuple of np.ndarray
             For each device, times in rising order, and what it keeps from each time to the next, in the unit of
-            `Network.memory`: inputs and output gradients of layers from when they come until both of the layer's
-            gradients are done, weight gradients to the end, or until they are sent. A training step without a forward
-            pass of its own (data-parallel) begins with all inputs in memory.
+            `Network.memory`: inputs and output gradients of layers from when they are begun, or begin to come, until
+            both of the layer's gradients are done; weight gradients to the end, or until they are sent. What goes to
+            another device counts there. At one moment, room is freed before it is taken. Data-parallel training
+            begins with all inputs in memory, and ends with those of the next iteration.
         """
         ops = self.operations
         born, died, size, device = (np.concatenate(column) for column in zip(*self._buffers(), strict=True))
@@ -203,7 +204,8 @@ class Timeline:
         np.maximum.at(last, (ops.worker[w], ops.micro_batch[w]), self.end[w])
         ends = np.sort(last, axis=1)
         rows = zip(ends, first, last, strict=True)
-        return np.array([np.searchsorted(e, b, "left") - np.searchsorted(e, a, "right") for e, a, b in rows])
+        counts = [np.searchsorted(e, b, "left") - np.searchsorted(e, a, "right") for e, a, b in rows]
+        return np.maximum(counts, 0)  # where the forward pass is the next iteration's, nothing goes by
 
     def check(self):
         """Hold the timeline to what makes it a schedule.
@@ -221,13 +223,13 @@ class Timeline:
         if (counts > 1).any():
             twice = np.flatnonzero(keys == values[counts.argmax()])[0]
             raise ValueError(f"{ops.name(twice)} is listed {counts.max()} times")
-        for kind in (F, O, W):
+        for kind in (F, O, W, SW) if ops.synchronizes else (F, O, W):
             missing = np.argwhere(ops.select(kind) < 0)
             if kind == O and not ops.assumptions.first_output_grad:
                 missing = missing[missing[:, 1] > 0]
             if len(missing):
                 m, layer = missing[0]
-                raise ValueError(f"{KINDS[kind]}{layer + 1} of micro-batch {m} is missing")
+                raise ValueError(f"{KINDS[kind]} of layer {layer + 1} and micro-batch {m} is missing")
         wrong = np.flatnonzero(~(np.isfinite(self.start) & (self.start >= 0)))
         if len(wrong):
             raise ValueError(f"{ops.name(wrong[0])} must start at 0 or later, got {self.start[wrong[0]]}")

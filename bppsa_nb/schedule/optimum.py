@@ -1,0 +1,199 @@
+"""The shortest schedule of small instances, found and proved by search."""
+
+import numpy as np
+from numba import njit
+
+from bppsa_nb.schedule.engine import busy_bound, chains, greedy
+from bppsa_nb.schedule.network import count
+from bppsa_nb.schedule.operations import F, W
+from bppsa_nb.schedule.timeline import Timeline
+
+_CLOSE = 1e-12  # relative: sums of the same costs in another order differ by rounding
+
+
+def optimum(timeline, nodes=20_000):
+    """Find the shortest schedule of a timeline's operations on the same workers, and prove that it is.
+
+    Only what operations need counts, not what a policy makes them wait for besides. Schedules are built up operation
+    by operation. Of two partial schedules that have placed the same operations, one is dropped if the other leaves
+    every operation to come no later a start. One is dropped, too, if a lower bound shows that it ends no sooner than
+    the shortest schedule known.
+
+    Parameters
+    ----------
+    timeline : Timeline
+        Of `pipeline` or `data_parallel`.
+    nodes : int
+        How many partial schedules of as many operations may be kept.
+
+    Returns
+    -------
+    Timeline
+        Of policy ``"optimum"``. No schedule is shorter by more than rounding: one part in 10^12.
+
+    Raises
+    ------
+    TypeError
+        For anything else than a `Timeline`.
+    ValueError
+        If the search is too large. The message says between which bounds the optimum lies.
+
+    Notes
+    -----
+    Operations start as early as what is placed before them allows, and leave no gap that another one which is ready
+    could fill (Giffler and Thompson 1960). A partial schedule's bound is `Timeline.lower_bound`, of what is left.
+    The search first keeps only the most promising partial schedules, which finds good ones soon, and then more, until
+    nothing is dropped but for the two reasons above.
+    """
+    if not isinstance(timeline, Timeline):
+        raise TypeError(f"timeline must be a Timeline, got {timeline!r}")
+    nodes = count("nodes", nodes)
+    ops, low, width = timeline.operations, timeline.lower_bound, 0
+    problem = ops.worker, len(ops.workers), ops.duration, _ordered(ops)
+    head, tail = chains(*problem[2:])
+    best = timeline.start
+    # What has the longest way to the end first: mostly better than what a policy finds.
+    urgent = greedy(*problem, np.argsort(np.argsort(-tail - ops.duration, kind="stable")))
+    if _makespan(urgent, ops) < _makespan(best, ops):
+        best = urgent
+    proved = False
+    while not proved and _makespan(best, ops) > low * (1 + _CLOSE):
+        if width == nodes:
+            raise ValueError(
+                f"timeline of {len(ops)} operations needs more than nodes={nodes} partial schedules to prove an "
+                f"optimum, which lies between {low:g} and {_makespan(best, ops):g}"
+            )
+        width = min(max(100, 30 * width), nodes)
+        best, proved = _search(problem, head, tail, low, best, _makespan(best, ops), width)
+    return Timeline(ops, best, "optimum", timeline.flush)
+
+
+def _makespan(start, ops):
+    """Return when the last operation ends."""
+    return float((start + ops.duration).max())
+
+
+def _ordered(ops):
+    """Return what operations need, and an order of those that are alike: some optimal schedule keeps to it."""
+    first = ops.select(F)[:, 0]
+    after = np.full((len(ops), 2), -1)
+    after[first[1:], 0] = first[:-1]  # micro-batches are alike
+    if not ops.synchronizes:
+        # Nothing needs a δW, and those of higher layers can run sooner: it is well if they do, where they cost as much.
+        for column in ops.select(W):
+            last = {}
+            for i in column[::-1]:
+                alike = ops.worker[i], ops.duration[i]
+                after[i, 1] = last.get(alike, -1)
+                last[alike] = i
+    return np.column_stack([ops.needs, after])
+
+
+def _search(problem, head, tail, low, best, makespan, width):
+    """Place operation by operation; return the best starts known, and whether nothing was left out."""
+    worker, workers, duration, needs = problem
+    n, proved = len(worker), True
+    order = np.argsort(_ranks(needs), kind="stable")
+    limit = makespan * (1 - _CLOSE)
+    # One row per partial schedule: what is placed, when everything starts (or could), when all of it that is placed
+    # ends, and its bound. Ends up to the lower bound are as good as none.
+    placed, at = np.zeros((1, n), np.bool_), head[None, :].copy()
+    done, bound = np.full(1, low), np.full(1, low)
+    for _ in range(n):
+        placed, at, done, bound = _extended(placed, at, done, order, worker, workers, duration, needs, tail, limit)
+        alike = np.unique(np.packbits(placed, axis=1), axis=0, return_inverse=True)[1].ravel()
+        kept = _undominated(np.lexsort((at.sum(axis=1), alike)), alike, placed, at, done, makespan * _CLOSE / 100)
+        if len(kept) > width:
+            kept, proved = kept[np.argsort(bound[kept], kind="stable")[:width]], False
+        placed, at, done, bound = placed[kept], at[kept], done[kept], bound[kept]
+    return (at[done.argmin()] if len(done) else best), proved
+
+
+def _ranks(needs):
+    """Return how many operations each one needs, one after the other."""
+    return chains(np.ones(len(needs)), needs)[0]
+
+
+@njit(cache=True)
+def _extended(placed, at, done, order, worker, workers, duration, needs, tail, limit):
+    """Place one more operation, in every way that could lead to an optimal schedule.
+
+    Returns
+    -------
+    placed : np.ndarray of bool [shape=(s, n)]
+    at : np.ndarray of float64 [shape=(s, n)]
+        Starts of what is placed; the others' earliest starts.
+    done, bound : np.ndarray of float64 [shape=(s,)]
+        When everything placed is over, and what no schedule that goes on so ends before: below the limit.
+    """
+    states, n = at.shape
+    row, choice, many = np.empty(states * n, np.int64), np.empty(states * n, np.int64), 0
+    for s in range(states):
+        ready, soonest, next_one = np.zeros(n, np.bool_), np.inf, -1
+        for i in range(n):
+            ready[i] = not placed[s, i]
+            for before in needs[i]:
+                ready[i] &= before < 0 or placed[s, before]
+            if ready[i] and at[s, i] + duration[i] < soonest:
+                soonest, next_one = at[s, i] + duration[i], i
+        # The worker that could be done first: something of its own must begin before then, or fits in front.
+        for i in range(n):
+            if ready[i] and worker[i] == worker[next_one] and (i == next_one or at[s, i] < soonest):
+                row[many], choice[many] = s, i
+                many += 1
+
+    new_placed, new_at = np.empty((many, n), np.bool_), np.empty((many, n))
+    new_done, new_bound, kept = np.empty(many), np.empty(many), 0
+    for pair in range(many):
+        s, i = row[pair], choice[pair]
+        now, starts = new_placed[kept], new_at[kept]
+        now[:], starts[:] = placed[s], at[s]
+        now[i] = True
+        free = starts[i] + duration[i]
+        end = max(done[s], free)
+        bound = end
+        for j in order:
+            if now[j]:
+                continue
+            if worker[j] == worker[i]:
+                starts[j] = max(starts[j], free)
+            for before in needs[j]:
+                if before >= 0:
+                    starts[j] = max(starts[j], starts[before] + duration[before])
+            bound = max(bound, starts[j] + duration[j] + tail[j])
+        left, mine = np.argsort(starts), np.empty(n, np.int64)
+        for w in range(workers):
+            if bound >= limit:
+                break
+            size = 0
+            for j in left:
+                if worker[j] == w and not now[j]:
+                    mine[size] = j
+                    size += 1
+            bound = max(bound, busy_bound(mine[:size], starts, duration, tail))
+        if bound < limit:
+            new_done[kept], new_bound[kept] = end, bound
+            kept += 1
+    return new_placed[:kept], new_at[:kept], new_done[:kept], new_bound[:kept]
+
+
+@njit(cache=True)
+def _undominated(order, alike, placed, at, done, close):
+    """Keep of rows with the same operations placed those that no other one is as good as."""
+    kept, size, low = np.empty(len(order), np.int64), 0, 0
+    n = at.shape[1]
+    for x in order:
+        if size and alike[kept[size - 1]] != alike[x]:
+            low = size
+        for y in kept[low:size]:
+            better = done[y] <= done[x] + close
+            for i in range(n):
+                if not better:
+                    break
+                better = at[y, i] <= at[x, i] + close or placed[x, i]
+            if better:
+                break
+        else:
+            kept[size] = x
+            size += 1
+    return kept[:size]
