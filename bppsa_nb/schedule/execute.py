@@ -1,6 +1,5 @@
 """Run any timeline on a real network: in one process, or with a process for every device."""
 
-import heapq
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -334,28 +333,11 @@ class _Processes:
 
 
 def _in_sequence(timeline):
-    """List operations by their starts, and what reads others' results after those.
+    """List operations by their starts; what takes no time stands after what it needs, as in `Timeline.order`."""
+    from bppsa_nb.schedule.engine import chains
 
-    Times alone do not tell where operations take no time.
-    """
-    from bppsa_nb.schedule.engine import followers_of
-
-    ops = timeline.operations
-    first, followers = followers_of(ops.needs)
-    rank, number = np.empty(len(ops), np.int64), np.lexsort((timeline.end, timeline.start))
-    rank[number] = np.arange(len(ops))
-    waiting = (ops.needs >= 0).sum(axis=1)
-    ready = rank[waiting == 0].tolist()
-    heapq.heapify(ready)
-    sequence = []
-    while ready:
-        i = int(number[heapq.heappop(ready)])
-        sequence.append(i)
-        for j in followers[first[i] : first[i + 1]].tolist():
-            waiting[j] -= 1
-            if not waiting[j]:
-                heapq.heappush(ready, int(rank[j]))
-    return np.array(sequence)
+    depth = chains(np.ones(len(timeline.start)), timeline.operations.needs)[0]
+    return np.lexsort((depth, timeline.end, timeline.start))
 
 
 def _links(timeline, place):

@@ -81,13 +81,11 @@ def test_any_pipeline_in_turns(policy, seed):
         np.testing.assert_array_equal(result.losses, losses)
         assert list(result.grads) == list(network.params)
         assert_same(result.grads, expected)
-        result.timeline.check()
-        assert len(result.events) == len(timeline.events)
+        assert_in_order(result.timeline, timeline)
+        assert [event.label for event in result.events] == [event.label for event in timeline.events]
     assert result.loss == pytest.approx(ordinary(network, x, labels)[0], rel=1e-12 if seed else 1e-6)
     if seed:
         assert_close(result.grads, ordinary(network, x, labels)[1])
-    if not seed % 2:
-        assert_in_order(result.timeline, timeline)
 
 
 @pytest.mark.parametrize("policy", ["conventional", "fast_forward"])
@@ -123,7 +121,7 @@ def test_data_parallel_timelines_train_like_one_process(seed):
             assert_same(result.grads, grads)
             optimizer.step(reference.params, grads)
             assert_same(network.params, reference.params)
-            result.timeline.check()
+            assert_in_order(result.timeline, timeline)
         result = run(*batches[3])
         assert result.loss == ordinary(reference, *batches[3])[0]
     with Executor(timeline, network, 4) as run:
