@@ -17,9 +17,10 @@ CAPTION = (
 )
 ALT = (
     "Three timelines of a GPU and of its link over a backward pass and the next forward pass, idle time of the GPU in "
-    "dark gray. In layer order: 22 units, 7 of them idle. Low layers sent first: 21 units. Reverse first-3, where the "
-    "weight gradients of layers 1, 2 and 3 are computed last, in this order: 19 units. Beside them, bars of the "
-    "makespan over k: 21 at k = 0 and 1, 20 at 2, 19 at 3 and 4, where they touch the optimum, 21 at 5."
+    "dark gray. In layer order: 22 units, of which the GPU is idle for 3 while the link sends layers 2 and 1. Low "
+    "layers sent first: 21 units, 2 of them idle. Reverse first-3, where the weight gradients of layers 1, 2 and 3 "
+    "are computed last, in this order: 19 units, none idle. Beside them, bars of the makespan over k: 21 at k = 0 and "
+    "1, 20 at 2, 19 at 3 and 4, which is the optimum, 21 at 5."
 )
 SCHEDULES = {
     "(a) in layer order": ("fifo", None),
@@ -62,6 +63,7 @@ def plot(table):
     for title in SCHEDULES:
         rows, ax = table[table["part"] == title].astype({"worker": int}), axes[title]
         timelines.plot(ax, rows, legend=False, unit="", until=longest, thin=[1])
+        ax.set_xticks(range(0, int(longest) + 1, 5))
         makespan = rows["makespan"].iloc[0]
         gain = "" if makespan == longest else f", {longest / makespan:.2f}×"
         ax.set_title(f"{title}: {makespan:g} units{gain}", loc="left", size=10)
@@ -76,7 +78,7 @@ def plot(table):
         ax.text(k, makespan + 0.15, f"{makespan:g}", ha="center", size=9)
     best = table.loc[table["part"] == "optimum", "makespan"].iloc[0]
     ax.axhline(best, color="black", ls="--", lw=1.1)
-    ax.text(5.5, best - 0.2, "optimum", ha="right", va="top", size=9)
+    ax.text(-0.35, best - 0.2, "optimum", va="top", size=9)
     ax.set(xlabel="k", ylim=(0, longest + 1), title="makespan over k")
     ax.title.set(size=10, ha="center")
     ax.set_xticks(over_k["k"])
