@@ -87,7 +87,7 @@ class Regions:
         return ", ".join(f"{kind} {a}" if a == b else f"{kind} {a}–{b}" for kind, a, b in parts)
 
 
-def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0):
+def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_over=False):
     """Schedule weight gradients beside the main stream: multi-region joint scheduling (Algorithm 1).
 
     The main stream computes output gradients and the next iteration's forward pass, and the weight gradients that are
@@ -108,6 +108,9 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0):
         pre-scheduled: kernels of their layers run as soon as they are ready. k rises until the peak fits.
     k : int
         How many regions are pre-scheduled at least. With N of them, all kernels run as soon as they are ready.
+    carry_over : bool
+        Whether to count with it that a kernel that outlasts its region takes the beginning of the next. Algorithm 1
+        plans every region by itself, and kernels may then start later than planned.
 
     Returns
     -------
@@ -139,10 +142,12 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0):
     speedup = _speedups(speedup, kernels, main_regions)
     k = count("k", k, 0, N, f" (there are {N} regions)")
     limit = np.inf if memory_limit is None else amount("memory_limit", memory_limit)
+    if not isinstance(carry_over, (bool, np.bool_)):
+        raise TypeError(f"carry_over must be True or False, got {carry_over!r}")
     problem = _problem(main_regions, kernels, speedup)
     least = np.inf
     for tried in range(k, N + 1):
-        timeline = TwoStreams(problem, *_algorithm_1(problem, tried), tried)
+        timeline = TwoStreams(problem, *_algorithm_1(problem, tried, carry_over), tried)
         if memory_limit is None:
             return timeline
         peak = float(timeline.peak_memory[0])
@@ -190,7 +195,7 @@ def _problem(regions, kernels, speedup):
     )
 
 
-def _algorithm_1(problem, k):
+def _algorithm_1(problem, k, carry_over):
     """Plan the sub stream: Algorithm 1, after k pre-scheduled regions.
 
     Returns
@@ -221,7 +226,9 @@ def _algorithm_1(problem, k):
         planned[K], region[K] = min(now[j], due[K]), j + 1  # line 9
         left[K] = False
         now[j] += took[K]  # line 10
-        open_[j] = now[j] < end[j]  # line 11
+        if carry_over:
+            now[j + 1 :] = np.maximum(now[j + 1 :], now[j])
+        open_ &= now < end  # line 11
     return np.lexsort((region, planned)), region
 
 

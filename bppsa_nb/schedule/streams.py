@@ -254,5 +254,6 @@ class TwoStreams(Timeline):
         for i, (a, b) in enumerate(zip(ends[:-1], ends[1:], strict=True), 1):
             if b > a:
                 ax.axvline(b, color="black", lw=0.8, ls=":")
+            if b - a > 0.02 * ends[-1]:
                 ax.text((a + b) / 2, 1.72, f"R{i}", ha="center", va="center", fontsize=8)
         return ax

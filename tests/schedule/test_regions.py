@@ -1,5 +1,5 @@
 from fractions import Fraction
-from itertools import combinations_with_replacement, permutations
+from itertools import combinations_with_replacement, permutations, product
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def two_streams(regions, sub, cost, speedup):
     return start, end
 
 
-def algorithm_1(regions, kernels, cost, speedup, k):
+def algorithm_1(regions, kernels, cost, speedup, k, carry_over=False):
     """Plan as published, with what it leaves open settled as documented. Return kernels with their regions."""
     position, at, begin, end = {}, 0, [], []
     for region in regions:
@@ -114,6 +114,8 @@ def algorithm_1(regions, kernels, cost, speedup, k):
             now[j] += cost["W", kernel]
             if now[j] >= end[j]:
                 open_regions.remove(j)
+            for i in range(j + 1, len(regions) if carry_over else 0):
+                now[i] = max(now[i], now[j])
     order = sorted(kernels, key=lambda kernel: (*planned[kernel], -kernel))
     return [(kernel, planned[kernel][1]) for kernel in order]
 
@@ -232,8 +234,9 @@ def test_algorithm_and_streams_are_those_of_the_loops():
     for _ in range(400):
         (regions, kernels, speedup), (parts, _, cost, gain) = instance(rng)
         k = int(rng.integers(0, len(regions) + 1))
-        result = joint_regions(regions, kernels, speedup, k=k)
-        expected = algorithm_1(parts, kernels, cost, gain, k)
+        carry_over = bool(rng.integers(0, 2))
+        result = joint_regions(regions, kernels, speedup, k=k, carry_over=carry_over)
+        expected = algorithm_1(parts, kernels, cost, gain, k, carry_over)
         assert list(zip(result.kernels, result.region, strict=True)) == expected
         regions_used.update(result.region.tolist())
         loops = two_streams(parts, expected, cost, gain)
@@ -305,8 +308,9 @@ UNIT = Network.uniform(6)
 )
 def test_it_ends_and_schedules_every_kernel_once(net, ends, kernels, gain):
     regions, kernels = Regions(net, list(ends)), list(kernels)
-    for k in range(len(regions) + 1):
-        result = joint_regions(regions, kernels, np.full((len(kernels), len(regions)), gain), k=k)
+    table = np.full((len(kernels), len(regions)), gain)
+    for k, carry_over in product(range(len(regions) + 1), (False, True)):
+        result = joint_regions(regions, kernels, table, k=k, carry_over=carry_over)
         result.check()
         assert sorted(result.kernels.tolist()) == kernels and result.k == k
         assert sorted(layer for _, layer, _ in result.order(1)) == kernels
@@ -329,6 +333,17 @@ def test_a_region_that_is_full_takes_no_more():
     result = joint_regions(Regions(Network.uniform(4), [4, 5, 8]), [3, 4], [[1.1, 2, 1.5], [1.1, 1.9, 1.5]])
     result.check()
     assert (result.kernels.tolist(), result.region.tolist()) == ([3, 4], [2, 3])
+
+
+def test_a_kernel_that_outlasts_its_region_can_be_counted_with():
+    # δW4, in R1, is only done as R2 ends. As published, δW3 is still put into R2, and runs in R3, which gains nothing.
+    net = Network([2, 2, 2, 2], [0, 0, 1, 1], [1, 0, 1, 3])
+    regions, table = Regions(net, [3, 4, 5, 6, 8]), [[1, 1.4, 1, 1.3, 1], [1.5, 1, 1, 1, 1]]
+    for carry_over, region, gain in ((False, [1, 2], 0), (True, [1, 4], 2 - 2 / 1.3)):
+        result = joint_regions(regions, [3, 4], table, carry_over=carry_over)
+        result.check()
+        assert (result.kernels.tolist(), result.region.tolist()) == ([4, 3], region)
+        assert result.makespan == pytest.approx(15 - 4 / 3 - gain)
 
 
 def test_the_bound_knows_when_kernels_are_ready():
@@ -460,6 +475,7 @@ def test_streams_are_drawn_with_their_regions(worked):
         (lambda r: joint_regions(r, [2], [[1, 1]], memory_limit=np.nan), ValueError, "memory_limit must be"),
         (lambda r: joint_regions(r, [2], [[1, 1]], memory_limit="1"), TypeError, "memory_limit must be a number"),
         (lambda r: joint_regions(r, [2], [[1, 1]], k=3), ValueError, "k must be from 0 to 2 .*got 3"),
+        (lambda r: joint_regions(r, [2], [[1, 1]], carry_over=1), TypeError, "carry_over must be True or False, got 1"),
         (lambda r: Regions(None, [2]), TypeError, "network must be a schedule.Network, got None"),
         (lambda r: Regions(UNIT, [12], {}), TypeError, "assumptions must be"),
         (lambda r: Regions(UNIT, []), ValueError, r"ends must rise to 12, .*got \[\]"),
