@@ -79,7 +79,6 @@ class Steps:
                     self.do(F, layer, 0)
         losses = self._losses
         if following is not None:
-            losses = losses.copy()
             self._feed(following)
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             for i, kind, layer, m in self._program:
