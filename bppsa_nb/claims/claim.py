@@ -12,6 +12,7 @@ NOT_YET = "not measured yet"
 PAPER = "BPPSA: Scaling Back-propagation by Parallel Scan Algorithm"
 THESIS = "The thesis version, where its settings differ"
 ARTICLE = "Optimizing RNNs with differentiable graphs (Baidu SVAIL, Part II)"
+OOO = "Scheduling optimization techniques for neural network training (out-of-order backprop)"
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,9 @@ def measure(scale, rng, progress):
     network, rows = schedule.Network.uniform(LAYERS), []
     for policy in POLICIES:
         timeline = schedule.pipeline(network, DEVICES, policy=policy)
-        rows += timelines.rows(timeline, policy=policy, makespan=timeline.makespan, lower_bound=timeline.lower_bound)
+        found = {"makespan": timeline.makespan, "lower_bound": timeline.lower_bound}
+        found["peak_memory"] = timeline.peak_memory.max()  # inputs and output gradients, in tensors
+        rows += timelines.rows(timeline, policy=policy, **found)
     return pd.DataFrame(rows)
 
 

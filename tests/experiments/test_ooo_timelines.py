@@ -59,6 +59,7 @@ def test_figure_5_takes_23_then_19_then_16_units():
 
 def test_figure_3_hands_over_after_half_the_time():
     table = measure(reorder_gradients)
+    table = table[table["policy"] != "random"]
     ends = (table["start"] + table["duration"])[table["kind"] == "δO"].groupby(table["policy"]).max()
     assert ends.to_dict() == {"conventional": 8, "fast_forward": 4}
     for _, rows in table.groupby("policy"):
@@ -69,7 +70,22 @@ def test_figure_3_hands_over_after_half_the_time():
         # What an arrow says: nothing starts before what it reads is there.
         for layer in (5, 6, 7):
             assert min(at["δO", layer], at["δW", layer]) >= at["δO", layer + 1] + 1
-    assert all(bars(ax) == 8 for ax in reorder_gradients.plot(table).axes)
+    axes = reorder_gradients.plot(table).axes
+    assert all(bars(ax) == 8 for ax in axes)
+    assert sorted(text.get_text() for text in axes[1].texts if text.get_text()) == list("55667788")
+
+
+def test_random_orders_are_schedules_that_differ_and_give_the_same_gradients(monkeypatch):
+    monkeypatch.setattr(reorder_gradients, "RUNS", 6)
+    runs = measure(reorder_gradients).query("policy == 'random'")
+    assert runs["order"].nunique() > 3 and (runs["difference"] == 0).all()
+    timeline = schedule.pipeline(schedule.Network.uniform(5), 1, 2)
+    orders = set()
+    for seed in range(10):
+        shuffled = reorder_gradients.shuffled(timeline, np.random.default_rng(seed))
+        shuffled.check()
+        orders.add(tuple(shuffled.order(0)))
+    assert len(orders) == 10
 
 
 def test_figure_4_takes_22_then_21_then_19_units_and_no_schedule_takes_less():
