@@ -2,13 +2,14 @@
 
 import builtins
 import json
+import os
 import signal
 import threading
 import time
 import traceback
 from contextlib import suppress
 from functools import partial
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, parent_process
 from queue import SimpleQueue
 
 import numpy as np
@@ -76,7 +77,7 @@ class Workers:
             for ends in pipes.values():
                 for end in ends:
                     end.close()
-            self._wait()
+            self._wait("; a script that starts processes must do so under if __name__ == '__main__'")
         except BaseException:
             self.close()
             raise
@@ -94,7 +95,7 @@ class Workers:
                 control.send_bytes(command)
         self._wait()
 
-    def _wait(self):
+    def _wait(self, hint=""):
         missing = set(range(len(self._controls)))
         while missing:
             ready = connection.wait([self._controls[d] for d in missing])
@@ -108,10 +109,8 @@ class Workers:
                         _raise(self._names[d], json.loads(answer))
                     if answer is None:
                         self._processes[d].join()
-                        raise RuntimeError(
-                            f"the process of {self._names[d]} ended with exit code {self._processes[d].exitcode}; "
-                            "a script that starts processes must do so under if __name__ == '__main__'"
-                        )
+                        code = self._processes[d].exitcode
+                        raise RuntimeError(f"the process of {self._names[d]} ended with exit code {code}{hint}")
                     missing.discard(d)
 
     def close(self):
@@ -141,6 +140,7 @@ def _serve(memory, device, control, incoming, outgoing, barrier):
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1, user_api="blas")
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, BrokenPipeError):  # the parent is gone, or about to end this process
         try:
             worker = _Worker(memory, device, incoming, outgoing, barrier, control)
@@ -155,6 +155,11 @@ def _serve(memory, device, control, incoming, outgoing, barrier):
                 raise
             _report(control, error)
             control.recv_bytes()
+
+
+def _end_with_parent():
+    parent_process().join()
+    os._exit(1)
 
 
 def _report(control, error):
