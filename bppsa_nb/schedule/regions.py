@@ -154,9 +154,7 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_
         if peak <= limit:
             return timeline
         least = min(least, peak)
-    raise ValueError(
-        f"memory_limit must be at least {least:g}, which these regions and kernels need; got {memory_limit}"
-    )
+    raise ValueError(f"memory_limit must be at least {least}, which these regions and kernels need; got {memory_limit}")
 
 
 def _problem(regions, kernels, speedup):
@@ -256,7 +254,10 @@ def _layers(kernels, L):
 
 
 def _speedups(speedup, kernels, regions):
-    array = np.asarray(speedup)
+    try:
+        array = np.asarray(speedup)
+    except ValueError as error:
+        raise ValueError(f"speedup must have rows of one length, got {speedup!r}") from error
     if array.dtype == bool or not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
         raise TypeError(f"speedup must hold real numbers, got {speedup!r}")
     shape = (len(kernels), len(regions))

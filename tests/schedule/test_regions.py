@@ -402,7 +402,7 @@ def test_a_limit_pre_schedules_as_many_regions_as_it_takes():
             assert result.peak_memory[0] <= limit and result.makespan == tried[result.k].makespan
             grew, before = grew + (result.k > before), result.k
         if min(peaks):
-            with pytest.raises(ValueError, match=rf"memory_limit must be at least {min(peaks):g}, .*; got "):
+            with pytest.raises(ValueError, match=rf"memory_limit must be at least {min(peaks)}, .*; got "):
                 joint_regions(regions, kernels, speedup, memory_limit=min(peaks) - 0.5)
     assert grew > 5
 
@@ -463,6 +463,7 @@ def test_streams_are_drawn_with_their_regions(worked):
         (lambda r: joint_regions(r, [2, 2], np.ones((2, 2))), ValueError, "kernels must hold a layer once"),
         (lambda r: joint_regions(r, [2], [[1, 1, 1]]), ValueError, r"speedup .* shape \(1, 2\).*got \(1, 3\)"),
         (lambda r: joint_regions(r, [2], [1, 1]), ValueError, r"speedup .* shape \(1, 2\).*got \(2,\)"),
+        (lambda r: joint_regions(r, [2, 3], [[1, 1], [1]]), ValueError, "speedup must have rows of one length"),
         (lambda r: joint_regions(r, [2], 1.5), ValueError, r"speedup .* shape \(1, 2\).*got \(\)"),
         (lambda r: joint_regions(r, [], []), ValueError, r"speedup .* shape \(0, 2\).*got \(0,\)"),
         (lambda r: joint_regions(r, [2], [[1, np.nan]]), ValueError, "speedup must .*, got nan for δW2 in region 2"),
