@@ -64,7 +64,7 @@ class Executor:
         caller's: ``optimizer.step(network.params, result.grads)``.
     processes : bool, optional
         Whether every device is a process; by default, if there are several. Otherwise all take turns in this one, in
-        the order of the starts, which gives the same results.
+        the order of the starts, which gives the same results. So do two streams of one device, always.
     replicas : int
         For timelines of `data_parallel`: how many processes train on a share of the batch each. S[δW] adds up their
         gradients, always in the same order. With one replica it has nothing to send.
@@ -115,6 +115,8 @@ class Executor:
             raise TypeError(f"processes must be True, False or None, got {processes!r}")
         if replicas > 1 and not processes:
             raise ValueError("replicas are processes, got processes=False")
+        if processes and (ops.worker[ops.kind <= W] >= ops.devices).any():
+            raise ValueError(f"processes must be False where a device has two streams, as {timeline!r}")
         self._sequence = _in_sequence(timeline)
         place = np.empty(len(ops), np.int64)
         place[self._sequence] = np.arange(len(ops))
@@ -291,7 +293,7 @@ class _Processes:
         for layer in executor._layers:
             for name, shape in layer.params.items():
                 arrays["param", name] = arrays["grad", name] = shape, dtype
-                if replicas > 1:
+                if ops.synchronizes:
                     arrays["part", name] = (replicas, *shape), dtype
         for kind, number, m, _ in (message for messages in links.values() for message in messages):
             layer = executor._layers[number - 1]
@@ -307,7 +309,7 @@ class _Processes:
                         "steps": executor._steps([d], mine),
                         "parts": executor._parts(replica),
                         "replica": replica,
-                        "reduces": reduces if replicas > 1 else [],
+                        "reduces": reduces,
                         "ends_forward": executor._ends_forward,
                     }
                 )

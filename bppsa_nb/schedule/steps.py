@@ -72,7 +72,6 @@ class Steps:
         """
         self._weights, self.sums = weights, {}
         if batch is not None:
-            self._kept.clear()
             self._feed(batch)
             if following is not None:
                 for layer in self.layers:

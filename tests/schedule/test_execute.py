@@ -11,7 +11,7 @@ from random_networks import random_batch, random_network
 from bppsa_nb import SGD, Adam, schedule
 from bppsa_nb.schedule.execute import Executor
 from bppsa_nb.schedule.layers import split
-from bppsa_nb.sparse import prune
+from bppsa_nb.sparse import Flatten, Linear, Network, prune
 from bppsa_nb.trainer import cross_entropy
 
 POLICIES = ["conventional", "gpipe", "1f1b", "fast_forward", "modulo", "zero_bubble"]
@@ -131,6 +131,24 @@ def test_data_parallel_timelines_train_like_one_process(seed):
         assert_same(network.params, before)
 
 
+def test_two_streams_train_like_one_process():
+    network, reference, optimizer = random_network(1), random_network(1), Adam(1e-2)
+    regions = schedule.Regions.blocks(schedule.Network.uniform(8), [2, 5, 8])
+    timeline = schedule.joint_regions(regions, range(2, 9), np.full((7, len(regions)), 1.3))
+    assert len(timeline.order(1)) == 7
+    with Executor(timeline, network, 4, optimizer=Adam(1e-2)) as run:
+        for i in range(3):
+            x, labels = random_batch(network, 4, i)
+            result, (loss, grads) = run(x, labels), ordinary(reference, x, labels)
+            assert result.loss == loss
+            assert_same(result.grads, grads)
+            assert_in_order(result.timeline, timeline)
+            optimizer.step(reference.params, grads)
+            assert_same(network.params, reference.params)
+    with pytest.raises(ValueError, match="processes must be False where a device has two streams"):
+        Executor(timeline, network, 4, processes=True)
+
+
 def with_stale_weights(timeline, network, optimizer, x, labels):
     """PipeDream's gradients by ordinary backward passes: each layer has the weights of a version of its own."""
     M, layers = timeline.operations.micro_batches, split(network)
@@ -206,15 +224,16 @@ def test_processes_train_like_one_process(policy, how):
     assert multiprocessing.active_children() == []
 
 
-def test_replicas_train_like_micro_batches_of_one_process():
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_replicas_train_like_micro_batches_of_one_process(replicas):
     network, reference = random_network(4, dtype=np.float32), random_network(4, dtype=np.float32)
     L = len(split(network))
     timeline = schedule.data_parallel(schedule.Network.uniform(L, sync=2), "reverse_first_k", k=L // 2)
-    one = schedule.pipeline(schedule.Network.uniform(L), 1, 3)
+    one = schedule.pipeline(schedule.Network.uniform(L), 1, replicas)
     batches = [random_batch(network, 6, i) for i in range(3)]
     optimizer = SGD(0.1, momentum=0.9)
     with (
-        Executor(timeline, network, 6, optimizer=SGD(0.1, momentum=0.9), replicas=3) as run,
+        Executor(timeline, network, 6, optimizer=SGD(0.1, momentum=0.9), processes=True, replicas=replicas) as run,
         Executor(one, reference, 6) as train,
     ):
         for batch, following in zip(batches, [*batches[1:], batches[0]], strict=True):
@@ -291,6 +310,21 @@ def test_an_error_leaves_the_parameters_alone():
             run(*random_batch(network, 2, 0))
         with pytest.raises(RuntimeError, match="an executor runs in a with block"):
             run(*random_batch(network, 2, 0))
+    assert_same(network.params, before)
+
+
+def test_infinite_gradients_update_nothing():
+    network = Network((1, 1, 1), [Flatten("flatten"), Linear("one", 1, 1), Linear("two", 1, 2)], dtype=np.float32)
+    network.params["one.weight"][:] = network.params["one.bias"][:] = 0
+    network.params["two.weight"][:] = [[1e20], [-1e20]]
+    before = {name: param.copy() for name, param in network.params.items()}
+    x, labels = np.full((2, 1, 1, 1), 1e20, np.float32), np.zeros(2, int)
+    timeline = schedule.data_parallel(schedule.Network.uniform(2, sync=1))
+    with Executor(timeline, network, 2) as run:
+        assert np.isinf(run(x, labels).grads["one.weight"])
+    with Executor(timeline, network, 2, optimizer=SGD(0.1)) as run:
+        with pytest.raises(FloatingPointError, match=r"the gradient of one\.weight overflows float32"):
+            run(x, labels)
     assert_same(network.params, before)
 
 
