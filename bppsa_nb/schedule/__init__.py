@@ -12,6 +12,7 @@ _HOME = {
     "TwoStreams": "streams",
     "data_parallel": "replication",
     "joint_regions": "regions",
+    "optimum": "search",
     "pipeline": "pipelining",
     "profile": "layers",
     "split": "layers",
