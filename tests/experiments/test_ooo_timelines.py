@@ -30,6 +30,10 @@ def test_rows_are_the_schedule_and_fill_it_with_idle_time():
     assert gpu["duration"].sum() == timeline.makespan
     assert not (rows[rows["worker"] == 1]["kind"] == timelines.IDLE).any()
     assert rows.loc[rows["kind"] == "S[δW]", "lane"].unique() == ["link"]
+    # Devices that end early are idle to the end.
+    timeline = schedule.pipeline(schedule.Network.uniform(8), 2, policy="fast_forward")
+    shared = pd.DataFrame(timelines.rows(timeline, idle=True))
+    assert shared.groupby("lane")["duration"].sum().to_dict() == {"GPU 1": 19, "GPU 2": 19}
 
 
 def test_rows_of_a_broken_schedule_are_refused():
