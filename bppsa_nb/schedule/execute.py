@@ -85,6 +85,7 @@ class Executor:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from bppsa_nb import schedule, sparse
     >>> network = sparse.LeNet5()
     >>> timeline = schedule.pipeline(schedule.Network.uniform(5), 1, 4, "fast_forward")
