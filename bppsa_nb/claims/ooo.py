@@ -172,7 +172,7 @@ def claims():
               "1.15×, 1.59×; 3.2× (4 × V100)", "pipeline_throughput", _four_gpus),
         Claim(OOO, "§7.4, Figure 12b", "OOO-Pipe2 over GPipe with NVLink, PCIe 3.0 and 10 Gb Ethernet, BERT-24.",
               "1.70×, 1.58×, 1.48× (4 × V100)", "pipeline_throughput", _interconnects),
-        Claim(OOO, "§7.4, Figure 14", "OOO-Pipe2 over GPipe.", "1.41× to 1.99× on 4 to 36 GPUs (V100)",
+        Claim(OOO, "§7.4, Figures 12, 14", "OOO-Pipe2 over GPipe.", "1.41× to 1.99× on 4 to 36 GPUs (V100)",
               "pipeline_throughput", _many_gpus),
         Claim(OOO, "§7.4, Figure 14", "OOO-Pipe2 over PipeDream.", "1.14× to 1.63× (V100)", "pipeline_throughput",
               _over_pipedream),
