@@ -115,7 +115,9 @@ def test_data_parallel_timelines_train_like_one_process(seed):
     with Executor(timeline, network, 4, optimizer=Adam(1e-2)) as run:
         for i, batch in enumerate(batches[:-1]):
             # The first forward pass is computed, the others are the last run's. Then without telling in advance.
-            result = run(*batch, following=batches[i + 1]) if i < 2 else run(*batch)
+            following = tuple(array.copy() for array in batches[i + 1])
+            result = run(*batch, following=following) if i < 2 else run(*batch)
+            following[0][:] = 0  # whoever reuses an array
             loss, grads = ordinary(reference, *batch)
             assert result.loss == loss
             assert_same(result.grads, grads)
@@ -288,6 +290,9 @@ def test_an_interrupt_ends_all_processes(two_devices):
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
     try:
         with Executor(timeline, network, 4) as run:
+            run(x, labels)
+            for process in multiprocessing.active_children():  # as a terminal does
+                os.kill(process.pid, signal.SIGINT)
             run(x, labels)
             with pytest.raises(KeyboardInterrupt):
                 timer.start()
