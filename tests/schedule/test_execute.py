@@ -10,7 +10,7 @@ from random_networks import random_batch, random_network
 
 from bppsa_nb import SGD, Adam, schedule
 from bppsa_nb.schedule.execute import Executor
-from bppsa_nb.schedule.layers import split
+from bppsa_nb.schedule.layers import Layer, split
 from bppsa_nb.sparse import Flatten, Linear, Network, prune
 from bppsa_nb.trainer import cross_entropy
 
@@ -131,6 +131,19 @@ def test_data_parallel_timelines_train_like_one_process(seed):
         for _ in range(2):
             assert_same(run(*batches[0]).grads, ordinary(network, *batches[0])[1])
         assert_same(network.params, before)
+
+
+def test_the_last_runs_forward_pass_is_not_computed_again(monkeypatch):
+    network, calls = random_network(1), []
+    forward = Layer.forward
+    monkeypatch.setattr(Layer, "forward", lambda self, *inputs: calls.append(self) or forward(self, *inputs))
+    timeline = schedule.data_parallel(schedule.Network.uniform(8, sync=1))
+    first, second = (random_batch(network, 4, i) for i in range(2))
+    with Executor(timeline, network, 4, optimizer=SGD(0.1)) as run:
+        for batch, passes in ((first, 2), (second, 1), (first, 2)):
+            calls.clear()
+            run(*batch, following=second)
+            assert len(calls) == passes * 8
 
 
 def test_two_streams_train_like_one_process():
