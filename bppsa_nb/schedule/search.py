@@ -78,14 +78,14 @@ def _ordered(ops):
     first = ops.select(F)[:, 0]
     after = np.full((len(ops), 2), -1)
     after[first[1:], 0] = first[:-1]  # micro-batches are alike
-    if not ops.synchronizes:
-        # Nothing needs a δW, and those of higher layers can run sooner: it is well if they do, where they cost as much.
-        for column in ops.select(W):
-            last = {}
-            for i in column[::-1]:
-                alike = ops.worker[i], ops.duration[i]
-                after[i, 1] = last.get(alike, -1)
-                last[alike] = i
+    # Of δW that nothing needs, those of higher layers can run sooner: it is well if they do, where they cost as much.
+    free = ~np.isin(np.arange(len(ops)), ops.needs)
+    for column in ops.select(W):
+        last = {}
+        for i in column[free[column]][::-1]:
+            alike = ops.worker[i], ops.duration[i]
+            after[i, 1] = last.get(alike, -1)
+            last[alike] = i
     return np.column_stack([ops.needs, after])
 
 
@@ -104,7 +104,7 @@ def _search(problem, head, tail, low, best, makespan, width):
         alike = np.unique(np.packbits(placed, axis=1), axis=0, return_inverse=True)[1].ravel()
         kept = _undominated(np.lexsort((at.sum(axis=1), alike)), alike, placed, at, done, makespan * _CLOSE / 100)
         if len(kept) > width:
-            kept, proved = kept[np.argsort(bound[kept], kind="stable")[:width]], False
+            kept, proved = kept[np.lexsort((at[kept].sum(axis=1), bound[kept]))[:width]], False
         placed, at, done, bound = placed[kept], at[kept], done[kept], bound[kept]
     return (at[done.argmin()] if len(done) else best), proved
 
