@@ -125,6 +125,8 @@ class Executor:
         each = timeline.policy == "1f1b" and not timeline.flush
         if optimizer is not None and not isinstance(optimizer, (SGD, Adam)):
             raise TypeError(f"optimizer must be an SGD or Adam, got {optimizer!r}")
+        if optimizer is not None and optimizer.steps:
+            raise ValueError(f"optimizer must be a new one, got one that has taken {optimizer.steps} steps")
         if optimizer is not None and not (each or self._ends_forward):
             raise ValueError(
                 f"optimizer is for timelines that update the weights, not for {timeline!r}; with this one, "
@@ -163,7 +165,8 @@ class Executor:
         following : tuple of (np.ndarray, array_like of int), optional
             For timelines that end with a forward pass: the next run's `x` and `labels`, which it is for; by default
             those of this run. Such timelines begin with gradients. The forward pass for those is the last run's, if
-            it was for an equal batch and there is an optimizer, and computed beforehand otherwise.
+            it was for an equal batch and there is an optimizer, and computed beforehand otherwise; nobody else may
+            change the parameters in between.
 
         Returns
         -------
@@ -182,7 +185,8 @@ class Executor:
 
         Notes
         -----
-        An error in the middle of a run, and Ctrl-C, end all processes; the network's parameters are then as before.
+        An error in the middle of a run, and Ctrl-C, end all processes. The network's parameters are then as before the
+        run, or as after it, never in between.
         """
         if not self._running:
             raise RuntimeError("an executor runs in a with block: with schedule.Executor(...) as run")

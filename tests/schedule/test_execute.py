@@ -372,6 +372,10 @@ def test_bad_input_has_clear_errors():
         Executor(timeline, network, 6, optimizer=Adam())
     with pytest.raises(TypeError, match="optimizer must be"):
         Executor(parallel, network, 6, optimizer=0.1)
+    used = Adam()
+    used.step({"weight": np.ones(1)}, {"weight": np.ones(1)})
+    with pytest.raises(ValueError, match="optimizer must be a new one, got one that has taken 1 steps"):
+        Executor(parallel, network, 6, optimizer=used)
     late = schedule.Timeline(timeline.operations, timeline.start[::-1].copy(), "reversed")
     with pytest.raises(ValueError, match="starts at"):
         Executor(late, network, 6)
