@@ -135,3 +135,17 @@ def test_pipelines():
     slow = pipelines(**{"OOO-Pipe2": 2.1})
     assert {judge(f"§7.4, Figure {number}", slow)[1] for number in ("12a", "12b")} == {MISSED}
     assert judge("§7.4, Figure 14", pipelines(PipeDream=3.4), "OOO-Pipe2 over PipeDream")[1] == MISSED
+
+
+@pytest.mark.parametrize("stale, verdict", [((0.5, 0.6), REPRODUCED), ((0.5, 0.75), MISSED)])
+def test_stale_weights_in_the_end(stale, verdict):
+    rows = []
+    for images, ends in ((40, (0.9, 0.9)), (400, stale)):
+        for lr, end in zip((0.001, 0.003), ends, strict=True):
+            for devices, accuracy in ((1, 0.7), (4, end), (8, 0.9)):
+                run = {"images": images, "lr": lr, "devices": devices, "epoch": 3}
+                rows += [run | {"seed": seed, "accuracy": accuracy + 0.01 * devices * seed} for seed in (0, 1)]
+    ours, found = judge("Appendix C, Figure 12", pandas.DataFrame(rows))
+    assert ours.startswith("-21.5 (-23.0 to -20.0), -21.5 (-23.0 to -20.0) points lower after 6 updates with learning ")
+    assert "; 18.5 (17.0 to 20.0), " in ours and ours.endswith("after 60 updates with learning rates 0.001, 0.003")
+    assert found == verdict
