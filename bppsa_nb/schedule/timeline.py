@@ -143,11 +143,11 @@ class Timeline:
             mine = device == d
             times = np.concatenate([born[mine], died[mine]])
             change = np.concatenate([size[mine], -size[mine]])
-            # At the same moment, what is freed goes first.
-            order = np.lexsort((change > 0, times))
+            order = np.argsort(times, kind="stable")
             times, level = times[order], np.cumsum(change[order])
-            last = np.append(times[1:] != times[:-1], True)
-            # Between a freeing and a taking at one moment, nothing is kept for any time: only the last counts.
+            # Between a freeing and a taking at one moment, which is one up to rounding, nothing is kept for any time:
+            # only the last counts.
+            last = np.append(np.diff(times) > 1e-12 * self.makespan, True)
             curves.append((times[last], np.maximum(level[last], 0)))
         return curves
 

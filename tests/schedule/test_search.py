@@ -60,6 +60,20 @@ def test_an_optimum_above_the_bound_is_proved():
     assert best.order(1) == [("S[δW]", 1, 0), ("S[δW]", 2, 0)]
 
 
+def test_gaps_are_filled_with_what_is_ready_and_fits():
+    # Layers 6, 4 and 2 on the second device, which waits while δO5 and δO3 are done on the first: δW6 is too long for
+    # that, δW4 is not. Then δW1 takes 11 after five δO.
+    net = schedule.Network([0] * 6, [1] * 6, [11, 1, 1, 1, 1, 10])
+    timeline = schedule.pipeline(net, 2, policy="modulo")
+    assert (timeline.makespan, schedule.optimum(timeline).makespan) == (25, 16)
+    # Where they cost as much, δW8 goes first; also if the search begins with everything in a row.
+    timeline = schedule.pipeline(schedule.Network.uniform(8), 2, policy="modulo")
+    in_a_row = np.argsort(np.argsort(timeline.start, kind="stable")).astype(float)
+    in_a_row = schedule.Timeline(timeline.operations, in_a_row, "in a row")
+    in_a_row.check()
+    assert (in_a_row.makespan, schedule.optimum(in_a_row).makespan) == (23, 16)
+
+
 def factors(seed, count):
     """How many times the optimum every policy takes, for random costs."""
     rng = np.random.default_rng(seed)
