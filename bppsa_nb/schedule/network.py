@@ -138,7 +138,7 @@ def costs(name, values, length=None):
         array = np.asarray(values)
     except ValueError:  # lists of different lengths
         raise ValueError(f"{name} must hold one number per layer, got {values!r}") from None
-    if array.dtype == bool or not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
+    if not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
         if array.size or array.dtype == object:
             raise TypeError(f"{name} must hold real numbers, got {values!r}")
     if array.ndim != 1 or length not in (None, len(array)):

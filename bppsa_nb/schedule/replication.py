@@ -53,6 +53,9 @@ def data_parallel(
     -----
     Line 1 of Algorithm 2 estimates memory at one moment, when layer k's output gradient is done. Here the limit holds
     for the whole schedule.
+
+    The backward pass ends before the forward pass begins. That costs nothing: where a δW follows an F, both can change
+    places. What reverse first-k may miss is a better order of the δW among the δO.
     """
     if not isinstance(network, Network):
         raise TypeError(f"network must be a schedule.Network, got {network!r}")

@@ -1,9 +1,12 @@
+import dataclasses
+
 import naive_schedule as naive
 import numpy as np
 import pytest
 import schedule_draws as draws
 
 from bppsa_nb import schedule
+from bppsa_nb.schedule.operations import F, W
 
 
 def small(seed, count):
@@ -58,6 +61,21 @@ def test_an_optimum_above_the_bound_is_proved():
     best = schedule.optimum(timeline)
     assert (timeline.lower_bound, best.makespan, timeline.makespan) == (10, 11, 12)
     assert best.order(1) == [("S[δW]", 1, 0), ("S[δW]", 2, 0)]
+
+
+def test_nothing_is_lost_by_ending_the_backward_pass_first():
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        L = int(rng.integers(1, 6))
+        net = schedule.Network(*rng.integers(0, 9, (3, L)), rng.integers(0, 20, L))
+        timeline = schedule.data_parallel(net, assumptions=draws.assumptions(rng))
+        ops = timeline.operations
+        waits = np.full((len(ops), L), -1)
+        waits[ops.select(F)[0, 0]] = ops.select(W)[0]
+        ended = dataclasses.replace(ops, needs=np.column_stack([ops.needs, waits]))
+        ended = schedule.Timeline(ended, timeline.start, "backward first")
+        ended.check()
+        assert schedule.optimum(ended).makespan == schedule.optimum(timeline).makespan
 
 
 def test_gaps_are_filled_with_what_is_ready_and_fits():
