@@ -129,16 +129,14 @@ def _extended(placed, at, done, order, worker, workers, duration, needs, tail, l
     states, n = at.shape
     row, choice, many = np.empty(states * n, np.int64), np.empty(states * n, np.int64), 0
     for s in range(states):
-        ready, soonest, next_one = np.zeros(n, np.bool_), np.inf, -1
-        for i in range(n):
-            ready[i] = not placed[s, i]
-            for before in needs[i]:
-                ready[i] &= before < 0 or placed[s, before]
-            if ready[i] and at[s, i] + duration[i] < soonest:
+        soonest, next_one = np.inf, -1
+        for i in order:
+            if not placed[s, i] and at[s, i] + duration[i] < soonest:
                 soonest, next_one = at[s, i] + duration[i], i
-        # The worker that could be done first: something of its own must begin before then, or fits in front.
+        # What could be done first is ready: what it needs would be done no later. On its worker, either it is next, or
+        # something that starts before it could be done, which is ready for the same reason.
         for i in range(n):
-            if ready[i] and worker[i] == worker[next_one] and (i == next_one or at[s, i] < soonest):
+            if not placed[s, i] and worker[i] == worker[next_one] and (i == next_one or at[s, i] < soonest):
                 row[many], choice[many] = s, i
                 many += 1
 
