@@ -144,6 +144,10 @@ def test_the_last_runs_forward_pass_is_not_computed_again(monkeypatch):
             calls.clear()
             run(*batch, following=second)
             assert len(calls) == passes * 8
+        second[0][:] *= 2  # announced, and then something else
+        calls.clear()
+        run(*second)
+        assert len(calls) == 2 * 8
 
 
 def test_two_streams_train_like_one_process():
