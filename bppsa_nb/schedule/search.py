@@ -95,18 +95,16 @@ def _search(problem, head, tail, low, best, makespan, width):
     n, proved = len(worker), True
     order = np.argsort(_ranks(needs), kind="stable")
     limit = makespan * (1 - _CLOSE)
-    # One row per partial schedule: what is placed, when everything starts (or could), when all of it that is placed
-    # ends, and its bound. Ends up to the lower bound are as good as none.
-    placed, at = np.zeros((1, n), np.bool_), head[None, :].copy()
-    done, bound = np.full(1, low), np.full(1, low)
+    # One row per partial schedule: what is placed, when everything starts (or could), and its bound.
+    placed, at, bound = np.zeros((1, n), np.bool_), head[None, :].copy(), np.full(1, low)
     for _ in range(n):
-        placed, at, done, bound = _extended(placed, at, done, order, worker, workers, duration, needs, tail, limit)
+        placed, at, bound = _extended(placed, at, order, worker, workers, duration, needs, tail, limit)
         alike = np.unique(np.packbits(placed, axis=1), axis=0, return_inverse=True)[1].ravel()
-        kept = _undominated(np.lexsort((at.sum(axis=1), alike)), alike, placed, at, done, makespan * _CLOSE / 100)
+        kept = _undominated(np.lexsort((at.sum(axis=1), alike)), alike, placed, at, bound, makespan * _CLOSE / 100)
         if len(kept) > width:
             kept, proved = kept[np.lexsort((at[kept].sum(axis=1), bound[kept]))[:width]], False
-        placed, at, done, bound = placed[kept], at[kept], done[kept], bound[kept]
-    return (at[done.argmin()] if len(done) else best), proved
+        placed, at, bound = placed[kept], at[kept], bound[kept]
+    return (at[bound.argmin()] if len(bound) else best), proved
 
 
 def _ranks(needs):
@@ -115,7 +113,7 @@ def _ranks(needs):
 
 
 @njit(cache=True)
-def _extended(placed, at, done, order, worker, workers, duration, needs, tail, limit):
+def _extended(placed, at, order, worker, workers, duration, needs, tail, limit):
     """Place one more operation, in every way that could lead to an optimal schedule.
 
     Returns
@@ -123,8 +121,8 @@ def _extended(placed, at, done, order, worker, workers, duration, needs, tail, l
     placed : np.ndarray of bool [shape=(s, n)]
     at : np.ndarray of float64 [shape=(s, n)]
         Starts of what is placed; the others' earliest starts.
-    done, bound : np.ndarray of float64 [shape=(s,)]
-        When everything placed is over, and what no schedule that goes on so ends before: below the limit.
+    bound : np.ndarray of float64 [shape=(s,)]
+        What no schedule that goes on so ends before: below the limit. If all is placed, when it ends.
     """
     states, n = at.shape
     row, choice, many = np.empty(states * n, np.int64), np.empty(states * n, np.int64), 0
@@ -141,15 +139,14 @@ def _extended(placed, at, done, order, worker, workers, duration, needs, tail, l
                 many += 1
 
     new_placed, new_at = np.empty((many, n), np.bool_), np.empty((many, n))
-    new_done, new_bound, kept = np.empty(many), np.empty(many), 0
+    new_bound, kept = np.empty(many), 0
     for pair in range(many):
         s, i = row[pair], choice[pair]
         now, starts = new_placed[kept], new_at[kept]
         now[:], starts[:] = placed[s], at[s]
         now[i] = True
         free = starts[i] + duration[i]
-        end = max(done[s], free)
-        bound = end
+        bound = free  # what is last on its worker ends no sooner than what was last on others before
         for j in order:
             if now[j]:
                 continue
@@ -170,13 +167,13 @@ def _extended(placed, at, done, order, worker, workers, duration, needs, tail, l
                     size += 1
             bound = max(bound, busy_bound(mine[:size], starts, duration, tail))
         if bound < limit:
-            new_done[kept], new_bound[kept] = end, bound
+            new_bound[kept] = bound
             kept += 1
-    return new_placed[:kept], new_at[:kept], new_done[:kept], new_bound[:kept]
+    return new_placed[:kept], new_at[:kept], new_bound[:kept]
 
 
 @njit(cache=True)
-def _undominated(order, alike, placed, at, done, close):
+def _undominated(order, alike, placed, at, bound, close):
     """Keep of rows with the same operations placed those that no other one is as good as."""
     kept, size, low = np.empty(len(order), np.int64), 0, 0
     n = at.shape[1]
@@ -184,7 +181,7 @@ def _undominated(order, alike, placed, at, done, close):
         if size and alike[kept[size - 1]] != alike[x]:
             low = size
         for y in kept[low:size]:
-            better = done[y] <= done[x] + close
+            better = bound[y] <= bound[x] + close
             for i in range(n):
                 if not better:
                     break
