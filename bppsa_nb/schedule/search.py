@@ -43,7 +43,7 @@ def optimum(timeline, nodes=20_000):
     Operations start as early as what is placed before them allows, and leave no gap that another one which is ready
     could fill (Giffler and Thompson 1960). A partial schedule's bound is `Timeline.lower_bound`, of what is left.
     The search first keeps only the most promising partial schedules, which finds good ones soon, and then more, until
-    nothing is dropped but for the two reasons above.
+    nothing is dropped but for the two reasons above. A hundred operations usually take less than a second.
     """
     if not isinstance(timeline, Timeline):
         raise TypeError(f"timeline must be a Timeline, got {timeline!r}")
@@ -93,7 +93,7 @@ def _search(problem, head, tail, low, best, makespan, width):
     """Place operation by operation; return the best starts known, and whether nothing was left out."""
     worker, workers, duration, needs = problem
     n, proved = len(worker), True
-    order = np.argsort(_ranks(needs), kind="stable")
+    order = np.argsort(chains(np.ones(n), needs)[0], kind="stable")  # everything after what it needs
     limit = makespan * (1 - _CLOSE)
     # One row per partial schedule: what is placed, when everything starts (or could), and its bound.
     placed, at, bound = np.zeros((1, n), np.bool_), head[None, :].copy(), np.full(1, low)
@@ -105,11 +105,6 @@ def _search(problem, head, tail, low, best, makespan, width):
             kept, proved = kept[np.lexsort((at[kept].sum(axis=1), bound[kept]))[:width]], False
         placed, at, bound = placed[kept], at[kept], bound[kept]
     return (at[bound.argmin()] if len(bound) else best), proved
-
-
-def _ranks(needs):
-    """Return how many operations each one needs, one after the other."""
-    return chains(np.ones(len(needs)), needs)[0]
 
 
 @njit(cache=True)
