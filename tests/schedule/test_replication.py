@@ -96,7 +96,7 @@ def test_no_reordering_helps_where_sending_costs_nothing():
 
 def test_memory_limits_are_kept():
     lowered = refused = 0
-    for net, assumptions in instances(3, 80):
+    for net, assumptions in instances(3, 40):
         L = net.layers
         made = [schedule.data_parallel(net, "reverse_first_k", k, assumptions=assumptions) for k in range(L + 1)]
         peaks = [timeline.peak_memory[0] for timeline in made]
@@ -117,7 +117,7 @@ def test_memory_limits_are_kept():
         if min(peaks):
             with pytest.raises(ValueError, match=f"memory_limit must be at least {min(peaks):g}, which .*; got"):
                 schedule.data_parallel(net, "reverse_first_k", memory_limit=0.99 * min(peaks), assumptions=assumptions)
-    assert lowered > 20 and refused > 5
+    assert lowered > 10 and refused > 3
 
 
 @pytest.mark.parametrize("factor", [0.1, 1 / 3, 1e-9, 1e9])
