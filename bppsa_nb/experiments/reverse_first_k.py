@@ -78,7 +78,7 @@ def plot(table):
         ax.text(k, makespan + 0.15, f"{makespan:g}", ha="center", size=9)
     best = table.loc[table["part"] == "optimum", "makespan"].iloc[0]
     ax.axhline(best, color="black", ls="--", lw=1.1)
-    ax.text(-0.35, best - 0.2, "optimum", va="top", size=9)
+    ax.annotate("optimum", (1, best), (4, 0), ("axes fraction", "data"), "offset points", va="center", size=9)
     ax.set(xlabel="k", ylim=(0, longest + 1), title="makespan over k")
     ax.title.set(size=10, ha="center")
     ax.set_xticks(over_k["k"])

@@ -7,10 +7,6 @@ import numpy as np
 from bppsa_nb.schedule.operations import KINDS, SF, SO, SW, F, O, W
 from bppsa_nb.timeline import Event, check_arrays
 
-_COLORS = {"F": "#56B4E9", "δO": "#E69F00", "δW": "#009E73", "S[F]": "#999999", "S[δO]": "#CC79A7", "S[δW]": "#0072B2"}
-_NAMES = {"F": "forward F", "δO": "output gradient δO", "δW": "weight gradient δW"}
-_NAMES |= {"S[F]": "send output", "S[δO]": "send δO", "S[δW]": "send δW"}
-
 
 class Timeline:
     """A schedule of one iteration.
@@ -254,19 +250,14 @@ class Timeline:
         from bppsa_nb import draw
 
         ops = self.operations
-        colors = {kind: color for kind, color in _COLORS.items() if kind in {KINDS[k] for k in np.unique(ops.kind)}}
-        events = [event._replace(label=self._short(i)) for i, event in enumerate(self.events)]
-        return draw.timeline(
-            events, ax, colors=colors, names=_NAMES, unit=unit, worker=list(ops.workers), legend=legend
-        )
-
-    def _short(self, i):
-        """Return an operation's label in a drawing: the layer, with the micro-batch below, as in Figure 13."""
-        ops = self.operations
-        if ops.micro_batches == 1:
-            return str(ops.layer[i])
-        m = int(ops.micro_batch[i])
-        return f"${ops.layer[i]}_{{{chr(ord('A') + m) if ops.micro_batches <= 26 else m}}}$"
+        numbers = zip(ops.layer.tolist(), ops.micro_batch.tolist(), strict=True)
+        labels = [draw.operation_label(layer, m, ops.micro_batches) for layer, m in numbers]
+        events = [event._replace(label=label) for event, label in zip(self.events, labels, strict=True)]
+        kinds = {KINDS[kind] for kind in np.unique(ops.kind)}
+        colors = {kind: color for kind, color in draw.OPERATION_COLORS.items() if kind in kinds}
+        looks = {"colors": colors, "names": draw.OPERATION_NAMES, "unit": unit, "legend": legend}
+        links = range(ops.devices, len(ops.workers))
+        return draw.timeline(events, ax, worker=list(ops.workers), thin=links, **looks)
 
 
 def place(ops, waits, rank, policy, **kept):
