@@ -121,7 +121,7 @@ class Executor:
         self._sequence = _in_sequence(timeline)
         place = np.empty(len(ops), np.int64)
         place[self._sequence] = np.arange(len(ops))
-        self._ends_forward = bool(place[ops.select(F)[0, 0]] > place[ops.select(W)[0, 0]])
+        self._ends_forward = ops.ends_forward
         each = timeline.policy == "1f1b" and not timeline.flush
         if optimizer is not None and not isinstance(optimizer, (SGD, Adam)):
             raise TypeError(f"optimizer must be an SGD or Adam, got {optimizer!r}")
@@ -197,6 +197,8 @@ class Executor:
             )
         after = None
         if self._ends_forward:
+            if following is not None and (not isinstance(following, (tuple, list)) or len(following) != 2):
+                raise TypeError(f"following must be a pair of x and labels, got {following!r}")
             after = batch if following is None else (following[0], self._check(*following, "following"))
             after = tuple(array.copy() for array in after)  # it is still read in the next run
         again = self._stored is not None and all(map(np.array_equal, batch, self._stored))
@@ -208,8 +210,8 @@ class Executor:
         if self._updates == "before forward":
             self._stored = after
         times -= times.min()
-        operations = replace(self._timeline.operations, duration=times[:, 1] - times[:, 0])
         plan = self._timeline
+        operations = replace(plan.operations, duration=times[:, 1] - times[:, 0])
         measured = Timeline(operations, times[:, 0].copy(), plan.policy, flush=plan.flush, k=plan.k)
         return Result(losses, grads if self._updates != "each" else None, measured)
 
@@ -222,6 +224,10 @@ class Executor:
             raise ValueError(f"{prefix}labels must have shape ({len(x)},) like x, got {labels.shape}")
         if not np.issubdtype(labels.dtype, np.integer):
             raise TypeError(f"{prefix}labels must be integers, got {labels.dtype}")
+        classes = self._layers[-1].output_shape[0]
+        wrong = labels[(labels < 0) | (labels >= classes)]
+        if len(wrong):
+            raise ValueError(f"{prefix}labels must be from 0 to {classes - 1}, got {wrong[0]}")
         return labels
 
     def _steps(self, workers, layers=None):

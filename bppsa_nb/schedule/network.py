@@ -79,6 +79,11 @@ class Network:
         if not isinstance(memory, Memory):
             raise TypeError(f"memory must be a schedule.Memory, got {memory!r}")
         self.memory = memory.of(self.layers)
+        with np.errstate(over="ignore"):
+            kinds = self.forward, self.output_grad, self.weight_grad, self.sync
+            total = sum(times.sum() for times in kinds if times is not None)
+        if not np.isfinite(total):
+            raise ValueError("forward, output_grad, weight_grad and sync must have a finite sum, got inf")
 
     @classmethod
     def uniform(cls, layers, sync=None, memory=None):
@@ -98,7 +103,7 @@ class Network:
         """
         layers = count("layers", layers)
         ones = np.ones(layers)
-        return cls(ones, ones, ones, None if sync is None else np.full(layers, sync), memory)
+        return cls(ones, ones, ones, None if sync is None else np.full(layers, amount("sync", sync)), memory)
 
     def __repr__(self):
         return f"Network of {self.layers} layers"
@@ -128,33 +133,43 @@ class Memory:
         """Return the same with arrays of float64 [shape=(L,)], checked."""
         parts = {}
         for name, part in vars(self).items():
-            parts[name] = costs(f"memory.{name}", np.full(layers, part) if np.ndim(part) == 0 else part, layers)
+            parts[name] = spread(f"memory.{name}", part, layers)
+        with np.errstate(over="ignore"):
+            if not np.isfinite(sum(part.sum() for part in parts.values())):
+                raise ValueError("memory must have a finite sum, got inf")
         return Memory(**parts)
 
 
-def costs(name, values, length=None):
+def spread(name, value, length, of="layer"):
+    """Return an array of `costs`, of which one number alone is for all."""
+    if np.isscalar(value):
+        value = np.full(length, amount(name, value))
+    return costs(name, value, length, of)
+
+
+def costs(name, values, length=None, of="layer"):
     """Return numbers that are neither negative nor infinite nor NaN, as a read-only array of float64."""
     try:
         array = np.asarray(values)
     except ValueError:  # lists of different lengths
-        raise ValueError(f"{name} must hold one number per layer, got {values!r}") from None
+        raise ValueError(f"{name} must hold one number per {of}, got {values!r}") from None
     if not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
         if array.size or array.dtype == object:
             raise TypeError(f"{name} must hold real numbers, got {values!r}")
     if array.ndim != 1 or length not in (None, len(array)):
-        expected = "one number per layer" if length is None else f"{length} numbers, one per layer"
+        expected = f"one number per {of}" if length is None else f"{length} numbers, one per {of}"
         raise ValueError(f"{name} must hold {expected}, got shape {array.shape}")
     array = array.astype(np.float64)
     wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if len(wrong):
-        raise ValueError(f"{name} must be finite and not negative, got {array[wrong[0]]} for layer {wrong[0] + 1}")
+        raise ValueError(f"{name} must be finite and not negative, got {array[wrong[0]]} for {of} {wrong[0] + 1}")
     array.flags.writeable = False
     return array
 
 
 def count(name, value, least=1, most=None, why=""):
     """Return an integer within its bounds, or raise TypeError or ValueError."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < least or (most is not None and value > most):
         bounds = f">= {least}" if most is None else f"from {least} to {most}"
@@ -164,11 +179,15 @@ def count(name, value, least=1, most=None, why=""):
 
 def amount(name, value):
     """Return a number that is neither negative nor NaN nor infinite, or raise TypeError or ValueError."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
+    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number, got {value!r}")
-    if not (np.isfinite(value) and value >= 0):
+    try:
+        number = float(value)
+    except OverflowError:
+        number = np.inf
+    if not (np.isfinite(number) and number >= 0):
         raise ValueError(f"{name} must be finite and not negative, got {value}")
-    return float(value)
+    return number
 
 
 def transfer_time(size, bandwidth, latency=0.0):
@@ -191,11 +210,14 @@ def transfer_time(size, bandwidth, latency=0.0):
     Raises
     ------
     ValueError
-        For a size or latency below 0, or a bandwidth that is not above 0.
+        For a size or latency below 0, a bandwidth that is not above 0, or so low that the time is infinite.
     """
-    latency = amount("latency", latency)
-    if amount("bandwidth", bandwidth) == 0:
+    latency, rate = amount("latency", latency), amount("bandwidth", bandwidth)
+    if rate == 0:
         raise ValueError(f"bandwidth must be above 0, got {bandwidth}")
-    if np.ndim(size) == 0:
-        return latency + amount("size", size) / bandwidth
-    return latency + costs("size", size) / bandwidth
+    size = np.float64(amount("size", size)) if np.isscalar(size) else costs("size", size)
+    with np.errstate(over="ignore"):
+        time = latency + size / rate
+    if not np.isfinite(time).all():
+        raise ValueError(f"bandwidth must be high enough for size to be sent in finite time, got {bandwidth}")
+    return time if np.ndim(time) else float(time)

@@ -59,6 +59,12 @@ class Operations:
         """bool: whether weight gradients are sent, and a forward pass follows (data-parallel training)."""
         return bool((self.kind == SW).any())
 
+    @property
+    def ends_forward(self):
+        """bool: whether gradients come first, and then the next iteration's forward pass, which needs them."""
+        needs = self.needs[self.select(F)[0, 0]]
+        return bool(np.isin(self.kind[needs[needs >= 0]], (W, SW)).any())
+
     def name(self, i):
         """Say which operation number i is, as in ``δO3`` or ``δO3 of micro-batch 1``."""
         kind, layer = KINDS[self.kind[i]], self.layer[i]

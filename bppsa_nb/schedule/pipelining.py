@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.schedule.network import Assumptions, Network, amount, costs, count
+from bppsa_nb.schedule.network import Assumptions, Network, count, spread
 from bppsa_nb.schedule.operations import SF, SO, F, O, W, training
 from bppsa_nb.schedule.timeline import place
 
@@ -42,8 +42,9 @@ def pipeline(
         defined with one.
         ``"1f1b"``: False is PipeDream: the same order, but every micro-batch updates the weights
         (see `Timeline.staleness`).
-        ``"zero_bubble"``: True is ZB-H1, at 1F1B's memory; False is ZB-H2, whose devices end at different times and
-        keep almost twice as many micro-batches (see `Timeline.span`).
+        ``"zero_bubble"``: True is ZB-H1, where every device keeps the inputs of as many micro-batches as the first one
+        does in 1F1B; False is ZB-H2, where it is almost twice as many, and devices end at different times (see
+        `Timeline.span`). What δW reads waits with it, so output gradients come on top.
     boundary_cost : float or array_like [shape=(L - 1,)]
         What it takes to send the output of each layer to the next one's device, and the gradient back; see
         `transfer_time`. Each direction between two devices is a link that sends one thing at a time.
@@ -65,16 +66,13 @@ def pipeline(
     L = network.layers
     devices = count("devices", devices, 1, L, f" (the network has {L} layers)")
     micro_batches = count("micro_batches", micro_batches)
-    if policy not in POLICIES:
+    if not isinstance(policy, str) or policy not in POLICIES:
         raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, got {policy!r}")
     if not isinstance(flush, (bool, np.bool_)):
         raise TypeError(f"flush must be True or False, got {flush!r}")
     if not flush and policy in ("conventional", "gpipe"):
         raise ValueError(f"flush must be True for policy={policy!r}, which ends all of one pass before the next")
-    if np.ndim(boundary_cost) == 0:
-        boundary = np.full(L - 1, amount("boundary_cost", boundary_cost))
-    else:
-        boundary = costs("boundary_cost", boundary_cost, L - 1)
+    boundary = spread("boundary_cost", boundary_cost, L - 1, "boundary between layers")
 
     if policy == "modulo":
         device = np.arange(L) % devices

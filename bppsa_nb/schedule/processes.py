@@ -116,7 +116,7 @@ class Workers:
     def close(self):
         """End all processes."""
         for process in self._processes:
-            process.terminate()
+            process.kill()  # there is nothing to clean up, and one that is stopped would not hear of less
         for process in self._processes:
             process.join()
             process.close()

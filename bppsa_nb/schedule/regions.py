@@ -6,6 +6,8 @@ from bppsa_nb.schedule.network import Assumptions, Network, amount, count
 from bppsa_nb.schedule.operations import KINDS, F, O, W
 from bppsa_nb.schedule.streams import Problem, TwoStreams
 
+_LEAST = 0.01  # speed-up; what runs a hundred times as slow is a mistake, and soon lost in rounding
+
 
 class Regions:
     """The main stream's work, cut into regions.
@@ -134,10 +136,6 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_
     - The sub stream takes all in the order of their planned starts, and none before the main stream has come to its
       region. As no kernel is planned later than its layer's F, the streams never wait for each other in a circle.
     - A kernel that ends late, or outlasts its region, runs on; those after it start later than planned.
-
-    How good it is: of 1000 random networks of 4 layers with speed-ups from 1 to 2, it finds the best of all orders and
-    regions for 70%, takes 1.01 times as long on average and 1.30 times at worst. Kernels that run as soon as they are
-    ready do for 13%, and take 1.04 and 1.39 times as long.
     """
     if not isinstance(main_regions, Regions):
         raise TypeError(f"main_regions must be schedule.Regions, got {main_regions!r}")
@@ -237,7 +235,7 @@ def _algorithm_1(problem, k, carry_over):
 def _rising(name, values, most, why):
     """Return integers that rise to their most, as a read-only array."""
     try:
-        array = np.asarray([count(f"{name}[{i}]", value) for i, value in enumerate(values)], np.int64)
+        array = np.asarray([count(f"{name}[{i}]", value, 1, most) for i, value in enumerate(values)], np.int64)
     except TypeError as error:
         raise TypeError(f"{name} must hold integers, got {values!r}") from error
     if not len(array) or array[-1] != most or (np.diff(array) <= 0).any():
@@ -270,11 +268,10 @@ def _speedups(speedup, kernels, regions):
             f"speedup must have shape {shape}, one row per kernel, one column per region; got {array.shape}"
         )
     array = array.astype(np.float64)
-    wrong = np.argwhere(~((array > 0) & (array <= 2)))
+    wrong = np.argwhere(~((array >= _LEAST) & (array <= 2)))
     if len(wrong):
         row, column = wrong[0]
         raise ValueError(
-            f"speedup must be above 0 and at most 2, got {array[row, column]} "
-            f"for δW{kernels[row]} in region {column + 1}"
+            f"speedup must be from {_LEAST} to 2, got {array[row, column]} for δW{kernels[row]} in region {column + 1}"
         )
     return array

@@ -63,7 +63,7 @@ def data_parallel(
         raise ValueError("network must have sync, the times of S[δW], for data-parallel training; got None")
     if not isinstance(assumptions, Assumptions):
         raise TypeError(f"assumptions must be schedule.Assumptions, got {assumptions!r}")
-    if policy not in POLICIES:
+    if not isinstance(policy, str) or policy not in POLICIES:
         raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, got {policy!r}")
     ops = synchronized(network, assumptions)
     if policy != "reverse_first_k":

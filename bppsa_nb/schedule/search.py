@@ -8,6 +8,7 @@ from bppsa_nb.schedule.network import count
 from bppsa_nb.schedule.operations import F, W
 from bppsa_nb.schedule.timeline import Timeline
 
+_MOST = 400  # operations: each one more makes all partial schedules longer, and their number larger
 _CLOSE = 1e-12  # relative: sums of the same costs in another order differ by rounding
 
 
@@ -36,7 +37,8 @@ def optimum(timeline, nodes=20_000):
     TypeError
         For anything else, such as the two streams of `joint_regions`, whose operations slow each other down.
     ValueError
-        If the search is too large. The message says between which bounds the optimum lies.
+        If the search is too large: more than 400 operations, or more partial schedules than `nodes` at a time. The
+        message says between which bounds the optimum lies.
 
     Notes
     -----
@@ -58,10 +60,11 @@ def optimum(timeline, nodes=20_000):
         best = urgent
     proved = False
     while not proved and _makespan(best, ops) > low * (1 + _CLOSE):
-        if width == nodes:
+        if width == nodes or len(ops) > _MOST:
+            most = f"nodes={nodes} partial schedules" if len(ops) <= _MOST else f"a search of {_MOST} operations"
             raise ValueError(
-                f"timeline of {len(ops)} operations needs more than nodes={nodes} partial schedules to prove an "
-                f"optimum, which lies between {low:g} and {_makespan(best, ops):g}"
+                f"timeline of {len(ops)} operations needs more than {most} to prove an optimum, which lies between "
+                f"{low:g} and {_makespan(best, ops):g}"
             )
         width = min(max(100, 30 * width), nodes)
         best, proved = _search(problem, head, tail, low, best, _makespan(best, ops), width)

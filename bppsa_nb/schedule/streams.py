@@ -146,14 +146,6 @@ class TwoStreams(Timeline):
         mine = self.operations.worker == _MAIN
         return np.array([(self.end - self.start)[mine].sum()])
 
-    def memory(self):
-        """Follow what the device keeps in memory, as `Timeline.memory`: list of one tuple.
-
-        All inputs are in memory at first; those of the next iteration's layers come, and stay. A weight gradient goes
-        when its δW ends, of which the update is a part.
-        """
-        return super().memory()
-
     @cached_property
     def lower_bound(self):
         """float: what no schedule of these operations in these streams is shorter than, with these speed-ups.
@@ -182,22 +174,6 @@ class TwoStreams(Timeline):
         most = np.concatenate([p.end - p.begin, p.took]) / total
         bounds = np.column_stack([np.zeros(len(i)), shared[i, k] / total])
         return float(-linprog(-gain, vstack(rows).tocsr(), most, bounds=bounds).fun * total)
-
-    def _buffers(self):
-        ops, keeps, start, end = self.operations, self.operations.network.memory, self.start, self.end
-        forward, output, weight = (ops.select(kind)[0] for kind in (F, O, W))
-        L = ops.network.layers
-        device, over = np.zeros(L, np.int64), np.full(L, self.makespan)
-        done = np.maximum(end[weight], np.where(output >= 0, end[output], 0))
-        yield np.zeros(L), done, keeps.activation, device
-        yield start[np.append(forward[:1], forward[:-1])], over, keeps.activation, device
-        loss = min(start[weight[-1]], start[output[-1]] if output[-1] >= 0 else np.inf)
-        yield np.append(start[output[1:]], loss), done, keeps.output_grad, device
-        yield start[weight], end[weight], keeps.weight_grad, device
-
-    def staleness(self):
-        """Return zeros [shape=(1, 1)]: every forward pass waits for its updates."""
-        return np.zeros((1, 1), np.int64)
 
     def check(self):
         """Hold the timeline to what makes it a schedule, and to the speeds of co-running kernels.

@@ -4,6 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
+from bppsa_nb.schedule.network import count
 from bppsa_nb.schedule.operations import KINDS, SF, SO, SW, F, O, W
 from bppsa_nb.timeline import Event, check_arrays
 
@@ -67,7 +68,7 @@ class Timeline:
             Kind, layer and micro-batch of every operation.
         """
         ops = self.operations
-        numbers = np.flatnonzero(ops.worker == worker)
+        numbers = np.flatnonzero(ops.worker == count("worker", worker, 0, len(ops.workers) - 1))
         # What takes no time stands before what starts at the same moment, and after what it needs.
         numbers = numbers[np.lexsort((self._depth[numbers], self.end[numbers], self.start[numbers]))]
         columns = zip(ops.kind[numbers], ops.layer[numbers], ops.micro_batch[numbers], strict=True)
@@ -101,7 +102,8 @@ class Timeline:
     def work(self):
         """np.ndarray of float64 [shape=(devices,)]: how long each device is busy."""
         ops = self.operations
-        return np.bincount(ops.worker, ops.duration, len(ops.workers))[: ops.devices]
+        computes = np.flatnonzero(ops.kind <= W)
+        return np.bincount(self._device(computes), ops.duration[computes], ops.devices)
 
     @cached_property
     def span(self):
@@ -109,11 +111,12 @@ class Timeline:
 
         Iterations that follow each other without a flush take the largest of them each, at best.
         """
-        ops = self.operations
-        first, last = np.full(len(ops.workers), np.inf), np.zeros(len(ops.workers))
-        np.minimum.at(first, ops.worker, self.start)
-        np.maximum.at(last, ops.worker, self.end)
-        return (last - first)[: ops.devices]
+        computes = np.flatnonzero(self.operations.kind <= W)
+        device = self._device(computes)
+        first, last = np.full(self.operations.devices, np.inf), np.zeros(self.operations.devices)
+        np.minimum.at(first, device, self.start[computes])
+        np.maximum.at(last, device, self.end[computes])
+        return last - first
 
     @property
     def idle(self):
@@ -129,8 +132,9 @@ class Timeline:
             For each device, times in rising order, and what it keeps from each time to the next, in the unit of
             `Network.memory`: inputs and output gradients of layers from when they are begun, or begin to come, until
             both of the layer's gradients are done; weight gradients to the end, or until they are sent. What goes to
-            another device counts there. At one moment, room is freed before it is taken. Data-parallel training
-            begins with all inputs in memory, and ends with those of the next iteration.
+            another device counts there. At one moment, room is freed before it is taken. What ends with the next
+            iteration's forward pass begins with all inputs in memory, and ends with those of the next iteration; there,
+            a weight gradient that is not sent goes when its δW ends, of which the update is a part.
         """
         ops = self.operations
         born, died, size, device = (np.concatenate(column) for column in zip(*self._buffers(), strict=True))
@@ -156,12 +160,12 @@ class Timeline:
         """Yield what is kept: when it comes and goes, its size, and on which device."""
         ops, keeps, end = self.operations, self.operations.network.memory, self.makespan
         forward, output, weight, sent = (ops.select(kind) for kind in (F, O, W, SW))
-        shape, device = forward.shape, ops.worker[weight].ravel()
+        shape, device = forward.shape, self._device(weight).ravel()
         activation = np.broadcast_to(keeps.activation, shape).ravel()
         done = np.maximum(self.end[weight], np.where(output >= 0, self.end[output], 0)).ravel()
         # The first layer's input is there when it is read; the gradient at the last one's output likewise.
         came = self._arrivals(forward[:, :-1], ops.select(SF)[:, :-1], self.start[forward[:, :1]], 1).ravel()
-        if ops.synchronizes:
+        if ops.ends_forward:
             yield np.zeros(done.size), done, activation, device
             yield came, np.full(done.size, end), activation, device
         else:
@@ -169,18 +173,21 @@ class Timeline:
         loss = np.minimum(self.start[weight], np.where(output >= 0, self.start[output], np.inf))[:, -1:]
         came = self._arrivals(output[:, 1:], ops.select(SO)[:, 1:], loss, 0).ravel()
         yield came, done, np.broadcast_to(keeps.output_grad, shape).ravel(), device
-        gone = self.end[sent].ravel() if ops.synchronizes else np.full(done.size, end)
+        gone = self.end[sent if ops.synchronizes else weight].ravel() if ops.ends_forward else np.full(done.size, end)
         first = np.arange(shape[0])[:, None] == self.start[weight].argmin(axis=0)  # later ones add to it
         yield self.start[weight].ravel(), gone, np.where(first, keeps.weight_grad, 0.0).ravel(), device
 
     def _arrivals(self, makes, sends, outer, column):
         """Return when each layer gets what its neighbor makes; `outer`, at one end, comes from outside."""
-        device = self.operations.worker[makes]
-        own = self.operations.worker[self.operations.select(W)]
+        device, own = self._device(makes), self._device(self.operations.select(W))
         own = own[:, 1:] if column else own[:, :-1]
         came = np.where(device == own, self.start[makes], self.end[makes])  # room is taken when writing begins
         came = np.where(sends >= 0, self.start[sends], came)
         return np.concatenate([outer, came] if column else [came, outer], axis=1)
+
+    def _device(self, numbers):
+        """Return which device computes operations; two streams are of one."""
+        return np.minimum(self.operations.worker[numbers], self.operations.devices - 1)
 
     def staleness(self):
         """Count the updates that go by between a forward pass and its own update, if every micro-batch makes one.
@@ -196,8 +203,8 @@ class Timeline:
         first = np.full((ops.devices, ops.micro_batches), np.inf)
         last = np.zeros((ops.devices, ops.micro_batches))
         f, w = np.flatnonzero(ops.kind == F), np.flatnonzero(ops.kind == W)
-        np.minimum.at(first, (ops.worker[f], ops.micro_batch[f]), self.start[f])
-        np.maximum.at(last, (ops.worker[w], ops.micro_batch[w]), self.end[w])
+        np.minimum.at(first, (self._device(f), ops.micro_batch[f]), self.start[f])
+        np.maximum.at(last, (self._device(w), ops.micro_batch[w]), self.end[w])
         ends = np.sort(last, axis=1)
         rows = zip(ends, first, last, strict=True)
         counts = [np.searchsorted(e, b, "left") - np.searchsorted(e, a, "right") for e, a, b in rows]
@@ -279,6 +286,10 @@ def place(ops, waits, rank, policy, **kept):
     """
     from bppsa_nb.schedule.engine import greedy
 
+    with np.errstate(over="ignore"):
+        total = ops.duration.sum()
+    if not np.isfinite(total):
+        raise ValueError("network must have costs whose sum, over all micro-batches, is finite")
     needs = np.column_stack([ops.needs, *waits])
     start = greedy(ops.worker, len(ops.workers), ops.duration, np.ascontiguousarray(needs), rank)
     never = np.flatnonzero(np.isnan(start))

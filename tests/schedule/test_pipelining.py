@@ -306,7 +306,7 @@ def test_the_unit_of_time_changes_no_order(factor):
         (dict(boundary_cost=[1, 2, -3]), ValueError, "boundary_cost must be finite and not negative, got -3.0"),
         (dict(boundary_cost="1"), TypeError, "boundary_cost must be a number, got '1'"),
         (dict(boundary_cost=True), TypeError, "boundary_cost must be a number, got True"),
-        (dict(boundary_cost=None), TypeError, "boundary_cost must be a number, got None"),
+        (dict(boundary_cost=None), TypeError, "boundary_cost must hold real numbers, got None"),
         (dict(assumptions=None), TypeError, "assumptions must be schedule.Assumptions, got None"),
     ],
 )

@@ -172,6 +172,9 @@ def test_bad_arguments_are_named():
     streams = schedule.joint_regions(schedule.Regions.blocks(schedule.Network.uniform(2), [2]), [2], [[1.5, 1.5]])
     with pytest.raises(TypeError, match="timeline must be a Timeline of pipeline or data_parallel, got Timeline of"):
         schedule.optimum(streams)
+    large = schedule.pipeline(schedule.Network.uniform(8), 4, 20)
+    with pytest.raises(ValueError, match="460 operations needs more than a search of 400 operations to prove an"):
+        schedule.optimum(large)
     with pytest.raises(TypeError, match="nodes must be an integer, got 1.5"):
         schedule.optimum(timeline, nodes=1.5)
 
