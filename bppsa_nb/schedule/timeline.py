@@ -263,7 +263,7 @@ class Timeline:
         kinds = {KINDS[kind] for kind in np.unique(ops.kind)}
         colors = {kind: color for kind, color in draw.OPERATION_COLORS.items() if kind in kinds}
         looks = {"colors": colors, "names": draw.OPERATION_NAMES, "unit": unit, "legend": legend}
-        links = range(ops.devices, len(ops.workers))
+        links = set(ops.worker[ops.kind > W].tolist())
         return draw.timeline(events, ax, worker=list(ops.workers), thin=links, **looks)
 
 
