@@ -32,8 +32,7 @@ def data_parallel(
         ``"reverse_first_k"``: moreover, the weight gradients of layers 1 to k are computed last, and in reverse
         (Algorithm 2).
     k : int, optional
-        For ``"reverse_first_k"``, 0 to L; by default the lowest of the best ones, found by
-        trying all.
+        For ``"reverse_first_k"``, 0 to L; by default the lowest of the best ones, found by trying all.
     memory_limit : float, optional
         For ``"reverse_first_k"``: what `Timeline.peak_memory` must not exceed, in the unit of `Network.memory`. A
         given k is lowered until it fits (Algorithm 2, line 2).
