@@ -27,9 +27,9 @@ ALT = (
     "over nothing waits. Below left, memory over the main stream's operations: in one stream, and as soon as ready, it "
     "is highest early and falls until the forward pass begins; by Algorithm 1 it is highest as the backward pass ends, "
     "and only as published, without a limit, above the dotted line. Below middle and right, speed-up over one stream "
-    "rises with the largest co-run speed-up. In the middle all lie near the bound, overruns carried over on it; on the "
-    "right, what runs as soon as it is ready gains hardly anything, and Algorithm 1 without a limit most, overruns "
-    "carried over or not."
+    "rises with the largest co-run speed-up. In the middle, overruns carried over lie on the bound, the others up to a "
+    "quarter of the gain below it, Algorithm 1 as published lowest; on the right, what runs as soon as it is ready "
+    "gains hardly anything, and Algorithm 1 without a limit most, overruns carried over or not."
 )
 BATCH = {"quick": 16, "paper": 64}
 ROUNDS = {"quick": 9, "paper": 15}
