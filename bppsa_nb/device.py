@@ -186,7 +186,7 @@ class DeviceTraining:
         self.sent = None
         self.steps = {}
         self.stream = new_stream()
-        self.sub_stream = new_stream() if sub_stream and model.num_layers > 1 else self.stream
+        self.sub_stream = new_stream() if sub_stream and model.num_layers > 1 else None
 
     def views(self, flat):
         """Cut P numbers into arrays of the parameters' shapes."""
@@ -374,15 +374,13 @@ class Step:
             *(self.hidden[-1], arrays["fc.weight"], arrays["fc.bias"], labels, self.logits, self.losses),
             *(self.gradients, grads["fc.weight"], grads["fc.bias"], self.training.loss, self.status, self.lost),
         )
-        one = self.training.sub_stream is self.training.stream
-        sub = stream if one else self.training.sub_stream
+        sub = self.training.sub_stream or stream
         for layer in reversed(range(model.num_layers)):
             top = layer == model.num_layers - 1
             found = self._scan(layer, not top, stream)
             cells.launch_at_sums(self.slopes[layer], found, stream)
             # What δW reads stays as it is until the step ends, and only other δW work on its arrays.
-            if not one:
-                follow(sub, stream)
+            follow(sub, stream)
             below, parts = (self.hidden[layer - 1][1:], self.parts_below) if layer else (self.x, self.parts[0])
             work = parts, self.parts[1], tuple(grads[f"{name}_l{layer}"] for name in names)
             cells.launch_gradients(below, self.hidden[layer], self.slopes[layer], *work, sub)
@@ -391,8 +389,7 @@ class Step:
                 over(fill, self.gradients[:1], stream)(self.gradients[:1], model.dtype.type(0))
                 weight = arrays[f"weight_ih_l{layer}"]
                 cells.launch_input_gradients(self.slopes[layer], weight, self.gradients[1:], stream)
-        if not one:
-            follow(stream, sub)
+        follow(stream, sub)
         judge[1, _THREADS, stream](self.training.grads, self.status, self.lost)
         settings = self.inputs[:_SETTINGS]
         blocks = -(-self.training.count // _THREADS)
@@ -448,9 +445,10 @@ def wait(stream):
 def follow(stream, other):
     """Let what is issued to a stream from now on wait for what was issued to another one so far.
 
-    While one of them is being recorded, this makes the other part of the recording.
+    Nothing is to be done if both are the same. While one of them is being recorded, this makes the other part of the
+    recording.
     """
-    if stream:
+    if stream is not other:
         stream.wait(other)
 
 

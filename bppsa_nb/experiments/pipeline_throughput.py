@@ -7,7 +7,7 @@ import pandas as pd
 from bppsa_nb import schedule
 from bppsa_nb.experiments.micro_batches import duration
 from bppsa_nb.figures import COLORS
-from bppsa_nb.schedule.pipelining import blocks
+from bppsa_nb.schedule.pipelining import allocation
 
 TITLE = "Figures 12 and 14 of ooo backprop, simulated: pipelines of transformers, over interconnects and GPUs"
 CAPTION = (
@@ -21,9 +21,9 @@ CAPTION = (
 ALT = (
     "Three plots of throughput relative to one GPU. Bars on 4 GPUs at 50 GB/s: model parallelism 1.00, GPipe and 1F1B "
     "2.27, OOO-Pipe1 2.73, OOO-Pipe2 3.75, both zero-bubble schedules 3.15, PipeDream 3.94. Groups of bars for three "
-    "interconnects: at 16 GB/s nearly the same; at 1 GB/s OOO-Pipe2 falls to 2.2, just above GPipe and below OOO- "
-    "Pipe1 and ZB-H1. Lines over 4 to 32 GPUs: all below the diagonal; PipeDream and OOO-Pipe2 highest, near 15 on 16 "
-    "GPUs and 24 and 22 on 32, then ZB-H1, OOO-Pipe1 and GPipe, which stays at 14 from 24 GPUs on."
+    "interconnects: at 16 GB/s nearly the same; at 1 GB/s OOO-Pipe2 falls to 2.2, just above GPipe and below "
+    "OOO-Pipe1 and ZB-H1. Lines over 4 to 32 GPUs: all below the diagonal; PipeDream and OOO-Pipe2 highest, near 15 "
+    "on 16 GPUs and 24 and 22 on 32, then ZB-H1, OOO-Pipe1 and GPipe, which stays at 14 from 24 GPUs on."
 )
 HIDDEN, LENGTH, SEQUENCES, SPEED = 1024, 128, 24, 10e12
 FLOPS = 24 * SEQUENCES * LENGTH * HIDDEN**2 + 4 * SEQUENCES * LENGTH**2 * HIDDEN  # of a layer's forward pass
@@ -67,11 +67,7 @@ def boundaries(net, policy, devices, inside, between):
     np.ndarray of float64 [shape=(L - 1,)]
         Seconds.
     """
-    if policy == "modulo":
-        device = np.arange(net.layers) % devices
-    else:
-        device = blocks(net, devices, schedule.Assumptions())
-    node = device // NODE
+    node = allocation(net, devices, policy) // NODE
     times = [schedule.transfer_time(MESSAGE, bandwidth) for bandwidth in (inside, between)]
     return np.where(node[1:] == node[:-1], *times)
 

@@ -118,9 +118,6 @@ class Executor:
             raise ValueError("replicas are processes, got processes=False")
         if processes and (ops.worker[ops.kind <= W] >= ops.devices).any():
             raise ValueError(f"processes must be False where a device has two streams, as {timeline!r}")
-        self._sequence = _in_sequence(timeline)
-        place = np.empty(len(ops), np.int64)
-        place[self._sequence] = np.arange(len(ops))
         self._ends_forward = ops.ends_forward
         each = timeline.policy == "1f1b" and not timeline.flush
         if optimizer is not None and not isinstance(optimizer, (SGD, Adam)):
@@ -134,7 +131,7 @@ class Executor:
             )
         self._updates = None if optimizer is None else "each" if each else "before forward"
         self._timeline, self._network, self._batch_size = timeline, network, int(batch_size)
-        self._optimizer, self._place = optimizer, place
+        self._optimizer = optimizer
         self._kind = "processes" if processes else "turns"
         self._running = self._stored = None
 
@@ -233,7 +230,7 @@ class Executor:
     def _steps(self, workers, layers=None):
         """Return the arguments of `Steps` for some workers, and some layers or all."""
         ops, numbers = self._timeline.operations, range(1, len(self._layers) + 1)
-        program = [i for i in self._sequence.tolist() if ops.worker[i] in workers]
+        program = [i for i in self._timeline.sequence.tolist() if ops.worker[i] in workers]
         columns = (column[program].tolist() for column in (ops.kind, ops.layer, ops.micro_batch))
         return {
             "layers": {number: self._layers[number - 1] for number in (numbers if layers is None else layers)},
@@ -266,7 +263,7 @@ class _Turns:
         weights = {number: [params[name] for name in layer.params] for number, layer in layers.items()}
         if executor._updates:
             weights = {number: [array.copy() for array in arrays] for number, arrays in weights.items()}
-        times = np.empty((len(executor._sequence), 2))
+        times = np.empty((len(executor._timeline.operations), 2))
         batch, following = (
             each and tuple([values[part] for part in executor._parts()] for values in each)
             for each in (batch, following)
@@ -296,7 +293,7 @@ class _Processes:
         ops, network, L = executor._timeline.operations, executor._network, len(executor._layers)
         self._executor, replicas, dtype = executor, executor._replicas, network.dtype
         device = ops.worker[ops.select(F)[0]]
-        links = _links(executor._timeline, executor._place)
+        links = _links(executor._timeline)
         size = executor._batch_size // (ops.micro_batches * replicas)
         arrays = {"losses": ((replicas, ops.micro_batches), np.float64), "times": ((replicas, len(ops), 2), np.float64)}
         for which in ("", "next ") if executor._ends_forward else ("",):
@@ -311,7 +308,7 @@ class _Processes:
             layer = executor._layers[number - 1]
             arrays[kind, number, m] = (*(layer.output_shape if kind == F else layer.input_shape), size), dtype
         self._memory = Memory(arrays)
-        reduces = [(SW, int(ops.layer[i]), 0, i) for i in executor._sequence.tolist() if ops.kind[i] == SW]
+        reduces = [(SW, int(ops.layer[i]), 0, i) for i in executor._timeline.sequence.tolist() if ops.kind[i] == SW]
         devices, names = [], []
         for replica in range(replicas):
             for d in range(ops.devices):
@@ -346,15 +343,7 @@ class _Processes:
         self._workers.close()
 
 
-def _in_sequence(timeline):
-    """List operations by their starts; what takes no time stands after what it needs, as in `Timeline.order`."""
-    from bppsa_nb.schedule.engine import chains
-
-    depth = chains(np.ones(len(timeline.start)), timeline.operations.needs)[0]
-    return np.lexsort((depth, timeline.end, timeline.start))
-
-
-def _links(timeline, place):
+def _links(timeline):
     """List what goes from device to device, in order.
 
     An operation S sends when the timeline says; where sending takes no time there is none, and what was made is sent
@@ -362,7 +351,7 @@ def _links(timeline, place):
     """
     ops = timeline.operations
     device = ops.worker[ops.select(F)[0]]
-    messages = {}
+    place, messages = np.argsort(timeline.sequence), {}
     for kind, sends in ((F, SF), (O, SO)):
         made, sent = ops.select(kind), ops.select(sends)
         for m, l in np.argwhere(made >= 0).tolist():

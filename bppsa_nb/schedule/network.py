@@ -154,8 +154,7 @@ def costs(name, values, length=None, of="layer"):
     except ValueError:  # lists of different lengths
         raise ValueError(f"{name} must hold one number per {of}, got {values!r}") from None
     if not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
-        if array.size or array.dtype == object:
-            raise TypeError(f"{name} must hold real numbers, got {values!r}")
+        raise TypeError(f"{name} must hold real numbers, got {values!r}")
     if array.ndim != 1 or length not in (None, len(array)):
         expected = f"one number per {of}" if length is None else f"{length} numbers, one per {of}"
         raise ValueError(f"{name} must hold {expected}, got shape {array.shape}")

@@ -74,16 +74,19 @@ def pipeline(
         raise ValueError(f"flush must be True for policy={policy!r}, which ends all of one pass before the next")
     boundary = spread("boundary_cost", boundary_cost, L - 1, "boundary between layers")
 
-    if policy == "modulo":
-        device = np.arange(L) % devices
-    else:
-        device = blocks(network, devices, assumptions)
-    ops = training(network, device, micro_batches, boundary, assumptions)
+    ops = training(network, allocation(network, devices, policy, assumptions), micro_batches, boundary, assumptions)
     if policy in ("fast_forward", "modulo"):
         waits, rank = _greedy(ops, flush)
     else:
         waits, rank = _in_order(ops, policy, flush)
     return place(ops, waits, rank, policy, flush=bool(flush))
+
+
+def allocation(network, devices, policy, assumptions=Assumptions()):  # noqa: B008 - frozen
+    """Say who holds which layer under a policy of `pipeline`: np.ndarray of int64 [shape=(L,)]."""
+    if policy == "modulo":
+        return np.arange(network.layers) % devices
+    return blocks(network, devices, assumptions)
 
 
 def blocks(network, devices, assumptions):

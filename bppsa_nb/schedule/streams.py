@@ -142,9 +142,10 @@ class TwoStreams(Timeline):
 
     @cached_property
     def work(self):
-        """np.ndarray of float64 [shape=(1,)]: how long the main stream runs, alone or beside the sub stream."""
-        mine = self.operations.worker == _MAIN
-        return np.array([(self.end - self.start)[mine].sum()])
+        """np.ndarray of float64 [shape=(1,)]: how long at least one stream runs."""
+        order = np.argsort(self.start)
+        before = np.maximum.accumulate(np.append(0.0, self.end[order]))  # when all that came earlier is over
+        return self.span - np.maximum(self.start[order] - before[:-1], 0).sum()
 
     @cached_property
     def lower_bound(self):

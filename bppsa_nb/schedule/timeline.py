@@ -68,18 +68,21 @@ class Timeline:
             Kind, layer and micro-batch of every operation.
         """
         ops = self.operations
-        numbers = np.flatnonzero(ops.worker == count("worker", worker, 0, len(ops.workers) - 1))
-        # What takes no time stands before what starts at the same moment, and after what it needs.
-        numbers = numbers[np.lexsort((self._depth[numbers], self.end[numbers], self.start[numbers]))]
+        worker = count("worker", worker, 0, len(ops.workers) - 1)
+        numbers = self.sequence[ops.worker[self.sequence] == worker]
         columns = zip(ops.kind[numbers], ops.layer[numbers], ops.micro_batch[numbers], strict=True)
         return [(KINDS[kind], int(layer), int(micro_batch)) for kind, layer, micro_batch in columns]
 
     @cached_property
-    def _depth(self):
-        """How many operations an operation needs, one after the other."""
+    def sequence(self):
+        """np.ndarray of int [shape=(n,)]: the operations' numbers, by their starts.
+
+        What takes no time stands before what starts at the same moment, and after what it needs.
+        """
         from bppsa_nb.schedule.engine import chains
 
-        return chains(np.ones(len(self.operations)), self.operations.needs)[0]
+        depth = chains(np.ones(len(self.operations)), self.operations.needs)[0]
+        return np.lexsort((depth, self.end, self.start))
 
     @cached_property
     def lower_bound(self):

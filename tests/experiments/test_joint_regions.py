@@ -62,6 +62,12 @@ def test_it_is_drawn(table):
     assert [text.get_text() for text in axes[0].texts].count("R5") == 1
 
 
+def waiting(timeline):
+    """How long the main stream waits before it ends."""
+    main = timeline.operations.worker == 0
+    return timeline.end[main].max() - (timeline.end - timeline.start)[main].sum()
+
+
 def test_the_figure_s_words_are_true_of_what_is_recorded():
     table = pd.read_csv(files.root() / "data/results/cpu/joint_regions.quick.csv")
     rows = table[table["part"] == "speedup"]
@@ -75,7 +81,7 @@ def test_the_figure_s_words_are_true_of_what_is_recorded():
     drawn = joint_regions.schedules(
         joint_regions.recorded(table), joint_regions.corun(joint_regions.OWN[0], joint_regions.MOST)
     )
-    assert drawn["joint"].idle[0] > 0.01 * drawn["joint"].makespan > drawn["carried"].idle[0]
+    assert waiting(drawn["joint"]) > 0.01 * drawn["joint"].makespan > waiting(drawn["carried"])
     peak = {name: result.peak_memory[0] / drawn["conventional"].peak_memory[0] for name, result in drawn.items()}
     assert peak["joint"] > joint_regions.LIMIT >= max(peak["carried"], peak["limited"])
     first = drawn["joint"].start[drawn["joint"].operations.worker == 1].min()

@@ -186,6 +186,19 @@ def worked():
     return joint_regions(Regions.blocks(net, [1, 3]), [3, 2], [[1, 1, 2, 1], [1, 1.6, 1, 1]])
 
 
+def test_the_device_works_while_either_stream_runs():
+    rng, both = np.random.default_rng(5), 0
+    for _ in range(60):
+        (regions, kernels, speedup), _ = instance(rng)
+        result = joint_regions(regions, kernels, speedup)
+        times, runs = np.unique([result.start, result.end]), list(zip(result.start, result.end, strict=True))
+        count = [sum(a <= t < b for a, b in runs) for t in times[:-1]]
+        assert result.work == pytest.approx([np.diff(times)[np.array(count, int) > 0].sum()], abs=1e-9)
+        assert result.idle == pytest.approx([0], abs=1e-9)  # whoever waits, waits for the other stream
+        both += 2 in count
+    assert both > 20
+
+
 def test_a_small_example_by_hand(worked):
     # R1: δO3, δO2 take 0 to 4. δW2 goes to R2, beside δW1: each at 0.8 of its speed, 4 to 6.5. δW3 goes to R3, beside
     # F1, at full speed: 6.5 to 8.5. F2 and F3 run alone.
