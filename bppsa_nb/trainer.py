@@ -13,7 +13,7 @@ from bppsa_nb.files import atomic_write, npz_entry, read_npz
 from bppsa_nb.interrupts import interrupts_held
 from bppsa_nb.optimizers import SGD, Adam
 
-__all__ = ["SGD", "Adam", "History", "Trainer", "accuracy", "cross_entropy"]
+__all__ = ["SGD", "Adam", "History", "Trainer", "accuracy", "check_labels", "cross_entropy"]
 
 _FORMAT = 1
 
@@ -84,13 +84,14 @@ def _checked(logits, labels):
         raise TypeError(f"logits must be floating point, got {logits.dtype}")
     if logits.ndim != 2 or 0 in logits.shape:
         raise ValueError(f"logits must have shape (B, C), neither of them 0, got {logits.shape}")
-    labels = _checked_labels(labels, *logits.shape)
+    labels = check_labels(labels, *logits.shape)
     if not np.isfinite(logits).all():
         raise ValueError(f"logits must be finite, got {logits[~np.isfinite(logits)][0]}")
     return logits, labels
 
 
-def _checked_labels(labels, batch, classes):
+def check_labels(labels, batch, classes):
+    """Return labels as an array, or raise TypeError or ValueError unless they are classes of `batch` samples."""
     labels = np.asarray(labels)
     if not np.issubdtype(labels.dtype, np.integer):
         raise TypeError(f"labels must be integers, got {labels.dtype}")
@@ -217,7 +218,7 @@ class Trainer:
         from bppsa_nb.device import DeviceTraining
 
         self.model.check_input(x)
-        labels = _checked_labels(y, x.shape[1], self.model.num_classes)
+        labels = check_labels(y, x.shape[1], self.model.num_classes)
         parts = self.model, self.optimizer
         if self._device is None or (self._device.model, self._device.optimizer) != parts:
             self._device = DeviceTraining(*parts)

@@ -11,6 +11,7 @@ from bppsa_nb.schedule.network import count
 from bppsa_nb.schedule.operations import SF, SO, SW, F, O, W
 from bppsa_nb.schedule.steps import Steps
 from bppsa_nb.schedule.timeline import Timeline
+from bppsa_nb.trainer import check_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +197,10 @@ class Executor:
         if self._ends_forward:
             if following is not None and (not isinstance(following, (tuple, list)) or len(following) != 2):
                 raise TypeError(f"following must be a pair of x and labels, got {following!r}")
-            after = batch if following is None else (following[0], self._check(*following, "following"))
+            try:
+                after = batch if following is None else (following[0], self._check(*following))
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"following: {error}") from error
             after = tuple(array.copy() for array in after)  # it is still read in the next run
         again = self._stored is not None and all(map(np.array_equal, batch, self._stored))
         try:
@@ -212,20 +216,11 @@ class Executor:
         measured = Timeline(operations, times[:, 0].copy(), plan.policy, flush=plan.flush, k=plan.k)
         return Result(losses, grads if self._updates != "each" else None, measured)
 
-    def _check(self, x, labels, name=None):
+    def _check(self, x, labels):
         check_batch(self._network, self._layers, x)
-        labels, prefix = np.asarray(labels), f"{name}: " if name else ""
         if len(x) != self._batch_size:
-            raise ValueError(f"{prefix}x must hold {self._batch_size} samples, as the executor was told, got {len(x)}")
-        if labels.shape != (len(x),):
-            raise ValueError(f"{prefix}labels must have shape ({len(x)},) like x, got {labels.shape}")
-        if not np.issubdtype(labels.dtype, np.integer):
-            raise TypeError(f"{prefix}labels must be integers, got {labels.dtype}")
-        classes = self._layers[-1].output_shape[0]
-        wrong = labels[(labels < 0) | (labels >= classes)]
-        if len(wrong):
-            raise ValueError(f"{prefix}labels must be from 0 to {classes - 1}, got {wrong[0]}")
-        return labels
+            raise ValueError(f"x must hold {self._batch_size} samples, as the executor was told, got {len(x)}")
+        return check_labels(labels, len(x), self._layers[-1].output_shape[0])
 
     def _steps(self, workers, layers=None):
         """Return the arguments of `Steps` for some workers, and some layers or all."""

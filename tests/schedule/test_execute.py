@@ -392,7 +392,7 @@ def test_bad_input_has_clear_errors():
             pass
         with pytest.raises(ValueError, match="x must hold 6 samples, as the executor was told, got 3"):
             run(x[:3], labels[:3])
-        with pytest.raises(ValueError, match=r"labels must have shape \(6,\) like x, got \(5,\)"):
+        with pytest.raises(ValueError, match=r"labels must have shape \(6,\) like logits \(6, \d\), got \(5,\)"):
             run(x, labels[:5])
         with pytest.raises(TypeError, match="labels must be integers, got float64"):
             run(x, labels * 1.0)
