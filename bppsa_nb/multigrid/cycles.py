@@ -1,0 +1,202 @@
+"""The cycles of nonlinear multigrid over layers (FAS, MGRIT; Algorithm 1), over anything that has levels.
+
+Restriction and prolongation inject: a level's C-points are the next level's points. Two terms of the paper's equations
+cancel then. The right-hand side of the coarse level is S = L_H(U_H) + R_H (Eq. 24); for a C-point that is
+(u - Φ_H(u')) + (Φ_h^c(u') - u), where u' is the C-point before it, Φ_H one coarse step and Φ_h^c the c fine steps of the
+block between them: what the block gives, less what the coarse step gives. And the correction u + (V_H - u) (Eq. 16) is
+the coarse solution itself.
+"""
+
+import math
+import numbers
+from dataclasses import dataclass
+
+import numpy as np
+
+from bppsa_nb.multigrid.grids import whole
+
+RELAXATIONS = ("F", "FC", "FCF")
+CYCLES = ("V", "F")
+_PATIENCE = 10  # cycles without progress after which a tolerance is out of reach
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to cycle; see `bppsa_nb.multigrid.solve`."""
+
+    cycles: int | None
+    tol: float
+    coarsening: int
+    levels: int | None
+    relaxation: str
+    cycle: str
+    nested_iteration: bool
+    skip_downcycle: bool
+
+    def __post_init__(self):
+        if self.cycles is not None:
+            whole("cycles", self.cycles, 1)
+        if isinstance(self.tol, bool) or not isinstance(self.tol, numbers.Real):
+            raise TypeError(f"tol must be a number, got {self.tol!r}")
+        if not 0 <= self.tol < math.inf:
+            raise ValueError(f"tol must be >= 0 and finite, got {self.tol}")
+        for name, known in (("relaxation", RELAXATIONS), ("cycle", CYCLES)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {getattr(self, name)!r}")
+        for name in ("nested_iteration", "skip_downcycle"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if self.nested_iteration and self.skip_downcycle:
+            raise ValueError("nested_iteration and skip_downcycle both start on the coarsest level; take one of them")
+
+
+class Level:
+    """One level: the values at its points, what FAS adds to them, and what its blocks end with.
+
+    Parameters
+    ----------
+    grid : Grid
+    h : float
+        The network's step size.
+    initial : np.ndarray [shape=(N + 1, batch, ...)]
+        Values to start from, at all points of the network.
+    ops : module
+        `bppsa_nb.multigrid.steps` or one of its twins.
+    sweep : callable
+        ``sweep(points, source, bounds, layers, sizes)`` fills F-points and returns what every block ends with.
+    """
+
+    def __init__(self, grid, h, initial, ops, sweep):
+        self.ops, self._sweep = ops, sweep
+        self.points, self.source, self.arrivals = ops.load(initial[grid.points]), None, None
+        self._layers, self._sizes = ops.load(grid.layers), ops.load((h * grid.gaps).astype(initial.dtype))
+        self._c_points, self._ends = ops.load(grid.bounds), ops.load(grid.bounds[1:])
+        self._all = ops.load(np.arange(len(grid) + 1))
+
+    def f_relax(self):
+        """Propagate within every block (Figure 3), all of them at once."""
+        self.arrivals = self._sweep(self.points, self.source, self._c_points, self._layers, self._sizes)
+
+    def c_relax(self):
+        """Write what every block ends with to the C-point there; valid after `f_relax`."""
+        self.ops.put(self.points, self._ends, self.arrivals)
+
+    def restrict(self, coarse):
+        """Give the coarser level its points and its right-hand side (Eq. 23 and 24); valid after `f_relax`."""
+        coarse.points = self.ops.take(self.points, self._c_points)
+        steps = coarse._sweep(coarse.points, None, coarse._all, coarse._layers, coarse._sizes)
+        coarse.source = self.ops.difference(self.arrivals, steps)
+
+    def correct(self, coarse):
+        """Take the C-points from the coarser level (Eq. 16)."""
+        self.ops.put(self.points, self._c_points, coarse.points)
+
+    def residuals(self):
+        """Return the norm of R_h (Eq. 19) at every C-point but the first; after `f_relax` it is zero elsewhere."""
+        return self.ops.norms(self.arrivals, self.points, self._ends)
+
+    @property
+    def first(self):
+        """np.ndarray [shape=(batch, ...)]: the value at the first point, which nothing here computes."""
+        return self.ops.host(self.points[:1])[0]
+
+    @first.setter
+    def first(self, value):
+        self.ops.put(self.points, self._all[:1], self.ops.load(value[None]))
+
+    @property
+    def last(self):
+        """np.ndarray [shape=(batch, ...)]: the value at the last point."""
+        return self.ops.host(self.points[-1:])[0]
+
+
+class Cycles:
+    """Cycles over levels.
+
+    Parameters
+    ----------
+    levels : list of Level
+        Finest first.
+    options : Options
+    links : Alone or Ranks
+        To the processes that hold the layers before and after these.
+    """
+
+    def __init__(self, levels, options, links):
+        self.levels, self.options, self.links = levels, options, links
+
+    def run(self):
+        """Cycle until done; return the residual's norm after every cycle."""
+        cycles, tol, norms = self.options.cycles, self.options.tol, []
+        for _ in self._cycles():
+            norms.append(self.links.norm(self.levels[0].residuals()))
+            if not math.isfinite(norms[-1]):
+                raise FloatingPointError(
+                    f"cycle {len(norms)} leaves the range of {self.levels[0].points.dtype}: either the network itself "
+                    f"does, or a coarse step is too large for it; take fewer levels ({len(self.levels)} now)"
+                )
+            if len(norms) == cycles or (cycles is None and norms[-1] <= tol):
+                break
+            if cycles is None and len(norms) > _PATIENCE and min(norms[-_PATIENCE:]) >= min(norms[:-_PATIENCE]):
+                raise RuntimeError(
+                    f"{len(norms)} cycles reach a residual of {min(norms):.3g}, and the last {_PATIENCE} no smaller one, "
+                    f"so tol={tol:g} is out of reach; states are {self.levels[0].points.dtype}"
+                )
+        return norms
+
+    def _cycles(self):
+        """Do one cycle after the other, pausing after each."""
+        if len(self.levels) == 1:
+            self._solve_coarsest()
+            yield
+            return
+        if self.options.nested_iteration or self.options.skip_downcycle:
+            self._interpolate_up()
+            if self.options.skip_downcycle:
+                yield
+        else:
+            self.levels[0].f_relax()
+        while True:
+            self._visit(0, self.options.cycle)
+            yield
+
+    def _visit(self, i, cycle):
+        """Reduce the residual on level i, which has been F-relaxed and is so again afterwards (Algorithm 1)."""
+        fine, coarse = self.levels[i : i + 2]
+        if self.options.relaxation == "FCF":
+            self._c_relax(fine)
+            fine.f_relax()
+        fine.restrict(coarse)
+        if i + 2 == len(self.levels):
+            self._solve_coarsest()
+        else:
+            coarse.f_relax()
+            self._visit(i + 1, cycle)
+            if cycle == "F":
+                self._visit(i + 1, "V")
+        fine.correct(coarse)
+        fine.f_relax()
+        if self.options.relaxation == "FC":
+            self._c_relax(fine)
+            fine.f_relax()
+
+    def _interpolate_up(self):
+        """Solve on the coarsest level, as if it were the problem, and fill the finer ones from it."""
+        self._solve_coarsest()
+        for i in reversed(range(len(self.levels) - 1)):
+            self.levels[i].correct(self.levels[i + 1])
+            self.levels[i].f_relax()
+            if self.options.nested_iteration and i:
+                self._visit(i, "V")
+
+    def _c_relax(self, level):
+        level.c_relax()
+        self.links.shift(level)
+
+    def _solve_coarsest(self):
+        """Propagate from the first point to the last; the coarsest level is a single block."""
+        coarsest = self.levels[-1]
+        self.links.receive(coarsest)
+        coarsest.f_relax()
+        coarsest.c_relax()
+        self.links.send(coarsest)

@@ -1,0 +1,137 @@
+"""Which layers each level of the hierarchy visits, and how they form blocks (Figure 2)."""
+
+import operator
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """One level: a chain of n steps between n + 1 of the network's points.
+
+    Attributes
+    ----------
+    layers : np.ndarray of int [shape=(n,)]
+        Whose parameters each step uses: injection takes those of the layer that it starts at.
+    gaps : np.ndarray of int [shape=(n,)]
+        How many layers each step stands for: its size is gap times h (Eq. 25: H = c h).
+    bounds : np.ndarray of int [shape=(blocks + 1,)]
+        The C-points among the level's points, first and last included; the F-points between two of them are a block.
+        The coarsest level is a single block.
+    """
+
+    layers: np.ndarray
+    gaps: np.ndarray
+    bounds: np.ndarray
+
+    def __len__(self):
+        return len(self.layers)
+
+    @property
+    def points(self):
+        """np.ndarray of int [shape=(n + 1,)]: the level's points among those of the network."""
+        return np.append(0, np.cumsum(self.gaps))
+
+    def reversed(self):
+        """Return the grid that goes from the last point to the first, as gradients do."""
+        return Grid(self.layers[::-1], self.gaps[::-1], len(self) - self.bounds[::-1])
+
+
+def hierarchy(depth, coarsening, levels):
+    """Build the grids, finest first.
+
+    Every c-th point and the last one are C-points, and the points of the next level (Eq. 23). Where c does not divide
+    the number of steps, the last block is shorter, and so is the coarse step that stands for it.
+
+    Parameters
+    ----------
+    depth : int
+        Layers of the network.
+    coarsening : int
+        Layers in a block, c.
+    levels : int
+
+    Returns
+    -------
+    list of Grid
+    """
+    grids, points = [], np.arange(depth + 1)
+    for level in range(levels):
+        steps = len(points) - 1
+        bounds = np.append(np.arange(0, steps, coarsening if level < levels - 1 else steps), steps)
+        grids.append(Grid(points[:-1], np.diff(points), bounds))
+        points = points[bounds]
+    return grids
+
+
+def check_levels(depth, coarsening, levels):
+    """Return coarsening and levels as integers, or raise TypeError or ValueError; None levels are chosen.
+
+    Chosen are the levels that leave no more than c steps on the coarsest.
+    """
+    coarsening = whole("coarsening", coarsening, 2)
+    most, fewest, steps = 1, 1, depth
+    while steps > 1:
+        fewest += steps > coarsening
+        steps, most = -(-steps // coarsening), most + 1
+    if levels is None:
+        return coarsening, fewest
+    levels = whole("levels", levels, 1)
+    if levels > most:
+        raise ValueError(
+            f"levels must be at most {most} for {depth} layers and coarsening={coarsening}: level {most} has a single "
+            f"step; got {levels}"
+        )
+    return coarsening, levels
+
+
+def whole(name, value, least):
+    """Return value as an integer, or raise TypeError or ValueError unless it is one and at least `least`."""
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+    if value < least:
+        raise ValueError(f"{name} must be >= {least}, got {value}")
+    return value
+
+
+def partition(depth, ranks, coarsening=4, levels=None):
+    """Split layers into contiguous parts, one for each rank (Section III-D).
+
+    Parts end where a block of the second coarsest level does, so that ranks only communicate in C-relaxations and in
+    the serial solution on the coarsest level.
+
+    Parameters
+    ----------
+    depth : int
+        Layers of the network.
+    ranks : int
+    coarsening : int
+    levels : int, optional
+        As in `solve`.
+
+    Returns
+    -------
+    list of slice
+        Which layers each rank holds.
+
+    Raises
+    ------
+    TypeError
+        For arguments that are not integers.
+    ValueError
+        For coarsening below 2, too many levels, or more ranks than steps on the coarsest level.
+    """
+    depth, ranks = whole("depth", depth, 1), whole("ranks", ranks, 1)
+    coarsening, levels = check_levels(depth, coarsening, levels)
+    unit = coarsening ** (levels - 1)
+    steps = -(-depth // unit)
+    if ranks > steps:
+        raise ValueError(
+            f"ranks must be at most the {steps} steps that {levels} levels leave on the coarsest for {depth} layers, "
+            f"got {ranks}; take fewer levels"
+        )
+    ends = [min(depth, unit * (steps * r // ranks)) for r in range(ranks + 1)]
+    return [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]

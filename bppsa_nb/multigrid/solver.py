@@ -1,0 +1,195 @@
+"""Multigrid over layers: Full Approximation Storage and MGRIT (Algorithm 1), for states and for their gradients.
+
+The unknowns are all states of a level at once; the equations say that each follows from the one before. Relaxation
+solves them within every block of layers, all blocks at once; a coarser level, with one step per block, corrects the
+values that blocks begin with.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bppsa_nb.checks import check_array, check_finite
+from bppsa_nb.multigrid.cycles import Cycles, Level, Options
+from bppsa_nb.multigrid.grids import check_levels, hierarchy
+from bppsa_nb.multigrid.links import connect
+from bppsa_nb.multigrid.residual import compute
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What multigrid found.
+
+    Attributes
+    ----------
+    states : np.ndarray [shape=(N + 1, batch, ...)]
+        States u^0 ... u^N, or the gradients at them.
+    residuals : np.ndarray of float64 [shape=(cycles,)]
+        ||R_h|| (Eq. 19) after every cycle: the 2-norm over all layers and samples.
+    """
+
+    states: np.ndarray
+    residuals: np.ndarray
+
+    @property
+    def cycles(self):
+        """int: how many cycles it took."""
+        return len(self.residuals)
+
+
+def solve(
+    net,
+    u0,
+    cycles=None,
+    tol=1e-9,
+    coarsening=4,
+    levels=None,
+    relaxation="FCF",
+    cycle="V",
+    *,
+    nested_iteration=False,
+    skip_downcycle=False,
+    initial=None,
+    backend="auto",
+    comm=None,
+):
+    """Solve for all states of a residual network.
+
+    Parameters
+    ----------
+    net : ResidualNetwork
+    u0 : np.ndarray [shape=(batch, q)] or [shape=(batch, channels, height, width)]
+        The first state, in the network's dtype.
+    cycles : int, optional
+        Stop after so many cycles, whatever the residual: early stopping (Section IV-A). If not given, `tol` decides.
+    tol : float
+        Stop when ||R_h|| is at most this. Absolute.
+    coarsening : int
+        Layers in a block, c, at least 2. Where it does not divide the layers, the last block is shorter.
+    levels : int, optional
+        1 is ordinary propagation. If not given, as many as leave at most c steps on the coarsest.
+    relaxation : {"FCF", "FC", "F"}
+        ``"F"`` propagates within blocks. ``"FCF"`` also passes on what they end with, and propagates again, before the
+        coarse correction; ``"FC"`` passes it on after the correction: done before, it would leave no residual at
+        C-points for the coarse level to correct.
+    cycle : {"V", "F"}
+        Visits of each coarser level: one, or an F-visit and then a V-visit.
+    nested_iteration : bool
+        Start on the coarsest level, and interpolate up with one V-cycle on every level between.
+    skip_downcycle : bool
+        Do without the first cycle's way down: it solves on the coarsest level and interpolates up, with F-relaxation.
+    initial : np.ndarray [shape=(N + 1, batch, ...)], optional
+        Where to start; u0 on all layers if not given. Its first state is taken from `u0`.
+    backend : {"auto", "numpy", "cpu", "cuda"}
+    comm : mpi4py.MPI.Comm, optional
+        If given, `net` holds this rank's layers only, a part of `partition`, and so does the solution: its states are
+        those from the first of its layers to the one after the last. Other arguments are the same on all ranks.
+
+    Returns
+    -------
+    Solution
+
+    Raises
+    ------
+    TypeError
+        For arrays of another dtype than the network's, or options of another type.
+    ValueError
+        For shapes that do not fit, NaN or infinity, unknown or contradicting options.
+    FloatingPointError
+        If a cycle leaves the range of the dtype: it diverges, or serial propagation would do the same.
+    RuntimeError
+        If cycles no longer reduce a residual above `tol`.
+
+    Notes
+    -----
+    Equation 18 in the paper drops the skip connection. Here L_h(U)^{n+1} = u^{n+1} - u^n - h F(u^n; θ^n), from
+    Equation 1.
+    """
+    net.check_state("u0", u0)
+    ops = compute(backend)
+    weights, biases = ops.load(net.weights), ops.load(net.biases)
+
+    def sweep(points, source, bounds, layers, sizes):
+        return ops.forward_sweep(points, source, bounds, layers, sizes, weights, biases, net.activation)
+
+    options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
+    return _solve(net, u0, initial, ops, sweep, options, connect(comm))
+
+
+def solve_adjoint(
+    net,
+    states,
+    grad_output,
+    cycles=None,
+    tol=1e-9,
+    coarsening=4,
+    levels=None,
+    relaxation="FCF",
+    cycle="V",
+    *,
+    nested_iteration=False,
+    skip_downcycle=False,
+    initial=None,
+    backend="auto",
+    comm=None,
+):
+    """Solve for the gradients at all states: the adjoint equations, from the last layer to the first.
+
+    The equations are linear, g^n = g^{n+1} + h J_n^T g^{n+1} with the Jacobian of F at u^n; the cycles are those of
+    `solve`. A coarse step is the adjoint of the forward coarse step between the same two C-points.
+
+    Parameters
+    ----------
+    net : ResidualNetwork
+    states : np.ndarray [shape=(N + 1, batch, ...)]
+        The states of `solve` or `ResidualNetwork.forward`.
+    grad_output : np.ndarray [shape=(batch, ...)]
+        Gradient of the loss at the last state.
+    cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle, backend, comm
+        As in `solve`.
+    initial : np.ndarray [shape=(N + 1, batch, ...)], optional
+        Where to start; grad_output on all layers if not given. Its last entry is taken from `grad_output`.
+
+    Returns
+    -------
+    Solution
+        Its states are the gradients at u^0 ... u^N.
+
+    Raises
+    ------
+    TypeError, ValueError, FloatingPointError, RuntimeError
+        As in `solve`.
+    """
+    net.check_state("states", states, (len(net) + 1,))
+    net.check_state("grad_output", grad_output)
+    check_array("grad_output", grad_output, net.dtype, states.shape[1:])
+    ops = compute(backend)
+    weights = ops.load(net.weights)
+    slopes = ops.slopes(ops.load(states), weights, ops.load(net.biases), net.activation)
+
+    def sweep(points, source, bounds, layers, sizes):
+        return ops.adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes)
+
+    options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
+    if initial is not None:
+        initial = initial[::-1]
+    found = _solve(net, grad_output, initial, ops, sweep, options, connect(comm, backward=True))
+    return Solution(np.ascontiguousarray(found.states[::-1]), found.residuals)
+
+
+def _solve(net, first, initial, ops, sweep, options, links):
+    depth = len(net)
+    if initial is None:
+        initial = np.broadcast_to(first, (depth + 1, *first.shape))
+    else:
+        check_array("initial", initial, net.dtype, (depth + 1, *first.shape))
+        check_finite(initial=initial)
+    coarsening, count = check_levels(links.depth(depth), options.coarsening, options.levels)
+    grids = hierarchy(depth, coarsening, count)
+    if links.backward:
+        grids = [grid.reversed() for grid in grids]
+    levels = [Level(grid, net.h, initial, ops, sweep) for grid in grids]
+    cycles = Cycles(levels, options, links)
+    with np.errstate(all="ignore"):  # whatever leaves the range is found in the residual
+        residuals = cycles.run()
+    return Solution(ops.host(levels[0].points), np.array(residuals))
