@@ -1,10 +1,10 @@
 """The cycles of nonlinear multigrid over layers (FAS, MGRIT; Algorithm 1), over anything that has levels.
 
 Restriction and prolongation inject: a level's C-points are the next level's points. Two terms of the paper's equations
-cancel then. The right-hand side of the coarse level is S = L_H(U_H) + R_H (Eq. 24); for a C-point that is
-(u - Φ_H(u')) + (Φ_h^c(u') - u), where u' is the C-point before it, Φ_H one coarse step and Φ_h^c the c fine steps of the
-block between them: what the block gives, less what the coarse step gives. And the correction u + (V_H - u) (Eq. 16) is
-the coarse solution itself.
+cancel then. The right-hand side of the coarse level is S = L_H(U_H) + R_H (Eq. 24); for a C-point u that is
+(u - Φ_H(u')) + (Φ_h^c(u') - u), where u' is the C-point before it, Φ_H one coarse step and Φ_h^c the c fine steps of
+the block between them: what the block gives, less what the coarse step gives. And the correction u + (V_H - u) (Eq. 16)
+is the coarse solution itself.
 """
 
 import math
@@ -139,8 +139,8 @@ class Cycles:
                 break
             if cycles is None and len(norms) > _PATIENCE and min(norms[-_PATIENCE:]) >= min(norms[:-_PATIENCE]):
                 raise RuntimeError(
-                    f"{len(norms)} cycles reach a residual of {min(norms):.3g}, and the last {_PATIENCE} no smaller one, "
-                    f"so tol={tol:g} is out of reach; states are {self.levels[0].points.dtype}"
+                    f"{len(norms)} cycles reach a residual of {min(norms):.3g}, the last {_PATIENCE} none that is "
+                    f"smaller, so tol={tol:g} is out of reach; states are {self.levels[0].points.dtype}"
                 )
         return norms
 

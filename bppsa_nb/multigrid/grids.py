@@ -89,6 +89,8 @@ def check_levels(depth, coarsening, levels):
 def whole(name, value, least):
     """Return value as an integer, or raise TypeError or ValueError unless it is one and at least `least`."""
     try:
+        if isinstance(value, bool):
+            raise TypeError
         value = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be an integer, got {value!r}") from None

@@ -13,7 +13,7 @@ from bppsa_nb.checks import check_array, check_finite
 from bppsa_nb.multigrid.cycles import Cycles, Level, Options
 from bppsa_nb.multigrid.grids import check_levels, hierarchy
 from bppsa_nb.multigrid.links import connect
-from bppsa_nb.multigrid.residual import compute
+from bppsa_nb.multigrid.residual import ResidualNetwork, compute
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +105,7 @@ def solve(
     Equation 18 in the paper drops the skip connection. Here L_h(U)^{n+1} = u^{n+1} - u^n - h F(u^n; θ^n), from
     Equation 1.
     """
+    _check_network(net)
     net.check_state("u0", u0)
     ops = compute(backend)
     weights, biases = ops.load(net.weights), ops.load(net.biases)
@@ -160,6 +161,7 @@ def solve_adjoint(
     TypeError, ValueError, FloatingPointError, RuntimeError
         As in `solve`.
     """
+    _check_network(net)
     net.check_state("states", states, (len(net) + 1,))
     net.check_state("grad_output", grad_output)
     check_array("grad_output", grad_output, net.dtype, states.shape[1:])
@@ -171,21 +173,25 @@ def solve_adjoint(
         return ops.adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes)
 
     options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
-    if initial is not None:
-        initial = initial[::-1]
     found = _solve(net, grad_output, initial, ops, sweep, options, connect(comm, backward=True))
     return Solution(np.ascontiguousarray(found.states[::-1]), found.residuals)
 
 
+def _check_network(net):
+    if not isinstance(net, ResidualNetwork):
+        raise TypeError(f"net must be a ResidualNetwork, got {type(net).__name__}")
+
+
 def _solve(net, first, initial, ops, sweep, options, links):
-    depth = len(net)
+    shape = (len(net) + 1, *first.shape)
     if initial is None:
-        initial = np.broadcast_to(first, (depth + 1, *first.shape))
+        initial = np.broadcast_to(first, shape)
     else:
-        check_array("initial", initial, net.dtype, (depth + 1, *first.shape))
+        check_array("initial", initial, net.dtype, shape)
         check_finite(initial=initial)
-    coarsening, count = check_levels(links.depth(depth), options.coarsening, options.levels)
-    grids = hierarchy(depth, coarsening, count)
+        initial = np.concatenate([first[None], initial[-2::-1] if links.backward else initial[1:]])
+    coarsening, count = check_levels(links.depth(len(net)), options.coarsening, options.levels)
+    grids = hierarchy(len(net), coarsening, count)
     if links.backward:
         grids = [grid.reversed() for grid in grids]
     levels = [Level(grid, net.h, initial, ops, sweep) for grid in grids]

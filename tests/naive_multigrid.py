@@ -1,0 +1,203 @@
+"""Residual networks and multigrid as the paper writes them, in loops: slow, and easy to check by eye.
+
+Imports nothing of the package. `fas` keeps every term of Equations 16 and 19 to 24, also those that cancel.
+"""
+
+import math
+
+import numpy as np
+
+
+def product(weights, u):
+    """W u of one sample: a vector, or an image with zeros around it."""
+    result = np.zeros_like(u)
+    if weights.ndim == 2:
+        for i in range(len(u)):
+            for j in range(len(u)):
+                result[i] += weights[i, j] * u[j]
+        return result
+    channels, height, width = u.shape
+    size = weights.shape[-1]
+    for o in range(channels):
+        for y in range(height):
+            for x in range(width):
+                for c in range(channels):
+                    for i in range(size):
+                        for j in range(size):
+                            row, column = y + i - size // 2, x + j - size // 2
+                            if 0 <= row < height and 0 <= column < width:
+                                result[o, y, x] += weights[o, c, i, j] * u[c, row, column]
+    return result
+
+
+def transposed_product(weights, v):
+    """W^T v of one sample."""
+    result = np.zeros_like(v)
+    if weights.ndim == 2:
+        for i in range(len(v)):
+            for j in range(len(v)):
+                result[j] += weights[i, j] * v[i]
+        return result
+    channels, height, width = v.shape
+    size = weights.shape[-1]
+    for o in range(channels):
+        for y in range(height):
+            for x in range(width):
+                for c in range(channels):
+                    for i in range(size):
+                        for j in range(size):
+                            row, column = y + i - size // 2, x + j - size // 2
+                            if 0 <= row < height and 0 <= column < width:
+                                result[c, row, column] += weights[o, c, i, j] * v[o, y, x]
+    return result
+
+
+def activate(z, activation):
+    """σ(z) and σ'(z), entry by entry."""
+    value, slope = np.zeros_like(z), np.zeros_like(z)
+    for place in np.ndindex(z.shape):
+        if activation == "tanh":
+            value[place] = math.tanh(z[place])
+            slope[place] = 1 - math.tanh(z[place]) ** 2
+        elif z[place] > 0:
+            value[place], slope[place] = z[place], 1
+    return value, slope
+
+
+def before_activation(weights, bias, u):
+    """W u + b of one sample."""
+    z = product(weights, u)
+    for place in np.ndindex(z.shape):
+        z[place] += bias[place[0]]
+    return z
+
+
+def step(weights, bias, size, activation, u):
+    """u + size F(u) for a batch."""
+    return np.stack([each + size * activate(before_activation(weights, bias, each), activation)[0] for each in u])
+
+
+def adjoint_step(weights, bias, size, activation, u, g):
+    """The gradient at u, from that at u + size F(u)."""
+    found = []
+    for each, grad in zip(u, g, strict=True):
+        slope = activate(before_activation(weights, bias, each), activation)[1]
+        found.append(grad + size * transposed_product(weights, slope * grad))
+    return np.stack(found)
+
+
+def forward(weights, biases, h, activation, u0):
+    """All states, layer by layer."""
+    states = [u0]
+    for weight, bias in zip(weights, biases, strict=True):
+        states.append(step(weight, bias, h, activation, states[-1]))
+    return np.stack(states)
+
+
+def backward(weights, biases, h, activation, states, grad_output):
+    """Gradients at all states, layer by layer."""
+    grads = [grad_output]
+    for n in reversed(range(len(weights))):
+        grads.insert(0, adjoint_step(weights[n], biases[n], h, activation, states[n], grads[0]))
+    return np.stack(grads)
+
+
+def parameter_gradients(weights, biases, h, activation, states, grads):
+    """Gradients of weights and biases."""
+    grad_weights, grad_biases = np.zeros_like(weights), np.zeros_like(biases)
+    for n in range(len(weights)):
+        for u, g in zip(states[n], grads[n + 1], strict=True):
+            v = h * activate(before_activation(weights[n], biases[n], u), activation)[1] * g
+            for place in np.ndindex(v.shape):
+                grad_biases[n][place[0]] += v[place]
+                if weights.ndim == 3:
+                    for j in range(len(u)):
+                        grad_weights[n, place[0], j] += v[place] * u[j]
+                    continue
+                o, y, x = place
+                size = weights.shape[-1]
+                for c in range(len(u)):
+                    for i in range(size):
+                        for j in range(size):
+                            row, column = y + i - size // 2, x + j - size // 2
+                            if 0 <= row < u.shape[1] and 0 <= column < u.shape[2]:
+                                grad_weights[n, o, c, i, j] += v[place] * u[c, row, column]
+    return grad_weights, grad_biases
+
+
+class Level:
+    """A level's points among those of the network, and the step from each of them to the next."""
+
+    def __init__(self, steps, points):
+        self.steps, self.points = steps, points
+        self.size = len(points) - 1
+
+    def phi(self, k, u):
+        return self.steps(self.points[k], self.points[k + 1], u)
+
+    def apply(self, values):
+        """L(U): the first value, and what every other one differs by from the step before it."""
+        return [values[0]] + [values[k + 1] - self.phi(k, values[k]) for k in range(self.size)]
+
+
+def points_of_levels(depth, coarsening, levels):
+    """The points of every level, finest first: every c-th of those before, and the last."""
+    points = [list(range(depth + 1))]
+    for _ in range(levels - 1):
+        points.append([p for k, p in enumerate(points[-1]) if k % coarsening == 0 or p == depth])
+    return points
+
+
+def fas(steps, points, first, guess, relaxation, cycle, cycles):
+    """Cycles of Algorithm 1 on any number of levels; returns values and the residual's norm after each cycle.
+
+    ``steps(a, b, u)`` is the one step from point a to point b. `points` are those of every level, finest first, in the
+    order of propagation.
+    """
+    levels = len(points)
+    grids = [Level(steps, each) for each in points]
+    kept = [[fine.index(p) for p in coarse] for fine, coarse in zip(points[:-1], points[1:], strict=True)]
+
+    def f_relax(i, values, right):
+        for k in range(grids[i].size):
+            if k + 1 not in kept[i]:
+                values[k + 1] = grids[i].phi(k, values[k]) + right[k + 1]
+
+    def c_relax(i, values, right):
+        before = list(values)
+        for k in kept[i][1:]:
+            values[k] = grids[i].phi(k - 1, before[k - 1]) + right[k]
+
+    def residual(i, values, right):
+        return [f - left for f, left in zip(right, grids[i].apply(values), strict=True)]
+
+    def visit(i, values, right, kind):
+        if i == levels - 1:
+            for k in range(grids[i].size):
+                values[k + 1] = grids[i].phi(k, values[k]) + right[k + 1]
+            return
+        f_relax(i, values, right)
+        if relaxation == "FCF":
+            c_relax(i, values, right)
+            f_relax(i, values, right)
+        rest = residual(i, values, right)
+        injected = [values[k] for k in kept[i]]
+        source = [left + rest[k] for left, k in zip(grids[i + 1].apply(injected), kept[i], strict=True)]
+        coarse = list(injected)
+        visit(i + 1, coarse, source, kind)
+        if kind == "F" and i + 1 < levels - 1:
+            visit(i + 1, coarse, source, "V")
+        for place, k in enumerate(kept[i]):
+            values[k] = values[k] + (coarse[place] - injected[place])
+        f_relax(i, values, right)
+        if relaxation == "FC":
+            c_relax(i, values, right)
+            f_relax(i, values, right)
+
+    values = [first, *guess[1:]]
+    right = [first] + [np.zeros_like(first)] * grids[0].size
+    norms = []
+    for _ in range(cycles):
+        visit(0, values, right, cycle)
+        norms.append(math.sqrt(sum(float((r**2).sum()) for r in residual(0, values, right))))
+    return np.stack(values), np.array(norms)
