@@ -1,0 +1,43 @@
+"""Side by side with PyMGRIT: the same problem and options give the same residuals, cycle by cycle."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pymgrit_golden import CASES, problem, run_pymgrit
+
+from bppsa_nb import multigrid
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "pymgrit.npz"
+
+
+def check(case, expected):
+    activation, depth, coarsening, levels, cycle, nested, relaxation = case
+    weights, biases, h, u0 = problem(depth)
+    found = multigrid.solve(
+        multigrid.ResidualNetwork(weights, biases, h, activation),
+        u0,
+        coarsening=coarsening,
+        levels=levels,
+        relaxation=relaxation,
+        cycle=cycle,
+        nested_iteration=nested,
+        initial=np.zeros((depth + 1, *u0.shape)),
+    )
+    # PyMGRIT's history leaves out residuals that are zero, as the last one may be.
+    expected = np.append(expected, np.zeros(found.cycles - len(expected)))
+    np.testing.assert_allclose(found.residuals, expected, rtol=1e-6, atol=1e-13)
+
+
+def test_residuals_of_every_cycle_are_pymgrits():
+    with np.load(GOLDEN, allow_pickle=False) as histories:
+        assert len(histories.files) == len(CASES)
+        for case in CASES:
+            check(case, histories["-".join(map(str, case))])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_pymgrit_itself():
+    pytest.importorskip("pymgrit")
+    for case in CASES[::7]:
+        check(case, run_pymgrit(*case))
