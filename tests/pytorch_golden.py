@@ -32,5 +32,5 @@ if __name__ == "__main__":
     for cell in ("rnn", "gru"):
         for num_layers in (1, 2):
             np.savez_compressed(
-                Path(__file__).with_name(f"{cell}_{num_layers}.npz"), **run_pytorch(cell, num_layers, 0)
+                Path(__file__).parent / "golden" / f"{cell}_{num_layers}.npz", **run_pytorch(cell, num_layers, 0)
             )
