@@ -1,0 +1,263 @@
+"""Steps of a residual network compiled for CPUs; twins of `bppsa_nb.multigrid.steps`, with the same arguments.
+
+A dense layer is a convolution, too: of an image with one row, whose pixels are the samples of a group and whose kernel
+is a single pixel. So one loop serves both: it keeps the state of an image at hand, row by row with all channels of a
+row together, and multiplies weights with it tile by tile (`bppsa_nb.tiles`), as views that are one pixel apart for each
+column of the kernel. Every number is the same sum in the same order, however images and blocks are shared out.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.lib.stride_tricks import as_strided
+
+from bppsa_nb.cells.elementary import tanh
+from bppsa_nb.memory import keep_freed_memory
+from bppsa_nb.multigrid.steps import difference, host, norms, put, take  # noqa: F401  NumPy serves these
+from bppsa_nb.subnormals import flush, restore
+from bppsa_nb.tiles import multiply
+from bppsa_nb.workers import PIECES, THREADS, share_out
+
+keep_freed_memory()
+
+_compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+
+_WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
+_SAMPLES = 32  # that are the pixels of one image, in dense layers
+_LINE = 64  # bytes of an image's row at least: no vector register is longer
+_TANH, _RELU, _ADJOINT, _TANH_SLOPE, _RELU_SLOPE = range(5)  # what a step computes
+_FORWARD = {"tanh": _TANH, "relu": _RELU}
+_SLOPE = {"tanh": _TANH_SLOPE, "relu": _RELU_SLOPE}
+
+
+def load(array):
+    """Return the array as sweeps take it: contiguous and writable."""
+    return np.require(array, requirements=("C", "W"))
+
+
+def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
+    """Propagate through the blocks of a level; see `bppsa_nb.multigrid.steps.forward_sweep`.
+
+    Arrays are contiguous, as `load` returns them.
+    """
+    none = np.empty(0, points.dtype)
+    return _sweep(points, source, bounds, layers, sizes, weights, biases, none, _FORWARD[activation])
+
+
+def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
+    """Propagate gradients; see `bppsa_nb.multigrid.steps.adjoint_sweep`.
+
+    Arrays are contiguous, as `load` returns them.
+    """
+    none = np.empty(0, points.dtype)
+    return _sweep(points, source, bounds, layers, sizes, weights, none, slopes, _ADJOINT)
+
+
+def slopes(states, weights, biases, activation):
+    """Compute σ'(W u + b) at every layer; see `bppsa_nb.multigrid.steps.slopes`."""
+    states, weights, biases = load(states), load(weights), load(biases)
+    none, every = np.empty(0, states.dtype), np.arange(len(weights) + 1)
+    sizes = np.empty(len(weights), states.dtype)  # which a slope does not depend on
+    return _sweep(states, None, every, every[:-1], sizes, weights, biases, none, _SLOPE[activation])
+
+
+def _sweep(points, source, bounds, layers, sizes, weights, biases, slopes, kind):
+    arrivals = np.empty((len(bounds) - 1, *points.shape[1:]), points.dtype)
+    source = np.empty(0, points.dtype) if source is None else source
+    images, kernel = _images(points[0], weights)
+    # A block's images go together, for they share the weights; apart, if there are too few blocks for all cores.
+    parts = min(images[0], -(-PIECES * THREADS // len(arrivals)))
+    flat = [array.reshape(-1) for array in (points, source, arrivals, weights, biases, slopes)]
+    work = len(layers) * arrivals[0].size * weights[0, 0].size
+    share_out(
+        _steps, len(arrivals) * parts, *flat, bounds, layers, sizes, kind, images, kernel, parts, worth=work > _WORTH
+    )
+    return arrivals
+
+
+def _images(state, weights):
+    """Describe a state as images.
+
+    Returns
+    -------
+    images : tuple of int
+        How many there are, their channels, rows and columns, and the columns of the last one; how far apart images,
+        channels, rows and columns are in memory.
+    kernel : int
+    """
+    if weights.ndim == 3:
+        (batch, size), width = state.shape, min(len(state), _SAMPLES)
+        count = -(-batch // width)
+        return (count, size, 1, width, batch - (count - 1) * width, width * size, 1, 0, size), 1
+    count, channels, height, width = state.shape
+    area = height * width
+    return (count, channels, height, width, width, channels * area, area, width, 1), weights.shape[-1]
+
+
+@_compile
+def _steps(
+    points, source, arrivals, weights, biases, slopes, bounds, layers, sizes, kind, images, kernel, parts, first, last
+):
+    """Go through blocks: piece ``block * parts + part`` is one part of the images in one block."""
+    count, channels, height, width, width_of_last, to_image, to_channel, to_row, to_column = images
+    state, many = arrivals.size // (len(bounds) - 1), (count + parts - 1) // parts
+    columns = max(width, _LINE // points.itemsize)
+    values = np.zeros((many, height, channels, columns), points.dtype)
+    padded = np.zeros((height + kernel - 1, channels, columns + kernel - 1), points.dtype)
+    product = np.empty((channels, columns), points.dtype)
+    turned = np.empty(0 if kernel == 1 else channels * channels * kernel * kernel, points.dtype)
+    before = flush()
+    for piece in range(first, last):
+        block, part = piece // parts, piece % parts
+        begin, end = count * part // parts, count * (part + 1) // parts
+        for image in range(begin, end):
+            used, start = width_of_last if image == count - 1 else width, bounds[block] * state + image * to_image
+            for y in range(height):
+                for c in range(channels):
+                    at = start + c * to_channel + y * to_row
+                    for x in range(used):
+                        values[image - begin, y, c, x] = points[at + x * to_column]
+        for k in range(bounds[block], bounds[block + 1]):
+            layer = layers[k]
+            rows = _rows(weights, layer, channels, kernel, kind == _ADJOINT, turned)
+            goal, there = (arrivals, block) if k + 1 == bounds[block + 1] else (points, k + 1)
+            for image in range(begin, end):
+                u, offset = values[image - begin], image * to_image
+                used = width_of_last if image == count - 1 else width
+                _pad(u, used, slopes, layer * state + offset, images, kernel, padded)
+                for y in range(height):
+                    multiply(rows, _seen(padded, y, kernel, columns), product)
+                    for c in range(channels):
+                        at = offset + c * to_channel + y * to_row
+                        bias = points.dtype.type(0) if kind == _ADJOINT else biases[layer * channels + c]
+                        _update(u[y, c], product[c], bias, sizes[k], kind)
+                        if source.size:
+                            for x in range(used):
+                                u[y, c, x] += source[k * state + at + x * to_column]
+                        for x in range(used):
+                            goal[there * state + at + x * to_column] = u[y, c, x]
+    restore(before)
+    return True
+
+
+@_compile
+def _rows(weights, layer, channels, kernel, transposed, turned):
+    """Return a layer's weights as the rows that multiply what a kernel's columns see [shape=(k, channels, k channels)].
+
+    A kernel of one pixel is a matrix, and stays where it is.
+    """
+    size, item = channels * channels * kernel * kernel, weights.itemsize
+    matrix = weights[layer * size : (layer + 1) * size]
+    if kernel == 1:
+        down, across = (1, channels) if transposed else (channels, 1)
+        return as_strided(matrix, (1, channels, channels), (size * item, down * item, across * item))
+    for a in range(channels):
+        for b in range(channels):
+            for i in range(kernel):
+                for j in range(kernel):
+                    weight = matrix[((a * channels + b) * kernel + i) * kernel + j]
+                    if transposed:
+                        o, c, di, dj = b, a, kernel - 1 - i, kernel - 1 - j
+                    else:
+                        o, c, di, dj = a, b, i, j
+                    turned[((dj * channels + o) * kernel + di) * channels + c] = weight
+    row = kernel * channels * item
+    return as_strided(turned, (kernel, channels, kernel * channels), (channels * row, row, item))
+
+
+@_compile
+def _seen(padded, y, kernel, columns):
+    """Return what the kernel's columns see from row y of an image [shape=(k, k channels, columns)]."""
+    channels, across, item = padded.shape[1], padded.shape[2], padded.itemsize
+    return as_strided(padded[y:], (kernel, kernel * channels, columns), (item, across * item, item))
+
+
+@_compile
+def _pad(u, used, slopes, offset, images, kernel, padded):
+    """Write an image, times its slopes if there are any, into the middle of one with zeros around."""
+    _, _, _, _, _, _, to_channel, to_row, to_column = images
+    pad = kernel // 2
+    for y in range(u.shape[0]):
+        for c in range(u.shape[1]):
+            row, at = padded[y + pad, c, pad : pad + used], offset + c * to_channel + y * to_row
+            if slopes.size:
+                for x in range(used):
+                    row[x] = u[y, c, x] * slopes[at + x * to_column]
+            else:
+                for x in range(used):
+                    row[x] = u[y, c, x]
+
+
+@_compile
+def _update(u, product, bias, size, kind):
+    zero, one = u.dtype.type(0), u.dtype.type(1)
+    if kind == _TANH:
+        for x in range(u.size):
+            u[x] += size * tanh(product[x] + bias)
+    elif kind == _RELU:
+        for x in range(u.size):
+            z = product[x] + bias
+            u[x] += size * (zero if z <= zero else z)  # NaN passes through
+    elif kind == _ADJOINT:
+        for x in range(u.size):
+            u[x] += size * product[x]
+    elif kind == _TANH_SLOPE:
+        for x in range(u.size):
+            t = tanh(product[x] + bias)
+            u[x] = one - t * t
+    else:
+        for x in range(u.size):
+            u[x] = one if product[x] + bias > zero else zero
+
+
+def parameter_gradients(states, gradients, weights, biases, h, activation):
+    """Compute the gradients of all layers' parameters; see `bppsa_nb.multigrid.steps.parameter_gradients`."""
+    states, gradients, weights = load(states), load(gradients), load(weights)
+    at_sums = slopes(states, weights, biases, activation)
+    grad_weights, grad_biases = np.empty_like(weights), np.empty_like(biases, order="C")
+    images, kernel = _images(states[0], weights)
+    flat = [array.reshape(-1) for array in (states, gradients, at_sums, grad_weights, grad_biases)]
+    work, h = states.size * weights[0, 0].size, states.dtype.type(h)
+    share_out(_add_up, len(weights), *flat, h, images, kernel, worth=work > _WORTH)
+    return grad_weights, grad_biases
+
+
+@_compile
+def _add_up(states, gradients, slopes, grad_weights, grad_biases, h, images, kernel, first, last):
+    """Multiply gradients at the sums with what the kernel saw, pixel by pixel and image by image."""
+    count, channels, height, width, width_of_last, to_image, to_channel, to_row, to_column = images
+    layers, pad, row = grad_biases.size // channels, kernel // 2, kernel * channels
+    state, item = slopes.size // layers, states.itemsize
+    at_sums = np.empty((height, channels, width), states.dtype)
+    padded = np.zeros((height + 2 * pad, width + 2 * pad, channels), states.dtype)
+    product, total = np.empty((channels, row), states.dtype), np.empty((kernel, channels, row), states.dtype)
+    before = flush()
+    for layer in range(first, last):
+        total[:] = 0
+        grad_biases[layer * channels : (layer + 1) * channels] = 0
+        for image in range(count):
+            used, start = width_of_last if image == count - 1 else width, layer * state + image * to_image
+            for c in range(channels):
+                bias = states.dtype.type(0)
+                for y in range(height):
+                    at = start + c * to_channel + y * to_row
+                    for x in range(used):
+                        padded[y + pad, x + pad, c] = states[at + x * to_column]
+                        value = h * slopes[at + x * to_column] * gradients[state + at + x * to_column]
+                        at_sums[y, c, x] = value
+                        bias += value
+                grad_biases[layer * channels + c] += bias
+            for i in range(kernel):
+                line = padded.shape[1] * channels * item
+                seen = as_strided(padded[i:], (height, used, row), (line, channels * item, item))
+                multiply(at_sums[:, :, :used], seen, product)
+                for c in range(channels):
+                    for j in range(row):
+                        total[i, c, j] += product[c, j]
+        for o in range(channels):
+            for c in range(channels):
+                for i in range(kernel):
+                    for j in range(kernel):
+                        at = (((layer * channels + o) * channels + c) * kernel + i) * kernel + j
+                        grad_weights[at] = total[i, o, j * channels + c]
+    restore(before)
+    return True
