@@ -161,3 +161,52 @@ def list_schedule(durations, needs, workers):
                 if not waiting[j]:
                     heapq.heappush(ready, (-way[j], j))
     return placed
+
+
+def in_order(tasks, needs, sending):
+    """Schedule tasks whose workers and order are given: each starts once its worker and all that it needs are there.
+
+    What a task gives is sent once to every other worker that needs it, as soon as it is done, and while workers go on.
+    Each direction between two workers is a link that sends one thing at a time.
+
+    Parameters
+    ----------
+    tasks : sequence of Event
+        Their starts do not count.
+    needs : sequence of iterables of int
+        ``needs[i]``: the tasks that must be over before task i starts, all of them numbered below i.
+    sending : sequence of float
+        How long it takes to send what each task gives to another worker.
+
+    Returns
+    -------
+    events : list of Event
+        The tasks, then the messages; links are numbered after the workers.
+    needs : list of list of int
+        Which events each of `events` waits for, as `check` takes it.
+
+    Raises
+    ------
+    ValueError
+        If a task needs one that is not numbered below it.
+    """
+    count, first_link = len(tasks), 1 + max((task.worker for task in tasks), default=-1)
+    placed, waits, messages, sent, links, free = [], [], [], {}, {}, {}
+    for i, (task, before) in enumerate(zip(tasks, needs, strict=True)):
+        waits.append([])
+        for j in before:
+            if not 0 <= j < i:
+                raise ValueError(f"needs[{i}] must only hold numbers from 0 to {i - 1}, got {j}")
+            if tasks[j].worker == task.worker:
+                waits[i].append(j)
+                continue
+            if (j, task.worker) not in sent:
+                link = links.setdefault((tasks[j].worker, task.worker), first_link + len(links))
+                start = max(placed[j].end, free.get(link, 0))
+                messages.append((j, Event(link, start, sending[j], f"what {tasks[j].label} gives", "message")))
+                free[link], sent[j, task.worker] = messages[-1][1].end, count + len(messages) - 1
+            waits[i].append(sent[j, task.worker])
+        ends = [placed[j].end if j < count else messages[j - count][1].end for j in waits[i]]
+        placed.append(task._replace(start=max([free.get(task.worker, 0), *ends])))
+        free[task.worker] = placed[i].end
+    return placed + [event for _, event in messages], waits + [[j] for j, _ in messages]
