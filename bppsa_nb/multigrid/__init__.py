@@ -3,6 +3,7 @@
 from importlib import import_module as _import_module
 
 _HOME = {
+    "ResidualModel": "model",
     "ResidualNetwork": "residual",
     "Solution": "solver",
     "partition": "grids",

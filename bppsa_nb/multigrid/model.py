@@ -1,0 +1,335 @@
+"""A residual network that can be trained: opening layers, residual layers that multigrid solves, closing layers."""
+
+import inspect
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from bppsa_nb import backends, chain
+from bppsa_nb.checks import check_array, check_finite, check_params
+from bppsa_nb.multigrid.cycles import Options
+from bppsa_nb.multigrid.grids import check_levels, whole
+from bppsa_nb.multigrid.residual import ResidualNetwork
+from bppsa_nb.multigrid.solver import solve, solve_adjoint
+from bppsa_nb.sparse.geometry import sizes
+from bppsa_nb.sparse.layers import Operator
+
+# What a model's `solver` may say, and what holds where it does not.
+_OPTIONS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(solve).parameters.items()
+    if name not in ("net", "u0", "initial", "backend", "comm")
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Activations:
+    """What a forward pass leaves for the backward pass.
+
+    Attributes
+    ----------
+    x : np.ndarray [shape=(B, ...)]
+        The input.
+    opening, closing : tuple of np.ndarray [shape=(B, ...)]
+        The output of every opening and of every closing operator.
+    states : np.ndarray [shape=(N + 1, B, ...)]
+        States of the residual layers.
+    """
+
+    x: np.ndarray
+    opening: tuple
+    states: np.ndarray
+    closing: tuple
+
+    @property
+    def logits(self):
+        """np.ndarray [shape=(B, classes)]: the last output."""
+        return self.closing[-1]
+
+
+class ResidualModel:
+    """Opening operators, N residual layers u^{n+1} = u^n + h σ(W^n u^n + b^n), closing operators.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+        Of one sample: (C, H, W) or (n,).
+    opening : list of Operator
+        From the input to the first state, which is a vector (q,) or an image (C, H, W); operators are those of
+        `bppsa_nb.sparse`, such as ``sparse.Linear("opening", 64, 32)``. Empty if the input is the first state.
+    depth : int
+        Residual layers, N.
+    closing : list of Operator
+        From the last state to the logits.
+    h : float, optional
+        Step size; 1 / depth if not given, so that T = N h = 1.
+    kernel_size : int
+        k of the residual convolutions, odd; for states that are images only.
+    activation : {"tanh", "relu"}
+        σ.
+    solver : dict, optional
+        How multigrid solves for the states and for their gradients: arguments of `solve`, from `cycles` to
+        `skip_downcycle`, such as ``{"cycles": 2}``. None propagates serially. It may be changed at any time.
+    rng : int or np.random.Generator
+        Where the initial parameters come from: uniform up to ``1 / sqrt(fan_in)``, PyTorch's default.
+    dtype : {np.float32, np.float64}
+
+    Attributes
+    ----------
+    params : dict of str to np.ndarray
+        ``name.weight`` and ``name.bias`` of each operator, in PyTorch's layout; between those of opening and closing
+        ``residual.weight`` [shape=(N, q, q)] or [shape=(N, C, C, k, k)] and ``residual.bias`` [shape=(N, q)] or
+        [shape=(N, C)].
+
+    Raises
+    ------
+    TypeError
+        For an unknown dtype, operators that are none, or options of another type.
+    ValueError
+        For operators whose shapes do not chain or whose names occur twice, a last output that is no vector, an even
+        kernel, unknown or contradicting options.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bppsa_nb import SGD, Trainer, multigrid, sparse
+    >>> opening, closing = [sparse.Linear("opening", 4, 8)], [sparse.Linear("closing", 8, 3)]
+    >>> model = multigrid.ResidualModel((4,), opening, 64, closing, solver={"cycles": 2})
+    >>> trainer = Trainer(model, SGD(lr=0.1), backend="numpy")
+    >>> round(trainer.step(np.ones((2, 4), np.float32), [0, 2]), 1)
+    1.1
+    """
+
+    def __init__(
+        self,
+        input_shape,
+        opening,
+        depth,
+        closing,
+        *,
+        h=None,
+        kernel_size=3,
+        activation="tanh",
+        solver=None,
+        rng=0,
+        dtype=np.float32,
+    ):
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (np.float32, np.float64):
+            raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
+        self.opening, self.closing = _operators("opening", opening), _operators("closing", closing)
+        names = ["residual", *(operator.name for operator in (*self.opening, *self.closing))]
+        if len(set(names)) < len(names):
+            raise ValueError(f"operators must have names of their own, and none be 'residual', got {names[1:]}")
+        self.input_shape = sizes("input_shape", input_shape)
+        self.state_shape = _output_shape(self.opening, self.input_shape)
+        if len(self.state_shape) not in (1, 3):
+            raise ValueError(f"opening must end in a vector or an image (C, H, W), got {self.state_shape}")
+        output = _output_shape(self.closing, self.state_shape)
+        if not self.closing or len(output) != 1:
+            raise ValueError(f"closing must end in a vector of logits, got an output of shape {output}")
+        depth, width = whole("depth", depth, 1), self.state_shape[0]
+        kernel = (whole("kernel_size", kernel_size, 1),) * (len(self.state_shape) - 1)
+        self.h, self.activation = 1 / depth if h is None else h, activation
+        self._shapes = _param_shapes(self.opening)
+        self._shapes |= {"residual.weight": (depth, width, width, *kernel), "residual.bias": (depth, width)}
+        self._shapes |= _param_shapes(self.closing)
+        self.params = _initial(self._shapes, np.random.default_rng(rng), self.dtype)
+        self._network()  # refuses what does not fit
+        self.solver = solver
+
+    @property
+    def solver(self):
+        """How multigrid solves for states and gradients: a dict of options of `solve`, or None for serially."""
+        return None if self._solver is None else dict(self._solver)
+
+    @solver.setter
+    def solver(self, solver):
+        if solver is not None:
+            if not isinstance(solver, dict):
+                raise TypeError(f"solver must be a dict of options, such as {{'cycles': 2}}, or None, got {solver!r}")
+            if solver.keys() - _OPTIONS.keys():
+                raise ValueError(f"solver may have the options {', '.join(_OPTIONS)}, got {sorted(solver)}")
+            options = Options(**_OPTIONS | solver)
+            check_levels(len(self.params["residual.weight"]), options.coarsening, options.levels)
+            solver = dict(solver)
+        self._solver = solver
+
+    def forward(self, x, backend="auto"):
+        """Compute every operator's output and all states: by multigrid if there is a `solver`.
+
+        Parameters
+        ----------
+        x : np.ndarray [shape=(B, ...)]
+            Samples of the model's input shape, in its dtype.
+        backend : {"auto", "numpy", "cpu", "cuda"}
+            Where residual layers are computed; opening and closing are NumPy's matrix products on all of them.
+
+        Returns
+        -------
+        Activations
+
+        Raises
+        ------
+        TypeError
+            For an array of another dtype than the model's.
+        ValueError
+            For shapes that do not fit, an empty batch, NaN or infinity.
+        FloatingPointError
+            If finite inputs and parameters give an output that is not.
+        """
+        check_array("x", x, self.dtype, (None, *self.input_shape))
+        if len(x) == 0:
+            raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
+        check_params(self.params, self.dtype, self._shapes)
+        check_finite(x=x, **{f"params[{name!r}]": param for name, param in self.params.items()})
+        opening = self._forward(self.opening, x)
+        first = np.ascontiguousarray(opening[-1] if opening else x)
+        states = solve(self._network(), first, **self._how(), backend=backend).states
+        return Activations(x, opening, states, self._forward(self.closing, states[-1]))
+
+    def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None):
+        """Compute the gradients of all parameters.
+
+        Parameters
+        ----------
+        activations : Activations
+            What `forward` returned, with the parameters unchanged since.
+        grad_logits : np.ndarray [shape=(B, classes)]
+            Gradient of the loss at the logits.
+        method : {"auto", "multigrid", "ordinary", "linear", "blelloch", "truncated", "chunked"}
+            How to find the gradients at the states. ``"multigrid"`` solves for them as the `solver` says;
+            ``"ordinary"`` goes from layer to layer; ``"auto"`` takes the former if there is a solver. The others scan
+            the transposed Jacobians of dense layers, as `bppsa_nb.backprop` does.
+        backend : {"auto", "numpy", "cpu", "cuda"}
+            As in `forward`.
+        levels : int, optional
+            For ``"truncated"``; those of multigrid are an option of the `solver`.
+
+        Returns
+        -------
+        dict of str to np.ndarray
+            Gradients under the names and in the shapes of `params`.
+
+        Raises
+        ------
+        TypeError
+            For an array of another dtype than the model's, or activations of another kind.
+        ValueError
+            For shapes that do not fit, NaN or infinity, an unknown method or backend.
+        FloatingPointError
+            If a gradient leaves the range of the dtype.
+        """
+        self._check_activations(activations)
+        check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
+        check_finite(grad_logits=grad_logits)
+        check_params(self.params, self.dtype, self._shapes)
+        self.check_method(method, backend, levels)
+        states, net, grads = activations.states, self._network(), {}
+        grad = self._backward(self.closing, states[-1], activations.closing, grad_logits, grads)
+        if method in ("auto", "ordinary", "multigrid"):
+            how = {"levels": 1} if method == "ordinary" else self._how()
+            gradients = solve_adjoint(net, states, grad, **how, backend=backend).states
+        else:
+            gradients = chain.backprop(net.jacobians_T(states), grad, method=method, backend=backend, levels=levels)
+        found = net.parameter_gradients(states, gradients, backend)
+        grads |= zip(("residual.weight", "residual.bias"), found, strict=True)
+        self._backward(self.opening, activations.x, activations.opening, gradients[0], grads)
+        return {name: grads[name] for name in self.params}
+
+    def check_method(self, method, backend="auto", levels=None):
+        """Raise what `backward` would raise for these arguments."""
+        methods = ("auto", "multigrid", "ordinary", *chain.METHODS)
+        if not isinstance(method, str) or method not in methods:
+            raise ValueError(f"method must be one of {', '.join(map(repr, methods))}, got {method!r}")
+        if method == "multigrid" and self._solver is None:
+            raise ValueError("method='multigrid' needs a model with a solver, such as {'cycles': 2}, got None")
+        if method in ("auto", "multigrid", "ordinary"):
+            backends.resolve(backend)
+            if levels is not None:
+                raise ValueError(f"levels is for method='truncated' only, got levels={levels!r} with method={method!r}")
+        else:
+            if len(self.state_shape) > 1:
+                raise ValueError(f"method={method!r} scans Jacobians of dense layers, but states are images")
+            chain.choose(method, backend, levels, None, self.dtype)
+
+    def _network(self):
+        return ResidualNetwork(self.params["residual.weight"], self.params["residual.bias"], self.h, self.activation)
+
+    def _how(self):
+        return {"levels": 1} if self._solver is None else self._solver
+
+    def _params(self, operator):
+        return [self.params[f"{operator.name}.{part}"] for part in operator.param_shapes]
+
+    def _forward(self, operators, x):
+        outputs = []
+        with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+            for operator in operators:
+                x = operator.forward(x, *self._params(operator))
+                if not np.isfinite(x).all():  # found where it arises, because ReLU hides what is negative
+                    raise FloatingPointError(f"the output of {operator.name!r} overflows {self.dtype}")
+                outputs.append(x)
+        return tuple(outputs)
+
+    def _backward(self, operators, x, outputs, grad, grads):
+        """Go backward through operators, adding to `grads`; return the gradient at x, unless x is the model's input."""
+        inputs = (x, *outputs)
+        with np.errstate(all="ignore"):
+            for i in reversed(range(len(operators))):
+                operator, x = operators[i], inputs[i]
+                found = operator.parameter_gradients(grad, x)
+                grads |= {f"{operator.name}.{part}": g for part, g in zip(operator.param_shapes, found, strict=True)}
+                if i or operators is self.closing:
+                    grad = operator.backward(grad, x, outputs[i], *self._params(operator))
+        for name, found in {**grads, "the residual layers' output": grad}.items():
+            if not np.isfinite(found).all():
+                raise FloatingPointError(f"the gradient of {name} overflows {self.dtype}")
+        return np.ascontiguousarray(grad)
+
+    def _check_activations(self, activations):
+        if not isinstance(activations, Activations):
+            raise TypeError(f"activations must come from ResidualModel.forward, got {type(activations).__name__}")
+        check_array("activations.x", activations.x, self.dtype, (None, *self.input_shape))
+        batch = len(activations.x)
+        depth = len(self.params["residual.weight"])
+        check_array("activations.states", activations.states, self.dtype, (depth + 1, batch, *self.state_shape))
+        for name, operators, shape in (
+            ("opening", self.opening, self.input_shape),
+            ("closing", self.closing, self.state_shape),
+        ):
+            outputs = getattr(activations, name)
+            if not isinstance(outputs, tuple) or len(outputs) != len(operators):
+                raise ValueError(f"activations.{name} must be a tuple of {len(operators)} arrays")
+            for i, operator in enumerate(operators):
+                shape = operator.output_shape(shape)
+                check_array(f"activations.{name}[{i}]", outputs[i], self.dtype, (batch, *shape))
+
+
+def _operators(name, operators):
+    if not isinstance(operators, (list, tuple)):
+        raise TypeError(f"{name} must be a list of operators, got {operators!r}")
+    for i, operator in enumerate(operators):
+        if not isinstance(operator, Operator):
+            raise TypeError(f"{name}[{i}] must be an operator, as bppsa_nb.sparse.ReLU is, got {operator!r}")
+    return tuple(operators)
+
+
+def _output_shape(operators, shape):
+    for operator in operators:
+        shape = operator.output_shape(shape)
+    return shape
+
+
+def _param_shapes(operators):
+    return {f"{op.name}.{part}": shape for op in operators for part, shape in op.param_shapes.items()}
+
+
+def _initial(shapes, rng, dtype):
+    params = {}
+    for name, shape in shapes.items():  # a weight comes before its bias
+        if name.endswith(".weight"):
+            fan_in = math.prod(shape[2:] if name == "residual.weight" else shape[1:])
+        params[name] = rng.uniform(-1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in), shape).astype(dtype)
+    return params

@@ -1,0 +1,305 @@
+import numpy as np
+import pytest
+
+from bppsa_nb import SGD, Adam, Trainer, multigrid, sparse
+from bppsa_nb.multigrid import ResidualModel
+from bppsa_nb.multigrid import model as module
+from bppsa_nb.trainer import cross_entropy
+
+DENSE, IMAGES = "dense", "images"
+each_kind = pytest.mark.parametrize("kind", [DENSE, IMAGES])
+
+
+def build(kind, depth=10, dtype=np.float64, rng=0, **settings):
+    if kind == DENSE:
+        shape, opening = (6,), [sparse.Linear("opening", 6, 5), sparse.Tanh("tanh")]
+        closing = [sparse.Linear("closing", 5, 3)]
+    else:
+        shape, opening = (2, 6, 5), [sparse.Conv2d("opening", 2, 3, 3, padding=1), sparse.ReLU("relu")]
+        closing = [sparse.AvgPool2d("pool", 2), sparse.Flatten("flatten"), sparse.Linear("closing", 18, 3)]
+    return ResidualModel(shape, opening, depth, closing, rng=rng, dtype=dtype, **settings)
+
+
+def samples(model, batch=4, seed=1):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((batch, *model.input_shape)).astype(model.dtype), rng.integers(3, size=batch)
+
+
+def differentiate(model, x, y, method="auto", levels=None):
+    activations = model.forward(x, backend="numpy")
+    loss, grad_logits = cross_entropy(activations.logits, y)
+    return loss, model.backward(activations, grad_logits, method, "numpy", levels)
+
+
+def assert_close(found, expected, tolerance):
+    assert list(found) == list(expected)
+    for name, grad in expected.items():
+        assert found[name].shape == grad.shape and found[name].dtype == grad.dtype
+        assert np.abs(found[name] - grad).max() <= tolerance * np.abs(grad).max(), name
+
+
+def test_parameters_have_pytorchs_names_and_layout():
+    shapes = {name: param.shape for name, param in build(IMAGES, kernel_size=5, dtype=np.float32).params.items()}
+    assert shapes == {
+        "opening.weight": (3, 2, 3, 3),
+        "opening.bias": (3,),
+        "residual.weight": (10, 3, 3, 5, 5),
+        "residual.bias": (10, 3),
+        "closing.weight": (3, 18),
+        "closing.bias": (3,),
+    }
+
+
+def test_initial_parameters_are_uniform_up_to_the_root_of_the_fan_in():
+    model = ResidualModel((64,), [], 50, [sparse.Linear("closing", 64, 10)], rng=3)
+    again = ResidualModel((64,), [], 50, [sparse.Linear("closing", 64, 10)], rng=np.random.default_rng(3))
+    for name, param in model.params.items():
+        assert (param == again.params[name]).all() and param.dtype == np.float32
+        assert abs(param).max() <= 1 / 8
+    assert abs(model.params["residual.weight"].std() - 1 / 8 / np.sqrt(3)) < 1e-3
+
+
+@each_kind
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_gradients_are_central_differences(kind, activation):
+    model = build(kind, activation=activation, h=0.3, solver={"tol": 1e-12})
+    x, y = samples(model)
+    _, grads = differentiate(model, x, y)
+    rng, step = np.random.default_rng(2), 1e-6
+    for name, param in model.params.items():
+        direction, kept = rng.standard_normal(param.shape), param.copy()
+        losses = []
+        for sign in (1, -1):
+            param[...] = kept + sign * step * direction
+            losses.append(cross_entropy(model.forward(x, "numpy").logits, y)[0])
+        param[...] = kept
+        slope = (losses[0] - losses[1]) / (2 * step)
+        assert abs(slope - (grads[name] * direction).sum()) < 1e-7, name
+
+
+@each_kind
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_logits_and_gradients_are_pytorchs(kind, activation):
+    torch = pytest.importorskip("torch")
+    model = build(kind, activation=activation)
+    x, y = samples(model)
+    params = {name: torch.tensor(param, requires_grad=True) for name, param in model.params.items()}
+    act = getattr(torch, activation)
+    u = torch.tensor(x)
+    if kind == DENSE:
+        apply = torch.nn.functional.linear
+        u = torch.tanh(apply(u, params["opening.weight"], params["opening.bias"]))
+    else:
+
+        def apply(u, weight, bias):
+            return torch.nn.functional.conv2d(u, weight, bias, padding=1)
+
+        u = torch.relu(apply(u, params["opening.weight"], params["opening.bias"]))
+    for weight, bias in zip(params["residual.weight"], params["residual.bias"], strict=True):
+        u = u + model.h * act(apply(u, weight, bias))
+    if kind == IMAGES:
+        u = torch.nn.functional.avg_pool2d(u, 2).flatten(1)
+    logits = torch.nn.functional.linear(u, params["closing.weight"], params["closing.bias"])
+    torch.nn.functional.cross_entropy(logits, torch.tensor(y)).backward()
+    np.testing.assert_allclose(model.forward(x, "numpy").logits, logits.detach().numpy(), rtol=1e-12, atol=1e-14)
+    assert_close(differentiate(model, x, y)[1], {name: p.grad.numpy() for name, p in params.items()}, 1e-12)
+
+
+@each_kind
+@pytest.mark.parametrize("options", [{}, {"relaxation": "F"}, {"levels": 2}, {"cycle": "F", "nested_iteration": True}])
+def test_many_cycles_give_what_serial_propagation_gives(kind, options):
+    model = build(kind, depth=20, h=0.1)
+    x, y = samples(model)
+    loss, serial = differentiate(model, x, y)
+    model.solver = options | {"coarsening": 3, "tol": 1e-13}
+    for method in ("auto", "multigrid", "ordinary"):
+        found, grads = differentiate(model, x, y, method)
+        assert abs(found - loss) < 1e-12
+        assert_close(grads, serial, 1e-10)
+
+
+def test_errors_shrink_with_cycles_forward_and_backward():
+    model, name = build(DENSE, depth=32, h=0.1), "residual.weight"
+    x, y = samples(model)
+    _, serial = differentiate(model, x, y)
+    errors, backward = [], []
+    for cycles in (1, 2, 3):
+        model.solver = {"cycles": cycles, "coarsening": 2}
+        (_, both), (_, forward_only) = (differentiate(model, x, y, method) for method in ("auto", "ordinary"))
+        errors.append(np.abs(both[name] - serial[name]).max())
+        backward.append(np.abs(both[name] - forward_only[name]).max())
+    for each in (errors, backward):
+        assert each[0] > 4 * each[1] > 16 * each[2] > 0
+
+
+@pytest.mark.parametrize("method, levels", [("linear", None), ("blelloch", None), ("truncated", 2), ("chunked", None)])
+def test_scans_are_exact(method, levels):
+    model = build(DENSE)
+    x, y = samples(model)
+    _, serial = differentiate(model, x, y)
+    assert_close(differentiate(model, x, y, method, levels)[1], serial, 1e-12)
+
+
+def test_without_opening_the_input_is_the_first_state():
+    model = ResidualModel((5,), [], 6, [sparse.Linear("closing", 5, 3)], dtype=np.float64, solver={"cycles": 9})
+    x, y = samples(model)
+    activations = model.forward(x, "numpy")
+    assert (activations.states[0] == x).all()
+    assert list(differentiate(model, x, y)[1]) == ["residual.weight", "residual.bias", "closing.weight", "closing.bias"]
+
+
+def test_step_size_times_depth_is_one_by_default():
+    assert build(DENSE, depth=8).h == 1 / 8 and build(DENSE, depth=8, h=0.5).h == 0.5
+
+
+@each_kind
+def test_trainer_stops_and_goes_on(kind, tmp_path):
+    def trainer(rng):
+        model = build(kind, depth=12, dtype=np.float32, rng=rng, solver={"cycles": 2, "coarsening": 2})
+        return Trainer(model, Adam(lr=0.01), backend="numpy")
+
+    class Data:
+        def __len__(self):
+            return 10
+
+        def batch(self, indices):
+            x, y = samples(build(kind, dtype=np.float32), batch=10)
+            return x[indices], y[indices]
+
+    whole, first, second = trainer(0), trainer(0), trainer(5)
+    losses = whole.fit(Data(), 6, 4, progress=False).loss
+    first.fit(Data(), 2, 4, progress=False)
+    first.save(tmp_path / "half.npz")
+    second.load(tmp_path / "half.npz")
+    assert (second.fit(Data(), 6, 4, progress=False).loss == losses).all()
+    assert all((second.model.params[name] == param).all() for name, param in whole.model.params.items())
+    assert losses[-3:].mean() < losses[:3].mean()
+    loss, accuracy = second.evaluate(Data(), 5)
+    assert loss > 0 and 0 <= accuracy <= 1
+
+
+def test_solver_may_change_and_is_not_shared():
+    given = {"cycles": 2}
+    model = build(DENSE, solver=given)
+    given["cycles"] = 5
+    model.solver["cycles"] = 7
+    assert model.solver == {"cycles": 2}
+    model.solver = None
+    assert model.solver is None
+
+
+LAST = [sparse.Linear("closing", 5, 3)]
+BAD_MODELS = [
+    (((5,), [], 4, LAST), {"dtype": np.float16}, TypeError, "dtype must be float32 or float64, got float16"),
+    (((5,), [], 0, LAST), {}, ValueError, "depth must be >= 1, got 0"),
+    (((5,), [], 4.0, LAST), {}, TypeError, "depth must be an integer, got 4.0"),
+    (((5,), None, 4, LAST), {}, TypeError, "opening must be a list of operators, got None"),
+    (((5,), [], 4, ["relu"]), {}, TypeError, r"closing\[0\] must be an operator"),
+    (((5,), [], 4, []), {}, ValueError, r"closing must end in a vector of logits, got an output of shape \(5,\)"),
+    (((2, 5, 5), [], 4, [sparse.ReLU("relu")]), {}, ValueError, "closing must end in a vector of logits"),
+    (((4, 5), [], 4, LAST), {}, ValueError, r"opening must end in a vector or an image \(C, H, W\), got \(4, 5\)"),
+    (((4,), [], 4, LAST), {}, ValueError, r"operator 'closing' needs an input of shape \(5,\), got \(4,\)"),
+    (((5,), [sparse.ReLU("residual")], 4, LAST), {}, ValueError, "names of their own, and none be 'residual'"),
+    (((5,), [sparse.ReLU("closing")], 4, LAST), {}, ValueError, "operators must have names of their own"),
+    (((5,), [], 4, LAST), {"h": 0}, ValueError, "h must be positive and finite, got 0"),
+    (((5,), [], 4, LAST), {"activation": "gelu"}, ValueError, "activation must be one of 'tanh', 'relu', got 'gelu'"),
+    (((5,), [], 4, LAST), {"solver": 2}, TypeError, "solver must be a dict of options, .* or None, got 2"),
+    (((5,), [], 4, LAST), {"solver": {"cycle_count": 2}}, ValueError, r"solver may have the options cycles, .*'cycle_"),
+    (((5,), [], 4, LAST), {"solver": {"comm": None}}, ValueError, r"solver may have the options cycles, .*'comm'"),
+    (((5,), [], 4, LAST), {"solver": {"cycles": 0}}, ValueError, "cycles must be >= 1, got 0"),
+    (((5,), [], 4, LAST), {"solver": {"coarsening": 1}}, ValueError, "coarsening must be >= 2, got 1"),
+    (((5,), [], 4, LAST), {"solver": {"levels": 9}}, ValueError, "levels must be at most 2 for 4 layers"),
+]
+
+
+@pytest.mark.parametrize("arguments, settings, error, words", BAD_MODELS)
+def test_bad_models_are_refused(arguments, settings, error, words):
+    with pytest.raises(error, match=words):
+        ResidualModel(*arguments, **settings)
+
+
+def test_even_kernels_are_refused():
+    with pytest.raises(ValueError, match="kernels of odd size"):
+        build(IMAGES, kernel_size=4)
+
+
+BAD_METHODS = [
+    (DENSE, None, ("multigrid",), ValueError, "method='multigrid' needs a model with a solver"),
+    (DENSE, {"cycles": 2}, ("bptt",), ValueError, "method must be one of 'auto', 'multigrid', 'ordinary', 'linear'"),
+    (DENSE, None, ("ordinary", "numpy", 2), ValueError, "levels is for method='truncated' only"),
+    (DENSE, None, ("truncated", "numpy"), ValueError, "levels must be an integer >= 0"),
+    (DENSE, None, ("auto", "tpu"), ValueError, "backend must be one of .*, got 'tpu'"),
+    (IMAGES, None, ("blelloch", "numpy"), ValueError, "method='blelloch' scans Jacobians of dense layers"),
+]
+
+
+@pytest.mark.parametrize("kind, solver, how, error, words", BAD_METHODS)
+def test_bad_methods_are_refused_by_models_and_trainers(kind, solver, how, error, words):
+    model = build(kind, solver=solver)
+    activations = model.forward(samples(model)[0], "numpy")
+    with pytest.raises(error, match=words):
+        model.backward(activations, np.ones((4, 3)), *how)
+    with pytest.raises(error, match=words):
+        Trainer(model, SGD(lr=0.1), *how)
+
+
+BAD_INPUTS = [
+    (lambda x: x.astype(np.float32), TypeError, "x must have the model's dtype float64, got float32"),
+    (lambda x: x[:, :-1], ValueError, r"x must have shape \(any, 6\), got \(4, 5\)"),
+    (lambda x: x[:0], ValueError, r"x must hold at least one sample, got shape \(0, 6\)"),
+    (lambda x: x + np.array([0, 0, np.nan, 0, 0, 0]), ValueError, r"x must be finite, got nan at \[0, 2\]"),
+]
+
+
+@pytest.mark.parametrize("change, error, words", BAD_INPUTS)
+def test_bad_inputs_are_refused(change, error, words):
+    model = build(DENSE)
+    with pytest.raises(error, match=words):
+        model.forward(change(samples(model)[0]), "numpy")
+
+
+def test_bad_parameters_are_refused_by_their_names():
+    model = build(DENSE)
+    model.params["residual.bias"][3, 2] = np.inf
+    with pytest.raises(ValueError, match=r"params\['residual.bias'\] must be finite, got inf at \[3, 2\]"):
+        model.forward(samples(model)[0], "numpy")
+
+
+def test_bad_activations_and_gradients_are_refused():
+    model = build(DENSE)
+    found, grad = model.forward(samples(model)[0], "numpy"), np.ones((4, 3))
+    cases = [
+        ((found.states, grad), TypeError, "activations must come from ResidualModel.forward, got ndarray"),
+        (
+            (module.Activations(found.x, found.opening, found.states[1:], found.closing), grad),
+            ValueError,
+            r"activations.states must have shape \(11, 4, 5\), got \(10, 4, 5\)",
+        ),
+        (
+            (module.Activations(found.x, found.opening[1:], found.states, found.closing), grad),
+            ValueError,
+            "activations.opening must be a tuple of 2 arrays",
+        ),
+        ((found, grad[:, 1:]), ValueError, r"grad_logits must have shape \(4, 3\), got \(4, 2\)"),
+        ((found, np.nan * grad), ValueError, "grad_logits must be finite, got nan"),
+    ]
+    for arguments, error, words in cases:
+        with pytest.raises(error, match=words):
+            model.backward(*arguments, backend="numpy")
+
+
+def test_what_leaves_the_range_is_an_error_that_says_where():
+    model = build(DENSE, dtype=np.float32, activation="relu", solver={"cycles": 2})
+    x, _ = samples(model)
+    model.params["closing.weight"][...] = 3e38
+    with pytest.raises(FloatingPointError, match="the output of 'closing' overflows float32"):
+        model.forward(x, "numpy")
+    model = build(DENSE, dtype=np.float32)
+    activations = model.forward(x, "numpy")
+    model.params["closing.weight"][...] = 3e38
+    with pytest.raises(FloatingPointError, match="the gradient of .* overflows float32"):
+        model.backward(activations, np.full((4, 3), 3e38, np.float32), backend="numpy")
+
+
+def test_it_is_public():
+    assert multigrid.ResidualModel is ResidualModel and "ResidualModel" in multigrid.__all__
