@@ -5,13 +5,13 @@ solves them within every block of layers, all blocks at once; a coarser level, w
 values that blocks begin with.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bppsa_nb.checks import check_array, check_finite
 from bppsa_nb.multigrid.cycles import Cycles, Level, Options
-from bppsa_nb.multigrid.grids import check_levels, hierarchy
+from bppsa_nb.multigrid.grids import hierarchy
 from bppsa_nb.multigrid.links import connect
 from bppsa_nb.multigrid.residual import ResidualNetwork, compute
 
@@ -26,10 +26,13 @@ class Solution:
         States u^0 ... u^N, or the gradients at them.
     residuals : np.ndarray of float64 [shape=(cycles,)]
         ||R_h|| (Eq. 19) after every cycle: the 2-norm over all layers and samples.
+    communication : float
+        Seconds spent in messages between ranks, waiting for other ranks included.
     """
 
     states: np.ndarray
     residuals: np.ndarray
+    communication: float = 0.0
 
     @property
     def cycles(self):
@@ -83,7 +86,8 @@ def solve(
     backend : {"auto", "numpy", "cpu", "cuda"}
     comm : mpi4py.MPI.Comm, optional
         If given, `net` holds this rank's layers only, a part of `partition`, and so does the solution: its states are
-        those from the first of its layers to the one after the last. Other arguments are the same on all ranks.
+        those from the first of its layers to the one after the last. `initial` is cut as the states are; all other
+        arguments are the same on all ranks. A wrong argument on one rank is an error on all.
 
     Returns
     -------
@@ -105,16 +109,17 @@ def solve(
     Equation 18 in the paper drops the skip connection. Here L_h(U)^{n+1} = u^{n+1} - u^n - h F(u^n; θ^n), from
     Equation 1.
     """
-    _check_network(net)
-    net.check_state("u0", u0)
-    ops = compute(backend)
-    weights, biases = ops.load(net.weights), ops.load(net.biases)
+    with connect(comm) as links:
+        _check_network(net)
+        net.check_state("u0", u0)
+        ops = compute(backend)
+        weights, biases = ops.load(net.weights), ops.load(net.biases)
 
-    def sweep(points, source, bounds, layers, sizes):
-        return ops.forward_sweep(points, source, bounds, layers, sizes, weights, biases, net.activation)
+        def sweep(points, source, bounds, layers, sizes):
+            return ops.forward_sweep(points, source, bounds, layers, sizes, weights, biases, net.activation)
 
-    options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
-    return _solve(net, u0, initial, ops, sweep, options, connect(comm))
+        options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
+        return _solve(net, u0, initial, ops, sweep, options, links)
 
 
 def solve_adjoint(
@@ -161,20 +166,21 @@ def solve_adjoint(
     TypeError, ValueError, FloatingPointError, RuntimeError
         As in `solve`.
     """
-    _check_network(net)
-    net.check_state("states", states, (len(net) + 1,))
-    net.check_state("grad_output", grad_output)
-    check_array("grad_output", grad_output, net.dtype, states.shape[1:])
-    ops = compute(backend)
-    weights = ops.load(net.weights)
-    slopes = ops.slopes(ops.load(states), weights, ops.load(net.biases), net.activation)
+    with connect(comm, backward=True) as links:
+        _check_network(net)
+        net.check_state("states", states, (len(net) + 1,))
+        net.check_state("grad_output", grad_output)
+        check_array("grad_output", grad_output, net.dtype, states.shape[1:])
+        ops = compute(backend)
+        weights = ops.load(net.weights)
+        slopes = ops.slopes(ops.load(states), weights, ops.load(net.biases), net.activation)
 
-    def sweep(points, source, bounds, layers, sizes):
-        return ops.adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes)
+        def sweep(points, source, bounds, layers, sizes):
+            return ops.adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes)
 
-    options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
-    found = _solve(net, grad_output, initial, ops, sweep, options, connect(comm, backward=True))
-    return Solution(np.ascontiguousarray(found.states[::-1]), found.residuals)
+        options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
+        found = _solve(net, grad_output, initial, ops, sweep, options, links)
+    return replace(found, states=np.ascontiguousarray(found.states[::-1]))
 
 
 def _check_network(net):
@@ -184,13 +190,16 @@ def _check_network(net):
 
 def _solve(net, first, initial, ops, sweep, options, links):
     shape = (len(net) + 1, *first.shape)
+    if initial is not None:
+        check_array("initial", initial, net.dtype, shape)
+        check_finite(initial=initial)
+    coarsening, count = links.agree(net, first, initial, options)
     if initial is None:
         initial = np.broadcast_to(first, shape)
     else:
-        check_array("initial", initial, net.dtype, shape)
-        check_finite(initial=initial)
-        initial = np.concatenate([first[None], initial[-2::-1] if links.backward else initial[1:]])
-    coarsening, count = check_levels(links.depth(len(net)), options.coarsening, options.levels)
+        initial = initial[::-1] if links.backward else initial
+        if links.is_first:
+            initial = np.concatenate([first[None], initial[1:]])
     grids = hierarchy(len(net), coarsening, count)
     if links.backward:
         grids = [grid.reversed() for grid in grids]
@@ -198,4 +207,4 @@ def _solve(net, first, initial, ops, sweep, options, links):
     cycles = Cycles(levels, options, links)
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the residual
         residuals = cycles.run()
-    return Solution(ops.host(levels[0].points), np.array(residuals))
+    return Solution(ops.host(levels[0].points), np.array(residuals), links.seconds)
