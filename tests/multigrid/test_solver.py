@@ -228,14 +228,14 @@ def test_arguments_are_left_as_they_were():
 
 
 def test_float32_stays_float32():
-    net = network(40, dtype=np.float32)
+    net = network(400, width=8, dtype=np.float32)
     u0 = start(net)
     solution = multigrid.solve(net, u0, tol=1e-5)
     adjoint = multigrid.solve_adjoint(net, solution.states, u0, tol=1e-5)
     assert {solution.states.dtype, adjoint.states.dtype} == {np.dtype(np.float32)}
     np.testing.assert_allclose(solution.states, net.forward(u0), rtol=0, atol=1e-5)
     with pytest.raises(RuntimeError, match=r"tol=1e-09 is out of reach; states are float32"):
-        multigrid.solve(network(400, width=8, dtype=np.float32), np.ones((3, 8), np.float32))
+        multigrid.solve(net, start(net, batch=16))
 
 
 def test_what_leaves_the_range_is_an_error_and_large_numbers_are_none():
