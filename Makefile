@@ -41,5 +41,5 @@ lint: .venv/.installed
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed; \
 	this is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.13")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[gpu,test]'
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[gpu,mpi,test]'
 	@touch $@

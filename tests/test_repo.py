@@ -33,8 +33,8 @@ def tracked():
 
 
 def test_import_is_light():
-    heavy = {"numba", "matplotlib", "seaborn", "pandas", "librosa", "torch", "jax", "IPython", "nbclient"}
-    script = f"import sys, bppsa_nb; print(*{heavy}.intersection(sys.modules))"
+    heavy = {"numba", "matplotlib", "seaborn", "pandas", "librosa", "torch", "jax", "IPython", "nbclient", "mpi4py"}
+    script = f"import sys, bppsa_nb, bppsa_nb.multigrid.solver; print(*{heavy}.intersection(sys.modules))"
     command = [sys.executable, "-c", script]
     assert subprocess.run(command, cwd=REPO, stdout=subprocess.PIPE, check=True).stdout.split() == []
 
@@ -56,7 +56,7 @@ def test_conda_environment_agrees_with_pyproject():
     # The gpu extra: numba-cuda[cu12] there is numba-cuda with CUDA 12 here.
     assert requirements(EXTRAS["gpu"])["numba-cuda"].extras == {"cu12"}
     assert conda.pop("cuda-version") == SpecifierSet(">=12,<13")
-    wanted = requirements(PROJECT["dependencies"], EXTRAS["gpu"], EXTRAS["test"])
+    wanted = requirements(PROJECT["dependencies"], EXTRAS["gpu"], EXTRAS["mpi"], EXTRAS["test"])
     assert conda == {name: requirement.specifier for name, requirement in wanted.items()}
 
 
@@ -65,7 +65,9 @@ def test_constraints_are_exact_and_within_bounds():
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert all(re.fullmatch("[a-z0-9-]+", name) and Version(version) for name, version in pins.items())
     assert list(pins) == sorted(pins)
-    for name, requirement in requirements(PROJECT["dependencies"], EXTRAS["gpu"], EXTRAS["test"]).items():
+    for name, requirement in requirements(
+        PROJECT["dependencies"], EXTRAS["gpu"], EXTRAS["mpi"], EXTRAS["test"]
+    ).items():
         assert pins[canonicalize_name(name)] in requirement.specifier, name
     assert not {"torch", "jax", "jaxlib"} & set(pins)
 
