@@ -1,0 +1,270 @@
+"""Layers spread over processes: ``mpiexec -n 4 python -m bppsa_nb.multigrid --depth 1024``."""
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+import traceback
+import zlib
+from dataclasses import fields
+from types import SimpleNamespace
+
+import numpy as np
+
+from bppsa_nb import backends, files
+from bppsa_nb.multigrid.cycles import CYCLES, RELAXATIONS, Options
+from bppsa_nb.multigrid.grids import partition
+from bppsa_nb.multigrid.residual import ResidualNetwork
+from bppsa_nb.multigrid.solver import solve, solve_adjoint
+from bppsa_nb.multigrid.steps import ACTIVATIONS
+
+METHODS, TASKS = ("multigrid", "serial"), ("inference", "training")
+_ABOUT = """Time inference and training of a residual network by multigrid, and by serial propagation.
+
+Consecutive layers are spread over the ranks that mpiexec starts. Each rank makes the parameters of its own layers;
+they, and all results, are the same on any number of ranks. Training is one step: states, loss, gradients at all states,
+gradients of all parameters; inference is the states alone. Serial propagation goes from rank to rank: the paper's model
+partitioning. The two methods take turns, and the first round does not count."""
+_THREADS = """Ranks share the machine: on fewer cores than ranks times threads, limit the threads, as in
+NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 mpiexec -n 4 python -m bppsa_nb.multigrid"""
+
+
+def main(argv=None):
+    """Run the program on this rank; an error ends all ranks.
+
+    Parameters
+    ----------
+    argv : list of str, optional
+        Arguments, the same on all ranks; the process's own by default.
+    """
+    comm = _world()
+    try:
+        _run(_parse(argv, comm), comm)
+    except BaseException as error:
+        # A rank that leaves alone would have the others wait for ever; those that leave for bad usage leave together.
+        if comm is None or comm.size == 1 or isinstance(error, SystemExit):
+            raise
+        traceback.print_exc()
+        sys.stderr.flush()
+        comm.Abort(1)
+
+
+def _world():
+    """Return the communicator of all ranks; None for a single process without mpi4py."""
+    started = int(os.environ.get("PMI_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or 1)
+    try:
+        from mpi4py import MPI
+    except ModuleNotFoundError:
+        comm, size = None, 1
+    else:
+        comm, size = MPI.COMM_WORLD, MPI.COMM_WORLD.size
+    if size != started and started > 1:
+        sys.exit(
+            f"mpiexec started {started} processes, but this one finds {size}: `pip install 'bppsa-nb[mpi]'` installs "
+            "mpi4py and the mpiexec that belongs to it"
+        )
+    return comm
+
+
+def _parser():
+    how = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m bppsa_nb.multigrid", None, _ABOUT, _THREADS, formatter_class=how)
+
+    def add(group, name, kind, default, text):
+        choices = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
+        shown = "" if default is None else f" ({default})"
+        group.add_argument(f"--{name}", default=default, help=text + shown, **choices)
+
+    network = parser.add_argument_group("the network")
+    add(network, "depth", int, 256, "residual layers")
+    sizes = network.add_mutually_exclusive_group()
+    add(sizes, "width", int, None, "of dense layers (32)")
+    add(sizes, "channels", int, None, "of convolutions, instead of dense layers")
+    add(network, "kernel", int, None, "size of the convolutions' kernels, odd (3)")
+    add(network, "image", int, None, "height and width of their images (28)")
+    add(network, "batch", int, 1, "samples")
+    add(network, "time", float, 1.0, "T = N h")
+    add(network, "activation", ACTIVATIONS, "tanh", "of every layer")
+    add(network, "weights", ("smooth", "independent"), "smooth", "over layers, or drawn for every layer")
+    add(network, "dtype", ("float32", "float64"), "float64", "of everything")
+    add(network, "seed", int, 0, "of everything random")
+    cycles = parser.add_argument_group("multigrid")
+    add(cycles, "coarsening", int, 4, "layers in a block")
+    add(cycles, "levels", int, None, "as many as leave few steps on the coarsest, if not given")
+    until = cycles.add_mutually_exclusive_group()
+    add(until, "tol", float, 1e-9, "cycle until the residual's norm is at most this")
+    add(until, "cycles", int, None, "as many, whatever the residual; the paper trains with 2")
+    add(cycles, "relaxation", RELAXATIONS, "FCF", "of every level but the coarsest")
+    add(cycles, "cycle", CYCLES, "V", "the kind of cycle")
+    for name in "skip-downcycle", "nested-iteration":
+        cycles.add_argument(f"--{name}", action="store_true", help="how to start; see bppsa_nb.multigrid.solve")
+    measuring = parser.add_argument_group("the measurement")
+    add(measuring, "backend", ("auto", *backends.BACKENDS), "auto", "where sweeps compute")
+    add(measuring, "repeat", int, 5, "rounds that count")
+    add(measuring, "output", str, None, "a JSON file for every round's times")
+    return parser
+
+
+def _parse(argv, comm):
+    """Return the arguments, or exit; of all ranks, the first one says why."""
+    parser = _parser()
+    with contextlib.ExitStack() as quiet:
+        if comm is not None and comm.rank > 0:
+            nowhere = quiet.enter_context(open(os.devnull, "w"))
+            quiet.enter_context(contextlib.redirect_stdout(nowhere))
+            quiet.enter_context(contextlib.redirect_stderr(nowhere))
+        arguments = parser.parse_args(argv)
+        if arguments.channels is None and (arguments.kernel or arguments.image):
+            parser.error("--kernel and --image are of convolutions: give their --channels too")
+        try:
+            _check(arguments, 1 if comm is None else comm.size)
+        except (ValueError, RuntimeError) as error:
+            parser.error(str(error))
+    return arguments
+
+
+def _check(arguments, ranks):
+    """Complete the arguments, or raise ValueError or RuntimeError."""
+    for name in ("width", "channels", "kernel", "image", "batch", "repeat"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name} must be at least 1, got {value}")
+    if arguments.seed < 0:
+        raise ValueError(f"--seed must be at least 0, got {arguments.seed}")
+    arguments.backend = backends.resolve(arguments.backend)
+    arguments.options = {field.name: getattr(arguments, field.name) for field in fields(Options)}
+    Options(**arguments.options)
+    arguments.parts = partition(arguments.depth, ranks, arguments.coarsening, arguments.levels)
+    _network(arguments, slice(0, 1))
+
+
+def _network(arguments, part):
+    """Make the layers of one rank, and what is the same on all: the first state, and the output to learn."""
+    channels, image = arguments.channels, arguments.image or 28
+    kernel = () if channels is None else (arguments.kernel or 3,) * 2
+    width = channels or arguments.width or 32
+    shape, scale = (width, width, *kernel), (width * max(1, np.prod(kernel))) ** -0.5
+    draws = np.random.default_rng((arguments.seed, 0))
+    u0, target = draws.standard_normal((2, arguments.batch, width, *([image] * len(kernel))))
+
+    def drawn(rng):
+        return scale * rng.standard_normal(shape), 0.1 * rng.standard_normal(width)
+
+    waves = [drawn(draws) for _ in range(3)]
+    weights, biases = np.empty((part.stop - part.start, *shape)), np.empty((part.stop - part.start, width))
+    for n in range(part.start, part.stop):
+        if arguments.weights == "independent":
+            layer = drawn(np.random.default_rng((arguments.seed, 1 + n)))
+        else:
+            angle = 2 * np.pi * n / arguments.depth
+            mix = 1, np.sin(angle), np.cos(angle)
+            layer = [sum(m * wave[i] for m, wave in zip(mix, waves, strict=True)) for i in range(2)]
+        weights[n - part.start], biases[n - part.start] = layer
+    dtype = np.dtype(arguments.dtype)
+    net = ResidualNetwork(
+        weights.astype(dtype), biases.astype(dtype), arguments.time / arguments.depth, arguments.activation
+    )
+    return net, u0.astype(dtype), target.astype(dtype)
+
+
+def _train(net, u0, target, how, backend, comm):
+    """Do one step of training; return what it found, and the seconds of inference and training [shape=(2, 2)].
+
+    A row has all seconds, then those of communication.
+    """
+    start = time.perf_counter()
+    forward = solve(net, u0, **how, backend=backend, comm=comm)
+    inference = time.perf_counter() - start
+    # The loss is half the squared distance to the target; the last rank knows its gradient.
+    grad_output, sent = forward.states[-1] - target, time.perf_counter()
+    if comm is not None:
+        comm.Bcast(grad_output, comm.size - 1)
+    sent = time.perf_counter() - sent
+    adjoint = solve_adjoint(net, forward.states, grad_output, **how, backend=backend, comm=comm)
+    gradients = net.parameter_gradients(forward.states, adjoint.states, backend)
+    training = time.perf_counter() - start
+    communication = forward.communication, forward.communication + sent + adjoint.communication
+    found = SimpleNamespace(forward=forward, adjoint=adjoint, gradients=gradients)
+    return found, np.stack([(inference, training), communication], 1)
+
+
+def _run(arguments, comm):
+    from tqdm.auto import tqdm
+
+    rank = 0 if comm is None else comm.rank
+    net, u0, target = _network(arguments, arguments.parts[rank])
+    hows = {"multigrid": arguments.options, "serial": {"levels": 1}}
+    if rank == 0:
+        layers = ", ".join(str(part.stop - part.start) for part in arguments.parts)
+        print(f"{arguments.depth} layers {net.weights.shape[1:]}, states {u0.shape}, {net.dtype}, {arguments.backend}")
+        print(f"layers on each rank: {layers}", flush=True)
+    seconds, found = [], {}
+    for _ in tqdm(range(1 + arguments.repeat), unit="round", disable=True if rank else None):
+        for method in METHODS:
+            if comm is not None:
+                comm.Barrier()
+            found[method], took = _train(net, u0, target, hows[method], arguments.backend, comm)
+            seconds.append(took)
+    seconds = np.reshape(seconds[len(METHODS) :], (arguments.repeat, len(METHODS), len(TASKS), 2))
+    every = _gather(seconds, comm)
+    differences = _gather(_differences(found), comm).max(axis=0)
+    digest = int(_gather(_digest(found["multigrid"], arguments.parts[rank].start), comm).sum()) % 2**32
+    if rank == 0:
+        residuals = {"states": found["multigrid"].forward, "gradients": found["multigrid"].adjoint}
+        residuals = {name: solution.residuals.tolist() for name, solution in residuals.items()}
+        _report(residuals, differences, digest, every)
+        if arguments.output:
+            _write(arguments, residuals, digest, every)
+
+
+def _gather(values, comm):
+    """Return the values of all ranks [shape=(ranks, ...)]."""
+    values = np.asarray(values)
+    every = np.array([values]) if comm is None else np.empty((comm.size, *values.shape), values.dtype)
+    if comm is not None:
+        comm.Allgather(np.ascontiguousarray(values), every)
+    return every
+
+
+def _differences(found):
+    """Compare multigrid's states and gradients of parameters with the serial ones: the largest differences."""
+    pairs = [(found[method].forward.states, *found[method].gradients) for method in METHODS]
+    states, *gradients = (np.abs(a - b).max() for a, b in zip(*pairs, strict=True))
+    return float(states), float(max(gradients))
+
+
+def _digest(found, start):
+    """Return a sum over layers, so that any number of ranks has the same one if all bits are."""
+    arrays = found.forward.states[1:], found.adjoint.states[:-1], *found.gradients
+    return sum(zlib.crc32(np.ascontiguousarray(a), start + n) for each in arrays for n, a in enumerate(each))
+
+
+def _report(residuals, differences, digest, seconds):
+    for name, history in residuals.items():
+        print(f"residuals of the {name}: {' '.join(f'{norm:.2e}' for norm in history)}")
+    print("multigrid less serial propagation: {:.1e} in states, {:.1e} in gradients of parameters".format(*differences))
+    print(f"results {digest:08x}, the same on any number of ranks")
+    print("\nmedian milliseconds  " + "".join(f"{method + ', ' + task:>24}" for method in METHODS for task in TASKS))
+    print("rank                 " + "  compute communication".rjust(24) * 4)
+    for rank, median in enumerate(np.median(seconds, axis=1).reshape(len(seconds), -1, 2)):
+        cells = (
+            f"{1e3 * (total - waited):.2f}".rjust(10) + f"{1e3 * waited:.2f}".rjust(14) for total, waited in median
+        )
+        print(f"{rank:<21}" + "".join(cells))
+
+
+def _write(arguments, residuals, digest, seconds):
+    places = np.ndindex(seconds.shape[:4])
+    rows = [
+        {"rank": rank, "round": i, "method": METHODS[m], "task": TASKS[t], "seconds": total, "communication": waited}
+        for (rank, i, m, t), (total, waited) in zip(places, seconds.reshape(-1, 2).tolist(), strict=True)
+    ]
+    chosen = {name: value for name, value in vars(arguments).items() if name not in ("parts", "options", "output")}
+    layers = [part.stop - part.start for part in arguments.parts]
+    found = {"residuals": residuals, "results": f"{digest:08x}", "rows": rows}
+    files.write_json(arguments.output, {"arguments": chosen, "layers": layers} | found)
+
+
+if __name__ == "__main__":
+    main()
