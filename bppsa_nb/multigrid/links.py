@@ -130,17 +130,17 @@ class Ranks(Alone):
     def __exit__(self, kind, error, traceback):
         if not self._agreed and isinstance(error, Exception):
             # Others wait in `agree`, and must not wait for ever: this rank takes part, without a layer.
-            self._gather([0] * (1 + len(_ALIKE)))
+            text = f"{type(error).__name__}: {error}".encode()
+            self._first_error(self._gather([0, len(text), *[0] * (len(_ALIKE) - 1)]), text)
 
     def agree(self, net, first, initial, options):
         """As `Alone.agree`; the only place where ranks can find that they cannot go on together."""
         here = _describe(net, first, initial, options, self.backward)
-        every = self._gather([len(net), *(zlib.crc32(value.encode()) for value in here)])
         self._agreed = True
+        every = self._gather([len(net), *(zlib.crc32(value.encode()) for value in here)])
         layers = every[:, 0]
         if not layers.all():
-            failed = ", ".join(map(str, np.flatnonzero(layers == 0)))
-            raise ValueError(f"arguments must be valid on all ranks; the error of rank {failed} says what is not")
+            raise ValueError(f"arguments must be valid on all ranks; {self._first_error(every)}")
         for name, value, there in zip(_ALIKE, here, every[:, 1:].T, strict=True):
             if (other := np.flatnonzero(there != there[0])).size:
                 raise ValueError(
@@ -183,6 +183,13 @@ class Ranks(Alone):
     def send(self, level):
         """Hand the last value on."""
         self._timed(self._comm.Send, np.ascontiguousarray(level.last), self._after)
+
+    def _first_error(self, every, text=None):
+        """Have the first rank without a layer say its error; return it."""
+        rank = int(np.argmin(every[:, 0]))
+        said = np.frombuffer(text, np.uint8).copy() if rank == self._comm.rank else np.empty(every[rank, 1], np.uint8)
+        self._timed(self._comm.Bcast, said, rank)
+        return f"rank {rank} raised {said.tobytes().decode()}"
 
     def _gather(self, numbers):
         """Return the integers of all ranks [shape=(ranks, numbers)]."""
