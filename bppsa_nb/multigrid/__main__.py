@@ -39,14 +39,15 @@ def main(argv=None):
         Arguments, the same on all ranks; the process's own by default.
     """
     comm = _world()
+    arguments = _parse(argv, comm)  # which all ranks find wrong, or none
     try:
-        _run(_parse(argv, comm), comm)
-    except BaseException as error:
-        # A rank that leaves alone would have the others wait for ever; those that leave for bad usage leave together.
-        if comm is None or comm.size == 1 or isinstance(error, SystemExit):
+        _run(arguments, comm)
+    except BaseException:
+        if comm is None or comm.size == 1:
             raise
-        traceback.print_exc()
-        sys.stderr.flush()
+        # A rank that left alone would have the others wait for ever.
+        print(traceback.format_exc(), end="", file=sys.stderr, flush=True)
+        time.sleep(0.2)  # mpiexec drops what it has not read when a rank aborts
         comm.Abort(1)
 
 

@@ -1,0 +1,127 @@
+"""What `test_ranks.py` has every rank do: mpiexec -n RANKS python -m mpi4py ranks.py FILE."""
+
+import itertools
+import json
+import sys
+
+import numpy as np
+from mpi4py import MPI
+
+from bppsa_nb import multigrid
+
+COMM = MPI.COMM_WORLD
+DEPTH = 37
+
+
+def network(kernel=0, activation="tanh", dtype=np.float64):
+    rng = np.random.default_rng(0)
+    shape = (2, 2, kernel, kernel) if kernel else (5, 5)
+    weights = rng.standard_normal((DEPTH, *shape)).astype(dtype)
+    return weights, rng.standard_normal((DEPTH, shape[0])).astype(dtype), 1 / DEPTH, activation
+
+
+def start(weights, seed):
+    image = (4, 3) if weights.ndim == 5 else ()
+    return np.random.default_rng(seed).standard_normal((2, weights.shape[1], *image)).astype(weights.dtype)
+
+
+def cases():
+    """Yield arguments of `network`, the options of the solvers, and whether to start from a guess."""
+    for relaxation, cycle, levels in itertools.product(("F", "FC", "FCF"), "VF", (1, 2, 3)):
+        yield {}, {"relaxation": relaxation, "cycle": cycle, "levels": levels, "coarsening": 3, "cycles": 2}, False
+    for begin in "nested_iteration", "skip_downcycle":
+        yield {"activation": "relu"}, {begin: True, "coarsening": 2, "levels": 3, "tol": 1e-12}, False
+    yield {}, {"coarsening": 2, "levels": 4, "cycles": 3}, True
+    yield {"kernel": 3}, {"coarsening": 2, "levels": 3, "cycle": "F", "cycles": 2}, True
+    for backend in "numpy", "cpu":
+        for kernel in 0, 3:
+            yield {"kernel": kernel, "dtype": np.float32}, {"coarsening": 4, "levels": 2, "backend": backend}, False
+
+
+def found_here(weights, biases, h, activation, u0, grad, how, guess, part, comm):
+    """Solve for the layers of one part; return everything found."""
+    net = multigrid.ResidualNetwork(weights[part], biases[part], h, activation)
+    guess = guess if guess is None else guess[part.start : part.stop + 1]
+    forward = multigrid.solve(net, u0, **how, initial=guess, comm=comm)
+    adjoint = multigrid.solve_adjoint(net, forward.states, grad, **how, initial=guess, comm=comm)
+    gradients = net.parameter_gradients(forward.states, adjoint.states, how["backend"])
+    return forward.residuals, adjoint.residuals, forward.states, adjoint.states, *gradients
+
+
+def compare(arguments, how, guessed):
+    """Return what differs in a single bit from the solution of all layers at once."""
+    how = {"backend": "numpy"} | how
+    if arguments.get("dtype") is np.float32:
+        how = {"tol": 1e-4} | how
+    network_here = network(**arguments)
+    weights = network_here[0]
+    u0, grad = start(weights, 1), start(weights, 2)
+    guess = np.random.default_rng(3).standard_normal((DEPTH + 1, *u0.shape)) if guessed else None
+    part = multigrid.partition(DEPTH, COMM.size, how["coarsening"], how["levels"])[COMM.rank]
+    here = found_here(*network_here, u0, grad, how, guess, part, COMM)
+    whole = found_here(*network_here, u0, grad, how, guess, slice(0, DEPTH), None)
+    points = slice(part.start, part.stop + 1)
+    names = "residuals", "adjoint residuals", "states", "gradients", "weights", "biases"
+    places = slice(None), slice(None), points, points, part, part
+    pairs = zip(names, here, whole, places, strict=True)
+    return [name for name, a, b, place in pairs if a.shape != b[place].shape or a.tobytes() != b[place].tobytes()]
+
+
+def refusals():
+    """Yield a name and a call that must fail on all ranks; the last rank is at fault."""
+    odd = COMM.rank == COMM.size - 1
+    weights, biases, h, activation = network()
+    u0, c = start(weights, 1), {"coarsening": 3, "levels": 2, "backend": "numpy"}
+    part = multigrid.partition(DEPTH, COMM.size, 3, 2)[COMM.rank]
+    net = multigrid.ResidualNetwork(weights[part], biases[part], h, activation)
+    states = multigrid.solve(net, u0, **c, comm=COMM).states
+    other = multigrid.ResidualNetwork(weights[part], biases[part], 2 * h if odd else h, activation)
+    first = multigrid.ResidualNetwork(weights[:1], biases[:1], h, activation)
+    large = multigrid.ResidualNetwork(weights[part] * (1e300 if odd else 1), biases[part], h, "relu")
+    nan = np.where(odd, np.nan, u0)
+
+    def solving(net=net, u0=u0, **options):
+        return lambda: multigrid.solve(net, u0, **c | {"comm": COMM} | options)
+
+    def adjoint(states=states, grad=u0, **options):
+        return lambda: multigrid.solve_adjoint(net, states, grad, **c | {"comm": COMM} | options)
+
+    yield "nan", solving(u0=nan)
+    yield "adjoint nan", adjoint(grad=nan)
+    yield "nan state", adjoint(states=np.where(odd, np.nan, states))
+    yield "type", solving(u0=u0.astype(np.float32) if odd else u0)
+    yield "option", solving(relaxation="CF" if odd else "F")
+    yield "initial", solving(initial=states[:-1] if odd else states)
+    yield "two at fault", solving(u0=nan if odd else np.full_like(u0, np.inf))
+    yield "h", solving(net=other)
+    yield "batch", solving(u0=u0[:1] if odd else u0)
+    yield "u0", solving(u0=u0 + odd)
+    yield "some initial", solving(initial=None if odd else states)
+    yield "cycles", solving(cycles=2 if odd else 3)
+    yield "tol", adjoint(tol=1e-8 if odd else 1e-9)
+    yield "skip_downcycle", adjoint(skip_downcycle=odd)
+    yield "solver", adjoint() if odd else solving()
+    yield "cut", solving(net=first)
+    yield "levels", solving(levels=9)
+    yield "overflow", solving(net=large)
+    yield "no communicator", solving(comm="COMM_WORLD")
+    yield "no rank", solving(comm=MPI.COMM_NULL)
+
+
+def main(path):
+    differing = [[str(case), differences] for case in cases() if (differences := compare(*case))]
+    refused = {}
+    for name, call in refusals() if COMM.size > 1 else ():
+        try:
+            call()
+            refused[name] = "solved"
+        except Exception as error:
+            refused[name] = f"{type(error).__name__}: {error}"
+    every = COMM.gather({"differing": differing, "refused": refused})
+    if COMM.rank == 0:
+        with open(path, "w") as file:
+            json.dump(every, file)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
