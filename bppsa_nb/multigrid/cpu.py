@@ -63,19 +63,18 @@ def slopes(states, weights, biases, activation):
 def _sweep(points, source, bounds, layers, sizes, weights, biases, slopes, kind):
     arrivals = np.empty((len(bounds) - 1, *points.shape[1:]), points.dtype)
     source = np.empty(0, points.dtype) if source is None else source
-    images, kernel = _images(points[0], weights)
+    images, kernel = _images(points[0], weights, _SAMPLES)
     # A block's images go together, for they share the weights; apart, if there are too few blocks for all cores.
     parts = min(images[0], -(-PIECES * THREADS // len(arrivals)))
     flat = [array.reshape(-1) for array in (points, source, arrivals, weights, biases, slopes)]
     work = len(layers) * arrivals[0].size * weights[0, 0].size
-    share_out(
-        _steps, len(arrivals) * parts, *flat, bounds, layers, sizes, kind, images, kernel, parts, worth=work > _WORTH
-    )
+    arguments = *flat, bounds, layers, sizes, kind, images, kernel, parts
+    share_out(_steps, len(arrivals) * parts, *arguments, worth=work > _WORTH)
     return arrivals
 
 
-def _images(state, weights):
-    """Describe a state as images.
+def _images(state, weights, samples):
+    """Describe a state as images, those of dense layers of so many samples each.
 
     Returns
     -------
@@ -85,9 +84,9 @@ def _images(state, weights):
     kernel : int
     """
     if weights.ndim == 3:
-        (batch, size), width = state.shape, min(len(state), _SAMPLES)
+        (batch, size), width = state.shape, min(len(state), samples)
         count = -(-batch // width)
-        return (count, size, 1, width, batch - (count - 1) * width, width * size, 1, 0, size), 1
+        return (count, size, 1, width, batch - (count - 1) * width, width * size, 1, size, size), 1
     count, channels, height, width = state.shape
     area = height * width
     return (count, channels, height, width, width, channels * area, area, width, 1), weights.shape[-1]
@@ -98,45 +97,87 @@ def _steps(
     points, source, arrivals, weights, biases, slopes, bounds, layers, sizes, kind, images, kernel, parts, first, last
 ):
     """Go through blocks: piece ``block * parts + part`` is one part of the images in one block."""
-    count, channels, height, width, width_of_last, to_image, to_channel, to_row, to_column = images
-    state, many = arrivals.size // (len(bounds) - 1), (count + parts - 1) // parts
-    columns = max(width, _LINE // points.itemsize)
-    values = np.zeros((many, height, channels, columns), points.dtype)
-    padded = np.zeros((height + kernel - 1, channels, columns + kernel - 1), points.dtype)
-    product = np.empty((channels, columns), points.dtype)
-    turned = np.empty(0 if kernel == 1 else channels * channels * kernel * kernel, points.dtype)
+    count, channels, height, width = images[:4]
+    many, columns, pad = (count + parts - 1) // parts, max(width, _LINE // points.itemsize), kernel // 2
+    numbers, size = channels * columns, arrivals.size // (len(bounds) - 1)
+    states = np.zeros((many, height, channels, columns), points.dtype)
+    padded = np.zeros((height + 2 * pad, channels, columns + 2 * pad), points.dtype)
+    product, added = np.empty((channels, columns), points.dtype), np.zeros((channels, columns), points.dtype)
+    turned = np.zeros(channels * channels * kernel * kernel if kernel > 1 else 1, points.dtype)
     before = flush()
     for piece in range(first, last):
         block, part = piece // parts, piece % parts
         begin, end = count * part // parts, count * (part + 1) // parts
         for image in range(begin, end):
-            used, start = width_of_last if image == count - 1 else width, bounds[block] * state + image * to_image
-            for y in range(height):
-                for c in range(channels):
-                    at = start + c * to_channel + y * to_row
-                    for x in range(used):
-                        values[image - begin, y, c, x] = points[at + x * to_column]
+            here = _image(points, bounds[block] * size, image, images)
+            _copy(here, states[image - begin])
         for k in range(bounds[block], bounds[block + 1]):
             layer = layers[k]
             rows = _rows(weights, layer, channels, kernel, kind == _ADJOINT, turned)
-            goal, there = (arrivals, block) if k + 1 == bounds[block + 1] else (points, k + 1)
+            if biases.size:
+                _repeat(biases[layer * channels : (layer + 1) * channels], added)
             for image in range(begin, end):
-                u, offset = values[image - begin], image * to_image
-                used = width_of_last if image == count - 1 else width
-                _pad(u, used, slopes, layer * state + offset, images, kernel, padded)
+                state, seen = states[image - begin], padded
+                if kind == _ADJOINT:
+                    middle = padded[pad : pad + height, :, pad:]
+                    _copy(_image(slopes, layer * size, image, images), middle)
+                    _scale(middle, state)
+                elif kernel == 1:
+                    seen = state
+                else:
+                    _copy(state[:, :, :width], padded[pad : pad + height, :, pad:])
                 for y in range(height):
-                    multiply(rows, _seen(padded, y, kernel, columns), product)
-                    for c in range(channels):
-                        at = offset + c * to_channel + y * to_row
-                        bias = points.dtype.type(0) if kind == _ADJOINT else biases[layer * channels + c]
-                        _update(u[y, c], product[c], bias, sizes[k], kind)
-                        if source.size:
-                            for x in range(used):
-                                u[y, c, x] += source[k * state + at + x * to_column]
-                        for x in range(used):
-                            goal[there * state + at + x * to_column] = u[y, c, x]
+                    multiply(rows, _seen(seen, y, kernel, columns), product)
+                    _update(state[y].reshape(numbers), product.reshape(numbers), added.reshape(numbers), sizes[k], kind)
+                if source.size:
+                    _add(_image(source, k * size, image, images), state)
+                if k + 1 == bounds[block + 1]:
+                    there = _image(arrivals, block * size, image, images)
+                else:
+                    there = _image(points, (k + 1) * size, image, images)
+                _copy(state[:, :, : there.shape[2]], there)
     restore(before)
     return True
+
+
+@_compile
+def _image(flat, start, image, images):
+    """Return a view of one image of a state [shape=(height, channels, width)]; the state begins at `start`."""
+    count, channels, height, width, width_of_last, to_image, to_channel, to_row, to_column = images
+    shape = (height, channels, width_of_last if image == count - 1 else width)
+    item = flat.itemsize
+    return as_strided(flat[start + image * to_image :], shape, (to_row * item, to_channel * item, to_column * item))
+
+
+@_compile
+def _copy(image, out):
+    for y in range(image.shape[0]):
+        for c in range(image.shape[1]):
+            for x in range(image.shape[2]):
+                out[y, c, x] = image[y, c, x]
+
+
+@_compile
+def _add(image, out):
+    for y in range(image.shape[0]):
+        for c in range(image.shape[1]):
+            for x in range(image.shape[2]):
+                out[y, c, x] += image[y, c, x]
+
+
+@_compile
+def _scale(image, factor):
+    for y in range(image.shape[0]):
+        for c in range(image.shape[1]):
+            for x in range(min(image.shape[2], factor.shape[2])):
+                image[y, c, x] *= factor[y, c, x]
+
+
+@_compile
+def _repeat(biases, out):
+    for c in range(out.shape[0]):
+        for x in range(out.shape[1]):
+            out[c, x] = biases[c]
 
 
 @_compile
@@ -148,6 +189,8 @@ def _rows(weights, layer, channels, kernel, transposed, turned):
     size, item = channels * channels * kernel * kernel, weights.itemsize
     matrix = weights[layer * size : (layer + 1) * size]
     if kernel == 1:
+        for i in range(0, size, _LINE // item):  # in order, which memory is faster at than at what a product asks for
+            turned[0] += matrix[i]
         down, across = (1, channels) if transposed else (channels, 1)
         return as_strided(matrix, (1, channels, channels), (size * item, down * item, across * item))
     for a in range(channels):
@@ -172,49 +215,33 @@ def _seen(padded, y, kernel, columns):
 
 
 @_compile
-def _pad(u, used, slopes, offset, images, kernel, padded):
-    """Write an image, times its slopes if there are any, into the middle of one with zeros around."""
-    _, _, _, _, _, _, to_channel, to_row, to_column = images
-    pad = kernel // 2
-    for y in range(u.shape[0]):
-        for c in range(u.shape[1]):
-            row, at = padded[y + pad, c, pad : pad + used], offset + c * to_channel + y * to_row
-            if slopes.size:
-                for x in range(used):
-                    row[x] = u[y, c, x] * slopes[at + x * to_column]
-            else:
-                for x in range(used):
-                    row[x] = u[y, c, x]
-
-
-@_compile
-def _update(u, product, bias, size, kind):
+def _update(u, product, added, size, kind):
     zero, one = u.dtype.type(0), u.dtype.type(1)
     if kind == _TANH:
         for x in range(u.size):
-            u[x] += size * tanh(product[x] + bias)
+            u[x] += size * tanh(product[x] + added[x])
     elif kind == _RELU:
         for x in range(u.size):
-            z = product[x] + bias
+            z = product[x] + added[x]
             u[x] += size * (zero if z <= zero else z)  # NaN passes through
     elif kind == _ADJOINT:
         for x in range(u.size):
             u[x] += size * product[x]
     elif kind == _TANH_SLOPE:
         for x in range(u.size):
-            t = tanh(product[x] + bias)
+            t = tanh(product[x] + added[x])
             u[x] = one - t * t
     else:
         for x in range(u.size):
-            u[x] = one if product[x] + bias > zero else zero
+            u[x] = one if product[x] + added[x] > zero else zero
 
 
 def parameter_gradients(states, gradients, weights, biases, h, activation):
     """Compute the gradients of all layers' parameters; see `bppsa_nb.multigrid.steps.parameter_gradients`."""
     states, gradients, weights = load(states), load(gradients), load(weights)
     at_sums = slopes(states, weights, biases, activation)
-    grad_weights, grad_biases = np.empty_like(weights), np.empty_like(biases, order="C")
-    images, kernel = _images(states[0], weights)
+    grad_weights, grad_biases = np.empty(weights.shape, weights.dtype), np.zeros(biases.shape, biases.dtype)
+    images, kernel = _images(states[0], weights, len(states[0]))
     flat = [array.reshape(-1) for array in (states, gradients, at_sums, grad_weights, grad_biases)]
     work, h = states.size * weights[0, 0].size, states.dtype.type(h)
     share_out(_add_up, len(weights), *flat, h, images, kernel, worth=work > _WORTH)
@@ -223,41 +250,42 @@ def parameter_gradients(states, gradients, weights, biases, h, activation):
 
 @_compile
 def _add_up(states, gradients, slopes, grad_weights, grad_biases, h, images, kernel, first, last):
-    """Multiply gradients at the sums with what the kernel saw, pixel by pixel and image by image."""
-    count, channels, height, width, width_of_last, to_image, to_channel, to_row, to_column = images
-    layers, pad, row = grad_biases.size // channels, kernel // 2, kernel * channels
-    state, item = slopes.size // layers, states.itemsize
-    at_sums = np.empty((height, channels, width), states.dtype)
+    """Multiply gradients at the sums with what a row of the kernel saw, pixel by pixel and image by image."""
+    count, channels, height, width = images[:4]
+    layers, pad, row, item = grad_biases.size // channels, kernel // 2, kernel * channels, states.itemsize
+    size, weights, line = slopes.size // layers, row * row, (width + 2 * pad) * channels * item
+    at_sums, slope = np.empty((2, height, width, channels), states.dtype)
     padded = np.zeros((height + 2 * pad, width + 2 * pad, channels), states.dtype)
     product, total = np.empty((channels, row), states.dtype), np.empty((kernel, channels, row), states.dtype)
+    whole = kernel == 1 and count == 1  # a product is all there is to add up
     before = flush()
     for layer in range(first, last):
+        bias = grad_biases[layer * channels : (layer + 1) * channels]
+        matrix = grad_weights[layer * weights : (layer + 1) * weights]
+        if whole:
+            product = matrix.reshape(channels, channels)
         total[:] = 0
-        grad_biases[layer * channels : (layer + 1) * channels] = 0
         for image in range(count):
-            used, start = width_of_last if image == count - 1 else width, layer * state + image * to_image
-            for c in range(channels):
-                bias = states.dtype.type(0)
-                for y in range(height):
-                    at = start + c * to_channel + y * to_row
-                    for x in range(used):
-                        padded[y + pad, x + pad, c] = states[at + x * to_column]
-                        value = h * slopes[at + x * to_column] * gradients[state + at + x * to_column]
-                        at_sums[y, c, x] = value
-                        bias += value
-                grad_biases[layer * channels + c] += bias
+            _copy(_image(states, layer * size, image, images), padded[pad:, pad:].transpose(0, 2, 1))
+            _copy(_image(slopes, layer * size, image, images), slope.transpose(0, 2, 1))
+            _copy(_image(gradients, (layer + 1) * size, image, images), at_sums.transpose(0, 2, 1))
+            for y in range(height):
+                for x in range(width):
+                    for c in range(channels):
+                        at_sums[y, x, c] *= h * slope[y, x, c]
+                        bias[c] += at_sums[y, x, c]
             for i in range(kernel):
-                line = padded.shape[1] * channels * item
-                seen = as_strided(padded[i:], (height, used, row), (line, channels * item, item))
-                multiply(at_sums[:, :, :used], seen, product)
+                seen = as_strided(padded[i:], (height, width, row), (line, channels * item, item))
+                multiply(at_sums.transpose(0, 2, 1), seen, product)
+                if not whole:
+                    for c in range(channels):
+                        for j in range(row):
+                            total[i, c, j] += product[c, j]
+        if not whole:
+            for o in range(channels):
                 for c in range(channels):
-                    for j in range(row):
-                        total[i, c, j] += product[c, j]
-        for o in range(channels):
-            for c in range(channels):
-                for i in range(kernel):
-                    for j in range(kernel):
-                        at = (((layer * channels + o) * channels + c) * kernel + i) * kernel + j
-                        grad_weights[at] = total[i, o, j * channels + c]
+                    for i in range(kernel):
+                        for j in range(kernel):
+                            matrix[((o * channels + c) * kernel + i) * kernel + j] = total[i, o, j * channels + c]
     restore(before)
     return True
