@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bppsa_nb.timeline import Event, check, list_schedule, makespan
+from bppsa_nb.timeline import Event, check, in_order, list_schedule, makespan
 
 
 @st.composite
@@ -86,3 +86,35 @@ def test_bad_tasks():
 def test_makespan():
     assert makespan([]) == 0
     assert makespan([Event(0, 1, 4, "a"), Event(1, 2, 1, "b")]) == 5
+
+
+@given(graph=graphs(), workers=st.lists(st.integers(0, 3), min_size=25, max_size=25), sending=st.integers(0, 4))
+def test_in_order_is_a_schedule_in_which_nobody_waits_for_nothing(graph, workers, sending):
+    durations, needs = graph
+    tasks = [Event(w, 0, d, "") for w, d in zip(workers, durations, strict=False)]
+    events, waits = in_order(tasks, needs, [sending] * len(tasks))
+    check(events, waits)
+    own, free = events[: len(tasks)], {}
+    for i, event in enumerate(own):
+        assert (event.worker, event.duration) == (workers[i], durations[i])
+        there = [free.get(event.worker, 0), *(events[j].end for j in waits[i])]
+        assert event.start == max(there)
+        free[event.worker] = event.end
+        for j in needs[i]:  # at once from the worker itself, and after a message from others
+            assert event.start >= own[j].end + (0 if own[j].worker == event.worker else sending)
+    # Everyone gets a result once, however many of their tasks need it.
+    crossing = {(j, workers[i]) for i, before in enumerate(needs) for j in before if workers[j] != workers[i]}
+    assert len(events) - len(own) == len(crossing)
+
+
+def test_a_link_sends_one_thing_at_a_time_and_workers_go_on():
+    tasks = [Event(0, 0, 1, "a"), Event(0, 0, 1, "b"), Event(1, 0, 2, "c"), Event(1, 0, 2, "d"), Event(0, 0, 1, "e")]
+    events, waits = in_order(tasks, [[], [], [0], [1, 0], [3]], [3, 3, 0, 0.5, 0])
+    assert [(event.start, event.end) for event in events[:5]] == [(0, 1), (1, 2), (4, 6), (7, 9), (9.5, 10.5)]
+    assert [(event.worker, event.start, event.end) for event in events[5:]] == [(2, 1, 4), (2, 4, 7), (3, 9, 9.5)]
+    assert waits == [[], [], [5], [6, 5], [7], [0], [1], [3]]
+
+
+def test_in_order_refuses_what_comes_too_late():
+    with pytest.raises(ValueError, match=r"needs\[0\] must only hold numbers from 0 to -1, got 0"):
+        in_order([Event(0, 0, 1, "a")], [[0]], [0])

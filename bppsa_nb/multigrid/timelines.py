@@ -1,7 +1,7 @@
 """What multigrid does, counted and scheduled: the cycles run over values that only remember which task made them.
 
-Nothing here knows Algorithm 1. `bppsa_nb.multigrid.cycles` runs, with a sweep that computes nothing: it notes, for every
-block, who does how many layer steps, and which blocks these wait for.
+Nothing here knows Algorithm 1. `bppsa_nb.multigrid.cycles` runs, with a sweep that computes nothing: it notes, for
+every block, who does how many layer steps, and which blocks these wait for.
 """
 
 from dataclasses import dataclass

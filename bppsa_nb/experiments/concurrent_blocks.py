@@ -1,0 +1,144 @@
+"""Figure 5 of layer-parallel training: blocks of layers that run at the same time, measured on CPU threads."""
+
+import threading
+import time
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+
+from bppsa_nb import draw, multigrid, timeline
+from bppsa_nb.timeline import Event
+
+TITLE = "Figure 5 of layer-parallel training: concurrent blocks, on CPU threads"
+CAPTION = (
+    "Measured on CPU threads, not on CUDA streams: a V-cycle with FCF-relaxation, c = 4, over residual convolutions "
+    "with 7 × 7 kernels, one image of 28 × 28 pixels; each bar is one block of layers on the thread that took it, by "
+    "the clock, in the run of median length; a thread that waits for its core counts as busy. Above, the loop over "
+    "the same layers, which a single image keeps on one thread. Blocks of a level do not wait for each other: as many"
+    " run as there are threads; the coarsest level is one block. The paper shows up to five kernels at once on a "
+    "V100, where registers are the limit (published, not measured here)."
+)
+ALT = (
+    "Two timelines, one lane per CPU thread. The loop is one long bar on the first thread. The cycle fills both "
+    "threads with short bars of the finest level, twice in a row, then fewer bars of coarser levels with gaps, a "
+    "single bar of the coarsest level, and short bars of the finest level on both threads again."
+)
+SIZES = {"quick": (64, 16, 15), "paper": (256, 50, 31)}  # layers, channels, runs
+LOOKS = {
+    "level 0": ("blocks of the finest level", "#56B4E9"),
+    "level 1": ("level 1", "#E69F00"),
+    "level 2": ("level 2", "#009E73"),
+    "level 3": ("level 3", "#CC79A7"),
+    "loop": ("the loop over layers", "#999999"),
+}
+KERNEL, IMAGE, COARSENING = 7, 28, 4
+
+
+def measure(scale, rng, progress):
+    """Clock every block of the loop and of a cycle: a row per run, and per block of the runs of median length."""
+    from bppsa_nb.workers import THREADS
+
+    depth, channels, runs = SIZES[scale]
+    weights = rng.standard_normal((depth, channels, channels, KERNEL, KERNEL), np.float32)
+    weights /= np.float32(KERNEL * np.sqrt(channels))
+    net = multigrid.ResidualNetwork(weights, np.zeros((depth, channels), np.float32), 1 / depth, "relu")
+    u0 = rng.standard_normal((1, channels, IMAGE, IMAGE), np.float32)
+    methods = {"loop": {"levels": 1}, "cycle": {"cycles": 1, "coarsening": COARSENING}}
+    found = {method: [] for method in methods}
+    for i in range(2 + runs):
+        for method, options in methods.items():  # in turns
+            events = clock(net, u0, options)
+            if i >= 2:
+                found[method].append(events)
+    rows = []
+    for method, runs in found.items():
+        ends = [timeline.makespan(events) for events in runs]
+        for events, end in zip(runs, ends, strict=True):
+            row = {"part": "run", "method": method, "seconds": end, "blocks": len(events), "threads": THREADS}
+            at_once = sum(event.duration for event in events) / end
+            rows.append(row | {"at_once": at_once, "most_at_once": most_at_once(events)})
+        for event in runs[int(np.argsort(ends)[len(ends) // 2])]:
+            kind = "loop" if method == "loop" else event.kind
+            rows.append({"part": "event", "method": method} | event._replace(kind=kind)._asdict())
+    table = pd.DataFrame(rows)
+    table.attrs = {"data": "synthetic", "backend": "cpu", "layers": depth, "channels": channels}
+    return table
+
+
+def clock(net, u0, options):
+    """Solve for the states with the compiled code, and clock every block.
+
+    Parameters
+    ----------
+    net : multigrid.ResidualNetwork
+    u0 : np.ndarray
+    options : dict
+        For `multigrid.solve`.
+
+    Returns
+    -------
+    list of Event
+        One per block and sweep, as they ended; seconds from the start of the first. Worker 0 is the calling thread. A
+        single step by which the coarser level's right-hand side is made is a block, too.
+    """
+    from bppsa_nb.multigrid import cpu
+    from bppsa_nb.workers import share_out
+
+    sweep, level, log = cpu.forward_sweep, 0, []
+
+    def forward_sweep(points, source, bounds, layers, sizes, *rest):
+        nonlocal level
+        level = round(float(np.log(sizes[0] / net.h) / np.log(COARSENING)))
+        return sweep(points, source, bounds, layers, sizes, *rest)
+
+    def clocked(function, count, *arguments, worth):
+        def one_by_one(first, last):
+            done = True
+            for block in range(first, last):
+                start = time.perf_counter()
+                done &= function(*arguments, block, block + 1)
+                log.append((threading.get_ident(), start, time.perf_counter(), f"block {block}", f"level {level}"))
+            return done
+
+        return share_out(one_by_one, count, worth=worth)
+
+    with mock.patch.multiple(cpu, forward_sweep=forward_sweep, share_out=clocked):
+        multigrid.solve(net, u0, backend="cpu", **options)
+    workers = {thread: i for i, thread in enumerate(dict.fromkeys([threading.get_ident(), *[row[0] for row in log]]))}
+    origin = min(row[1] for row in log)
+    return [Event(workers[thread], a - origin, b - a, label, kind) for thread, a, b, label, kind in log]
+
+
+def most_at_once(events):
+    """Return how many events are under way at the same time, at most."""
+    changes = sorted([(event.start, 1) for event in events] + [(event.end, -1) for event in events])
+    return int(np.cumsum([change for _, change in changes]).max(initial=0))
+
+
+def plot(table):
+    """Draw the loop and the cycle, one below the other."""
+    from matplotlib import pyplot
+    from matplotlib.patches import Patch
+
+    runs = table[table["part"] == "run"].groupby("method", sort=False)[["seconds", "at_once", "most_at_once"]].median()
+    events = table[table["part"] == "event"].astype({"worker": int})
+    fig, axes = pyplot.subplots(2, figsize=(9.4, 3.4), layout="constrained", sharex=True)
+    lanes = 1 + events["worker"].max()
+    used = [kind for kind in LOOKS if kind in set(events["kind"])]
+    colors = {kind: LOOKS[kind][1] for kind in used}
+    for ax, (method, run) in zip(axes, runs.iterrows(), strict=True):
+        rows = events[events["method"] == method]
+        columns = (1e3 * rows[name] if name in ("start", "duration") else rows[name] for name in Event._fields)
+        bars = [Event(*values)._replace(label="") for values in zip(*columns, strict=True)]
+        names = [f"thread {i}" for i in range(lanes)]
+        until = 1.02 * 1e3 * (events["start"] + events["duration"]).max()
+        draw.timeline(bars, ax, colors=colors, worker=names, unit="", until=until, legend=False)
+        name = "The loop" if method == "loop" else f"A cycle: {len(rows)} blocks"
+        ax.set_title(f"{name}, {1e3 * run['seconds']:.1f} ms", loc="left", size=10)
+        words = f"blocks at a time: {run['at_once']:.2f} on average, {run['most_at_once']:.0f} at most"
+        ax.set_title(words, loc="right", size=9, weight="normal")
+    axes[-1].set_xlabel("ms on CPU threads")
+    handles = [Patch(color=colors[kind], label=LOOKS[kind][0]) for kind in used]
+    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    return fig
