@@ -24,7 +24,7 @@ ALT = (
 DEPTHS = {"quick": (64, 256, 1024, 4096), "paper": (64, 256, 1024, 4096, 16384)}
 WIDTH, BATCH = 16, 8
 # Channels, kernel, pixels on a side, batch. The paper has 7 x 7 kernels, 50 channels and 28 x 28 pixels.
-CONVOLUTION = {"quick": (4, 3, 8, 2), "paper": (4, 7, 28, 1)}
+CONVOLUTION = {"quick": (3, 3, 6, 1), "paper": (4, 7, 28, 1)}
 T, TOL, COARSENING = 1.0, 1e-9, 4
 WEIGHTS = {
     "smooth": "dense, smooth weights",
