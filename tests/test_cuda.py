@@ -314,6 +314,7 @@ def kernels():
 
     from bppsa_nb import device
     from bppsa_nb.cells import cuda as cells
+    from bppsa_nb.multigrid import cuda as multigrid
     from bppsa_nb.scan import cuda as scan
     from bppsa_nb.sparse import cuda as sparse_cuda
     from bppsa_nb.structured import cuda as structured
@@ -358,6 +359,16 @@ def kernels():
             yield sparse_cuda.apply_rows, (index, columns, a2, a2, a2)
         yield sparse_cuda.extents, (a2, a2, a2)
         yield sparse_cuda.scale_values, (a2, a1, a2)
+        a5, whole = types.Array(real, 5, "C"), types.Array(types.int64, 1, "C")
+        for kernel, a in ((multigrid.dense_sweep, a3), (multigrid.convolution_sweep, a5)):
+            yield kernel, (a, a, flag, a, whole, whole, a1, a, a1, a, number)
+        yield multigrid.at_sums, (a1, a1, real)
+        yield multigrid.weight_gradients, (a5, a5, a5)
+        yield multigrid.bias_gradients, (a5, a2)
+        yield multigrid.take_points, (a2, whole, a2)
+        yield multigrid.put_points, (a2, whole, a2)
+        yield multigrid.subtract, (a2, a2, a2)
+        yield multigrid.square_sums, (a2, a2, whole, a1, a1)
 
 
 @pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
@@ -378,4 +389,4 @@ def test_every_kernel_compiles_without_spills(arch):
         if "float32" in str(signature) and kernel.py_func.__name__ != "classify":  # whose loss is in double precision
             assert ".f64" not in ptx, kernel  # single precision stays single
         names.add((kernel.py_func.__module__, kernel.py_func.__name__))
-    assert len(names) == 30
+    assert len(names) == 39
