@@ -115,6 +115,12 @@ def test_a_link_sends_one_thing_at_a_time_and_workers_go_on():
     assert waits == [[], [], [5], [6, 5], [7], [0], [1], [3]]
 
 
+def test_every_pair_of_workers_has_a_link_for_each_direction():
+    tasks = [Event(0, 0, 1, "a"), Event(1, 0, 1, "b"), Event(2, 0, 1, "c"), Event(0, 0, 1, "d")]
+    events, _ = in_order(tasks, [[], [], [0, 1], [1]], [2, 3, 0, 0])
+    assert [(event.worker, event.start, event.end) for event in events[4:]] == [(3, 1, 3), (4, 1, 4), (5, 1, 4)]
+
+
 def test_in_order_refuses_what_comes_too_late():
     with pytest.raises(ValueError, match=r"needs\[0\] must only hold numbers from 0 to -1, got 0"):
         in_order([Event(0, 0, 1, "a")], [[0]], [0])

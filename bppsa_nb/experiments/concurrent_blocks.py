@@ -92,22 +92,32 @@ def clock(net, u0, options):
         level = round(float(np.log(sizes[0] / net.h) / np.log(COARSENING)))
         return sweep(points, source, bounds, layers, sizes, *rest)
 
-    def clocked(function, count, *arguments, worth):
-        def one_by_one(first, last):
-            done = True
-            for block in range(first, last):
-                start = time.perf_counter()
-                done &= function(*arguments, block, block + 1)
-                log.append((threading.get_ident(), start, time.perf_counter(), f"block {block}", f"level {level}"))
-            return done
+    def share_out_clocked(function, count, *arguments, **options):
+        return share_out(one_by_one(function, log, f"level {level}"), count, *arguments, **options)
 
-        return share_out(one_by_one, count, worth=worth)
-
-    with mock.patch.multiple(cpu, forward_sweep=forward_sweep, share_out=clocked):
+    with mock.patch.multiple(cpu, forward_sweep=forward_sweep, share_out=share_out_clocked):
         multigrid.solve(net, u0, backend="cpu", **options)
     workers = {thread: i for i, thread in enumerate(dict.fromkeys([threading.get_ident(), *[row[0] for row in log]]))}
     origin = min(row[1] for row in log)
     return [Event(workers[thread], a - origin, b - a, label, kind) for thread, a, b, label, kind in log]
+
+
+def one_by_one(function, log, kind):
+    """Return a function like one that `bppsa_nb.workers.share_out` calls, which goes through its piece block by block.
+
+    It adds thread, start, end, block and kind of each to the log.
+    """
+
+    def clocked(*arguments):
+        *arguments, first, last = arguments
+        done = True
+        for block in range(first, last):
+            start = time.perf_counter()
+            done &= function(*arguments, block, block + 1)
+            log.append((threading.get_ident(), start, time.perf_counter(), f"block {block}", kind))
+        return done
+
+    return clocked
 
 
 def most_at_once(events):

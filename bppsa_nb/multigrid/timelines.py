@@ -193,12 +193,12 @@ class _Run:
         for block, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
             cuts = start + 1 + np.flatnonzero(np.diff(self.owner[layers[start:stop]]))
             for a, b in zip([start, *cuts], [*cuts, stop], strict=True):
-                needs = [points[a : a + 1] if a == start else arrivals[block : block + 1]]
+                needs = [points[a : a + 1]]
                 needs += [] if source is None else [source[a:b].ravel()]
                 needs += [] if states is None else [states[layers[a:b]]]
                 self.add(kind, level, self.owner[layers[a]], layers[a:b], *needs)
                 arrivals[block] = len(self.tasks) - 1
-                points[a + 1 : min(b + 1, stop)] = arrivals[block]
+                points[a + 1 : min(b + 1, stop)] = arrivals[block]  # at b, where the next worker goes on
         return arrivals
 
     def _stored(self, level, grid):

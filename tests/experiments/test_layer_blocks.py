@@ -78,6 +78,15 @@ def test_clocking_changes_nothing_and_leaves_nothing_behind(monkeypatch):
     np.testing.assert_array_equal(solved[0].states, solve(net, u0, cycles=2, backend="cpu").states)
 
 
+def test_pieces_are_gone_through_block_by_block():
+    calls, log = [], []
+    clocked = concurrent_blocks.one_by_one(lambda *args: calls.append(args) or args[-1] != 5, log, "level 7")
+    assert clocked("a", "b", 2, 4) and not clocked("a", "b", 4, 6)
+    assert calls == [("a", "b", n, n + 1) for n in (2, 3, 4, 5)]
+    assert [row[3:] for row in log] == [(f"block {n}", "level 7") for n in (2, 3, 4, 5)]
+    assert all(start <= end for _, start, end, *_ in log)
+
+
 def test_what_runs_at_the_same_time_is_counted():
     events = [Event(0, 0, 2, ""), Event(1, 1, 2, ""), Event(0, 2, 5, ""), Event(2, 2.5, 0.2, "")]
     assert concurrent_blocks.most_at_once(events) == 3

@@ -4,6 +4,7 @@ import pytest
 from bppsa_nb import timeline
 from bppsa_nb.experiments import roads, roads_over_depth, roads_to_parallel_depth
 from bppsa_nb.experiments.progress import Progress
+from bppsa_nb.trace import trace
 
 
 def work(road, workers):
@@ -70,7 +71,14 @@ def test_the_scan_goes_forward_layer_by_layer_and_back_in_levels(width):
     for event, before in zip(road.events, road.needs, strict=True):
         ends.append((event.kind not in ("message", "loss"), before))
     assert _longest(ends) == road.steps
+    assert road.backward >= road.steps - depth
     assert road.memory == 3 + width
+    last = [event.kind for event in road.events].index("loss")
+    needs = {event.worker: road.needs[i] for i, event in enumerate(road.events) if event.kind == "δW"}
+    assert needs[depth - 1] == [depth - 1, last]  # the gradient at the last state is there
+    message = road.events[needs[depth - 2][1]]
+    first = next(event for event in road.events if event.kind == "δO")
+    assert (message.label, message.start) == ("what δO gives", first.end)
 
 
 def _longest(counts):
@@ -86,12 +94,48 @@ def _longest(counts):
     return max(map(chain, range(len(counts))))
 
 
-def test_jacobians_are_sent_at_their_size():
-    def longest_message(road):
-        return max(event.duration for event in road.events if event.kind == "message")
+@pytest.mark.parametrize("width", [1, 5])
+def test_the_scan_takes_its_critical_path_where_messages_are_free(monkeypatch, width):
+    monkeypatch.setattr(roads, "LATENCY", 0.0)
+    monkeypatch.setattr(roads, "TRANSFER", 0.0)
+    chain, _ = trace(16, "blelloch").critical_path({"mm": width, "mv": 1})
+    road = roads.scan(16, 16, width)
+    # Jacobians, products, a weight gradient; the first and the last worker have two positions.
+    assert 0 <= road.backward - (1 + chain + 1) <= width
+    assert 0 <= road.time - (16 + 1 + chain + 1) <= width  # those of the last layer wait for its state
 
-    assert longest_message(roads.scan(16, 4, 6)) == roads.LATENCY + 6 * roads.TRANSFER
-    assert longest_message(roads.layer_parallel(64, 4, 1)) == roads.LATENCY + roads.TRANSFER
+
+def test_what_is_sent_takes_its_size():
+    road = roads.scan(16, 4, 6)
+    messages = [event for event in road.events if event.kind == "message"]
+    for event in messages:
+        size = 6 if event.label == "what J gives" else 1
+        assert event.duration == roads.LATENCY + size * roads.TRANSFER
+    took = {event.duration for event in roads.layer_parallel(64, 4, 1).events if event.kind == "message"}
+    assert took == {roads.LATENCY + roads.TRANSFER}
+    took = {event.duration for event in roads.pipeline(64, 4, 8).events if event.kind.startswith("S")}
+    assert took == {roads.LATENCY + roads.TRANSFER / 8}
+
+
+def test_products_are_where_they_stand():
+    run, road = trace(16, "blelloch"), roads.scan(16, 2, 6)
+    holder = [1] * 9 + [0] * 9  # of positions: the gradient, and layers 15 to 8; then layers 7 to 0
+    up = [
+        pair
+        for level in run.levels
+        if level.level.phase == "up"
+        for pair in zip(level.products, level.level.pairs, strict=True)
+    ]
+    crossing = [pair for product, pair in up if product.product == "mm" and holder[pair[0]] != holder[pair[1]]]
+    # Jacobians go over once for every product of two that stand on different sides.
+    assert sum(event.label == "what J gives" for event in road.events) == len(crossing) > 0
+    share = [sum(event.duration for event in road.events if event.worker == w) for w in (0, 1)]
+    assert abs(share[0] - share[1]) < 0.2 * sum(share)
+
+
+def test_memory_of_multigrid_by_hand():
+    # States, and for the adjoint points on levels of 32, 8 and 2 steps, right-hand sides, and what blocks end with.
+    assert roads.layer_parallel(32, 1, 1).memory == 33 + (33 + 9 + 3) + (8 + 2) + (8 + 2 + 1)
 
 
 def test_multigrid_takes_no_more_workers_than_blocks():
