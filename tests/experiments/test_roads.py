@@ -96,12 +96,14 @@ def _longest(counts):
 
 @pytest.mark.parametrize("width", [1, 5])
 def test_the_scan_takes_its_critical_path_where_messages_are_free(monkeypatch, width):
+    paid = roads.scan(16, 16, width).backward
     monkeypatch.setattr(roads, "LATENCY", 0.0)
     monkeypatch.setattr(roads, "TRANSFER", 0.0)
     chain, _ = trace(16, "blelloch").critical_path({"mm": width, "mv": 1})
     road = roads.scan(16, 16, width)
     # Jacobians, products, a weight gradient; the first and the last worker have two positions.
     assert 0 <= road.backward - (1 + chain + 1) <= width
+    assert paid > road.backward + 1  # several messages lie on it otherwise
     assert road.time <= 16 + road.backward  # products of early layers do not wait for late ones
 
 
