@@ -20,7 +20,7 @@ figures: .venv/.installed
 	$(BIN)/bppsa-nb notebooks --scale quick
 
 # The CUDA simulator must be chosen before Numba is imported, so its tests have a process of their own.
-SIMULATE := NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -m simulator tests/test_cuda.py tests/test_device.py tests/test_benchmarks.py tests/experiments/test_figure_09.py
+SIMULATE := NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -m simulator tests/test_cuda.py tests/multigrid/test_cuda.py tests/test_device.py tests/test_benchmarks.py tests/experiments/test_figure_09.py
 
 test: lint
 	$(SIMULATE)

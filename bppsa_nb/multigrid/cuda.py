@@ -272,18 +272,29 @@ def _sweep(points, source, bounds, layers, sizes, weights, biases, slopes, kind)
     arguments = points, source, with_source, arrivals, bounds, layers, sizes, weights
     arguments += (sizes if biases is None else biases), slopes, kind
     if points.ndim == 3:
-        size = points.shape[2]
-        threads = min(_THREADS, size)
-        shared = (2 * _SAMPLES * size + threads * (_TILE + 1)) * points.dtype.itemsize
-        if shared > SHARED_BYTES:
-            raise ValueError(
-                f"weights: layers of q = {size} take {shared} bytes, but a thread block has {SHARED_BYTES} bytes of "
-                "shared memory; use backend='cpu'"
-            )
-        dense_sweep[blocks * -(-batch // _SAMPLES), threads, 0, shared](*arguments)
+        threads = min(_THREADS, points.shape[2])
+        dense_sweep[blocks * -(-batch // _SAMPLES), threads, 0, shared_bytes(points, threads)](*arguments)
     else:
         convolution_sweep[blocks * batch, min(_THREADS, points[0, 0].size)](*arguments)
     return arrivals
+
+
+def shared_bytes(points, threads):
+    """Return how many bytes of shared memory a block of `dense_sweep` needs.
+
+    Raises
+    ------
+    ValueError
+        If it does not get them.
+    """
+    size = points.shape[2]
+    found = (2 * _SAMPLES * size + threads * (_TILE + 1)) * points.dtype.itemsize
+    if found > SHARED_BYTES:
+        raise ValueError(
+            f"weights: layers of q = {size} take {found} bytes, but a thread block has {SHARED_BYTES} bytes of shared "
+            "memory; use backend='cpu'"
+        )
+    return found
 
 
 def parameter_gradients(states, gradients, weights, biases, h, activation):
