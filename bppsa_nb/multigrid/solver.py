@@ -87,7 +87,8 @@ def solve(
     comm : mpi4py.MPI.Comm, optional
         If given, `net` holds this rank's layers only, a part of `partition`, and so does the solution: its states are
         those from the first of its layers to the one after the last. `initial` is cut as the states are; all other
-        arguments are the same on all ranks. A wrong argument on one rank is an error on all.
+        arguments are the same on all ranks. A wrong argument on one rank is an error on all; for errors elsewhere, run
+        scripts as ``mpiexec -n 4 python -m mpi4py script.py``, which ends all ranks when one fails.
 
     Returns
     -------
