@@ -36,7 +36,7 @@ def connect(comm, backward=False):
     if comm is None:
         return Alone(backward)
     mpi = sys.modules.get("mpi4py.MPI")  # whoever has a communicator has loaded it
-    if mpi is None or not isinstance(comm, mpi.Intracomm) or comm == mpi.COMM_NULL:
+    if mpi is None or not isinstance(comm, mpi.Intracomm):
         raise TypeError(
             f"comm must be an mpi4py.MPI.Intracomm, such as mpi4py.MPI.COMM_WORLD, or None, got {comm!r}; "
             "mpi4py comes with `pip install 'bppsa-nb[mpi]'`"
