@@ -15,9 +15,9 @@ CAPTION = (
     "Measured on CPU threads, not on CUDA streams: a V-cycle with FCF-relaxation, c = 4, over residual convolutions "
     "with 7 × 7 kernels, one image of 28 × 28 pixels; each bar is one block of layers on the thread that took it, by "
     "the clock, in the run of median length; a thread that waits for its core counts as busy. Above, the loop over "
-    "the same layers, which a single image keeps on one thread. Blocks of a level do not wait for each other: as many"
-    " run as there are threads; the coarsest level is one block. The paper shows up to five kernels at once on a "
-    "V100, where registers are the limit (published, not measured here)."
+    "the same layers, which a single image keeps on one thread. Blocks of a level do not wait for each other: as many "
+    "run as there are threads; the coarsest level is one block. The paper shows up to five kernels at once on a V100, "
+    "where registers are the limit (published, not measured here)."
 )
 ALT = (
     "Two timelines, one lane per CPU thread. The loop is one long bar on the first thread. The cycle fills both "

@@ -13,17 +13,16 @@ CAPTION = (
     "fixed 0.25 and 0.25 for a batch of states. Work is relative to one worker's 384 layer steps; memory counts "
     "states, gradients and Jacobians on the fullest worker, in states of the batch; the error is that of the "
     "parameters' gradient, measured on a random network with tanh and T = 1. The pipeline needs a batch to split; "
-    "with a single sample it is the first timeline. Multigrid needs nothing but workers, and is approximate. The scan"
-    " is exact; it cannot go forward, and multiplies Jacobians, 8 layer steps each, already while the forward pass "
-    "goes on."
+    "with a single sample it is the first timeline. Multigrid needs nothing but workers, and is approximate; its "
+    "coarse blocks reach over several workers here, which MPI ranks refuse. The scan is exact; it cannot go forward, "
+    "and multiplies Jacobians, 8 layer steps each, already while the forward pass goes on."
 )
 ALT = (
-    "Five timelines of 16 workers on one axis of time. Back-propagation is a staircase, one worker at a time, forward"
-    " and back: it ends at 279 layer steps. A pipeline of 32 micro-batches is a dense block that ends at 47. "
-    "Multigrid with one cycle has all workers busy at once on the finest level, thins out on coarser ones, forward "
-    "and then backward, and ends at 118 with a gradient off by 0.6 percent; with two cycles at 192, off by 0.03 "
-    "percent. The scan goes forward as a staircase, multiplies Jacobians behind it, and ends at 226 with the exact "
-    "gradient."
+    "Five timelines of 16 workers on one axis of time. Back-propagation is a staircase, one worker at a time, forward "
+    "and back: it ends at 279 layer steps. A pipeline of 32 micro-batches is a dense block that ends at 47. Multigrid "
+    "with one cycle has all workers busy at once on the finest level, thins out on coarser ones, forward and then "
+    "backward, and ends at 118 with a gradient off by 0.6 percent; with two cycles at 192, off by 0.03 percent. The "
+    "scan goes forward as a staircase, multiplies Jacobians behind it, and ends at 226 with the exact gradient."
 )
 DEPTH, WORKERS, WIDTH, BATCH = 128, 16, 8, 32
 COLORS = {

@@ -132,7 +132,8 @@ def record(
         Layers of the network.
     workers : int
         Who hold consecutive layers, whole blocks of the finest level and as equally many as possible. Blocks of coarser
-        levels may reach over several workers, each doing the steps of its own layers.
+        levels may reach over several workers, each doing the steps of its own layers; `multigrid.partition` avoids
+        that, and so takes fewer ranks.
     cycles : int
         As many forward as backward.
     coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle
