@@ -20,8 +20,8 @@ class Costs:
     ----------
     forward, adjoint : float
         A step of the network, and of its adjoint, on any level.
-    slope, gradient : float
-        The slopes of a layer's activation, once before the adjoint solution, and the gradients of its parameters.
+    gradient : float
+        A layer's slopes and the gradients of its parameters, for which it waits for no other.
     message : float
         From rank to rank, for a state or a gradient; ranks receive while they send.
     latency : float
@@ -30,7 +30,6 @@ class Costs:
 
     forward: float
     adjoint: float
-    slope: float
     gradient: float
     message: float = 0.0
     latency: float = 0.0
@@ -68,7 +67,6 @@ def simulate(depth, ranks, costs, cycles=2, coarsening=4, levels=None, relaxatio
     clocks.solve([costs.forward * each for each in steps], options)
     inference = np.stack([clocks.now, clocks.computed])
     clocks.together(costs.message, clocks.now[-1])  # the gradient of the loss, from the last rank to all
-    clocks.compute(costs.slope * steps[0])
     clocks.turn()
     clocks.solve([costs.adjoint * each[::-1] for each in steps], options)
     clocks.turn()

@@ -29,7 +29,7 @@ def five_cores(monkeypatch):
 
 
 def test_costs_are_found_again_and_the_simulation_predicts_what_they_make(monkeypatch, five_cores):
-    costs = Costs(forward=3e-5, adjoint=4e-5, slope=3e-5, gradient=7e-5)
+    costs = Costs(forward=3e-5, adjoint=4e-5, gradient=1e-4)
     monkeypatch.setattr(layer_scaling, "_mpiexec", lambda: "mpiexec")
     monkeypatch.setattr(layer_scaling, "_run", ran(costs))
     table = layer_scaling.measure("quick", 0, Progress(show=False))

@@ -27,7 +27,8 @@ def start(weights, seed):
 
 def cases():
     """Yield arguments of `network`, the options of the solvers, and whether to start from a guess."""
-    for relaxation, cycle, levels in itertools.product(("F", "FC", "FCF"), "VF", (1, 2, 3)):
+    yield {}, {"levels": 1, "coarsening": 3}, False
+    for relaxation, cycle, levels in itertools.product(("F", "FC", "FCF"), "VF", (2, 3)):
         yield {}, {"relaxation": relaxation, "cycle": cycle, "levels": levels, "coarsening": 3, "cycles": 2}, False
     for begin in "nested_iteration", "skip_downcycle":
         yield {"activation": "relu"}, {begin: True, "coarsening": 2, "levels": 3, "tol": 1e-12}, False
