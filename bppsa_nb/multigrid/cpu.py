@@ -22,8 +22,7 @@ keep_freed_memory()
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
-_SAMPLES = 32  # that are the pixels of one image, in dense layers
-_LINE = 64  # bytes of an image's row at least: no vector register is longer
+_LINE = 64  # bytes of an image's row at least: no vector register is longer; of two such, where samples are the pixels
 _TANH, _RELU, _ADJOINT, _TANH_SLOPE, _RELU_SLOPE = range(5)  # what a step computes
 _FORWARD = {"tanh": _TANH, "relu": _RELU}
 _SLOPE = {"tanh": _TANH_SLOPE, "relu": _RELU_SLOPE}
@@ -63,7 +62,7 @@ def slopes(states, weights, biases, activation):
 def _sweep(points, source, bounds, layers, sizes, weights, biases, slopes, kind):
     arrivals = np.empty((len(bounds) - 1, *points.shape[1:]), points.dtype)
     source = np.empty(0, points.dtype) if source is None else source
-    images, kernel = _images(points[0], weights, _SAMPLES)
+    images, kernel = _images(points[0], weights, 2 * _LINE // points.itemsize)
     # A block's images go together, for they share the weights; apart, if there are too few blocks for all cores.
     parts = min(images[0], -(-PIECES * THREADS // len(arrivals)))
     flat = [array.reshape(-1) for array in (points, source, arrivals, weights, biases, slopes)]
@@ -119,8 +118,9 @@ def _steps(
             for image in range(begin, end):
                 state, seen = states[image - begin], padded
                 if kind == _ADJOINT:
-                    middle = padded[pad : pad + height, :, pad:]
-                    _copy(_image(slopes, layer * size, image, images), middle)
+                    factors = _image(slopes, layer * size, image, images)
+                    middle = padded[pad : pad + height, :, pad : pad + factors.shape[2]]
+                    _copy(factors, middle)
                     _scale(middle, state)
                 elif kernel == 1:
                     seen = state
@@ -169,7 +169,7 @@ def _add(image, out):
 def _scale(image, factor):
     for y in range(image.shape[0]):
         for c in range(image.shape[1]):
-            for x in range(min(image.shape[2], factor.shape[2])):
+            for x in range(image.shape[2]):
                 image[y, c, x] *= factor[y, c, x]
 
 
@@ -264,16 +264,19 @@ def _add_up(states, gradients, slopes, grad_weights, grad_biases, h, images, ker
         matrix = grad_weights[layer * weights : (layer + 1) * weights]
         if whole:
             product = matrix.reshape(channels, channels)
-        total[:] = 0
+        else:
+            total[:] = 0
         for image in range(count):
             _copy(_image(states, layer * size, image, images), padded[pad:, pad:].transpose(0, 2, 1))
             _copy(_image(slopes, layer * size, image, images), slope.transpose(0, 2, 1))
             _copy(_image(gradients, (layer + 1) * size, image, images), at_sums.transpose(0, 2, 1))
             for y in range(height):
                 for x in range(width):
+                    sums, factors = at_sums[y, x], slope[y, x]
                     for c in range(channels):
-                        at_sums[y, x, c] *= h * slope[y, x, c]
-                        bias[c] += at_sums[y, x, c]
+                        sums[c] *= h * factors[c]
+                    for c in range(channels):
+                        bias[c] += sums[c]
             for i in range(kernel):
                 seen = as_strided(padded[i:], (height, width, row), (line, channels * item, item))
                 multiply(at_sums.transpose(0, 2, 1), seen, product)

@@ -107,6 +107,16 @@ def test_nan_passes_through_relu():
     assert np.isnan(cpu.forward_sweep(points, None, *arguments)).all()
 
 
+def test_what_stands_beside_an_image_does_not_come_back():
+    """Vectors reach over an image's edge. What is computed there overflows here."""
+    gradients, weights = np.zeros((9, 1, 1, 1, 2), np.float32), np.zeros((8, 1, 1, 3, 3), np.float32)
+    gradients[0, 0, 0, 0, 1], weights[:, 0, 0, 1, 2] = 1, 3e38  # W^T moves numbers to the right
+    slopes = np.ones((8, 1, 1, 1, 2), np.float32)
+    sizes = np.ones(8, np.float32)
+    found = cpu.adjoint_sweep(gradients, None, np.array([0, 8]), np.arange(8), sizes, weights, slopes)
+    assert found.ravel().tolist() == [0, 1]
+
+
 @each_dtype
 @pytest.mark.parametrize("kernel", [0, 3])
 def test_views_and_read_only_arrays(kernel, dtype):
