@@ -30,6 +30,7 @@ def test_the_second_of_two_ranks_has_more_to_do():
     # Backward it goes first; the other one waits for it on the coarsest level.
     backward = 6 + 3 * (6 + 3 + 3 + message + 2 + 4)
     np.testing.assert_allclose(training[0], forward + message + backward)
+    np.testing.assert_allclose(training[1], [2 * (4 + 3 * 12), 2 * (6 + 3 * 18)])
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
