@@ -267,9 +267,9 @@ def _add_up(states, gradients, slopes, grad_weights, grad_biases, h, images, ker
         else:
             total[:] = 0
         for image in range(count):
-            _copy(_image(states, layer * size, image, images), padded[pad:, pad:].transpose(0, 2, 1))
-            _copy(_image(slopes, layer * size, image, images), slope.transpose(0, 2, 1))
-            _copy(_image(gradients, (layer + 1) * size, image, images), at_sums.transpose(0, 2, 1))
+            _copy(_image(states, layer * size, image, images).transpose(0, 2, 1), padded[pad:, pad:])
+            _copy(_image(slopes, layer * size, image, images).transpose(0, 2, 1), slope)
+            _copy(_image(gradients, (layer + 1) * size, image, images).transpose(0, 2, 1), at_sums)
             for y in range(height):
                 for x in range(width):
                     sums, factors = at_sums[y, x], slope[y, x]
