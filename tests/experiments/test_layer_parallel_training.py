@@ -8,8 +8,7 @@ from bppsa_nb.experiments.progress import Progress
 @pytest.fixture(scope="module")
 def table():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "TIMES", (1, 16))
-        patch.setattr(experiment, "SEEDS", 2)
+        patch.setattr(experiment, "TIMES", {1: 1, 16: 2})
         patch.setattr(experiment, "EPOCHS", {"quick": 1})
         return experiment.measure("quick", np.random.default_rng(0), Progress(show=False))
 
@@ -26,7 +25,7 @@ def test_splits_share_no_digit():
 
 
 def test_runs_of_a_seed_begin_alike_and_both_learn(table):
-    assert table.attrs["data"] == "real" and len(table) == 2 * 2 * 2 * 2
+    assert table.attrs["data"] == "real" and len(table) == (1 + 2) * 2 * 2
     first = table[table["epoch"] == 0].pivot(index=["T", "seed"], columns="method", values="loss")
     assert (first["serial"] == first["multigrid"]).all()
     last = table[(table["epoch"] == 1) & (table["T"] == 1)].set_index("method")["accuracy"]
