@@ -125,7 +125,7 @@ def claims():
         Claim(MULTIGRID, "§IV-B, Figure 5", "Blocks of layers run at once on one GPU; registers allow no more.",
               "5 kernels at once (V100)", "concurrent_blocks", _concurrent, gpu=True),
         Claim(MULTIGRID, "§IV-C, Figure 6a", "On one device, multigrid is slower than serial propagation.",
-              "about 4× slower (V100)", "layer_scaling", _one_device),
+              "about 4× slower (V100; how many cycles is not said)", "layer_scaling", _one_device),
         Claim(MULTIGRID, "§IV-C, Figure 6a", "Inference over serial propagation on one GPU.",
               "1.25× on 4 GPUs, 4× on 24 (V100)", "layer_scaling",
               partial(_over_serial, "inference", {4: 1.25, 24: 4}), gpu=True),
