@@ -120,26 +120,34 @@ def test_what_stands_beside_an_image_does_not_come_back():
 @each_dtype
 @pytest.mark.parametrize("kernel", [0, 3])
 def test_views_and_read_only_arrays(kernel, dtype):
-    points, _, _, weights, biases, _, activation = data(
-        ((3, 4, 5, 6) if kernel else (5, 4), kernel, np.array([0, 7]), False, "tanh"), dtype
-    )
+    """The same numbers, and nothing is compiled anew for another layout."""
+    state = (3, 4, 5, 6) if kernel else (5, 4)
+    points, *rest = data((state, kernel, np.array([0, 7]), True, "tanh"), dtype)
+    everything(cpu, points, *rest)
     compiled = len(cpu._steps.signatures), len(cpu._add_up.signatures)
-    depth = len(weights)
+    _, _, weights, biases, initial, activation = rest
     plain = multigrid.ResidualNetwork(weights, biases, 0.1, activation)
     odd = multigrid.ResidualNetwork(np.asfortranarray(weights), biases.repeat(2, axis=1)[:, ::2], 0.1, activation)
     odd.weights.flags.writeable = odd.biases.flags.writeable = False
-    initial = np.broadcast_to(points[1], (depth + 1, *points[1].shape))
     results = []
-    for net, u0 in ((plain, points[0]), (odd, np.asfortranarray(points[0]))):
-        u0.flags.writeable = False
-        states = multigrid.solve(net, u0, cycles=2, coarsening=2, initial=initial, backend="cpu").states
+    for net, order in ((plain, "C"), (odd, "F")):
+        u0, begin = points[0].copy(order), initial.copy(order)
+        u0.flags.writeable = begin.flags.writeable = False
+        states = multigrid.solve(net, u0, cycles=2, coarsening=2, initial=begin, backend="cpu").states
         states.flags.writeable = False
-        gradients = multigrid.solve_adjoint(net, states, u0, cycles=2, coarsening=2, initial=initial, backend="cpu")
-        grads = net.parameter_gradients(states[:, ::-1][:, ::-1], gradients.states, backend="cpu")
-        results.append([states, gradients.states, *grads])
+        found = multigrid.solve_adjoint(net, states, u0, cycles=2, coarsening=2, initial=begin, backend="cpu")
+        gradients = found.states.copy(order)
+        gradients.flags.writeable = False
+        grads = net.parameter_gradients(states, gradients, backend="cpu")
+        results.append([states, gradients, *grads])
     for found, expected in zip(*results, strict=True):
         assert np.array_equal(found, expected)
-    assert all(
-        new - old <= 1
-        for new, old in zip((len(cpu._steps.signatures), len(cpu._add_up.signatures)), compiled, strict=True)
-    )  # nothing is compiled anew for another layout
+    assert compiled == (len(cpu._steps.signatures), len(cpu._add_up.signatures))
+
+
+def test_load_copies_only_what_it_must():
+    array = np.zeros((2, 3))
+    assert cpu.load(array) is array
+    for other in (array.T, array[:, ::2], np.broadcast_to(array[0], (4, 3))):
+        loaded = cpu.load(other)
+        assert loaded.flags.c_contiguous and loaded.flags.writeable and np.array_equal(loaded, other)
