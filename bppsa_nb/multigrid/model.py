@@ -97,8 +97,9 @@ class ResidualModel:
     >>> opening, closing = [sparse.Linear("opening", 4, 8)], [sparse.Linear("closing", 8, 3)]
     >>> model = multigrid.ResidualModel((4,), opening, 64, closing, solver={"cycles": 2})
     >>> trainer = Trainer(model, SGD(lr=0.1), backend="numpy")
-    >>> round(trainer.step(np.ones((2, 4), np.float32), [0, 2]), 1)
-    1.1
+    >>> losses = [trainer.step(np.eye(2, 4, dtype=np.float32), [0, 2]) for _ in range(10)]
+    >>> losses[-1] < losses[0]
+    True
     """
 
     def __init__(
