@@ -8,16 +8,16 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from bppsa_nb import files
+from bppsa_nb import files, timeline
 from bppsa_nb.experiments import provenance
 from bppsa_nb.figures import COLORS
-from bppsa_nb.multigrid.clocks import Costs, simulate
+from bppsa_nb.multigrid.timelines import record
 from bppsa_nb.schedule import transfer_time
 
 TITLE = "Figures 6 and 7 of layer-parallel training: strong scaling over ranks, measured and simulated"
@@ -25,9 +25,9 @@ CAPTION = (
     "The network whose parameters the caption of the paper's Figure 6 counts, 3,248,534: 4 channels (the text says "
     "50), states of 24 x 24, kernels of 7 x 7, ReLU; one image, float32, one thread per rank; two V-cycles, FCF, four "
     "levels of blocks of 4. Dots are measured on this machine's cores. Lines are simulated: 4096 layers, steps that "
-    "cost what one rank measured, the cycles run over one clock per rank; a message takes 30 µs and 25 Gb/s (the "
-    "paper's Ethernet, whose latency it does not say) or 2 µs and 200 Gb/s. Communication is messages and waiting for "
-    "other ranks. Model partitioning is serial propagation from rank to rank. Black: the paper's, on V100 GPUs. (d) "
+    "cost what one rank measured, the cycles recorded and scheduled; a message takes 30 µs and 25 Gb/s (the paper's "
+    "Ethernet, whose latency it does not say) or 2 µs and 200 Gb/s. Communication is messages and waiting for other "
+    "ranks. Model partitioning is serial propagation from rank to rank. Black: the paper's, on V100 GPUs. (d) "
     "20 channels, as in the convolutions of Figure 7; its 15 dense layers are left out."
 )
 ALT = (
@@ -161,12 +161,17 @@ def _costs(seconds, depth):
     A training step less its inference is slopes and gradients of parameters, once for every layer, and adjoint steps,
     whose number depends on the method.
     """
-    steps = simulate(depth, 1, Costs(1, 1, 0), CYCLES, COARSENING, LEVELS)[0][0, 0]
+    steps = record(depth, 1, CYCLES, COARSENING, LEVELS).part("F").work()
     rest = {method: seconds[method, "training"] - seconds[method, "inference"] for method in ("multigrid", "serial")}
     adjoint = (rest["multigrid"] - rest["serial"]) / (steps - depth)
     gradient = max(0.0, rest["serial"] / depth - adjoint)  # below zero only if the machine was busy
     counts = {"multigrid": steps, "serial": depth}
-    return {name: Costs(seconds[name, "inference"] / count, adjoint, gradient) for name, count in counts.items()}
+    return {
+        name: {"F": seconds[name, "inference"] / count, "δO": adjoint, "δW": gradient} for name, count in counts.items()
+    }
+
+
+_record = lru_cache(maxsize=32)(record)  # networks and links differ in costs only
 
 
 def _simulated(part, channels, depth, ranks, costs, link):
@@ -174,12 +179,13 @@ def _simulated(part, channels, depth, ranks, costs, link):
     message = transfer_time(4 * channels * IMAGE**2, bandwidth, latency)
     rows = []
     for method, levels in ("multigrid", LEVELS), ("serial", 1):
-        priced = replace(costs[method], message=message, latency=latency)
-        tasks = simulate(depth, ranks, priced, CYCLES, COARSENING, levels)
-        for task, (now, computed) in zip(("inference", "training"), tasks, strict=True):
+        step = _record(depth, ranks, CYCLES, COARSENING, levels)
+        for task, recorded in ("inference", step.part("F")), ("training", step):
+            events, _ = recorded.timeline(costs[method], message)
+            seconds, compute = timeline.makespan(events), recorded.work(costs[method]) / ranks
             row = {"channels": channels, "depth": depth, "ranks": ranks, "part": part, "link": link}
-            row |= {"method": method, "task": task, "seconds": now.max()}
-            rows.append(row | {"compute": computed.mean(), "communication": (now - computed).mean()})
+            row |= {"method": method, "task": task, "seconds": seconds}
+            rows.append(row | {"compute": compute, "communication": seconds - compute})
     return rows
 
 

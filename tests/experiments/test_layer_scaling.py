@@ -4,7 +4,6 @@ import pytest
 
 from bppsa_nb.experiments import layer_scaling
 from bppsa_nb.experiments.progress import Progress
-from bppsa_nb.multigrid.clocks import Costs
 
 
 def test_the_paper_s_parameters_are_those_of_4_and_of_20_channels():
@@ -29,16 +28,18 @@ def five_cores(monkeypatch):
 
 
 def test_costs_are_found_again_and_the_simulation_predicts_what_they_make(monkeypatch, five_cores):
-    costs = Costs(forward=3e-5, adjoint=4e-5, gradient=1e-4)
+    costs = {"F": 3e-5, "δO": 4e-5, "δW": 1e-4}
     monkeypatch.setattr(layer_scaling, "_mpiexec", lambda: "mpiexec")
     monkeypatch.setattr(layer_scaling, "_run", ran(costs))
+    monkeypatch.setattr(layer_scaling, "DEPTH", 512)
+    monkeypatch.setattr(layer_scaling, "RANKS", (1, 2, 8))
     table = layer_scaling.measure("quick", 0, Progress(show=False))
     key = ["channels", "ranks", "method", "task"]
     parts = (table[table["part"] == part].set_index(key)["seconds"] for part in ("measured", "predicted"))
     measured, predicted = parts
     assert len(measured) == 4 * (3 + 2)  # 1, 2 and 4 ranks; of the small depth, only 2 have a coarsest step each
     pd.testing.assert_series_equal(measured.sort_index(), predicted.sort_index())
-    assert (table["ranks"][table["part"] == "simulated"].max(), table["seconds"].gt(0).all()) == (64, True)
+    assert (table["ranks"][table["part"] == "simulated"].max(), table["seconds"].gt(0).all()) == (8, True)
     ratios = layer_scaling._ratios(
         table[(table["channels"] == 4) & (table["task"] == "training")].query("method == 'serial'")
     )
@@ -49,6 +50,8 @@ def test_it_is_measured_on_ranks_and_drawn(monkeypatch):
     pytest.importorskip("mpi4py")
     monkeypatch.setattr(layer_scaling, "DEPTHS", {"quick": {4: 64, 20: 64}})
     monkeypatch.setattr(layer_scaling, "ROUNDS", {"quick": {4: 1, 20: 1}})
+    monkeypatch.setattr(layer_scaling, "DEPTH", 512)
+    monkeypatch.setattr(layer_scaling, "RANKS", (1, 8))
     table = layer_scaling.measure("quick", 0, Progress(show=False))
     measured = table[table["part"] == "measured"]
     assert measured["ranks"].tolist() == [1] * 8
