@@ -124,7 +124,7 @@ class Trainer:
 
     Parameters
     ----------
-    model : RNN, GRU or sparse.Network
+    model : RNN, GRU, sparse.Network or multigrid.ResidualModel
         Anything with `params`, `forward`, `backward` and `check_method` like `bppsa_nb.RNN`.
     optimizer : SGD or Adam
     method, backend, levels
