@@ -8,13 +8,14 @@ import time
 import traceback
 import zlib
 from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
 from bppsa_nb import backends, files
 from bppsa_nb.multigrid.cycles import CYCLES, RELAXATIONS, Options
-from bppsa_nb.multigrid.grids import partition
+from bppsa_nb.multigrid.grids import check_levels, partition
 from bppsa_nb.multigrid.residual import ResidualNetwork
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
 from bppsa_nb.multigrid.steps import ACTIVATIONS
@@ -42,22 +43,29 @@ def main(argv=None):
     arguments = _parse(argv, comm)  # which all ranks find wrong, or none
     try:
         _run(arguments, comm)
-    except BaseException:
+    except BaseException as error:
+        foreseen = isinstance(error, (FloatingPointError, MemoryError, RuntimeError))
         if comm is None or comm.size == 1:
+            if foreseen:
+                sys.exit(f"{type(error).__name__}: {error}")
             raise
         # A rank that left alone would have the others wait for ever.
-        print(traceback.format_exc(), end="", file=sys.stderr, flush=True)
+        text = f"rank {comm.rank}: {type(error).__name__}: {error}\n" if foreseen else traceback.format_exc()
+        print(text, end="", file=sys.stderr, flush=True)
         time.sleep(0.2)  # mpiexec drops what it has not read when a rank aborts
         comm.Abort(1)
 
 
 def _world():
     """Return the communicator of all ranks; None for a single process without mpi4py."""
-    started = int(os.environ.get("PMI_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or 1)
+    started = os.environ.get("PMI_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or "1"
+    started = int(started) if started.isdigit() else 1
     try:
         from mpi4py import MPI
     except ModuleNotFoundError:
         comm, size = None, 1
+    except (ImportError, RuntimeError) as error:  # mpi4py is there, its MPI is not
+        sys.exit(f"mpi4py finds no MPI: {error}; `pip install 'bppsa-nb[mpi]'` installs one")
     else:
         comm, size = MPI.COMM_WORLD, MPI.COMM_WORLD.size
     if size != started and started > 1:
@@ -92,9 +100,9 @@ def _parser():
     add(network, "seed", int, 0, "of everything random")
     cycles = parser.add_argument_group("multigrid")
     add(cycles, "coarsening", int, 4, "layers in a block")
-    add(cycles, "levels", int, None, "as many as leave few steps on the coarsest, if not given")
+    add(cycles, "levels", int, None, "as many as leave at most c steps on the coarsest, if not given")
     until = cycles.add_mutually_exclusive_group()
-    add(until, "tol", float, 1e-9, "cycle until the residual's norm is at most this")
+    add(until, "tol", float, None, "cycle until the residual's norm is at most this (1e-9; 1e-4 in float32)")
     add(until, "cycles", int, None, "as many, whatever the residual; the paper trains with 2")
     add(cycles, "relaxation", RELAXATIONS, "FCF", "of every level but the coarsest")
     add(cycles, "cycle", CYCLES, "V", "the kind of cycle")
@@ -131,6 +139,12 @@ def _check(arguments, ranks):
         value = getattr(arguments, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
+    if arguments.output is not None:
+        output = Path(arguments.output)
+        if not output.parent.is_dir() or (output.exists() and not output.is_file()):
+            raise ValueError(f"--output must be a file in a folder that exists, got {arguments.output!r}")
+    if arguments.tol is None:
+        arguments.tol = 1e-9 if arguments.dtype == "float64" else 1e-4
     if arguments.seed < 0:
         raise ValueError(f"--seed must be at least 0, got {arguments.seed}")
     arguments.backend = backends.resolve(arguments.backend)
@@ -200,6 +214,8 @@ def _run(arguments, comm):
         layers = ", ".join(str(part.stop - part.start) for part in arguments.parts)
         print(f"{arguments.depth} layers {net.weights.shape[1:]}, states {u0.shape}, {net.dtype}, {arguments.backend}")
         print(f"layers on each rank: {layers}", flush=True)
+        levels = check_levels(arguments.depth, arguments.coarsening, arguments.levels)[1]
+        print(f"levels: {levels}" + (", so multigrid is serial propagation" if levels == 1 else ""), flush=True)
     seconds, found = [], {}
     for _ in tqdm(range(1 + arguments.repeat), unit="round", disable=True if rank else None):
         for method in METHODS:

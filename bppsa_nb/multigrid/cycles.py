@@ -17,7 +17,8 @@ from bppsa_nb.multigrid.grids import whole
 
 RELAXATIONS = ("F", "FC", "FCF")
 CYCLES = ("V", "F")
-_PATIENCE = 10  # cycles without progress after which a tolerance is out of reach
+_PATIENCE = 10  # cycles without progress before giving up
+_TOO_FAR = "coarse steps are too large for the network: take fewer levels, a smaller coarsening or a smaller h"
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ class Options:
         if not 0 <= self.tol < math.inf:
             raise ValueError(f"tol must be >= 0 and finite, got {self.tol}")
         for name, known in (("relaxation", RELAXATIONS), ("cycle", CYCLES)):
-            if getattr(self, name) not in known:
+            if not isinstance(getattr(self, name), str) or getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {getattr(self, name)!r}")
         for name in ("nested_iteration", "skip_downcycle"):
-            if not isinstance(getattr(self, name), bool):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if self.nested_iteration and self.skip_downcycle:
             raise ValueError("nested_iteration and skip_downcycle both start on the coarsest level; take one of them")
@@ -132,15 +133,20 @@ class Cycles:
             norms.append(self.links.norm(self.levels[0].residuals()))
             if not math.isfinite(norms[-1]):
                 raise FloatingPointError(
-                    f"cycle {len(norms)} leaves the range of {self.levels[0].points.dtype}: either the network itself "
-                    f"does, or a coarse step is too large for it; take fewer levels ({len(self.levels)} now)"
+                    f"cycle {len(norms)} leaves the range of {self.levels[0].points.dtype}: "
+                    + (
+                        "the network itself does"
+                        if len(self.levels) == 1
+                        else f"either the network itself does, or {_TOO_FAR}"
+                    )
                 )
             if len(norms) == cycles or (cycles is None and norms[-1] <= tol):
                 break
             if cycles is None and len(norms) > _PATIENCE and min(norms[-_PATIENCE:]) >= min(norms[:-_PATIENCE]):
                 raise RuntimeError(
-                    f"{len(norms)} cycles reach a residual of {min(norms):.3g}, the last {_PATIENCE} none that is "
-                    f"smaller, so tol={tol:g} is out of reach; states are {self.levels[0].points.dtype}"
+                    f"tol={tol:g} is not reached: after {len(norms)} cycles the residual is {norms[-1]:.3g}, and the "
+                    f"last {_PATIENCE} brought it no lower than {min(norms):.3g}; either that is rounding, in "
+                    f"{self.levels[0].points.dtype}, and tol is too small, or {_TOO_FAR}"
                 )
         return norms
 

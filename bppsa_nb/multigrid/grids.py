@@ -59,7 +59,7 @@ def hierarchy(depth, coarsening, levels):
     grids, points = [], np.arange(depth + 1)
     for level in range(levels):
         steps = len(points) - 1
-        bounds = np.append(np.arange(0, steps, coarsening if level < levels - 1 else steps), steps)
+        bounds = np.append(np.arange(0, steps, min(coarsening, steps) if level < levels - 1 else steps), steps)
         grids.append(Grid(points[:-1], np.diff(points), bounds))
         points = points[bounds]
     return grids

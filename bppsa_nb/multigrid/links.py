@@ -5,6 +5,7 @@ import sys
 import time
 import zlib
 from dataclasses import fields
+from functools import lru_cache
 
 import numpy as np
 
@@ -36,12 +37,26 @@ def connect(comm, backward=False):
     if comm is None:
         return Alone(backward)
     mpi = sys.modules.get("mpi4py.MPI")  # whoever has a communicator has loaded it
-    if mpi is None or not isinstance(comm, mpi.Intracomm):
+    if mpi is None or not isinstance(comm, mpi.Intracomm) or comm == mpi.COMM_NULL:
         raise TypeError(
             f"comm must be an mpi4py.MPI.Intracomm, such as mpi4py.MPI.COMM_WORLD, or None, got {comm!r}; "
             "mpi4py comes with `pip install 'bppsa-nb[mpi]'`"
         )
-    return Ranks(comm, backward)
+    return Ranks(_own(mpi, comm), backward)
+
+
+@lru_cache(maxsize=1)
+def _own_key(mpi):
+    return mpi.Comm.Create_keyval(delete_fn=lambda comm, key, own: own.Free())
+
+
+def _own(mpi, comm):
+    """Return a duplicate of a communicator that lives as long: none of its messages meets one of the user's."""
+    own = comm.Get_attr(_own_key(mpi))
+    if own is None:
+        own = comm.Dup()
+        comm.Set_attr(_own_key(mpi), own)
+    return own
 
 
 class Alone:
@@ -149,7 +164,7 @@ class Ranks(Alone):
                 )
         coarsening, levels = check_levels(int(layers.sum()), options.coarsening, options.levels)
         unit = coarsening ** (levels - 1)
-        if (layers[:-1] % unit).any():
+        if any(int(count) % unit for count in layers[:-1]):
             raise ValueError(
                 f"ranks must hold multiples of {unit} layers, all but the last, for coarsening={coarsening} and "
                 f"{levels} levels, as of multigrid.partition; got {layers.tolist()}"

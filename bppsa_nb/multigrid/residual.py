@@ -1,6 +1,5 @@
 """Residual networks, u^{n+1} = u^n + h F(u^n; θ^n) (Eq. 1): parameters, and ordinary propagation as reference."""
 
-import math
 import numbers
 from importlib import import_module
 
@@ -51,8 +50,15 @@ class ResidualNetwork:
     """
 
     def __init__(self, weights, biases, h, activation="tanh"):
-        if not isinstance(weights, np.ndarray) or weights.dtype not in (np.float32, np.float64):
-            got = weights.dtype if isinstance(weights, np.ndarray) else type(weights).__name__
+        self.weights, self.biases, self.h, self.activation = weights, biases, h, activation
+        self.check()
+        self.h = float(h)
+
+    def check(self):
+        """Raise what the constructor would raise: parameters may change, as they do in training."""
+        weights, h = self.weights, self.h
+        if type(weights) not in (np.ndarray, np.memmap) or weights.dtype not in (np.float32, np.float64):
+            got = weights.dtype if type(weights) is np.ndarray else type(weights).__name__
             raise TypeError(f"weights must be a numpy.ndarray of float32 or float64, got {got}")
         shape = weights.shape
         if len(shape) not in (3, 5) or 0 in shape or shape[1] != shape[2] or shape[3:4] != shape[4:]:
@@ -61,15 +67,15 @@ class ResidualNetwork:
             )
         if len(shape) == 5 and shape[4] % 2 == 0:
             raise ValueError(f"weights must have kernels of odd size, which preserve an image's shape, got {shape[3:]}")
-        check_array("biases", biases, weights.dtype, shape[:2])
-        check_finite(weights=weights, biases=biases)
+        check_array("biases", self.biases, weights.dtype, shape[:2])
+        check_finite(weights=weights, biases=self.biases)
         if isinstance(h, bool) or not isinstance(h, numbers.Real):
             raise TypeError(f"h must be a number, got {h!r}")
-        if not 0 < h < math.inf:
-            raise ValueError(f"h must be positive and finite, got {h}")
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, got {activation!r}")
-        self.weights, self.biases, self.h, self.activation = weights, biases, float(h), activation
+        if not float(np.finfo(weights.dtype).tiny) <= h <= float(np.finfo(weights.dtype).max):
+            raise ValueError(f"h must be positive and finite in {weights.dtype}, got {h}")
+        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
+            known = ", ".join(map(repr, ACTIVATIONS))
+            raise ValueError(f"activation must be one of {known}, got {self.activation!r}")
 
     def __len__(self):
         return len(self.weights)
@@ -165,6 +171,7 @@ class ResidualNetwork:
         FloatingPointError
             If a gradient leaves the range of the dtype.
         """
+        self.check()
         self.check_state("states", states, (len(self) + 1,))
         check_array("gradients", gradients, self.dtype, states.shape)
         check_finite(gradients=gradients)
@@ -191,12 +198,18 @@ class ResidualNetwork:
         ------
         TypeError, ValueError
             For states that do not fit, or are not finite; for convolutions.
+        FloatingPointError
+            If a Jacobian leaves the range of the dtype.
         """
+        self.check()
         if self.kernel_size:
             raise ValueError(f"jacobians_T is for dense layers, got weights of shape {self.weights.shape}")
         self.check_state("states", states, (len(self) + 1,))
-        slopes = compute("numpy").slopes(states, self.weights, self.biases, self.activation)
-        found = self.dtype.type(self.h) * self.weights.swapaxes(1, 2)[:, None] * slopes[:, :, None, :]
+        with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+            slopes = compute("numpy").slopes(states, self.weights, self.biases, self.activation)
+            found = self.dtype.type(self.h) * self.weights.swapaxes(1, 2)[:, None] * slopes[:, :, None, :]
         diagonal = np.arange(self.weights.shape[1])
         found[..., diagonal, diagonal] += 1
+        if not np.isfinite(found).all():
+            raise FloatingPointError(f"a transposed Jacobian overflows {self.dtype}")
         return found

@@ -66,7 +66,8 @@ def solve(
     cycles : int, optional
         Stop after so many cycles, whatever the residual: early stopping (Section IV-A). If not given, `tol` decides.
     tol : float
-        Stop when ||R_h|| is at most this. Absolute.
+        Stop when ||R_h|| is at most this: absolute, whatever the size of the states. Rounding may keep the residual
+        above it; in float32, at some 1e-7 times the norm of all states, so give a larger one there, or `cycles`.
     coarsening : int
         Layers in a block, c, at least 2. Where it does not divide the layers, the last block is shorter.
     levels : int, optional
@@ -87,8 +88,9 @@ def solve(
     comm : mpi4py.MPI.Comm, optional
         If given, `net` holds this rank's layers only, a part of `partition`, and so does the solution: its states are
         those from the first of its layers to the one after the last. `initial` is cut as the states are; all other
-        arguments are the same on all ranks. A wrong argument on one rank is an error on all; for errors elsewhere, run
-        scripts as ``mpiexec -n 4 python -m mpi4py script.py``, which ends all ranks when one fails.
+        arguments are the same on all ranks. Layers count as they come: the whole network on every rank is a network so
+        many times as deep. A wrong argument on one rank is an error on all; for errors elsewhere, run scripts as
+        ``mpiexec -n 4 python -m mpi4py script.py``, which ends all ranks when one fails.
 
     Returns
     -------
@@ -103,7 +105,7 @@ def solve(
     FloatingPointError
         If a cycle leaves the range of the dtype: it diverges, or serial propagation would do the same.
     RuntimeError
-        If cycles no longer reduce a residual above `tol`.
+        If ten cycles in a row do not reduce a residual above `tol`.
 
     Notes
     -----
@@ -153,7 +155,8 @@ def solve_adjoint(
     grad_output : np.ndarray [shape=(batch, ...)]
         Gradient of the loss at the last state.
     cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle, backend, comm
-        As in `solve`.
+        As in `solve`. `tol` is absolute here, too: for a gradient that is divided by the size of the batch, or small
+        for other reasons, give a smaller one.
     initial : np.ndarray [shape=(N + 1, batch, ...)], optional
         Where to start; grad_output on all layers if not given. Its last entry is taken from `grad_output`.
 
@@ -174,7 +177,8 @@ def solve_adjoint(
         check_array("grad_output", grad_output, net.dtype, states.shape[1:])
         ops = compute(backend)
         weights = ops.load(net.weights)
-        slopes = ops.slopes(ops.load(states), weights, ops.load(net.biases), net.activation)
+        with np.errstate(all="ignore"):  # a slope is finite, whatever leaves the range on the way
+            slopes = ops.slopes(ops.load(states), weights, ops.load(net.biases), net.activation)
 
         def sweep(points, source, bounds, layers, sizes):
             return ops.adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes)
@@ -187,6 +191,7 @@ def solve_adjoint(
 def _check_network(net):
     if not isinstance(net, ResidualNetwork):
         raise TypeError(f"net must be a ResidualNetwork, got {type(net).__name__}")
+    net.check()
 
 
 def _solve(net, first, initial, ops, sweep, options, links):
@@ -204,8 +209,7 @@ def _solve(net, first, initial, ops, sweep, options, links):
     grids = hierarchy(len(net), coarsening, count)
     if links.backward:
         grids = [grid.reversed() for grid in grids]
-    levels = [Level(grid, net.h, initial, ops, sweep) for grid in grids]
-    cycles = Cycles(levels, options, links)
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the residual
-        residuals = cycles.run()
+        levels = [Level(grid, net.h, initial, ops, sweep) for grid in grids]
+        residuals = Cycles(levels, options, links).run()
     return Solution(ops.host(levels[0].points), np.array(residuals), links.seconds)

@@ -85,7 +85,7 @@ def slopes(states, weights, biases, activation):
     -------
     np.ndarray [shape=(N, batch, ...)]
     """
-    found = np.empty_like(states[1:])
+    found = np.empty(states[1:].shape, states.dtype)
     for n in range(len(weights)):
         u = states[n : n + 1]
         found[n] = _slope(_apply(weights[n : n + 1], u) + _per_unit(biases[n : n + 1], u), activation)[0]
@@ -104,7 +104,7 @@ def parameter_gradients(states, gradients, weights, biases, h, activation):
     grad_weights, grad_biases : np.ndarray
         In the shapes of weights and biases.
     """
-    grad_weights, grad_biases = np.empty_like(weights), np.empty_like(biases)
+    grad_weights, grad_biases = (np.empty(array.shape, array.dtype) for array in (weights, biases))
     for n, slope in enumerate(slopes(states, weights, biases, activation)):
         u, v = states[n], states.dtype.type(h) * slope * gradients[n + 1]
         grad_biases[n] = v.sum(axis=(0, *range(2, v.ndim)))

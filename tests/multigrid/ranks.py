@@ -107,10 +107,18 @@ def refusals():
     yield "overflow", solving(net=large)
     yield "no communicator", solving(comm="COMM_WORLD")
     yield "no rank", solving(comm=MPI.COMM_NULL)
+    yield "left out", solving(comm=COMM.Split(MPI.UNDEFINED))
 
 
 def main(path):
+    # A message of the user's is on its way all the while: it must not meet the solvers', nor they it.
+    kept, taken = np.full((2, 5), 7.0), np.zeros((2, 5))
+    sent = COMM.Isend(kept, (COMM.rank + 1) % COMM.size, tag=0)
     differing = [[str(case), differences] for case in cases() if (differences := compare(*case))]
+    COMM.Recv(taken)
+    sent.Wait()
+    if not (taken == kept).all():
+        differing.append(["the user's message", taken.tolist()])
     refused = {}
     for name, call in refusals() if COMM.size > 1 else ():
         try:

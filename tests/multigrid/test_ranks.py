@@ -76,6 +76,7 @@ REFUSALS = {
     "overflow": ("^FloatingPointError: cycle 1 leaves the range of float64", None),
     "no communicator": ("^TypeError: comm must be an mpi4py.MPI.Intracomm, .* got 'COMM_WORLD'", None),
     "no rank": ("^TypeError: comm must be an mpi4py.MPI.Intracomm", None),
+    "left out": ("^TypeError: comm must be an mpi4py.MPI.Intracomm", None),
 }
 
 

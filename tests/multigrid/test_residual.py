@@ -1,4 +1,5 @@
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -22,8 +23,12 @@ GOOD = {"weights": np.zeros((4, 3, 3)), "biases": np.zeros((4, 3)), "h": 0.1}
         ({"biases": np.zeros((4, 3), np.float32)}, TypeError, "dtype float64, got float32"),
         ({"biases": np.full((4, 3), np.nan)}, ValueError, r"biases must be finite, got nan at \[0, 0\]"),
         ({"weights": np.full((4, 3, 3), np.inf)}, ValueError, r"weights must be finite, got inf at \[0, 0, 0\]"),
-        ({"h": 0}, ValueError, "h must be positive and finite, got 0"),
-        ({"h": math.inf}, ValueError, "h must be positive and finite, got inf"),
+        ({"h": 0}, ValueError, "h must be positive and finite in float64, got 0"),
+        ({"h": math.inf}, ValueError, "h must be positive and finite in float64, got inf"),
+        ({"h": 10**400}, ValueError, "h must be positive and finite in float64, got 1000"),
+        ({"h": Fraction(1, 10**400)}, ValueError, "h must be positive and finite in float64, got 1/1000"),
+        ({"weights": np.ma.zeros((4, 3, 3))}, TypeError, "weights must be a numpy.ndarray .* got MaskedArray"),
+        ({"activation": np.array(["tanh"])}, ValueError, "activation must be one of 'tanh', 'relu', got array"),
         ({"h": "1"}, TypeError, "h must be a number, got '1'"),
         ({"activation": "gelu"}, ValueError, "activation must be one of 'tanh', 'relu', got 'gelu'"),
     ],
@@ -48,6 +53,43 @@ def test_bad_states():
         images.jacobians_T(np.zeros((5, 2, 3, 4, 4)))
     with pytest.raises(FloatingPointError, match="gradients of the parameters overflow float64"):
         net.parameter_gradients(np.full((5, 2, 3), 1e200), np.full((5, 2, 3), 1e200))
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_parameters_that_change_are_checked_again(activation):
+    """ReLU's slope and tanh's would hide what is not finite."""
+    for name, value in ("weights", np.nan), ("biases", np.inf):
+        net = multigrid.ResidualNetwork(np.zeros((4, 3, 3)), np.zeros((4, 3)), 0.1, activation)
+        u = np.ones((2, 3))
+        states = net.forward(u)
+        getattr(net, name)[2, 1] = value
+        with pytest.raises(ValueError, match=rf"{name} must be finite, got {value} at \[2, 1"):
+            net.forward(u)
+        with pytest.raises(ValueError, match=rf"{name} must be finite, got {value} at \[2, 1"):
+            net.backward(states, u)
+        for function in net.parameter_gradients, lambda states, _, net=net: net.jacobians_T(states):
+            with pytest.raises(ValueError, match=rf"{name} must be finite, got {value} at \[2, 1"):
+                function(states, states)
+    net = multigrid.ResidualNetwork(np.zeros((4, 3, 3)), np.zeros((4, 3)), 0.1, activation)
+    net.biases = net.biases[:1]
+    with pytest.raises(ValueError, match=r"biases must have shape \(4, 3\), got \(1, 3\)"):
+        net.forward(u)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_results_do_not_depend_on_numpys_error_state(backend):
+    """What leaves the range on the way changes no answer, and what leaves it in the end is an error of ours."""
+    weights = np.full((4, 1, 1), 1e-200)
+    with np.errstate(all="raise"):
+        net = multigrid.ResidualNetwork(weights, np.zeros((4, 1)), 1e-200)
+        states = net.forward(np.full((1, 1), 1e-200), backend)
+        gradients = net.backward(states, states[-1], backend)
+        assert (gradients == 1e-200).all() and (states == 1e-200).all()
+        assert not np.any(net.parameter_gradients(states, gradients, backend)[0])
+        assert (net.jacobians_T(states) == 1).all()
+    net = multigrid.ResidualNetwork(np.full((4, 1, 1), 1e200), np.ones((4, 1)), 1e200, "relu")
+    with pytest.raises(FloatingPointError, match="transposed Jacobian overflows float64"):
+        net.jacobians_T(np.zeros((5, 1, 1)))
 
 
 def test_time_is_what_a_step_is_measured_in():

@@ -234,8 +234,16 @@ def test_float32_stays_float32():
     adjoint = multigrid.solve_adjoint(net, solution.states, u0, tol=1e-5)
     assert {solution.states.dtype, adjoint.states.dtype} == {np.dtype(np.float32)}
     np.testing.assert_allclose(solution.states, net.forward(u0), rtol=0, atol=1e-5)
-    with pytest.raises(RuntimeError, match=r"tol=1e-09 is out of reach; states are float32"):
+    with pytest.raises(RuntimeError, match=r"tol=1e-09 is not reached: .* that is rounding, in float32"):
         multigrid.solve(net, start(net, batch=16))
+
+
+def test_blocks_may_be_longer_than_the_network():
+    net = network(9)
+    states = net.forward(start(net))
+    for coarsening in 9, 100, 2**70:
+        found = multigrid.solve(net, start(net), coarsening=coarsening, levels=2)
+        np.testing.assert_allclose(found.states, states, **ROUNDING)
 
 
 def test_what_leaves_the_range_is_an_error_and_large_numbers_are_none():
