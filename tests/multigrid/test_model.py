@@ -201,7 +201,7 @@ BAD_MODELS = [
     (((4,), [], 4, LAST), {}, ValueError, r"operator 'closing' needs an input of shape \(5,\), got \(4,\)"),
     (((5,), [sparse.ReLU("residual")], 4, LAST), {}, ValueError, "names of their own, and none be 'residual'"),
     (((5,), [sparse.ReLU("closing")], 4, LAST), {}, ValueError, "operators must have names of their own"),
-    (((5,), [], 4, LAST), {"h": 0}, ValueError, "h must be positive and finite, got 0"),
+    (((5,), [], 4, LAST), {"h": 0}, ValueError, "h must be positive and finite in float32, got 0"),
     (((5,), [], 4, LAST), {"activation": "gelu"}, ValueError, "activation must be one of 'tanh', 'relu', got 'gelu'"),
     (((5,), [], 4, LAST), {"solver": 2}, TypeError, "solver must be a dict of options, .* or None, got 2"),
     (((5,), [], 4, LAST), {"solver": {"cycle_count": 2}}, ValueError, r"solver may have the options cycles, .*'cycle_"),
