@@ -146,6 +146,9 @@ def test_the_program_needs_mpi4py_for_several_ranks_only():
         (["--skip-downcycle", "--nested-iteration"], "take one of them"),
         (["--cycles", "2", "--tol", "1"], "not allowed with argument"),
         (["--weights", "wide"], "invalid choice: 'wide'"),
+        (["--output", "no such folder/times.json"], "--output must be a file in a folder that exists, got 'no such"),
+        (["--output", "/"], "--output must be a file in a folder that exists, got '/'"),
+        (["--output", ""], "--output must be a file in a folder that exists, got ''"),
     ],
 )
 def test_bad_arguments_are_errors_of_usage(arguments, error, monkeypatch, capsys):
@@ -153,6 +156,12 @@ def test_bad_arguments_are_errors_of_usage(arguments, error, monkeypatch, capsys
     with pytest.raises(SystemExit, match="2"):
         program.main(["--depth", "8", "--coarsening", "2", "--backend", "numpy", *arguments])
     assert error in capsys.readouterr().err
+
+
+def test_a_tolerance_that_is_not_reached_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(program, "_world", lambda: None)
+    with pytest.raises(SystemExit, match="^RuntimeError: tol=0 is not reached: "):
+        program.main(["--depth", "100", "--time", "20", "--tol", "0", "--backend", "numpy", "--weights", "independent"])
 
 
 def test_too_many_ranks_say_so_once():
