@@ -65,12 +65,13 @@ class ResidualModel:
     h : float, optional
         Step size; 1 / depth if not given, so that T = N h = 1.
     kernel_size : int
-        k of the residual convolutions, odd; for states that are images only.
+        k of the residual convolutions, odd; not used where states are vectors.
     activation : {"tanh", "relu"}
         σ.
     solver : dict, optional
         How multigrid solves for the states and for their gradients: arguments of `solve`, from `cycles` to
-        `skip_downcycle`, such as ``{"cycles": 2}``. None propagates serially. It may be changed at any time.
+        `skip_downcycle`, such as ``{"cycles": 2}``. None propagates serially. It may be changed at any time. Without
+        `cycles`, a `tol` decides; rounding keeps float32, the default dtype, from the usual 1e-9: give a larger one.
     rng : int or np.random.Generator
         Where the initial parameters come from: uniform up to ``1 / sqrt(fan_in)``, PyTorch's default.
     dtype : {np.float32, np.float64}
@@ -131,7 +132,9 @@ class ResidualModel:
         if not self.closing or len(output) != 1:
             raise ValueError(f"closing must end in a vector of logits, got an output of shape {output}")
         depth, width = whole("depth", depth, 1), self.state_shape[0]
-        kernel = (whole("kernel_size", kernel_size, 1),) * (len(self.state_shape) - 1)
+        if whole("kernel_size", kernel_size, 1) % 2 == 0:
+            raise ValueError(f"kernel_size must be odd, got {kernel_size}")
+        kernel = (kernel_size,) * (len(self.state_shape) - 1)
         self.h, self.activation = 1 / depth if h is None else h, activation
         self._shapes = _param_shapes(self.opening)
         self._shapes |= {"residual.weight": (depth, width, width, *kernel), "residual.bias": (depth, width)}
@@ -151,7 +154,7 @@ class ResidualModel:
             if not isinstance(solver, dict):
                 raise TypeError(f"solver must be a dict of options, such as {{'cycles': 2}}, or None, got {solver!r}")
             if solver.keys() - _OPTIONS.keys():
-                raise ValueError(f"solver may have the options {', '.join(_OPTIONS)}, got {sorted(solver)}")
+                raise ValueError(f"solver may have the options {', '.join(_OPTIONS)}, got {list(solver)}")
             options = Options(**_OPTIONS | solver)
             check_levels(len(self.params["residual.weight"]), options.coarsening, options.levels)
             solver = dict(solver)
@@ -178,7 +181,9 @@ class ResidualModel:
         ValueError
             For shapes that do not fit, an empty batch, NaN or infinity.
         FloatingPointError
-            If finite inputs and parameters give an output that is not.
+            If finite inputs and parameters give an output that is not, or cycles diverge.
+        RuntimeError
+            If cycles do not reach the `tol` of the solver.
         """
         check_array("x", x, self.dtype, (None, *self.input_shape))
         if len(x) == 0:
@@ -220,7 +225,9 @@ class ResidualModel:
         ValueError
             For shapes that do not fit, NaN or infinity, an unknown method or backend.
         FloatingPointError
-            If a gradient leaves the range of the dtype.
+            If a gradient leaves the range of the dtype, or cycles diverge.
+        RuntimeError
+            If cycles do not reach the `tol` of the solver.
         """
         self._check_activations(activations)
         check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)

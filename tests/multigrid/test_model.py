@@ -205,6 +205,7 @@ BAD_MODELS = [
     (((5,), [], 4, LAST), {"activation": "gelu"}, ValueError, "activation must be one of 'tanh', 'relu', got 'gelu'"),
     (((5,), [], 4, LAST), {"solver": 2}, TypeError, "solver must be a dict of options, .* or None, got 2"),
     (((5,), [], 4, LAST), {"solver": {"cycle_count": 2}}, ValueError, r"solver may have the options cycles, .*'cycle_"),
+    (((5,), [], 4, LAST), {"solver": {1: 2, "q": 2}}, ValueError, r"solver may have the options .*, got \[1, 'q'\]"),
     (((5,), [], 4, LAST), {"solver": {"comm": None}}, ValueError, r"solver may have the options cycles, .*'comm'"),
     (((5,), [], 4, LAST), {"solver": {"cycles": 0}}, ValueError, "cycles must be >= 1, got 0"),
     (((5,), [], 4, LAST), {"solver": {"coarsening": 1}}, ValueError, "coarsening must be >= 2, got 1"),
@@ -218,9 +219,24 @@ def test_bad_models_are_refused(arguments, settings, error, words):
         ResidualModel(*arguments, **settings)
 
 
-def test_even_kernels_are_refused():
-    with pytest.raises(ValueError, match="kernels of odd size"):
-        build(IMAGES, kernel_size=4)
+@each_kind
+def test_even_kernels_are_refused(kind):
+    with pytest.raises(ValueError, match="kernel_size must be odd, got 4"):
+        build(kind, kernel_size=4)
+
+
+@each_kind
+def test_cycles_that_do_not_reach_the_tolerance_are_an_error(kind):
+    model = build(kind, depth=40, dtype=np.float32, solver={"tol": 0.0})
+    with pytest.raises(RuntimeError, match="tol=0 is not reached"):
+        model.forward(samples(model)[0], "numpy")
+
+
+def test_cycles_that_diverge_are_an_error():
+    model = build(DENSE, depth=64, dtype=np.float32, h=1e5, activation="relu", solver={"cycles": 4})
+    model.params["residual.weight"][...] = 1
+    with pytest.raises(FloatingPointError):
+        model.forward(np.abs(samples(model)[0]), "numpy")
 
 
 BAD_METHODS = [
