@@ -85,7 +85,7 @@ class Recording:
         ends = []
         for task, own in zip(self.tasks, self.durations(costs), strict=True):
             ends.append(own + max((ends[j] for j in task.needs), default=0))
-        return max(ends)
+        return max(ends, default=0)
 
     def timeline(self, costs=COSTS, message=0):
         """Schedule the tasks on their workers, in the order of the program.

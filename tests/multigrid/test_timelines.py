@@ -152,6 +152,11 @@ def test_messages_are_those_that_ranks_send(monkeypatch, workers, options):
     assert len(messages) == (workers - 1) * len(sent)
 
 
+def test_a_kind_that_did_not_run_takes_no_time():
+    none = record(4).part("nothing")
+    assert none.span() == none.work() == 0 and none.timeline() == ([], [])
+
+
 def test_bad_arguments_are_errors():
     with pytest.raises(ValueError, match="workers must be at most the 8 blocks of the finest level, got 9"):
         record(32, 9)
