@@ -9,17 +9,17 @@ TITLE = "Figure 4 of layer-parallel training: residuals over cycles, for four de
 CAPTION = (
     "The norm of the residual (Eq. 19) after every V-cycle: coarsening by 4 down to at most 4 steps, FCF-relaxation, "
     "until 1e-9. All networks cover the same time, T = N h = 1, so deeper ones take smaller steps. Dotted: the adjoint "
-    "cycles, which solve for gradients. In every panel, the numbers of cycles that networks of four depths need differ "
-    "by at most one. Smooth weights change little from layer to layer; independent ones are drawn anew for each, as "
-    "before training. The factor is what one cycle leaves of the residual, in the mean over cycles; its range is over "
-    "depths. The paper prints no numbers of its Figure 4, only that the curves of all depths are alike."
+    "cycles, which solve for gradients. In every panel, networks of all depths need equally many cycles. Smooth "
+    "weights change little from layer to layer; independent ones are drawn anew for each, as before training. The "
+    "factor is what one cycle leaves of the residual, in the mean over cycles; its range is over depths. The paper "
+    "prints no numbers of its Figure 4, only that the curves of all depths are alike."
 )
 ALT = (
     "Six plots of the residual's norm over cycles on a logarithmic axis, tanh above and ReLU below: dense layers with "
     "smooth weights, with independent weights, and convolutions. In each, the curves of 64, 256, 1024 and 4096 layers "
-    "fall in nearly straight lines close to each other, and reach the dashed line at 1e-9 after as many cycles, or one "
-    "more or less; so do the dotted curves of gradients. It takes 5 to 7 cycles, which leave half a percent to five "
-    "percent of the residual each."
+    "fall in nearly straight lines close to each other, and pass the dashed line at 1e-9 with the same cycle; so do "
+    "the dotted curves of gradients. It takes 6 cycles with smooth weights, each of which leaves about one percent of "
+    "the residual, and 7 cycles with the others, each of which leaves two to four percent."
 )
 DEPTHS = {"quick": (64, 256, 1024, 4096), "paper": (64, 256, 1024, 4096, 16384)}
 WIDTH, BATCH = 16, 8

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from bppsa_nb import experiments
 from bppsa_nb.experiments import depth_independence
 from bppsa_nb.experiments.progress import Progress
 
@@ -29,6 +30,14 @@ def test_smooth_weights_are_the_same_functions_of_time_at_every_depth():
     np.testing.assert_allclose(fine.weights[::4], coarse.weights, atol=1e-12)
     assert np.abs(np.diff(fine.weights, axis=0)).max() < 0.1
     assert fine.h * len(fine) == coarse.h * len(coarse) == depth_independence.T
+
+
+def test_what_the_words_say_is_what_the_table_holds():
+    table = experiments.table("depth_independence")
+    for weights, rows in table.groupby("weights"):
+        assert set(rows["cycles"]) == {6 if weights == "smooth" else 7}
+        least, most = (0.005, 0.015) if weights == "smooth" else (0.02, 0.04)
+        assert rows["factor"].between(least, most).all()
 
 
 def test_plot_has_a_panel_per_kind_of_weights_and_activation(monkeypatch):
