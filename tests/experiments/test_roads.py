@@ -165,7 +165,7 @@ def test_timelines_show_all_workers_and_counts(monkeypatch):
     np.testing.assert_allclose(took.loc[counts.index], counts["work"])
     fig = roads_to_parallel_depth.plot(table)
     for ax, (name, count) in zip(fig.axes, counts.iterrows(), strict=True):
-        assert ax.get_title("left") == f"{name}: {count['time']:.0f}"
+        assert ax.get_title("left") == f"{name}: {count['time']:.1f}"
         assert len(ax.collections[0].get_paths()) == (events["road"] == name).sum()
     assert ["exact" in ax.get_title("right") for ax in fig.axes] == [True, True, False, False, True]
 
