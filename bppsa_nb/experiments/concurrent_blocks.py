@@ -14,15 +14,17 @@ TITLE = "Figure 5 of layer-parallel training: concurrent blocks, on CPU threads"
 CAPTION = (
     "Measured on CPU threads, not on CUDA streams: a V-cycle with FCF-relaxation, c = 4, over residual convolutions "
     "with 7 × 7 kernels, one image of 28 × 28 pixels; each bar is one block of layers on the thread that took it, by "
-    "the clock, in the run of median length; a thread that waits for its core counts as busy. Above, the loop over "
-    "the same layers, which a single image keeps on one thread. Blocks of a level do not wait for each other: as many "
-    "run as there are threads; the coarsest level is one block. The paper shows up to five kernels at once on a V100, "
-    "where registers are the limit (published, not measured here)."
+    "the clock, in the run of median length; a thread that waits for its core counts as busy. Above, the loop over the "
+    "same layers, which a single image keeps on one thread: on two threads, the cycle takes about three times as long. "
+    "Blocks of a level do not wait for each other: as many run as there are threads. The coarsest level is one block, "
+    "its last bar; the shorter ones, as the first of level 1, are single steps for right-hand sides. The paper shows "
+    "up to five kernels at once on a V100, where registers are the limit (published, not measured here)."
 )
 ALT = (
-    "Two timelines, one lane per CPU thread. The loop is one long bar on the first thread. The cycle fills both "
-    "threads with short bars of the finest level, twice in a row, then fewer bars of coarser levels with gaps, a "
-    "single bar of the coarsest level, and short bars of the finest level on both threads again."
+    "Two timelines, one lane per CPU thread. The loop is one long bar on the first thread. The cycle takes about three "
+    "times as long: it fills both threads with short bars of the finest level, twice in a row, then with fewer bars of "
+    "coarser levels, very short ones first, with gaps; four very short bars and a longer one are of the coarsest "
+    "level; bars of the next level and short bars of the finest level on both threads end it."
 )
 SIZES = {"quick": (64, 16, 15), "paper": (256, 50, 31)}  # layers, channels, runs
 LOOKS = {
