@@ -34,15 +34,15 @@ CAPTION = (
 )
 ALT = (
     "Four plots on logarithmic axes over 1 to 64 ranks; dots are at the few ranks that were measured, near the "
-    "simulated lines but for communication, where they lie above. Speedup over serial propagation, in inference and in "
-    "training: model partitioning stays at 1 in inference, and in training levels off at a small multiple of it; "
+    "simulated lines but for communication, where they lie above. Speedup over serial propagation, in inference and "
+    "in training: model partitioning stays at 1 in inference, and in training levels off at a small multiple of it; "
     "multigrid begins far below 1, rises nearly in proportion to ranks, passes 1 at about 8 ranks in inference and at "
-    "about 4 in training, and at 64 is several times as fast in inference and about ten times in training, more with "
-    "the faster link. The paper's stars for inference, 0.25, 1.25 and 4 at 1, 4 and 24 GPUs, lie above; its best in "
-    "training is a line at 3.5. A rank's time in training: computing falls in proportion; communication rises from a "
-    "small part, with a bump at 24 ranks, and with Ethernet comes near computing at 64. Multigrid over model "
-    "partitioning: passes 1 between 4 and 16 ranks, and comes to several times at 64; the paper's stars, 1.3 at 4 and "
-    "10.2 at 64 GPUs, lie above."
+    "about 4 in training, and at 64 is several times as fast in inference and more than ten times in training, "
+    "somewhat more with the faster link. The paper's stars for inference, 0.25, 1.25 and 4 at 1, 4 and 24 GPUs, lie "
+    "above; its best in training is a line at 3.5. A rank's time in training: computing falls in proportion; "
+    "communication rises from a small part, with a bump at 24 ranks, and stays below computing, more so with the "
+    "faster link. Multigrid over model partitioning: passes 1 between 4 and 16 ranks, and comes to several times at "
+    "64; the paper's stars, 1.3 at 4 and 10.2 at 64 GPUs, lie above."
 )
 IMAGE, KERNEL = 24, 7
 FEW, MANY = 4, 20  # channels of the networks of Figure 6 and of Figure 7's convolutions
