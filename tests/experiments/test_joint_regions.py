@@ -76,7 +76,7 @@ def test_the_figure_s_words_are_true_of_what_is_recorded():
     # Most of the gain comes from the second stream in (e), all of it from the order in (f).
     gain = at["as_ready"]["speedup"] - 1
     assert gain[alike] > 0.75 * (at["as_ready"]["bound"][alike] - 1) and gain[order] < 0.005
-    assert at["carried"]["speedup"][alike] > 0.95 * at["carried"]["bound"][alike]
+    assert at["carried"]["speedup"][alike] > 0.98 * at["carried"]["bound"][alike]
     assert at["joint"]["speedup"][order] > at["limited"]["speedup"][order]
     drawn = joint_regions.schedules(
         joint_regions.recorded(table), joint_regions.corun(joint_regions.OWN[0], joint_regions.MOST)
