@@ -8,15 +8,17 @@ import math
 import numpy as np
 
 
-def product(weights, u):
-    """W u of one sample: a vector, or an image with zeros around it."""
-    result = np.zeros_like(u)
+def meetings(weights, shape):
+    """What meets in W u of one sample, place by place: of the result, of u, and of the weight between them.
+
+    A state is a vector, or an image with zeros around it.
+    """
     if weights.ndim == 2:
-        for i in range(len(u)):
-            for j in range(len(u)):
-                result[i] += weights[i, j] * u[j]
-        return result
-    channels, height, width = u.shape
+        for i in range(shape[0]):
+            for j in range(shape[0]):
+                yield (i,), (j,), (i, j)
+        return
+    channels, height, width = shape
     size = weights.shape[-1]
     for o in range(channels):
         for y in range(height):
@@ -26,29 +28,22 @@ def product(weights, u):
                         for j in range(size):
                             row, column = y + i - size // 2, x + j - size // 2
                             if 0 <= row < height and 0 <= column < width:
-                                result[o, y, x] += weights[o, c, i, j] * u[c, row, column]
+                                yield (o, y, x), (c, row, column), (o, c, i, j)
+
+
+def product(weights, u):
+    """W u of one sample."""
+    result = np.zeros_like(u)
+    for out, place, weight in meetings(weights, u.shape):
+        result[out] += weights[weight] * u[place]
     return result
 
 
 def transposed_product(weights, v):
     """W^T v of one sample."""
     result = np.zeros_like(v)
-    if weights.ndim == 2:
-        for i in range(len(v)):
-            for j in range(len(v)):
-                result[j] += weights[i, j] * v[i]
-        return result
-    channels, height, width = v.shape
-    size = weights.shape[-1]
-    for o in range(channels):
-        for y in range(height):
-            for x in range(width):
-                for c in range(channels):
-                    for i in range(size):
-                        for j in range(size):
-                            row, column = y + i - size // 2, x + j - size // 2
-                            if 0 <= row < height and 0 <= column < width:
-                                result[c, row, column] += weights[o, c, i, j] * v[o, y, x]
+    for out, place, weight in meetings(weights, v.shape):
+        result[place] += weights[weight] * v[out]
     return result
 
 
@@ -110,18 +105,8 @@ def parameter_gradients(weights, biases, h, activation, states, grads):
             v = h * activate(before_activation(weights[n], biases[n], u), activation)[1] * g
             for place in np.ndindex(v.shape):
                 grad_biases[n][place[0]] += v[place]
-                if weights.ndim == 3:
-                    for j in range(len(u)):
-                        grad_weights[n, place[0], j] += v[place] * u[j]
-                    continue
-                o, y, x = place
-                size = weights.shape[-1]
-                for c in range(len(u)):
-                    for i in range(size):
-                        for j in range(size):
-                            row, column = y + i - size // 2, x + j - size // 2
-                            if 0 <= row < u.shape[1] and 0 <= column < u.shape[2]:
-                                grad_weights[n, o, c, i, j] += v[place] * u[c, row, column]
+            for out, place, weight in meetings(weights[n], u.shape):
+                grad_weights[n][weight] += v[out] * u[place]
     return grad_weights, grad_biases
 
 
