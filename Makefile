@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help figures test test-full simulate compile lab lint
+.PHONY: help figures test test-full test-simulator test-compiled lab lint
 
 help:
 	@echo "make figures    run the notebooks at quick scale; they measure, and redraw figures/"
@@ -23,17 +23,17 @@ figures: .venv/.installed
 SIMULATE := NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -m simulator tests/test_cuda.py tests/multigrid/test_cuda.py tests/test_device.py tests/test_benchmarks.py tests/experiments/test_figure_09.py
 
 test: lint
-	@$(MAKE) --no-print-directory --jobs=2 simulate compile
+	@$(MAKE) --no-print-directory --jobs=2 test-simulator test-compiled
 
 test-full: lint
 	$(SIMULATE)
 	$(BIN)/python -m pytest -m "not simulator"
 
 # Side by side, on a core each; what the former says is shown when it is done.
-simulate:
-	@$(SIMULATE) > .venv/simulate.log 2>&1; status=$$?; cat .venv/simulate.log; exit $$status
+test-simulator:
+	@$(SIMULATE) > .venv/simulator.log 2>&1; status=$$?; cat .venv/simulator.log; exit $$status
 
-compile:
+test-compiled:
 	$(BIN)/python -m pytest -m "not gpu and not full and not simulator"
 
 lab: .venv/.installed
