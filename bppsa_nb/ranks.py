@@ -1,0 +1,154 @@
+"""What MPI ranks find out together: whether all of them can go on, and with the same arguments."""
+
+import sys
+import time
+import zlib
+from contextlib import contextmanager
+from functools import lru_cache
+
+import numpy as np
+
+
+def group(comm):
+    """Return the ranks of a communicator, ready to talk without meeting any message of the user's.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    TypeError
+        For anything else.
+    """
+    mpi = sys.modules.get("mpi4py.MPI")  # whoever has a communicator has loaded it
+    if mpi is None or not isinstance(comm, mpi.Intracomm) or comm == mpi.COMM_NULL:
+        raise TypeError(
+            f"comm must be an mpi4py.MPI.Intracomm, such as mpi4py.MPI.COMM_WORLD, or None, got {comm!r}; "
+            "mpi4py comes with `pip install 'bppsa-nb[mpi]'`"
+        )
+    return Group(kept(comm, "own", comm.Dup))
+
+
+@lru_cache
+def _keyval(mpi, name):
+    return mpi.Comm.Create_keyval(delete_fn=lambda comm, key, made: made.Free())
+
+
+def kept(comm, name, make):
+    """Return a communicator made from another one, which keeps it for the next time and frees it with itself."""
+    key = _keyval(sys.modules["mpi4py.MPI"], name)
+    made = comm.Get_attr(key)
+    if made is None:
+        made = make()
+        comm.Set_attr(key, made)
+    return made
+
+
+class Group:
+    """The ranks of a communicator.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+
+    Attributes
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    rank, size : int
+    seconds : float
+        Spent in communication so far, waiting for other ranks included.
+    """
+
+    def __init__(self, comm):
+        self.comm, self.rank, self.size, self.seconds = comm, comm.rank, comm.size, 0.0
+
+    def neighbor(self, step):
+        """Return the rank so many further on, or what stands for none."""
+        rank = self.rank + step
+        return rank if 0 <= rank < self.size else sys.modules["mpi4py.MPI"].PROC_NULL
+
+    def timed(self, communicate, *arguments, **named):
+        """Call a method of a communicator, and count its time."""
+        start = time.perf_counter()
+        result = communicate(*arguments, **named)
+        self.seconds += time.perf_counter() - start
+        return result
+
+    def gather(self, numbers):
+        """Return the integers of all ranks [shape=(ranks, numbers)]."""
+        every = np.empty((self.size, len(numbers)), np.int64)
+        self.timed(self.comm.Allgather, np.asarray(numbers, np.int64), every)
+        return every
+
+    @contextmanager
+    def together(self, count):
+        """Have what fails here fail on all ranks.
+
+        Parameters
+        ----------
+        count : int
+            Integers that every rank tells the others.
+
+        Yields
+        ------
+        callable
+            To be called once, last, with this rank's integers; returns those of all ranks [shape=(ranks, count)].
+
+        Raises
+        ------
+        Exception
+            What the block raises before it has called, on this rank.
+        ValueError
+            On the others then, saying what and where.
+        """
+        told = False
+
+        def tell(*numbers):
+            nonlocal told
+            told = True
+            every = self.gather([1, 0, *numbers])
+            if not every[:, 0].all():
+                raise ValueError(f"arguments must be valid on all ranks; {self._first_error(every)}")
+            return every[:, 2:]
+
+        try:
+            yield tell
+        except Exception as error:
+            if not told:  # others wait, and must not wait for ever
+                text = f"{type(error).__name__}: {error}".encode()
+                self._first_error(self.gather([0, len(text), *[0] * count]), text)
+            raise
+
+    def _first_error(self, every, text=None):
+        """Have the first rank that failed say its error; return it."""
+        rank = int(np.argmin(every[:, 0]))
+        said = np.frombuffer(text, np.uint8).copy() if rank == self.rank else np.empty(every[rank, 1], np.uint8)
+        self.timed(self.comm.Bcast, said, rank)
+        return f"rank {rank} raised {said.tobytes().decode()}"
+
+    def check_alike(self, names, here, every):
+        """Raise ValueError on all ranks unless what they were given is the same.
+
+        Parameters
+        ----------
+        names, here : sequence of str
+            What there is to compare, and what it is on this rank, in words.
+        every : np.ndarray of int [shape=(ranks, len(names))]
+            `checksum` of these words, on all ranks.
+        """
+        for name, value, there in zip(names, here, every.T, strict=True):
+            if (other := np.flatnonzero(there != there[0])).size:
+                raise ValueError(
+                    f"{name} must be the same on all ranks: rank {other[0]} has another than rank 0; "
+                    f"here, on rank {self.rank}, it is {value}"
+                )
+
+
+def checksum(what):
+    """Return an integer of 32 bits that other words, or another contiguous array, hardly have."""
+    return zlib.crc32(what.encode() if isinstance(what, str) else what)
