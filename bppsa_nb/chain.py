@@ -7,6 +7,17 @@ import numpy as np
 from scipy import sparse
 
 from bppsa_nb import backends
+from bppsa_nb.chain_checks import (
+    check_array,
+    check_dtype,
+    check_finite,
+    check_gradient,
+    check_links,
+    check_shape,
+    check_terms,
+    is_finite,
+    parts,
+)
 from bppsa_nb.operator import CSR, Affine, BatchedCSR, Dense, Planned, RangeLost, Scaled
 from bppsa_nb.plan import METHODS, chunk_length, explain
 from bppsa_nb.scan import scan
@@ -18,7 +29,7 @@ __all__ = ["StructuredChain", "backprop", "explain"]
 _log = logging.getLogger(__name__)
 
 
-def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backend="auto", levels=None):
+def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backend="auto", levels=None, comm=None):
     """Compute the gradients at every point of a chain x_0 -> x_1 -> ... -> x_T (Equations 3-5).
 
     ``g_T = grad_output + local_grads[T]`` and ``g_t = jacobians_T[t] @ g_{t+1} + local_grads[t]``.
@@ -40,18 +51,27 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     backend : {"auto", "numpy", "cpu", "cuda"}
     levels : int, optional
         The k of ``"truncated"``: k = 0 is the linear scan, the tree's depth and beyond is Blelloch's.
+    comm : mpi4py.MPI.Intracomm, optional
+        Ranks that hold runs of the chain, in the order of time: rank 0 begins at x_0, the last rank ends at x_T. All of
+        them call, each with its own run (of any length, 0 included) in `jacobians_T`. `grad_output` is given on the
+        last rank, and None on the others. `local_grads` has one entry per link, and on the last rank one more: the
+        term at a point where runs meet is given by the rank whose run starts there. Methods are ``"linear"``, rank
+        after rank, and ``"chunked"``: every rank reduces its run to one product, MPI scans the products, every rank
+        goes back along its run (Equation 6, with n / p links on each). Backends may differ.
 
     Returns
     -------
     np.ndarray [shape=(T + 1, B, H)] or list of np.ndarray
-        Gradients at x_0 ... x_T, in the dtype of the input (float32 or float64).
+        Gradients at x_0 ... x_T, in the dtype of the input (float32 or float64). With `comm` at the points of this
+        rank's run, both ends included.
 
     Raises
     ------
     TypeError
         For dtypes other than float32 and float64, a mixture of the two, or objects of another type.
     ValueError
-        For shapes that do not chain, an empty batch, NaN or infinity, an unknown method or backend.
+        For shapes that do not chain, an empty batch, NaN or infinity, an unknown method or backend. With `comm`
+        whatever one rank raises, the others raise as a ValueError that names it.
     RuntimeError
         For ``backend="cuda"`` without a GPU.
     MemoryError
@@ -71,6 +91,11 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     >>> backprop(jacobians_T, np.ones((1, 1)), method="blelloch").ravel()
     array([8., 4., 2., 1.])
     """
+    if comm is not None:
+        from bppsa_nb.distributed.solver import solve
+
+        how = {"local_grads": local_grads, "method": method, "backend": backend, "levels": levels}
+        return solve(jacobians_T, grad_output, **how, comm=comm).gradients
     weights = 0
     if isinstance(jacobians_T, StructuredChain):
         shape, weights = jacobians_T.shape, max(len(jacobians_T.weights), 1)  # 0 would stand for stored Jacobians
@@ -81,12 +106,12 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
         shape, run = None, _prepare_list(jacobians_T, grad_output, local_grads)
         batched = any(isinstance(link, BatchedCSR) for link in jacobians_T)
         if not batched and (jacobians_T or grad_output.ndim == 1):  # without links, samples say that it is a batch
-            backend = _numpy_only(backend)
+            backend = numpy_only(backend)
     method, backend, levels = choose(method, backend, levels, shape, grad_output.dtype, weights)
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
         gradients = in_range(lambda *how: run(backend, *how), method, levels)
-        if not _finite(gradients):
-            _check_finite(grad_output=grad_output, local_grads=local_grads, **_parts(jacobians_T))
+        if not is_finite(gradients):
+            check_finite(grad_output=grad_output, local_grads=local_grads, **parts(jacobians_T))
     return gradients
 
 
@@ -97,7 +122,7 @@ def in_range(run, method, levels):
             gradients = run(method, levels)
         except RangeLost:
             gradients = None
-        if gradients is not None and _finite(gradients):
+        if gradients is not None and is_finite(gradients):
             return gradients
         _log.info("products of Jacobians leave the range of their dtype; using the linear scan")
     return run("linear", None)
@@ -137,7 +162,8 @@ def choose(method, backend, levels, shape, dtype, weights=0):
     return method, backend, levels
 
 
-def _numpy_only(backend):
+def numpy_only(backend):
+    """Return the backend of a list of single matrices; raise ValueError if it was to be another."""
     if backend in ("numpy", "auto"):
         return "numpy"
     if backend in backends.BACKENDS:
@@ -148,48 +174,25 @@ def _numpy_only(backend):
     return backend  # unknown: refused with the names that there are
 
 
-def _array(name, value, ndims):
-    # Other subclasses, masked arrays and matrices, give the same operators another meaning.
-    if type(value) not in (np.ndarray, np.memmap):
-        raise TypeError(f"{name} must be a numpy.ndarray, got {type(value).__name__}")
-    _check_dtype(name, value.dtype)
-    if value.ndim not in ndims:
-        expected = " or ".join(f"{n}-d" for n in ndims)
-        raise ValueError(f"{name} must be {expected}, got shape {value.shape}")
-    return value
-
-
-def _check_dtype(name, dtype, expected=None):
-    if dtype not in (np.float32, np.float64):
-        raise TypeError(f"{name} must be float32 or float64, got {dtype}")
-    if expected is not None and dtype != expected:
-        raise TypeError(f"{name} has dtype {dtype}, but grad_output has {expected}: they must be the same")
-
-
-def _check_shape(name, shape, expected, because):
-    if tuple(shape) != tuple(expected):
-        raise ValueError(f"{name} must have shape {tuple(expected)} {because}, got {tuple(shape)}")
-
-
 def _prepare_arrays(jacobians_T, grad_output, local_grads):
-    _array("jacobians_T", jacobians_T, (3, 4))
-    batch, hidden = _check_gradient(grad_output, jacobians_T.dtype)
+    check_array("jacobians_T", jacobians_T, (3, 4))
+    batch, hidden = check_gradient(grad_output, jacobians_T.dtype)
     shared = jacobians_T.ndim == 3
     steps = jacobians_T.shape[0]
     expected = (steps, hidden, hidden) if shared else (steps, batch, hidden, hidden)
-    _check_shape("jacobians_T", jacobians_T.shape, expected, f"to chain with grad_output {grad_output.shape}")
+    check_shape("jacobians_T", jacobians_T.shape, expected, f"to chain with grad_output {grad_output.shape}")
     grad_output = _with_last_term(grad_output, local_grads, steps)
     if shared:
         jacobians_T = jacobians_T[:, None]
 
     def run(backend, method, levels):
-        return _scan_dense(jacobians_T, grad_output, local_grads, backend, method, levels)
+        return scan_dense(jacobians_T, grad_output, local_grads, backend, method, levels)
 
     return (steps, batch, hidden), run
 
 
 def _prepare_structured(chain, grad_output, local_grads):
-    batch, hidden = _check_gradient(grad_output, chain.dtype)
+    batch, hidden = check_gradient(grad_output, chain.dtype)
     expected = f"{chain.shape[1:]} to chain with {chain}"
     if (batch, hidden) != chain.shape[1:]:
         raise ValueError(f"grad_output must have shape {expected}, got {grad_output.shape}")
@@ -201,31 +204,22 @@ def _prepare_structured(chain, grad_output, local_grads):
     return run
 
 
-def _check_gradient(grad_output, dtype):
-    _array("grad_output", grad_output, (2,))
-    _check_dtype("jacobians_T", dtype, grad_output.dtype)
-    batch, hidden = grad_output.shape
-    if batch == 0 or hidden == 0:
-        raise ValueError(f"grad_output must have at least one sample and one entry each, got shape {(batch, hidden)}")
-    return batch, hidden
-
-
 def _with_last_term(grad_output, local_grads, steps):
     """Check the loss terms of a dense chain, and add the last one to the gradient."""
     if local_grads is None:
         return grad_output
-    _array("local_grads", local_grads, (3,))
-    _check_dtype("local_grads", local_grads.dtype, grad_output.dtype)
-    _check_shape("local_grads", local_grads.shape, (steps + 1, *grad_output.shape), "(T + 1, B, H)")
+    check_array("local_grads", local_grads, (3,))
+    check_dtype("local_grads", local_grads.dtype, grad_output.dtype)
+    check_shape("local_grads", local_grads.shape, (steps + 1, *grad_output.shape), "(T + 1, B, H)")
     with np.errstate(all="ignore"):
         return grad_output + local_grads[steps]
 
 
-def _scan_dense(jacobians_T, grad_output, local_grads, backend, method, levels):
+def scan_dense(jacobians_T, grad_output, local_grads, backend, method, levels):
     length = _length(method, (len(jacobians_T), *grad_output.shape), grad_output.dtype, backend, 0)
     if backend == "numpy":
         operands = list(map(Dense, jacobians_T))
-        return np.stack(_scan_operands(operands, grad_output, local_grads, method, levels, length))
+        return np.stack(scan_operands(operands, grad_output, local_grads, method, levels, length))
     if backend == "cpu":
         from bppsa_nb.scan import cpu
 
@@ -274,7 +268,7 @@ def scan_structured(chain, grad_output, local_grads, backend, method, levels):
         return twin.chunked(chain, grad_output, local_grads, length)
     if backend == "cuda":  # where Jacobians are written out on the device, and stay there
         return twin.scan(chain, grad_output, local_grads, levels)
-    return _scan_dense(twin.jacobians_T(chain), grad_output, local_grads, backend, method, levels)
+    return scan_dense(twin.jacobians_T(chain), grad_output, local_grads, backend, method, levels)
 
 
 def _length(method, shape, dtype, backend, weights):
@@ -287,92 +281,37 @@ def list_chunk(count):
 
 
 def _prepare_list(jacobians_T, grad_output, local_grads):
-    for t, matrix in enumerate(jacobians_T):
-        if not isinstance(matrix, BatchedCSR) and not sparse.issparse(matrix):
-            _array(f"jacobians_T[{t}]", matrix, (2,))
-        elif len(matrix.shape) != 2:
-            raise ValueError(f"jacobians_T[{t}] must be 2-d, got shape {matrix.shape}")
-    batched = any(isinstance(matrix, BatchedCSR) for matrix in jacobians_T)
-    _array("grad_output", grad_output, (2,) if batched else (1, 2) if not jacobians_T else (1,))
-    if grad_output.size == 0:
-        raise ValueError(f"grad_output must not be empty, got shape {grad_output.shape}")
-    lead, sizes = grad_output.shape[:-1], [grad_output.shape[-1]]
-    for t in reversed(range(len(jacobians_T))):
-        name, matrix = f"jacobians_T[{t}]", jacobians_T[t]
-        if batched:
-            _check_link(name, matrix, lead[0])
-        if matrix.shape[1] != sizes[-1]:
-            below = f"jacobians_T[{t + 1}]" if t + 1 < len(jacobians_T) else "grad_output"
-            raise ValueError(f"{name} must have {sizes[-1]} columns to chain with {below}, got shape {matrix.shape}")
-        _check_dtype(name, (matrix.values if batched else matrix).dtype, grad_output.dtype)
-        sizes.append(matrix.shape[0])
-    sizes.reverse()
+    sizes, dtype, batch = check_links(jacobians_T, grad_output)
+    batched, lead = batch > 0, grad_output.shape[:-1]
     if local_grads is not None:
-        if not isinstance(local_grads, (list, tuple)) or len(local_grads) != len(sizes):
-            got = type(local_grads).__name__ + (f" of {len(local_grads)}" if hasattr(local_grads, "__len__") else "")
-            raise ValueError(f"local_grads must be a list of T + 1 = {len(sizes)} arrays, got {got}")
-        for t, offset in enumerate(local_grads):
-            name = f"local_grads[{t}]"
-            _array(name, offset, (grad_output.ndim,))
-            _check_dtype(name, offset.dtype, grad_output.dtype)
-            _check_shape(name, offset.shape, (*lead, sizes[t]), f"like x_{t}")
+        check_terms(local_grads, sizes, dtype, batch, "T + 1")
         with np.errstate(all="ignore"):
             grad_output = grad_output + local_grads[-1]
 
     def operand(link, backend):
         if batched:
             return Planned(link.pattern, twins(backend).send(np.ascontiguousarray(link.values)), backend)
-        return CSR(sparse.csr_array(link)) if sparse.issparse(link) else Dense(link)
+        return CSR(sparse.csrcheck_array(link)) if sparse.issparse(link) else Dense(link)
 
     def run(backend, method, levels):
-        operands = [operand(link, backend) for link in jacobians_T]
-        gradients = _scan_operands(operands, grad_output, local_grads, method, levels, list_chunk(len(operands)))
+        operands = [list_operand(link, backend) for link in jacobians_T]
+        gradients = scan_operands(operands, grad_output, local_grads, method, levels, list_chunk(len(operands)))
         return [np.array(g).reshape(*lead, -1) for g in gradients]
 
     return run
 
 
-def _check_link(name, link, batch):
-    if not isinstance(link, BatchedCSR):
-        raise TypeError(f"{name} must be a BatchedCSR like the other links, got {type(link).__name__}")
-    _array(f"{name}.values", link.values, (2,))
-    if len(link.values) not in (1, batch):
-        raise ValueError(
-            f"{name}.values must have shape (B, nnz) = {(batch, link.pattern.nnz)} or (1, nnz), got {link.values.shape}"
-        )
+def list_operand(link, backend):
+    """Return the operand that a link of a list is."""
+    if isinstance(link, BatchedCSR):
+        return Planned(link.pattern, twins(backend).send(np.ascontiguousarray(link.values)), backend)
+    return CSR(sparse.csr_array(link)) if sparse.issparse(link) else Dense(link)
 
 
-def _scan_operands(matrices, grad_output, local_grads, method, levels, length):
+def scan_operands(matrices, grad_output, local_grads, method, levels, length):
     """Scan over operand objects: links in the order of time in, gradients in the order of time out."""
     # The linear scan multiplies no matrices, so it needs no scaling.
     links = matrices if method == "linear" else [Scaled(matrix) for matrix in matrices]
     if local_grads is not None:
         links = [Affine(link, offset) for link, offset in zip(links, local_grads[:-1], strict=True)]
     return scan([grad_output, *reversed(links)], method, levels, length)[::-1]  # Equation 5's array starts at the loss
-
-
-def _finite(gradients):
-    parts = gradients if isinstance(gradients, list) else [gradients]
-    return all(np.isfinite(part).all() for part in parts)
-
-
-def _parts(jacobians_T):
-    if not isinstance(jacobians_T, StructuredChain):
-        return {"jacobians_T": jacobians_T}
-    return {f"jacobians_T.{name}": getattr(jacobians_T, name) for name in ("weights", "slopes", "carry")}
-
-
-def _check_finite(**arguments):
-    """Raise ValueError at the first NaN or infinity, naming the argument and the place."""
-    for name, value in arguments.items():
-        parts = value if isinstance(value, (list, tuple)) else [value] if value is not None else []
-        for t, part in enumerate(parts):
-            if isinstance(part, BatchedCSR):
-                entries = part.values
-            else:
-                entries = sparse.coo_array(part).data if sparse.issparse(part) else part
-            bad = np.argwhere(~np.isfinite(entries))
-            if len(bad):
-                index = tuple(map(int, bad[0]))
-                where = f"{name}[{t}]" if isinstance(value, (list, tuple)) else name
-                raise ValueError(f"{where} must be finite, got {entries[index]} at {list(index)}")

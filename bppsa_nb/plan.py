@@ -128,6 +128,20 @@ def chunked(T, B, H, weights, backend, length):
     }
 
 
+def product(T, B, H, weights, backend):
+    """Count what multiplying all T Jacobians into one does. Parameters and result are those of `linear`."""
+    reduced, terms = _share(B, backend), max(weights, 1)
+    return {
+        "launches": 1,
+        "merges": T if backend == "numpy" else T * reduced,
+        "terms": T * weights,
+        "products": reduced * T,
+        "rows": reduced * T * H,
+        "matmul": reduced * T * H**3 * terms,
+        "entries": reduced * T * H * H * terms,
+    }
+
+
 COUNTS = {"linear": linear, "blelloch": blelloch, "chunked": chunked}
 
 
@@ -218,6 +232,22 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0):
         For another dtype.
     """
     return _explain(*_checked(T, B, H, dtype, backend, weights))
+
+
+def run_seconds(T, B, H, dtype, backend, weights):
+    """Predict the parts of a scan over ranks: what going back along a run takes, and multiplying it into one matrix.
+
+    Parameters are those of `explain`.
+
+    Returns
+    -------
+    sweep, multiply : float
+        Seconds.
+    """
+    T, B, H, width, backend, weights = _checked(T, B, H, dtype, backend, weights)
+    prices = _priced(backend)[0]["structured" if weights else "dense"]
+    sizes = T, B, H, weights, backend
+    return price(linear(*sizes), prices["linear"], width), price(product(*sizes), prices["chunked"], width)
 
 
 def chunk_length(T, B, H, dtype=np.float32, backend="auto", weights=0):

@@ -1,12 +1,65 @@
 """What MPI ranks find out together: whether all of them can go on, and with the same arguments."""
 
+import os
 import sys
 import time
+import traceback
 import zlib
 from contextlib import contextmanager
 from functools import lru_cache
 
 import numpy as np
+
+
+def world():
+    """Return the communicator of all ranks that mpiexec started; None for a single process without mpi4py.
+
+    Raises
+    ------
+    SystemExit
+        With what to install, if mpi4py is missing or does not belong to this mpiexec.
+    """
+    started = os.environ.get("PMI_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or "1"
+    started = int(started) if started.isdigit() else 1
+    try:
+        from mpi4py import MPI
+    except ModuleNotFoundError:
+        comm, size = None, 1
+    except (ImportError, RuntimeError) as error:  # mpi4py is there, its MPI is not
+        sys.exit(f"mpi4py finds no MPI: {error}; `pip install 'bppsa-nb[mpi]'` installs one")
+    else:
+        comm, size = MPI.COMM_WORLD, MPI.COMM_WORLD.size
+    if size != started and started > 1:
+        sys.exit(
+            f"mpiexec started {started} processes, but this one finds {size}: `pip install 'bppsa-nb[mpi]'` installs "
+            "mpi4py and the mpiexec that belongs to it"
+        )
+    return comm
+
+
+@contextmanager
+def ending_together(comm, foreseen):
+    """Run a program's block; what is raised in it on one rank ends all of them.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm or None
+    foreseen : tuple of type
+        Errors whose message says all there is to say; others show where they come from.
+    """
+    try:
+        yield
+    except BaseException as error:
+        known = isinstance(error, foreseen)
+        if comm is None or comm.size == 1:
+            if known:
+                sys.exit(f"{type(error).__name__}: {error}")
+            raise
+        # A rank that left alone would have the others wait for ever.
+        text = f"rank {comm.rank}: {type(error).__name__}: {error}\n" if known else traceback.format_exc()
+        print(text, end="", file=sys.stderr, flush=True)
+        time.sleep(0.2)  # mpiexec drops what it has not read when a rank aborts
+        comm.Abort(1)
 
 
 def group(comm):

@@ -331,7 +331,7 @@ def kernels():
         diagonals = (a2, a4, a3, flag)
         links = (a4, flag, *diagonals)
         yield structured.sweep_chunks, (*links, number, number, a3, a3, flag)
-        yield structured.multiply_chunks, (*links, number, number, a4, i3, lost)
+        yield structured.multiply_chunks, (*links, number, number, number, a4, i3, lost)
         yield structured.across_chunks, (a4, i3, a3, flag, a3, lost)
         yield structured.prepare, (*diagonals, a4, exps, lost)
         yield cells.input_products, (a3, a2, a1, a3)

@@ -14,7 +14,8 @@ from numba import cuda
 
 from bppsa_nb.scan.cuda import MAX_THREADS
 from bppsa_nb.structured.chain import StructuredChain
-from bppsa_nb.structured.cuda import dot, shared_bytes
+from bppsa_nb.structured.cuda import shared_bytes
+from bppsa_nb.structured.kernels import dot
 
 _device = cuda.jit(device=True, inline="always")
 _THREADS = 128  # of a block in kernels without shared memory

@@ -3,9 +3,7 @@
 import argparse
 import contextlib
 import os
-import sys
 import time
-import traceback
 import zlib
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from bppsa_nb import backends, files
+from bppsa_nb import backends, files, ranks
 from bppsa_nb.multigrid.cycles import CYCLES, RELAXATIONS, Options
 from bppsa_nb.multigrid.grids import check_levels, partition
 from bppsa_nb.multigrid.residual import ResidualNetwork
@@ -39,41 +37,10 @@ def main(argv=None):
     argv : list of str, optional
         Arguments, the same on all ranks; the process's own by default.
     """
-    comm = _world()
+    comm = ranks.world()
     arguments = _parse(argv, comm)  # which all ranks find wrong, or none
-    try:
+    with ranks.ending_together(comm, (FloatingPointError, MemoryError, RuntimeError)):
         _run(arguments, comm)
-    except BaseException as error:
-        foreseen = isinstance(error, (FloatingPointError, MemoryError, RuntimeError))
-        if comm is None or comm.size == 1:
-            if foreseen:
-                sys.exit(f"{type(error).__name__}: {error}")
-            raise
-        # A rank that left alone would have the others wait for ever.
-        text = f"rank {comm.rank}: {type(error).__name__}: {error}\n" if foreseen else traceback.format_exc()
-        print(text, end="", file=sys.stderr, flush=True)
-        time.sleep(0.2)  # mpiexec drops what it has not read when a rank aborts
-        comm.Abort(1)
-
-
-def _world():
-    """Return the communicator of all ranks; None for a single process without mpi4py."""
-    started = os.environ.get("PMI_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or "1"
-    started = int(started) if started.isdigit() else 1
-    try:
-        from mpi4py import MPI
-    except ModuleNotFoundError:
-        comm, size = None, 1
-    except (ImportError, RuntimeError) as error:  # mpi4py is there, its MPI is not
-        sys.exit(f"mpi4py finds no MPI: {error}; `pip install 'bppsa-nb[mpi]'` installs one")
-    else:
-        comm, size = MPI.COMM_WORLD, MPI.COMM_WORLD.size
-    if size != started and started > 1:
-        sys.exit(
-            f"mpiexec started {started} processes, but this one finds {size}: `pip install 'bppsa-nb[mpi]'` installs "
-            "mpi4py and the mpiexec that belongs to it"
-        )
-    return comm
 
 
 def _parser():

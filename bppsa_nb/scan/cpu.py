@@ -10,29 +10,23 @@ otherwise, so neither array is ever reversed in memory:
 - ``vecs[T + 1 - k, b]``  the gradient at position k, or the affine offset while a matrix stands there.
 
 When the scan is through, ``vecs[t]`` is the gradient at x_t; position 0, the identity, is the spare last row.
-
-The chunked scan (reduce-then-scan, Equation 6) keeps one product per chunk.
 """
-
-import math
 
 import numpy as np
 from numba import njit
-from numba.extending import overload
 
 from bppsa_nb import plan
 from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.operator import RangeLost
+from bppsa_nb.scan import cpu_chunks
 from bppsa_nb.scan import levels as _levels
+from bppsa_nb.scan.arithmetic import GROUP, SMALL, add, copy, matmul, matvec, moderate, normalize, plain
 from bppsa_nb.workers import PIECES, THREADS, one_blas_thread, share_out
 
 keep_freed_memory()
 
 _compile = njit(cache=True, nogil=True)
-_compile_sums = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # sums in any order, so in vectors
 
-SMALL = 2**22  # multiply-adds that one core has done before a second one is of any use
-GROUP = 2**15  # bytes of neighboring matrices that are read in one go
 BLOCK = 2**19  # bytes of matrices that one core multiplies among each other before it goes on: they stay in its cache
 
 _pair_left = njit(inline="always")(_levels.pair_left)
@@ -40,122 +34,6 @@ _pair_right = njit(inline="always")(_levels.pair_right)
 _num_pairs = njit(inline="always")(_levels.num_pairs)
 _block_end = njit(inline="always")(_levels.block_end)
 _num_blocks = njit(inline="always")(_levels.num_blocks)
-
-
-def _bits(array):
-    """View numbers as unsigned integers: but for the sign bit, they are in the same order."""
-
-
-@overload(_bits)
-def _compile_bits(array):
-    unsigned = np.dtype(f"u{array.dtype.bitwidth // 8}")
-    return lambda array: array.reshape(array.size).view(unsigned)
-
-
-@_compile
-def _moderate(array):
-    """Say whether products of such numbers with others neither overflow nor underflow, so need no scaling."""
-    info = np.finfo(array.dtype)
-    bits = _bits(array)
-    kind = bits.dtype.type
-    magnitude = kind((1 << (bits.itemsize * 8 - 1)) - 1)
-    least = kind((info.minexp // 2 + info.maxexp - 1) << info.nmant)
-    most = kind((info.maxexp // 2 - 16 + info.maxexp - 1) << info.nmant)
-    # The compiler vectorizes extremes of integers; those of floats, which may be NaN, it would not.
-    low, high = magnitude, kind(0)
-    for i in range(bits.size):
-        size = kind(bits[i] & magnitude)
-        high = max(high, size)
-        low = min(low, kind(size - kind(1)))  # zero becomes the largest
-    return (low >= least - kind(1)) & (high <= most)
-
-
-@_compile
-def _normalize(matrix):
-    """Scale a matrix in place by a power of two, its largest entry into [1/2, 1); see `operator.Scaled`.
-
-    Returns the exponent, and whether all entries lie close enough together for a product to lose none.
-    """
-    dtype = matrix.dtype.type
-    rows, columns = matrix.shape
-    peak, low = dtype(0), dtype(np.inf)
-    for i in range(rows):
-        for j in range(columns):
-            size = abs(matrix[i, j])
-            peak = max(peak, size)
-            if size > 0:
-                low = min(low, size)
-    info = np.finfo(matrix.dtype)
-    exponent = max(math.frexp(peak)[1], info.minexp)
-    scale = dtype(math.ldexp(1.0, -exponent))
-    for i in range(rows):
-        for j in range(columns):
-            matrix[i, j] *= scale
-    return exponent, low >= peak * dtype(math.ldexp(1.0, info.minexp // 2))
-
-
-@_compile_sums
-def _dot(matrix, vector, out):
-    # BLAS takes more than twice as long for vectors as short as these.
-    for i in range(matrix.shape[0]):
-        total = matrix.dtype.type(0)
-        for j in range(matrix.shape[1]):
-            total += matrix[i, j] * vector[j]
-        out[i] = total
-
-
-@_compile
-def _add(out, terms):
-    for i in range(out.size):
-        out[i] += terms[i]
-
-
-@_compile
-def _matvec(matrix, exponent, vector, out):
-    """Set ``out = 2**exponent * matrix @ vector``; return False if an entry may have been lost on the way."""
-    dtype = vector.dtype.type
-    info = np.finfo(vector.dtype)
-    kept = True
-    if _moderate(vector):
-        _dot(matrix, vector, out)
-    else:
-        sizes = np.abs(vector)
-        peak, low = dtype(0), dtype(np.inf)
-        for size in sizes:
-            peak = max(peak, size)
-            if size > 0:
-                low = min(low, size)
-        shift = max(math.frexp(peak)[1], info.minexp)
-        exponent += shift
-        _dot(matrix, vector * dtype(math.ldexp(1.0, -shift)), out)
-        if low < peak * dtype(math.ldexp(1.0, info.minexp // 2)):
-            unit = max(np.abs(matrix).max(), dtype(1))
-            kept = np.abs(out).min() >= unit * dtype(math.ldexp(1.0, info.minexp + info.nmant + 8))
-    # In steps that are normal numbers; beyond three of them the result is 0 or infinite anyway.
-    exponent = min(max(exponent, 3 * info.minexp), 3 * (info.maxexp - 1))
-    while exponent != 0:
-        step = min(max(exponent, info.minexp), info.maxexp - 1)
-        out *= dtype(math.ldexp(1.0, step))
-        exponent -= step
-    return kept
-
-
-@_compile
-def _copy(matrix, out):
-    for i in range(matrix.shape[0]):
-        for j in range(matrix.shape[1]):
-            out[i, j] = matrix[i, j]
-
-
-@_compile
-def _matmul(right, left, out, product):
-    """Set ``out = right @ left``, scaled if need be; return its power of two, and whether all entries were kept.
-
-    `out` may be one of the factors; `product` is scratch.
-    """
-    np.dot(right, left, product)
-    _copy(product, out)
-    return (0, True) if _moderate(out) else _normalize(out)
 
 
 @_compile
@@ -166,10 +44,10 @@ def _prepare(state, low, high, first, last):
     for t in range(low, high):
         for b in range(first, last):
             exps[t, b] = 0
-            if not _moderate(links[t, b]):
+            if not moderate(links[t, b]):
                 made[t, b] = True
-                _copy(links[t, b], mats[t, b])
-                exps[t, b], narrow = _normalize(mats[t, b])
+                copy(links[t, b], mats[t, b])
+                exps[t, b], narrow = normalize(mats[t, b])
                 kept &= narrow
     return kept
 
@@ -196,13 +74,13 @@ def _up(state, d, pairs, batch, product):
             if j == 0 or affine:
                 # The first pair meets the gradient itself; with loss terms every pair moves its offset along.
                 for s in range(0 if shared else b, vecs.shape[1] if shared else b + 1):
-                    kept &= _matvec(right, exps[T - r, b], vecs[T + 1 - l, s], moved)
+                    kept &= matvec(right, exps[T - r, b], vecs[T + 1 - l, s], moved)
                     if affine:
-                        _add(moved, vecs[T + 1 - r, s])
+                        add(moved, vecs[T + 1 - r, s])
                     vecs[T + 1 - r, s] = moved
             if j > 0:
                 left = _matrix(links, mats, made, T - l, b)  # line 6: a[l] ⋄ a[r] = a[r] a[l]
-                exponent, narrow = _matmul(right, left, mats[T - r, b], product)
+                exponent, narrow = matmul(right, left, mats[T - r, b], product)
                 made[T - r, b] = True
                 exps[T - r, b] += exps[T - l, b] + exponent
                 kept &= narrow
@@ -218,9 +96,9 @@ def _across(state, levels, s):
     total, moved = vecs[T + 1 - _block_end(0, levels, T), s].copy(), np.empty_like(vecs[0, 0])
     for j in range(1, _num_blocks(T, levels)):
         end = _block_end(j, levels, T)
-        kept &= _matvec(_matrix(links, mats, made, T - end, b), exps[T - end, b], total, moved)
+        kept &= matvec(_matrix(links, mats, made, T - end, b), exps[T - end, b], total, moved)
         if affine:
-            _add(moved, vecs[T + 1 - end, s])
+            add(moved, vecs[T + 1 - end, s])
         vecs[T + 1 - end, s] = total
         total, moved = moved, total
     vecs[0, s] = total
@@ -241,9 +119,9 @@ def _down(state, d, pairs, samples, moved):
             else:
                 b = s % mats.shape[1]
                 left = _matrix(links, mats, made, T - l, b)
-                kept &= _matvec(left, exps[T - l, b], vecs[T + 1 - r, s], moved)  # lines 13, 15
+                kept &= matvec(left, exps[T - l, b], vecs[T + 1 - r, s], moved)  # lines 13, 15
                 if affine:
-                    _add(moved, vecs[T + 1 - l, s])
+                    add(moved, vecs[T + 1 - l, s])
                 vecs[T + 1 - l, s] = vecs[T + 1 - r, s]  # line 14
                 vecs[T + 1 - r, s] = moved
     return kept
@@ -301,130 +179,6 @@ def _lower_down(state, apart, group, first, last):
     return kept
 
 
-# Equation 3, whole or in chunks.
-
-
-@_compile
-def _sweep(links, local_grads, gradients, low, high, first, last):
-    """Go from the gradients at x_high of samples ``first ... last - 1`` down to those at x_low."""
-    for t in range(high - 1, low - 1, -1):
-        for s in range(first, last):
-            _dot(links[t, s % links.shape[1]], gradients[t + 1, s], gradients[t, s])
-            if local_grads.size:
-                _add(gradients[t, s], local_grads[t, s])
-
-
-@_compile
-def _linear(links, local_grads, gradients, first, last):
-    _sweep(links, local_grads, gradients, 0, links.shape[0], first, last)
-    return True
-
-
-# Chunk c of the links is those from T - (c + 1) * length to before T - c * length. The gradient above the first is
-# known, so it is swept at once; no one needs the product of the last. The state below is (links, local_grads, mats,
-# exps, vecs, gradients): ``mats[c - 1, b]`` is the product of chunk c, ``vecs[c - 1, s]`` its affine offset.
-
-
-@_compile
-def _reduce(state, length, group, first, last):
-    """Phase 1: the products of chunks, and the first chunk's gradients."""
-    links, local_grads, mats, exps, vecs, gradients = state
-    T, batch, hidden = links.shape[:3]
-    shared, affine = batch == 1, local_grads.size > 0
-    groups = -(-batch // group)
-    scratch = np.empty((2, hidden, hidden), links.dtype)
-    scaled, moved = scratch[0], scratch[1, 0]
-    kept = True
-    for q in range(first, last):
-        c, start, stop = q // groups, q % groups * group, min((q % groups + 1) * group, batch)
-        high = T - c * length
-        if c == 0:
-            low = max(T - length, 0)
-            _sweep(links, local_grads, gradients, low, T, start, gradients.shape[1] if shared else stop)
-            continue
-        for t in range(high - 1, high - length - 1, -1):
-            for b in range(start, stop):
-                link, power, product = links[t, b], 0, mats[c - 1, b]
-                if not _moderate(link):
-                    _copy(link, scaled)
-                    link = scaled
-                    power, narrow = _normalize(scaled)
-                    kept &= narrow
-                if affine:
-                    for s in range(0 if shared else b, vecs.shape[1] if shared else b + 1):
-                        if t < high - 1:
-                            kept &= _matvec(link, power, vecs[c - 1, s], moved)
-                            _add(moved, local_grads[t, s])
-                            vecs[c - 1, s] = moved
-                        else:
-                            vecs[c - 1, s] = local_grads[t, s]
-                if t < high - 1:
-                    exponent, narrow = _matmul(link, product, product, scratch[1])
-                    exps[c - 1, b] += power + exponent
-                    kept &= narrow
-                else:
-                    _copy(link, product)
-                    exps[c - 1, b] = power
-    return kept
-
-
-@_compile
-def _between(state, length, first, last):
-    """Phase 2: the gradients at the ends of chunks, by their products."""
-    links, local_grads, mats, exps, vecs, gradients = state
-    kept = True
-    for c in range(1, mats.shape[0] + 1):
-        high = links.shape[0] - c * length
-        for s in range(first, last):
-            b = s % mats.shape[1]
-            kept &= _matvec(mats[c - 1, b], exps[c - 1, b], gradients[high, s], gradients[high - length, s])
-            if local_grads.size:
-                _add(gradients[high - length, s], vecs[c - 1, s])
-    return kept
-
-
-@_compile
-def _replay(state, length, group, first, last):
-    """Phase 3: the gradients inside of chunks, from those at their ends."""
-    links, local_grads, gradients = state[0], state[1], state[5]
-    samples = gradients.shape[1]
-    groups = -(-samples // group)
-    for q in range(first, last):
-        high = links.shape[0] - (q // groups + 1) * length
-        low = high - length + 1 if high > length else 0  # what phase 2 found is read by another thread
-        start, stop = q % groups * group, min((q % groups + 1) * group, samples)
-        _sweep(links, local_grads, gradients, low, high, start, stop)
-    return True
-
-
-def _chunked(links, grad_output, local_grads, length, group):
-    T, (batch, hidden) = len(links), grad_output.shape
-    gradients = np.empty((T + 1, batch, hidden), grad_output.dtype)
-    gradients[T] = grad_output
-    if T == 0:
-        return gradients
-    chunks, matrices = -(-T // length), links.shape[1]
-    products = max(chunks - 2, 0)
-    mats, exps = np.empty((products, *links.shape[1:]), links.dtype), np.empty((products, matrices), np.int64)
-    vecs = np.empty((products, batch, hidden), links.dtype)
-    while group > 1 and (chunks - 1) * -(-matrices // group) < PIECES * THREADS:
-        group //= 2
-    state, worth = (links, local_grads, mats, exps, vecs, gradients), T * batch * hidden**2 > SMALL
-    with one_blas_thread():
-        count = (products + 1) * -(-matrices // group)
-        kept = share_out(_reduce, count, state, length, group, worth=links.size * hidden > SMALL)
-        kept &= share_out(_between, batch, state, length, worth=False)
-        share_out(_replay, (chunks - 1) * -(-batch // group), state, length, group, worth=worth)
-    if not kept:
-        raise RangeLost
-    return gradients
-
-
-def _plain(array):
-    # One layout, so that every function above is compiled once per dtype.
-    return np.require(array, requirements=["C", "W"])
-
-
 def backprop(jacobians_T, grad_output, local_grads, method, levels, length=None):
     """Run a dense scan on all cores; the checked core of :func:`bppsa_nb.backprop`.
 
@@ -449,19 +203,16 @@ def backprop(jacobians_T, grad_output, local_grads, method, levels, length=None)
         If a product could not keep its entries in range.
     """
     T, (batch, hidden) = len(jacobians_T), grad_output.shape
-    affine, links = local_grads is not None, _plain(jacobians_T)
-    terms = _plain(local_grads) if affine else np.empty((0, batch, hidden), grad_output.dtype)
-    size = hidden**2 * links.itemsize
-    group = max(GROUP // size, 1)  # samples enough to read memory in order
+    affine, links = local_grads is not None, plain(jacobians_T)
+    terms = plain(local_grads) if affine else np.empty((0, batch, hidden), grad_output.dtype)
     if method == "linear":
-        gradients = np.empty((T + 1, batch, hidden), grad_output.dtype)
-        gradients[T] = grad_output
-        share_out(_linear, batch, links, terms, gradients, worth=T * gradients[0].size * hidden > SMALL)
-        return gradients
+        return cpu_chunks.linear(links, grad_output, terms)
     if method == "chunked":
         if length is None:
             length = plan.chunk_length(T, batch, hidden, links.dtype, "cpu", 0)
-        return _chunked(links, grad_output, terms, length, group)
+        return cpu_chunks.chunked(links, grad_output, terms, length)
+    size = hidden**2 * links.itemsize
+    group = max(GROUP // size, 1)  # samples enough to read memory in order
     mats = np.empty(links.shape, links.dtype)
     exps, made = np.empty(mats.shape[:2], np.int64), np.zeros(mats.shape[:2], np.bool_)
     vecs = np.empty((T + 2, batch, hidden), grad_output.dtype)

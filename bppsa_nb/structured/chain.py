@@ -192,13 +192,13 @@ def chunked(chain, grad_output, local_grads=None, length=1):
     local = None if local_grads is None else local_grads[:start].reshape(in_chunks)
     ends = gradients[length : start + 1 : length]  # what every chunk starts from
     if count > 1:  # below the chunk at x_0 there is nothing that needs its product
-        products, exponents = _chunk_products(chain.weights, slopes[:, 1:], None if carry is None else carry[1:])
+        products, exponents = _multiply(chain.weights, slopes[:, 1:], None if carry is None else carry[1:])
         if local is not None:  # the loss terms of a chunk, gone back to its start
             offsets = np.zeros((count, B, H), chain.dtype)
             for s in reversed(range(length)):
                 offsets = _back(chain.weights, slopes[:, :, s], _at(carry, s), offsets) + local[:, s]
         for c in reversed(range(1, count)):
-            ends[c - 1] = apply_rows(products[c - 1], exponents[c - 1], ends[c])
+            ends[c - 1] = apply_rows(products[c - 1], exponents[c - 1], ends[c][:, None])[:, 0]
             if local is not None:
                 ends[c - 1] += offsets[c]
     grads, swept = ends.copy(), gradients[:start].reshape(in_chunks)
@@ -214,8 +214,14 @@ def _at(carry, step):
     return None if carry is None else carry[:, step]
 
 
-def _chunk_products(weights, slopes, carry):
+def products(chain, length):
     """Multiply the Jacobians of each chunk, by going back along it from the unit vectors.
+
+    Parameters
+    ----------
+    chain : StructuredChain
+    length : int
+        Steps of a chunk; T is a multiple of it, and not 0.
 
     Returns
     -------
@@ -223,7 +229,22 @@ def _chunk_products(weights, slopes, carry):
         Row j is where unit vector j ends, times a power of two.
     exponents : np.ndarray of int [shape=(chunks, B, H)]
         That power of each row.
+
+    Raises
+    ------
+    RangeLost
+        If one could not keep its entries in range.
+    MemoryError
+        If they do not fit.
     """
+    T, B, H = chain.shape
+    in_chunks = (T // length, length, B, H)
+    carry = None if chain.carry is None else chain.carry.reshape(in_chunks)
+    return _multiply(chain.weights, chain.slopes.reshape(len(chain.weights), *in_chunks), carry)
+
+
+def _multiply(weights, slopes, carry):
+    """Return `products` of slopes [shape=(K, chunks, length, B, H)] and carry [shape=(chunks, length, B, H)]."""
     count, length, B, H = slopes.shape[1:]
     what = f"multiplying {count} chunks of {length} steps"
     require(3 * count * B * H * H * weights.dtype.itemsize, what)
@@ -245,7 +266,7 @@ def _chunk_products(weights, slopes, carry):
 
 
 def smallest_kept(weights, slopes, carry):
-    """Return how small an entry of a product may be in a step of `_chunk_products` without having lost any terms.
+    """Return how small an entry of a product may be in a step of `products` without having lost any terms.
 
     Entries lie within 2**(minexp / 2) below 1. A term is one of them times a slope and a weight, or times a carry.
     Where none of these can underflow, an entry may have any size.
@@ -265,31 +286,37 @@ def _smallest(array):
 
 
 def apply_rows(rows, exponents, grads):
-    """Compute ``sum_j grads[j] * 2**exponents[j] * rows[j]`` in range, for every sample.
+    """Compute ``sum_j grads[v, j] * 2**exponents[j] * rows[j]`` in range, for every vector v of every sample.
 
     Parameters
     ----------
-    rows : np.ndarray [shape=(B, H, H)]
+    rows : np.ndarray [shape=(B, H, H)] or [shape=(1, H, H)]
         The largest entry of each is in [1/2, 1), or all are 0.
-    exponents : np.ndarray of int [shape=(B, H)]
-    grads : np.ndarray [shape=(B, H)]
+    exponents : np.ndarray of int [shape=(B, H)] or [shape=(1, H)]
+    grads : np.ndarray [shape=(B, V, H)]
 
     Returns
     -------
-    np.ndarray [shape=(B, H)]
+    np.ndarray [shape=(B, V, H)]
 
     Raises
     ------
     RangeLost
         If an entry may be made up of terms too small to be seen.
     """
+    return np.ldexp(*apply_rows_scaled(rows, exponents, grads))
+
+
+def apply_rows_scaled(rows, exponents, grads):
+    """Return `apply_rows` as numbers, and the power of two [shape=(B, V, 1)] that each vector is to be scaled by."""
     info = np.finfo(grads.dtype)
-    fractions, powers = np.frexp(np.where(rows.any(axis=-1), grads, 0))  # the power of a row of zeros says nothing
+    there, exponents = rows.any(axis=-1)[:, None], exponents[:, None]
+    fractions, powers = np.frexp(np.where(there, grads, 0))  # the power of a row of zeros says nothing
     powers = np.where(fractions == 0, 2 * info.minexp + exponents.min(), powers + exponents)
     top = powers.max(axis=-1, keepdims=True)
     factors = np.ldexp(fractions, powers - top)
-    total = (factors[:, None] @ rows)[:, 0]
+    total = factors @ rows
     wide = ((powers - top < info.minexp // 2) & (fractions != 0)).any(axis=-1)
     if (np.abs(total[wide]) < np.ldexp(1.0, info.minexp + info.nmant + 8)).any():
         raise RangeLost
-    return np.ldexp(total, top)
+    return total, top

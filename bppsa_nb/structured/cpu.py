@@ -69,21 +69,38 @@ def chunked(chain, grad_output, local_grads=None, length=1):
     ends = np.empty((count, B, H), chain.dtype)
     products, exponents = np.empty((inner, B, H, H), chain.dtype), np.zeros((inner, B, H), np.int64)
     offsets = np.zeros((inner, B, H), chain.dtype)
-    floor = smallest_kept(chain.weights, chain.slopes, chain.carry)
     with one_blas_thread():
         # Before gradients hold anything but loss terms: those of each chunk, gone back to its start.
         if local_grads is not None:
             share_out(_go_back, inner, *arrays, length, offsets, gradients, worth=T * B * H * H > _WORTH)
-        worth = T * B * H**3 > _WORTH
-        weights_T = np.ascontiguousarray(chain.weights.transpose(0, 2, 1))
-        if not share_out(_multiply, inner * B, weights_T, *arrays[1:], length, floor, products, exponents, worth=worth):
-            raise RangeLost
+        _products(arrays, length, 1, products, exponents)
         _sweep(*arrays, count * length, T, gradients[T], gradients[count * length : T], 0, B)
         ends[-1:] = gradients[count * length]
         for c in reversed(range(inner)):
-            ends[c] = apply_rows(products[c], exponents[c], ends[c + 1]) + offsets[c]
+            ends[c] = apply_rows(products[c], exponents[c], ends[c + 1][:, None])[:, 0] + offsets[c]
         share_out(_replay, count, *arrays, length, ends, gradients, worth=T * B * H * H > _WORTH)
     return gradients
+
+
+def products(chain, length):
+    """Multiply the Jacobians of each chunk; see `bppsa_nb.structured.chain.products`."""
+    T, B, H = chain.shape
+    count = T // length
+    require(count * B * H * H * chain.dtype.itemsize, f"multiplying {count} chunks of {length} steps")
+    products, exponents = np.empty((count, B, H, H), chain.dtype), np.zeros((count, B, H), np.int64)
+    with one_blas_thread():
+        _products(_arrays(chain), length, 0, products, exponents)
+    return products, exponents
+
+
+def _products(arrays, length, skip, products, exponents):
+    """Multiply the chunks from number `skip` on, as many as there is room for."""
+    weights, slopes, carry = arrays
+    weights_T, floor = np.ascontiguousarray(weights.transpose(0, 2, 1)), smallest_kept(*arrays)
+    (count, B, H), steps = exponents.shape, (len(exponents) + skip) * length
+    arrays = weights_T, slopes, carry, length, skip, floor, products, exponents
+    if not share_out(_multiply, count * B, *arrays, worth=steps * B * H**3 > _WORTH):
+        raise RangeLost
 
 
 def _arrays(chain):
@@ -157,10 +174,10 @@ def _go_back(weights, slopes, carry, length, offsets, local_grads, first, last):
 
 
 @_compile
-def _multiply(weights_T, slopes, carry, length, floor, products, exponents, first, last):
-    """Multiply the Jacobians of chunks, those of one sample at a time, by going back from the unit vectors.
+def _multiply(weights_T, slopes, carry, length, skip, floor, products, exponents, first, last):
+    """Multiply the Jacobians of chunks from number `skip` on, those of one sample at a time, as `products` does.
 
-    These are the columns of a matrix, so that loops over all of them at once vectorize.
+    The unit vectors are the columns of a matrix, so that loops over all of them at once vectorize.
     """
     batch, size, dtype = products.shape[1], products.shape[2], products.dtype.type
     info = np.finfo(products.dtype)
@@ -173,7 +190,7 @@ def _multiply(weights_T, slopes, carry, length, floor, products, exponents, firs
         columns[:] = 0
         for j in range(size):
             columns[j, j] = 1
-        for t in range((c + 2) * length - 1, (c + 1) * length - 1, -1):
+        for t in range((c + skip + 1) * length - 1, (c + skip) * length - 1, -1):
             for k in range(len(weights_T)):
                 for i in range(size):
                     slope = slopes[k, t, b, i]

@@ -152,14 +152,14 @@ def test_the_program_needs_mpi4py_for_several_ranks_only():
     ],
 )
 def test_bad_arguments_are_errors_of_usage(arguments, error, monkeypatch, capsys):
-    monkeypatch.setattr(program, "_world", lambda: type("TwoRanks", (), {"size": 2, "rank": 0}))
+    monkeypatch.setattr(program.ranks, "world", lambda: type("TwoRanks", (), {"size": 2, "rank": 0}))
     with pytest.raises(SystemExit, match="2"):
         program.main(["--depth", "8", "--coarsening", "2", "--backend", "numpy", *arguments])
     assert error in capsys.readouterr().err
 
 
 def test_a_tolerance_that_is_not_reached_is_a_sentence(monkeypatch):
-    monkeypatch.setattr(program, "_world", lambda: None)
+    monkeypatch.setattr(program.ranks, "world", lambda: None)
     with pytest.raises(SystemExit, match="^RuntimeError: tol=0 is not reached: "):
         program.main(["--depth", "100", "--time", "20", "--tol", "0", "--backend", "numpy", "--weights", "independent"])
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bppsa_nb.operator import RangeLost
-from bppsa_nb.scan import cpu
+from bppsa_nb.scan import arithmetic, cpu
 
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 METHODS = [("blelloch", None, None), ("truncated", 2, None), *(("chunked", None, n) for n in (1, 3, 16, 1000))]
@@ -120,10 +120,11 @@ def test_which_numbers_are_multiplied_as_they_are(dtype):
     info = np.finfo(dtype)
     least, most = dtype(2.0 ** (info.minexp // 2)), dtype(2.0 ** (info.maxexp // 2 - 16))
     for moderate in (0, -0.0, 1, least, -least, most, -most):
-        assert cpu._moderate(np.array([[1, moderate]], dtype))
+        assert arithmetic.moderate(np.array([[1, moderate]], dtype))
     for other in (np.nextafter(least, 0), np.nextafter(most, np.inf), info.tiny, 1e-320, info.max, np.inf, np.nan):
         if dtype(other) != 0:
-            assert not cpu._moderate(np.array([[1, other]], dtype)) and not cpu._moderate(np.array([-other], dtype))
+            assert not arithmetic.moderate(np.array([[1, other]], dtype))
+            assert not arithmetic.moderate(np.array([-other], dtype))
 
 
 def test_chunks_store_no_more_than_their_products():

@@ -120,19 +120,19 @@ def test_apply_rows(dtype):
     rows = np.array([[[0.5, 0.75], [-0.5, 0.5]], [[0.5, 0.0], [0.0, 0.0]]], dtype)
     # Powers that no float holds cancel; a row of zeros may have any power.
     exponents = np.array([[3 * wide, 3 * wide + 1], [-2 * wide, 5 * wide]])
-    grads = np.array([[2.0**-wide, 2.0 ** -(wide + 1)], [2.0**wide, 1.0]], dtype)
+    grads = np.array([[[2.0**-wide, 2.0 ** -(wide + 1)]], [[2.0**wide, 1.0]]], dtype)
     found = numpy_twin.apply_rows(rows, exponents - 2 * wide * np.array([[1], [-1]]), grads)
     assert found.dtype == dtype
-    assert np.array_equal(found, np.array([[0.0, 1.25], [2.0 ** (wide - 1), 0.0]], dtype))
+    assert np.array_equal(found, np.array([[[0.0, 1.25]], [[2.0 ** (wide - 1), 0.0]]], dtype))
     assert np.array_equal(numpy_twin.apply_rows(rows, exponents, 0 * grads), 0 * grads)
     # The small term would be lost, and nothing else is in its column.
     apart = np.array([[[1 / 2, 0], [0, 1 / 2]]], dtype)
     exponents = np.array([[wide, -wide]])
     with pytest.raises(RangeLost):
-        numpy_twin.apply_rows(apart, exponents, np.ones((1, 2), dtype))
+        numpy_twin.apply_rows(apart, exponents, np.ones((1, 1, 2), dtype))
     # Here it is lost, too, but beside what makes no difference.
-    found = numpy_twin.apply_rows(apart + 1 / 4, exponents, np.ones((1, 2), dtype))
-    assert np.array_equal(found, [[0.75 * 2.0**wide, 0.25 * 2.0**wide]])
+    found = numpy_twin.apply_rows(apart + 1 / 4, exponents, np.ones((1, 1, 2), dtype))
+    assert np.array_equal(found, [[[0.75 * 2.0**wide, 0.25 * 2.0**wide]]])
 
 
 @each_twin

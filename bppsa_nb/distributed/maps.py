@@ -1,0 +1,100 @@
+"""What a run of a dense chain does to a gradient, as one affine map, and ⋄ of two such maps.
+
+A map takes the gradient at the run's end to the one at its start, ``g -> sum_j g[j] * 2**exponents[j] * rows[j] +
+offset``: the product of its transposed Jacobians, whose rows carry powers of two so that it neither overflows nor
+underflows, and its loss terms. It is one record, which MPI sends as it is.
+
+The run at the loss needs no product: that its gradient is known makes it a constant map, and ⋄ with it is a product of
+a matrix and a vector.
+"""
+
+import numpy as np
+
+from bppsa_nb.operator import RangeLost
+from bppsa_nb.structured.chain import apply_rows, apply_rows_scaled
+
+IDENTITY, LINEAR, CONSTANT, LOST = range(4)
+
+
+def layout(matrices, batch, size, dtype):
+    """Return the layout of a map: a NumPy record.
+
+    Parameters
+    ----------
+    matrices : int
+        B, or 1 if all samples share one product.
+    batch, size : int
+        B and H.
+    dtype : np.dtype
+
+    Returns
+    -------
+    np.dtype
+        Of the fields `kind` (one of the constants above), `exponents` [shape=(matrices, H)], `rows`
+        [shape=(matrices, H, H)] and `offset` [shape=(B, H)].
+    """
+    return np.dtype(
+        [
+            ("kind", np.int64),
+            ("exponents", np.int64, (matrices, size)),
+            ("rows", dtype, (matrices, size, size)),
+            ("offset", dtype, (batch, size)),
+        ]
+    )
+
+
+def combine(a, b):
+    """Set ``b = a ⋄ b``: first what `a` does, which is closer to the loss, then what `b` does (Section 3.1).
+
+    Parameters
+    ----------
+    a, b : np.void
+        Of the same `layout`. Where a product cannot keep its entries in range, `b` becomes `LOST`.
+    """
+    kinds = a["kind"], b["kind"]
+    if LOST in kinds:
+        b["kind"] = LOST
+    elif kinds[1] == IDENTITY:
+        for name in b.dtype.names:
+            b[name] = a[name]
+    elif kinds[0] != IDENTITY:
+        try:
+            _multiply(a, b)
+        except RangeLost:
+            b["kind"] = LOST
+
+
+def _multiply(a, b):
+    rows, exponents = b["rows"], b["exponents"]
+    b["offset"] += apply_rows(rows, exponents, a["offset"][:, None])[:, 0]  # M_b (M_a g + c_a) + c_b
+    if a["kind"] == LINEAR:
+        product, powers = apply_rows_scaled(rows, exponents, a["rows"])
+        b["rows"], b["exponents"] = normalize(product, a["exponents"] + powers[..., 0])
+    b["kind"] = a["kind"]
+
+
+def normalize(rows, exponents):
+    """Move powers of two from rows to exponents, so that the largest entry of each row is in [1/2, 1).
+
+    Parameters
+    ----------
+    rows : np.ndarray [shape=(B, H, H)]
+    exponents : np.ndarray of int [shape=(B, H)]
+
+    Returns
+    -------
+    rows, exponents : np.ndarray
+        Standing for the same matrices.
+
+    Raises
+    ------
+    RangeLost
+        If the entries of one row differ by so much that a product could drop some of them, or are not finite.
+    """
+    size = np.abs(rows)
+    peak = size.max(axis=-1, keepdims=True)
+    low = np.ldexp(peak, np.finfo(rows.dtype).minexp // 2)
+    if not np.isfinite(peak).all() or ((size < low) & (size > 0)).any():
+        raise RangeLost
+    shift = np.frexp(peak)[1]
+    return np.ldexp(rows, -shift), exponents + shift[..., 0]

@@ -1,0 +1,196 @@
+"""The run of a dense or structured chain that one rank holds: its product, and going back along it."""
+
+import sys
+from functools import reduce
+
+import numpy as np
+
+from bppsa_nb import chain, plan
+from bppsa_nb.distributed import maps
+from bppsa_nb.operator import Dense, Scaled, diamond
+from bppsa_nb.structured.chain import StructuredChain, apply_rows_scaled
+
+
+class Run:
+    """Consecutive links of a chain.
+
+    Parameters
+    ----------
+    links : np.ndarray [shape=(T, B, H, H)] or [shape=(T, 1, H, H)], or StructuredChain
+    batch : int
+        B.
+    backend : {"numpy", "cpu", "cuda"}
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (T, B, H) of this run; T may be 0.
+    dtype : np.dtype
+    layout : np.dtype
+        Of its map.
+    """
+
+    def __init__(self, links, batch, backend):
+        self.links, self.backend, self.dtype = links, backend, links.dtype
+        self.structured = isinstance(links, StructuredChain)
+        steps, self._matrices, size = links.shape[:3]
+        self.shape = steps, batch, size
+        self.layout = maps.layout(self._matrices, batch, size, links.dtype)
+
+    def sweep(self, grad_output, local_grads):
+        """Go back one step after the other; parameters and result are those of `bppsa_nb.structured.chain.sweep`."""
+        go_back = chain.scan_structured if self.structured else chain.scan_dense
+        return go_back(self.links, grad_output, local_grads, self.backend, "linear", None)
+
+    def map(self, grad_output, local_grads):
+        """Reduce the run to one map, taking along loss terms as `sweep` does.
+
+        Parameters
+        ----------
+        grad_output : np.ndarray [shape=(B, H)] or None
+            Loss terms at the run's end that are not in the gradient there.
+        local_grads : np.ndarray [shape=(T + 1, B, H)] or None
+
+        Returns
+        -------
+        np.ndarray [shape=(1,)]
+            Of dtype `layout`.
+
+        Raises
+        ------
+        RangeLost
+            If the product could not keep its entries in range.
+        """
+        affine = grad_output is not None or local_grads is not None
+        if self.shape[0] == 0 and not affine:
+            return self.nothing()
+        found = self._map(maps.LINEAR)
+        if self.shape[0]:
+            found["rows"], found["exponents"] = self._product()
+        else:
+            found["rows"], found["exponents"] = 0.5 * np.eye(self.shape[2]), 1
+        if affine:
+            end = np.zeros(self.shape[1:], self.dtype) if grad_output is None else grad_output
+            found["offset"] = self.sweep(end, local_grads)[0]
+        return found
+
+    def known(self, gradient):
+        """Return the map of a run whose gradient at the start is known."""
+        found = self._map(maps.CONSTANT)
+        found["offset"] = gradient
+        return found
+
+    def nothing(self):
+        """Return the map of a run that changes nothing."""
+        return self._map(maps.IDENTITY)
+
+    def lost(self):
+        """Return what stands for a map that could not be computed."""
+        return self._map(maps.LOST)
+
+    def _map(self, kind):
+        found = np.zeros(1, self.layout)
+        found["kind"] = kind
+        return found
+
+    def exscan(self, group, comm, own):
+        """Combine the maps of all runs closer to the loss, by MPI's ``Exscan`` with ⋄ for its operation.
+
+        Parameters
+        ----------
+        group : bppsa_nb.ranks.Group
+        comm : mpi4py.MPI.Intracomm
+            With ranks counted from the loss.
+        own : np.ndarray [shape=(1,)]
+            This run's map.
+
+        Returns
+        -------
+        gradient : np.ndarray [shape=(B, H)] or None
+            At this run's end. None at the loss, and where a product could not keep its entries in range.
+        combined : int
+            Times that ⋄ was computed here.
+        error : Exception or None
+            What it raised.
+        """
+        mpi = sys.modules["mpi4py.MPI"]
+        combined, failed = 0, None
+
+        def combine(a, b, datatype):  # MPI's order: `a` comes from lower ranks, which are closer to the loss
+            nonlocal combined, failed
+            a, b = (np.frombuffer(buffer, self.layout) for buffer in (a, b))
+            combined += 1
+            try:
+                maps.combine(a[0], b[0])
+            except Exception as error:  # which must not pass through MPI
+                failed, b["kind"] = error, maps.LOST
+
+        operation = mpi.Op.Create(combine, commute=False)
+        datatype = mpi.BYTE.Create_contiguous(self.layout.itemsize).Commit()
+        above = self.nothing()
+        group.timed(comm.Exscan, [own, 1, datatype], [above, 1, datatype], operation)
+        operation.Free()
+        datatype.Free()
+        known = comm.rank > 0 and above["kind"] == maps.CONSTANT
+        return above["offset"][0] if known else None, combined, failed
+
+    def send(self, group, comm, gradient):
+        """Hand the gradient at this run's start on, or NaN if there is none."""
+        if gradient is None:
+            gradient = np.full(self.shape[1:], np.nan, self.dtype)
+        group.timed(comm.Send, np.ascontiguousarray(gradient), comm.rank + 1)
+
+    def receive(self, group, comm):
+        """Wait for the gradient at this run's end."""
+        gradient = np.empty(self.shape[1:], self.dtype)
+        group.timed(comm.Recv, gradient, comm.rank - 1)
+        return gradient
+
+    def seconds(self):
+        """Predict what `sweep`, and what the product of a map takes."""
+        weights = max(len(self.links.weights), 1) if self.structured else 0
+        return plan.run_seconds(*self.shape, self.dtype, self.backend, weights)
+
+    def _product(self):
+        if self.backend == "numpy" and not self.structured:
+            product = reduce(diamond, [Scaled(Dense(link)) for link in self.links[::-1]])
+            return _by_rows(product.operand.matrix, product.exponent)
+        if self.backend == "numpy":
+            from bppsa_nb.structured.chain import products
+        elif self.backend == "cuda":
+            from bppsa_nb.structured.cuda import products
+        elif self.structured:
+            from bppsa_nb.structured.cpu import products
+        else:
+            from bppsa_nb.scan.cpu_chunks import products
+        # Side by side as many chunks as there are workers for, of which the last may be shorter.
+        steps, _, size = self.shape
+        count = max(1, min(plan.workers(self.backend) // self._matrices, steps // (2 * size)))
+        length = -(-steps // count)
+        whole = steps // length * length
+        found = [products(self._part(0, whole), length)]
+        if whole < steps:
+            found.append(products(self._part(whole, steps), steps - whole))
+        rows, exponents = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        if exponents.ndim == 2:
+            rows, exponents = _by_rows(rows, exponents)
+        return reduce(_after, zip(rows[::-1], exponents[::-1], strict=True))
+
+    def _part(self, start, stop):
+        if not self.structured:
+            return self.links[start:stop]
+        carry = self.links.carry
+        parts = self.links.slopes[:, start:stop], None if carry is None else carry[start:stop]
+        return StructuredChain.made(self.links.weights, *parts)
+
+
+def _by_rows(matrices, exponents):
+    """Return what takes gradients to the right of matrices: their columns as rows, with a power of two each."""
+    rows = np.swapaxes(matrices, -1, -2)
+    return maps.normalize(rows, np.broadcast_to(np.asarray(exponents)[..., None], rows.shape[:-1]))
+
+
+def _after(a, b):
+    """Multiply the products of two chunks, the one closer to the loss first."""
+    product, powers = apply_rows_scaled(*b, a[0])
+    return maps.normalize(product, a[1] + powers[..., 0])

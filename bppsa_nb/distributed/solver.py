@@ -1,0 +1,147 @@
+"""Gradients along a chain that is spread over MPI ranks: reduce, let MPI scan, replay (Section 3.6).
+
+Ranks hold runs of links in the order of time: the loss is at the last rank. Equation 5's array begins at the loss, so
+the scan has a communicator of its own that counts ranks from there: place 0 is the last rank.
+"""
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from bppsa_nb import chain_checks, ranks
+from bppsa_nb.distributed.arguments import check
+from bppsa_nb.operator import RangeLost
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What `solve` found on one rank.
+
+    Attributes
+    ----------
+    gradients : np.ndarray [shape=(T + 1, B, H)] or list of np.ndarray
+        At the points of this rank's run, both ends included.
+    method : {"linear", "chunked"}
+        What computed them.
+    combined : int
+        Times that this rank computed ⋄ of two maps while they were scanned.
+    communication : float
+        Seconds spent in communication, waiting for other ranks included.
+    finite : bool
+        Whether the gradients of all ranks are.
+    """
+
+    gradients: np.ndarray | list
+    method: str
+    combined: int
+    communication: float
+    finite: bool
+
+
+def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend="auto", levels=None, comm):
+    """Compute the gradients at every point of a chain whose links are spread over ranks.
+
+    Parameters and errors are those of `bppsa_nb.backprop`, which returns the gradients alone.
+
+    Returns
+    -------
+    Solution
+    """
+    group = ranks.group(comm)
+    run, *terms, method = check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
+    solution = go_back(group, run, *terms, method)
+    if not solution.finite:
+        with group.together(0) as tell:
+            given = {"grad_output": grad_output, "local_grads": local_grads, **chain_checks.parts(jacobians_T)}
+            chain_checks.check_finite(**given)
+            tell()
+    return solution
+
+
+def go_back(group, run, grad_output, local_grads, method):
+    """Compute the gradients at the points of this rank's run; the checked core of `solve`, as models use it.
+
+    Parameters
+    ----------
+    group : bppsa_nb.ranks.Group
+    run : runs.Run or links.Links
+    grad_output : np.ndarray [shape=(B, H)] or None
+        Loss terms at the run's end that this rank knows of. On the last rank they are the gradient there.
+    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
+        Loss terms at the run's points; those at its end do not count.
+    method : {"linear", "chunked"}
+
+    Returns
+    -------
+    Solution
+
+    Raises
+    ------
+    Exception
+        What one rank raises; ValueError on the others, naming it.
+    """
+    comm = ranks.kept(group.comm, "scan", lambda: group.comm.Split(0, -group.rank))
+    combined = 0
+    with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+        if method == "chunked":
+            gradients, combined, finite = _chunked(group, comm, run, grad_output, local_grads)
+            if not finite:
+                _log.info("products of Jacobians leave the range of their dtype; using the linear scan")
+                method = "linear"
+        if method == "linear":
+            gradients, finite = _linear(group, comm, run, grad_output, local_grads)
+    return Solution(gradients, method, combined, group.seconds, finite)
+
+
+def _chunked(group, comm, run, grad_output, local_grads):
+    """Reduce, scan, replay; return gradients, how often ⋄ was computed here, and whether all ranks' are finite."""
+    gradients, fault = None, None
+    try:
+        if comm.rank == 0:  # whose gradient is known
+            gradients = run.sweep(grad_output, local_grads)
+            own = run.known(gradients[0])
+        elif comm.rank == comm.size - 1:  # whose product nobody needs
+            own = run.nothing()
+        else:
+            own = run.map(grad_output, local_grads)
+    except RangeLost:
+        own = run.lost()
+    except Exception as error:  # the others wait in the scan
+        own, fault = run.lost(), error
+    above, combined, failed = run.exscan(group, comm, own)
+    fault = fault or failed
+    with group.together(1) as tell:
+        if fault is not None:
+            raise fault
+        if comm.rank > 0 and above is not None:
+            gradients = run.sweep(_sum(above, grad_output), local_grads)
+        every = tell(gradients is not None and chain_checks.is_finite(gradients))
+    return gradients, combined, bool(every.all())
+
+
+def _linear(group, comm, run, grad_output, local_grads):
+    """Go back one rank after the other; return gradients, and whether all ranks' are finite."""
+    gradients = fault = below = None
+    try:
+        grad = grad_output
+        if comm.rank > 0 and (above := run.receive(group, comm)) is not None:
+            grad = _sum(above, grad_output)
+        if comm.rank == 0 or above is not None:
+            gradients = run.sweep(grad, local_grads)
+            below = gradients[0]
+    except Exception as error:  # the others wait for this rank's gradient
+        fault = error
+    if comm.rank < comm.size - 1:
+        run.send(group, comm, below)
+    with group.together(1) as tell:
+        if fault is not None:
+            raise fault
+        every = tell(gradients is not None and chain_checks.is_finite(gradients))
+    return gradients, bool(every.all())
+
+
+def _sum(gradient, terms):
+    return gradient if terms is None else gradient + terms
