@@ -1,5 +1,19 @@
 """A chain spread over MPI ranks: every rank reduces its run to one map, MPI scans the maps, every rank replays."""
 
-from bppsa_nb.distributed.solver import Solution, solve
+from importlib import import_module as _import_module
 
-__all__ = ["Solution", "solve"]
+_HOME = {"Solution": "solver", "partition": "parts", "solve": "solver"}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name):
+    # Names load on first use (PEP 562), and the scans with them.
+    if name not in _HOME:
+        raise AttributeError(f"module 'bppsa_nb.distributed' has no attribute {name!r}")
+    value = getattr(_import_module(f"bppsa_nb.distributed.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted([*globals(), *__all__])
