@@ -1,0 +1,274 @@
+"""A chain spread over processes: ``mpiexec -n 4 python -m bppsa_nb.distributed --steps 30000``."""
+
+import argparse
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import bppsa_nb as bp
+from bppsa_nb import backends, cells, files, ranks
+from bppsa_nb.distributed import measure
+from bppsa_nb.distributed.parts import partition
+from bppsa_nb.distributed.runs import Run
+from bppsa_nb.distributed.solver import solve
+from bppsa_nb.multigrid.residual import ResidualNetwork
+
+METHODS, CELLS = ("chunked", "linear"), ("rnn", "gru", "residual")
+_BLOCK = 256  # steps whose inputs are drawn at once
+_ABOUT = """Time the backward pass along a chain whose links are spread over the ranks that mpiexec starts.
+
+A chain is an RNN's, a GRU's (weights shared by all steps, no Jacobian stored), or a residual network's, whose Jacobians
+are stored. The methods: "linear", rank after rank, and "chunked", which reduces every run to one product, has MPI scan
+the products, and replays. They take turns; a first round does not count. Each has a first call whose memory is looked
+at: how much a rank has at most, above what it had before.
+
+On one rank the program also times what a rank does by itself; on several, messages, and MPI's Exscan with ⋄."""
+_THREADS = """Ranks share the machine: on fewer cores than ranks times threads, limit the threads, as in
+NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 mpiexec -n 4 python -m bppsa_nb.distributed"""
+
+
+def main(argv=None):
+    """Run the program on this rank; an error ends all ranks.
+
+    Parameters
+    ----------
+    argv : list of str, optional
+        Arguments, the same on all ranks; the process's own by default.
+    """
+    comm = ranks.world()
+    arguments = _parse(argv, comm)  # which all ranks find wrong, or none
+    with ranks.ending_together(comm, (FloatingPointError, MemoryError, RuntimeError)):
+        _run(arguments, comm)
+
+
+def _parser():
+    how = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m bppsa_nb.distributed", None, _ABOUT, _THREADS, formatter_class=how)
+
+    def add(name, kind, default, text):
+        choices = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
+        shown = "" if default is None else f" ({default})"
+        parser.add_argument(f"--{name}", default=default, help=text + shown, **choices)
+
+    add("cell", CELLS, "rnn", "whose chain it is")
+    add("steps", int, 1000, "links of the chain")
+    add("batch", int, 16, "samples")
+    add("width", int, 20, "of a state, H")
+    add("dtype", ("float32", "float64"), "float32", "of everything")
+    add("backend", ("auto", *backends.BACKENDS), "auto", "where runs compute")
+    add("seed", int, 0, "of everything random")
+    add("repeat", int, 5, "rounds that count")
+    parser.add_argument("--scan-widths", type=int, nargs="+", metavar="H", help="of maps that are scanned (--width)")
+    add("output", str, None, "a JSON file for all that is measured")
+    return parser
+
+
+def _parse(argv, comm):
+    """Return the arguments, or exit; of all ranks, the first one says why."""
+    parser = _parser()
+    with contextlib.ExitStack() as quiet:
+        if comm is not None and comm.rank > 0:
+            nowhere = quiet.enter_context(open(os.devnull, "w"))
+            quiet.enter_context(contextlib.redirect_stdout(nowhere))
+            quiet.enter_context(contextlib.redirect_stderr(nowhere))
+        arguments = parser.parse_args(argv)
+        try:
+            _check(arguments)
+        except (ValueError, RuntimeError) as error:
+            parser.error(str(error))
+        if comm is None:
+            parser.error("ranks need mpi4py: `pip install 'bppsa-nb[mpi]'` installs it, and mpiexec")
+    return arguments
+
+
+def _check(arguments):
+    """Complete the arguments, or raise ValueError or RuntimeError."""
+    arguments.scan_widths = arguments.scan_widths or [arguments.width]
+    for name in ("steps", "batch", "width", "repeat", "scan_widths"):
+        value = getattr(arguments, name)
+        if np.min(value) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {np.min(value)}")
+    if arguments.seed < 0:
+        raise ValueError(f"--seed must be at least 0, got {arguments.seed}")
+    if arguments.output is not None:
+        output = Path(arguments.output)
+        if not output.parent.is_dir() or (output.exists() and not output.is_file()):
+            raise ValueError(f"--output must be a file in a folder that exists, got {arguments.output!r}")
+    arguments.backend = backends.resolve(arguments.backend)
+
+
+class _Links(NamedTuple):
+    """A run of links, and what a rank does by itself to get there and back.
+
+    `last` is the state at the run's end; `forward`, `backward` and `jacobians` are calls without arguments:
+    the forward pass, the backward pass with the gradients of all parameters, and storing the Jacobians (None if a
+    chain is structured).
+    """
+
+    links: object
+    last: np.ndarray
+    forward: Callable
+    backward: Callable
+    jacobians: Callable | None
+
+
+def _recurrent(arguments, part, state):
+    """Run a recurrent cell over random bits, from the state that the run before ends with."""
+    dtype, batch = np.dtype(arguments.dtype), arguments.batch
+    made = {"rnn": bp.RNN, "gru": bp.GRU}[arguments.cell]
+    model = made(1, arguments.width, 10, rng=np.random.default_rng((arguments.seed, 0)), dtype=dtype)
+    x = np.empty((part.stop - part.start, batch, 1), dtype)
+    for block in range(part.start // _BLOCK, -(-part.stop // _BLOCK)):
+        bits = np.random.default_rng((arguments.seed, 1 + block)).integers(2, size=(_BLOCK, batch, 1))
+        first, stop = max(part.start, block * _BLOCK), min(part.stop, (block + 1) * _BLOCK)
+        x[first - part.start : stop - part.start] = bits[first - block * _BLOCK : stop - block * _BLOCK]
+    forward = partial(model.forward, x, None if state is None else state[None], arguments.backend)
+    activations, grad = forward(), np.full((batch, 10), 1 / batch, dtype)
+    saved = [activations.hidden[0]] if activations.gates is None else [activations.hidden[0], activations.gates[0]]
+    links = getattr(cells, arguments.cell).chain(model.params["weight_hh_l0"], *saved)
+    backward = partial(model.backward, activations, grad, "linear", arguments.backend)
+    return _Links(links, activations.hidden[0, -1], forward, backward, None)
+
+
+def _residual(arguments, part, state):
+    """Run dense residual layers, from the state that the run before ends with."""
+    dtype, width, backend = np.dtype(arguments.dtype), arguments.width, arguments.backend
+    weights = np.empty((part.stop - part.start, width, width), dtype)
+    for n in range(part.start, part.stop):
+        draw = np.random.default_rng((arguments.seed, 1 + n)).standard_normal((width, width))
+        weights[n - part.start] = draw / np.sqrt(width)
+    if state is None:
+        state = np.random.default_rng((arguments.seed, 0)).standard_normal((arguments.batch, width)).astype(dtype)
+    net = ResidualNetwork(weights, np.zeros((len(weights), width), dtype), 1 / arguments.steps)
+    states = net.forward(state, backend) if len(weights) else state[None]
+    jacobians = partial(net.jacobians_T, states)
+    links = jacobians() if len(weights) else np.empty((0, arguments.batch, width, width), dtype)
+
+    def backward():
+        net.parameter_gradients(states, net.backward(states, states[-1], backend), backend)
+
+    return _Links(links, states[-1], partial(net.forward, state, backend), backward, jacobians)
+
+
+def _make(arguments, comm):
+    """Make the links of this rank, rank after rank: a forward pass."""
+    part = partition(arguments.steps, comm.size)[comm.rank]
+    state = None
+    if comm.rank:
+        state = np.empty((arguments.batch, arguments.width), arguments.dtype)
+        comm.Recv(state, comm.rank - 1)
+    made = (_residual if arguments.cell == "residual" else _recurrent)(arguments, part, state)
+    if comm.rank < comm.size - 1:
+        comm.Send(np.ascontiguousarray(made.last), comm.rank + 1)
+    return made
+
+
+def _run(arguments, comm):
+    from tqdm.auto import tqdm
+
+    made, dtype = _make(arguments, comm), np.dtype(arguments.dtype)
+    grad = None
+    if comm.rank == comm.size - 1:
+        grad = np.random.default_rng(arguments.seed).standard_normal(made.last.shape).astype(dtype)
+    steps = [part.stop - part.start for part in partition(arguments.steps, comm.size)]
+    if comm.rank == 0:
+        print(f"{arguments.steps} links of {arguments.cell}, states {made.last.shape}, {dtype}, {arguments.backend}")
+        print(f"links on each rank: {', '.join(map(str, steps))}", flush=True)
+    # What is compiled, or allocated once by MPI, is there before memory is looked at; the run is as long as it takes.
+    few = made._replace(links=_few(made.links))
+    for method in METHODS:
+        solve(few.links, grad, method=method, backend=arguments.backend, comm=comm)
+    calls = {m: partial(solve, made.links, grad, method=m, backend=arguments.backend, comm=comm) for m in METHODS}
+    memory, found = [], {}
+    for method, call in calls.items():
+        comm.Barrier()
+        solution, most = measure.peak(call)
+        found[method] = solution.gradients
+        memory.append({"rank": comm.rank, "method": method, "bytes": most})
+    difference = max(comm.allgather(_difference(found)))
+    del found
+    rows = []
+    for number in tqdm(range(-1, arguments.repeat), unit="round", disable=True if comm.rank else None):
+        for method, call in calls.items():
+            comm.Barrier()
+            start = time.perf_counter()
+            solution = call()
+            seconds = time.perf_counter() - start
+            row = {"rank": comm.rank, "round": number, "method": method, "done_by": solution.method}
+            row |= {"seconds": seconds, "communication": solution.communication, "combined": solution.combined}
+            rows += [row] if number >= 0 else []
+    measured = {"links": steps, "difference": difference}
+    measured["rows"] = sum(comm.allgather(rows), [])
+    measured["memory"] = sum(comm.allgather(memory), [])
+    how = arguments.batch, dtype, arguments.backend, 4 * arguments.repeat
+    if comm.size == 1:
+        measured["parts"] = _parts(made, grad, arguments)
+        measured["diamonds"] = [{"width": width} | measure.diamonds(width, *how) for width in arguments.scan_widths]
+    else:
+        measured["messages"] = measure.messages(comm, 20 * arguments.repeat)
+        scans = [{"rank": comm.rank, "width": w} | measure.exscan(comm, w, *how) for w in arguments.scan_widths]
+        measured["exscans"] = sum(comm.allgather(scans), [])
+    if comm.rank == 0:
+        _report(measured)
+        if arguments.output:
+            chosen = {name: value for name, value in vars(arguments).items() if name != "output"}
+            files.write_json(arguments.output, {"arguments": chosen | {"ranks": comm.size}} | measured)
+
+
+def _few(links):
+    """Return the first links of a run."""
+    if isinstance(links, np.ndarray):
+        return links[:2]
+    carry = None if links.carry is None else links.carry[:2]
+    return bp.StructuredChain(links.weights, np.ascontiguousarray(links.slopes[:, :2]), carry)
+
+
+def _difference(found):
+    """Return how far the methods' gradients are apart, over the largest."""
+    chunked, linear = (found[method] for method in METHODS)
+    scale = np.abs(linear).max()
+    return float(np.abs(chunked - linear).max() / scale) if scale else 0.0
+
+
+def _parts(made, grad, arguments):
+    """Time what one rank does by itself with all links: median seconds."""
+    run = Run(made.links, arguments.batch, arguments.backend)
+    calls = {"forward": made.forward, "sweep": partial(run.sweep, grad, None), "backward": made.backward}
+    calls["product"] = partial(run.map, None, None)
+    if made.jacobians is not None:
+        calls["jacobians"] = made.jacobians
+    with np.errstate(all="ignore"):
+        return measure.medians(calls, arguments.repeat)
+
+
+def _report(measured):
+    print(f"largest difference between the methods: {measured['difference']:.1e} of the largest gradient\n")
+    print("rank  method    milliseconds  of these, communication     ⋄   MiB above")
+    for memory in measured["memory"]:
+        rank, method = memory["rank"], memory["method"]
+        mine = [row for row in measured["rows"] if (row["rank"], row["method"]) == (rank, method)]
+        seconds, waited = (1e3 * np.median([row[name] for row in mine]) for name in ("seconds", "communication"))
+        above = "unknown" if memory["bytes"] is None else f"{memory['bytes'] / 2**20:.1f}"
+        print(f"{rank:<6}{method:<10}{seconds:12.2f}{waited:25.2f}{mine[0]['combined']:6}{above:>12}")
+        if mine[0]["done_by"] != method:
+            print(f"      products left the range of the dtype: {mine[0]['done_by']} computed the gradients")
+    for name, seconds in measured.get("parts", {}).items():
+        print(f"{name} of all links, by itself: {1e3 * seconds:.2f} ms")
+    for row in measured.get("diamonds", []):
+        merge, apply = (f"{1e6 * row[name]:.0f} us" for name in ("merge", "apply"))
+        print(f"⋄ of maps of {row['bytes']:,} bytes, H = {row['width']}: {merge}, to a known gradient {apply}")
+    for row in measured.get("messages", []):
+        print(f"a message of {row['bytes']:,} bytes: {1e6 * row['seconds']:.1f} us")
+    for row in measured.get("exscans", []):
+        if row["rank"] == 0:
+            print(f"Exscan of maps of {row['bytes']:,} bytes, H = {row['width']}: {1e6 * row['seconds']:.0f} us")
+
+
+if __name__ == "__main__":
+    main()
