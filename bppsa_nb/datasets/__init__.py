@@ -6,11 +6,15 @@ The trainer asks for no more than two methods, so a data set may hold its sample
     dataset.batch(indices)  # indices [shape=(B,)], integers in 0 ... N - 1
                             # -> x [shape=(T, B, I)], time first (images: [shape=(B, C, H, W)]), and labels y
                             #    [shape=(B,)], integers
+
+Where the steps of a sequence are spread over MPI ranks, each of them asks for its own part only:
+``dataset.batch(indices, part=(i, n))`` returns the i-th of n parts of the steps, as
+`bppsa_nb.distributed.partition` cuts them, and all the labels.
 """
 
 import numpy as np
 
-from bppsa_nb.datasets.bitstream import Bitstream, check_indices
+from bppsa_nb.datasets.bitstream import Bitstream, check_indices, steps_of
 
 __all__ = ["ArrayDataset", "Bitstream"]
 
@@ -46,10 +50,10 @@ class ArrayDataset:
     def __len__(self):
         return len(self.y)
 
-    def batch(self, indices):
+    def batch(self, indices, part=(0, 1)):
         """Return the inputs (T, B, I) and the labels (B,) of the samples with these numbers.
 
-        Bad numbers raise what they do in `Bitstream.batch`.
+        `part` and what bad numbers raise are those of `Bitstream.batch`.
         """
-        indices = check_indices(indices, len(self))
-        return self.x[:, indices], self.y[indices]
+        indices, steps = check_indices(indices, len(self)), steps_of(part, len(self.x))
+        return self.x[steps, indices], self.y[indices]

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from bppsa_nb import files
-from bppsa_nb.datasets.bitstream import check_indices
+from bppsa_nb.datasets.bitstream import check_indices, steps_of
 
 NAMES = {
     "cel": "cello",
@@ -252,13 +252,13 @@ class Instruments:
     def __len__(self):
         return len(self.y)
 
-    def batch(self, indices):
+    def batch(self, indices, part=(0, 1)):
         """Return the features (F, B, C) and the labels (B,) of the clips with these numbers.
 
-        Bad numbers raise what they do in `Bitstream.batch`.
+        `part` and what bad numbers raise are those of `Bitstream.batch`.
         """
-        indices = check_indices(indices, len(self))
-        return np.ascontiguousarray(self.x[:, indices]), self.y[indices]
+        indices, steps = check_indices(indices, len(self)), steps_of(part, len(self.x))
+        return np.ascontiguousarray(self.x[steps, indices]), self.y[indices]
 
     def split(self, share=0.25, rng=0):
         """Hold out clips for testing.

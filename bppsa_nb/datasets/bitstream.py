@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from bppsa_nb.distributed.parts import partition
+
 # The last word of Philox's four-word counter keeps labels and bits in streams of their own.
 _LABELS, _BITS = 0, 1
 
@@ -59,42 +61,50 @@ class Bitstream:
     def __len__(self):
         return self.num_samples
 
-    def batch(self, indices):
+    def batch(self, indices, part=(0, 1)):
         """Compute the samples with these numbers.
 
         Parameters
         ----------
         indices : array_like of int [shape=(B,)]
             Sample numbers from 0 to N - 1.
+        part : tuple of two int
+            (i, n) for the i-th of n parts of the steps, as `bppsa_nb.distributed.partition` cuts them. Bits of the
+            other parts are not computed.
 
         Returns
         -------
         x : np.ndarray [shape=(T, B, 1)]
-            Bits, zeros and ones, time first.
+            Bits, zeros and ones, time first; of a part those of its steps.
         y : np.ndarray [shape=(B,)]
             Labels.
 
         Raises
         ------
         TypeError
-            If `indices` does not hold integers.
+            If `indices` or `part` does not hold integers.
         ValueError
-            If they have another shape.
+            If they have another shape, or there is no such part.
         IndexError
             If a number is out of range.
         """
         indices = check_indices(indices, self.num_samples)
+        steps = steps_of(part, self.length)
+        # Two bits are decided by a word of 64; Philox makes four words at each count.
+        first, last = steps.start // 2, -(-steps.stop // 2)
+        count, skipped = divmod(first, 4)
         generator = np.random.Philox(key=self._key)
         state = generator.state
-        words = np.empty((len(indices), -(-self.length // 2)), "<u8")
+        words = np.empty((len(indices), skipped + last - first), "<u8")
         for row, index in zip(words, indices, strict=True):
-            state["state"]["counter"] = np.array([0, 0, index, _BITS], np.uint64)
+            state["state"]["counter"] = np.array([count, 0, index, _BITS], np.uint64)
             generator.state = state
             row[:] = generator.random_raw(len(row))
         y = self.labels[indices]
         # 32 random bits decide about one bit; the probability is off by 2^-33 at most.
         thresholds = np.round((0.05 + 0.1 * y) * 2**32).astype(np.uint32)
-        bits = words.view("<u4")[:, : self.length] < thresholds[:, None]
+        start = steps.start - 8 * count
+        bits = words.view("<u4")[:, start : start + steps.stop - steps.start] < thresholds[:, None]
         return np.ascontiguousarray(bits.T, self.dtype)[:, :, None], y
 
 
@@ -133,3 +143,34 @@ def check_indices(indices, count):
     if len(out):
         raise IndexError(f"indices must be from 0 to {count - 1}, got {out[0]}")
     return indices
+
+
+def steps_of(part, steps):
+    """Return which steps a part has, checked.
+
+    Parameters
+    ----------
+    part : tuple of two int
+        (i, n) for the i-th of n parts.
+    steps : int
+        T.
+
+    Returns
+    -------
+    slice
+
+    Raises
+    ------
+    TypeError
+        If the two are not integers.
+    ValueError
+        If they are not two, or there is no such part.
+    """
+    if not isinstance(part, (tuple, list)) or len(part) != 2:
+        raise ValueError(f"part must be two integers (i, n), for the i-th of n parts, got {part!r}")
+    if any(isinstance(number, bool) or not isinstance(number, (int, np.integer)) for number in part):
+        raise TypeError(f"part must be two integers (i, n), for the i-th of n parts, got {part!r}")
+    i, n = map(int, part)
+    if not 0 <= i < n:
+        raise ValueError(f"part must be (i, n) with i from 0 to n - 1, got {part!r}")
+    return partition(steps, n)[i]
