@@ -282,16 +282,11 @@ def list_chunk(count):
 
 def _prepare_list(jacobians_T, grad_output, local_grads):
     sizes, dtype, batch = check_links(jacobians_T, grad_output)
-    batched, lead = batch > 0, grad_output.shape[:-1]
+    lead = grad_output.shape[:-1]
     if local_grads is not None:
         check_terms(local_grads, sizes, dtype, batch, "T + 1")
         with np.errstate(all="ignore"):
             grad_output = grad_output + local_grads[-1]
-
-    def operand(link, backend):
-        if batched:
-            return Planned(link.pattern, twins(backend).send(np.ascontiguousarray(link.values)), backend)
-        return CSR(sparse.csrcheck_array(link)) if sparse.issparse(link) else Dense(link)
 
     def run(backend, method, levels):
         operands = [list_operand(link, backend) for link in jacobians_T]
@@ -313,5 +308,5 @@ def scan_operands(matrices, grad_output, local_grads, method, levels, length):
     # The linear scan multiplies no matrices, so it needs no scaling.
     links = matrices if method == "linear" else [Scaled(matrix) for matrix in matrices]
     if local_grads is not None:
-        links = [Affine(link, offset) for link, offset in zip(links, local_grads[:-1], strict=True)]
+        links = list(map(Affine, links, local_grads))  # the last term is in the gradient
     return scan([grad_output, *reversed(links)], method, levels, length)[::-1]  # Equation 5's array starts at the loss

@@ -166,7 +166,7 @@ class Group:
             told = True
             every = self.gather([1, 0, *numbers])
             if not every[:, 0].all():
-                raise ValueError(f"arguments must be valid on all ranks; {self._first_error(every)}")
+                raise ValueError(f"ranks go on together or not at all; {self._first_error(every)}")
             return every[:, 2:]
 
         try:

@@ -42,7 +42,6 @@ def check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
     run : Run or ListRun
     grad_output : np.ndarray or None
         ``local_grads[-1]`` of the last rank included.
-    local_grads : np.ndarray [shape=(T + 1, B, H)] or list or None
     method : {"linear", "chunked"}
 
     Raises
@@ -51,33 +50,26 @@ def check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
         What is wrong on this rank; ValueError if it is on another, or they do not go together.
     """
     with group.together(len(_Side._fields)) as tell:
-        _check_method(method, levels)
+        check_method(method, levels)
         _check_whose_gradient(group, grad_output)
         look = _check_list if isinstance(jacobians_T, (list, tuple)) else _check_dense
         backend, *side = look(jacobians_T, grad_output, local_grads, backend)
+        if grad_output is not None and local_grads is not None:
+            with np.errstate(all="ignore"):
+                grad_output = grad_output + local_grads[-1]
         told = tell(METHODS.index(method), *side)
     every = [_Side(*side) for side in told.tolist()]
     itemsize, batch = _check_alike(every)
     if look is _check_list:
-        run = ListRun(jacobians_T, batch, np.dtype(f"f{itemsize}"), backend)
+        affine = any(other.terms for other in every)
+        run = ListRun(jacobians_T, batch, np.dtype(f"f{itemsize}"), backend, affine)
     else:
         run = Run(jacobians_T[:, None] if side[0] == _SHARED else jacobians_T, batch, backend)
-    if local_grads is None:
-        if look is _check_list and any(other.terms for other in every):  # all operands of a scan are of one kind
-            lead = (batch,) if batch else ()
-            sizes = [link.shape[0] for link in jacobians_T] + [0]
-            local_grads = [np.zeros((*lead, size), f"f{itemsize}") for size in sizes]
-    elif grad_output is not None:
-        with np.errstate(all="ignore"):
-            grad_output = grad_output + local_grads[-1]
-    elif look is _check_list:  # what is at this run's end is the next rank's
-        local_grads = [*local_grads, None]
-    else:
-        local_grads = np.concatenate([local_grads, np.zeros((1, *local_grads.shape[1:]), local_grads.dtype)])
-    return run, grad_output, local_grads, _faster(every) if method == "auto" else method
+    return run, grad_output, faster(every) if method == "auto" else method
 
 
-def _check_method(method, levels):
+def check_method(method, levels):
+    """Raise ValueError unless a chain over ranks can be scanned so."""
     if not isinstance(method, str) or method not in METHODS:
         raise ValueError(
             f"method must be one of {', '.join(map(repr, METHODS))} with comm, where every rank's run is a chunk, got "
@@ -163,8 +155,18 @@ def _check_same(name, every):
             )
 
 
-def _faster(every):
-    """Choose between one rank after the other, and all at once with products, by what the plan predicts."""
+def faster(every):
+    """Choose between one rank after the other, and all at once with products, by what the plan predicts.
+
+    Parameters
+    ----------
+    every : list
+        Of every rank, in anything with the fields `sweep` and `multiply`, what it predicts for its run.
+
+    Returns
+    -------
+    {"linear", "chunked"}
+    """
     first, *others = every[::-1]  # from the loss; there the gradient is known, and nobody needs the product at x_0
     reduced = max([first.sweep, *(side.multiply for side in others[:-1])])
     at_once = reduced + max((side.sweep for side in others), default=0)

@@ -1,6 +1,6 @@
 """The run of a list of links, of whatever sizes, that one rank holds."""
 
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -20,23 +20,32 @@ class ListRun:
         B; 0 for single matrices.
     dtype : np.dtype
     backend : {"numpy", "cpu", "cuda"}
+    affine : bool
+        Whether there are loss terms on any rank.
     """
 
-    def __init__(self, links, batch, dtype, backend):
-        self._lead, self._dtype, self._backend = (batch,) if batch else (), dtype, backend
-        self._links = [chain.list_operand(link, backend) for link in links]
+    def __init__(self, links, batch, dtype, backend, affine):
+        self._links, self._dtype, self._backend, self._affine = links, dtype, backend, affine
+        self._lead = (batch,) if batch else ()
+
+    @cached_property
+    def _operands(self):  # made where ranks that fail say so
+        return [chain.list_operand(link, self._backend) for link in self._links]
 
     def sweep(self, grad_output, local_grads):
         """Go back one link after the other; return a list of gradients."""
-        found = chain.scan_operands(self._links, grad_output, local_grads, "linear", None, None)
+        found = chain.scan_operands(self._operands, grad_output, local_grads, "linear", None, None)
         return [np.array(gradient).reshape(*self._lead, -1) for gradient in found]
 
     def map(self, grad_output, local_grads):
         """Reduce the run to one operand, its loss terms included."""
-        operands = [Scaled(link) for link in self._links]
+        operands = map(Scaled, reversed(self._operands))
         if local_grads is not None:
-            operands = [Affine(*pair) for pair in zip(operands, local_grads[:-1], strict=True)]
-        return reduce(diamond, reversed(operands), IDENTITY)
+            operands = map(Affine, operands, reversed(local_grads[: len(self._links)]))
+        found = reduce(diamond, operands, IDENTITY)
+        if self._affine and local_grads is None and self._links:  # all operands of a scan are of one kind
+            found = Affine(found, np.zeros((*self._lead, self._links[0].shape[0]), self._dtype))
+        return found
 
     def known(self, gradient):
         """Return what the gradient at the start is as an operand: itself."""
@@ -46,25 +55,25 @@ class ListRun:
         """Return what changes nothing."""
         return IDENTITY
 
-    def lost(self):
-        """Return what stands for an operand that could not be computed."""
-        return messages.LOST
-
     def exscan(self, group, comm, own):
         """Combine the operands of all runs closer to the loss, by messages; see `messages.exscan`."""
         before, combined, failed = messages.exscan(group, comm, own, self._dtype, self._backend)
         return before if isinstance(before, np.ndarray) else None, combined, failed
 
     def send(self, group, comm, gradient):
-        """Hand the gradient at this run's start on, or one without entries if there is none."""
-        gradient = np.empty(0, self._dtype) if gradient is None else np.ascontiguousarray(gradient)
-        group.timed(comm.Send, np.array([gradient.size]), comm.rank + 1)
-        group.timed(comm.Send, gradient, comm.rank + 1)
+        """Hand the gradient at this run's start on; a size of -1 says that there is none."""
+        size = -1 if gradient is None else gradient.size
+        group.timed(comm.Send, np.array([size], np.int64), comm.rank + 1)
+        if size > 0:
+            group.timed(comm.Send, np.ascontiguousarray(gradient), comm.rank + 1)
 
     def receive(self, group, comm):
         """Wait for the gradient at this run's end; None if there is none."""
         size = np.empty(1, np.int64)
         group.timed(comm.Recv, size, comm.rank - 1)
-        gradient = np.empty(int(size[0]), self._dtype)
-        group.timed(comm.Recv, gradient, comm.rank - 1)
-        return gradient.reshape(*self._lead, -1) if gradient.size else None
+        if size[0] < 0:
+            return None
+        gradient = np.empty(size[0], self._dtype)
+        if gradient.size:
+            group.timed(comm.Recv, gradient, comm.rank - 1)
+        return gradient.reshape(*self._lead, -1)

@@ -89,15 +89,15 @@ def pack(operand, dtype):
     Returns
     -------
     header : np.ndarray of int64 [shape=(9,)]
-        Kind; rows, columns, entries and samples of a matrix; samples and size of a vector or an offset; lengths of the
-        other two. A single matrix or vector has 0 samples.
+        Kind; rows, columns, entries and samples of a matrix; samples and size of a vector or an offset, a size of -1
+        saying that there is none; lengths of the other two. A single matrix or vector has 0 samples.
     indices : np.ndarray of int64
         ``indptr`` and ``indices`` of a sparse matrix, then exponents.
     numbers : np.ndarray
         Entries, then the vector or offset.
     """
     kind, shape, pattern, exponents = _VECTOR, (0, 0), [], np.empty(0, np.int64)
-    values, vector = np.empty(0, dtype), np.empty(0, dtype)
+    values, vector = np.empty(0, dtype), None
     if isinstance(operand, Affine):
         operand, vector = operand.linear, operand.offset
     if isinstance(operand, np.ndarray):
@@ -108,10 +108,13 @@ def pack(operand, dtype):
     else:
         kind = _IDENTITY if operand is IDENTITY else _LOST
     indices = np.concatenate([*pattern, exponents]).astype(np.int64)
-    numbers = np.concatenate([values.reshape(-1), vector.reshape(-1)])
-    nnz, samples = len(pattern[1]) if pattern else 0, (len(a) if a.ndim == 2 else 0 for a in (values, vector))
-    header = [kind, *shape, nnz, *samples, vector.shape[-1], len(indices), len(numbers)]
-    return np.array(header, np.int64), indices, numbers
+    nnz, samples = len(pattern[1]) if pattern else 0, len(values) if values.ndim == 2 else 0
+    numbers, size = values.reshape(-1), (0, -1)
+    if vector is not None:
+        numbers = np.concatenate([numbers, vector.reshape(-1)])
+        size = len(vector) if vector.ndim == 2 else 0, vector.shape[-1]
+    header = [kind, *shape, nnz, samples, *size, len(indices), len(numbers)]
+    return np.array(header, np.int64), indices, np.ascontiguousarray(numbers)
 
 
 def _describe(operand):
@@ -136,8 +139,9 @@ def unpack(header, indices, numbers, backend):
     kind, rows, columns, nnz, samples, vectors, size, _, _ = map(int, header)
     if kind in (_LOST, _IDENTITY):
         return LOST if kind == _LOST else IDENTITY
-    entries = len(numbers) - max(vectors, 1) * size
-    vector = numbers[entries:].reshape((vectors, size) if vectors else size)
+    entries = len(numbers) - max(vectors, 1) * max(size, 0)
+    if size >= 0:
+        vector = numbers[entries:].reshape((vectors, size) if vectors else size)
     if kind == _VECTOR:
         return vector
     values = numbers[:entries]
@@ -150,4 +154,4 @@ def unpack(header, indices, numbers, backend):
     else:
         operand, exponents = Dense(values.reshape(rows, columns)), exponents[0]
     operand = Scaled(operand, exponents)
-    return Affine(operand, vector) if size else operand
+    return Affine(operand, vector) if size >= 0 else operand

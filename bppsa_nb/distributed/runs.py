@@ -38,7 +38,19 @@ class Run:
         self.layout = maps.layout(self._matrices, batch, size, links.dtype)
 
     def sweep(self, grad_output, local_grads):
-        """Go back one step after the other; parameters and result are those of `bppsa_nb.structured.chain.sweep`."""
+        """Go back one step after the other.
+
+        Parameters
+        ----------
+        grad_output : np.ndarray [shape=(B, H)]
+            The gradient at the run's end.
+        local_grads : np.ndarray [shape=(T, B, H)] or None
+            Loss terms below it; a term more, at the end, does not count.
+
+        Returns
+        -------
+        np.ndarray [shape=(T + 1, B, H)]
+        """
         go_back = chain.scan_structured if self.structured else chain.scan_dense
         return go_back(self.links, grad_output, local_grads, self.backend, "linear", None)
 
@@ -49,48 +61,43 @@ class Run:
         ----------
         grad_output : np.ndarray [shape=(B, H)] or None
             Loss terms at the run's end that are not in the gradient there.
-        local_grads : np.ndarray [shape=(T + 1, B, H)] or None
+        local_grads : np.ndarray [shape=(T, B, H)] or None
 
         Returns
         -------
-        np.ndarray [shape=(1,)]
-            Of dtype `layout`.
+        np.ndarray [shape=(2,)]
+            Of dtype `layout`: the map, and room for the one of all runs closer to the loss.
 
         Raises
         ------
         RangeLost
             If the product could not keep its entries in range.
         """
-        affine = grad_output is not None or local_grads is not None
-        if self.shape[0] == 0 and not affine:
+        if self.shape[0] == 0 and grad_output is None:
             return self.nothing()
         found = self._map(maps.LINEAR)
         if self.shape[0]:
-            found["rows"], found["exponents"] = self._product()
+            found[0]["rows"], found[0]["exponents"] = self._product()
         else:
-            found["rows"], found["exponents"] = 0.5 * np.eye(self.shape[2]), 1
-        if affine:
+            found[0]["rows"], found[0]["exponents"] = 0.5 * np.eye(self.shape[2]), 1
+        if grad_output is not None or local_grads is not None:
             end = np.zeros(self.shape[1:], self.dtype) if grad_output is None else grad_output
-            found["offset"] = self.sweep(end, local_grads)[0]
+            found[0]["offset"] = self.sweep(end, local_grads)[0]
         return found
 
     def known(self, gradient):
         """Return the map of a run whose gradient at the start is known."""
         found = self._map(maps.CONSTANT)
-        found["offset"] = gradient
+        found[0]["offset"] = gradient
         return found
 
     def nothing(self):
         """Return the map of a run that changes nothing."""
         return self._map(maps.IDENTITY)
 
-    def lost(self):
-        """Return what stands for a map that could not be computed."""
-        return self._map(maps.LOST)
-
     def _map(self, kind):
-        found = np.zeros(1, self.layout)
-        found["kind"] = kind
+        found = np.zeros(2, self.layout)
+        found["kind"] = kind, maps.IDENTITY
         return found
 
     def exscan(self, group, comm, own):
@@ -101,8 +108,8 @@ class Run:
         group : bppsa_nb.ranks.Group
         comm : mpi4py.MPI.Intracomm
             With ranks counted from the loss.
-        own : np.ndarray [shape=(1,)]
-            This run's map.
+        own : np.ndarray [shape=(2,)]
+            This run's map, and where to put the others'.
 
         Returns
         -------
@@ -127,12 +134,13 @@ class Run:
 
         operation = mpi.Op.Create(combine, commute=False)
         datatype = mpi.BYTE.Create_contiguous(self.layout.itemsize).Commit()
-        above = self.nothing()
-        group.timed(comm.Exscan, [own, 1, datatype], [above, 1, datatype], operation)
-        operation.Free()
-        datatype.Free()
-        known = comm.rank > 0 and above["kind"] == maps.CONSTANT
-        return above["offset"][0] if known else None, combined, failed
+        try:
+            group.timed(comm.Exscan, [own[:1], 1, datatype], [own[1:], 1, datatype], operation)
+        finally:
+            operation.Free()
+            datatype.Free()
+        above = own[1]
+        return above["offset"] if above["kind"] == maps.CONSTANT else None, combined, failed
 
     def send(self, group, comm, gradient):
         """Hand the gradient at this run's start on, or NaN if there is none."""
@@ -153,7 +161,7 @@ class Run:
 
     def _product(self):
         if self.backend == "numpy" and not self.structured:
-            product = reduce(diamond, [Scaled(Dense(link)) for link in self.links[::-1]])
+            product = reduce(diamond, (Scaled(Dense(link)) for link in self.links[::-1]))
             return _by_rows(product.operand.matrix, product.exponent)
         if self.backend == "numpy":
             from bppsa_nb.structured.chain import products

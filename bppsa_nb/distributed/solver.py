@@ -51,8 +51,8 @@ def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend=
     Solution
     """
     group = ranks.group(comm)
-    run, *terms, method = check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
-    solution = go_back(group, run, *terms, method)
+    run, end, method = check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
+    solution = go_back(group, run, end, local_grads, method)
     if not solution.finite:
         with group.together(0) as tell:
             given = {"grad_output": grad_output, "local_grads": local_grads, **chain_checks.parts(jacobians_T)}
@@ -70,8 +70,8 @@ def go_back(group, run, grad_output, local_grads, method):
     run : runs.Run or links.Links
     grad_output : np.ndarray [shape=(B, H)] or None
         Loss terms at the run's end that this rank knows of. On the last rank they are the gradient there.
-    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
-        Loss terms at the run's points; those at its end do not count.
+    local_grads : np.ndarray [shape=(T, B, H)] or list or None
+        Loss terms at the run's points; those at its end, if there are any, do not count.
     method : {"linear", "chunked"}
 
     Returns
@@ -98,25 +98,25 @@ def go_back(group, run, grad_output, local_grads, method):
 
 def _chunked(group, comm, run, grad_output, local_grads):
     """Reduce, scan, replay; return gradients, how often ⋄ was computed here, and whether all ranks' are finite."""
-    gradients, fault = None, None
-    try:
-        if comm.rank == 0:  # whose gradient is known
-            gradients = run.sweep(grad_output, local_grads)
-            own = run.known(gradients[0])
-        elif comm.rank == comm.size - 1:  # whose product nobody needs
-            own = run.nothing()
-        else:
-            own = run.map(grad_output, local_grads)
-    except RangeLost:
-        own = run.lost()
-    except Exception as error:  # the others wait in the scan
-        own, fault = run.lost(), error
-    above, combined, failed = run.exscan(group, comm, own)
-    fault = fault or failed
+    gradients, kept = None, True
+    with group.together(1) as tell:  # before the scan, from which no rank may stay away
+        try:
+            if comm.rank == 0:  # whose gradient is known
+                gradients = run.sweep(grad_output, local_grads)
+                own = run.known(gradients[0])
+            elif comm.rank == comm.size - 1:  # whose product nobody needs
+                own = run.nothing()
+            else:
+                own = run.map(grad_output, local_grads)
+        except RangeLost:
+            kept = False
+        if not tell(kept).all():
+            return None, 0, False
+    above, combined, fault = run.exscan(group, comm, own)
     with group.together(1) as tell:
         if fault is not None:
             raise fault
-        if comm.rank > 0 and above is not None:
+        if above is not None:
             gradients = run.sweep(_sum(above, grad_output), local_grads)
         every = tell(gradients is not None and chain_checks.is_finite(gradients))
     return gradients, combined, bool(every.all())

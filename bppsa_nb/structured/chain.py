@@ -139,8 +139,8 @@ def sweep(chain, grad_output, local_grads=None):
     chain : StructuredChain
     grad_output : np.ndarray [shape=(B, H)]
         Gradient of the loss at x_T, ``local_grads[T]`` included.
-    local_grads : np.ndarray [shape=(T + 1, B, H)], optional
-        Loss terms that enter at every x_t.
+    local_grads : np.ndarray [shape=(T + 1, B, H)] or [shape=(T, B, H)], optional
+        Loss terms that enter at every x_t; that at x_T is in `grad_output`.
 
     Returns
     -------
@@ -148,7 +148,9 @@ def sweep(chain, grad_output, local_grads=None):
         Gradients at x_0 ... x_T.
     """
     T, B, H = chain.shape
-    gradients = np.zeros((T + 1, B, H), chain.dtype) if local_grads is None else np.array(local_grads, order="C")
+    gradients = np.zeros((T + 1, B, H), chain.dtype)
+    if local_grads is not None:
+        gradients[:T] = local_grads[:T]
     gradients[T] = grad_output
     for t in reversed(range(T)):
         carry = None if chain.carry is None else chain.carry[t]

@@ -111,7 +111,9 @@ def _arrays(chain):
 
 def _start(chain, grad_output, local_grads):
     T, B, H = chain.shape
-    gradients = np.zeros((T + 1, B, H), chain.dtype) if local_grads is None else np.array(local_grads, order="C")
+    gradients = np.zeros((T + 1, B, H), chain.dtype)
+    if local_grads is not None:
+        gradients[:T] = local_grads[:T]
     gradients[T] = grad_output
     return gradients
 

@@ -226,10 +226,12 @@ def products(chain, length):
 
 
 def _start(chain, grad_output, local_grads):
-    gradients = np.zeros((chain.shape[0] + 1, *grad_output.shape), chain.dtype) if local_grads is None else local_grads
-    gradients = cuda.to_device(np.ascontiguousarray(gradients))
-    gradients[len(gradients) - 1].copy_to_device(np.ascontiguousarray(grad_output))
-    return gradients
+    T = chain.shape[0]
+    gradients = np.zeros((T + 1, *grad_output.shape), chain.dtype)
+    if local_grads is not None:
+        gradients[:T] = local_grads[:T]
+    gradients[T] = grad_output
+    return cuda.to_device(gradients)
 
 
 def scan(chain, grad_output, local_grads, levels):
