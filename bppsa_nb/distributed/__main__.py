@@ -57,7 +57,7 @@ def _parser():
         parser.add_argument(f"--{name}", default=default, help=text + shown, **choices)
 
     add("cell", CELLS, "rnn", "whose chain it is")
-    add("steps", int, 1000, "links of the chain")
+    parser.add_argument("--steps", type=int, nargs="+", default=[1000], metavar="T", help="links of chains (1000)")
     add("batch", int, 16, "samples")
     add("width", int, 20, "of a state, H")
     add("dtype", ("float32", "float64"), "float32", "of everything")
@@ -79,7 +79,7 @@ def _parse(argv, comm):
             quiet.enter_context(contextlib.redirect_stderr(nowhere))
         arguments = parser.parse_args(argv)
         try:
-            _check(arguments)
+            _check(arguments, 1 if comm is None else comm.size)
         except (ValueError, RuntimeError) as error:
             parser.error(str(error))
         if comm is None:
@@ -87,7 +87,7 @@ def _parse(argv, comm):
     return arguments
 
 
-def _check(arguments):
+def _check(arguments, size):
     """Complete the arguments, or raise ValueError or RuntimeError."""
     arguments.scan_widths = arguments.scan_widths or [arguments.width]
     for name in ("steps", "batch", "width", "repeat", "scan_widths"):
@@ -100,25 +100,28 @@ def _check(arguments):
         output = Path(arguments.output)
         if not output.parent.is_dir() or (output.exists() and not output.is_file()):
             raise ValueError(f"--output must be a file in a folder that exists, got {arguments.output!r}")
+    if arguments.cell == "residual" and min(arguments.steps) < size:
+        raise ValueError(f"--steps of a residual network must be at least the {size} ranks, got {min(arguments.steps)}")
     arguments.backend = backends.resolve(arguments.backend)
 
 
 class _Links(NamedTuple):
     """A run of links, and what a rank does by itself to get there and back.
 
-    `last` is the state at the run's end; `forward`, `backward` and `jacobians` are calls without arguments:
-    the forward pass, the backward pass with the gradients of all parameters, and storing the Jacobians (None if a
-    chain is structured).
+    `steps` is how many there are, `last` the state at the run's end. The others are calls without arguments: the
+    forward pass, the backward pass with the gradients of all parameters, and storing the Jacobians (None if a chain is
+    structured).
     """
 
     links: object
+    steps: int
     last: np.ndarray
     forward: Callable
     backward: Callable
     jacobians: Callable | None
 
 
-def _recurrent(arguments, part, state):
+def _recurrent(arguments, steps, part, state):
     """Run a recurrent cell over random bits, from the state that the run before ends with."""
     dtype, batch = np.dtype(arguments.dtype), arguments.batch
     made = {"rnn": bp.RNN, "gru": bp.GRU}[arguments.cell]
@@ -133,10 +136,10 @@ def _recurrent(arguments, part, state):
     saved = [activations.hidden[0]] if activations.gates is None else [activations.hidden[0], activations.gates[0]]
     links = getattr(cells, arguments.cell).chain(model.params["weight_hh_l0"], *saved)
     backward = partial(model.backward, activations, grad, "linear", arguments.backend)
-    return _Links(links, activations.hidden[0, -1], forward, backward, None)
+    return _Links(links, len(x), activations.hidden[0, -1], forward, backward, None)
 
 
-def _residual(arguments, part, state):
+def _residual(arguments, steps, part, state):
     """Run dense residual layers, from the state that the run before ends with."""
     dtype, width, backend = np.dtype(arguments.dtype), arguments.width, arguments.backend
     weights = np.empty((part.stop - part.start, width, width), dtype)
@@ -145,55 +148,76 @@ def _residual(arguments, part, state):
         weights[n - part.start] = draw / np.sqrt(width)
     if state is None:
         state = np.random.default_rng((arguments.seed, 0)).standard_normal((arguments.batch, width)).astype(dtype)
-    net = ResidualNetwork(weights, np.zeros((len(weights), width), dtype), 1 / arguments.steps)
-    states = net.forward(state, backend) if len(weights) else state[None]
+    net = ResidualNetwork(weights, np.zeros((len(weights), width), dtype), 1 / steps)
+    states = net.forward(state, backend)
     jacobians = partial(net.jacobians_T, states)
-    links = jacobians() if len(weights) else np.empty((0, arguments.batch, width, width), dtype)
 
     def backward():
         net.parameter_gradients(states, net.backward(states, states[-1], backend), backend)
 
-    return _Links(links, states[-1], partial(net.forward, state, backend), backward, jacobians)
+    return _Links(jacobians(), len(weights), states[-1], partial(net.forward, state, backend), backward, jacobians)
 
 
-def _make(arguments, comm):
+def _make(arguments, steps, comm):
     """Make the links of this rank, rank after rank: a forward pass."""
-    part = partition(arguments.steps, comm.size)[comm.rank]
+    part = partition(steps, comm.size)[comm.rank]
     state = None
     if comm.rank:
         state = np.empty((arguments.batch, arguments.width), arguments.dtype)
         comm.Recv(state, comm.rank - 1)
-    made = (_residual if arguments.cell == "residual" else _recurrent)(arguments, part, state)
+    made = (_residual if arguments.cell == "residual" else _recurrent)(arguments, steps, part, state)
     if comm.rank < comm.size - 1:
         comm.Send(np.ascontiguousarray(made.last), comm.rank + 1)
     return made
 
 
 def _run(arguments, comm):
+    measured = {"rows": [], "memory": [], "differences": []}
+    if comm.size == 1:
+        measured["parts"] = []
+    if comm.rank == 0:
+        kind = f"{arguments.cell}, B = {arguments.batch}, H = {arguments.width}, {arguments.dtype}, {arguments.backend}"
+        print(f"{kind}, {comm.size} ranks", flush=True)
+    for steps in arguments.steps:
+        found = _measure(arguments, steps, comm)
+        if comm.rank == 0:
+            _report(found)
+        for name, rows in found.items():
+            measured[name] += [{"steps": steps} | row for row in rows]
+    how = arguments.batch, np.dtype(arguments.dtype), arguments.backend, 4 * arguments.repeat
+    if comm.size == 1:
+        measured["diamonds"] = [{"width": width} | measure.diamonds(width, *how) for width in arguments.scan_widths]
+    else:
+        measured["messages"] = measure.messages(comm, 20 * arguments.repeat)
+        scans = [{"rank": comm.rank, "width": w} | measure.exscan(comm, w, *how) for w in arguments.scan_widths]
+        measured["exscans"] = sum(comm.allgather(scans), [])
+    if comm.rank == 0:
+        _report_exchange(measured)
+        if arguments.output:
+            chosen = {name: value for name, value in vars(arguments).items() if name != "output"}
+            files.write_json(arguments.output, {"arguments": chosen | {"ranks": comm.size}} | measured)
+
+
+def _measure(arguments, steps, comm):
+    """Measure a chain of so many steps; return lists of rows, the same on all ranks."""
     from tqdm.auto import tqdm
 
-    made, dtype = _make(arguments, comm), np.dtype(arguments.dtype)
-    grad = None
+    made, grad = _make(arguments, steps, comm), None
     if comm.rank == comm.size - 1:
-        grad = np.random.default_rng(arguments.seed).standard_normal(made.last.shape).astype(dtype)
-    steps = [part.stop - part.start for part in partition(arguments.steps, comm.size)]
-    if comm.rank == 0:
-        print(f"{arguments.steps} links of {arguments.cell}, states {made.last.shape}, {dtype}, {arguments.backend}")
-        print(f"links on each rank: {', '.join(map(str, steps))}", flush=True)
-    # What is compiled, or allocated once by MPI, is there before memory is looked at; the run is as long as it takes.
-    few = made._replace(links=_few(made.links))
+        grad = np.random.default_rng(arguments.seed).standard_normal(made.last.shape).astype(arguments.dtype)
+    how = {"backend": arguments.backend, "comm": comm}
+    # What is compiled, or allocated once by MPI, is there before memory is looked at.
     for method in METHODS:
-        solve(few.links, grad, method=method, backend=arguments.backend, comm=comm)
-    calls = {m: partial(solve, made.links, grad, method=m, backend=arguments.backend, comm=comm) for m in METHODS}
-    memory, found = [], {}
+        solve(_few(made.links), grad, method=method, **how)
+    calls = {method: partial(solve, made.links, grad, method=method, **how) for method in METHODS}
+    memory, gradients, rows = [], {}, []
     for method, call in calls.items():
         comm.Barrier()
         solution, most = measure.peak(call)
-        found[method] = solution.gradients
-        memory.append({"rank": comm.rank, "method": method, "bytes": most})
-    difference = max(comm.allgather(_difference(found)))
-    del found
-    rows = []
+        gradients[method] = solution.gradients
+        memory.append({"rank": comm.rank, "links": made.steps, "method": method, "bytes": most})
+    difference = {"rank": comm.rank, "difference": _difference(gradients)}
+    del gradients, solution
     for number in tqdm(range(-1, arguments.repeat), unit="round", disable=True if comm.rank else None):
         for method, call in calls.items():
             comm.Barrier()
@@ -203,22 +227,10 @@ def _run(arguments, comm):
             row = {"rank": comm.rank, "round": number, "method": method, "done_by": solution.method}
             row |= {"seconds": seconds, "communication": solution.communication, "combined": solution.combined}
             rows += [row] if number >= 0 else []
-    measured = {"links": steps, "difference": difference}
-    measured["rows"] = sum(comm.allgather(rows), [])
-    measured["memory"] = sum(comm.allgather(memory), [])
-    how = arguments.batch, dtype, arguments.backend, 4 * arguments.repeat
+    found = {"rows": rows, "memory": memory, "differences": [difference]}
     if comm.size == 1:
-        measured["parts"] = _parts(made, grad, arguments)
-        measured["diamonds"] = [{"width": width} | measure.diamonds(width, *how) for width in arguments.scan_widths]
-    else:
-        measured["messages"] = measure.messages(comm, 20 * arguments.repeat)
-        scans = [{"rank": comm.rank, "width": w} | measure.exscan(comm, w, *how) for w in arguments.scan_widths]
-        measured["exscans"] = sum(comm.allgather(scans), [])
-    if comm.rank == 0:
-        _report(measured)
-        if arguments.output:
-            chosen = {name: value for name, value in vars(arguments).items() if name != "output"}
-            files.write_json(arguments.output, {"arguments": chosen | {"ranks": comm.size}} | measured)
+        found["parts"] = [_parts(made, grad, arguments)]
+    return {name: sum(comm.allgather(mine), []) for name, mine in found.items()}
 
 
 def _few(links):
@@ -247,27 +259,35 @@ def _parts(made, grad, arguments):
         return measure.medians(calls, arguments.repeat)
 
 
-def _report(measured):
-    print(f"largest difference between the methods: {measured['difference']:.1e} of the largest gradient\n")
+def _report(found):
+    links = [row["links"] for row in found["memory"] if row["method"] == METHODS[0]]
+    print(f"\nlinks on each rank: {', '.join(map(str, links))}")
+    difference = max(row["difference"] for row in found["differences"])
+    print(f"largest difference between the methods: {difference:.1e} of a rank's largest gradient")
     print("rank  method    milliseconds  of these, communication     ⋄   MiB above")
-    for memory in measured["memory"]:
+    for memory in found["memory"]:
         rank, method = memory["rank"], memory["method"]
-        mine = [row for row in measured["rows"] if (row["rank"], row["method"]) == (rank, method)]
+        mine = [row for row in found["rows"] if (row["rank"], row["method"]) == (rank, method)]
         seconds, waited = (1e3 * np.median([row[name] for row in mine]) for name in ("seconds", "communication"))
         above = "unknown" if memory["bytes"] is None else f"{memory['bytes'] / 2**20:.1f}"
         print(f"{rank:<6}{method:<10}{seconds:12.2f}{waited:25.2f}{mine[0]['combined']:6}{above:>12}")
         if mine[0]["done_by"] != method:
             print(f"      products left the range of the dtype: {mine[0]['done_by']} computed the gradients")
-    for name, seconds in measured.get("parts", {}).items():
-        print(f"{name} of all links, by itself: {1e3 * seconds:.2f} ms")
+    for parts in found.get("parts", []):
+        told = (f"{name} {1e3 * seconds:.2f}" for name, seconds in parts.items())
+        print(f"milliseconds of all links, by themselves: {', '.join(told)}")
+
+
+def _report_exchange(measured):
+    print()
     for row in measured.get("diamonds", []):
-        merge, apply = (f"{1e6 * row[name]:.0f} us" for name in ("merge", "apply"))
-        print(f"⋄ of maps of {row['bytes']:,} bytes, H = {row['width']}: {merge}, to a known gradient {apply}")
+        merge, apply = (f"{1e6 * row[name]:.0f} µs" for name in ("merge", "apply"))
+        print(f"⋄ of maps of {row['bytes']:,} bytes, H = {row['width']}: {merge}; with a known gradient: {apply}")
     for row in measured.get("messages", []):
-        print(f"a message of {row['bytes']:,} bytes: {1e6 * row['seconds']:.1f} us")
+        print(f"a message of {row['bytes']:,} bytes: {1e6 * row['seconds']:.1f} µs")
     for row in measured.get("exscans", []):
         if row["rank"] == 0:
-            print(f"Exscan of maps of {row['bytes']:,} bytes, H = {row['width']}: {1e6 * row['seconds']:.0f} us")
+            print(f"Exscan of maps of {row['bytes']:,} bytes, H = {row['width']}: {1e6 * row['seconds']:.0f} µs")
 
 
 if __name__ == "__main__":

@@ -1,21 +1,13 @@
 """Figures 6 and 7 of layer-parallel training: strong scaling over ranks, measured here and simulated beyond."""
 
-import importlib.util
-import json
-import os
-import shutil
-import subprocess
-import sys
-import sysconfig
-import tempfile
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from bppsa_nb import files, timeline
-from bppsa_nb.experiments import provenance
+from bppsa_nb import timeline
+from bppsa_nb.experiments import on_ranks, provenance
+from bppsa_nb.experiments.on_ranks import LINKS
 from bppsa_nb.figures import COLORS
 from bppsa_nb.multigrid.timelines import record
 from bppsa_nb.schedule import transfer_time
@@ -50,13 +42,6 @@ DEPTHS = {"quick": {FEW: 1024, MANY: 128}, "paper": {FEW: 4096, MANY: 512}}
 ROUNDS = {"quick": {FEW: 5, MANY: 4}, "paper": {FEW: 9, MANY: 5}}
 COARSENING, LEVELS, CYCLES = 4, 4, 2
 DEPTH, RANKS = 4096, (1, 2, 4, 8, 16, 24, 32, 64)  # of the simulation
-LINKS = {  # latency in seconds, bytes per second
-    "shared memory": (2e-6, 5e9),
-    "25 Gb/s Ethernet": (30e-6, 25e9 / 8),
-    "200 Gb/s InfiniBand": (2e-6, 200e9 / 8),
-}
-
-
 METHODS = {  # name, color, marker
     "multigrid": ("multigrid", COLORS["blelloch"], "o"),
     "serial": ("model partitioning", COLORS["linear"], "s"),
@@ -94,7 +79,7 @@ def parameters(channels, convolutions, dense=0):
 
 def measure(scale, rng, progress):
     """Run the package's program on ranks, and simulate: a row per network, ranks, link, method and task."""
-    mpiexec = _mpiexec()
+    mpiexec = on_ranks.mpiexec("layer_scaling")
     seed = int(np.random.default_rng(rng).integers(2**31))
     unit = COARSENING ** (LEVELS - 1)
     points = []
@@ -123,32 +108,12 @@ def measure(scale, rng, progress):
     return table
 
 
-def _mpiexec():
-    """Find the mpiexec that belongs to this Python."""
-    beside = shutil.which("mpiexec", path=sysconfig.get_path("scripts"))
-    found = beside or shutil.which("mpiexec")
-    if found is None or importlib.util.find_spec("mpi4py") is None:
-        raise RuntimeError(
-            "layer_scaling runs on MPI ranks and needs mpi4py and mpiexec: `pip install 'bppsa-nb[mpi]'` installs both"
-        )
-    return found
-
-
 def _run(mpiexec, channels, depth, ranks, rounds, seed):
     """Run the program on some ranks, one thread each; return a row per method and task."""
     network = ["--depth", depth, "--channels", channels, "--kernel", KERNEL, "--image", IMAGE, "--activation", "relu"]
     how = ["--coarsening", COARSENING, "--levels", LEVELS, "--cycles", CYCLES, "--dtype", "float32", "--backend", "cpu"]
-    alone = {f"{name}_NUM_THREADS": "1" for name in ("NUMBA", "OPENBLAS", "OMP", "MKL")}
-    alone["PYTHONPATH"] = os.pathsep.join([str(files.root()), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder, "times.json")
-        command = [mpiexec, "-n", ranks, sys.executable, "-m", "bppsa_nb.multigrid", *network, *how]
-        command += ["--repeat", rounds, "--seed", seed, "--output", output]
-        run = {"env": os.environ | alone, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-        done = subprocess.run([str(part) for part in command], **run)
-        if done.returncode:
-            raise RuntimeError(f"{ranks} ranks ended with {done.returncode}:\n{done.stderr or done.stdout}")
-        times = pd.DataFrame(json.loads(output.read_text())["rows"])
+    rounds = ["--repeat", rounds, "--seed", seed]
+    times = pd.DataFrame(on_ranks.run(mpiexec, ranks, "bppsa_nb.multigrid", *network, *how, *rounds)["rows"])
     rows = []
     for (method, task), part in times.groupby(["method", "task"]):
         total = part.groupby("round")["seconds"].max()  # of the rank that is done last
