@@ -62,7 +62,7 @@ def test_it_is_measured_on_ranks_and_drawn(monkeypatch):
 
 def test_without_mpi_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(on_ranks.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(RuntimeError, match=r"^layer_scaling runs on MPI ranks and needs .*: `pip install 'bppsa-nb\[mpi\]'`"):
+    with pytest.raises(RuntimeError, match=r"^layer_scaling runs on MPI .*: `pip install 'bppsa-nb\[mpi\]'`"):
         layer_scaling.measure("quick", 0, Progress(show=False))
 
 
