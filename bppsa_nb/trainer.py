@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,98 +10,15 @@ import numpy as np
 
 from bppsa_nb import backends
 from bppsa_nb.cells.recurrent import Recurrent
+from bppsa_nb.distributed.training import Replicas, checksum
 from bppsa_nb.files import atomic_write, npz_entry, read_npz
 from bppsa_nb.interrupts import interrupts_held
+from bppsa_nb.loss import accuracy, check_labels, cross_entropy
 from bppsa_nb.optimizers import SGD, Adam
 
 __all__ = ["SGD", "Adam", "History", "Trainer", "accuracy", "check_labels", "cross_entropy"]
 
 _FORMAT = 1
-
-
-def cross_entropy(logits, labels):
-    """Compute the mean softmax cross-entropy and its gradient.
-
-    Parameters
-    ----------
-    logits : np.ndarray [shape=(B, C)]
-        Scores, finite.
-    labels : array_like of int [shape=(B,)]
-        Classes from 0 to C - 1.
-
-    Returns
-    -------
-    loss : float
-        Mean over the batch, computed in float64.
-    grad_logits : np.ndarray [shape=(B, C)]
-        Its gradient, in the dtype of the logits.
-
-    Raises
-    ------
-    TypeError
-        If the labels are not integers or the logits not floating point.
-    ValueError
-        For shapes that do not fit, an empty batch, a label out of range, NaN or infinity.
-    """
-    logits, labels = _checked(logits, labels)
-    rows = np.arange(len(labels))
-    # Shifted by the largest logit, no exponential overflows and their sum is at least one.
-    shifted = logits.astype(np.float64)
-    shifted -= shifted.max(axis=1, keepdims=True)
-    exponentials = np.exp(shifted)
-    sums = exponentials.sum(axis=1)
-    loss = float((np.log(sums) - shifted[rows, labels]).mean())
-    grad = exponentials / sums[:, None]
-    grad[rows, labels] -= 1
-    grad /= len(labels)
-    return loss, grad.astype(logits.dtype)
-
-
-def accuracy(logits, labels):
-    """Compute the share of samples whose largest logit is at their label.
-
-    Parameters
-    ----------
-    logits : np.ndarray [shape=(B, C)]
-    labels : array_like of int [shape=(B,)]
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `cross_entropy`.
-    """
-    logits, labels = _checked(logits, labels)
-    return float((logits.argmax(axis=1) == labels).mean())
-
-
-def _checked(logits, labels):
-    logits = np.asarray(logits)
-    if not np.issubdtype(logits.dtype, np.floating):
-        raise TypeError(f"logits must be floating point, got {logits.dtype}")
-    if logits.ndim != 2 or 0 in logits.shape:
-        raise ValueError(f"logits must have shape (B, C), neither of them 0, got {logits.shape}")
-    labels = check_labels(labels, *logits.shape)
-    if not np.isfinite(logits).all():
-        raise ValueError(f"logits must be finite, got {logits[~np.isfinite(logits)][0]}")
-    return logits, labels
-
-
-def check_labels(labels, batch, classes):
-    """Return labels as an array, or raise TypeError or ValueError unless they are classes of `batch` samples."""
-    labels = np.asarray(labels)
-    if not np.issubdtype(labels.dtype, np.integer):
-        raise TypeError(f"labels must be integers, got {labels.dtype}")
-    if labels.shape != (batch,):
-        raise ValueError(f"labels must have shape ({batch},) like logits {(batch, classes)}, got {labels.shape}")
-    wrong = labels[(labels < 0) | (labels >= classes)]
-    if len(wrong):
-        raise ValueError(f"labels must be from 0 to {classes - 1}, got {wrong[0]}")
-    return labels
 
 
 @dataclass(frozen=True)
@@ -129,6 +47,13 @@ class Trainer:
     optimizer : SGD or Adam
     method, backend, levels
         How gradients are found; see the model's `backward`.
+    comm : mpi4py.MPI.Intracomm, optional
+        Ranks that train an RNN or a GRU together. All of them make the same trainer and call the same methods; they
+        have the same losses, parameters and history then. What fails on one rank fails on all.
+    sequence_ranks : int, optional
+        How many consecutive ranks share the steps of a sequence, in the order of time: all of them if not given. There
+        are ``comm.size // sequence_ranks`` replicas of the model, which share out the samples of each batch, in order
+        and as evenly as can be.
 
     Attributes
     ----------
@@ -139,8 +64,10 @@ class Trainer:
 
     Raises
     ------
+    TypeError
+        With `comm`, for a model that cannot be split over steps.
     ValueError
-        For an unknown method or backend, or levels that do not go with the method.
+        For an unknown method or backend, levels that do not go with the method, or replicas that do not come out even.
     RuntimeError
         For ``backend="cuda"`` without a GPU.
 
@@ -153,8 +80,21 @@ class Trainer:
     (2,)
     """
 
-    def __init__(self, model, optimizer, method="auto", backend="auto", levels=None):
-        model.check_method(method, backend, levels)
+    def __init__(self, model, optimizer, method="auto", backend="auto", levels=None, comm=None, sequence_ranks=None):
+        self._replicas = None
+        if comm is not None:
+            self._replicas = Replicas(comm, sequence_ranks)
+            with self._replicas.alike() as given:
+                if not isinstance(model, Recurrent):
+                    raise TypeError(
+                        f"model must be an RNN or a GRU with comm, which shares out steps, got {type(model).__name__}"
+                    )
+                model.check_method(method, backend, levels, comm)
+                given |= {"method": method, "optimizer": optimizer.settings()}
+        elif sequence_ranks is not None:
+            raise ValueError(f"sequence_ranks goes with comm only, got {sequence_ranks!r}")
+        else:
+            model.check_method(method, backend, levels)
         self.model, self.optimizer = model, optimizer
         self.method, self.backend, self.levels = method, backend, levels
         self.epoch = self.position = 0
@@ -175,12 +115,13 @@ class Trainer:
         x : np.ndarray [shape=(T, B, I)] or [shape=(B, C, H, W)]
             Inputs in the model's dtype: sequences or images, as the model's `forward` takes them.
         y : array_like of int [shape=(B,)]
-            Labels.
+            Labels. With `comm`, x and y are this rank's part of the batch: the steps of its place (T may be 0), and the
+            samples of its replica (B may be 0).
 
         Returns
         -------
         float
-            The batch's mean loss, before the update.
+            The batch's mean loss, before the update; that of all replicas.
 
         Raises
         ------
@@ -189,10 +130,24 @@ class Trainer:
         FloatingPointError
             If a gradient leaves the range of the dtype. The parameters are unchanged then.
         """
-        loss, update = self._loss_and_update(x, y)
-        with interrupts_held():
+        if self._replicas is None:
+            loss, update = self._loss_and_update(x, y)
+            with interrupts_held():
+                update()
+            return loss
+        with interrupts_held() as stopped:
+            loss, update, _, stop = self._step_on_ranks(lambda: (x, y), time.perf_counter(), stopped)
             update()
+            if stop:
+                raise KeyboardInterrupt
         return loss
+
+    def _step_on_ranks(self, make, began, stopped):
+        how = self.method, self.backend, self.levels
+        elapsed = lambda: time.perf_counter() - began  # noqa: E731
+        loss, grads, seconds, stop = self._replicas.train(self.model, make, how, elapsed, stopped)
+        _check_range(grads, "")
+        return loss, partial(self.optimizer.step, self.model.params, grads), seconds, stop
 
     def _loss_and_update(self, x, y):
         """Compute one step; return its loss, and what writes the result into model and optimizer."""
@@ -201,12 +156,7 @@ class Trainer:
         activations = self.model.forward(x, backend=self.backend)
         loss, grad_logits = cross_entropy(activations.logits, y)
         grads = self.model.backward(activations, grad_logits, self.method, self.backend, self.levels)
-        for name, grad in grads.items():
-            if not np.isfinite(grad).all():
-                after = f" after {len(x)} time steps" if x.ndim == 3 else ""  # sequences, not images
-                raise FloatingPointError(
-                    f"the gradient of {name} overflows {grad.dtype}{after}; the parameters were not updated"
-                )
+        _check_range(grads, f" after {len(x)} time steps" if x.ndim == 3 else "")  # sequences, not images
         return loss, partial(self.optimizer.step, self.model.params, grads)
 
     def _trains_on_device(self, x):
@@ -224,7 +174,7 @@ class Trainer:
             self._device = DeviceTraining(*parts)
         return self._device.step(x, labels, self.method, self.levels), self._device.commit
 
-    def fit(self, dataset, epochs, batch_size, rng=0, progress=True):
+    def fit(self, dataset, epochs, batch_size, rng=0, progress=True, save_to=None, save_every=None):
         """Train until `epochs` epochs are done, counted from the trainer's start.
 
         A `fit` that was interrupted, or saved and loaded, goes on where it stopped when called again with the
@@ -234,16 +184,21 @@ class Trainer:
         Parameters
         ----------
         dataset : Bitstream, ArrayDataset or other
-            Anything with a length and a `batch` method; see `bppsa_nb.datasets`.
+            Anything with a length and a `batch` method; see `bppsa_nb.datasets`. With `comm` each rank asks for its
+            own part of a batch only.
         epochs : int
             How many epochs the trainer will have done in all. Each visits every sample once, in a new random
             order; its last batch may be smaller.
         batch_size : int
             Samples per iteration.
         rng : int or np.random.Generator
-            Where the order of the samples comes from; read by the first call only.
+            Where the order of the samples comes from; read by the first call only. With `comm` that of rank 0 counts.
         progress : bool
-            Show a progress bar.
+            Show a progress bar, with `comm` on rank 0.
+        save_to : str or os.PathLike, optional
+            A file to `save` to while training.
+        save_every : int, optional
+            After how many iterations, counted from the trainer's start, that is done, time after time.
 
         Returns
         -------
@@ -255,38 +210,76 @@ class Trainer:
         TypeError, ValueError
             For arguments that do not fit, or that change in the middle of an epoch.
         KeyboardInterrupt
-            After Ctrl-C. The trainer is as it was between two iterations, and can be saved and resumed.
+            After Ctrl-C. The trainer is as it was between two iterations, and can be saved and resumed. Where it
+            arrives on one rank of several, all of them stop after the same iteration.
         """
-        _require_count("epochs", epochs)
-        num_samples = _check_dataset(dataset, batch_size)
-        plan = {"num_samples": num_samples, "batch_size": int(batch_size)}
-        if self.position and plan != self._plan:
-            raise ValueError(f"an epoch was begun with {self._plan}; finish it before going on with {plan}")
-        if self._seed is None:
-            # One seed and two counters say where every epoch stands: there is no generator state to keep.
-            self._seed = int(np.random.default_rng(rng).integers(2**63))
-        self._plan = plan
+        with self._together() as given:
+            plan = self._check_fit(dataset, epochs, batch_size, save_to, save_every)
+            seed = self._seed
+            if seed is None:
+                # One seed and two counters say where every epoch stands: there is no generator state to keep.
+                seed = int(np.random.default_rng(rng).integers(2**63))
+            place = {"epoch": self.epoch, "position": self.position, "seed": self._seed}
+            given |= plan | {"epochs": int(epochs), "save_every": save_every, "the trainer's place": place}
+        self._seed, self._plan = seed if self._replicas is None else self._replicas.first(seed), plan
+        num_samples = plan["num_samples"]
         total = epochs * -(-num_samples // batch_size)
         done = self.epoch * -(-num_samples // batch_size) + self.position // batch_size
-        with _progress_bar(total, min(done, total), progress) as bar:
+        with self._stopping() as stopped, _progress_bar(total, min(done, total), progress and self._speaks) as bar:
             while self.epoch < epochs:
                 order = np.random.default_rng([self._seed, self.epoch]).permutation(num_samples)
                 for start in range(self.position, num_samples, batch_size):
-                    self._iterate(dataset, order[start : start + batch_size], num_samples)
+                    stop = self._iterate(dataset, order[start : start + batch_size], num_samples, stopped)
                     bar.set_postfix_str(f"loss {self._loss[-1]:.4f}", refresh=False)
                     bar.update()
+                    if save_every is not None and len(self._loss) % save_every == 0:
+                        self.save(save_to)
+                    if stop:
+                        raise KeyboardInterrupt
         return self.history
 
-    def _iterate(self, dataset, indices, num_samples):
-        began = time.perf_counter()
-        loss, update = self._loss_and_update(*dataset.batch(indices))
+    def _check_fit(self, dataset, epochs, batch_size, save_to, save_every):
+        """Check the arguments of `fit`; return what an epoch consists of."""
+        _require_count("epochs", epochs)
+        plan = {"num_samples": _check_dataset(dataset, batch_size), "batch_size": int(batch_size)}
+        if self._replicas is not None:
+            self._replicas.check_dataset(dataset)
+        if self.position and plan != self._plan:
+            raise ValueError(f"an epoch was begun with {self._plan}; finish it before going on with {plan}")
+        if (save_to is None) != (save_every is None):
+            raise ValueError(f"save_to and save_every go together, got {save_to!r} and {save_every!r}")
+        if save_every is not None:
+            _require_count("save_every", save_every, 1)
+        return plan
+
+    def _together(self):
+        """Have what fails in a block fail on all ranks, and what it fills a dict with be the same on them."""
+        return nullcontext({}) if self._replicas is None else self._replicas.alike()
+
+    def _stopping(self):
+        # One rank that stopped by itself would have the others wait for ever: they tell each other of Ctrl-C.
+        return nullcontext() if self._replicas is None else interrupts_held()
+
+    @property
+    def _speaks(self):
+        return self._replicas is None or self._replicas.group.rank == 0
+
+    def _iterate(self, dataset, indices, num_samples, stopped):
+        """Do one iteration; return whether Ctrl-C arrived on some rank."""
+        began, seconds, stop = time.perf_counter(), None, False
+        if self._replicas is None:
+            loss, update = self._loss_and_update(*dataset.batch(indices))
+        else:
+            make = partial(self._replicas.own, dataset, indices)
+            loss, update, seconds, stop = self._step_on_ranks(make, began, stopped)
         with interrupts_held():  # parameters, averages, position and history change together
             update()
             self.position += len(indices)
             if self.position == num_samples:
                 self.epoch, self.position = self.epoch + 1, 0
             self._loss.append(loss)
-            self._seconds.append(time.perf_counter() - began)
+            self._seconds.append(time.perf_counter() - began if seconds is None else seconds)
+        return stop
 
     def evaluate(self, dataset, batch_size):
         """Compute mean loss and accuracy over a data set, in its own order.
@@ -300,8 +293,22 @@ class Trainer:
         -------
         loss, accuracy : float
         """
-        num_samples = _check_dataset(dataset, batch_size)
+        with self._together() as given:
+            num_samples = _check_dataset(dataset, batch_size)
+            if self._replicas is not None:
+                self._replicas.check_dataset(dataset)
+            given |= {"num_samples": num_samples, "batch_size": int(batch_size)}
         loss = correct = 0.0
+        if self._replicas is not None:
+            with self._stopping() as stopped:
+                for start in range(0, num_samples, batch_size):
+                    indices = np.arange(start, min(start + batch_size, num_samples))
+                    make = partial(self._replicas.own, dataset, indices)
+                    found = self._replicas.evaluate(self.model, make, self.backend, stopped)
+                    loss, correct = loss + found[0], correct + found[1]
+                    if found[2]:
+                        raise KeyboardInterrupt
+            return loss / num_samples, correct / num_samples
         for start in range(0, num_samples, batch_size):
             x, y = dataset.batch(np.arange(start, min(start + batch_size, num_samples)))
             logits = self.model.forward(x, backend=self.backend).logits
@@ -315,22 +322,40 @@ class Trainer:
         Parameters
         ----------
         x : np.ndarray [shape=(T, B, I)] or [shape=(B, C, H, W)]
+            With `comm` the steps of this rank's place, of the samples of its replica.
 
         Returns
         -------
         np.ndarray [shape=(B,)]
             Classes, integers.
         """
+        if self._replicas is not None:
+            return self._replicas.predict(self.model, x, self.backend)
         return self.model.forward(x, backend=self.backend).logits.argmax(axis=1)
 
     def save(self, path):
         """Write parameters, masks, optimizer state, history and the place in the data to one file, atomically.
 
+        With `comm` rank 0 writes, and the others wait. Nothing in the file depends on how many ranks there are.
+
         Parameters
         ----------
         path : str or os.PathLike
             The file, in the ``.npz`` format, named as given.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
         """
+        if self._replicas is None:
+            self._write(path)
+            return
+        with interrupts_held(), self._together():
+            if self._speaks:
+                self._write(path)
+
+    def _write(self, path):
         note = {
             "format": _FORMAT,
             "optimizer": self.optimizer.settings(),
@@ -352,7 +377,7 @@ class Trainer:
     def load(self, path):
         """Take over what `save` wrote, all of it or, on an error, nothing.
 
-        A network has the masks of the file then, and none if the file has none.
+        A network has the masks of the file then, and none if the file has none. With `comm` every rank reads the file.
 
         Parameters
         ----------
@@ -365,8 +390,22 @@ class Trainer:
             If there is no such file.
         ValueError
             If it is no such file, an entry is missing, left over or does not fit the model, or the optimizer differs.
+            With `comm` also if ranks read different files.
         """
-        entries = read_npz(path, "Trainer.save")
+        with self._together() as given:
+            entries = read_npz(path, "Trainer.save")
+            note, state, masks = self._check_entries(path, entries)
+            if self._replicas is not None:
+                given["what path holds"] = checksum(dict(sorted(entries.items())))
+        with interrupts_held():
+            self._replace(path, state.pop("params"), masks)
+            self.optimizer.state, self.optimizer.steps = state, note["steps"]
+            self.epoch, self.position = note["epoch"], note["position"]
+            self._seed, self._plan = note["seed"], note["plan"]
+            self._loss, self._seconds = entries["loss"].tolist(), entries["seconds"].tolist()
+
+    def _check_entries(self, path, entries):
+        """Return a file's note, parameters with the optimizer's state, and masks, or raise ValueError."""
         entry = partial(npz_entry, path, entries)
         note = _read_note(path, entry("note"))
         if note["optimizer"] != self.optimizer.settings():
@@ -390,12 +429,7 @@ class Trainer:
             known |= {f"masks/{name}" for name in masks}
         if entries.keys() - known:
             raise ValueError(f"{path} has entries that do not fit the model: {sorted(entries.keys() - known)}")
-        with interrupts_held():
-            self._replace(path, state.pop("params"), masks)
-            self.optimizer.state, self.optimizer.steps = state, note["steps"]
-            self.epoch, self.position = note["epoch"], note["position"]
-            self._seed, self._plan = note["seed"], note["plan"]
-            self._loss, self._seconds = loss.tolist(), seconds.tolist()
+        return note, state, masks
 
     def _replace(self, path, params, masks):
         """Give the model other parameters and masks, both or, on an error, neither."""
@@ -407,6 +441,14 @@ class Trainer:
             except Exception as error:
                 self.model.params.update(before)
                 raise ValueError(f"{path} has masks that do not fit the model: {error}") from error
+
+
+def _check_range(grads, after):
+    for name, grad in grads.items():
+        if not np.isfinite(grad).all():
+            raise FloatingPointError(
+                f"the gradient of {name} overflows {grad.dtype}{after}; the parameters were not updated"
+            )
 
 
 def _read_note(path, array):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,13 +24,14 @@ class Activations:
     gates : np.ndarray [shape=(L, 4, T, B, H)] or None
         A GRU's r, z, n and M (Appendix E) in every layer; None for an RNN.
     logits : np.ndarray [shape=(B, C)]
-        One score per class, from the last hidden state of the last layer.
+        One score per class, from the last hidden state of the last layer. Of ranks that share the steps, the last one
+        has them; None on the others.
     """
 
     x: np.ndarray
     hidden: np.ndarray
     gates: np.ndarray | None
-    logits: np.ndarray
+    logits: np.ndarray | None
 
 
 def parameter_gradients(x, hidden, from_x, from_h):
@@ -102,10 +104,11 @@ class Recurrent:
         rng = np.random.default_rng(rng)
         bound = 1 / np.sqrt(self.hidden_size)
         self.params = {
-            name: rng.uniform(-bound, bound, shape).astype(self.dtype) for name, shape in self._shapes().items()
+            name: rng.uniform(-bound, bound, shape).astype(self.dtype) for name, shape in self.shapes().items()
         }
 
-    def _shapes(self):
+    def shapes(self):
+        """Return the shape of every parameter by its name."""
         H, rows = self.hidden_size, self._rows * self.hidden_size
         shapes = {}
         for layer in range(self.num_layers):
@@ -120,7 +123,7 @@ class Recurrent:
     def _input_size(self, layer):
         return self.hidden_size if layer else self.input_size
 
-    def forward(self, x, h0=None, backend="auto"):
+    def forward(self, x, h0=None, backend="auto", comm=None):
         """Compute hidden states and logits.
 
         Parameters
@@ -130,6 +133,10 @@ class Recurrent:
         h0 : np.ndarray [shape=(L, B, H)], optional
             Initial hidden state of every layer, zeros if not given.
         backend : {"auto", "numpy", "cpu", "cuda"}
+        comm : mpi4py.MPI.Intracomm, optional
+            Ranks that share the steps, in the order of time, each with its own (of any number, 0 included) in `x`. All
+            of them call, with the same parameters; `h0` is given on rank 0, or nowhere. Hidden states and gates are
+            those of this rank's steps, and `logits` are on the last rank.
 
         Returns
         -------
@@ -140,12 +147,17 @@ class Recurrent:
         TypeError
             For an array of another dtype than the model's.
         ValueError
-            For shapes that do not fit, an empty batch, NaN or infinity, an unknown backend.
+            For shapes that do not fit, an empty batch, NaN or infinity, an unknown backend. With `comm` whatever one
+            rank raises, the others raise as a ValueError that names it.
         FloatingPointError
             If finite inputs and parameters give logits that are not.
         """
+        if comm is not None:
+            from bppsa_nb.cells import spread
+
+            return spread.forward(self, x, h0, backend, comm)
         backend = backends.resolve(backend)
-        functions = _functions(self._cell, backend)
+        twins = functions(self._cell, backend)
         if h0 is None:
             self.check_input(x)
             h0 = np.zeros((self.num_layers, x.shape[1], self.hidden_size), self.dtype)
@@ -154,19 +166,16 @@ class Recurrent:
         saved, below = [], x
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             for layer, initial in enumerate(h0):
-                names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-                params = [self.params[f"{name}_l{layer}"] for name in names]
-                result = functions["forward"](*map(_plain, (below, initial, *params)))
-                saved.append(result if isinstance(result, tuple) else (result,))
+                saved.append(run_layer(self, twins, layer, below, initial))
                 below = saved[-1][0][1:]
             last = saved[-1][0][-1]
             logits = last @ self.params["fc.weight"].T + self.params["fc.bias"]
         if not np.isfinite(logits).all():
-            raise FloatingPointError(f"logits overflow {self.dtype}, though x and all parameters are finite")
-        hidden, *gates = (_stack(arrays) for arrays in zip(*saved, strict=True))
+            raise FloatingPointError(overflow(self.dtype))
+        hidden, *gates = (stack(arrays) for arrays in zip(*saved, strict=True))
         return Activations(x, hidden, gates[0] if gates else None, logits)
 
-    def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None):
+    def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
         """Compute the gradients of all parameters.
 
         Parameters
@@ -182,6 +191,10 @@ class Recurrent:
         backend : {"auto", "numpy", "cpu", "cuda"}
         levels : int, optional
             For ``"truncated"``; see `bppsa_nb.backprop`.
+        comm : mpi4py.MPI.Intracomm, optional
+            The ranks of `forward`; `grad_logits` is given on the last one, and None on the others. Methods are
+            ``"linear"`` and ``"chunked"``, as in `bppsa_nb.backprop`. The gradients are summed over ranks, the same
+            bits on all of them.
 
         Returns
         -------
@@ -195,33 +208,36 @@ class Recurrent:
         TypeError
             For an array of another dtype than the model's, or activations of another kind.
         ValueError
-            For shapes that do not fit, NaN or infinity, an unknown method or backend.
+            For shapes that do not fit, NaN or infinity, an unknown method or backend. With `comm` whatever one rank
+            raises, the others raise as a ValueError that names it.
         """
-        self._check_activations(activations)
+        if comm is not None:
+            from bppsa_nb.cells import spread
+
+            return spread.backward(self, activations, grad_logits, method, backend, levels, comm)
+        self.check_activations(activations)
         x, hidden = activations.x, activations.hidden
         check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
         check_finite(grad_logits=grad_logits)
-        check_params(self.params, self.dtype, self._shapes())
+        check_params(self.params, self.dtype, self.shapes())
         shape = (len(x), x.shape[1], self.hidden_size)
         method, backend, levels = chain.choose(method, backend, levels, shape, self.dtype, self._rows)
-        functions = _functions(self._cell, backend)
+        twins = functions(self._cell, backend)
         with np.errstate(all="ignore"):
             grads = {"fc.weight": grad_logits.T @ hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
             grad_output, local_grads = grad_logits @ self.params["fc.weight"], None
             for layer in reversed(range(self.num_layers)):
-                weight_ih, weight_hh = (_plain(self.params[f"{name}_l{layer}"]) for name in ("weight_ih", "weight_hh"))
-                saved = [hidden[layer]] if activations.gates is None else [hidden[layer], activations.gates[layer]]
-                saved = [_plain(array) for array in saved]
-                below, grad_output = _plain(hidden[layer - 1, 1:] if layer else x), _plain(grad_output)
-                if method == "linear" and "backward" in functions:
+                weight_ih, weight_hh, saved, below = layer_parts(self, activations, layer)
+                grad_output = plain(grad_output)
+                if method == "linear" and "backward" in twins:
                     ends = grad_output, local_grads
-                    found, at_input = functions["backward"](weight_ih, weight_hh, below, saved, *ends, layer > 0)
+                    found, at_input = twins["backward"](weight_ih, weight_hh, below, saved, *ends, layer > 0)
                 else:
-                    links = functions["chain"](weight_hh, *saved)
+                    links = twins["chain"](weight_hh, *saved)
                     grad_hidden = _backpropagate(links, grad_output, local_grads, method, backend, levels)
-                    from_x, from_h = functions["gate_gradients"](links, *saved, grad_hidden)
-                    found = functions["parameter_gradients"](below, saved[0], from_x, from_h)
-                    at_input = functions["input_gradients"](weight_ih, from_x) if layer else None
+                    from_x, from_h = twins["gate_gradients"](links, *saved, grad_hidden)
+                    found = twins["parameter_gradients"](below, saved[0], from_x, from_h)
+                    at_input = twins["input_gradients"](weight_ih, from_x) if layer else None
                 grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
                 if layer:
                     # The layer below is read at every step: its loss terms enter everywhere but at h_0.
@@ -229,8 +245,7 @@ class Recurrent:
                     local_grads[1:] = at_input
                     grad_output = local_grads[-1]
         if not all(np.isfinite(grad).all() for grad in grads.values()):
-            saved = {"activations.x": x, "activations.hidden": hidden, "activations.gates": activations.gates}
-            check_finite(**{name: array for name, array in saved.items() if array is not None})
+            check_saved(activations)
         return {name: grads[name] for name in self.params}
 
     def check_input(self, x, h0=None):
@@ -239,7 +254,7 @@ class Recurrent:
         batch = x.shape[1]
         if batch == 0:
             raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
-        check_params(self.params, self.dtype, self._shapes())
+        check_params(self.params, self.dtype, self.shapes())
         # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
         finite = {"x": x} | {f"params[{name!r}]": param for name, param in self.params.items()}
         if h0 is not None:
@@ -247,11 +262,17 @@ class Recurrent:
             finite["h0"] = h0
         check_finite(**finite)
 
-    def check_method(self, method, backend="auto", levels=None):
+    def check_method(self, method, backend="auto", levels=None, comm=None):
         """Raise what `backward` would raise for these arguments."""
+        if comm is not None:
+            from bppsa_nb.distributed.arguments import check_method
+
+            check_method(method, levels)
+            method, levels = "linear", None
         chain.choose(method, backend, levels, (1, 1, self.hidden_size), self.dtype, self._rows)
 
-    def _check_activations(self, activations):
+    def check_activations(self, activations):
+        """Raise TypeError or ValueError for what `forward` did not return."""
         kind = type(self).__name__
         if not isinstance(activations, Activations):
             raise TypeError(f"activations must come from {kind}.forward, got {type(activations).__name__}")
@@ -274,7 +295,51 @@ def _backpropagate(links, grad_output, local_grads, method, backend, levels):
     return chain.in_range(run, method, levels)
 
 
-def _functions(cell, backend):
+def run_layer(model, twins, layer, below, initial):
+    """Run a layer forward; return its hidden states, and the gates if it has any."""
+    params = [model.params[f"{name}_l{layer}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    result = twins["forward"](*map(plain, (below, initial, *params)))
+    return result if isinstance(result, tuple) else (result,)
+
+
+class LayerParts(NamedTuple):
+    """What going back through a layer reads.
+
+    Attributes
+    ----------
+    weight_ih, weight_hh : np.ndarray
+    saved : list of np.ndarray
+        Hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
+    below : np.ndarray [shape=(T, B, I)]
+        The layer's input.
+    """
+
+    weight_ih: np.ndarray
+    weight_hh: np.ndarray
+    saved: list
+    below: np.ndarray
+
+
+def layer_parts(model, activations, layer):
+    """Return the `LayerParts` of a layer."""
+    hidden, gates = activations.hidden, activations.gates
+    weights = (plain(model.params[f"{name}_l{layer}"]) for name in ("weight_ih", "weight_hh"))
+    saved = [plain(hidden[layer])] if gates is None else [plain(hidden[layer]), plain(gates[layer])]
+    return LayerParts(*weights, saved, plain(hidden[layer - 1, 1:] if layer else activations.x))
+
+
+def check_saved(activations):
+    """Raise ValueError where activations are not finite."""
+    saved = {f"activations.{name}": getattr(activations, name) for name in ("x", "hidden", "gates")}
+    check_finite(**{name: array for name, array in saved.items() if array is not None})
+
+
+def overflow(dtype):
+    """Say what is wrong with logits that are not finite."""
+    return f"logits overflow {dtype}, though x and all parameters are finite"
+
+
+def functions(cell, backend):
     """Look up the twins of a cell's computations on a backend."""
     own, shared = ("forward", "chain", "gate_gradients"), ("parameter_gradients", "input_gradients")
     if backend == "numpy":
@@ -288,11 +353,13 @@ def _functions(cell, backend):
     return functions | {name: getattr(twins, name) for name in shared}
 
 
-def _stack(arrays):
+def stack(arrays):
+    """Stack the arrays of all layers."""
     # One layer's array is not copied to be stacked with nothing.
     return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
 
 
-def _plain(array):
+def plain(array):
+    """Return an array as compiled code takes it."""
     # Compiled code exists once per memory layout; contiguous and writable is the only one used.
     return np.require(array, requirements=("C", "W"))

@@ -74,7 +74,7 @@ def test_backward_equals_step_by_step(terms, shape, dtype, cell):
 
 def everything(cell, x, params, saved, grad_output, local_grads):
     """All that compiled cells compute."""
-    functions = recurrent._functions(cell, "cpu")
+    functions = recurrent.functions(cell, "cpu")
     arrays = functions["forward"](x, saved[0][0], *params)
     yield from arrays if isinstance(arrays, tuple) else [arrays]
     grads, at_input = functions["backward"](*params[:2], x, saved, grad_output, local_grads, True)

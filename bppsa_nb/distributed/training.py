@@ -1,0 +1,240 @@
+"""Training on MPI ranks: samples shared out among replicas of a model, steps among the ranks of each."""
+
+import inspect
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+
+from bppsa_nb import ranks
+from bppsa_nb.loss import check_labels, cross_entropy
+
+
+def add_up(group, arrays):
+    """Add up the arrays of all ranks, in one message; every rank gets the same bits.
+
+    Parameters
+    ----------
+    group : bppsa_nb.ranks.Group
+    arrays : dict of str to np.ndarray
+        Of the same names, shapes and dtype on all ranks.
+
+    Returns
+    -------
+    dict of str to np.ndarray
+    """
+    total = np.concatenate([array.ravel() for array in arrays.values()])
+    group.timed(group.comm.Allreduce, sys.modules["mpi4py.MPI"].IN_PLACE, total)  # the same result, says the standard
+    ends = np.cumsum([array.size for array in arrays.values()])
+    parts = zip(arrays.items(), np.split(total, ends[:-1]), strict=True)
+    return {name: part.reshape(array.shape) for (name, array), part in parts}
+
+
+def checksum(arrays):
+    """Return `bppsa_nb.ranks.checksum` of the arrays of a dict."""
+    return ranks.checksum(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values()))
+
+
+class Replicas:
+    """The ranks of a trainer.
+
+    A replica is as many consecutive ranks as share the steps of a sequence. Rank r has place ``r % places`` in replica
+    ``r // places``.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    sequence_ranks : int or None
+        Places of a replica; all ranks if None.
+
+    Attributes
+    ----------
+    group : bppsa_nb.ranks.Group
+        All ranks.
+    comm : mpi4py.MPI.Intracomm
+        The places of this rank's replica.
+    replicas, places : int
+        How many there are.
+    replica, place : int
+        Of this rank.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `comm` is no communicator, or cannot be cut into replicas of as many ranks.
+    """
+
+    def __init__(self, comm, sequence_ranks):
+        self.group = ranks.group(comm)
+        size = self.group.size
+        with self.group.together(1) as tell:
+            places = size if sequence_ranks is None else sequence_ranks
+            if isinstance(places, bool) or not isinstance(places, (int, np.integer)):
+                raise TypeError(f"sequence_ranks must be an integer, got {places!r}")
+            if places < 1 or size % places:
+                raise ValueError(f"sequence_ranks must divide the number of ranks, {size}, got {places}")
+            every = tell(places)
+        self.group.check_alike(["sequence_ranks"], [places], every)
+        self.places, self.replicas = int(places), size // int(places)
+        self.replica, self.place = divmod(self.group.rank, self.places)
+        split = self.group.comm.Split
+        self.comm = ranks.kept(self.group.comm, f"{places} places", lambda: split(self.replica, self.place))
+
+    @contextmanager
+    def alike(self):
+        """Have what fails in a block fail on all ranks, and what they are given be the same.
+
+        Yields
+        ------
+        dict of str to object
+            To be filled with names and values.
+        """
+        given = {}
+        with self.group.together(0) as tell:
+            yield given
+            here = {name: repr(value) for name, value in given.items()}
+            tell()
+        told = self.group.gather([ranks.checksum(words) for words in here.values()])
+        self.group.check_alike(list(here), list(here.values()), told)
+
+    def first(self, number):
+        """Return the integer that rank 0 has."""
+        return int(self.group.gather([number])[0, 0])
+
+    def check_dataset(self, dataset):
+        """Raise TypeError unless a data set gives the parts that are asked for."""
+        known = inspect.signature(dataset.batch).parameters.values()
+        if self.places > 1 and not any(one.name == "part" or one.kind is one.VAR_KEYWORD for one in known):
+            raise TypeError(
+                f"dataset.batch must take part=(i, n), for the i-th of n parts of the steps, with {self.places} "
+                f"sequence_ranks, as bppsa_nb.datasets.ArrayDataset.batch does; {type(dataset).__name__}.batch does not"
+            )
+
+    def own(self, dataset, indices):
+        """Return this rank's part of a batch: the steps of its place, of the samples of its replica."""
+        share = np.array_split(indices, self.replicas)[self.replica]
+        return dataset.batch(share, part=(self.place, self.places)) if self.places > 1 else dataset.batch(share)
+
+    def train(self, model, make, how, began, stopped):
+        """Compute the loss and the gradients of a batch.
+
+        Parameters
+        ----------
+        model : Recurrent
+        make : callable
+            Returns this rank's part of the batch: x [shape=(T, B, I)], of which T or B may be 0, and labels.
+        how : tuple
+            Method, backend and levels of the model's `backward`.
+        began : callable
+            Returns the seconds since the iteration began.
+        stopped : list
+            Not empty if Ctrl-C arrived here.
+
+        Returns
+        -------
+        loss : float
+            Mean over the batch of all replicas.
+        grads : dict of str to np.ndarray
+            Its gradients. Not all of them need be finite.
+        seconds : float
+            What `began` returned on rank 0.
+        stop : bool
+            Whether Ctrl-C arrived on some rank.
+
+        Raises
+        ------
+        TypeError, ValueError
+            On all ranks, if a part is wrong on one, or they do not go together.
+        FloatingPointError
+            On all ranks, if logits overflow.
+        """
+        method, backend, levels = how
+
+        def compute(x, y, samples):
+            activations, loss, grad_logits = model.forward(x, None, backend, self.comm), 0.0, None
+            if activations.logits is not None:
+                share = len(y) / samples
+                loss, grad_logits = cross_entropy(activations.logits, y)
+                loss, grad_logits = loss * share, grad_logits * model.dtype.type(share)
+            grads = model.backward(activations, grad_logits, method, backend, levels, self.comm)
+            return (loss, 0.0), grads
+
+        def finish(numbers):
+            return numbers[0], began() if self.group.rank == 0 else 0.0
+
+        (loss, seconds), grads, stop = self._compute(model, make, compute, stopped, finish)
+        if self.replicas > 1:
+            if grads is None or self.place > 0:  # a replica's ranks have the same gradients, and one counts
+                grads = {name: np.zeros_like(param) for name, param in model.params.items()}
+            grads = add_up(self.group, grads)
+        return loss, grads, seconds, stop
+
+    def evaluate(self, model, make, backend, stopped):
+        """Compute the loss of a batch, and how many of its samples are known.
+
+        Parameters and errors are those of `train`.
+
+        Returns
+        -------
+        loss : float
+            Summed over the batch of all replicas.
+        correct : float
+        stop : bool
+        """
+
+        def compute(x, y, samples):
+            logits = model.forward(x, None, backend, self.comm).logits
+            if logits is None:
+                return (0.0, 0.0), None
+            return (cross_entropy(logits, y)[0] * len(y), np.count_nonzero(logits.argmax(axis=1) == y)), None
+
+        (loss, correct), _, stop = self._compute(model, make, compute, stopped)
+        return loss, correct, stop
+
+    def predict(self, model, x, backend):
+        """Return the classes of this replica's samples, on all of its ranks."""
+        logits = model.forward(x, None, backend, self.comm).logits
+        found = np.zeros(x.shape[1], np.int64) if logits is None else logits.argmax(axis=1)
+        self.comm.Bcast(found, self.places - 1)
+        return found
+
+    def _compute(self, model, make, compute, stopped, finish=tuple):
+        """Make a batch, and compute with this replica's share of it; return sums of two numbers over all ranks."""
+        x, y, samples = self._batch(model, make)
+        numbers, found, fault = (0.0, 0.0), None, None
+        with self.group.together(4) as tell:
+            try:
+                if len(y):
+                    numbers, found = compute(x, y, samples)
+            except FloatingPointError as error:
+                fault = error
+            told = np.array(finish(numbers), np.float64).view(np.int64)
+            every = tell(fault is not None, len(stopped) > 0, *told)
+        if (failed := np.flatnonzero(every[:, 0])).size:
+            raise fault or FloatingPointError(f"logits overflow {model.dtype} on rank {failed[0]}")
+        sums = every[:, 2:].copy().view(np.float64).sum(axis=0)  # the same bits on all ranks
+        return sums.tolist(), found, bool(every[:, 1].any())
+
+    def _batch(self, model, make):
+        """Return this rank's part of a batch, and how many samples all replicas have of it."""
+        with self.group.together(3) as tell:
+            x, y = make()
+            if not isinstance(x, np.ndarray) or x.ndim != 3:
+                raise ValueError(f"x must have shape (T, B, I) with comm, got {np.shape(x)}")
+            y = check_labels(y, x.shape[1], model.num_classes)
+            if len(y):
+                model.check_input(x)
+            every = tell(len(y), ranks.checksum(y.astype(np.int64)), checksum(model.params))
+        self.group.check_alike(["model.params"], [f"with checksum {checksum(model.params):08x}"], every[:, 2:])
+        replicas = every[:, :2].reshape(self.replicas, self.places, 2)
+        if (odd := np.argwhere((replicas != replicas[:, :1]).any(axis=2))).size:
+            replica, place = map(int, odd[0])
+            first = replica * self.places
+            raise ValueError(
+                f"y must be the labels of the same samples on all ranks of a replica: rank {first + place} has others "
+                f"than rank {first}"
+            )
+        samples = int(replicas[:, 0, 0].sum())
+        if not samples:
+            raise ValueError("x must hold at least one sample, on all ranks together")
+        return x, y, samples
