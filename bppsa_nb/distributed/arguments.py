@@ -84,7 +84,7 @@ def _check_whose_gradient(group, grad_output):
     if grad_output is None and group.rank == group.size - 1:
         raise ValueError(f"grad_output must be given on {last}, got None")
     if grad_output is not None and group.rank < group.size - 1:
-        raise ValueError(f"grad_output must be None but on {last}, got {type(grad_output).__name__}")
+        raise ValueError(f"grad_output must be None on all ranks but {last}, got {type(grad_output).__name__}")
 
 
 def _check_dense(links, grad_output, local_grads, backend):
@@ -107,7 +107,7 @@ def _check_dense(links, grad_output, local_grads, backend):
         chain_checks.check_array("local_grads", local_grads, (3,))
         chain_checks.check_dtype("local_grads", local_grads.dtype, links.dtype, "jacobians_T")
         batch = local_grads.shape[1] if batch < 0 else batch
-        points = "(T + 1, B, H)" if last else "(T, B, H) on all ranks but the last, each term being given once,"
+        points = "(T + 1, B, H)" if last else "(T, B, H), as on all ranks but the last"
         chain_checks.check_shape("local_grads", local_grads.shape, (steps + last, batch, size), points)
     seconds = Run(links[:, None] if kind == _SHARED else links, max(batch, 1), backend).seconds()
     nanoseconds = (int(1e9 * part) for part in seconds)
@@ -150,7 +150,7 @@ def _check_same(name, every):
     for rank, words in known:
         if words != known[0][1]:
             raise ValueError(
-                f"{name} must be the same kind on all ranks: it is {words} on rank {rank}, and {known[0][1]} on rank "
+                f"{name} must be the same on all ranks: it is {words} on rank {rank}, and {known[0][1]} on rank "
                 f"{known[0][0]}"
             )
 
