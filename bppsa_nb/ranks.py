@@ -1,11 +1,12 @@
 """What MPI ranks find out together: whether all of them can go on, and with the same arguments."""
 
+import contextlib
 import os
 import sys
 import time
 import traceback
 import zlib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 
 import numpy as np
@@ -19,8 +20,7 @@ def world():
     SystemExit
         With what to install, if mpi4py is missing or does not belong to this mpiexec.
     """
-    started = os.environ.get("PMI_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or "1"
-    started = int(started) if started.isdigit() else 1
+    _, started = place()
     try:
         from mpi4py import MPI
     except ModuleNotFoundError:
@@ -35,6 +35,38 @@ def world():
             "mpi4py and the mpiexec that belongs to it"
         )
     return comm
+
+
+def place():
+    """Tell which of how many processes of mpiexec this is, without loading MPI.
+
+    Returns
+    -------
+    rank, size : int
+        0 and 1 for a process that mpiexec did not start.
+    """
+    said = [
+        os.environ.get(f"PMI_{name}") or os.environ.get(f"OMPI_COMM_WORLD_{name}") or "" for name in ("RANK", "SIZE")
+    ]
+    return tuple(map(int, said)) if all(map(str.isdecimal, said)) else (0, 1)
+
+
+@contextmanager
+def first_speaks(rank, *names):
+    """Let no rank but 0 print in a block.
+
+    Parameters
+    ----------
+    rank : int
+    names : {"stdout", "stderr"}
+        Where to.
+    """
+    with ExitStack() as quiet:
+        if rank > 0:
+            nowhere = quiet.enter_context(open(os.devnull, "w"))
+            for name in names:
+                quiet.enter_context(getattr(contextlib, f"redirect_{name}")(nowhere))
+        yield
 
 
 @contextmanager
@@ -57,6 +89,8 @@ def ending_together(comm, foreseen):
             raise
         # A rank that left alone would have the others wait for ever.
         text = f"rank {comm.rank}: {type(error).__name__}: {error}\n" if known else traceback.format_exc()
+        if comm.rank > 0:
+            time.sleep(1)  # where all ranks fail, rank 0 says why, and ends the others meanwhile
         print(text, end="", file=sys.stderr, flush=True)
         time.sleep(0.2)  # mpiexec drops what it has not read when a rank aborts
         comm.Abort(1)

@@ -235,6 +235,7 @@ class Trainer:
                     if save_every is not None and len(self._loss) % save_every == 0:
                         self.save(save_to)
                     if stop:
+                        time.sleep(0.2)  # until Ctrl-C, which mpiexec sends to all ranks, has arrived on them
                         raise KeyboardInterrupt
         return self.history
 

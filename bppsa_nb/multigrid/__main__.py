@@ -1,8 +1,6 @@
 """Layers spread over processes: ``mpiexec -n 4 python -m bppsa_nb.multigrid --depth 1024``."""
 
 import argparse
-import contextlib
-import os
 import time
 import zlib
 from dataclasses import fields
@@ -85,11 +83,7 @@ def _parser():
 def _parse(argv, comm):
     """Return the arguments, or exit; of all ranks, the first one says why."""
     parser = _parser()
-    with contextlib.ExitStack() as quiet:
-        if comm is not None and comm.rank > 0:
-            nowhere = quiet.enter_context(open(os.devnull, "w"))
-            quiet.enter_context(contextlib.redirect_stdout(nowhere))
-            quiet.enter_context(contextlib.redirect_stderr(nowhere))
+    with ranks.first_speaks(0 if comm is None else comm.rank, "stdout", "stderr"):
         arguments = parser.parse_args(argv)
         if arguments.channels is None and (arguments.kernel or arguments.image):
             parser.error("--kernel and --image are of convolutions: give their --channels too")
