@@ -66,7 +66,8 @@ def combine(a, b):
 
 def _multiply(a, b):
     rows, exponents = b["rows"], b["exponents"]
-    b["offset"] += apply_rows(rows, exponents, a["offset"][:, None])[:, 0]  # M_b (M_a g + c_a) + c_b
+    if a["offset"].any():  # M_b (M_a g + c_a) + c_b
+        b["offset"] += apply_rows(rows, exponents, a["offset"][:, None])[:, 0]
     if a["kind"] == LINEAR:
         product, powers = apply_rows_scaled(rows, exponents, a["rows"])
         b["rows"], b["exponents"] = normalize(product, a["exponents"] + powers[..., 0])

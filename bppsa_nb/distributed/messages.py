@@ -54,14 +54,15 @@ def exscan(group, comm, own, dtype, backend):
             failed = error
             return LOST
 
-    for bit in range((comm.size - 1).bit_length()):
+    rounds = (comm.size - 1).bit_length()
+    for bit in range(rounds):
         partner = comm.rank ^ (1 << bit)
         if partner < comm.size:
             other = _exchange(group, comm, partner, block, dtype, backend)
             if partner < comm.rank:
-                before, block = combine(other, before), combine(other, block)
-            else:
-                block = combine(block, other)
+                before = combine(other, before)
+            if bit + 1 < rounds:  # after the last round nobody asks for the block
+                block = combine(other, block) if partner < comm.rank else combine(block, other)
     return before, combined, failed
 
 

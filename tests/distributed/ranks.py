@@ -1,5 +1,6 @@
-"""What `test_backprop.py` has every rank do: mpiexec -n RANKS python -m mpi4py ranks.py TASK FILE."""
+"""What `test_backprop.py` has every rank do: mpiexec -n RANKS python -m mpi4py ranks.py TASK FILE [T]."""
 
+import ctypes
 import itertools
 import json
 import os
@@ -435,9 +436,9 @@ def killed():
     simple(COMM)
 
 
-def memory(T=30000):
+def memory(T):
     """Measure how far each call's memory rises above what this rank had before, in bytes, by method and kind."""
-    (B, H), rng = (16, 20), np.random.default_rng(RANK)
+    (B, H), rng, libc = (16, 20), np.random.default_rng(RANK), ctypes.CDLL(None)
     run = distributed.partition(T, COMM.size)[RANK]
     steps, found = run.stop - run.start, {}
     weights = orthogonal(rng, 1, H, H).astype(np.float32)
@@ -449,6 +450,7 @@ def memory(T=30000):
         few = bp.StructuredChain(weights, slopes[:, :3])
         bp.backprop(few, end, local_grads=terms[: 3 + (RANK == LAST)], method=method, **how)
     for method, local in itertools.product(("linear", "chunked"), (None, terms)):
+        libc.malloc_trim(0)  # what the call before has freed is not had
         before = status("VmRSS")
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")  # the peak is counted anew
@@ -465,7 +467,7 @@ def status(name):
 
 
 if __name__ == "__main__":
-    task, path = sys.argv[1:]
-    every = COMM.gather({"check": check, "killed": killed, "memory": memory}[task]())
+    task, path, *sizes = sys.argv[1:]
+    every = COMM.gather({"check": check, "killed": killed, "memory": memory}[task](*map(int, sizes)))
     if RANK == 0:
         Path(path).write_text(json.dumps(every))
