@@ -33,8 +33,7 @@ def find_mpiexec():
     FileNotFoundError
         With what to install, if there is none.
     """
-    beside = Path(sysconfig.get_path("scripts"), "mpiexec")
-    found = str(beside) if beside.is_file() else shutil.which("mpiexec")
+    found = shutil.which("mpiexec", path=sysconfig.get_path("scripts")) or shutil.which("mpiexec")
     if found is None:
         raise FileNotFoundError(f"mpiexec is neither beside {sys.executable} nor on PATH; {_INSTALL}")
     return found
