@@ -28,7 +28,7 @@ are stored. The methods: "linear", rank after rank, and "chunked", which reduces
 the products, and replays. They take turns; a first round does not count. Each has a first call whose memory is looked
 at: how much a rank has at most, above what it had before.
 
-On one rank the program also times what a rank does by itself; on several, messages, and MPI's Exscan with ⋄."""
+The program also times MPI's Exscan with ⋄; on one rank, what a rank does by itself; on several, messages."""
 _THREADS = """Ranks share the machine: on fewer cores than ranks times threads, limit the threads, as in
 NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 mpiexec -n 4 python -m bppsa_nb.distributed"""
 
@@ -189,8 +189,8 @@ def _run(arguments, comm):
         measured["diamonds"] = [{"width": width} | measure.diamonds(width, *how) for width in arguments.scan_widths]
     else:
         measured["messages"] = measure.messages(comm, 20 * arguments.repeat)
-        scans = [{"rank": comm.rank, "width": w} | measure.exscan(comm, w, *how) for w in arguments.scan_widths]
-        measured["exscans"] = sum(comm.allgather(scans), [])
+    scans = [{"rank": comm.rank, "width": w} | measure.exscan(comm, w, *how) for w in arguments.scan_widths]
+    measured["exscans"] = sum(comm.allgather(scans), [])
     if comm.rank == 0:
         _report_exchange(measured)
         if arguments.output:
@@ -281,8 +281,9 @@ def _report(found):
 def _report_exchange(measured):
     print()
     for row in measured.get("diamonds", []):
-        merge, apply = (f"{1e6 * row[name]:.0f} µs" for name in ("merge", "apply"))
-        print(f"⋄ of maps of {row['bytes']:,} bytes, H = {row['width']}: {merge}; with a known gradient: {apply}")
+        told = (f"{1e6 * row[name]:.0f}" for name in ("merge", "apply", "keep"))
+        of = "two products, a product and a gradient, a product and the identity"
+        print(f"⋄ of maps of {row['bytes']:,} bytes, H = {row['width']}; of {of}: {', '.join(told)} µs")
     for row in measured.get("messages", []):
         print(f"a message of {row['bytes']:,} bytes: {1e6 * row['seconds']:.1f} µs")
     for row in measured.get("exscans", []):

@@ -126,8 +126,8 @@ def diamonds(width, batch, dtype, backend, rounds):
     Returns
     -------
     dict
-        `bytes` of a map; median seconds of ``merge`` (two matrices) and of ``apply`` (a matrix, and a gradient that is
-        known).
+        `bytes` of a map; median seconds of `merge` (two products), `apply` (a product, and a gradient that is known)
+        and `keep` (a product, and the identity).
     """
     run = _tiny(width, batch, dtype, backend)
     with np.errstate(all="ignore"):
@@ -138,7 +138,7 @@ def diamonds(width, batch, dtype, backend, rounds):
         spare[:] = own
         maps.combine(a[0], spare[0])
 
-    calls = {"merge": lambda: combine(own), "apply": lambda: combine(known)}
+    calls = {"merge": lambda: combine(own), "apply": lambda: combine(known), "keep": lambda: combine(run.nothing())}
     return {"bytes": run.layout.itemsize} | medians(calls, rounds)
 
 

@@ -32,8 +32,28 @@ class Link(NamedTuple):
         return self.latency + size / self.bandwidth
 
 
+class Diamonds(NamedTuple):
+    """What one rank takes to combine maps, γ, in seconds.
+
+    Attributes
+    ----------
+    merge, apply, keep : float
+        ⋄ of two products; of a product and a gradient that is known; of a map and the identity.
+    start : float
+        What Exscan takes before the first message.
+    size : int
+        Bytes of a map.
+    """
+
+    merge: float
+    apply: float
+    keep: float
+    start: float
+    size: int
+
+
 class Costs(NamedTuple):
-    """What one rank takes by itself, in seconds: for one step of the whole batch, and for a ⋄.
+    """What one rank takes by itself, in seconds for one step of the whole batch.
 
     Attributes
     ----------
@@ -45,10 +65,9 @@ class Costs(NamedTuple):
         Storing a step's Jacobians; 0 for a structured chain.
     product : float
         Multiplying a step's Jacobians to the run's product.
-    merge, apply : float
-        ⋄ of two maps, γ: of two products, and of a product and a gradient that is known.
-    state, map : int
-        Bytes of a state, and of a map.
+    state : int
+        Bytes of a state.
+    diamonds : Diamonds
     """
 
     forward: float
@@ -56,23 +75,19 @@ class Costs(NamedTuple):
     gradients: float
     jacobian: float
     product: float
-    merge: float
-    apply: float
     state: int
-    map: int
+    diamonds: Diamonds
 
 
-def exscan(ready, message, merge, apply):
+def exscan(ready, link, diamonds):
     """Simulate MPI's Exscan over maps by recursive doubling; place 0 is at the loss.
 
     Parameters
     ----------
     ready : array_like [shape=(ranks,)]
         When each place has its map, in seconds.
-    message : float
-        Seconds for a map.
-    merge, apply : float
-        As in `Costs`.
+    link : Link
+    diamonds : Diamonds
 
     Returns
     -------
@@ -81,7 +96,7 @@ def exscan(ready, message, merge, apply):
     combined : np.ndarray of int [shape=(ranks,)]
         How often each place computed ⋄.
     """
-    now = np.array(ready, float)
+    now, message = np.array(ready, float) + diamonds.start, link.seconds(diamonds.size)
     size = len(now)
     kind = np.full(size, LINEAR)
     kind[-1], kind[0] = IDENTITY, CONSTANT
@@ -90,8 +105,9 @@ def exscan(ready, message, merge, apply):
 
     def diamond(a, b):
         """Return what a ⋄ takes, and its kind."""
-        took = np.where(a == CONSTANT, apply, merge)
-        return np.where((a == IDENTITY) | (b == IDENTITY), 0, took), np.where(b == IDENTITY, a, np.maximum(a, b))
+        took = np.where(a == CONSTANT, diamonds.apply, diamonds.merge)
+        took = np.where((a == IDENTITY) | (b == IDENTITY), diamonds.keep, took)
+        return took, np.maximum(a, b)  # a gradient that is known stays so, and so does a product
 
     step = 1
     while step < size:
@@ -139,7 +155,7 @@ def scan(steps, ranks, costs, link, whole=False):
     work = held * (costs.jacobian + costs.product)
     work[-1], work[0] = 0, held[0] * costs.sweep
     ready = start + work
-    done = exscan(ready, link.seconds(costs.map), costs.merge, costs.apply)[0]
+    done = exscan(ready, link, costs.diamonds)[0]
     done[1:] += held[1:] * costs.sweep
     return float(np.max(done + whole * held * costs.gradients))
 
