@@ -133,7 +133,7 @@ def product(T, B, H, weights, backend):
     reduced, terms = _share(B, backend), max(weights, 1)
     return {
         "launches": 1,
-        "merges": T if backend == "numpy" else T * reduced,
+        "merges": T * reduced if backend == "cuda" else T,
         "terms": T * weights,
         "products": reduced * T,
         "rows": reduced * T * H,

@@ -192,6 +192,42 @@ def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
         assert error(result, expected) < TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize(
+    ("count", "length", "B", "H", "K", "dtype"),
+    [
+        on_simulator(1, 3, 2, 3, 1, np.float32),
+        on_simulator(3, 2, 1, 4, 3, np.float64),
+        on_simulator(2, 1, 2, 2, 0, np.float64),
+        on_gpu(1, 500, 16, 20, 1, np.float32),
+        on_gpu(7, 40, 3, 33, 3, np.float64),
+    ],
+)
+def test_products_of_chunks(count, length, B, H, K, dtype):
+    from bppsa_nb.structured import chain as plain
+    from bppsa_nb.structured import cuda
+
+    rng = np.random.default_rng([count, length, H])
+    weights = np.array([np.linalg.qr(rng.standard_normal((H, H)))[0] for _ in range(K)]).reshape(K, H, H).astype(dtype)
+    slopes = rng.uniform(0.5, 1, (K, count * length, B, H)).astype(dtype)
+    carry = rng.uniform(0.5, 1, slopes.shape[1:]).astype(dtype) if K != 1 else None
+    links = plain.StructuredChain(weights, slopes, carry)
+    rows, exponents = plain.products(links, length)
+    for stored in links, plain.jacobians_T(links):
+        found, powers = cuda.products(stored, length)
+        assert found.dtype == dtype and found.shape == (count, B, H, H)
+        assert powers.dtype == np.int64 and powers.shape == exponents.shape
+        moved = np.ldexp(found, powers[..., None] - exponents[..., None])
+        assert np.abs(moved - rows).max() < 10 * TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("T", [on_simulator(0), on_simulator(3), on_gpu(50)])
+def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
+    from bppsa_nb.structured import cuda
+
+    links, grad_output, terms = cast(np.float64, *chain(T, 2, 3, np.random.default_rng(T), local=True))
+    assert np.array_equal(cuda.sweep(links, grad_output, terms), cuda.sweep(links, grad_output, terms[:T]))
+
+
 @pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
 @pytest.mark.parametrize("factor", [2.0**-30, 2.0**30])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what is lost anyway

@@ -102,6 +102,30 @@ def test_one_chunk_is_the_linear_scan(backend, weights):
     assert whole["merges"] == whole["matmul"] == whole["crossings"] == 0
 
 
+def test_one_product_of_all_is_what_a_chunk_adds(monkeypatch):
+    monkeypatch.setattr(plan, "workers", {"numpy": 1, "cpu": 2, "cuda": 4}.get)
+    for weights, backend in itertools.product((0, 1, 3), BACKENDS):
+        product, terms = plan.product(40, 3, 5, weights, backend), max(weights, 1)
+        # Of three chunks, the middle one is multiplied; of two, none is.
+        three, two = (plan.chunked(n, 3, 5, weights, backend, 40) for n in (120, 80))
+        for name in ("merges", "rows", "matmul"):
+            assert product[name] == three[name] - two.get(name, 0), (name, weights, backend)
+        assert product["matmul"] == -(-3 // plan.workers(backend)) * 40 * 125 * terms
+        assert product["terms"] == 40 * weights and product["launches"] == 1
+
+
+def test_a_run_of_a_chain_over_ranks_is_predicted_by_its_sweep_and_its_product(prices):
+    prices["linear"] |= {"matvec": 1.0}
+    prices["chunked"] |= {"matmul": 1.0}
+    plan.refresh()
+    sizes = 10, 2, 3
+    assert plan.run_seconds(*sizes, np.float32, "numpy", 0) == (10 * 2 * 9, 10 * 2 * 27)
+    assert plan.run_seconds(*sizes, np.float64, "numpy", 3) == (2 * 3 * 10 * 2 * 9, 2 * 3 * 10 * 2 * 27)
+    assert plan.run_seconds(0, 2, 3, np.float64, "numpy", 1) == (0, 0)
+    with pytest.raises(ValueError, match="T must be an integer >= 0, got -1"):
+        plan.run_seconds(-1, 2, 3, np.float32, "numpy", 0)
+
+
 # What is made of the counts.
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bppsa_nb.operator import RangeLost
-from bppsa_nb.scan import arithmetic, cpu
+from bppsa_nb.scan import arithmetic, cpu, cpu_chunks
 
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 METHODS = [("blelloch", None, None), ("truncated", 2, None), *(("chunked", None, n) for n in (1, 3, 16, 1000))]
@@ -143,3 +143,35 @@ def test_the_planner_chooses_the_length(monkeypatch):
     J, g, _ = chain(9, 2, 3, np.random.default_rng(6))
     assert np.array_equal(run(J, g, None, "chunked"), run(J, g, None, "chunked", None, 4))
     assert asked == [(9, 2, 3, np.float32, "cpu", 0)]
+
+
+# What ranks that share a chain need of it.
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("matrices", [1, 3])
+@pytest.mark.parametrize(("count", "length"), [(1, 1), (1, 7), (3, 4), (6, 1)])
+def test_products_of_chunks(count, length, matrices, dtype):
+    jacobians_T = chain(count * length, 3, 4, np.random.default_rng(length), matrices)[0].astype(dtype)
+    found, exponents = cpu_chunks.products(jacobians_T, length)
+    assert found.shape == (count, matrices, 4, 4) and exponents.shape == (count, matrices) and found.dtype == dtype
+    for c in range(count):
+        for b in range(matrices):
+            links = np.repeat(jacobians_T[c * length : (c + 1) * length, b : b + 1], 4, 1)
+            product = naive.backprop(links, np.eye(4))[0].T  # where the unit vectors go
+            assert np.abs(np.ldexp(found[c, b].astype(float), exponents[c, b]) - product).max() < TOLERANCE[dtype]
+
+
+def test_products_of_chunks_beyond_the_range():
+    links = np.repeat(np.eye(3)[None, None] * 2.0**60, 50, 0).astype(np.float32)
+    found, exponents = cpu_chunks.products(links, 25)
+    assert np.allclose(np.ldexp(found.astype(float), exponents[..., None, None] - 1500), np.eye(3))
+    links[0, 0, 0, 1] = 2.0**-60
+    with pytest.raises(RangeLost):
+        cpu_chunks.products(links, 25)
+
+
+@pytest.mark.parametrize("T", [0, 1, 5])
+def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
+    J, g, c = chain(T, 2, 3, np.random.default_rng(T))
+    assert np.array_equal(cpu.backprop(J, g, c, "linear", None), cpu.backprop(J, g, c[:T], "linear", None))

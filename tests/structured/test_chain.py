@@ -388,3 +388,35 @@ def test_chunks_that_do_not_fit(twin, monkeypatch):
     links = bp.StructuredChain(np.ones((1, 64, 64), "f"), np.ones((1, 64, 16, 64), "f"))
     with pytest.raises(MemoryError, match="multiplying 14 chunks of 4 steps takes .* GiB, but 0.0 GiB are available"):
         twin.chunked(links, np.ones((16, 64), "f"), None, 4)
+
+
+# What ranks that share a chain need of it: products of chunks, and sweeps that take no loss term at the end.
+
+
+@each_kind
+@pytest.mark.parametrize(("count", "length"), [(1, 1), (1, 7), (3, 4), (6, 1)])
+def test_products_of_chunks(K, carry, count, length):
+    arrays = make(K, count * length, 2, 3, carry, np.random.default_rng([K, length]))[:3]
+    written = naive.structured_jacobians_T(*arrays)
+    for dtype, tolerance in TOLERANCE.items():
+        for name, twin in TWINS.items():
+            rows, exponents = twin.products(bp.StructuredChain(*cast(dtype, arrays)), length)
+            assert rows.shape == (count, 2, 3, 3) and exponents.shape == (count, 2, 3)
+            assert rows.dtype == dtype and exponents.dtype == np.int64
+            peak = np.abs(rows).max(-1)
+            assert np.all((peak >= 0.5) & (peak < 1))
+            found = np.ldexp(rows.astype(float), exponents[..., None])
+            for c in range(count):
+                for b in range(2):
+                    # Every unit vector goes back as a gradient does, at the chunk's end.
+                    ends = naive.backprop(np.repeat(written[c * length : (c + 1) * length, b : b + 1], 3, 1), np.eye(3))
+                    assert gap(found[None, c, b], ends[:1]) < tolerance, (name, dtype)
+
+
+@each_twin
+@pytest.mark.parametrize("T", [0, 1, 5])
+def test_the_last_loss_term_of_a_sweep_may_be_missing(T, twin):
+    weights, slopes, diagonal, g, terms = make(2, T, 2, 3, True, np.random.default_rng(T))
+    links, before = bp.StructuredChain(weights, slopes, diagonal), terms.copy()
+    assert np.array_equal(twin.sweep(links, g, terms), twin.sweep(links, g, terms[:T]))
+    assert np.array_equal(terms, before)

@@ -302,3 +302,16 @@ def test_cells_never_fall_back(dtype, kind, backend, caplog, monkeypatch):
     with caplog.at_level(logging.INFO, "bppsa_nb"):
         model.backward(activations, rng.standard_normal((2, 4)).astype(dtype), "chunked", backend)
     assert not caplog.records
+
+
+@each_twin
+@each_dtype
+def test_products_of_chunks_that_cannot_be_kept(dtype, twin):
+    tiny = np.array(2.0 ** (np.finfo(dtype).minexp * 3 // 4), dtype)
+    weights, slopes = np.array([[[1, tiny], [1, 1]]], dtype), np.ones((1, 2, 1, 2), dtype)
+    with pytest.raises(RangeLost):
+        twin.products(bp.StructuredChain(weights.swapaxes(1, 2), slopes), 2)
+    hills = np.array([2.0**50, 2.0**-50], dtype)
+    weights, slopes = rotations(60, 2, 4, np.random.default_rng(0), dtype, hills[[0] * 30 + [1] * 30])
+    rows, exponents = twin.products(bp.StructuredChain(weights, slopes), 30)
+    assert np.isfinite(rows).all() and (exponents[0] > 1490).all() and (exponents[1] < -1490).all()
