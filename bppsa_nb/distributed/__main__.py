@@ -109,8 +109,8 @@ class _Links(NamedTuple):
     """A run of links, and what a rank does by itself to get there and back.
 
     `steps` is how many there are, `last` the state at the run's end. The others are calls without arguments: the
-    forward pass, the backward pass with the gradients of all parameters, and storing the Jacobians (None if a chain is
-    structured).
+    forward pass, the backward pass with the gradients of all parameters; and, None if a chain is structured, storing
+    the Jacobians, and going back without them.
     """
 
     links: object
@@ -118,7 +118,8 @@ class _Links(NamedTuple):
     last: np.ndarray
     forward: Callable
     backward: Callable
-    jacobians: Callable | None
+    jacobians: Callable | None = None
+    back: Callable | None = None
 
 
 def _recurrent(arguments, steps, part, state):
@@ -136,7 +137,7 @@ def _recurrent(arguments, steps, part, state):
     saved = [activations.hidden[0]] if activations.gates is None else [activations.hidden[0], activations.gates[0]]
     links = getattr(cells, arguments.cell).chain(model.params["weight_hh_l0"], *saved)
     backward = partial(model.backward, activations, grad, "linear", arguments.backend)
-    return _Links(links, len(x), activations.hidden[0, -1], forward, backward, None)
+    return _Links(links, len(x), activations.hidden[0, -1], forward, backward)
 
 
 def _residual(arguments, steps, part, state):
@@ -152,10 +153,14 @@ def _residual(arguments, steps, part, state):
     states = net.forward(state, backend)
     jacobians = partial(net.jacobians_T, states)
 
-    def backward():
-        net.parameter_gradients(states, net.backward(states, states[-1], backend), backend)
+    back = partial(net.backward, states, states[-1], backend)
 
-    return _Links(jacobians(), len(weights), states[-1], partial(net.forward, state, backend), backward, jacobians)
+    def backward():
+        net.parameter_gradients(states, back(), backend)
+
+    return _Links(
+        jacobians(), len(weights), states[-1], partial(net.forward, state, backend), backward, jacobians, back
+    )
 
 
 def _make(arguments, steps, comm):
@@ -254,7 +259,7 @@ def _parts(made, grad, arguments):
     calls = {"forward": made.forward, "sweep": partial(run.sweep, grad, None), "backward": made.backward}
     calls["product"] = partial(run.map, None, None)
     if made.jacobians is not None:
-        calls["jacobians"] = made.jacobians
+        calls |= {"jacobians": made.jacobians, "back": made.back}
     with np.errstate(all="ignore"):
         return measure.medians(calls, arguments.repeat)
 
