@@ -89,7 +89,7 @@ def ending_together(comm, foreseen):
             raise
         # A rank that left alone would have the others wait for ever.
         text = f"rank {comm.rank}: {type(error).__name__}: {error}\n" if known else traceback.format_exc()
-        if comm.rank > 0:
+        if known and comm.rank > 0:
             time.sleep(1)  # where all ranks fail, rank 0 says why, and ends the others meanwhile
         print(text, end="", file=sys.stderr, flush=True)
         time.sleep(0.2)  # mpiexec drops what it has not read when a rank aborts

@@ -397,7 +397,7 @@ class Trainer:
             entries = read_npz(path, "Trainer.save")
             note, state, masks = self._check_entries(path, entries)
             if self._replicas is not None:
-                given["what path holds"] = checksum(dict(sorted(entries.items())))
+                given["what path holds"] = f"that with checksum {checksum(dict(sorted(entries.items()))):08x}"
         with interrupts_held():
             self._replace(path, state.pop("params"), masks)
             self.optimizer.state, self.optimizer.steps = state, note["steps"]

@@ -495,3 +495,51 @@ def test_train_finds_an_unwritable_path_before_training(tmp_path, capsys):
     assert cli.main(["train", "--length", "3", "--samples", "4", "--batch-size", "2", "--save", str(tmp_path)]) == 1
     captured = capsys.readouterr()
     assert "directory" in captured.err.lower() and not captured.out
+
+
+@pytest.mark.parametrize("rank", ["0", "2"])
+@pytest.mark.parametrize(
+    "arguments, code, said",
+    [
+        ([], 1, "bppsa-nb: mpiexec started 3 processes, which would all train the same: add --distributed\n"),
+        (["--sequence-ranks", "3"], 1, "bppsa-nb: --sequence-ranks is for --distributed only\n"),
+        (["--distributed", "--save-every", "2"], 1, "bppsa-nb: --save-every needs --save PATH\n"),
+        (["--save-every", "0", "--save", "x"], 2, "argument --save-every: must be an integer of at least 1, got '0'\n"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["PMI", "OMPI_COMM_WORLD"])
+def test_of_all_processes_of_mpiexec_one_says_what_is_wrong(monkeypatch, capsys, prefix, arguments, code, said, rank):
+    monkeypatch.setenv(f"{prefix}_SIZE", "3")
+    monkeypatch.setenv(f"{prefix}_RANK", rank)
+    if code == 2:
+        with pytest.raises(SystemExit, match="2"):
+            cli.main([*TRAIN, *arguments])
+    else:
+        assert cli.main([*TRAIN, *arguments]) == code
+    shown = capsys.readouterr()
+    assert shown.err.endswith(said) if rank == "0" else not shown.err
+    assert not shown.out
+
+
+def test_train_distributed_without_mpiexec_is_one_process(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(cli.ranks, "world", lambda: None)  # without mpi4py
+    one, other = tmp_path / "one.npz", tmp_path / "other.npz"
+    assert cli.main([*TRAIN, "--save", str(one)]) == 0
+    assert cli.main([*TRAIN, "--distributed", "--save", str(other), "--save-every", "3"]) == 0
+    with np.load(one, allow_pickle=False) as a, np.load(other, allow_pickle=False) as b:
+        np.testing.assert_array_equal(a["loss"], b["loss"])
+    capsys.readouterr()
+    assert cli.main([*TRAIN, "--distributed", "--sequence-ranks", "2"]) == 1
+    assert "sequence_ranks goes with comm only, got 2" in capsys.readouterr().err
+
+
+def test_train_keeps_what_it_saved_last(tmp_path, monkeypatch):
+    path, saved, write = tmp_path / "kept.npz", [], bppsa_nb.Trainer._write
+
+    def record(self, path):
+        write(self, path)
+        saved.append(len(self.history.loss))
+
+    monkeypatch.setattr(bppsa_nb.Trainer, "_write", record)
+    assert cli.main([*TRAIN, "--save", str(path), "--save-every", "3", "--epochs", "2"]) == 0
+    assert saved == [0, 3, 6, 8]

@@ -1,6 +1,9 @@
 import json
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import naive
 import numpy as np
@@ -592,3 +595,57 @@ def test_an_optimizer_belongs_to_one_model():
     Trainer(RNN(1, 3, 2), optimizer, backend="numpy").step(x, y)
     with pytest.raises(ValueError, match="an optimizer belongs to one model"):
         Trainer(RNN(1, 4, 2), optimizer, backend="numpy").step(x, y)
+
+
+def test_ranks_are_for_comm_only():
+    with pytest.raises(ValueError, match="sequence_ranks goes with comm only, got 1"):
+        new_trainer(sequence_ranks=1)
+    for model in (RNN(1, 2, 2), picture_trainer().model):
+        with pytest.raises(TypeError, match=r"comm must be an mpi4py\.MPI\.Intracomm, .* got 'world'"):
+            Trainer(model, SGD(lr=0.1), comm="world")
+
+
+@pytest.mark.parametrize(
+    "settings, error, message",
+    [
+        ({"save_every": 2}, ValueError, "save_to and save_every go together, got None and 2"),
+        ({"save_to": "x.npz"}, ValueError, "save_to and save_every go together, got 'x.npz' and None"),
+        ({"save_to": "x.npz", "save_every": 0}, ValueError, "save_every must be at least 1, got 0"),
+        ({"save_to": "x.npz", "save_every": 1.5}, TypeError, "save_every must be an integer, got 1.5"),
+    ],
+)
+def test_fit_refuses_to_save_so(settings, error, message):
+    with pytest.raises(error, match=message):
+        fit(new_trainer(), **settings)
+
+
+KILLED = """
+import os, signal, sys
+from bppsa_nb import RNN, Adam, Bitstream, Trainer, files
+
+fsync, calls = os.fsync, []
+
+def sync(number):
+    calls.append(number)
+    if len(calls) == 3:
+        os.truncate(number, 300)  # as if the disk had not kept up
+        os.kill(os.getpid(), signal.SIGKILL)
+    fsync(number)
+
+files.os.fsync = sync
+data = Bitstream(length=6, num_samples=22, num_classes=3, rng=1)
+trainer = Trainer(RNN(1, 4, 3, rng=5), Adam(lr=0.01), backend="numpy")
+trainer.fit(data, 2, 4, rng=9, progress=False, save_to=sys.argv[1], save_every=3)
+"""
+
+
+def test_a_process_killed_while_it_saves_leaves_what_it_saved_before(tmp_path):
+    path = tmp_path / "kept.npz"
+    done = subprocess.run([sys.executable, "-c", KILLED, path], cwd=Path(__file__).parents[1], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    resumed, straight = new_trainer(), new_trainer()
+    resumed.load(path)
+    assert len(resumed.history.loss) == 6
+    for trainer in (resumed, straight):
+        fit(trainer)
+    assert_same(state(resumed), state(straight))

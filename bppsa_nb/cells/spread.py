@@ -100,8 +100,8 @@ def _agree(group, model, look, batch, predict=list, count=0):
         sizes = model.input_size, model.hidden_size, model.num_classes, model.num_layers
         here = (
             f"{type(model).__name__}{sizes} of {model.dtype}",
-            f"with checksum {checksum(model.params):08x}",
-            f"of {batch()} samples",
+            f"those with checksum {checksum(model.params):08x}",
+            f"one of {batch()} samples",
         )
         every = tell(*map(ranks.checksum, here), *predict())
     group.check_alike(("model", "model.params", "the batch"), here, every[:, :3])

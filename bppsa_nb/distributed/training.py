@@ -92,7 +92,7 @@ class Replicas:
         given = {}
         with self.group.together(0) as tell:
             yield given
-            here = {name: repr(value) for name, value in given.items()}
+            here = {name: value if isinstance(value, str) else repr(value) for name, value in given.items()}
             tell()
         told = self.group.gather([ranks.checksum(words) for words in here.values()])
         self.group.check_alike(list(here), list(here.values()), told)
@@ -225,7 +225,7 @@ class Replicas:
             if len(y):
                 model.check_input(x)
             every = tell(len(y), ranks.checksum(y.astype(np.int64)), checksum(model.params))
-        self.group.check_alike(["model.params"], [f"with checksum {checksum(model.params):08x}"], every[:, 2:])
+        self.group.check_alike(["model.params"], [f"those with checksum {checksum(model.params):08x}"], every[:, 2:])
         replicas = every[:, :2].reshape(self.replicas, self.places, 2)
         if (odd := np.argwhere((replicas != replicas[:, :1]).any(axis=2))).size:
             replica, place = map(int, odd[0])

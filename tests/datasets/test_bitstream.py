@@ -122,3 +122,51 @@ def test_array_dataset():
         ArrayDataset(x, y[:3])
     with pytest.raises(TypeError, match="y must hold integers, got float64"):
         ArrayDataset(x, y / 2)
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 7, 8, 9, 33, 64, 101])
+def test_parts_are_the_steps_of_the_whole(length):
+    data, indices = Bitstream(length, num_samples=20, rng=3), [4, 0, 19]
+    x, y = data.batch(indices)
+    arrays = ArrayDataset(np.arange(length * 40.0).reshape(length, 20, 2), data.labels)
+    for count in (1, 2, 3, 4, 7, 9):
+        for each in (data, arrays):
+            whole = each.batch(indices)[0]
+            parts = [each.batch(indices, part=(i, count)) for i in range(count)]
+            bounds = [length * i // count for i in range(count + 1)]
+            assert [len(part) for part, _ in parts] == np.diff(bounds).tolist()
+            np.testing.assert_array_equal(np.concatenate([part for part, _ in parts]), whole)
+            assert all((labels == y).all() for _, labels in parts)
+        assert all(part.flags.c_contiguous and part.dtype == x.dtype for part, _ in parts if each is data)
+
+
+def test_a_part_is_as_cheap_as_it_is_small(monkeypatch):
+    made, philox = [], np.random.Philox
+
+    class Counted(philox):
+        def random_raw(self, size):
+            made.append(size)
+            return super().random_raw(size)
+
+    data = Bitstream(1000, num_samples=20)
+    monkeypatch.setattr(np.random, "Philox", Counted)
+    data.batch([3, 4], part=(5, 10))
+    assert len(made) == 2 and max(made) <= 50 + 4
+
+
+@pytest.mark.parametrize(
+    "part, error, message",
+    [
+        (3, ValueError, r"part must be two integers \(i, n\), for the i-th of n parts, got 3"),
+        ((0, 1, 2), ValueError, "part must be two integers"),
+        ((0.0, 1), TypeError, "part must be two integers"),
+        ((False, True), TypeError, "part must be two integers"),
+        ((1, 1), ValueError, r"part must be \(i, n\) with i from 0 to n - 1, got \(1, 1\)"),
+        ((-1, 2), ValueError, "with i from 0 to n - 1"),
+        ((0, 0), ValueError, "with i from 0 to n - 1"),
+    ],
+)
+def test_parts_that_are_none(part, error, message):
+    for data in (Bitstream(5, num_samples=4), ArrayDataset(np.zeros((5, 4, 1)), np.zeros(4, int))):
+        with pytest.raises(error, match=message):
+            data.batch([0], part=part)

@@ -1,0 +1,254 @@
+"""Training whose steps and samples are spread over MPI ranks: the same as on one process, or one error on all ranks.
+
+`train_ranks.py` holds what every rank does.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bppsa_nb as bp
+from bppsa_nb import cli
+
+pytest.importorskip("mpi4py")
+REPO = Path(__file__).parents[2]
+ALONE = {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
+
+
+def command(ranks, *arguments):
+    """Return the command that runs Python on ranks, with the mpiexec that was installed beside this Python."""
+    mpiexec = Path(sysconfig.get_path("scripts"), "mpiexec")
+    start = [mpiexec if mpiexec.exists() else shutil.which("mpiexec"), "-n", str(ranks)]
+    return [*start, sys.executable, "-W", "error", *map(str, arguments)]
+
+
+def start(ranks, *arguments, seconds=100):
+    """Run Python on ranks; all of them must end in time."""
+    run = {"env": os.environ | ALONE, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    return subprocess.run(command(ranks, *arguments), **run, timeout=seconds)
+
+
+def on_ranks(ranks, task, folder):
+    """Do one of the tasks; return what every rank found."""
+    done = start(ranks, "-m", "mpi4py", Path(__file__).with_name("train_ranks.py"), task, folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / f"{task} {ranks}.json").read_text())
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+def test_any_number_of_ranks_trains_as_one_process_does(tmp_path, ranks):
+    assert on_ranks(ranks, "check", tmp_path) == [{"models": [], "training": []}] * ranks
+
+
+# What the rank at fault says, which is the last one, and with it what the others say: the same, where all are at fault,
+# or nobody can tell who is.
+SAME = "must be the same on all ranks: rank {odd} has another than rank 0; here"
+REFUSALS = {
+    "dtype": ("^TypeError: x must have the model's dtype float64, got float32", False),
+    "shape": (r"^ValueError: x must have shape \(any, any, 3\), got \(3, 2, 2\)", False),
+    "nan": (r"^ValueError: x must be finite, got nan at \[1, 1, 2\]", False),
+    "batch": (f"^ValueError: the batch {SAME}", True),
+    "parameters": (f"^ValueError: model.params {SAME}", True),
+    "model": (f"^ValueError: model {SAME}.*RNN", True),
+    "h0": ("^ValueError: h0 must be None on all ranks but rank 0, which has the first step, got ndarray", False),
+    "backend": ("^ValueError: backend must be one of .* got 'tpu'", False),
+    "logits": ("^FloatingPointError: logits overflow float64, though x and all parameters are finite", True),
+    "no communicator": ("^TypeError: comm must be an mpi4py.MPI.Intracomm", True),
+    "in a layer": ("^OSError: the disk is gone", False),
+    "no gradient": ("^TypeError: grad_logits must be a numpy.ndarray, got NoneType", False),
+    "two gradients": ("ValueError: grad_logits must be None on all ranks but rank {last}, which has the last", True),
+    "gradient nan": ("^ValueError: grad_logits must be finite, got nan", False),
+    "activations": ("^TypeError: activations must come from RNN.forward, got NoneType", False),
+    "method": ("^ValueError: method must be one of 'auto', 'linear', 'chunked' with comm, .* got 'blelloch'", False),
+    "methods": ("^ValueError: method must be the same on all ranks: rank {last} has 'linear', rank 0 'chunked'", True),
+    "levels": ("^ValueError: levels is for method='truncated' only, .* got levels=2", False),
+    "parameters then": (f"^ValueError: model.params {SAME}", True),
+    "in a chain": ("^OSError: the disk is gone", False),
+    "in gates": ("^OSError: the disk is gone", False),
+    "network": ("^TypeError: model must be an RNN or a GRU with comm, which shares out steps, got Network", True),
+    "layers": ("^TypeError: model must be an RNN or a GRU with comm, .* got ResidualModel", True),
+    "places": ("^ValueError: sequence_ranks must divide the number of ranks, {size}, got", True),
+    "place": ("^TypeError: sequence_ranks must be an integer, got 1.0", False),
+    "other places": (f"^ValueError: sequence_ranks {SAME}", True),
+    "how": ("^ValueError: method must be one of 'auto', 'linear', 'chunked' with comm", True),
+    "optimizer": (f"^ValueError: optimizer {SAME}.*'kind': 'SGD'", True),
+    "disk": ("^OSError: the disk is gone", False),
+    "label": ("^ValueError: labels must be from 0 to 2, got", False),
+    "labels": ("^ValueError: y must be the labels of the same samples .*: rank {last} has others than rank {to}", True),
+    "no sequence": (r"^ValueError: x must have shape \(T, B, I\) with comm, got \(\d, 1\)", False),
+    "x nan": (r"^ValueError: x must be finite, got nan at \[0, 0, 0\]", False),
+    "fewer": ("^ValueError: y must be the labels of the same samples .*: rank {last} has others than rank {to}", True),
+    "evaluate": ("^OSError: the disk is gone", False),
+    "no part": (r"^TypeError: dataset.batch must take part=\(i, n\), .* Whole.batch does not", True),
+    "length": (f"^ValueError: num_samples {SAME}.* it is 1[78]", True),
+    "batch size": (f"^ValueError: batch_size {SAME}.* it is [89]", True),
+    "epochs": (f"^ValueError: epochs {SAME}", True),
+    "save every": ("^ValueError: save_to and save_every go together, got .*x.npz'. and None", False),
+    "replica's parameters": ("^ValueError: model.params must be the same on all ranks: rank {half} has", True),
+    "no samples": ("^ValueError: x must hold at least one sample, on all ranks together", True),
+    "overflow": ("^FloatingPointError: the gradient of weight_ih_l0 overflows float64; the parameters were not", True),
+    "folder": ("IsADirectoryError: .*", True),
+    "no file": ("^FileNotFoundError: .*nowhere.npz", False),
+    "another file": (f"^ValueError: what path holds {SAME}", True),
+    "unchanged": ("^nothing$", True),
+}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_what_one_rank_cannot_do_none_does(tmp_path, ranks):
+    every = on_ranks(ranks, "refused", tmp_path)
+    places = {"last": ranks - 1, "odd": ranks - 1, "to": ranks - 2, "half": ranks // 2, "size": ranks}
+    for rank, said in enumerate(every):
+        assert said.keys() == REFUSALS.keys()
+        for name, (expected, same) in REFUSALS.items():
+            for word, number in places.items():
+                expected = expected.replace(f"{{{word}}}", str(number))
+            if rank < ranks - 1 and not same:
+                expected = f"^ValueError: .*; rank {ranks - 1} raised {expected.lstrip('^')}"
+            assert re.search(expected, said[name]), (rank, name, said[name])
+
+
+def trained(epochs, *paths):
+    """Train in this process: load the first path if it is there, save to the last one."""
+    trainer = bp.Trainer(bp.GRU(1, 4, 3, 2, rng=1, dtype=np.float64), bp.Adam(lr=0.01), backend="numpy")
+    if len(paths) > 1:
+        trainer.load(paths[0])
+    trainer.fit(bp.Bitstream(9, 17, 3, rng=1, dtype=np.float64), epochs, 8, rng=9, progress=False)
+    trainer.save(paths[-1])
+    return trainer
+
+
+def test_a_checkpoint_is_of_no_number_of_ranks(tmp_path):
+    begun = on_ranks(4, "begin", tmp_path)
+    # Ctrl-C on one rank in the second iteration, or elsewhere: all stop there, and save what the second iteration left.
+    assert (
+        begun
+        == [
+            {
+                "halted": [True, True, True],
+                "place": [0, 16, 2],
+                "saves": [["every.npz", 4], *(["every.npz", count] for count in (9,))],
+            }
+        ]
+        * 4
+    )
+    with np.load(tmp_path / "begun.npz", allow_pickle=False) as kept:
+        assert kept["loss"].shape == (2,) and not any("rank" in name for name in kept.files)
+        assert "rank" not in str(kept["note"])
+    straight = trained(2, tmp_path / "straight.npz")
+    trained(0, tmp_path / "alone.npz")
+    assert on_ranks(2, "go_on", tmp_path) == [{"begun.npz": 3, "alone.npz": 3}] * 2
+    for name in "begun.npz", "later begun.npz", "later alone.npz":
+        one = trained(2, tmp_path / name, tmp_path / "again.npz")
+        np.testing.assert_allclose(one.history.loss, straight.history.loss, rtol=1e-12)
+        for name, param in straight.model.params.items():
+            np.testing.assert_allclose(one.model.params[name], param, rtol=1e-9, atol=1e-12)
+
+
+TRAIN = ["train", "--length", "20", "--samples", "64", "--backend", "numpy", "--learning-rate", "0.01"]
+
+
+def curve(path):
+    with np.load(path, allow_pickle=False) as kept:
+        return kept["loss"]
+
+
+def test_the_command_trains_on_ranks_and_resumes_on_others(tmp_path, capsys):
+    one, four, two = (tmp_path / f"{name}.npz" for name in ("one", "four", "two"))
+    assert cli.main([*TRAIN, "--epochs", "2", "--save", str(one)]) == 0
+    alone = capsys.readouterr().out
+    ours = ["-m", "bppsa_nb.cli", *TRAIN, "--distributed"]
+    begun = start(4, *ours, "--sequence-ranks", "2", "--save", four)
+    assert begun.returncode == 0 and not begun.stderr, begun.stderr
+    lines = begun.stdout.splitlines()
+    assert len(lines) == 4 and lines[0] == f"saved to {four}"
+    assert re.search(r"^4 iterations, .* on 4 ranks: replicas 2, parts of a sequence 2$", lines[1])
+    resumed = start(2, *ours, "--epochs", "2", "--resume", four, "--save", two)
+    assert resumed.returncode == 0, resumed.stderr
+    np.testing.assert_allclose(curve(two), curve(one), rtol=1e-5)
+    assert resumed.stdout.splitlines()[2:] == alone.splitlines()[2:]  # the loss, and what is learned by it
+
+
+@pytest.mark.parametrize(
+    "arguments, code, said",
+    [
+        (["--distributed", "--sequence-ranks", "2"], 1, "^rank 0: ValueError: sequence_ranks must divide .* 3, got 2$"),
+        (["--distributed", "--save", "/"], 1, "^rank 0: .*Error: "),
+    ],
+)
+def test_what_is_wrong_is_said_once(arguments, code, said):
+    done = start(3, "-m", "bppsa_nb.cli", *TRAIN, *arguments)
+    assert done.returncode == code
+    assert len(re.findall(said, done.stderr, re.MULTILINE)) == 1, done.stderr
+    assert len(re.findall("error|rank [0-9]:|^bppsa", done.stderr, re.MULTILINE | re.IGNORECASE)) <= 2, done.stderr
+    assert not done.stdout
+
+
+FAULTY = """
+import os, signal, sys
+from mpi4py import MPI
+import bppsa_nb
+from bppsa_nb import cli, files
+
+kept, fsync, calls = bppsa_nb.Bitstream.batch, os.fsync, []
+
+def batch(*arguments, **named):
+    calls.append(1)
+    if len(calls) == 4 and MPI.COMM_WORLD.rank == {rank} and not {writing}:
+        {fault}
+    return kept(*arguments, **named)
+
+def sync(number):
+    calls.append(1)
+    if len(calls) > 8:  # the first file is there before training, and every iteration makes a batch and a file
+        {fault}
+    return fsync(number)
+
+bppsa_nb.Bitstream.batch = batch
+if {writing}:
+    files.os.fsync = sync
+sys.exit(cli.main(sys.argv[1:]))
+"""
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+
+
+@pytest.mark.parametrize(
+    "fault, rank, writing",
+    [(KILL, 1, False), (KILL, 0, True), ("raise KeyError('lost')", 2, False)],
+)
+def test_a_rank_that_dies_or_raises_ends_all_and_leaves_a_checkpoint(tmp_path, capsys, fault, rank, writing):
+    path = tmp_path / "kept.npz"
+    keep = ["--distributed", "--save", path, "--save-every", "1"]
+    done = start(3, "-c", FAULTY.format(fault=fault, rank=rank, writing=writing), *TRAIN, *keep)
+    assert done.returncode
+    if "KeyError" in fault:
+        assert "rank 2 raised KeyError: 'lost'" in done.stderr and "Traceback" in done.stderr
+    assert len(curve(path)) == 3
+    assert cli.main([*TRAIN, "--resume", str(path)]) == 0
+    assert "1 iterations" in capsys.readouterr().out
+
+
+def test_ctrl_c_reaches_all_ranks_and_keeps_the_same_iteration(tmp_path):
+    path = tmp_path / "kept.npz"
+    arguments = ["-m", "bppsa_nb.cli", *TRAIN[:3], "--samples", "320000", "--distributed", "--backend", "numpy"]
+    arguments += ["--save", path, "--save-every", "1"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command(3, *arguments), env=os.environ | ALONE, **pipes) as process:
+        while not (path.exists() and len(curve(path)) > 2):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert f"Stopped. {len(curve(path))} iterations are kept in {path}: --resume {path} goes on from there." in said
+    assert "iterations" not in out and "Traceback" not in said
