@@ -4,7 +4,7 @@ A row of the report is one `Claim`. Its judge gets the table of an experiment an
 the verdict; a judge that misses the rows it needs raises `LookupError`.
 """
 
-from bppsa_nb.claims import complexity, gru, multigrid, ooo, rnn, sparse, variants
+from bppsa_nb.claims import complexity, distributed, gru, multigrid, ooo, rnn, sparse, variants
 from bppsa_nb.claims.claim import Claim
 
 __all__ = ["Claim", "claims"]
@@ -17,5 +17,5 @@ def claims():
     -------
     list of Claim
     """
-    modules = complexity, rnn, gru, sparse, variants, ooo, multigrid
+    modules = complexity, distributed, rnn, gru, sparse, variants, ooo, multigrid
     return [claim for module in modules for claim in module.claims()]
