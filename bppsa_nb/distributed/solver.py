@@ -67,7 +67,7 @@ def go_back(group, run, grad_output, local_grads, method):
     Parameters
     ----------
     group : bppsa_nb.ranks.Group
-    run : runs.Run or links.Links
+    run : runs.Run or lists.ListRun
     grad_output : np.ndarray [shape=(B, H)] or None
         Loss terms at the run's end that this rank knows of. On the last rank they are the gradient there.
     local_grads : np.ndarray [shape=(T, B, H)] or list or None
@@ -90,7 +90,7 @@ def go_back(group, run, grad_output, local_grads, method):
             gradients, combined, finite = _chunked(group, comm, run, grad_output, local_grads)
             if not finite:
                 _log.info("products of Jacobians leave the range of their dtype; using the linear scan")
-                method = "linear"
+                gradients, method = None, "linear"  # their memory is needed again
         if method == "linear":
             gradients, finite = _linear(group, comm, run, grad_output, local_grads)
     return Solution(gradients, method, combined, group.seconds, finite)
