@@ -212,6 +212,8 @@ def _train(arguments):
                 raise
             stopped = stop
     if stopped:
+        if comm.rank > 0:
+            sys.exit(130)
         raise stopped
 
 

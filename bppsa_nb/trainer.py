@@ -139,7 +139,7 @@ class Trainer:
             loss, update, _, stop = self._step_on_ranks(lambda: (x, y), time.perf_counter(), stopped)
             update()
             if stop:
-                raise KeyboardInterrupt
+                self._replicas.stop()
         return loss
 
     def _step_on_ranks(self, make, began, stopped):
@@ -235,8 +235,7 @@ class Trainer:
                     if save_every is not None and len(self._loss) % save_every == 0:
                         self.save(save_to)
                     if stop:
-                        time.sleep(0.2)  # until Ctrl-C, which mpiexec sends to all ranks, has arrived on them
-                        raise KeyboardInterrupt
+                        self._replicas.stop()
         return self.history
 
     def _check_fit(self, dataset, epochs, batch_size, save_to, save_every):
@@ -300,21 +299,20 @@ class Trainer:
                 self._replicas.check_dataset(dataset)
             given |= {"num_samples": num_samples, "batch_size": int(batch_size)}
         loss = correct = 0.0
-        if self._replicas is not None:
-            with self._stopping() as stopped:
-                for start in range(0, num_samples, batch_size):
-                    indices = np.arange(start, min(start + batch_size, num_samples))
+        with self._stopping() as stopped:
+            for start in range(0, num_samples, batch_size):
+                indices = np.arange(start, min(start + batch_size, num_samples))
+                if self._replicas is None:
+                    x, y = dataset.batch(indices)
+                    logits = self.model.forward(x, backend=self.backend).logits
+                    loss += cross_entropy(logits, y)[0] * len(y)
+                    correct += np.count_nonzero(logits.argmax(axis=1) == y)
+                else:
                     make = partial(self._replicas.own, dataset, indices)
-                    found = self._replicas.evaluate(self.model, make, self.backend, stopped)
+                    *found, stop = self._replicas.evaluate(self.model, make, self.backend, stopped)
                     loss, correct = loss + found[0], correct + found[1]
-                    if found[2]:
-                        raise KeyboardInterrupt
-            return loss / num_samples, correct / num_samples
-        for start in range(0, num_samples, batch_size):
-            x, y = dataset.batch(np.arange(start, min(start + batch_size, num_samples)))
-            logits = self.model.forward(x, backend=self.backend).logits
-            loss += cross_entropy(logits, y)[0] * len(y)
-            correct += np.count_nonzero(logits.argmax(axis=1) == y)
+                    if stop:
+                        self._replicas.stop()
         return loss / num_samples, correct / num_samples
 
     def predict(self, x):

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -113,7 +114,14 @@ class Replicas:
     def own(self, dataset, indices):
         """Return this rank's part of a batch: the steps of its place, of the samples of its replica."""
         share = np.array_split(indices, self.replicas)[self.replica]
+        if not len(share):
+            return np.zeros((0, 0, 1)), np.zeros(0, np.int64)
         return dataset.batch(share, part=(self.place, self.places)) if self.places > 1 else dataset.batch(share)
+
+    def stop(self):
+        """Raise KeyboardInterrupt, on all ranks at the same place, while Ctrl-C is held back."""
+        time.sleep(0.2)  # mpiexec sends Ctrl-C to all ranks, and it is to arrive on none of them later
+        raise KeyboardInterrupt
 
     def train(self, model, make, how, began, stopped):
         """Compute the loss and the gradients of a batch.

@@ -131,17 +131,9 @@ def trained(epochs, *paths):
 def test_a_checkpoint_is_of_no_number_of_ranks(tmp_path):
     begun = on_ranks(4, "begin", tmp_path)
     # Ctrl-C on one rank in the second iteration, or elsewhere: all stop there, and save what the second iteration left.
-    assert (
-        begun
-        == [
-            {
-                "halted": [True, True, True],
-                "place": [0, 16, 2],
-                "saves": [["every.npz", 4], *(["every.npz", count] for count in (9,))],
-            }
-        ]
-        * 4
-    )
+    assert [rank.pop("written") for rank in begun] == [["begun.npz"], [], [], []]
+    saves = [["every.npz", 4], ["every.npz", 9]]
+    assert begun == [{"halted": [True] * 3, "place": [0, 16, 2], "saves": saves}] * 4
     with np.load(tmp_path / "begun.npz", allow_pickle=False) as kept:
         assert kept["loss"].shape == (2,) and not any("rank" in name for name in kept.files)
         assert "rank" not in str(kept["note"])

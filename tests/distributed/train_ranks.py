@@ -301,6 +301,8 @@ def begin(folder):
     who = trainer(COMM, SIZE // 2, cell="gru")
     halted = [stopped(lambda: fit(who, 2, Stopping(2, SIZE - 1)))]
     place = who.epoch, who.position, len(who.history.loss)
+    written, write = [], who._write
+    who._write = lambda path: [written.append(path.name), write(path)]
     who.save(folder / "begun.npz")
     halted.append(stopped(lambda: who.evaluate(Stopping(1, 0), 4)))
     x, y = data().batch(range(1), part=(RANK % (SIZE // 2), SIZE // 2))
@@ -310,7 +312,7 @@ def begin(folder):
     who.save = lambda path: saves.append((str(path.name), len(who.history.loss)))
     fit(who, 2, save_to=folder / "every.npz", save_every=4)
     fit(who, 3, save_to=folder / "every.npz", save_every=3)
-    return {"halted": halted, "place": place, "saves": saves}
+    return {"halted": halted, "place": place, "written": written, "saves": saves}
 
 
 class StepStop:
