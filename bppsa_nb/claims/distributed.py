@@ -69,8 +69,8 @@ def _pipeline(table):
     scan, pipeline, same = (_held(table, "RNN", r) for r in ("scan", "GPipe", "GPipe, the same 16 samples"))
     least, last = pipeline.idxmin(), pipeline.index[-1]
     ours = f"counted, RNN: the pipeline's least is {pipeline[least]:.2g} MiB on {least:.0f} ranks, "
-    ours += f"{pipeline[last]:.2g} on {last:.0f}; the scan's falls to {scan[last]:.2g}. A pipeline whose batch stays as it is holds "
-    ours += f"{same[last]:.2g} there, but is not full"
+    ours += f"{pipeline[last]:.2g} on {last:.0f}; the scan's falls to {scan[last]:.2g}. "
+    ours += f"A pipeline whose batch stays as it is holds {same[last]:.2g} there, but is not full"
     return ours, verdict(least < last and (scan.diff().dropna() < 0).all())
 
 

@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+
+from bppsa_nb import timeline
+from bppsa_nb.distributed.predict import Costs, Diamonds, Link, exscan, pipeline, rank_after_rank, scan
+from bppsa_nb.experiments import figure_11
+
+LINK = Link(3.0, 4.0)
+DIAMONDS = Diamonds(merge=7.0, apply=2.0, keep=0.5, start=11.0, size=20)
+COSTS = Costs(forward=1.0, sweep=2.0, gradients=0.25, jacobian=0.5, product=10.0, state=8, diamonds=DIAMONDS)
+
+
+def doubling(ready):
+    """Exchange maps as MPICH does, rank by rank: spans of places, and whether they end in what is known."""
+    size, now = len(ready), [each + DIAMONDS.start for each in ready]
+    own = [{"places": (r, r), "known": r == 0, "nothing": r == size - 1} for r in range(size)]
+    above, calls = [None] * size, [0] * size
+
+    def combine(a, b, rank):
+        assert a["places"][1] + 1 == b["places"][0]  # in order, or ⋄ would be commuted
+        calls[rank] += 1
+        took = DIAMONDS.apply if a["known"] else DIAMONDS.merge
+        if a["nothing"] or b["nothing"]:
+            took = DIAMONDS.keep
+        now[rank] += took
+        places = a["places"][0], b["places"][1]
+        return {"places": places, "known": a["known"], "nothing": a["nothing"] and b["nothing"]}
+
+    mask = 1
+    while mask < size:
+        pairs = [(r, r ^ mask) for r in range(size) if r ^ mask < size]
+        came = {r: own[other] for r, other in pairs}
+        meet = {r: max(now[r], now[other]) + LINK.seconds(DIAMONDS.size) for r, other in pairs}
+        for r, other in pairs:
+            now[r] = meet[r]
+            if other < r:
+                own[r] = combine(came[r], own[r], r)
+                above[r] = came[r] if above[r] is None else combine(came[r], above[r], r)
+            else:
+                own[r] = combine(own[r], came[r], r)
+        mask *= 2
+    assert all(above[r]["places"] == (0, r - 1) and above[r]["known"] for r in range(1, size))
+    return now, calls
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 33])
+def test_exscan_is_recursive_doubling_of_maps_in_order(ranks):
+    ready = np.random.default_rng(ranks).uniform(0, 50, ranks)
+    done, calls = exscan(ready, LINK, DIAMONDS)
+    expected = doubling(list(ready))
+    np.testing.assert_allclose(done, expected[0])
+    assert calls.tolist() == expected[1]
+    assert calls.max(initial=0) <= 2 * np.ceil(np.log2(ranks))
+
+
+def test_messages_cost_latency_and_bytes():
+    assert LINK.seconds(20) == 3 + 20 / 4
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_on_one_rank_all_roads_are_back_propagation(whole):
+    step = COSTS.sweep + whole * (COSTS.forward + COSTS.gradients)
+    assert rank_after_rank(12, 1, COSTS, LINK, whole) == 12 * step
+    assert scan(12, 1, COSTS, LINK, whole) == 12 * step + DIAMONDS.start
+    if whole:
+        assert pipeline(12, 1, 3, COSTS, LINK, recompute=False) == (3 * 12 * step, 0)
+
+
+def test_two_ranks_need_no_product():
+    hop = LINK.seconds(COSTS.state)
+    exchange = DIAMONDS.start + LINK.seconds(DIAMONDS.size) + DIAMONDS.keep
+    assert scan(10, 2, COSTS, LINK) == 10 * 2 + exchange
+    assert rank_after_rank(10, 2, COSTS, LINK) == 10 * 2 + hop
+    assert rank_after_rank(10, 2, COSTS, LINK, whole=True) == 10 * 3 + 2 * hop + 5 * 0.25
+    # The run at the loss is there last: it begins when it has the state, and sweeps.
+    assert scan(10, 2, COSTS, LINK, whole=True) == 10 * 3 + hop + exchange + 5 * 0.25
+
+
+def test_four_ranks_reduce_scan_and_replay():
+    free = COSTS._replace(diamonds=Diamonds(0, 0, 0, 0, 0))
+    fast = Link(0, 1e9)
+    assert scan(40, 4, free, fast) == 10 * (0.5 + 10) + 10 * 2
+    # In a whole step, ranks multiply while others go forward: the third has its states after 30 steps, and multiplies.
+    whole = scan(40, 4, free, fast, whole=True)
+    assert whole == pytest.approx(30 * 1 + 10 * 10.5 + 10 * 2 + 10 * 0.25)
+    cheap = free._replace(product=1.0, jacobian=0.0)
+    assert scan(40, 4, cheap, fast, whole=True) == pytest.approx(40 * 1 + 10 * 2 + 10 * 2 + 10 * 0.25)
+
+
+def test_uneven_shares_and_more_ranks_than_steps():
+    free = COSTS._replace(diamonds=Diamonds(0, 0, 0, 0, 0))
+    assert scan(5, 4, free, Link(0, 1e9)) == 10.5 + 2  # the run at the loss has two steps, the others one
+    assert rank_after_rank(2, 8, free, Link(0, np.inf)) == 2 * 2
+
+
+@pytest.mark.parametrize("ranks, batches", [(1, 1), (2, 3), (4, 4), (5, 2)])
+def test_gpipe_is_the_schedule_of_figure_11(ranks, batches):
+    events, needs = figure_11.pipeline(ranks, batches, backward=True)
+    timeline.check(events, needs)
+    one = Costs(1.0, 0.75, 0.25, 0, 0, 0, DIAMONDS)
+    seconds, bubble = pipeline(ranks, ranks, batches, one, Link(0, 1), recompute=False)
+    assert seconds == timeline.makespan(events)
+    busy = sum(event.duration for event in events if event.worker == 0)
+    assert bubble == pytest.approx(1 - busy / seconds)
+    again = pipeline(ranks, ranks, batches, one, Link(0, 1))[0]
+    assert again == (batches + ranks - 1) * 3
+    assert pipeline(ranks, ranks, batches, one, Link(5, 1))[0] == again + 2 * (ranks - 1) * 5
