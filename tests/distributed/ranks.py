@@ -14,8 +14,8 @@ from mpi4py import MPI
 from scipy import sparse
 
 import bppsa_nb as bp
-from bppsa_nb import backends, distributed
-from bppsa_nb.distributed import lists, maps, messages, runs
+from bppsa_nb import backends, distributed, ranks
+from bppsa_nb.distributed import lists, maps, messages, runs, solver
 
 COMM = MPI.COMM_WORLD
 RANK, LAST = COMM.rank, COMM.size - 1
@@ -214,6 +214,24 @@ def random_chains():
         style = rng.choice(styles)
         for what in compare(kind, dtype, given, style, rng):
             wrong.append(f"{kind}, {np.dtype(dtype)}, loss terms {given}, {style}: {what}")
+    return wrong
+
+
+def terms_at_the_end():
+    """Compare where every rank knows of a loss term at its run's end, as layers of models do; return what is wrong."""
+    wrong, T = [], 3 * COMM.size
+    for kind, method in itertools.product(("dense", "rnn"), ("linear", "chunked")):
+        chain, parts = Chain(kind, T, np.float64, np.random.default_rng(COMM.size)), distributed.partition(T, COMM.size)
+        run, local = parts[RANK], chain.terms(slice(0, T + 1))
+        end = chain.grad_output + local[T] if RANK == LAST else np.full_like(chain.grad_output, RANK + 1)
+        links = runs.Run(chain.part(run), len(end), "numpy")
+        found = solver.go_back(ranks.group(COMM), links, end, local[run], method)
+        for rank, part in enumerate(parts[:-1]):
+            chain.local_grads[part.stop] += rank + 1
+        expected = chain.oracle()[run.start : run.stop + 1]
+        inside = slice(0 if RANK == 0 else 1, None)  # what is known at this run's start, the rank before adds
+        if found.method != method or gap(found.gradients[inside], expected[inside]) > 1e-12:
+            wrong.append(f"terms at the end of runs, {kind}, {method}")
     return wrong
 
 
@@ -435,7 +453,7 @@ def check():
     # A message of the user's is on its way all the while: it must not meet the solver's, nor they it.
     kept, taken = np.full((2, 5), 7.0), np.zeros((2, 5))
     sent = COMM.Isend(kept, (RANK + 1) % COMM.size, tag=0)
-    wrong = random_chains() + compare_awkward() + at_the_ends() + communicators()
+    wrong = random_chains() + terms_at_the_end() + compare_awkward() + at_the_ends() + communicators()
     refused = {}
     for name, call in refusals() if COMM.size > 1 else ():
         try:
