@@ -18,23 +18,22 @@ def forward(model, x, h0, backend, comm):
 
     A layer's last state goes to the next rank as soon as it is known, so that ranks work on different layers at a time.
     """
-    group, functions = ranks.group(comm), None
+    group = ranks.group(comm)
 
     def look():
-        nonlocal functions
         functions = recurrent.functions(model._cell, backends.resolve(backend))
         if h0 is not None and group.rank > 0:
             raise ValueError(
                 f"h0 must be None on all ranks but rank 0, which has the first step, got {type(h0).__name__}"
             )
         model.check_input(x, h0)
+        return functions
 
-    _agree(group, model, look, lambda: x.shape[1])
-    batch, layers = x.shape[1], range(model.num_layers)
-    states = np.zeros((model.num_layers, batch, model.hidden_size), model.dtype) if h0 is None else h0
+    functions, _ = _agree(group, model, look, lambda: x.shape[1])
+    states = np.zeros((model.num_layers, x.shape[1], model.hidden_size), model.dtype) if h0 is None else h0
     saved, below, logits, fault = [], x, None, None
     with group.together(1) as tell, np.errstate(all="ignore"):
-        for layer in layers:
+        for layer in range(model.num_layers):
             state = np.array(states[layer], order="C")
             group.timed(group.comm.Recv, state, group.neighbor(-1))
             if fault is None:
@@ -72,20 +71,20 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
             where = f"rank {group.size - 1}, which has the last step"
             raise ValueError(f"grad_logits must be None on all ranks but {where}, got {type(grad_logits).__name__}")
         check_params(model.params, model.dtype, model.shapes())
-        backends.resolve(backend)
+        return backends.resolve(backend)
 
     def predict():
         shape = len(activations.x), activations.x.shape[1], model.hidden_size
         seconds = plan.run_seconds(*shape, model.dtype, backend, model._rows)
         return [arguments.METHODS.index(method), *(int(1e9 * part) for part in seconds)]
 
-    every = _agree(group, model, look, lambda: activations.x.shape[1], predict, 3)
+    backend, every = _agree(group, model, look, lambda: activations.x.shape[1], predict, 3)
     if (other := np.flatnonzero(every[:, 0] != every[0, 0])).size:
         theirs, first = (arguments.METHODS[every[rank, 0]] for rank in (other[0], 0))
         raise ValueError(f"method must be the same on all ranks: rank {other[0]} has {theirs!r}, rank 0 {first!r}")
     if method == "auto":
         method = arguments.faster([SimpleNamespace(sweep=sweep, multiply=product) for _, sweep, product in every])
-    grads = _go_back(group, model, activations, grad_logits, method, backends.resolve(backend))
+    grads = _go_back(group, model, activations, grad_logits, method, backend)
     if not all(np.isfinite(grad).all() for grad in grads.values()):
         with group.together(0) as tell:
             recurrent.check_saved(activations)
@@ -94,9 +93,17 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
 
 
 def _agree(group, model, look, batch, predict=list, count=0):
-    """Have all ranks check their arguments, and find whether these go together; return what all of them predict."""
+    """Have all ranks look at their arguments, and find whether these go together.
+
+    Returns
+    -------
+    object
+        What `look` returned here.
+    np.ndarray of int [shape=(ranks, count)]
+        What `predict` returned on all ranks.
+    """
     with group.together(3 + count) as tell:
-        look()
+        looked = look()
         sizes = model.input_size, model.hidden_size, model.num_classes, model.num_layers
         here = (
             f"{type(model).__name__}{sizes} of {model.dtype}",
@@ -105,7 +112,7 @@ def _agree(group, model, look, batch, predict=list, count=0):
         )
         every = tell(*map(ranks.checksum, here), *predict())
     group.check_alike(("model", "model.params", "the batch"), here, every[:, :3])
-    return every[:, 3:]
+    return looked, every[:, 3:]
 
 
 def _go_back(group, model, activations, grad_logits, method, backend):
