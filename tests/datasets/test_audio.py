@@ -215,6 +215,12 @@ def test_batches_are_time_major(folder, watched):
     assert x.shape == (1034, 3, 12) and x.flags.c_contiguous
     np.testing.assert_array_equal(x, data.x[:, [30, 2, 2]])
     np.testing.assert_array_equal(y, data.y[[30, 2, 2]])
+    parts = [data.batch([30, 2, 2], part=(i, 3)) for i in range(3)]
+    np.testing.assert_array_equal(np.concatenate([part for part, _ in parts]), x)
+    assert [len(part) for part, _ in parts] == [344, 345, 345]
+    assert all(part.flags.c_contiguous and (labels == y).all() for part, labels in parts)
+    with pytest.raises(ValueError, match=r"part must be \(i, n\) with i from 0 to n - 1, got \(3, 3\)"):
+        data.batch([0], part=(3, 3))
     for indices, error, message in (
         ([33], IndexError, "indices must be from 0 to 32, got 33"),
         ([-1], IndexError, "indices must be from 0 to 32, got -1"),
