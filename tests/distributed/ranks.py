@@ -424,8 +424,12 @@ def refusals():
     conversion = patched(
         lists.chain, "list_operand", failing(MemoryError("no room")) if first else lists.chain.list_operand
     )
+    at_last = patched(
+        lists.chain, "list_operand", failing(MemoryError("no room")) if last else lists.chain.list_operand
+    )
     for method in "linear", "chunked":
         yield f"memory in a list, {method}", lambda m=method: conversion(solving(listed, end_of_list, method=m))
+        yield f"memory in a list, last, {method}", lambda m=method: at_last(solving(listed, end_of_list, method=m))
     if LAST > 1:
         one = RANK == 1
         product = patched(runs.Run, "_product", failing(MemoryError("no room")) if one else runs.Run._product)

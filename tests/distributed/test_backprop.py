@@ -101,6 +101,7 @@ for method in "linear", "chunked":
         f"nan in batched, {method}": (rf"ValueError: jacobians_T\[0\] {FINITE}2, 3]", False),
         f"memory, {method}": ("MemoryError: no room", False),
         f"memory in a list, {method}": ("MemoryError: no room", False),
+        f"memory in a list, last, {method}": ("MemoryError: no room", False),
     }
 
 
