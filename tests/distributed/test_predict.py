@@ -90,6 +90,8 @@ def test_four_ranks_reduce_scan_and_replay():
 def test_uneven_shares_and_more_ranks_than_steps():
     free = COSTS._replace(diamonds=Diamonds(0, 0, 0, 0, 0))
     assert scan(5, 4, free, Link(0, 1e9)) == 10.5 + 2  # the run at the loss has two steps, the others one
+    # In time, the runs have 1, 1, 1 and 2 steps; the third multiplies from 3 to 13.5.
+    assert scan(5, 4, free, Link(0, np.inf), whole=True) == 13.5 + 2 + 0.25
     assert rank_after_rank(2, 8, free, Link(0, np.inf)) == 2 * 2
 
 
