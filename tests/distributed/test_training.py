@@ -97,6 +97,7 @@ REFUSALS = {
     "replica's parameters": ("^ValueError: model.params must be the same on all ranks: rank {half} has", True),
     "no samples": ("^ValueError: x must hold at least one sample, on all ranks together", True),
     "overflow": ("^FloatingPointError: the gradient of weight_ih_l0 overflows float64; the parameters were not", True),
+    "a replica's logits": ("^FloatingPointError: logits overflow float64(, though x| on rank {to}$)", True),
     "folder": ("IsADirectoryError: .*", True),
     "no file": ("^FileNotFoundError: .*nowhere.npz", False),
     "another file": (f"^ValueError: what path holds {SAME}", True),

@@ -232,6 +232,7 @@ def refusals(folder):
     yield "replica's parameters", lambda: fit(shifted())
     yield "no samples", lambda: who.step(np.zeros((1, 0, 1)), np.zeros(0, int))
     yield "overflow", lambda: exploding().step(np.zeros((40, 1, 1)), [0])
+    yield "a replica's logits", lambda: brimming().step(np.full((1, 1, 1), RANK >= SIZE - 2, float), [0])
     yield "folder", lambda: who.save(folder)
     who.save(folder / "whole.npz")
     trainer(optimizer=bp.Adam(0.01)).save(folder / f"{RANK}.npz")
@@ -247,6 +248,14 @@ def shifted():
     who = trainer(COMM, 2)
     if RANK >= SIZE // 2:
         who.model.params["fc.bias"][0] += 1
+    return who
+
+
+def brimming():
+    """Return a trainer whose logits overflow for inputs of one, and are zero for inputs of zero."""
+    who = bp.Trainer(model(inputs=1), bp.SGD(0.1), backend="numpy", comm=COMM, sequence_ranks=2)
+    for name, param in who.model.params.items():
+        param[:] = {"weight_ih_l0": 30, "fc.weight": 1e308}.get(name, 0)
     return who
 
 
