@@ -21,10 +21,10 @@ ALT = (
     "Four plots. (a) Milliseconds over T, from 1000 to 30,000: the linear and the chunked scan on one and on two ranks "
     "lie close together and grow in proportion to T; on four ranks the linear one lies above them, by a factor of two "
     "or more, and the chunked one highest, by about ten. (b) MiB over T: three lines for one, two and four ranks, each "
-    "below the one before at 30,000 steps; measured peaks lie above the gradients alone. (c) The most ⋄ calls of a rank "
-    "are at or below the staircase of twice the rounded-up logarithm of ranks, and the same for all T. (d) Microseconds "
-    "over bytes: messages are flat up to 4 kB, then rise along the fitted line; Exscan on two ranks is somewhat above "
-    "them, on four far above."
+    "below the one before at 30,000 steps; measured peaks lie above the gradients alone. (c) The most ⋄ calls of a "
+    "rank are at or below the staircase of twice the rounded-up logarithm of ranks, and the same for all T. (d) "
+    "Microseconds over bytes: messages are flat up to 4 kB, then rise along the fitted line; Exscan on two ranks is "
+    "somewhat above them, on four far above."
 )
 SCALES = {
     "quick": {"steps": (1000, 5000, 30000), "ranks": (1, 2, 4), "rounds": 5},
