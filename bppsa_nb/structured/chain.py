@@ -283,8 +283,11 @@ def smallest_kept(weights, slopes, carry):
 
 def _smallest(array):
     """Return the smallest size of a non-zero entry, infinity if there is none."""
-    size = np.abs(array)
-    return float(np.min(size, where=size > 0, initial=np.inf))
+    smallest = np.inf
+    for part in np.nditer(array, ["external_loop", "buffered", "zerosize_ok"], buffersize=2**16):  # in little memory
+        size = np.abs(part)
+        smallest = min(smallest, float(np.min(size, where=size > 0, initial=np.inf)))
+    return smallest
 
 
 def apply_rows(rows, exponents, grads):
