@@ -92,10 +92,10 @@ def normalize(rows, exponents):
     RangeLost
         If the entries of one row differ by so much that a product could drop some of them, or are not finite.
     """
-    size = np.abs(rows)
+    size, info = np.abs(rows), np.finfo(rows.dtype)
     peak = size.max(axis=-1, keepdims=True)
-    low = np.ldexp(peak, np.finfo(rows.dtype).minexp // 2)
-    if not np.isfinite(peak).all() or ((size < low) & (size > 0)).any():
-        raise RangeLost
     shift = np.frexp(peak)[1]
-    return np.ldexp(rows, -shift), exponents + shift[..., 0]
+    low = np.ldexp(peak, info.minexp // 2)
+    if not np.isfinite(peak).all() or ((size < low) & (size > 0)).any() or shift.min() < info.minexp:
+        raise RangeLost
+    return rows * np.ldexp(rows.dtype.type(1), -shift), exponents + shift[..., 0]

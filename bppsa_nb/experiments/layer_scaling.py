@@ -79,7 +79,6 @@ def parameters(channels, convolutions, dense=0):
 
 def measure(scale, rng, progress):
     """Run the package's program on ranks, and simulate: a row per network, ranks, link, method and task."""
-    mpiexec = on_ranks.mpiexec("layer_scaling")
     seed = int(np.random.default_rng(rng).integers(2**31))
     unit = COARSENING ** (LEVELS - 1)
     points = []
@@ -88,7 +87,7 @@ def measure(scale, rng, progress):
         points += [{"channels": channels, "depth": depth, "ranks": 2**i} for i in range(most.bit_length())]
 
     def measure_point(point, rng):
-        return _run(mpiexec, **point, rounds=ROUNDS[scale][point["channels"]], seed=seed)
+        return _run(**point, rounds=ROUNDS[scale][point["channels"]], seed=seed)
 
     measured = progress.collect(points, measure_point, rng)
     rows = []
@@ -108,12 +107,12 @@ def measure(scale, rng, progress):
     return table
 
 
-def _run(mpiexec, channels, depth, ranks, rounds, seed):
+def _run(channels, depth, ranks, rounds, seed):
     """Run the program on some ranks, one thread each; return a row per method and task."""
     network = ["--depth", depth, "--channels", channels, "--kernel", KERNEL, "--image", IMAGE, "--activation", "relu"]
     how = ["--coarsening", COARSENING, "--levels", LEVELS, "--cycles", CYCLES, "--dtype", "float32", "--backend", "cpu"]
     rounds = ["--repeat", rounds, "--seed", seed]
-    times = pd.DataFrame(on_ranks.run(mpiexec, ranks, "bppsa_nb.multigrid", *network, *how, *rounds)["rows"])
+    times = pd.DataFrame(on_ranks.run(ranks, "bppsa_nb.multigrid", *network, *how, *rounds)["rows"])
     rows = []
     for (method, task), part in times.groupby(["method", "task"]):
         total = part.groupby("round")["seconds"].max()  # of the rank that is done last

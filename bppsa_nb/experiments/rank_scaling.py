@@ -41,14 +41,14 @@ _SHADES = {1: COLORS["baseline"], 2: COLORS["vector"], 4: COLORS["identity"]}
 
 def measure(scale, rng, progress):
     """Run the package's program on ranks: rows of ranks, of messages, of ⋄, and of predictions."""
-    mpiexec, chosen = on_ranks.mpiexec("rank_scaling"), SCALES[scale]
+    chosen = SCALES[scale]
     seed = int(np.random.default_rng(rng).integers(2**31))
     points = [{"ranks": ranks, "rounds": chosen["rounds"]} for ranks in chosen["ranks"]]
     points += [{"ranks": ranks, "rounds": 1} for ranks in COUNTED[scale]]
 
     def measure_point(point, rng):
         steps = (COUNTED_STEPS,) if point["ranks"] in COUNTED[scale] else chosen["steps"]
-        return _run(mpiexec, steps=steps, seed=seed, **point)
+        return _run(steps=steps, seed=seed, **point)
 
     table = progress.collect(points, measure_point, rng)
     cores = provenance.cores()
@@ -58,10 +58,10 @@ def measure(scale, rng, progress):
     return table
 
 
-def _run(mpiexec, ranks, rounds, steps, seed):
+def _run(ranks, rounds, steps, seed):
     """Run the program on some ranks; return a row per thing measured."""
     how = ["--steps", *steps, "--batch", B, "--width", H, "--backend", "cpu", "--seed", seed, "--repeat", rounds]
-    found = on_ranks.run(mpiexec, ranks, "bppsa_nb.distributed", *how, "--scan-widths", *WIDTHS)
+    found = on_ranks.run(ranks, "bppsa_nb.distributed", *how, "--scan-widths", *WIDTHS)
     rows, key = [], ["steps", "rank", "method"]
     memory = pd.DataFrame(found["memory"]).set_index(key)["bytes"]
     times = pd.DataFrame(found["rows"])

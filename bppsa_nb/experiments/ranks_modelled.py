@@ -54,13 +54,12 @@ DASHES = {"25 Gb/s Ethernet": "--", FAST: "-"}
 
 def measure(scale, rng, progress):
     """Time steps and ⋄ on one rank, and predict: rows of costs, times, memory and widths."""
-    mpiexec = on_ranks.mpiexec("ranks_modelled")
     points = [{"network": name, "batch": B} for name in NETWORKS for B in (BATCH, 1)]
     points += [{"network": f"RNN of {width}", "batch": BATCH} for width in WIDTHS[scale]]
 
     def measure_point(point, rng):
         cell, width, steps = NETWORKS.get(point["network"]) or ("rnn", int(point["network"].split()[-1]), 500)
-        return _run(mpiexec, cell, width, steps, point["batch"], ROUNDS[scale])
+        return _run(cell, width, steps, point["batch"], ROUNDS[scale])
 
     measured = progress.collect(points, measure_point, rng)
     known = {(row.pop("network"), row.pop("batch")): row for row in measured.to_dict("records")}
@@ -75,10 +74,10 @@ def measure(scale, rng, progress):
     return table
 
 
-def _run(mpiexec, cell, width, steps, batch, rounds):
+def _run(cell, width, steps, batch, rounds):
     """Run the program on one rank; return a row of seconds per step, and per ⋄."""
     how = ["--cell", cell, "--width", width, "--steps", steps, "--batch", batch, "--backend", "cpu"]
-    found = on_ranks.run(mpiexec, 1, "bppsa_nb.distributed", *how, "--repeat", rounds)
+    found = on_ranks.run(1, "bppsa_nb.distributed", *how, "--repeat", rounds)
     parts, (diamond,), (alone,) = found["parts"][0], found["diamonds"], found["exscans"]
     sweep = parts.get("back", parts["sweep"])  # with Jacobians or without, whatever the network has
     seconds = {"forward": parts["forward"], "sweep": sweep, "gradients": max(parts["backward"] - sweep, 0)}

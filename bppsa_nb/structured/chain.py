@@ -313,10 +313,15 @@ def apply_rows(rows, exponents, grads):
 
 
 def apply_rows_scaled(rows, exponents, grads):
-    """Return `apply_rows` as numbers, and the power of two [shape=(B, V, 1)] that each vector is to be scaled by."""
-    info = np.finfo(grads.dtype)
-    there, exponents = rows.any(axis=-1)[:, None], exponents[:, None]
-    fractions, powers = np.frexp(np.where(there, grads, 0))  # the power of a row of zeros says nothing
+    """Return `apply_rows` as numbers, and the powers of two, broadcasting to [shape=(B, V, 1)], that belong to them."""
+    info, there = np.finfo(grads.dtype), rows.any(axis=-1)[:, None]
+    exponents = np.where(there, exponents[:, None], 2 * info.minexp)  # the power of a row of zeros says nothing
+    top = exponents.max(axis=-1, keepdims=True)
+    factors = grads * np.where(there, np.ldexp(grads.dtype.type(1), exponents - top), 0)
+    size, least = np.abs(factors), float(np.ldexp(1.0, info.minexp // 2))
+    if ((size >= least) & (size <= 1 / least) | (grads == 0) | ~there).all():  # no term is lost
+        return factors @ rows, top
+    fractions, powers = np.frexp(np.where(there, grads, 0))
     powers = np.where(fractions == 0, 2 * info.minexp + exponents.min(), powers + exponents)
     top = powers.max(axis=-1, keepdims=True)
     factors = np.ldexp(fractions, powers - top)

@@ -135,4 +135,4 @@ def test_a_rank_needs_memory_in_proportion_to_its_run(on_ranks, T):
         for rank, found in enumerate(on_ranks(ranks, "memory", T)):
             assert len(found) == 4
             for name, extra in found.items():  # and for each gradient a byte that says whether it is finite
-                assert gradients < extra < 1.3 * gradients + 2**20, (ranks, rank, name, extra)
+                assert gradients <= extra < 1.15 * gradients + 2**20, (ranks, rank, name, extra)

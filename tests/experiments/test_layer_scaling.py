@@ -2,7 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bppsa_nb.experiments import layer_scaling, on_ranks
+from bppsa_nb.distributed import engines
+from bppsa_nb.experiments import layer_scaling
 from bppsa_nb.experiments.progress import Progress
 
 
@@ -14,7 +15,7 @@ def test_the_paper_s_parameters_are_those_of_4_and_of_20_channels():
 def ran(costs):
     """Stand in for a run on ranks, which takes what the simulation says."""
 
-    def run(mpiexec, channels, depth, ranks, rounds, seed):
+    def run(channels, depth, ranks, rounds, seed):
         both = dict.fromkeys(("multigrid", "serial"), costs)
         rows = layer_scaling._simulated("measured", channels, depth, ranks, both, "shared memory")
         return [row | {"low": row["seconds"], "high": row["seconds"]} for row in rows]
@@ -29,7 +30,6 @@ def five_cores(monkeypatch):
 
 def test_costs_are_found_again_and_the_simulation_predicts_what_they_make(monkeypatch, five_cores):
     costs = {"F": 3e-5, "δO": 4e-5, "δW": 1e-4}
-    monkeypatch.setattr(on_ranks, "mpiexec", lambda what: "mpiexec")
     monkeypatch.setattr(layer_scaling, "_run", ran(costs))
     monkeypatch.setattr(layer_scaling, "DEPTH", 512)
     monkeypatch.setattr(layer_scaling, "RANKS", (1, 2, 8))
@@ -61,12 +61,12 @@ def test_it_is_measured_on_ranks_and_drawn(monkeypatch):
 
 
 def test_without_mpi_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(on_ranks.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(RuntimeError, match=r"^layer_scaling runs on MPI .*: `pip install 'bppsa-nb\[mpi\]'`"):
+    monkeypatch.setattr(engines.shutil, "which", lambda *name, **where: None)
+    with pytest.raises(FileNotFoundError, match=r"^mpiexec is neither .*; `pip install 'bppsa-nb\[mpi\]'`"):
         layer_scaling.measure("quick", 0, Progress(show=False))
 
 
 def test_a_run_that_fails_shows_why():
     pytest.importorskip("mpi4py")
     with pytest.raises(RuntimeError, match=r"(?s)2 ranks ended with 2:.*ranks must be at most the 1 steps"):
-        layer_scaling._run(on_ranks.mpiexec("a test"), channels=1, depth=64, ranks=2, rounds=1, seed=0)
+        layer_scaling._run(channels=1, depth=64, ranks=2, rounds=1, seed=0)

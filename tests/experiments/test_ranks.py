@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from bppsa_nb.distributed.predict import Link
-from bppsa_nb.experiments import on_ranks, rank_scaling, ranks_modelled
+from bppsa_nb.experiments import rank_scaling, ranks_modelled
 from bppsa_nb.experiments.progress import Progress
 
 
@@ -74,13 +74,12 @@ COSTS |= {"merge": 1e-5, "apply": 1e-6, "keep": 1e-6, "start": 1e-6}
 def made(product=10e-6):
     """Model networks whose steps take a microsecond, and products ten; wide ones more."""
 
-    def run(mpiexec, cell, width, steps, batch, rounds):
+    def run(cell, width, steps, batch, rounds):
         matrix = width**2 if cell == "residual" else width
         costs = COSTS | {"width": width, "matrix": matrix, "product": product * max(1, width / 20) ** 2}
         return [costs | {name: costs[name] * (batch / 16) for name in ("forward", "sweep", "gradients")}]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(on_ranks, "mpiexec", lambda what: "mpiexec")
         patch.setattr(ranks_modelled, "_run", run)
         patch.setattr(ranks_modelled, "STEPS", {"RNN": 30000, "narrow": 512, "wide": 512})
         patch.setattr(ranks_modelled, "RANKS", (1, 2, 4, 8, 16, 32, 64, 128))
@@ -137,7 +136,7 @@ def test_the_model_is_drawn(modelled):
 
 def test_costs_come_from_the_program():
     pytest.importorskip("mpi4py")
-    (row,) = ranks_modelled._run(on_ranks.mpiexec("a test"), "residual", 3, 20, 16, 1)
+    (row,) = ranks_modelled._run("residual", 3, 20, 16, 1)
     costs = ranks_modelled.costs(row)
     assert costs.state == 4 * 16 * 3 and costs.diamonds.size == 8 + 16 * (8 * 3 + 4 * 3**2 + 4 * 3)
     assert min(costs[:5]) >= 0 < min(costs.forward, costs.sweep, costs.product, costs.jacobian)
