@@ -123,7 +123,7 @@ class Engines:
         self._client = self._cluster.connect_client_sync()
         while len(self._client.ids) < n:
             ranks = self._cluster.engine_set
-            if not ranks.running:
+            if not ranks.process.is_running():  # `ranks.running` would wait for an event loop to tell it
                 raise RuntimeError(f"mpiexec ended before {n} ranks had started: {ranks.get_output().strip()}")
             if time.monotonic() > end:
                 raise TimeoutError(f"{len(self._client.ids)} of {n} ranks started in {timeout} s")
