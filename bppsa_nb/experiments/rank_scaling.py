@@ -18,13 +18,15 @@ CAPTION = (
     "Exscan, predicted from that and from ⋄ on one rank, γ; with more ranks than cores it waits for time slices."
 )
 ALT = (
-    "Four plots. (a) Milliseconds over T, from 1000 to 30,000: the linear and the chunked scan on one and on two ranks "
-    "lie close together and grow in proportion to T; on four ranks the linear one lies above them, by a factor of two "
-    "or more, and the chunked one highest, by about ten. (b) MiB over T: three lines for one, two and four ranks, each "
-    "below the one before at 30,000 steps; measured peaks lie above the gradients alone. (c) The most ⋄ calls of a "
-    "rank are at or below the staircase of twice the rounded-up logarithm of ranks, and the same for all T. (d) "
-    "Microseconds over bytes: messages are flat up to 4 kB, then rise along the fitted line; Exscan on two ranks is "
-    "somewhat above them, on four far above."
+    "Four plots. (a) Milliseconds over T, 1000 to 30,000, on logarithmic axes: the linear and the chunked scan on one"
+    " and on two ranks lie close together and grow in proportion to T; four ranks take longer, the linear scan about "
+    "twice as long and the chunked one ten times and more. Predicted lines are near the dots, but below those of four"
+    " ranks on short chains. (b) MiB over T: three parallel lines for the gradients on one, two and four ranks, each "
+    "half of the one before; measured peaks lie on them or little above at 30,000 steps, and above them at 1000, most"
+    " on four ranks. (c) The most ⋄ calls of a rank, 0, 1, 2 and 3 on one to four ranks, are at or below the "
+    "staircase of twice the rounded-up logarithm of ranks, and the same for three lengths. (d) Microseconds over "
+    "bytes: messages are flat up to some kB, then rise along the fitted line; Exscan on two ranks is near its "
+    "prediction, on four ranks, which take turns on two cores, ten times above."
 )
 SCALES = {
     "quick": {"steps": (1000, 5000, 30000), "ranks": (1, 2, 4), "rounds": 5},
@@ -230,7 +232,7 @@ def _draw_memory(ax, ranks):
         ax.plot(steps, (steps / p + 1) * B * H * 4 / 2**20, "-", color=color, lw=1.1)
     ax.set_yscale("log")
     ax.yaxis.set_major_formatter("{x:g}")
-    ax.set(ylabel="MiB on the rank with the most, above before", title="(b) peak memory of a rank")
+    ax.set(ylabel="MiB of the rank with the most", title="(b) peak memory of a rank")
     ax.legend(loc="upper left", fontsize=8)
 
 

@@ -22,12 +22,15 @@ CAPTION = (
 ALT = (
     "Six plots on logarithmic axes, five of them over 1 to 1024 ranks. (a) Milliseconds of the RNN's backward pass: "
     "rank after rank is flat, and rises at hundreds of ranks over the slow link; the scan jumps up from two ranks to "
-    "four, then falls, crosses it at some tens of ranks and levels off at hundreds. (b) The whole step: the forward "
-    "pass goes rank after rank for both, so that the scan gains less. (c) MiB per rank: the scan falls with every "
-    "doubling of ranks; GPipe with as many micro-batches as ranks falls, then rises; the scan of residual layers of "
+    "four, then falls, crosses it at some tens of ranks and flattens at hundreds. (b) The whole step: rank after rank"
+    " falls at first, as gradients of parameters are shared out; the scan crosses it at some tens of ranks, gains "
+    "less, and turns up again at hundreds; GPipe lies between them there. (c) MiB per rank: the scan falls with every"
+    " doubling of ranks; GPipe with as many micro-batches as ranks falls, then rises; the scan of residual layers of "
     "128 units holds far more than GPipe on few ranks. (d), (e) Steps of residual networks of 8 and of 128 units: "
-    "MGRIT is fastest from some tens of ranks on; the scan pays later for the wide one. (f) Over the width of an RNN's "
-    "state: ranks from which the scan pays, ranks at its best, and the speedup there, which shrinks with width."
+    "MGRIT is fastest from some ten ranks on; the scan passes rank after rank on fewer ranks for the narrow network "
+    "than for the wide one, and takes about half its time at its best. (f) Over the width of an RNN's state, 8 to 60:"
+    " some tens of ranks from which the scan pays, hundreds or a thousand at its best, and speedups of several times "
+    "there."
 )
 RANKS = tuple(2**i for i in range(11))
 LINKS = {name: Link(*on_ranks.LINKS[name]) for name in ("25 Gb/s Ethernet", "200 Gb/s InfiniBand")}
