@@ -1,6 +1,7 @@
 """What MPI ranks find out together: whether all of them can go on, and with the same arguments."""
 
 import contextlib
+import json
 import os
 import sys
 import time
@@ -8,6 +9,7 @@ import traceback
 import zlib
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
@@ -96,6 +98,45 @@ def ending_together(comm, foreseen):
         comm.Abort(1)
 
 
+def run_program(parser, check, run, argv=None):
+    """Run a program on all processes that mpiexec started, or in this one alone.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+    check : callable
+        ``check(arguments, size)`` completes the arguments for so many ranks; what it raises as a ValueError or a
+        RuntimeError is wrong usage, which all ranks find, and the first one says.
+    run : callable
+        ``run(arguments, comm)``, with None for `comm` where mpi4py is missing; what it raises ends all ranks.
+    argv : list of str, optional
+        Arguments, the same on all ranks; the process's own by default.
+    """
+    comm = world()
+    with first_speaks(0 if comm is None else comm.rank, "stdout", "stderr"):
+        arguments = parser.parse_args(argv)
+        try:
+            check(arguments, 1 if comm is None else comm.size)
+        except (ValueError, RuntimeError) as error:
+            parser.error(str(error))
+    with ending_together(comm, (FloatingPointError, MemoryError, RuntimeError)):
+        run(arguments, comm)
+
+
+def add_option(parser, name, kind, default, text):
+    """Add an option whose help says its default; `kind` is a type, or a tuple of choices."""
+    choices = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
+    parser.add_argument(
+        f"--{name}", default=default, help=text + ("" if default is None else f" ({default})"), **choices
+    )
+
+
+def check_output(path):
+    """Raise ValueError unless an option ``--output`` names a file that can be made, or is None."""
+    if path is not None and (not Path(path).parent.is_dir() or (Path(path).exists() and not Path(path).is_file())):
+        raise ValueError(f"--output must be a file in a folder that exists, got {path!r}")
+
+
 def group(comm):
     """Return the ranks of a communicator, ready to talk without meeting any message of the user's.
 
@@ -165,6 +206,14 @@ class Group:
         result = communicate(*arguments, **named)
         self.seconds += time.perf_counter() - start
         return result
+
+    def share(self, value):
+        """Return the values of all ranks, in a list: anything that JSON can hold."""
+        text = json.dumps(value).encode()
+        sizes = self.gather([len(text)])[:, 0]
+        every = np.empty(sizes.sum(), np.uint8)
+        self.timed(self.comm.Allgatherv, np.frombuffer(text, np.uint8), [every, sizes])
+        return [json.loads(part.tobytes()) for part in np.split(every, np.cumsum(sizes)[:-1])]
 
     def gather(self, numbers):
         """Return the integers of all ranks [shape=(ranks, numbers)]."""

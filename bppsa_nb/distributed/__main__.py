@@ -1,12 +1,10 @@
 """A chain spread over processes: ``mpiexec -n 4 python -m bppsa_nb.distributed --steps 30000``."""
 
 import argparse
-import contextlib
-import os
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -41,21 +39,14 @@ def main(argv=None):
     argv : list of str, optional
         Arguments, the same on all ranks; the process's own by default.
     """
-    comm = ranks.world()
-    arguments = _parse(argv, comm)  # which all ranks find wrong, or none
-    with ranks.ending_together(comm, (FloatingPointError, MemoryError, RuntimeError)):
-        _run(arguments, comm)
+    ranks.run_program(_parser(), _check, _run, argv)
 
 
 def _parser():
     how = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("python -m bppsa_nb.distributed", None, _ABOUT, _THREADS, formatter_class=how)
 
-    def add(name, kind, default, text):
-        choices = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
-        shown = "" if default is None else f" ({default})"
-        parser.add_argument(f"--{name}", default=default, help=text + shown, **choices)
-
+    add = partial(ranks.add_option, parser)
     add("cell", CELLS, "rnn", "whose chain it is")
     parser.add_argument("--steps", type=int, nargs="+", default=[1000], metavar="T", help="links of chains (1000)")
     add("batch", int, 16, "samples")
@@ -69,26 +60,10 @@ def _parser():
     return parser
 
 
-def _parse(argv, comm):
-    """Return the arguments, or exit; of all ranks, the first one says why."""
-    parser = _parser()
-    with contextlib.ExitStack() as quiet:
-        if comm is not None and comm.rank > 0:
-            nowhere = quiet.enter_context(open(os.devnull, "w"))
-            quiet.enter_context(contextlib.redirect_stdout(nowhere))
-            quiet.enter_context(contextlib.redirect_stderr(nowhere))
-        arguments = parser.parse_args(argv)
-        try:
-            _check(arguments, 1 if comm is None else comm.size)
-        except (ValueError, RuntimeError) as error:
-            parser.error(str(error))
-        if comm is None:
-            parser.error("ranks need mpi4py: `pip install 'bppsa-nb[mpi]'` installs it, and mpiexec")
-    return arguments
-
-
 def _check(arguments, size):
     """Complete the arguments, or raise ValueError or RuntimeError."""
+    if "mpi4py.MPI" not in sys.modules:
+        raise RuntimeError("ranks need mpi4py: `pip install 'bppsa-nb[mpi]'` installs it, and mpiexec")
     arguments.scan_widths = arguments.scan_widths or [arguments.width]
     for name in ("steps", "batch", "width", "repeat", "scan_widths"):
         value = getattr(arguments, name)
@@ -96,10 +71,7 @@ def _check(arguments, size):
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {np.min(value)}")
     if arguments.seed < 0:
         raise ValueError(f"--seed must be at least 0, got {arguments.seed}")
-    if arguments.output is not None:
-        output = Path(arguments.output)
-        if not output.parent.is_dir() or (output.exists() and not output.is_file()):
-            raise ValueError(f"--output must be a file in a folder that exists, got {arguments.output!r}")
+    ranks.check_output(arguments.output)
     if arguments.cell == "residual" and min(arguments.steps) < size:
         raise ValueError(f"--steps of a residual network must be at least the {size} ranks, got {min(arguments.steps)}")
     arguments.backend = backends.resolve(arguments.backend)
@@ -195,7 +167,7 @@ def _run(arguments, comm):
     else:
         measured["messages"] = measure.messages(comm, 20 * arguments.repeat)
     scans = [{"rank": comm.rank, "width": w} | measure.exscan(comm, w, *how) for w in arguments.scan_widths]
-    measured["exscans"] = sum(comm.allgather(scans), [])
+    measured["exscans"] = sum(ranks.group(comm).share(scans), [])
     if comm.rank == 0:
         _report_exchange(measured)
         if arguments.output:
@@ -235,7 +207,8 @@ def _measure(arguments, steps, comm):
     found = {"rows": rows, "memory": memory, "differences": [difference]}
     if comm.size == 1:
         found["parts"] = [_parts(made, grad, arguments)]
-    return {name: sum(comm.allgather(mine), []) for name, mine in found.items()}
+    every = ranks.group(comm).share(found)
+    return {name: sum((rank[name] for rank in every), []) for name in found}
 
 
 def _few(links):

@@ -4,7 +4,6 @@ import argparse
 import time
 import zlib
 from dataclasses import fields
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -35,21 +34,14 @@ def main(argv=None):
     argv : list of str, optional
         Arguments, the same on all ranks; the process's own by default.
     """
-    comm = ranks.world()
-    arguments = _parse(argv, comm)  # which all ranks find wrong, or none
-    with ranks.ending_together(comm, (FloatingPointError, MemoryError, RuntimeError)):
-        _run(arguments, comm)
+    ranks.run_program(_parser(), _check, _run, argv)
 
 
 def _parser():
     how = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("python -m bppsa_nb.multigrid", None, _ABOUT, _THREADS, formatter_class=how)
 
-    def add(group, name, kind, default, text):
-        choices = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
-        shown = "" if default is None else f" ({default})"
-        group.add_argument(f"--{name}", default=default, help=text + shown, **choices)
-
+    add = ranks.add_option
     network = parser.add_argument_group("the network")
     add(network, "depth", int, 256, "residual layers")
     sizes = network.add_mutually_exclusive_group()
@@ -80,30 +72,15 @@ def _parser():
     return parser
 
 
-def _parse(argv, comm):
-    """Return the arguments, or exit; of all ranks, the first one says why."""
-    parser = _parser()
-    with ranks.first_speaks(0 if comm is None else comm.rank, "stdout", "stderr"):
-        arguments = parser.parse_args(argv)
-        if arguments.channels is None and (arguments.kernel or arguments.image):
-            parser.error("--kernel and --image are of convolutions: give their --channels too")
-        try:
-            _check(arguments, 1 if comm is None else comm.size)
-        except (ValueError, RuntimeError) as error:
-            parser.error(str(error))
-    return arguments
-
-
-def _check(arguments, ranks):
+def _check(arguments, size):
     """Complete the arguments, or raise ValueError or RuntimeError."""
+    if arguments.channels is None and (arguments.kernel or arguments.image):
+        raise ValueError("--kernel and --image are of convolutions: give their --channels too")
     for name in ("width", "channels", "kernel", "image", "batch", "repeat"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}")
-    if arguments.output is not None:
-        output = Path(arguments.output)
-        if not output.parent.is_dir() or (output.exists() and not output.is_file()):
-            raise ValueError(f"--output must be a file in a folder that exists, got {arguments.output!r}")
+    ranks.check_output(arguments.output)
     if arguments.tol is None:
         arguments.tol = 1e-9 if arguments.dtype == "float64" else 1e-4
     if arguments.seed < 0:
@@ -111,7 +88,7 @@ def _check(arguments, ranks):
     arguments.backend = backends.resolve(arguments.backend)
     arguments.options = {field.name: getattr(arguments, field.name) for field in fields(Options)}
     Options(**arguments.options)
-    arguments.parts = partition(arguments.depth, ranks, arguments.coarsening, arguments.levels)
+    arguments.parts = partition(arguments.depth, size, arguments.coarsening, arguments.levels)
     _network(arguments, slice(0, 1))
 
 
