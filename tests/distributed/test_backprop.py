@@ -6,28 +6,18 @@ gradient's size, so that neither long sums nor other points hide a difference.
 """
 
 import json
-import os
 import re
-import shutil
-import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
+import on_mpi
 import pytest
-
-pytest.importorskip("mpi4py")
-REPO = Path(__file__).parents[2]
 
 
 def start(ranks, task, path, *sizes, seconds=100):
-    """Run `ranks.py` on ranks, with the mpiexec that was installed beside this Python; all of them must end in time."""
-    mpiexec = Path(sysconfig.get_path("scripts"), "mpiexec")
-    command = [mpiexec if mpiexec.exists() else shutil.which("mpiexec"), "-n", str(ranks), sys.executable]
-    command += ["-W", "error", "-m", "mpi4py", Path(__file__).with_name("ranks.py"), task, path, *map(str, sizes)]
-    alone = {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": f"{REPO}{os.pathsep}{REPO / 'tests'}"}
-    run = {"env": os.environ | alone, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-    return subprocess.run(command, **run, timeout=seconds)
+    """Run `ranks.py` on ranks."""
+    program = Path(__file__).with_name("ranks.py")
+    return on_mpi.start(ranks, "-m", "mpi4py", program, task, path, *sizes, seconds=seconds)
 
 
 @pytest.fixture(scope="module")

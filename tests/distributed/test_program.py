@@ -1,31 +1,20 @@
 import json
-import os
 import re
-import shutil
-import subprocess
 import sys
-import sysconfig
-from pathlib import Path
 
 import numpy as np
+import on_mpi
 import pytest
 
 from bppsa_nb.distributed import __main__ as program
 from bppsa_nb.distributed import measure, predict
 
-pytest.importorskip("mpi4py")
-REPO = Path(__file__).parents[2]
 FEW = ["--steps", "9", "5", "--batch", "2", "--width", "3", "--backend", "numpy", "--repeat", "1"]
 
 
 def start(ranks, *arguments):
-    """Run the program on ranks, with the mpiexec that was installed beside this Python."""
-    mpiexec = Path(sysconfig.get_path("scripts"), "mpiexec")
-    command = [mpiexec if mpiexec.exists() else shutil.which("mpiexec"), "-n", ranks] if ranks else []
-    alone = {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
-    command += [sys.executable, "-W", "error", "-m", "bppsa_nb.distributed", *arguments]
-    run = {"env": os.environ | alone, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-    return subprocess.run([str(part) for part in command], **run, timeout=60)
+    """Run the program on ranks."""
+    return on_mpi.start(ranks, "-m", "bppsa_nb.distributed", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -134,10 +123,7 @@ def test_a_program_that_fails_on_one_rank_ends(tmp_path):
         "measure.peak = peak\n"
         "program.main(['--steps', '6', '--backend', 'numpy', '--repeat', '1'])\n"
     )
-    mpiexec = Path(sysconfig.get_path("scripts"), "mpiexec")
-    command = [mpiexec if mpiexec.exists() else shutil.which("mpiexec"), "-n", "2", sys.executable, script]
-    run = {"env": os.environ | {"PYTHONPATH": str(REPO)}, "stdin": subprocess.DEVNULL, "capture_output": True}
-    done = subprocess.run([str(part) for part in command], **run, text=True, timeout=60)
+    done = on_mpi.start(2, script)
     assert done.returncode != 0 and "rank 1: MemoryError: no room" in done.stderr
 
 

@@ -6,36 +6,17 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
-import sysconfig
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from on_mpi import ENVIRONMENT, command, start
 
 import bppsa_nb as bp
 from bppsa_nb import cli
-
-pytest.importorskip("mpi4py")
-REPO = Path(__file__).parents[2]
-ALONE = {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
-
-
-def command(ranks, *arguments):
-    """Return the command that runs Python on ranks, with the mpiexec that was installed beside this Python."""
-    mpiexec = Path(sysconfig.get_path("scripts"), "mpiexec")
-    start = [mpiexec if mpiexec.exists() else shutil.which("mpiexec"), "-n", str(ranks)]
-    return [*start, sys.executable, "-W", "error", *map(str, arguments)]
-
-
-def start(ranks, *arguments, seconds=100):
-    """Run Python on ranks; all of them must end in time."""
-    run = {"env": os.environ | ALONE, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-    return subprocess.run(command(ranks, *arguments), **run, timeout=seconds)
 
 
 def on_ranks(ranks, task, folder):
@@ -236,7 +217,7 @@ def test_ctrl_c_reaches_all_ranks_and_keeps_the_same_iteration(tmp_path):
     arguments = ["-m", "bppsa_nb.cli", *TRAIN[:3], "--samples", "320000", "--distributed", "--backend", "numpy"]
     arguments += ["--save", path, "--save-every", "1"]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command(3, *arguments), env=os.environ | ALONE, **pipes) as process:
+    with subprocess.Popen(command(3, *arguments), env=os.environ | ENVIRONMENT, **pipes) as process:
         while not (path.exists() and len(curve(path)) > 2):
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.05)

@@ -1,31 +1,15 @@
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-import sysconfig
 from pathlib import Path
 
 import numpy as np
 import pytest
+from on_mpi import start
 
 from bppsa_nb import multigrid
 from bppsa_nb.multigrid import __main__ as program
 
-pytest.importorskip("mpi4py")
-REPO = Path(__file__).parents[2]
 FEW = ["--depth", "21", "--width", "3", "--backend", "numpy", "--coarsening", "2", "--levels", "3", "--repeat", "1"]
-
-
-def start(ranks, *arguments, seconds=60):
-    """Run Python on ranks, with the mpiexec that was installed beside it; all of them must end in time."""
-    mpiexec = Path(sysconfig.get_path("scripts"), "mpiexec")
-    command = [mpiexec if mpiexec.exists() else shutil.which("mpiexec"), "-n", str(ranks)] if ranks else []
-    alone = {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
-    command += [sys.executable, "-W", "error", *map(str, arguments)]
-    run = {"env": os.environ | alone, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-    return subprocess.run(command, **run, timeout=seconds)
 
 
 @pytest.fixture(scope="module")
