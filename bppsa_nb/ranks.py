@@ -119,7 +119,7 @@ def run_program(parser, check, run, argv=None):
             check(arguments, 1 if comm is None else comm.size)
         except (ValueError, RuntimeError) as error:
             parser.error(str(error))
-    with ending_together(comm, (FloatingPointError, MemoryError, RuntimeError)):
+    with ending_together(comm, (FloatingPointError, MemoryError, OSError, RuntimeError)):
         run(arguments, comm)
 
 
@@ -195,6 +195,11 @@ class Group:
     def __init__(self, comm):
         self.comm, self.rank, self.size, self.seconds = comm, comm.rank, comm.size, 0.0
 
+    @property
+    def from_end(self):
+        """The same ranks, counted from the last: mpi4py.MPI.Intracomm."""
+        return kept(self.comm, "from_end", lambda: self.comm.Split(0, -self.rank))
+
     def neighbor(self, step):
         """Return the rank so many further on, or what stands for none."""
         rank = self.rank + step
@@ -256,7 +261,7 @@ class Group:
             yield tell
         except Exception as error:
             if not told:  # others wait, and must not wait for ever
-                text = f"{type(error).__name__}: {error}".encode()
+                text = _words(error).encode(errors="backslashreplace")
                 self._first_error(self.gather([0, len(text), *[0] * count]), text)
             raise
 
@@ -283,6 +288,13 @@ class Group:
                     f"{name} must be the same on all ranks: rank {other[0]} has another than rank 0; "
                     f"here, on rank {self.rank}, it is {value}"
                 )
+
+
+def _words(error):
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # of an error whose text cannot be made, the others must hear all the same
+        return type(error).__name__
 
 
 def checksum(what):

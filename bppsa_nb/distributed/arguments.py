@@ -127,7 +127,7 @@ def _check_list(links, grad_output, local_grads, backend):
 
 def _check_alike(every):
     """Raise ValueError unless what ranks told goes together; return the size of a number, and B."""
-    _check_same("method", [METHODS[side.method] for side in every])
+    _check_same("method", [repr(METHODS[side.method]) for side in every])
     _check_same("jacobians_T", [_KINDS[side.kind] for side in every])
     _check_same("jacobians_T", [f"of float{8 * s.itemsize}" if s.itemsize > 0 else None for s in every])
     batched = [None if side.batch < 0 else side.batch for side in every]

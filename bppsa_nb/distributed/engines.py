@@ -59,8 +59,8 @@ class Engines:
 
     Raises
     ------
-    ValueError
-        If `n` is less than 1.
+    TypeError, ValueError
+        If `n` is no integer, or less than 1.
     ModuleNotFoundError, FileNotFoundError
         With what to install, if mpi4py, ipyparallel or mpiexec is missing.
     RuntimeError
@@ -77,6 +77,8 @@ class Engines:
     """
 
     def __init__(self, n, timeout=60):
+        if isinstance(n, bool) or not isinstance(n, int):
+            raise TypeError(f"n must be an integer, got {n!r}")
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}")
         mpiexec = find_mpiexec()

@@ -157,7 +157,7 @@ def exscan(comm, width, batch, dtype, backend, rounds):
         `bytes` of a map; median `seconds`, of the rank that is done last; `combined`, how often this rank computed ⋄.
     """
     group = ranks.group(comm)
-    scan = ranks.kept(group.comm, "scan", lambda: group.comm.Split(0, -group.rank))
+    scan = group.from_end
     run, seconds = _tiny(width, batch, dtype, backend), []
     with np.errstate(all="ignore"):
         own = run.map(None, None)

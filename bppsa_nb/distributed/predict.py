@@ -169,8 +169,10 @@ def rank_after_rank(steps, ranks, costs, link, whole=False):
     return float(np.max(arrive + whole * held * costs.gradients))
 
 
-def pipeline(steps, ranks, micro_batches, costs, link, recompute=True):
+def pipeline(steps, ranks, micro_batches, costs, link):
     """Predict GPipe: micro-batches go forward through all ranks, then back (Figure 11, Appendix B).
+
+    Ranks keep the states of their steps, as on the other roads, and compute none again.
 
     Parameters
     ----------
@@ -178,8 +180,6 @@ def pipeline(steps, ranks, micro_batches, costs, link, recompute=True):
     costs : Costs
         Of one micro-batch.
     link : Link
-    recompute : bool
-        Whether states inside a rank's run are computed again on the way back.
 
     Returns
     -------
@@ -190,7 +190,7 @@ def pipeline(steps, ranks, micro_batches, costs, link, recompute=True):
     """
     held = -(-steps // ranks)
     forward = held * costs.forward
-    backward = held * (costs.sweep + costs.gradients) + recompute * forward
+    backward = held * (costs.sweep + costs.gradients)
     message = 2 * (ranks - 1) * link.seconds(costs.state)
     seconds = (micro_batches + ranks - 1) * (forward + backward) + message
     return seconds, 1 - micro_batches * (forward + backward) / seconds

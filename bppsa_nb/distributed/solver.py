@@ -83,7 +83,7 @@ def go_back(group, run, grad_output, local_grads, method):
     Exception
         What one rank raises; ValueError on the others, naming it.
     """
-    comm = ranks.kept(group.comm, "scan", lambda: group.comm.Split(0, -group.rank))
+    comm = group.from_end
     combined = 0
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
         if method == "chunked":

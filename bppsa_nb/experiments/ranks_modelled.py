@@ -12,7 +12,7 @@ TITLE = "Up to 1024 ranks, modelled: the scan, rank after rank, GPipe and MGRIT"
 CAPTION = (
     "Modelled, not measured: steps and ⋄ take what one rank of this machine takes; messages take 30 µs and 25 Gb/s "
     "(slow, dashed) or 2 µs and 200 Gb/s (fast). RNN: 30,000 steps. Residual networks: 4096 dense layers. All of 16 "
-    "samples, float32. GPipe splits them into as many micro-batches as end first, and computes states again; MGRIT "
+    "samples, float32. GPipe splits them into as many micro-batches as end first; MGRIT "
     "does two V-cycles, FCF, blocks of 4 layers, and its gradients are approximate. Triangles: down, from how many "
     "ranks on the scan is faster than rank after rank; up, where it is fastest, with its speedup over the best of rank "
     "after rank. (c) What a rank holds, parameters aside. Scan: Jacobians (an RNN's are diagonals), states and "

@@ -393,6 +393,8 @@ def refusals():
         yield f"nan in batched, {method}", solving(other, method=method)
         fails = patched(runs.Run, "sweep", failing(MemoryError("no room")) if first else runs.Run.sweep)
         yield f"memory, {method}", lambda fails=fails, method=method: fails(solving(method=method))
+    fails = patched(runs.Run, "sweep", failing(MemoryError("no \udcff")) if first else runs.Run.sweep)
+    yield "words that are no text", lambda: fails(solving())
     yield "dtype", solving(links.astype(np.float32) if first else links)
     yield "dtype of a list", solving([link.astype(np.float32) for link in listed] if first else listed, end_of_list)
     yield "kind", structured() if first else solving()

@@ -140,3 +140,6 @@ def test_ranks_that_do_not_start_are_an_error(mpiexec):
 def test_there_is_at_least_one_rank():
     with pytest.raises(ValueError, match="n must be at least 1, got 0"):
         engines.Engines(0)
+    for wrong in "2", 2.5, True:
+        with pytest.raises(TypeError, match="n must be an integer, got"):
+            engines.Engines(wrong)
