@@ -108,7 +108,7 @@ def test_gpipe_takes_the_split_that_ends_first(modelled):
     alone = rows[rows["ranks"] == 1]["seconds"] / rows[rows["ranks"] == 1]["network"].map(
         {"RNN": 30000, "narrow": 512, "wide": 512}
     )
-    np.testing.assert_allclose(alone, 4e-6)  # forward twice, back, gradients
+    np.testing.assert_allclose(alone, 3e-6)  # forward, back, gradients
 
 
 def test_memory_falls_with_ranks_and_a_pipeline_s_rises_again(modelled):
