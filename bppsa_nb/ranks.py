@@ -119,7 +119,7 @@ def run_program(parser, check, run, argv=None):
             check(arguments, 1 if comm is None else comm.size)
         except (ValueError, RuntimeError) as error:
             parser.error(str(error))
-    with ending_together(comm, (FloatingPointError, MemoryError, OSError, RuntimeError)):
+    with ending_together(comm, (FloatingPointError, MemoryError, RuntimeError)):
         run(arguments, comm)
 
 
