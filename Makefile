@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help figures test test-full test-simulator test-compiled lab lint
+.PHONY: help figures test test-full test-most test-beside lab lint
 
 help:
 	@echo "make figures    run the notebooks at quick scale; they measure, and redraw figures/"
@@ -21,20 +21,22 @@ figures: .venv/.installed
 
 # The CUDA simulator must be chosen before Numba is imported, so its tests have a process of their own.
 SIMULATE := NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -m simulator tests/test_cuda.py tests/multigrid/test_cuda.py tests/test_device.py tests/test_benchmarks.py tests/experiments/test_figure_09.py
+COMPILED := $(BIN)/python -m pytest -m "not gpu and not full and not simulator"
+BESIDE := tests/distributed tests/experiments tests/multigrid
 
+# Two halves side by side, on a core each; what the second one says is shown when it is done.
 test: lint
-	@$(MAKE) --no-print-directory --jobs=2 test-simulator test-compiled
+	@$(MAKE) --no-print-directory --jobs=2 test-most test-beside
 
 test-full: lint
 	$(SIMULATE)
 	$(BIN)/python -m pytest -m "not simulator"
 
-# Side by side, on a core each; what the former says is shown when it is done.
-test-simulator:
-	@$(SIMULATE) > .venv/simulator.log 2>&1; status=$$?; cat .venv/simulator.log; exit $$status
+test-most:
+	$(COMPILED) $(BESIDE:%=--ignore=%)
 
-test-compiled:
-	$(BIN)/python -m pytest -m "not gpu and not full and not simulator"
+test-beside:
+	@{ $(SIMULATE) && $(COMPILED) $(BESIDE); } > .venv/beside.log 2>&1; status=$$?; cat .venv/beside.log; exit $$status
 
 lab: .venv/.installed
 	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks
