@@ -79,9 +79,7 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
         return [arguments.METHODS.index(method), *(int(1e9 * part) for part in seconds)]
 
     backend, every = _agree(group, model, look, lambda: activations.x.shape[1], predict, 3)
-    if (other := np.flatnonzero(every[:, 0] != every[0, 0])).size:
-        theirs, first = (arguments.METHODS[every[rank, 0]] for rank in (other[0], 0))
-        raise ValueError(f"method must be the same on all ranks: rank {other[0]} has {theirs!r}, rank 0 {first!r}")
+    arguments.check_same("method", [repr(arguments.METHODS[rank[0]]) for rank in every])
     if method == "auto":
         method = arguments.faster([SimpleNamespace(sweep=sweep, multiply=product) for _, sweep, product in every])
     grads = _go_back(group, model, activations, grad_logits, method, backend)

@@ -127,11 +127,11 @@ def _check_list(links, grad_output, local_grads, backend):
 
 def _check_alike(every):
     """Raise ValueError unless what ranks told goes together; return the size of a number, and B."""
-    _check_same("method", [repr(METHODS[side.method]) for side in every])
-    _check_same("jacobians_T", [_KINDS[side.kind] for side in every])
-    _check_same("jacobians_T", [f"of float{8 * s.itemsize}" if s.itemsize > 0 else None for s in every])
+    check_same("method", [repr(METHODS[side.method]) for side in every])
+    check_same("jacobians_T", [_KINDS[side.kind] for side in every])
+    check_same("jacobians_T", [f"of float{8 * s.itemsize}" if s.itemsize > 0 else None for s in every])
     batched = [None if side.batch < 0 else side.batch for side in every]
-    _check_same("the batch", [None if b is None else f"of {b} samples" if b else "a single sample" for b in batched])
+    check_same("the batch", [None if b is None else f"of {b} samples" if b else "a single sample" for b in batched])
     below, size = None, -1
     for number, side in enumerate(every):
         if side.start < 0:  # neither a link nor a gradient
@@ -145,7 +145,15 @@ def _check_alike(every):
     return max(side.itemsize for side in every), max(side.batch for side in every)
 
 
-def _check_same(name, every):
+def check_same(name, every):
+    """Raise ValueError unless the words of all ranks are the same; None of a rank that cannot know fits any.
+
+    Parameters
+    ----------
+    name : str
+        What they are about.
+    every : list of str or None
+    """
     known = [(rank, words) for rank, words in enumerate(every) if words is not None]
     for rank, words in known:
         if words != known[0][1]:

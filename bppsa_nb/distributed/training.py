@@ -232,8 +232,9 @@ class Replicas:
             y = check_labels(y, x.shape[1], model.num_classes)
             if len(y):
                 model.check_input(x)
-            every = tell(len(y), ranks.checksum(y.astype(np.int64)), checksum(model.params))
-        self.group.check_alike(["model.params"], [f"those with checksum {checksum(model.params):08x}"], every[:, 2:])
+            params = checksum(model.params)
+            every = tell(len(y), ranks.checksum(y.astype(np.int64)), params)
+        self.group.check_alike(["model.params"], [f"those with checksum {params:08x}"], every[:, 2:])
         replicas = every[:, :2].reshape(self.replicas, self.places, 2)
         if (odd := np.argwhere((replicas != replicas[:, :1]).any(axis=2))).size:
             replica, place = map(int, odd[0])

@@ -51,7 +51,10 @@ REFUSALS = {
     "gradient nan": ("^ValueError: grad_logits must be finite, got nan", False),
     "activations": ("^TypeError: activations must come from RNN.forward, got NoneType", False),
     "method": ("^ValueError: method must be one of 'auto', 'linear', 'chunked' with comm, .* got 'blelloch'", False),
-    "methods": ("^ValueError: method must be the same on all ranks: rank {last} has 'linear', rank 0 'chunked'", True),
+    "methods": (
+        "^ValueError: method must be the same on all ranks: it is 'linear' on rank {last}, and 'chunked' on rank 0",
+        True,
+    ),
     "levels": ("^ValueError: levels is for method='truncated' only, .* got levels=2", False),
     "parameters then": (f"^ValueError: model.params {SAME}", True),
     "in a chain": ("^OSError: the disk is gone", False),
