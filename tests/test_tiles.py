@@ -1,5 +1,7 @@
 """Products tile by tile: every size, and nothing written beside the result."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numba import njit
@@ -11,8 +13,12 @@ each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 
 @njit
+def call(product, rows, matrices, out):
+    tiles.multiply(product, rows, matrices, out)
+
+
 def multiply(rows, matrices, out):
-    tiles.multiply(rows, matrices, out)
+    call(tiles.product(out.dtype), rows, matrices, out)
 
 
 def check(function, K, B, H, J, dtype):
@@ -34,14 +40,13 @@ def test_every_size(J, dtype):
 
 
 @each_dtype
-@pytest.mark.parametrize("rows, width", [(1, 0), (1, 64), (4, 16), (4, 32), (8, 64)])
-def test_every_tile(rows, width, dtype):
-    """Those that other processors take, too."""
-    cover = njit(tiles._make(rows, width).py_func)
-    lanes = max(1, width // np.dtype(dtype).itemsize)
-    for B in [rows, rows + 1, 3 * rows]:
-        for J in [lanes, lanes + 1, 2 * lanes, 5 * lanes - 1]:
-            check(cover, 2, B, 3, J, dtype)
+@pytest.mark.parametrize("width, height", [(64, 8), (32, 4), (16, 4)])
+def test_on_every_processor(width, height, dtype):
+    product = tiles._compile(np.dtype(dtype), width, height).address
+    lanes = width // np.dtype(dtype).itemsize
+    for B in [1, 2, 3, 4, 5, 7, 8, 9, 24]:
+        for J in [1, 2, 4, 7, lanes, lanes + 1, 2 * lanes, 5 * lanes - 1]:
+            check(partial(call, product), 2, B, 3, J, dtype)
 
 
 @each_dtype
@@ -70,3 +75,13 @@ def test_not_finite_numbers_stay_in_their_rows(dtype):
     multiply(rows, matrix, out)
     assert np.isnan(out[3]).all() and np.isinf(out[8]).all()
     assert (np.delete(out, [3, 8], axis=0) == 20).all()
+
+
+def test_it_is_compiled_once_per_dtype():
+    one, other = np.ones(1, np.float32), np.ones(2, np.float32)
+    assert tiles.product(one.dtype) == tiles.product(other.dtype) != tiles.product(np.ones(1).dtype)
+
+
+def test_arrays_of_two_dtypes_are_refused():
+    with pytest.raises(TypeError, match="must be 3-d, 3-d, 2-d and of one dtype"):
+        multiply(np.ones((1, 2, 2), np.float32), np.ones((1, 2, 2)), np.ones((2, 2)))

@@ -17,7 +17,7 @@ from bppsa_nb.cells.recurrent import input_gradients  # noqa: F401  NumPy's prod
 from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.structured.chain import StructuredChain
 from bppsa_nb.subnormals import flush, restore
-from bppsa_nb.tiles import GROUP, multiply
+from bppsa_nb.tiles import GROUP, multiply, product
 from bppsa_nb.workers import one_blas_thread, share_out
 
 keep_freed_memory()
@@ -28,6 +28,7 @@ _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=Tr
 
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 _WORTH_NUMBERS = 2**18  # the same for numbers that are read and written once
+_STEPS = 32  # whose inputs are multiplied at once: few enough for what they add to stay in the cache
 _PARTS = 8  # sums of parameter gradients that are added up apart, for as many workers at most
 _ROWS = 256  # of a product that adds to them: enough for BLAS, and small enough to stay in the cache
 
@@ -53,70 +54,66 @@ def gru_forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
 
 def _share_samples(function, sums, x, weight_ih, weight_hh, bias, *filled):
     """Have a compiled forward pass go through time, by groups of samples where that is worth it."""
-    size = weight_hh.shape[1]
+    (steps, batch, _), size = x.shape, weight_hh.shape[1]
     by_x, by_h = (
         np.ascontiguousarray(weight.reshape(sums, size, -1).transpose(0, 2, 1)) for weight in (weight_ih, weight_hh)
     )
-    work = len(x) * x.shape[1] * (by_x.size + by_h.size)
-    share_out(function, -(-x.shape[1] // GROUP), x, by_x, by_h, bias.reshape(-1, size), *filled, worth=work > _WORTH)
+    added = np.tile(bias.reshape(-1, size), batch)  # repeated for all samples
+    arrays = product(x.dtype), x, by_x, by_h, added, np.empty((sums, batch, size), x.dtype), *filled
+    share_out(function, -(-batch // GROUP), *arrays, worth=steps * batch * (by_x.size + by_h.size) > _WORTH)
 
 
 @_compile
-def _rnn_forward(x, weights_x, weights_h, bias, hidden, first, last):
-    steps, batch, inputs = x.shape
-    begin, end, width = first * GROUP, min(last * GROUP, batch), hidden.shape[2]
-    samples = end - begin
-    size = samples * width
-    from_x, from_h = np.empty((samples, width), x.dtype), np.empty((samples, width), x.dtype)
-    of_x, of_h, added = from_x.reshape(size), from_h.reshape(size), _repeated(bias, samples)[0]
-    for t in range(steps):
-        multiply(x[t, begin:end].reshape(1, samples, inputs), weights_x, from_x)
-        multiply(hidden[t, begin:end].reshape(1, samples, width), weights_h, from_h)
-        after = hidden[t + 1, begin:end].reshape(size)
-        for i in range(size):
-            after[i] = tanh(of_x[i] + added[i] + of_h[i])
+def _rnn_forward(product, x, weights_x, weights_h, added, from_h, hidden, first, last):
+    (steps, batch, inputs), width = x.shape, hidden.shape[2]
+    begin, end = first * GROUP, min(last * GROUP, batch)
+    low, high = begin * width, end * width
+    together = _STEPS if end - begin == batch else 1  # steps whose inputs lie side by side, so are multiplied at once
+    x_rows, rows = x.reshape(1, steps * batch, inputs), hidden.reshape((steps + 1) * batch, width)
+    to_sum, of_h = added[0, low:high], from_h.reshape(batch * width)[low:high]
+    states = hidden.reshape(steps + 1, batch * width)
+    for start in range(0, steps, together):
+        stop = min(start + together, steps)
+        top, bottom = start * batch + begin, (stop - 1) * batch + end
+        multiply(product, x_rows[:, top:bottom], weights_x, rows[batch + top : batch + bottom])
+        for t in range(start, stop):
+            multiply(product, hidden[t : t + 1, begin:end], weights_h, from_h[0, begin:end])
+            after = states[t + 1, low:high]
+            for i in range(after.size):
+                after[i] = tanh(after[i] + to_sum[i] + of_h[i])
     return True
 
 
 @_compile
-def _gru_forward(x, weights_x, weights_h, bias, hidden, gates, first, last):
-    steps, batch, inputs = x.shape
-    begin, end, width = first * GROUP, min(last * GROUP, batch), hidden.shape[2]
-    samples = end - begin
-    size = samples * width
-    from_x, from_h = np.empty((3, samples, width), x.dtype), np.empty((3, samples, width), x.dtype)
-    x_r, x_z, x_n = from_x[0].reshape(size), from_x[1].reshape(size), from_x[2].reshape(size)
-    h_r, h_z, h_n = from_h[0].reshape(size), from_h[1].reshape(size), from_h[2].reshape(size)
-    added = _repeated(bias, samples)
-    to_r, to_z, to_n, to_m = added[0], added[1], added[2], added[3]
-    for t in range(steps):
-        inputs_now = x[t, begin:end].reshape(1, samples, inputs)
-        states_now = hidden[t, begin:end].reshape(1, samples, width)
+def _gru_forward(product, x, weights_x, weights_h, added, from_h, hidden, gates, first, last):
+    (steps, batch, inputs), width = x.shape, hidden.shape[2]
+    begin, end = first * GROUP, min(last * GROUP, batch)
+    low, high = begin * width, end * width
+    together = _STEPS if end - begin == batch else 1
+    x_rows, rows = x.reshape(1, steps * batch, inputs), gates.reshape(4, steps * batch, width)
+    of_h, states = from_h.reshape(3, batch * width), hidden.reshape(steps + 1, batch * width)
+    h_r, h_z, h_n = of_h[0, low:high], of_h[1, low:high], of_h[2, low:high]
+    to_r, to_z, to_n, to_m = added[0, low:high], added[1, low:high], added[2, low:high], added[3, low:high]
+    values = gates.reshape(4, steps, batch * width)
+    for start in range(0, steps, together):
+        stop = min(start + together, steps)
+        top, bottom = start * batch + begin, (stop - 1) * batch + end
         for k in range(3):
-            multiply(inputs_now, weights_x[k : k + 1], from_x[k])
-            multiply(states_now, weights_h[k : k + 1], from_h[k])
-        r, z = gates[0, t, begin:end].reshape(size), gates[1, t, begin:end].reshape(size)
-        n, m = gates[2, t, begin:end].reshape(size), gates[3, t, begin:end].reshape(size)
-        before, after = hidden[t, begin:end].reshape(size), hidden[t + 1, begin:end].reshape(size)
-        for i in range(size):
-            reset = sigmoid(x_r[i] + to_r[i] + h_r[i])
-            update = sigmoid(x_z[i] + to_z[i] + h_z[i])
-            state = h_n[i] + to_m[i]
-            new = tanh(x_n[i] + to_n[i] + reset * state)
-            r[i], z[i], n[i], m[i] = reset, update, new, state
-            after[i] = new + update * (before[i] - new)
+            multiply(product, x_rows[:, top:bottom], weights_x[k : k + 1], rows[k, top:bottom])
+        for t in range(start, stop):
+            for k in range(3):
+                multiply(product, hidden[t : t + 1, begin:end], weights_h[k : k + 1], from_h[k, begin:end])
+            r, z = values[0, t, low:high], values[1, t, low:high]  # until here what the inputs add to the sums
+            n, m = values[2, t, low:high], values[3, t, low:high]
+            before, after = states[t, low:high], states[t + 1, low:high]
+            for i in range(after.size):
+                reset = sigmoid(r[i] + to_r[i] + h_r[i])
+                update = sigmoid(z[i] + to_z[i] + h_z[i])
+                state = h_n[i] + to_m[i]
+                new = tanh(n[i] + to_n[i] + reset * state)
+                r[i], z[i], n[i], m[i] = reset, update, new, state
+                after[i] = new + update * (before[i] - new)
     return True
-
-
-@_compile
-def _repeated(bias, samples):
-    """Repeat every row for all samples."""
-    count, width = bias.shape
-    rows = np.empty((count, samples * width), bias.dtype)
-    for k in range(count):
-        for i in range(samples * width):
-            rows[k, i] = bias[k, i % width]
-    return rows
 
 
 def rnn_chain(weight_hh, hidden):

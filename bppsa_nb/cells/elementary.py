@@ -12,9 +12,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
-# Inlined by LLVM, not by Numba, which warns of its own doing where it inlines functions that hold others.
 _options = {"error_model": "numpy", "fastmath": {"contract"}, "forceinline": True}
-_inline = njit(**_options)
+_inline = njit(inline="always")
 _TERMS = {np.float32: 7, np.float64: 13}  # of the series, the first included; the rest is below half a unit
 _LN2 = {  # in two parts: the first has few bits, so that its product with k is exact
     np.float32: (0.693359375, -2.12194440054690583e-4),
@@ -78,7 +77,6 @@ def _make(dtype):
         quotient = a * inverse
         return quotient + inverse * ((a - quotient * total) - quotient * lost)
 
-    @_inline
     def tanh(x):
         size = abs(x)
         size = tanh_is_one if size > tanh_is_one else size  # NaN passes through
@@ -87,7 +85,6 @@ def _make(dtype):
         less_one = power * rest + (power - one)  # exp(2 |x|) - 1: no digit is lost where x is small
         return math.copysign(ratio(less_one, two, less_one), x)
 
-    @_inline
     def sigmoid(x):
         size = -abs(x)
         size = sigmoid_is_zero if size < sigmoid_is_zero else size
@@ -104,11 +101,9 @@ _made = {types.float32: _make(np.float32), types.float64: _make(np.float64)}
 
 @overload(tanh, jit_options=_options)
 def _tanh(x):
-    compiled = _made[x][0]
-    return lambda x: compiled(x)
+    return _made[x][0]
 
 
 @overload(sigmoid, jit_options=_options)
 def _sigmoid(x):
-    compiled = _made[x][1]
-    return lambda x: compiled(x)
+    return _made[x][1]

@@ -9,10 +9,11 @@ import numpy as np
 from numba import njit
 
 from bppsa_nb.subnormals import flush, restore
-from bppsa_nb.tiles import GROUP, multiply
+from bppsa_nb.tiles import GROUP, multiply, product
 from bppsa_nb.workers import one_blas_thread, share_out
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+_inline = njit(inline="always")
 _STEPS = 32  # back, before the parameters have their turn
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 
@@ -49,13 +50,15 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     kinds, count = (4, 3) if gates else (1, 1)
     weights_x = weight_ih.reshape(count, size, width)
     weights_h = weight_hh.reshape(count, size, size)[[2, 0, 1] if gates else [0]]
-    gates = gates[0] if gates else np.empty((0, steps, batch, size), x.dtype)
-    local = np.empty((0, batch, size), x.dtype) if local_grads is None else local_grads
+    flat = batch * size
+    gates = gates[0].reshape(4, steps, flat) if gates else None  # without them, no code for them is compiled
+    terms = np.empty((0, flat), x.dtype) if local_grads is None else local_grads.reshape(steps + 1, flat)
     at_input = np.empty((steps if inputs else 0, batch, width), x.dtype)
     groups = -(-batch // GROUP)
     sums = [np.zeros((groups, kinds, size * columns), x.dtype) for columns in (width, size, 1)]
     work = steps * batch * (weights_x.size + weights_h.size)
-    arrays = x, hidden, gates, weights_x, weights_h, grad_output, local, at_input, *sums
+    states = x.reshape(steps, batch * width), hidden.reshape(steps + 1, flat), gates
+    arrays = product(x.dtype), *states, weights_x, weights_h, grad_output, terms, at_input, *sums
     with one_blas_thread():
         share_out(_back, groups, *arrays, worth=work > _WORTH)
     by_x, by_h, bias = (found.sum(axis=0) for found in sums)  # in the order of the groups, whichever core had them
@@ -70,54 +73,52 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
 
 
 @_compile
-def _back(x, hidden, gates, weights_x, weights_h, grad_output, local, at_input, by_x, by_h, bias, first, last):
+def _back(product, x, hidden, gates, weights_x, weights_h, grad_output, local, at_input, by_x, by_h, bias, first, last):
     """Go back with groups first ... last - 1 of samples."""
-    (steps, batch, width), size = x.shape, hidden.shape[2]
+    steps, (batch, size), width = len(x), grad_output.shape, weights_x.shape[2]
     count, kinds = len(weights_h), by_h.shape[1]
-    inputs, states = x.reshape(steps, batch * width), hidden.reshape(steps + 1, batch * size)
-    values, terms = gates.reshape(len(gates), steps, batch * size), local.reshape(len(local), batch * size)
     for group in range(first, last):
         b0, b1 = group * GROUP, min((group + 1) * GROUP, batch)
         samples, i0, i1 = b1 - b0, b0 * size, b1 * size
-        at_sums, through = np.empty((kinds, _STEPS, samples, size), x.dtype), np.zeros(i1 - i0, x.dtype)
-        bias_rows = np.zeros((kinds, i1 - i0), x.dtype)
+        at_sums = np.empty((kinds, _STEPS, samples, size), x.dtype)
+        at, grads = at_sums.reshape(kinds, _STEPS, i1 - i0), grad_output[b0:b1].copy()
+        through, bias_rows = np.zeros(i1 - i0, x.dtype), np.zeros((kinds, i1 - i0), x.dtype)
         input_rows = np.empty((_STEPS, samples * width), x.dtype)
         state_rows = np.empty((_STEPS, samples * size), x.dtype)
         found_x, found_h = np.empty((size, width), x.dtype), np.empty((size, size), x.dtype)
-        at, grads = at_sums.reshape(kinds, _STEPS, i1 - i0), grad_output[b0:b1].copy()
         grad = grads.reshape(i1 - i0)
         before = flush()
         for end in range(steps, 0, -_STEPS):
             start = max(end - _STEPS, 0)
             for t in range(end - 1, start - 1, -1):
                 now = at[:, t - start]
-                if count == 3:
-                    _gru_step(grad, through, values[:, t, i0:i1], states[t, i0:i1], now)
+                if gates is None:
+                    _rnn_step(grad, hidden[t + 1, i0:i1], now[0])
                 else:
-                    _rnn_step(grad, states[t + 1, i0:i1], now[0])
-                multiply(at_sums[:count, t - start], weights_h, grads)
-                if count == 3:
+                    _gru_step(grad, through, gates[:, t, i0:i1], hidden[t, i0:i1], now)
+                multiply(product, at_sums[:count, t - start], weights_h, grads)
+                if gates is not None:
                     _add(through, grad)
                 if local.size:
-                    _add(terms[t, i0:i1], grad)
+                    _add(local[t, i0:i1], grad)
                 if at_input.size:
-                    multiply(at_sums[kinds - count :, t - start], weights_x, at_input[t, b0:b1])
+                    multiply(product, at_sums[kinds - count :, t - start], weights_x, at_input[t, b0:b1])
             for t in range(start, end):
-                _copy(inputs[t, b0 * width : b1 * width], input_rows[t - start])
-                _copy(states[t, i0:i1], state_rows[t - start])
+                _copy(x[t, b0 * width : b1 * width], input_rows[t - start])
+                _copy(hidden[t, i0:i1], state_rows[t - start])
             rows = (end - start) * samples
             x_rows = input_rows[: end - start].reshape(rows, width)
             h_rows = state_rows[: end - start].reshape(rows, size)
             for k in range(kinds):
-                at_k = at_sums[k, : end - start].reshape(rows, size)
                 for s in range(end - start):
                     _add(at[k, s], bias_rows[k])
-                if k < count:
-                    np.dot(at_k.T, h_rows, found_h)
-                    _add(found_h.reshape(size * size), by_h[group, k])
-                if k >= kinds - count:
-                    np.dot(at_k.T, x_rows, found_x)
-                    _add(found_x.reshape(size * width), by_x[group, k])
+            for i in range(2 * count):
+                if i < count:
+                    k, of_rows, found, total = i, h_rows, found_h, by_h
+                else:
+                    k, of_rows, found, total = i + kinds - 2 * count, x_rows, found_x, by_x
+                np.dot(at_sums[k, : end - start].reshape(rows, size).T, of_rows, found)
+                _add(found.reshape(-1), total[group, k])
         for k in range(kinds):
             for b in range(samples):
                 _add(bias_rows[k, b * size : (b + 1) * size], bias[group, k])
@@ -125,14 +126,14 @@ def _back(x, hidden, gates, weights_x, weights_h, grad_output, local, at_input, 
     return True
 
 
-@_compile
+@_inline
 def _rnn_step(grad, after, at):
     one = grad.dtype.type(1)
     for i in range(grad.size):
         at[i] = grad[i] * (one - after[i] * after[i])
 
 
-@_compile
+@_inline
 def _gru_step(grad, through, gates, hidden, at):
     """Take gradients through the gates, with the factors of `bppsa_nb.cells.gru.slopes`; and what goes past them."""
     one = grad.dtype.type(1)
@@ -148,13 +149,13 @@ def _gru_step(grad, through, gates, hidden, at):
         through[i] = grad[i] * z[i]
 
 
-@_compile
+@_inline
 def _add(row, total):
     for i in range(row.size):
         total[i] += row[i]
 
 
-@_compile
+@_inline
 def _copy(row, out):
     for i in range(row.size):
         out[i] = row[i]

@@ -14,7 +14,7 @@ from bppsa_nb.cells.elementary import tanh
 from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.multigrid.steps import difference, host, norms, put, take  # noqa: F401  NumPy serves these
 from bppsa_nb.subnormals import flush, restore
-from bppsa_nb.tiles import multiply
+from bppsa_nb.tiles import multiply, product
 from bppsa_nb.workers import PIECES, THREADS, share_out
 
 keep_freed_memory()
@@ -68,7 +68,7 @@ def _sweep(points, source, bounds, layers, sizes, weights, biases, slopes, kind)
     flat = [array.reshape(-1) for array in (points, source, arrivals, weights, biases, slopes)]
     work = len(layers) * arrivals[0].size * weights[0, 0].size
     arguments = *flat, bounds, layers, sizes, kind, images, kernel, parts
-    share_out(_steps, len(arrivals) * parts, *arguments, worth=work > _WORTH)
+    share_out(_steps, len(arrivals) * parts, product(points.dtype), *arguments, worth=work > _WORTH)
     return arrivals
 
 
@@ -93,7 +93,22 @@ def _images(state, weights, samples):
 
 @_compile
 def _steps(
-    points, source, arrivals, weights, biases, slopes, bounds, layers, sizes, kind, images, kernel, parts, first, last
+    product,
+    points,
+    source,
+    arrivals,
+    weights,
+    biases,
+    slopes,
+    bounds,
+    layers,
+    sizes,
+    kind,
+    images,
+    kernel,
+    parts,
+    first,
+    last,
 ):
     """Go through blocks: piece ``block * parts + part`` is one part of the images in one block."""
     count, channels, height, width = images[:4]
@@ -101,7 +116,7 @@ def _steps(
     numbers, size = channels * columns, arrivals.size // (len(bounds) - 1)
     states = np.zeros((many, height, channels, columns), points.dtype)
     padded = np.zeros((height + 2 * pad, channels, columns + 2 * pad), points.dtype)
-    product, added = np.empty((channels, columns), points.dtype), np.zeros((channels, columns), points.dtype)
+    sums, added = np.empty((channels, columns), points.dtype), np.zeros((channels, columns), points.dtype)
     turned = np.zeros(channels * channels * kernel * kernel if kernel > 1 else 1, points.dtype)
     before = flush()
     for piece in range(first, last):
@@ -127,8 +142,8 @@ def _steps(
                 else:
                     _copy(state[:, :, :width], padded[pad : pad + height, :, pad:])
                 for y in range(height):
-                    multiply(rows, _seen(seen, y, kernel, columns), product)
-                    _update(state[y].reshape(numbers), product.reshape(numbers), added.reshape(numbers), sizes[k], kind)
+                    multiply(product, rows, _seen(seen, y, kernel, columns), sums)
+                    _update(state[y].reshape(numbers), sums.reshape(numbers), added.reshape(numbers), sizes[k], kind)
                 if source.size:
                     _add(_image(source, k * size, image, images), state)
                 if k + 1 == bounds[block + 1]:
@@ -215,25 +230,25 @@ def _seen(padded, y, kernel, columns):
 
 
 @_compile
-def _update(u, product, added, size, kind):
+def _update(u, sums, added, size, kind):
     zero, one = u.dtype.type(0), u.dtype.type(1)
     if kind == _TANH:
         for x in range(u.size):
-            u[x] += size * tanh(product[x] + added[x])
+            u[x] += size * tanh(sums[x] + added[x])
     elif kind == _RELU:
         for x in range(u.size):
-            z = product[x] + added[x]
+            z = sums[x] + added[x]
             u[x] += size * (zero if z <= zero else z)  # NaN passes through
     elif kind == _ADJOINT:
         for x in range(u.size):
-            u[x] += size * product[x]
+            u[x] += size * sums[x]
     elif kind == _TANH_SLOPE:
         for x in range(u.size):
-            t = tanh(product[x] + added[x])
+            t = tanh(sums[x] + added[x])
             u[x] = one - t * t
     else:
         for x in range(u.size):
-            u[x] = one if product[x] + added[x] > zero else zero
+            u[x] = one if sums[x] + added[x] > zero else zero
 
 
 def parameter_gradients(states, gradients, weights, biases, h, activation):
@@ -244,26 +259,26 @@ def parameter_gradients(states, gradients, weights, biases, h, activation):
     images, kernel = _images(states[0], weights, len(states[0]))
     flat = [array.reshape(-1) for array in (states, gradients, at_sums, grad_weights, grad_biases)]
     work, h = states.size * weights[0, 0].size, states.dtype.type(h)
-    share_out(_add_up, len(weights), *flat, h, images, kernel, worth=work > _WORTH)
+    share_out(_add_up, len(weights), product(weights.dtype), *flat, h, images, kernel, worth=work > _WORTH)
     return grad_weights, grad_biases
 
 
 @_compile
-def _add_up(states, gradients, slopes, grad_weights, grad_biases, h, images, kernel, first, last):
+def _add_up(product, states, gradients, slopes, grad_weights, grad_biases, h, images, kernel, first, last):
     """Multiply gradients at the sums with what a row of the kernel saw, pixel by pixel and image by image."""
     count, channels, height, width = images[:4]
     layers, pad, row, item = grad_biases.size // channels, kernel // 2, kernel * channels, states.itemsize
     size, weights, line = slopes.size // layers, row * row, (width + 2 * pad) * channels * item
     at_sums, slope = np.empty((2, height, width, channels), states.dtype)
     padded = np.zeros((height + 2 * pad, width + 2 * pad, channels), states.dtype)
-    product, total = np.empty((channels, row), states.dtype), np.empty((kernel, channels, row), states.dtype)
+    found, total = np.empty((channels, row), states.dtype), np.empty((kernel, channels, row), states.dtype)
     whole = kernel == 1 and count == 1  # a product is all there is to add up
     before = flush()
     for layer in range(first, last):
         bias = grad_biases[layer * channels : (layer + 1) * channels]
         matrix = grad_weights[layer * weights : (layer + 1) * weights]
         if whole:
-            product = matrix.reshape(channels, channels)
+            found = matrix.reshape(channels, channels)
         else:
             total[:] = 0
         for image in range(count):
@@ -279,11 +294,11 @@ def _add_up(states, gradients, slopes, grad_weights, grad_biases, h, images, ker
                         bias[c] += sums[c]
             for i in range(kernel):
                 seen = as_strided(padded[i:], (height, width, row), (line, channels * item, item))
-                multiply(at_sums.transpose(0, 2, 1), seen, product)
+                multiply(product, at_sums.transpose(0, 2, 1), seen, found)
                 if not whole:
                     for c in range(channels):
                         for j in range(row):
-                            total[i, c, j] += product[c, j]
+                            total[i, c, j] += found[c, j]
         if not whole:
             for o in range(channels):
                 for c in range(channels):

@@ -13,12 +13,13 @@ from bppsa_nb.memory import keep_freed_memory, require
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.structured.chain import apply_rows, smallest_kept
 from bppsa_nb.subnormals import flush, restore
-from bppsa_nb.tiles import GROUP, multiply
+from bppsa_nb.tiles import GROUP, multiply, product
 from bppsa_nb.workers import one_blas_thread, share_out
 
 keep_freed_memory()
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+_inline = njit(inline="always")
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 
 
@@ -39,7 +40,9 @@ def _assemble(weights_T, slopes, carry, assembled, first, last):
     for t in range(first, last):
         for b in range(assembled.shape[1]):
             matrix = assembled[t, b]
-            matrix[:] = 0
+            for i in range(size):
+                for j in range(size):
+                    matrix[i, j] = 0
             for k in range(len(weights_T)):
                 for i in range(size):
                     for j in range(size):
@@ -52,10 +55,8 @@ def _assemble(weights_T, slopes, carry, assembled, first, last):
 
 def sweep(chain, grad_output, local_grads=None):
     """Go back one step after the other; see `bppsa_nb.structured.chain.sweep`."""
-    T, B, H = chain.shape
     gradients = _start(chain, grad_output, local_grads)
-    worth = T * B * H * H * max(len(chain.weights), 1) > _WORTH
-    share_out(_sweep_samples, -(-B // GROUP), *_arrays(chain), gradients, worth=worth)
+    _sweep(chain, [0, chain.shape[0]], gradients[-1:], gradients)
     return gradients
 
 
@@ -65,20 +66,21 @@ def chunked(chain, grad_output, local_grads=None, length=1):
     count = max(T - 1, 0) // length  # chunks below the one at the loss
     inner = max(count - 1, 0)  # and above the one at x_0: those that need products
     require(inner * B * H * H * chain.dtype.itemsize, f"multiplying {inner} chunks of {length} steps")
-    gradients, arrays = _start(chain, grad_output, local_grads), _arrays(chain)
+    gradients = _start(chain, grad_output, local_grads)
     ends = np.empty((count, B, H), chain.dtype)
     products, exponents = np.empty((inner, B, H, H), chain.dtype), np.zeros((inner, B, H), np.int64)
     offsets = np.zeros((inner, B, H), chain.dtype)
+    bounds = np.arange(count + 1) * length
     with one_blas_thread():
         # Before gradients hold anything but loss terms: those of each chunk, gone back to its start.
-        if local_grads is not None:
-            share_out(_go_back, inner, *arrays, length, offsets, gradients, worth=T * B * H * H > _WORTH)
-        _products(arrays, length, 1, products, exponents)
-        _sweep(*arrays, count * length, T, gradients[T], gradients[count * length : T], 0, B)
+        if inner and local_grads is not None:
+            _sweep(chain, bounds[1:], offsets, gradients, keep=False)
+        _products(_arrays(chain), length, 1, products, exponents)
+        _sweep(chain, [count * length, T], gradients[T:], gradients)
         ends[-1:] = gradients[count * length]
         for c in reversed(range(inner)):
             ends[c] = apply_rows(products[c], exponents[c], ends[c + 1][:, None])[:, 0] + offsets[c]
-        share_out(_replay, count, *arrays, length, ends, gradients, worth=T * B * H * H > _WORTH)
+        _sweep(chain, bounds, ends, gradients)
     return gradients
 
 
@@ -98,7 +100,7 @@ def _products(arrays, length, skip, products, exponents):
     weights, slopes, carry = arrays
     weights_T, floor = np.ascontiguousarray(weights.transpose(0, 2, 1)), smallest_kept(*arrays)
     (count, B, H), steps = exponents.shape, (len(exponents) + skip) * length
-    arrays = weights_T, slopes, carry, length, skip, floor, products, exponents
+    arrays = product(products.dtype), weights_T, slopes, carry, length, skip, floor, products, exponents
     if not share_out(_multiply, count * B, *arrays, worth=steps * B * H**3 > _WORTH):
         raise RangeLost
 
@@ -118,65 +120,67 @@ def _start(chain, grad_output, local_grads):
     return gradients
 
 
-@_compile
-def _sweep(weights, slopes, carry, start, end, grads, gradients, b0, b1):
-    """Go back from x_end to x_start for samples b0 ... b1 - 1.
+def _sweep(chain, bounds, ends, gradients, keep=True):
+    """Go back along runs of steps that do not wait for each other, run r from x_bounds[r + 1] to x_bounds[r].
 
-    `grads` holds the gradients at x_end; `gradients` [shape=(end - start, B, H)] the loss terms at x_start and above,
-    where it will hold gradients.
+    `ends` [shape=(runs, B, H)] holds the gradients at their ends, and `gradients` [shape=(T + 1, B, H)] loss terms
+    where it will hold gradients. Unless these are kept there, those at the runs' starts take the place of `ends`.
     """
-    count, size = len(weights), (b1 - b0) * gradients.shape[2]
-    at_sums, product = np.empty((count, b1 - b0, gradients.shape[2]), grads.dtype), np.empty_like(grads[b0:b1])
-    at, by, grad = at_sums.reshape(count, size), product.reshape(size), grads[b0:b1].copy().reshape(size)
+    T, B, H = chain.shape
+    bounds, (weights, slopes, carry) = np.asarray(bounds), _arrays(chain)
+    runs, work = len(ends), (bounds[-1] - bounds[0]) * B * H * H * max(len(weights), 1)
+    group = GROUP if runs == 1 and work > _WORTH else B  # samples that go together
+    flat = slopes.reshape(len(slopes), T, B * H), carry.reshape(len(carry), B * H)
+    arrays = product(chain.dtype), weights, *flat, bounds, ends, gradients, keep, group
+    share_out(_go_back, runs * -(-B // group), *arrays, worth=work > _WORTH)
+
+
+@_compile
+def _go_back(product, weights, slopes, carry, bounds, ends, gradients, keep, group, first, last):
+    """Go back: piece ``run * groups + g`` is the g-th group of samples in one run."""
+    count, batch, width = len(weights), gradients.shape[1], gradients.shape[2]
+    there, here = ends.reshape(len(ends), batch * width), gradients.reshape(len(gradients), batch * width)
+    groups = (batch + group - 1) // group
+    scratch = np.empty((count + 2, group, width), gradients.dtype)
+    flat = scratch.reshape(count + 2, group * width)
+    grad, by = flat[count], flat[count + 1]
     before = flush()
-    for t in range(end - 1, start - 1, -1):
-        for k in range(count):
-            at_sum, slope = at[k], slopes[k, t, b0:b1].reshape(size)
-            for i in range(size):
-                at_sum[i] = slope[i] * grad[i]
-        multiply(at_sums, weights, product)
-        below = gradients[t - start, b0:b1].reshape(size)
-        if carry.size:
-            through = carry[t, b0:b1].reshape(size)
-            for i in range(size):
-                by[i] += through[i] * grad[i]
-        for i in range(size):
-            grad[i] = below[i] + by[i]
-            below[i] = grad[i]
+    for piece in range(first, last):
+        run, b0 = piece // groups, piece % groups * group
+        b1 = min(b0 + group, batch)
+        low, high = b0 * width, b1 * width
+        at_sums, sums = scratch[:count, : b1 - b0], scratch[count + 1, : b1 - b0]
+        end = there[run, low:high]
+        _copy(end, grad)
+        for t in range(bounds[run + 1] - 1, bounds[run] - 1, -1):
+            for k in range(count):
+                slope, at_sum = slopes[k, t, low:high], flat[k]
+                for i in range(slope.size):
+                    at_sum[i] = slope[i] * grad[i]
+            multiply(product, at_sums, weights, sums)
+            if carry.size:
+                through = carry[t, low:high]
+                for i in range(through.size):
+                    by[i] += through[i] * grad[i]
+            below = here[t, low:high]
+            for i in range(below.size):
+                grad[i] = below[i] + by[i]
+            if keep:
+                _copy(grad, below)
+        if not keep:
+            _copy(grad, end)
     restore(before)
-
-
-@_compile
-def _sweep_samples(weights, slopes, carry, gradients, first, last):
-    """Go back all steps for groups first ... last - 1 of samples."""
-    steps, b0, b1 = len(gradients) - 1, first * GROUP, min(last * GROUP, gradients.shape[1])
-    _sweep(weights, slopes, carry, 0, steps, gradients[steps], gradients[:steps], b0, b1)
     return True
 
 
-@_compile
-def _replay(weights, slopes, carry, length, ends, gradients, first, last):
-    """Go back along chunks first ... last - 1, each from the gradient at its end."""
-    batch = gradients.shape[1]
-    for c in range(first, last):
-        start, end = c * length, (c + 1) * length
-        _sweep(weights, slopes, carry, start, end, ends[c], gradients[start:end], 0, batch)
-    return True
+@_inline
+def _copy(source, out):
+    for i in range(out.size):
+        out[i] = source[i]
 
 
 @_compile
-def _go_back(weights, slopes, carry, length, offsets, local_grads, first, last):
-    """Take the loss terms of chunks first + 1 ... last back to each one's start."""
-    for c in range(first, last):
-        start, end = (c + 1) * length, (c + 2) * length
-        terms = local_grads[start:end].copy()
-        _sweep(weights, slopes, carry, start, end, offsets[c], terms, 0, terms.shape[1])
-        offsets[c] = terms[0]
-    return True
-
-
-@_compile
-def _multiply(weights_T, slopes, carry, length, skip, floor, products, exponents, first, last):
+def _multiply(product, weights_T, slopes, carry, length, skip, floor, products, exponents, first, last):
     """Multiply the Jacobians of chunks from number `skip` on, those of one sample at a time, as `products` does.
 
     The unit vectors are the columns of a matrix, so that loops over all of them at once vectorize.
@@ -189,22 +193,23 @@ def _multiply(weights_T, slopes, carry, length, skip, floor, products, exponents
     high, low, least = np.empty(size, products.dtype), np.empty(size, products.dtype), np.empty(size, products.dtype)
     for q in range(first, last):
         c, b = q // batch, q % batch
-        columns[:] = 0
-        for j in range(size):
-            columns[j, j] = 1
+        for i in range(size):
+            for j in range(size):
+                columns[i, j] = i == j
         for t in range((c + skip + 1) * length - 1, (c + skip) * length - 1, -1):
             for k in range(len(weights_T)):
                 for i in range(size):
                     slope = slopes[k, t, b, i]
                     for j in range(size):
                         at_sums[k, i, j] = slope * columns[i, j]
-            multiply(weights_T, at_sums, moved)
+            multiply(product, weights_T, at_sums, moved)
             if carry.size:
                 for i in range(size):
                     through = carry[t, b, i]
                     for j in range(size):
                         moved[i, j] += through * columns[i, j]
-            high[:], low[:], least[:] = 0, none, none
+            for j in range(size):
+                high[j], low[j], least[j] = 0, none, none
             for i in range(size):
                 for j in range(size):
                     entry = abs(moved[i, j])
@@ -221,5 +226,7 @@ def _multiply(weights_T, slopes, carry, length, skip, floor, products, exponents
             for i in range(size):
                 for j in range(size):
                     columns[i, j] = moved[i, j] * high[j]
-        products[c, b] = columns.T
+        for i in range(size):
+            for j in range(size):
+                products[c, b, i, j] = columns[j, i]
     return True
