@@ -25,6 +25,7 @@ keep_freed_memory()
 # Without the "numpy" error model every division would carry a branch (ZeroDivisionError), and its loop would
 # not vectorize. "contract" allows fused multiply-adds and nothing else: NaN and infinity keep their meaning.
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+_inline = njit(inline="always")  # what is this short costs less to compile where it is used
 
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 _WORTH_NUMBERS = 2**18  # the same for numbers that are read and written once
@@ -203,34 +204,46 @@ def _gru_gate_gradients(grad, gates, at, at_n, first, last):
 def parameter_gradients(x, hidden, from_x, from_h):
     """Sum up the gradients of a layer's parameters; see `bppsa_nb.cells.recurrent.parameter_gradients`."""
     (steps, batch, inputs), size, count = x.shape, hidden.shape[2], len(from_x)
-    block = max(1, _ROWS // batch)
-    parts = max(1, min(_PARTS, -(-steps // block)))  # not as many as there are threads: sums shall not depend on those
-    shapes = {"weight_ih": (size, inputs), "weight_hh": (size, size), "bias_ih": (size,), "bias_hh": (size,)}
-    sums = {name: np.zeros((parts, count, *shape), x.dtype) for name, shape in shapes.items()}
-    work = steps * batch * (inputs + size) * count * size
-    arrays = x, hidden, tuple(from_x), tuple(from_h), block, *sums.values()
+    rows, block = steps * batch, max(1, _ROWS // batch) * batch
+    parts = max(1, min(_PARTS, -(-rows // block)))  # not as many as there are threads: sums shall not depend on those
+    shapes = (count, size * inputs), (count, size * size), (2 * count, size)
+    sums = [np.zeros((parts, *shape), x.dtype) for shape in shapes]
+    seen = x.reshape(rows, inputs), hidden[:steps].reshape(rows, size)
+    at_sums = tuple(at.reshape(rows, size) for at in (*from_x, *from_h))
     with one_blas_thread():
-        share_out(_add_up, parts, *arrays, worth=work > _WORTH)
-    return {name: found.sum(axis=0).reshape(-1, *found.shape[3:]) for name, found in sums.items()}
+        share_out(_add_up, parts, *seen, at_sums, block, *sums, worth=rows * (inputs + size) * count * size > _WORTH)
+    by_x, by_h, biases = (found.sum(axis=0) for found in sums)
+    return {
+        "weight_ih": by_x.reshape(-1, inputs),
+        "weight_hh": by_h.reshape(-1, size),
+        "bias_ih": biases[:count].reshape(-1),
+        "bias_hh": biases[count:].reshape(-1),
+    }
 
 
 @_compile
-def _add_up(x, hidden, from_x, from_h, block, weight_ih, weight_hh, bias_ih, bias_hh, first, last):
-    """Add up for parts first ... last - 1 of all steps, block after block."""
-    steps, batch = len(x), x.shape[1]
-    blocks, parts, ones = (steps + block - 1) // block, len(weight_ih), np.ones(block * batch, x.dtype)
+def _add_up(x, hidden, at_sums, block, by_x, by_h, biases, first, last):
+    """Add up for parts first ... last - 1 of all rows, block after block."""
+    (rows, size), count, parts = at_sums[0].shape, len(at_sums) // 2, len(biases)
+    blocks = (rows + block - 1) // block
+    found_x, found_h = np.empty((size, x.shape[1]), x.dtype), np.empty((size, size), x.dtype)
     for part in range(first, last):
         for start in range(blocks * part // parts * block, blocks * (part + 1) // parts * block, block):
-            stop = min(start + block, steps)
-            for k in range(len(from_x)):
-                _add_products(ones, from_x[k][start:stop], x[start:stop], weight_ih[part, k], bias_ih[part, k])
-                _add_products(ones, from_h[k][start:stop], hidden[start:stop], weight_hh[part, k], bias_hh[part, k])
+            stop = min(start + block, rows)
+            for k in range(2 * count):
+                if k < count:
+                    seen, found, total = x, found_x, by_x[part, k]
+                else:
+                    seen, found, total = hidden, found_h, by_h[part, k - count]
+                at = at_sums[k][start:stop]
+                np.dot(at.T, seen[start:stop], found)
+                _add(found.reshape(found.size), total)
+                for i in range(len(at)):
+                    _add(at[i], biases[part, k])
     return True
 
 
-@_compile
-def _add_products(ones, sums, factors, weight, bias):
-    rows = sums.shape[0] * sums.shape[1]
-    at = sums.reshape(rows, sums.shape[2])
-    weight += np.dot(at.T, factors.reshape(rows, factors.shape[2]))
-    bias += np.dot(ones[:rows], at)
+@_inline
+def _add(row, total):
+    for i in range(row.size):
+        total[i] += row[i]

@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
+_inline = njit(inline="always")
 _compile = njit(cache=True, nogil=True)
 _compile_sums = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # sums in any order, so in vectors
 
@@ -18,6 +19,12 @@ def plain(array):
     return np.require(array, requirements=["C", "W"])
 
 
+@_inline
+def flat(matrix):
+    """View a matrix as its numbers [shape=(n,)]."""
+    return matrix.reshape(matrix.size)
+
+
 def _bits(array):
     """View numbers as unsigned integers: but for the sign bit, they are in the same order."""
 
@@ -25,12 +32,12 @@ def _bits(array):
 @overload(_bits)
 def _compile_bits(array):
     unsigned = np.dtype(f"u{array.dtype.bitwidth // 8}")
-    return lambda array: array.reshape(array.size).view(unsigned)
+    return lambda array: array.view(unsigned)
 
 
 @_compile
 def moderate(array):
-    """Say whether products of such numbers with others neither overflow nor underflow, so need no scaling."""
+    """Say whether products of such numbers [shape=(n,)] with others neither overflow nor underflow."""
     info = np.finfo(array.dtype)
     bits = _bits(array)
     kind = bits.dtype.type
@@ -41,32 +48,35 @@ def moderate(array):
     low, high = magnitude, kind(0)
     for i in range(bits.size):
         size = kind(bits[i] & magnitude)
-        high = max(high, size)
-        low = min(low, kind(size - kind(1)))  # zero becomes the largest
+        less = kind(size - kind(1))  # zero becomes the largest
+        high = size if size > high else high
+        low = less if less < low else low
     return (low >= least - kind(1)) & (high <= most)
 
 
 @_compile
-def normalize(matrix):
-    """Scale a matrix in place by a power of two, its largest entry into [1/2, 1); see `operator.Scaled`.
+def scale(array, exponent):
+    """Multiply numbers [shape=(n,)] in place by a power of two."""
+    factor = array.dtype.type(math.ldexp(1.0, exponent))
+    for i in range(array.size):
+        array[i] *= factor
+
+
+@_compile
+def normalize(array):
+    """Scale numbers [shape=(n,)] in place by a power of two, the largest into [1/2, 1); see `operator.Scaled`.
 
     Returns the exponent, and whether all entries lie close enough together for a product to lose none.
     """
-    dtype = matrix.dtype.type
-    rows, columns = matrix.shape
+    dtype, info = array.dtype.type, np.finfo(array.dtype)
     peak, low = dtype(0), dtype(np.inf)
-    for i in range(rows):
-        for j in range(columns):
-            size = abs(matrix[i, j])
-            peak = max(peak, size)
-            if size > 0:
-                low = min(low, size)
-    info = np.finfo(matrix.dtype)
+    for i in range(array.size):
+        size = abs(array[i])
+        peak = max(peak, size)
+        if size > 0:
+            low = min(low, size)
     exponent = max(math.frexp(peak)[1], info.minexp)
-    scale = dtype(math.ldexp(1.0, -exponent))
-    for i in range(rows):
-        for j in range(columns):
-            matrix[i, j] *= scale
+    scale(array, -exponent)
     return exponent, low >= peak * dtype(math.ldexp(1.0, info.minexp // 2))
 
 
@@ -81,49 +91,47 @@ def dot(matrix, vector, out):
         out[i] = total
 
 
-@_compile
+@_inline
 def add(out, terms):
     """Add terms to a vector in place."""
     for i in range(out.size):
         out[i] += terms[i]
 
 
+@_inline
+def copy(array, out):
+    """Copy numbers [shape=(n,)]; an assignment would compile, for seconds, what it says of shapes that do not fit."""
+    for i in range(out.size):
+        out[i] = array[i]
+
+
 @_compile
 def matvec(matrix, exponent, vector, out):
     """Set ``out = 2**exponent * matrix @ vector``; return False if an entry may have been lost on the way."""
-    dtype = vector.dtype.type
-    info = np.finfo(vector.dtype)
-    kept = True
+    info, kept = np.finfo(vector.dtype), True
     if moderate(vector):
         dot(matrix, vector, out)
     else:
-        sizes = np.abs(vector)
-        peak, low = dtype(0), dtype(np.inf)
-        for size in sizes:
-            peak = max(peak, size)
-            if size > 0:
-                low = min(low, size)
-        shift = max(math.frexp(peak)[1], info.minexp)
+        scaled = np.empty(vector.size, vector.dtype)
+        copy(vector, scaled)
+        shift, narrow = normalize(scaled)
         exponent += shift
-        dot(matrix, vector * dtype(math.ldexp(1.0, -shift)), out)
-        if low < peak * dtype(math.ldexp(1.0, info.minexp // 2)):
-            unit = max(np.abs(matrix).max(), dtype(1))
-            kept = np.abs(out).min() >= unit * dtype(math.ldexp(1.0, info.minexp + info.nmant + 8))
+        dot(matrix, scaled, out)
+        if not narrow:
+            unit = vector.dtype.type(1)
+            for i in range(matrix.shape[0]):
+                for j in range(matrix.shape[1]):
+                    unit = max(unit, abs(matrix[i, j]))
+            unit *= vector.dtype.type(math.ldexp(1.0, info.minexp + info.nmant + 8))
+            for i in range(out.size):
+                kept &= abs(out[i]) >= unit
     # In steps that are normal numbers; beyond three of them the result is 0 or infinite anyway.
     exponent = min(max(exponent, 3 * info.minexp), 3 * (info.maxexp - 1))
     while exponent != 0:
         step = min(max(exponent, info.minexp), info.maxexp - 1)
-        out *= dtype(math.ldexp(1.0, step))
+        scale(out, step)
         exponent -= step
     return kept
-
-
-@_compile
-def copy(matrix, out):
-    """Copy a matrix."""
-    for i in range(matrix.shape[0]):
-        for j in range(matrix.shape[1]):
-            out[i, j] = matrix[i, j]
 
 
 @_compile
@@ -133,5 +141,5 @@ def matmul(right, left, out, product):
     `out` may be one of the factors; `product` is scratch.
     """
     np.dot(right, left, product)
-    copy(product, out)
-    return (0, True) if moderate(out) else normalize(out)
+    copy(flat(product), flat(out))
+    return (0, True) if moderate(flat(out)) else normalize(flat(out))

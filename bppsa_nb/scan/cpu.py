@@ -20,12 +20,13 @@ from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.scan import cpu_chunks
 from bppsa_nb.scan import levels as _levels
-from bppsa_nb.scan.arithmetic import GROUP, SMALL, add, copy, matmul, matvec, moderate, normalize, plain
+from bppsa_nb.scan.arithmetic import GROUP, SMALL, add, copy, flat, matmul, matvec, moderate, normalize, plain
 from bppsa_nb.workers import PIECES, THREADS, one_blas_thread, share_out
 
 keep_freed_memory()
 
 _compile = njit(cache=True, nogil=True)
+_inline = njit(inline="always")
 
 BLOCK = 2**19  # bytes of matrices that one core multiplies among each other before it goes on: they stay in its cache
 
@@ -36,146 +37,100 @@ _block_end = njit(inline="always")(_levels.block_end)
 _num_blocks = njit(inline="always")(_levels.num_blocks)
 
 
-@_compile
-def _prepare(state, low, high, first, last):
-    """Scale those links ``low ... high - 1`` of matrices ``first ... last - 1`` that could not be multiplied as is."""
-    links, mats, exps, made = state[:4]
-    kept = True
-    for t in range(low, high):
-        for b in range(first, last):
-            exps[t, b] = 0
-            if not moderate(links[t, b]):
-                made[t, b] = True
-                copy(links[t, b], mats[t, b])
-                exps[t, b], narrow = normalize(mats[t, b])
-                kept &= narrow
-    return kept
-
-
-@_compile
+@_inline
 def _matrix(links, mats, made, t, b):
     return mats[t, b] if made[t, b] else links[t, b]
 
 
-# The state below is (links, mats, exps, made, vecs, affine), as described above; ranges of pairs, matrices and samples
-# are (first, last + 1). Matrices and samples that are neighbors in memory take turns at every pair.
+# Blocks of 2**high operands do not meet below level `high`, nor do samples ever: that is what the cores share out.
+# Piece q is block ``q // groups`` and a group of matrices, or samples, that are neighbors in memory, and take turns at
+# every pair. The arrays are described above.
 
 
 @_compile
-def _up(state, d, pairs, batch, product):
-    """Run a range of pairs of up-sweep level d for a range of matrices (Algorithm 1, lines 4-7)."""
-    links, mats, exps, made, vecs, affine = state
-    T, shared, moved = mats.shape[0], mats.shape[1] == 1, product[0]
+def _up(links, mats, exps, made, vecs, affine, low, high, group, first, last):
+    """Run up-sweep levels low ... high - 1 in pieces first ... last - 1 (Algorithm 1, lines 3-8)."""
+    T, batch, samples = mats.shape[0], mats.shape[1], vecs.shape[1]
+    groups, repeats = -(-batch // group), samples // batch  # every matrix is that of one sample, or of all
+    product, moved = np.empty(mats.shape[2:], mats.dtype), np.empty(mats.shape[2], mats.dtype)
     kept = True
-    for j in range(pairs[0], min(pairs[1], _num_pairs(T, d))):
-        l, r = _pair_left(j, d), _pair_right(j, d, T)
-        for b in range(batch[0], batch[1]):
-            right = _matrix(links, mats, made, T - r, b)
-            if j == 0 or affine:
-                # The first pair meets the gradient itself; with loss terms every pair moves its offset along.
-                for s in range(0 if shared else b, vecs.shape[1] if shared else b + 1):
-                    kept &= matvec(right, exps[T - r, b], vecs[T + 1 - l, s], moved)
-                    if affine:
-                        add(moved, vecs[T + 1 - r, s])
-                    vecs[T + 1 - r, s] = moved
-            if j > 0:
-                left = _matrix(links, mats, made, T - l, b)  # line 6: a[l] ⋄ a[r] = a[r] a[l]
-                exponent, narrow = matmul(right, left, mats[T - r, b], product)
-                made[T - r, b] = True
-                exps[T - r, b] += exps[T - l, b] + exponent
-                kept &= narrow
+    for q in range(first, last):
+        block, start = q // groups, q % groups * group
+        stop = min(start + group, batch)
+        if low == 0:  # links that could not be multiplied as they are
+            for t in range(T - _block_end(block, high, T), T + 1 - max(block << high, 1)):
+                for b in range(start, stop):
+                    exps[t, b] = 0
+                    if not moderate(flat(links[t, b])):
+                        made[t, b] = True
+                        copy(flat(links[t, b]), flat(mats[t, b]))
+                        exps[t, b], narrow = normalize(flat(mats[t, b]))
+                        kept &= narrow
+        for d in range(low, high):
+            pairs = 1 << (high - 1 - d)  # in a block
+            for j in range(block * pairs, min((block + 1) * pairs, _num_pairs(T, d))):
+                l, r = _pair_left(j, d), _pair_right(j, d, T)
+                for b in range(start, stop):
+                    right = _matrix(links, mats, made, T - r, b)
+                    if j == 0 or affine:
+                        # The first pair meets the gradient itself; with loss terms every pair moves its offset along.
+                        for s in range(b * repeats, (b + 1) * repeats):
+                            kept &= matvec(right, exps[T - r, b], vecs[T + 1 - l, s], moved)
+                            if affine:
+                                add(moved, vecs[T + 1 - r, s])
+                            copy(moved, vecs[T + 1 - r, s])
+                    if j > 0:
+                        left = _matrix(links, mats, made, T - l, b)  # line 6: a[l] ⋄ a[r] = a[r] a[l]
+                        exponent, narrow = matmul(right, left, mats[T - r, b], product)
+                        made[T - r, b] = True
+                        exps[T - r, b] += exps[T - l, b] + exponent
+                        kept &= narrow
     return kept
 
 
 @_compile
-def _across(state, levels, s):
+def _across(links, mats, exps, made, vecs, affine, levels, first, last):
     """Scan linearly over the blocks' products. Over two blocks this is Algorithm 1's first down-sweep level."""
-    links, mats, exps, made, vecs, affine = state
-    T, b = mats.shape[0], s % mats.shape[1]
-    kept = True
-    total, moved = vecs[T + 1 - _block_end(0, levels, T), s].copy(), np.empty_like(vecs[0, 0])
-    for j in range(1, _num_blocks(T, levels)):
-        end = _block_end(j, levels, T)
-        kept &= matvec(_matrix(links, mats, made, T - end, b), exps[T - end, b], total, moved)
-        if affine:
-            add(moved, vecs[T + 1 - end, s])
-        vecs[T + 1 - end, s] = total
-        total, moved = moved, total
-    vecs[0, s] = total
-    return kept
-
-
-@_compile
-def _down(state, d, pairs, samples, moved):
-    """Run a range of pairs of down-sweep level d for a range of samples (Algorithm 1, lines 11-16)."""
-    links, mats, exps, made, vecs, affine = state
     T = mats.shape[0]
     kept = True
-    for j in range(pairs[0], min(pairs[1], _num_pairs(T, d))):
-        l, r = _pair_left(j, d), _pair_right(j, d, T)
-        for s in range(samples[0], samples[1]):
-            if j == 0:
-                vecs[T + 1 - r, s] = vecs[T + 1 - l, s]  # I ⋄ T = T, and a[l] becomes the identity
-            else:
-                b = s % mats.shape[1]
-                left = _matrix(links, mats, made, T - l, b)
-                kept &= matvec(left, exps[T - l, b], vecs[T + 1 - r, s], moved)  # lines 13, 15
-                if affine:
-                    add(moved, vecs[T + 1 - l, s])
-                vecs[T + 1 - l, s] = vecs[T + 1 - r, s]  # line 14
-                vecs[T + 1 - r, s] = moved
-    return kept
-
-
-# What the cores share out. Blocks of 2**apart operands do not meet below that level, nor do samples ever: the lower
-# levels go by blocks and groups of samples, the upper ones by samples.
-
-
-@_compile
-def _lower_up(state, apart, group, first, last):
-    T, batch = state[1].shape[:2]
-    product = np.empty(state[1].shape[2:], state[1].dtype)
-    groups = -(-batch // group)
-    kept = True
-    for q in range(first, last):
-        j, members = q // groups, (q % groups * group, min((q % groups + 1) * group, batch))
-        kept &= _prepare(state, T - _block_end(j, apart, T), T + 1 - max(j << apart, 1), *members)
-        for d in range(apart):
-            width = 1 << (apart - 1 - d)  # pairs of level d in a block
-            kept &= _up(state, d, (j * width, (j + 1) * width), members, product)
-    return kept
-
-
-@_compile
-def _upper_up(state, apart, levels, first, last):
-    product = np.empty(state[1].shape[2:], state[1].dtype)
-    kept = True
-    for d in range(apart, levels):
-        kept &= _up(state, d, (0, state[1].shape[0]), (first, last), product)
-    return kept
-
-
-@_compile
-def _upper_down(state, apart, levels, first, last):
-    moved = np.empty_like(state[4][0, 0])
-    kept = True
+    total, moved = np.empty(mats.shape[2], mats.dtype), np.empty(mats.shape[2], mats.dtype)
     for s in range(first, last):
-        kept &= _across(state, levels, s)
-    for d in range(levels - 1, apart - 1, -1):
-        kept &= _down(state, d, (0, state[1].shape[0]), (first, last), moved)
+        b = s % mats.shape[1]
+        copy(vecs[T + 1 - _block_end(0, levels, T), s], total)
+        for j in range(1, _num_blocks(T, levels)):
+            end = _block_end(j, levels, T)
+            kept &= matvec(_matrix(links, mats, made, T - end, b), exps[T - end, b], total, moved)
+            if affine:
+                add(moved, vecs[T + 1 - end, s])
+            copy(total, vecs[T + 1 - end, s])
+            total, moved = moved, total
+        copy(total, vecs[0, s])
     return kept
 
 
 @_compile
-def _lower_down(state, apart, group, first, last):
-    batch, moved = state[4].shape[1], np.empty_like(state[4][0, 0])
-    groups = -(-batch // group)
+def _down(links, mats, exps, made, vecs, affine, low, high, group, first, last):
+    """Run down-sweep levels high - 1 ... low in pieces first ... last - 1 (Algorithm 1, lines 10-17)."""
+    T, samples = mats.shape[0], vecs.shape[1]
+    groups, moved = -(-samples // group), np.empty(mats.shape[2], mats.dtype)
     kept = True
     for q in range(first, last):
-        j, members = q // groups, (q % groups * group, min((q % groups + 1) * group, batch))
-        for d in range(apart - 1, -1, -1):
-            width = 1 << (apart - 1 - d)
-            kept &= _down(state, d, (j * width, (j + 1) * width), members, moved)
+        block, start = q // groups, q % groups * group
+        for d in range(high - 1, low - 1, -1):
+            pairs = 1 << (high - 1 - d)
+            for j in range(block * pairs, min((block + 1) * pairs, _num_pairs(T, d))):
+                l, r = _pair_left(j, d), _pair_right(j, d, T)
+                for s in range(start, min(start + group, samples)):
+                    if j == 0:
+                        copy(vecs[T + 1 - l, s], vecs[T + 1 - r, s])  # I ⋄ T = T, and a[l] becomes the identity
+                    else:
+                        b = s % mats.shape[1]
+                        left = _matrix(links, mats, made, T - l, b)
+                        kept &= matvec(left, exps[T - l, b], vecs[T + 1 - r, s], moved)  # lines 13, 15
+                        if affine:
+                            add(moved, vecs[T + 1 - l, s])
+                        copy(vecs[T + 1 - r, s], vecs[T + 1 - l, s])  # line 14
+                        copy(moved, vecs[T + 1 - r, s])
     return kept
 
 
@@ -226,13 +181,15 @@ def backprop(jacobians_T, grad_output, local_grads, method, levels, length=None)
         _levels.num_blocks(T, apart) * groups < PIECES * THREADS or size * min(group, mats.shape[1]) << apart > BLOCK
     ):
         apart -= 1
-    blocks, state = _levels.num_blocks(T, apart), (links, mats, exps, made, vecs, affine)
-    worth = mats.size * hidden > SMALL
+    state, worth, kept = (links, mats, exps, made, vecs, affine), mats.size * hidden > SMALL, True
+    matrices, samples = -(-mats.shape[1] // group), -(-batch // group)
+    low, top = _levels.num_blocks(T, apart), _levels.num_blocks(T, k)
     with one_blas_thread():
-        kept = share_out(_lower_up, blocks * groups, state, apart, group, worth=worth)
-        kept &= share_out(_upper_up, mats.shape[1], state, apart, k, worth=worth)
-        kept &= share_out(_upper_down, batch, state, apart, k, worth=worth)
-        kept &= share_out(_lower_down, blocks * -(-batch // group), state, apart, group, worth=worth)
+        kept &= share_out(_up, low * matrices, *state, 0, apart, group, worth=worth)
+        kept &= share_out(_up, top * mats.shape[1], *state, apart, k, 1, worth=worth)
+        kept &= share_out(_across, batch, *state, k, worth=worth)
+        kept &= share_out(_down, top * batch, *state, apart, k, 1, worth=worth)
+        kept &= share_out(_down, low * samples, *state, 0, apart, group, worth=worth)
     if not kept:
         raise RangeLost
     return vecs[: T + 1]

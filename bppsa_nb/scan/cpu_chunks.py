@@ -5,7 +5,7 @@ from numba import njit
 
 from bppsa_nb.memory import require
 from bppsa_nb.operator import RangeLost
-from bppsa_nb.scan.arithmetic import GROUP, SMALL, add, copy, dot, matmul, matvec, moderate, normalize, plain
+from bppsa_nb.scan.arithmetic import GROUP, SMALL, add, copy, dot, flat, matmul, matvec, moderate, normalize, plain
 from bppsa_nb.workers import PIECES, THREADS, one_blas_thread, share_out
 
 _compile = njit(cache=True, nogil=True)
@@ -65,25 +65,25 @@ def _multiply(links, local_grads, steps, batch, products, exps, vecs):
     for t in range(high - 1, low - 1, -1):
         for b in range(batch[0], batch[1]):
             link, power, product = links[t, b], 0, products[b]
-            if not moderate(link):
-                copy(link, scaled)
+            if not moderate(flat(link)):
+                copy(flat(link), flat(scaled))
                 link = scaled
-                power, narrow = normalize(scaled)
+                power, narrow = normalize(flat(scaled))
                 kept &= narrow
             if affine:
                 for s in range(0 if shared else b, vecs.shape[0] if shared else b + 1):
                     if t < high - 1:
                         kept &= matvec(link, power, vecs[s], moved)
                         add(moved, local_grads[t, s])
-                        vecs[s] = moved
+                        copy(moved, vecs[s])
                     else:
-                        vecs[s] = local_grads[t, s]
+                        copy(local_grads[t, s], vecs[s])
             if t < high - 1:
                 exponent, narrow = matmul(link, product, product, scratch[1])
                 exps[b] += power + exponent
                 kept &= narrow
             else:
-                copy(link, product)
+                copy(flat(link), flat(product))
                 exps[b] = power
     return kept
 

@@ -120,10 +120,10 @@ def test_which_numbers_are_multiplied_as_they_are(dtype):
     info = np.finfo(dtype)
     least, most = dtype(2.0 ** (info.minexp // 2)), dtype(2.0 ** (info.maxexp // 2 - 16))
     for moderate in (0, -0.0, 1, least, -least, most, -most):
-        assert arithmetic.moderate(np.array([[1, moderate]], dtype))
+        assert arithmetic.moderate(np.array([1, moderate], dtype))
     for other in (np.nextafter(least, 0), np.nextafter(most, np.inf), info.tiny, 1e-320, info.max, np.inf, np.nan):
         if dtype(other) != 0:
-            assert not arithmetic.moderate(np.array([[1, other]], dtype))
+            assert not arithmetic.moderate(np.array([1, other], dtype))
             assert not arithmetic.moderate(np.array([-other], dtype))
 
 
