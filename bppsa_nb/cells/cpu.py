@@ -9,11 +9,11 @@ turns into a SystemError.
 """
 
 import numpy as np
-from numba import njit
 
 from bppsa_nb.cells.elementary import sigmoid, tanh
 from bppsa_nb.cells.fused import backward  # noqa: F401  that of both cells
 from bppsa_nb.cells.recurrent import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
+from bppsa_nb.compiling import njit
 from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.structured.chain import StructuredChain
 from bppsa_nb.subnormals import flush, restore

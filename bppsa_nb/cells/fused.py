@@ -6,8 +6,8 @@ wait for each other: cores share out groups of them.
 """
 
 import numpy as np
-from numba import njit
 
+from bppsa_nb.compiling import njit
 from bppsa_nb.subnormals import flush, restore
 from bppsa_nb.tiles import GROUP, multiply, product
 from bppsa_nb.workers import one_blas_thread, share_out

@@ -7,10 +7,10 @@ column of the kernel. Every number is the same sum in the same order, however im
 """
 
 import numpy as np
-from numba import njit
 from numpy.lib.stride_tricks import as_strided
 
 from bppsa_nb.cells.elementary import tanh
+from bppsa_nb.compiling import njit
 from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.multigrid.steps import difference, host, norms, put, take  # noqa: F401  NumPy serves these
 from bppsa_nb.subnormals import flush, restore

@@ -3,8 +3,9 @@
 import math
 
 import numpy as np
-from numba import njit
 from numba.extending import overload
+
+from bppsa_nb.compiling import njit
 
 _inline = njit(inline="always")
 _compile = njit(cache=True, nogil=True)

@@ -13,9 +13,9 @@ When the scan is through, ``vecs[t]`` is the gradient at x_t; position 0, the id
 """
 
 import numpy as np
-from numba import njit
 
 from bppsa_nb import plan
+from bppsa_nb.compiling import njit
 from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.scan import cpu_chunks

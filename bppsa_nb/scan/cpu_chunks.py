@@ -1,8 +1,8 @@
 """The dense linear scan compiled for CPUs, whole or in chunks (Equation 3; reduce, then scan: Equation 6)."""
 
 import numpy as np
-from numba import njit
 
+from bppsa_nb.compiling import njit
 from bppsa_nb.memory import require
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.scan.arithmetic import GROUP, SMALL, add, copy, dot, flat, matmul, matvec, moderate, normalize, plain

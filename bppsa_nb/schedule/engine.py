@@ -1,7 +1,8 @@
 """The scheduler's loops, compiled: greedy placement of operations on workers, and longest chains."""
 
 import numpy as np
-from numba import njit
+
+from bppsa_nb.compiling import njit
 
 
 @njit(cache=True)

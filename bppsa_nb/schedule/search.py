@@ -1,8 +1,8 @@
 """The shortest schedule of small instances, found and proved by search."""
 
 import numpy as np
-from numba import njit
 
+from bppsa_nb.compiling import njit
 from bppsa_nb.schedule.engine import busy_bound, chains, greedy
 from bppsa_nb.schedule.network import count
 from bppsa_nb.schedule.operations import F, W

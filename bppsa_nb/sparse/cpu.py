@@ -5,8 +5,8 @@ Functions take a range ``first ... last`` of rows, or of rows of all samples one
 """
 
 import numpy as np
-from numba import njit
 
+from bppsa_nb.compiling import njit
 from bppsa_nb.sparse.products import batch_of
 from bppsa_nb.workers import share_out
 

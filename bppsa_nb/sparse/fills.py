@@ -6,7 +6,8 @@ first: an index that starts at zero is known not to be negative, and loops over 
 """
 
 import numpy as np
-from numba import njit
+
+from bppsa_nb.compiling import njit
 
 _compile = njit(cache=True, error_model="numpy", nogil=True)
 

@@ -7,8 +7,8 @@ out. Gradients below the smallest normal number count as zero.
 import math
 
 import numpy as np
-from numba import njit
 
+from bppsa_nb.compiling import njit
 from bppsa_nb.memory import keep_freed_memory, require
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.structured.chain import apply_rows, smallest_kept
