@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help figures test test-full test-most test-beside lab lint
+.PHONY: help figures test test-full lab lint
 
 help:
 	@echo "make figures    run the notebooks at quick scale; they measure, and redraw figures/"
@@ -19,24 +19,18 @@ help:
 figures: .venv/.installed
 	$(BIN)/bppsa-nb notebooks --scale quick
 
-# The CUDA simulator must be chosen before Numba is imported, so its tests have a process of their own.
-SIMULATE := NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -m simulator tests/test_cuda.py tests/multigrid/test_cuda.py tests/test_device.py tests/test_benchmarks.py tests/experiments/test_figure_09.py
-COMPILED := $(BIN)/python -m pytest -m "not gpu and not full and not simulator"
-BESIDE := tests/distributed tests/experiments tests/multigrid
+# A process per core takes one file of tests after the other. The CUDA simulator must be chosen before Numba is
+# imported, so its tests have processes of their own.
+PYTEST := $(BIN)/python -m pytest --numprocesses=logical --dist=loadfile
+SIMULATED := tests/test_cuda.py tests/multigrid/test_cuda.py tests/test_device.py tests/test_benchmarks.py tests/experiments/test_figure_09.py
 
-# Two halves side by side, on a core each; what the second one says is shown when it is done.
 test: lint
-	@$(MAKE) --no-print-directory --jobs=2 test-most test-beside
+	NUMBA_ENABLE_CUDASIM=1 $(PYTEST) -m simulator $(SIMULATED)
+	$(PYTEST) -m "not gpu and not full and not simulator"
 
 test-full: lint
-	$(SIMULATE)
+	NUMBA_ENABLE_CUDASIM=1 $(PYTEST) -m simulator $(SIMULATED)
 	$(BIN)/python -m pytest -m "not simulator"
-
-test-most:
-	$(COMPILED) $(BESIDE:%=--ignore=%)
-
-test-beside:
-	@{ $(SIMULATE) && $(COMPILED) $(BESIDE); } > .venv/beside.log 2>&1; status=$$?; cat .venv/beside.log; exit $$status
 
 lab: .venv/.installed
 	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks
