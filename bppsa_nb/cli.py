@@ -1,6 +1,8 @@
 """The command `bppsa-nb`: run the notebooks, measure and draw figures, train, look around."""
 
 import argparse
+import os
+import select
 import sys
 import time
 from pathlib import Path
@@ -22,9 +24,37 @@ def main(argv=None):
     Returns
     -------
     int
-        Exit code: 0 if all went well, 1 after an error that is explained, 130 after Ctrl-C. Wrong usage exits
-        with 2; an error without explanation shows its traceback.
+        Exit code: 0 if all went well, 1 after an error that is explained, or where whoever read the output is gone,
+        as `head` is after its last line; 130 after Ctrl-C. Wrong usage exits with 2; an error without explanation
+        shows its traceback.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed from the start; the next file opened must not take its place
+            setattr(sys, name, open(os.devnull, "w"))
+    try:
+        try:
+            return _run(argv)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+    except BrokenPipeError:
+        unread = [stream for stream in (sys.stdout, sys.stderr) if _unread(stream)]
+        if not unread:  # some other pipe broke
+            raise
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in unread:  # which Python flushes at exit, once more
+            os.dup2(nowhere, stream.fileno())
+        return 1
+
+
+def _unread(stream):
+    """Tell whether nobody reads what a stream writes into a pipe."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _run(argv):
     rank, _ = ranks.place()
     with ranks.first_speaks(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
         arguments = _parser().parse_args(argv)
@@ -178,12 +208,13 @@ def _fetch(arguments):
 
     title = "IRMAS" if arguments.dataset == "irmas" else openml.SETS[arguments.dataset].title
     try:
-        print(f"{title} is in {irmas.fetch() if title == 'IRMAS' else openml.fetch(arguments.dataset)}")
+        found = irmas.fetch() if title == "IRMAS" else openml.fetch(arguments.dataset)
     except (OSError, ValueError) as error:
         raise _Explained(error) from error
     except KeyboardInterrupt:
         kept = "What has come is kept" if title == "IRMAS" else "Files that came whole are kept"
         raise KeyboardInterrupt(f"{kept}: the same command goes on from there.") from None
+    print(f"{title} is in {found}")
 
 
 def _train(arguments):
@@ -200,6 +231,8 @@ def _train(arguments):
     if alone:
         try:
             _train_on(arguments, comm)
+        except BrokenPipeError:  # of the output; the others are foreseen
+            raise
         except _FORESEEN as error:
             raise _Explained(error) from error
         return
