@@ -9,7 +9,9 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb import backends
+from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.recurrent import Recurrent
+from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.distributed.training import Replicas, checksum
 from bppsa_nb.files import atomic_write, npz_entry, read_npz
 from bppsa_nb.interrupts import interrupts_held
@@ -43,7 +45,9 @@ class Trainer:
     Parameters
     ----------
     model : RNN, GRU, sparse.Network or multigrid.ResidualModel
-        Anything with `params`, `forward`, `backward` and `check_method` like `bppsa_nb.RNN`.
+        Anything with `params`, `forward`, `backward` and `check_method` like `bppsa_nb.RNN`. On a GPU whole steps of
+        `RNN` and `GRU` run there with `SGD` and `Adam`; of all others, subclasses of these included, `forward` and
+        `backward` are called.
     optimizer : SGD or Adam
     method, backend, levels
         How gradients are found; see the model's `backward`.
@@ -160,8 +164,8 @@ class Trainer:
         return loss, partial(self.optimizer.step, self.model.params, grads)
 
     def _trains_on_device(self, x):
-        # Whole steps on a GPU are there for the recurrent cells; a sequence without steps needs none.
-        known = isinstance(self.model, Recurrent) and type(self.optimizer) in (SGD, Adam)
+        # Only what exactly these compute is known to the GPU; a sequence without steps needs none.
+        known = type(self.model) in (RNN, GRU) and type(self.optimizer) in (SGD, Adam)
         return known and np.ndim(x) == 3 and len(x) > 0 and backends.resolve(self.backend) == "cuda"
 
     def _step_on_device(self, x, y):
