@@ -98,8 +98,8 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
         return solve(jacobians_T, grad_output, **how, comm=comm).gradients
     weights = 0
     if isinstance(jacobians_T, StructuredChain):
-        shape, weights = jacobians_T.shape, max(len(jacobians_T.weights), 1)  # 0 would stand for stored Jacobians
         run = _prepare_structured(jacobians_T, grad_output, local_grads)
+        shape, weights = jacobians_T.shape, max(len(jacobians_T.weights), 1)  # 0 would stand for stored Jacobians
     elif not isinstance(jacobians_T, (list, tuple)):
         shape, run = _prepare_arrays(jacobians_T, grad_output, local_grads)
     else:
@@ -192,6 +192,7 @@ def _prepare_arrays(jacobians_T, grad_output, local_grads):
 
 
 def _prepare_structured(chain, grad_output, local_grads):
+    chain.check()  # what was changed in place since it was made
     batch, hidden = check_gradient(grad_output, chain.dtype)
     expected = f"{chain.shape[1:]} to chain with {chain}"
     if (batch, hidden) != chain.shape[1:]:

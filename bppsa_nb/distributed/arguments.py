@@ -91,6 +91,7 @@ def _check_dense(links, grad_output, local_grads, backend):
     """Check a dense or structured run; return its backend, and what to tell of it."""
     backend = backends.resolve(backend)
     if isinstance(links, StructuredChain):
+        links.check()
         kind, (steps, batch, size) = _STRUCTURED, links.shape
     else:
         chain_checks.check_array("jacobians_T", links, (3, 4))

@@ -14,7 +14,7 @@ class StructuredChain:
 
     ``(d x_{t+1} / d x_t)^T = sum_k weights[k].T @ diag(slopes[k, t, b]) + diag(carry[t, b])``: the form that every
     recurrent cell has whose sums ``weights[k] @ h`` go through elementwise functions. `slopes` says how far the next
-    state moves with each sum, `carry` how far with the state itself.
+    state moves with each sum, `carry` how far with the state itself. The arrays are neither copied nor replaced.
 
     Parameters
     ----------
@@ -44,6 +44,29 @@ class StructuredChain:
     """
 
     def __init__(self, weights, slopes, carry=None):
+        self._hold(weights, slopes, carry)
+        self.check()
+
+    @classmethod
+    def made(cls, weights, slopes, carry=None):
+        """Put together what is known to fit; the arrays may be on a device."""
+        chain = object.__new__(cls)
+        chain._hold(weights, slopes, carry)
+        return chain
+
+    def _hold(self, weights, slopes, carry):
+        vars(self).update(weights=weights, slopes=slopes, carry=carry)
+
+    def __setattr__(self, name, value):
+        if name in ("weights", "slopes", "carry"):
+            raise AttributeError(
+                f"{name} of a chain cannot be replaced; make another chain: StructuredChain(weights, slopes, carry)"
+            )
+        super().__setattr__(name, value)
+
+    def check(self):
+        """Raise TypeError or ValueError unless the arrays still fit together: their shapes can be set in place."""
+        weights, slopes, carry = self.weights, self.slopes, self.carry
         _check("weights", weights, 3, weights)
         _check("slopes", slopes, 4, weights)
         count, steps, batch, size = slopes.shape
@@ -61,14 +84,6 @@ class StructuredChain:
                 raise ValueError(f"carry must have shape {expected}, got {carry.shape}")
         elif count == 0:
             raise ValueError(f"slopes must hold at least one diagonal per step without a carry, got {slopes.shape}")
-        self.weights, self.slopes, self.carry = weights, slopes, carry
-
-    @classmethod
-    def made(cls, weights, slopes, carry=None):
-        """Put together what is known to fit; the arrays may be on a device."""
-        chain = object.__new__(cls)
-        chain.weights, chain.slopes, chain.carry = weights, slopes, carry
-        return chain
 
     @property
     def shape(self):

@@ -1,5 +1,8 @@
 """Structured chains against the loop oracle: every method and backend, many shapes, cells made by hand, bad input."""
 
+import copy
+import pickle
+
 import naive
 import numpy as np
 import pytest
@@ -341,6 +344,46 @@ def test_chain_refuses(arguments, kind, message):
 def test_backprop_refuses(arguments, options, kind, message):
     with pytest.raises(kind, match=message):
         bp.backprop(bp.StructuredChain(W, S, C), *arguments, **options)
+
+
+@pytest.mark.parametrize("name", ["weights", "slopes", "carry"])
+def test_arrays_of_a_chain_cannot_be_replaced(name):
+    for links in (bp.StructuredChain(W, S, C), bp.StructuredChain.made(W, S, C)):
+        with pytest.raises(AttributeError, match=f"{name} of a chain cannot be replaced; make another chain: Struct"):
+            setattr(links, name, np.ones((1, 1, 1, 1), np.float32))
+        links.name = "of a user's own"
+        for twin in (links, copy.copy(links), pickle.loads(pickle.dumps(links))):
+            assert twin.name == "of a user's own"
+            assert all(map(np.array_equal, (twin.weights, twin.slopes, twin.carry), (W, S, C)))
+
+
+@pytest.mark.parametrize("backend", TWINS)
+@pytest.mark.parametrize(
+    ("name", "change", "kind", "message"),
+    [
+        ("weights", (1, 2, 2), ValueError, r"weights must have shape .* = \(2, 3, 3\) to go with .*, got \(1, 2, 2\)"),
+        ("weights", (), ValueError, r"weights must be 3-d, got shape \(\)"),
+        ("slopes", (2, 4, 1, 3), ValueError, r"carry must have shape .* \(4, 1, 3\) to go with .*, got \(4, 5, 3\)"),
+        ("carry", (2, 5, 3), ValueError, r"carry must have shape .* \(4, 5, 3\) to go with .*, got \(2, 5, 3\)"),
+        ("weights", np.float32, TypeError, "slopes has dtype float64, but weights has float32: they must be the same"),
+        ("slopes", np.int64, TypeError, "slopes must be float32 or float64, got int64"),
+    ],
+)
+def test_arrays_changed_in_place_are_found(name, change, kind, message, backend):
+    links = bp.StructuredChain(W.copy(), S.copy(), C.copy())
+    if isinstance(change, tuple):
+        getattr(links, name).resize(change, refcheck=False)
+    else:
+        vars(links)[name] = getattr(links, name).astype(change)
+    with pytest.raises(kind, match=message):
+        bp.backprop(links, G, method="linear", backend=backend)
+
+
+def test_numbers_changed_in_place_count():
+    links = bp.StructuredChain(W.copy(), S, C)
+    links.weights[:] *= 0.5
+    expected = bp.backprop(bp.StructuredChain(0.5 * W, S, C), G, backend="numpy")
+    np.testing.assert_array_equal(bp.backprop(links, G, backend="numpy"), expected)
 
 
 def test_a_list_of_chains_is_refused():
