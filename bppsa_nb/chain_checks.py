@@ -97,11 +97,10 @@ def _check_batched(name, link, batch):
     if not isinstance(link, BatchedCSR):
         raise TypeError(f"{name} must be a BatchedCSR like the other links, got {type(link).__name__}")
     check_array(f"{name}.values", link.values, (2,))
-    samples = len(link.values)
-    if samples != 1 and batch not in (-1, samples):
-        raise ValueError(
-            f"{name}.values must have shape (B, nnz) = {(batch, link.pattern.nnz)} or (1, nnz), got {link.values.shape}"
-        )
+    samples, nnz = len(link.values), link.pattern.nnz
+    if link.values.shape[1] != nnz or (samples != 1 and batch not in (-1, samples)):
+        expected = f"({'B' if batch < 0 else batch}, {nnz}) or (1, nnz)"
+        raise ValueError(f"{name}.values must have shape (B, nnz) = {expected}, got {link.values.shape}")
     return batch if samples == 1 else samples
 
 

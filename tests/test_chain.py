@@ -295,6 +295,17 @@ def test_batched_csr_of_another_batch():
 PATTERN = {"indices": np.array([0, 2, 1, 2]), "indptr": np.array([0, 2, 3, 4]), "shape": (3, 3)}
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("t", [0, 1])
+def test_batched_csr_whose_values_were_replaced(t, backend):
+    links = [bp.BatchedCSR(np.ones((2, 3)), [0, 1, 2], [0, 1, 2, 3], (3, 3)) for _ in range(2)]
+    links[t].values = np.ones((2, 2))
+    with pytest.raises(
+        ValueError, match=rf"jacobians_T\[{t}\].values must have shape \(B, nnz\) = \(2, 3\) or .* got \(2, 2"
+    ):
+        bp.backprop(links, np.ones((2, 3)), backend=backend)
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [
