@@ -250,7 +250,7 @@ class Recurrent:
 
     def check_input(self, x, h0=None):
         """Raise what `forward` would raise for these arguments and the parameters as they are."""
-        check_array("x", x, self.dtype, (None, None, self.input_size))
+        check_array("x", x, self.dtype, ("T", "B", self.input_size))
         batch = x.shape[1]
         if batch == 0:
             raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
@@ -276,7 +276,7 @@ class Recurrent:
         kind = type(self).__name__
         if not isinstance(activations, Activations):
             raise TypeError(f"activations must come from {kind}.forward, got {type(activations).__name__}")
-        check_array("activations.x", activations.x, self.dtype, (None, None, self.input_size))
+        check_array("activations.x", activations.x, self.dtype, ("T", "B", self.input_size))
         steps, batch = activations.x.shape[:2]
         shape = (self.num_layers, steps + 1, batch, self.hidden_size)
         check_array("activations.hidden", activations.hidden, self.dtype, shape)

@@ -185,7 +185,7 @@ class ResidualModel:
         RuntimeError
             If cycles do not reach the `tol` of the solver.
         """
-        check_array("x", x, self.dtype, (None, *self.input_shape))
+        check_array("x", x, self.dtype, ("B", *self.input_shape))
         if len(x) == 0:
             raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
         check_params(self.params, self.dtype, self._shapes)
@@ -299,7 +299,7 @@ class ResidualModel:
     def _check_activations(self, activations):
         if not isinstance(activations, Activations):
             raise TypeError(f"activations must come from ResidualModel.forward, got {type(activations).__name__}")
-        check_array("activations.x", activations.x, self.dtype, (None, *self.input_shape))
+        check_array("activations.x", activations.x, self.dtype, ("B", *self.input_shape))
         batch = len(activations.x)
         depth = len(self.params["residual.weight"])
         check_array("activations.states", activations.states, self.dtype, (depth + 1, batch, *self.state_shape))

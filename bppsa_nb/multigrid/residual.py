@@ -92,8 +92,8 @@ class ResidualNetwork:
 
     def check_state(self, name, u, points=()):
         """Raise TypeError or ValueError unless u [shape=(*points, batch, ...)] is a finite state of this network."""
-        image = (None, None) if self.kernel_size else ()
-        check_array(name, u, self.dtype, (*points, None, self.weights.shape[1], *image))
+        image = ("height", "width") if self.kernel_size else ()
+        check_array(name, u, self.dtype, (*points, "B", self.weights.shape[1], *image))
         if 0 in u.shape:
             raise ValueError(f"{name} must hold at least one sample, and images at least one pixel, got {u.shape}")
         check_finite(**{name: u})

@@ -144,7 +144,7 @@ def split(network):
 
 def check_batch(network, layers, x):
     """Raise TypeError or ValueError unless a batch and the network's parameters are fit to be run."""
-    check_array("x", x, network.dtype, (None, *layers[0].input_shape))
+    check_array("x", x, network.dtype, ("B", *layers[0].input_shape))
     if len(x) == 0:
         raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
     check_finite(x=x)

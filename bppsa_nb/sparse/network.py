@@ -142,7 +142,7 @@ class Network:
             If finite inputs and parameters give an output that is not.
         """
         backends.resolve(backend)
-        check_array("x", x, self.dtype, (None, *self.shapes[0]))
+        check_array("x", x, self.dtype, ("B", *self.shapes[0]))
         if len(x) == 0:
             raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
         check_params(self.params, self.dtype, self._param_shapes())
@@ -411,7 +411,7 @@ class Network:
     def _check_activations(self, activations):
         if not isinstance(activations, Activations):
             raise TypeError(f"activations must come from Network.forward, got {type(activations).__name__}")
-        check_array("activations.x", activations.x, self.dtype, (None, *self.shapes[0]))
+        check_array("activations.x", activations.x, self.dtype, ("B", *self.shapes[0]))
         if not isinstance(activations.outputs, tuple) or len(activations.outputs) != len(self.operators):
             raise ValueError(f"activations.outputs must be a tuple of {len(self.operators)} arrays")
         for i, output in enumerate(activations.outputs):

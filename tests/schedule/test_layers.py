@@ -115,7 +115,7 @@ def test_bad_input_has_clear_errors():
         profile(network, x, labels, rounds=0)
     with pytest.raises(TypeError, match="x must have the model's dtype float64"):
         profile(network, x.astype(np.float32), labels)
-    with pytest.raises(ValueError, match=r"x must have shape \(any, 2, 7, 6\)"):
+    with pytest.raises(ValueError, match=r"x must have shape \(B, 2, 7, 6\)"):
         profile(network, x[:, :1], labels)
     with pytest.raises(ValueError, match="x must hold at least one sample"):
         profile(network, x[:0], labels[:0])

@@ -322,8 +322,13 @@ def spoiled(name, value):
     "model, x, error, message",
     [
         (small, np.zeros((1, 2, 9, 8), np.float32), TypeError, "x must have the model's dtype float64, got float32"),
-        (small, np.zeros((1, 2, 8, 9)), ValueError, r"x must have shape \(any, 2, 9, 8\), got \(1, 2, 8, 9\)"),
-        (small, np.zeros((2, 9, 8)), ValueError, r"x must have shape \(any, 2, 9, 8\), got \(2, 9, 8\)"),
+        (small, np.zeros((1, 2, 8, 9)), ValueError, r"x must have shape \(B, 2, 9, 8\), got \(1, 2, 8, 9\)"),
+        (
+            small,
+            np.zeros((2, 9, 8)),
+            ValueError,
+            r"x must have shape \(B, 2, 9, 8\), got \(2, 9, 8\); one sample is x\[None\]",
+        ),
         (small, np.zeros((0, 2, 9, 8)), ValueError, "x must hold at least one sample"),
         (small, [[1.0]], TypeError, "x must be a numpy.ndarray, got list"),
         (small, np.full((1, 2, 9, 8), np.nan), ValueError, r"x must be finite, got nan at \[0, 0, 0, 0\]"),
