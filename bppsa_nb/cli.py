@@ -1,13 +1,11 @@
 """The command `bppsa-nb`: run the notebooks, measure and draw figures, train, look around."""
 
 import argparse
-import os
-import select
 import sys
 import time
 from pathlib import Path
 
-from bppsa_nb import backends, experiments, files, notebooks, ranks
+from bppsa_nb import backends, experiments, files, notebooks, output, ranks
 from bppsa_nb.datasets import openml
 from bppsa_nb.experiments import provenance
 from bppsa_nb.plan import METHODS
@@ -28,30 +26,7 @@ def main(argv=None):
         as `head` is after its last line; 130 after Ctrl-C. Wrong usage exits with 2; an error without explanation
         shows its traceback.
     """
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed from the start; the next file opened must not take its place
-            setattr(sys, name, open(os.devnull, "w"))
-    try:
-        try:
-            return _run(argv)
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-    except BrokenPipeError:
-        unread = [stream for stream in (sys.stdout, sys.stderr) if _unread(stream)]
-        if not unread:  # some other pipe broke
-            raise
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in unread:  # which Python flushes at exit, once more
-            os.dup2(nowhere, stream.fileno())
-        return 1
-
-
-def _unread(stream):
-    """Tell whether nobody reads what a stream writes into a pipe."""
-    poll = select.poll()
-    poll.register(stream.fileno(), 0)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
+    return output.run(_run, argv)
 
 
 def _run(argv):
