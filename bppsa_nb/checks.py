@@ -54,3 +54,11 @@ def check_params(params, dtype, shapes):
         if name not in params:
             raise ValueError(f"params must have an entry {name!r}, got {sorted(params)}")
         check_array(f"params[{name!r}]", params[name], dtype, shape)
+
+
+def check_count(name, value, least=0):
+    """Raise TypeError or ValueError unless `value` is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")

@@ -12,6 +12,7 @@ from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels, whole
 from bppsa_nb.multigrid.residual import ResidualNetwork
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
+from bppsa_nb.shown import shown
 from bppsa_nb.sparse.geometry import sizes
 from bppsa_nb.sparse.layers import Operator
 
@@ -41,6 +42,9 @@ class Activations:
     opening: tuple
     states: np.ndarray
     closing: tuple
+
+    def __repr__(self):
+        return shown(self, "x", "opening", "states", "closing")
 
     @property
     def logits(self):
@@ -142,6 +146,14 @@ class ResidualModel:
         self.params = _initial(self._shapes, np.random.default_rng(rng), self.dtype)
         self._network()  # refuses what does not fit
         self.solver = solver
+
+    def __repr__(self):
+        return shown(self, "input_shape", "opening", "depth", "closing", "h", "activation", "solver", "dtype")
+
+    @property
+    def depth(self):
+        """int: N, how many residual layers there are."""
+        return len(self.params["residual.weight"])
 
     @property
     def solver(self):

@@ -8,6 +8,7 @@ import numpy as np
 from bppsa_nb import backends
 from bppsa_nb.checks import check_array, check_finite
 from bppsa_nb.multigrid.steps import ACTIVATIONS
+from bppsa_nb.shown import shown
 
 _HOME = {"numpy": "steps", "cpu": "cpu", "cuda": "cuda"}
 
@@ -76,6 +77,9 @@ class ResidualNetwork:
         if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
             known = ", ".join(map(repr, ACTIVATIONS))
             raise ValueError(f"activation must be one of {known}, got {self.activation!r}")
+
+    def __repr__(self):
+        return shown(self, "weights", "biases", "h", "activation")
 
     def __len__(self):
         return len(self.weights)

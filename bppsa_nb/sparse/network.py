@@ -10,6 +10,7 @@ from bppsa_nb import backends, chain
 from bppsa_nb.checks import check_array, check_finite, check_params
 from bppsa_nb.operator import BatchedCSR, Pattern
 from bppsa_nb.scan import scan
+from bppsa_nb.shown import shown
 from bppsa_nb.sparse.geometry import sizes
 from bppsa_nb.sparse.layers import Flatten, Operator
 
@@ -31,6 +32,9 @@ class Activations:
 
     x: np.ndarray
     outputs: tuple
+
+    def __repr__(self):
+        return shown(self, "x", "outputs")
 
     @property
     def logits(self):
@@ -117,6 +121,9 @@ class Network:
 
     def _params(self, operator):
         return [self.params[f"{operator.name}.{part}"] for part in operator.param_shapes]
+
+    def __repr__(self):
+        return shown(self, "shapes", "operators", "dtype")
 
     def forward(self, x, backend="auto"):
         """Compute every operator's output.
