@@ -1,3 +1,4 @@
+import argparse
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import bppsa_nb
-from bppsa_nb import calibrate, cli, experiments, files, notebooks, plan
+from bppsa_nb import calibrate, cli, experiments, files, notebooks, plan, ranks
 from bppsa_nb.datasets import irmas, openml
 from bppsa_nb.experiments import provenance
 
@@ -506,6 +507,16 @@ def test_no_command_minds_that_nobody_reads(unread, buffering, name, command, pr
             assert cli.main(command.split()) in (0, 1)
         except SystemExit as stop:  # from --help
             assert stop.code == 0
+
+
+@pytest.mark.parametrize("buffering", [-1, 1])
+def test_no_program_of_ranks_minds_it_either(unread, buffering, monkeypatch):
+    monkeypatch.setattr(ranks, "world", lambda: None)
+    with open(unread, "w", buffering, closefd=False) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit) as stop:
+            ranks.run_program(argparse.ArgumentParser(), lambda *_: None, lambda *_: print("found"), [])
+    assert stop.value.code == 1
 
 
 def test_a_pipe_that_breaks_elsewhere_is_no_quiet_end(monkeypatch, tmp_path):
