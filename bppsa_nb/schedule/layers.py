@@ -133,6 +133,9 @@ def split(network):
     """
     if not isinstance(network, chains.Network):
         raise TypeError(f"network must be a chain of operators, as bppsa_nb.sparse.Network is, got {network!r}")
+    for name in ("forward", "backward"):
+        if getattr(type(network), name) is not getattr(chains.Network, name):
+            raise TypeError(f"network must be the chain of its operators, got a {name} of its own in {network!r}")
     layers, first, operators = [], 0, network.operators
     for i, operator in enumerate(operators):
         if operator.param_shapes or i == len(operators) - 1:

@@ -353,14 +353,14 @@ class Network:
         return self._jacobians[name]
 
     def _is_link(self, i, from_input=False):
-        return i >= (not from_input) and not isinstance(self.operators[i], Flatten)
+        return i >= (not from_input) and type(self.operators[i]) is not Flatten  # what is made of it may change more
 
     def _links(self, activations, numbers, piece, buffers):
         """Fill the values of some samples: into `buffers`, which the next call overwrites, or new arrays for None."""
         links = []
         for i in numbers:
             operator = self.operators[i]
-            if isinstance(operator, Flatten):
+            if not self._is_link(i, from_input=True):
                 continue
             jacobian = self.jacobian(operator.name)
             x = activations.outputs[i - 1] if i else activations.x
