@@ -42,7 +42,8 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
         [shape=(n_t, n_{t+1})] whose sizes chain and may differ, which run on backend ``"numpy"``, or T
         `BatchedCSR`, which run on any; their products are planned once per pattern.
     grad_output : np.ndarray [shape=(B, H)]
-        Gradient of the loss at x_T; for a list [shape=(n,)], or [shape=(B, n)] with `BatchedCSR`.
+        Gradient of the loss at x_T; one sample is a batch of one. For a list [shape=(n,)], or [shape=(B, n)] with
+        `BatchedCSR`.
     local_grads : np.ndarray [shape=(T + 1, B, H)], optional
         Loss terms that enter at every x_t; for a list, a list of T + 1 arrays.
     method : {"auto", "linear", "blelloch", "truncated", "chunked"}
@@ -98,8 +99,8 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
         return solve(jacobians_T, grad_output, **how, comm=comm).gradients
     weights = 0
     if isinstance(jacobians_T, StructuredChain):
-        shape, weights = jacobians_T.shape, max(len(jacobians_T.weights), 1)  # 0 would stand for stored Jacobians
         run = _prepare_structured(jacobians_T, grad_output, local_grads)
+        shape, weights = jacobians_T.shape, max(len(jacobians_T.weights), 1)  # 0 would stand for stored Jacobians
     elif not isinstance(jacobians_T, (list, tuple)):
         shape, run = _prepare_arrays(jacobians_T, grad_output, local_grads)
     else:
@@ -175,7 +176,7 @@ def numpy_only(backend):
 
 
 def _prepare_arrays(jacobians_T, grad_output, local_grads):
-    check_array("jacobians_T", jacobians_T, (3, 4))
+    check_array("jacobians_T", jacobians_T, ("T", "B", "H", "H"), ("T", "H", "H"))
     batch, hidden = check_gradient(grad_output, jacobians_T.dtype)
     shared = jacobians_T.ndim == 3
     steps = jacobians_T.shape[0]
@@ -192,6 +193,7 @@ def _prepare_arrays(jacobians_T, grad_output, local_grads):
 
 
 def _prepare_structured(chain, grad_output, local_grads):
+    chain.check()  # what was changed in place since it was made
     batch, hidden = check_gradient(grad_output, chain.dtype)
     expected = f"{chain.shape[1:]} to chain with {chain}"
     if (batch, hidden) != chain.shape[1:]:
@@ -208,7 +210,7 @@ def _with_last_term(grad_output, local_grads, steps):
     """Check the loss terms of a dense chain, and add the last one to the gradient."""
     if local_grads is None:
         return grad_output
-    check_array("local_grads", local_grads, (3,))
+    check_array("local_grads", local_grads, ("T + 1", "B", "H"))
     check_dtype("local_grads", local_grads.dtype, grad_output.dtype)
     check_shape("local_grads", local_grads.shape, (steps + 1, *grad_output.shape), "(T + 1, B, H)")
     with np.errstate(all="ignore"):

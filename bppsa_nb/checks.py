@@ -2,16 +2,41 @@
 
 import numpy as np
 
+_SINGLE = {"K": "weight", "T": "step", "B": "sample"}
+
 
 def check_array(name, array, dtype, shape):
-    """Raise TypeError or ValueError unless `array` has the dtype and the shape, where None fits any size."""
+    """Raise TypeError or ValueError unless `array` has the dtype and the shape, where an axis's name fits any size."""
     if type(array) not in (np.ndarray, np.memmap):
         raise TypeError(f"{name} must be a numpy.ndarray, got {type(array).__name__}")
     if array.dtype != dtype:
         raise TypeError(f"{name} must have the model's dtype {dtype}, got {array.dtype}")
-    if array.ndim != len(shape) or any(b not in (None, a) for a, b in zip(array.shape, shape, strict=True)):
-        expected = ", ".join("any" if size is None else str(size) for size in shape)
-        raise ValueError(f"{name} must have shape ({expected}), got {array.shape}")
+    if array.ndim != len(shape) or any(
+        not isinstance(size, str) and size != found for found, size in zip(array.shape, shape, strict=True)
+    ):
+        raise wrong_shape(name, array, shape)
+
+
+def wrong_shape(name, array, *shapes):
+    """Return a ValueError that says which shapes an array may have.
+
+    Parameters
+    ----------
+    name : str
+    array : array
+        With `shape`.
+    *shapes : tuple of int or str
+        Sizes, and names of axes that may have any. If the array lacks an axis of weights, steps or samples, the error
+        says how to give it one.
+    """
+    expected = " or ".join(str(shape).replace("'", "") for shape in shapes)
+    single = [
+        f"one {_SINGLE[axis]} is {name}[{':, ' * place}None]"
+        for shape in shapes
+        for place, axis in enumerate(shape)
+        if axis in _SINGLE and len(shape) == len(array.shape) + 1
+    ]
+    return ValueError("; ".join([f"{name} must have shape {expected}, got {tuple(array.shape)}", *single]))
 
 
 def check_finite(**arrays):
@@ -29,3 +54,11 @@ def check_params(params, dtype, shapes):
         if name not in params:
             raise ValueError(f"params must have an entry {name!r}, got {sorted(params)}")
         check_array(f"params[{name!r}]", params[name], dtype, shape)
+
+
+def check_count(name, value, least=0):
+    """Raise TypeError or ValueError unless `value` is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")

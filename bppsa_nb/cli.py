@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from bppsa_nb import backends, experiments, files, notebooks, ranks
+from bppsa_nb import backends, experiments, files, notebooks, output, ranks
 from bppsa_nb.datasets import openml
 from bppsa_nb.experiments import provenance
 from bppsa_nb.plan import METHODS
@@ -22,9 +22,14 @@ def main(argv=None):
     Returns
     -------
     int
-        Exit code: 0 if all went well, 1 after an error that is explained, 130 after Ctrl-C. Wrong usage exits
-        with 2; an error without explanation shows its traceback.
+        Exit code: 0 if all went well, 1 after an error that is explained, or where whoever read the output is gone,
+        as `head` is after its last line; 130 after Ctrl-C. Wrong usage exits with 2; an error without explanation
+        shows its traceback.
     """
+    return output.run(_run, argv)
+
+
+def _run(argv):
     rank, _ = ranks.place()
     with ranks.first_speaks(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
         arguments = _parser().parse_args(argv)
@@ -178,12 +183,13 @@ def _fetch(arguments):
 
     title = "IRMAS" if arguments.dataset == "irmas" else openml.SETS[arguments.dataset].title
     try:
-        print(f"{title} is in {irmas.fetch() if title == 'IRMAS' else openml.fetch(arguments.dataset)}")
+        found = irmas.fetch() if title == "IRMAS" else openml.fetch(arguments.dataset)
     except (OSError, ValueError) as error:
         raise _Explained(error) from error
     except KeyboardInterrupt:
         kept = "What has come is kept" if title == "IRMAS" else "Files that came whole are kept"
         raise KeyboardInterrupt(f"{kept}: the same command goes on from there.") from None
+    print(f"{title} is in {found}")
 
 
 def _train(arguments):
@@ -200,6 +206,8 @@ def _train(arguments):
     if alone:
         try:
             _train_on(arguments, comm)
+        except BrokenPipeError:  # of the output; the others are foreseen
+            raise
         except _FORESEEN as error:
             raise _Explained(error) from error
         return

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from bppsa_nb.shown import shown
 from bppsa_nb.sparse import products
 from bppsa_nb.sparse.pattern import CSRPattern
 
@@ -77,6 +78,9 @@ class Dense:
     def __init__(self, matrix):
         self.matrix = matrix
 
+    def __repr__(self):
+        return shown(self, "matrix")
+
     def __matmul__(self, other):
         if isinstance(other, np.ndarray):
             return np.matmul(self.matrix, other[..., None])[..., 0]
@@ -107,6 +111,9 @@ class CSR:
 
     def __init__(self, matrix):
         self.matrix = matrix
+
+    def __repr__(self):
+        return shown(self, "matrix")
 
     def __matmul__(self, other):
         if isinstance(other, np.ndarray):
@@ -141,6 +148,9 @@ class Planned:
         self.values = values
         self.backend = backend
         self._twin = products.twins(backend)
+
+    def __repr__(self):
+        return shown(self, "pattern", "values", "backend")
 
     def __matmul__(self, other):
         if isinstance(other, np.ndarray):
@@ -249,6 +259,9 @@ class Scaled:
         self.operand = operand.scaled(-shift, fresh)
         self.exponent = exponent + shift
 
+    def __repr__(self):
+        return shown(self, "operand", "exponent")
+
     def __matmul__(self, other):
         if not isinstance(other, np.ndarray):
             return Scaled(self.operand @ other.operand, self.exponent + other.exponent, fresh=True)
@@ -281,6 +294,9 @@ class Affine:
     def __init__(self, linear, offset):
         self.linear = linear
         self.offset = offset
+
+    def __repr__(self):
+        return shown(self, "linear", "offset")
 
     def __matmul__(self, other):
         if isinstance(other, np.ndarray):
@@ -319,6 +335,9 @@ class Pattern:
     def __init__(self, structure, costs):
         self.structure = structure
         self.costs = costs
+
+    def __repr__(self):
+        return shown(self, "structure")
 
     def __matmul__(self, other):
         if other.structure is None:

@@ -4,9 +4,13 @@ import numbers
 
 import numpy as np
 
+from bppsa_nb.shown import shown
+
 
 class _Optimizer:
     """What both optimizers share: the steps taken, and running averages of every parameter's gradient."""
+
+    _settings = ()
 
     def __init__(self, averages, **settings):
         for name, value in settings.items():
@@ -15,6 +19,9 @@ class _Optimizer:
         self._averages = averages
         self.steps = 0
         self.state = {}
+
+    def __repr__(self):
+        return shown(self, *self._settings)
 
     def settings(self):
         """Return kind and hyperparameters, as JSON can hold them."""

@@ -23,6 +23,8 @@ a thousand blocks at once. Operations of NumPy take a whole batch, and of a stru
 """
 
 import functools
+import shutil
+import textwrap
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -169,7 +171,7 @@ def _samples(B, weights, backend):
     return _share(B, backend)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """What ``method="auto"`` takes for a chain, and what each candidate was expected to cost.
 
@@ -182,7 +184,7 @@ class Explanation:
     length : int
         Steps of a chunk in the candidate ``"chunked"``.
     reason : str
-        One sentence. `str()` of the explanation shows everything.
+        One sentence. The explanation itself, printed, says everything, in lines that fit the terminal.
     source : str
         Where the prices come from: this machine, or the package's defaults.
     """
@@ -194,7 +196,7 @@ class Explanation:
     reason: str
     source: str
 
-    def __str__(self):
+    def __repr__(self):
         lines = [f"method={self.method!r}, backend={self.backend!r}: {self.reason}"]
         for name, seconds in sorted(self.seconds.items(), key=lambda item: item[1]):
             note = f", chunks of {self.length} steps" if name == "chunked" else ""
@@ -204,7 +206,9 @@ class Explanation:
             "Matrix products carry exact powers of two; where the entries of one lie too far apart for the dtype, "
             "the linear scan computes the answer."
         )
-        return "\n".join(lines)
+        width = min(shutil.get_terminal_size().columns, 100)
+        how = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
+        return "\n".join(textwrap.fill(line, width, **how) for line in lines)
 
 
 def explain(T, B, H, dtype=np.float32, backend="auto", weights=0):

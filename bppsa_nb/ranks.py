@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bppsa_nb import output
+
 
 def world():
     """Return the communicator of all ranks that mpiexec started; None for a single process without mpi4py.
@@ -112,6 +114,11 @@ def run_program(parser, check, run, argv=None):
     argv : list of str, optional
         Arguments, the same on all ranks; the process's own by default.
     """
+    if code := output.run(_run_program, parser, check, run, argv):
+        sys.exit(code)
+
+
+def _run_program(parser, check, run, argv):
     comm = world()
     with first_speaks(0 if comm is None else comm.rank, "stdout", "stderr"):
         arguments = parser.parse_args(argv)

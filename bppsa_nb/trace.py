@@ -11,6 +11,7 @@ from bppsa_nb import timeline
 from bppsa_nb.operator import IDENTITY, Traced
 from bppsa_nb.scan import steps
 from bppsa_nb.scan.levels import Level
+from bppsa_nb.shown import shown
 
 UNIT = {"mm": 1, "mv": 1}
 
@@ -41,6 +42,9 @@ class TracedLevel:
     moves: list
     changes: dict
 
+    def __repr__(self):
+        return shown(self, "level", "products", "moves")
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -63,6 +67,9 @@ class Trace:
     inputs: list
     levels: list
     result: list
+
+    def __repr__(self):
+        return shown(self, "n", "method", "steps", "work")
 
     @property
     def steps(self):

@@ -9,12 +9,16 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb import backends
+from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.recurrent import Recurrent
+from bppsa_nb.cells.rnn import RNN
+from bppsa_nb.checks import check_count
 from bppsa_nb.distributed.training import Replicas, checksum
 from bppsa_nb.files import atomic_write, npz_entry, read_npz
 from bppsa_nb.interrupts import interrupts_held
 from bppsa_nb.loss import accuracy, check_labels, cross_entropy
 from bppsa_nb.optimizers import SGD, Adam
+from bppsa_nb.shown import shown
 
 __all__ = ["SGD", "Adam", "History", "Trainer", "accuracy", "check_labels", "cross_entropy"]
 
@@ -36,6 +40,10 @@ class History:
     loss: np.ndarray
     seconds: np.ndarray
 
+    def __repr__(self):
+        last = {"last_loss": float(f"{self.loss[-1]:.6g}")} if len(self.loss) else {}
+        return shown(self, iterations=len(self.loss), **last)
+
 
 class Trainer:
     """Train a model with any method and backend for its backward pass.
@@ -43,7 +51,9 @@ class Trainer:
     Parameters
     ----------
     model : RNN, GRU, sparse.Network or multigrid.ResidualModel
-        Anything with `params`, `forward`, `backward` and `check_method` like `bppsa_nb.RNN`.
+        Anything with `params`, `forward`, `backward` and `check_method` like `bppsa_nb.RNN`. On a GPU whole steps of
+        `RNN` and `GRU` run there with `SGD` and `Adam`; of all others, subclasses of these included, `forward` and
+        `backward` are called.
     optimizer : SGD or Adam
     method, backend, levels
         How gradients are found; see the model's `backward`.
@@ -101,6 +111,9 @@ class Trainer:
         self._seed = self._plan = None
         self._loss, self._seconds = [], []
         self._device = None
+
+    def __repr__(self):
+        return shown(self, "model", "optimizer", "method", "backend", "levels", "epoch", "position")
 
     @property
     def history(self):
@@ -160,8 +173,8 @@ class Trainer:
         return loss, partial(self.optimizer.step, self.model.params, grads)
 
     def _trains_on_device(self, x):
-        # Whole steps on a GPU are there for the recurrent cells; a sequence without steps needs none.
-        known = isinstance(self.model, Recurrent) and type(self.optimizer) in (SGD, Adam)
+        # Only what exactly these compute is known to the GPU; a sequence without steps needs none.
+        known = type(self.model) in (RNN, GRU) and type(self.optimizer) in (SGD, Adam)
         return known and np.ndim(x) == 3 and len(x) > 0 and backends.resolve(self.backend) == "cuda"
 
     def _step_on_device(self, x, y):
@@ -240,7 +253,7 @@ class Trainer:
 
     def _check_fit(self, dataset, epochs, batch_size, save_to, save_every):
         """Check the arguments of `fit`; return what an epoch consists of."""
-        _require_count("epochs", epochs)
+        check_count("epochs", epochs)
         plan = {"num_samples": _check_dataset(dataset, batch_size), "batch_size": int(batch_size)}
         if self._replicas is not None:
             self._replicas.check_dataset(dataset)
@@ -249,7 +262,7 @@ class Trainer:
         if (save_to is None) != (save_every is None):
             raise ValueError(f"save_to and save_every go together, got {save_to!r} and {save_every!r}")
         if save_every is not None:
-            _require_count("save_every", save_every, 1)
+            check_count("save_every", save_every, 1)
         return plan
 
     def _together(self):
@@ -467,15 +480,8 @@ def _read_note(path, array):
     return note
 
 
-def _require_count(name, value, least=0):
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-
-
 def _check_dataset(dataset, batch_size):
-    _require_count("batch_size", batch_size, 1)
+    check_count("batch_size", batch_size, 1)
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "batch"):
         raise TypeError(
             "dataset must have a length and a method batch(indices), as bppsa_nb.datasets.ArrayDataset(x, y) "

@@ -1,3 +1,4 @@
+import argparse
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import bppsa_nb
-from bppsa_nb import calibrate, cli, experiments, files, notebooks, plan
+from bppsa_nb import calibrate, cli, experiments, files, notebooks, plan, ranks
 from bppsa_nb.datasets import irmas, openml
 from bppsa_nb.experiments import provenance
 
@@ -476,6 +477,67 @@ def test_module_runs_as_a_program():
         text=True,
     )
     assert done.returncode == 1 and "there is no figure 'no_such'" in done.stderr
+
+
+@pytest.fixture
+def unread():
+    """Give the writing end of a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # an error comes at the end, or with the first line
+def test_a_program_whose_reader_is_gone_ends_quietly(unread, unbuffered):
+    command, environment = [sys.executable, "-m", "bppsa_nb.cli", "list"], os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, cwd=REPO, env=environment, stdout=unread, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("buffering", [-1, 1])
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    "command", ["--help", "info", "figures --only no_such", "train --length 2 --samples 2 --backend numpy"]
+)
+def test_no_command_minds_that_nobody_reads(unread, buffering, name, command, project, monkeypatch):
+    with open(unread, "w", buffering, closefd=False) as stream:
+        monkeypatch.setattr(sys, name, stream)
+        try:
+            assert cli.main(command.split()) in (0, 1)
+        except SystemExit as stop:  # from --help
+            assert stop.code == 0
+
+
+@pytest.mark.parametrize("buffering", [-1, 1])
+def test_no_program_of_ranks_minds_it_either(unread, buffering, monkeypatch):
+    monkeypatch.setattr(ranks, "world", lambda: None)
+    with open(unread, "w", buffering, closefd=False) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit) as stop:
+            ranks.run_program(argparse.ArgumentParser(), lambda *_: None, lambda *_: print("found"), [])
+    assert stop.value.code == 1
+
+
+def test_a_pipe_that_breaks_elsewhere_is_no_quiet_end(monkeypatch, tmp_path):
+    def names():
+        raise BrokenPipeError("of a worker")
+
+    monkeypatch.setattr(experiments, "names", names)
+    with open(tmp_path / "out", "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        monkeypatch.setattr(sys, "stderr", stream)
+        with pytest.raises(BrokenPipeError, match="of a worker"):
+            cli.main(["list"])
+
+
+@pytest.mark.parametrize("command", ["info", "figures --only no_such", "train --length 2 --samples 2 --backend numpy"])
+def test_closed_streams_are_no_error(command, project, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert cli.main(command.split()) == ("no_such" in command)
+    sys.stdout.close()
+    sys.stderr.close()
 
 
 def test_recorded_tables_in_the_repository_can_be_read():

@@ -81,6 +81,13 @@ def test_every_experiment_has_its_words():
         assert all(getattr(module, word).strip() for word in ("TITLE", "CAPTION", "ALT")), name
 
 
+def test_one_experiment_is_found_without_reading_the_others(toy, monkeypatch):
+    read, is_one = [], experiments._is_experiment
+    monkeypatch.setattr(experiments, "_is_experiment", lambda path: read.append(path.stem) or is_one(path))
+    experiments.load("toy")
+    assert read == ["toy"]
+
+
 @pytest.mark.parametrize("call", [experiments.load, experiments.run, experiments.table])
 def test_unknown_names_are_errors(call, toy):
     with pytest.raises(ValueError, match=r"name must be an experiment, one of .*toy.*; got 'tyo'"):

@@ -161,7 +161,7 @@ def test_auto_takes_the_method_with_the_least_predicted_time(prices):
         explanation = bp.explain(100, 2, 3, backend="numpy")
         least = min(explanation.seconds, key=explanation.seconds.get)
         assert explanation.method == least
-        assert explanation.reason in str(explanation)
+        assert explanation.reason in " ".join(str(explanation).split())
         prices["blelloch"]["launches"] = 2.0
     assert {"linear", "chunked", "blelloch"} == set(plan.COUNTS)
 
@@ -228,6 +228,7 @@ def test_an_explanation_lists_the_candidates_from_the_fastest_on(prices):
     prices["chunked"] |= {"launches": 0.001}
     prices["blelloch"] |= {"launches": 0.0001}
     shown = str(bp.explain(100, 2, 3, backend="numpy", weights=1)).splitlines()
+    shown = shown[[" ms predicted" in line for line in shown].index(True) - 1 :]
     assert [line.split()[:3] for line in shown[1:4]] == [
         ["blelloch", "1.4", "ms"],
         ["linear", "2", "ms"],
@@ -235,6 +236,21 @@ def test_an_explanation_lists_the_candidates_from_the_fastest_on(prices):
     ]
     assert shown[3].endswith("chunks of 1 steps") and "chunks" not in shown[2]
     assert shown[4] == "Predicted from prices measured on this machine, 1."
+
+
+@pytest.mark.parametrize("columns", [30, 60, 80, 93, 100, 250])
+@pytest.mark.parametrize(
+    ("T", "B", "H", "weights"), [(1000, 16, 20, 0), (100000, 1, 8, 3), (10**9, 512, 333, 1), (0, 1, 1, 0)]
+)
+def test_no_word_is_broken_at_the_end_of_a_line(T, B, H, weights, columns, monkeypatch):
+    explanation = bp.explain(T, B, H, backend="cpu", weights=weights)
+    monkeypatch.setenv("COLUMNS", "100000")
+    words = repr(explanation).split()
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = str(explanation)
+    assert shown == repr(explanation) and shown.split() == words
+    assert {"`bppsa-nb", "calibrate`"} <= set(words) and explanation.reason in " ".join(words)
+    assert max(map(len, shown.splitlines())) <= min(columns, 100)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import naive
 import numpy as np
 import pytest
 
-from bppsa_nb import RNN, SGD, Adam, Bitstream, Trainer
+from bppsa_nb import GRU, RNN, SGD, Adam, Bitstream, Trainer, backends
 from bppsa_nb.datasets import ArrayDataset
 from bppsa_nb.sparse import Conv2d, Flatten, Linear, MaxPool2d, Network, ReLU, prune
 from bppsa_nb.trainer import accuracy, cross_entropy
@@ -165,6 +165,36 @@ def test_step_is_one_update(backend):
     assert trainer.step(x, y) == pytest.approx(loss, rel=1e-6)
     for name, param in trainer.model.params.items():
         np.testing.assert_allclose(param, before[name] - 0.5 * grads[name], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("cell", [RNN, GRU])
+@pytest.mark.parametrize("optimizer", [SGD, Adam])
+def test_what_a_subclass_computes_itself_is_not_left_to_the_gpu(cell, optimizer, monkeypatch):
+    class Model(cell):
+        def forward(self, x, h0=None, backend="auto", comm=None):
+            return super().forward(-x, h0, "numpy", comm)
+
+        def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
+            return super().backward(activations, grad_logits, "linear", "numpy", None, comm)
+
+    class Optimizer(optimizer):
+        pass
+
+    def on_device(*arguments):
+        raise NotImplementedError
+
+    monkeypatch.setattr(backends, "resolve", lambda backend: "cuda" if backend in ("auto", "cuda") else backend)
+    monkeypatch.setattr(Trainer, "_step_on_device", on_device)
+    x, y = DATA.batch(np.arange(4))
+    with pytest.raises(NotImplementedError):
+        Trainer(cell(1, 4, 3), optimizer(lr=0.01)).step(x, y)
+    own, known = (
+        Trainer(Model(1, 4, 3), Optimizer(lr=0.01)),
+        Trainer(cell(1, 4, 3), optimizer(lr=0.01), "linear", "numpy"),
+    )
+    assert own.step(x, y) == known.step(-x, y)
+    assert_same(state(own), state(known))
+    Trainer(Model(1, 4, 3), optimizer(lr=0.01)).step(x, y)
 
 
 def test_methods_draw_the_same_curve():

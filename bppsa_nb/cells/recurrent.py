@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb import backends, chain
-from bppsa_nb.checks import check_array, check_finite, check_params
+from bppsa_nb.checks import check_array, check_count, check_finite, check_params
+from bppsa_nb.shown import shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,9 @@ class Activations:
     hidden: np.ndarray
     gates: np.ndarray | None
     logits: np.ndarray | None
+
+    def __repr__(self):
+        return shown(self, "x", "hidden", "gates", "logits")
 
 
 def parameter_gradients(x, hidden, from_x, from_h):
@@ -93,10 +97,7 @@ class Recurrent:
             "num_layers": num_layers,
         }
         for name, size in sizes.items():
-            if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
-                raise TypeError(f"{name} must be an integer, got {size!r}")
-            if size < 1:
-                raise ValueError(f"{name} must be at least 1, got {size}")
+            check_count(name, size, 1)
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):
             raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
@@ -106,6 +107,9 @@ class Recurrent:
         self.params = {
             name: rng.uniform(-bound, bound, shape).astype(self.dtype) for name, shape in self.shapes().items()
         }
+
+    def __repr__(self):
+        return shown(self, "input_size", "hidden_size", "num_classes", "num_layers", "dtype")
 
     def shapes(self):
         """Return the shape of every parameter by its name."""
@@ -250,7 +254,7 @@ class Recurrent:
 
     def check_input(self, x, h0=None):
         """Raise what `forward` would raise for these arguments and the parameters as they are."""
-        check_array("x", x, self.dtype, (None, None, self.input_size))
+        check_array("x", x, self.dtype, ("T", "B", self.input_size))
         batch = x.shape[1]
         if batch == 0:
             raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
@@ -276,7 +280,7 @@ class Recurrent:
         kind = type(self).__name__
         if not isinstance(activations, Activations):
             raise TypeError(f"activations must come from {kind}.forward, got {type(activations).__name__}")
-        check_array("activations.x", activations.x, self.dtype, (None, None, self.input_size))
+        check_array("activations.x", activations.x, self.dtype, ("T", "B", self.input_size))
         steps, batch = activations.x.shape[:2]
         shape = (self.num_layers, steps + 1, batch, self.hidden_size)
         check_array("activations.hidden", activations.hidden, self.dtype, shape)

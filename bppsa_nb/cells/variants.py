@@ -44,6 +44,7 @@ from bppsa_nb.cells.variant_pieces import (
     through_update,
     update,
 )
+from bppsa_nb.shown import shown
 
 NAMES = {
     "original": "Original",
@@ -73,6 +74,9 @@ class Activations:
     hidden: np.ndarray
     gates: np.ndarray
     product: np.ndarray | None
+
+    def __repr__(self):
+        return shown(self, "variant", "hidden", "gates", "product")
 
     @property
     def kept(self):

@@ -15,6 +15,7 @@ Where the steps of a sequence are spread over MPI ranks, each of them asks for i
 import numpy as np
 
 from bppsa_nb.datasets.bitstream import Bitstream, check_indices, steps_of
+from bppsa_nb.shown import shown
 
 __all__ = ["ArrayDataset", "Bitstream"]
 
@@ -46,6 +47,9 @@ class ArrayDataset:
         if not np.issubdtype(y.dtype, np.integer):
             raise TypeError(f"y must hold integers, got {y.dtype}")
         self.x, self.y = x, y
+
+    def __repr__(self):
+        return shown(self, "x", "y")
 
     def __len__(self):
         return len(self.y)

@@ -20,6 +20,7 @@ import numpy as np
 
 from bppsa_nb import files
 from bppsa_nb.datasets.bitstream import check_indices, steps_of
+from bppsa_nb.shown import shown
 
 NAMES = {
     "cel": "cello",
@@ -243,6 +244,9 @@ class Instruments:
         clips.flags.writeable = False
         self._clips, self.files = clips, tuple(names)
         self.y = np.array([LABELS.index(name.split("/")[0]) for name in names], np.int64)
+
+    def __repr__(self):
+        return shown(self, "x", "features", "data")
 
     @property
     def x(self):

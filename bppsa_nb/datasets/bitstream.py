@@ -3,6 +3,7 @@
 import numpy as np
 
 from bppsa_nb.distributed.parts import partition
+from bppsa_nb.shown import shown
 
 # The last word of Philox's four-word counter keeps labels and bits in streams of their own.
 _LABELS, _BITS = 0, 1
@@ -57,6 +58,9 @@ class Bitstream:
         self._key = np.random.default_rng(rng).integers(2**64, size=2, dtype=np.uint64)
         words = np.random.Philox(key=self._key, counter=[0, 0, 0, _LABELS]).random_raw(self.num_samples)
         self.labels = (words % self.num_classes).astype(np.int64)
+
+    def __repr__(self):
+        return shown(self, "length", "num_samples", "num_classes", "dtype")
 
     def __len__(self):
         return self.num_samples

@@ -7,6 +7,7 @@ import numpy as np
 
 from bppsa_nb.datasets import digits_on_photos, image_files, openml
 from bppsa_nb.datasets.bitstream import check_indices
+from bppsa_nb.shown import shown
 
 STAND_IN = "stand-in"
 SPLITS = ("train", "test")
@@ -82,6 +83,9 @@ class Images:
         self.pixels, self.labels = pixels, labels
         self.classes = image_files.CLASSES.get(self.source, image_files.CLASSES["MNIST"])
         self.data = STAND_IN if self.source == STAND_IN else "real"
+
+    def __repr__(self):
+        return shown(self, "source", "split", "pixels")
 
     def __len__(self):
         return len(self.labels)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import bppsa_nb
+from bppsa_nb.shown import shown
 
 _INSTALL = "`pip install 'bppsa-nb[mpi]'` installs mpi4py, an MPI and ipyparallel"
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
@@ -81,7 +82,7 @@ class Engines:
             raise TypeError(f"n must be an integer, got {n!r}")
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}")
-        mpiexec = find_mpiexec()
+        self._n, mpiexec = n, find_mpiexec()
         try:
             import mpi4py  # noqa: F401 - the ranks need it
             from ipyparallel import Cluster
@@ -116,6 +117,9 @@ class Engines:
         except BaseException:
             self.stop()
             raise
+
+    def __repr__(self):
+        return shown(self, "_n")
 
     def _start(self, n, timeout):
         from IPython import get_ipython

@@ -12,6 +12,7 @@ import numpy as np
 from bppsa_nb import chain_checks, ranks
 from bppsa_nb.distributed.arguments import check
 from bppsa_nb.operator import RangeLost
+from bppsa_nb.shown import shown
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +40,9 @@ class Solution:
     combined: int
     communication: float
     finite: bool
+
+    def __repr__(self):
+        return shown(self, "gradients", "method", "combined", "communication", "finite")
 
 
 def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend="auto", levels=None, comm):

@@ -48,13 +48,7 @@ def names():
     list of str
         Names of the modules that define both `measure` and `plot`, sorted. None of them is imported.
     """
-    found = []
-    for path in sorted(path for folder in __path__ for path in Path(folder).glob("*.py")):
-        parsed = ast.parse(path.read_text(encoding="utf-8"))
-        defined = {node.name for node in parsed.body if isinstance(node, ast.FunctionDef)}
-        if {"measure", "plot"} <= defined:
-            found.append(path.stem)
-    return found
+    return sorted(path.stem for path in _modules() if _is_experiment(path))
 
 
 def load(name):
@@ -65,9 +59,18 @@ def load(name):
     ValueError
         If there is no such experiment.
     """
-    if name not in names():
+    if not any(path.stem == name and _is_experiment(path) for path in _modules()):
         raise ValueError(f"name must be an experiment, one of {', '.join(names())}; got {name!r}")
     return import_module(f"{__name__}.{name}")
+
+
+def _modules():
+    return [path for folder in __path__ for path in Path(folder).glob("*.py")]
+
+
+def _is_experiment(path):
+    parsed = ast.parse(path.read_text(encoding="utf-8"))
+    return {"measure", "plot"} <= {node.name for node in parsed.body if isinstance(node, ast.FunctionDef)}
 
 
 def run(name, scale="quick", seed=0, progress=True):

@@ -6,6 +6,8 @@ from math import prod
 
 import numpy as np
 
+from bppsa_nb.shown import shown
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -133,6 +135,9 @@ class ChainRun:
     grads: dict = field(default_factory=dict)
     steps: int = 0
     held: int = 0
+
+    def __repr__(self):
+        return shown(self, "grads", "steps", "held")
 
 
 def backpropagate(step, inputs, parameters, h0, grad_output, every):

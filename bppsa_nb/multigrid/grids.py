@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bppsa_nb.shown import shown
+
 
 @dataclass(frozen=True, eq=False)
 class Grid:
@@ -24,6 +26,9 @@ class Grid:
     layers: np.ndarray
     gaps: np.ndarray
     bounds: np.ndarray
+
+    def __repr__(self):
+        return shown(self, "layers", "gaps", "bounds")
 
     def __len__(self):
         return len(self.layers)

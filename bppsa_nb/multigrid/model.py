@@ -12,6 +12,7 @@ from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels, whole
 from bppsa_nb.multigrid.residual import ResidualNetwork
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
+from bppsa_nb.shown import shown
 from bppsa_nb.sparse.geometry import sizes
 from bppsa_nb.sparse.layers import Operator
 
@@ -41,6 +42,9 @@ class Activations:
     opening: tuple
     states: np.ndarray
     closing: tuple
+
+    def __repr__(self):
+        return shown(self, "x", "opening", "states", "closing")
 
     @property
     def logits(self):
@@ -143,6 +147,14 @@ class ResidualModel:
         self._network()  # refuses what does not fit
         self.solver = solver
 
+    def __repr__(self):
+        return shown(self, "input_shape", "opening", "depth", "closing", "h", "activation", "solver", "dtype")
+
+    @property
+    def depth(self):
+        """int: N, how many residual layers there are."""
+        return len(self.params["residual.weight"])
+
     @property
     def solver(self):
         """How multigrid solves for states and gradients: a dict of options of `solve`, or None for serially."""
@@ -185,7 +197,7 @@ class ResidualModel:
         RuntimeError
             If cycles do not reach the `tol` of the solver.
         """
-        check_array("x", x, self.dtype, (None, *self.input_shape))
+        check_array("x", x, self.dtype, ("B", *self.input_shape))
         if len(x) == 0:
             raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
         check_params(self.params, self.dtype, self._shapes)
@@ -299,7 +311,7 @@ class ResidualModel:
     def _check_activations(self, activations):
         if not isinstance(activations, Activations):
             raise TypeError(f"activations must come from ResidualModel.forward, got {type(activations).__name__}")
-        check_array("activations.x", activations.x, self.dtype, (None, *self.input_shape))
+        check_array("activations.x", activations.x, self.dtype, ("B", *self.input_shape))
         batch = len(activations.x)
         depth = len(self.params["residual.weight"])
         check_array("activations.states", activations.states, self.dtype, (depth + 1, batch, *self.state_shape))

@@ -8,6 +8,7 @@ import numpy as np
 from bppsa_nb import backends
 from bppsa_nb.checks import check_array, check_finite
 from bppsa_nb.multigrid.steps import ACTIVATIONS
+from bppsa_nb.shown import shown
 
 _HOME = {"numpy": "steps", "cpu": "cpu", "cuda": "cuda"}
 
@@ -77,6 +78,9 @@ class ResidualNetwork:
             known = ", ".join(map(repr, ACTIVATIONS))
             raise ValueError(f"activation must be one of {known}, got {self.activation!r}")
 
+    def __repr__(self):
+        return shown(self, "weights", "biases", "h", "activation")
+
     def __len__(self):
         return len(self.weights)
 
@@ -92,8 +96,8 @@ class ResidualNetwork:
 
     def check_state(self, name, u, points=()):
         """Raise TypeError or ValueError unless u [shape=(*points, batch, ...)] is a finite state of this network."""
-        image = (None, None) if self.kernel_size else ()
-        check_array(name, u, self.dtype, (*points, None, self.weights.shape[1], *image))
+        image = ("height", "width") if self.kernel_size else ()
+        check_array(name, u, self.dtype, (*points, "B", self.weights.shape[1], *image))
         if 0 in u.shape:
             raise ValueError(f"{name} must hold at least one sample, and images at least one pixel, got {u.shape}")
         check_finite(**{name: u})

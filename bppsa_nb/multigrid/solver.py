@@ -14,6 +14,7 @@ from bppsa_nb.multigrid.cycles import Cycles, Level, Options
 from bppsa_nb.multigrid.grids import hierarchy
 from bppsa_nb.multigrid.links import connect
 from bppsa_nb.multigrid.residual import ResidualNetwork, compute
+from bppsa_nb.shown import shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,9 @@ class Solution:
     states: np.ndarray
     residuals: np.ndarray
     communication: float = 0.0
+
+    def __repr__(self):
+        return shown(self, "states", "residuals", "communication")
 
     @property
     def cycles(self):

@@ -16,6 +16,7 @@ from bppsa_nb.multigrid import steps
 from bppsa_nb.multigrid.cycles import Cycles, Level, Options
 from bppsa_nb.multigrid.grids import check_levels, hierarchy, whole
 from bppsa_nb.multigrid.links import Alone
+from bppsa_nb.shown import shown
 
 COSTS = {"F": 1, "δO": 1, "δW": 1}
 
@@ -64,6 +65,9 @@ class Recording:
 
     tasks: list
     stored: dict
+
+    def __repr__(self):
+        return shown(self, "tasks", "stored")
 
     def part(self, *kinds):
         """Return the recording of some kinds of tasks alone; what they need of others is there."""

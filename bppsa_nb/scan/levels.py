@@ -7,6 +7,8 @@ are plain integer arithmetic, so that the CPU and CUDA twins compile the very sa
 
 from typing import NamedTuple
 
+from bppsa_nb.shown import shown
+
 
 class Level(NamedTuple):
     """What one level of a scan did: its ⋄ are independent of each other and can run in parallel.
@@ -23,6 +25,9 @@ class Level(NamedTuple):
     phase: str
     d: int | None
     pairs: list
+
+    def __repr__(self):
+        return shown(self, "phase", "d", "pairs")
 
 
 def up_levels(n):

@@ -11,6 +11,7 @@ from bppsa_nb.schedule.network import count
 from bppsa_nb.schedule.operations import SF, SO, SW, F, O, W
 from bppsa_nb.schedule.steps import Steps
 from bppsa_nb.schedule.timeline import Timeline
+from bppsa_nb.shown import shown
 from bppsa_nb.trainer import check_labels
 
 
@@ -32,6 +33,9 @@ class Result:
     losses: np.ndarray
     grads: dict
     timeline: Timeline
+
+    def __repr__(self):
+        return shown(self, "loss", "grads", "timeline")
 
     @property
     def loss(self):
@@ -135,6 +139,9 @@ class Executor:
         self._optimizer = optimizer
         self._kind = "processes" if processes else "turns"
         self._running = self._stored = None
+
+    def __repr__(self):
+        return shown(self, "_timeline", "_network", "_batch_size", "_optimizer", "_kind")
 
     def __enter__(self):
         if self._running:

@@ -133,6 +133,9 @@ def split(network):
     """
     if not isinstance(network, chains.Network):
         raise TypeError(f"network must be a chain of operators, as bppsa_nb.sparse.Network is, got {network!r}")
+    for name in ("forward", "backward"):
+        if getattr(type(network), name) is not getattr(chains.Network, name):
+            raise TypeError(f"network must be the chain of its operators, got a {name} of its own in {network!r}")
     layers, first, operators = [], 0, network.operators
     for i, operator in enumerate(operators):
         if operator.param_shapes or i == len(operators) - 1:
@@ -144,7 +147,7 @@ def split(network):
 
 def check_batch(network, layers, x):
     """Raise TypeError or ValueError unless a batch and the network's parameters are fit to be run."""
-    check_array("x", x, network.dtype, (None, *layers[0].input_shape))
+    check_array("x", x, network.dtype, ("B", *layers[0].input_shape))
     if len(x) == 0:
         raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
     check_finite(x=x)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bppsa_nb.shown import shown
+
 
 @dataclass(frozen=True)
 class Assumptions:
@@ -128,6 +130,9 @@ class Memory:
     activation: object = 1
     output_grad: object = 1
     weight_grad: object = 0
+
+    def __repr__(self):
+        return shown(self, "activation", "output_grad", "weight_grad")
 
     def of(self, layers):
         """Return the same with arrays of float64 [shape=(L,)], checked."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.schedule.network import Assumptions, Network
+from bppsa_nb.shown import shown
 
 KINDS = ("F", "δO", "δW", "S[F]", "S[δO]", "S[δW]")
 F, O, W, SF, SO, SW = range(6)
@@ -45,6 +46,9 @@ class Operations:
     devices: int
     network: Network
     assumptions: Assumptions
+
+    def __repr__(self):
+        return shown(self, "workers", "network", "kind")
 
     def __len__(self):
         return len(self.kind)

@@ -105,10 +105,26 @@ def sigmoid_jacobian_T(y):
     return _at(Sigmoid, "y", y)
 
 
-def flatten_jacobian_T(input_shape):
-    """Make the transposed Jacobian of flattening, the identity, in float32; for shapes see `Flatten`."""
+def flatten_jacobian_T(input_shape, *, dtype=np.float32):
+    """Make the transposed Jacobian of flattening: the identity.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+    dtype : {np.float32, np.float64}
+        No input or weight tells it here.
+
+    Returns
+    -------
+    scipy.sparse.csr_array [shape=(n, n)]
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        If an argument does not fit, or the matrix does not fit into memory.
+    """
     jacobian = Flatten(input_shape)
-    return jacobian.pattern.matrix(jacobian.fill())
+    return jacobian.pattern.matrix(jacobian.fill(dtype))
 
 
 def max_pool2d_jacobian_T(x, kernel_size, *, stride=None):
@@ -137,15 +153,31 @@ def max_pool2d_jacobian_T(x, kernel_size, *, stride=None):
     return _at(MaxPool2d, "x", x, kernel_size, stride=stride)
 
 
-def avg_pool2d_jacobian_T(input_shape, kernel_size, *, stride=None):
-    """Make the transposed Jacobian of average pooling, in float32; for the arguments see `Pooling`.
+def avg_pool2d_jacobian_T(input_shape, kernel_size, *, stride=None, dtype=np.float32):
+    """Make the transposed Jacobian of average pooling: 1 / (kh kw) wherever a window reads.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+        ``(C, h, w)``.
+    kernel_size : int or (int, int)
+        Vertical and horizontal.
+    stride : int or (int, int), optional
+        By default `kernel_size`.
+    dtype : {np.float32, np.float64}
+        No input or weight tells it here.
 
     Returns
     -------
     scipy.sparse.csr_array [shape=(C * h * w, C * h_out * w_out)]
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        If an argument does not fit, or the matrix does not fit into memory.
     """
     jacobian = AvgPool2d(input_shape, kernel_size, stride=stride)
-    return jacobian.pattern.matrix(jacobian.fill())
+    return jacobian.pattern.matrix(jacobian.fill(dtype))
 
 
 def kinds_of_zeros(jacobian_T):

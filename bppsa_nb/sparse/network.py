@@ -10,6 +10,7 @@ from bppsa_nb import backends, chain
 from bppsa_nb.checks import check_array, check_finite, check_params
 from bppsa_nb.operator import BatchedCSR, Pattern
 from bppsa_nb.scan import scan
+from bppsa_nb.shown import shown
 from bppsa_nb.sparse.geometry import sizes
 from bppsa_nb.sparse.layers import Flatten, Operator
 
@@ -31,6 +32,9 @@ class Activations:
 
     x: np.ndarray
     outputs: tuple
+
+    def __repr__(self):
+        return shown(self, "x", "outputs")
 
     @property
     def logits(self):
@@ -118,6 +122,9 @@ class Network:
     def _params(self, operator):
         return [self.params[f"{operator.name}.{part}"] for part in operator.param_shapes]
 
+    def __repr__(self):
+        return shown(self, "shapes", "operators", "dtype")
+
     def forward(self, x, backend="auto"):
         """Compute every operator's output.
 
@@ -142,7 +149,7 @@ class Network:
             If finite inputs and parameters give an output that is not.
         """
         backends.resolve(backend)
-        check_array("x", x, self.dtype, (None, *self.shapes[0]))
+        check_array("x", x, self.dtype, ("B", *self.shapes[0]))
         if len(x) == 0:
             raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
         check_params(self.params, self.dtype, self._param_shapes())
@@ -346,14 +353,14 @@ class Network:
         return self._jacobians[name]
 
     def _is_link(self, i, from_input=False):
-        return i >= (not from_input) and not isinstance(self.operators[i], Flatten)
+        return i >= (not from_input) and type(self.operators[i]) is not Flatten  # what is made of it may change more
 
     def _links(self, activations, numbers, piece, buffers):
         """Fill the values of some samples: into `buffers`, which the next call overwrites, or new arrays for None."""
         links = []
         for i in numbers:
             operator = self.operators[i]
-            if isinstance(operator, Flatten):
+            if not self._is_link(i, from_input=True):
                 continue
             jacobian = self.jacobian(operator.name)
             x = activations.outputs[i - 1] if i else activations.x
@@ -411,7 +418,7 @@ class Network:
     def _check_activations(self, activations):
         if not isinstance(activations, Activations):
             raise TypeError(f"activations must come from Network.forward, got {type(activations).__name__}")
-        check_array("activations.x", activations.x, self.dtype, (None, *self.shapes[0]))
+        check_array("activations.x", activations.x, self.dtype, ("B", *self.shapes[0]))
         if not isinstance(activations.outputs, tuple) or len(activations.outputs) != len(self.operators):
             raise ValueError(f"activations.outputs must be a tuple of {len(self.operators)} arrays")
         for i, output in enumerate(activations.outputs):

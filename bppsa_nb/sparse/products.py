@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from bppsa_nb import backends, memory
+from bppsa_nb.shown import shown
 from bppsa_nb.sparse.pattern import CSRPattern
 
 
@@ -83,6 +84,9 @@ class PlannedProduct:
                 self.kind = "rows"
             elif np.all(np.diff(b.indptr) == 1) and np.array_equal(b.indices[a.indices], self.pattern.indices):
                 self.kind = "columns"
+
+    def __repr__(self):
+        return shown(self, "left", "right", "pattern", "kind", "multiply_adds")
 
     def performed(self, a):
         """Count the multiply-adds that the numeric phase performs for certain values.

@@ -5,6 +5,7 @@ Its Jacobians are never stored: a step reads a few numbers per hidden unit, wher
 
 import numpy as np
 
+from bppsa_nb.checks import wrong_shape
 from bppsa_nb.memory import require
 from bppsa_nb.operator import RangeLost
 
@@ -14,7 +15,7 @@ class StructuredChain:
 
     ``(d x_{t+1} / d x_t)^T = sum_k weights[k].T @ diag(slopes[k, t, b]) + diag(carry[t, b])``: the form that every
     recurrent cell has whose sums ``weights[k] @ h`` go through elementwise functions. `slopes` says how far the next
-    state moves with each sum, `carry` how far with the state itself.
+    state moves with each sum, `carry` how far with the state itself. The arrays are neither copied nor replaced.
 
     Parameters
     ----------
@@ -44,8 +45,31 @@ class StructuredChain:
     """
 
     def __init__(self, weights, slopes, carry=None):
-        _check("weights", weights, 3, weights)
-        _check("slopes", slopes, 4, weights)
+        self._hold(weights, slopes, carry)
+        self.check()
+
+    @classmethod
+    def made(cls, weights, slopes, carry=None):
+        """Put together what is known to fit; the arrays may be on a device."""
+        chain = object.__new__(cls)
+        chain._hold(weights, slopes, carry)
+        return chain
+
+    def _hold(self, weights, slopes, carry):
+        vars(self).update(weights=weights, slopes=slopes, carry=carry)
+
+    def __setattr__(self, name, value):
+        if name in ("weights", "slopes", "carry"):
+            raise AttributeError(
+                f"{name} of a chain cannot be replaced; make another chain: StructuredChain(weights, slopes, carry)"
+            )
+        super().__setattr__(name, value)
+
+    def check(self):
+        """Raise TypeError or ValueError unless the arrays still fit together: their shapes can be set in place."""
+        weights, slopes, carry = self.weights, self.slopes, self.carry
+        _check("weights", weights, ("K", "H", "H"), weights)
+        _check("slopes", slopes, ("K", "T", "B", "H"), weights)
         count, steps, batch, size = slopes.shape
         if weights.shape != (count, size, size):
             raise ValueError(
@@ -55,20 +79,12 @@ class StructuredChain:
         if batch == 0 or size == 0:
             raise ValueError(f"slopes must have at least one sample and one entry each, got shape {slopes.shape}")
         if carry is not None:
-            _check("carry", carry, 3, weights)
+            _check("carry", carry, ("T", "B", "H"), weights)
             if carry.shape != (steps, batch, size):
                 expected = f"(T, B, H) = {(steps, batch, size)} to go with slopes {slopes.shape}"
                 raise ValueError(f"carry must have shape {expected}, got {carry.shape}")
         elif count == 0:
             raise ValueError(f"slopes must hold at least one diagonal per step without a carry, got {slopes.shape}")
-        self.weights, self.slopes, self.carry = weights, slopes, carry
-
-    @classmethod
-    def made(cls, weights, slopes, carry=None):
-        """Put together what is known to fit; the arrays may be on a device."""
-        chain = object.__new__(cls)
-        chain.weights, chain.slopes, chain.carry = weights, slopes, carry
-        return chain
 
     @property
     def shape(self):
@@ -86,15 +102,15 @@ class StructuredChain:
         return f"StructuredChain(T={T}, B={B}, H={H}, weights={len(self.weights)}{carry})"
 
 
-def _check(name, array, ndim, like):
+def _check(name, array, shape, like):
     if type(array) not in (np.ndarray, np.memmap):
         raise TypeError(f"{name} must be a numpy.ndarray, got {type(array).__name__}")
     if array.dtype not in (np.float32, np.float64):
         raise TypeError(f"{name} must be float32 or float64, got {array.dtype}")
     if array.dtype != like.dtype:
         raise TypeError(f"{name} has dtype {array.dtype}, but weights has {like.dtype}: they must be the same")
-    if array.ndim != ndim:
-        raise ValueError(f"{name} must be {ndim}-d, got shape {array.shape}")
+    if array.ndim != len(shape):
+        raise wrong_shape(name, array, shape)
 
 
 def jacobians_T(chain):

@@ -411,11 +411,15 @@ def good():
         ({"x": [[[1.0]]]}, TypeError, "x must be a numpy.ndarray, got list"),
         ({"x": np.ones((3, 2, 1))}, TypeError, "x must have the model's dtype float32, got float64"),
         ({"x": np.ones((3, 2, 1), int)}, TypeError, "x must have the model's dtype float32, got int64"),
-        ({"x": np.ones((3, 2), np.float32)}, ValueError, r"x must have shape \(any, any, 1\), got \(3, 2\)"),
+        (
+            {"x": np.ones((3, 2), np.float32)},
+            ValueError,
+            r"x must have shape \(T, B, 1\), got \(3, 2\); one step is x\[None\]; one sample is x\[:, None\]$",
+        ),
         (
             {"x": np.ones((3, 2, 2), np.float32)},
             ValueError,
-            r"x must have shape \(any, any, 1\), got \(3, 2, 2\)",
+            r"x must have shape \(T, B, 1\), got \(3, 2, 2\)$",
         ),
         ({"x": np.ones((3, 0, 1), np.float32)}, ValueError, "x must hold at least one sample"),
         (

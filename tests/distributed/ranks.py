@@ -413,6 +413,7 @@ def refusals():
     yield "no terms", solving(local_grads="none" if first else terms)
     yield "no array", solving(links.tolist() if first else links)
     yield "square", solving(links[..., :3] if first else links)
+    yield "chain changed in place", solving(bp.StructuredChain.made(weights, slopes, carry[: 1 if first else 2]))
     yield "backend", solving(backend="tpu" if first else "numpy")
     yield "cuda", solving(backend="cuda" if first else "numpy")
     yield "backend of a list", solving(listed, end_of_list, backend="cpu" if first else "auto")

@@ -64,6 +64,7 @@ REFUSALS = {
     "terms of another dtype": ("TypeError: local_grads has dtype float32, but jacobians_T has float64", False),
     "no terms": ("TypeError: local_grads must be a numpy.ndarray, got str", False),
     "no array": (r"TypeError: jacobians_T\[0\] must be a numpy.ndarray, got list", False),
+    "chain changed in place": (r"ValueError: carry must have shape \(T, B, H\) = .* got \(1, 3, 4\)", False),
     "square": ("ValueError: jacobians_T must hold square matrices", False),
     "backend": ("ValueError: backend must be one of .* got 'tpu'", False),
     "cuda": ("RuntimeError: backend='cuda' needs an NVIDIA GPU", False),

@@ -36,7 +36,7 @@ def test_any_number_of_ranks_trains_as_one_process_does(tmp_path, ranks):
 SAME = "must be the same on all ranks: rank {odd} has another than rank 0; here"
 REFUSALS = {
     "dtype": ("^TypeError: x must have the model's dtype float64, got float32", False),
-    "shape": (r"^ValueError: x must have shape \(any, any, 3\), got \(3, 2, 2\)", False),
+    "shape": (r"^ValueError: x must have shape \(T, B, 3\), got \(3, 2, 2\)", False),
     "nan": (r"^ValueError: x must be finite, got nan at \[1, 1, 2\]", False),
     "batch": (f"^ValueError: the batch {SAME}", True),
     "parameters": (f"^ValueError: model.params {SAME}", True),

@@ -261,7 +261,7 @@ def test_bad_methods_are_refused_by_models_and_trainers(kind, solver, how, error
 
 BAD_INPUTS = [
     (lambda x: x.astype(np.float32), TypeError, "x must have the model's dtype float64, got float32"),
-    (lambda x: x[:, :-1], ValueError, r"x must have shape \(any, 6\), got \(4, 5\)"),
+    (lambda x: x[:, :-1], ValueError, r"x must have shape \(B, 6\), got \(4, 5\)"),
     (lambda x: x[:0], ValueError, r"x must hold at least one sample, got shape \(0, 6\)"),
     (lambda x: x + np.array([0, 0, np.nan, 0, 0, 0]), ValueError, r"x must be finite, got nan at \[0, 2\]"),
 ]

@@ -266,7 +266,7 @@ GOOD = {"net": network(12), "u0": np.zeros((2, 3))}
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"u0": np.zeros((2, 4))}, ValueError, r"u0 must have shape \(any, 3\), got \(2, 4\)"),
+        ({"u0": np.zeros((2, 4))}, ValueError, r"u0 must have shape \(B, 3\), got \(2, 4\)"),
         ({"u0": np.zeros((2, 3), np.float32)}, TypeError, "u0 must have the model's dtype float64, got float32"),
         ({"u0": np.zeros((0, 3))}, ValueError, r"at least one sample.*got \(0, 3\)"),
         ({"u0": np.full((2, 3), np.nan)}, ValueError, r"u0 must be finite, got nan at \[0, 0\]"),
@@ -304,7 +304,7 @@ def test_bad_input(change, error, message):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"states": np.zeros((12, 2, 3))}, ValueError, r"states must have shape \(13, any, 3\), got \(12, 2, 3\)"),
+        ({"states": np.zeros((12, 2, 3))}, ValueError, r"states must have shape \(13, B, 3\), got \(12, 2, 3\)"),
         ({"states": np.full((13, 2, 3), np.inf)}, ValueError, r"states must be finite, got inf at \[0, 0, 0\]"),
         ({"grad_output": np.zeros((1, 3))}, ValueError, r"grad_output must have shape \(2, 3\), got \(1, 3\)"),
         ({"grad_output": np.full((2, 3), np.nan)}, ValueError, "grad_output must be finite, got nan"),

@@ -111,11 +111,14 @@ def test_bad_input_has_clear_errors():
         split(schedule.Network.uniform(3))
     with pytest.raises(TypeError, match="network must be a chain of operators"):
         profile(None, x, labels)
+    own = type("Own", (type(network),), {"forward": lambda self, x, backend="auto": None})
+    with pytest.raises(TypeError, match="network must be the chain of its operators, got a forward of its own in Own"):
+        split(own((4,), [Linear("fc", 4, 2)]))
     with pytest.raises(ValueError, match="rounds must be >= 1, got 0"):
         profile(network, x, labels, rounds=0)
     with pytest.raises(TypeError, match="x must have the model's dtype float64"):
         profile(network, x.astype(np.float32), labels)
-    with pytest.raises(ValueError, match=r"x must have shape \(any, 2, 7, 6\)"):
+    with pytest.raises(ValueError, match=r"x must have shape \(B, 2, 7, 6\)"):
         profile(network, x[:, :1], labels)
     with pytest.raises(ValueError, match="x must hold at least one sample"):
         profile(network, x[:0], labels[:0])

@@ -148,14 +148,15 @@ def test_equal_to_torch(dtype):
         (sparse.relu_jacobian_T(x), torch.relu),
         (sparse.tanh_jacobian_T(t_tanh), torch.tanh),
         (sparse.sigmoid_jacobian_T(t_sigmoid), torch.sigmoid),
-        (sparse.flatten_jacobian_T(x.shape), torch.flatten),
+        (sparse.flatten_jacobian_T(x.shape, dtype=dtype), torch.flatten),
         (sparse.max_pool2d_jacobian_T(x, 2), lambda x: functional.max_pool2d(x, 2)),
         (sparse.max_pool2d_jacobian_T(x, 3, stride=2), lambda x: functional.max_pool2d(x, 3, stride=2)),
         (sparse.max_pool2d_jacobian_T(x, (2, 3), stride=1), lambda x: functional.max_pool2d(x, (2, 3), stride=1)),
-        (sparse.avg_pool2d_jacobian_T(x.shape, (3, 2)), lambda x: functional.avg_pool2d(x, (3, 2))),
+        (sparse.avg_pool2d_jacobian_T(x.shape, (3, 2), dtype=dtype), lambda x: functional.avg_pool2d(x, (3, 2))),
     ]
     for found, function in cases:
         expected = jacobian(function, image).numpy().reshape(found.shape[::-1]).T
+        assert found.dtype == dtype
         np.testing.assert_allclose(found.toarray(), expected, atol=1e-6)
     expected = jacobian(lambda x: functional.linear(x, tensor(dense)), vector).numpy().T
     np.testing.assert_array_equal(sparse.linear_jacobian_T(dense).toarray(), expected)
@@ -262,6 +263,11 @@ def test_constant_values():
         out = np.empty(48, dtype)
         assert pool.fill(dtype, out) is out and set(out) == {dtype(1 / 6)}
         assert set(jacobians.Flatten((2, 3)).fill(dtype)) == {dtype(1)}
+        average = sparse.avg_pool2d_jacobian_T((2, 4, 6), (2, 3), dtype=dtype)
+        assert average.dtype == dtype and set(average.data) == {dtype(1 / 6)}
+        identity = sparse.flatten_jacobian_T((2, 3), dtype=dtype)
+        assert identity.dtype == dtype and set(identity.data) == {dtype(1)}
+    assert sparse.avg_pool2d_jacobian_T((2, 4, 6), 2).dtype == sparse.flatten_jacobian_T((2, 3)).dtype == np.float32
     assert (pool.output_shape, pool.pattern.shape) == ((2, 2, 2), (48, 8))
 
 
@@ -366,6 +372,16 @@ NAN = np.full((1, 4, 4), np.nan)
             r"\(in_features, out_features\) must .* less than 2\*\*31",
         ),
         (lambda: sparse.flatten_jacobian_T((2, -1)), ValueError, r"at least 1, got \(2, -1\)"),
+        (
+            lambda: sparse.flatten_jacobian_T((2, 3), dtype=int),
+            TypeError,
+            "dtype must be float32 or float64, got int64",
+        ),
+        (
+            lambda: sparse.avg_pool2d_jacobian_T((1, 4, 4), 2, dtype="f2"),
+            TypeError,
+            "dtype must be float32 or float64, got float16",
+        ),
         (lambda: jacobians.Convolution(WEIGHT, (3, 8, 8)), TypeError, "mask must be an array of bool, got float64"),
         (lambda: jacobians.Linear(None), TypeError, "mask must be an array of bool, got NoneType"),
         (lambda: jacobians.Flatten((3,)).fill(np.int32), TypeError, "dtype must be float32 or float64, got int32"),

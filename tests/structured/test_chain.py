@@ -1,5 +1,8 @@
 """Structured chains against the loop oracle: every method and backend, many shapes, cells made by hand, bad input."""
 
+import copy
+import pickle
+
 import naive
 import numpy as np
 import pytest
@@ -300,9 +303,18 @@ G, L = np.ones((5, 3)), np.ones((5, 5, 3))
         ((W, S, C.astype(complex)), TypeError, "carry must be float32 or float64, got complex128"),
         ((W, S.astype("f")), TypeError, "slopes has dtype float32, but weights has float64: they must be the same"),
         ((W, S, C.astype("f")), TypeError, "carry has dtype float32, but weights has float64: they must be the same"),
-        ((W[0], S), ValueError, r"weights must be 3-d, got shape \(3, 3\)"),
-        ((W, S[0]), ValueError, r"slopes must be 4-d, got shape \(4, 5, 3\)"),
-        ((W, S, C[0]), ValueError, r"carry must be 3-d, got shape \(5, 3\)"),
+        ((W[0], S), ValueError, r"weights must have shape \(K, H, H\), got \(3, 3\); one weight is weights\[None\]$"),
+        (
+            (W, S[0]),
+            ValueError,
+            r"slopes must have shape \(K, T, B, H\), got \(4, 5, 3\); one weight is slopes\[None\]; one step is "
+            r"slopes\[:, None\]; one sample is slopes\[:, :, None\]$",
+        ),
+        (
+            (W, S, C[0]),
+            ValueError,
+            r"carry must have shape \(T, B, H\), got \(5, 3\); one step is carry\[None\]; one sample is carry\[:, ",
+        ),
         ((W[:1], S), ValueError, r"weights must have shape \(K, H, H\) = \(2, 3, 3\) to go with slopes \(2, 4, 5, 3\)"),
         ((W[:, :2], S), ValueError, r"weights must have shape .*, got \(2, 2, 3\)"),
         ((W[:, :, :2], S), ValueError, r"weights must have shape .*, got \(2, 3, 2\)"),
@@ -321,7 +333,12 @@ def test_chain_refuses(arguments, kind, message):
 @pytest.mark.parametrize(
     ("arguments", "options", "kind", "message"),
     [
-        ((G[0],), {}, ValueError, r"grad_output must be 2-d, got shape \(3,\)"),
+        (
+            (G[0],),
+            {},
+            ValueError,
+            r"^grad_output must have shape \(B, H\), got \(3,\); one sample is grad_output\[None\]$",
+        ),
         ((G.tolist(),), {}, TypeError, "grad_output must be a numpy.ndarray, got list"),
         ((G.astype(int),), {}, TypeError, "grad_output must be float32 or float64, got int64"),
         ((G.astype("f"),), {}, TypeError, "jacobians_T has dtype float64, but grad_output has float32"),
@@ -330,7 +347,12 @@ def test_chain_refuses(arguments, kind, message):
         ((G[:0],), {}, ValueError, "grad_output must have at least one sample"),
         ((G,), {"local_grads": L[:4]}, ValueError, r"local_grads must have shape \(5, 5, 3\).*, got \(4, 5, 3\)"),
         ((G,), {"local_grads": L.astype("f")}, TypeError, "local_grads has dtype float32"),
-        ((G,), {"local_grads": L[0]}, ValueError, "local_grads must be 3-d"),
+        (
+            (G,),
+            {"local_grads": L[0]},
+            ValueError,
+            r"local_grads must have shape \(T \+ 1, B, H\), got \(5, 3\); one sample",
+        ),
         ((G,), {"local_grads": list(L)}, TypeError, "local_grads must be a numpy.ndarray, got list"),
         ((G,), {"method": "chunk"}, ValueError, "method must be one of .*'chunked' or 'auto', got 'chunk'"),
         ((G,), {"method": "chunked", "levels": 2}, ValueError, "levels is for method='truncated' only, got levels=2"),
@@ -341,6 +363,46 @@ def test_chain_refuses(arguments, kind, message):
 def test_backprop_refuses(arguments, options, kind, message):
     with pytest.raises(kind, match=message):
         bp.backprop(bp.StructuredChain(W, S, C), *arguments, **options)
+
+
+@pytest.mark.parametrize("name", ["weights", "slopes", "carry"])
+def test_arrays_of_a_chain_cannot_be_replaced(name):
+    for links in (bp.StructuredChain(W, S, C), bp.StructuredChain.made(W, S, C)):
+        with pytest.raises(AttributeError, match=f"{name} of a chain cannot be replaced; make another chain: Struct"):
+            setattr(links, name, np.ones((1, 1, 1, 1), np.float32))
+        links.name = "of a user's own"
+        for twin in (links, copy.copy(links), pickle.loads(pickle.dumps(links))):
+            assert twin.name == "of a user's own"
+            assert all(map(np.array_equal, (twin.weights, twin.slopes, twin.carry), (W, S, C)))
+
+
+@pytest.mark.parametrize("backend", TWINS)
+@pytest.mark.parametrize(
+    ("name", "change", "kind", "message"),
+    [
+        ("weights", (1, 2, 2), ValueError, r"weights must have shape .* = \(2, 3, 3\) to go with .*, got \(1, 2, 2\)"),
+        ("weights", (), ValueError, r"weights must have shape \(K, H, H\), got \(\)"),
+        ("slopes", (2, 4, 1, 3), ValueError, r"carry must have shape .* \(4, 1, 3\) to go with .*, got \(4, 5, 3\)"),
+        ("carry", (2, 5, 3), ValueError, r"carry must have shape .* \(4, 5, 3\) to go with .*, got \(2, 5, 3\)"),
+        ("weights", np.float32, TypeError, "slopes has dtype float64, but weights has float32: they must be the same"),
+        ("slopes", np.int64, TypeError, "slopes must be float32 or float64, got int64"),
+    ],
+)
+def test_arrays_changed_in_place_are_found(name, change, kind, message, backend):
+    links = bp.StructuredChain(W.copy(), S.copy(), C.copy())
+    if isinstance(change, tuple):
+        getattr(links, name).resize(change, refcheck=False)
+    else:
+        vars(links)[name] = getattr(links, name).astype(change)
+    with pytest.raises(kind, match=message):
+        bp.backprop(links, G, method="linear", backend=backend)
+
+
+def test_numbers_changed_in_place_count():
+    links = bp.StructuredChain(W.copy(), S, C)
+    links.weights[:] *= 0.5
+    expected = bp.backprop(bp.StructuredChain(0.5 * W, S, C), G, backend="numpy")
+    np.testing.assert_array_equal(bp.backprop(links, G, backend="numpy"), expected)
 
 
 def test_a_list_of_chains_is_refused():

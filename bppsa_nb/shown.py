@@ -1,0 +1,49 @@
+"""How objects show themselves: in a notebook's last line, in a debugger, in an error."""
+
+import os
+
+import numpy as np
+
+_MANY = 4  # entries of which not all are shown
+
+
+def shown(thing, *names, **more):
+    """Return ``Kind(name=value, ...)`` in one line, for a `__repr__`.
+
+    Parameters
+    ----------
+    thing : object
+    *names : str
+        Attributes that say what it is; those that are not there yet are left out, as a debugger may ask in the middle
+        of `__init__`. Arrays are shown by dtype and shape, and of many things the first two.
+    **more
+        What else there is to say, by name.
+
+    Returns
+    -------
+    str
+    """
+    parts = {name.lstrip("_"): getattr(thing, name) for name in names if hasattr(thing, name)} | more
+    return f"{type(thing).__name__}({', '.join(f'{name}={_short(value)}' for name, value in parts.items())})"
+
+
+def _short(value):
+    if hasattr(value, "nnz") and hasattr(value, "data"):  # SciPy's sparse arrays
+        return f"{value.dtype}{list(value.shape)} with {value.nnz} entries"
+    if hasattr(value, "strides"):  # arrays, on a device too
+        return f"{value.dtype}{list(value.shape)}" if value.shape else str(value)
+    if isinstance(value, np.dtype):
+        return value.name
+    if isinstance(value, os.PathLike):
+        return repr(os.fspath(value))
+    if type(value) in (list, tuple):
+        text = _some(map(_short, value), len(value))
+        return f"[{text}]" if type(value) is list else f"({text},)" if len(value) == 1 else f"({text})"
+    if type(value) is dict:
+        return f"{{{_some((f'{key!r}: {_short(entry)}' for key, entry in value.items()), len(value))}}}"
+    return repr(value)
+
+
+def _some(texts, count):
+    texts = list(texts) if count <= _MANY else [next(texts), next(texts), f"... {count} in all"]
+    return ", ".join(texts)
