@@ -8,27 +8,24 @@ gradient's size, so that neither long sums nor other points hide a difference.
 import json
 import re
 import sys
+from mmap import PAGESIZE
 from pathlib import Path
 
-import on_mpi
 import pytest
+from on_mpi import start
 
-
-def start(ranks, task, path, *sizes, seconds=100):
-    """Run `ranks.py` on ranks."""
-    program = Path(__file__).with_name("ranks.py")
-    return on_mpi.start(ranks, "-m", "mpi4py", program, task, path, *sizes, seconds=seconds)
+PROGRAM = Path(__file__).with_name("ranks.py")
 
 
 @pytest.fixture(scope="module")
-def on_ranks(tmp_path_factory):
+def on_ranks(rank_session, tmp_path_factory):
     """Do one of the tasks on some ranks, once; return what every rank found."""
     folder, known = tmp_path_factory.mktemp("ranks"), {}
 
     def found(ranks, *task):
         if (ranks, task) not in known:
             path = folder / f"{ranks}.json"
-            done = start(ranks, task[0], path, *task[1:])
+            done = rank_session.run(ranks, PROGRAM, task[0], path, *task[1:])
             assert done.returncode == 0, done.stderr
             known[ranks, task] = json.loads(path.read_text())
         return known[ranks, task]
@@ -113,7 +110,7 @@ def test_what_one_rank_cannot_do_none_does(on_ranks, ranks):
 
 
 def test_a_rank_that_is_killed_ends_the_run(tmp_path):
-    done = start(3, "killed", tmp_path / "never.json", seconds=60)
+    done = start(3, "-m", "mpi4py", PROGRAM, "killed", tmp_path / "never.json", seconds=60)
     assert done.returncode != 0
     assert not (tmp_path / "never.json").exists()
 
@@ -125,5 +122,6 @@ def test_a_rank_needs_memory_in_proportion_to_its_run(on_ranks, T):
         gradients = 4 * T * 16 * 20 / ranks
         for rank, found in enumerate(on_ranks(ranks, "memory", T)):
             assert len(found) == 4
-            for name, extra in found.items():  # and for each gradient a byte that says whether it is finite
-                assert gradients <= extra < 1.15 * gradients + 2**20, (ranks, rank, name, extra)
+            # Of an array, the first and the last page may be there before; each gradient has a byte: whether it is finite.
+            for name, extra in found.items():
+                assert gradients - 2 * PAGESIZE <= extra < 1.15 * gradients + 2**20, (ranks, rank, name, extra)
