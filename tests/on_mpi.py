@@ -20,7 +20,6 @@ REPO = Path(__file__).parents[1]
 ENVIRONMENT = {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} | {
     "PYTHONPATH": f"{REPO}{os.pathsep}{REPO / 'tests'}"
 }
-MOST = 7
 
 
 def command(ranks, *arguments):
@@ -41,10 +40,15 @@ def start(ranks, *arguments, seconds=100):
 class Session:
     """Ranks that run one program after another, as `rank_session.py` says: modules are imported, and compiled code is
     loaded once. They start with the first program, and anew after one that did not end as it should.
+
+    Parameters
+    ----------
+    size : int
+        Ranks to start.
     """
 
-    def __init__(self):
-        self._process, self._ranks, self._said = None, [], None
+    def __init__(self, size=7):
+        self.size, self._process, self._ranks, self._said = size, None, [], None
 
     def __enter__(self):
         return self
@@ -58,7 +62,7 @@ class Session:
         Parameters
         ----------
         ranks : int
-            At most `MOST`.
+            At most `size`.
         *arguments
             A file, or ``"-m"`` and a module; and what it is given.
         seconds : float
@@ -74,8 +78,8 @@ class Session:
         RuntimeError
             If a rank raised anything but SystemExit, was lost, or did not end in time; with what was printed.
         """
-        if not 1 <= ranks <= MOST:
-            raise ValueError(f"ranks must be from 1 to {MOST}, got {ranks}")
+        if not 1 <= ranks <= self.size:
+            raise ValueError(f"ranks must be from 1 to {self.size}, got {ranks}")
         try:
             if not self._ranks:
                 self._begin()
@@ -86,7 +90,9 @@ class Session:
             if wrong := [f"rank {rank} {how}" for rank, how in ended.items() if not isinstance(how, int)]:
                 raise RuntimeError(f"{', '.join(wrong)}: {' '.join(task['command'])}\n{out}{err}{self._rest()}")
         except BaseException:
-            self._stop()  # whoever waits for others would wait for ever
+            if self._process is not None:
+                self._process.terminate()  # whoever waits for others would wait for ever
+            self._stop()
             raise
         return subprocess.CompletedProcess(task["command"], max(ended.values()), out, err)
 
@@ -102,15 +108,18 @@ class Session:
         self._said = tempfile.TemporaryFile()
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as door:
             door.bind(f"{folder}/door")
-            door.listen(MOST)
-            door.settimeout(60)
-            program = command(MOST, REPO / "tests" / "rank_session.py", f"{folder}/door")
+            door.listen(self.size)
+            door.settimeout(1)
+            program = command(self.size, REPO / "tests" / "rank_session.py", f"{folder}/door")
             run = {"env": os.environ | ENVIRONMENT, "stdin": subprocess.DEVNULL}
             self._process = subprocess.Popen(program, **run, stdout=self._said, stderr=subprocess.STDOUT)
-            try:
-                came = [door.accept()[0] for _ in range(MOST)]
-            except TimeoutError:
-                raise RuntimeError(f"{MOST} ranks did not start in 60 s\n{self._rest()}") from None
+            came, end = [], time.monotonic() + 100
+            while len(came) < self.size:
+                try:
+                    came.append(door.accept()[0])
+                except TimeoutError:
+                    if self._process.poll() is not None or time.monotonic() > end:
+                        raise RuntimeError(f"{len(came)} of {self.size} ranks started: {self._rest()}") from None
             self._ranks = sorted(came, key=_receive)
 
     def _do(self, ranks, task, seconds):
@@ -123,8 +132,8 @@ class Session:
             for connection in ready:
                 code = _receive(connection)
                 ended[waiting.pop(connection)] = "raised" if code is None else code
-                if not isinstance(code, int):
-                    end = min(end, time.monotonic() + 2)  # in which others raise, too, or never
+                if code != 0:
+                    end = min(end, time.monotonic() + 10)  # in which others end, too, or never
         return dict(sorted((ended | dict.fromkeys(waiting.values(), "did not end")).items()))
 
     def _rest(self):

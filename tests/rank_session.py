@@ -13,6 +13,7 @@ import runpy
 import socket
 import sys
 import threading
+import time
 import traceback
 from unittest.mock import patch
 
@@ -22,10 +23,12 @@ WORLD = MPI.COMM_WORLD
 
 
 def listen(connection, tasks):
-    """Hand on what there is to do; end this process with the one that asks, even in the middle of a program."""
+    """Hand on what there is to do; end this process with the one that asks, soon also in the middle of a program."""
     for line in connection.makefile():
         tasks.put(json.loads(line))
-    os._exit(0)
+    tasks.put(None)
+    time.sleep(2)
+    os._exit(1)
 
 
 def run(program, *arguments):
@@ -78,9 +81,8 @@ def main(address):
     connection.connect(address)
     connection.sendall(f"{WORLD.rank}\n".encode())
     threading.Thread(target=listen, args=(connection, tasks), daemon=True).start()
-    while True:
-        done = do(**tasks.get())
-        connection.sendall(f"{json.dumps(done)}\n".encode())
+    while (task := tasks.get()) is not None:
+        connection.sendall(f"{json.dumps(do(**task))}\n".encode())
 
 
 if __name__ == "__main__":

@@ -122,6 +122,6 @@ def test_a_rank_needs_memory_in_proportion_to_its_run(on_ranks, T):
         gradients = 4 * T * 16 * 20 / ranks
         for rank, found in enumerate(on_ranks(ranks, "memory", T)):
             assert len(found) == 4
-            # Of an array, the first and the last page may be there before; each gradient has a byte: whether it is finite.
+            # Of an array, the first and the last page may be there before; each gradient has a byte: is it finite?
             for name, extra in found.items():
                 assert gradients - 2 * PAGESIZE <= extra < 1.15 * gradients + 2**20, (ranks, rank, name, extra)
