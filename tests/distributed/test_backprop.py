@@ -12,30 +12,30 @@ from mmap import PAGESIZE
 from pathlib import Path
 
 import pytest
-from on_mpi import start
+from on_mpi import Session, start
 
 PROGRAM = Path(__file__).with_name("ranks.py")
 
 
 @pytest.fixture(scope="module")
 def on_ranks(rank_session, tmp_path_factory):
-    """Do one of the tasks on some ranks, once; return what every rank found."""
+    """Do what is fast on some ranks, once; return what every rank found."""
     folder, known = tmp_path_factory.mktemp("ranks"), {}
 
-    def found(ranks, *task):
-        if (ranks, task) not in known:
+    def found(ranks):
+        if ranks not in known:
             path = folder / f"{ranks}.json"
-            done = rank_session.run(ranks, PROGRAM, task[0], path, *task[1:])
+            done = rank_session.run(ranks, PROGRAM, "check", path)
             assert done.returncode == 0, done.stderr
-            known[ranks, task] = json.loads(path.read_text())
-        return known[ranks, task]
+            known[ranks] = json.loads(path.read_text())
+        return known[ranks]
 
     return found
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_any_number_of_ranks_finds_what_one_process_does(on_ranks, ranks):
-    assert [rank["wrong"] for rank in on_ranks(ranks, "check")] == [[]] * ranks
+    assert [rank["wrong"] for rank in on_ranks(ranks)] == [[]] * ranks
 
 
 # What the rank at fault says, and with it what the others say: the same, where nobody can tell who is at fault.
@@ -95,7 +95,7 @@ for method in "linear", "chunked":
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 7])
 def test_what_one_rank_cannot_do_none_does(on_ranks, ranks):
-    every = [rank["refused"] for rank in on_ranks(ranks, "check")]
+    every = [rank["refused"] for rank in on_ranks(ranks)]
     for rank, said in enumerate(every):
         assert said.keys() == REFUSALS.keys() - ({"memory in a product, 1"} if ranks == 2 else set())
         for name, text in said.items():
@@ -117,10 +117,17 @@ def test_a_rank_that_is_killed_ends_the_run(tmp_path):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
 @pytest.mark.parametrize("T", [10000, pytest.param(30000, marks=pytest.mark.full)])
-def test_a_rank_needs_memory_in_proportion_to_its_run(on_ranks, T):
-    for ranks in 1, 2, 4:
+def test_a_rank_needs_memory_in_proportion_to_its_run(tmp_path, T):
+    path, every = tmp_path / "memory.json", {}
+    with Session(4) as session:  # of its own: its ranks hold nothing that other tests left
+        for ranks in 1, 2, 4:
+            done = session.run(ranks, PROGRAM, "memory", path, T)
+            assert done.returncode == 0, done.stderr
+            every[ranks] = json.loads(path.read_text())
+    for ranks, here in every.items():
         gradients = 4 * T * 16 * 20 / ranks
-        for rank, found in enumerate(on_ranks(ranks, "memory", T)):
+        assert len(here) == ranks
+        for rank, found in enumerate(here):
             assert len(found) == 4
             # Of an array, the first and the last page may be there before; each gradient has a byte: is it finite?
             for name, extra in found.items():
