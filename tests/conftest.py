@@ -15,6 +15,15 @@ settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 
 
+@pytest.fixture(scope="session")
+def rank_session():
+    """MPI ranks that all tests of this process share: `on_mpi.Session`."""
+    from on_mpi import Session  # which skips the test where there is no mpi4py
+
+    with Session() as session:
+        yield session
+
+
 @pytest.fixture(autouse=True)
 def closed_figures():
     """Leave no figure open for the next test: Matplotlib warns of the twentieth."""

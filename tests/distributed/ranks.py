@@ -217,6 +217,14 @@ def random_chains():
     return wrong
 
 
+def compile_products():
+    """Compile on a single rank what only ranks in the middle need; those at the ends would wait at full speed."""
+    for dtype, kind in itertools.product(TOLERANCE, KINDS[:6]):
+        chain = Chain(kind, 5, dtype, np.random.default_rng(0))
+        links = chain.links[:, None] if kind == "shared" else chain.links
+        runs.Run(links, len(chain.grad_output), "cpu").map(None, None)
+
+
 def terms_at_the_end():
     """Compare where every rank knows of a loss term at its run's end, as layers of models do; return what is wrong."""
     wrong, T = [], 3 * COMM.size
@@ -457,6 +465,8 @@ def failing(error):
 def check():
     """Do everything that is fast."""
     backends.cuda_available = lambda: False  # whatever this machine has
+    if COMM.size == 1:
+        compile_products()
     # A message of the user's is on its way all the while: it must not meet the solver's, nor they it.
     kept, taken = np.full((2, 5), 7.0), np.zeros((2, 5))
     sent = COMM.Isend(kept, (RANK + 1) % COMM.size, tag=0)

@@ -3,29 +3,26 @@ import re
 import sys
 
 import numpy as np
-import on_mpi
 import pytest
+from on_mpi import start
 
 from bppsa_nb.distributed import __main__ as program
 from bppsa_nb.distributed import measure, predict
 
 FEW = ["--steps", "9", "5", "--batch", "2", "--width", "3", "--backend", "numpy", "--repeat", "1"]
-
-
-def start(ranks, *arguments):
-    """Run the program on ranks."""
-    return on_mpi.start(ranks, "-m", "bppsa_nb.distributed", *arguments)
+PROGRAM = "-m", "bppsa_nb.distributed"
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measured(rank_session, tmp_path_factory):
     """Run the program on some ranks, once; return what it wrote and printed."""
     folder, known = tmp_path_factory.mktemp("program"), {}
 
     def found(ranks, cell):
         if (ranks, cell) not in known:
             path = folder / f"{ranks}.{cell}.json"
-            done = start(ranks, "--cell", cell, *FEW, "--scan-widths", "2", "3", "--output", path)
+            run = start if ranks in (0, 2) else rank_session.run  # as users do, or sooner
+            done = run(ranks, *PROGRAM, "--cell", cell, *FEW, "--scan-widths", "2", "3", "--output", path)
             assert done.returncode == 0, done.stderr
             known[ranks, cell] = json.loads(path.read_text()), done.stdout
         return known[ranks, cell]
@@ -33,7 +30,7 @@ def measured(tmp_path_factory):
     return found
 
 
-RUNS = [(0, "rnn"), (0, "residual"), (2, "residual"), (4, "residual"), (5, "gru"), (7, "rnn")]
+RUNS = [(0, "rnn"), (1, "residual"), (2, "residual"), (4, "residual"), (5, "gru"), (7, "rnn")]
 
 
 @pytest.mark.parametrize("ranks, cell", RUNS)
@@ -104,8 +101,8 @@ def test_wrong_arguments_are_refused(arguments, said, capsys):
     assert error.value.code == 2 and said in capsys.readouterr().err
 
 
-def test_one_rank_says_what_is_wrong():
-    done = start(3, "--cell", "residual", "--steps", "2")
+def test_one_rank_says_what_is_wrong(rank_session):
+    done = rank_session.run(3, *PROGRAM, "--cell", "residual", "--steps", "2")
     said = "--steps of a residual network must be at least the 3 ranks, got 2"
     assert done.returncode != 0 and len(re.findall(said, done.stderr)) == 1
 
@@ -123,7 +120,7 @@ def test_a_program_that_fails_on_one_rank_ends(tmp_path):
         "measure.peak = peak\n"
         "program.main(['--steps', '6', '--backend', 'numpy', '--repeat', '1'])\n"
     )
-    done = on_mpi.start(2, script)
+    done = start(2, script)
     assert done.returncode != 0 and "rank 1: MemoryError: no room" in done.stderr
 
 

@@ -19,16 +19,21 @@ import bppsa_nb as bp
 from bppsa_nb import cli
 
 
-def on_ranks(ranks, task, folder):
-    """Do one of the tasks; return what every rank found."""
-    done = start(ranks, "-m", "mpi4py", Path(__file__).with_name("train_ranks.py"), task, folder)
-    assert done.returncode == 0, done.stderr
-    return json.loads((folder / f"{task} {ranks}.json").read_text())
+@pytest.fixture
+def on_ranks(rank_session, tmp_path):
+    """Do one of the tasks on some ranks; return what every rank found."""
+
+    def found(ranks, task):
+        done = rank_session.run(ranks, Path(__file__).with_name("train_ranks.py"), task, tmp_path)
+        assert done.returncode == 0, done.stderr
+        return json.loads((tmp_path / f"{task} {ranks}.json").read_text())
+
+    return found
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
-def test_any_number_of_ranks_trains_as_one_process_does(tmp_path, ranks):
-    assert on_ranks(ranks, "check", tmp_path) == [{"models": [], "training": []}] * ranks
+def test_any_number_of_ranks_trains_as_one_process_does(on_ranks, ranks):
+    assert on_ranks(ranks, "check") == [{"models": [], "training": []}] * ranks
 
 
 # What the rank at fault says, which is the last one, and with it what the others say: the same, where all are at fault,
@@ -90,8 +95,8 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_what_one_rank_cannot_do_none_does(tmp_path, ranks):
-    every = on_ranks(ranks, "refused", tmp_path)
+def test_what_one_rank_cannot_do_none_does(on_ranks, ranks):
+    every = on_ranks(ranks, "refused")
     places = {"last": ranks - 1, "odd": ranks - 1, "to": ranks - 2, "half": ranks // 2, "size": ranks}
     for rank, said in enumerate(every):
         assert said.keys() == REFUSALS.keys()
@@ -113,8 +118,8 @@ def trained(epochs, *paths):
     return trainer
 
 
-def test_a_checkpoint_is_of_no_number_of_ranks(tmp_path):
-    begun = on_ranks(4, "begin", tmp_path)
+def test_a_checkpoint_is_of_no_number_of_ranks(on_ranks, tmp_path):
+    begun = on_ranks(4, "begin")
     # Ctrl-C on one rank in the second iteration, or elsewhere: all stop there, and save what the second iteration left.
     assert [rank.pop("written") for rank in begun] == [["begun.npz"], [], [], []]
     saves = [["every.npz", 4], ["every.npz", 9]]
@@ -124,7 +129,7 @@ def test_a_checkpoint_is_of_no_number_of_ranks(tmp_path):
         assert "rank" not in str(kept["note"])
     straight = trained(2, tmp_path / "straight.npz")
     trained(0, tmp_path / "alone.npz")
-    assert on_ranks(2, "go_on", tmp_path) == [{"begun.npz": 3, "alone.npz": 3}] * 2
+    assert on_ranks(2, "go_on") == [{"begun.npz": 3, "alone.npz": 3}] * 2
     for name in "begun.npz", "later begun.npz", "later alone.npz":
         one = trained(2, tmp_path / name, tmp_path / "again.npz")
         np.testing.assert_allclose(one.history.loss, straight.history.loss, rtol=1e-12)
@@ -140,12 +145,12 @@ def curve(path):
         return kept["loss"]
 
 
-def test_the_command_trains_on_ranks_and_resumes_on_others(tmp_path, capsys):
+def test_the_command_trains_on_ranks_and_resumes_on_others(rank_session, tmp_path, capsys):
     one, four, two = (tmp_path / f"{name}.npz" for name in ("one", "four", "two"))
     assert cli.main([*TRAIN, "--epochs", "2", "--save", str(one)]) == 0
     alone = capsys.readouterr().out
     ours = ["-m", "bppsa_nb.cli", *TRAIN, "--distributed"]
-    begun = start(4, *ours, "--sequence-ranks", "2", "--save", four)
+    begun = rank_session.run(4, *ours, "--sequence-ranks", "2", "--save", four)
     assert begun.returncode == 0 and not begun.stderr, begun.stderr
     lines = begun.stdout.splitlines()
     assert len(lines) == 4 and lines[0] == f"saved to {four}"

@@ -46,8 +46,8 @@ def test_costs_are_found_again_and_the_simulation_predicts_what_they_make(monkey
     np.testing.assert_allclose(ratios, [1, 1])
 
 
-def test_it_is_measured_on_ranks_and_drawn(monkeypatch):
-    pytest.importorskip("mpi4py")
+def test_it_is_measured_on_ranks_and_drawn(monkeypatch, rank_session):
+    monkeypatch.setattr(layer_scaling.on_ranks, "run", rank_session.measure)
     monkeypatch.setattr(layer_scaling, "DEPTHS", {"quick": {4: 64, 20: 64}})
     monkeypatch.setattr(layer_scaling, "ROUNDS", {"quick": {4: 1, 20: 1}})
     monkeypatch.setattr(layer_scaling, "DEPTH", 512)

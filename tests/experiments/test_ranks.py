@@ -10,12 +10,12 @@ from bppsa_nb.experiments.progress import Progress
 
 
 @pytest.fixture(scope="module")
-def measured():
-    pytest.importorskip("mpi4py")
+def measured(rank_session):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank_scaling, "SCALES", {"quick": {"steps": (30, 300), "ranks": (1, 2), "rounds": 1}})
         patch.setattr(rank_scaling, "COUNTED", {"quick": ()})
         patch.setattr(rank_scaling.provenance, "cores", lambda: 2)
+        patch.setattr(rank_scaling.on_ranks, "run", rank_session.measure)
         return rank_scaling.measure("quick", 0, Progress(show=False))
 
 

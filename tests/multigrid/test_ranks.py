@@ -13,14 +13,14 @@ FEW = ["--depth", "21", "--width", "3", "--backend", "numpy", "--coarsening", "2
 
 
 @pytest.fixture(scope="module")
-def on_ranks(tmp_path_factory):
+def on_ranks(rank_session, tmp_path_factory):
     """Run `ranks.py` on some ranks, once; return what every rank found."""
     folder, known = tmp_path_factory.mktemp("ranks"), {}
 
     def found(ranks):
         if ranks not in known:
             path = folder / f"{ranks}.json"
-            done = start(ranks, "-m", "mpi4py", Path(__file__).with_name("ranks.py"), path)
+            done = rank_session.run(ranks, Path(__file__).with_name("ranks.py"), path)
             assert done.returncode == 0, done.stderr
             known[ranks] = json.loads(path.read_text())
         return known[ranks]
@@ -88,9 +88,10 @@ def results(done):
 
 
 @pytest.mark.parametrize("kind", [[], ["--channels", "2", "--image", "4", "--kernel", "5", "--weights", "independent"]])
-def test_the_program_prints_and_stores_the_same_on_any_number_of_ranks(tmp_path, kind):
+def test_the_program_prints_and_stores_the_same_on_any_number_of_ranks(rank_session, tmp_path, kind):
     arguments = ["-m", "bppsa_nb.multigrid", *FEW[:2], *(kind or FEW[2:4]), *FEW[4:]]
-    one, three = start(0, *arguments), start(3, *arguments, "--output", tmp_path / "times.json")
+    run = rank_session.run if kind else start  # sooner, or as users do
+    one, three = rank_session.run(1, *arguments), run(3, *arguments, "--output", tmp_path / "times.json")
     assert results(one) == results(three)
     stored = json.loads((tmp_path / "times.json").read_text())
     assert stored["layers"] == [8, 8, 5] and stored["results"] == results(one)
@@ -148,8 +149,8 @@ def test_a_tolerance_that_is_not_reached_is_a_sentence(monkeypatch):
         program.main(["--depth", "100", "--time", "20", "--tol", "0", "--backend", "numpy", "--weights", "independent"])
 
 
-def test_too_many_ranks_say_so_once():
-    done = start(3, "-m", "bppsa_nb.multigrid", "--depth", "8", "--backend", "numpy")
+def test_too_many_ranks_say_so_once(rank_session):
+    done = rank_session.run(3, "-m", "bppsa_nb.multigrid", "--depth", "8", "--backend", "numpy")
     assert done.returncode == 2
     assert done.stderr.count("ranks must be at most the 2 steps that 2 levels leave") == 1
 
