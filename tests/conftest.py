@@ -6,6 +6,9 @@ import tempfile
 os.environ["MPLBACKEND"] = "Agg"
 # What a user has calibrated is no matter of the tests.
 os.environ["BPPSA_NB_CACHE"] = os.path.join(tempfile.gettempdir(), "bppsa_nb-tests-have-no-cache")
+# The CUDA simulator polls its threads: by default, each time one of them goes on, it has waited 5 ms for the poller.
+if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+    sys.setswitchinterval(1e-4)
 
 import pytest
 from hypothesis import settings
