@@ -26,6 +26,24 @@ def closed_figures():
         sys.modules["matplotlib.pyplot"].close("all")
 
 
+@pytest.fixture
+def few_threads(monkeypatch):
+    """Each of the simulator's threads is one of Python's: few of them, so that every loop over them goes round."""
+    from bppsa_nb import backends
+
+    if backends.simulated():
+        from bppsa_nb import device
+        from bppsa_nb.cells import cuda as cells
+        from bppsa_nb.scan import cuda as scan
+        from bppsa_nb.structured import cuda as structured
+
+        monkeypatch.setattr(scan, "MAX_THREADS", 4)
+        for module in (cells, structured):
+            monkeypatch.setattr(module, "MAX_THREADS", 2)
+        for module in (cells, structured, device):
+            monkeypatch.setattr(module, "_THREADS", 4)
+
+
 def pytest_collection_modifyitems(items):
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:

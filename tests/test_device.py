@@ -8,6 +8,7 @@ import bppsa_nb as bp
 from bppsa_nb import backends, plan
 from bppsa_nb.datasets import ArrayDataset
 
+pytestmark = pytest.mark.usefixtures("few_threads")
 OPTIMIZERS = {
     "adam": lambda: bp.Adam(lr=1e-2, betas=(0.8, 0.99)),
     "momentum": lambda: bp.SGD(lr=0.1, momentum=0.9),
@@ -15,22 +16,6 @@ OPTIMIZERS = {
 }
 METHODS = [("linear", None), ("chunked", None), ("blelloch", None), ("truncated", 1)]
 here = [on_simulator("simulator"), on_gpu("gpu")]
-
-
-@pytest.fixture(autouse=True)
-def few_threads(monkeypatch):
-    """Each of the simulator's threads is one of Python's: few of them, so that every loop over them goes round."""
-    if backends.simulated():
-        from bppsa_nb import device
-        from bppsa_nb.cells import cuda as cells
-        from bppsa_nb.scan import cuda as scan
-        from bppsa_nb.structured import cuda as structured
-
-        monkeypatch.setattr(scan, "MAX_THREADS", 4)
-        for module in (cells, structured):
-            monkeypatch.setattr(module, "MAX_THREADS", 2)
-        for module in (cells, structured, device):
-            monkeypatch.setattr(module, "_THREADS", 4)
 
 
 def pair(cell, num_layers=1, optimizer="adam", method="linear", levels=None, dtype=np.float32, H=3):
