@@ -37,8 +37,7 @@ def few_threads(monkeypatch):
         from bppsa_nb.scan import cuda as scan
         from bppsa_nb.structured import cuda as structured
 
-        monkeypatch.setattr(scan, "MAX_THREADS", 4)
-        for module in (cells, structured):
+        for module in (scan, cells, structured):
             monkeypatch.setattr(module, "MAX_THREADS", 2)
         for module in (cells, structured, device):
             monkeypatch.setattr(module, "_THREADS", 4)
