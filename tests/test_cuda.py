@@ -85,6 +85,22 @@ def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+def test_extremes_are_found_wherever_they_stand(kind):
+    """Nine threads, which are no power of two, with an entry each."""
+    from bppsa_nb.scan import cuda
+    from bppsa_nb.structured.cuda import on_device
+
+    for place in range(9):
+        for entry, exponent, lost in ((1024, 11, 0), (2.0**-70, 1, 1)):
+            matrix = np.ones((1, 1, 3, 3), np.float32)
+            matrix.flat[place] = entry
+            mats, exps, _, found = cuda.workspace(1, 1, 1, 3, np.float32)
+            cuda.launch_prepare(cuda.prepare, (on_device(matrix),), mats, exps, found)
+            assert exps.copy_to_host() == exponent and found.copy_to_host() == lost
+            assert np.array_equal(np.ldexp(mats.copy_to_host(), exponent), matrix)
+
+
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
 def test_products_that_overflow_or_underflow(kind):
     for rate in (1 / 64, 64):
         J, g = hills(1, np.random.default_rng(4), rate, *((32, 640) if kind == "gpu" else (23, 46)))
