@@ -260,7 +260,8 @@ def test_chunks_whose_products_leave_the_range(factor, kind):
     slopes = np.zeros((2, 16, 1, 2), np.float32)
     slopes[0], slopes[1, 9] = (factor, 1 / factor), 1  # entries are mixed once, then driven apart
     apart = plain.StructuredChain(np.array([np.eye(2), np.ones((2, 2))], np.float32), slopes)
-    for case in (links, apart):
+    wide = plain.StructuredChain(np.array([[[1, 2.0**-65], [1, 1]]], np.float32), np.ones((1, 20, 1, 2), np.float32))
+    for case in (links, apart, wide):
         for scan in (plain.chunked, cuda.chunked):
             with pytest.raises(RangeLost), np.errstate(all="ignore"):
                 scan(case, grad_output, None, 5)
