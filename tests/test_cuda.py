@@ -293,7 +293,7 @@ def test_sparse_chain(size, dtype, local, monkeypatch):
     from bppsa_nb.sparse import cuda
 
     if backends.simulated():  # fewer threads and columns at a time than there are, so that every loop goes round
-        for name, value in {"THREADS": 2, "SHARED_BYTES": 24, "_PART": 3}.items():
+        for name, value in {"THREADS": 2, "SHARED_BYTES": 16, "_PART": 3}.items():
             monkeypatch.setattr(cuda, name, value)
     rng = np.random.default_rng(size)
     sizes = [size, size, size - 1, size + 1, size + 1, 3, 3]
