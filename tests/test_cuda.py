@@ -320,8 +320,10 @@ def test_sparse_range_and_values(kind, monkeypatch):
             monkeypatch.setattr(cuda, name, value)
     values = np.ldexp(np.random.default_rng(0).uniform(-1, 1, (2, 13)), np.arange(13)).astype(np.float32)
     values[0, 3] = values[1] = 0
-    for found, expected in zip(cuda.extent(cuda.send(values)), products.extent(values), strict=True):
-        assert np.array_equal(found, expected)
+    for shift in range(13):
+        moved = np.roll(values, shift, axis=1)
+        for found, expected in zip(cuda.extent(cuda.send(moved)), products.extent(moved), strict=True):
+            assert np.array_equal(found, expected)
     values[1, 7] = np.nan
     assert np.isnan(cuda.extent(cuda.send(values))[0]).tolist() == [False, True]
     on_device = cuda.send(values)
