@@ -153,6 +153,14 @@ def test_a_step_that_overflows_changes_nothing(kind):
         assert device.optimizer.steps == 1
         for name, param in before.items():
             device.model.params[name][...] = param
+    # Where no state is other than zero, the gradients that overflow are the biases', and those are not the first.
+    for name, param in device.model.params.items():
+        param[...] = np.eye(3) if name == "weight_hh_l0" else 0
+    device.model.params["fc.weight"][0] = 3e38
+    with pytest.raises(FloatingPointError, match="the gradient of bias_ih_l0 overflows float32"):
+        device.step(0 * x, 0 * y)
+    for name, param in before.items():
+        device.model.params[name][...] = param
     assert np.isfinite(device.step(x, y)) and device.optimizer.steps == 2
 
 
