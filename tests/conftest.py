@@ -6,6 +6,9 @@ import tempfile
 os.environ["MPLBACKEND"] = "Agg"
 # What a user has calibrated is no matter of the tests.
 os.environ["BPPSA_NB_CACHE"] = os.path.join(tempfile.gettempdir(), "bppsa_nb-tests-have-no-cache")
+# The CUDA simulator polls its threads: by default, each time one of them goes on, it has waited 5 ms for the poller.
+if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+    sys.setswitchinterval(1e-4)
 
 import pytest
 from hypothesis import settings
@@ -30,6 +33,23 @@ def closed_figures():
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.fixture
+def few_threads(monkeypatch):
+    """Each of the simulator's threads is one of Python's: few of them, so that every loop over them goes round."""
+    from bppsa_nb import backends
+
+    if backends.simulated():
+        from bppsa_nb import device
+        from bppsa_nb.cells import cuda as cells
+        from bppsa_nb.scan import cuda as scan
+        from bppsa_nb.structured import cuda as structured
+
+        for module in (scan, cells, structured):
+            monkeypatch.setattr(module, "MAX_THREADS", 2)
+        for module in (cells, structured, device):
+            monkeypatch.setattr(module, "_THREADS", 4)
 
 
 def pytest_collection_modifyitems(items):

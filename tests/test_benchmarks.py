@@ -425,6 +425,7 @@ def test_rows_that_are_no_table_are_refused(rows, error):
 
 @pytest.mark.simulator
 @pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
+@pytest.mark.usefixtures("few_threads")
 @pytest.mark.parametrize("cell", ["RNN", "GRU", "dense"])
 def test_what_stays_on_the_device_is_found_again(cell):
     import comparisons
@@ -463,6 +464,7 @@ def test_what_stays_on_the_device_is_found_again(cell):
 
 @pytest.mark.simulator
 @pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
+@pytest.mark.usefixtures("few_threads")
 def test_a_step_on_the_device_is_issued_and_waited_for():
     import comparisons
     import on_gpu

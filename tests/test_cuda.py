@@ -1,4 +1,4 @@
-"""The CUDA kernels' three gates: they run on the simulator, compile to machine code, and run on a GPU.
+"""Two of the CUDA kernels' three gates: they run on the simulator, and on a GPU. `test_machine_code.py` has the other.
 
 The simulator must be chosen before Numba is imported, so it has a process of its own:
 ``NUMBA_ENABLE_CUDASIM=1 python -m pytest -m simulator``, which `make test` runs beside the other tests.
@@ -19,9 +19,6 @@ simulator = [
 ]
 on_simulator = lambda *args: pytest.param(*args, marks=simulator)  # noqa: E731
 on_gpu = lambda *args: pytest.param(*args, marks=pytest.mark.gpu)  # noqa: E731
-
-
-# Gates 1 and 3: the kernels run.
 
 
 def check_backprop(T, B, H, dtype, local, methods, shared=False):
@@ -85,6 +82,22 @@ def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
     product = mats.copy_to_host()[0, 0] * 2.0 ** exps.copy_to_host()[0, 0]
     expected = operands[0, 0] @ operands[1, 0]
     np.testing.assert_allclose(product, expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+def test_extremes_are_found_wherever_they_stand(kind):
+    """Nine threads, which are no power of two, with an entry each."""
+    from bppsa_nb.scan import cuda
+    from bppsa_nb.structured.cuda import on_device
+
+    for place in range(9):
+        for entry, exponent, lost in ((1024, 11, 0), (2.0**-70, 1, 1)):
+            matrix = np.ones((1, 1, 3, 3), np.float32)
+            matrix.flat[place] = entry
+            mats, exps, _, found = cuda.workspace(1, 1, 1, 3, np.float32)
+            cuda.launch_prepare(cuda.prepare, (on_device(matrix),), mats, exps, found)
+            assert exps.copy_to_host() == exponent and found.copy_to_host() == lost
+            assert np.array_equal(np.ldexp(mats.copy_to_host(), exponent), matrix)
 
 
 @pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
@@ -247,7 +260,8 @@ def test_chunks_whose_products_leave_the_range(factor, kind):
     slopes = np.zeros((2, 16, 1, 2), np.float32)
     slopes[0], slopes[1, 9] = (factor, 1 / factor), 1  # entries are mixed once, then driven apart
     apart = plain.StructuredChain(np.array([np.eye(2), np.ones((2, 2))], np.float32), slopes)
-    for case in (links, apart):
+    wide = plain.StructuredChain(np.array([[[1, 2.0**-65], [1, 1]]], np.float32), np.ones((1, 20, 1, 2), np.float32))
+    for case in (links, apart, wide):
         for scan in (plain.chunked, cuda.chunked):
             with pytest.raises(RangeLost), np.errstate(all="ignore"):
                 scan(case, grad_output, None, 5)
@@ -279,7 +293,7 @@ def test_sparse_chain(size, dtype, local, monkeypatch):
     from bppsa_nb.sparse import cuda
 
     if backends.simulated():  # fewer threads and columns at a time than there are, so that every loop goes round
-        for name, value in {"THREADS": 2, "SHARED_BYTES": 24, "_PART": 3}.items():
+        for name, value in {"THREADS": 2, "SHARED_BYTES": 16, "_PART": 3}.items():
             monkeypatch.setattr(cuda, name, value)
     rng = np.random.default_rng(size)
     sizes = [size, size, size - 1, size + 1, size + 1, 3, 3]
@@ -306,8 +320,10 @@ def test_sparse_range_and_values(kind, monkeypatch):
             monkeypatch.setattr(cuda, name, value)
     values = np.ldexp(np.random.default_rng(0).uniform(-1, 1, (2, 13)), np.arange(13)).astype(np.float32)
     values[0, 3] = values[1] = 0
-    for found, expected in zip(cuda.extent(cuda.send(values)), products.extent(values), strict=True):
-        assert np.array_equal(found, expected)
+    for shift in range(13):
+        moved = np.roll(values, shift, axis=1)
+        for found, expected in zip(cuda.extent(cuda.send(moved)), products.extent(moved), strict=True):
+            assert np.array_equal(found, expected)
     values[1, 7] = np.nan
     assert np.isnan(cuda.extent(cuda.send(values))[0]).tolist() == [False, True]
     on_device = cuda.send(values)
@@ -340,89 +356,3 @@ def test_a_row_too_long_for_shared_memory():
 
     with pytest.raises(ValueError, match="hidden_size: 5 H = 25000 numbers take 100000 bytes"):
         structured.shared_bytes(25000, np.dtype(np.float32), "5 H = 25000")
-
-
-# Gate 2: machine code for three generations of GPUs, with nothing spilled to local memory.
-
-
-def kernels():
-    from numba import types
-
-    from bppsa_nb import device
-    from bppsa_nb.cells import cuda as cells
-    from bppsa_nb.multigrid import cuda as multigrid
-    from bppsa_nb.scan import cuda as scan
-    from bppsa_nb.sparse import cuda as sparse_cuda
-    from bppsa_nb.structured import cuda as structured
-
-    for real in (types.float32, types.float64):
-        a1, a2, a3, a4 = (types.Array(real, ndim, "C") for ndim in (1, 2, 3, 4))
-        exps, lost = types.Array(types.int32, 2, "C"), types.Array(types.int32, 1, "C")
-        number, flag = types.int64, types.boolean
-        yield scan.prepare, (a4, a4, exps, lost)
-        yield scan.up_level, (a4, exps, a3, flag, number, number, lost)
-        yield scan.across_blocks, (a4, exps, a3, flag, number, lost)
-        yield scan.down_level, (a4, exps, a3, flag, number, lost)
-        i3 = types.Array(types.int32, 3, "C")
-        diagonals = (a2, a4, a3, flag)
-        links = (a4, flag, *diagonals)
-        yield structured.sweep_chunks, (*links, number, number, a3, a3, flag)
-        yield structured.multiply_chunks, (*links, number, number, number, a4, i3, lost)
-        yield structured.across_chunks, (a4, i3, a3, flag, a3, lost)
-        yield structured.prepare, (*diagonals, a4, exps, lost)
-        yield cells.input_products, (a3, a2, a1, a3)
-        yield cells.transpose, (a2, a2)
-        yield cells.rnn_forward_kernel, (a3, a2, a1, a3)
-        yield cells.gru_forward_kernel, (a3, a2, a1, a3, a4)
-        yield cells.rnn_slopes, (a3, a4)
-        yield cells.gru_slopes, (a3, a4, a4)
-        yield cells.at_sums, (a4, a3)
-        yield cells.outer_products, (a4, number, number, a3, a3)
-        yield cells.sum_parts, (a3, a2, a1)
-        yield cells.input_gradients_kernel, (a4, number, number, a2, a3)
-        yield device.fill, (a3, real)
-        yield device.copy, (a3, a3)
-        doubles = types.Array(types.float64, 1, "C")
-        yield device.classify, (a3, a2, a1, a1, a2, doubles, a3, a2, a1, doubles, a1, lost)
-        yield device.judge, (a1, a1, lost)
-        yield device.adam, (a1, a1, a1, a1, a1, a1)
-        yield device.sgd, (a1, a1, a1, flag, a1, a1)
-        for whole in (types.int32, types.int64):
-            index, columns = types.Array(whole, 1, "C"), types.Array(types.int32, 1, "C")
-            yield sparse_cuda.sums, (index, columns, a2, index, columns, a2, number, number, index, columns, a2)
-            yield sparse_cuda.scale_rows, (index, columns, a2, index, a2, index, a2)
-            yield sparse_cuda.scale_columns, (columns, a2, a2, a2)
-            yield sparse_cuda.apply_rows, (index, columns, a2, a2, a2)
-        yield sparse_cuda.extents, (a2, a2, a2)
-        yield sparse_cuda.scale_values, (a2, a1, a2)
-        a5, whole = types.Array(real, 5, "C"), types.Array(types.int64, 1, "C")
-        for kernel, a in ((multigrid.dense_sweep, a3), (multigrid.convolution_sweep, a5)):
-            yield kernel, (a, a, flag, a, whole, whole, a1, a, a1, a, number)
-        yield multigrid.at_sums, (a1, a1, real)
-        yield multigrid.weight_gradients, (a5, a5, a5)
-        yield multigrid.bias_gradients, (a5, a2)
-        yield multigrid.take_points, (a2, whole, a2)
-        yield multigrid.put_points, (a2, whole, a2)
-        yield multigrid.subtract, (a2, a2, a2)
-        yield multigrid.square_sums, (a2, a2, whole, a1, a1)
-
-
-@pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90"])
-def test_every_kernel_compiles_without_spills(arch):
-    core = pytest.importorskip("cuda.core", reason="needs the gpu extra")
-    from numba import cuda
-
-    names = set()
-    for kernel, signature in kernels():
-        ptx, _ = cuda.compile_ptx(kernel.py_func, signature, cc=(int(arch[3]), int(arch[4])))
-        linker = core.Linker(
-            core.ObjectCode.from_ptx(ptx.encode()), options=core.LinkerOptions(arch=arch, verbose=True)
-        )
-        assert len(linker.link("cubin").code) > 0
-        log = linker.get_info_log()
-        assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log, (kernel, log)
-        if "float32" in str(signature) and kernel.py_func.__name__ != "classify":  # whose loss is in double precision
-            assert ".f64" not in ptx, kernel  # single precision stays single
-        names.add((kernel.py_func.__module__, kernel.py_func.__name__))
-    assert len(names) == 39

@@ -8,6 +8,7 @@ import bppsa_nb as bp
 from bppsa_nb import backends, plan
 from bppsa_nb.datasets import ArrayDataset
 
+pytestmark = pytest.mark.usefixtures("few_threads")
 OPTIMIZERS = {
     "adam": lambda: bp.Adam(lr=1e-2, betas=(0.8, 0.99)),
     "momentum": lambda: bp.SGD(lr=0.1, momentum=0.9),
@@ -15,22 +16,6 @@ OPTIMIZERS = {
 }
 METHODS = [("linear", None), ("chunked", None), ("blelloch", None), ("truncated", 1)]
 here = [on_simulator("simulator"), on_gpu("gpu")]
-
-
-@pytest.fixture(autouse=True)
-def few_threads(monkeypatch):
-    """Each of the simulator's threads is one of Python's: few of them, so that every loop over them goes round."""
-    if backends.simulated():
-        from bppsa_nb import device
-        from bppsa_nb.cells import cuda as cells
-        from bppsa_nb.scan import cuda as scan
-        from bppsa_nb.structured import cuda as structured
-
-        monkeypatch.setattr(scan, "MAX_THREADS", 4)
-        for module in (cells, structured):
-            monkeypatch.setattr(module, "MAX_THREADS", 2)
-        for module in (cells, structured, device):
-            monkeypatch.setattr(module, "_THREADS", 4)
 
 
 def pair(cell, num_layers=1, optimizer="adam", method="linear", levels=None, dtype=np.float32, H=3):
@@ -168,20 +153,38 @@ def test_a_step_that_overflows_changes_nothing(kind):
         assert device.optimizer.steps == 1
         for name, param in before.items():
             device.model.params[name][...] = param
+    # Where no state is other than zero, the gradients that overflow are the biases', and those are not the first.
+    for name, param in device.model.params.items():
+        param[...] = np.eye(3) if name == "weight_hh_l0" else 0
+    device.model.params["fc.weight"][0] = 3e38
+    with pytest.raises(FloatingPointError, match="the gradient of bias_ih_l0 overflows float32"):
+        device.step(0 * x, 0 * y)
+    for name, param in before.items():
+        device.model.params[name][...] = param
     assert np.isfinite(device.step(x, y)) and device.optimizer.steps == 2
 
 
 @pytest.mark.parametrize("kind", here)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_where_products_leave_the_range_the_linear_scan_answers(kind, caplog):
+def test_where_products_leave_the_range_the_linear_scan_answers(kind, monkeypatch):
+    from bppsa_nb import device as module
+
+    made = []
+
+    class Step(module.Step):
+        def __init__(self, training, T, B, method, levels):
+            made.append(method)
+            super().__init__(training, T, B, method, levels)
+
+    monkeypatch.setattr(module, "Step", Step)
     host, device = pair("gru", method="chunked")
     for trainer in (host, device):
-        # Update gates and candidates so far out that slopes are tiny: terms of products are lost.
-        trainer.model.params["bias_ih_l0"][3:6] = -80
-        trainer.model.params["weight_hh_l0"] *= np.float32(1e-12)
+        # The first number of a state is hardly read: entries of a product are too far apart.
+        trainer.model.params["weight_hh_l0"][:, 0] *= np.float32(1e-25)
     x, y = draw(7, 2, np.random.default_rng(0))
     with plan.chunks_of(2):
         assert abs(device.step(x, y) - host.step(x, y)) < 2e-5
+    assert made == ["chunked", "linear"]
     check_same(host, device, 2e-5)
 
 

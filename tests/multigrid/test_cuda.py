@@ -102,7 +102,9 @@ def test_what_the_cycles_do_between_sweeps(kind, cuda):
 
 @pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads
-def test_norms_of_any_size(kind, cuda):
+def test_norms_of_any_size(kind, cuda, monkeypatch):
+    if kind == "simulator":
+        monkeypatch.setattr(cuda, "_THREADS", 4)  # so that sums meet more than once
     points, index = cuda.load(np.zeros((2, 1, 3), np.float32)), cuda.load(np.array([1, 0]))
     for scale in (1e30, 1e-30):
         a = np.float32(scale) * np.array([[[3, 0, 4]], [[0, -2, 0]]], np.float32)

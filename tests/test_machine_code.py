@@ -1,0 +1,118 @@
+"""The CUDA kernels as machine code, for three generations of GPUs, with nothing spilled to local memory.
+
+One of their three gates; `test_cuda.py` has the other two. A kernel is compiled in two steps: Numba writes PTX, for the
+oldest generation and those after it, and NVIDIA's linker makes machine code of it for one of them. On a GPU, Numba
+writes PTX for that very generation: `make test-full` does so for each.
+"""
+
+import functools
+import re
+
+import pytest
+
+from bppsa_nb import backends
+
+pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
+OLDEST = "sm_75"
+REALS = ["float32", "float64"]
+
+
+def kernels(real):
+    """Yield every kernel of the package, with the signatures that it is compiled for where numbers are of a dtype."""
+    from numba import types
+
+    from bppsa_nb import device
+    from bppsa_nb.cells import cuda as cells
+    from bppsa_nb.multigrid import cuda as multigrid
+    from bppsa_nb.scan import cuda as scan
+    from bppsa_nb.sparse import cuda as sparse_cuda
+    from bppsa_nb.structured import cuda as structured
+
+    real = getattr(types, real)
+    a1, a2, a3, a4, a5 = (types.Array(real, ndim, "C") for ndim in (1, 2, 3, 4, 5))
+    exps, lost = types.Array(types.int32, 2, "C"), types.Array(types.int32, 1, "C")
+    number, flag = types.int64, types.boolean
+    yield scan.prepare, (a4, a4, exps, lost)
+    yield scan.up_level, (a4, exps, a3, flag, number, number, lost)
+    yield scan.across_blocks, (a4, exps, a3, flag, number, lost)
+    yield scan.down_level, (a4, exps, a3, flag, number, lost)
+    i3 = types.Array(types.int32, 3, "C")
+    diagonals = (a2, a4, a3, flag)
+    links = (a4, flag, *diagonals)
+    yield structured.sweep_chunks, (*links, number, number, a3, a3, flag)
+    yield structured.multiply_chunks, (*links, number, number, number, a4, i3, lost)
+    yield structured.across_chunks, (a4, i3, a3, flag, a3, lost)
+    yield structured.prepare, (*diagonals, a4, exps, lost)
+    yield cells.input_products, (a3, a2, a1, a3)
+    yield cells.transpose, (a2, a2)
+    yield cells.rnn_forward_kernel, (a3, a2, a1, a3)
+    yield cells.gru_forward_kernel, (a3, a2, a1, a3, a4)
+    yield cells.rnn_slopes, (a3, a4)
+    yield cells.gru_slopes, (a3, a4, a4)
+    yield cells.at_sums, (a4, a3)
+    yield cells.outer_products, (a4, number, number, a3, a3)
+    yield cells.sum_parts, (a3, a2, a1)
+    yield cells.input_gradients_kernel, (a4, number, number, a2, a3)
+    yield device.fill, (a3, real)
+    yield device.copy, (a3, a3)
+    doubles = types.Array(types.float64, 1, "C")
+    yield device.classify, (a3, a2, a1, a1, a2, doubles, a3, a2, a1, doubles, a1, lost)
+    yield device.judge, (a1, a1, lost)
+    yield device.adam, (a1, a1, a1, a1, a1, a1)
+    yield device.sgd, (a1, a1, a1, flag, a1, a1)
+    columns = types.Array(types.int32, 1, "C")
+    for index in (types.Array(whole, 1, "C") for whole in (types.int32, types.int64)):
+        yield sparse_cuda.sums, (index, columns, a2, index, columns, a2, number, number, index, columns, a2)
+        yield sparse_cuda.scale_rows, (index, columns, a2, index, a2, index, a2)
+        yield sparse_cuda.apply_rows, (index, columns, a2, a2, a2)
+    yield sparse_cuda.scale_columns, (columns, a2, a2, a2)
+    yield sparse_cuda.extents, (a2, a2, a2)
+    yield sparse_cuda.scale_values, (a2, a1, a2)
+    whole = types.Array(types.int64, 1, "C")
+    for kernel, a in ((multigrid.dense_sweep, a3), (multigrid.convolution_sweep, a5)):
+        yield kernel, (a, a, flag, a, whole, whole, a1, a, a1, a, number)
+    yield multigrid.at_sums, (a1, a1, real)
+    yield multigrid.weight_gradients, (a5, a5, a5)
+    yield multigrid.bias_gradients, (a5, a2)
+    yield multigrid.take_points, (a2, whole, a2)
+    yield multigrid.put_points, (a2, whole, a2)
+    yield multigrid.subtract, (a2, a2, a2)
+    yield multigrid.square_sums, (a2, a2, whole, a1, a1)
+
+
+@functools.cache
+def ptx(real, generation):
+    """Compile every kernel for a dtype; return (kernel, PTX) pairs."""
+    from numba import cuda
+
+    cc = int(generation[3]), int(generation[4])
+    return [(kernel, cuda.compile_ptx(kernel.py_func, types, cc=cc)[0]) for kernel, types in kernels(real)]
+
+
+def check(real, compiled_for, linked_for):
+    core = pytest.importorskip("cuda.core", reason="needs the gpu extra")
+    found = ptx(real, compiled_for)
+    assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 39
+    for kernel, text in found:
+        if real == "float32" and kernel.py_func.__name__ != "classify":  # whose loss is in double precision
+            assert ".f64" not in text, kernel  # single precision stays single
+    objects = [core.ObjectCode.from_ptx(text.encode()) for _, text in found]
+    linker = core.Linker(*objects, options=core.LinkerOptions(arch=linked_for, verbose=True))
+    assert len(linker.link("cubin").code) > 0
+    said = re.findall(r"ptxas info *: Function properties for (\S+)\n(.*)", linker.get_info_log())
+    assert len(said) == len(found)
+    for name, memory in said:
+        assert memory.split()[2:] == "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads".split(), name
+
+
+@pytest.mark.parametrize("generation", [OLDEST, "sm_80", "sm_90"])
+@pytest.mark.parametrize("real", REALS)
+def test_every_kernel_compiles_without_spills(real, generation):
+    check(real, OLDEST, generation)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("generation", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("real", REALS)
+def test_every_kernel_compiles_without_spills_from_ptx_of_its_own(real, generation):
+    check(real, generation, generation)
