@@ -58,10 +58,12 @@ def provenance_line(provenance):
     Returns
     -------
     str
-        Machine, scale and data, such as "Run on NVIDIA H200 · scale: paper · data: synthetic".
+        Machine, scale and data, such as "Run on NVIDIA H200 · scale: paper · data: synthetic"; what is no reference
+        is "Run here, on" its machine.
     """
+    where = "Run on" if provenance["reference"] else "Run here, on"
     machine = provenance.get("gpu") or f"{provenance['cpu']} ({provenance['cores']} cores)"
-    return f"Run on {machine} · scale: {provenance['scale']} · data: {provenance['data']}"
+    return f"{where} {machine} · scale: {provenance['scale']} · data: {provenance['data']}"
 
 
 def save(fig, name, *, alt, caption, provenance):

@@ -369,7 +369,7 @@ def test_one_command_records_every_table(tiny, capsys):
     tiny.main(["--device", "cpu", "--quick"])
     said = capsys.readouterr().out
     for name in ("compare", "grid", "auto_regret", "roofline"):
-        assert f"recorded in data/results/cpu/{name}.quick.csv" in said
+        assert f"recorded in data/measured/cpu/{name}.quick.csv" in said
         table = experiments.table(name, "quick")
         assert len(table) and table.attrs["provenance"]["backend"] in (["cpu", "numpy"], "cpu", ["cpu"])
     assert set(experiments.table("compare", "quick")["comparison"]) == set(tiny.comparisons.COMPARISONS)

@@ -1,8 +1,7 @@
 import numpy as np
-import pandas as pd
 import pytest
 
-from bppsa_nb import files, schedule
+from bppsa_nb import experiments, schedule
 from bppsa_nb.experiments import joint_regions
 from bppsa_nb.experiments.progress import Progress
 
@@ -69,7 +68,7 @@ def waiting(timeline):
 
 
 def test_the_figure_s_words_are_true_of_what_is_recorded():
-    table = pd.read_csv(files.root() / "data/results/cpu/joint_regions.quick.csv")
+    table = experiments.table("joint_regions", device="cpu")
     rows = table[table["part"] == "speedup"]
     at = {name: part.set_index(["own", "top"]) for name, part in rows.groupby("schedule")}
     alike, order = ((own, 2.0) for own in joint_regions.OWN)
