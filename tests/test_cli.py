@@ -8,7 +8,6 @@ from pathlib import Path
 
 import nbformat
 import numpy as np
-import pandas
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -533,12 +532,6 @@ def test_module_runs_as_a_program():
         text=True,
     )
     assert done.returncode == 1 and "there is no figure 'no_such'" in done.stderr
-
-
-def test_recorded_tables_in_the_repository_can_be_read():
-    for name in experiments.names():
-        for device, scale in experiments.recordings(name):
-            assert isinstance(experiments.table(name, scale, device), pandas.DataFrame)
 
 
 @pytest.mark.parametrize("seed", ["-1", "1.5", "x"])

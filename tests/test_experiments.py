@@ -78,7 +78,10 @@ def test_names_are_the_modules_that_measure_and_plot(toy):
 def test_every_experiment_has_its_words():
     for name in experiments.names():
         module = experiments.load(name)
-        assert all(getattr(module, word).strip() for word in ("TITLE", "CAPTION", "ALT")), name
+        assert module.TITLE.strip(), name
+        for constant, function in (("CAPTION", "caption"), ("ALT", "alt")):
+            assert hasattr(module, constant) != hasattr(module, function), name
+            assert getattr(module, constant, "from the table").strip(), name
 
 
 @pytest.mark.parametrize("call", [experiments.load, experiments.run, experiments.table])
@@ -326,6 +329,15 @@ def test_make_draws_the_figure_with_its_words_and_provenance(toy, tmp_path):
     assert (words["alt"], words["caption"]) == (toy.ALT, toy.CAPTION)
     assert words["provenance"] == experiments.table("toy").attrs["provenance"]
     assert not pyplot.fignum_exists(fig.number)
+
+
+def test_words_may_come_from_the_table(toy, tmp_path, monkeypatch):
+    monkeypatch.delattr(toy, "ALT")
+    monkeypatch.setattr(toy, "alt", lambda table: f"A line up to {table['square'].max()}.", raising=False)
+    for scale, most in (("quick", 4), ("paper", 25)):
+        experiments.make("toy", scale, progress=False)
+        words = files.read_json(tmp_path / "figures" / "toy.json")
+        assert (words["alt"], words["caption"]) == (f"A line up to {most}.", toy.CAPTION)
 
 
 def git(folder, *arguments):

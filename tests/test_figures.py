@@ -85,6 +85,11 @@ def test_what_was_measured_here_is_told_from_a_reference():
     assert own == "Run here, on A Fine Processor (2 cores) · scale: quick · data: stand-in"
 
 
+def test_what_was_collected_names_its_machines_itself():
+    line = figures.provenance_line(PROVENANCE | {"reference": False, "collected": True})
+    assert line == "Run on what is named above · scale: quick · data: stand-in"
+
+
 @pytest.mark.parametrize("missing", ["alt", "caption"])
 @pytest.mark.parametrize("nothing", ["", "  \n", None])
 def test_words_are_required(tmp_path, missing, nothing):

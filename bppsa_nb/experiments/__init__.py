@@ -9,8 +9,9 @@ beside three texts: TITLE, CAPTION (what to look at) and ALT (what there is to s
 state what holds whatever was measured. Where words depend on that, the module defines `caption(table)` or `alt(table)`
 in the place of the text, and takes them from the table.
 
-`measure` may set the table's `attrs["data"]` ("real", "synthetic" or "stand-in"; "synthetic" if it does not) and, where
-the table has no column of that name, `attrs["backend"]`; other attrs are kept as notes.
+`measure` may set the table's `attrs["data"]` ("real", "synthetic" or "stand-in"; "synthetic" if it does not), where the
+table has no column of that name `attrs["backend"]`, and `attrs["collected"]` where it measured nothing but collected
+recordings, whose machines the figure names; other attrs are kept as notes.
 
 `run` measures and records, `table` reads a recording, `draw` draws one, `make` runs and draws.
 
@@ -22,6 +23,7 @@ Recordings are in two folders: references in `data/results/`, which git tracks; 
 import ast
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -46,13 +48,15 @@ def names():
     list of str
         Names of the modules that define both `measure` and `plot`, sorted. None of them is imported.
     """
-    found = []
-    for path in sorted(path for folder in __path__ for path in Path(folder).glob("*.py")):
-        parsed = ast.parse(path.read_text(encoding="utf-8"))
-        defined = {node.name for node in parsed.body if isinstance(node, ast.FunctionDef)}
-        if {"measure", "plot"} <= defined:
-            found.append(path.stem)
-    return found
+    paths = sorted(path for folder in __path__ for path in Path(folder).glob("*.py"))
+    return [path.stem for path in paths if {"measure", "plot"} <= _defined(path, path.stat().st_mtime_ns)]
+
+
+@cache
+def _defined(path, changed):
+    """Return the functions that a module defines; it is parsed again when it has changed."""
+    parsed = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in parsed.body if isinstance(node, ast.FunctionDef)}
 
 
 def load(name):

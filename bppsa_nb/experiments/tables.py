@@ -27,7 +27,8 @@ def write(table, origin, path):
     Parameters
     ----------
     table : pandas.DataFrame
-        Cells are numbers, text, or True and False. Its attrs are kept, `data` and `backend` with the provenance.
+        Cells are numbers, text, or True and False. Its attrs are kept, `data`, `backend` and `collected` with the
+        provenance.
     origin : dict
         From `provenance.describe`.
     path : pathlib.Path
@@ -83,12 +84,13 @@ def _write(text, kinds, notes, origin, path):
     """Write a table's text and its provenance; the JSON, written last, seals the CSV."""
     notes = dict(notes)
     backend, data = notes.pop("backend"), notes.pop("data", "synthetic")
+    collected = {"collected": True} if notes.pop("collected", False) else {}
     if data not in _DATA:
         raise ValueError(f"attrs['data'] must be one of {', '.join(map(repr, _DATA))}, got {data!r}")
     with files.atomic_write(path, "w") as file:
         file.write(text)
     described = {
-        "provenance": origin | {"backend": backend, "data": data},
+        "provenance": origin | {"backend": backend, "data": data} | collected,
         "notes": notes,
         "columns": kinds,
         "sha256": _digest(text),
