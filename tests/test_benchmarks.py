@@ -376,6 +376,17 @@ def test_one_command_records_every_table(tiny, capsys):
     assert experiments.recordings("kernel_issue") == []
 
 
+def test_a_reference_is_recorded_on_request_only(tiny, folder, capsys):
+    for flags, place in ([], "measured"), (["--reference"], "results"):
+        tiny.main(["--device", "cpu", "--quick", "--only", "roofline", *flags])
+        assert f"recorded in data/{place}/cpu/roofline.quick.csv" in capsys.readouterr().out
+        assert (folder / "data" / "results").exists() == (place == "results")
+    tiny.main(["--device", "cpu", "--quick", "--only", "roofline", "--reference"])
+    said = capsys.readouterr().out
+    assert "reference data/results/cpu/roofline.quick.csv: in place of 20" in said
+    assert experiments.recordings("roofline", experiments.REFERENCES) == [("cpu", "quick")]
+
+
 def test_a_part_of_the_comparisons_is_not_recorded_as_all(tiny, capsys):
     tiny.main(["--device", "cpu", "--quick", "--only", "rnn"])
     assert "not recorded" in capsys.readouterr().out and experiments.recordings("compare") == []
