@@ -97,6 +97,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=51)
     parser.add_argument("--columns", type=int, default=64, help="sampled in a round")
+    parser.add_argument("--reference", action="store_true", help="record references, which git tracks")
     arguments = parser.parse_args()
     rows = []
     for operator, make in table_1.OPERATORS.items():
@@ -118,7 +119,8 @@ def main():
     }
     speedups = table_1.speedups(table)
     print(speedups.set_index("operator").T.map("{:.3g}".format).to_string())
-    print("recorded in", experiments.record(table, *table_1.RECORDING, seed=0))
+    with experiments.references(arguments.reference):
+        print("recorded in", experiments.record(table, *table_1.RECORDING, seed=0))
 
 
 if __name__ == "__main__":

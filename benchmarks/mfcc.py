@@ -56,6 +56,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--clips", type=int, default=110, help="of the stand-in")
+    parser.add_argument("--reference", action="store_true", help="record references, which git tracks")
     arguments = parser.parse_args()
     folder = instruments.stand_in(arguments.clips)
     rows = []
@@ -79,7 +80,8 @@ def main():
             rows.append({"features": name, "name": who, "clips": arguments.clips} | times)
     table = pd.DataFrame(rows)
     table.attrs = {"backend": "cpu", "data": "stand-in", "librosa": librosa.__version__}
-    print("recorded in", experiments.record(table, "mfcc", "quick", seed=0))
+    with experiments.references(arguments.reference):
+        print("recorded in", experiments.record(table, "mfcc", "quick", seed=0))
 
 
 def _time(run, folder):

@@ -3,9 +3,10 @@
 Install the peers with ``pip install -e '.[bench]'``, then run ``python benchmarks/run.py``. Peers that are not
 installed do not compete. What takes part in one comparison takes turns, warm, so that a busy moment of the machine
 meets all of it, and waits until its device is done; reported are medians and quartiles. Compilation is not counted;
-what a method must prepare, Jacobians included, is. The tables are recorded in ``data/results/<device>/``, at scale
-"paper", or "quick" with ``--quick``, each as soon as it is complete; ``bppsa-nb figures --only peers against_pytorch
-roofline``, and ``kernel_issue`` from a GPU, draws those of scale "paper".
+what a method must prepare, Jacobians included, is. The tables are recorded in ``data/measured/<device>/``, at scale
+"paper", or "quick" with ``--quick``, each as soon as it is complete; with ``--reference`` in ``data/results/``, which
+git tracks, saying what each replaces. ``bppsa-nb figures --only peers against_pytorch roofline``, and ``kernel_issue``
+from a GPU, draws those of scale "paper".
 
 Parts: chain, rnn and gru are the comparisons that the README quotes (table ``compare``); grid times backward passes and
 whole steps over the sizes of Figures 8 and 9 (``grid``), and asks how well "auto" chooses (``auto_regret``); roofline
@@ -37,6 +38,7 @@ def main(arguments=None):
     parser.add_argument("--device", choices=("cpu", "cuda"), help="by default a GPU where there is one")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds, for a first look")
+    parser.add_argument("--reference", action="store_true", help="record references, which git tracks")
     chosen = parser.parse_args(arguments)
     backend = chosen.device or backends.resolve("auto")
     try:
@@ -46,7 +48,8 @@ def main(arguments=None):
     scale = "quick" if chosen.quick else "paper"
     start = time.perf_counter()
     for name, rows, notes in measure(chosen.only, backend, scale, peers.installed(), say):
-        say(f"recorded in {experiments.record_rows(rows, notes, name, scale, seed=0)}")
+        with experiments.references(chosen.reference):
+            say(f"recorded in {experiments.record_rows(rows, notes, name, scale, seed=0)}")
     say(f"{time.perf_counter() - start:.0f} s in all")
 
 

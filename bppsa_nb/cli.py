@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from bppsa_nb import backends, experiments, files, notebooks, output, ranks
+from bppsa_nb import backends, experiments, notebooks, output, ranks
 from bppsa_nb.datasets import openml
 from bppsa_nb.experiments import provenance
 from bppsa_nb.plan import METHODS
@@ -57,6 +57,11 @@ def _figures(arguments):
     import matplotlib
 
     matplotlib.use("agg")  # to files, never to a window
+    with experiments.references(arguments.reference):
+        _draw_figures(arguments)
+
+
+def _draw_figures(arguments):
     done = []
     try:
         for name in _chosen(arguments.only, experiments.names(), "figure"):
@@ -96,9 +101,14 @@ def _notebooks(arguments):
 def _list(arguments):
     print("Figures (bppsa-nb figures --only NAME)")
     for name in experiments.names():
-        recorded = [f"{device} ({scale})" for device, scale in experiments.recordings(name)]
         print(f"  {name:<20} {experiments.load(name).TITLE}")
-        print(f"  {'':<20} recorded: {', '.join(recorded) or 'nowhere yet'}")
+        measured, references = (
+            [f"{device} ({scale})" for device, scale in experiments.recordings(name, folder)]
+            for folder in (experiments.MEASURED, experiments.REFERENCES)
+        )
+        if measured:
+            print(f"  {'':<20} measured here: {', '.join(measured)}")
+        print(f"  {'':<20} references: {', '.join(references) or 'none yet'}")
     print("Notebooks (bppsa-nb notebooks --only NUMBER)")
     for name in notebooks.names():
         print(f"  {name}")
@@ -307,12 +317,10 @@ def _data(arguments):
 def _report(arguments):
     from bppsa_nb import report
 
-    path = arguments.output or files.root() / "REPRODUCTION.md"
     try:
-        report.write(path)
+        print(f"wrote {report.write(arguments.output)}")
     except OSError as error:
         raise _Explained(error) from error
-    print(f"wrote {path}")
 
 
 def _chosen(wanted, known, what):
@@ -384,13 +392,19 @@ def _parser():
         "figures",
         _figures,
         "measure, and draw the figures",
-        "Measure every experiment on this machine, record its table in data/results/ and draw it in "
-        "figures/. Ctrl-C keeps what is measured; the same command goes on from there.",
+        "Measure every experiment on this machine, record its table in data/measured/, which git ignores, and draw it "
+        "in figures/. Ctrl-C keeps what is measured; the same command goes on from there.",
     )
     option("--scale", **scale)
     option("--only", nargs="+", metavar="NAME", help="these figures; `bppsa-nb list` names them all")
     option("--seed", type=_seed, default=0, help="of everything random")
     option("--device", help="measure nothing: draw what was recorded on this device, such as nvidia-h200")
+    option(
+        "--reference",
+        action="store_true",
+        help="record references, in data/results/, which git tracks, and say what they replace; with --device, draw "
+        "references even where something was measured here",
+    )
 
     option = add(
         "notebooks",
@@ -475,7 +489,8 @@ def _parser():
         "report",
         _report,
         "write the reproduction report",
-        "Hold every claim of the papers against the recorded tables.",
+        "Hold every claim of the papers against the recorded tables: against references, in REPRODUCTION.md, which git "
+        "tracks, or with --output against what was measured here, and references for the rest.",
     )
     option("--output", type=_path, metavar="PATH", help="where to write it; REPRODUCTION.md if not given")
     return parser

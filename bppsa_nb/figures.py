@@ -58,10 +58,14 @@ def provenance_line(provenance):
     Returns
     -------
     str
-        Machine, scale and data, such as "Run on NVIDIA H200 · scale: paper · data: synthetic".
+        Machine, scale and data, such as "Run on NVIDIA H200 · scale: paper · data: synthetic"; what is no reference
+        is "Run here, on" its machine, and what was collected from recordings leaves the machine to the figure.
     """
     machine = provenance.get("gpu") or f"{provenance['cpu']} ({provenance['cores']} cores)"
-    return f"Run on {machine} · scale: {provenance['scale']} · data: {provenance['data']}"
+    where = f"Run on {machine}" if provenance["reference"] else f"Run here, on {machine}"
+    if provenance.get("collected"):
+        where = "Run on what is named above"
+    return f"{where} · scale: {provenance['scale']} · data: {provenance['data']}"
 
 
 def save(fig, name, *, alt, caption, provenance):

@@ -28,7 +28,7 @@ def run(name, scale="quick", progress=True):
     """Run a copy of a notebook in memory, in a fresh kernel; the file stays as it is.
 
     The kernel works in `notebooks/`, as JupyterLab's does, and imports this very package. Its figures go to
-    `figures/`, its tables to `data/results/`.
+    `figures/`, its tables to `data/measured/`.
 
     Parameters
     ----------

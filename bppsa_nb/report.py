@@ -3,12 +3,14 @@
 from bppsa_nb import experiments, files
 from bppsa_nb.claims import claims
 from bppsa_nb.claims.claim import NEEDS_GPU, NOT_YET
+from bppsa_nb.experiments import provenance
 
 _INTRODUCTION = """\
 # Reproduction report
 
 Every claim of the papers that this project has looked at, and what came out of it. `bppsa-nb report` writes this page;
-our numbers are read from the tables in `data/results/`, those of the paper's tables from `data/paper/`.
+our numbers are read from the references in `data/results/`, those of the paper's tables from `data/paper/`. A report
+written elsewhere (`--output PATH`) holds the claims against what was measured here first; such rows say so.
 
 **reproduced**: as claimed; speedups to within 10 %. **better**: more than 10 % above the claim. **missed**: not as
 claimed. **not measurable here**: it takes a machine that no recording comes from, for speedups a GPU; what ours gives
@@ -22,14 +24,24 @@ def write(path=None):
     Parameters
     ----------
     path : str or os.PathLike, optional
-        Where to; `REPRODUCTION.md` in the checkout by default.
+        Where to. By default `REPRODUCTION.md` in the checkout, which is of references only; elsewhere, what was
+        measured here comes first.
+
+    Returns
+    -------
+    str or os.PathLike
+        Where it is.
     """
-    with files.atomic_write(path or files.root() / "REPRODUCTION.md", "w") as file:
-        file.write(text())
+    with experiments.references(wanted=path is None):
+        composed = text()
+    path = path or files.root() / "REPRODUCTION.md"
+    with files.atomic_write(path, "w") as file:
+        file.write(composed)
+    return path
 
 
 def text():
-    """Compose the report from the tables recorded in `data/results/`, as Markdown.
+    """Compose the report from the recorded tables, as Markdown.
 
     Returns
     -------
@@ -50,14 +62,16 @@ def text():
         lines.append("")
     lines += ["## Recordings\n", "| table | scale | machine | date | commit | seed |", "|" + " --- |" * 6]
     for origin in sorted(used.values(), key=lambda origin: (origin["name"], origin["scale"], origin["device"])):
-        commit = (origin["commit"] or "unknown")[:10] + (" and changes" if origin["dirty"] else "")
-        cells = [origin["name"], origin["scale"], _processor(origin), origin["date"], commit, str(origin["seed"])]
+        where = [provenance.machine(origin), origin["date"], provenance.commit(origin)]
+        cells = [origin["name"], origin["scale"], *where, str(origin["seed"])]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 def hold(claim):
-    """Hold a claim against the recordings: a GPU's before a CPU's, the paper's scale before the quick one.
+    """Hold a claim against the recordings.
+
+    What was measured here comes before references, a GPU's before a CPU's, the paper's scale before the quick one.
 
     Parameters
     ----------
@@ -82,16 +96,15 @@ def hold(claim):
         on_gpu = "cuda" in (origin["backend"] or ())  # a machine with a GPU may have computed without it
         if claim.gpu and not (on_gpu and scale == "paper"):
             verdict = NOT_YET if on_gpu else NEEDS_GPU
-        found.append(((on_gpu, scale == "paper"), ours, origin, verdict))
+        found.append(((not origin["reference"], on_gpu, scale == "paper"), ours, origin, verdict))
     if found:
         return max(found, key=lambda each: each[0])[1:]
     command = f"`bppsa-nb figures --only {claim.experiment} --scale {'paper' if claim.gpu else 'quick'}`"
     return command, None, NEEDS_GPU if claim.gpu else NOT_YET
 
 
-def _processor(origin):
-    return origin["gpu"] or f"{origin['cpu']} ({origin['cores']} cores)"
-
-
 def _machine(origin):
-    return f"{_processor(origin)}, {origin['scale']}, {origin['data']}" if origin else "—"
+    if origin is None:
+        return "—"
+    said = f"{provenance.machine(origin)}, {origin['scale']}, {origin['data']}"
+    return said if origin["reference"] else f"{said}, measured here"

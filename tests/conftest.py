@@ -1,4 +1,5 @@
 import os
+import pathlib
 import sys
 import tempfile
 
@@ -13,6 +14,8 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
 import pytest
 from hypothesis import settings
 
+from bppsa_nb import experiments, files
+
 # No example fails for being slow, or differs from one run to the next.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
@@ -25,6 +28,21 @@ def rank_session():
 
     with Session() as session:
         yield session
+
+
+@pytest.fixture(autouse=True)
+def nothing_measured(monkeypatch):
+    """Keep what was measured in this checkout from tests: they read references, or record in a folder of their own."""
+    folders = experiments._folders
+
+    def guarded(names):
+        found = folders(names)
+        if (files.root() / "pyproject.toml").is_file():
+            nowhere = pathlib.Path(os.devnull)  # nothing can be read below it, and nothing written
+            found = [nowhere if path.name == experiments.MEASURED else path for path in found]
+        return found
+
+    monkeypatch.setattr(experiments, "_folders", guarded)
 
 
 @pytest.fixture(autouse=True)

@@ -369,11 +369,22 @@ def test_one_command_records_every_table(tiny, capsys):
     tiny.main(["--device", "cpu", "--quick"])
     said = capsys.readouterr().out
     for name in ("compare", "grid", "auto_regret", "roofline"):
-        assert f"recorded in data/results/cpu/{name}.quick.csv" in said
+        assert f"recorded in data/measured/cpu/{name}.quick.csv" in said
         table = experiments.table(name, "quick")
         assert len(table) and table.attrs["provenance"]["backend"] in (["cpu", "numpy"], "cpu", ["cpu"])
     assert set(experiments.table("compare", "quick")["comparison"]) == set(tiny.comparisons.COMPARISONS)
     assert experiments.recordings("kernel_issue") == []
+
+
+def test_a_reference_is_recorded_on_request_only(tiny, folder, capsys):
+    for flags, place in ([], "measured"), (["--reference"], "results"):
+        tiny.main(["--device", "cpu", "--quick", "--only", "roofline", *flags])
+        assert f"recorded in data/{place}/cpu/roofline.quick.csv" in capsys.readouterr().out
+        assert (folder / "data" / "results").exists() == (place == "results")
+    tiny.main(["--device", "cpu", "--quick", "--only", "roofline", "--reference"])
+    said = capsys.readouterr().out
+    assert "reference data/results/cpu/roofline.quick.csv: in place of 20" in said
+    assert experiments.recordings("roofline", experiments.REFERENCES) == [("cpu", "quick")]
 
 
 def test_a_part_of_the_comparisons_is_not_recorded_as_all(tiny, capsys):

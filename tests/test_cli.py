@@ -9,7 +9,6 @@ from pathlib import Path
 
 import nbformat
 import numpy as np
-import pandas
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
@@ -107,6 +106,58 @@ def test_figures_draws_what_another_device_recorded(toys, project, monkeypatch, 
     assert "no recording of second at scale quick for gpu-x" in capsys.readouterr().err
 
 
+def recorded(project, folder):
+    return sorted(path.name for path in (project / "data" / folder / provenance.device()).glob("*"))
+
+
+def test_references_are_recorded_only_on_request_which_says_what_they_replace(toys, project, monkeypatch, capsys):
+    assert cli.main(["figures"]) == 0
+    assert recorded(project, "results") == []
+    capsys.readouterr()
+    assert cli.main(["figures", "--only", "first", "--reference"]) == 0
+    assert recorded(project, "results") == ["first.quick.csv", "first.quick.json"]
+    place = f"data/results/{provenance.device()}/first.quick.csv"
+    assert f"reference {place}: new\n" in capsys.readouterr().out
+
+    monkeypatch.setattr(provenance, "machine", lambda origin: f"a machine with {origin['cores']} cores")
+    path = project / place.replace(".csv", ".json")
+    described = files.read_json(path)
+    described["provenance"] |= {"date": "2020-02-02", "commit": 4 * "0123456789", "dirty": True, "cores": 77}
+    files.write_json(path, described)
+    for words in ("2020-02-02, 0123456789 and changes, a machine with 77 cores", "one that could not be read"):
+        assert cli.main(["figures", "--only", "first", "--reference"]) == 0
+        assert f"reference {place}: in place of {words}\n" in capsys.readouterr().out
+        path.write_text("{}")
+
+
+def test_figures_draws_what_was_measured_here_rather_than_the_reference(toys, project, capsys):
+    device = provenance.device()
+    assert cli.main(["figures", "--only", "first", "--seed", "1", "--reference"]) == 0
+    drawn = project / "figures" / "first.json"
+    for seed, arguments in ((2, []), (2, ["--device", device]), (1, ["--device", device, "--reference"])):
+        assert cli.main(["figures", "--only", "first", "--seed", "2", *arguments]) == 0
+        origin = files.read_json(drawn)["provenance"]
+        assert (origin["seed"], origin["reference"]) == (seed, seed == 1)
+    capsys.readouterr()
+    assert cli.main(["figures", "--only", "second"]) == 0
+    assert cli.main(["figures", "--only", "second", "--device", device, "--reference"]) == 1
+    said = capsys.readouterr().err
+    assert f"no reference of second at scale quick for {device}" in said and "--reference` makes one" in said
+
+
+def test_a_stopped_reference_goes_on_as_a_reference(toys, project, capsys):
+    toys.first.measure_point = lambda point, rng: [{}] if point["n"] == 1 else (_ for _ in ()).throw(KeyboardInterrupt)
+    assert cli.main(["figures", "--only", "first", "--reference"]) == 130
+    assert "Kept of first at scale quick: 1 measured" in capsys.readouterr().err
+    assert recorded(project, "results") == ["first.quick.partial.json"]
+    toys.first.measure_point = lambda point, rng: [{}]
+    assert cli.main(["figures", "--only", "first"]) == 0  # of one's own, measured afresh
+    assert "goes on" not in capsys.readouterr().err
+    assert cli.main(["figures", "--only", "first", "--reference"]) == 0
+    assert "first: goes on after 1 points measured before" in capsys.readouterr().err
+    assert recorded(project, "results") == ["first.quick.csv", "first.quick.json"]
+
+
 def test_an_unknown_figure_is_explained(toys, capsys):
     assert cli.main(["figures", "--only", "third"]) == 1
     assert capsys.readouterr().err == "bppsa-nb: there is no figure 'third'; there are first, second\n"
@@ -128,12 +179,16 @@ def test_ctrl_c_keeps_finished_figures_and_points_and_says_so(toys, project, cap
 
 def test_list_shows_figures_recordings_and_notebooks(toys, project, capsys):
     experiments.run("first", "paper", progress=False)
+    experiments.run("second", progress=False)
+    with experiments.references():
+        experiments.run("second", progress=False)
     write_notebook(project, "01_see_a_scan")
     capsys.readouterr()
     assert cli.main(["list"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"first The first recorded: {provenance.device()} (paper) second" in shown
-    assert "second The second recorded: nowhere yet" in shown
+    device = provenance.device()
+    assert f"first The first measured here: {device} (paper) references: none yet second" in shown
+    assert f"second The second measured here: {device} (quick) references: {device} (quick) Notebooks" in shown
     assert shown.endswith("01_see_a_scan")
 
 
@@ -297,12 +352,13 @@ def test_fetch_knows_what_it_can_fetch(capsys):
 
 def test_report_goes_to_the_project_or_where_it_is_told(project, monkeypatch, capsys):
     written = []
-    report = types.SimpleNamespace(write=written.append)
+    report = types.SimpleNamespace(write=lambda path: written.append(path) or "there")
     monkeypatch.setitem(sys.modules, "bppsa_nb.report", report)
     monkeypatch.setattr(bppsa_nb, "report", report, raising=False)
     assert cli.main(["report"]) == 0
     assert cli.main(["report", "--output", "elsewhere.md"]) == 0
-    assert written == [project / "REPRODUCTION.md", Path("elsewhere.md")]
+    assert written == [None, Path("elsewhere.md")]
+    assert capsys.readouterr().out == "wrote there\n" * 2
 
 
 TRAIN = ["train", "--length", "8", "--samples", "64", "--backend", "numpy", "--learning-rate", "0.01"]
@@ -538,12 +594,6 @@ def test_closed_streams_are_no_error(command, project, monkeypatch):
     assert cli.main(command.split()) == ("no_such" in command)
     sys.stdout.close()
     sys.stderr.close()
-
-
-def test_recorded_tables_in_the_repository_can_be_read():
-    for name in experiments.names():
-        for device, scale in experiments.recordings(name):
-            assert isinstance(experiments.table(name, scale, device), pandas.DataFrame)
 
 
 @pytest.mark.parametrize("seed", ["-1", "1.5", "x"])

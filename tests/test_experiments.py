@@ -59,7 +59,7 @@ def toy(tmp_path, monkeypatch):
 
 
 def results(tmp_path):
-    return tmp_path / "data" / "results" / provenance.device()
+    return tmp_path / "data" / "measured" / provenance.device()
 
 
 def stop_at(toy, n, scale="paper"):
@@ -78,7 +78,10 @@ def test_names_are_the_modules_that_measure_and_plot(toy):
 def test_every_experiment_has_its_words():
     for name in experiments.names():
         module = experiments.load(name)
-        assert all(getattr(module, word).strip() for word in ("TITLE", "CAPTION", "ALT")), name
+        assert module.TITLE.strip(), name
+        for constant, function in (("CAPTION", "caption"), ("ALT", "alt")):
+            assert hasattr(module, constant) != hasattr(module, function), name
+            assert getattr(module, constant, "from the table").strip(), name
 
 
 def test_one_experiment_is_found_without_reading_the_others(toy, monkeypatch):
@@ -291,6 +294,39 @@ def test_this_machine_comes_first_and_another_one_s_recording_serves_too(toy, mo
     assert experiments.table("toy", device="a-gpu").attrs["provenance"]["gpu"] == "A GPU"
 
 
+def test_what_was_measured_here_is_preferred_to_a_reference(toy, monkeypatch):
+    with experiments.references():
+        experiments.run("toy", seed=1, progress=False)
+        experiments.run("toy", "paper", seed=1, progress=False)
+    experiments.run("toy", seed=2, progress=False)
+    found = {scale: experiments.table("toy", scale).attrs["provenance"] for scale in ("quick", "paper")}
+    assert (found["quick"]["seed"], found["quick"]["reference"]) == (2, False)
+    assert (found["paper"]["seed"], found["paper"]["reference"]) == (1, True)
+    with experiments.references():
+        assert experiments.table("toy").attrs["provenance"]["seed"] == 1
+    device = provenance.device()
+    assert experiments.recordings("toy") == [(device, "quick"), (device, "paper")]
+    assert experiments.recordings("toy", experiments.MEASURED) == [(device, "quick")]
+    # A reference of this machine comes before what was measured with another.
+    monkeypatch.setattr(provenance, "device", lambda: "a-gpu")
+    with experiments.references():
+        experiments.run("toy", seed=3, progress=False)
+    assert experiments.table("toy").attrs["provenance"]["seed"] == 3
+
+
+def test_nothing_measured_in_a_checkout_reaches_a_test(toy, tmp_path):
+    with experiments.references():
+        experiments.run("toy", seed=1, progress=False)
+    experiments.run("toy", seed=2, progress=False)
+    experiments.run("toy", "paper", progress=False)
+    assert experiments.table("toy").attrs["provenance"]["seed"] == 2
+    (tmp_path / "pyproject.toml").touch()  # makes a checkout of it, which conftest.py guards
+    assert experiments.table("toy").attrs["provenance"]["seed"] == 1
+    assert experiments.recordings("toy") == [(provenance.device(), "quick")]
+    with pytest.raises(OSError):
+        experiments.run("toy", progress=False)
+
+
 def test_make_draws_the_figure_with_its_words_and_provenance(toy, tmp_path):
     from matplotlib import pyplot
 
@@ -300,6 +336,15 @@ def test_make_draws_the_figure_with_its_words_and_provenance(toy, tmp_path):
     assert (words["alt"], words["caption"]) == (toy.ALT, toy.CAPTION)
     assert words["provenance"] == experiments.table("toy").attrs["provenance"]
     assert not pyplot.fignum_exists(fig.number)
+
+
+def test_words_may_come_from_the_table(toy, tmp_path, monkeypatch):
+    monkeypatch.delattr(toy, "ALT")
+    monkeypatch.setattr(toy, "alt", lambda table: f"A line up to {table['square'].max()}.", raising=False)
+    for scale, most in (("quick", 4), ("paper", 25)):
+        experiments.make("toy", scale, progress=False)
+        words = files.read_json(tmp_path / "figures" / "toy.json")
+        assert (words["alt"], words["caption"]) == (f"A line up to {most}.", toy.CAPTION)
 
 
 def git(folder, *arguments):

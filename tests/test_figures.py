@@ -8,7 +8,14 @@ from PIL import Image
 
 from bppsa_nb import figures, files
 
-PROVENANCE = {"cpu": "A Fine Processor", "cores": 2, "gpu": None, "scale": "quick", "data": "stand-in"}
+PROVENANCE = {
+    "cpu": "A Fine Processor",
+    "cores": 2,
+    "gpu": None,
+    "scale": "quick",
+    "data": "stand-in",
+    "reference": True,
+}
 TEXT = {"alt": "A line that goes up.", "caption": "It goes up by $1 a step, Θ(n)."}
 
 
@@ -71,6 +78,16 @@ def test_foot_is_wrapped_and_lies_below_everything_inside_the_width():
 
 def test_a_gpu_is_named():
     assert "on NVIDIA H200 ·" in figures.provenance_line(PROVENANCE | {"gpu": "NVIDIA H200"})
+
+
+def test_what_was_measured_here_is_told_from_a_reference():
+    own = figures.provenance_line(PROVENANCE | {"reference": False})
+    assert own == "Run here, on A Fine Processor (2 cores) · scale: quick · data: stand-in"
+
+
+def test_what_was_collected_names_its_machines_itself():
+    line = figures.provenance_line(PROVENANCE | {"reference": False, "collected": True})
+    assert line == "Run on what is named above · scale: quick · data: stand-in"
 
 
 @pytest.mark.parametrize("missing", ["alt", "caption"])

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import bppsa_nb
-from bppsa_nb import experiments, figures, files
+from bppsa_nb import experiments, figures, files, report
 
 REPO = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
@@ -101,6 +101,17 @@ def test_every_figure_has_its_words_and_its_provenance():
         assert words["alt"].strip() and words["caption"].strip(), name
         assert wanted <= set(words["provenance"]), name
         assert (folder / f"{name}.png").stat().st_size <= figures.MAX_BYTES, name
+
+
+def test_the_report_is_that_of_the_references():
+    assert (REPO / "REPRODUCTION.md").read_text(encoding="utf-8") == report.text()
+
+
+def test_what_a_user_measures_is_ignored_by_git_and_references_are_not():
+    tracked()  # skips outside a checkout
+    paths = ["data/measured/cpu/a.quick.csv", "data/measured/cpu/a.quick.json", "data/results/cpu/a.quick.partial.json"]
+    command = ["git", "check-ignore", "--no-index", *paths, "data/results/cpu/a.quick.csv"]
+    assert subprocess.run(command, cwd=REPO, capture_output=True, text=True).stdout.split() == paths
 
 
 def test_the_map_in_contributing_names_every_module():

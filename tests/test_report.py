@@ -72,7 +72,23 @@ def test_counted_claims_are_held_against_the_table(steps, verdict):
     assert found == verdict
     assert ours.endswith(f"{steps[-1]} at n = 8") and origin["name"] == "steps_and_work"
     row = next(line for line in report.text().splitlines() if FIRST in line)
-    assert row.endswith(f"| {provenance.cpu_name()} ({provenance.cores()} cores), quick, synthetic | **{verdict}** |")
+    machine = f"{provenance.cpu_name()} ({provenance.cores()} cores), quick, synthetic"
+    assert row.endswith(f"| {machine}, measured here | **{verdict}** |")
+    with experiments.references():
+        experiments.record(counted(steps), "steps_and_work", "quick", 0)
+        row = next(line for line in report.text().splitlines() if FIRST in line)
+    assert row.endswith(f"| {machine} | **{verdict}** |")
+
+
+def test_the_project_s_page_is_of_references_and_another_one_of_what_was_measured_here(project):
+    with experiments.references():
+        experiments.record(counted([3, 5, 8]), "steps_and_work", "paper", 0)
+    experiments.record(counted([3, 5, 7]), "steps_and_work", "quick", 0)
+    assert report.write() == project / "REPRODUCTION.md"
+    assert report.write(project / "mine.md") == project / "mine.md"
+    for path, ours in (("REPRODUCTION.md", "8 at n = 8"), ("mine.md", "7 at n = 8")):
+        (row,) = [line for line in (project / path).read_text(encoding="utf-8").splitlines() if FIRST in line]
+        assert ours in row
 
 
 def test_the_paper_s_scale_comes_before_the_quick_one():

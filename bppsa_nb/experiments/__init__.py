@@ -5,39 +5,38 @@ A module of this package is an experiment if it defines both::
     measure(scale, rng, progress)    # -> pandas.DataFrame, one row per measurement
     plot(table)                      # -> matplotlib.figure.Figure
 
-beside three texts: TITLE, CAPTION (what to look at) and ALT (what there is to see, for those who cannot see
-it). `measure` may set the table's `attrs["data"]` ("real", "synthetic" or "stand-in"; "synthetic" if it does
-not) and, where the table has no column of that name, `attrs["backend"]`; other attrs are kept as notes.
+beside three texts: TITLE, CAPTION (what to look at) and ALT (what there is to see, for those who cannot see it). They
+state what holds whatever was measured. Where words depend on that, the module defines `caption(table)` or `alt(table)`
+in the place of the text, and takes them from the table.
+
+`measure` may set the table's `attrs["data"]` ("real", "synthetic" or "stand-in"; "synthetic" if it does not), where the
+table has no column of that name `attrs["backend"]`, and `attrs["collected"]` where it measured nothing but collected
+recordings, whose machines the figure names; other attrs are kept as notes.
 
 `run` measures and records, `table` reads a recording, `draw` draws one, `make` runs and draws.
+
+Recordings are in two folders: references in `data/results/`, which git tracks; what was measured here in
+`data/measured/`, which git ignores. What is measured goes to the latter, and is preferred to a reference. Within
+`with references():` there are references only, and what is measured becomes one.
 """
 
 import ast
-import csv
-import hashlib
-import io
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 from bppsa_nb import files
-from bppsa_nb.experiments import provenance
+from bppsa_nb.experiments import provenance, tables
 from bppsa_nb.experiments.progress import Progress, read_kept
 
 SCALES = ("quick", "paper")
 
-_DATA = ("real", "synthetic", "stand-in")
-
-# How a column is stored, by what pandas finds in it.
-_KINDS = {
-    "boolean": "bool",
-    "integer": "int64",
-    "floating": "float64",
-    "mixed-integer-float": "float64",
-    "string": "str",
-    "empty": "str",
-}
+MEASURED, REFERENCES = "measured", "results"  # folders in data/
+# Those in use, the preferred one first, which is also where tables are recorded.
+_used = ContextVar("folders", default=(MEASURED, REFERENCES))
 
 
 def names():
@@ -73,10 +72,26 @@ def _is_experiment(path):
     return {"measure", "plot"} <= {node.name for node in parsed.body if isinstance(node, ast.FunctionDef)}
 
 
+@contextmanager
+def references(wanted=True):
+    """Read references only, and record what is measured as a reference, saying what it replaces.
+
+    Parameters
+    ----------
+    wanted : bool
+        Whether to; if not, nothing changes.
+    """
+    before = _used.set((REFERENCES,) if wanted else _used.get())
+    try:
+        yield
+    finally:
+        _used.reset(before)
+
+
 def run(name, scale="quick", seed=0, progress=True):
     """Measure an experiment on this machine and record its table.
 
-    The table is written to `data/results/<device>/<name>.<scale>.csv`, a `.json` of provenance beside it.
+    The table is written to `data/measured/<device>/<name>.<scale>.csv`, a `.json` of provenance beside it.
     Of a run that is stopped, the points measured so far are kept; the next one goes on from there. A
     complete table is measured afresh.
 
@@ -94,7 +109,7 @@ def run(name, scale="quick", seed=0, progress=True):
     Returns
     -------
     pandas.DataFrame
-        The table as recorded. `attrs["provenance"]` says where it comes from.
+        The table as `table` reads it.
 
     Raises
     ------
@@ -104,10 +119,11 @@ def run(name, scale="quick", seed=0, progress=True):
     module = load(name)
     _check_scale(scale)
     now = provenance.describe(name, scale, seed)
-    path = _path(now["device"], name, scale)
+    path = _where(now)
     sweep = Progress(path.with_suffix(".partial.json"), now, show=progress)
     measured = module.measure(scale, np.random.default_rng(seed), sweep)
-    _store(measured, now, path)
+    with _replacing(path):
+        tables.write(measured, now, path)
     sweep.finish()
     return _read(path)
 
@@ -128,9 +144,10 @@ def record(table, name, scale, seed):
         Where the table is, seen from the checkout's root.
     """
     now = provenance.describe(name, scale, seed)
-    path = _path(now["device"], name, scale)
-    _store(table, now, path)
-    return str(path.relative_to(files.root()))
+    path = _where(now)
+    with _replacing(path):
+        tables.write(table, now, path)
+    return _place(path)
 
 
 def record_rows(rows, notes, name, scale, seed):
@@ -157,22 +174,15 @@ def record_rows(rows, notes, name, scale, seed):
     TypeError
         If a value is of another kind, or a column holds several.
     """
-    if not rows or any(row.keys() != rows[0].keys() for row in rows):
-        raise ValueError(f"rows must be one or more dicts with the same keys, got {[list(row) for row in rows]}")
-    columns = {column: [_python(row[column]) for row in rows] for column in rows[0]}
-    kinds = {column: _kind_of_values(column, values) for column, values in columns.items()}
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
     now = provenance.describe(name, scale, seed)
-    path = _path(now["device"], name, scale)
-    _write(text.getvalue(), kinds, notes | {"backend": _backends(columns, notes)}, now, path)
-    return str(path.relative_to(files.root()))
+    path = _where(now)
+    with _replacing(path):
+        tables.write_rows(rows, notes, now, path)
+    return _place(path)
 
 
 def table(name, scale="quick", device=None):
-    """Read a recorded table.
+    """Read a recorded table: what was measured here, or else the reference.
 
     Parameters
     ----------
@@ -181,13 +191,13 @@ def table(name, scale="quick", device=None):
     scale : {"quick", "paper"}
         The scale it was measured at.
     device : str, optional
-        The machine's folder in `data/results/`, such as "cpu" or "nvidia-h200". By default this machine's, or
-        else the first that has a recording.
+        The machine's folder, such as "cpu" or "nvidia-h200". By default this machine's, or else the first that has
+        a recording.
 
     Returns
     -------
     pandas.DataFrame
-        The table; `attrs["provenance"]` says where it comes from.
+        The table; `attrs["provenance"]` says where it comes from, and whether it is a `reference`.
 
     Raises
     ------
@@ -204,26 +214,35 @@ def table(name, scale="quick", device=None):
     if device is None:
         device = min(recorded, key=lambda folder: folder != provenance.device(), default=None)
     if device not in recorded:
+        what, flag = ("recording", "") if MEASURED in _used.get() else ("reference", " --reference")
         where = f"for {device}" if device else "for any machine"
         raise FileNotFoundError(
-            f"no recording of {name} at scale {scale} {where}; "
-            f"`bppsa-nb figures --only {name} --scale {scale}` makes one for this machine"
+            f"no {what} of {name} at scale {scale} {where}; "
+            f"`bppsa-nb figures --only {name} --scale {scale}{flag}` makes one for this machine"
         )
-    return _read(_path(device, name, scale))
+    paths = [folder / device / f"{name}.{scale}.csv" for folder in _folders(_used.get())]
+    return _read(next(path for path in paths if path.with_suffix(".json").exists()))
 
 
-def recordings(name):
+def recordings(name, folder=None):
     """List the recordings of an experiment or a benchmark.
+
+    Parameters
+    ----------
+    name : str
+    folder : {MEASURED, REFERENCES}, optional
+        Only those there; of both by default.
 
     Returns
     -------
     list of (str, str)
         Device and scale.
     """
-    found = []
+    found = {}  # an ordered set
     for scale in SCALES:
-        found += [(path.parent.name, scale) for path in sorted(_results().glob(f"*/{name}.{scale}.json"))]
-    return found
+        for place in _folders([folder] if folder else _used.get()):
+            found |= {(path.parent.name, scale): None for path in sorted(place.glob(f"*/{name}.{scale}.json"))}
+    return list(found)
 
 
 def draw(table):
@@ -247,9 +266,27 @@ def draw(table):
     module = load(origin["name"])
     figures.style()
     fig = module.plot(table)
-    figures.save(fig, origin["name"], alt=module.ALT, caption=module.CAPTION, provenance=origin)
+    figures.save(fig, origin["name"], **words(table), provenance=origin)
     pyplot.close(fig)
     return fig
+
+
+def words(table):
+    """Return what is said of a recorded table's figure: the module's texts, or what its functions say of the table.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        From `run` or `table`.
+
+    Returns
+    -------
+    dict of str to str
+        `caption` and `alt`.
+    """
+    module = load(table.attrs["provenance"]["name"])
+    composers = {what: getattr(module, what, None) for what in ("caption", "alt")}
+    return {what: compose(table) if compose else getattr(module, what.upper()) for what, compose in composers.items()}
 
 
 def make(name, scale="quick", seed=0, progress=True):
@@ -276,95 +313,47 @@ def unfinished():
     list of (str, str, int)
         Experiment, scale, and how many points are kept.
     """
-    kept = [read_kept(path) for path in sorted(_results().glob("*/*.partial.json"))]
+    (folder,) = _folders(_used.get()[:1])
+    kept = [read_kept(path) for path in sorted(folder.glob("*/*.partial.json"))]
     return [(each["provenance"]["name"], each["provenance"]["scale"], len(each["points"])) for each in kept if each]
 
 
-def _results():
-    return files.root() / "data" / "results"
+def _folders(names):
+    return [files.root() / "data" / name for name in names]
 
 
-def _path(device, name, scale):
-    return _results() / device / f"{name}.{scale}.csv"
+def _where(origin):
+    """Return where a table that is measured now is recorded."""
+    (folder,) = _folders(_used.get()[:1])
+    return folder / origin["device"] / f"{origin['name']}.{origin['scale']}.csv"
+
+
+def _place(path):
+    return str(path.relative_to(files.root()))
+
+
+@contextmanager
+def _replacing(path):
+    """Write a table; if it is a reference, say what it replaces."""
+    if _used.get()[0] != REFERENCES:
+        yield
+        return
+    described, before = path.with_suffix(".json"), "new"
+    if described.exists():
+        try:
+            before = f"in place of {provenance.words(files.read_json(described)['provenance'])}"
+        except (ValueError, KeyError):
+            before = "in place of one that could not be read"
+    yield
+    print(f"reference {_place(path)}: {before}", flush=True)
+
+
+def _read(path):
+    found = tables.read(path)
+    found.attrs["provenance"]["reference"] = path.parents[1].name == REFERENCES
+    return found
 
 
 def _check_scale(scale):
     if scale not in SCALES:
         raise ValueError(f"scale must be one of {', '.join(map(repr, SCALES))}, got {scale!r}")
-
-
-def _store(table, origin, path):
-    """Write a table and its provenance."""
-    kinds = {column: _kind(table[column]) for column in table}
-    text = table.to_csv(index=False, lineterminator="\n")
-    _write(text, kinds, table.attrs | {"backend": _backends(table, table.attrs)}, origin, path)
-
-
-def _backends(table, notes):
-    return sorted(set(table["backend"])) if "backend" in table else notes.get("backend")
-
-
-def _write(text, kinds, notes, origin, path):
-    """Write a table's text and its provenance; the JSON, written last, seals the CSV."""
-    notes = dict(notes)
-    backend, data = notes.pop("backend"), notes.pop("data", "synthetic")
-    if data not in _DATA:
-        raise ValueError(f"attrs['data'] must be one of {', '.join(map(repr, _DATA))}, got {data!r}")
-    with files.atomic_write(path, "w") as file:
-        file.write(text)
-    described = {
-        "provenance": origin | {"backend": backend, "data": data},
-        "notes": notes,
-        "columns": kinds,
-        "sha256": _digest(text),
-    }
-    files.write_json(path.with_suffix(".json"), described)
-
-
-def _read(path):
-    import pandas
-
-    text = path.read_text(encoding="utf-8")
-    described = files.read_json(path.with_suffix(".json"))
-    if _digest(text) != described["sha256"]:
-        raise ValueError(f"{path} is not the table that the .json beside it describes: measure again")
-    # As text first: whatever pandas' own parser does, every number comes back to the last bit.
-    found = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
-    for column, kind in described["columns"].items():
-        if kind != "str":
-            found[column] = found[column].eq("True") if kind == "bool" else found[column].astype(kind)
-    found.attrs = described["notes"] | {"provenance": described["provenance"]}
-    return found
-
-
-def _kind(column):
-    from pandas.api.types import infer_dtype
-
-    kind = _KINDS.get(infer_dtype(column, skipna=True))
-    missing = column.isna().any()
-    if kind is None or (kind == "bool" and missing) or (kind == "str" and column.eq("").any()):
-        raise TypeError(f"column {column.name!r} must hold numbers, text (not empty), or only True and False")
-    return "float64" if kind == "int64" and missing else kind
-
-
-def _python(value):
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _kind_of_values(column, values):
-    """Return how a column of Python's own values is stored; see `_kind`."""
-    found = {type(value) for value in values if value is not None}
-    missing = None in values
-    if found == {bool} and not missing:
-        return "bool"
-    if found == {str} and "" not in values:
-        return "str"
-    if found == {int} and not missing:
-        return "int64"
-    if found and found <= {int, float}:
-        return "float64"
-    raise TypeError(f"column {column!r} must hold numbers, text (not empty), or only True and False")
-
-
-def _digest(text):
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -1,6 +1,7 @@
 """How the lead over PyTorch moves with T, B and H: draws what `benchmarks/run.py` recorded."""
 
 from bppsa_nb.experiments import peers
+from bppsa_nb.experiments.phrases import listed, span
 from bppsa_nb.figures import COLORS
 
 TITLE = "The lead over PyTorch, over the sizes of Figures 8 and 9"
@@ -11,12 +12,6 @@ CAPTION = (
     "the middle the RNN, over T and over B; below the GRU, on its sets of features S, M and L (T = 259, 517 and 1034) "
     "for each batch size. Medians of one run by benchmarks/run.py in which all took turns, warm. Levels (Blelloch) are "
     "absent where their Jacobians take more than 1 GB (on a GPU, 4 GB)."
-)
-ALT = (
-    "Nine plots of speedup over PyTorch, for H of 20, 32 and 64 in columns: the RNN over sequence length, the RNN over "
-    "batch size, the GRU over its sets of features. On a CPU the loop lies highest, up to a hundred times PyTorch's "
-    "speed for small states, small batches and long sequences; the chunked scan lies a few times lower, but at 1 or "
-    "above; the scan by levels lies lowest, below 1 for large states or batches."
 )
 METHODS = ("linear", "chunked", "blelloch")
 BATCH, LENGTH = 16, 1000  # of the RNN, while the other varies
@@ -48,6 +43,18 @@ def speedups(table):
     for part in ("backward", "step"):
         found[part] = best[part].reindex(found.index) / found[part]
     return found[["method", "backward", "step"]].reset_index()
+
+
+def alt(table):
+    """Say what there is to see, and by how much each method leads or trails in training steps."""
+    found = speedups(table).groupby("method")["step"]
+    told = listed([f"{span(steps)} by the method {method}" for method, steps in found])
+    return (
+        "Plots of speedup over PyTorch on a logarithmic axis, with a line at 1, in a column for each H: the RNN over "
+        "sequence length, the RNN over batch size, the GRU over its sets of features and batch sizes. A solid line for "
+        "the backward pass and a dashed one for the whole step, of every method. Whole steps lead by factors of "
+        f"{told}."
+    )
 
 
 def plot(table):

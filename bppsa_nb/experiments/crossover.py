@@ -20,7 +20,7 @@ ALT = (
     "4, 20, 64 and 256: each curve rises with chain length n and levels off near H / 2, and is crossed by the line of"
     " steps, linear over Blelloch, once n is several times H. Stars mark the paper's RNN with H = 20 at lengths 10 to"
     " 30000; from 300 on they lie below the line. Right, speedup over the linear scan against workers p for lengths "
-    "100, 1000 and 10000 at H = 20: every curve starts near one twentieth; that of 100 levels off just below 1, the "
+    "from 100 on at H = 20: every curve starts near one twentieth; that of 100 levels off just below 1, the "
     "others cross 1 at about 20 workers and level off later, and higher, for longer chains."
 )
 SIZES = (4, 20, 64, 256)

@@ -6,6 +6,7 @@ import numpy as np
 
 import bppsa_nb as bp
 from bppsa_nb import backends
+from bppsa_nb.experiments.phrases import listed
 from bppsa_nb.experiments.timing import take_turns
 from bppsa_nb.figures import COLORS
 
@@ -18,18 +19,14 @@ CAPTION = (
     'cells where method="auto" takes one that is over 20 % slower than the best. Medians of warm rounds; the loop and '
     "chunks took turns, then levels with both."
 )
-ALT = (
-    "Heat maps over batch size B and sequence length T, one for each backend and state size H; a cell has the color of "
-    "the fastest method and the number of its lead. On compiled CPU code the loop wins or draws in most cells. On "
-    "NumPy, chunks win where T is long and B small."
-)
 GRID = {  # T, B, H
     "quick": ((10, 100, 1000, 4000), (1, 4, 16, 64), (20, 64)),
     "paper": ((10, 30, 100, 300, 1000, 3000, 10000, 30000), (1, 2, 4, 8, 16, 32, 64, 128, 256), (20, 32, 64)),
 }
 SECONDS = {"quick": 0.1, "paper": 3.0}  # for one point
 STORED = {"quick": 2**25, "paper": 2**31}  # bytes of Jacobians beyond which levels do not compete
-METHODS = ("linear", "chunked", "blelloch")
+LABELS = {"linear": "the loop (linear)", "chunked": "chunks", "blelloch": "levels (Blelloch)"}
+METHODS = tuple(LABELS)
 
 
 def measure(scale, rng, progress):
@@ -117,6 +114,19 @@ def winners(table):
     return pd.DataFrame(rows)
 
 
+def alt(table):
+    """Say what there is to see, and where which method wins."""
+    told = []
+    for backend, cells in winners(table).groupby("backend", sort=False):
+        won = cells["winner"].value_counts().reindex(METHODS, fill_value=0)
+        counts = listed([f"{LABELS[method]} in {won[method]}" for method in METHODS])
+        told.append(f"On {backend}, the fastest is {counts} of {len(cells)} cells.")
+    return (
+        "Heat maps over batch size B and sequence length T, one for each backend and state size H; a cell has the "
+        f"color of the fastest method and the number of its lead. {' '.join(told)}"
+    )
+
+
 def plot(table):
     """Draw a map for each backend and state size."""
     from matplotlib import pyplot
@@ -136,8 +146,7 @@ def plot(table):
         row[0].set_ylabel("batch size, B")
     for ax in axes[-1]:
         ax.set_xlabel("sequence length, T")
-    labels = {"linear": "the loop (linear)", "chunked": "chunks", "blelloch": "levels (Blelloch)"}
-    handles = [Patch(color=COLORS[method], label=labels[method]) for method in METHODS]
+    handles = [Patch(color=COLORS[method], label=LABELS[method]) for method in METHODS]
     handles.append(Patch(facecolor="none", edgecolor="black", lw=1.6, label="auto loses over 20 %"))
     fig.legend(handles=handles, loc="outside upper center", ncols=4)
     return fig

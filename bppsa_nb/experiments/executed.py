@@ -7,25 +7,17 @@ import pandas as pd
 
 from bppsa_nb import schedule
 from bppsa_nb.experiments import timelines
+from bppsa_nb.experiments.phrases import span
 from bppsa_nb.figures import COLORS
 from bppsa_nb.schedule.operations import F
 from bppsa_nb.sparse import Conv2d, Flatten, Linear, MaxPool2d, Network, ReLU
 
 TITLE = "Pipelines planned from a profile, and run by two processes"
-CAPTION = (
-    "A convolutional network of eight layers and four micro-batches of eight images, on two processes with one BLAS "
-    "thread each. F, δO and δW were timed layer by layer in one process, the link by messages that somebody waits for. "
-    "Above: two of the schedules planned from that. Middle: their runs of median length, the same operations in the "
-    "same order, for as long as each one took. Below: all policies, which took turns; the numbers are the median run "
-    "over the plan. With both cores to themselves, runs end within a third of their plans; modulo allocation, which "
-    "sends at every layer, is the farthest off. The profile does not know that two processes share memory and caches, "
-    "and that whoever waits must be woken. On a busy machine the plan tells nothing."
-)
 ALT = (
     "Above, timelines of GPipe and of a zero-bubble schedule as planned: two devices and the two links between them, "
     "each micro-batch handed over and back. In the middle the same timelines as measured: the bars come in the same "
-    "order, and are uneven. Below, pairs of bars for six policies: the planned makespan, which is the longest for "
-    "conventional execution, and the measured one beside it with its range, and the ratio of the two written above."
+    "order, each as long as it took. Below, pairs of bars for six policies: the planned makespan, and the measured one "
+    "beside it with its range, and the ratio of the two written above."
 )
 POLICIES = ("conventional", "gpipe", "fast_forward", "modulo", "1f1b", "zero_bubble")
 DRAWN = ("gpipe", "zero_bubble")
@@ -132,6 +124,19 @@ def ratios(table):
         most=("measured", "max"),
     )
     return found.assign(ratio=found["median"] / found["predicted"])
+
+
+def caption(table):
+    """Say what to look at, and how far runs are from their plans."""
+    return (
+        "A convolutional network of eight layers and four micro-batches of eight images, on two processes with one "
+        "BLAS thread each. F, δO and δW were timed layer by layer in one process, the link by messages that somebody "
+        "waits for. Above: two of the schedules planned from that. Middle: their runs of median length, the same "
+        "operations in the same order, for as long as each one took. Below: all policies, which took turns; the "
+        f"numbers are the median run over the plan, {span(ratios(table)['ratio'], '{:.2f}')}. The profile does not "
+        "know that two processes share memory and caches, and that whoever waits must be woken. On a busy machine the "
+        "plan tells nothing."
+    )
 
 
 def plot(table):

@@ -5,6 +5,7 @@ import pandas as pd
 
 from bppsa_nb import backends, sparse
 from bppsa_nb.datasets.images import Images
+from bppsa_nb.experiments.phrases import listed
 from bppsa_nb.figures import COLORS
 from bppsa_nb.multigrid import ResidualModel
 from bppsa_nb.trainer import Adam, Trainer, cross_entropy
@@ -14,24 +15,10 @@ CAPTION = (
     "Residual networks of 64 layers learn handwritten digits, with states and gradients from two V-cycles each "
     "(coarsening 4, FCF-relaxation), or serially. Above: runs of one seed begin alike and see the same batches; marks "
     "are means over five seeds (two for T = 1 and 64), lines ranges. In words, by how many points the accuracy of two "
-    "cycles differs in the end, mean and range over seeds; networks are evaluated serially. For T = N h up to 4, two "
-    "cycles learn what serial passes do. For T = 16 they lag behind, and for T = 64, which is h = 1, they learn "
-    "nothing. Below: the relative error of the gradient, all parameters together. Bars lead from the geometric mean "
-    "before training by two cycles to that after it, in whichever order; marks are between. Training makes the error "
-    "of two and three cycles several times smaller for T = 16 and 64, and that of one cycle larger for T = 1. The "
-    "larger T, the less a cycle gains. Of first guesses, the first state on all layers does as well as nested "
-    "iteration, which takes longer. With skip_downcycle, the first of the two cycles is half a cycle."
-)
-ALT = (
-    "Above, four plots of accuracy on unseen digits over epochs, by serial passes and by two cycles. For T = 1 and T = "
-    "4 both curves rise together. For T = 16 that of two cycles runs below the other, and comes closer in the end; for "
-    "T = 64 it hardly leaves the level of guessing. Below left, the relative error of the gradient over T on "
-    "logarithmic axes after one, two and three cycles: at T = 1 each cycle makes it tens of times smaller; all three "
-    "curves rise up to T = 16, where the error with one and two cycles is as large as the gradient or larger; at T = "
-    "64 that of one cycle has risen no further, and the three are close together. Bars from before training to after "
-    "it are long at T = 16 and 64. Below right, the same of two cycles from three first guesses: nested iteration and "
-    "the first state on all layers are about equal, and a skipped first way down is worse: some thirty times at T = 1, "
-    "ten times at T = 4, a few times at T = 16, about twice at T = 64."
+    "cycles differs in the end, mean and range over seeds; networks are evaluated serially; T = N h. Below: the "
+    "relative error of the gradient, all parameters together. Bars lead from the geometric mean before training by two "
+    "cycles to that after it, in whichever order; marks are between. Of first guesses, nested iteration takes longer; "
+    "with skip_downcycle, the first of the two cycles is half a cycle."
 )
 # At the paper's scale, MNIST's images (their stand-in if they were not fetched) and convolutions.
 TIMES = {1: 2, 4: 5, 16: 5, 64: 2}  # T = N h, and from how many seeds
@@ -210,6 +197,23 @@ def gaps(table):
         found |= {"least": gained.min(), "most": gained.max(), "spread": runs["serial"].std()}
         rows.append({"T": T} | found)
     return pd.DataFrame(rows)
+
+
+def alt(table):
+    """Say what there is to see, how accurate runs end, and how large errors are."""
+    ends = [f"{row.serial:.0%} and {row.multigrid:.0%} for T = {row.T:g}" for row in gaps(table).itertuples()]
+    errors = np.log(table.set_index("T").filter(like="error_").dropna()).groupby("T").mean()
+    told = [
+        f"{listed([f'{error:.1g}' for error in np.exp(errors[f'error_{name}'])])} with {name.replace('_', ' ')}"
+        for name in SOLVERS
+    ]
+    times = listed([f"{T:g}" for T in errors.index])
+    return (
+        "Above, plots of accuracy on unseen digits over epochs, one for each T, by serial passes and by two cycles; in "
+        f"the end it is {listed(ends)}. Below, the relative error of the gradient over T on logarithmic axes, after "
+        "one, two and three cycles on the left, of two cycles from three first guesses on the right, with bars from "
+        f"before training to after it. Geometric means for T = {times}: {'; '.join(told)}."
+    )
 
 
 def plot(table):

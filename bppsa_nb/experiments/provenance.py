@@ -50,6 +50,31 @@ def describe(name, scale, seed):
     }
 
 
+def words(origin):
+    """Say in a few words where a recording comes from: date, commit and machine.
+
+    Parameters
+    ----------
+    origin : dict
+        From `describe`.
+
+    Returns
+    -------
+    str
+    """
+    return f"{origin['date']}, {commit(origin)}, {machine(origin)}"
+
+
+def machine(origin):
+    """Name the machine of a recording: its GPU, or else its processor."""
+    return origin["gpu"] or f"{origin['cpu']} ({origin['cores']} cores)"
+
+
+def commit(origin):
+    """Name the commit of a recording, and say whether it had changes."""
+    return (origin["commit"] or "unknown")[:10] + (" and changes" if origin["dirty"] else "")
+
+
 def device():
     """Name the folder of this machine's recordings.
 

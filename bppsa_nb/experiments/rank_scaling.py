@@ -5,6 +5,7 @@ import pandas as pd
 
 from bppsa_nb.distributed.predict import Costs, Diamonds, Link, exscan, rank_after_rank, scan
 from bppsa_nb.experiments import on_ranks, provenance
+from bppsa_nb.experiments.phrases import listed, span
 from bppsa_nb.figures import COLORS
 
 TITLE = "The scan over MPI ranks: time, memory and ⋄ calls, measured"
@@ -16,17 +17,6 @@ CAPTION = (
     "that a rank had at any time during the call, above what it had before; lines: its gradients alone. (c) How often "
     "a rank computed ⋄ in MPI's Exscan, and the limit. (d) Messages between two ranks, fitted by α + β bytes, and "
     "Exscan, predicted from that and from ⋄ on one rank, γ; with more ranks than cores it waits for time slices."
-)
-ALT = (
-    "Four plots. (a) Milliseconds over T, 1000 to 30,000, on logarithmic axes: the linear and the chunked scan on one"
-    " and on two ranks lie close together and grow in proportion to T; four ranks take longer, the linear scan about "
-    "twice as long and the chunked one ten times and more. Predicted lines are near the dots, but below those of four"
-    " ranks on short chains. (b) MiB over T: three parallel lines for the gradients on one, two and four ranks, each "
-    "half of the one before; measured peaks lie on them or little above at 30,000 steps, and above them at 1000, most"
-    " on four ranks. (c) The most ⋄ calls of a rank, 0, 1, 2 and 3 on one to four ranks, are at or below the "
-    "staircase of twice the rounded-up logarithm of ranks, and the same for three lengths. (d) Microseconds over "
-    "bytes: messages are flat up to some kB, then rise along the fitted line; Exscan on two ranks is near its "
-    "prediction, on four ranks, which take turns on two cores, ten times above."
 )
 SCALES = {
     "quick": {"steps": (1000, 5000, 30000), "ranks": (1, 2, 4), "rounds": 5},
@@ -179,6 +169,30 @@ def ratios(table):
     measured = table[table["part"] == "rank"].groupby(key)["total"].first()
     predicted = table[table["part"] == "predicted"].set_index(key)["total"]
     return (measured / predicted).dropna()
+
+
+def alt(table):
+    """Say what there is to see, and what the longest chain took."""
+    ranks = table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
+    longest = ranks[ranks["steps"] == ranks["steps"].max()]
+    total = longest.groupby(["method", "ranks"])["total"].first()
+    told = [
+        f"{name} {listed([f'{1e3 * total[method, p]:.3g}' for p in RANKS])}" for method, (name, *_) in METHODS.items()
+    ]
+    chunked = longest[longest["method"] == "chunked"]
+    memory = listed([f"{size / 2**20:.1f}" for size in chunked.groupby("ranks")["memory"].max()])
+    counted = table[(table["part"] == "rank") & (table["method"] == "chunked")].groupby("ranks")["combined"].max()
+    calls = listed([f"{most:.0f} on {p}" for p, most in counted.items()])
+    (between, _), on = link(table), listed([str(p) for p in RANKS])
+    return (
+        f"Four plots. (a) Milliseconds over T on logarithmic axes, dots measured and lines predicted; on {on} ranks, "
+        f"at T = {longest['steps'].iloc[0]:,.0f}, {'; '.join(told)}; measured over predicted, "
+        f"{span(ratios(table), '{:.2g}')}. (b) MiB over T: a line for the gradients alone on {on} ranks, each half of "
+        f"the one before, and measured peaks, {memory} at the longest chain. (c) The most ⋄ calls of a rank, {calls}, "
+        "beside the staircase of twice the rounded-up logarithm of ranks. (d) Microseconds over bytes: messages, with "
+        f"the fitted line {1e6 * between.latency:.1f} µs + bytes / ({between.bandwidth / 1e9:.1f} GB/s), and Exscan on "
+        "two and on four ranks, predicted where every rank has a core."
+    )
 
 
 def plot(table):

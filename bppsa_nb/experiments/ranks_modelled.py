@@ -19,19 +19,6 @@ CAPTION = (
     " GPipe: states and gradients of its own steps, and at its boundary those of as many micro-batches of 16 samples "
     "as there are ranks. (f) Other RNNs of 30,000 steps, fast link."
 )
-ALT = (
-    "Six plots on logarithmic axes, five of them over 1 to 1024 ranks. (a) Milliseconds of the RNN's backward pass: "
-    "rank after rank is flat, and rises at hundreds of ranks over the slow link; the scan jumps up from two ranks to "
-    "four, then falls, crosses it at some tens of ranks and flattens at hundreds. (b) The whole step: rank after rank"
-    " falls at first, as gradients of parameters are shared out; the scan crosses it at some tens of ranks, gains "
-    "less, and turns up again at hundreds; GPipe is lowest on most numbers of ranks. (c) MiB per rank: the scan falls"
-    " with every doubling of ranks; GPipe with as many micro-batches as ranks falls, then rises; the scan of residual"
-    " layers of 128 units holds far more than GPipe on few ranks. (d), (e) Steps of residual networks of 8 and of 128"
-    " units: MGRIT is fastest from some ten ranks on; next is the scan, which passes rank after rank at some ten or "
-    "some tens of ranks and takes a half or a third of its time at its best; GPipe gains little. (f) Over the width "
-    "of an RNN's state, 8 to 60: some tens of ranks to a hundred from which the scan pays, hundreds or a thousand at "
-    "its best, and speedups of several times there."
-)
 RANKS = tuple(2**i for i in range(11))
 LINKS = {name: Link(*on_ranks.LINKS[name]) for name in ("25 Gb/s Ethernet", "200 Gb/s InfiniBand")}
 FAST = "200 Gb/s InfiniBand"
@@ -187,6 +174,32 @@ def crossings(table, network, link, task="backward"):
     best = times["scan"].idxmin()
     speedup = times["rank after rank"].min() / times["scan"].min()
     return (int(wins[0]) if len(wins) else None), int(best), float(speedup)
+
+
+def alt(table):
+    """Say what there is to see, and where the scan pays."""
+
+    def scans(network, task):
+        told = []
+        for link, name in zip(DASHES, ("slow", "fast"), strict=True):
+            pays, best, speedup = crossings(table, network, link, task)
+            where = f"is faster than rank after rank from {pays} ranks on" if pays else "is never faster"
+            told.append(f"over the {name} link it {where}, and {speedup:.2g} times as fast at its best, on {best}")
+        return "; ".join(told)
+
+    rows = table[table["part"] == "width"]
+    widths = {row["width"]: crossings(table, row["network"], FAST) for _, row in rows.iterrows()}
+    over = [f"{width:g}: {best} and {speedup:.2g}" for width, (_, best, speedup) in sorted(widths.items())]
+    return (
+        "Six plots on logarithmic axes, five of them over 1 to 1024 ranks, with a line for each road and link. (a) "
+        f"Milliseconds of the RNN's backward pass, by rank after rank and by the scan: {scans('RNN', 'backward')}. (b) "
+        f"The whole step, also by GPipe. The scan: {scans('RNN', 'step')}. (c) MiB per rank: the scan falls with every "
+        "doubling of ranks; GPipe with as many micro-batches as ranks falls, then rises; the scan of residual layers "
+        "of 128 units holds far more than GPipe on few ranks. (d), (e) Steps of residual networks of 8 and of 128 "
+        f"units, also by GPipe and MGRIT. The scan of the narrow one: {scans('narrow', 'step')}. Of the wide one: "
+        f"{scans('wide', 'step')}. (f) Over the width of an RNN's state, from how many ranks on the scan pays, on how "
+        f"many it is at its best, and the speedup there; of the latter, {', '.join(over)}."
+    )
 
 
 def plot(table):

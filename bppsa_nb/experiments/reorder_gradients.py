@@ -10,12 +10,6 @@ from bppsa_nb.timeline import Event
 from bppsa_nb.trainer import cross_entropy
 
 TITLE = "Figure 3 of ooo backprop: the dependencies of gradients, and two orders that respect them"
-CAPTION = (
-    "Simulated: one GPU with layers 5 to 8 of eight, every gradient one unit; updates U are drawn without duration. "
-    "Arrows point from a result to what reads it. Nothing but a layer's own update reads a weight gradient, so these "
-    "can wait. Dashed: the gradient that the GPU with layers 1 to 4 waits for is there. Run, on LeNet-5: 20 random "
-    "orders that respect the arrows gave the gradients of the ordinary backward pass, to the last bit."
-)
 ALT = (
     "Two timelines of a backward pass over layers 8 to 5 with a lane each for output gradients, weight gradients and "
     "updates. Arrows run from each output gradient to the next lower layer's output and weight gradient, and from "
@@ -84,6 +78,18 @@ def _runs(rng):
         difference = max(float(np.abs(grads[name] - grad).max()) for name, grad in expected.items())
         order = " ".join(f"{kind}{layer}" for kind, layer, _ in timeline.order(0) if kind != "F")
         yield {"policy": "random", "run": run, "order": order, "difference": difference}
+
+
+def caption(table):
+    """Say what to look at, and how near the gradients of random orders came."""
+    worst = table["difference"].max()
+    near = f"to {worst:.0e}" if worst else "to the last bit"
+    return (
+        "Simulated: one GPU with layers 5 to 8 of eight, every gradient one unit; updates U are drawn without "
+        "duration. Arrows point from a result to what reads it. Nothing but a layer's own update reads a weight "
+        "gradient, so these can wait. Dashed: the gradient that the GPU with layers 1 to 4 waits for is there. Run, on "
+        f"LeNet-5: 20 random orders that respect the arrows gave the gradients of the ordinary backward pass, {near}."
+    )
 
 
 def plot(table):

@@ -2,6 +2,7 @@
 
 from bppsa_nb import timeline
 from bppsa_nb.experiments import roads
+from bppsa_nb.experiments.phrases import listed
 from bppsa_nb.figures import COLORS
 
 TITLE = "Roads to parallel depth over depth and workers: who is faster, and where"
@@ -14,16 +15,6 @@ CAPTION = (
     "iteration; labels are cycles. Right: steps or products that wait for each other with workers without end and "
     "messages for free. Blocks of coarse levels reach over workers, which MPI ranks refuse: they must do with fewer "
     "levels. The table holds work and memory as well."
-)
-ALT = (
-    "Six plots. Above, speedup over workers for 64, 256 and 1,024 layers: pipelines of 32 samples lead up to 64 "
-    "workers, those of 4 samples stay near 5 or below; multigrid with one cycle grows with depth, from 2.6 on 64 "
-    "workers to 7.3 and 22 on 256, where it passes the pipeline; the scan stays below 3. Below left, the backward pass "
-    "alone on 256 workers: the scan of layers of 2 units leads with 45, multigrid with one cycle reaches 29, with two "
-    "cycles 17 as does the scan of 8 units, the scan of 32 units 5. Middle: one cycle from the first state is off by "
-    "0.2 percent, two by 0.01 percent; two cycles of skip_downcycle are slower than one and off by 2 percent. Right, "
-    "every cycle adds 24 steps to the critical path of multigrid with each fourfold depth; those of the scan and of "
-    "back-propagation grow fourfold."
 )
 DEPTHS = {"quick": (64, 256, 1024), "paper": (64, 256, 1024, 4096)}
 WORKERS = {"quick": (1, 4, 16, 64, 256), "paper": (1, 4, 16, 64, 256, 1024)}
@@ -99,6 +90,30 @@ def with_errors(table):
     measured = table.loc[table["part"] == "error", ["depth", "start", "cycles", "error"]]
     joined = counted.merge(measured, how="left", on=["depth", "start", "cycles"])
     return joined.assign(error=joined["error"].fillna(0.0))
+
+
+def alt(table):
+    """Say what there is to see: who gains how much on the most workers, and how far multigrid is off."""
+    found = with_errors(table)
+    depths, most = sorted(found["depth"].unique())[-3:], found["workers"].max()
+    rows = found[(found["workers"] == most) & found["start"].isin(("-", "scan", "layers"))].set_index(["road", "depth"])
+
+    def gains(names, quantity):
+        told = [f"{LOOKS[name][0]}: {rows[quantity][name, depths[-1]]:.2g}" for name in names]
+        return "; ".join(told)
+
+    whole = ("pipeline 32", "pipeline 4", "multigrid 1", "multigrid 2", "scan 8")
+    backward = ("scan 2", "scan 8", "scan 32", "multigrid 1", "multigrid 2")
+    measured = table[(table["part"] == "error") & (table["depth"] == depths[-1])].set_index(["start", "cycles"])
+    errors = [f"{100 * measured['error'][case]:.1g} percent" for case in (("layers", 1), ("layers", 2), ("skip", 2))]
+    return (
+        f"Six plots. Above, speedup over workers for {listed([f'{depth:,}' for depth in depths])} layers; on "
+        f"{most:,.0f} workers and the deepest network, {gains(whole, 'speedup')}. Below left, the backward pass alone "
+        f"of that network: {gains(backward, 'backward_speedup')}. Middle: one cycle from the first state is off by "
+        f"{errors[0]}, two by {errors[1]}; two of skip_downcycle by {errors[2]}. Right, the critical path over depth: "
+        "those of the scan and of back-propagation grow fourfold with each fourfold depth, multigrid's by as many "
+        "steps each time."
+    )
 
 
 def plot(table):

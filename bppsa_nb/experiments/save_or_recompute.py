@@ -24,11 +24,11 @@ CAPTION = (
 ALT = (
     "Six plots. First row, work to recompute over arrays kept per step, 32 dots each, with variants 3 and 4 of "
     "the GRU, everything and nothing marked, and a line along the best trade-offs. Counted with the input products at "
-    "hand, variant 4 lies on it, straight below variant 3; counted with them, only variant 3 does. Measured in "
-    "milliseconds, the dots lie much as counted. Second row, over the length T of a chain, forward steps run, seconds, "
-    "and arrays held at a time: saving nothing grows quadratically in steps and seconds and holds a constant number "
-    "of arrays, saving everything is linear in all three, a hidden state every square root of T steps runs twice the "
-    "steps and holds far fewer arrays than everything."
+    "hand, variant 4 lies on it, straight below variant 3; counted with them, only variant 3 does. The third plot has "
+    "the same dots in measured milliseconds. Second row, over the length T of a chain, forward steps run, seconds, and "
+    "arrays held at a time: saving nothing grows quadratically in steps and holds a constant number of arrays, saving "
+    "everything is linear in both, a hidden state every square root of T steps runs twice the steps and holds far "
+    "fewer arrays than everything."
 )
 # Samples and hidden size, for the subsets and for the chain.
 SIZES = {"quick": {"B": 64, "H": 256}, "paper": {"B": 128, "H": 1024}}

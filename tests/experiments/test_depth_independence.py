@@ -38,6 +38,11 @@ def test_what_the_words_say_is_what_the_table_holds():
         assert set(rows["cycles"]) == {6 if weights == "smooth" else 7}
         least, most = (0.005, 0.015) if weights == "smooth" else (0.02, 0.04)
         assert rows["factor"].between(least, most).all()
+    said = depth_independence.alt(table)
+    for cycles, weights in ((6, "dense, smooth weights"), (7, "dense, independent weights")):
+        assert f"{cycles} cycles with {weights}, each of which leaves" in said
+    slower = depth_independence.alt(table.assign(cycles=table["cycles"] + table["N"].eq(64)))
+    assert "7 to 8 cycles with convolutions" in slower
 
 
 def test_plot_has_a_panel_per_kind_of_weights_and_activation(monkeypatch):

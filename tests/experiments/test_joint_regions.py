@@ -1,8 +1,7 @@
 import numpy as np
-import pandas as pd
 import pytest
 
-from bppsa_nb import files, schedule
+from bppsa_nb import experiments, schedule
 from bppsa_nb.experiments import joint_regions
 from bppsa_nb.experiments.progress import Progress
 
@@ -68,8 +67,25 @@ def waiting(timeline):
     return timeline.end[main].max() - (timeline.end - timeline.start)[main].sum()
 
 
-def test_the_figure_s_words_are_true_of_what_is_recorded():
-    table = pd.read_csv(files.root() / "data/results/cpu/joint_regions.quick.csv")
+def test_the_figure_s_words_are_those_of_its_table(table):
+    rows = table[(table["part"] == "speedup") & (table["top"] == 1.5)].set_index(["schedule", "own"])
+    gains = (rows["speedup"] - 1) / (rows["bound"] - 1)
+    said = joint_regions.caption(table)
+    for name in ("as_ready", "joint"):
+        assert all(f"{gains[name, own]:.0%}" in said for own in joint_regions.OWN)
+    assert "gain at speed-up 1.5" in said
+    drawn = joint_regions.schedules(
+        joint_regions.recorded(table), joint_regions.corun(joint_regions.OWN[0], joint_regions.MOST)
+    )
+    said = joint_regions.alt(table)
+    for name, (words, *_) in joint_regions.LOOKS.items():
+        most = drawn[name].peak_memory[0] / drawn["conventional"].peak_memory[0]
+        shares = [f"{words} {gains[name, own]:.0%}" for own in joint_regions.OWN]
+        assert all(part in said for part in (f"{words} {most:.2f}", *shares))
+
+
+def test_the_reference_bears_out_what_the_notebook_says():
+    table = experiments.table("joint_regions", device="cpu")
     rows = table[table["part"] == "speedup"]
     at = {name: part.set_index(["own", "top"]) for name, part in rows.groupby("schedule")}
     alike, order = ((own, 2.0) for own in joint_regions.OWN)

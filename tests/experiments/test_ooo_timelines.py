@@ -138,4 +138,4 @@ def test_drawings_of_schedules_know_every_kind_of_operation():
 
 @pytest.mark.parametrize("name", ["reorder_gradients", "reverse_first_k", "fast_forward", "micro_batches"])
 def test_simulations_say_that_they_are(name):
-    assert experiments.load(name).CAPTION.startswith("Simulated")
+    assert experiments.words(experiments.table(name))["caption"].startswith("Simulated")

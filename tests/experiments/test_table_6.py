@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from bppsa_nb import experiments, files
-from bppsa_nb.experiments import figure_09, published, table_6
+from bppsa_nb.experiments import figure_09, provenance, published, table_6
 
 
 def seconds():
@@ -33,6 +33,18 @@ def test_this_machine_s_recording_of_figure_9_serves_both(tmp_path, monkeypatch)
     assert (measured.attrs["provenance"]["name"], measured.attrs["provenance"]["backend"]) == ("table_6", "cpu")
     labels = [text.get_text() for text in table_6.plot(measured).legends[0].get_texts()]
     assert f"this machine, {origin['date']}" in labels
+
+
+def test_another_machine_s_reference_of_figure_9_is_not_taken_for_this_one_s(tmp_path, monkeypatch):
+    table = seconds()
+    table.attrs["backend"] = "cpu"
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    describe = provenance.describe
+    with monkeypatch.context() as patch, experiments.references():
+        patch.setattr(provenance, "describe", lambda *args: describe(*args) | {"cpu": "Abacus"})
+        experiments.record(table, "figure_09", "quick", 0)
+    monkeypatch.setattr(figure_09, "measure", lambda *args: args)
+    assert table_6.measure("quick", 1, 2) == ("quick", 1, 2)
 
 
 def test_both_machines_are_drawn_for_every_batch_size():

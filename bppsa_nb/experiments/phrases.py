@@ -1,0 +1,24 @@
+"""Words that captions and alt texts make of numbers."""
+
+
+def span(values, shown="{:.3g}"):
+    """Say from where to where numbers go, such as "0.8 to 1.2"; where both ends read alike, one of them.
+
+    Parameters
+    ----------
+    values : pandas.Series or np.ndarray
+    shown : str
+        The format of a number.
+
+    Returns
+    -------
+    str
+    """
+    low, high = shown.format(values.min()), shown.format(values.max())
+    return low if low == high else f"{low} to {high}"
+
+
+def listed(words):
+    """Put words in a row, such as "a, b and c"."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
