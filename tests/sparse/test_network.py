@@ -377,7 +377,7 @@ def test_parameters_are_checked():
             run()
     model.params["fc1.bias"] = missing[:-1]
     for run in (lambda: model.forward(activations.x), lambda: model.backward(activations, grad_logits)):
-        with pytest.raises(ValueError, match=r"params\['fc1.bias'\] must have shape \(6\), got \(5,\)"):
+        with pytest.raises(ValueError, match=r"params\['fc1.bias'\] must have shape \(6,\), got \(5,\)"):
             run()
 
 
