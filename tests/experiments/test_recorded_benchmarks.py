@@ -6,7 +6,7 @@ from matplotlib.colors import to_rgb
 
 from bppsa_nb import experiments, files
 from bppsa_nb.experiments import against_pytorch, kernel_issue, peers, provenance, roofline
-from bppsa_nb.figures import COLORS
+from bppsa_nb.figures import COLORS, provenance_line
 
 EXPERIMENTS = {"compare": peers, "roofline": roofline, "grid": against_pytorch, "kernel_issue": kernel_issue}
 
@@ -30,6 +30,12 @@ def compared(*pairs, comparison="a step"):
         | {"seconds": s, "seconds_low": 0.9 * s, "seconds_high": 1.2 * s, "ratio": s / pairs[0][1]}
         for name, s in pairs
     ]  # fmt: skip
+
+
+def test_the_foot_does_not_pass_off_recordings_of_other_machines_as_this_one_s():
+    record("compare", compared(("a", 1.0)))
+    origin = experiments.run("peers", progress=False).attrs["provenance"]
+    assert origin["collected"] and provenance_line(origin).startswith("Run on what is named above")
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
