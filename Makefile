@@ -19,14 +19,15 @@ help:
 figures: .venv/.installed
 	$(BIN)/bppsa-nb notebooks --scale quick
 
-# A process per core takes one file of tests after the other. The CUDA simulator must be chosen before Numba is
-# imported, so its tests have processes of their own.
-PYTEST := $(BIN)/python -m pytest --numprocesses=logical --dist=loadfile
+# A process per core takes one file of tests after the other, the longest ones first. The CUDA simulator must be chosen
+# before Numba is imported, so its tests have processes of their own.
+PYTEST := $(BIN)/python -m pytest --numprocesses=logical --dist=loadfile --no-loadscope-reorder
+LONGEST := tests/test_machine_code.py tests/distributed
 SIMULATED := tests/test_cuda.py tests/multigrid/test_cuda.py tests/test_device.py tests/test_benchmarks.py tests/experiments/test_figure_09.py
 
 test: lint
 	NUMBA_ENABLE_CUDASIM=1 $(PYTEST) -m simulator $(SIMULATED)
-	$(PYTEST) -m "not gpu and not full and not simulator"
+	$(PYTEST) -m "not gpu and not full and not simulator" $(LONGEST) tests
 
 test-full: lint
 	NUMBA_ENABLE_CUDASIM=1 $(PYTEST) -m simulator $(SIMULATED)
