@@ -56,7 +56,7 @@ class Session:
     def __exit__(self, *_):
         self._stop()
 
-    def run(self, ranks, *arguments, seconds=100):
+    def run(self, ranks, *arguments, seconds=200):
         """Run a program on the first of the ranks.
 
         Parameters
