@@ -126,7 +126,7 @@ class Session:
         """Return the exit code of every rank, or in words how it ended instead."""
         for rank in self._ranks[:ranks]:
             rank.sendall(f"{task}\n".encode())
-        ended, end = {}, time.monotonic() + seconds + 2  # in which ranks print where they are
+        ended, end = {}, time.monotonic() + seconds + 5  # in which ranks print where they are
         waiting = {connection: rank for rank, connection in enumerate(self._ranks[:ranks])}
         while waiting and (ready := select.select(waiting, [], [], max(0, end - time.monotonic()))[0]):
             for connection in ready:
