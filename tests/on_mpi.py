@@ -56,7 +56,7 @@ class Session:
     def __exit__(self, *_):
         self._stop()
 
-    def run(self, ranks, *arguments, seconds=100):
+    def run(self, ranks, *arguments, seconds=200):
         """Run a program on the first of the ranks.
 
         Parameters
@@ -105,28 +105,28 @@ class Session:
             return json.loads(path.read_text())
 
     def _begin(self):
-        self._said = tempfile.TemporaryFile()
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as door:
             door.bind(f"{folder}/door")
             door.listen(self.size)
             door.settimeout(1)
             program = command(self.size, REPO / "tests" / "rank_session.py", f"{folder}/door")
             run = {"env": os.environ | ENVIRONMENT, "stdin": subprocess.DEVNULL}
+            self._said = tempfile.TemporaryFile()
             self._process = subprocess.Popen(program, **run, stdout=self._said, stderr=subprocess.STDOUT)
-            came, end = [], time.monotonic() + 100
-            while len(came) < self.size:
+            end = time.monotonic() + 100
+            while len(self._ranks) < self.size:
                 try:
-                    came.append(door.accept()[0])
+                    self._ranks.append(door.accept()[0])
                 except TimeoutError:
                     if self._process.poll() is not None or time.monotonic() > end:
-                        raise RuntimeError(f"{len(came)} of {self.size} ranks started: {self._rest()}") from None
-            self._ranks = sorted(came, key=_receive)
+                        raise RuntimeError(f"{len(self._ranks)} of {self.size} ranks started: {self._rest()}") from None
+            self._ranks.sort(key=_receive)
 
     def _do(self, ranks, task, seconds):
         """Return the exit code of every rank, or in words how it ended instead."""
         for rank in self._ranks[:ranks]:
             rank.sendall(f"{task}\n".encode())
-        ended, end = {}, time.monotonic() + seconds + 2  # in which ranks print where they are
+        ended, end = {}, time.monotonic() + seconds + 5  # in which ranks print where they are
         waiting = {connection: rank for rank, connection in enumerate(self._ranks[:ranks])}
         while waiting and (ready := select.select(waiting, [], [], max(0, end - time.monotonic()))[0]):
             for connection in ready:

@@ -223,6 +223,9 @@ def compile_products():
         chain = Chain(kind, 5, dtype, np.random.default_rng(0))
         links = chain.links[:, None] if kind == "shared" else chain.links
         runs.Run(links, len(chain.grad_output), "cpu").map(None, None)
+    for dtype in TOLERANCE:
+        chain = Chain("batched", 5, dtype, np.random.default_rng(0))
+        lists.ListRun(chain.links, len(chain.grad_output), np.dtype(dtype), "cpu", False).map(None, None)
 
 
 def terms_at_the_end():
