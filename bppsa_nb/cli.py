@@ -66,16 +66,16 @@ def _draw_figures(arguments):
     try:
         for name in _chosen(arguments.only, experiments.names(), "figure"):
             start = time.perf_counter()
-            if arguments.device:
-                experiments.draw(_recorded(name, arguments.scale, arguments.device))
-            else:
-                try:
+            try:
+                if arguments.device:
+                    experiments.draw(experiments.table(name, arguments.scale, arguments.device))
+                else:
                     experiments.make(name, arguments.scale, arguments.seed)
-                except FileNotFoundError as error:  # what a figure draws is recorded by a benchmark, or is not yet
-                    if arguments.only:
-                        raise _Explained(error) from error
-                    print(f"{name:<24} left out: {error}", flush=True)
-                    continue
+            except FileNotFoundError as error:  # what a figure draws is recorded by a benchmark, or is not yet
+                if arguments.only or arguments.device:
+                    raise _Explained(error) from error
+                print(f"{name:<24} left out: {error}", flush=True)
+                continue
             done.append(name)
             print(f"{name:<24} {time.perf_counter() - start:7.1f} s   figures/{name}.png", flush=True)
     except KeyboardInterrupt:
@@ -328,13 +328,6 @@ def _chosen(wanted, known, what):
         if name not in known:
             raise _Explained(f"there is no {what} {name!r}; there are {', '.join(known)}")
     return wanted or known
-
-
-def _recorded(name, scale, device):
-    try:
-        return experiments.table(name, scale, device)
-    except FileNotFoundError as error:
-        raise _Explained(error) from error
 
 
 def _kept(what, done):
