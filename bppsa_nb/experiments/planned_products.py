@@ -127,7 +127,7 @@ def _measure_backward(network, activations, how, rng, rounds):
     def backward():
         network.backward(activations, grad_logits, method=method, backend="cpu", levels=levels)
 
-    seconds = take_turns([backward], 3, rounds)[:, 0]
+    seconds = take_turns([backward], 1.5, rounds)[:, 0]
     tracemalloc.start()
     backward()
     peak = tracemalloc.get_traced_memory()[1]
