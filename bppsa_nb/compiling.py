@@ -2,10 +2,13 @@
 
 import sys
 import warnings
+from contextlib import suppress
 
 import numba
 from numba.core import event
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, NullCache
+from numba.core.ccallback import CFunc
+from numba.core.sigutils import normalize_signature
 
 from bppsa_nb import ranks
 
@@ -17,27 +20,60 @@ def njit(**options):
     def decorate(function):
         compiled = numba.njit(**options)(function)
         if kept:
-            try:
-                compiled._cache = _Cache(function)  # what Numba's own cache=True does
-            except RuntimeError as error:  # no folder that can be written
-                _cannot_keep(error)
+            compiled._cache = _cache(function)  # what Numba's own cache=True does
+        return compiled
+
+    return decorate
+
+
+def cfunc(signature):
+    """Return `numba.cfunc` with this signature; what is compiled is kept where that is possible."""
+
+    def decorate(function):
+        compiled = CFunc(function, normalize_signature(signature), locals={}, options={})
+        compiled._cache = _cache(function)
+        compiled.compile()
         return compiled
 
     return decorate
 
 
 class _Cache(FunctionCache):
-    """Numba's cache, without which a program is slower, but not wrong: a full disk does not stop it."""
+    """Numba's cache, without which a program is slower, but not wrong: no full disk and no damaged file stops it."""
+
+    def load_overload(self, signature, context):
+        try:
+            found = super().load_overload(signature, context)
+        except Exception as error:  # a damaged file shows itself in many ways
+            warnings.warn(f"compiled code in {self.cache_path} is damaged, and made anew: {error!r}", RuntimeWarning, 2)
+            with suppress(OSError):  # which saving says
+                self.flush()
+            return None
+        # Processes that compile different signatures at the same moment may have written under each other's name.
+        wanted = getattr(signature, "args", signature)
+        return found if found is not None and found.signature.args == wanted else None
 
     def save_overload(self, signature, compiled):
         try:
             super().save_overload(signature, compiled)
         except OSError as error:
-            _cannot_keep(error)
+            _cannot_keep(f"{self.cache_path}: {error.strerror or error}")
 
 
-def _cannot_keep(error):
-    warnings.warn(f"compiled code is not kept, so that every process compiles anew: {error}", RuntimeWarning, 4)
+def _cache(function):
+    try:
+        return _Cache(function)
+    except RuntimeError:
+        _cannot_keep("neither the package's folder nor the user's cache can be written")
+        return NullCache()
+
+
+def _cannot_keep(why):
+    warnings.warn(
+        f"compiled code is not kept, so that every process compiles anew: {why}; NUMBA_CACHE_DIR can name a folder",
+        RuntimeWarning,
+        2,
+    )
 
 
 class _Says(event.Listener):

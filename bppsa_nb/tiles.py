@@ -11,9 +11,11 @@ The code is compiled once per dtype, not into every loop that has a product: loo
 from functools import cache
 
 from llvmlite import binding, ir
-from numba import cfunc, from_dtype, types
+from numba import from_dtype, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from bppsa_nb.compiling import cfunc
 
 _FEATURES = binding.get_host_cpu_features()
 # Bytes of a vector register, and rows of a tile: there are 32 such registers or 16, and a tile may fill half of them.
@@ -45,7 +47,7 @@ def _compile(dtype, width, height):
     """Compile the product for vector registers of `width` bytes and tiles of at most `height` rows."""
     pointer = types.CPointer(from_dtype(dtype))
 
-    @cfunc(types.void(pointer, pointer, pointer, types.CPointer(types.int64)), cache=True)
+    @cfunc(types.void(pointer, pointer, pointer, types.CPointer(types.int64)))
     def product(rows, matrices, out, sizes):
         _product(rows, matrices, out, sizes, width, height)
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from numba.core.caching import FunctionCache
+from numba.core.caching import CacheImpl, IndexDataCacheFile
 
 from bppsa_nb import compiling
 
@@ -51,23 +51,60 @@ def test_who_is_told(monkeypatch, ranks, terminal, notebook, watched):
     assert compiling._watched() == watched
 
 
-def test_a_disk_that_is_full_stops_nothing(monkeypatch):
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Keep what is compiled in a folder of this test's own."""
+    monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def by_njit():
+    return compiling.njit(cache=True)(plus_one)
+
+
+def by_cfunc():
+    return compiling.cfunc("float64(float64)")(plus_one).ctypes
+
+
+@pytest.mark.parametrize("compiled", [by_njit, by_cfunc])
+def test_a_disk_that_is_full_stops_nothing(folder, monkeypatch, compiled):
     def full(self, name, data):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(FunctionCache, "save_overload", full)
-    with pytest.warns(RuntimeWarning, match="compiled code is not kept, .* No space left on device"):
-        assert compiling.njit(cache=True)(plus_one)(1) == 2
+    monkeypatch.setattr(IndexDataCacheFile, "_save_data", full)
+    with pytest.warns(RuntimeWarning, match=f"compiled code is not kept, .*{folder}.*: No space left on device"):
+        assert compiled()(1.0) == 2
 
 
-def test_no_folder_for_compiled_code_stops_nothing(monkeypatch):
-    def nowhere(self, function):
-        raise RuntimeError("cannot cache function 'plus_one': no locator available")
+@pytest.mark.parametrize("compiled", [by_njit, by_cfunc])
+def test_no_folder_for_compiled_code_stops_nothing(monkeypatch, compiled):
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+    with pytest.warns(RuntimeWarning, match="compiled code is not kept, .* NUMBA_CACHE_DIR can name a folder"):
+        function = compiled()
+    assert function(1.0) == 2
 
-    monkeypatch.setattr(FunctionCache, "__init__", nowhere)
-    with pytest.warns(RuntimeWarning, match="compiled code is not kept, .* no locator available"):
-        compiled = compiling.njit(cache=True)(plus_one)
-    assert compiled(1) == 2
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize("compiled", [by_njit, by_cfunc])
+def test_damaged_files_stop_nothing_and_are_replaced(folder, compiled, kind):
+    assert compiled()(1.0) == 2
+    (path,) = folder.glob(f"*/*.{kind}")
+    for damaged in b"", path.read_bytes()[:20]:
+        path.write_bytes(damaged)
+        with pytest.warns(RuntimeWarning, match=f"compiled code in {path.parent} is damaged, and made anew"):
+            assert compiled()(1.0) == 2
+        assert compiled()(1.0) == 2  # without a warning
+
+
+def test_processes_that_compile_at_once_do_not_take_each_others_code(folder, monkeypatch):
+    """Both find nothing, the first name is free, and both write there; the index is the float's, the code the int's."""
+    with monkeypatch.context() as at_once:
+        at_once.setattr(IndexDataCacheFile, "_load_index", lambda self: {})
+        assert by_njit()(1.5) == 2.5
+        at_once.setattr(IndexDataCacheFile, "_save_index", lambda self, overloads: None)
+        assert by_njit()(1) == 2
+    assert by_njit()(1.5) == 2.5
+    assert by_cfunc()(1.5) == 2.5
 
 
 COUNT = """
