@@ -63,7 +63,7 @@ def multiply(_, product, rows, matrices, out):
     product : int
         ``product(dtype)``, of the arrays' dtype.
     rows : np.ndarray [shape=(K, B, H)]
-        In any layout.
+        In any layout. There may be more than K; those are not looked at.
     matrices : np.ndarray [shape=(K, H, J)]
         Rows without gaps.
     out : np.ndarray [shape=(B, J)]
@@ -77,7 +77,7 @@ def multiply(_, product, rows, matrices, out):
         arrays = [
             context.make_array(kind)(context, builder, value) for kind, value in zip(kinds, arguments[1:], strict=True)
         ]
-        (count, height, inner), (_, _, width) = (cgutils.unpack_tuple(builder, array.shape) for array in arrays[:2])
+        (_, height, inner), (count, _, width) = (cgutils.unpack_tuple(builder, array.shape) for array in arrays[:2])
         strides = [cgutils.unpack_tuple(builder, array.strides) for array in arrays]
         sizes = [count, height, inner, width, *strides[0], *strides[1][:2], strides[2][0]]
         stored = cgutils.alloca_once(builder, ir.ArrayType(_INT, _SIZES))

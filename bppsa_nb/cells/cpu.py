@@ -18,6 +18,7 @@ from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.structured.chain import StructuredChain
 from bppsa_nb.subnormals import flush, restore
 from bppsa_nb.tiles import GROUP, multiply, product
+from bppsa_nb.views import numbers
 from bppsa_nb.workers import one_blas_thread, share_out
 
 keep_freed_memory()
@@ -68,19 +69,18 @@ def _share_samples(function, sums, x, weight_ih, weight_hh, bias, *filled):
 def _rnn_forward(product, x, weights_x, weights_h, added, from_h, hidden, first, last):
     (steps, batch, inputs), width = x.shape, hidden.shape[2]
     begin, end = first * GROUP, min(last * GROUP, batch)
-    low, high = begin * width, end * width
+    low, n = begin * width, (end - begin) * width
     together = _STEPS if end - begin == batch else 1  # steps whose inputs lie side by side, so are multiplied at once
     x_rows, rows = x.reshape(1, steps * batch, inputs), hidden.reshape((steps + 1) * batch, width)
-    to_sum, of_h = added[0, low:high], from_h.reshape(batch * width)[low:high]
-    states = hidden.reshape(steps + 1, batch * width)
+    to_sum, of_h, sums = numbers(added, low, n), numbers(from_h, low, n), from_h[0, begin:end]
     for start in range(0, steps, together):
         stop = min(start + together, steps)
         top, bottom = start * batch + begin, (stop - 1) * batch + end
         multiply(product, x_rows[:, top:bottom], weights_x, rows[batch + top : batch + bottom])
         for t in range(start, stop):
-            multiply(product, hidden[t : t + 1, begin:end], weights_h, from_h[0, begin:end])
-            after = states[t + 1, low:high]
-            for i in range(after.size):
+            multiply(product, hidden[t : t + 1, begin:end], weights_h, sums)
+            after = numbers(hidden, (t + 1) * batch * width + low, n)
+            for i in range(n):
                 after[i] = tanh(after[i] + to_sum[i] + of_h[i])
     return True
 
@@ -88,14 +88,13 @@ def _rnn_forward(product, x, weights_x, weights_h, added, from_h, hidden, first,
 @_compile
 def _gru_forward(product, x, weights_x, weights_h, added, from_h, hidden, gates, first, last):
     (steps, batch, inputs), width = x.shape, hidden.shape[2]
-    begin, end = first * GROUP, min(last * GROUP, batch)
-    low, high = begin * width, end * width
+    begin, end, state = first * GROUP, min(last * GROUP, batch), batch * width
+    low, n, gate = begin * width, (end - begin) * width, steps * batch * width
     together = _STEPS if end - begin == batch else 1
     x_rows, rows = x.reshape(1, steps * batch, inputs), gates.reshape(4, steps * batch, width)
-    of_h, states = from_h.reshape(3, batch * width), hidden.reshape(steps + 1, batch * width)
-    h_r, h_z, h_n = of_h[0, low:high], of_h[1, low:high], of_h[2, low:high]
-    to_r, to_z, to_n, to_m = added[0, low:high], added[1, low:high], added[2, low:high], added[3, low:high]
-    values = gates.reshape(4, steps, batch * width)
+    h_r, h_z, h_n = numbers(from_h, low, n), numbers(from_h, state + low, n), numbers(from_h, 2 * state + low, n)
+    to_r, to_z = numbers(added, low, n), numbers(added, state + low, n)
+    to_n, to_m = numbers(added, 2 * state + low, n), numbers(added, 3 * state + low, n)
     for start in range(0, steps, together):
         stop = min(start + together, steps)
         top, bottom = start * batch + begin, (stop - 1) * batch + end
@@ -104,15 +103,16 @@ def _gru_forward(product, x, weights_x, weights_h, added, from_h, hidden, gates,
         for t in range(start, stop):
             for k in range(3):
                 multiply(product, hidden[t : t + 1, begin:end], weights_h[k : k + 1], from_h[k, begin:end])
-            r, z = values[0, t, low:high], values[1, t, low:high]  # until here what the inputs add to the sums
-            n, m = values[2, t, low:high], values[3, t, low:high]
-            before, after = states[t, low:high], states[t + 1, low:high]
-            for i in range(after.size):
+            here = t * state + low
+            r, z = numbers(gates, here, n), numbers(gates, gate + here, n)  # until now what inputs add to the sums
+            n_, m = numbers(gates, 2 * gate + here, n), numbers(gates, 3 * gate + here, n)
+            before, after = numbers(hidden, here, n), numbers(hidden, here + state, n)
+            for i in range(n):
                 reset = sigmoid(r[i] + to_r[i] + h_r[i])
                 update = sigmoid(z[i] + to_z[i] + h_z[i])
-                state = h_n[i] + to_m[i]
-                new = tanh(n[i] + to_n[i] + reset * state)
-                r[i], z[i], n[i], m[i] = reset, update, new, state
+                state_sum = h_n[i] + to_m[i]
+                new = tanh(n_[i] + to_n[i] + reset * state_sum)
+                r[i], z[i], n_[i], m[i] = reset, update, new, state_sum
                 after[i] = new + update * (before[i] - new)
     return True
 

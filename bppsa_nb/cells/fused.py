@@ -10,6 +10,7 @@ import numpy as np
 from bppsa_nb.compiling import njit
 from bppsa_nb.subnormals import flush, restore
 from bppsa_nb.tiles import GROUP, multiply, product
+from bppsa_nb.views import numbers
 from bppsa_nb.workers import one_blas_thread, share_out
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
@@ -50,15 +51,13 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     kinds, count = (4, 3) if gates else (1, 1)
     weights_x = weight_ih.reshape(count, size, width)
     weights_h = weight_hh.reshape(count, size, size)[[2, 0, 1] if gates else [0]]
-    flat = batch * size
-    gates = gates[0].reshape(4, steps, flat) if gates else None  # without them, no code for them is compiled
-    terms = np.empty((0, flat), x.dtype) if local_grads is None else local_grads.reshape(steps + 1, flat)
+    gates = gates[0] if gates else None  # without them, no code for them is compiled
+    local = np.empty((0, batch, size), x.dtype) if local_grads is None else local_grads
     at_input = np.empty((steps if inputs else 0, batch, width), x.dtype)
     groups = -(-batch // GROUP)
     sums = [np.zeros((groups, kinds, size * columns), x.dtype) for columns in (width, size, 1)]
     work = steps * batch * (weights_x.size + weights_h.size)
-    states = x.reshape(steps, batch * width), hidden.reshape(steps + 1, flat), gates
-    arrays = product(x.dtype), *states, weights_x, weights_h, grad_output, terms, at_input, *sums
+    arrays = product(x.dtype), x, hidden, gates, weights_x, weights_h, grad_output, local, at_input, *sums
     with one_blas_thread():
         share_out(_back, groups, *arrays, worth=work > _WORTH)
     by_x, by_h, bias = (found.sum(axis=0) for found in sums)  # in the order of the groups, whichever core had them
@@ -75,53 +74,55 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
 @_compile
 def _back(product, x, hidden, gates, weights_x, weights_h, grad_output, local, at_input, by_x, by_h, bias, first, last):
     """Go back with groups first ... last - 1 of samples."""
-    steps, (batch, size), width = len(x), grad_output.shape, weights_x.shape[2]
+    (steps, batch, width), size = x.shape, hidden.shape[2]
     count, kinds = len(weights_h), by_h.shape[1]
     for group in range(first, last):
         b0, b1 = group * GROUP, min((group + 1) * GROUP, batch)
-        samples, i0, i1 = b1 - b0, b0 * size, b1 * size
+        samples, state = b1 - b0, batch * size
+        n, wide = samples * size, samples * width
         at_sums = np.empty((kinds, _STEPS, samples, size), x.dtype)
-        at, grads = at_sums.reshape(kinds, _STEPS, i1 - i0), grad_output[b0:b1].copy()
-        through, bias_rows = np.zeros(i1 - i0, x.dtype), np.zeros((kinds, i1 - i0), x.dtype)
-        input_rows = np.empty((_STEPS, samples * width), x.dtype)
-        state_rows = np.empty((_STEPS, samples * size), x.dtype)
+        at_rows = at_sums.reshape(kinds, _STEPS * samples, size)
+        x_rows, h_rows = np.empty((_STEPS * samples, width), x.dtype), np.empty((_STEPS * samples, size), x.dtype)
         found_x, found_h = np.empty((size, width), x.dtype), np.empty((size, size), x.dtype)
-        grad = grads.reshape(i1 - i0)
+        grads, others = np.empty((samples, size), x.dtype), np.empty((kinds + 1, n), x.dtype)
+        grad, through = numbers(grads, 0, n), numbers(others, kinds * n, n)
+        _copy(numbers(grad_output, b0 * size, n), grad)
+        bias_rows = numbers(others, 0, kinds * n)
+        for i in range(bias_rows.size):
+            bias_rows[i] = 0
         before = flush()
         for end in range(steps, 0, -_STEPS):
             start = max(end - _STEPS, 0)
             for t in range(end - 1, start - 1, -1):
-                now = at[:, t - start]
+                here = t * state + b0 * size
                 if gates is None:
-                    _rnn_step(grad, hidden[t + 1, i0:i1], now[0])
+                    _rnn_step(grad, numbers(hidden, here + state, n), numbers(at_sums, (t - start) * n, n))
                 else:
-                    _gru_step(grad, through, gates[:, t, i0:i1], hidden[t, i0:i1], now)
-                multiply(product, at_sums[:count, t - start], weights_h, grads)
+                    _gru_step(grad, through, gates, here, hidden, at_sums, (t - start) * n, _STEPS * n)
+                multiply(product, at_sums[:, t - start], weights_h, grads)
                 if gates is not None:
                     _add(through, grad)
                 if local.size:
-                    _add(local[t, i0:i1], grad)
+                    _add(numbers(local, here, n), grad)
                 if at_input.size:
                     multiply(product, at_sums[kinds - count :, t - start], weights_x, at_input[t, b0:b1])
-            for t in range(start, end):
-                _copy(x[t, b0 * width : b1 * width], input_rows[t - start])
-                _copy(hidden[t, i0:i1], state_rows[t - start])
+            for s in range(end - start):
+                t = start + s
+                _copy(numbers(x, (t * batch + b0) * width, wide), numbers(x_rows, s * wide, wide))
+                _copy(numbers(hidden, t * state + b0 * size, n), numbers(h_rows, s * n, n))
+                for k in range(kinds):
+                    _add(numbers(at_sums, (k * _STEPS + s) * n, n), numbers(others, k * n, n))
             rows = (end - start) * samples
-            x_rows = input_rows[: end - start].reshape(rows, width)
-            h_rows = state_rows[: end - start].reshape(rows, size)
-            for k in range(kinds):
-                for s in range(end - start):
-                    _add(at[k, s], bias_rows[k])
             for i in range(2 * count):
                 if i < count:
-                    k, of_rows, found, total = i, h_rows, found_h, by_h
+                    k, seen, found, total = i, h_rows, found_h, by_h
                 else:
-                    k, of_rows, found, total = i + kinds - 2 * count, x_rows, found_x, by_x
-                np.dot(at_sums[k, : end - start].reshape(rows, size).T, of_rows, found)
-                _add(found.reshape(-1), total[group, k])
+                    k, seen, found, total = i + kinds - 2 * count, x_rows, found_x, by_x
+                np.dot(at_rows[k, :rows].T, seen[:rows], found)
+                _add(numbers(found, 0, found.size), total[group, k])
         for k in range(kinds):
             for b in range(samples):
-                _add(bias_rows[k, b * size : (b + 1) * size], bias[group, k])
+                _add(numbers(others, k * n + b * size, size), bias[group, k])
         restore(before)
     return True
 
@@ -134,18 +135,24 @@ def _rnn_step(grad, after, at):
 
 
 @_inline
-def _gru_step(grad, through, gates, hidden, at):
-    """Take gradients through the gates, with the factors of `bppsa_nb.cells.gru.slopes`; and what goes past them."""
-    one = grad.dtype.type(1)
-    r, z, n, m = gates[0], gates[1], gates[2], gates[3]
-    at_m, at_r, at_z, at_n = at[0], at[1], at[2], at[3]
-    for i in range(grad.size):
+def _gru_step(grad, through, gates, here, hidden, at, there, apart):
+    """Take gradients through the gates, with the factors of `bppsa_nb.cells.gru.slopes`; and what goes past them.
+
+    `here` is the step's place in each gate and in the states, `there` in the gradients at each sum, which are `apart`.
+    """
+    n, one, gate = grad.size, grad.dtype.type(1), gates.size // 4
+    r, z = numbers(gates, here, n), numbers(gates, gate + here, n)
+    new, m = numbers(gates, 2 * gate + here, n), numbers(gates, 3 * gate + here, n)
+    at_m, at_r = numbers(at, there, n), numbers(at, apart + there, n)
+    at_z, at_n = numbers(at, 2 * apart + there, n), numbers(at, 3 * apart + there, n)
+    before = numbers(hidden, here, n)
+    for i in range(n):
         to_new = grad[i] * (one - z[i])
-        to_n = to_new * (one - n[i] * n[i])
+        to_n = to_new * (one - new[i] * new[i])
         to_m = to_n * r[i]
         at_m[i], at_n[i] = to_m, to_n
         at_r[i] = to_m * (one - r[i]) * m[i]
-        at_z[i] = to_new * z[i] * (hidden[i] - n[i])
+        at_z[i] = to_new * z[i] * (before[i] - new[i])
         through[i] = grad[i] * z[i]
 
 

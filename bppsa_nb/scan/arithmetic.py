@@ -3,9 +3,11 @@
 import math
 
 import numpy as np
-from numba.extending import overload
+from numba import types
+from numba.extending import intrinsic
 
 from bppsa_nb.compiling import njit
+from bppsa_nb.views import bits, numbers
 
 _inline = njit(inline="always")
 _compile = njit(cache=True, nogil=True)
@@ -23,39 +25,36 @@ def plain(array):
 @_inline
 def flat(matrix):
     """View a matrix as its numbers [shape=(n,)]."""
-    return matrix.reshape(matrix.size)
+    return numbers(matrix, 0, matrix.size)
 
 
-def _bits(array):
-    """View numbers as unsigned integers: but for the sign bit, they are in the same order."""
-
-
-@overload(_bits)
-def _compile_bits(array):
-    unsigned = np.dtype(f"u{array.dtype.bitwidth // 8}")
-    return lambda array: array.view(unsigned)
+@intrinsic(prefer_literal=True)
+def _limit(_, array, name):
+    """Give what `numpy.finfo` says of an array's dtype, an integer, as a constant."""
+    value = int(getattr(np.finfo(str(array.dtype)), name.literal_value))
+    return types.int64(array, name), lambda context, *_: context.get_constant(types.int64, value)
 
 
 @_compile
 def moderate(array):
     """Say whether products of such numbers [shape=(n,)] with others neither overflow nor underflow."""
-    info = np.finfo(array.dtype)
-    bits = _bits(array)
-    kind = bits.dtype.type
-    magnitude = kind((1 << (bits.itemsize * 8 - 1)) - 1)
-    least = kind((info.minexp // 2 + info.maxexp - 1) << info.nmant)
-    most = kind((info.maxexp // 2 - 16 + info.maxexp - 1) << info.nmant)
+    minexp, maxexp, nmant = _limit(array, "minexp"), _limit(array, "maxexp"), _limit(array, "nmant")
+    found = bits(array)
+    kind = found.dtype.type
+    magnitude = kind((1 << (found.itemsize * 8 - 1)) - 1)
+    least = kind((minexp // 2 + maxexp - 1) << nmant)
+    most = kind((maxexp // 2 - 16 + maxexp - 1) << nmant)
     # The compiler vectorizes extremes of integers; those of floats, which may be NaN, it would not.
     low, high = magnitude, kind(0)
-    for i in range(bits.size):
-        size = kind(bits[i] & magnitude)
+    for i in range(found.size):
+        size = kind(found[i] & magnitude)
         less = kind(size - kind(1))  # zero becomes the largest
         high = size if size > high else high
         low = less if less < low else low
     return (low >= least - kind(1)) & (high <= most)
 
 
-@_compile
+@_inline
 def scale(array, exponent):
     """Multiply numbers [shape=(n,)] in place by a power of two."""
     factor = array.dtype.type(math.ldexp(1.0, exponent))
@@ -69,16 +68,16 @@ def normalize(array):
 
     Returns the exponent, and whether all entries lie close enough together for a product to lose none.
     """
-    dtype, info = array.dtype.type, np.finfo(array.dtype)
+    dtype, minexp = array.dtype.type, _limit(array, "minexp")
     peak, low = dtype(0), dtype(np.inf)
     for i in range(array.size):
         size = abs(array[i])
-        peak = max(peak, size)
-        if size > 0:
-            low = min(low, size)
-    exponent = max(math.frexp(peak)[1], info.minexp)
+        peak = size if size > peak else peak
+        low = size if 0 < size < low else low
+    exponent = math.frexp(peak)[1]
+    exponent = exponent if exponent > minexp else minexp
     scale(array, -exponent)
-    return exponent, low >= peak * dtype(math.ldexp(1.0, info.minexp // 2))
+    return exponent, low >= peak * dtype(math.ldexp(1.0, minexp // 2))
 
 
 @_compile_sums
@@ -109,7 +108,7 @@ def copy(array, out):
 @_compile
 def matvec(matrix, exponent, vector, out):
     """Set ``out = 2**exponent * matrix @ vector``; return False if an entry may have been lost on the way."""
-    info, kept = np.finfo(vector.dtype), True
+    minexp, maxexp, kept = _limit(vector, "minexp"), _limit(vector, "maxexp"), True
     if moderate(vector):
         dot(matrix, vector, out)
     else:
@@ -119,17 +118,16 @@ def matvec(matrix, exponent, vector, out):
         exponent += shift
         dot(matrix, scaled, out)
         if not narrow:
-            unit = vector.dtype.type(1)
-            for i in range(matrix.shape[0]):
-                for j in range(matrix.shape[1]):
-                    unit = max(unit, abs(matrix[i, j]))
-            unit *= vector.dtype.type(math.ldexp(1.0, info.minexp + info.nmant + 8))
+            unit, entries = vector.dtype.type(1), flat(matrix)
+            for i in range(entries.size):
+                unit = abs(entries[i]) if abs(entries[i]) > unit else unit
+            unit *= vector.dtype.type(math.ldexp(1.0, minexp + _limit(vector, "nmant") + 8))
             for i in range(out.size):
                 kept &= abs(out[i]) >= unit
     # In steps that are normal numbers; beyond three of them the result is 0 or infinite anyway.
-    exponent = min(max(exponent, 3 * info.minexp), 3 * (info.maxexp - 1))
+    exponent = min(max(exponent, 3 * minexp), 3 * (maxexp - 1))
     while exponent != 0:
-        step = min(max(exponent, info.minexp), info.maxexp - 1)
+        step = min(max(exponent, minexp), maxexp - 1)
         scale(out, step)
         exponent -= step
     return kept
