@@ -1,5 +1,6 @@
 """What is compiled is kept where that is possible, and said once where somebody waits for it."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -20,10 +21,10 @@ plus_one.__module__ = "bppsa_nb.pretended"
 @pytest.fixture
 def says(monkeypatch):
     """Have nothing said so far, and somebody watch."""
-    monkeypatch.setattr(compiling._Says, "said", False)
     monkeypatch.setattr(compiling, "_watched", lambda: True)
-    for listener in [each for each in compiling.event._registered["numba:compile"] if type(each) is compiling._Says]:
-        listener.__dict__.pop("said", None)
+    for listener in compiling.event._registered["numba:compile"]:
+        if isinstance(listener, compiling._Compiles):
+            monkeypatch.setattr(listener, "said", False)
 
 
 def test_the_first_compilation_says_so_and_no_other(says, capsys):
@@ -32,6 +33,25 @@ def test_the_first_compilation_says_so_and_no_other(says, capsys):
     for argument in (1, 1.0, 1j):
         assert compiling.njit()(plus_one)(argument) == argument + 1
     assert capsys.readouterr() == ("", "bppsa_nb: compiling, once\n")
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_garbage_collector_rests_only_meanwhile(collects, monkeypatch):
+    seen = []
+    monkeypatch.setattr(compiling, "_watched", lambda: seen.append(gc.isenabled()))
+    for listener in compiling.event._registered["numba:compile"]:
+        if isinstance(listener, compiling._Compiles):
+            monkeypatch.setattr(listener, "said", False)
+    before = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        assert compiling.njit()(plus_one)(1) == 2
+        assert gc.isenabled() == collects
+        with pytest.raises(Exception, match="wrong"):
+            compiling.njit()(lambda x: wrong(x))(1)  # noqa: F821
+        assert gc.isenabled() == collects and seen == [False]
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 @pytest.mark.parametrize(

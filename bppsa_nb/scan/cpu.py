@@ -89,38 +89,35 @@ def _up(links, mats, exps, made, vecs, affine, low, high, group, first, last):
 
 
 @_compile
-def _across(links, mats, exps, made, vecs, affine, levels, first, last):
-    """Scan linearly over the blocks' products. Over two blocks this is Algorithm 1's first down-sweep level."""
-    T = mats.shape[0]
-    kept = True
-    total, moved = np.empty(mats.shape[2], mats.dtype), np.empty(mats.shape[2], mats.dtype)
-    for s in range(first, last):
-        b = s % mats.shape[1]
-        copy(vecs[T + 1 - _block_end(0, levels, T), s], total)
-        for j in range(1, _num_blocks(T, levels)):
-            end = _block_end(j, levels, T)
-            kept &= matvec(_matrix(links, mats, made, T - end, b), exps[T - end, b], total, moved)
-            if affine:
-                add(moved, vecs[T + 1 - end, s])
-            copy(total, vecs[T + 1 - end, s])
-            total, moved = moved, total
-        copy(total, vecs[0, s])
-    return kept
+def _down(links, mats, exps, made, vecs, affine, low, high, across, group, first, last):
+    """Run down-sweep levels high - 1 ... low in pieces first ... last - 1 (Algorithm 1, lines 10-17).
 
-
-@_compile
-def _down(links, mats, exps, made, vecs, affine, low, high, group, first, last):
-    """Run down-sweep levels high - 1 ... low in pieces first ... last - 1 (Algorithm 1, lines 10-17)."""
+    With `across`, a piece is all blocks for a group of samples: first comes a linear scan over the blocks' products.
+    Over two blocks this is Algorithm 1's first down-sweep level.
+    """
     T, samples = mats.shape[0], vecs.shape[1]
-    groups, moved = -(-samples // group), np.empty(mats.shape[2], mats.dtype)
+    groups, together = -(-samples // group), _num_blocks(T, high) if across else 1
+    total, moved = np.empty(mats.shape[2], mats.dtype), np.empty(mats.shape[2], mats.dtype)
     kept = True
     for q in range(first, last):
         block, start = q // groups, q % groups * group
+        stop = min(start + group, samples)
+        if across:
+            for s in range(start, stop):
+                copy(vecs[T + 1 - _block_end(0, high, T), s], total)
+                for j in range(1, together):
+                    end, b = _block_end(j, high, T), s % mats.shape[1]
+                    kept &= matvec(_matrix(links, mats, made, T - end, b), exps[T - end, b], total, moved)
+                    if affine:
+                        add(moved, vecs[T + 1 - end, s])
+                    copy(total, vecs[T + 1 - end, s])
+                    copy(moved, total)
+                copy(total, vecs[0, s])
         for d in range(high - 1, low - 1, -1):
             pairs = 1 << (high - 1 - d)
-            for j in range(block * pairs, min((block + 1) * pairs, _num_pairs(T, d))):
+            for j in range(block * pairs, min((block + together) * pairs, _num_pairs(T, d))):
                 l, r = _pair_left(j, d), _pair_right(j, d, T)
-                for s in range(start, min(start + group, samples)):
+                for s in range(start, stop):
                     if j == 0:
                         copy(vecs[T + 1 - l, s], vecs[T + 1 - r, s])  # I ⋄ T = T, and a[l] becomes the identity
                     else:
@@ -187,9 +184,8 @@ def backprop(jacobians_T, grad_output, local_grads, method, levels, length=None)
     with one_blas_thread():
         kept &= share_out(_up, low * matrices, *state, 0, apart, group, worth=worth)
         kept &= share_out(_up, top * mats.shape[1], *state, apart, k, 1, worth=worth)
-        kept &= share_out(_across, batch, *state, k, worth=worth)
-        kept &= share_out(_down, top * batch, *state, apart, k, 1, worth=worth)
-        kept &= share_out(_down, low * samples, *state, 0, apart, group, worth=worth)
+        kept &= share_out(_down, batch, *state, apart, k, True, 1, worth=worth)
+        kept &= share_out(_down, low * samples, *state, 0, apart, False, group, worth=worth)
     if not kept:
         raise RangeLost
     return vecs[: T + 1]
