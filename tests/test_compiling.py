@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 from numba.core.caching import CacheImpl, IndexDataCacheFile
@@ -32,6 +33,21 @@ def test_the_first_compilation_says_so_and_no_other(says, capsys):
     for argument in (1, 1.0, 1j):
         assert compiling.njit()(plus_one)(argument) == argument + 1
     assert capsys.readouterr() == ("", "bppsa_nb: compiling, once\n")
+
+
+def test_a_terminal_that_is_gone_stops_nothing(says, monkeypatch):
+    def gone(text):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=gone))
+    assert compiling.njit()(plus_one)(1) == 2
+
+
+@pytest.mark.parametrize("place", [(0, 1), (0, 3)])
+def test_nobody_watches_what_is_closed(monkeypatch, place):
+    monkeypatch.setattr("bppsa_nb.ranks.place", lambda: place)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not compiling._watched()
 
 
 @pytest.mark.parametrize(
