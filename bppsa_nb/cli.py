@@ -22,8 +22,8 @@ def main(argv=None):
     Returns
     -------
     int
-        Exit code: 0 if all went well, 1 after an error that is explained, or where whoever read the output is gone,
-        as `head` is after its last line; 130 after Ctrl-C. Wrong usage exits with 2; an error without explanation
+        Exit code: 0 if all went well, 1 after an error that is explained, or where what is printed cannot be written,
+        as to `head` after its last line; 130 after Ctrl-C. Wrong usage exits with 2; an error without explanation
         shows its traceback.
     """
     return output.run(_run, argv)
@@ -216,8 +216,6 @@ def _train(arguments):
     if alone:
         try:
             _train_on(arguments, comm)
-        except BrokenPipeError:  # of the output; the others are foreseen
-            raise
         except _FORESEEN as error:
             raise _Explained(error) from error
         return

@@ -94,7 +94,8 @@ class _Compiles(event.Listener):
         if not self.said and happens.data["dispatcher"].py_func.__module__.startswith("bppsa_nb."):
             self.said = True
             if _watched():
-                print("bppsa_nb: compiling, once", file=sys.stderr, flush=True)
+                with suppress(OSError):  # a terminal that is gone
+                    print("bppsa_nb: compiling, once", file=sys.stderr, flush=True)
 
     def on_end(self, happens):
         self.nested -= 1
@@ -105,7 +106,7 @@ class _Compiles(event.Listener):
 def _watched():
     """Tell whether messages reach a terminal, a notebook, or what mpiexec shows of its ranks."""
     rank, size = ranks.place()
-    return rank == 0 and (size > 1 or sys.stderr.isatty() or "ipykernel" in sys.modules)
+    return rank == 0 and sys.stderr is not None and (size > 1 or sys.stderr.isatty() or "ipykernel" in sys.modules)
 
 
 event.register("numba:compile", _Compiles())

@@ -1,12 +1,12 @@
-"""What programs do where nobody reads what they print, as after the last line of ``bppsa-nb list | head``."""
+"""What programs do where what they print cannot be written, as after the last line of ``bppsa-nb list | head``."""
 
 import os
-import select
 import sys
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 
 
 def run(program, *arguments):
-    """Run a program that prints, and have it end quietly where its reader is gone.
+    """Run a program that prints; it ends where that cannot be written, quietly if its reader is gone.
 
     Parameters
     ----------
@@ -16,29 +16,57 @@ def run(program, *arguments):
     Returns
     -------
     int or object
-        What `program` returns; 1 where nobody read all of it.
+        What `program` returns; 1 where not all that it printed was written.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed from the start; the next file opened must not take its place
             setattr(sys, name, open(os.devnull, "w"))
+    streams = _Stream(sys.stdout), _Stream(sys.stderr)
     try:
+        with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
+            try:
+                return program(*arguments)
+            finally:
+                for stream in streams:
+                    stream.flush()
+    except _Unwritten as stop:
+        error = stop.__cause__
+    if not isinstance(error, BrokenPipeError):
+        with suppress(OSError):
+            print(f"what is printed cannot be written: {error.strerror}", file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):  # which Python flushes at exit, once more
         try:
-            return program(*arguments)
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-    except BrokenPipeError:
-        unread = [stream for stream in (sys.stdout, sys.stderr) if _unread(stream)]
-        if not unread:  # some other pipe broke
-            raise
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in unread:  # which Python flushes at exit, once more
-            os.dup2(nowhere, stream.fileno())
-        return 1
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return 1
 
 
-def _unread(stream):
-    """Tell whether nobody reads what a stream writes into a pipe."""
-    poll = select.poll()
-    poll.register(stream.fileno(), 0)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
+class _Unwritten(BaseException):
+    """Something printed could not be written; whoever foresees an OSError has another one in mind."""
+
+
+class _Stream:
+    """A stream that tells its own errors from those of other files."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def write(self, text):
+        with _telling():
+            return self._stream.write(text)
+
+    def flush(self):
+        with _telling():
+            self._stream.flush()
+
+
+@contextmanager
+def _telling():
+    try:
+        yield
+    except OSError as error:
+        raise _Unwritten from error

@@ -1,4 +1,7 @@
 import argparse
+import contextlib
+import errno
+import io
 import os
 import signal
 import subprocess
@@ -585,6 +588,50 @@ def test_a_pipe_that_breaks_elsewhere_is_no_quiet_end(monkeypatch, tmp_path):
         monkeypatch.setattr(sys, "stderr", stream)
         with pytest.raises(BrokenPipeError, match="of a worker"):
             cli.main(["list"])
+
+
+class Full(io.RawIOBase):
+    """A file on a full disk."""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fileno(self):
+        return self.descriptor
+
+
+@pytest.fixture
+def full(tmp_path):
+    with open(tmp_path / "full", "w") as file:
+        raw = Full()
+        raw.descriptor = file.fileno()
+        yield raw
+        with contextlib.suppress(OSError):
+            raw.close()
+
+
+@pytest.mark.parametrize("unbuffered", [False, True])
+@pytest.mark.parametrize("command", ["list", "--help", "train --length 2 --samples 2 --backend numpy"])
+def test_output_that_cannot_be_written_is_said(full, unbuffered, command, project, monkeypatch, capsys):
+    stream = io.TextIOWrapper(io.BufferedWriter(full), write_through=unbuffered, line_buffering=unbuffered)
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert cli.main(command.split()) == 1
+    assert capsys.readouterr().err == "what is printed cannot be written: No space left on device\n"
+    monkeypatch.setattr(full, "write", len)
+    stream.flush()
+
+
+@pytest.mark.parametrize("command", ["list", "--help"])
+def test_a_full_disk_for_all_that_is_printed(full, command, project, monkeypatch):
+    stream = io.TextIOWrapper(io.BufferedWriter(full))
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert cli.main(command.split()) == 1
+    monkeypatch.setattr(full, "write", len)
+    stream.flush()
 
 
 @pytest.mark.parametrize("command", ["info", "figures --only no_such", "train --length 2 --samples 2 --backend numpy"])

@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 from numba.core.caching import CacheImpl, IndexDataCacheFile
@@ -12,6 +13,10 @@ from bppsa_nb import compiling
 
 
 def plus_one(x):
+    return x + 1
+
+
+def one_more(x):
     return x + 1
 
 
@@ -54,6 +59,21 @@ def test_the_garbage_collector_rests_only_meanwhile(collects, monkeypatch):
         (gc.enable if before else gc.disable)()
 
 
+def test_a_terminal_that_is_gone_stops_nothing(says, monkeypatch):
+    def gone(text):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=gone))
+    assert compiling.njit()(plus_one)(1) == 2
+
+
+@pytest.mark.parametrize("place", [(0, 1), (0, 3)])
+def test_nobody_watches_what_is_closed(monkeypatch, place):
+    monkeypatch.setattr("bppsa_nb.ranks.place", lambda: place)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not compiling._watched()
+
+
 @pytest.mark.parametrize(
     ("ranks", "terminal", "notebook", "watched"),
     [
@@ -79,11 +99,11 @@ def folder(tmp_path, monkeypatch):
 
 
 def by_njit():
-    return compiling.njit(cache=True)(plus_one)
+    return compiling.njit(cache=True)(one_more)
 
 
 def by_cfunc():
-    return compiling.cfunc("float64(float64)")(plus_one).ctypes
+    return compiling.cfunc("float64(float64)")(one_more).ctypes
 
 
 @pytest.mark.parametrize("compiled", [by_njit, by_cfunc])
