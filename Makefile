@@ -29,9 +29,9 @@ test: lint
 	NUMBA_ENABLE_CUDASIM=1 $(PYTEST) -m simulator $(SIMULATED)
 	$(PYTEST) -m "not gpu and not full and not simulator" $(LONGEST) tests
 
-test-full: lint
-	NUMBA_ENABLE_CUDASIM=1 $(PYTEST) -m simulator $(SIMULATED)
-	$(BIN)/python -m pytest -m "not simulator"
+# What takes gigabytes, or the GPU, has one process.
+test-full: test
+	$(BIN)/python -m pytest -m "(full or gpu) and not simulator"
 
 lab: .venv/.installed
 	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks
