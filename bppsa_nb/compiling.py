@@ -82,8 +82,8 @@ class _Says(event.Listener):
     said = False
 
     def on_start(self, happens):
-        function = happens.data["dispatcher"].py_func
-        if not self.said and function.__module__.startswith("bppsa_nb."):
+        module = happens.data["dispatcher"].py_func.__module__ or ""  # None, where exec made the function
+        if not self.said and module.startswith("bppsa_nb."):
             self.said = True
             if _watched():
                 with suppress(OSError):  # a terminal that is gone
