@@ -91,7 +91,8 @@ class _Compiles(event.Listener):
             self.collects = gc.isenabled()
             gc.disable()
         self.nested += 1
-        if not self.said and happens.data["dispatcher"].py_func.__module__.startswith("bppsa_nb."):
+        module = happens.data["dispatcher"].py_func.__module__ or ""  # None, where exec made the function
+        if not self.said and module.startswith("bppsa_nb."):
             self.said = True
             if _watched():
                 with suppress(OSError):  # a terminal that is gone

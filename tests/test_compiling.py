@@ -59,6 +59,14 @@ def test_the_garbage_collector_rests_only_meanwhile(collects, monkeypatch):
         (gc.enable if before else gc.disable)()
 
 
+def test_functions_that_belong_to_no_module_are_compiled_as_before(says, capsys):
+    made = {}
+    exec("def plus_one(x): return x + 1", made)
+    assert made["plus_one"].__module__ is None
+    assert compiling.numba.njit(made["plus_one"])(1) == 2
+    assert capsys.readouterr().err == ""
+
+
 def test_a_terminal_that_is_gone_stops_nothing(says, monkeypatch):
     def gone(text):
         raise OSError(5, "Input/output error")
