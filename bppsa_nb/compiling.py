@@ -13,6 +13,8 @@ from numba.core.sigutils import normalize_signature
 
 from bppsa_nb import ranks
 
+inline = numba.njit(inline="always")  # for what is so short that it costs less to compile where it is used
+
 
 def njit(**options):
     """Return `numba.njit` with these options; ``cache=True`` keeps what is compiled where that is possible."""

@@ -13,7 +13,7 @@ import numpy as np
 from bppsa_nb.cells.elementary import sigmoid, tanh
 from bppsa_nb.cells.fused import backward  # noqa: F401  that of both cells
 from bppsa_nb.cells.recurrent import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
-from bppsa_nb.compiling import njit
+from bppsa_nb.compiling import inline, njit
 from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.structured.chain import StructuredChain
 from bppsa_nb.subnormals import flush, restore
@@ -26,7 +26,6 @@ keep_freed_memory()
 # Without the "numpy" error model every division would carry a branch (ZeroDivisionError), and its loop would
 # not vectorize. "contract" allows fused multiply-adds and nothing else: NaN and infinity keep their meaning.
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
-_inline = njit(inline="always")  # what is this short costs less to compile where it is used
 
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 _WORTH_NUMBERS = 2**18  # the same for numbers that are read and written once
@@ -243,7 +242,7 @@ def _add_up(x, hidden, at_sums, block, by_x, by_h, biases, first, last):
     return True
 
 
-@_inline
+@inline
 def _add(row, total):
     for i in range(row.size):
         total[i] += row[i]

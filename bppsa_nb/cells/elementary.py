@@ -9,11 +9,12 @@ import math
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic, overload
 
+from bppsa_nb.compiling import inline
+
 _options = {"error_model": "numpy", "fastmath": {"contract"}, "forceinline": True}
-_inline = njit(inline="always")
 _TERMS = {np.float32: 7, np.float64: 13}  # of the series, the first included; the rest is below half a unit
 _LN2 = {  # in two parts: the first has few bits, so that its product with k is exact
     np.float32: (0.693359375, -2.12194440054690583e-4),
@@ -57,7 +58,7 @@ def _make(dtype):
     sigmoid_is_zero = dtype((info.minexp - lift) * math.log(2))
     lift, lower = dtype(lift), dtype(2.0**-lift)  # by which 2**k is kept a normal number until there
 
-    @_inline
+    @inline
     def reduced(x):
         """Compute k, shifted as `_two_to` has it, and exp(r) - 1."""
         shifted = x * per_ln2 + shift
@@ -68,7 +69,7 @@ def _make(dtype):
             total = total * r + c
         return shifted, r + (r * r) * total
 
-    @_inline
+    @inline
     def ratio(a, b, c):
         """Compute a / (b + c), with what rounding the sum and the quotient loses put back."""
         total = b + c

@@ -7,14 +7,13 @@ wait for each other: cores share out groups of them.
 
 import numpy as np
 
-from bppsa_nb.compiling import njit
+from bppsa_nb.compiling import inline, njit
 from bppsa_nb.subnormals import flush, restore
 from bppsa_nb.tiles import GROUP, multiply, product
 from bppsa_nb.views import numbers
 from bppsa_nb.workers import one_blas_thread, share_out
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
-_inline = njit(inline="always")
 _STEPS = 32  # back, before the parameters have their turn
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 
@@ -127,14 +126,14 @@ def _back(product, x, hidden, gates, weights_x, weights_h, grad_output, local, a
     return True
 
 
-@_inline
+@inline
 def _rnn_step(grad, after, at):
     one = grad.dtype.type(1)
     for i in range(grad.size):
         at[i] = grad[i] * (one - after[i] * after[i])
 
 
-@_inline
+@inline
 def _gru_step(grad, through, gates, here, hidden, at, there, apart):
     """Take gradients through the gates, with the factors of `bppsa_nb.cells.gru.slopes`; and what goes past them.
 
@@ -156,13 +155,13 @@ def _gru_step(grad, through, gates, here, hidden, at, there, apart):
         through[i] = grad[i] * z[i]
 
 
-@_inline
+@inline
 def _add(row, total):
     for i in range(row.size):
         total[i] += row[i]
 
 
-@_inline
+@inline
 def _copy(row, out):
     for i in range(row.size):
         out[i] = row[i]

@@ -6,10 +6,9 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from bppsa_nb.compiling import njit
+from bppsa_nb.compiling import inline, njit
 from bppsa_nb.views import bits, numbers
 
-_inline = njit(inline="always")
 _compile = njit(cache=True, nogil=True)
 _compile_sums = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # sums in any order, so in vectors
 
@@ -22,7 +21,7 @@ def plain(array):
     return np.require(array, requirements=["C", "W"])
 
 
-@_inline
+@inline
 def flat(matrix):
     """View a matrix as its numbers [shape=(n,)]."""
     return numbers(matrix, 0, matrix.size)
@@ -54,7 +53,7 @@ def moderate(array):
     return (low >= least - kind(1)) & (high <= most)
 
 
-@_inline
+@inline
 def scale(array, exponent):
     """Multiply numbers [shape=(n,)] in place by a power of two."""
     factor = array.dtype.type(math.ldexp(1.0, exponent))
@@ -91,14 +90,14 @@ def dot(matrix, vector, out):
         out[i] = total
 
 
-@_inline
+@inline
 def add(out, terms):
     """Add terms to a vector in place."""
     for i in range(out.size):
         out[i] += terms[i]
 
 
-@_inline
+@inline
 def copy(array, out):
     """Copy numbers [shape=(n,)]; an assignment would compile, for seconds, what it says of shapes that do not fit."""
     for i in range(out.size):

@@ -15,7 +15,7 @@ When the scan is through, ``vecs[t]`` is the gradient at x_t; position 0, the id
 import numpy as np
 
 from bppsa_nb import plan
-from bppsa_nb.compiling import njit
+from bppsa_nb.compiling import inline, njit
 from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.scan import cpu_chunks
@@ -26,18 +26,17 @@ from bppsa_nb.workers import PIECES, THREADS, one_blas_thread, share_out
 keep_freed_memory()
 
 _compile = njit(cache=True, nogil=True)
-_inline = njit(inline="always")
 
 BLOCK = 2**19  # bytes of matrices that one core multiplies among each other before it goes on: they stay in its cache
 
-_pair_left = njit(inline="always")(_levels.pair_left)
-_pair_right = njit(inline="always")(_levels.pair_right)
-_num_pairs = njit(inline="always")(_levels.num_pairs)
-_block_end = njit(inline="always")(_levels.block_end)
-_num_blocks = njit(inline="always")(_levels.num_blocks)
+_pair_left = inline(_levels.pair_left)
+_pair_right = inline(_levels.pair_right)
+_num_pairs = inline(_levels.num_pairs)
+_block_end = inline(_levels.block_end)
+_num_blocks = inline(_levels.num_blocks)
 
 
-@_inline
+@inline
 def _matrix(links, mats, made, t, b):
     return mats[t, b] if made[t, b] else links[t, b]
 

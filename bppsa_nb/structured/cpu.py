@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from bppsa_nb.compiling import njit
+from bppsa_nb.compiling import inline, njit
 from bppsa_nb.memory import keep_freed_memory, require
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.structured.chain import apply_rows, smallest_kept
@@ -19,7 +19,6 @@ from bppsa_nb.workers import one_blas_thread, share_out
 keep_freed_memory()
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
-_inline = njit(inline="always")
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 
 
@@ -173,7 +172,7 @@ def _go_back(product, weights, slopes, carry, bounds, ends, gradients, keep, gro
     return True
 
 
-@_inline
+@inline
 def _copy(source, out):
     for i in range(out.size):
         out[i] = source[i]
