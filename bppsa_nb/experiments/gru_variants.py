@@ -21,7 +21,7 @@ CAPTION = (
 )
 SIZES = {"quick": (128, 256, 512, 1024, 2048), "paper": (128, 256, 512, 768, 1024, 1536, 2048)}
 STEPS = {"quick": 4, "paper": 32}
-SECONDS = {"quick": 0.4, "paper": 20.0}  # for one point
+SECONDS = {"quick": 0.25, "paper": 20.0}  # for one point
 BATCH = 128
 COUNTED = {
     "products": "products",
