@@ -20,14 +20,14 @@ figures: .venv/.installed
 	$(BIN)/bppsa-nb notebooks --scale quick
 
 # A process per core takes one file of tests after the other, the longest ones first. The CUDA simulator must be chosen
-# before Numba is imported, so its tests have processes of their own.
-PYTEST := $(BIN)/python -m pytest --numprocesses=logical --dist=loadfile --no-loadscope-reorder
+# before Numba is imported, so its tests have processes of their own; they are few, and shared out one by one.
+PYTEST := $(BIN)/python -m pytest --numprocesses=logical
 LONGEST := tests/test_machine_code.py tests/distributed
 SIMULATED := tests/test_cuda.py tests/multigrid/test_cuda.py tests/test_device.py tests/test_benchmarks.py tests/experiments/test_figure_09.py
 
 test: lint
-	NUMBA_ENABLE_CUDASIM=1 $(PYTEST) -m simulator $(SIMULATED)
-	$(PYTEST) -m "not gpu and not full and not simulator" $(LONGEST) tests
+	NUMBA_ENABLE_CUDASIM=1 $(PYTEST) --dist=worksteal -m simulator $(SIMULATED)
+	$(PYTEST) --dist=loadfile --no-loadscope-reorder -m "not gpu and not full and not simulator" $(LONGEST) tests
 
 # What takes gigabytes, or the GPU, has one process.
 test-full: test

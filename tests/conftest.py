@@ -1,3 +1,4 @@
+import gc
 import os
 import pathlib
 import sys
@@ -16,6 +17,8 @@ from hypothesis import settings
 
 from bppsa_nb import experiments, files
 
+# Again and again, the garbage collector would look through all that Numba and Hypothesis hold.
+gc.set_threshold(50_000, 50, 100)
 # No example fails for being slow, or differs from one run to the next.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")

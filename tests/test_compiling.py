@@ -173,7 +173,6 @@ x, y = np.ones((30, 16, 1), np.float32), np.zeros(16, int)
 """
 FIRST = {
     "rnn": ("bp.Trainer(bp.RNN(1, 20, 10), bp.Adam(), backend='cpu').step(x, y)", 18),
-    "gru": ("bp.Trainer(bp.GRU(1, 20, 10), bp.Adam(), backend='cpu').step(x, y)", 18),
     "scan": ("bp.backprop(np.repeat(x[..., None], 20, 0), x[0], method='blelloch', backend='cpu')", 25),
 }
 LITTLE = """
