@@ -181,10 +181,12 @@ def backprop(jacobians_T, grad_output, local_grads, method, levels, length=None)
     matrices, samples = -(-mats.shape[1] // group), -(-batch // group)
     low, top = _levels.num_blocks(T, apart), _levels.num_blocks(T, k)
     with one_blas_thread():
-        kept &= share_out(_up, low * matrices, *state, 0, apart, group, worth=worth)
+        if apart:
+            kept &= share_out(_up, low * matrices, *state, 0, apart, group, worth=worth)
         kept &= share_out(_up, top * mats.shape[1], *state, apart, k, 1, worth=worth)
         kept &= share_out(_down, batch, *state, apart, k, True, 1, worth=worth)
-        kept &= share_out(_down, low * samples, *state, 0, apart, False, group, worth=worth)
+        if apart:
+            kept &= share_out(_down, low * samples, *state, 0, apart, False, group, worth=worth)
     if not kept:
         raise RangeLost
     return vecs[: T + 1]
