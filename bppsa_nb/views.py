@@ -1,4 +1,4 @@
-"""Views into arrays that cost compiled code nothing, neither to make nor to compile.
+"""Views into arrays that cost compiled code nothing, neither to make nor to compile; and copies and sums of them.
 
 A slice of Numba's is wrapped around, clipped, counted and let go of, in a hundred instructions that the compiler has to
 see through each time. Where loops know what they ask for, a place and a number are enough.
@@ -7,6 +7,8 @@ see through each time. Where loops know what they ask for, a place and a number 
 from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
+
+from bppsa_nb.compiling import inline
 
 
 @intrinsic
@@ -66,3 +68,17 @@ def _row(context, builder, array, value, dtype, start, count):
     size = source.itemsize
     populate_array(view, data=data, shape=[count], strides=[size], itemsize=size, meminfo=None)
     return view._getvalue()
+
+
+@inline
+def copy(array, out):
+    """Copy numbers [shape=(n,)]; an assignment would compile, for seconds, what it says of shapes that do not fit."""
+    for i in range(out.size):
+        out[i] = array[i]
+
+
+@inline
+def add(out, terms):
+    """Add terms to numbers [shape=(n,)] in place."""
+    for i in range(out.size):
+        out[i] += terms[i]

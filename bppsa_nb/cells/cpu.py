@@ -13,12 +13,12 @@ import numpy as np
 from bppsa_nb.cells.elementary import sigmoid, tanh
 from bppsa_nb.cells.fused import backward  # noqa: F401  that of both cells
 from bppsa_nb.cells.recurrent import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
-from bppsa_nb.compiling import inline, njit
+from bppsa_nb.compiling import njit
 from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.structured.chain import StructuredChain
 from bppsa_nb.subnormals import flush, restore
 from bppsa_nb.tiles import GROUP, multiply, product
-from bppsa_nb.views import numbers
+from bppsa_nb.views import add, numbers
 from bppsa_nb.workers import one_blas_thread, share_out
 
 keep_freed_memory()
@@ -236,13 +236,7 @@ def _add_up(x, hidden, at_sums, block, by_x, by_h, biases, first, last):
                     seen, found, total = hidden, found_h, by_h[part, k - count]
                 at = at_sums[k][start:stop]
                 np.dot(at.T, seen[start:stop], found)
-                _add(found.reshape(found.size), total)
+                add(total, numbers(found, 0, found.size))
                 for i in range(len(at)):
-                    _add(at[i], biases[part, k])
+                    add(biases[part, k], at[i])
     return True
-
-
-@inline
-def _add(row, total):
-    for i in range(row.size):
-        total[i] += row[i]

@@ -10,7 +10,7 @@ import numpy as np
 from bppsa_nb.compiling import inline, njit
 from bppsa_nb.subnormals import flush, restore
 from bppsa_nb.tiles import GROUP, multiply, product
-from bppsa_nb.views import numbers
+from bppsa_nb.views import add, copy, numbers
 from bppsa_nb.workers import one_blas_thread, share_out
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
@@ -85,7 +85,7 @@ def _back(product, x, hidden, gates, weights_x, weights_h, grad_output, local, a
         found_x, found_h = np.empty((size, width), x.dtype), np.empty((size, size), x.dtype)
         grads, others = np.empty((samples, size), x.dtype), np.empty((kinds + 1, n), x.dtype)
         grad, through = numbers(grads, 0, n), numbers(others, kinds * n, n)
-        _copy(numbers(grad_output, b0 * size, n), grad)
+        copy(numbers(grad_output, b0 * size, n), grad)
         bias_rows = numbers(others, 0, kinds * n)
         for i in range(bias_rows.size):
             bias_rows[i] = 0
@@ -100,17 +100,17 @@ def _back(product, x, hidden, gates, weights_x, weights_h, grad_output, local, a
                     _gru_step(grad, through, gates, here, hidden, at_sums, (t - start) * n, _STEPS * n)
                 multiply(product, at_sums[:, t - start], weights_h, grads)
                 if gates is not None:
-                    _add(through, grad)
+                    add(grad, through)
                 if local.size:
-                    _add(numbers(local, here, n), grad)
+                    add(grad, numbers(local, here, n))
                 if at_input.size:
                     multiply(product, at_sums[kinds - count :, t - start], weights_x, at_input[t, b0:b1])
             for s in range(end - start):
                 t = start + s
-                _copy(numbers(x, (t * batch + b0) * width, wide), numbers(x_rows, s * wide, wide))
-                _copy(numbers(hidden, t * state + b0 * size, n), numbers(h_rows, s * n, n))
+                copy(numbers(x, (t * batch + b0) * width, wide), numbers(x_rows, s * wide, wide))
+                copy(numbers(hidden, t * state + b0 * size, n), numbers(h_rows, s * n, n))
                 for k in range(kinds):
-                    _add(numbers(at_sums, (k * _STEPS + s) * n, n), numbers(others, k * n, n))
+                    add(numbers(others, k * n, n), numbers(at_sums, (k * _STEPS + s) * n, n))
             rows = (end - start) * samples
             for i in range(2 * count):
                 if i < count:
@@ -118,10 +118,10 @@ def _back(product, x, hidden, gates, weights_x, weights_h, grad_output, local, a
                 else:
                     k, seen, found, total = i + kinds - 2 * count, x_rows, found_x, by_x
                 np.dot(at_rows[k, :rows].T, seen[:rows], found)
-                _add(numbers(found, 0, found.size), total[group, k])
+                add(total[group, k], numbers(found, 0, found.size))
         for k in range(kinds):
             for b in range(samples):
-                _add(numbers(others, k * n + b * size, size), bias[group, k])
+                add(bias[group, k], numbers(others, k * n + b * size, size))
         restore(before)
     return True
 
@@ -153,15 +153,3 @@ def _gru_step(grad, through, gates, here, hidden, at, there, apart):
         at_r[i] = to_m * (one - r[i]) * m[i]
         at_z[i] = to_new * z[i] * (before[i] - new[i])
         through[i] = grad[i] * z[i]
-
-
-@inline
-def _add(row, total):
-    for i in range(row.size):
-        total[i] += row[i]
-
-
-@inline
-def _copy(row, out):
-    for i in range(row.size):
-        out[i] = row[i]

@@ -7,7 +7,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from bppsa_nb.compiling import inline, njit
-from bppsa_nb.views import bits, numbers
+from bppsa_nb.views import bits, copy, numbers
 
 _compile = njit(cache=True, nogil=True)
 _compile_sums = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # sums in any order, so in vectors
@@ -88,20 +88,6 @@ def dot(matrix, vector, out):
         for j in range(matrix.shape[1]):
             total += matrix[i, j] * vector[j]
         out[i] = total
-
-
-@inline
-def add(out, terms):
-    """Add terms to a vector in place."""
-    for i in range(out.size):
-        out[i] += terms[i]
-
-
-@inline
-def copy(array, out):
-    """Copy numbers [shape=(n,)]; an assignment would compile, for seconds, what it says of shapes that do not fit."""
-    for i in range(out.size):
-        out[i] = array[i]
 
 
 @_compile

@@ -20,7 +20,8 @@ from bppsa_nb.memory import keep_freed_memory
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.scan import cpu_chunks
 from bppsa_nb.scan import levels as _levels
-from bppsa_nb.scan.arithmetic import GROUP, SMALL, add, copy, flat, matmul, matvec, moderate, normalize, plain
+from bppsa_nb.scan.arithmetic import GROUP, SMALL, flat, matmul, matvec, moderate, normalize, plain
+from bppsa_nb.views import add, copy
 from bppsa_nb.workers import PIECES, THREADS, one_blas_thread, share_out
 
 keep_freed_memory()

@@ -5,7 +5,8 @@ import numpy as np
 from bppsa_nb.compiling import njit
 from bppsa_nb.memory import require
 from bppsa_nb.operator import RangeLost
-from bppsa_nb.scan.arithmetic import GROUP, SMALL, add, copy, dot, flat, matmul, matvec, moderate, normalize, plain
+from bppsa_nb.scan.arithmetic import GROUP, SMALL, dot, flat, matmul, matvec, moderate, normalize, plain
+from bppsa_nb.views import add, copy
 from bppsa_nb.workers import PIECES, THREADS, one_blas_thread, share_out
 
 _compile = njit(cache=True, nogil=True)

@@ -8,12 +8,13 @@ import math
 
 import numpy as np
 
-from bppsa_nb.compiling import inline, njit
+from bppsa_nb.compiling import njit
 from bppsa_nb.memory import keep_freed_memory, require
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.structured.chain import apply_rows, smallest_kept
 from bppsa_nb.subnormals import flush, restore
 from bppsa_nb.tiles import GROUP, multiply, product
+from bppsa_nb.views import copy
 from bppsa_nb.workers import one_blas_thread, share_out
 
 keep_freed_memory()
@@ -150,7 +151,7 @@ def _go_back(product, weights, slopes, carry, bounds, ends, gradients, keep, gro
         low, high = b0 * width, b1 * width
         at_sums, sums = scratch[:count, : b1 - b0], scratch[count + 1, : b1 - b0]
         end = there[run, low:high]
-        _copy(end, grad)
+        copy(end, grad)
         for t in range(bounds[run + 1] - 1, bounds[run] - 1, -1):
             for k in range(count):
                 slope, at_sum = slopes[k, t, low:high], flat[k]
@@ -165,17 +166,11 @@ def _go_back(product, weights, slopes, carry, bounds, ends, gradients, keep, gro
             for i in range(below.size):
                 grad[i] = below[i] + by[i]
             if keep:
-                _copy(grad, below)
+                copy(grad, below)
         if not keep:
-            _copy(grad, end)
+            copy(grad, end)
     restore(before)
     return True
-
-
-@inline
-def _copy(source, out):
-    for i in range(out.size):
-        out[i] = source[i]
 
 
 @_compile
