@@ -1,14 +1,32 @@
-"""What models check of the arrays they are given."""
+"""What arguments are checked for: every error names the argument, and shows what came and what was expected."""
+
+import math
 
 import numpy as np
 
+FLOATS = np.dtype(np.float32), np.dtype(np.float64)
+_MOST = 2**31 - 1  # what 32 bits hold, as the indices of sparse matrices do
 _SINGLE = {"K": "weight", "T": "step", "B": "sample"}
+
+
+def check_plain(name, array):
+    """Raise TypeError unless `array` is a NumPy array, and none that gives operators another meaning."""
+    if type(array) not in (np.ndarray, np.memmap):  # as masked arrays and matrices do
+        raise TypeError(f"{name} must be a numpy.ndarray, got {type(array).__name__}")
+
+
+def check_floats(name, array, *shapes):
+    """Raise TypeError or ValueError unless `array` is of float32 or float64, with as many axes as one of the shapes."""
+    check_plain(name, array)
+    if array.dtype not in FLOATS:
+        raise TypeError(f"{name} must be float32 or float64, got {array.dtype}")
+    if shapes and array.ndim not in map(len, shapes):
+        raise wrong_shape(name, array, *shapes)
 
 
 def check_array(name, array, dtype, shape):
     """Raise TypeError or ValueError unless `array` has the dtype and the shape, where an axis's name fits any size."""
-    if type(array) not in (np.ndarray, np.memmap):
-        raise TypeError(f"{name} must be a numpy.ndarray, got {type(array).__name__}")
+    check_plain(name, array)
     if array.dtype != dtype:
         raise TypeError(f"{name} must have the model's dtype {dtype}, got {array.dtype}")
     if array.ndim != len(shape) or any(
@@ -50,15 +68,37 @@ def check_finite(**arrays):
 
 def check_params(params, dtype, shapes):
     """Raise unless `params` holds an array of every name's shape, in the model's dtype."""
+    if not isinstance(params, dict):
+        raise TypeError(f"params must be a dict of arrays, got {type(params).__name__}")
     for name, shape in shapes.items():
         if name not in params:
             raise ValueError(f"params must have an entry {name!r}, got {sorted(params)}")
         check_array(f"params[{name!r}]", params[name], dtype, shape)
 
 
-def check_count(name, value, least=0):
-    """Raise TypeError or ValueError unless `value` is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+def check_count(name, value, least=0, most=None, why=""):
+    """Return `value` as an int, or raise TypeError or ValueError unless it is one from `least` to `most` (`why`)."""
+    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
+    limit = _MOST if most is None else most
+    if not least <= value <= limit:
+        bounds = f"at least {least}" if value < least and most in (None, math.inf) else f"from {least} to {limit}"
+        raise ValueError(f"{name} must be {bounds}{why}, got {value}")
+    return int(value)
+
+
+def check_choice(name, value, choices):
+    """Raise ValueError unless `value` is one of a few texts."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def float_dtype(dtype):
+    """Return float32 or float64 as a `numpy.dtype`, or raise TypeError for everything else."""
+    try:
+        found = np.dtype(dtype)
+    except Exception as error:  # whatever NumPy makes of what is no dtype
+        raise TypeError(f"dtype must be float32 or float64, got {dtype!r}") from error
+    if found not in FLOATS:
+        raise TypeError(f"dtype must be float32 or float64, got {found}")
+    return found

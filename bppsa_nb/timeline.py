@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bppsa_nb.checks import check_count
+
 
 class Event(NamedTuple):
     """One task on one worker.
@@ -130,8 +132,7 @@ def list_schedule(durations, needs, workers):
     ValueError
         If there is no worker, or a task needs one that is not numbered below it.
     """
-    if workers < 1:
-        raise ValueError(f"workers must be >= 1, got {workers}")
+    workers = check_count("workers", workers, 1)
     followers = [[] for _ in durations]
     waiting = []
     for i, before in enumerate(needs):

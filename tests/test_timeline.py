@@ -77,7 +77,7 @@ def test_check_wants_needs_for_every_event():
 
 
 def test_bad_tasks():
-    with pytest.raises(ValueError, match="workers must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
         list_schedule([1], [[]], 0)
     with pytest.raises(ValueError, match=r"needs\[1\] must only hold numbers from 0 to 0, got 1"):
         list_schedule([1, 1], [[], [1]], 1)

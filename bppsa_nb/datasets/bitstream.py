@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from bppsa_nb.checks import check_count, float_dtype
 from bppsa_nb.distributed.parts import partition
 from bppsa_nb.shown import shown
 
@@ -41,20 +42,10 @@ class Bitstream:
     """
 
     def __init__(self, length, num_samples=32000, num_classes=10, rng=0, dtype=np.float32):
-        for name, value, low, high in (
-            ("length", length, 0, None),
-            ("num_samples", num_samples, 1, None),
-            ("num_classes", num_classes, 1, 10),
-        ):
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise TypeError(f"{name} must be an integer, got {value!r}")
-            if value < low or (high is not None and value > high):
-                limit = f"at least {low}" if high is None else f"between {low} and {high}"
-                raise ValueError(f"{name} must be {limit}, got {value}")
-        self.dtype = np.dtype(dtype)
-        if self.dtype not in (np.float32, np.float64):
-            raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
-        self.length, self.num_samples, self.num_classes = int(length), int(num_samples), int(num_classes)
+        self.length = check_count("length", length)
+        self.num_samples = check_count("num_samples", num_samples, 1)
+        self.num_classes = check_count("num_classes", num_classes, 1, 10)
+        self.dtype = float_dtype(dtype)
         self._key = np.random.default_rng(rng).integers(2**64, size=2, dtype=np.uint64)
         words = np.random.Philox(key=self._key, counter=[0, 0, 0, _LABELS]).random_raw(self.num_samples)
         self.labels = (words % self.num_classes).astype(np.int64)

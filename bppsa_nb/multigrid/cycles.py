@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.multigrid.grids import whole
+from bppsa_nb.checks import check_choice, check_count
 
 RELAXATIONS = ("F", "FC", "FCF")
 CYCLES = ("V", "F")
@@ -36,14 +36,13 @@ class Options:
 
     def __post_init__(self):
         if self.cycles is not None:
-            whole("cycles", self.cycles, 1)
+            check_count("cycles", self.cycles, 1)
         if isinstance(self.tol, bool) or not isinstance(self.tol, numbers.Real):
             raise TypeError(f"tol must be a number, got {self.tol!r}")
         if not 0 <= self.tol < math.inf:
             raise ValueError(f"tol must be >= 0 and finite, got {self.tol}")
         for name, known in (("relaxation", RELAXATIONS), ("cycle", CYCLES)):
-            if not isinstance(getattr(self, name), str) or getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {getattr(self, name)!r}")
+            check_choice(name, getattr(self, name), known)
         for name in ("nested_iteration", "skip_downcycle"):
             if not isinstance(getattr(self, name), (bool, np.bool_)):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")

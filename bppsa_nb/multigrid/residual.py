@@ -6,7 +6,7 @@ from importlib import import_module
 import numpy as np
 
 from bppsa_nb import backends
-from bppsa_nb.checks import check_array, check_finite
+from bppsa_nb.checks import check_array, check_choice, check_finite
 from bppsa_nb.multigrid.steps import ACTIVATIONS
 from bppsa_nb.shown import shown
 
@@ -74,9 +74,7 @@ class ResidualNetwork:
             raise TypeError(f"h must be a number, got {h!r}")
         if not float(np.finfo(weights.dtype).tiny) <= h <= float(np.finfo(weights.dtype).max):
             raise ValueError(f"h must be positive and finite in {weights.dtype}, got {h}")
-        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
-            known = ", ".join(map(repr, ACTIVATIONS))
-            raise ValueError(f"activation must be one of {known}, got {self.activation!r}")
+        check_choice("activation", self.activation, ACTIVATIONS)
 
     def __repr__(self):
         return shown(self, "weights", "biases", "h", "activation")

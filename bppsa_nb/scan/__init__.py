@@ -1,7 +1,9 @@
 """The scan, written once, over any operand that knows ⋄ (see :mod:`bppsa_nb.operator`)."""
 
+import math
 from functools import partial
 
+from bppsa_nb.checks import check_choice, check_count
 from bppsa_nb.scan import blelloch, chunked, hillis_steele, linear, truncated
 
 __all__ = ["scan", "steps"]
@@ -27,8 +29,9 @@ def steps(a, method, levels=None, length=None):
 
     Raises
     ------
-    ValueError
-        For an unknown method.
+    TypeError, ValueError
+        For an unknown method, ``"truncated"`` without ``levels >= 0``, ``"chunked"`` without ``length >= 1``, or one of
+        these numbers with another method.
     """
     methods = {
         "linear": linear.steps,
@@ -37,8 +40,12 @@ def steps(a, method, levels=None, length=None):
         "chunked": partial(chunked.steps, length=length),
         "hillis_steele": hillis_steele.steps,
     }
-    if method not in methods:
-        raise ValueError(f"method must be one of {', '.join(map(repr, methods))}, got {method!r}")
+    check_choice("method", method, methods)
+    for name, value, least, of in (("levels", levels, 0, "truncated"), ("length", length, 1, "chunked")):
+        if method == of:
+            check_count(f"{name} for {of!r}", value, least, math.inf)
+        elif value is not None:
+            raise ValueError(f"{name} must be None for {method!r}, got {value!r}")
     return methods[method](a)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bppsa_nb.checks import check_count
 from bppsa_nb.shown import shown
 
 
@@ -103,7 +104,7 @@ class Network:
         -------
         Network
         """
-        layers = count("layers", layers)
+        layers = check_count("layers", layers, 1)
         ones = np.ones(layers)
         return cls(ones, ones, ones, None if sync is None else np.full(layers, amount("sync", sync)), memory)
 
@@ -169,16 +170,6 @@ def costs(name, values, length=None, of="layer"):
         raise ValueError(f"{name} must be finite and not negative, got {array[wrong[0]]} for {of} {wrong[0] + 1}")
     array.flags.writeable = False
     return array
-
-
-def count(name, value, least=1, most=None, why=""):
-    """Return an integer within its bounds, or raise TypeError or ValueError."""
-    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < least or (most is not None and value > most):
-        bounds = f">= {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name} must be {bounds}{why}, got {value}")
-    return int(value)
 
 
 def amount(name, value):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb import backends, chain
-from bppsa_nb.checks import check_array, check_finite, check_params
+from bppsa_nb.checks import check_array, check_choice, check_finite, check_params, float_dtype
 from bppsa_nb.operator import BatchedCSR, Pattern
 from bppsa_nb.scan import scan
 from bppsa_nb.shown import shown
@@ -83,9 +83,7 @@ class Network:
     """
 
     def __init__(self, input_shape, operators, *, scan_until=None, init="uniform", rng=0, dtype=np.float32):
-        self.dtype = np.dtype(dtype)
-        if self.dtype not in (np.float32, np.float64):
-            raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
+        self.dtype = float_dtype(dtype)
         if not isinstance(operators, (list, tuple)):
             raise TypeError(f"operators must be a list of operators, got {operators!r}")
         for i, operator in enumerate(operators):
@@ -97,8 +95,8 @@ class Network:
             raise ValueError("operators must be one or more, got none")
         if len(set(names)) < len(names):
             raise ValueError(f"operators must have names of their own, got {names}")
-        if scan_until is not None and scan_until not in names:
-            raise ValueError(f"scan_until must be one of {names}, got {scan_until!r}")
+        if scan_until is not None:
+            check_choice("scan_until", scan_until, names)
         shapes = [sizes("input_shape", input_shape)]
         for operator in self.operators:
             shapes.append(operator.output_shape(shapes[-1]))
@@ -231,8 +229,7 @@ class Network:
     def check_method(self, method, backend="auto", levels=None):
         """Raise what `backward` would raise for these arguments."""
         methods = ("ordinary", *chain.METHODS)
-        if not isinstance(method, str) or method not in ("auto", *methods):
-            raise ValueError(f"method must be one of {', '.join(map(repr, methods))} or 'auto', got {method!r}")
+        check_choice("method", method, (*methods, "auto"))
         if method in ("auto", "ordinary"):
             backends.resolve(backend)
             if levels is not None:
@@ -277,7 +274,7 @@ class Network:
             costs = []
             # Products are planned here, which the scan would do otherwise: plans are kept with the patterns.
             links = [Pattern(each, costs) for each in reversed(self.patterns())]
-            scan([Pattern(None, costs), *links], method, levels, chain.list_chunk(len(links)))
+            scan([Pattern(None, costs), *links], method, levels, chain.list_chunk(method, len(links)))
             entries = sum(cost.entries for cost in costs if cost.kind == "mm")
             entries += sum(self.jacobian(op.name).pattern.nnz for op in self.linked() if not op.shared)
             self._pieces[method, levels] = max(1, _BYTES // (self.dtype.itemsize * max(1, entries)))
@@ -343,10 +340,9 @@ class Network:
         object
             One of `bppsa_nb.sparse.jacobians`.
         """
+        names = [operator.name for operator in self.operators]
+        check_choice("name", name, names)
         if name not in self._jacobians:
-            names = [operator.name for operator in self.operators]
-            if name not in names:
-                raise ValueError(f"name must be one of {names}, got {name!r}")
             i = names.index(name)
             mask = (self._masks or {}).get(f"{name}.weight")
             self._jacobians[name] = self.operators[i].jacobian(self.shapes[i], mask)

@@ -4,6 +4,8 @@ import numbers
 
 import numpy as np
 
+from bppsa_nb.checks import check_choice
+
 SCHEMES = ("class_blind", "class_uniform", "class_distribution")
 
 
@@ -49,8 +51,7 @@ def prune(params, rate, scheme="class_blind"):
         raise TypeError(f"rate must be a number, got {rate!r}")
     if not 0 <= rate < 1:
         raise ValueError(f"rate must be at least 0 and below 1, got {rate!r}")
-    if scheme not in SCHEMES:
-        raise ValueError(f"scheme must be one of {', '.join(map(repr, SCHEMES))}, got {scheme!r}")
+    check_choice("scheme", scheme, SCHEMES)
     weights = _weights(params)
     sizes = {name: np.abs(weight).ravel() for name, weight in weights.items()}
     if scheme == "class_uniform":

@@ -5,7 +5,7 @@ Its Jacobians are never stored: a step reads a few numbers per hidden unit, wher
 
 import numpy as np
 
-from bppsa_nb.checks import wrong_shape
+from bppsa_nb.checks import check_floats, wrong_shape
 from bppsa_nb.memory import require
 from bppsa_nb.operator import RangeLost
 
@@ -103,10 +103,7 @@ class StructuredChain:
 
 
 def _check(name, array, shape, like):
-    if type(array) not in (np.ndarray, np.memmap):
-        raise TypeError(f"{name} must be a numpy.ndarray, got {type(array).__name__}")
-    if array.dtype not in (np.float32, np.float64):
-        raise TypeError(f"{name} must be float32 or float64, got {array.dtype}")
+    check_floats(name, array)
     if array.dtype != like.dtype:
         raise TypeError(f"{name} has dtype {array.dtype}, but weights has {like.dtype}: they must be the same")
     if array.ndim != len(shape):

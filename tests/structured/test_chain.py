@@ -354,7 +354,7 @@ def test_chain_refuses(arguments, kind, message):
             r"local_grads must have shape \(T \+ 1, B, H\), got \(5, 3\); one sample",
         ),
         ((G,), {"local_grads": list(L)}, TypeError, "local_grads must be a numpy.ndarray, got list"),
-        ((G,), {"method": "chunk"}, ValueError, "method must be one of .*'chunked' or 'auto', got 'chunk'"),
+        ((G,), {"method": "chunk"}, ValueError, "method must be one of .*'chunked', 'auto', got 'chunk'"),
         ((G,), {"method": "chunked", "levels": 2}, ValueError, "levels is for method='truncated' only, got levels=2"),
         ((G,), {"method": "truncated"}, ValueError, "levels must be an integer >= 0"),
         ((G,), {"backend": "gpu"}, ValueError, "backend must be one of .* got 'gpu'"),
