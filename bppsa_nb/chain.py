@@ -14,10 +14,9 @@ from bppsa_nb.chain_checks import (
     check_links,
     check_shape,
     check_terms,
-    is_finite,
     parts,
 )
-from bppsa_nb.checks import check_choice, check_floats
+from bppsa_nb.checks import check_choice, check_floats, is_finite
 from bppsa_nb.operator import CSR, Affine, BatchedCSR, Dense, Planned, RangeLost, Scaled
 from bppsa_nb.plan import METHODS, chunk_length, explain
 from bppsa_nb.scan import scan
@@ -83,7 +82,8 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     Matrix products carry exact powers of two, so that they neither overflow nor underflow. Where the entries of one
     product are too far apart even for that, the linear scan computes the answer instead (logged at level INFO).
     Gradients that really overflow are infinite or NaN, as they are in the linear scan. Along a structured chain,
-    compiled code counts a gradient as zero where it, or what it is at a sum, is below the smallest normal number.
+    backend ``"cpu"`` counts numbers below the smallest normal one (1.2e-38 in float32) as zero, whether they come in,
+    as weights, slopes, carries or gradients, or come up on the way.
 
     Examples
     --------
@@ -281,6 +281,7 @@ def list_chunk(method, count):
 
 
 def _prepare_list(jacobians_T, grad_output, local_grads):
+    check_floats("grad_output", grad_output, ("n",), ("B", "n"))
     sizes, dtype, batch = check_links(jacobians_T, grad_output)
     lead = grad_output.shape[:-1]
     if local_grads is not None:

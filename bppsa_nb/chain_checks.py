@@ -113,7 +113,8 @@ def check_terms(local_grads, sizes, dtype, batch, points):
         As far as they are known now.
     """
     if not isinstance(local_grads, (list, tuple)) or len(local_grads) != len(sizes):
-        got = type(local_grads).__name__ + (f" of {len(local_grads)}" if hasattr(local_grads, "__len__") else "")
+        got = type(local_grads).__name__
+        got += f" of {len(local_grads)}" if isinstance(local_grads, (list, tuple)) else ""
         raise ValueError(f"local_grads must be a list of {points} = {len(sizes)} arrays, got {got}")
     for t, (offset, size) in enumerate(zip(local_grads, sizes, strict=True)):
         name = f"local_grads[{t}]"
@@ -122,13 +123,6 @@ def check_terms(local_grads, sizes, dtype, batch, points):
         batch, dtype = (len(offset) if offset.ndim == 2 else 0) if batch < 0 else batch, offset.dtype
         check_shape(name, offset.shape, (batch, size) if batch else (size,), f"like x_{t}")
     return dtype, batch
-
-
-def is_finite(gradients):
-    """Tell whether all gradients are finite."""
-    every = gradients if isinstance(gradients, list) else [gradients]
-    with np.errstate(invalid="ignore"):  # extremes are NaN if anything is; unlike np.isfinite they need no memory
-        return all(np.isfinite([part.min(initial=0), part.max(initial=0)]).all() for part in every)
 
 
 def parts(jacobians_T):

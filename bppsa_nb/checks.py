@@ -9,6 +9,33 @@ _MOST = 2**31 - 1  # what 32 bits hold, as the indices of sparse matrices do
 _SINGLE = {"K": "weight", "T": "step", "B": "sample"}
 
 
+class Fixed:
+    """Attributes named in `_fixed` are set once, by `_fix`: compiled code relies on what they were checked for."""
+
+    __slots__ = ()
+    _fixed = ()
+
+    def _fix(self, **attributes):
+        for name, value in attributes.items():
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name, value):
+        if name in self._fixed:
+            kind = type(self).__name__
+            raise AttributeError(f"{name} of a {kind} cannot be replaced; make another {kind}")
+        object.__setattr__(self, name, value)
+
+
+def as_array(name, value):
+    """Return `value` as an array, or raise TypeError for a masked one, whose mask would be lost, or what makes none."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} must not be masked: say which entries to take, as in {name}[~{name}.mask].data")
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # lists of different lengths
+        raise TypeError(f"{name} must be an array, got {value!r}: {error}") from error
+
+
 def check_plain(name, array):
     """Raise TypeError unless `array` is a NumPy array, and none that gives operators another meaning."""
     if type(array) not in (np.ndarray, np.memmap):  # as masked arrays and matrices do
@@ -55,6 +82,13 @@ def wrong_shape(name, array, *shapes):
         if axis in _SINGLE and len(shape) == len(array.shape) + 1
     ]
     return ValueError("; ".join([f"{name} must have shape {expected}, got {tuple(array.shape)}", *single]))
+
+
+def is_finite(arrays):
+    """Tell whether an array, or all those of a list, are finite."""
+    every = arrays if isinstance(arrays, list) else [arrays]
+    with np.errstate(invalid="ignore"):  # extremes are NaN if anything is; unlike np.isfinite they need no memory
+        return all(np.isfinite([part.min(initial=0), part.max(initial=0)]).all() for part in every)
 
 
 def check_finite(**arrays):

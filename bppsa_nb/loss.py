@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from bppsa_nb.checks import as_array
+
 
 def cross_entropy(logits, labels):
     """Compute the mean softmax cross-entropy and its gradient.
@@ -64,7 +66,7 @@ def accuracy(logits, labels):
 
 
 def _checked(logits, labels):
-    logits = np.asarray(logits)
+    logits = as_array("logits", logits)
     if not np.issubdtype(logits.dtype, np.floating):
         raise TypeError(f"logits must be floating point, got {logits.dtype}")
     if logits.ndim != 2 or 0 in logits.shape:
@@ -77,7 +79,7 @@ def _checked(logits, labels):
 
 def check_labels(labels, batch, classes):
     """Return labels as an array, or raise TypeError or ValueError unless they are classes of `batch` samples."""
-    labels = np.asarray(labels)
+    labels = as_array("labels", labels)
     if not np.issubdtype(labels.dtype, np.integer):
         raise TypeError(f"labels must be integers, got {labels.dtype}")
     if labels.shape != (batch,):

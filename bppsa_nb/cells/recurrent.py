@@ -202,8 +202,8 @@ class Recurrent:
         -------
         dict of str to np.ndarray
             Gradients under the names and in the shapes of `params`. A gradient too large for the dtype is
-            infinite or NaN, as in back-propagation through time; compiled code counts a gradient at a hidden state
-            as zero where it is smaller than the smallest normal number (1.2e-38 in float32).
+            infinite or NaN, as in back-propagation through time; backend ``"cpu"`` counts numbers smaller than the
+            smallest normal one (1.2e-38 in float32) as zero, gradients as well as parameters and states.
 
         Raises
         ------

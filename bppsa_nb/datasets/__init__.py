@@ -14,6 +14,7 @@ Where the steps of a sequence are spread over MPI ranks, each of them asks for i
 
 import numpy as np
 
+from bppsa_nb.checks import as_array
 from bppsa_nb.datasets.bitstream import Bitstream, check_indices, steps_of
 from bppsa_nb.shown import shown
 
@@ -39,7 +40,7 @@ class ArrayDataset:
     """
 
     def __init__(self, x, y):
-        x, y = np.asarray(x), np.asarray(y)
+        x, y = as_array("x", x), as_array("y", y)
         if x.ndim != 3:
             raise ValueError(f"x must have shape (T, N, I), got {x.shape}")
         if y.shape != x.shape[1:2]:

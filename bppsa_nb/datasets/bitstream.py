@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.checks import check_count, float_dtype
+from bppsa_nb.checks import as_array, check_count, float_dtype
 from bppsa_nb.distributed.parts import partition
 from bppsa_nb.shown import shown
 
@@ -127,7 +127,7 @@ def check_indices(indices, count):
     IndexError
         If a number is not in 0 ... N - 1.
     """
-    indices = np.asarray(indices)
+    indices = as_array("indices", indices)
     if indices.ndim != 1:
         raise ValueError(f"indices must have shape (B,), got {indices.shape}")
     if not len(indices):

@@ -1,11 +1,14 @@
 """Differentiable graphs: operations are nodes, activations are the wires between them, and parameters are nodes too."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
 from scipy.special import expit
+
+from bppsa_nb.checks import check_plain
 
 SOURCES = ("input", "parameter", "saved")
 
@@ -242,10 +245,10 @@ class Graph:
 
         Raises
         ------
-        ValueError
-            If an input or a parameter that must be read is not given.
+        TypeError, ValueError
+            If `wanted` are not names of nodes, or an input or a parameter that must be read is not given.
         """
-        given, left, found = set(given), [self[name] for name in wanted], set()
+        given, left, found = set(given), self._named("wanted", wanted), set()
         while left:
             node = left.pop()
             if node.name in given or node in found:
@@ -274,14 +277,12 @@ class Graph:
 
         Raises
         ------
-        KeyError
-            If the graph has no node of a name.
         TypeError
-            If a value is not an array of floats.
+            If `values` is no dict, a value no array of floats, or `wanted` no names.
         ValueError
-            If an input is missing, or the shapes of values contradict each other.
+            If the graph has no node of a name, an input is missing, or the shapes of values contradict each other.
         """
-        sizes = self._sizes(values)
+        sizes = self._sizes("values", values)
         everything = wanted is None
         known = dict(values)
         for node in self.path(values, self._by_name if everything else wanted):
@@ -313,11 +314,19 @@ class Graph:
         -------
         dict of str to np.ndarray
             The gradient of every input and parameter.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `run` does.
         """
+        if not isinstance(grad_outputs, dict) or grad_outputs.keys() != self.outputs.keys():
+            given = sorted(map(str, grad_outputs)) if isinstance(grad_outputs, dict) else type(grad_outputs).__name__
+            raise ValueError(f"grad_outputs must have an entry for each of {sorted(self.outputs)}, got {given}")
         back = self.backward()
         forward = self.run(values)
-        kept = {name: forward[name] for name in (back.saved if saved is None else saved)} | values
-        again = self.run(kept, back.saved)
+        saved = back.saved if saved is None else [node.name for node in self._named("saved", saved)]
+        again = self.run({name: forward[name] for name in saved} | values, back.saved)
         read = {node.name: again[node.name] for node in back.nodes if node.op in ("saved", "parameter")}
         found = back.run(read | {back.prefix + name: grad for name, grad in grad_outputs.items()})
         return {name.removeprefix(back.prefix): found[name] for name in back.outputs}
@@ -375,13 +384,26 @@ class Graph:
             if node.graph is not self:
                 raise ValueError(f"{operator} takes nodes of one graph, got {node.name!r} of {node.graph.name!r}")
 
-    def _sizes(self, values):
+    def _named(self, argument, names):
+        """Return the nodes of these names, or raise TypeError or ValueError."""
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise TypeError(f"{argument} must be names of nodes, as in {argument}=['h'], got {names!r}")
+        nodes = []
+        for name in names:
+            if not isinstance(name, str) or name not in self:
+                raise ValueError(f"{argument}: no node {name!r} in {self.name!r}, which has {', '.join(self._by_name)}")
+            nodes.append(self[name])
+        return nodes
+
+    def _sizes(self, argument, values):
+        if not isinstance(values, dict):
+            raise TypeError(f"{argument} must be a dict of arrays by the names of nodes, got {type(values).__name__}")
         sizes = {}
-        for name, value in values.items():
-            shape = self[name].shape
-            if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
-                got = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
-                raise TypeError(f"{name} must be an array of floats, got {got}")
+        for node, (name, value) in zip(self._named(argument, values), values.items(), strict=True):
+            shape = node.shape
+            check_plain(name, value)
+            if value.dtype.kind != "f":
+                raise TypeError(f"{name} must be an array of floats, got {value.dtype}")
             expected = [sizes.get(size, size) for size in shape]
             if len(shape) != value.ndim or any(
                 isinstance(e, int) and e != n for e, n in zip(expected, value.shape, strict=True)
