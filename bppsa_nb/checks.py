@@ -121,16 +121,41 @@ def check_count(name, value, least=0, most=None, why=""):
     return int(value)
 
 
+def check_amount(name, value):
+    """Return a number that is neither negative nor NaN nor infinite as a float, or raise TypeError or ValueError."""
+    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{name} must be finite and not negative, got {value}")
+    return number
+
+
 def check_choice(name, value, choices):
     """Raise ValueError unless `value` is one of a few texts."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
+def check_flag(name, value):
+    """Raise TypeError unless `value` is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
+def check_kind(name, value, kind, what):
+    """Raise TypeError unless `value` is of a kind; `what` says which."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {what}, got {type(value).__name__}")
+
+
 def float_dtype(dtype):
     """Return float32 or float64 as a `numpy.dtype`, or raise TypeError for everything else."""
     try:
-        found = np.dtype(dtype)
+        found = np.dtype(dtype) if dtype is not None else None  # of which NumPy would make float64
     except Exception as error:  # whatever NumPy makes of what is no dtype
         raise TypeError(f"dtype must be float32 or float64, got {dtype!r}") from error
     if found not in FLOATS:

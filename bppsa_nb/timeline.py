@@ -5,11 +5,12 @@ and :func:`bppsa_nb.draw.timeline` draws it.
 """
 
 import heapq
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb.checks import check_count
+from bppsa_nb.checks import check_amount, check_count, check_kind
 
 
 class Event(NamedTuple):
@@ -41,7 +42,28 @@ class Event(NamedTuple):
 
 def makespan(events):
     """Return when the last event ends; 0 for no events."""
-    return max((event.end for event in events), default=0)
+    return max((event.end for event in check_events(events)), default=0)
+
+
+def check_events(events):
+    """Return events as a list, or raise TypeError for what is none."""
+    check_kind("events", events, Iterable, "a list of Event")
+    events = list(events)
+    for i, event in enumerate(events):
+        check_kind(f"events[{i}]", event, Event, "an Event")
+    return events
+
+
+def _check_needs(needs, count, what):
+    """Return what each event or task needs as a list of tuples, or raise TypeError or ValueError."""
+    check_kind("needs", needs, Iterable, f"a list with an entry for every {what}")
+    needs = list(needs)
+    if len(needs) != count:
+        raise ValueError(f"needs must have one entry per {what}, got {len(needs)} for {count} {what}s")
+    for i, before in enumerate(needs):
+        check_kind(f"needs[{i}]", before, Iterable, "a list of numbers")
+        needs[i] = tuple(check_count(f"needs[{i}]", j, 0, count - 1) for j in before)
+    return needs
 
 
 def check(events, needs):
@@ -56,12 +78,13 @@ def check(events, needs):
 
     Raises
     ------
+    TypeError
+        For arguments that are no such.
     ValueError
         If a worker does two things at once, or an event starts before one that it needs is over.
     """
-    if len(events) != len(needs):
-        raise ValueError(f"needs must have one entry per event, got {len(needs)} for {len(events)} events")
-    needs = [tuple(before) for before in needs]
+    events = check_events(events)
+    needs = _check_needs(needs, len(events), "event")
     table = np.full((len(events), max(map(len, needs), default=0)), -1)
     for row, before in zip(table, needs, strict=True):
         row[: len(before)] = before
@@ -129,13 +152,18 @@ def list_schedule(durations, needs, workers):
 
     Raises
     ------
+    TypeError
+        For arguments that are no such.
     ValueError
-        If there is no worker, or a task needs one that is not numbered below it.
+        If there is no worker, a duration is negative or not finite, or a task needs one that is not numbered below it.
     """
-    workers = check_count("workers", workers, 1)
+    check_kind("durations", durations, Iterable, "a list of numbers")
+    durations, workers = list(durations), check_count("workers", workers, 1)
+    for i, duration in enumerate(durations):
+        check_amount(f"durations[{i}]", duration)
     followers = [[] for _ in durations]
     waiting = []
-    for i, before in enumerate(needs):
+    for i, before in enumerate(_check_needs(needs, len(durations), "task")):
         waiting.append(len(before))
         for j in before:
             if not 0 <= j < i:

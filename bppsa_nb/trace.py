@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from bppsa_nb import timeline
-from bppsa_nb.checks import check_count
+from bppsa_nb.checks import check_amount, check_count, check_kind
 from bppsa_nb.operator import IDENTITY, Traced
 from bppsa_nb.scan import steps
 from bppsa_nb.scan.levels import Level
@@ -19,6 +19,7 @@ UNIT = {"mm": 1, "mv": 1}
 
 def multiply_adds(hidden):
     """Return what ⋄ costs over dense Jacobians [shape=(H, H)]: H³ multiply-adds, or H² for a gradient."""
+    hidden = check_count("hidden", hidden, 1)
     return {"mm": hidden**3, "mv": hidden**2}
 
 
@@ -236,10 +237,10 @@ def list_schedule(trace, workers, cost=UNIT):
     TypeError, ValueError
         For arguments that are no such.
     """
-    if not isinstance(trace, Trace):
-        raise TypeError(f"trace must be what bppsa_nb.trace.trace returned, got {type(trace).__name__}")
-    if not isinstance(cost, dict) or not {"mm", "mv"} <= cost.keys():
-        raise ValueError(f"cost must be a dict with entries 'mm' and 'mv', got {cost!r}")
+    check_kind("trace", trace, Trace, "what bppsa_nb.trace.trace returned")
+    check_kind("cost", cost, dict, "a dict with entries 'mm' and 'mv'")
+    for kind in UNIT:
+        check_amount(f"cost[{kind!r}]", cost.get(kind))
     durations = [cost[product.product] for product in trace.products]
     placed = timeline.list_schedule(durations, trace.needs, workers)
     return [

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb import backends, chain
+from bppsa_nb import backends, chain, ranks
 from bppsa_nb.checks import check_array, check_count, check_finite, check_params, float_dtype
 from bppsa_nb.shown import shown
 
@@ -269,6 +269,7 @@ class Recurrent:
         if comm is not None:
             from bppsa_nb.distributed.arguments import check_method
 
+            ranks.check_comm(comm)
             check_method(method, levels)
             method, levels = "linear", None
         chain.choose(method, backend, levels, (1, 1, self.hidden_size), self.dtype, self._rows)

@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 from scipy.special import expit
 
-from bppsa_nb.checks import check_plain
+from bppsa_nb.checks import check_kind, check_plain
 
 SOURCES = ("input", "parameter", "saved")
 
@@ -151,6 +151,7 @@ class Graph:
     """
 
     def __init__(self, name):
+        check_kind("name", name, str, "a text")
         self.name = name
         self.nodes = []
         self.outputs = {}
@@ -352,8 +353,10 @@ class Graph:
 
     def source(self, op, name, shape):
         """Add a node without inputs: an "input", a "parameter" or a "saved" activation of another graph."""
-        if not shape or len(shape) > 2 or not all(isinstance(size, str | int) for size in shape):
-            raise ValueError(f"{name} must have one or two sizes, text or int, got {shape}")
+        if len(shape) not in (1, 2) or not all(
+            (isinstance(size, str) and size) or (type(size) is int and size > 0) for size in shape
+        ):
+            raise ValueError(f"{name} must have one or two sizes, each a text or an int of at least 1, got {shape}")
         return self.operation(op, (), tuple(shape)).named(name)
 
     def operation(self, op, inputs, shape, transposed=(False, False)):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.checks import check_choice, check_count
+from bppsa_nb.checks import check_choice, check_count, check_flag
 
 RELAXATIONS = ("F", "FC", "FCF")
 CYCLES = ("V", "F")
@@ -44,8 +44,7 @@ class Options:
         for name, known in (("relaxation", RELAXATIONS), ("cycle", CYCLES)):
             check_choice(name, getattr(self, name), known)
         for name in ("nested_iteration", "skip_downcycle"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+            check_flag(name, getattr(self, name))
         if self.nested_iteration and self.skip_downcycle:
             raise ValueError("nested_iteration and skip_downcycle both start on the coarsest level; take one of them")
 

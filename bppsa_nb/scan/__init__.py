@@ -1,9 +1,11 @@
 """The scan, written once, over any operand that knows ⋄ (see :mod:`bppsa_nb.operator`)."""
 
 import math
+from collections.abc import Iterable
 from functools import partial
 
-from bppsa_nb.checks import check_choice, check_count
+from bppsa_nb.checks import check_choice, check_count, check_kind
+from bppsa_nb.operator import IDENTITY
 from bppsa_nb.scan import blelloch, chunked, hillis_steele, linear, truncated
 
 __all__ = ["scan", "steps"]
@@ -52,9 +54,16 @@ def steps(a, method, levels=None, length=None):
 def scan(operands, method, levels=None, length=None):
     """Return all inclusive prefixes ``[a0, a0 ⋄ a1, ..., a0 ⋄ ... ⋄ an]`` of a list of operands.
 
-    Parameters are those of `steps`; `operands` is left as it is.
+    Parameters and errors are those of `steps`; `operands` is left as it is. Where operands do not fit each other, the
+    error is theirs.
     """
+    check_kind("operands", operands, Iterable, "a list of operands")
     a = list(operands)
+    if not a:
+        raise ValueError("operands must hold at least one, got none")
+    for i, operand in enumerate(a):
+        if i and not hasattr(operand, "__matmul__") and operand is not IDENTITY:
+            raise TypeError(f"operands[{i}] must have a method __matmul__, got {type(operand).__name__}")
     for _ in steps(a, method, levels, length):
         pass
     return a[1:]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.checks import check_choice, check_count
+from bppsa_nb.checks import check_choice, check_count, check_flag
 from bppsa_nb.schedule.network import Assumptions, Network, spread
 from bppsa_nb.schedule.operations import SF, SO, F, O, W, training
 from bppsa_nb.schedule.timeline import place
@@ -68,8 +68,7 @@ def pipeline(
     devices = check_count("devices", devices, 1, L, f" (the network has {L} layers)")
     micro_batches = check_count("micro_batches", micro_batches, 1)
     check_choice("policy", policy, POLICIES)
-    if not isinstance(flush, (bool, np.bool_)):
-        raise TypeError(f"flush must be True or False, got {flush!r}")
+    check_flag("flush", flush)
     if not flush and policy in ("conventional", "gpipe"):
         raise ValueError(f"flush must be True for policy={policy!r}, which ends all of one pass before the next")
     boundary = spread("boundary_cost", boundary_cost, L - 1, "boundary between layers")

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bppsa_nb.checks import check_count
-from bppsa_nb.schedule.network import Assumptions, Network, amount
+from bppsa_nb.checks import check_amount, check_count, check_flag
+from bppsa_nb.schedule.network import Assumptions, Network
 from bppsa_nb.schedule.operations import KINDS, F, O, W
 from bppsa_nb.schedule.streams import Problem, TwoStreams
 
@@ -144,9 +144,8 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_
     kernels = _layers(kernels, main_regions.network.layers)
     speedup = _speedups(speedup, kernels, main_regions)
     k = check_count("k", k, 0, N, f" (there are {N} regions)")
-    limit = np.inf if memory_limit is None else amount("memory_limit", memory_limit)
-    if not isinstance(carry_over, (bool, np.bool_)):
-        raise TypeError(f"carry_over must be True or False, got {carry_over!r}")
+    limit = np.inf if memory_limit is None else check_amount("memory_limit", memory_limit)
+    check_flag("carry_over", carry_over)
     problem = _problem(main_regions, kernels, speedup)
     least = np.inf
     for tried in range(k, N + 1):

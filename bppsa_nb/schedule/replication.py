@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bppsa_nb.checks import check_choice, check_count
-from bppsa_nb.schedule.network import Assumptions, Network, amount
+from bppsa_nb.checks import check_amount, check_choice, check_count
+from bppsa_nb.schedule.network import Assumptions, Network
 from bppsa_nb.schedule.operations import SW, F, O, W, synchronized
 from bppsa_nb.schedule.timeline import place
 
@@ -71,7 +71,7 @@ def data_parallel(
                 raise ValueError(f"{name} is for policy='reverse_first_k' only, got {value!r} with policy={policy!r}")
         return _reversed(ops, 0, policy)
     largest = network.layers if k is None else check_count("k", k, 0, network.layers)
-    limit = np.inf if memory_limit is None else amount("memory_limit", memory_limit)
+    limit = np.inf if memory_limit is None else check_amount("memory_limit", memory_limit)
     best = least = None
     for tried in range(largest, -1, -1) if k is not None else range(largest + 1):
         timeline = _reversed(ops, tried, policy)

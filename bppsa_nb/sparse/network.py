@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb import backends, chain
-from bppsa_nb.checks import check_array, check_choice, check_finite, check_params, float_dtype
+from bppsa_nb.checks import check_array, check_choice, check_finite, check_flag, check_params, float_dtype
 from bppsa_nb.operator import BatchedCSR, Pattern
 from bppsa_nb.scan import scan
 from bppsa_nb.shown import shown
@@ -292,6 +292,7 @@ class Network:
         -------
         list of Operator
         """
+        check_flag("from_input", from_input)
         return [self.operators[i] for i in range(not from_input, self._scanned) if self._is_link(i, from_input)]
 
     def links(self, activations, from_input=False):
@@ -312,6 +313,7 @@ class Network:
         """
         self._check_activations(activations)
         check_params(self.params, self.dtype, self._param_shapes())
+        check_flag("from_input", from_input)
         return self._links(activations, range(not from_input, self._scanned), slice(None), None)
 
     def patterns(self, from_input=False):
@@ -430,8 +432,7 @@ class Network:
 
 
 def _initial(shapes, init, rng, dtype):
-    if init not in ("uniform", "he"):
-        raise ValueError(f"init must be 'uniform' or 'he', got {init!r}")
+    check_choice("init", init, ("uniform", "he"))
     params, fan_in = {}, 1
     for name, shape in shapes.items():  # an operator's weight comes before its bias
         if len(shape) > 1:

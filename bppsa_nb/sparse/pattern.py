@@ -164,6 +164,8 @@ class CSRPattern(Fixed):
             For values that are no such array.
         """
         check_plain("values", values)
+        if values.dtype.kind not in "biufc":
+            raise TypeError(f"values must be numbers, got {values.dtype}")
         if values.shape != (self.nnz,):
             raise ValueError(f"values must have shape (nnz,) = ({self.nnz},), got {values.shape}")
         return sparse.csr_array((values, self.indices.copy(), self.indptr.copy()), shape=self.shape)

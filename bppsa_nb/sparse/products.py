@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from bppsa_nb import backends, memory
-from bppsa_nb.checks import Fixed, check_finite, check_floats, check_plain, is_finite
+from bppsa_nb.checks import Fixed, check_finite, check_floats, is_finite
 from bppsa_nb.shown import shown
 from bppsa_nb.sparse.pattern import CSRPattern
 
@@ -107,7 +107,7 @@ class PlannedProduct(Fixed):
         int
             At most `multiply_adds`.
         """
-        check_plain("a", a)
+        check_floats("a", a)
         if a.shape != (self.left.nnz,):
             raise ValueError(f"a must have shape (nnz,) = ({self.left.nnz},), got {a.shape}")
         if self.kind != "sums":
@@ -155,7 +155,7 @@ class PlannedProduct(Fixed):
         shape = (*list(batches - {1} or batches), self.pattern.nnz)
         if out is None:
             out = np.empty(shape, a.dtype)
-        elif not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != a.dtype or not out.flags.carray:
+        elif type(out) is not np.ndarray or out.shape != shape or out.dtype != a.dtype or not out.flags.carray:
             got = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
             raise ValueError(f"out must be contiguous, of dtype {a.dtype} and shape {shape}, got {got}")
         elif np.may_share_memory(out, a) or np.may_share_memory(out, b):

@@ -4,7 +4,7 @@ import numbers
 
 import numpy as np
 
-from bppsa_nb.checks import check_choice
+from bppsa_nb.checks import check_choice, check_plain
 
 SCHEMES = ("class_blind", "class_uniform", "class_distribution")
 
@@ -93,9 +93,9 @@ def _weights(params):
     if not isinstance(params, dict):
         raise TypeError(f"params must be a dict of arrays, got {type(params).__name__}")
     for name, param in params.items():
-        if not isinstance(param, np.ndarray) or param.dtype.kind != "f":
-            got = param.dtype if isinstance(param, np.ndarray) else type(param).__name__
-            raise TypeError(f"params[{name!r}] must be an array of floating point numbers, got {got}")
+        check_plain(f"params[{name!r}]", param)
+        if param.dtype.kind != "f":
+            raise TypeError(f"params[{name!r}] must be an array of floating point numbers, got {param.dtype}")
     weights = {name: param for name, param in params.items() if param.ndim > 1}
     if not weights:
         raise ValueError(f"params must hold weights, arrays of two or more axes, got {sorted(params)}")
