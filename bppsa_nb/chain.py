@@ -16,7 +16,7 @@ from bppsa_nb.chain_checks import (
     check_terms,
     parts,
 )
-from bppsa_nb.checks import check_choice, check_floats, is_finite
+from bppsa_nb.checks import check_choice, check_floats, is_finite, is_integer
 from bppsa_nb.operator import CSR, Affine, BatchedCSR, Dense, Planned, RangeLost, Scaled
 from bppsa_nb.plan import METHODS, chunk_length, explain
 from bppsa_nb.scan import scan
@@ -150,7 +150,7 @@ def choose(method, backend, levels, shape, dtype, weights=0):
     """
     check_choice("method", method, (*METHODS, "auto"))
     if method == "truncated":
-        if isinstance(levels, bool) or not isinstance(levels, (int, np.integer)) or levels < 0:
+        if not is_integer(levels) or levels < 0:
             raise ValueError(f"levels must be an integer >= 0 with method='truncated', got {levels!r}")
         levels = int(levels)
     elif levels is not None:

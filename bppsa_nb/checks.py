@@ -1,6 +1,7 @@
 """What arguments are checked for: every error names the argument, and shows what came and what was expected."""
 
 import math
+import numbers
 
 import numpy as np
 
@@ -34,6 +35,16 @@ def as_array(name, value):
         return np.asarray(value)
     except ValueError as error:  # lists of different lengths
         raise TypeError(f"{name} must be an array, got {value!r}: {error}") from error
+
+
+def as_list(name, value, what):
+    """Return `value` as a list, or raise TypeError for a text or what cannot be gone through; `what` it should be."""
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        return list(value)
+    except TypeError:
+        raise TypeError(f"{name} must be {what}, got {value!r}") from None
 
 
 def check_plain(name, array):
@@ -110,9 +121,19 @@ def check_params(params, dtype, shapes):
         check_array(f"params[{name!r}]", params[name], dtype, shape)
 
 
+def is_integer(value):
+    """Tell whether `value` is an integer; True and False are none, nor is a time."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))
+
+
+def is_number(value):
+    """Tell whether `value` is a real number; True and False are none, nor is a time."""
+    return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.timedelta64))
+
+
 def check_count(name, value, least=0, most=None, why=""):
     """Return `value` as an int, or raise TypeError or ValueError unless it is one from `least` to `most` (`why`)."""
-    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, (int, np.integer)):
+    if not is_integer(value):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     limit = _MOST if most is None else most
     if not least <= value <= limit:
@@ -123,7 +144,7 @@ def check_count(name, value, least=0, most=None, why=""):
 
 def check_amount(name, value):
     """Return a number that is neither negative nor NaN nor infinite as a float, or raise TypeError or ValueError."""
-    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, (int, float, np.integer, np.floating)):
+    if not is_number(value):
         raise TypeError(f"{name} must be a number, got {value!r}")
     try:
         number = float(value)
@@ -155,9 +176,9 @@ def check_kind(name, value, kind, what):
 def float_dtype(dtype):
     """Return float32 or float64 as a `numpy.dtype`, or raise TypeError for everything else."""
     try:
-        found = np.dtype(dtype) if dtype is not None else None  # of which NumPy would make float64
+        found = None if dtype is None else np.dtype(dtype)  # NumPy makes float64 of None
     except Exception as error:  # whatever NumPy makes of what is no dtype
         raise TypeError(f"dtype must be float32 or float64, got {dtype!r}") from error
-    if found not in FLOATS:
+    if found is None or found not in FLOATS:
         raise TypeError(f"dtype must be float32 or float64, got {found}")
     return found

@@ -5,12 +5,11 @@ and :func:`bppsa_nb.draw.timeline` draws it.
 """
 
 import heapq
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb.checks import check_amount, check_count, check_kind
+from bppsa_nb.checks import as_list, check_amount, check_count, check_kind
 
 
 class Event(NamedTuple):
@@ -47,8 +46,7 @@ def makespan(events):
 
 def check_events(events):
     """Return events as a list, or raise TypeError for what is none."""
-    check_kind("events", events, Iterable, "a list of Event")
-    events = list(events)
+    events = as_list("events", events, "a list of Event")
     for i, event in enumerate(events):
         check_kind(f"events[{i}]", event, Event, "an Event")
     return events
@@ -56,13 +54,12 @@ def check_events(events):
 
 def _check_needs(needs, count, what):
     """Return what each event or task needs as a list of tuples, or raise TypeError or ValueError."""
-    check_kind("needs", needs, Iterable, f"a list with an entry for every {what}")
-    needs = list(needs)
+    needs = as_list("needs", needs, f"a list with an entry for every {what}")
     if len(needs) != count:
         raise ValueError(f"needs must have one entry per {what}, got {len(needs)} for {count} {what}s")
     for i, before in enumerate(needs):
-        check_kind(f"needs[{i}]", before, Iterable, "a list of numbers")
-        needs[i] = tuple(check_count(f"needs[{i}]", j, 0, count - 1) for j in before)
+        name = f"needs[{i}]"
+        needs[i] = tuple(check_count(name, j, 0, count - 1) for j in as_list(name, before, "a list of numbers"))
     return needs
 
 
@@ -157,8 +154,7 @@ def list_schedule(durations, needs, workers):
     ValueError
         If there is no worker, a duration is negative or not finite, or a task needs one that is not numbered below it.
     """
-    check_kind("durations", durations, Iterable, "a list of numbers")
-    durations, workers = list(durations), check_count("workers", workers, 1)
+    durations, workers = as_list("durations", durations, "a list of numbers"), check_count("workers", workers, 1)
     for i, duration in enumerate(durations):
         check_amount(f"durations[{i}]", duration)
     followers = [[] for _ in durations]

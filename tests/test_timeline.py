@@ -129,13 +129,13 @@ def test_in_order_refuses_what_comes_too_late():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: makespan(None), "events must be a list of Event, got NoneType"),
+        (lambda: makespan(None), "events must be a list of Event, got None"),
         (lambda: makespan([(0, 0, 1, "a")]), r"events\[0\] must be an Event, got tuple"),
-        (lambda: check([Event(0, 0, 1, "a")], 5), "needs must be a list with an entry for every event, got int"),
-        (lambda: check([Event(0, 0, 1, "a")], [5]), r"needs\[0\] must be a list of numbers, got int"),
+        (lambda: check([Event(0, 0, 1, "a")], 5), "needs must be a list with an entry for every event, got 5"),
+        (lambda: check([Event(0, 0, 1, "a")], [5]), r"needs\[0\] must be a list of numbers, got 5"),
         (lambda: check([Event(0, 0, 1, "a")], [[3]]), r"needs\[0\] must be from 0 to 0, got 3"),
         (lambda: check([Event(0, 0, 1, "a")], [["a"]]), r"needs\[0\] must be an integer, got 'a'"),
-        (lambda: list_schedule(5, [[]], 1), "durations must be a list of numbers, got int"),
+        (lambda: list_schedule(5, [[]], 1), "durations must be a list of numbers, got 5"),
         (lambda: list_schedule([float("nan")], [[]], 1), r"durations\[0\] must be finite and not negative, got nan"),
         (lambda: list_schedule(["1"], [[]], 1), r"durations\[0\] must be a number, got '1'"),
         (lambda: list_schedule([1], [[], []], 1), "needs must have one entry per task, got 2 for 1 tasks"),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.checks import as_array, check_count, float_dtype
+from bppsa_nb.checks import as_array, check_count, float_dtype, is_integer
 from bppsa_nb.distributed.parts import partition
 from bppsa_nb.shown import shown
 
@@ -163,7 +163,7 @@ def steps_of(part, steps):
     """
     if not isinstance(part, (tuple, list)) or len(part) != 2:
         raise ValueError(f"part must be two integers (i, n), for the i-th of n parts, got {part!r}")
-    if any(isinstance(number, bool) or not isinstance(number, (int, np.integer)) for number in part):
+    if not all(map(is_integer, part)):
         raise TypeError(f"part must be two integers (i, n), for the i-th of n parts, got {part!r}")
     i, n = map(int, part)
     if not 0 <= i < n:

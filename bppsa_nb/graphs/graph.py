@@ -1,14 +1,13 @@
 """Differentiable graphs: operations are nodes, activations are the wires between them, and parameters are nodes too."""
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
 from scipy.special import expit
 
-from bppsa_nb.checks import check_kind, check_plain
+from bppsa_nb.checks import as_list, check_kind, check_plain
 
 SOURCES = ("input", "parameter", "saved")
 
@@ -274,7 +273,7 @@ class Graph:
         Returns
         -------
         dict of str to np.ndarray
-            `values`, what was computed, and the outputs by their names.
+            `values`, what was computed, and the outputs by their names. NaN and infinity are not looked for.
 
         Raises
         ------
@@ -389,10 +388,8 @@ class Graph:
 
     def _named(self, argument, names):
         """Return the nodes of these names, or raise TypeError or ValueError."""
-        if isinstance(names, str) or not isinstance(names, Iterable):
-            raise TypeError(f"{argument} must be names of nodes, as in {argument}=['h'], got {names!r}")
         nodes = []
-        for name in names:
+        for name in as_list(argument, names, f"names of nodes, as in {argument}=['h']"):
             if not isinstance(name, str) or name not in self:
                 raise ValueError(f"{argument}: no node {name!r} in {self.name!r}, which has {', '.join(self._by_name)}")
             nodes.append(self[name])

@@ -8,12 +8,11 @@ is the coarse solution itself.
 """
 
 import math
-import numbers
 from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.checks import check_choice, check_count, check_flag
+from bppsa_nb.checks import check_choice, check_count, check_flag, is_number
 
 RELAXATIONS = ("F", "FC", "FCF")
 CYCLES = ("V", "F")
@@ -37,7 +36,7 @@ class Options:
     def __post_init__(self):
         if self.cycles is not None:
             check_count("cycles", self.cycles, 1)
-        if isinstance(self.tol, bool) or not isinstance(self.tol, numbers.Real):
+        if not is_number(self.tol):
             raise TypeError(f"tol must be a number, got {self.tol!r}")
         if not 0 <= self.tol < math.inf:
             raise ValueError(f"tol must be >= 0 and finite, got {self.tol}")

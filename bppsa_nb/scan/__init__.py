@@ -1,10 +1,9 @@
 """The scan, written once, over any operand that knows ⋄ (see :mod:`bppsa_nb.operator`)."""
 
 import math
-from collections.abc import Iterable
 from functools import partial
 
-from bppsa_nb.checks import check_choice, check_count, check_kind
+from bppsa_nb.checks import as_list, check_choice, check_count
 from bppsa_nb.operator import IDENTITY
 from bppsa_nb.scan import blelloch, chunked, hillis_steele, linear, truncated
 
@@ -57,8 +56,7 @@ def scan(operands, method, levels=None, length=None):
     Parameters and errors are those of `steps`; `operands` is left as it is. Where operands do not fit each other, the
     error is theirs.
     """
-    check_kind("operands", operands, Iterable, "a list of operands")
-    a = list(operands)
+    a = as_list("operands", operands, "a list of operands")
     if not a:
         raise ValueError("operands must hold at least one, got none")
     for i, operand in enumerate(a):

@@ -5,7 +5,7 @@ import weakref
 import numpy as np
 from scipy import sparse
 
-from bppsa_nb.checks import Fixed, as_array, check_plain
+from bppsa_nb.checks import Fixed, as_array, check_plain, is_integer
 
 
 class CSRPattern(Fixed):
@@ -37,7 +37,7 @@ class CSRPattern(Fixed):
         sizes = shape if isinstance(shape, tuple) else ()
         if (
             len(sizes) != 2
-            or not all(type(size) is int or isinstance(size, np.integer) for size in sizes)
+            or not all(map(is_integer, sizes))
             or min(sizes) < 0
         ):
             raise ValueError(f"shape must be two integers (m, n), got {shape!r}")

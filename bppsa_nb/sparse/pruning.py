@@ -1,10 +1,9 @@
 """Magnitude pruning, as in See et al. (2016): the smallest weights go, by one of three rules."""
 
-import numbers
 
 import numpy as np
 
-from bppsa_nb.checks import check_choice, check_plain
+from bppsa_nb.checks import check_choice, check_plain, is_number
 
 SCHEMES = ("class_blind", "class_uniform", "class_distribution")
 
@@ -47,7 +46,7 @@ def prune(params, rate, scheme="class_blind"):
     array([[ 0., -3.],
            [ 2.,  0.]])
     """
-    if isinstance(rate, bool) or not isinstance(rate, numbers.Real):
+    if not is_number(rate):
         raise TypeError(f"rate must be a number, got {rate!r}")
     if not 0 <= rate < 1:
         raise ValueError(f"rate must be at least 0 and below 1, got {rate!r}")

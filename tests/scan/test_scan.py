@@ -159,7 +159,7 @@ def test_a_down_sweep_that_does_not_reverse_is_caught(monkeypatch):
 @pytest.mark.parametrize(
     ("operands", "message"),
     [
-        (None, "operands must be a list of operands, got NoneType"),
+        (None, "operands must be a list of operands, got None"),
         ([], "operands must hold at least one, got none"),
         ([1.0, 2.0], r"operands\[1\] must have a method __matmul__, got float"),
     ],
