@@ -12,7 +12,7 @@ from bppsa_nb import backends
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.checks import check_count
+from bppsa_nb.checks import all_finite, check_count
 from bppsa_nb.distributed.training import Replicas, checksum
 from bppsa_nb.files import atomic_write, npz_entry, read_npz
 from bppsa_nb.interrupts import interrupts_held
@@ -141,7 +141,8 @@ class Trainer:
         TypeError, ValueError
             For inputs that do not fit; see the model's `forward` and `cross_entropy`.
         FloatingPointError
-            If a gradient leaves the range of the dtype. The parameters are unchanged then.
+            If logits, a gradient, or what the optimizer makes of one, leave the range of the dtype. Model, optimizer
+            and history are unchanged then.
         """
         if self._replicas is None:
             loss, update = self._loss_and_update(x, y)
@@ -222,6 +223,8 @@ class Trainer:
         ------
         TypeError, ValueError
             For arguments that do not fit, or that change in the middle of an epoch.
+        FloatingPointError
+            As from `step`. The trainer is as it was after the iteration before.
         KeyboardInterrupt
             After Ctrl-C. The trainer is as it was between two iterations, and can be saved and resumed. Where it
             arrives on one rank of several, all of them stop after the same iteration.
@@ -457,7 +460,7 @@ class Trainer:
 
 def _check_range(grads, after):
     for name, grad in grads.items():
-        if not np.isfinite(grad).all():
+        if not all_finite(grad):
             raise FloatingPointError(
                 f"the gradient of {name} overflows {grad.dtype}{after}; the parameters were not updated"
             )

@@ -165,6 +165,40 @@ def test_a_step_that_overflows_changes_nothing(kind):
 
 
 @pytest.mark.parametrize("kind", here)
+@pytest.mark.parametrize(
+    "optimizer, change, what",
+    [
+        ("adam", lambda t: t.model.params["fc.weight"][0].fill(1e21), "exp_avg_sq of weight_ih_l0"),
+        ("adam", lambda t: setattr(t.optimizer, "lr", 1e39), "weight_ih_l0"),
+        ("sgd", lambda t: setattr(t.optimizer, "lr", 1e39), "weight_ih_l0"),
+        ("momentum", lambda t: t.optimizer.state["momentum_buffer"]["fc.bias"].fill(np.inf), "momentum_buffer of fc.b"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_an_update_that_overflows_changes_nothing(optimizer, change, what, kind):
+    trainers = pair("rnn", optimizer=optimizer)
+    x, y = draw(3, 2, np.random.default_rng(0))
+    for trainer in trainers:
+        trainer.step(x, y)
+        usual, good = trainer.optimizer.lr, {name: param.copy() for name, param in trainer.model.params.items()}
+        change(trainer)
+        before = {name: param.copy() for name, param in trainer.model.params.items()}
+        unlikely = trainer.model.forward(x, backend="numpy").logits.argmin(axis=1)
+        with pytest.raises(FloatingPointError, match=f"^{what}.* leaves the range of float32 in step 2"):
+            trainer.step(x, unlikely)
+        assert trainer.optimizer.steps == 1
+        trainer.optimizer.lr = usual
+        for name, param in trainer.model.params.items():
+            np.testing.assert_array_equal(param, before[name])
+            param[...] = good[name]
+        for average in trainer.optimizer.state.values():
+            assert optimizer == "momentum" or all(np.isfinite(entry).all() for entry in average.values())
+            average["fc.bias"][:] = 0
+        trainer.step(x, y)
+    check_same(*trainers, 2e-5)
+
+
+@pytest.mark.parametrize("kind", here)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_where_products_leave_the_range_the_linear_scan_answers(kind, monkeypatch):
     from bppsa_nb import device as module

@@ -155,6 +155,57 @@ def test_optimizer_steps_refuse_other_gradients():
     assert not params["a"].any()
 
 
+@pytest.mark.parametrize(
+    "optimizer, grad, what",
+    [
+        (Adam(lr=1e-5), [1e21, 1], "exp_avg_sq of b leaves the range of float32 in step 2, by gradients up to 1e[+]21"),
+        (Adam(lr=1e-5), [-3e38, 1], "exp_avg_sq of b leaves"),
+        (Adam(lr=1e308), [0.5, 0.5], "a leaves"),
+        (Adam(lr=1e-3, betas=(0, 0), eps=0), [1, 0], "b leaves"),
+        (SGD(lr=3e38), [2, 1], "b leaves the range of float32 in step 2, by gradients up to 2;"),
+        (SGD(lr=1e-3, momentum=0.9), [3e38, 1], "momentum_buffer of b leaves"),
+        (SGD(lr=1), [np.nan, 1], "b leaves"),
+    ],
+)
+def test_an_update_that_overflows_changes_nothing(optimizer, grad, what):
+    params = {"a": np.ones(3, np.float32), "b": np.ones(2, np.float32)}
+    rate, optimizer.lr = optimizer.lr, 1e-30
+    before = np.float32([2e38, 1])
+    optimizer.step(params, {"a": np.ones(3, np.float32), "b": before if "momentum" in what else before / before})
+    optimizer.lr = rate
+    before = {name: param.copy() for name, param in params.items()}
+    state = {f"{a} of {n}": v.copy() for a, group in optimizer.state.items() for n, v in group.items()}
+    with pytest.raises(FloatingPointError, match=f"^{what}.* nothing was updated"):
+        optimizer.step(params, {"a": np.ones(3, np.float32), "b": np.float32(grad)})
+    assert_same(params, before)
+    assert_same({f"{a} of {n}": v for a, group in optimizer.state.items() for n, v in group.items()}, state)
+    assert optimizer.steps == 1
+    optimizer.lr = 1e-3
+    optimizer.step(params, {name: np.ones_like(param) for name, param in params.items()})
+    assert optimizer.steps == 2 and params["a"][0] != before["a"][0]
+
+
+def test_large_numbers_in_range_are_updated():
+    params, optimizer = {"a": np.float32([1, 3e38])}, Adam(lr=1)
+    optimizer.step(params, {"a": np.float32([1, 1e18])})  # its square times 3e38 is too much
+    assert params["a"][0] == pytest.approx(0, abs=1e-6)
+    assert optimizer.state["exp_avg_sq"]["a"][1] == pytest.approx(1e33, rel=1e-6)
+
+
+def test_what_would_freeze_training_stops_it_and_the_file_stays(tmp_path):
+    model, path = RNN(1, 20, 10, rng=0), tmp_path / "run.npz"
+    model.params["weight_hh_l0"] *= 4
+    for name in ("weight_ih_l0", "bias_ih_l0", "bias_hh_l0"):
+        model.params[name] *= 0.01
+    trainer = Trainer(model, Adam(lr=1e-5), backend="numpy")
+    trainer.save(path)
+    kept = path.read_bytes()
+    with pytest.raises(FloatingPointError, match="exp_avg_sq of weight_ih_l0 leaves the range of float32 in step 1"):
+        trainer.fit(Bitstream(300, 64), 1, 16, progress=False, save_to=path, save_every=1)
+    assert path.read_bytes() == kept
+    assert (len(trainer.history.loss), trainer.position, trainer.optimizer.steps) == (0, 0, 0)
+
+
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
 def test_step_is_one_update(backend):
     trainer = new_trainer(SGD(lr=0.5), method="blelloch", backend=backend)
@@ -303,7 +354,7 @@ def test_an_interrupt_during_an_update_waits_for_its_end():
     class Interrupted(Adam):
         def _update(self, *args):
             super()._update(*args)
-            if self.steps == 3:
+            if self.steps == 2:  # in the third
                 signal.raise_signal(signal.SIGINT)
 
     trainer = new_trainer(Interrupted(lr=0.01))
