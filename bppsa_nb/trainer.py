@@ -12,7 +12,7 @@ from bppsa_nb import backends
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.checks import all_finite, check_count
+from bppsa_nb.checks import all_finite, check_count, generator
 from bppsa_nb.distributed.training import Replicas, checksum
 from bppsa_nb.files import atomic_write, npz_entry, read_npz
 from bppsa_nb.interrupts import interrupts_held
@@ -234,7 +234,7 @@ class Trainer:
             seed = self._seed
             if seed is None:
                 # One seed and two counters say where every epoch stands: there is no generator state to keep.
-                seed = int(np.random.default_rng(rng).integers(2**63))
+                seed = int(generator(rng).integers(2**63))
             place = {"epoch": self.epoch, "position": self.position, "seed": self._seed}
             given |= plan | {"epochs": int(epochs), "save_every": save_every, "the trainer's place": place}
         self._seed, self._plan = seed if self._replicas is None else self._replicas.first(seed), plan

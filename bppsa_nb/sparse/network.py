@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb import backends, chain
-from bppsa_nb.checks import check_array, check_finite, check_params
+from bppsa_nb.checks import check_array, check_finite, check_params, generator
 from bppsa_nb.operator import BatchedCSR, Pattern
 from bppsa_nb.scan import scan
 from bppsa_nb.shown import shown
@@ -112,7 +112,7 @@ class Network:
         places = [math.prod(shape[1:]) for shape in shapes[1:]]  # of a convolution's filters; one for other operators
         self._largest = max(w * p for w, p in zip(weights, places, strict=True))  # multiply-adds of a product
         self._scanned = len(names) if scan_until is None else names.index(scan_until) + 1
-        self.params = _initial(self._param_shapes(), init, np.random.default_rng(rng), self.dtype)
+        self.params = _initial(self._param_shapes(), init, generator(rng), self.dtype)
         self._masks = self._pruned = None
         self._jacobians, self._pieces = {}, {}
 
