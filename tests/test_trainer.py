@@ -243,9 +243,13 @@ def test_what_a_subclass_computes_itself_is_not_left_to_the_gpu(cell, optimizer,
         Trainer(Model(1, 4, 3), Optimizer(lr=0.01)),
         Trainer(cell(1, 4, 3), optimizer(lr=0.01), "linear", "numpy"),
     )
-    assert own.step(x, y) == known.step(-x, y)
+    with pytest.warns(UserWarning, match="whole steps run on the GPU only of .*; with Model and Optimizer, forward"):
+        loss = own.step(x, y)
+    assert loss == known.step(-x, y)
     assert_same(state(own), state(known))
-    Trainer(Model(1, 4, 3), optimizer(lr=0.01)).step(x, y)
+    own.step(x, y)  # which says it no second time
+    with pytest.warns(UserWarning, match="; with Model, forward"):
+        Trainer(Model(1, 4, 3), optimizer(lr=0.01)).step(x, y)
 
 
 def test_methods_draw_the_same_curve():
@@ -730,3 +734,226 @@ def test_a_process_killed_while_it_saves_leaves_what_it_saved_before(tmp_path):
     for trainer in (resumed, straight):
         fit(trainer)
     assert_same(state(resumed), state(straight))
+    assert len(list(tmp_path.iterdir())) == 2
+    resumed.save(path)
+    assert list(tmp_path.iterdir()) == [path]  # what was being written is gone
+
+
+@pytest.mark.parametrize(
+    "model, optimizer, message",
+    [
+        (None, Adam(), r"model must be such as bppsa_nb.RNN\(1, 20, 10\), got NoneType, which has no 'params'"),
+        (Adam(), RNN(1, 2, 2), "model must be such as .* got Adam, which has no 'params'"),
+        (RNN, Adam(), "model must be an object such as .* got the class RNN"),
+        (RNN(1, 2, 2), Adam, r"optimizer must be an object such as bppsa_nb.Adam\(\), got the class Adam"),
+        (RNN(1, 2, 2), None, "optimizer must be such as .* got NoneType, which has no 'step'"),
+        (RNN(1, 2, 2), 0.1, "optimizer must be such as .* got float"),
+    ],
+)
+def test_trainer_refuses_what_is_no_model_or_optimizer(model, optimizer, message):
+    with pytest.raises(TypeError, match=message):
+        Trainer(model, optimizer)
+
+
+def test_sequences_whose_samples_come_first_are_told():
+    x, y = DATA.batch(np.arange(4))
+    said = r"x must have shape \(T, B, I\), time first, got \(4, 6, 1\) with 4 labels; .* give x.swapaxes\(0, 1\)"
+    with pytest.raises(ValueError, match=said):
+        new_trainer().step(x.swapaxes(0, 1), y)
+
+    class Turned(Stopping):
+        def batch(self, indices):
+            x, y = DATA.batch(indices)
+            return x.swapaxes(0, 1), y
+
+    for use in (new_trainer().fit, new_trainer().evaluate):
+        with pytest.raises(ValueError, match=said.replace("4", r"\d")):
+            use(Turned(0, stop), **({"epochs": 1, "batch_size": 4} if use.__name__ == "fit" else {"batch_size": 4}))
+    with pytest.raises(ValueError, match=r"labels must have shape \(4,\)"):
+        new_trainer().step(x, y[:2])
+
+
+class Scaled(RNN):
+    """A model with a parameter of its own: its logits times a factor."""
+
+    def __init__(self):
+        super().__init__(1, 4, 3, rng=5)
+        self.params["scale"] = np.full(1, 1.5, np.float32)
+
+    def forward(self, x, h0=None, backend="auto", comm=None):
+        activations = super().forward(x, h0, backend, comm)
+        object.__setattr__(activations, "logits", activations.logits * self.params["scale"])
+        return activations
+
+    def backward(self, activations, grad_logits, *how):
+        grads = super().backward(activations, grad_logits * self.params["scale"], *how)
+        scale = (grad_logits * activations.logits / self.params["scale"]).sum(keepdims=True)[0]
+        return grads | {"scale": scale}
+
+
+def test_a_subclass_with_a_parameter_of_its_own_trains_and_resumes(tmp_path):
+    straight, stopped, resumed = (
+        Trainer(Scaled(), Adam(lr=0.01), "linear", "numpy") for _ in range(3)
+    )
+    x, y = DATA.batch(np.arange(4))
+    loss = lambda: cross_entropy(straight.model.forward(x, backend="numpy").logits, y)[0]  # noqa: E731
+    activations = straight.model.forward(x, backend="numpy")
+    grads = straight.model.backward(activations, cross_entropy(activations.logits, y)[1], "linear", "numpy", None)
+    before = loss()
+    straight.model.params["scale"] += np.float32(1e-3)
+    assert (loss() - before) / 1e-3 == pytest.approx(grads["scale"][0], rel=1e-2)
+    straight.model.params["scale"] -= np.float32(1e-3)
+    for trainer in (straight, stopped):
+        fit(trainer, epochs=1)
+    assert stopped.model.params["scale"] != np.float32(1.5)
+    stopped.save(tmp_path / "run.npz")
+    resumed.load(tmp_path / "run.npz")
+    for trainer in (straight, resumed):
+        fit(trainer)
+    assert_same(state(resumed), state(straight))
+
+
+def test_a_parameter_without_a_gradient_is_named():
+    trainer = new_trainer()
+    trainer.model.params["scale"] = np.ones(1, np.float32)
+    with pytest.raises(ValueError, match="grads must have the entries .*'scale'.*, got"):
+        trainer.step(*DATA.batch(np.arange(4)))
+
+
+def deep(arrays):
+    arrays["note"] = np.array(json.dumps(json.loads(str(arrays["note"]))).replace('"plan":', '"plan": ' + "[" * 10**5))
+
+
+def without(name):
+    def change(arrays):
+        note = json.loads(str(arrays["note"]))
+        del note[name]
+        arrays["note"] = np.array(json.dumps(note))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        *[(without(name), f"'note' is damaged: KeyError.'{name}'") for name in ("optimizer", "steps", "seed", "plan")],
+        (deep, "'note' is damaged: RecursionError"),
+        (lambda a: a.update(note=np.array("[]")), "'note' is damaged"),
+        (renote(optimizer=None), "written with the optimizer None"),
+        (renote(steps=True), "'note' is damaged"),
+        (renote(steps=10**400), "'note' is damaged"),
+        (renote(seed="x"), "'note' is damaged"),
+        (renote(plan=[3]), "'note' is damaged"),
+        (renote(plan={"num_samples": 22, "batch_size": "4"}), "'note' is damaged"),
+        (lambda a: a.update(loss=a["loss"].astype(str)), "'loss' must have dtype float64, got <U"),
+        (lambda a: a.update(seconds=a["seconds"].astype(complex)), "'seconds' must have dtype float64"),
+        (lambda a: a.update(loss=a["loss"] * np.inf), "'loss' must be finite"),
+        (lambda a: a.update(loss=a["loss"][:, None]), "must be equally long"),
+    ],
+)
+def test_damaged_notes_and_histories_are_refused(change, message, tmp_path):
+    path, trainer = tmp_path / "saved.npz", new_trainer()
+    fit(trainer, epochs=1)
+    trainer.save(path)
+    rewrite(path, change)
+    before = state(trainer)
+    with pytest.raises(ValueError, match=f"saved.npz.*{message}"):
+        trainer.load(path)
+    assert_same(state(trainer), before)
+
+
+def test_an_archive_of_something_else_is_refused(tmp_path):
+    import zipfile
+
+    path, trainer = tmp_path / "saved.npz", new_trainer()
+    trainer.save(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("loss.txt", "much")
+    with pytest.raises(ValueError, match="not an .npz file written by Trainer.save: 'loss.txt' is no array"):
+        trainer.load(path)
+
+
+def test_arrays_of_a_file_are_taken_row_by_row(tmp_path):
+    path, trainer = tmp_path / "saved.npz", new_trainer()
+    trainer.save(path)
+    rewrite(path, lambda a: a.update({"params/fc.weight": np.asfortranarray(a["params/fc.weight"])}))
+    trainer.load(path)
+    assert trainer.model.params["fc.weight"].flags.c_contiguous
+
+
+@pytest.mark.parametrize(
+    "spoil, message",
+    [
+        (lambda t: t.model.params["fc.bias"].fill(np.nan), "'params/fc.bias' must be finite"),
+        (lambda t: t.optimizer.state["exp_avg_sq"]["fc.bias"].fill(np.inf), "'exp_avg_sq/fc.bias' must be finite"),
+        (lambda t: t.optimizer.state["exp_avg"].pop("fc.bias"), "has no entry 'exp_avg/fc.bias'"),
+        (lambda t: t.optimizer.state["exp_avg"].update(more=np.ones(2)), "do not fit the model: .'exp_avg/more'"),
+        (lambda t: t.model.params.update({"fc.bias": np.array([{}] * 3)}), "must have shape|Python objects"),
+        (lambda t: setattr(t.optimizer, "lr", float("nan")), "not JSON compliant"),
+        (lambda t: setattr(t.optimizer, "lr", 1j), "JSON holds"),
+        (lambda t: setattr(t.optimizer, "steps", -1), "'note' is damaged"),
+        (lambda t: setattr(t, "position", 99), "'note' is damaged"),
+        (lambda t: t._loss.append(np.inf), "must be|'loss'"),
+    ],
+)
+def test_what_could_not_be_loaded_is_not_saved(spoil, message, tmp_path):
+    path, trainer = tmp_path / "saved.npz", new_trainer()
+    fit(trainer, epochs=1)
+    trainer.save(path)
+    kept = path.read_bytes()
+    spoil(trainer)
+    with pytest.raises((TypeError, ValueError), match=f"nothing was saved, for it could not be loaded: .*({message})"):
+        trainer.save(path)
+    assert path.read_bytes() == kept
+
+
+def test_settings_of_other_types_are_saved_as_they_are(tmp_path):
+    path, trainer = tmp_path / "saved.npz", new_trainer()
+    trainer.optimizer.lr, trainer.optimizer.betas = np.float32(0.5), (0.9, 0.999)
+    trainer.save(path)
+    new_trainer(Adam(lr=0.5)).load(path)
+
+
+def test_weights_outside_their_masks_are_not_saved(tmp_path):
+    path, trainer = tmp_path / "saved.npz", pruned_trainer()
+    trainer.save(path)
+    kept = path.read_bytes()
+    trainer.model.params["fc.weight"][:] = 1
+    with pytest.raises(ValueError, match="nothing was saved.* must be zero where masks prune it"):
+        trainer.save(path)
+    assert path.read_bytes() == kept
+
+
+@pytest.mark.parametrize(
+    "path, error", [("", ValueError), ("a\0b", ValueError), (None, TypeError), (5, TypeError), (b"x", TypeError)]
+)
+def test_paths_are_checked(path, error):
+    trainer = new_trainer()
+    for use in (trainer.save, trainer.load, lambda path: fit(trainer, save_to=path, save_every=1) and None):
+        if path is None and use not in (trainer.save, trainer.load):
+            continue
+        with pytest.raises(error, match="^path must be"):
+            use(path)
+    assert not trainer.history.loss.size
+
+
+def test_fit_finds_an_unwritable_path_before_training(tmp_path):
+    trainer = new_trainer()
+    with pytest.raises(IsADirectoryError, match=str(tmp_path)):
+        fit(trainer, save_to=tmp_path, save_every=1000)
+    assert not trainer.history.loss.size
+
+
+def test_ctrl_c_waits_for_a_save(tmp_path, monkeypatch):
+    from bppsa_nb import files
+
+    path, trainer = tmp_path / "saved.npz", new_trainer()
+    fsync = files.os.fsync
+    monkeypatch.setattr(files.os, "fsync", lambda number: (signal.raise_signal(signal.SIGINT), fsync(number)))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trainer.save(path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    new_trainer().load(path)

@@ -250,7 +250,7 @@ class Recurrent:
                     grad_output = local_grads[-1]
         if not all(map(all_finite, grads.values())):
             check_saved(activations)
-        return {name: grads[name] for name in self.params}
+        return {name: grads[name] for name in self.shapes()}  # a subclass adds those of its own parameters
 
     def check_input(self, x, h0=None):
         """Raise what `forward` would raise for these arguments and the parameters as they are."""
