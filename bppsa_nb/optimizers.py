@@ -43,22 +43,29 @@ class _Optimizer:
 
         Raises
         ------
+        TypeError
+            If one of them is no dict of arrays.
         ValueError
             If names or shapes differ.
         FloatingPointError
             If a parameter or an average would leave the range of its dtype. Nothing is changed then.
         """
+        for what, group in ("params", params), ("grads", grads):
+            if not isinstance(group, dict):
+                raise TypeError(f"{what} must be a dict of numpy.ndarray, got {type(group).__name__}")
         if params.keys() != grads.keys():
             raise ValueError(f"grads must have the entries {sorted(params)}, got {sorted(grads)}")
-        if not self.state:
-            self.state = self.zeros(params)
-        averages = [self.state[average] for average in self._averages]
+        state = self.state or self.zeros(params)
+        averages = [state[average] for average in self._averages]
         if any(average.keys() != params.keys() for average in averages):
             raise ValueError(_OTHER)
         steps = []
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             for name, param in params.items():
                 grad, before = grads[name], [param, *[average[name] for average in averages]]
+                for what, array in ("params", param), ("grads", grad):
+                    if not isinstance(array, np.ndarray):
+                        raise TypeError(f"{what}[{name!r}] must be a numpy.ndarray, got {type(array).__name__}")
                 if grad.shape != param.shape:
                     raise ValueError(f"grads[{name!r}] must have shape {param.shape}, got {grad.shape}")
                 # Found beside what it replaces: all changes together, or nothing. In the same arrays every time.
@@ -76,6 +83,7 @@ class _Optimizer:
         for before, found in steps:
             for array, replacing in zip(before, found, strict=True):
                 array[...] = replacing
+        self.state = state
         self.steps += 1
 
     def _check_range(self, name, grad, found):

@@ -152,6 +152,11 @@ def test_optimizer_steps_refuse_other_gradients():
         Adam().step(params, {"b": np.zeros(2)})
     with pytest.raises(ValueError, match=r"grads\['a'\] must have shape \(2,\), got \(3,\)"):
         Adam().step(params, {"a": np.zeros(3)})
+    for wrong, name in [((None, {}), "params"), ((params, [1]), "grads"), ((params, {"a": 1.0}), r"grads\['a'\]")]:
+        with pytest.raises(TypeError, match=f"^{name} must be a .*numpy.ndarray, got"):
+            SGD(lr=1).step(*wrong)
+    with pytest.raises(TypeError, match=r"^params\['a'\] must be a numpy.ndarray, got float"):
+        Adam().step({"a": 1.0}, {"a": np.zeros(())})
     assert not params["a"].any()
 
 
