@@ -98,9 +98,7 @@ def unpack(path, entries, model, optimizer):
         )
     loss, seconds = entry("loss"), entry("seconds")
     if loss.ndim != 1 or loss.shape != seconds.shape:
-        raise ValueError(
-            f"{path}: 'loss' and 'seconds' must be equally long, got {loss.shape} and {seconds.shape}"
-        )
+        raise ValueError(f"{path}: 'loss' and 'seconds' must be equally long, got {loss.shape} and {seconds.shape}")
     for name, array in {"loss": loss, "seconds": seconds}.items():
         if array.dtype != np.float64:
             raise ValueError(f"{path}: {name!r} must have dtype float64, got {array.dtype}")
