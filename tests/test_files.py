@@ -98,22 +98,32 @@ def bound(path):
         made.bind(str(path))
 
 
-@pytest.mark.parametrize(
-    "make, error", [(os.mkfifo, OSError), (bound, OSError), (os.mkdir, IsADirectoryError), (None, OSError)]
-)
+@pytest.mark.parametrize("make, error", [(os.mkfifo, OSError), (bound, OSError), (os.mkdir, IsADirectoryError)])
 @pytest.mark.parametrize("use", [write, files.check_writable])
 def test_what_is_no_file_is_not_replaced(tmp_path, monkeypatch, make, error, use):
     monkeypatch.chdir(tmp_path)  # the name of a socket is short
-    path = os.devnull if make is None else "there"
-    if make:
-        make(path)
+    path = "there"
+    make(path)
     before = os.lstat(path)
     with pytest.raises(error, match=path) as refused:
         use(path)
     assert refused.value.errno == (errno.EISDIR if make is os.mkdir else errno.EINVAL)
     after = os.lstat(path)
     assert (after.st_mode, after.st_ino) == (before.st_mode, before.st_ino)
-    assert os.listdir() == ([] if make is None else ["there"])
+    assert os.listdir() == ["there"]
+
+
+@pytest.mark.parametrize("use", [write, files.check_writable])
+def test_a_device_is_not_replaced(use):
+    ours, theirs = os.openpty()  # and not /dev/null, which would be gone for all of the machine, were this to fail
+    try:
+        path = os.ttyname(theirs)
+        with pytest.raises(OSError, match=f"a device, a pipe or a socket cannot: '{path}'"):
+            use(path)
+        assert stat.S_ISCHR(os.stat(path).st_mode)
+    finally:
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_permissions_stay(tmp_path, monkeypatch):
