@@ -44,14 +44,13 @@ def wrong_shape(name, array, *shapes):
 def check_finite(**arrays):
     """Raise ValueError at the first NaN or infinity, naming the array and the place."""
     for name, array in arrays.items():
-        finite = np.isfinite(array)
-        if not finite.all():
-            index = tuple(int(i) for i in np.argwhere(~finite)[0])
+        if not all_finite(array):
+            index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
             raise ValueError(f"{name} must be finite, got {array[index]} at {list(index)}")
 
 
 def all_finite(array):
-    """Tell whether an array holds neither NaN nor infinity."""
+    """Tell whether an array of real numbers holds neither NaN nor infinity."""
     # A finite sum of squares has finite terms only, and is quickly found; others may be of large ones.
     return math.isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())
 
