@@ -14,9 +14,10 @@ from bppsa_nb.chain_checks import (
     check_links,
     check_shape,
     check_terms,
+    is_finite,
     parts,
 )
-from bppsa_nb.checks import check_choice, check_floats, is_finite, is_integer
+from bppsa_nb.checks import check_choice, check_floats, is_integer
 from bppsa_nb.operator import CSR, Affine, BatchedCSR, Dense, Planned, RangeLost, Scaled
 from bppsa_nb.plan import METHODS, chunk_length, explain
 from bppsa_nb.scan import scan

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import sparse
 
-from bppsa_nb.checks import FLOATS, check_floats, wrong_shape
+from bppsa_nb.checks import FLOATS, all_finite, check_floats, wrong_shape
 from bppsa_nb.operator import BatchedCSR
 from bppsa_nb.structured.chain import StructuredChain
 
@@ -123,6 +123,11 @@ def check_terms(local_grads, sizes, dtype, batch, points):
         batch, dtype = (len(offset) if offset.ndim == 2 else 0) if batch < 0 else batch, offset.dtype
         check_shape(name, offset.shape, (batch, size) if batch else (size,), f"like x_{t}")
     return dtype, batch
+
+
+def is_finite(gradients):
+    """Tell whether all gradients are finite."""
+    return all(map(all_finite, gradients)) if isinstance(gradients, list) else all_finite(gradients)
 
 
 def parts(jacobians_T):

@@ -7,6 +7,7 @@ import numpy as np
 
 FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 _MOST = 2**31 - 1  # what 32 bits hold, as the indices of sparse matrices do
+_MANY = 2**14  # numbers that are not copied in passing
 _SINGLE = {"K": "weight", "T": "step", "B": "sample"}
 
 
@@ -95,19 +96,19 @@ def wrong_shape(name, array, *shapes):
     return ValueError("; ".join([f"{name} must have shape {expected}, got {tuple(array.shape)}", *single]))
 
 
-def is_finite(arrays):
-    """Tell whether an array, or all those of a list, are finite."""
-    every = arrays if isinstance(arrays, list) else [arrays]
+def all_finite(array):
+    """Tell whether an array of real numbers holds neither NaN nor infinity."""
+    if array.size < _MANY:  # a finite sum of squares has finite terms only, and is quickly found
+        return math.isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())
     with np.errstate(invalid="ignore"):  # extremes are NaN if anything is; unlike np.isfinite they need no memory
-        return all(np.isfinite([part.min(initial=0), part.max(initial=0)]).all() for part in every)
+        return math.isfinite(array.min()) and math.isfinite(array.max())
 
 
 def check_finite(**arrays):
     """Raise ValueError at the first NaN or infinity, naming the array and the place."""
     for name, array in arrays.items():
-        finite = np.isfinite(array)
-        if not finite.all():
-            index = tuple(int(i) for i in np.argwhere(~finite)[0])
+        if not all_finite(array):
+            index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
             raise ValueError(f"{name} must be finite, got {array[index]} at {list(index)}")
 
 
@@ -182,3 +183,22 @@ def float_dtype(dtype):
     if found is None or found not in FLOATS:
         raise TypeError(f"dtype must be float32 or float64, got {found}")
     return found
+
+
+def check_has(name, thing, attributes, example):
+    """Raise TypeError unless `thing` is an object, and no class, that has these attributes, as `example` has."""
+    if isinstance(thing, type):
+        raise TypeError(f"{name} must be an object such as {example}, got the class {thing.__name__}")
+    missing = [attribute for attribute in attributes if not hasattr(thing, attribute)]
+    if missing:
+        raise TypeError(f"{name} must be such as {example}, got {type(thing).__name__}, which has no {missing[0]!r}")
+
+
+def generator(rng, name="rng"):
+    """Return the numpy.random.Generator of a seed, or the one given; raise TypeError or ValueError that names it."""
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"{name} must be an integer of at least 0, several of them, or a numpy.random.Generator, got {rng!r}"
+        ) from error

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.checks import as_array
+from bppsa_nb.checks import all_finite, as_array
 
 
 def cross_entropy(logits, labels):
@@ -72,7 +72,7 @@ def _checked(logits, labels):
     if logits.ndim != 2 or 0 in logits.shape:
         raise ValueError(f"logits must have shape (B, C), neither of them 0, got {logits.shape}")
     labels = check_labels(labels, *logits.shape)
-    if not np.isfinite(logits).all():
+    if not all_finite(logits):
         raise ValueError(f"logits must be finite, got {logits[~np.isfinite(logits)][0]}")
     return logits, labels
 
@@ -88,3 +88,12 @@ def check_labels(labels, batch, classes):
     if len(wrong):
         raise ValueError(f"labels must be from 0 to {classes - 1}, got {wrong[0]}")
     return labels
+
+
+def check_order(x, y):
+    """Raise ValueError for sequences [shape=(B, T, I)] where the steps should come first."""
+    if getattr(x, "ndim", 0) == 3 and np.shape(y) == x.shape[:1] != x.shape[1:2]:
+        raise ValueError(
+            f"x must have shape (T, B, I), time first, got {x.shape} with {len(x)} labels; if samples come first, give "
+            "x.swapaxes(0, 1)"
+        )

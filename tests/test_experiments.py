@@ -4,6 +4,7 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas
 import pytest
 
 from bppsa_nb import experiments, files
-from bppsa_nb.experiments import provenance
+from bppsa_nb.experiments import provenance, tables
 from bppsa_nb.experiments.progress import Progress
 
 TOY = '''
@@ -101,6 +102,31 @@ def test_unknown_names_are_errors(call, toy):
 def test_unknown_scales_are_errors(call, toy):
     with pytest.raises(ValueError, match=r"scale must be one of 'quick', 'paper', got 'big'"):
         call("toy", "big")
+
+
+def test_two_that_record_a_table_wait_for_each_other(tmp_path):
+    pytest.importorskip("fcntl")
+    path = tmp_path / "folder" / "toy.quick.csv"
+    arguments = [{"n": 1}], {"backend": "numpy"}, {}, path
+    writer = threading.Thread(target=tables.write_rows, args=arguments)
+    with files.one_at_a_time(path.parent):
+        writer.start()
+        writer.join(0.2)
+        assert writer.is_alive() and not list(path.parent.iterdir())
+    writer.join()
+    assert list(tables.read(path)["n"]) == [1]
+
+
+def test_ctrl_c_waits_until_a_point_is_kept(tmp_path, monkeypatch):
+    sweep, fsync = Progress(tmp_path / "toy.partial.json", show=False), files.os.fsync
+    monkeypatch.setattr(files.os, "fsync", lambda number: (signal.raise_signal(signal.SIGINT), fsync(number)))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sweep.collect([{"n": 1}, {"n": 2}], lambda point, rng: [{"x": point["n"]}], 0)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(files.read_json(tmp_path / "toy.partial.json")["points"]) == 1
 
 
 def test_run_records_what_it_returns(toy, tmp_path):

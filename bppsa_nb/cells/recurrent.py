@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb import backends, chain, ranks
-from bppsa_nb.checks import check_array, check_count, check_finite, check_params, float_dtype
+from bppsa_nb.checks import all_finite, check_array, check_count, check_finite, check_params, float_dtype, generator
 from bppsa_nb.shown import shown
 
 
@@ -100,7 +100,7 @@ class Recurrent:
             check_count(name, size, 1)
         self.dtype = float_dtype(dtype)
         self.input_size, self.hidden_size, self.num_classes, self.num_layers = map(int, sizes.values())
-        rng = np.random.default_rng(rng)
+        rng = generator(rng)
         bound = 1 / np.sqrt(self.hidden_size)
         self.params = {
             name: rng.uniform(-bound, bound, shape).astype(self.dtype) for name, shape in self.shapes().items()
@@ -172,7 +172,7 @@ class Recurrent:
                 below = saved[-1][0][1:]
             last = saved[-1][0][-1]
             logits = last @ self.params["fc.weight"].T + self.params["fc.bias"]
-        if not np.isfinite(logits).all():
+        if not all_finite(logits):
             raise FloatingPointError(overflow(self.dtype))
         hidden, *gates = (stack(arrays) for arrays in zip(*saved, strict=True))
         return Activations(x, hidden, gates[0] if gates else None, logits)
@@ -221,7 +221,8 @@ class Recurrent:
         x, hidden = activations.x, activations.hidden
         check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
         check_finite(grad_logits=grad_logits)
-        check_params(self.params, self.dtype, self.shapes())
+        shapes = self.shapes()
+        check_params(self.params, self.dtype, shapes)
         shape = (len(x), x.shape[1], self.hidden_size)
         method, backend, levels = chain.choose(method, backend, levels, shape, self.dtype, self._rows)
         twins = functions(self._cell, backend)
@@ -246,9 +247,9 @@ class Recurrent:
                     local_grads = np.zeros_like(saved[0])
                     local_grads[1:] = at_input
                     grad_output = local_grads[-1]
-        if not all(np.isfinite(grad).all() for grad in grads.values()):
+        if not all(map(all_finite, grads.values())):
             check_saved(activations)
-        return {name: grads[name] for name in self.params}
+        return {name: grads[name] for name in shapes}  # a subclass adds those of its own parameters
 
     def check_input(self, x, h0=None):
         """Raise what `forward` would raise for these arguments and the parameters as they are."""

@@ -44,7 +44,7 @@ from bppsa_nb.cells.variant_pieces import (
     through_update,
     update,
 )
-from bppsa_nb.checks import check_array, check_choice, check_count, check_floats, check_params, float_dtype
+from bppsa_nb.checks import check_array, check_choice, check_count, check_floats, check_params, float_dtype, generator
 from bppsa_nb.shown import shown
 
 NAMES = {
@@ -101,7 +101,7 @@ def parameters(input_size, hidden_size, rng=0, dtype=np.float32):
         ``weight_ih``, ``weight_hh``, ``bias_ih`` and ``bias_hh``.
     """
     shapes = _shapes(check_count("input_size", input_size, 1), check_count("hidden_size", hidden_size, 1))
-    rng, bound, dtype = np.random.default_rng(rng), 1 / np.sqrt(hidden_size), float_dtype(dtype)
+    rng, bound, dtype = generator(rng), 1 / np.sqrt(hidden_size), float_dtype(dtype)
     return {name: rng.uniform(-bound, bound, shape).astype(dtype) for name, shape in shapes.items()}
 
 

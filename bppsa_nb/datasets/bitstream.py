@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.checks import as_array, check_count, float_dtype, is_integer
+from bppsa_nb.checks import as_array, check_count, float_dtype, generator, is_integer
 from bppsa_nb.distributed.parts import partition
 from bppsa_nb.shown import shown
 
@@ -46,7 +46,7 @@ class Bitstream:
         self.num_samples = check_count("num_samples", num_samples, 1)
         self.num_classes = check_count("num_classes", num_classes, 1, 10)
         self.dtype = float_dtype(dtype)
-        self._key = np.random.default_rng(rng).integers(2**64, size=2, dtype=np.uint64)
+        self._key = generator(rng).integers(2**64, size=2, dtype=np.uint64)
         words = np.random.Philox(key=self._key, counter=[0, 0, 0, _LABELS]).random_raw(self.num_samples)
         self.labels = (words % self.num_classes).astype(np.int64)
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from bppsa_nb import backends, memory
-from bppsa_nb.checks import Fixed, check_finite, check_floats, is_finite
+from bppsa_nb.checks import Fixed, all_finite, check_finite, check_floats
 from bppsa_nb.shown import shown
 from bppsa_nb.sparse.pattern import CSRPattern
 
@@ -145,7 +145,7 @@ class PlannedProduct(Fixed):
                 raise ValueError(
                     f"{name} must have shape (nnz,) or (B, nnz) with nnz = {pattern.nnz}, got {values.shape}"
                 )
-        if not is_finite([a, b]):  # where the other factor is zero, the product might not show it
+        if not (all_finite(a) and all_finite(b)):  # where the other factor is zero, the product might not show it
             check_finite(a=a, b=b)
         if a.dtype != b.dtype:
             raise TypeError(f"b must have the dtype of a, {a.dtype}, got {b.dtype}")
