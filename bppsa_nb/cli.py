@@ -137,6 +137,8 @@ def _planner():
         found = {backend: calibrate.load(backend) for backend in calibrate.runnable()}
     except ValueError as error:
         return error
+    except OSError as error:
+        return f"the package's defaults: this machine's prices cannot be read: {error}"
     dates = [f"{backend} ({record['date']})" for backend, record in found.items() if record]
     missing = [backend for backend, record in found.items() if not record]
     said = [f"calibrated: {', '.join(dates)}"] if dates else []

@@ -138,8 +138,17 @@ def write_json(path, value):
 
 
 def read_json(path):
-    """Read a JSON file written by `write_json`."""
-    return json.loads(Path(path).read_text(encoding="utf-8"))
+    """Read a JSON file written by `write_json`.
+
+    Raises
+    ------
+    ValueError
+        If it holds no JSON; it is named.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
 
 
 def _umask():
