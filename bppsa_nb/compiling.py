@@ -4,12 +4,14 @@ import gc
 import sys
 import warnings
 from contextlib import suppress
+from pathlib import Path
 
 import numba
 from numba.core import event
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.ccallback import CFunc
 from numba.core.sigutils import normalize_signature
+from numba.misc.appdirs import AppDirs
 
 from bppsa_nb import ranks
 
@@ -67,7 +69,8 @@ def _cache(function):
     try:
         return _Cache(function)
     except RuntimeError:
-        _cannot_keep("neither the package's folder nor the user's cache can be written")
+        folders = Path(__file__).parent, Path(AppDirs("numba", False).user_cache_dir)
+        _cannot_keep(f"neither {folders[0]} nor {folders[1]} can be written")
         return NullCache()
 
 

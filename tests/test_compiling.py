@@ -1,5 +1,6 @@
 """What is compiled is kept where that is possible, and said once where somebody waits for it."""
 
+import errno
 import gc
 import os
 import subprocess
@@ -7,7 +8,8 @@ import sys
 import types
 
 import pytest
-from numba.core.caching import CacheImpl, IndexDataCacheFile
+from numba.core import caching
+from numba.core.caching import IndexDataCacheFile
 
 from bppsa_nb import compiling
 
@@ -125,10 +127,21 @@ def test_a_disk_that_is_full_stops_nothing(folder, monkeypatch, compiled):
 
 
 @pytest.mark.parametrize("compiled", [by_njit, by_cfunc])
-def test_no_folder_for_compiled_code_stops_nothing(monkeypatch, compiled):
-    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
-    with pytest.warns(RuntimeWarning, match="compiled code is not kept, .* NUMBA_CACHE_DIR can name a folder"):
+def test_no_folder_for_compiled_code_stops_nothing(tmp_path, monkeypatch, compiled):
+    """As where the package is another user's, and so is the home folder."""
+
+    def refuse(dir):
+        refused.append(dir)
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), dir)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where there are none, Numba makes folders
+    refused, package = [], os.path.dirname(compiling.__file__)
+    monkeypatch.setattr(caching.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(compiling, "AppDirs", lambda *name: types.SimpleNamespace(user_cache_dir=tmp_path))
+    words = f"compiled code is not kept, .*{package} nor {tmp_path} can be written; NUMBA_CACHE_DIR can name a folder"
+    with pytest.warns(RuntimeWarning, match=words):
         function = compiled()
+    assert len(refused) >= 2
     assert function(1.0) == 2
 
 

@@ -116,9 +116,10 @@ def mfcc(waveform, features="S"):
         If the waveform is not floating point.
     ValueError
         If it has another shape, is too short, not finite or beyond 1e10, or for unknown features.
+    RuntimeError
+        If librosa finds no folder for what Numba compiles.
     """
-    import librosa
-
+    from_librosa = _from_librosa()
     features, waveform = _features(features), np.asarray(waveform)
     if waveform.ndim != 2 or len(waveform) != 2:
         raise ValueError(f"waveform must have shape (2, samples), got {waveform.shape}")
@@ -129,7 +130,7 @@ def mfcc(waveform, features="S"):
     _check_level(waveform)
     settings = {"n_mfcc": features.coefficients, "n_fft": features.window, "hop_length": features.hop}
     # One channel at a time: librosa cuts off what is 80 dB below the loudest, which both would share otherwise.
-    channels = [librosa.feature.mfcc(y=channel, sr=SAMPLE_RATE, **settings) for channel in waveform]
+    channels = [from_librosa(y=channel, sr=SAMPLE_RATE, **settings) for channel in waveform]
     coefficients = np.stack(channels).astype(np.float64)  # (2, coefficients, F)
     rounding = 8 * np.finfo(np.float32).eps * abs(coefficients).max()
     kept = coefficients[:, 1:].reshape(features.size, -1)
@@ -222,6 +223,8 @@ class Instruments:
         If it lacks an instrument's folder or clips in one, if a file cannot be used, or for unknown features.
     OSError
         If features cannot be kept.
+    RuntimeError
+        If librosa finds no folder for what Numba compiles.
     """
 
     def __init__(self, folder, features="S", strict=True, workers=None, progress=True):
@@ -359,6 +362,16 @@ def in_threads(function, items, workers=None, progress=True, **bar):
             pool.shutdown(cancel_futures=True)
 
 
+def _from_librosa():
+    try:
+        from librosa.feature import mfcc
+    except RuntimeError as error:  # unlike ours, its compiled functions do not go without
+        raise RuntimeError(
+            f"librosa needs a folder for what it compiles; NUMBA_CACHE_DIR can name one: {error}"
+        ) from error
+    return mfcc
+
+
 def _features(features):
     if isinstance(features, Features):
         return features
@@ -421,8 +434,7 @@ def _load(folder, names, features, workers, progress):
     reasons, fresh = {}, []
     bar = {"total": len(names), "initial": len(names) - len(left), "desc": "MFCC", "unit": "clip"}
     if left:
-        from librosa.feature import mfcc as _  # noqa: F401  loaded before threads would do so all at once
-
+        _from_librosa()  # loaded before threads would do so all at once
         try:
             with closing(in_threads(compute, left, workers, progress, **bar)) as results:
                 for i, reason in results:

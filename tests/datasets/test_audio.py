@@ -128,6 +128,16 @@ def test_rounding_is_not_blown_up(monkeypatch):
     assert not mfcc(noise()).any()
 
 
+def test_a_librosa_that_cannot_keep_what_it_compiles_is_explained(monkeypatch):
+    def refuse(name):
+        raise RuntimeError("cannot cache function '__o_fold': no locator available for file 'notation.py'")
+
+    monkeypatch.delattr(librosa.feature, "mfcc")
+    monkeypatch.setattr(librosa.feature, "__getattr__", refuse)  # by which librosa loads what is asked for
+    with pytest.raises(RuntimeError, match="NUMBA_CACHE_DIR can name one: cannot cache function '__o_fold'"):
+        audio.mfcc(np.zeros((2, 132300), np.float32))
+
+
 @pytest.mark.parametrize("silent", [0, 1])
 def test_a_silent_channel_leaves_the_other_alone(silent):
     waveform = noise()
