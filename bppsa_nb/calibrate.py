@@ -313,8 +313,8 @@ def load(backend):
 
     Raises
     ------
-    ValueError
-        If the file is damaged.
+    files.DamagedError
+        If the file is damaged; this is a ValueError.
     OSError
         If there may be a file, but this user cannot read it.
     """
@@ -363,6 +363,6 @@ def _read(where):
 
 
 def _damaged(where, why):
-    return ValueError(
+    return files.DamagedError(
         f"{where} is damaged: {why}. Run `bppsa-nb calibrate` to measure this machine again, or delete the file"
     )

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from bppsa_nb import backends, experiments, notebooks, output, ranks
+from bppsa_nb import backends, experiments, files, notebooks, output, ranks
 from bppsa_nb.datasets import openml
 from bppsa_nb.experiments import provenance
 from bppsa_nb.plan import METHODS
@@ -22,9 +22,9 @@ def main(argv=None):
     Returns
     -------
     int
-        Exit code: 0 if all went well, 1 after an error that is explained, or where what is printed cannot be written,
-        as to `head` after its last line; 130 after Ctrl-C. Wrong usage exits with 2; an error without explanation
-        shows its traceback.
+        Exit code: 0 if all went well, 1 after an error that is explained, as one about a file that is named, or where
+        what is printed cannot be written, as to `head` after its last line; 130 after Ctrl-C. Wrong usage exits with 2;
+        an error without explanation shows its traceback.
     """
     return output.run(_run, argv)
 
@@ -32,10 +32,12 @@ def main(argv=None):
 def _run(argv):
     rank, _ = ranks.place()
     with ranks.first_speaks(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
-        arguments = _parser().parse_args(argv)
+        arguments = _parse(argv)
     try:
         arguments.command(arguments)
-    except _Explained as error:
+    except (_Explained, files.DamagedError, OSError) as error:
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) and error.filename is None:
+            raise  # it is about no file
         if rank == 0:
             print(f"bppsa-nb: {error}", file=sys.stderr)
         return 1
@@ -44,6 +46,15 @@ def _run(argv):
             print(f"\nStopped. {stop}".rstrip(), file=sys.stderr)
         return 130
     return 0
+
+
+def _parse(argv):
+    parser = _parser()
+    arguments, left = parser.parse_known_args(argv)
+    if left:
+        hint = "; names go behind --only" if "only" in arguments and not left[0].startswith("-") else ""
+        parser.error(f"unrecognized arguments: {' '.join(left)}{hint}")
+    return arguments
 
 
 class _Explained(Exception):
@@ -110,8 +121,11 @@ def _list(arguments):
             print(f"  {'':<20} measured here: {', '.join(measured)}")
         print(f"  {'':<20} references: {', '.join(references) or 'none yet'}")
     print("Notebooks (bppsa-nb notebooks --only NUMBER)")
-    for name in notebooks.names():
-        print(f"  {name}")
+    try:
+        for name in notebooks.names():
+            print(f"  {name}")
+    except FileNotFoundError as error:
+        print(f"  none: {error}")
 
 
 def _info(arguments):
@@ -317,10 +331,7 @@ def _data(arguments):
 def _report(arguments):
     from bppsa_nb import report
 
-    try:
-        print(f"wrote {report.write(arguments.output)}")
-    except OSError as error:
-        raise _Explained(error) from error
+    print(f"wrote {report.write(arguments.output)}")
 
 
 def _chosen(wanted, known, what):

@@ -7,6 +7,10 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 
+class DamagedError(ValueError):
+    """A file holds something else than what was written to it; the message names it."""
+
+
 def root():
     """Find the folder that holds `data/`, `figures/` and `notebooks/`.
 
@@ -18,6 +22,32 @@ def root():
     """
     checkout = Path(__file__).resolve().parents[1]
     return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
+
+
+def shipped(*names):
+    """Find a folder that comes with a checkout of the project, and not with an installed package.
+
+    Parameters
+    ----------
+    *names : str
+        From `root` down.
+
+    Returns
+    -------
+    pathlib.Path
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is not there; the message says where it would be.
+    """
+    folder = root().joinpath(*names)
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{folder} is not there: {'/'.join(names)}/ comes with a checkout of the project, not with the installed "
+            "package; run this in a checkout's folder"
+        )
+    return folder
 
 
 @contextmanager
@@ -40,6 +70,8 @@ def atomic_write(path, mode="wb"):
     ------
     ValueError
         If `mode` is neither "wb" nor "w".
+    OSError
+        If it cannot be written; `path` is named, on a full disk too.
     """
     if mode not in ("wb", "w"):
         raise ValueError(f'mode must be "wb" or "w", got {mode!r}')
@@ -56,8 +88,10 @@ def atomic_write(path, mode="wb"):
             os.fsync(file.fileno())
         os.chmod(file.name, 0o666 & ~_umask())
         os.replace(file.name, path)
-    except BaseException:
+    except BaseException as error:
         Path(file.name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = str(path)
         raise
 
 
@@ -142,13 +176,13 @@ def read_json(path):
 
     Raises
     ------
-    ValueError
-        If it holds no JSON; it is named.
+    DamagedError
+        If it holds no JSON.
     """
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
+        raise DamagedError(f"{path} is damaged: {error}") from error
 
 
 def _umask():

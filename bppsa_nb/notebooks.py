@@ -20,6 +20,11 @@ def names():
     -------
     list of str
         File names without suffix, in reading order.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there are none, as outside a checkout of the project.
     """
     return sorted(path.stem for path in _folder().glob("*.ipynb"))
 
@@ -74,7 +79,7 @@ def run(name, scale="quick", progress=True):
 
 
 def _folder():
-    return files.root() / "notebooks"
+    return files.shipped("notebooks")
 
 
 def _set_scale(notebook, name, scale):

@@ -15,6 +15,24 @@ from bppsa_nb import backends, files
 _PACKAGES = ("numpy", "numba", "numba-cuda", "scipy")
 
 
+# What `describe` says, and what tables add.
+KINDS = {
+    "name": str,
+    "scale": str,
+    "seed": int,
+    "device": str,
+    "gpu": str | None,
+    "cpu": str,
+    "cores": int,
+    "versions": dict,
+    "commit": str | None,
+    "dirty": bool | None,
+    "date": str,
+    "backend": str | list | None,
+    "data": str,
+}
+
+
 def describe(name, scale, seed):
     """Describe a measurement that is made here and now.
 
