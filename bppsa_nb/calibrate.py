@@ -9,7 +9,6 @@ import logging
 import math
 import os
 import sys
-import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -270,8 +269,7 @@ def run(chosen=None, progress=True, **measuring):
         if backend not in runnable():
             raise ValueError(f"backend must be one that can be measured here, {', '.join(runnable())}; got {backend!r}")
     _stored()
-    folder().mkdir(parents=True, exist_ok=True)
-    tempfile.TemporaryFile(dir=folder()).close()
+    files.check_writable(folder())
     records = {}
     for backend in chosen or runnable():
         measured = measure(backend, progress, **measuring)

@@ -2,9 +2,10 @@
 
 import json
 import os
+import stat
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryFile
 
 
 class DamagedError(ValueError):
@@ -92,6 +93,22 @@ def atomic_write(path, mode="wb"):
         Path(file.name).unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             error.filename = str(path)
+        raise
+
+
+def check_regular(path):
+    """Raise ValueError unless a file is a regular one: nothing may come from a pipe, without end from a device."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError(f"{path} must be a regular file")
+
+
+def check_writable(folder):
+    """Raise OSError, naming the folder, unless files can be made there; a missing one is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        error.filename = str(folder)
         raise
 
 

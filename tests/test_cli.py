@@ -194,16 +194,17 @@ def test_without_a_checkout_figures_are_left_out_and_list_says_what_is_missing(p
     assert capsys.readouterr().out.endswith(f"{NEEDS_CHECKOUT}\n")
 
 
-BLOCKED = {"data": "figures", "figures": "figures", "REPRODUCTION.md": "report"}
+BLOCKED = [("data", "figures"), ("figures", "figures"), ("figures", "notebooks"), ("REPRODUCTION.md", "report")]
 
 
-@pytest.mark.parametrize("name", BLOCKED)
-def test_what_cannot_be_written_is_named_in_a_line(name, toys, project, capsys, monkeypatch):
+@pytest.mark.parametrize("name, command", BLOCKED)
+def test_what_cannot_be_written_is_named_in_a_line(name, command, toys, project, capsys, monkeypatch):
     """A file is in the place of a folder, or a folder in that of a file: that stops everybody, root too."""
     monkeypatch.setattr("bppsa_nb.report.text", lambda: "It works.")
     place = project / name
     place.mkdir() if place.suffix else place.write_text("")
-    assert cli.main([BLOCKED[name]]) == 1
+    write_notebook(project, "01_draw", "raise OSError")
+    assert cli.main([command]) == 1
     said = capsys.readouterr().err
     assert said.startswith("bppsa-nb: ") and str(place) in said and said.count("\n") == 1
 

@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -83,12 +82,16 @@ class Features:
     @property
     def frames(self):
         """F, the frames of a clip."""
-        return 1 + SECONDS * SAMPLE_RATE // self.hop
+        return self.frames_of(SECONDS * SAMPLE_RATE)
 
     @property
     def size(self):
         """C, the features of a frame: both channels, without the first coefficients."""
         return 2 * (self.coefficients - 1)
+
+    def frames_of(self, samples):
+        """Count the frames of a waveform: half a window is added on either side, a sample less if that is odd."""
+        return 1 + (samples - self.window % 2) // self.hop
 
 
 FEATURES = {"S": Features(20, 4096, 512), "M": Features(13, 2048, 256), "L": Features(7, 1024, 128)}
@@ -156,13 +159,14 @@ def read(path):
     Raises
     ------
     ValueError
-        If the file is corrupt, has another number of channels or another rate, or samples that are not finite or
-        beyond 1e10.
+        If it is no regular file or corrupt, has another number of channels or another rate, or samples that are not
+        finite or beyond 1e10.
     OSError
         If it cannot be opened.
     """
     import soundfile
 
+    files.check_regular(path)
     with open(path, "rb") as file:
         try:
             with soundfile.SoundFile(file) as sound:
@@ -327,41 +331,6 @@ class Instruments:
         print(f"{files_of} are skipped: {shown}", file=sys.stderr)
 
 
-def in_threads(function, items, workers=None, progress=True, **bar):
-    """Call a function on every item, in threads; yield items and results as they are done.
-
-    Close the generator to stop early: calls that have begun are waited for, the others never begin.
-
-    Parameters
-    ----------
-    function : callable
-        What to call with one item; it should spend its time where Python's global lock is free.
-    items : list
-    workers : int, optional
-        Threads; as many as there are cores by default.
-    progress : bool
-        Whether to show a bar; `bar` holds arguments of tqdm for it.
-
-    Yields
-    ------
-    item, result
-    """
-    from tqdm.auto import tqdm
-
-    from bppsa_nb.workers import THREADS, one_blas_thread
-
-    # BLAS on one thread even for one worker: its own threads gain nothing here, and lose much where cores are busy.
-    with tqdm(**bar, disable=None if progress else True) as shown, one_blas_thread():  # None: no bar without a watcher
-        pool = ThreadPoolExecutor(workers or THREADS)
-        try:
-            running = {pool.submit(function, item): item for item in items}
-            for done in as_completed(running):
-                yield running.pop(done), done.result()
-                shown.update()
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
 def _from_librosa():
     try:
         from librosa.feature import mfcc
@@ -422,7 +391,7 @@ def _load(folder, names, features, workers, progress):
     def compute(i):
         try:
             waveform = read(folder / names[i])
-            frames = 1 + waveform.shape[1] // features.hop
+            frames = features.frames_of(waveform.shape[1])
             if frames != features.frames:
                 seconds, wrong = waveform.shape[1] / SAMPLE_RATE, "short" if frames < features.frames else "long"
                 raise ValueError(f"too {wrong}: {seconds:.3f} s, expected {SECONDS} s ({features.frames} frames)")
@@ -434,6 +403,8 @@ def _load(folder, names, features, workers, progress):
     reasons, fresh = {}, []
     bar = {"total": len(names), "initial": len(names) - len(left), "desc": "MFCC", "unit": "clip"}
     if left:
+        from bppsa_nb.workers import in_threads
+
         _from_librosa()  # loaded before threads would do so all at once
         try:
             with closing(in_threads(compute, left, workers, progress, **bar)) as results:

@@ -86,6 +86,14 @@ def test_features_have_the_sizes_of_table_3(name, shape, samples):
     assert result.shape == shape and result.dtype == np.float32
 
 
+@pytest.mark.parametrize("window", [1023, 1024])
+@pytest.mark.parametrize("hop", [300, 301, SAMPLES, SAMPLES + 1])
+def test_features_have_the_frames_that_are_said(window, hop):
+    """Where the window is odd, and hops divide the clip, there is a frame less."""
+    features = Features(3, window, hop)
+    assert mfcc(noise(), features).shape == (features.frames, features.size)
+
+
 @pytest.mark.parametrize(
     "name, coefficients, window, hop", [("S", 20, 4096, 512), ("M", 13, 2048, 256), ("L", 7, 1024, 128)]
 )
@@ -307,7 +315,11 @@ def bad_files():
     yield "overflow", lambda path: write(path, noise() + np.float32(1e38), subtype="FLOAT"), "its peak is 1e+38"
     yield "broken link", lambda path: (path.unlink(), path.symlink_to("nowhere.wav")), "No such file"
     yield "looping link", lambda path: (path.unlink(), path.symlink_to(path.name)), "Too many levels of symbolic links"
-    yield "folder", lambda path: (path.unlink(), path.mkdir()), "Is a directory"
+    yield "folder", lambda path: (path.unlink(), path.mkdir()), "must be a regular file"
+    yield "no samples", lambda path: write(path, noise(0)), "too short: 0.000 s, expected 3 s"
+    if hasattr(os, "mkfifo"):
+        yield "pipe", lambda path: (path.unlink(), os.mkfifo(path)), "must be a regular file"
+        yield "device", lambda path: (path.unlink(), path.symlink_to("/dev/zero")), "must be a regular file"
 
 
 @pytest.mark.parametrize("spoil, reason", [pytest.param(*case[1:], id=case[0]) for case in bad_files()])
