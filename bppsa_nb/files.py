@@ -52,6 +52,17 @@ def shipped(*names):
 
 
 @contextmanager
+def naming(path):
+    """Have errors of the system name a file where they name none, as on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
 def atomic_write(path, mode="wb"):
     """Write a file so that a reader sees the old one or the new one, never half of one.
 
@@ -83,16 +94,14 @@ def atomic_write(path, mode="wb"):
         options |= {"encoding": "utf-8", "newline": ""}
     file = NamedTemporaryFile(mode, **options)
     try:
-        with file:
+        with naming(path), file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(file.name, 0o666 & ~_umask())
         os.replace(file.name, path)
-    except BaseException as error:
+    except BaseException:
         Path(file.name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-            error.filename = str(path)
         raise
 
 
