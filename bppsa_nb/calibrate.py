@@ -69,12 +69,14 @@ def machine(backend):
 
 
 def runnable():
-    """List the backends that can be measured here; the simulator's times mean nothing.
+    """List the backends that can be measured here, those that run; the simulator's times mean nothing.
 
     Returns
     -------
     list of str
     """
+    if not backends.compiles():
+        return ["numpy"]
     gpu = not backends.simulated() and backends.cuda_available()
     return ["numpy", "cpu", *(["cuda"] if gpu else [])]
 

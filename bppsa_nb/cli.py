@@ -35,7 +35,7 @@ def _run(argv):
         arguments = _parse(argv)
     try:
         arguments.command(arguments)
-    except (_Explained, files.DamagedError, OSError) as error:
+    except (_Explained, backends.UnavailableError, files.DamagedError, OSError) as error:
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) and error.filename is None:
             raise  # it is about no file
         if rank == 0:
@@ -133,7 +133,7 @@ def _info(arguments):
     simulator = "Numba's simulator (to step through kernels; its times mean nothing)"
     print(f"processor   {provenance.cpu_name()}, {provenance.cores()} cores usable")
     print("backends    numpy")
-    print("            cpu: compiled by Numba")
+    print(f"            cpu: {'compiled by Numba' if backends.compiles() else 'NUMBA_DISABLE_JIT forbids it'}")
     print(f"            cuda: {gpu or (simulator if backends.simulated() else 'no GPU found')}")
     print(f"            auto: takes {backends.resolve('auto')}")
     print(f"planner     {_planner()}")
