@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import numba  # noqa: F401  reads its environment when it is imported, so before any test changes that
 import pytest
 
 from bppsa_nb import backends, calibrate, cli
