@@ -3,12 +3,14 @@
 import errno
 import gc
 import os
+import signal
 import subprocess
 import sys
+import threading
 import types
 
 import pytest
-from numba.core import caching
+from numba.core import caching, event
 from numba.core.caching import IndexDataCacheFile
 
 from bppsa_nb import compiling
@@ -166,6 +168,39 @@ def test_processes_that_compile_at_once_do_not_take_each_others_code(folder, mon
         assert by_njit()(1) == 2
     assert by_njit()(1.5) == 2.5
     assert by_cfunc()(1.5) == 2.5
+
+
+def lasting(entered, forked):
+    """Make a listener that holds the compiler up until somebody forks, or a while."""
+
+    class Lasting(event.Listener):
+        def on_start(self, happens):
+            entered.set()
+            forked.wait(0.2)
+
+        def on_end(self, happens):
+            pass
+
+    return Lasting()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_that_is_forked_while_a_thread_compiles_can_compile():
+    entered, forked = threading.Event(), threading.Event()
+    with event.install_listener("numba:compile", lasting(entered, forked)):
+        other = threading.Thread(target=compiling.njit()(one_more), args=(1,))
+        other.start()
+        assert entered.wait(60)
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(30)  # rather than wait for a lock forever
+            os._exit(0 if compiling.njit()(plus_one)(1) == 2 else 1)
+        forked.set()
+        other.join()
+    assert os.waitpid(child, 0)[1] == 0
+    assert compiling.njit()(plus_one)(1) == 2
 
 
 COUNT = """
