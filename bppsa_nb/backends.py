@@ -13,7 +13,7 @@ class UnavailableError(RuntimeError):
 
 
 def compiles():
-    """Tell whether Numba compiles; with ``NUMBA_DISABLE_JIT=1`` it runs functions as Python, which ours are not all."""
+    """Tell whether Numba compiles; with ``NUMBA_DISABLE_JIT=1`` it runs them as Python, which not all of ours are."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 
 

@@ -103,6 +103,13 @@ def test_unknown_scales_are_errors(call, toy):
         call("toy", "big")
 
 
+@pytest.mark.parametrize("seed, error", [(None, TypeError), ([1], TypeError), ("1", TypeError), (-1, ValueError)])
+def test_a_wrong_seed_is_found_before_anything_is_measured(toy, seed, error):
+    with pytest.raises(error, match="seed must be"):
+        experiments.run("toy", seed=seed)
+    assert toy.measured == []
+
+
 def test_run_records_what_it_returns(toy, tmp_path):
     table = experiments.run("toy", progress=False)
     assert table["square"].tolist() == [0, 1, 4]

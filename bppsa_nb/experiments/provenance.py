@@ -11,6 +11,7 @@ from pathlib import Path
 
 import bppsa_nb
 from bppsa_nb import backends, files
+from bppsa_nb.checks import check_count
 
 _PACKAGES = ("numpy", "numba", "numba-cuda", "scipy")
 
@@ -51,7 +52,13 @@ def describe(name, scale, seed):
         `name`, `scale`, `seed`; `device` ("cpu", or a GPU's name fit for a folder), `gpu` (its name or None),
         `cpu` (the model), `cores` (usable here); `versions` of Python and packages; `commit` of the package's
         source, `dirty` (whether the source differs from that; both None outside a checkout); `date` (UTC).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `seed` is no integer of at least 0.
     """
+    check_count("seed", seed)
     commit, dirty = source_state()
     return {
         "name": name,
