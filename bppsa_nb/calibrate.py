@@ -270,8 +270,8 @@ def run(chosen=None, progress=True, **measuring):
     for backend in chosen or ():
         if backend not in runnable():
             raise ValueError(f"backend must be one that can be measured here, {', '.join(runnable())}; got {backend!r}")
-    _stored()
-    files.check_writable(folder())
+    _stored()  # raises where that cannot be read; what cannot be stored is not measured
+    files.check_writable(path())
     records = {}
     for backend in chosen or runnable():
         measured = measure(backend, progress, **measuring)

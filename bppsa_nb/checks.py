@@ -1,5 +1,7 @@
 """What models check of the arrays they are given."""
 
+import math
+
 import numpy as np
 
 _SINGLE = {"K": "weight", "T": "step", "B": "sample"}
@@ -48,6 +50,12 @@ def check_finite(**arrays):
             raise ValueError(f"{name} must be finite, got {array[index]} at {list(index)}")
 
 
+def all_finite(array):
+    """Tell whether an array holds neither NaN nor infinity."""
+    # A finite sum of squares has finite terms only, and is quickly found; others may be of large ones.
+    return math.isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())
+
+
 def check_params(params, dtype, shapes):
     """Raise unless `params` holds an array of every name's shape, in the model's dtype."""
     for name, shape in shapes.items():
@@ -62,3 +70,22 @@ def check_count(name, value, least=0):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def check_has(name, thing, attributes, example):
+    """Raise TypeError unless `thing` is an object, and no class, that has these attributes, as `example` has."""
+    if isinstance(thing, type):
+        raise TypeError(f"{name} must be an object such as {example}, got the class {thing.__name__}")
+    missing = [attribute for attribute in attributes if not hasattr(thing, attribute)]
+    if missing:
+        raise TypeError(f"{name} must be such as {example}, got {type(thing).__name__}, which has no {missing[0]!r}")
+
+
+def generator(rng, name="rng"):
+    """Return the numpy.random.Generator of a seed, or the one given; raise TypeError or ValueError that names it."""
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"{name} must be an integer of at least 0, several of them, or a numpy.random.Generator, got {rng!r}"
+        ) from error

@@ -1,13 +1,15 @@
 """The command `bppsa-nb`: run the notebooks, measure and draw figures, train, look around."""
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
 
-from bppsa_nb import backends, experiments, files, notebooks, output, ranks
+from bppsa_nb import backends, cli_train, experiments, files, notebooks, output, ranks
 from bppsa_nb.datasets import openml
 from bppsa_nb.experiments import provenance
+from bppsa_nb.interrupts import ended_once
 from bppsa_nb.plan import METHODS
 
 
@@ -23,8 +25,8 @@ def main(argv=None):
     -------
     int
         Exit code: 0 if all went well, 1 after an error that is explained, as one about a file that is named, or where
-        what is printed cannot be written, as to `head` after its last line; 130 after Ctrl-C. Wrong usage exits with 2;
-        an error without explanation shows its traceback.
+        what is printed cannot be written, as to `head` after its last line; 130 after Ctrl-C, 143 after SIGTERM, which
+        stops as Ctrl-C does. Wrong usage exits with 2; an error without explanation shows its traceback.
     """
     return output.run(_run, argv)
 
@@ -33,18 +35,19 @@ def _run(argv):
     rank, _ = ranks.place()
     with ranks.first_speaks(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
         arguments = _parse(argv)
-    try:
-        arguments.command(arguments)
-    except (_Explained, backends.UnavailableError, files.DamagedError, OSError) as error:
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) and error.filename is None:
-            raise  # it is about no file
-        if rank == 0:
-            print(f"bppsa-nb: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt as stop:
-        if rank == 0:
-            print(f"\nStopped. {stop}".rstrip(), file=sys.stderr)
-        return 130
+    with ended_once() as signals:
+        try:
+            arguments.command(arguments)
+        except (_Explained, backends.UnavailableError, files.DamagedError, OSError) as error:
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) and error.filename is None:
+                raise  # it is about no file
+            if rank == 0:
+                print(f"bppsa-nb: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt as stop:
+            if rank == 0:
+                print(f"\nStopped. {stop}".rstrip(), file=sys.stderr)
+            return 128 + (signals[0] if signals else signal.SIGINT)
     return 0
 
 
@@ -59,9 +62,6 @@ def _parse(argv):
 
 class _Explained(Exception):
     """An error whose message says all there is to say."""
-
-
-_FORESEEN = (TypeError, ValueError, RuntimeError, OSError, FloatingPointError, MemoryError)  # training explains them
 
 
 def _figures(arguments):
@@ -219,113 +219,10 @@ def _fetch(arguments):
 
 
 def _train(arguments):
-    if arguments.save_every is not None and arguments.save is None:
-        raise _Explained("--save-every needs --save PATH")
-    comm = ranks.world() if arguments.distributed else None
-    alone = comm is None or comm.size == 1
-    if not arguments.distributed and arguments.sequence_ranks is not None:
-        raise _Explained("--sequence-ranks is for --distributed only")
-    if not arguments.distributed and ranks.place()[1] > 1:
-        raise _Explained(
-            f"mpiexec started {ranks.place()[1]} processes, which would all train the same: add --distributed"
-        )
-    if alone:
-        try:
-            _train_on(arguments, comm)
-        except _FORESEEN as error:
-            raise _Explained(error) from error
-        return
-    stopped = None
-    with ranks.ending_together(comm, _FORESEEN), ranks.first_speaks(comm.rank, "stdout"):
-        try:
-            _train_on(arguments, comm)
-        except KeyboardInterrupt as stop:
-            if not stop.args:  # not by all ranks together, at the end of an iteration
-                raise
-            stopped = stop
-    if stopped:
-        if comm.rank > 0:
-            sys.exit(130)
-        raise stopped
-
-
-def _train_on(arguments, comm):
-    import numpy as np
-
-    import bppsa_nb as bp
-
-    dataset, unseen, inputs, classes = _data_on(arguments, comm)
-    # Cell and learning rate are those of the paper's two benchmarks, if nothing else is said.
-    cell, rate = ("rnn", 1e-5) if arguments.audio is None else ("gru", 3e-4)
-    kind = {"rnn": bp.RNN, "gru": bp.GRU}[arguments.cell or cell]
-    model = kind(inputs, 20, classes, arguments.layers, rng=arguments.seed)
-    optimizer = bp.Adam(lr=rate if arguments.learning_rate is None else arguments.learning_rate)
-    how = {"method": arguments.method, "backend": arguments.backend, "levels": arguments.levels}
-    trainer = bp.Trainer(model, optimizer, **how, comm=comm, sequence_ranks=arguments.sequence_ranks)
-    if arguments.resume:
-        trainer.load(arguments.resume)
-    if arguments.save:
-        trainer.save(arguments.save)  # a path that cannot be written is found out before training, not after
-    before = len(trainer.history.loss)
-    keep = {"save_to": arguments.save, "save_every": arguments.save_every} if arguments.save_every is not None else {}
     try:
-        watched = sys.stderr.isatty()
-        trainer.fit(dataset, arguments.epochs, arguments.batch_size, rng=arguments.seed, progress=watched, **keep)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(_kept_training(trainer, arguments.save)) from None
-
-    if arguments.save:
-        trainer.save(arguments.save)
-        print(f"saved to {arguments.save}")
-    loss, seconds = trainer.history.loss, trainer.history.seconds[before:]
-    if not len(seconds):
-        print(f"nothing to do: {arguments.epochs} epochs are done")
-    else:
-        last = min(100, len(loss))
-        print(f"{len(seconds)} iterations, {1e3 * np.median(seconds):.2f} ms each (median){_on(comm, arguments)}")
-        print(f"loss {loss[0]:.4f} in the first, {loss[-last:].mean():.4f} over the last {last}")
-    share = trainer.evaluate(unseen, 100)[1]
-    print(f"accuracy {share:.1%} on {len(unseen)} unseen samples (chance is {1 / classes:.0%})")
-
-
-def _on(comm, arguments):
-    if comm is None or comm.size == 1:
-        return ""
-    places = arguments.sequence_ranks or comm.size
-    return f" on {comm.size} ranks: replicas {comm.size // places}, parts of a sequence {places}"
-
-
-def _data_on(arguments, comm):
-    """Return what `_data` does; what has to be made first, such as features, rank 0 makes, and the others find it."""
-    if comm is None:
-        return _data(arguments)
-    group = ranks.group(comm)
-    with group.together(0) as tell:
-        found = _data(arguments) if group.rank == 0 else None
-        tell()
-    return found or _data(arguments)
-
-
-def _data(arguments):
-    """Return what to train on, what to test on, and how many inputs and classes there are."""
-    import bppsa_nb as bp
-
-    seed = arguments.seed
-    if arguments.audio is None:
-        if arguments.features:
-            raise ValueError("--features is for --audio only")
-        length = 100 if arguments.length is None else arguments.length
-        samples = 32000 if arguments.samples is None else arguments.samples
-        return bp.Bitstream(length, samples, rng=seed), bp.Bitstream(length, 1000, rng=[seed, 1]), 1, 10
-    for option in ("length", "samples"):
-        if getattr(arguments, option) is not None:
-            raise ValueError(f"--{option} is for bitstreams only, not for --audio")
-    from bppsa_nb.datasets import audio, instruments
-
-    folder = instruments.clips() if arguments.audio is True else arguments.audio
-    clips = bp.Instruments(folder, arguments.features or "S")
-    dataset, unseen = clips.split(rng=seed)  # by recordings, so that none is on both sides
-    return dataset, unseen, clips.features.size, len(audio.LABELS)
+        cli_train.run(arguments)
+    except cli_train.FORESEEN as error:
+        raise _Explained(error) from error
 
 
 def _report(arguments):
@@ -346,14 +243,6 @@ def _kept(what, done):
     for name, scale, points in experiments.unfinished():
         kept.append(f"Kept of {name} at scale {scale}: {points} measured; the next run goes on from there.")
     return "\n".join(kept)
-
-
-def _kept_training(trainer, path):
-    iterations = len(trainer.history.loss)
-    if path is None:
-        return f"Nothing is kept of {iterations} iterations: --save PATH was not given."
-    trainer.save(path)
-    return f"{iterations} iterations are kept in {path}: --resume {path} goes on from there."
 
 
 def _seed(text):
@@ -448,7 +337,13 @@ def _parser():
     option("--levels", type=int, metavar="K", help="up-sweep levels of --method truncated")
     option("--backend", choices=("auto", *backends.BACKENDS), default="auto", help="what computes")
     option("--seed", type=_seed, default=0, help="of samples, their order and the initial parameters")
-    option("--save", type=_path, metavar="PATH", help="write the trainer's state here, after Ctrl-C too")
+    option(
+        "--save",
+        type=_path,
+        metavar="PATH",
+        help="write the trainer's state here, after Ctrl-C too; a file that is there already is written only where "
+        "--resume goes on from it",
+    )
     option("--save-every", type=_count, metavar="N", help="and after every N iterations, whatever ends the process")
     option(
         "--resume", type=_path, metavar="PATH", help="go on from what --save wrote, on the data of the other options"

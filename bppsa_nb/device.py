@@ -17,7 +17,7 @@ from numba import cuda
 from bppsa_nb import backends
 from bppsa_nb.cells import cuda as cells
 from bppsa_nb.chain import choose
-from bppsa_nb.optimizers import SGD, Adam
+from bppsa_nb.optimizers import SGD, Adam, out_of_range
 from bppsa_nb.plan import chunk_length
 from bppsa_nb.scan.cuda import launch_prepare, launch_scan, workspace
 from bppsa_nb.structured.chain import StructuredChain
@@ -25,7 +25,7 @@ from bppsa_nb.structured.cuda import Chunks, Links, launch_chunked, launch_sweep
 
 _THREADS = 256
 _SETTINGS = 8  # numbers that the optimizer's kernels read
-DONE, LOST, LOGITS, GRADIENTS = range(4)  # how a step ended: the last two overflowed, LOST is for `RangeLost`
+DONE, LOST, LOGITS, GRADIENTS, UPDATE = range(5)  # how a step ended: the last three overflowed, LOST is for `RangeLost`
 
 
 @cuda.jit
@@ -118,7 +118,7 @@ def judge(grads, status, lost):
 
 @cuda.jit
 def adam(params, grads, first, second, settings, status):
-    """Update one parameter per thread; see `bppsa_nb.optimizers.Adam`."""
+    """Update one parameter per thread; see `bppsa_nb.optimizers.Adam`. What is not finite is not for the host."""
     q = cuda.grid(1)
     if q < params.shape[0] and status[0] == params.dtype.type(0):
         rate, correction, new_first = settings[0], settings[1], settings[2]
@@ -127,11 +127,13 @@ def adam(params, grads, first, second, settings, status):
         first[q] += new_first * (grad - first[q])
         second[q] = second[q] * keep_second + new_second * grad * grad
         params[q] -= rate * first[q] / (math.sqrt(second[q]) * correction + eps)
+        if params[q] - params[q] != params.dtype.type(0) or second[q] - second[q] != params.dtype.type(0):
+            status[0] = params.dtype.type(UPDATE)
 
 
 @cuda.jit
 def sgd(params, grads, velocity, with_velocity, settings, status):
-    """Update one parameter per thread; see `bppsa_nb.optimizers.SGD`."""
+    """Update one parameter per thread; see `bppsa_nb.optimizers.SGD`. What is not finite is not for the host."""
     q = cuda.grid(1)
     if q < params.shape[0] and status[0] == params.dtype.type(0):
         moved = grads[q]
@@ -139,6 +141,8 @@ def sgd(params, grads, velocity, with_velocity, settings, status):
             moved += velocity[q] * settings[1]
             velocity[q] = moved
         params[q] -= settings[0] * moved
+        if params[q] - params[q] != params.dtype.type(0):
+            status[0] = params.dtype.type(UPDATE)
 
 
 def _settings(optimizer):
@@ -223,7 +227,7 @@ class DeviceTraining:
         Raises
         ------
         FloatingPointError
-            If logits or a gradient leave the range of the dtype.
+            If logits, a gradient or an update leave the range of the dtype.
         MemoryError
             If what a step works on does not fit.
         """
@@ -256,7 +260,17 @@ class DeviceTraining:
                 f"the gradient of {name} overflows {self.model.dtype} after {T} time steps; the parameters were not "
                 "updated"
             )
+        if status == UPDATE:
+            raise FloatingPointError(self._update_out_of_range())
         return float(self.loss.copy_to_host()[0])
+
+    def _update_out_of_range(self):
+        grads = self.views(self.grads.copy_to_host())
+        for i, average in reversed(list(enumerate(("", *self.averages)))):  # what is to blame first
+            for name, found in self.views(self.host[i * self.count : (i + 1) * self.count]).items():
+                if not np.isfinite(found).all():
+                    what = f"{average} of {name}" if average else name
+                    return out_of_range(what, found.dtype, self.optimizer.steps + 1, grads[name])
 
     def commit(self):
         """Write what the last step found into the model's parameters and the optimizer's state."""
@@ -342,7 +356,8 @@ class Step:
     def load(self, x, labels, settings):
         """Send a batch, its labels and the optimizer's settings, in one copy."""
         batch = len(labels)
-        self.staged[: len(settings)] = settings
+        with np.errstate(over="ignore"):  # an infinite rate is found in what it makes of the parameters
+            self.staged[: len(settings)] = settings
         self.staged[_SETTINGS : _SETTINGS + batch] = labels
         self.staged[_SETTINGS + batch :] = x.reshape(-1)
         self.inputs.copy_to_device(self.staged, stream=self.training.stream)

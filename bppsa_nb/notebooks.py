@@ -65,7 +65,7 @@ def run(name, scale="quick", progress=True):
 
     start = time.perf_counter()
     for folder in ("figures", "data/measured"):
-        files.check_writable(files.root() / folder)
+        files.check_writable(files.root() / folder / name)
     notebook = nbformat.read(_folder() / f"{name}.ipynb", as_version=4)
     _set_scale(notebook, name, scale)
     quiet = ["--log-level=ERROR"]  # the kernel's own log, not what cells print

@@ -1,5 +1,6 @@
 """How gradients move parameters: SGD with momentum, and Adam, by PyTorch's update rules."""
 
+import math
 import numbers
 
 import numpy as np
@@ -19,6 +20,7 @@ class _Optimizer:
         self._averages = averages
         self.steps = 0
         self.state = {}
+        self._found = {}
 
     def __repr__(self):
         return shown(self, *self._settings)
@@ -41,23 +43,65 @@ class _Optimizer:
 
         Raises
         ------
+        TypeError
+            If one of them is no dict of arrays.
         ValueError
             If names or shapes differ.
+        FloatingPointError
+            If a parameter or an average would leave the range of its dtype. Nothing is changed then.
         """
+        for what, group in ("params", params), ("grads", grads):
+            if not isinstance(group, dict):
+                raise TypeError(f"{what} must be a dict of numpy.ndarray, got {type(group).__name__}")
         if params.keys() != grads.keys():
             raise ValueError(f"grads must have the entries {sorted(params)}, got {sorted(grads)}")
-        for name, param in params.items():
-            if grads[name].shape != param.shape:
-                raise ValueError(f"grads[{name!r}] must have shape {param.shape}, got {grads[name].shape}")
-        if not self.state:
-            self.state = self.zeros(params)
-        for average in self._averages:
-            shapes = {name: entry.shape for name, entry in self.state[average].items()}
-            if shapes != {name: param.shape for name, param in params.items()}:
-                raise ValueError("params must be those of the steps before: an optimizer belongs to one model")
+        state = self.state or self.zeros(params)
+        averages = [state[average] for average in self._averages]
+        if any(average.keys() != params.keys() for average in averages):
+            raise ValueError(_OTHER)
+        steps = []
+        with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+            for name, param in params.items():
+                grad, before = grads[name], [param, *[average[name] for average in averages]]
+                for what, array in ("params", param), ("grads", grad):
+                    if not isinstance(array, np.ndarray):
+                        raise TypeError(f"{what}[{name!r}] must be a numpy.ndarray, got {type(array).__name__}")
+                if grad.shape != param.shape:
+                    raise ValueError(f"grads[{name!r}] must have shape {param.shape}, got {grad.shape}")
+                # Found beside what it replaces: all changes together, or nothing. In the same arrays every time.
+                found = self._found.get(name)
+                if found is None or found[0].shape != param.shape or found[0].dtype != param.dtype:
+                    found = self._found[name] = [np.empty_like(param) for _ in before]
+                for average in before[1:]:
+                    if average.shape != param.shape:
+                        raise ValueError(_OTHER)
+                self._update(grad, before, found)
+                # Products of finite numbers, or too large; all but the last average show themselves in the parameter.
+                if not math.isfinite(np.vdot(found[0], found[-1])):
+                    self._check_range(name, grad, found)
+                steps.append((before, found))
+        for before, found in steps:
+            for array, replacing in zip(before, found, strict=True):
+                array[...] = replacing
+        self.state = state
         self.steps += 1
-        for name, param in params.items():
-            self._update(param, grads[name], *(self.state[average][name] for average in self._averages))
+
+    def _check_range(self, name, grad, found):
+        whats = [name, *(f"{average} of {name}" for average in self._averages)]
+        for what, array in reversed(list(zip(whats, found, strict=True))):  # averages first: they are what is to blame
+            if not np.isfinite(array).all():
+                raise FloatingPointError(out_of_range(what, array.dtype, self.steps + 1, grad))
+
+
+_OTHER = "params must be those of the steps before: an optimizer belongs to one model"
+
+
+def out_of_range(what, dtype, step, grad):
+    """Say what a step would have made infinite, or no number, by which gradient."""
+    return (
+        f"{what} leaves the range of {dtype} in step {step}, by gradients up to {np.abs(grad).max():.2g}; nothing was "
+        "updated; a smaller learning rate, smaller weights or float64 may help"
+    )
 
 
 class SGD(_Optimizer):
@@ -81,12 +125,10 @@ class SGD(_Optimizer):
         _require_between("momentum", momentum, 0, 1)
         super().__init__(("momentum_buffer",) if momentum else (), lr=float(lr), momentum=float(momentum))
 
-    def _update(self, param, grad, velocity=None):
-        if velocity is not None:
-            velocity *= self.momentum
-            velocity += grad
-            grad = velocity
-        param -= self.lr * grad
+    def _update(self, grad, before, found):
+        if self._averages:
+            grad = np.add(before[1] * self.momentum, grad, out=found[1])
+        np.subtract(before[0], self.lr * grad, out=found[0])
 
 
 class Adam(_Optimizer):
@@ -99,7 +141,7 @@ class Adam(_Optimizer):
     betas : tuple of two floats
         Decay of the averages of the gradient and of its square, from 0 to below 1.
     eps : float
-        Added to the denominator, not negative.
+        Added to the denominator, not negative. With 0, a gradient of 0 is divided by 0.
 
     Raises
     ------
@@ -117,13 +159,22 @@ class Adam(_Optimizer):
         betas = [float(beta) for beta in betas]
         super().__init__(("exp_avg", "exp_avg_sq"), lr=float(lr), betas=betas, eps=float(eps))
 
-    def _update(self, param, grad, exp_avg, exp_avg_sq):
-        beta1, beta2 = self.betas
-        exp_avg += (1 - beta1) * (grad - exp_avg)
-        exp_avg_sq *= beta2
-        exp_avg_sq += (1 - beta2) * grad * grad
-        denominator = np.sqrt(exp_avg_sq) / (1 - beta2**self.steps) ** 0.5 + self.eps
-        param -= self.lr / (1 - beta1**self.steps) * exp_avg / denominator
+    def _update(self, grad, before, found):
+        (param, exp_avg, exp_avg_sq), (new_param, new_avg, new_avg_sq) = before, found
+        (beta1, beta2), steps = self.betas, self.steps + 1
+        np.subtract(grad, exp_avg, out=new_avg)
+        new_avg *= 1 - beta1
+        new_avg += exp_avg
+        np.multiply(exp_avg_sq, beta2, out=new_avg_sq)
+        squared = (1 - beta2) * grad
+        squared *= grad
+        new_avg_sq += squared
+        denominator = np.sqrt(new_avg_sq)
+        denominator /= (1 - beta2**steps) ** 0.5
+        denominator += self.eps
+        np.multiply(new_avg, self.lr / (1 - beta1**steps), out=new_param)
+        new_param /= denominator
+        np.subtract(param, new_param, out=new_param)
 
 
 def _require_between(name, value, low, high):

@@ -1,28 +1,26 @@
 """Training without a framework: the loss, and a trainer that can be stopped and resumed anywhere."""
 
-import json
 import time
+import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from bppsa_nb import backends
+from bppsa_nb import backends, checkpoints
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.checks import check_count
+from bppsa_nb.checks import all_finite, check_count, check_has, generator
 from bppsa_nb.distributed.training import Replicas, checksum
-from bppsa_nb.files import atomic_write, npz_entry, read_npz
+from bppsa_nb.files import check_writable, read_npz
 from bppsa_nb.interrupts import interrupts_held
-from bppsa_nb.loss import accuracy, check_labels, cross_entropy
+from bppsa_nb.loss import accuracy, check_labels, check_order, cross_entropy
 from bppsa_nb.optimizers import SGD, Adam
 from bppsa_nb.shown import shown
 
 __all__ = ["SGD", "Adam", "History", "Trainer", "accuracy", "check_labels", "cross_entropy"]
-
-_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -52,9 +50,10 @@ class Trainer:
     ----------
     model : RNN, GRU, sparse.Network or multigrid.ResidualModel
         Anything with `params`, `forward`, `backward` and `check_method` like `bppsa_nb.RNN`. On a GPU whole steps of
-        `RNN` and `GRU` run there with `SGD` and `Adam`; of all others, subclasses of these included, `forward` and
-        `backward` are called.
+        `RNN` and `GRU` run there with `SGD` and `Adam`. Of all others `forward` and `backward` are called, and the
+        optimizer's `step`; where these are subclasses, or have methods or parameters of their own, a warning says so.
     optimizer : SGD or Adam
+        Or anything with `step`, `settings`, `zeros`, `state` and `steps` like these.
     method, backend, levels
         How gradients are found; see the model's `backward`.
     comm : mpi4py.MPI.Intracomm, optional
@@ -75,7 +74,7 @@ class Trainer:
     Raises
     ------
     TypeError
-        With `comm`, for a model that cannot be split over steps.
+        For a model or an optimizer that is none, or with `comm`, a model that cannot be split over steps.
     ValueError
         For an unknown method or backend, levels that do not go with the method, or replicas that do not come out even.
     RuntimeError
@@ -99,11 +98,13 @@ class Trainer:
                     raise TypeError(
                         f"model must be an RNN or a GRU with comm, which shares out steps, got {type(model).__name__}"
                     )
+                _check_parts(model, optimizer)
                 model.check_method(method, backend, levels, comm)
                 given |= {"method": method, "optimizer": optimizer.settings()}
         elif sequence_ranks is not None:
             raise ValueError(f"sequence_ranks goes with comm only, got {sequence_ranks!r}")
         else:
+            _check_parts(model, optimizer)
             model.check_method(method, backend, levels)
         self.model, self.optimizer = model, optimizer
         self.method, self.backend, self.levels = method, backend, levels
@@ -111,6 +112,7 @@ class Trainer:
         self._seed = self._plan = None
         self._loss, self._seconds = [], []
         self._device = None
+        self._warned = False
 
     def __repr__(self):
         return shown(self, "model", "optimizer", "method", "backend", "levels", "epoch", "position")
@@ -141,7 +143,8 @@ class Trainer:
         TypeError, ValueError
             For inputs that do not fit; see the model's `forward` and `cross_entropy`.
         FloatingPointError
-            If a gradient leaves the range of the dtype. The parameters are unchanged then.
+            If logits, a gradient, or what the optimizer makes of one, leave the range of the dtype. Model, optimizer
+            and history are unchanged then.
         """
         if self._replicas is None:
             loss, update = self._loss_and_update(x, y)
@@ -164,6 +167,7 @@ class Trainer:
 
     def _loss_and_update(self, x, y):
         """Compute one step; return its loss, and what writes the result into model and optimizer."""
+        check_order(x, y)
         if self._trains_on_device(x):
             return self._step_on_device(x, y)
         activations = self.model.forward(x, backend=self.backend)
@@ -173,9 +177,22 @@ class Trainer:
         return loss, partial(self.optimizer.step, self.model.params, grads)
 
     def _trains_on_device(self, x):
-        # Only what exactly these compute is known to the GPU; a sequence without steps needs none.
-        known = type(self.model) in (RNN, GRU) and type(self.optimizer) in (SGD, Adam)
-        return known and np.ndim(x) == 3 and len(x) > 0 and backends.resolve(self.backend) == "cuda"
+        model, optimizer = self.model, self.optimizer
+        if not isinstance(model, (RNN, GRU)) or backends.resolve(self.backend) != "cuda":
+            return False
+        # Only what exactly these compute is known to the GPU.
+        own = [part for part, kinds in ((model, (RNN, GRU)), (optimizer, (SGD, Adam))) if _differs(part, kinds)]
+        if not own and model.params.keys() == model.shapes().keys():
+            return np.ndim(x) == 3 and len(x) > 0  # a sequence without steps needs no GPU
+        if not self._warned:
+            self._warned = True
+            names = " and ".join(type(part).__name__ for part in own) or "parameters of its own"
+            warnings.warn(
+                f"whole steps run on the GPU only of what exactly is RNN or GRU, by SGD or Adam; with {names}, forward "
+                "and backward of the model and the optimizer's step are called",
+                stacklevel=4,
+            )
+        return False
 
     def _step_on_device(self, x, y):
         from bppsa_nb.device import DeviceTraining
@@ -222,6 +239,8 @@ class Trainer:
         ------
         TypeError, ValueError
             For arguments that do not fit, or that change in the middle of an epoch.
+        FloatingPointError
+            As from `step`. The trainer is as it was after the iteration before.
         KeyboardInterrupt
             After Ctrl-C. The trainer is as it was between two iterations, and can be saved and resumed. Where it
             arrives on one rank of several, all of them stop after the same iteration.
@@ -231,7 +250,7 @@ class Trainer:
             seed = self._seed
             if seed is None:
                 # One seed and two counters say where every epoch stands: there is no generator state to keep.
-                seed = int(np.random.default_rng(rng).integers(2**63))
+                seed = int(generator(rng).integers(2**63))
             place = {"epoch": self.epoch, "position": self.position, "seed": self._seed}
             given |= plan | {"epochs": int(epochs), "save_every": save_every, "the trainer's place": place}
         self._seed, self._plan = seed if self._replicas is None else self._replicas.first(seed), plan
@@ -263,6 +282,8 @@ class Trainer:
             raise ValueError(f"save_to and save_every go together, got {save_to!r} and {save_every!r}")
         if save_every is not None:
             check_count("save_every", save_every, 1)
+            if self._speaks:
+                check_writable(save_to)  # found out now, and not after so many iterations
         return plan
 
     def _together(self):
@@ -317,6 +338,7 @@ class Trainer:
                 indices = np.arange(start, min(start + batch_size, num_samples))
                 if self._replicas is None:
                     x, y = dataset.batch(indices)
+                    check_order(x, y)
                     logits = self.model.forward(x, backend=self.backend).logits
                     loss += cross_entropy(logits, y)[0] * len(y)
                     correct += np.count_nonzero(logits.argmax(axis=1) == y)
@@ -348,7 +370,8 @@ class Trainer:
     def save(self, path):
         """Write parameters, masks, optimizer state, history and the place in the data to one file, atomically.
 
-        With `comm` rank 0 writes, and the others wait. Nothing in the file depends on how many ranks there are.
+        With `comm` rank 0 writes, and the others wait. Nothing in the file depends on how many ranks there are. Ctrl-C
+        waits until it is written.
 
         Parameters
         ----------
@@ -357,34 +380,19 @@ class Trainer:
 
         Raises
         ------
+        TypeError, ValueError
+            If `path` names no file, or `load` would refuse what is to be saved, as where a parameter is not finite. A
+            file that is there stays as it is.
         OSError
             If it cannot be written.
         """
-        if self._replicas is None:
-            self._write(path)
-            return
         with interrupts_held(), self._together():
             if self._speaks:
                 self._write(path)
 
     def _write(self, path):
-        note = {
-            "format": _FORMAT,
-            "optimizer": self.optimizer.settings(),
-            "steps": self.optimizer.steps,
-            "epoch": self.epoch,
-            "position": self.position,
-            "seed": self._seed,
-            "plan": self._plan,
-        }
-        state = self.optimizer.state or self.optimizer.zeros(self.model.params)
-        history = self.history
-        arrays = {"note": np.array(json.dumps(note)), "loss": history.loss, "seconds": history.seconds}
-        masks = getattr(self.model, "masks", None) or {}
-        for group, entries in {"params": self.model.params, "masks": masks, **state}.items():
-            arrays |= {f"{group}/{name}": entry for name, entry in entries.items()}
-        with atomic_write(path) as file:
-            np.savez(file, **arrays)
+        place = {"epoch": self.epoch, "position": self.position, "seed": self._seed, "plan": self._plan}
+        checkpoints.write(path, self.model, self.optimizer, place, self.history)
 
     def load(self, path):
         """Take over what `save` wrote, all of it or, on an error, nothing.
@@ -406,78 +414,35 @@ class Trainer:
         """
         with self._together() as given:
             entries = read_npz(path, "Trainer.save")
-            note, state, masks = self._check_entries(path, entries)
+            found = checkpoints.unpack(path, entries, self.model, self.optimizer)
             if self._replicas is not None:
                 given["what path holds"] = f"that with checksum {checksum(dict(sorted(entries.items()))):08x}"
         with interrupts_held():
-            self._replace(path, state.pop("params"), masks)
-            self.optimizer.state, self.optimizer.steps = state, note["steps"]
-            self.epoch, self.position = note["epoch"], note["position"]
-            self._seed, self._plan = note["seed"], note["plan"]
-            self._loss, self._seconds = entries["loss"].tolist(), entries["seconds"].tolist()
+            self.model.params.update(found.params)
+            if hasattr(self.model, "masks"):
+                self.model.masks = found.masks
+            self.optimizer.state, self.optimizer.steps = found.state, found.note["steps"]
+            self.epoch, self.position = found.note["epoch"], found.note["position"]
+            self._seed, self._plan = found.note["seed"], found.note["plan"]
+            self._loss, self._seconds = found.loss.tolist(), found.seconds.tolist()
 
-    def _check_entries(self, path, entries):
-        """Return a file's note, parameters with the optimizer's state, and masks, or raise ValueError."""
-        entry = partial(npz_entry, path, entries)
-        note = _read_note(path, entry("note"))
-        if note["optimizer"] != self.optimizer.settings():
-            raise ValueError(
-                f"{path} was written with the optimizer {note['optimizer']}, this trainer has "
-                f"{self.optimizer.settings()}"
-            )
-        loss, seconds = entry("loss"), entry("seconds")
-        if loss.ndim != 1 or loss.shape != seconds.shape:
-            lengths = f"{loss.shape} and {seconds.shape}"
-            raise ValueError(f"{path}: 'loss' and 'seconds' must be equally long, got {lengths}")
-        groups = {"params": self.model.params, **self.optimizer.zeros(self.model.params)}
-        state = {
-            group: {name: entry(f"{group}/{name}", like) for name, like in likes.items()}
-            for group, likes in groups.items()
-        }
-        known = {"note", "loss", "seconds"} | {f"{group}/{name}" for group, likes in groups.items() for name in likes}
-        masks = {}
-        if hasattr(self.model, "masks"):
-            masks = {name.removeprefix("masks/"): entries[name] for name in entries if name.startswith("masks/")}
-            known |= {f"masks/{name}" for name in masks}
-        if entries.keys() - known:
-            raise ValueError(f"{path} has entries that do not fit the model: {sorted(entries.keys() - known)}")
-        return note, state, masks
 
-    def _replace(self, path, params, masks):
-        """Give the model other parameters and masks, both or, on an error, neither."""
-        before = dict(self.model.params)
-        self.model.params.update(params)
-        if hasattr(self.model, "masks"):
-            try:
-                self.model.masks = masks or None
-            except Exception as error:
-                self.model.params.update(before)
-                raise ValueError(f"{path} has masks that do not fit the model: {error}") from error
+def _check_parts(model, optimizer):
+    check_has("model", model, ("params", "forward", "backward", "check_method"), "bppsa_nb.RNN(1, 20, 10)")
+    check_has("optimizer", optimizer, ("step", "settings", "zeros", "state", "steps"), "bppsa_nb.Adam()")
+
+
+def _differs(part, kinds):
+    """Tell whether an object is of another class than these, or has a method of its own."""
+    return type(part) not in kinds or any(callable(getattr(type(part), name, None)) for name in vars(part))
 
 
 def _check_range(grads, after):
     for name, grad in grads.items():
-        if not np.isfinite(grad).all():
+        if not all_finite(grad):
             raise FloatingPointError(
                 f"the gradient of {name} overflows {grad.dtype}{after}; the parameters were not updated"
             )
-
-
-def _read_note(path, array):
-    try:
-        note = json.loads(str(array))
-        if note["format"] != _FORMAT:
-            raise ValueError(f"format {note['format']}, where this version reads {_FORMAT}")
-        steps, epoch, position = note["steps"], note["epoch"], note["position"]
-        sound = all(isinstance(count, int) and count >= 0 for count in (steps, epoch, position))
-        if epoch or position:
-            sound &= isinstance(note["seed"], int) and position < note["plan"]["num_samples"]
-        sound &= note["seed"] is None or note["seed"] >= 0
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path}: the entry 'note' is damaged: {error!r}") from error
-    if not sound:
-        raise ValueError(f"{path}: the entry 'note' is damaged: {note}")
-    return note
 
 
 def _check_dataset(dataset, batch_size):

@@ -323,11 +323,7 @@ def nowhere(request, cache, monkeypatch):
         def read_json(path):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-        def writable(dir):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(dir))
-
         monkeypatch.setattr(calibrate.files, "read_json", lambda path: read_json(path) if cache in path.parents else {})
-        monkeypatch.setattr(calibrate.files, "TemporaryFile", writable)
         defaults = json.loads(calibrate.DEFAULTS.read_text())["backends"]
         monkeypatch.setattr(calibrate, "defaults", defaults.get)
     elif request.param == "no home":

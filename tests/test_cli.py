@@ -526,6 +526,120 @@ def test_train_stopped_by_ctrl_c_says_what_it_kept(tmp_path, monkeypatch, capsys
     assert (f"2 iterations are kept in {path}" if save else "Nothing is kept of 2 iterations") in said
 
 
+@pytest.fixture
+def foreground():
+    """Ctrl-C as a program finds it that a shell starts in the foreground."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_second_ctrl_c_loses_nothing(tmp_path, monkeypatch, capsys, foreground):
+    batch, fsync, path, batches = bppsa_nb.Bitstream.batch, os.fsync, tmp_path / "kept.npz", []
+
+    def press():
+        signal.raise_signal(signal.SIGINT)
+
+    def batch_then_stop(self, indices):
+        if len(batches) == 2:
+            try:
+                press()
+            finally:
+                press()  # while the first one is on its way
+        batches.append(indices)
+        return batch(self, indices)
+
+    monkeypatch.setattr(bppsa_nb.Bitstream, "batch", batch_then_stop)
+    monkeypatch.setattr(files.os, "fsync", lambda number: (press(), fsync(number)))  # while the file is written
+    assert cli.main([*TRAIN, "--save", str(path)]) == 130
+    assert f"Stopped. 2 iterations are kept in {path}" in capsys.readouterr().err
+    with np.load(path) as kept:
+        assert len(kept["loss"]) == 2
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+SIGTERM = """
+import signal, sys, types
+import bppsa_nb
+from bppsa_nb import calibrate, cli, experiments, notebooks
+from bppsa_nb.datasets import irmas
+
+def stop(*args, **options):
+    signal.raise_signal(signal.SIGTERM)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+batch, batches = bppsa_nb.Bitstream.batch, []
+bppsa_nb.Bitstream.batch = lambda self, indices: batch(self, indices) if len(batches) < 3 else stop()
+_iterate = bppsa_nb.Trainer._iterate
+bppsa_nb.Trainer._iterate = lambda *args: (batches.append(None), _iterate(*args))[1]
+experiments.make = notebooks.run = calibrate.run = irmas.fetch = stop
+experiments.names = notebooks.names = lambda: ["first"]
+train = "train --length 2 --samples 64 --backend numpy --save".split()
+for command in ([*train, sys.argv[1]], ["figures"], ["notebooks"], ["calibrate"], ["fetch", "irmas"]):
+    print(command[0], cli.main(command))
+"""
+
+
+def test_sigterm_stops_as_ctrl_c_does(tmp_path):
+    path = tmp_path / "kept.npz"
+    done = subprocess.run([sys.executable, "-c", SIGTERM, path], cwd=REPO, capture_output=True, text=True)
+    assert done.stdout.split() == "train 143 figures 143 notebooks 143 calibrate 143 fetch 143".split(), done.stderr
+    for said in (f"2 iterations are kept in {path}", "Finished figures: none", "Nothing is stored", "goes on from"):
+        assert said in done.stderr
+    with np.load(path) as kept:
+        assert len(kept["loss"]) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--epochs", "-1"],
+        ["--batch-size", "0"],
+        ["--learning-rate", "-1"],
+        ["--samples", "0"],
+        ["--samples", "32", "--epochs", "2"],  # in the middle of an epoch of others
+    ],
+)
+def test_wrong_arguments_leave_what_was_saved(tmp_path, monkeypatch, capsys, wrong):
+    path, batch, batches = tmp_path / "run.npz", bppsa_nb.Bitstream.batch, []
+
+    def batch_then_stop(self, indices):
+        batches.append(indices)
+        if len(batches) == 3:
+            raise KeyboardInterrupt
+        return batch(self, indices)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bppsa_nb.Bitstream, "batch", batch_then_stop)
+        assert cli.main([*TRAIN, "--save", str(path)]) == 130
+    kept = path.read_bytes()
+    for save in ([], ["--save-every", "1"]):
+        assert cli.main([*TRAIN, *wrong, "--resume", str(path), "--save", str(path), *save]) == 1
+        assert cli.main([*TRAIN, *wrong, "--resume", str(path), "--save", str(tmp_path / "a" / "b"), *save]) == 1
+    assert path.read_bytes() == kept
+    assert os.listdir(tmp_path) == ["run.npz"]
+
+
+@pytest.mark.parametrize("resume", [None, "other.npz", "gone.npz"])
+def test_train_replaces_no_file_but_the_one_it_goes_on_from(tmp_path, monkeypatch, capsys, resume):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*TRAIN, "--save", "run.npz"]) == 0
+    (tmp_path / "link.npz").symlink_to("run.npz")
+    (tmp_path / "other.npz").write_bytes((tmp_path / "run.npz").read_bytes())
+    kept = (tmp_path / "run.npz").read_bytes()
+    capsys.readouterr()
+    for name in ("run.npz", "link.npz"):
+        assert cli.main([*TRAIN, "--save", name, *(["--resume", resume] if resume else [])]) == 1
+        assert f"bppsa-nb: --save {name}: the file exists, and is kept; go on from it with --resume {name}" in (
+            capsys.readouterr().err
+        )
+    assert (tmp_path / "run.npz").read_bytes() == kept
+    assert cli.main([*TRAIN, "--epochs", "2", "--save", "link.npz", "--resume", "run.npz"]) == 0
+    assert (tmp_path / "link.npz").is_symlink()
+    with np.load("run.npz") as longer:
+        assert len(longer["loss"]) == 8
+
+
 @pytest.mark.parametrize(
     "wrong, said",
     [
@@ -794,4 +908,4 @@ def test_train_keeps_what_it_saved_last(tmp_path, monkeypatch):
 
     monkeypatch.setattr(bppsa_nb.Trainer, "_write", record)
     assert cli.main([*TRAIN, "--save", str(path), "--save-every", "3", "--epochs", "2"]) == 0
-    assert saved == [0, 3, 6, 8]
+    assert saved == [3, 6, 8]  # and nothing before the first iteration

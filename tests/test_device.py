@@ -165,6 +165,40 @@ def test_a_step_that_overflows_changes_nothing(kind):
 
 
 @pytest.mark.parametrize("kind", here)
+@pytest.mark.parametrize(
+    "optimizer, change, what",
+    [
+        ("adam", lambda t: t.model.params["fc.weight"][0].fill(1e21), "exp_avg_sq of weight_ih_l0"),
+        ("adam", lambda t: setattr(t.optimizer, "lr", 1e39), "weight_ih_l0"),
+        ("sgd", lambda t: setattr(t.optimizer, "lr", 1e39), "weight_ih_l0"),
+        ("momentum", lambda t: t.optimizer.state["momentum_buffer"]["fc.bias"].fill(np.inf), "momentum_buffer of fc.b"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_an_update_that_overflows_changes_nothing(optimizer, change, what, kind):
+    trainers = pair("rnn", optimizer=optimizer)
+    x, y = draw(3, 2, np.random.default_rng(0))
+    for trainer in trainers:
+        trainer.step(x, y)
+        usual, good = trainer.optimizer.lr, {name: param.copy() for name, param in trainer.model.params.items()}
+        change(trainer)
+        before = {name: param.copy() for name, param in trainer.model.params.items()}
+        unlikely = trainer.model.forward(x, backend="numpy").logits.argmin(axis=1)
+        with pytest.raises(FloatingPointError, match=f"^{what}.* leaves the range of float32 in step 2"):
+            trainer.step(x, unlikely)
+        assert trainer.optimizer.steps == 1
+        trainer.optimizer.lr = usual
+        for name, param in trainer.model.params.items():
+            np.testing.assert_array_equal(param, before[name])
+            param[...] = good[name]
+        for average in trainer.optimizer.state.values():
+            assert optimizer == "momentum" or all(np.isfinite(entry).all() for entry in average.values())
+            average["fc.bias"][:] = 0
+        trainer.step(x, y)
+    check_same(*trainers, 2e-5)
+
+
+@pytest.mark.parametrize("kind", here)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_where_products_leave_the_range_the_linear_scan_answers(kind, monkeypatch):
     from bppsa_nb import device as module
@@ -186,6 +220,72 @@ def test_where_products_leave_the_range_the_linear_scan_answers(kind, monkeypatc
         assert abs(device.step(x, y) - host.step(x, y)) < 2e-5
     assert made == ["chunked", "linear"]
     check_same(host, device, 2e-5)
+
+
+def negated(model):
+    def forward(x, h0=None, backend="auto", comm=None):
+        return type(model).forward(model, -x, h0, "numpy", comm)
+
+    return forward
+
+
+class Forward(bp.RNN):
+    def forward(self, x, h0=None, backend="auto", comm=None):
+        return super().forward(-x, h0, "numpy", comm)
+
+
+class Backward(bp.RNN):
+    def backward(self, *arguments, **how):
+        return {name: 2 * grad for name, grad in super().backward(*arguments, **how).items()}
+
+
+class Head(bp.RNN):
+    def check_input(self, x, h0=None):
+        raise ValueError("not today")
+
+
+class Scale(bp.RNN):
+    def __init__(self, *sizes, **how):
+        super().__init__(*sizes, **how)
+        self.params["scale"] = np.ones(1, np.float32)
+
+    def backward(self, *arguments, **how):
+        return super().backward(*arguments, **how) | {"scale": np.ones(1, np.float32)}
+
+
+class Half(bp.SGD):
+    def step(self, params, grads):
+        super().step(params, {name: grad / 2 for name, grad in grads.items()})
+
+
+@pytest.mark.parametrize("kind", here)
+@pytest.mark.parametrize("own", [Forward, Backward, Head, Scale, Half, "method", "parameter", "rule"])
+def test_what_is_of_its_own_takes_the_general_path(own, kind, monkeypatch):
+    from bppsa_nb import device
+
+    def trainer(backend):
+        model = (own if own in (Forward, Backward, Head, Scale) else bp.RNN)(2, 3, 3, rng=0)
+        optimizer = (own if own is Half else bp.SGD)(lr=0.1)
+        if own == "method":
+            model.forward = negated(model)
+        if own == "rule":
+            optimizer.step = lambda params, grads: params["fc.bias"].fill(7)
+        if own == "parameter":
+            model.params["scale"] = np.ones(1, np.float32)
+        return bp.Trainer(model, optimizer, "linear", backend)
+
+    monkeypatch.setattr(device, "DeviceTraining", None)
+    x, y = draw(2, 1, np.random.default_rng(0))
+    host, other = trainer("numpy"), trainer("cuda")
+    if own in (Head, "parameter"):
+        match = "not today" if own is Head else "grads must have the entries .*'scale'"
+        with pytest.raises(ValueError, match=match), pytest.warns(UserWarning, match="whole steps run on the GPU only"):
+            other.step(x, y)
+        return
+    with pytest.warns(UserWarning, match="whole steps run on the GPU only of what exactly is RNN or GRU"):
+        found = other.step(x, y)
+    assert abs(found - host.step(x, y)) < 2e-5
+    check_same(host, other, 2e-5)
 
 
 @pytest.mark.parametrize("kind", here)

@@ -4,6 +4,7 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas
 import pytest
 
 from bppsa_nb import experiments, files
-from bppsa_nb.experiments import provenance
+from bppsa_nb.experiments import provenance, tables
 from bppsa_nb.experiments.progress import Progress
 
 TOY = '''
@@ -108,6 +109,19 @@ def test_a_wrong_seed_is_found_before_anything_is_measured(toy, seed, error):
     with pytest.raises(error, match="seed must be"):
         experiments.run("toy", seed=seed)
     assert toy.measured == []
+
+
+def test_two_that_record_a_table_wait_for_each_other(tmp_path):
+    pytest.importorskip("fcntl")
+    path = tmp_path / "folder" / "toy.quick.csv"
+    arguments = [{"n": 1}], {"backend": "numpy"}, provenance.describe("toy", "quick", 0), path
+    writer = threading.Thread(target=tables.write_rows, args=arguments)
+    with files.one_at_a_time(path.parent):
+        writer.start()
+        writer.join(0.2)
+        assert writer.is_alive() and not list(path.parent.iterdir())
+    writer.join()
+    assert list(tables.read(path)["n"]) == [1]
 
 
 def test_run_records_what_it_returns(toy, tmp_path):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb import backends, chain
-from bppsa_nb.checks import check_array, check_count, check_finite, check_params
+from bppsa_nb.checks import all_finite, check_array, check_count, check_finite, check_params, generator
 from bppsa_nb.shown import shown
 
 
@@ -102,7 +102,7 @@ class Recurrent:
         if self.dtype not in (np.float32, np.float64):
             raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
         self.input_size, self.hidden_size, self.num_classes, self.num_layers = map(int, sizes.values())
-        rng = np.random.default_rng(rng)
+        rng = generator(rng)
         bound = 1 / np.sqrt(self.hidden_size)
         self.params = {
             name: rng.uniform(-bound, bound, shape).astype(self.dtype) for name, shape in self.shapes().items()
@@ -248,9 +248,9 @@ class Recurrent:
                     local_grads = np.zeros_like(saved[0])
                     local_grads[1:] = at_input
                     grad_output = local_grads[-1]
-        if not all(np.isfinite(grad).all() for grad in grads.values()):
+        if not all(map(all_finite, grads.values())):
             check_saved(activations)
-        return {name: grads[name] for name in self.params}
+        return {name: grads[name] for name in self.shapes()}  # a subclass adds those of its own parameters
 
     def check_input(self, x, h0=None):
         """Raise what `forward` would raise for these arguments and the parameters as they are."""

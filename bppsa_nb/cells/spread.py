@@ -146,4 +146,4 @@ def _go_back(group, model, activations, grad_logits, method, backend):
                 parts = recurrent.layer_parts(model, activations, layer)
                 links = functions["chain"](parts.weight_hh, *parts.saved)
             tell()
-    return add_up(group, {name: grads[name] for name in model.params})
+    return add_up(group, {name: grads[name] for name in model.shapes()})

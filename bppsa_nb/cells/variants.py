@@ -44,6 +44,7 @@ from bppsa_nb.cells.variant_pieces import (
     through_update,
     update,
 )
+from bppsa_nb.checks import generator
 from bppsa_nb.shown import shown
 
 NAMES = {
@@ -99,7 +100,7 @@ def parameters(input_size, hidden_size, rng=0, dtype=np.float32):
     dict of str to np.ndarray
         ``weight_ih``, ``weight_hh``, ``bias_ih`` and ``bias_hh``.
     """
-    rng = np.random.default_rng(rng)
+    rng = generator(rng)
     bound = 1 / np.sqrt(hidden_size)
     shapes = _shapes(input_size, hidden_size)
     return {name: rng.uniform(-bound, bound, shape).astype(dtype) for name, shape in shapes.items()}

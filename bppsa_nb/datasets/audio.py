@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from bppsa_nb import files
+from bppsa_nb.checks import generator
 from bppsa_nb.datasets.bitstream import check_indices, steps_of
 from bppsa_nb.shown import shown
 
@@ -301,7 +302,7 @@ class Instruments:
             raise TypeError(f"share must be a number between 0 and 1, got {share!r}")
         if not 0 < share < 1:
             raise ValueError(f"share must be between 0 and 1, got {share!r}")
-        rng = np.random.default_rng(rng)
+        rng = generator(rng)
         recordings = np.array([_recording(name) for name in self.files])
         held_out = np.zeros(len(self), bool)
         for label in np.unique(self.y):

@@ -7,6 +7,8 @@ the training set: its digits are the last of scikit-learn's, and its pieces come
 
 import numpy as np
 
+from bppsa_nb.checks import generator
+
 SIZE = 32
 COUNTS = {"train": 6000, "test": 1500}  # samples, if nothing else is said
 
@@ -41,7 +43,7 @@ def compose(count, split, rng):
     from sklearn.datasets import load_digits, load_sample_images
 
     train = split == "train"
-    key = np.random.default_rng(rng).integers(2**64, size=2, dtype=np.uint64)
+    key = generator(rng).integers(2**64, size=2, dtype=np.uint64)
     stream = np.random.Philox(key=key, counter=[0, 0, 0, ("train", "test").index(split)])
     digits = slice(None, _FIRST_TEST_DIGIT) if train else slice(_FIRST_TEST_DIGIT, None)
     columns = slice(None, _FIRST_TEST_COLUMN) if train else slice(_FIRST_TEST_COLUMN, None)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from bppsa_nb import files
+from bppsa_nb.checks import generator
 from bppsa_nb.datasets import irmas
 from bppsa_nb.datasets.audio import LABELS, SAMPLE_RATE, SECONDS, STAND_IN
 
@@ -261,7 +262,7 @@ def play(label, seed=0, segment=1):
     if label not in INSTRUMENTS:
         raise ValueError(f"label must be one of {', '.join(LABELS)}, got {label!r}")
     instrument = INSTRUMENTS[label]
-    recording = _Recording(instrument, np.random.default_rng(seed))
+    recording = _Recording(instrument, generator(seed, "seed"))
     rng = np.random.default_rng([*np.atleast_1d(seed), segment])
     sound = np.zeros((2, SAMPLES), np.float32)
     noise = recording.color(rng.standard_normal(SAMPLES, np.float32))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from bppsa_nb import ranks
-from bppsa_nb.loss import check_labels, cross_entropy
+from bppsa_nb.loss import check_labels, check_order, cross_entropy
 
 
 def add_up(group, arrays):
@@ -165,6 +165,8 @@ class Replicas:
                 loss, grad_logits = cross_entropy(activations.logits, y)
                 loss, grad_logits = loss * share, grad_logits * model.dtype.type(share)
             grads = model.backward(activations, grad_logits, method, backend, levels, self.comm)
+            if list(grads) != list(model.params):  # as which they are added up
+                raise ValueError(f"backward must return gradients of {list(model.params)}, got {list(grads)}")
             return (loss, 0.0), grads
 
         def finish(numbers):
@@ -229,6 +231,7 @@ class Replicas:
             x, y = make()
             if not isinstance(x, np.ndarray) or x.ndim != 3:
                 raise ValueError(f"x must have shape (T, B, I) with comm, got {np.shape(x)}")
+            check_order(x, y)
             y = check_labels(y, x.shape[1], model.num_classes)
             if len(y):
                 model.check_input(x)

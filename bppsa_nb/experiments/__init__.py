@@ -26,9 +26,8 @@ from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
-
 from bppsa_nb import files
+from bppsa_nb.checks import generator
 from bppsa_nb.experiments import provenance, tables
 from bppsa_nb.experiments.progress import Progress, read_kept
 
@@ -121,7 +120,7 @@ def run(name, scale="quick", seed=0, progress=True):
     now = provenance.describe(name, scale, seed)
     path = _where(now)
     sweep = Progress(path.with_suffix(".partial.json"), now, show=progress)
-    measured = module.measure(scale, np.random.default_rng(seed), sweep)
+    measured = module.measure(scale, generator(seed, "seed"), sweep)
     with _replacing(path):
         tables.write(measured, now, path)
     sweep.finish()

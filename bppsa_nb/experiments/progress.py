@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bppsa_nb import files
+from bppsa_nb.checks import generator
 
 
 class Progress:
@@ -68,15 +69,15 @@ class Progress:
         for key, point in zip(keys, points, strict=True):
             if keys.count(key) > 1:
                 raise ValueError(f"points must be different, got {point} more than once")
-        generators = np.random.default_rng(rng).spawn(len(points))
-        work = list(zip(keys, points, generators, strict=True))
+        spawned = generator(rng).spawn(len(points))
+        work = list(zip(keys, points, spawned, strict=True))
         left = [item for item in work if item[0] not in self._kept]
         # disable=None: no bar where nobody watches
         bar = {"desc": self.provenance.get("name"), "unit": "point", "disable": None if self.show else True}
         with tqdm(total=len(points), initial=len(points) - len(left), **bar) as shown:
-            for key, point, generator in left:
+            for key, point, own in left:
                 shown.set_postfix(point)
-                rows = measure_point(point, generator)
+                rows = measure_point(point, own)
                 self._kept[key] = [point | _plain(row, "row") for row in rows]
                 self._write()
                 shown.update()

@@ -88,15 +88,16 @@ def _write(text, kinds, notes, origin, path):
     collected = {"collected": True} if notes.pop("collected", False) else {}
     if data not in _DATA:
         raise ValueError(f"attrs['data'] must be one of {', '.join(map(repr, _DATA))}, got {data!r}")
-    with files.atomic_write(path, "w") as file:
-        file.write(text)
     described = {
         "provenance": origin | {"backend": backend, "data": data} | collected,
         "notes": notes,
         "columns": kinds,
         "sha256": _digest(text),
     }
-    files.write_json(path.with_suffix(".json"), described)
+    with files.one_at_a_time(path.parent):  # two that record one table leave the CSV and the JSON of the same run
+        with files.atomic_write(path, "w") as file:
+            file.write(text)
+        files.write_json(path.with_suffix(".json"), described)
 
 
 def read(path):

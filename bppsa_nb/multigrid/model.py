@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb import backends, chain
-from bppsa_nb.checks import check_array, check_finite, check_params
+from bppsa_nb.checks import check_array, check_finite, check_params, generator
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels, whole
 from bppsa_nb.multigrid.residual import ResidualNetwork
@@ -143,7 +143,7 @@ class ResidualModel:
         self._shapes = _param_shapes(self.opening)
         self._shapes |= {"residual.weight": (depth, width, width, *kernel), "residual.bias": (depth, width)}
         self._shapes |= _param_shapes(self.closing)
-        self.params = _initial(self._shapes, np.random.default_rng(rng), self.dtype)
+        self.params = _initial(self._shapes, generator(rng), self.dtype)
         self._network()  # refuses what does not fit
         self.solver = solver
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb import backends, chain
-from bppsa_nb.checks import check_array, check_finite, check_params
+from bppsa_nb.checks import check_array, check_finite, check_params, generator
 from bppsa_nb.operator import BatchedCSR, Pattern
 from bppsa_nb.scan import scan
 from bppsa_nb.shown import shown
@@ -112,7 +112,7 @@ class Network:
         places = [math.prod(shape[1:]) for shape in shapes[1:]]  # of a convolution's filters; one for other operators
         self._largest = max(w * p for w, p in zip(weights, places, strict=True))  # multiply-adds of a product
         self._scanned = len(names) if scan_until is None else names.index(scan_until) + 1
-        self.params = _initial(self._param_shapes(), init, np.random.default_rng(rng), self.dtype)
+        self.params = _initial(self._param_shapes(), init, generator(rng), self.dtype)
         self._masks = self._pruned = None
         self._jacobians, self._pieces = {}, {}
 
@@ -154,7 +154,7 @@ class Network:
             raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
         check_params(self.params, self.dtype, self._param_shapes())
         check_finite(x=x)
-        self._check_pruned(self._pruned)
+        _check_pruned(self.params, self._pruned)
         outputs = []
         with np.errstate(all="ignore"), self._blas(len(x)):  # whatever leaves the range is found in the result
             for operator in self.operators:
@@ -386,34 +386,33 @@ class Network:
 
     @masks.setter
     def masks(self, masks):
-        kept = {}
-        if masks is not None:
-            shapes = {name: shape for name, shape in self._param_shapes().items() if len(shape) > 1}
-            if not isinstance(masks, dict) or masks.keys() != shapes.keys():
-                got = sorted(masks) if isinstance(masks, dict) else type(masks).__name__
-                raise ValueError(f"masks must be a dict with the entries {sorted(shapes)}, got {got}")
-            for name, mask in masks.items():
-                if not isinstance(mask, np.ndarray) or mask.dtype != bool or mask.shape != shapes[name]:
-                    got = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
-                    raise ValueError(f"masks[{name!r}] must be an array of bool of shape {shapes[name]}, got {got}")
-                kept[name] = mask.copy()
-                kept[name].flags.writeable = False
-        check_params(self.params, self.dtype, self._param_shapes())
-        pruned = {name: ~mask for name, mask in kept.items()}
-        self._check_pruned(pruned)
-        self._masks, self._pruned = (kept, pruned) if kept else (None, None)
+        self.check_masks(masks, self.params)
+        kept = {name: mask.copy() for name, mask in (masks or {}).items()}
+        for mask in kept.values():
+            mask.flags.writeable = False
+        self._masks, self._pruned = (kept, {name: ~mask for name, mask in kept.items()}) if kept else (None, None)
         self._jacobians, self._pieces = {}, {}
 
-    def _check_pruned(self, pruned):
-        for name, away in (pruned or {}).items():
-            if np.logical_and(self.params[name], away).any():
-                param = self.params[name]
-                index = tuple(map(int, np.argwhere((param != 0) & away)[0]))
-                raise ValueError(
-                    f"params[{name!r}] must be zero where masks prune it, got {param[index]} at {list(index)}; an"
-                    " optimizer that remembers steps from before pruning moves pruned weights: prune, set masks, "
-                    "and retrain with a new one"
-                )
+    def check_masks(self, masks, params):
+        """Raise what setting `masks` would raise, were these the parameters.
+
+        Parameters
+        ----------
+        masks : dict of str to np.ndarray of bool, or None
+        params : dict of str to np.ndarray
+        """
+        check_params(params, self.dtype, self._param_shapes())
+        if masks is None:
+            return
+        shapes = {name: shape for name, shape in self._param_shapes().items() if len(shape) > 1}
+        if not isinstance(masks, dict) or masks.keys() != shapes.keys():
+            got = sorted(masks) if isinstance(masks, dict) else type(masks).__name__
+            raise ValueError(f"masks must be a dict with the entries {sorted(shapes)}, got {got}")
+        for name, mask in masks.items():
+            if not isinstance(mask, np.ndarray) or mask.dtype != bool or mask.shape != shapes[name]:
+                got = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
+                raise ValueError(f"masks[{name!r}] must be an array of bool of shape {shapes[name]}, got {got}")
+        _check_pruned(params, {name: ~mask for name, mask in masks.items()})
 
     def _check_activations(self, activations):
         if not isinstance(activations, Activations):
@@ -431,6 +430,17 @@ class Network:
     def _named(self, activations):
         outputs = {f"activations.outputs[{i}]": output for i, output in enumerate(activations.outputs)}
         return {"activations.x": activations.x} | outputs
+
+
+def _check_pruned(params, pruned):
+    for name, away in (pruned or {}).items():
+        if np.logical_and(params[name], away).any():
+            index = tuple(map(int, np.argwhere((params[name] != 0) & away)[0]))
+            raise ValueError(
+                f"params[{name!r}] must be zero where masks prune it, got {params[name][index]} at {list(index)}; an"
+                " optimizer that remembers steps from before pruning moves pruned weights: prune, set masks, "
+                "and retrain with a new one"
+            )
 
 
 def _initial(shapes, init, rng, dtype):

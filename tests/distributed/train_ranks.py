@@ -213,12 +213,14 @@ def refusals(folder):
     yield "other places", lambda: trainer(COMM, 1 if LAST else SIZE)
     yield "how", lambda: trainer(COMM, method="blelloch")
     yield "optimizer", lambda: trainer(COMM, optimizer=bp.SGD(0.1 + LAST))
+    yield "optimizer class", lambda: trainer(COMM, optimizer=bp.SGD if LAST else bp.SGD(0.1))
     who = trainer(COMM, 2)
     before = state(who)
     for name, change in {
         "disk": failing,
         "label": lambda x, y: (x, y + 3),
         "labels": lambda x, y: (x, (y + 1) % 3),
+        "samples first": lambda x, y: (x[:1].repeat(len(y) - 1, axis=0).swapaxes(0, 1), y),
         "no sequence": lambda x, y: (x[0], y),
         "x nan": lambda x, y: (x * np.nan, y),
         "fewer": lambda x, y: (x[:, :1], y[:1]),
@@ -233,6 +235,7 @@ def refusals(folder):
     yield "replica's parameters", lambda: fit(shifted())
     yield "no samples", lambda: who.step(np.zeros((1, 0, 1)), np.zeros(0, int))
     yield "overflow", lambda: exploding().step(np.zeros((40, 1, 1)), [0])
+    yield "update", lambda: unmoved(folder)
     yield "a replica's logits", lambda: brimming().step(np.full((1, 1, 1), RANK >= SIZE - 2, float), [0])
     yield "folder", lambda: who.save(folder)
     who.save(folder / "whole.npz")
@@ -250,6 +253,22 @@ def shifted():
     if RANK >= SIZE // 2:
         who.model.params["fc.bias"][0] += 1
     return who
+
+
+def unmoved(folder):
+    """Have an update overflow, which changes nothing; then save an infinite parameter, which writes nothing."""
+    who, x = trainer(COMM, optimizer=bp.Adam(1e308)), np.ones((1, 2, 1))
+    before = state(who)
+    try:
+        who.step(x, [0, 1])
+    except FloatingPointError as error:
+        assert "leaves the range of float64 in step 1" in str(error), error
+    assert state(who) == before
+    who.model.params["fc.bias"][:] = np.inf
+    try:
+        who.save(folder / "infinite.npz")
+    finally:
+        assert not (folder / "infinite.npz").exists()
 
 
 def brimming():

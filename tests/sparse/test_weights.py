@@ -99,6 +99,26 @@ def test_no_file(tmp_path):
         load_weights(LeNet5(), tmp_path / "weights.npz")
 
 
+@pytest.mark.parametrize("model", [None, 5, LeNet5, {}])
+def test_a_model_has_parameters(model, tmp_path):
+    for use in (load_weights, save_weights):
+        with pytest.raises(TypeError, match="^model must be "):
+            use(model, tmp_path / "weights.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_could_not_be_loaded_are_not_saved(tmp_path):
+    model, path = LeNet5(), tmp_path / "weights.npz"
+    save_weights(model, path)
+    kept, name = path.read_bytes(), next(iter(model.params))
+    model.params[name][0] = np.inf
+    with pytest.raises(ValueError, match=f"model.params: '{name}' must be finite"):
+        save_weights(model, path)
+    assert path.read_bytes() == kept
+    with pytest.raises(ValueError, match="^path must be the name of a file, got ''"):
+        save_weights(LeNet5(), "")
+
+
 def test_pruned_weights_in_a_file(tmp_path):
     pruned, path = LeNet5(rng=1), tmp_path / "weights.npz"
     pruned.masks = prune(pruned.params, 0.8)

@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+
+import bppsa_nb as bp
+from bppsa_nb.cells import variants
+from bppsa_nb.checks import all_finite, generator
+from bppsa_nb.datasets import instruments
+from bppsa_nb.multigrid import ResidualModel
+from bppsa_nb.sparse import Flatten, LeNet5, Linear, Network
+
+
+@pytest.mark.parametrize(
+    "array, expected",
+    [
+        (np.ones(3), True),
+        (np.zeros((0, 2), np.float32), True),
+        (np.float32([3e38, -3e38]), True),  # whose squares are not in range
+        (np.float32([[0, np.inf]]), False),
+        (np.float32([-np.inf, np.inf]), False),
+        (np.ones((4, 3)).T, True),
+        (np.array([0.0, np.nan])[::-1], False),
+    ],
+)
+def test_all_finite(array, expected):
+    assert all_finite(array) is expected
+
+
+def fit(rng):
+    data = bp.Bitstream(3, 4)
+    return bp.Trainer(bp.RNN(1, 2, 10), bp.SGD(lr=0.1), backend="numpy").fit(data, 1, 2, rng=rng, progress=False)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        generator,
+        fit,
+        lambda rng: bp.RNN(1, 2, 2, rng=rng),
+        lambda rng: bp.GRU(1, 2, 2, rng=rng),
+        lambda rng: bp.Bitstream(3, 4, rng=rng),
+        lambda rng: bp.Images(num_samples=4, rng=rng),
+        lambda rng: variants.parameters(1, 2, rng),
+        lambda rng: Network((1, 2, 2), [Flatten("flatten"), Linear("fc", 4, 2)], rng=rng),
+        lambda rng: LeNet5(rng=rng),
+        lambda rng: ResidualModel((2,), [], 2, [Linear("fc", 2, 2)], rng=rng),
+    ],
+)
+@pytest.mark.parametrize("rng, error", [("x", TypeError), (1.5, TypeError), (-1, ValueError), ([3, -1], ValueError)])
+def test_what_draws_names_its_rng(call, rng, error):
+    with pytest.raises(error, match=r"^rng must be an integer of at least 0, several of them, or a numpy"):
+        call(rng)
+
+
+def test_a_seed_is_named_as_it_is_called():
+    with pytest.raises(TypeError, match="^seed must be an integer"):
+        instruments.play("cel", "x")
+
+
+def test_generator_makes_what_numpy_makes():
+    for seed in (3, [1, 2], np.int64(5)):
+        assert generator(seed).random() == np.random.default_rng(seed).random()
+    given = np.random.default_rng(0)
+    assert generator(given) is given
