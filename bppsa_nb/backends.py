@@ -12,6 +12,7 @@ class UnavailableError(RuntimeError):
     """A backend cannot run here; the message says what it needs."""
 
 
+@functools.cache  # as Numba, too, looks at its environment once
 def compiles():
     """Tell whether Numba compiles; with ``NUMBA_DISABLE_JIT=1`` it runs them as Python, which not all of ours are."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")

@@ -33,6 +33,14 @@ def test_where_numba_must_not_compile_auto_is_numpy():
     assert done.stdout.startswith(FORBIDDEN.format("cpu")) and not done.stderr
 
 
+@pytest.fixture(autouse=True)
+def looked_at_again():
+    """Have what changes in the environment be seen."""
+    backends.compiles.cache_clear()
+    yield
+    backends.compiles.cache_clear()
+
+
 @pytest.mark.parametrize("value", ["", "0", None])
 def test_numba_compiles_unless_it_must_not(monkeypatch, value):
     monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
