@@ -10,6 +10,16 @@ from bppsa_nb.checks import check_choice
 BACKENDS = ("numpy", "cpu", "cuda")
 
 
+class UnavailableError(RuntimeError):
+    """A backend cannot run here; the message says what it needs."""
+
+
+@functools.cache  # as Numba, too, looks at its environment once
+def compiles():
+    """Tell whether Numba compiles; with ``NUMBA_DISABLE_JIT=1`` it runs them as Python, which not all of ours are."""
+    return os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
+
+
 def simulated():
     """Tell whether Numba's CUDA simulator stands in for a GPU (``NUMBA_ENABLE_CUDASIM=1``)."""
     return os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
@@ -70,8 +80,8 @@ def resolve(backend):
     Parameters
     ----------
     backend : {"numpy", "cpu", "cuda", "auto"}
-        ``"auto"`` is a GPU where there is one, and the compiled CPU code elsewhere; the simulator
-        is never chosen by itself.
+        ``"auto"`` is a GPU where there is one, and the compiled CPU code elsewhere, or NumPy where Numba must
+        not compile; the simulator is never chosen by itself.
 
     Returns
     -------
@@ -82,14 +92,22 @@ def resolve(backend):
     ------
     ValueError
         For a name that is none of these.
-    RuntimeError
-        For ``"cuda"`` on a machine without a usable GPU.
+    UnavailableError
+        For ``"cuda"`` on a machine without a usable GPU, and for compiled code where Numba must not compile; this is a
+        RuntimeError.
     """
     check_choice("backend", backend, (*BACKENDS, "auto"))
     if backend == "auto":
+        if not compiles():
+            return "numpy"
         return "cuda" if not simulated() and _device_found() else "cpu"
+    if backend != "numpy" and not compiles() and not (backend == "cuda" and simulated()):
+        raise UnavailableError(
+            f"backend={backend!r} is compiled by Numba, which NUMBA_DISABLE_JIT={os.environ['NUMBA_DISABLE_JIT']} "
+            "forbids: unset it before Python starts, or use backend='numpy'"
+        )
     if backend == "cuda" and not cuda_available():
-        raise RuntimeError(
+        raise UnavailableError(
             "backend='cuda' needs an NVIDIA GPU with its driver, and `pip install 'bppsa-nb[gpu]'`; neither was "
             "found. To step through the kernels without a GPU, set NUMBA_ENABLE_CUDASIM=1 before Python starts; "
             "to compute here, use backend='cpu'."

@@ -34,14 +34,26 @@ def folder():
     -------
     pathlib.Path
         What the environment variable ``BPPSA_NB_CACHE`` says, or ``bppsa-nb`` where the system keeps caches.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the user has no home folder, and nothing says where else.
     """
     if os.environ.get("BPPSA_NB_CACHE"):
         return Path(os.environ["BPPSA_NB_CACHE"])
     if sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
         return Path(os.environ["LOCALAPPDATA"]) / "bppsa-nb"
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "bppsa-nb"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bppsa-nb"
+        return _home() / "Library" / "Caches" / "bppsa-nb"
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "bppsa-nb"
+
+
+def _home():
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise FileNotFoundError("this user has no home folder; BPPSA_NB_CACHE can name one for prices") from error
 
 
 def path():
@@ -57,12 +69,14 @@ def machine(backend):
 
 
 def runnable():
-    """List the backends that can be measured here; the simulator's times mean nothing.
+    """List the backends that can be measured here, those that run; the simulator's times mean nothing.
 
     Returns
     -------
     list of str
     """
+    if not backends.compiles():
+        return ["numpy"]
     gpu = not backends.simulated() and backends.cuda_available()
     return ["numpy", "cpu", *(["cuda"] if gpu else [])]
 
@@ -248,12 +262,16 @@ def run(chosen=None, progress=True, **measuring):
     ------
     ValueError
         If a backend cannot be measured here.
+    OSError
+        If prices cannot be stored; where that is known before, nothing is measured.
     """
     from bppsa_nb.experiments import provenance
 
     for backend in chosen or ():
         if backend not in runnable():
             raise ValueError(f"backend must be one that can be measured here, {', '.join(runnable())}; got {backend!r}")
+    _stored()  # raises where that cannot be read; what cannot be stored is not measured
+    files.check_writable(path())
     records = {}
     for backend in chosen or runnable():
         measured = measure(backend, progress, **measuring)
@@ -265,13 +283,16 @@ def run(chosen=None, progress=True, **measuring):
             "prices": prices,
             "points": [point | {"predicted": p} for point, p in zip(measured, predicted, strict=True)],
         }
-    try:
-        kept = _read(path()) or {}
-    except ValueError:  # it cannot be read, so nothing of it is lost
-        kept = {}
-    files.write_json(path(), {"format": FORMAT, "backends": kept | records})
+    files.write_json(path(), {"format": FORMAT, "backends": _stored() | records})
     plan.refresh()
     return records
+
+
+def _stored():
+    try:
+        return _read(path()) or {}
+    except ValueError:  # it is damaged, so nothing of it is lost
+        return {}
 
 
 def write_defaults(records):
@@ -292,8 +313,10 @@ def load(backend):
 
     Raises
     ------
-    ValueError
-        If the file is damaged.
+    files.DamagedError
+        If the file is damaged; this is a ValueError.
+    OSError
+        If there may be a file, but this user cannot read it.
     """
     record = (_read(path()) or {}).get(backend)
     if record is None:
@@ -320,7 +343,7 @@ def _read(where):
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise _damaged(where, error) from error
+        raise _damaged(where, error.__cause__) from error
     if not isinstance(content, dict) or "format" not in content:
         raise _damaged(where, "it names no format")
     if content["format"] != FORMAT:
@@ -340,6 +363,6 @@ def _read(where):
 
 
 def _damaged(where, why):
-    return ValueError(
+    return files.DamagedError(
         f"{where} is damaged: {why}. Run `bppsa-nb calibrate` to measure this machine again, or delete the file"
     )

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from bppsa_nb import backends, cli_train, experiments, notebooks, output, ranks
+from bppsa_nb import backends, cli_train, experiments, files, notebooks, output, ranks
 from bppsa_nb.datasets import openml
 from bppsa_nb.experiments import provenance
 from bppsa_nb.interrupts import ended_once
@@ -24,9 +24,9 @@ def main(argv=None):
     Returns
     -------
     int
-        Exit code: 0 if all went well, 1 after an error that is explained, or where what is printed cannot be written,
-        as to `head` after its last line; 130 after Ctrl-C, 143 after SIGTERM, which stops as Ctrl-C does. Wrong usage
-        exits with 2; an error without explanation shows its traceback.
+        Exit code: 0 if all went well, 1 after an error that is explained, as one about a file that is named, or where
+        what is printed cannot be written, as to `head` after its last line; 130 after Ctrl-C, 143 after SIGTERM, which
+        stops as Ctrl-C does. Wrong usage exits with 2; an error without explanation shows its traceback.
     """
     return output.run(_run, argv)
 
@@ -34,11 +34,13 @@ def main(argv=None):
 def _run(argv):
     rank, _ = ranks.place()
     with ranks.first_speaks(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
-        arguments = _parser().parse_args(argv)
+        arguments = _parse(argv)
     with ended_once() as signals:
         try:
             arguments.command(arguments)
-        except _Explained as error:
+        except (_Explained, backends.UnavailableError, files.DamagedError, OSError) as error:
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) and error.filename is None:
+                raise  # it is about no file
             if rank == 0:
                 print(f"bppsa-nb: {error}", file=sys.stderr)
             return 1
@@ -47,6 +49,15 @@ def _run(argv):
                 print(f"\nStopped. {stop}".rstrip(), file=sys.stderr)
             return 128 + (signals[0] if signals else signal.SIGINT)
     return 0
+
+
+def _parse(argv):
+    parser = _parser()
+    arguments, left = parser.parse_known_args(argv)
+    if left:
+        hint = "; names go behind --only" if "only" in arguments and not left[0].startswith("-") else ""
+        parser.error(f"unrecognized arguments: {' '.join(left)}{hint}")
+    return arguments
 
 
 class _Explained(Exception):
@@ -110,8 +121,11 @@ def _list(arguments):
             print(f"  {'':<20} measured here: {', '.join(measured)}")
         print(f"  {'':<20} references: {', '.join(references) or 'none yet'}")
     print("Notebooks (bppsa-nb notebooks --only NUMBER)")
-    for name in notebooks.names():
-        print(f"  {name}")
+    try:
+        for name in notebooks.names():
+            print(f"  {name}")
+    except FileNotFoundError as error:
+        print(f"  none: {error}")
 
 
 def _info(arguments):
@@ -119,7 +133,7 @@ def _info(arguments):
     simulator = "Numba's simulator (to step through kernels; its times mean nothing)"
     print(f"processor   {provenance.cpu_name()}, {provenance.cores()} cores usable")
     print("backends    numpy")
-    print("            cpu: compiled by Numba")
+    print(f"            cpu: {'compiled by Numba' if backends.compiles() else 'NUMBA_DISABLE_JIT forbids it'}")
     print(f"            cuda: {gpu or (simulator if backends.simulated() else 'no GPU found')}")
     print(f"            auto: takes {backends.resolve('auto')}")
     print(f"planner     {_planner()}")
@@ -137,6 +151,8 @@ def _planner():
         found = {backend: calibrate.load(backend) for backend in calibrate.runnable()}
     except ValueError as error:
         return error
+    except OSError as error:
+        return f"the package's defaults: this machine's prices cannot be read: {error}"
     dates = [f"{backend} ({record['date']})" for backend, record in found.items() if record]
     missing = [backend for backend, record in found.items() if not record]
     said = [f"calibrated: {', '.join(dates)}"] if dates else []
@@ -212,10 +228,7 @@ def _train(arguments):
 def _report(arguments):
     from bppsa_nb import report
 
-    try:
-        print(f"wrote {report.write(arguments.output)}")
-    except OSError as error:
-        raise _Explained(error) from error
+    print(f"wrote {report.write(arguments.output)}")
 
 
 def _chosen(wanted, known, what):

@@ -1,17 +1,25 @@
 """Numba's compiler as all of the package calls it: it says once that it is at work, and keeps what it compiled."""
 
 import gc
+import os
 import sys
 import warnings
 from contextlib import suppress
+from pathlib import Path
 
 import numba
 from numba.core import event
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.ccallback import CFunc
+from numba.core.compiler_lock import global_compiler_lock as lock
 from numba.core.sigutils import normalize_signature
+from numba.misc.appdirs import AppDirs
 
 from bppsa_nb import ranks
+
+# A forked child has no thread that could give the compiler's lock back, so a fork waits for the one that has it.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 inline = numba.njit(inline="always")  # for what is so short that it costs less to compile where it is used
 
@@ -67,7 +75,8 @@ def _cache(function):
     try:
         return _Cache(function)
     except RuntimeError:
-        _cannot_keep("neither the package's folder nor the user's cache can be written")
+        folders = Path(__file__).parent, Path(AppDirs("numba", False).user_cache_dir)
+        _cannot_keep(f"neither {folders[0]} nor {folders[1]} can be written")
         return NullCache()
 
 

@@ -15,6 +15,10 @@ except ImportError:  # Windows: writers are not told from what they left there
     fcntl = None
 
 
+class DamagedError(ValueError):
+    """A file holds something else than what was written to it; the message names it."""
+
+
 def root():
     """Find the folder that holds `data/`, `figures/` and `notebooks/`.
 
@@ -26,6 +30,43 @@ def root():
     """
     checkout = Path(__file__).resolve().parents[1]
     return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
+
+
+def shipped(*names):
+    """Find a folder that comes with a checkout of the project, and not with an installed package.
+
+    Parameters
+    ----------
+    *names : str
+        From `root` down.
+
+    Returns
+    -------
+    pathlib.Path
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is not there; the message says where it would be.
+    """
+    folder = root().joinpath(*names)
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{folder} is not there: {'/'.join(names)}/ comes with a checkout of the project, not with the installed "
+            "package; run this in a checkout's folder"
+        )
+    return folder
+
+
+@contextmanager
+def naming(path):
+    """Have errors of the system name a file where they name none, as on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def check_path(path):
@@ -162,6 +203,12 @@ def _locked(path):
         os.close(number)
 
 
+def check_regular(path):
+    """Raise ValueError unless a file is a regular one: nothing may come from a pipe, without end from a device."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError(f"{path} must be a regular file")
+
+
 def read_npz(path, writer):
     """Read all arrays of an ``.npz`` file; nothing in it is ever unpickled.
 
@@ -246,8 +293,17 @@ def write_json(path, value):
 
 
 def read_json(path):
-    """Read a JSON file written by `write_json`."""
-    return json.loads(Path(path).read_text(encoding="utf-8"))
+    """Read a JSON file written by `write_json`.
+
+    Raises
+    ------
+    DamagedError
+        If it holds no JSON.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"{path} is damaged: {error}") from error
 
 
 def _umask():

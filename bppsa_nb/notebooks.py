@@ -20,6 +20,11 @@ def names():
     -------
     list of str
         File names without suffix, in reading order.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there are none, as outside a checkout of the project.
     """
     return sorted(path.stem for path in _folder().glob("*.ipynb"))
 
@@ -50,6 +55,8 @@ def run(name, scale="quick", progress=True):
         If no cell, or more than one, is tagged `parameters`.
     NotebookError
         If a cell raises, or the kernel dies.
+    OSError
+        If figures or tables cannot be written.
     """
     import nbformat
     from nbclient import NotebookClient
@@ -57,6 +64,8 @@ def run(name, scale="quick", progress=True):
     from tqdm import tqdm
 
     start = time.perf_counter()
+    for folder in ("figures", "data/measured"):
+        files.check_writable(files.root() / folder / name)
     notebook = nbformat.read(_folder() / f"{name}.ipynb", as_version=4)
     _set_scale(notebook, name, scale)
     quiet = ["--log-level=ERROR"]  # the kernel's own log, not what cells print
@@ -74,7 +83,7 @@ def run(name, scale="quick", progress=True):
 
 
 def _folder():
-    return files.root() / "notebooks"
+    return files.shipped("notebooks")
 
 
 def _set_scale(notebook, name, scale):

@@ -47,7 +47,7 @@ class _Unwritten(BaseException):
 
 
 class _Stream:
-    """A stream that tells its own errors from those of other files."""
+    """A stream that tells its own errors from those of other files, and escapes what its encoding lacks."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -57,7 +57,11 @@ class _Stream:
 
     def write(self, text):
         with _telling():
-            return self._stream.write(text)
+            try:
+                return self._stream.write(text)
+            except UnicodeEncodeError:
+                encoding = self._stream.encoding
+                return self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
     def flush(self):
         with _telling():

@@ -345,10 +345,13 @@ def _priced(backend):
     """Return a backend's prices, a few words on where they come from, and whether that is this machine."""
     from bppsa_nb import calibrate
 
-    found = calibrate.load(backend)
+    advice = "`bppsa-nb calibrate` measures this machine"
+    try:
+        found = calibrate.load(backend)
+    except OSError as error:  # a home folder that is another user's, for one
+        found, advice = None, f"this machine's cannot be read: {error}"
     if found is not None:
         return found["prices"], f"prices measured on this machine, {found['date']}", True
-    advice = "`bppsa-nb calibrate` measures this machine"
     if backend == "cuda":
         prices = {kind: dict.fromkeys(("linear", "blelloch", "chunked"), _CUDA) for kind in KINDS}
         return prices, f"the package's orders of magnitude for a large GPU; {advice}", False

@@ -8,14 +8,12 @@ back over those before, so that every size is made of the same few.
 The code is compiled once per dtype, not into every loop that has a product: loops are given its address.
 """
 
-from functools import cache
-
 from llvmlite import binding, ir
 from numba import from_dtype, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from bppsa_nb.compiling import cfunc
+from bppsa_nb.compiling import cfunc, lock
 
 _FEATURES = binding.get_host_cpu_features()
 # Bytes of a vector register, and rows of a tile: there are 32 such registers or 16, and a tile may fill half of them.
@@ -27,9 +25,11 @@ _INT, _BYTE = ir.IntType(64), ir.IntType(8)
 _SIZES = 10  # K, B, H, J, and bytes to the next: of rows k, b, h; of matrices k, h; of the result b
 
 
-@cache
+_products = {}  # by dtype
+
+
 def product(dtype):
-    """Return the address of what `multiply` calls, compiled at the first call.
+    """Return the address of what `multiply` calls, compiled at the first call, by one thread.
 
     Parameters
     ----------
@@ -40,7 +40,11 @@ def product(dtype):
     -------
     int
     """
-    return _compile(dtype, _BYTES, _ROWS).address
+    if dtype not in _products:
+        with lock:
+            if dtype not in _products:
+                _products[dtype] = _compile(dtype, _BYTES, _ROWS).address
+    return _products[dtype]
 
 
 def _compile(dtype, width, height):

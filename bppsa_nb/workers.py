@@ -8,6 +8,7 @@ takes the next piece.
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from queue import SimpleQueue
 
@@ -118,6 +119,39 @@ def share_out(function, count, *arguments, worth=True, pieces=0):
             raise error
         done &= complete
     return bool(done)
+
+
+def in_threads(function, items, workers=None, progress=True, **bar):
+    """Call a function on every item, in threads; yield items and results as they are done.
+
+    Close the generator to stop early: calls that have begun are waited for, the others never begin.
+
+    Parameters
+    ----------
+    function : callable
+        What to call with one item; it should spend its time where Python's global lock is free.
+    items : list
+    workers : int, optional
+        Threads; as many as there are cores by default.
+    progress : bool
+        Whether to show a bar; `bar` holds arguments of tqdm for it.
+
+    Yields
+    ------
+    item, result
+    """
+    from tqdm.auto import tqdm
+
+    # BLAS on one thread even for one worker: its own threads gain nothing here, and lose much where cores are busy.
+    with tqdm(**bar, disable=None if progress else True) as shown, one_blas_thread():  # None: no bar without a watcher
+        pool = ThreadPoolExecutor(workers or THREADS)
+        try:
+            running = {pool.submit(function, item): item for item in items}
+            for done in as_completed(running):
+                yield running.pop(done), done.result()
+                shown.update()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 _blas = ThreadpoolController()

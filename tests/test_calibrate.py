@@ -1,14 +1,16 @@
 import copy
+import errno
 import itertools
 import json
 import logging
 import math
+import os
 
 import numpy as np
 import pytest
 
 import bppsa_nb as bp
-from bppsa_nb import backends, calibrate, plan
+from bppsa_nb import backends, calibrate, cli, plan
 from bppsa_nb.experiments import provenance
 
 SOME = [
@@ -305,9 +307,63 @@ def test_another_format_is_left_alone(cache, caplog):
     assert f"{path}: format is 99, not 1" in caplog.text
 
 
+NOWHERE = {
+    "a file": lambda cache: cache.write_text(""),
+    "a folder of that name": lambda cache: (cache / "prices.json").mkdir(parents=True),
+    "a loop": lambda cache: cache.symlink_to(cache),
+    "a name too long": lambda cache: "x" * 5000,
+}
+
+
+@pytest.fixture(params=[*NOWHERE, "another user's", "no home"])
+def nowhere(request, cache, monkeypatch):
+    """Give a cache folder that cannot be one, and words that the error must have."""
+    if request.param == "another user's":
+
+        def read_json(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+        monkeypatch.setattr(calibrate.files, "read_json", lambda path: read_json(path) if cache in path.parents else {})
+        defaults = json.loads(calibrate.DEFAULTS.read_text())["backends"]
+        monkeypatch.setattr(calibrate, "defaults", defaults.get)
+    elif request.param == "no home":
+
+        def home():
+            raise RuntimeError("Could not determine home directory.")
+
+        for name in ("BPPSA_NB_CACHE", "XDG_CACHE_HOME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(calibrate.Path, "home", home)
+        monkeypatch.setattr(calibrate.sys, "platform", "linux")
+        return "this user has no home folder; BPPSA_NB_CACHE can name one"
+    else:
+        cache = NOWHERE[request.param](cache) or cache
+        monkeypatch.setenv("BPPSA_NB_CACHE", str(cache))
+    return str(cache)
+
+
+def test_where_prices_cannot_be_read_there_are_the_defaults(nowhere, capsys):
+    jacobians_T, grad_output = np.ones((9, 2, 3, 3)), np.ones((2, 3))
+    gradients = bp.backprop(jacobians_T, grad_output, backend="numpy")
+    assert np.allclose(gradients, bp.backprop(jacobians_T, grad_output, method="linear", backend="numpy"))
+    source = bp.explain(9, 2, 3, backend="numpy").source
+    assert source.startswith("the package's defaults") and nowhere in source
+    assert cli.main(["info"]) == 0
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("planner")]
+    assert "the package's defaults" in said and nowhere in said
+
+
+def test_where_prices_cannot_be_stored_nothing_is_measured(nowhere, monkeypatch, capsys):
+    monkeypatch.setattr(calibrate, "measure", None)
+    assert cli.main(["calibrate", "--backend", "numpy"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("bppsa-nb: ") and nowhere in said and said.count("\n") == 1
+
+
 def damaged():
     sound = {"format": 1, "backends": records()}
     yield "{"
+    yield 10_000 * "["
     yield "[1]"
     yield "{}"
     yield json.dumps({"format": 1})

@@ -162,6 +162,89 @@ def test_a_stopped_reference_goes_on_as_a_reference(toys, project, capsys):
     assert recorded(project, "results") == ["first.quick.csv", "first.quick.json"]
 
 
+def test_a_name_without_only_is_told_where_names_go(capsys):
+    for command in ("figures figure_03", "notebooks 03"):
+        with pytest.raises(SystemExit, match="2"):
+            cli.main(command.split())
+        assert f"arguments: {command.split()[1]}; names go behind --only\n" in capsys.readouterr().err
+    for command in ("figures --onyl figure_03", "list figure_03"):
+        with pytest.raises(SystemExit, match="2"):
+            cli.main(command.split())
+        assert "--only" not in capsys.readouterr().err
+
+
+NEEDS_CHECKOUT = "comes with a checkout of the project, not with the installed package; run this in a checkout's folder"
+
+
+@pytest.mark.parametrize("command", ["report", "report --output mine.md", "figures --only table_6", "notebooks"])
+def test_what_needs_a_checkout_says_so(command, project, capsys):
+    """As an installed package in an empty folder."""
+    assert cli.main(command.split()) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith(f"bppsa-nb: {project}") and said.err.endswith(f"{NEEDS_CHECKOUT}\n")
+    assert said.err.count("\n") == 1 and not said.out and not list(project.iterdir())
+
+
+def test_without_a_checkout_figures_are_left_out_and_list_says_what_is_missing(project, capsys, monkeypatch):
+    monkeypatch.setattr(experiments, "names", lambda: ["table_6"])
+    assert cli.main(["figures"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("table_6                  left out: ") and out.endswith(f"{NEEDS_CHECKOUT}\n")
+    assert cli.main(["list"]) == 0
+    assert capsys.readouterr().out.endswith(f"{NEEDS_CHECKOUT}\n")
+
+
+BLOCKED = [("data", "figures"), ("figures", "figures"), ("figures", "notebooks"), ("REPRODUCTION.md", "report")]
+
+
+@pytest.mark.parametrize("name, command", BLOCKED)
+def test_what_cannot_be_written_is_named_in_a_line(name, command, toys, project, capsys, monkeypatch):
+    """A file is in the place of a folder, or a folder in that of a file: that stops everybody, root too."""
+    monkeypatch.setattr("bppsa_nb.report.text", lambda: "It works.")
+    place = project / name
+    place.mkdir() if place.suffix else place.write_text("")
+    write_notebook(project, "01_draw", "raise OSError")
+    assert cli.main([command]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("bppsa-nb: ") and str(place) in said and said.count("\n") == 1
+
+
+WRITTEN = [*2 * ["first.quick.partial.json"], "first.quick.csv", "first.quick.json", "first.png", "first.json"]
+
+
+@pytest.mark.parametrize("place", range(len(WRITTEN)))
+def test_a_full_disk_is_said_with_the_file_that_it_keeps_from_being_written(place, toys, capsys, monkeypatch):
+    files_so_far, fsync = itertools.count(), os.fsync
+
+    def fill(descriptor):
+        if next(files_so_far) == place:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    monkeypatch.setattr(files.os, "fsync", fill)
+    assert cli.main(["figures"]) == 1
+    said = capsys.readouterr().err
+    assert "No space left on device: " in said and said.endswith(f"{WRITTEN[place]}'\n") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_damaged_table_is_named_in_a_line(kind, toys, project, capsys):
+    assert cli.main(["figures", "--only", "first", "--reference"]) == 0
+    device, (path,) = provenance.device(), project.glob(f"data/results/*/first.quick.{kind}")
+    path.write_bytes(path.read_bytes()[:-5])
+    capsys.readouterr()
+    assert cli.main(["figures", "--only", "first", "--device", device]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("bppsa-nb: ") and str(path) in said and said.count("\n") == 1
+    # And so does the report, whose tables these might be.
+    (project / "data" / "paper").symlink_to(REPO / "data" / "paper")
+    for found in project.glob("data/results/*/first.*"):
+        found.rename(found.with_name(found.name.replace("first", "space")))
+    assert cli.main(["report"]) == 1
+    said = capsys.readouterr().err
+    assert path.name.replace("first", "space") in said and said.count("\n") == 1
+
+
 def test_an_unknown_figure_is_explained(toys, capsys):
     assert cli.main(["figures", "--only", "third"]) == 1
     assert capsys.readouterr().err == "bppsa-nb: there is no figure 'third'; there are first, second\n"
@@ -655,6 +738,15 @@ def test_module_runs_as_a_program():
         text=True,
     )
     assert done.returncode == 1 and "there is no figure 'no_such'" in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_lacks_letters_shows_them_escaped(encoding, toys, project, monkeypatch):
+    toys.first.TITLE = "δO ⋄ J"
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding))
+    assert cli.main(["list"]) == 0
+    assert "\\u03b4O \\u22c4 J" in shown.getvalue().decode(encoding)
 
 
 @pytest.fixture

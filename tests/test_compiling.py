@@ -1,13 +1,17 @@
 """What is compiled is kept where that is possible, and said once where somebody waits for it."""
 
+import errno
 import gc
 import os
+import signal
 import subprocess
 import sys
+import threading
 import types
 
 import pytest
-from numba.core.caching import CacheImpl, IndexDataCacheFile
+from numba.core import caching, event
+from numba.core.caching import IndexDataCacheFile
 
 from bppsa_nb import compiling
 
@@ -125,10 +129,21 @@ def test_a_disk_that_is_full_stops_nothing(folder, monkeypatch, compiled):
 
 
 @pytest.mark.parametrize("compiled", [by_njit, by_cfunc])
-def test_no_folder_for_compiled_code_stops_nothing(monkeypatch, compiled):
-    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
-    with pytest.warns(RuntimeWarning, match="compiled code is not kept, .* NUMBA_CACHE_DIR can name a folder"):
+def test_no_folder_for_compiled_code_stops_nothing(tmp_path, monkeypatch, compiled):
+    """As where the package is another user's, and so is the home folder."""
+
+    def refuse(dir):
+        refused.append(dir)
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), dir)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where there are none, Numba makes folders
+    refused, package = [], os.path.dirname(compiling.__file__)
+    monkeypatch.setattr(caching.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(compiling, "AppDirs", lambda *name: types.SimpleNamespace(user_cache_dir=tmp_path))
+    words = f"compiled code is not kept, .*{package} nor {tmp_path} can be written; NUMBA_CACHE_DIR can name a folder"
+    with pytest.warns(RuntimeWarning, match=words):
         function = compiled()
+    assert len(refused) >= 2
     assert function(1.0) == 2
 
 
@@ -153,6 +168,39 @@ def test_processes_that_compile_at_once_do_not_take_each_others_code(folder, mon
         assert by_njit()(1) == 2
     assert by_njit()(1.5) == 2.5
     assert by_cfunc()(1.5) == 2.5
+
+
+def lasting(entered, forked):
+    """Make a listener that holds the compiler up until somebody forks, or a while."""
+
+    class Lasting(event.Listener):
+        def on_start(self, happens):
+            entered.set()
+            forked.wait(0.2)
+
+        def on_end(self, happens):
+            pass
+
+    return Lasting()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_that_is_forked_while_a_thread_compiles_can_compile():
+    entered, forked = threading.Event(), threading.Event()
+    with event.install_listener("numba:compile", lasting(entered, forked)):
+        other = threading.Thread(target=compiling.njit()(one_more), args=(1,))
+        other.start()
+        assert entered.wait(60)
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(30)  # rather than wait for a lock forever
+            os._exit(0 if compiling.njit()(plus_one)(1) == 2 else 1)
+        forked.set()
+        other.join()
+    assert os.waitpid(child, 0)[1] == 0
+    assert compiling.njit()(plus_one)(1) == 2
 
 
 COUNT = """

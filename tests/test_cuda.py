@@ -11,7 +11,7 @@ from scipy import sparse
 from test_chain import BACKENDS, METHODS, TOLERANCE, cast, chain, error, hills
 
 import bppsa_nb as bp
-from bppsa_nb import backends
+from bppsa_nb import backends, plan
 
 simulator = [
     pytest.mark.simulator,
@@ -107,6 +107,34 @@ def test_products_that_overflow_or_underflow(kind):
         oracle = naive.backprop(J, g)
         result = bp.backprop(J, g, method="blelloch", backend="cuda")
         assert (np.abs(result - oracle).max((1, 2)) < 1e-5 * np.abs(oracle).max((1, 2))).all()
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("K", [0, 1])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+def test_a_gradient_that_overflows_between_chunks_is_what_the_linear_scan_gives(kind, dtype, K):
+    """Where it does, and how far beyond the range: Python's own ldexp, which the simulator calls, raises."""
+    rate = dtype(2.0 ** (np.finfo(dtype).maxexp // 3))
+    links, g = np.full((9, 1, 1, 1), rate), np.ones((1, 1), dtype)
+    if K:
+        links = bp.StructuredChain(np.ones((1, 1, 1), dtype), links[None, ..., 0])
+    with plan.chunks_of(2):
+        for start in (1, -1, dtype(2.0 ** np.finfo(dtype).minexp)):
+            linear = bp.backprop(links, start * g, method="linear", backend="numpy")
+            found = bp.backprop(links, start * g, method="chunked", backend="cuda")
+            assert np.array_equal(found, linear) and 3 <= np.isinf(linear).sum() <= 6
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+def test_gates_that_are_open_or_closed(kind, dtype):
+    model = bp.GRU(2, 3, 4, rng=0, dtype=dtype)
+    for size in (1, 30, 1e3, 1e30):
+        x = dtype(size) * np.array([[[1, 1], [-1, -1]], [[-1, 1], [1, -1]]], dtype)
+        expected, found = (model.forward(x, backend=backend) for backend in ("numpy", "cuda"))
+        assert np.allclose(found.gates[:3], expected.gates[:3], rtol=0, atol=1e-5)
+        assert np.allclose(found.hidden, expected.hidden, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])

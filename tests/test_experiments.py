@@ -104,10 +104,17 @@ def test_unknown_scales_are_errors(call, toy):
         call("toy", "big")
 
 
+@pytest.mark.parametrize("seed, error", [(None, TypeError), ([1], TypeError), ("1", TypeError), (-1, ValueError)])
+def test_a_wrong_seed_is_found_before_anything_is_measured(toy, seed, error):
+    with pytest.raises(error, match="seed must be"):
+        experiments.run("toy", seed=seed)
+    assert toy.measured == []
+
+
 def test_two_that_record_a_table_wait_for_each_other(tmp_path):
     pytest.importorskip("fcntl")
     path = tmp_path / "folder" / "toy.quick.csv"
-    arguments = [{"n": 1}], {"backend": "numpy"}, {}, path
+    arguments = [{"n": 1}], {"backend": "numpy"}, provenance.describe("toy", "quick", 0), path
     writer = threading.Thread(target=tables.write_rows, args=arguments)
     with files.one_at_a_time(path.parent):
         writer.start()
@@ -179,11 +186,13 @@ def test_a_complete_table_is_measured_afresh(toy, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("what", ["seed", "versions", "cpu", "commit"])
-def test_a_sweep_stopped_under_other_conditions_starts_afresh_and_says_so(toy, monkeypatch, capsys, what):
+@pytest.mark.parametrize(
+    "what, value", [("seed", 7), ("versions", {"numpy": "another"}), ("cpu", "another"), ("commit", "another")]
+)
+def test_a_sweep_stopped_under_other_conditions_starts_afresh_and_says_so(toy, monkeypatch, capsys, what, value):
     stop_at(toy, 4)
     describe = provenance.describe
-    monkeypatch.setattr(provenance, "describe", lambda *args: describe(*args) | {what: "another"})
+    monkeypatch.setattr(provenance, "describe", lambda *args: describe(*args) | {what: value})
     experiments.run("toy", "paper", progress=False)
     assert toy.measured == list(range(6))
     assert f"toy: starts afresh, {what} changed since 4 points were kept" in capsys.readouterr().err
@@ -300,6 +309,56 @@ def test_a_table_that_does_not_match_its_provenance_is_refused(toy, tmp_path):
         experiments.table("toy")
 
 
+def change(**changed):
+    """Make a function that changes what a JSON says; a name that is changed to ... is left out."""
+
+    def damage(path):
+        described = json.loads(path.read_text())
+        for place, value in changed.items():
+            *above, name = place.split("__")
+            inner = described[above[0]] if above else described
+            inner[name] = value
+            if value is ...:
+                del inner[name]
+        path.write_text(json.dumps(described))
+
+    return damage
+
+
+DAMAGED = {
+    "json": [
+        lambda path: path.write_text("{"),
+        lambda path: path.write_text("[" * 10_000),
+        lambda path: path.write_text("[]"),
+        lambda path: path.write_bytes(b"\xff"),
+        change(sha256=...),
+        change(provenance=[]),
+        change(provenance__date=...),
+        change(provenance__gpu=3),
+        change(notes=None),
+        change(columns={"n": "int64"}),
+        change(columns__backend="float64"),
+        change(columns__n="apples"),
+        change(columns__n=3),
+    ],
+    "csv": [
+        lambda path: path.write_bytes(path.read_bytes()[:-3]),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"\xff\xfe"),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind, damage", [(kind, damage) for kind in DAMAGED for damage in DAMAGED[kind]])
+def test_a_damaged_table_is_named(toy, tmp_path, kind, damage):
+    experiments.run("toy", progress=False)
+    path = results(tmp_path) / f"toy.quick.{kind}"
+    damage(path)
+    with pytest.raises(files.DamagedError) as error:
+        experiments.table("toy")
+    assert str(path) in str(error.value)
+
+
 def test_a_missing_recording_says_what_to_run(toy):
     with pytest.raises(FileNotFoundError, match="`bppsa-nb figures --only toy --scale paper`"):
         experiments.table("toy", "paper")
@@ -411,10 +470,27 @@ def test_another_repository_around_the_package_or_at_work_does_not_count(package
     assert provenance.source_state() == (None, None)  # where an installed package works
 
 
-@pytest.mark.parametrize("text", ['{"prov', "[]", "{}", '{"points": {}}'])
-def test_damaged_points_are_measured_again(text, tmp_path, capsys):
-    path = tmp_path / "toy.quick.partial.json"
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"prov',
+        "[" * 10_000,
+        "[]",
+        "{}",
+        '{"points": {}}',
+        '{"provenance": ["name"], "points": {}}',
+        '{"provenance": {"name": "toy"}, "points": []}',
+        '{"provenance": {"name": "toy"}, "points": 3}',
+        *('{"provenance": {"name": "toy"}, "points": {"[0, {\\"n\\": 1}]": ROWS}}'.replace("ROWS", rows)
+          for rows in ("3", '""', "{}", "[3]", '["row"]', '[{"n": []}]')),
+    ],
+)  # fmt: skip
+def test_damaged_points_are_measured_again(text, tmp_path, capsys, monkeypatch):
+    path = tmp_path / "data" / "measured" / "cpu" / "toy.quick.partial.json"
+    path.parent.mkdir(parents=True)
     path.write_text(text)
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    assert experiments.unfinished() == []
     sweep = Progress(path, {"name": "toy"}, show=False)
     assert "toy: starts afresh, the points kept before cannot be read" in capsys.readouterr().err
     table = sweep.collect([{"n": 1}, {"n": 2}], lambda point, rng: [{"twice": 2 * point["n"]}], 0)

@@ -1,5 +1,9 @@
 """Products tile by tile: every size, and nothing written beside the result."""
 
+import threading
+import time
+import types
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -80,6 +84,25 @@ def test_not_finite_numbers_stay_in_their_rows(dtype):
 def test_it_is_compiled_once_per_dtype():
     one, other = np.ones(1, np.float32), np.ones(2, np.float32)
     assert tiles.product(one.dtype) == tiles.product(other.dtype) != tiles.product(np.ones(1).dtype)
+
+
+def test_it_is_compiled_by_one_of_several_threads(monkeypatch):
+    compiled, both = [], threading.Barrier(2)
+
+    def compile(dtype, width, height):
+        compiled.append(dtype)
+        time.sleep(0.05)  # in which another thread would come by
+        return types.SimpleNamespace(address=len(compiled))
+
+    def ask():
+        both.wait()
+        return tiles.product(np.dtype(np.float32))
+
+    monkeypatch.setattr(tiles, "_products", {})
+    monkeypatch.setattr(tiles, "_compile", compile)
+    with ThreadPoolExecutor(2) as threads:
+        assert [asked.result() for asked in [threads.submit(ask) for _ in range(2)]] == [1, 1]
+    assert len(compiled) == 1
 
 
 def test_arrays_of_two_dtypes_are_refused():

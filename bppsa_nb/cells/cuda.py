@@ -66,7 +66,8 @@ def rnn_forward_kernel(products, weight_hh_T, bias_hh, hidden):
 
 @_device
 def _sigmoid(x, one):
-    return one / (one + math.exp(-x))
+    small = math.exp(-abs(x))  # which does not overflow: the simulator's exp, Python's own, would refuse to
+    return (small if x < 0 else one) / (one + small)
 
 
 @cuda.jit

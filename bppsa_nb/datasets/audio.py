@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -84,12 +83,16 @@ class Features:
     @property
     def frames(self):
         """F, the frames of a clip."""
-        return 1 + SECONDS * SAMPLE_RATE // self.hop
+        return self.frames_of(SECONDS * SAMPLE_RATE)
 
     @property
     def size(self):
         """C, the features of a frame: both channels, without the first coefficients."""
         return 2 * (self.coefficients - 1)
+
+    def frames_of(self, samples):
+        """Count the frames of a waveform: half a window is added on either side, a sample less if that is odd."""
+        return 1 + (samples - self.window % 2) // self.hop
 
 
 FEATURES = {"S": Features(20, 4096, 512), "M": Features(13, 2048, 256), "L": Features(7, 1024, 128)}
@@ -117,9 +120,10 @@ def mfcc(waveform, features="S"):
         If the waveform is not floating point.
     ValueError
         If it has another shape, is too short, not finite or beyond 1e10, or for unknown features.
+    RuntimeError
+        If librosa finds no folder for what Numba compiles.
     """
-    import librosa
-
+    from_librosa = _from_librosa()
     features, waveform = _features(features), np.asarray(waveform)
     if waveform.ndim != 2 or len(waveform) != 2:
         raise ValueError(f"waveform must have shape (2, samples), got {waveform.shape}")
@@ -130,7 +134,7 @@ def mfcc(waveform, features="S"):
     _check_level(waveform)
     settings = {"n_mfcc": features.coefficients, "n_fft": features.window, "hop_length": features.hop}
     # One channel at a time: librosa cuts off what is 80 dB below the loudest, which both would share otherwise.
-    channels = [librosa.feature.mfcc(y=channel, sr=SAMPLE_RATE, **settings) for channel in waveform]
+    channels = [from_librosa(y=channel, sr=SAMPLE_RATE, **settings) for channel in waveform]
     coefficients = np.stack(channels).astype(np.float64)  # (2, coefficients, F)
     rounding = 8 * np.finfo(np.float32).eps * abs(coefficients).max()
     kept = coefficients[:, 1:].reshape(features.size, -1)
@@ -156,13 +160,14 @@ def read(path):
     Raises
     ------
     ValueError
-        If the file is corrupt, has another number of channels or another rate, or samples that are not finite or
-        beyond 1e10.
+        If it is no regular file or corrupt, has another number of channels or another rate, or samples that are not
+        finite or beyond 1e10.
     OSError
         If it cannot be opened.
     """
     import soundfile
 
+    files.check_regular(path)
     with open(path, "rb") as file:
         try:
             with soundfile.SoundFile(file) as sound:
@@ -223,6 +228,8 @@ class Instruments:
         If it lacks an instrument's folder or clips in one, if a file cannot be used, or for unknown features.
     OSError
         If features cannot be kept.
+    RuntimeError
+        If librosa finds no folder for what Numba compiles.
     """
 
     def __init__(self, folder, features="S", strict=True, workers=None, progress=True):
@@ -325,39 +332,14 @@ class Instruments:
         print(f"{files_of} are skipped: {shown}", file=sys.stderr)
 
 
-def in_threads(function, items, workers=None, progress=True, **bar):
-    """Call a function on every item, in threads; yield items and results as they are done.
-
-    Close the generator to stop early: calls that have begun are waited for, the others never begin.
-
-    Parameters
-    ----------
-    function : callable
-        What to call with one item; it should spend its time where Python's global lock is free.
-    items : list
-    workers : int, optional
-        Threads; as many as there are cores by default.
-    progress : bool
-        Whether to show a bar; `bar` holds arguments of tqdm for it.
-
-    Yields
-    ------
-    item, result
-    """
-    from tqdm.auto import tqdm
-
-    from bppsa_nb.workers import THREADS, one_blas_thread
-
-    # BLAS on one thread even for one worker: its own threads gain nothing here, and lose much where cores are busy.
-    with tqdm(**bar, disable=None if progress else True) as shown, one_blas_thread():  # None: no bar without a watcher
-        pool = ThreadPoolExecutor(workers or THREADS)
-        try:
-            running = {pool.submit(function, item): item for item in items}
-            for done in as_completed(running):
-                yield running.pop(done), done.result()
-                shown.update()
-        finally:
-            pool.shutdown(cancel_futures=True)
+def _from_librosa():
+    try:
+        from librosa.feature import mfcc
+    except RuntimeError as error:  # unlike ours, its compiled functions do not go without
+        raise RuntimeError(
+            f"librosa needs a folder for what it compiles; NUMBA_CACHE_DIR can name one: {error}"
+        ) from error
+    return mfcc
 
 
 def _features(features):
@@ -410,7 +392,7 @@ def _load(folder, names, features, workers, progress):
     def compute(i):
         try:
             waveform = read(folder / names[i])
-            frames = 1 + waveform.shape[1] // features.hop
+            frames = features.frames_of(waveform.shape[1])
             if frames != features.frames:
                 seconds, wrong = waveform.shape[1] / SAMPLE_RATE, "short" if frames < features.frames else "long"
                 raise ValueError(f"too {wrong}: {seconds:.3f} s, expected {SECONDS} s ({features.frames} frames)")
@@ -422,8 +404,9 @@ def _load(folder, names, features, workers, progress):
     reasons, fresh = {}, []
     bar = {"total": len(names), "initial": len(names) - len(left), "desc": "MFCC", "unit": "clip"}
     if left:
-        from librosa.feature import mfcc as _  # noqa: F401  loaded before threads would do so all at once
+        from bppsa_nb.workers import in_threads
 
+        _from_librosa()  # loaded before threads would do so all at once
         try:
             with closing(in_threads(compute, left, workers, progress, **bar)) as results:
                 for i, reason in results:

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from bppsa_nb import files
+
 CLASSES = {
     "CIFAR-10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     "MNIST": tuple("0123456789"),
@@ -53,7 +55,7 @@ def read(path, split):
         If a file is damaged or something else than it should be. It is named.
     """
     if not path.is_dir():
-        _check_file(path)
+        files.check_regular(path)
         if _PICKLED.fullmatch(path.name):
             raise _pickled(path)
         if _IDX.fullmatch(path.name) or any(path.name in batches for batches in _BATCHES.values()):
@@ -95,11 +97,6 @@ def to_color(images):
     return color
 
 
-def _check_file(path):
-    if not path.is_file():  # nothing may come from a pipe, without end from a device
-        raise ValueError(f"{path} must be a regular file")
-
-
 def _check_size(size, where):
     if size > _RECORDS * _RECORD:
         raise ValueError(f"{where} has {size} bytes, expected at most {_RECORDS} records of {_RECORD} bytes")
@@ -136,7 +133,7 @@ def _from_folder(path, split):
     for name in _BATCHES[split]:
         batch = path / name
         if batch.exists():
-            _check_file(batch)
+            files.check_regular(batch)
             _check_size(batch.stat().st_size, f"{path}: {name}")
             contents[name] = batch.read_bytes()
     return contents
@@ -181,7 +178,7 @@ def _idx(path, names, stem, magic):
     if not found:
         raise FileNotFoundError(f"{path} lacks {spellings[0]} (or .gz) of MNIST")
     path = path / found[0]
-    _check_file(path)
+    files.check_regular(path)
     opener = gzip.open if path.suffix == ".gz" else open
     with _explained(path, "it is damaged"), opener(path, "rb") as file:
         header = file.read(4 * (1 + dimensions))

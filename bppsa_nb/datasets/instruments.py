@@ -14,7 +14,7 @@ import numpy as np
 from bppsa_nb import files
 from bppsa_nb.checks import generator
 from bppsa_nb.datasets import irmas
-from bppsa_nb.datasets.audio import LABELS, SAMPLE_RATE, SECONDS, STAND_IN, in_threads
+from bppsa_nb.datasets.audio import LABELS, SAMPLE_RATE, SECONDS, STAND_IN
 
 SAMPLES = SECONDS * SAMPLE_RATE
 CLIPS = 440  # in all, as many of each instrument
@@ -230,6 +230,8 @@ def write_stand_in(folder, count=CLIPS, seed=0, progress=True):
 
     left = [clip for clip in _numbers(count) if not _complete(folder / _name(clip))]
     if left:
+        from bppsa_nb.workers import in_threads
+
         bar = {"total": count, "initial": count - len(left), "desc": "stand-in", "unit": "clip"}
         for _ in in_threads(write, left, progress=progress, **bar):
             pass

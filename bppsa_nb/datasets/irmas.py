@@ -88,7 +88,11 @@ def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
             return found
         if not archive.exists():
             part = archive.with_name(archive.name + ".part")
-            _download(url, part, progress)
+            if not _download(url, part, progress) and _checksum(part, known_hash) != known_hash:
+                raise OSError(
+                    f"cannot download {url}: it may be cut off, since its checksum is not {known_hash}, and the server "
+                    f"did not say how long it is ({_kept(part)})"
+                )
             os.replace(part, archive)
         _check(archive, known_hash)
         _unpack(archive, found, progress)
@@ -113,7 +117,7 @@ def _alone(lock):
 
 
 def _download(url, part, progress):
-    """Download into `part`; what is cut off stays there for the next call."""
+    """Download into `part`, and tell whether it is known to be whole; what is cut off stays there for the next call."""
     import requests
 
     here = part.stat().st_size if part.exists() else 0
@@ -125,24 +129,28 @@ def _download(url, part, progress):
             begins, size = _content_range(response)
             if here and response.status_code == requests.codes.range_not_satisfiable:
                 if size in (None, here):
-                    return  # nothing follows these bytes; the checksum tells whether they are right
+                    return True  # nothing follows these bytes; the checksum tells whether they are right
                 begins = None
             else:
                 response.raise_for_status()
-                if response.status_code != requests.codes.partial_content:
-                    begins = 0  # whatever was asked for
+                if response.status_code not in (requests.codes.ok, requests.codes.partial_content):
+                    raise requests.HTTPError(f"the server answers {response.status_code} {response.reason}")
+                if response.status_code == requests.codes.ok:
+                    begins, size = 0, None  # whatever was asked for
             if begins in (0, here):
-                _receive(response, begins, part, progress)
-                return
+                return _receive(response, begins, size, part, progress)
         if not here:
             raise requests.ConnectionError("the server sends a part that was not asked for")
         print(f"{part} is thrown away: the server does not go on at its end. Starting again", file=sys.stderr)
         part.unlink()
-        _download(url, part, progress)
-    except requests.RequestException as error:
-        came = part.stat().st_size if part.exists() else 0
-        kept = f"{came} bytes are kept, the next fetch goes on from there" if came else "nothing is kept"
-        raise OSError(f"cannot download {url}: {error} ({kept})") from error
+        return _download(url, part, progress)
+    except (requests.RequestException, ValueError) as error:  # the latter where a redirection leads to no address
+        raise OSError(f"cannot download {url}: {error} ({_kept(part)})") from error
+
+
+def _kept(part):
+    came = part.stat().st_size if part.exists() else 0
+    return f"{came} bytes are kept, the next fetch goes on from there" if came else "nothing is kept"
 
 
 def _content_range(response):
@@ -151,29 +159,34 @@ def _content_range(response):
     return [number and int(number) for number in said.groups()] if said else [None, None]
 
 
-def _receive(response, begins, part, progress):
+def _receive(response, begins, size, part, progress):
     import requests
     from tqdm.auto import tqdm
 
-    length = response.headers.get("Content-Length")
-    total = begins + int(length) if length else None
+    length = response.headers.get("Content-Length", "")
+    total = begins + int(length) if re.fullmatch("[0-9]+", length) else size
     bar = {"total": total, "initial": begins, "desc": part.stem, "unit": "B", "unit_scale": True}
     bar["disable"] = None if progress else True  # None: no bar where nobody watches
-    with open(part, "ab" if begins else "wb") as file, tqdm(**bar) as shown:
+    with files.naming(part), open(part, "ab" if begins else "wb") as file, tqdm(**bar) as shown:
         for piece in response.iter_content(_PIECE):
             file.write(piece)
             shown.update(len(piece))
     if total not in (None, part.stat().st_size):
         raise requests.ConnectionError(f"{total} bytes were announced")
+    return total is not None
+
+
+def _checksum(path, known_hash):
+    algorithm = known_hash.partition(":")[0]
+    with open(path, "rb") as file:
+        return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
 
 
 def _check(archive, known_hash):
-    algorithm, _, expected = known_hash.partition(":")
-    with open(archive, "rb") as file:
-        found = hashlib.file_digest(file, algorithm).hexdigest()
-    if found != expected:
+    found = _checksum(archive, known_hash)
+    if found != known_hash:
         archive.unlink()
-        raise ValueError(f"{archive} has checksum {algorithm}:{found}, expected {known_hash}; it is deleted")
+        raise ValueError(f"{archive} has checksum {found}, expected {known_hash}; it is deleted")
 
 
 def _unpack(archive, found, progress):
@@ -189,7 +202,8 @@ def _unpack(archive, found, progress):
                 (unfinished / label).mkdir(parents=True)
             bar = {"desc": "unpacking", "unit": "clip", "disable": None if progress else True}
             for target, entry in tqdm(targets.items(), **bar):
-                with entries.open(entry) as source, open(unfinished / target, "xb") as file:
+                place = unfinished / target
+                with entries.open(entry) as source, files.naming(place), open(place, "xb") as file:
                     shutil.copyfileobj(source, file)
         os.replace(unfinished, found)
     except _UNREADABLE as error:

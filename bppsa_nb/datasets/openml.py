@@ -2,6 +2,7 @@
 
 import hashlib
 import http.client
+import shutil
 import socket
 import sys
 import warnings
@@ -123,7 +124,7 @@ def fetch(key):
     OSError
         If OpenML cannot be reached, the download is cut off or the disk is full.
     ValueError
-        If what came has another checksum than OpenML says, or is no such data set.
+        If what came has another checksum than OpenML says, or is no such data set; it is deleted.
     """
     wanted, path = SETS[key], _path(key)
     try:
@@ -172,23 +173,26 @@ def _download(wanted):
     # keeps pandas from making categories of the labels: scikit-learn expects text in them, where pandas has integers.
     types = {"dtype": dict.fromkeys(range(pixels), "uint8")}
     how = {"as_frame": False, "return_X_y": True, "parser": "pandas", "read_csv_kwargs": types}
+    kept_in = _path("").parent
     try:
         with _timeout(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "A network error occurred", UserWarning)  # the error says it, at the end
-            images, labels = fetch_openml(wanted.name, version=1, data_home=_path("").parent, **how)
+            images, labels = fetch_openml(wanted.name, version=1, data_home=kept_in, **how)
+        return _checked(wanted, images, labels)
     except (OSError, http.client.HTTPException, EOFError, zlib.error) as error:
         raise OSError(
             f"cannot download {wanted.title} from OpenML: {error}. Try again later, or download the set elsewhere "
             "and give bppsa_nb.Images its folder"
         ) from error
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"what OpenML sent is not {wanted.title}: {error}") from error
-    rows = wanted.train + TEST
-    if images.shape != (rows, pixels) or labels.shape != (rows,):
-        raise ValueError(
-            f"what OpenML sent is not {wanted.title}: images {images.shape} and labels {labels.shape}, expected "
-            f"({rows}, {pixels}) and ({rows},)"
-        )
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:  # it expects no junk
+        shutil.rmtree(kept_in / "openml", ignore_errors=True)  # or it would be taken for an answer the next time
+        raise ValueError(f"what OpenML sent is not {wanted.title}, and deleted: {error}") from error
+
+
+def _checked(wanted, images, labels):
+    expected = (wanted.train + TEST, int(np.prod(wanted.shape)))
+    if images.shape != expected or labels.shape != expected[:1]:
+        raise ValueError(f"images {images.shape} and labels {labels.shape}, expected {expected} and {expected[:1]}")
     images = _bytes(images, f"{wanted.title}'s pixels", 255)
     return images.reshape(-1, *wanted.shape), _bytes(labels, f"{wanted.title}'s labels", 9)
 

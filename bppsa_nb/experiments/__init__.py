@@ -201,8 +201,8 @@ def table(name, scale="quick", device=None):
     Raises
     ------
     ValueError
-        If there is neither a recording nor an experiment of that name, or no such scale, or the table does not
-        belong to the provenance beside it.
+        If there is neither a recording nor an experiment of that name, or no such scale; as `files.DamagedError`, if
+        the table does not belong to the provenance beside it.
     FileNotFoundError
         If there is no recording; the message says how to make one.
     """
@@ -314,7 +314,8 @@ def unfinished():
     """
     (folder,) = _folders(_used.get()[:1])
     kept = [read_kept(path) for path in sorted(folder.glob("*/*.partial.json"))]
-    return [(each["provenance"]["name"], each["provenance"]["scale"], len(each["points"])) for each in kept if each]
+    told = [(each["provenance"].get("name"), each["provenance"].get("scale"), each["points"]) for each in kept if each]
+    return [(name, scale, len(points)) for name, scale, points in told if name and scale]
 
 
 def _folders(names):
@@ -341,7 +342,7 @@ def _replacing(path):
     if described.exists():
         try:
             before = f"in place of {provenance.words(files.read_json(described)['provenance'])}"
-        except (ValueError, KeyError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             before = "in place of one that could not be read"
     yield
     print(f"reference {_place(path)}: {before}", flush=True)

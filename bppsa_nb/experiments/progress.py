@@ -1,5 +1,6 @@
 """A sweep over points that can be stopped at any time and goes on where it was."""
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -115,9 +116,14 @@ def read_kept(path):
     """Read what a sweep that was stopped has kept; None where the file is damaged."""
     try:
         kept = files.read_json(path)
-        return kept if {"provenance", "points"} <= kept.keys() else None
-    except (ValueError, AttributeError):
+        points = kept["points"].values()
+        if not isinstance(kept["provenance"], dict) or not all(isinstance(rows, list) for rows in points):
+            return None
+        for row in itertools.chain(*points):
+            _plain(row, "row")
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
+    return kept
 
 
 def _plain(values, what):

@@ -11,8 +11,27 @@ from pathlib import Path
 
 import bppsa_nb
 from bppsa_nb import backends, files
+from bppsa_nb.checks import check_count
 
 _PACKAGES = ("numpy", "numba", "numba-cuda", "scipy")
+
+
+# What `describe` says, and what tables add.
+KINDS = {
+    "name": str,
+    "scale": str,
+    "seed": int,
+    "device": str,
+    "gpu": str | None,
+    "cpu": str,
+    "cores": int,
+    "versions": dict,
+    "commit": str | None,
+    "dirty": bool | None,
+    "date": str,
+    "backend": str | list | None,
+    "data": str,
+}
 
 
 def describe(name, scale, seed):
@@ -33,7 +52,13 @@ def describe(name, scale, seed):
         `name`, `scale`, `seed`; `device` ("cpu", or a GPU's name fit for a folder), `gpu` (its name or None),
         `cpu` (the model), `cores` (usable here); `versions` of Python and packages; `commit` of the package's
         source, `dirty` (whether the source differs from that; both None outside a checkout); `date` (UTC).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `seed` is no integer of at least 0.
     """
+    check_count("seed", seed)
     commit, dirty = source_state()
     return {
         "name": name,

@@ -20,14 +20,19 @@ def table(name):
     Raises
     ------
     ValueError
-        If there is no such table.
+        If there is no such table; as `files.DamagedError`, if it is damaged.
+    FileNotFoundError
+        If there are none, as outside a checkout of the project.
     """
     import pandas
 
-    folder = files.root() / "data" / "paper"
+    folder = files.shipped("data", "paper")
     known = sorted(path.stem for path in folder.glob("*.csv"))
     if name not in known:
         raise ValueError(f"name must be a published table, one of {', '.join(known)}; got {name!r}")
-    found = pandas.read_csv(folder / f"{name}.csv")
+    try:
+        found = pandas.read_csv(folder / f"{name}.csv")
+    except ValueError as error:
+        raise files.DamagedError(f"{folder / name}.csv is damaged: {error}") from error
     found.attrs = files.read_json(folder / f"{name}.json")
     return found

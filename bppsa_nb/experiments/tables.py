@@ -7,6 +7,7 @@ import io
 import numpy as np
 
 from bppsa_nb import files
+from bppsa_nb.experiments import provenance
 
 _DATA = ("real", "synthetic", "stand-in")
 
@@ -109,22 +110,46 @@ def read(path):
 
     Raises
     ------
-    ValueError
-        If the table does not belong to the provenance beside it.
+    files.DamagedError
+        If the table does not belong to the provenance beside it, or one of them is damaged; this is a ValueError.
     """
     import pandas
 
-    text = path.read_text(encoding="utf-8")
-    described = files.read_json(path.with_suffix(".json"))
-    if _digest(text) != described["sha256"]:
-        raise ValueError(f"{path} is not the table that the .json beside it describes: measure again")
+    described = _description(path.with_suffix(".json"))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        text = None
+    if text is None or _digest(text) != described["sha256"]:
+        raise files.DamagedError(f"{path} is not the table that the .json beside it describes: measure again")
     # As text first: whatever pandas' own parser does, every number comes back to the last bit.
     found = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
-    for column, kind in described["columns"].items():
-        if kind != "str":
-            found[column] = found[column].eq("True") if kind == "bool" else found[column].astype(kind)
+    kinds = described["columns"]
+    try:
+        if list(kinds) != list(found):
+            raise ValueError(f"columns are {list(kinds)}, those of the table {list(found)}")
+        for column, kind in kinds.items():
+            if kind != "str":
+                found[column] = found[column].eq("True") if kind == "bool" else found[column].astype(kind)
+    except (TypeError, ValueError) as error:
+        raise files.DamagedError(f"{path.with_suffix('.json')} is damaged: {error}") from error
     found.attrs = described["notes"] | {"provenance": described["provenance"]}
     return found
+
+
+def _description(path):
+    """Return what the JSON beside a table says."""
+    described = files.read_json(path)
+    _check(path, described, {"provenance": dict, "notes": dict, "columns": dict, "sha256": str})
+    _check(path, described["provenance"], provenance.KINDS)
+    return described
+
+
+def _check(path, values, kinds):
+    for name, kind in kinds.items():
+        found = values.get(name, ...) if isinstance(values, dict) else ...
+        if not isinstance(found, kind):
+            raise files.DamagedError(f"{path} is damaged: {name} is {'missing' if found is ... else repr(found)}")
 
 
 def _kind(column):

@@ -211,13 +211,18 @@ def across_chunks(products, exponents, offsets, affine, ends, lost):
             top = max(top, power)
             if power > nothing:
                 bottom = min(bottom, power)
+        # What overflows does so in factors; beyond three of them the result is infinite anyway. The simulator's ldexp,
+        # Python's own, refuses to.
+        down, up = int(min(top, zero)), int(min(max(top, zero), ends.dtype.type(-3 * least)))
+        third = math.ldexp(one, up // 3)
+        rest = math.ldexp(one, up - 2 * (up // 3))
         for i in range(tid, size, threads):
             total = zero
             for j in range(size):
                 total += math.ldexp(shared[j], int(shared[size + j] - top)) * products[c, b, j, i]
             if bottom - top < half and abs(total) < smallest:
                 lost[0] = 1
-            total = math.ldexp(total, int(top))
+            total = math.ldexp(total, down) * third * third * rest
             if affine:
                 total += offsets[c, b, i]
             ends[c, b, i] = total

@@ -86,6 +86,14 @@ def test_features_have_the_sizes_of_table_3(name, shape, samples):
     assert result.shape == shape and result.dtype == np.float32
 
 
+@pytest.mark.parametrize("window", [1023, 1024])
+@pytest.mark.parametrize("hop", [300, 301, SAMPLES, SAMPLES + 1])
+def test_features_have_the_frames_that_are_said(window, hop):
+    """Where the window is odd, and hops divide the clip, there is a frame less."""
+    features = Features(3, window, hop)
+    assert mfcc(noise(), features).shape == (features.frames, features.size)
+
+
 @pytest.mark.parametrize(
     "name, coefficients, window, hop", [("S", 20, 4096, 512), ("M", 13, 2048, 256), ("L", 7, 1024, 128)]
 )
@@ -126,6 +134,16 @@ def test_rounding_is_not_blown_up(monkeypatch):
     constant[3, ::2] = np.nextafter(constant[3, 0], np.float32(0))
     monkeypatch.setattr(librosa.feature, "mfcc", lambda **settings: constant)
     assert not mfcc(noise()).any()
+
+
+def test_a_librosa_that_cannot_keep_what_it_compiles_is_explained(monkeypatch):
+    def refuse(name):
+        raise RuntimeError("cannot cache function '__o_fold': no locator available for file 'notation.py'")
+
+    monkeypatch.delattr(librosa.feature, "mfcc")
+    monkeypatch.setattr(librosa.feature, "__getattr__", refuse)  # by which librosa loads what is asked for
+    with pytest.raises(RuntimeError, match="NUMBA_CACHE_DIR can name one: cannot cache function '__o_fold'"):
+        audio.mfcc(np.zeros((2, 132300), np.float32))
 
 
 @pytest.mark.parametrize("silent", [0, 1])
@@ -297,7 +315,11 @@ def bad_files():
     yield "overflow", lambda path: write(path, noise() + np.float32(1e38), subtype="FLOAT"), "its peak is 1e+38"
     yield "broken link", lambda path: (path.unlink(), path.symlink_to("nowhere.wav")), "No such file"
     yield "looping link", lambda path: (path.unlink(), path.symlink_to(path.name)), "Too many levels of symbolic links"
-    yield "folder", lambda path: (path.unlink(), path.mkdir()), "Is a directory"
+    yield "folder", lambda path: (path.unlink(), path.mkdir()), "must be a regular file"
+    yield "no samples", lambda path: write(path, noise(0)), "too short: 0.000 s, expected 3 s"
+    if hasattr(os, "mkfifo"):
+        yield "pipe", lambda path: (path.unlink(), os.mkfifo(path)), "must be a regular file"
+        yield "device", lambda path: (path.unlink(), path.symlink_to("/dev/zero")), "must be a regular file"
 
 
 @pytest.mark.parametrize("spoil, reason", [pytest.param(*case[1:], id=case[0]) for case in bad_files()])

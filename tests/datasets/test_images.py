@@ -3,6 +3,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import struct
 import tarfile
 from pathlib import Path
@@ -681,9 +682,29 @@ def test_a_fetch_goes_on_where_it_was_cut_off(project, serve):
 def test_what_has_another_checksum_is_refused(project, serve):
     server = serve("mnist", *some(5, (28, 28)))
     server.pages["get/images.arff"] = server.arff[:-2]
-    with pytest.raises(ValueError, match="what OpenML sent is not MNIST: .*md5 checksum"):
+    with pytest.raises(ValueError, match="what OpenML sent is not MNIST, and deleted: .*md5 checksum"):
         openml.fetch("mnist")
     assert not list(project.rglob("*.npz"))
+
+
+@pytest.mark.filterwarnings("ignore:Invalid cache")
+@pytest.mark.parametrize("place, page", [*enumerate(["list", "7", "features", "qualities", "images.arff"])])
+def test_junk_is_explained_and_not_taken_for_an_answer_the_next_time(project, serve, place, page):
+    images, labels = some(5, (28, 28))
+    server = serve("mnist", images, labels)
+    path = list(server.pages)[place]
+    assert page in path.split("/")
+    for junk in (b"", b"\xff", b"null", b"3", b"[]", b'{"data": 3}', b'{"data_features": []}', b"[" * 10_000):
+        answer, server.pages[path] = server.pages[path], junk
+        try:
+            openml.fetch("mnist")
+            assert page == "qualities"  # which are not all needed
+        except ValueError as error:
+            assert "what OpenML sent is not MNIST, and deleted: " in str(error)
+        server.pages[path] = answer
+        openml.fetch("mnist")
+        np.testing.assert_array_equal(bp.Images("mnist").labels, labels[:3])
+        shutil.rmtree(project / "data")
 
 
 @pytest.mark.filterwarnings("ignore:Invalid cache")

@@ -46,6 +46,7 @@ class Server:
         self.content, self.known_hash = content, "md5:" + hashlib.md5(content).hexdigest()
         self.ranges, self.cut_off_at, self.status = True, None, None
         self.announced, self.says_size, self.shift = True, True, 0
+        self.length, self.location = None, None
         self.requests = []
         outer = self
 
@@ -62,6 +63,12 @@ class Server:
     def answer(self, handler):
         wanted = handler.headers.get("Range")
         self.requests.append(wanted)
+        if self.status and self.status < 400:
+            handler.send_response(self.status)
+            if self.location is not None:
+                handler.send_header("Location", self.location)
+            handler.end_headers()
+            return
         if self.status:
             handler.send_error(self.status)
             return
@@ -78,7 +85,7 @@ class Server:
         if wanted and self.ranges:
             handler.send_header("Content-Range", f"bytes {first}-{len(self.content) - 1}/{len(self.content)}")
         if self.announced:
-            handler.send_header("Content-Length", str(len(self.content) - first))
+            handler.send_header("Content-Length", self.length or str(len(self.content) - first))
         handler.end_headers()
         handler.wfile.write(self.content[first : self.cut_off_at])
 
@@ -286,6 +293,51 @@ def test_a_server_that_refuses_is_explained(project, serve, status):
     assert downloads(project) == []
 
 
+@pytest.mark.parametrize("length", ["many", "-5", "1e3", "12 13", "\xb2"])
+def test_a_length_that_is_none_is_not_believed(project, serve, length):
+    server = serve(archive())
+    server.length = length
+    check(server.fetch(), project)
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_download_of_unknown_length_that_was_cut_off_goes_on(project, serve, ranges):
+    server = serve(archive())
+    server.announced, server.ranges, server.cut_off_at = False, ranges, 10000
+    with pytest.raises(OSError, match=r"may be cut off, .* how long it is \(10000 bytes are kept, the next fetch"):
+        server.fetch()
+    assert downloads(project) == ["IRMAS-TrainingData.zip.part"]
+    server.cut_off_at = None
+    check(server.fetch(), project)
+    assert server.requests == [None, "bytes=10000-"]
+
+
+def test_a_wrong_checksum_of_what_had_no_length_is_found_the_next_time(project, serve):
+    server, wrong = serve(archive()), "md5:" + "0" * 32
+    server.announced = False
+    with pytest.raises(OSError, match=f"its checksum is not {wrong}"):
+        server.fetch(known_hash=wrong)
+    with pytest.raises(ValueError, match=f"has checksum {server.known_hash}, expected {wrong}; it is deleted"):
+        server.fetch(known_hash=wrong)
+    assert downloads(project) == []
+
+
+@pytest.mark.parametrize(
+    "status, location",
+    [
+        *((302, place) for place in (None, "", "http://[::1", "http://.127.0.0.1/", "http://127.0.0.1:99999/")),
+        *((302, place) for place in ("ftp://127.0.0.1/", "file:///dev/null", "http://\xff/", "IRMAS-TrainingData.zip")),
+        *((status, None) for status in (204, 300, 304)),
+    ],
+)
+def test_a_server_that_leads_nowhere_is_explained(project, serve, status, location):
+    server = serve(archive())
+    server.status, server.location = status, location
+    with pytest.raises(OSError, match=f"cannot download {server.url}: .*nothing is kept"):
+        server.fetch()
+    assert downloads(project) == []
+
+
 def test_no_server_is_explained(project, serve):
     server = serve(archive())
     url = server.url.replace(str(server.http.server_port), "1")
@@ -427,7 +479,7 @@ def test_a_full_disk_is_not_hidden(project, serve, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(irmas.shutil, "copyfileobj", full)
-        with pytest.raises(OSError, match="No space left on device"):
+        with pytest.raises(OSError, match="No space left on device: .*__1.wav'"):
             server.fetch()
     check(server.fetch(), project)
 

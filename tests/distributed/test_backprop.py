@@ -64,7 +64,7 @@ REFUSALS = {
     "chain changed in place": (r"ValueError: carry must have shape \(T, B, H\) = .* got \(1, 3, 4\)", False),
     "square": ("ValueError: jacobians_T must hold square matrices", False),
     "backend": ("ValueError: backend must be one of .* got 'tpu'", False),
-    "cuda": ("RuntimeError: backend='cuda' needs an NVIDIA GPU", False),
+    "cuda": ("UnavailableError: backend='cuda' needs an NVIDIA GPU", False),
     "backend of a list": ("ValueError: backend must be 'numpy' or 'auto' for a list .* got 'cpu'", False),
     "blelloch": ("^ValueError: method must be one of 'auto', 'linear', 'chunked' with comm, .* got 'blelloch'", True),
     "levels": ("ValueError: levels is for method='truncated' only, .* got levels=2", False),

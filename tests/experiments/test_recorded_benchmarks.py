@@ -19,6 +19,7 @@ def project(tmp_path, monkeypatch):
 def record(name, rows, gpu=None, scale="paper"):
     with pytest.MonkeyPatch.context() as patch:
         about = {"cpu": "Abacus", "cores": 2, "date": "2001-02-03", "gpu": gpu, "device": gpu or "cpu"}
+        about |= {"versions": {}, "commit": None, "dirty": None}
         patch.setattr(provenance, "describe", lambda *args: {"name": name, "scale": scale, "seed": 0} | about)
         experiments.record_rows(rows, {"backend": "cuda" if gpu else "cpu", "torch": "9.9"}, name, scale, 0)
 
