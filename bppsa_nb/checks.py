@@ -8,6 +8,8 @@ import numpy as np
 FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 _MOST = 2**31 - 1  # what 32 bits hold, as the indices of sparse matrices do
 _MANY = 2**14  # numbers that are not copied in passing
+_GENERATORS = np.random.Generator, np.random.BitGenerator, np.random.SeedSequence
+_SEED = "an integer of at least 0, several of them, or a numpy.random.Generator"
 _SINGLE = {"K": "weight", "T": "step", "B": "sample"}
 
 
@@ -196,9 +198,10 @@ def check_has(name, thing, attributes, example):
 
 def generator(rng, name="rng"):
     """Return the numpy.random.Generator of a seed, or the one given; raise TypeError or ValueError that names it."""
+    seeds = rng if isinstance(rng, (list, tuple)) else [rng]
+    if rng is not None and not isinstance(rng, _GENERATORS) and not all(map(is_integer, seeds)):
+        raise TypeError(f"{name} must be {_SEED}, got {rng!r}")
     try:
         return np.random.default_rng(rng)
-    except (TypeError, ValueError) as error:
-        raise type(error)(
-            f"{name} must be an integer of at least 0, several of them, or a numpy.random.Generator, got {rng!r}"
-        ) from error
+    except ValueError as error:
+        raise ValueError(f"{name} must be {_SEED}, got {rng!r}") from error

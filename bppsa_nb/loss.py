@@ -92,7 +92,7 @@ def check_labels(labels, batch, classes):
 
 def check_order(x, y):
     """Raise ValueError for sequences [shape=(B, T, I)] where the steps should come first."""
-    if getattr(x, "ndim", 0) == 3 and np.shape(y) == x.shape[:1] != x.shape[1:2]:
+    if getattr(x, "ndim", 0) == 3 and as_array("labels", y).shape == x.shape[:1] != x.shape[1:2]:
         raise ValueError(
             f"x must have shape (T, B, I), time first, got {x.shape} with {len(x)} labels; if samples come first, give "
             "x.swapaxes(0, 1)"

@@ -12,7 +12,7 @@ from bppsa_nb import backends, checkpoints
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.checks import all_finite, check_count, check_has, generator
+from bppsa_nb.checks import all_finite, check_count, check_flag, check_has, generator
 from bppsa_nb.distributed.training import Replicas, checksum
 from bppsa_nb.files import check_writable, read_npz
 from bppsa_nb.interrupts import interrupts_held
@@ -246,7 +246,7 @@ class Trainer:
             arrives on one rank of several, all of them stop after the same iteration.
         """
         with self._together() as given:
-            plan = self._check_fit(dataset, epochs, batch_size, save_to, save_every)
+            plan = self._check_fit(dataset, epochs, batch_size, progress, save_to, save_every)
             seed = self._seed
             if seed is None:
                 # One seed and two counters say where every epoch stands: there is no generator state to keep.
@@ -270,9 +270,10 @@ class Trainer:
                         self._replicas.stop()
         return self.history
 
-    def _check_fit(self, dataset, epochs, batch_size, save_to, save_every):
+    def _check_fit(self, dataset, epochs, batch_size, progress, save_to, save_every):
         """Check the arguments of `fit`; return what an epoch consists of."""
         check_count("epochs", epochs)
+        check_flag("progress", progress)
         plan = {"num_samples": _check_dataset(dataset, batch_size), "batch_size": int(batch_size)}
         if self._replicas is not None:
             self._replicas.check_dataset(dataset)
