@@ -88,3 +88,14 @@ def generator(rng, name="rng"):
         raise type(error)(
             f"{name} must be an integer of at least 0, several of them, or a numpy.random.Generator, got {rng!r}"
         ) from error
+
+
+def floating(dtype):
+    """Return float32 or float64 as a numpy.dtype, or raise TypeError."""
+    try:
+        found = None if dtype is None else np.dtype(dtype)  # NumPy takes None for float64
+    except TypeError:
+        found = None
+    if found not in (np.float32, np.float64):
+        raise TypeError(f"dtype must be float32 or float64, got {dtype if found is None else found}")
+    return found

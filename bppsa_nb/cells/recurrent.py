@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb import backends, chain
-from bppsa_nb.checks import all_finite, check_array, check_count, check_finite, check_params, generator
+from bppsa_nb.checks import all_finite, check_array, check_count, check_finite, check_params, floating, generator
 from bppsa_nb.shown import shown
 
 
@@ -98,9 +98,7 @@ class Recurrent:
         }
         for name, size in sizes.items():
             check_count(name, size, 1)
-        self.dtype = np.dtype(dtype)
-        if self.dtype not in (np.float32, np.float64):
-            raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
+        self.dtype = floating(dtype)
         self.input_size, self.hidden_size, self.num_classes, self.num_layers = map(int, sizes.values())
         rng = generator(rng)
         bound = 1 / np.sqrt(self.hidden_size)
