@@ -5,6 +5,8 @@ import functools
 import os
 import sys
 
+from bppsa_nb.checks import check_choice
+
 BACKENDS = ("numpy", "cpu", "cuda")
 
 
@@ -83,10 +85,9 @@ def resolve(backend):
     RuntimeError
         For ``"cuda"`` on a machine without a usable GPU.
     """
+    check_choice("backend", backend, (*BACKENDS, "auto"))
     if backend == "auto":
         return "cuda" if not simulated() and _device_found() else "cpu"
-    if backend not in BACKENDS:
-        raise ValueError(f"backend must be one of {', '.join(map(repr, BACKENDS))} or 'auto', got {backend!r}")
     if backend == "cuda" and not cuda_available():
         raise RuntimeError(
             "backend='cuda' needs an NVIDIA GPU with its driver, and `pip install 'bppsa-nb[gpu]'`; neither was "

@@ -8,16 +8,15 @@ from scipy import sparse
 
 from bppsa_nb import backends
 from bppsa_nb.chain_checks import (
-    check_array,
     check_dtype,
     check_finite,
     check_gradient,
     check_links,
     check_shape,
     check_terms,
-    is_finite,
     parts,
 )
+from bppsa_nb.checks import check_choice, check_floats, is_finite, is_integer
 from bppsa_nb.operator import CSR, Affine, BatchedCSR, Dense, Planned, RangeLost, Scaled
 from bppsa_nb.plan import METHODS, chunk_length, explain
 from bppsa_nb.scan import scan
@@ -83,7 +82,8 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     Matrix products carry exact powers of two, so that they neither overflow nor underflow. Where the entries of one
     product are too far apart even for that, the linear scan computes the answer instead (logged at level INFO).
     Gradients that really overflow are infinite or NaN, as they are in the linear scan. Along a structured chain,
-    compiled code counts a gradient as zero where it, or what it is at a sum, is below the smallest normal number.
+    backend ``"cpu"`` counts numbers below the smallest normal one (1.2e-38 in float32) as zero, whether they come in,
+    as weights, slopes, carries or gradients, or come up on the way.
 
     Examples
     --------
@@ -148,10 +148,9 @@ def choose(method, backend, levels, shape, dtype, weights=0):
     backend : {"numpy", "cpu", "cuda"}
     levels : int or None
     """
-    if not isinstance(method, str) or method not in ("auto", *METHODS):
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))} or 'auto', got {method!r}")
+    check_choice("method", method, (*METHODS, "auto"))
     if method == "truncated":
-        if isinstance(levels, bool) or not isinstance(levels, (int, np.integer)) or levels < 0:
+        if not is_integer(levels) or levels < 0:
             raise ValueError(f"levels must be an integer >= 0 with method='truncated', got {levels!r}")
         levels = int(levels)
     elif levels is not None:
@@ -165,18 +164,17 @@ def choose(method, backend, levels, shape, dtype, weights=0):
 
 def numpy_only(backend):
     """Return the backend of a list of single matrices; raise ValueError if it was to be another."""
-    if backend in ("numpy", "auto"):
-        return "numpy"
-    if backend in backends.BACKENDS:
+    check_choice("backend", backend, (*backends.BACKENDS, "auto"))
+    if backend not in ("numpy", "auto"):
         raise ValueError(
             f"backend must be 'numpy' or 'auto' for a list of SciPy matrices and arrays, got {backend!r}; "
             "links of type BatchedCSR run on all backends"
         )
-    return backend  # unknown: refused with the names that there are
+    return "numpy"
 
 
 def _prepare_arrays(jacobians_T, grad_output, local_grads):
-    check_array("jacobians_T", jacobians_T, ("T", "B", "H", "H"), ("T", "H", "H"))
+    check_floats("jacobians_T", jacobians_T, ("T", "B", "H", "H"), ("T", "H", "H"))
     batch, hidden = check_gradient(grad_output, jacobians_T.dtype)
     shared = jacobians_T.ndim == 3
     steps = jacobians_T.shape[0]
@@ -210,7 +208,7 @@ def _with_last_term(grad_output, local_grads, steps):
     """Check the loss terms of a dense chain, and add the last one to the gradient."""
     if local_grads is None:
         return grad_output
-    check_array("local_grads", local_grads, ("T + 1", "B", "H"))
+    check_floats("local_grads", local_grads, ("T + 1", "B", "H"))
     check_dtype("local_grads", local_grads.dtype, grad_output.dtype)
     check_shape("local_grads", local_grads.shape, (steps + 1, *grad_output.shape), "(T + 1, B, H)")
     with np.errstate(all="ignore"):
@@ -277,12 +275,13 @@ def _length(method, shape, dtype, backend, weights):
     return chunk_length(*shape, dtype, backend, weights) if method == "chunked" else None
 
 
-def list_chunk(count):
-    """Return how many of a list's links make a chunk: about as many as there are chunks."""
-    return math.isqrt(count) + 1
+def list_chunk(method, count):
+    """Return how many of a list's links make a chunk: about as many as there are chunks; None for other methods."""
+    return math.isqrt(count) + 1 if method == "chunked" else None
 
 
 def _prepare_list(jacobians_T, grad_output, local_grads):
+    check_floats("grad_output", grad_output, ("n",), ("B", "n"))
     sizes, dtype, batch = check_links(jacobians_T, grad_output)
     lead = grad_output.shape[:-1]
     if local_grads is not None:
@@ -292,7 +291,7 @@ def _prepare_list(jacobians_T, grad_output, local_grads):
 
     def run(backend, method, levels):
         operands = [list_operand(link, backend) for link in jacobians_T]
-        gradients = scan_operands(operands, grad_output, local_grads, method, levels, list_chunk(len(operands)))
+        gradients = scan_operands(operands, grad_output, local_grads, method, levels, list_chunk(method, len(operands)))
         return [np.array(g).reshape(*lead, -1) for g in gradients]
 
     return run

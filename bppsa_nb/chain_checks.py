@@ -3,26 +3,16 @@
 import numpy as np
 from scipy import sparse
 
-from bppsa_nb.checks import wrong_shape
+from bppsa_nb.checks import FLOATS, check_floats, wrong_shape
 from bppsa_nb.operator import BatchedCSR
 from bppsa_nb.structured.chain import StructuredChain
 
 _SINGLE, _SEVERAL = ("n",), ("B", "n")  # shapes of gradients along a list
 
 
-def check_array(name, value, *shapes):
-    """Raise TypeError or ValueError unless `value` is an array of float32 or float64 with the axes of a shape."""
-    # Other subclasses, masked arrays and matrices, give the same operators another meaning.
-    if type(value) not in (np.ndarray, np.memmap):
-        raise TypeError(f"{name} must be a numpy.ndarray, got {type(value).__name__}")
-    check_dtype(name, value.dtype)
-    if value.ndim not in map(len, shapes):
-        raise wrong_shape(name, value, *shapes)
-
-
 def check_dtype(name, dtype, expected=None, of="grad_output"):
     """Raise TypeError for another dtype than float32 and float64, or than the one `of` another argument."""
-    if dtype not in (np.float32, np.float64):
+    if dtype not in FLOATS:
         raise TypeError(f"{name} must be float32 or float64, got {dtype}")
     if expected is not None and dtype != expected:
         raise TypeError(f"{name} has dtype {dtype}, but {of} has {expected}: they must be the same")
@@ -36,7 +26,7 @@ def check_shape(name, shape, expected, because):
 
 def check_gradient(grad_output, dtype):
     """Check the gradient at the end of a dense or structured chain; return its B and H."""
-    check_array("grad_output", grad_output, ("B", "H"))
+    check_floats("grad_output", grad_output, ("B", "H"))
     check_dtype("jacobians_T", dtype, grad_output.dtype)
     batch, hidden = grad_output.shape
     if batch == 0 or hidden == 0:
@@ -68,13 +58,13 @@ def check_links(links, end):
     """
     for t, matrix in enumerate(links):
         if not isinstance(matrix, BatchedCSR) and not sparse.issparse(matrix):
-            check_array(f"jacobians_T[{t}]", matrix, ("m", "n"))
+            check_floats(f"jacobians_T[{t}]", matrix, ("m", "n"))
         elif len(matrix.shape) != 2:
             raise wrong_shape(f"jacobians_T[{t}]", matrix, ("m", "n"))
     batched = any(isinstance(matrix, BatchedCSR) for matrix in links)
     batch, sizes, dtype, of = (-1 if batched or not links else 0), [-1], None, "grad_output"
     if end is not None:
-        check_array("grad_output", end, *([_SEVERAL] if batched else [_SINGLE] if links else [_SINGLE, _SEVERAL]))
+        check_floats("grad_output", end, *([_SEVERAL] if batched else [_SINGLE] if links else [_SINGLE, _SEVERAL]))
         if end.size == 0:
             raise ValueError(f"grad_output must not be empty, got shape {end.shape}")
         sizes, dtype, batch = [end.shape[-1]], end.dtype, len(end) if end.ndim == 2 else 0
@@ -98,7 +88,7 @@ def _check_batched(name, link, batch):
     """Check one link of a batched list; return B if it is known now."""
     if not isinstance(link, BatchedCSR):
         raise TypeError(f"{name} must be a BatchedCSR like the other links, got {type(link).__name__}")
-    check_array(f"{name}.values", link.values, ("B", "nnz"))
+    check_floats(f"{name}.values", link.values, ("B", "nnz"))
     samples, nnz = len(link.values), link.pattern.nnz
     if link.values.shape[1] != nnz or (samples != 1 and batch not in (-1, samples)):
         expected = f"({'B' if batch < 0 else batch}, {nnz}) or (1, nnz)"
@@ -123,22 +113,16 @@ def check_terms(local_grads, sizes, dtype, batch, points):
         As far as they are known now.
     """
     if not isinstance(local_grads, (list, tuple)) or len(local_grads) != len(sizes):
-        got = type(local_grads).__name__ + (f" of {len(local_grads)}" if hasattr(local_grads, "__len__") else "")
+        got = type(local_grads).__name__
+        got += f" of {len(local_grads)}" if isinstance(local_grads, (list, tuple)) else ""
         raise ValueError(f"local_grads must be a list of {points} = {len(sizes)} arrays, got {got}")
     for t, (offset, size) in enumerate(zip(local_grads, sizes, strict=True)):
         name = f"local_grads[{t}]"
-        check_array(name, offset, *([_SINGLE, _SEVERAL] if batch < 0 else [_SEVERAL] if batch else [_SINGLE]))
+        check_floats(name, offset, *([_SINGLE, _SEVERAL] if batch < 0 else [_SEVERAL] if batch else [_SINGLE]))
         check_dtype(name, offset.dtype, dtype)
         batch, dtype = (len(offset) if offset.ndim == 2 else 0) if batch < 0 else batch, offset.dtype
         check_shape(name, offset.shape, (batch, size) if batch else (size,), f"like x_{t}")
     return dtype, batch
-
-
-def is_finite(gradients):
-    """Tell whether all gradients are finite."""
-    every = gradients if isinstance(gradients, list) else [gradients]
-    with np.errstate(invalid="ignore"):  # extremes are NaN if anything is; unlike np.isfinite they need no memory
-        return all(np.isfinite([part.min(initial=0), part.max(initial=0)]).all() for part in every)
 
 
 def parts(jacobians_T):

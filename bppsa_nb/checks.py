@@ -1,16 +1,70 @@
-"""What models check of the arrays they are given."""
+"""What arguments are checked for: every error names the argument, and shows what came and what was expected."""
 
 import math
+import numbers
 
 import numpy as np
 
+FLOATS = np.dtype(np.float32), np.dtype(np.float64)
+_MOST = 2**31 - 1  # what 32 bits hold, as the indices of sparse matrices do
 _SINGLE = {"K": "weight", "T": "step", "B": "sample"}
+
+
+class Fixed:
+    """Attributes named in `_fixed` are set once, by `_fix`: compiled code relies on what they were checked for."""
+
+    __slots__ = ()
+    _fixed = ()
+
+    def _fix(self, **attributes):
+        for name, value in attributes.items():
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name, value):
+        if name in self._fixed:
+            kind = type(self).__name__
+            raise AttributeError(f"{name} of a {kind} cannot be replaced; make another {kind}")
+        object.__setattr__(self, name, value)
+
+
+def as_array(name, value):
+    """Return `value` as an array, or raise TypeError for a masked one, whose mask would be lost, or what makes none."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} must not be masked: say which entries to take, as in {name}[~{name}.mask].data")
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # lists of different lengths
+        raise TypeError(f"{name} must be an array, got {value!r}: {error}") from error
+
+
+def as_list(name, value, what):
+    """Return `value` as a list, or raise TypeError for a text or what cannot be gone through; `what` it should be."""
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        return list(value)
+    except TypeError:
+        raise TypeError(f"{name} must be {what}, got {value!r}") from None
+
+
+def check_plain(name, array):
+    """Raise TypeError unless `array` is a NumPy array, and none that gives operators another meaning."""
+    if type(array) not in (np.ndarray, np.memmap):  # as masked arrays and matrices do
+        raise TypeError(f"{name} must be a numpy.ndarray, got {type(array).__name__}")
+
+
+def check_floats(name, array, *shapes):
+    """Raise TypeError or ValueError unless `array` is of float32 or float64, with as many axes as one of the shapes."""
+    check_plain(name, array)
+    if array.dtype not in FLOATS:
+        raise TypeError(f"{name} must be float32 or float64, got {array.dtype}")
+    if shapes and array.ndim not in map(len, shapes):
+        raise wrong_shape(name, array, *shapes)
 
 
 def check_array(name, array, dtype, shape):
     """Raise TypeError or ValueError unless `array` has the dtype and the shape, where an axis's name fits any size."""
-    if type(array) not in (np.ndarray, np.memmap):
-        raise TypeError(f"{name} must be a numpy.ndarray, got {type(array).__name__}")
+    check_plain(name, array)
     if array.dtype != dtype:
         raise TypeError(f"{name} must have the model's dtype {dtype}, got {array.dtype}")
     if array.ndim != len(shape) or any(
@@ -41,34 +95,98 @@ def wrong_shape(name, array, *shapes):
     return ValueError("; ".join([f"{name} must have shape {expected}, got {tuple(array.shape)}", *single]))
 
 
+def is_finite(arrays):
+    """Tell whether an array, or all those of a list, are finite."""
+    return all(map(_is_finite, arrays)) if isinstance(arrays, list) else _is_finite(arrays)
+
+
+def _is_finite(array):
+    # A finite sum of squares has finite terms only, and is found fast; another one may be of large terms.
+    if array.flags.c_contiguous and math.isfinite(np.vdot(array, array)):
+        return True
+    with np.errstate(invalid="ignore"):  # extremes are NaN if anything is; unlike np.isfinite they need no memory
+        return bool(np.isfinite([array.min(initial=0), array.max(initial=0)]).all())
+
+
 def check_finite(**arrays):
     """Raise ValueError at the first NaN or infinity, naming the array and the place."""
     for name, array in arrays.items():
-        if not all_finite(array):
+        if not is_finite(array):
             index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
             raise ValueError(f"{name} must be finite, got {array[index]} at {list(index)}")
 
 
-def all_finite(array):
-    """Tell whether an array of real numbers holds neither NaN nor infinity."""
-    # A finite sum of squares has finite terms only, and is quickly found; others may be of large ones.
-    return math.isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())
-
-
 def check_params(params, dtype, shapes):
     """Raise unless `params` holds an array of every name's shape, in the model's dtype."""
+    if not isinstance(params, dict):
+        raise TypeError(f"params must be a dict of arrays, got {type(params).__name__}")
     for name, shape in shapes.items():
         if name not in params:
             raise ValueError(f"params must have an entry {name!r}, got {sorted(params)}")
         check_array(f"params[{name!r}]", params[name], dtype, shape)
 
 
-def check_count(name, value, least=0):
-    """Raise TypeError or ValueError unless `value` is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+def is_integer(value):
+    """Tell whether `value` is an integer; True and False are none, nor is a time."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))
+
+
+def is_number(value):
+    """Tell whether `value` is a real number; True and False are none, nor is a time."""
+    return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.timedelta64))
+
+
+def check_count(name, value, least=0, most=None, why=""):
+    """Return `value` as an int, or raise TypeError or ValueError unless it is one from `least` to `most` (`why`)."""
+    if not is_integer(value):
         raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
+    limit = _MOST if most is None else most
+    if not least <= value <= limit:
+        bounds = f"at least {least}" if value < least and most in (None, math.inf) else f"from {least} to {limit}"
+        raise ValueError(f"{name} must be {bounds}{why}, got {value}")
+    return int(value)
+
+
+def check_amount(name, value):
+    """Return a number that is neither negative nor NaN nor infinite as a float, or raise TypeError or ValueError."""
+    if not is_number(value):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{name} must be finite and not negative, got {value}")
+    return number
+
+
+def check_choice(name, value, choices):
+    """Raise ValueError unless `value` is one of a few texts."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def check_flag(name, value):
+    """Raise TypeError unless `value` is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
+def check_kind(name, value, kind, what):
+    """Raise TypeError unless `value` is of a kind; `what` says which."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {what}, got {type(value).__name__}")
+
+
+def float_dtype(dtype):
+    """Return float32 or float64 as a `numpy.dtype`, or raise TypeError for everything else."""
+    try:
+        found = None if dtype is None else np.dtype(dtype)  # NumPy makes float64 of None
+    except Exception as error:  # whatever NumPy makes of what is no dtype
+        raise TypeError(f"dtype must be float32 or float64, got {dtype!r}") from error
+    if found is None or found not in FLOATS:
+        raise TypeError(f"dtype must be float32 or float64, got {found}")
+    return found
 
 
 def check_has(name, thing, attributes, example):
@@ -82,20 +200,13 @@ def check_has(name, thing, attributes, example):
 
 def generator(rng, name="rng"):
     """Return the numpy.random.Generator of a seed, or the one given; raise TypeError or ValueError that names it."""
-    try:
+    kinds = np.random.Generator, np.random.BitGenerator, np.random.SeedSequence, np.random.RandomState
+    if rng is None or isinstance(rng, kinds):
         return np.random.default_rng(rng)
-    except (TypeError, ValueError) as error:
-        raise type(error)(
-            f"{name} must be an integer of at least 0, several of them, or a numpy.random.Generator, got {rng!r}"
-        ) from error
-
-
-def floating(dtype):
-    """Return float32 or float64 as a numpy.dtype, or raise TypeError."""
-    try:
-        found = None if dtype is None else np.dtype(dtype)  # NumPy takes None for float64
-    except TypeError:
-        found = None
-    if found not in (np.float32, np.float64):
-        raise TypeError(f"dtype must be float32 or float64, got {dtype if found is None else found}")
-    return found
+    wrong = f"{name} must be an integer of at least 0, several of them, or a numpy.random.Generator, got {rng!r}"
+    seeds = list(rng) if isinstance(rng, (list, tuple, range)) or np.ndim(rng) == 1 else [rng]
+    if not all(map(is_integer, seeds)):
+        raise TypeError(wrong)
+    if any(number < 0 for number in seeds):
+        raise ValueError(wrong)
+    return np.random.default_rng(rng)

@@ -4,15 +4,18 @@ import re
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PatchCollection, PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.transforms import ScaledTranslation
 
+from bppsa_nb.checks import check_amount, check_count, check_flag, check_kind
 from bppsa_nb.figures import COLORS
 from bppsa_nb.operator import IDENTITY
-from bppsa_nb.trace import span_label
+from bppsa_nb.timeline import check_events
+from bppsa_nb.trace import Trace, span_label
 
 _SIDE = 0.66  # of a square, where neighbors stand 1 apart
 _MOVE = "#777777"
@@ -57,9 +60,15 @@ def tree(trace, ax=None, *, upto=None, label=span_label, names=None, highlight=(
 
     Raises
     ------
+    TypeError
+        For arguments that are no such.
     ValueError
         For a chunked scan.
     """
+    check_kind("trace", trace, Trace, "what bppsa_nb.trace.trace returned")
+    _check_axes(ax)
+    upto = trace.steps if upto is None else check_count("upto", upto)
+    check_flag("legend", legend)
     if trace.method == "chunked":
         raise ValueError(
             "trace must be of a scan whose products stand in the array, but 'chunked' goes through its chunks twice "
@@ -70,7 +79,7 @@ def tree(trace, ax=None, *, upto=None, label=span_label, names=None, highlight=(
     if ax is None:
         size = (max(4.4, 2.1 + 0.62 * width), 1.1 + 0.62 * heights[-1] + 0.6 * legend)
         ax = plt.subplots(figsize=size, layout="constrained")[1]
-    complete = upto is None or upto >= trace.steps
+    complete = upto >= trace.steps
     shown, squares = rows if complete else rows[: upto + 1], []
     for r, row in enumerate(shown):
         if r:
@@ -105,6 +114,7 @@ def tree(trace, ax=None, *, upto=None, label=span_label, names=None, highlight=(
 
 def chain_names(n):
     """Name the entries of Equation 5's array and of the result; J_t is short for d x_t / d x_(t-1)."""
+    n = check_count("n", n)
     jacobians = [rf"$J_{{{t}}}^T$" for t in range(n, 0, -1)]
     gradients = [rf"$\nabla x_{{{t}}}$" for t in range(n, -1, -1)]
     return [gradients[0], *jacobians], ["$I$", *gradients]
@@ -220,9 +230,16 @@ def timeline(
 
     Raises
     ------
+    TypeError
+        For arguments that are no such.
     ValueError
         If there are more kinds than colors, or an event's worker has no name.
     """
+    events = check_events(events)
+    _check_axes(ax)
+    check_flag("legend", legend)
+    if until is not None:
+        check_amount("until", until)
     kinds = list(dict.fromkeys(event.kind for event in events))
     if colors is None:
         colors = _default_colors(kinds)
@@ -252,6 +269,11 @@ def timeline(
         columns = min(len(handles), 6)
         ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False)
     return ax
+
+
+def _check_axes(ax):
+    if ax is not None:
+        check_kind("ax", ax, Axes, "Matplotlib's axes")
 
 
 def _points(ax):

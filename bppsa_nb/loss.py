@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.checks import all_finite
+from bppsa_nb.checks import as_array, is_finite
 
 
 def cross_entropy(logits, labels):
@@ -66,20 +66,20 @@ def accuracy(logits, labels):
 
 
 def _checked(logits, labels):
-    logits = np.asarray(logits)
+    logits = as_array("logits", logits)
     if not np.issubdtype(logits.dtype, np.floating):
         raise TypeError(f"logits must be floating point, got {logits.dtype}")
     if logits.ndim != 2 or 0 in logits.shape:
         raise ValueError(f"logits must have shape (B, C), neither of them 0, got {logits.shape}")
     labels = check_labels(labels, *logits.shape)
-    if not all_finite(logits):
+    if not is_finite(logits):
         raise ValueError(f"logits must be finite, got {logits[~np.isfinite(logits)][0]}")
     return logits, labels
 
 
 def check_labels(labels, batch, classes):
     """Return labels as an array, or raise TypeError or ValueError unless they are classes of `batch` samples."""
-    labels = np.asarray(labels)
+    labels = as_array("labels", labels)
     if not np.issubdtype(labels.dtype, np.integer):
         raise TypeError(f"labels must be integers, got {labels.dtype}")
     if labels.shape != (batch,):
@@ -92,7 +92,7 @@ def check_labels(labels, batch, classes):
 
 def check_order(x, y):
     """Raise ValueError for sequences [shape=(B, T, I)] where the steps should come first."""
-    if getattr(x, "ndim", 0) == 3 and np.shape(y) == x.shape[:1] != x.shape[1:2]:
+    if getattr(x, "ndim", 0) == 3 and as_array("labels", y).shape == x.shape[:1] != x.shape[1:2]:
         raise ValueError(
             f"x must have shape (T, B, I), time first, got {x.shape} with {len(x)} labels; if samples come first, give "
             "x.swapaxes(0, 1)"

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from bppsa_nb.checks import Fixed, check_floats
 from bppsa_nb.shown import shown
 from bppsa_nb.sparse import products
 from bppsa_nb.sparse.pattern import CSRPattern
@@ -168,7 +169,7 @@ class Planned:
         return Planned(self.pattern, values, self.backend)
 
 
-class BatchedCSR:
+class BatchedCSR(Fixed):
     """Sparse matrices of several samples that share one pattern.
 
     Parameters
@@ -189,13 +190,15 @@ class BatchedCSR:
     Raises
     ------
     TypeError
-        If the pattern does not consist of integers.
+        If the pattern does not consist of integers, or `values` not of float32 or float64.
     ValueError
         If it is no CSR pattern of that shape, or `values` does not have one row of nnz numbers per sample.
     """
 
+    _fixed = ("pattern", "values")
+
     def __init__(self, values, indices, indptr, shape):
-        self._set(CSRPattern(indptr, indices, shape), values)
+        self._hold(CSRPattern(indptr, indices, shape), values)
 
     @classmethod
     def of(cls, pattern, values):
@@ -213,14 +216,14 @@ class BatchedCSR:
         if not isinstance(pattern, CSRPattern):
             raise TypeError(f"pattern must be a CSRPattern, got {type(pattern).__name__}")
         link = object.__new__(cls)
-        link._set(pattern, values)
+        link._hold(pattern, values)
         return link
 
-    def _set(self, pattern, values):
-        if not isinstance(values, np.ndarray) or values.ndim != 2 or values.shape[1] != pattern.nnz:
-            got = getattr(values, "shape", type(values).__name__)
-            raise ValueError(f"values must be an array of shape (B, nnz) with nnz = {pattern.nnz}, got {got}")
-        self.pattern, self.values = pattern, values
+    def _hold(self, pattern, values):
+        check_floats("values", values, ("B", "nnz"))
+        if values.shape[1] != pattern.nnz:
+            raise ValueError(f"values must have shape (B, nnz) with nnz = {pattern.nnz}, got {values.shape}")
+        self._fix(pattern=pattern, values=values)
 
     @property
     def shape(self):

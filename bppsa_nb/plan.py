@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb import backends
-from bppsa_nb.checks import floating
+from bppsa_nb.checks import float_dtype, is_integer
 from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
 
 METHODS = ("linear", "blelloch", "truncated", "chunked")
@@ -279,10 +279,9 @@ def candidate_lengths(T, workers):
 
 def _checked(T, B, H, dtype, backend, weights):
     for name, value, least in (("T", T, 0), ("B", B, 1), ("H", H, 1), ("weights", weights, 0)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        if not is_integer(value) or value < least:
             raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
-    dtype = floating(dtype)
-    return int(T), int(B), int(H), dtype.itemsize // 4, backends.resolve(backend), int(weights)
+    return int(T), int(B), int(H), float_dtype(dtype).itemsize // 4, backends.resolve(backend), int(weights)
 
 
 def price(counts, prices, width=1):
@@ -318,7 +317,7 @@ def chunks_of(length):
         If it is no such number.
     """
     global _imposed
-    if length is not None and (isinstance(length, bool) or not isinstance(length, (int, np.integer)) or length < 1):
+    if length is not None and (not is_integer(length) or length < 1):
         raise ValueError(f"length must be an integer >= 1 or None, got {length!r}")
     before, _imposed = _imposed, length
     try:

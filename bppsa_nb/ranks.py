@@ -144,6 +144,16 @@ def check_output(path):
         raise ValueError(f"--output must be a file in a folder that exists, got {path!r}")
 
 
+def check_comm(comm):
+    """Raise TypeError unless `comm` is a communicator."""
+    mpi = sys.modules.get("mpi4py.MPI")  # whoever has a communicator has loaded it
+    if mpi is None or not isinstance(comm, mpi.Intracomm) or comm == mpi.COMM_NULL:
+        raise TypeError(
+            f"comm must be an mpi4py.MPI.Intracomm, such as mpi4py.MPI.COMM_WORLD, or None, got {comm!r}; "
+            "mpi4py comes with `pip install 'bppsa-nb[mpi]'`"
+        )
+
+
 def group(comm):
     """Return the ranks of a communicator, ready to talk without meeting any message of the user's.
 
@@ -160,12 +170,7 @@ def group(comm):
     TypeError
         For anything else.
     """
-    mpi = sys.modules.get("mpi4py.MPI")  # whoever has a communicator has loaded it
-    if mpi is None or not isinstance(comm, mpi.Intracomm) or comm == mpi.COMM_NULL:
-        raise TypeError(
-            f"comm must be an mpi4py.MPI.Intracomm, such as mpi4py.MPI.COMM_WORLD, or None, got {comm!r}; "
-            "mpi4py comes with `pip install 'bppsa-nb[mpi]'`"
-        )
+    check_comm(comm)
     return Group(kept(comm, "own", comm.Dup))
 
 

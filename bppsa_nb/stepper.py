@@ -6,6 +6,7 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from bppsa_nb import draw
+from bppsa_nb.checks import check_choice, check_count
 from bppsa_nb.trace import span_label, trace
 
 METHODS = {
@@ -96,12 +97,8 @@ def stepper(n=7, method="blelloch", levels=1):
     ValueError
         If n or levels are out of range, or the method is unknown.
     """
-    if not 0 <= n <= LARGEST:
-        raise ValueError(f"n must be from 0 to {LARGEST}, got {n}")
-    if method not in METHODS.values():
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS.values()))}, got {method!r}")
-    if not 0 <= levels <= LARGEST:
-        raise ValueError(f"levels must be from 0 to {LARGEST}, got {levels}")
+    n, levels = check_count("n", n, 0, LARGEST), check_count("levels", levels, 0, LARGEST)
+    check_choice("method", method, METHODS.values())
     links = widgets.BoundedIntText(n, min=0, max=LARGEST, description="n")
     choice = widgets.Dropdown(options=METHODS, value=method, description="method")
     k = widgets.BoundedIntText(levels, min=0, max=LARGEST, description="k")

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bppsa_nb.checks import as_list, check_amount, check_count, check_kind
+
 
 class Event(NamedTuple):
     """One task on one worker.
@@ -39,7 +41,26 @@ class Event(NamedTuple):
 
 def makespan(events):
     """Return when the last event ends; 0 for no events."""
-    return max((event.end for event in events), default=0)
+    return max((event.end for event in check_events(events)), default=0)
+
+
+def check_events(events):
+    """Return events as a list, or raise TypeError for what is none."""
+    events = as_list("events", events, "a list of Event")
+    for i, event in enumerate(events):
+        check_kind(f"events[{i}]", event, Event, "an Event")
+    return events
+
+
+def _check_needs(needs, count, what):
+    """Return what each event or task needs as a list of tuples, or raise TypeError or ValueError."""
+    needs = as_list("needs", needs, f"a list with an entry for every {what}")
+    if len(needs) != count:
+        raise ValueError(f"needs must have one entry per {what}, got {len(needs)} for {count} {what}s")
+    for i, before in enumerate(needs):
+        name = f"needs[{i}]"
+        needs[i] = tuple(check_count(name, j, 0, count - 1) for j in as_list(name, before, "a list of numbers"))
+    return needs
 
 
 def check(events, needs):
@@ -54,12 +75,13 @@ def check(events, needs):
 
     Raises
     ------
+    TypeError
+        For arguments that are no such.
     ValueError
         If a worker does two things at once, or an event starts before one that it needs is over.
     """
-    if len(events) != len(needs):
-        raise ValueError(f"needs must have one entry per event, got {len(needs)} for {len(events)} events")
-    needs = [tuple(before) for before in needs]
+    events = check_events(events)
+    needs = _check_needs(needs, len(events), "event")
     table = np.full((len(events), max(map(len, needs), default=0)), -1)
     for row, before in zip(table, needs, strict=True):
         row[: len(before)] = before
@@ -127,14 +149,17 @@ def list_schedule(durations, needs, workers):
 
     Raises
     ------
+    TypeError
+        For arguments that are no such.
     ValueError
-        If there is no worker, or a task needs one that is not numbered below it.
+        If there is no worker, a duration is negative or not finite, or a task needs one that is not numbered below it.
     """
-    if workers < 1:
-        raise ValueError(f"workers must be >= 1, got {workers}")
+    durations, workers = as_list("durations", durations, "a list of numbers"), check_count("workers", workers, 1)
+    for i, duration in enumerate(durations):
+        check_amount(f"durations[{i}]", duration)
     followers = [[] for _ in durations]
     waiting = []
-    for i, before in enumerate(needs):
+    for i, before in enumerate(_check_needs(needs, len(durations), "task")):
         waiting.append(len(before))
         for j in before:
             if not 0 <= j < i:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from bppsa_nb import timeline
+from bppsa_nb.checks import check_amount, check_count, check_kind
 from bppsa_nb.operator import IDENTITY, Traced
 from bppsa_nb.scan import steps
 from bppsa_nb.scan.levels import Level
@@ -18,6 +19,7 @@ UNIT = {"mm": 1, "mv": 1}
 
 def multiply_adds(hidden):
     """Return what ⋄ costs over dense Jacobians [shape=(H, H)]: H³ multiply-adds, or H² for a gradient."""
+    hidden = check_count("hidden", hidden, 1)
     return {"mm": hidden**3, "mv": hidden**2}
 
 
@@ -172,17 +174,10 @@ def trace(n, method, levels=None, length=None):
 
     Raises
     ------
-    ValueError
-        If n is negative, the method unknown, ``"truncated"`` has no ``levels >= 0``, or ``"chunked"`` no
-        ``length >= 1``.
+    TypeError, ValueError
+        If n is no integer of at least 0, or for what `bppsa_nb.scan.steps` refuses.
     """
-    if n < 0:
-        raise ValueError(f"n must be >= 0, got {n}")
-    if (method == "truncated") != (levels is not None) or (levels or 0) < 0:
-        raise ValueError(f"levels must be >= 0 for 'truncated' and None otherwise, got {levels!r} for {method!r}")
-    if (method == "chunked") != (length is not None) or (1 if length is None else length) < 1:
-        raise ValueError(f"length must be >= 1 for 'chunked' and None otherwise, got {length!r} for {method!r}")
-    log = []
+    n, log = check_count("n", n), []
     a = [Traced("matrix" if i else "vector", (i, i), log) for i in range(n + 1)]
     return record(a, steps(a, method, levels, length), method)
 
@@ -236,7 +231,16 @@ def list_schedule(trace, workers, cost=UNIT):
     list of Event
         ``events[i]`` computes ``trace.products[i]``; :func:`bppsa_nb.timeline.makespan` says when all are
         done.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments that are no such.
     """
+    check_kind("trace", trace, Trace, "what bppsa_nb.trace.trace returned")
+    check_kind("cost", cost, dict, "a dict with entries 'mm' and 'mv'")
+    for kind in UNIT:
+        check_amount(f"cost[{kind!r}]", cost.get(kind))
     durations = [cost[product.product] for product in trace.products]
     placed = timeline.list_schedule(durations, trace.needs, workers)
     return [

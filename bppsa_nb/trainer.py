@@ -12,7 +12,7 @@ from bppsa_nb import backends, checkpoints
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.checks import all_finite, check_count, check_has, generator
+from bppsa_nb.checks import check_count, check_flag, check_has, generator, is_finite
 from bppsa_nb.distributed.training import Replicas, checksum
 from bppsa_nb.files import check_path, check_writable, read_npz
 from bppsa_nb.interrupts import interrupts_held
@@ -246,6 +246,7 @@ class Trainer:
             arrives on one rank of several, all of them stop after the same iteration.
         """
         with self._together() as given:
+            check_flag("progress", progress)
             plan = self._check_fit(dataset, epochs, batch_size, save_to, save_every)
             seed = self._seed
             if seed is None:
@@ -440,7 +441,7 @@ def _differs(part, kinds):
 
 def _check_range(grads, after):
     for name, grad in grads.items():
-        if not all_finite(grad):
+        if not is_finite(grad):
             raise FloatingPointError(
                 f"the gradient of {name} overflows {grad.dtype}{after}; the parameters were not updated"
             )

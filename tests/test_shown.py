@@ -93,7 +93,7 @@ def derived_graphs():
 
 
 MAKERS = [recurrent, data_sets, chains, networks, schedules, derived_graphs]
-ELSEWHERE = {"Engines", "Traced"}  # the one needs MPI, the other is a symbol
+ELSEWHERE = {"Engines", "Fixed", "Traced"}  # one needs MPI, one is a base class, one a symbol
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import pytest
 from llvmlite import binding, ir
 from numba import njit
 
+import bppsa_nb as bp
 from bppsa_nb import subnormals
 from bppsa_nb.subnormals import flush, restore
 
@@ -127,3 +128,20 @@ def test_other_processors_flush_nothing(monkeypatch):
         return x
 
     assert halved(np.finfo(np.float64).tiny) > 0
+
+
+@here
+@pytest.mark.parametrize("which", ["weights", "slopes", "carry", "grad_output"])
+def test_what_structured_chains_count_as_zero(which):
+    """As `backprop` says: on backend "cpu" whatever is subnormal, however large what it is multiplied by."""
+    parts = {"weights": np.ones((1, 1, 1)), "slopes": np.ones((1, 1, 1, 1)), "carry": np.ones((1, 1, 1))}
+    parts |= {"grad_output": np.ones((1, 1))}
+    parts = {name: part.astype(np.float32) for name, part in parts.items()}
+    parts[which][...], others = np.float32(1e-40), {"carry"} if which != "carry" else {"weights", "slopes"}
+    for name in others:
+        parts[name][...] = 0  # the other one of the two sums
+    parts["grad_output" if which != "grad_output" else "weights"][...] = 1e20
+    gradient = parts.pop("grad_output")
+    chain = bp.StructuredChain(**parts)
+    by_backend = {backend: bp.backprop(chain, gradient, backend=backend)[0, 0, 0] for backend in ("numpy", "cpu")}
+    assert by_backend["numpy"] == pytest.approx(1e-20, rel=1e-4) and by_backend["cpu"] == 0

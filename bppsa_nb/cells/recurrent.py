@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb import backends, chain
-from bppsa_nb.checks import all_finite, check_array, check_count, check_finite, check_params, floating, generator
+from bppsa_nb import backends, chain, ranks
+from bppsa_nb.checks import check_array, check_count, check_finite, check_params, float_dtype, generator, is_finite
 from bppsa_nb.shown import shown
 
 
@@ -98,7 +98,7 @@ class Recurrent:
         }
         for name, size in sizes.items():
             check_count(name, size, 1)
-        self.dtype = floating(dtype)
+        self.dtype = float_dtype(dtype)
         self.input_size, self.hidden_size, self.num_classes, self.num_layers = map(int, sizes.values())
         rng = generator(rng)
         bound = 1 / np.sqrt(self.hidden_size)
@@ -172,7 +172,7 @@ class Recurrent:
                 below = saved[-1][0][1:]
             last = saved[-1][0][-1]
             logits = last @ self.params["fc.weight"].T + self.params["fc.bias"]
-        if not all_finite(logits):
+        if not is_finite(logits):
             raise FloatingPointError(overflow(self.dtype))
         hidden, *gates = (stack(arrays) for arrays in zip(*saved, strict=True))
         return Activations(x, hidden, gates[0] if gates else None, logits)
@@ -202,8 +202,8 @@ class Recurrent:
         -------
         dict of str to np.ndarray
             Gradients under the names and in the shapes of `params`. A gradient too large for the dtype is
-            infinite or NaN, as in back-propagation through time; compiled code counts a gradient at a hidden state
-            as zero where it is smaller than the smallest normal number (1.2e-38 in float32).
+            infinite or NaN, as in back-propagation through time; backend ``"cpu"`` counts numbers smaller than the
+            smallest normal one (1.2e-38 in float32) as zero, gradients as well as parameters and states.
 
         Raises
         ------
@@ -247,7 +247,7 @@ class Recurrent:
                     local_grads = np.zeros_like(saved[0])
                     local_grads[1:] = at_input
                     grad_output = local_grads[-1]
-        if not all(map(all_finite, grads.values())):
+        if not all(map(is_finite, grads.values())):
             check_saved(activations)
         return {name: grads[name] for name in shapes}  # a subclass adds those of its own parameters
 
@@ -270,6 +270,7 @@ class Recurrent:
         if comm is not None:
             from bppsa_nb.distributed.arguments import check_method
 
+            ranks.check_comm(comm)
             check_method(method, levels)
             method, levels = "linear", None
         chain.choose(method, backend, levels, (1, 1, self.hidden_size), self.dtype, self._rows)

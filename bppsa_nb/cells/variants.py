@@ -44,7 +44,15 @@ from bppsa_nb.cells.variant_pieces import (
     through_update,
     update,
 )
-from bppsa_nb.checks import generator
+from bppsa_nb.checks import (
+    check_array,
+    check_choice,
+    check_count,
+    check_floats,
+    check_params,
+    float_dtype,
+    generator,
+)
 from bppsa_nb.shown import shown
 
 NAMES = {
@@ -100,9 +108,8 @@ def parameters(input_size, hidden_size, rng=0, dtype=np.float32):
     dict of str to np.ndarray
         ``weight_ih``, ``weight_hh``, ``bias_ih`` and ``bias_hh``.
     """
-    rng = generator(rng)
-    bound = 1 / np.sqrt(hidden_size)
-    shapes = _shapes(input_size, hidden_size)
+    shapes = _shapes(check_count("input_size", input_size, 1), check_count("hidden_size", hidden_size, 1))
+    rng, bound, dtype = generator(rng), 1 / np.sqrt(hidden_size), float_dtype(dtype)
     return {name: rng.uniform(-bound, bound, shape).astype(dtype) for name, shape in shapes.items()}
 
 
@@ -152,9 +159,10 @@ def forward(variant, params, x, h0, xp=np):
 
     Raises
     ------
+    TypeError
+        For arguments that are no arrays, different dtypes, others than float32 and float64.
     ValueError
-        For an unknown variant, missing parameters, shapes that do not fit, different dtypes, others than float32 and
-        float64. NaN and infinity are not looked for.
+        For an unknown variant, missing parameters, shapes that do not fit. NaN and infinity are not looked for.
     """
     _check(variant, params, x, h0)
     if variant in ("original", "concatenated"):
@@ -181,13 +189,15 @@ def backward(params, x, activations, grad_hidden, xp=np):
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         As in `forward`, or for activations that belong to another x.
     """
+    if not isinstance(activations, Activations):
+        raise TypeError(f"activations must be what forward returned, got {type(activations).__name__}")
     variant = activations.variant
     _check(variant, params, x, activations.hidden[0])
-    _check_array("activations.hidden", activations.hidden, (len(x) + 1, *activations.hidden[0].shape), x.dtype)
-    _check_array("grad_hidden", grad_hidden, activations.hidden[1:].shape, x.dtype)
+    check_array("activations.hidden", activations.hidden, x.dtype, (len(x) + 1, *activations.hidden[0].shape))
+    check_array("grad_hidden", grad_hidden, x.dtype, activations.hidden[1:].shape)
     if variant in ("original", "concatenated"):
         return _backward_reset_first(params, x, activations, grad_hidden, variant == "concatenated", xp)
     return _backward_reset_moved(params, x, activations, grad_hidden, xp)
@@ -208,6 +218,8 @@ def count(variant, T, B, I, H):
         ``multiply_adds``, ``products``, ``serial`` (products on the serial path), ``launches`` and ``elementwise`` as
         in `Counter`; ``kept``, the numbers kept between the passes.
     """
+    check_choice("variant", variant, NAMES)
+    T, B, I, H = (check_count(name, size, 1) for name, size in {"T": T, "B": B, "I": I, "H": H}.items())
     rng, xp = np.random.default_rng(0), Counter()
     params = parameters(I, H, rng)
     x, h0 = np.zeros((T, B, I), np.float32), np.zeros((B, H), np.float32)
@@ -339,21 +351,11 @@ def _shapes(I, H):
 
 
 def _check(variant, params, x, h0):
-    if variant not in NAMES:
-        raise ValueError(f"variant must be one of {', '.join(map(repr, NAMES))}, got {variant!r}")
-    if x.ndim != 3 or 0 in x.shape[1:]:
+    check_choice("variant", variant, NAMES)
+    check_floats("x", x, ("T", "B", "I"))
+    if 0 in x.shape[1:]:
         raise ValueError(f"x must have shape (T, B, I), with B and I at least 1, got {x.shape}")
-    if x.dtype not in (np.float32, np.float64):
-        raise ValueError(f"x must have dtype float32 or float64, got {x.dtype}")
-    if h0.ndim != 2 or 0 in h0.shape:
+    check_array("h0", h0, x.dtype, (x.shape[1], "H"))
+    if h0.shape[1] == 0:
         raise ValueError(f"h0 must have shape (B, H), both at least 1, got {h0.shape}")
-    _check_array("h0", h0, (x.shape[1], h0.shape[1]), x.dtype)
-    for name, shape in _shapes(x.shape[2], h0.shape[1]).items():
-        if name not in params:
-            raise ValueError(f"params must have an entry {name!r}, got {sorted(params)}")
-        _check_array(f"params[{name!r}]", params[name], shape, x.dtype)
-
-
-def _check_array(name, array, shape, dtype):
-    if array.shape != shape or array.dtype != dtype:
-        raise ValueError(f"{name} must have shape {shape} and dtype {dtype}, got {array.shape} and {array.dtype}")
+    check_params(params, x.dtype, _shapes(x.shape[2], h0.shape[1]))

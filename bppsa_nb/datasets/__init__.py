@@ -14,6 +14,7 @@ Where the steps of a sequence are spread over MPI ranks, each of them asks for i
 
 import numpy as np
 
+from bppsa_nb.checks import FLOATS, as_array
 from bppsa_nb.datasets.bitstream import Bitstream, check_indices, steps_of
 from bppsa_nb.shown import shown
 
@@ -33,13 +34,15 @@ class ArrayDataset:
     Raises
     ------
     TypeError
-        If `y` does not hold integers.
+        If `x` does not hold float32 or float64, or `y` integers.
     ValueError
         If the shapes do not fit each other.
     """
 
     def __init__(self, x, y):
-        x, y = np.asarray(x), np.asarray(y)
+        x, y = as_array("x", x), as_array("y", y)
+        if x.dtype not in FLOATS:
+            raise TypeError(f"x must be float32 or float64, got {x.dtype}")
         if x.ndim != 3:
             raise ValueError(f"x must have shape (T, N, I), got {x.shape}")
         if y.shape != x.shape[1:2]:

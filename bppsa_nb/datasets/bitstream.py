@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.checks import floating, generator
+from bppsa_nb.checks import as_array, check_count, float_dtype, generator, is_integer
 from bppsa_nb.distributed.parts import partition
 from bppsa_nb.shown import shown
 
@@ -42,18 +42,10 @@ class Bitstream:
     """
 
     def __init__(self, length, num_samples=32000, num_classes=10, rng=0, dtype=np.float32):
-        for name, value, low, high in (
-            ("length", length, 0, None),
-            ("num_samples", num_samples, 1, None),
-            ("num_classes", num_classes, 1, 10),
-        ):
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise TypeError(f"{name} must be an integer, got {value!r}")
-            if value < low or (high is not None and value > high):
-                limit = f"at least {low}" if high is None else f"between {low} and {high}"
-                raise ValueError(f"{name} must be {limit}, got {value}")
-        self.dtype = floating(dtype)
-        self.length, self.num_samples, self.num_classes = int(length), int(num_samples), int(num_classes)
+        self.length = check_count("length", length)
+        self.num_samples = check_count("num_samples", num_samples, 1)
+        self.num_classes = check_count("num_classes", num_classes, 1, 10)
+        self.dtype = float_dtype(dtype)
         self._key = generator(rng).integers(2**64, size=2, dtype=np.uint64)
         words = np.random.Philox(key=self._key, counter=[0, 0, 0, _LABELS]).random_raw(self.num_samples)
         self.labels = (words % self.num_classes).astype(np.int64)
@@ -135,7 +127,7 @@ def check_indices(indices, count):
     IndexError
         If a number is not in 0 ... N - 1.
     """
-    indices = np.asarray(indices)
+    indices = as_array("indices", indices)
     if indices.ndim != 1:
         raise ValueError(f"indices must have shape (B,), got {indices.shape}")
     if not len(indices):
@@ -171,7 +163,7 @@ def steps_of(part, steps):
     """
     if not isinstance(part, (tuple, list)) or len(part) != 2:
         raise ValueError(f"part must be two integers (i, n), for the i-th of n parts, got {part!r}")
-    if any(isinstance(number, bool) or not isinstance(number, (int, np.integer)) for number in part):
+    if not all(map(is_integer, part)):
         raise TypeError(f"part must be two integers (i, n), for the i-th of n parts, got {part!r}")
     i, n = map(int, part)
     if not 0 <= i < n:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bppsa_nb.checks import check_choice, check_count
 from bppsa_nb.datasets import digits_on_photos, image_files, openml
 from bppsa_nb.datasets.bitstream import check_indices
 from bppsa_nb.shown import shown
@@ -63,13 +64,9 @@ class Images:
     def __init__(self, source=STAND_IN, split="train", num_samples=None, rng=0):
         if not isinstance(source, (str, os.PathLike)):
             raise TypeError(f"source must be a name or a path, got {source!r}")
-        if split not in SPLITS:
-            raise ValueError(f'split must be "train" or "test", got {split!r}')
+        check_choice("split", split, SPLITS)
         if num_samples is not None:
-            if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)):
-                raise TypeError(f"num_samples must be an integer, got {num_samples!r}")
-            if num_samples < 1:
-                raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+            num_samples = check_count("num_samples", num_samples, 1)
         self.split = split
         if source == STAND_IN:
             self.source = STAND_IN

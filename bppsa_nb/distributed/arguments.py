@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb import backends, chain, chain_checks
+from bppsa_nb.checks import check_floats
 from bppsa_nb.distributed.lists import ListRun
 from bppsa_nb.distributed.runs import Run
 from bppsa_nb.structured.chain import StructuredChain
@@ -94,7 +95,7 @@ def _check_dense(links, grad_output, local_grads, backend):
         links.check()
         kind, (steps, batch, size) = _STRUCTURED, links.shape
     else:
-        chain_checks.check_array("jacobians_T", links, ("T", "B", "H", "H"), ("T", "H", "H"))
+        check_floats("jacobians_T", links, ("T", "B", "H", "H"), ("T", "H", "H"))
         kind, steps, size = _SHARED if links.ndim == 3 else _DENSE, len(links), links.shape[-1]
         batch = -1 if kind == _SHARED else links.shape[1]
         if links.shape[-2] != size or 0 in links.shape[1:]:
@@ -105,7 +106,7 @@ def _check_dense(links, grad_output, local_grads, backend):
         batch = found[0] if batch < 0 else batch
         chain_checks.check_shape("grad_output", found, (batch, size), "to chain with jacobians_T")
     if local_grads is not None:
-        chain_checks.check_array("local_grads", local_grads, ("T + 1" if last else "T", "B", "H"))
+        check_floats("local_grads", local_grads, ("T + 1" if last else "T", "B", "H"))
         chain_checks.check_dtype("local_grads", local_grads.dtype, links.dtype, "jacobians_T")
         batch = local_grads.shape[1] if batch < 0 else batch
         points = "(T + 1, B, H)" if last else "(T, B, H), as on all ranks but the last"

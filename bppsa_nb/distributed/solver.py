@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb import chain_checks, ranks
+from bppsa_nb.checks import is_finite
 from bppsa_nb.distributed.arguments import check
 from bppsa_nb.operator import RangeLost
 from bppsa_nb.shown import shown
@@ -122,7 +123,7 @@ def _chunked(group, comm, run, grad_output, local_grads):
             raise fault
         if above is not None:
             gradients = run.sweep(_sum(above, grad_output), local_grads)
-        every = tell(gradients is not None and chain_checks.is_finite(gradients))
+        every = tell(gradients is not None and is_finite(gradients))
     return gradients, combined, bool(every.all())
 
 
@@ -143,7 +144,7 @@ def _linear(group, comm, run, grad_output, local_grads):
     with group.together(1) as tell:
         if fault is not None:
             raise fault
-        every = tell(gradients is not None and chain_checks.is_finite(gradients))
+        every = tell(gradients is not None and is_finite(gradients))
     return gradients, bool(every.all())
 
 

@@ -7,6 +7,8 @@ from functools import reduce
 import numpy as np
 from scipy.special import expit
 
+from bppsa_nb.checks import as_list, check_kind, check_plain
+
 SOURCES = ("input", "parameter", "saved")
 
 _COMPUTE = {
@@ -148,6 +150,7 @@ class Graph:
     """
 
     def __init__(self, name):
+        check_kind("name", name, str, "a text")
         self.name = name
         self.nodes = []
         self.outputs = {}
@@ -242,10 +245,10 @@ class Graph:
 
         Raises
         ------
-        ValueError
-            If an input or a parameter that must be read is not given.
+        TypeError, ValueError
+            If `wanted` are not names of nodes, or an input or a parameter that must be read is not given.
         """
-        given, left, found = set(given), [self[name] for name in wanted], set()
+        given, left, found = set(given), self._named("wanted", wanted), set()
         while left:
             node = left.pop()
             if node.name in given or node in found:
@@ -270,18 +273,16 @@ class Graph:
         Returns
         -------
         dict of str to np.ndarray
-            `values`, what was computed, and the outputs by their names.
+            `values`, what was computed, and the outputs by their names. NaN and infinity are not looked for.
 
         Raises
         ------
-        KeyError
-            If the graph has no node of a name.
         TypeError
-            If a value is not an array of floats.
+            If `values` is no dict, a value no array of floats, or `wanted` no names.
         ValueError
-            If an input is missing, or the shapes of values contradict each other.
+            If the graph has no node of a name, an input is missing, or the shapes of values contradict each other.
         """
-        sizes = self._sizes(values)
+        sizes = self._sizes("values", values)
         everything = wanted is None
         known = dict(values)
         for node in self.path(values, self._by_name if everything else wanted):
@@ -313,11 +314,19 @@ class Graph:
         -------
         dict of str to np.ndarray
             The gradient of every input and parameter.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `run` does.
         """
+        if not isinstance(grad_outputs, dict) or grad_outputs.keys() != self.outputs.keys():
+            given = sorted(map(str, grad_outputs)) if isinstance(grad_outputs, dict) else type(grad_outputs).__name__
+            raise ValueError(f"grad_outputs must have an entry for each of {sorted(self.outputs)}, got {given}")
         back = self.backward()
         forward = self.run(values)
-        kept = {name: forward[name] for name in (back.saved if saved is None else saved)} | values
-        again = self.run(kept, back.saved)
+        saved = back.saved if saved is None else [node.name for node in self._named("saved", saved)]
+        again = self.run({name: forward[name] for name in saved} | values, back.saved)
         read = {node.name: again[node.name] for node in back.nodes if node.op in ("saved", "parameter")}
         found = back.run(read | {back.prefix + name: grad for name, grad in grad_outputs.items()})
         return {name.removeprefix(back.prefix): found[name] for name in back.outputs}
@@ -343,8 +352,10 @@ class Graph:
 
     def source(self, op, name, shape):
         """Add a node without inputs: an "input", a "parameter" or a "saved" activation of another graph."""
-        if not shape or len(shape) > 2 or not all(isinstance(size, str | int) for size in shape):
-            raise ValueError(f"{name} must have one or two sizes, text or int, got {shape}")
+        if len(shape) not in (1, 2) or not all(
+            (isinstance(size, str) and size) or (type(size) is int and size > 0) for size in shape
+        ):
+            raise ValueError(f"{name} must have one or two sizes, each a text or an int of at least 1, got {shape}")
         return self.operation(op, (), tuple(shape)).named(name)
 
     def operation(self, op, inputs, shape, transposed=(False, False)):
@@ -375,13 +386,24 @@ class Graph:
             if node.graph is not self:
                 raise ValueError(f"{operator} takes nodes of one graph, got {node.name!r} of {node.graph.name!r}")
 
-    def _sizes(self, values):
+    def _named(self, argument, names):
+        """Return the nodes of these names, or raise TypeError or ValueError."""
+        nodes = []
+        for name in as_list(argument, names, f"names of nodes, as in {argument}=['h']"):
+            if not isinstance(name, str) or name not in self:
+                raise ValueError(f"{argument}: no node {name!r} in {self.name!r}, which has {', '.join(self._by_name)}")
+            nodes.append(self[name])
+        return nodes
+
+    def _sizes(self, argument, values):
+        if not isinstance(values, dict):
+            raise TypeError(f"{argument} must be a dict of arrays by the names of nodes, got {type(values).__name__}")
         sizes = {}
-        for name, value in values.items():
-            shape = self[name].shape
-            if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
-                got = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
-                raise TypeError(f"{name} must be an array of floats, got {got}")
+        for node, (name, value) in zip(self._named(argument, values), values.items(), strict=True):
+            shape = node.shape
+            check_plain(name, value)
+            if value.dtype.kind != "f":
+                raise TypeError(f"{name} must be an array of floats, got {value.dtype}")
             expected = [sizes.get(size, size) for size in shape]
             if len(shape) != value.ndim or any(
                 isinstance(e, int) and e != n for e, n in zip(expected, value.shape, strict=True)

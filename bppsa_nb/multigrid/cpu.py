@@ -4,6 +4,7 @@ A dense layer is a convolution, too: of an image with one row, whose pixels are 
 is a single pixel. So one loop serves both: it keeps the state of an image at hand, row by row with all channels of a
 row together, and multiplies weights with it tile by tile (`bppsa_nb.tiles`), as views that are one pixel apart for each
 column of the kernel. Every number is the same sum in the same order, however images and blocks are shared out.
+Numbers below the smallest normal one count as zero.
 """
 
 import numpy as np

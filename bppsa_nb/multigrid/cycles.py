@@ -8,12 +8,11 @@ is the coarse solution itself.
 """
 
 import math
-import numbers
 from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.multigrid.grids import whole
+from bppsa_nb.checks import check_choice, check_count, check_flag, is_number
 
 RELAXATIONS = ("F", "FC", "FCF")
 CYCLES = ("V", "F")
@@ -36,17 +35,15 @@ class Options:
 
     def __post_init__(self):
         if self.cycles is not None:
-            whole("cycles", self.cycles, 1)
-        if isinstance(self.tol, bool) or not isinstance(self.tol, numbers.Real):
+            check_count("cycles", self.cycles, 1)
+        if not is_number(self.tol):
             raise TypeError(f"tol must be a number, got {self.tol!r}")
         if not 0 <= self.tol < math.inf:
             raise ValueError(f"tol must be >= 0 and finite, got {self.tol}")
         for name, known in (("relaxation", RELAXATIONS), ("cycle", CYCLES)):
-            if not isinstance(getattr(self, name), str) or getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {getattr(self, name)!r}")
+            check_choice(name, getattr(self, name), known)
         for name in ("nested_iteration", "skip_downcycle"):
-            if not isinstance(getattr(self, name), (bool, np.bool_)):
-                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+            check_flag(name, getattr(self, name))
         if self.nested_iteration and self.skip_downcycle:
             raise ValueError("nested_iteration and skip_downcycle both start on the coarsest level; take one of them")
 

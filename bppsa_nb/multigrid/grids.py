@@ -1,10 +1,10 @@
 """Which layers each level of the hierarchy visits, and how they form blocks (Figure 2)."""
 
-import operator
 from dataclasses import dataclass
 
 import numpy as np
 
+from bppsa_nb.checks import check_count
 from bppsa_nb.shown import shown
 
 
@@ -75,33 +75,20 @@ def check_levels(depth, coarsening, levels):
 
     Chosen are the levels that leave no more than c steps on the coarsest.
     """
-    coarsening = whole("coarsening", coarsening, 2)
+    coarsening = check_count("coarsening", coarsening, 2)
     most, fewest, steps = 1, 1, depth
     while steps > 1:
         fewest += steps > coarsening
         steps, most = -(-steps // coarsening), most + 1
     if levels is None:
         return coarsening, fewest
-    levels = whole("levels", levels, 1)
+    levels = check_count("levels", levels, 1)
     if levels > most:
         raise ValueError(
             f"levels must be at most {most} for {depth} layers and coarsening={coarsening}: level {most} has a single "
             f"step; got {levels}"
         )
     return coarsening, levels
-
-
-def whole(name, value, least):
-    """Return value as an integer, or raise TypeError or ValueError unless it is one and at least `least`."""
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        value = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, got {value!r}") from None
-    if value < least:
-        raise ValueError(f"{name} must be >= {least}, got {value}")
-    return value
 
 
 def partition(depth, ranks, coarsening=4, levels=None):
@@ -131,7 +118,7 @@ def partition(depth, ranks, coarsening=4, levels=None):
     ValueError
         For coarsening below 2, too many levels, or more ranks than steps on the coarsest level.
     """
-    depth, ranks = whole("depth", depth, 1), whole("ranks", ranks, 1)
+    depth, ranks = check_count("depth", depth, 1), check_count("ranks", ranks, 1)
     coarsening, levels = check_levels(depth, coarsening, levels)
     unit = coarsening ** (levels - 1)
     steps = -(-depth // unit)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb import backends, chain
-from bppsa_nb.checks import check_array, check_finite, check_params, floating, generator
+from bppsa_nb.checks import check_array, check_choice, check_count, check_finite, check_params, float_dtype, generator
 from bppsa_nb.multigrid.cycles import Options
-from bppsa_nb.multigrid.grids import check_levels, whole
+from bppsa_nb.multigrid.grids import check_levels
 from bppsa_nb.multigrid.residual import ResidualNetwork
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
 from bppsa_nb.shown import shown
@@ -121,7 +121,7 @@ class ResidualModel:
         rng=0,
         dtype=np.float32,
     ):
-        self.dtype = floating(dtype)
+        self.dtype = float_dtype(dtype)
         self.opening, self.closing = _operators("opening", opening), _operators("closing", closing)
         names = ["residual", *(operator.name for operator in (*self.opening, *self.closing))]
         if len(set(names)) < len(names):
@@ -133,8 +133,8 @@ class ResidualModel:
         output = _output_shape(self.closing, self.state_shape)
         if not self.closing or len(output) != 1:
             raise ValueError(f"closing must end in a vector of logits, got an output of shape {output}")
-        depth, width = whole("depth", depth, 1), self.state_shape[0]
-        if whole("kernel_size", kernel_size, 1) % 2 == 0:
+        depth, width = check_count("depth", depth, 1), self.state_shape[0]
+        if check_count("kernel_size", kernel_size, 1) % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {kernel_size}")
         kernel = (kernel_size,) * (len(self.state_shape) - 1)
         self.h, self.activation = 1 / depth if h is None else h, activation
@@ -259,8 +259,7 @@ class ResidualModel:
     def check_method(self, method, backend="auto", levels=None):
         """Raise what `backward` would raise for these arguments."""
         methods = ("auto", "multigrid", "ordinary", *chain.METHODS)
-        if not isinstance(method, str) or method not in methods:
-            raise ValueError(f"method must be one of {', '.join(map(repr, methods))}, got {method!r}")
+        check_choice("method", method, methods)
         if method == "multigrid" and self._solver is None:
             raise ValueError("method='multigrid' needs a model with a solver, such as {'cycles': 2}, got None")
         if method in ("auto", "multigrid", "ordinary"):

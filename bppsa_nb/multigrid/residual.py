@@ -1,12 +1,11 @@
 """Residual networks, u^{n+1} = u^n + h F(u^n; θ^n) (Eq. 1): parameters, and ordinary propagation as reference."""
 
-import numbers
 from importlib import import_module
 
 import numpy as np
 
 from bppsa_nb import backends
-from bppsa_nb.checks import check_array, check_finite
+from bppsa_nb.checks import check_array, check_choice, check_finite, is_number
 from bppsa_nb.multigrid.steps import ACTIVATIONS
 from bppsa_nb.shown import shown
 
@@ -70,13 +69,11 @@ class ResidualNetwork:
             raise ValueError(f"weights must have kernels of odd size, which preserve an image's shape, got {shape[3:]}")
         check_array("biases", self.biases, weights.dtype, shape[:2])
         check_finite(weights=weights, biases=self.biases)
-        if isinstance(h, bool) or not isinstance(h, numbers.Real):
+        if not is_number(h):
             raise TypeError(f"h must be a number, got {h!r}")
         if not float(np.finfo(weights.dtype).tiny) <= h <= float(np.finfo(weights.dtype).max):
             raise ValueError(f"h must be positive and finite in {weights.dtype}, got {h}")
-        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
-            known = ", ".join(map(repr, ACTIVATIONS))
-            raise ValueError(f"activation must be one of {known}, got {self.activation!r}")
+        check_choice("activation", self.activation, ACTIVATIONS)
 
     def __repr__(self):
         return shown(self, "weights", "biases", "h", "activation")

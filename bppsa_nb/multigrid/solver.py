@@ -89,6 +89,7 @@ def solve(
     initial : np.ndarray [shape=(N + 1, batch, ...)], optional
         Where to start; u0 on all layers if not given. Its first state is taken from `u0`.
     backend : {"auto", "numpy", "cpu", "cuda"}
+        ``"cpu"`` counts numbers below the smallest normal one (1.2e-38 in float32) as zero.
     comm : mpi4py.MPI.Comm, optional
         If given, `net` holds this rank's layers only, a part of `partition`, and so does the solution: its states are
         those from the first of its layers to the one after the last. `initial` is cut as the states are; all other

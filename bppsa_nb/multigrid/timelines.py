@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb import timeline
+from bppsa_nb.checks import check_count
 from bppsa_nb.multigrid import steps
 from bppsa_nb.multigrid.cycles import Cycles, Level, Options
-from bppsa_nb.multigrid.grids import check_levels, hierarchy, whole
+from bppsa_nb.multigrid.grids import check_levels, hierarchy
 from bppsa_nb.multigrid.links import Alone
 from bppsa_nb.shown import shown
 
@@ -152,12 +153,12 @@ def record(
     TypeError, ValueError
         For arguments that are no integers or too small, more workers than blocks, unknown or contradicting options.
     """
-    depth, cycles = whole("depth", depth, 1), whole("cycles", cycles, 1)
+    depth, cycles = check_count("depth", depth, 1), check_count("cycles", cycles, 1)
     coarsening, levels = check_levels(depth, coarsening, levels)
     options = Options(cycles, 0.0, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
     block = coarsening if levels > 1 else 1
     blocks = -(-depth // block)
-    workers = whole("workers", workers, 1)
+    workers = check_count("workers", workers, 1)
     if workers > blocks:
         raise ValueError(f"workers must be at most the {blocks} blocks of the finest level, got {workers}")
     ends = [min(depth, block * (blocks * w // workers)) for w in range(workers + 1)]

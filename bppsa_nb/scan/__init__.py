@@ -1,7 +1,10 @@
 """The scan, written once, over any operand that knows ⋄ (see :mod:`bppsa_nb.operator`)."""
 
+import math
 from functools import partial
 
+from bppsa_nb.checks import as_list, check_choice, check_count
+from bppsa_nb.operator import IDENTITY
 from bppsa_nb.scan import blelloch, chunked, hillis_steele, linear, truncated
 
 __all__ = ["scan", "steps"]
@@ -27,8 +30,9 @@ def steps(a, method, levels=None, length=None):
 
     Raises
     ------
-    ValueError
-        For an unknown method.
+    TypeError, ValueError
+        For an unknown method, ``"truncated"`` without ``levels >= 0``, ``"chunked"`` without ``length >= 1``, or one of
+        these numbers with another method.
     """
     methods = {
         "linear": linear.steps,
@@ -37,17 +41,27 @@ def steps(a, method, levels=None, length=None):
         "chunked": partial(chunked.steps, length=length),
         "hillis_steele": hillis_steele.steps,
     }
-    if method not in methods:
-        raise ValueError(f"method must be one of {', '.join(map(repr, methods))}, got {method!r}")
+    check_choice("method", method, methods)
+    for name, value, least, of in (("levels", levels, 0, "truncated"), ("length", length, 1, "chunked")):
+        if method == of:
+            check_count(f"{name} for {of!r}", value, least, math.inf)
+        elif value is not None:
+            raise ValueError(f"{name} must be None for {method!r}, got {value!r}")
     return methods[method](a)
 
 
 def scan(operands, method, levels=None, length=None):
     """Return all inclusive prefixes ``[a0, a0 ⋄ a1, ..., a0 ⋄ ... ⋄ an]`` of a list of operands.
 
-    Parameters are those of `steps`; `operands` is left as it is.
+    Parameters and errors are those of `steps`; `operands` is left as it is. Where operands do not fit each other, the
+    error is theirs.
     """
-    a = list(operands)
+    a = as_list("operands", operands, "a list of operands")
+    if not a:
+        raise ValueError("operands must hold at least one, got none")
+    for i, operand in enumerate(a):
+        if i and not hasattr(operand, "__matmul__") and operand is not IDENTITY:
+            raise TypeError(f"operands[{i}] must have a method __matmul__, got {type(operand).__name__}")
     for _ in steps(a, method, levels, length):
         pass
     return a[1:]

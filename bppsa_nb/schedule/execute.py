@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bppsa_nb.checks import check_count
 from bppsa_nb.interrupts import interrupts_held
 from bppsa_nb.optimizers import SGD, Adam
 from bppsa_nb.schedule.layers import check_batch, split
-from bppsa_nb.schedule.network import count
 from bppsa_nb.schedule.operations import SF, SO, SW, F, O, W
 from bppsa_nb.schedule.steps import Steps
 from bppsa_nb.schedule.timeline import Timeline
@@ -109,10 +109,10 @@ class Executor:
         if ops.network.layers != L:
             raise ValueError(f"timeline must be for the network's {L} layers {self._layers}, got {ops.network.layers}")
         timeline.check()
-        self._replicas, share = count("replicas", replicas), ops.micro_batches * replicas
+        self._replicas, share = check_count("replicas", replicas, 1), ops.micro_batches * replicas
         if replicas > 1 and not ops.synchronizes:
             raise ValueError(f"replicas are for timelines of data_parallel, got {replicas} with {timeline!r}")
-        if count("batch_size", batch_size) % share:
+        if check_count("batch_size", batch_size, 1) % share:
             parts = f"{share} equal {'replicas' if replicas > 1 else 'micro-batches'}"
             raise ValueError(f"batch_size must be a multiple of {share}, to make {parts}, got {batch_size}")
         if processes is None:

@@ -6,7 +6,8 @@ import ipywidgets as widgets
 import numpy as np
 from matplotlib.figure import Figure
 
-from bppsa_nb.schedule.network import Network, count
+from bppsa_nb.checks import check_choice, check_count
+from bppsa_nb.schedule.network import Network
 from bppsa_nb.schedule.pipelining import pipeline
 from bppsa_nb.schedule.replication import data_parallel
 
@@ -90,12 +91,11 @@ def explorer(name="fast-forwarding", layers=8, devices=2, micro_batches=1):
     TypeError, ValueError
         For an unknown schedule, or numbers out of range.
     """
-    if name not in SCHEDULES:
-        raise ValueError(f"name must be one of {', '.join(map(repr, SCHEDULES))}, got {name!r}")
+    check_choice("name", name, SCHEDULES)
     given = {"layers": layers, "devices": devices, "micro_batches": micro_batches}
     for key, value in given.items():
-        count(key, value, 1, MOST[key])
-    count("devices", devices, 1, layers, f" (the network has {layers} layers)")
+        check_count(key, value, 1, MOST[key])
+    check_count("devices", devices, 1, layers, f" (the network has {layers} layers)")
     choice = widgets.Dropdown(options=list(SCHEDULES), value=name, description="schedule")
     wide = {"description_width": "initial"}
     numbers = {

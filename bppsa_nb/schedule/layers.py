@@ -4,8 +4,8 @@ import time
 
 import numpy as np
 
-from bppsa_nb.checks import check_array, check_finite, check_params
-from bppsa_nb.schedule.network import Memory, Network, count
+from bppsa_nb.checks import check_array, check_count, check_finite, check_params
+from bppsa_nb.schedule.network import Memory, Network
 from bppsa_nb.sparse import network as chains
 from bppsa_nb.trainer import cross_entropy
 
@@ -185,7 +185,7 @@ def profile(network, x, labels, rounds=7):
 
     layers = split(network)
     check_batch(network, layers, x)
-    rounds = count("rounds", rounds)
+    rounds = check_count("rounds", rounds, 1)
     measured = []
     with np.errstate(all="ignore"), one_blas_thread():
         for _ in range(rounds + 1):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bppsa_nb.checks import check_amount, check_count, check_flag
 from bppsa_nb.shown import shown
 
 
@@ -32,8 +33,7 @@ class Assumptions:
 
     def __post_init__(self):
         for name, value in vars(self).items():
-            if not isinstance(value, (bool, np.bool_)):
-                raise TypeError(f"{name} must be True or False, got {value!r}")
+            check_flag(name, value)
 
 
 class Network:
@@ -103,9 +103,9 @@ class Network:
         -------
         Network
         """
-        layers = count("layers", layers)
+        layers = check_count("layers", layers, 1)
         ones = np.ones(layers)
-        return cls(ones, ones, ones, None if sync is None else np.full(layers, amount("sync", sync)), memory)
+        return cls(ones, ones, ones, None if sync is None else np.full(layers, check_amount("sync", sync)), memory)
 
     def __repr__(self):
         return f"Network of {self.layers} layers"
@@ -131,6 +131,10 @@ class Memory:
     output_grad: object = 1
     weight_grad: object = 0
 
+    def __post_init__(self):
+        for name, part in vars(self).items():
+            spread(f"memory.{name}", part, None)
+
     def __repr__(self):
         return shown(self, "activation", "output_grad", "weight_grad")
 
@@ -148,7 +152,7 @@ class Memory:
 def spread(name, value, length, of="layer"):
     """Return an array of `costs`, of which one number alone is for all."""
     if np.isscalar(value):
-        value = np.full(length, amount(name, value))
+        value = np.full(1 if length is None else length, check_amount(name, value))
     return costs(name, value, length, of)
 
 
@@ -169,29 +173,6 @@ def costs(name, values, length=None, of="layer"):
         raise ValueError(f"{name} must be finite and not negative, got {array[wrong[0]]} for {of} {wrong[0] + 1}")
     array.flags.writeable = False
     return array
-
-
-def count(name, value, least=1, most=None, why=""):
-    """Return an integer within its bounds, or raise TypeError or ValueError."""
-    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < least or (most is not None and value > most):
-        bounds = f">= {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name} must be {bounds}{why}, got {value}")
-    return int(value)
-
-
-def amount(name, value):
-    """Return a number that is neither negative nor NaN nor infinite, or raise TypeError or ValueError."""
-    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = np.inf
-    if not (np.isfinite(number) and number >= 0):
-        raise ValueError(f"{name} must be finite and not negative, got {value}")
-    return number
 
 
 def transfer_time(size, bandwidth, latency=0.0):
@@ -216,10 +197,10 @@ def transfer_time(size, bandwidth, latency=0.0):
     ValueError
         For a size or latency below 0, a bandwidth that is not above 0, or so low that the time is infinite.
     """
-    latency, rate = amount("latency", latency), amount("bandwidth", bandwidth)
+    latency, rate = check_amount("latency", latency), check_amount("bandwidth", bandwidth)
     if rate == 0:
         raise ValueError(f"bandwidth must be above 0, got {bandwidth}")
-    size = np.float64(amount("size", size)) if np.isscalar(size) else costs("size", size)
+    size = np.float64(check_amount("size", size)) if np.isscalar(size) else costs("size", size)
     with np.errstate(over="ignore"):
         time = latency + size / rate
     if not np.isfinite(time).all():

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from bppsa_nb.schedule.network import Assumptions, Network, count, spread
+from bppsa_nb.checks import check_choice, check_count, check_flag
+from bppsa_nb.schedule.network import Assumptions, Network, spread
 from bppsa_nb.schedule.operations import SF, SO, F, O, W, training
 from bppsa_nb.schedule.timeline import place
 
@@ -64,12 +65,10 @@ def pipeline(
     if not isinstance(assumptions, Assumptions):
         raise TypeError(f"assumptions must be schedule.Assumptions, got {assumptions!r}")
     L = network.layers
-    devices = count("devices", devices, 1, L, f" (the network has {L} layers)")
-    micro_batches = count("micro_batches", micro_batches)
-    if not isinstance(policy, str) or policy not in POLICIES:
-        raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, got {policy!r}")
-    if not isinstance(flush, (bool, np.bool_)):
-        raise TypeError(f"flush must be True or False, got {flush!r}")
+    devices = check_count("devices", devices, 1, L, f" (the network has {L} layers)")
+    micro_batches = check_count("micro_batches", micro_batches, 1)
+    check_choice("policy", policy, POLICIES)
+    check_flag("flush", flush)
     if not flush and policy in ("conventional", "gpipe"):
         raise ValueError(f"flush must be True for policy={policy!r}, which ends all of one pass before the next")
     boundary = spread("boundary_cost", boundary_cost, L - 1, "boundary between layers")

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from bppsa_nb.schedule.network import Assumptions, Network, amount, count
+from bppsa_nb.checks import check_amount, check_count, check_flag
+from bppsa_nb.schedule.network import Assumptions, Network
 from bppsa_nb.schedule.operations import KINDS, F, O, W
 from bppsa_nb.schedule.streams import Problem, TwoStreams
 
@@ -142,10 +143,9 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_
     N = len(main_regions)
     kernels = _layers(kernels, main_regions.network.layers)
     speedup = _speedups(speedup, kernels, main_regions)
-    k = count("k", k, 0, N, f" (there are {N} regions)")
-    limit = np.inf if memory_limit is None else amount("memory_limit", memory_limit)
-    if not isinstance(carry_over, (bool, np.bool_)):
-        raise TypeError(f"carry_over must be True or False, got {carry_over!r}")
+    k = check_count("k", k, 0, N, f" (there are {N} regions)")
+    limit = np.inf if memory_limit is None else check_amount("memory_limit", memory_limit)
+    check_flag("carry_over", carry_over)
     problem = _problem(main_regions, kernels, speedup)
     least = np.inf
     for tried in range(k, N + 1):
@@ -235,7 +235,7 @@ def _algorithm_1(problem, k, carry_over):
 def _rising(name, values, most, why):
     """Return integers that rise to their most, as a read-only array."""
     try:
-        array = np.asarray([count(f"{name}[{i}]", value, 1, most) for i, value in enumerate(values)], np.int64)
+        array = np.asarray([check_count(f"{name}[{i}]", value, 1, most) for i, value in enumerate(values)], np.int64)
     except TypeError as error:
         raise TypeError(f"{name} must hold integers, got {values!r}") from error
     if not len(array) or array[-1] != most or (np.diff(array) <= 0).any():
@@ -247,7 +247,7 @@ def _rising(name, values, most, why):
 def _layers(kernels, L):
     why = f" (the network has {L} layers)"
     try:
-        layers = [count(f"kernels[{i}]", layer, 1, L, why) for i, layer in enumerate(kernels)]
+        layers = [check_count(f"kernels[{i}]", layer, 1, L, why) for i, layer in enumerate(kernels)]
     except TypeError as error:
         raise TypeError(f"kernels must hold layers, which are integers, got {kernels!r}") from error
     if len(set(layers)) < len(layers):

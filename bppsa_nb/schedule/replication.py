@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from bppsa_nb.schedule.network import Assumptions, Network, amount, count
+from bppsa_nb.checks import check_amount, check_choice, check_count
+from bppsa_nb.schedule.network import Assumptions, Network
 from bppsa_nb.schedule.operations import SW, F, O, W, synchronized
 from bppsa_nb.schedule.timeline import place
 
@@ -62,16 +63,15 @@ def data_parallel(
         raise ValueError("network must have sync, the times of S[δW], for data-parallel training; got None")
     if not isinstance(assumptions, Assumptions):
         raise TypeError(f"assumptions must be schedule.Assumptions, got {assumptions!r}")
-    if not isinstance(policy, str) or policy not in POLICIES:
-        raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, got {policy!r}")
+    check_choice("policy", policy, POLICIES)
     ops = synchronized(network, assumptions)
     if policy != "reverse_first_k":
         for name, value in (("k", k), ("memory_limit", memory_limit)):
             if value is not None:
                 raise ValueError(f"{name} is for policy='reverse_first_k' only, got {value!r} with policy={policy!r}")
         return _reversed(ops, 0, policy)
-    largest = network.layers if k is None else count("k", k, 0, network.layers)
-    limit = np.inf if memory_limit is None else amount("memory_limit", memory_limit)
+    largest = network.layers if k is None else check_count("k", k, 0, network.layers)
+    limit = np.inf if memory_limit is None else check_amount("memory_limit", memory_limit)
     best = least = None
     for tried in range(largest, -1, -1) if k is not None else range(largest + 1):
         timeline = _reversed(ops, tried, policy)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from bppsa_nb.checks import check_count
 from bppsa_nb.compiling import njit
 from bppsa_nb.schedule.engine import busy_bound, chains, greedy
-from bppsa_nb.schedule.network import count
 from bppsa_nb.schedule.operations import F, W
 from bppsa_nb.schedule.timeline import Timeline
 
@@ -49,7 +49,7 @@ def optimum(timeline, nodes=20_000):
     """
     if type(timeline) is not Timeline:  # where two streams slow each other down, durations are not given
         raise TypeError(f"timeline must be a Timeline of pipeline or data_parallel, got {timeline!r}")
-    nodes = count("nodes", nodes)
+    nodes = check_count("nodes", nodes, 1)
     ops, low, width = timeline.operations, timeline.lower_bound, 0
     problem = ops.worker, len(ops.workers), ops.duration, _ordered(ops)
     head, tail = chains(*problem[2:])

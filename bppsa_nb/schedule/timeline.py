@@ -4,7 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bppsa_nb.schedule.network import count
+from bppsa_nb.checks import check_count
 from bppsa_nb.schedule.operations import KINDS, SF, SO, SW, F, O, W
 from bppsa_nb.timeline import Event, check_arrays
 
@@ -68,7 +68,7 @@ class Timeline:
             Kind, layer and micro-batch of every operation.
         """
         ops = self.operations
-        worker = count("worker", worker, 0, len(ops.workers) - 1)
+        worker = check_count("worker", worker, 0, len(ops.workers) - 1)
         numbers = self.sequence[ops.worker[self.sequence] == worker]
         columns = zip(ops.kind[numbers], ops.layer[numbers], ops.micro_batch[numbers], strict=True)
         return [(KINDS[kind], int(layer), int(micro_batch)) for kind, layer, micro_batch in columns]

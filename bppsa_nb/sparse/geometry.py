@@ -4,6 +4,8 @@ from copy import copy
 
 import numpy as np
 
+from bppsa_nb.checks import is_integer
+
 
 def pair(name, value, least):
     """Return an integer, or two of them, as two: vertical and horizontal.
@@ -14,7 +16,7 @@ def pair(name, value, least):
         If `value` is neither, or if one is less than `least` or not below 2**31.
     """
     values = value if isinstance(value, (tuple, list)) else (value, value)
-    if len(values) != 2 or any(isinstance(v, bool) or not isinstance(v, (int, np.integer)) for v in values):
+    if len(values) != 2 or not all(map(is_integer, values)):
         raise TypeError(f"{name} must be an integer or two, got {value!r}")
     if min(values) < least:
         raise ValueError(f"{name} must be at least {least}, got {value!r}")
@@ -31,9 +33,7 @@ def sizes(name, shape, count=None):
     TypeError, ValueError
         If it is none.
     """
-    if not isinstance(shape, (tuple, list)) or not all(
-        isinstance(size, (int, np.integer)) and not isinstance(size, bool) for size in shape
-    ):
+    if not isinstance(shape, (tuple, list)) or not all(map(is_integer, shape)):
         raise TypeError(f"{name} must be a tuple of integers, got {shape!r}")
     if min(shape, default=0) < 1 or len(shape) != (count or len(shape)):
         expected = f"{count} sizes, (C, h, w)" if count == 3 else "sizes"

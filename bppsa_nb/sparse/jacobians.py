@@ -15,13 +15,12 @@ import math
 import numpy as np
 
 from bppsa_nb import memory
-from bppsa_nb.checks import check_finite
+from bppsa_nb.checks import check_finite, check_floats, check_plain, float_dtype
 from bppsa_nb.sparse import fills
 from bppsa_nb.sparse.geometry import Axis, pair, sizes
 from bppsa_nb.sparse.pattern import CSRPattern
 from bppsa_nb.workers import share_out
 
-_FLOATS = frozenset(map(np.dtype, (np.float32, np.float64)))
 CONVOLUTION, LINEAR, IMAGE = "(C_out, C_in, kh, kw)", "(out, in)", "(C, h, w)"  # shapes of weights, and of an input
 _WORTH = 2**19  # values below which a second thread is not woken
 _LARGE = 2**26  # bytes from which memory is asked for; to ask takes longer than to fill a small array
@@ -274,7 +273,7 @@ class Flatten(Jacobian):
         TypeError, ValueError
             If `dtype` or `out` are none of these.
         """
-        out = self._out(out, (), _float_type(dtype))
+        out = self._out(out, (), float_dtype(dtype))
         out.fill(1)
         return out
 
@@ -366,7 +365,7 @@ class AvgPool2d(Pooling):
 
     def fill(self, dtype=np.float32, out=None):
         """Write the values; as `Flatten.fill`."""
-        out = self._out(out, (), _float_type(dtype))
+        out = self._out(out, (), float_dtype(dtype))
         out.fill(1 / math.prod(self.kernel_size))
         return out
 
@@ -376,8 +375,9 @@ class AvgPool2d(Pooling):
 
 def _mask(mask, shape):
     """Return a mask, contiguous; `shape` names its axes."""
-    if not isinstance(mask, np.ndarray) or mask.dtype != bool:
-        raise TypeError(f"mask must be an array of bool, got {getattr(mask, 'dtype', type(mask).__name__)}")
+    check_plain("mask", mask)
+    if mask.dtype != bool:
+        raise TypeError(f"mask must be an array of bool, got {mask.dtype}")
     check_axes("mask", mask, shape)
     return np.asarray(mask, order="C")
 
@@ -388,19 +388,9 @@ def check_axes(name, array, shape):
         raise ValueError(f"{name} must have shape {shape}, without empty axes, got {array.shape}")
 
 
-def _float_type(dtype, name="dtype"):
-    dtype = np.dtype(dtype)
-    if dtype not in _FLOATS:
-        raise TypeError(f"{name} must be float32 or float64, got {dtype}")
-    return dtype
-
-
 def floats(name, array):
     """Return an array of floating-point numbers, contiguous."""
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"{name} must be a numpy.ndarray, got {type(array).__name__}")
-    if array.dtype not in _FLOATS:
-        raise TypeError(f"{name} must be float32 or float64, got {array.dtype}")
+    check_floats(name, array)
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb import backends, chain
-from bppsa_nb.checks import check_array, check_finite, check_params, floating, generator
+from bppsa_nb.checks import check_array, check_choice, check_finite, check_flag, check_params, float_dtype, generator
 from bppsa_nb.operator import BatchedCSR, Pattern
 from bppsa_nb.scan import scan
 from bppsa_nb.shown import shown
@@ -83,7 +83,7 @@ class Network:
     """
 
     def __init__(self, input_shape, operators, *, scan_until=None, init="uniform", rng=0, dtype=np.float32):
-        self.dtype = floating(dtype)
+        self.dtype = float_dtype(dtype)
         if not isinstance(operators, (list, tuple)):
             raise TypeError(f"operators must be a list of operators, got {operators!r}")
         for i, operator in enumerate(operators):
@@ -95,8 +95,8 @@ class Network:
             raise ValueError("operators must be one or more, got none")
         if len(set(names)) < len(names):
             raise ValueError(f"operators must have names of their own, got {names}")
-        if scan_until is not None and scan_until not in names:
-            raise ValueError(f"scan_until must be one of {names}, got {scan_until!r}")
+        if scan_until is not None:
+            check_choice("scan_until", scan_until, names)
         shapes = [sizes("input_shape", input_shape)]
         for operator in self.operators:
             shapes.append(operator.output_shape(shapes[-1]))
@@ -229,8 +229,7 @@ class Network:
     def check_method(self, method, backend="auto", levels=None):
         """Raise what `backward` would raise for these arguments."""
         methods = ("ordinary", *chain.METHODS)
-        if not isinstance(method, str) or method not in ("auto", *methods):
-            raise ValueError(f"method must be one of {', '.join(map(repr, methods))} or 'auto', got {method!r}")
+        check_choice("method", method, (*methods, "auto"))
         if method in ("auto", "ordinary"):
             backends.resolve(backend)
             if levels is not None:
@@ -275,7 +274,7 @@ class Network:
             costs = []
             # Products are planned here, which the scan would do otherwise: plans are kept with the patterns.
             links = [Pattern(each, costs) for each in reversed(self.patterns())]
-            scan([Pattern(None, costs), *links], method, levels, chain.list_chunk(len(links)))
+            scan([Pattern(None, costs), *links], method, levels, chain.list_chunk(method, len(links)))
             entries = sum(cost.entries for cost in costs if cost.kind == "mm")
             entries += sum(self.jacobian(op.name).pattern.nnz for op in self.linked() if not op.shared)
             self._pieces[method, levels] = max(1, _BYTES // (self.dtype.itemsize * max(1, entries)))
@@ -293,6 +292,7 @@ class Network:
         -------
         list of Operator
         """
+        check_flag("from_input", from_input)
         return [self.operators[i] for i in range(not from_input, self._scanned) if self._is_link(i, from_input)]
 
     def links(self, activations, from_input=False):
@@ -313,6 +313,7 @@ class Network:
         """
         self._check_activations(activations)
         check_params(self.params, self.dtype, self._param_shapes())
+        check_flag("from_input", from_input)
         return self._links(activations, range(not from_input, self._scanned), slice(None), None)
 
     def patterns(self, from_input=False):
@@ -341,10 +342,9 @@ class Network:
         object
             One of `bppsa_nb.sparse.jacobians`.
         """
+        names = [operator.name for operator in self.operators]
+        check_choice("name", name, names)
         if name not in self._jacobians:
-            names = [operator.name for operator in self.operators]
-            if name not in names:
-                raise ValueError(f"name must be one of {names}, got {name!r}")
             i = names.index(name)
             mask = (self._masks or {}).get(f"{name}.weight")
             self._jacobians[name] = self.operators[i].jacobian(self.shapes[i], mask)
@@ -442,8 +442,7 @@ def _check_pruned(params, pruned):
 
 
 def _initial(shapes, init, rng, dtype):
-    if init not in ("uniform", "he"):
-        raise ValueError(f"init must be 'uniform' or 'he', got {init!r}")
+    check_choice("init", init, ("uniform", "he"))
     params, fan_in = {}, 1
     for name, shape in shapes.items():  # an operator's weight comes before its bias
         if len(shape) > 1:

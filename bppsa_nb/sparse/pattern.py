@@ -5,8 +5,10 @@ import weakref
 import numpy as np
 from scipy import sparse
 
+from bppsa_nb.checks import Fixed, as_array, check_plain, is_integer
 
-class CSRPattern:
+
+class CSRPattern(Fixed):
     """Where a matrix may be non-zero, in SciPy's CSR layout. Values belong to it by position.
 
     The pattern of a transposed Jacobian follows from the architecture alone (Section 3.3): it is made once and
@@ -15,8 +17,8 @@ class CSRPattern:
     Parameters
     ----------
     indptr, indices : array_like of int [shape=(m + 1,)], [shape=(nnz,)]
-        Row i has entries at columns ``indices[indptr[i]:indptr[i + 1]]``. Copied: as int32, or int64 for `indptr` if
-        there are 2**31 entries or more.
+        Row i has entries at columns ``indices[indptr[i]:indptr[i + 1]]``. Copied, as int32, or int64 for `indptr` if
+        there are 2**31 entries or more; the copies are read-only.
     shape : tuple of int
         ``(m, n)``.
 
@@ -29,16 +31,17 @@ class CSRPattern:
     """
 
     __slots__ = ("__weakref__", "_plans", "indices", "indptr", "on_device", "shape")
+    _fixed = __slots__
 
     def __init__(self, indptr, indices, shape):
         sizes = shape if isinstance(shape, tuple) else ()
         if (
             len(sizes) != 2
-            or not all(type(size) is int or isinstance(size, np.integer) for size in sizes)
+            or not all(map(is_integer, sizes))
             or min(sizes) < 0
         ):
             raise ValueError(f"shape must be two integers (m, n), got {shape!r}")
-        arrays = {"indptr": np.asarray(indptr), "indices": np.asarray(indices)}
+        arrays = {"indptr": as_array("indptr", indptr), "indices": as_array("indices", indices)}
         for name, array in arrays.items():
             if array.dtype.kind not in "iu" and array.size:
                 raise TypeError(f"{name} must hold integers, got {array.dtype}")
@@ -55,12 +58,12 @@ class CSRPattern:
             raise ValueError(f"indices must be from 0 to n - 1 = {columns - 1}, got {wrong}")
         if columns > 2**31:
             raise ValueError(f"a pattern has at most 2**31 columns, got shape {shape}")
-        self._set(indptr.astype(np.int32 if nnz < 2**31 else np.int64), indices.astype(np.int32), (rows, columns))
+        self._hold(indptr.astype(np.int32 if nnz < 2**31 else np.int64), indices.astype(np.int32), (rows, columns), [])
 
-    def _set(self, indptr, indices, shape):
-        self.indptr, self.indices, self.shape = indptr, indices, shape
-        self.on_device = []  # the index arrays once more, where `bppsa_nb.sparse.cuda` has needed them
-        self._plans = weakref.WeakKeyDictionary()
+    def _hold(self, indptr, indices, shape, on_device):
+        # on_device: the index arrays once more, where `bppsa_nb.sparse.cuda` has needed them.
+        self._fix(indptr=indptr, indices=indices, shape=shape, on_device=on_device, _plans=weakref.WeakKeyDictionary())
+        indptr.flags.writeable = indices.flags.writeable = False  # compiled code goes where they say
 
     @classmethod
     def made(cls, indptr, indices, shape):
@@ -77,7 +80,7 @@ class CSRPattern:
         CSRPattern
         """
         pattern = object.__new__(cls)
-        pattern._set(indptr.astype(np.int32 if len(indices) < 2**31 else np.int64, copy=False), indices, shape)
+        pattern._hold(indptr.astype(np.int32 if len(indices) < 2**31 else np.int64, copy=False), indices, shape, [])
         return pattern
 
     def __reduce__(self):
@@ -120,8 +123,8 @@ class CSRPattern:
 
     def detached(self):
         """Return a pattern of the same arrays that keeps no plans."""
-        twin = CSRPattern.made(self.indptr, self.indices, self.shape)
-        twin.on_device = self.on_device
+        twin = object.__new__(CSRPattern)
+        twin._hold(self.indptr, self.indices, self.shape, self.on_device)
         return twin
 
     def times(self, other):
@@ -135,6 +138,8 @@ class CSRPattern:
         -------
         PlannedProduct
         """
+        if not isinstance(other, CSRPattern):
+            raise TypeError(f"other must be a CSRPattern, got {type(other).__name__}")
         if other not in self._plans:
             from bppsa_nb.sparse.products import PlannedProduct
 
@@ -152,7 +157,17 @@ class CSRPattern:
         -------
         scipy.sparse.csr_array [shape=(m, n)]
             With index arrays of its own: SciPy changes them in place where zeros are eliminated, say.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For values that are no such array.
         """
+        check_plain("values", values)
+        if values.dtype.kind not in "biufc":
+            raise TypeError(f"values must be numbers, got {values.dtype}")
+        if values.shape != (self.nnz,):
+            raise ValueError(f"values must have shape (nnz,) = ({self.nnz},), got {values.shape}")
         return sparse.csr_array((values, self.indices.copy(), self.indptr.copy()), shape=self.shape)
 
     def __repr__(self):

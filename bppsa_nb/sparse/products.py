@@ -11,11 +11,12 @@ import numpy as np
 from scipy import sparse
 
 from bppsa_nb import backends, memory
+from bppsa_nb.checks import Fixed, check_finite, check_floats, is_finite
 from bppsa_nb.shown import shown
 from bppsa_nb.sparse.pattern import CSRPattern
 
 
-class PlannedProduct:
+class PlannedProduct(Fixed):
     """The product of two sparse matrices, planned from their patterns.
 
     Parameters
@@ -61,6 +62,8 @@ class PlannedProduct:
            [15.,  0.]])
     """
 
+    _fixed = ("left", "right", "right_canonical", "pattern", "multiply_adds", "kind")
+
     def __init__(self, a, b):
         from bppsa_nb.sparse import cpu
 
@@ -68,22 +71,22 @@ class PlannedProduct:
         if a.shape[1] != b.shape[0]:
             raise ValueError(f"b must have {a.shape[1]} rows to be multiplied by a {a.shape}, got shape {b.shape}")
         shape = (a.shape[0], b.shape[1])
-        # The plan lives as long as the pattern it is kept with, so it must not keep the other one alive.
-        self.left, self.right = a.detached(), b.detached()
-        self.right_canonical = b.canonical
         lengths = np.diff(b.indptr)[a.indices]
-        self.multiply_adds = int(lengths.sum(dtype=np.int64))
-        ends = np.cumsum(cpu.count(a, b, self.multiply_adds), dtype=np.int64)
+        multiply_adds = int(lengths.sum(dtype=np.int64))
+        ends = np.cumsum(cpu.count(a, b, multiply_adds), dtype=np.int64)
         nnz = int(ends[-1]) if len(ends) else 0
         memory.require(4 * nnz, f"the pattern of a product of shape {shape} with {nnz} entries")
         indptr = np.concatenate([[0], ends]).astype(np.int32 if nnz < 2**31 else np.int64)
-        self.pattern = CSRPattern.made(indptr, cpu.columns(a, b, self.multiply_adds, indptr), shape)
-        self.kind = "sums"
-        if self.multiply_adds == nnz:
-            if np.diff(a.indptr).max(initial=0) <= 1 and self.right_canonical:
-                self.kind = "rows"
-            elif np.all(np.diff(b.indptr) == 1) and np.array_equal(b.indices[a.indices], self.pattern.indices):
-                self.kind = "columns"
+        pattern = CSRPattern.made(indptr, cpu.columns(a, b, multiply_adds, indptr), shape)
+        canonical, kind = b.canonical, "sums"
+        if multiply_adds == nnz:
+            if np.diff(a.indptr).max(initial=0) <= 1 and canonical:
+                kind = "rows"
+            elif np.all(np.diff(b.indptr) == 1) and np.array_equal(b.indices[a.indices], pattern.indices):
+                kind = "columns"
+        # The plan lives as long as the pattern it is kept with, so it must not keep the other one alive.
+        self._fix(left=a.detached(), right=b.detached(), right_canonical=canonical)
+        self._fix(pattern=pattern, multiply_adds=multiply_adds, kind=kind)
 
     def __repr__(self):
         return shown(self, "left", "right", "pattern", "kind", "multiply_adds")
@@ -104,6 +107,9 @@ class PlannedProduct:
         int
             At most `multiply_adds`.
         """
+        check_floats("a", a)
+        if a.shape != (self.left.nnz,):
+            raise ValueError(f"a must have shape (nnz,) = ({self.left.nnz},), got {a.shape}")
         if self.kind != "sums":
             return self.multiply_adds
         return int(np.diff(self.right.indptr)[self.left.indices[a != 0]].sum(dtype=np.int64))
@@ -131,16 +137,16 @@ class PlannedProduct:
         TypeError
             For other dtypes, or two different ones.
         ValueError
-            For shapes that do not fit.
+            For shapes that do not fit, NaN and infinity.
         """
         for name, values, pattern in (("a", a, self.left), ("b", b, self.right)):
-            if not isinstance(values, np.ndarray) or values.dtype not in (np.float32, np.float64):
-                got = getattr(values, "dtype", type(values).__name__)
-                raise TypeError(f"{name} must be an array of float32 or float64, got {got}")
+            check_floats(name, values)
             if values.ndim not in (1, 2) or values.shape[-1] != pattern.nnz:
                 raise ValueError(
                     f"{name} must have shape (nnz,) or (B, nnz) with nnz = {pattern.nnz}, got {values.shape}"
                 )
+        if not is_finite([a, b]):  # where the other factor is zero, the product might not show it
+            check_finite(a=a, b=b)
         if a.dtype != b.dtype:
             raise TypeError(f"b must have the dtype of a, {a.dtype}, got {b.dtype}")
         batches = {len(values) for values in (a, b) if values.ndim == 2}
@@ -149,7 +155,7 @@ class PlannedProduct:
         shape = (*list(batches - {1} or batches), self.pattern.nnz)
         if out is None:
             out = np.empty(shape, a.dtype)
-        elif not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != a.dtype or not out.flags.carray:
+        elif type(out) is not np.ndarray or out.shape != shape or out.dtype != a.dtype or not out.flags.carray:
             got = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
             raise ValueError(f"out must be contiguous, of dtype {a.dtype} and shape {shape}, got {got}")
         elif np.may_share_memory(out, a) or np.may_share_memory(out, b):

@@ -1,8 +1,9 @@
 """Magnitude pruning, as in See et al. (2016): the smallest weights go, by one of three rules."""
 
-import numbers
 
 import numpy as np
+
+from bppsa_nb.checks import check_choice, check_plain, is_number
 
 SCHEMES = ("class_blind", "class_uniform", "class_distribution")
 
@@ -45,12 +46,11 @@ def prune(params, rate, scheme="class_blind"):
     array([[ 0., -3.],
            [ 2.,  0.]])
     """
-    if isinstance(rate, bool) or not isinstance(rate, numbers.Real):
+    if not is_number(rate):
         raise TypeError(f"rate must be a number, got {rate!r}")
     if not 0 <= rate < 1:
         raise ValueError(f"rate must be at least 0 and below 1, got {rate!r}")
-    if scheme not in SCHEMES:
-        raise ValueError(f"scheme must be one of {', '.join(map(repr, SCHEMES))}, got {scheme!r}")
+    check_choice("scheme", scheme, SCHEMES)
     weights = _weights(params)
     sizes = {name: np.abs(weight).ravel() for name, weight in weights.items()}
     if scheme == "class_uniform":
@@ -92,9 +92,9 @@ def _weights(params):
     if not isinstance(params, dict):
         raise TypeError(f"params must be a dict of arrays, got {type(params).__name__}")
     for name, param in params.items():
-        if not isinstance(param, np.ndarray) or param.dtype.kind != "f":
-            got = param.dtype if isinstance(param, np.ndarray) else type(param).__name__
-            raise TypeError(f"params[{name!r}] must be an array of floating point numbers, got {got}")
+        check_plain(f"params[{name!r}]", param)
+        if param.dtype.kind != "f":
+            raise TypeError(f"params[{name!r}] must be an array of floating point numbers, got {param.dtype}")
     weights = {name: param for name, param in params.items() if param.ndim > 1}
     if not weights:
         raise ValueError(f"params must hold weights, arrays of two or more axes, got {sorted(params)}")

@@ -5,12 +5,12 @@ Its Jacobians are never stored: a step reads a few numbers per hidden unit, wher
 
 import numpy as np
 
-from bppsa_nb.checks import wrong_shape
+from bppsa_nb.checks import Fixed, check_floats, wrong_shape
 from bppsa_nb.memory import require
 from bppsa_nb.operator import RangeLost
 
 
-class StructuredChain:
+class StructuredChain(Fixed):
     """T transposed Jacobians made of shared weights and diagonals of their own.
 
     ``(d x_{t+1} / d x_t)^T = sum_k weights[k].T @ diag(slopes[k, t, b]) + diag(carry[t, b])``: the form that every
@@ -44,26 +44,18 @@ class StructuredChain:
     (4, 1, 2)
     """
 
+    _fixed = ("weights", "slopes", "carry")
+
     def __init__(self, weights, slopes, carry=None):
-        self._hold(weights, slopes, carry)
+        self._fix(weights=weights, slopes=slopes, carry=carry)
         self.check()
 
     @classmethod
     def made(cls, weights, slopes, carry=None):
         """Put together what is known to fit; the arrays may be on a device."""
         chain = object.__new__(cls)
-        chain._hold(weights, slopes, carry)
+        chain._fix(weights=weights, slopes=slopes, carry=carry)
         return chain
-
-    def _hold(self, weights, slopes, carry):
-        vars(self).update(weights=weights, slopes=slopes, carry=carry)
-
-    def __setattr__(self, name, value):
-        if name in ("weights", "slopes", "carry"):
-            raise AttributeError(
-                f"{name} of a chain cannot be replaced; make another chain: StructuredChain(weights, slopes, carry)"
-            )
-        super().__setattr__(name, value)
 
     def check(self):
         """Raise TypeError or ValueError unless the arrays still fit together: their shapes can be set in place."""
@@ -103,10 +95,7 @@ class StructuredChain:
 
 
 def _check(name, array, shape, like):
-    if type(array) not in (np.ndarray, np.memmap):
-        raise TypeError(f"{name} must be a numpy.ndarray, got {type(array).__name__}")
-    if array.dtype not in (np.float32, np.float64):
-        raise TypeError(f"{name} must be float32 or float64, got {array.dtype}")
+    check_floats(name, array)
     if array.dtype != like.dtype:
         raise TypeError(f"{name} has dtype {array.dtype}, but weights has {like.dtype}: they must be the same")
     if array.ndim != len(shape):

@@ -1,7 +1,7 @@
 """Structured chains compiled for CPUs; twins of the NumPy functions, with the same arguments.
 
 Samples never wait for each other, nor do chunks while they are multiplied or replayed: that is what the cores share
-out. Gradients below the smallest normal number count as zero.
+out. Going back, numbers below the smallest normal one count as zero: weights, slopes, carries, gradients.
 """
 
 import math

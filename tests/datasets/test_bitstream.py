@@ -84,7 +84,7 @@ def test_only_a_batch_is_in_memory():
         ({"length": -1}, ValueError, "length must be at least 0, got -1"),
         ({"length": 2.0}, TypeError, "length must be an integer, got 2.0"),
         ({"num_samples": 0}, ValueError, "num_samples must be at least 1, got 0"),
-        ({"num_classes": 11}, ValueError, "num_classes must be between 1 and 10, got 11"),
+        ({"num_classes": 11}, ValueError, "num_classes must be from 1 to 10, got 11"),
         ({"dtype": int}, TypeError, "dtype must be float32 or float64, got int64"),
     ],
 )

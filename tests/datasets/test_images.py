@@ -182,7 +182,7 @@ def test_the_stand_in_can_be_learned_but_not_from_its_colors():
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
-        ({"split": "valid"}, ValueError, 'split must be "train" or "test", got \'valid\''),
+        ({"split": "valid"}, ValueError, "split must be one of 'train', 'test', got 'valid'"),
         ({"num_samples": 0}, ValueError, "num_samples must be at least 1, got 0"),
         ({"num_samples": 2.0}, TypeError, "num_samples must be an integer, got 2.0"),
         ({"num_samples": True}, TypeError, "num_samples must be an integer, got True"),

@@ -30,9 +30,17 @@ def test_parts_are_consecutive_and_even(steps, ranks):
     assert len(parts) == ranks and max(lengths) - min(lengths) <= 1
 
 
-@pytest.mark.parametrize(("steps", "ranks"), [(-1, 2), (3, 0)])
-def test_parts_of_nothing(steps, ranks):
-    with pytest.raises(ValueError, match=f"steps must be at least 0 and ranks at least 1, got {steps} and {ranks}"):
+@pytest.mark.parametrize(
+    ("steps", "ranks", "message"),
+    [
+        (-1, 2, "steps must be at least 0, got -1"),
+        (3, 0, "ranks must be at least 1, got 0"),
+        (3.0, 1, "steps must be an integer, got 3.0"),
+        (3, None, "ranks must be an integer, got None"),
+    ],
+)
+def test_parts_of_nothing(steps, ranks, message):
+    with pytest.raises((TypeError, ValueError), match=message):
         distributed.partition(steps, ranks)
 
 

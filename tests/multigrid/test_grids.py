@@ -62,8 +62,8 @@ def test_partition(depth, ranks, coarsening, levels):
     ("arguments", "error", "message"),
     [
         ((64, 5, 4, 3), ValueError, "ranks must be at most the 4 steps .* got 5; take fewer levels"),
-        ((64, 0), ValueError, "ranks must be >= 1, got 0"),
-        ((0, 1), ValueError, "depth must be >= 1, got 0"),
+        ((64, 0), ValueError, "ranks must be at least 1, got 0"),
+        ((0, 1), ValueError, "depth must be at least 1, got 0"),
         ((64.0, 1), TypeError, "depth must be an integer, got 64.0"),
     ],
 )

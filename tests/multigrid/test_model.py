@@ -191,7 +191,7 @@ def test_solver_may_change_and_is_not_shared():
 LAST = [sparse.Linear("closing", 5, 3)]
 BAD_MODELS = [
     (((5,), [], 4, LAST), {"dtype": np.float16}, TypeError, "dtype must be float32 or float64, got float16"),
-    (((5,), [], 0, LAST), {}, ValueError, "depth must be >= 1, got 0"),
+    (((5,), [], 0, LAST), {}, ValueError, "depth must be at least 1, got 0"),
     (((5,), [], 4.0, LAST), {}, TypeError, "depth must be an integer, got 4.0"),
     (((5,), None, 4, LAST), {}, TypeError, "opening must be a list of operators, got None"),
     (((5,), [], 4, ["relu"]), {}, TypeError, r"closing\[0\] must be an operator"),
@@ -207,8 +207,8 @@ BAD_MODELS = [
     (((5,), [], 4, LAST), {"solver": {"cycle_count": 2}}, ValueError, r"solver may have the options cycles, .*'cycle_"),
     (((5,), [], 4, LAST), {"solver": {1: 2, "q": 2}}, ValueError, r"solver may have the options .*, got \[1, 'q'\]"),
     (((5,), [], 4, LAST), {"solver": {"comm": None}}, ValueError, r"solver may have the options cycles, .*'comm'"),
-    (((5,), [], 4, LAST), {"solver": {"cycles": 0}}, ValueError, "cycles must be >= 1, got 0"),
-    (((5,), [], 4, LAST), {"solver": {"coarsening": 1}}, ValueError, "coarsening must be >= 2, got 1"),
+    (((5,), [], 4, LAST), {"solver": {"cycles": 0}}, ValueError, "cycles must be at least 1, got 0"),
+    (((5,), [], 4, LAST), {"solver": {"coarsening": 1}}, ValueError, "coarsening must be at least 2, got 1"),
     (((5,), [], 4, LAST), {"solver": {"levels": 9}}, ValueError, "levels must be at most 2 for 4 layers"),
 ]
 

@@ -121,7 +121,7 @@ def test_the_program_needs_mpi4py_for_several_ranks_only():
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["--depth", "0"], "depth must be >= 1, got 0"),
+        (["--depth", "0"], "depth must be at least 1, got 0"),
         (["--levels", "4"], "ranks must be at most the 1 steps"),
         (["--tol", "-1"], "tol must be >= 0"),
         (["--time", "0"], "h must be positive"),

@@ -160,7 +160,7 @@ def test_a_kind_that_did_not_run_takes_no_time():
 def test_bad_arguments_are_errors():
     with pytest.raises(ValueError, match="workers must be at most the 8 blocks of the finest level, got 9"):
         record(32, 9)
-    with pytest.raises(ValueError, match="cycles must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="cycles must be at least 1, got 0"):
         record(32, cycles=0)
     with pytest.raises(TypeError, match="workers must be an integer, got 1.5"):
         record(32, 1.5)

@@ -156,6 +156,19 @@ def test_a_down_sweep_that_does_not_reverse_is_caught(monkeypatch):
             trace(7, method, k)
 
 
+@pytest.mark.parametrize(
+    ("operands", "message"),
+    [
+        (None, "operands must be a list of operands, got None"),
+        ([], "operands must hold at least one, got none"),
+        ([1.0, 2.0], r"operands\[1\] must have a method __matmul__, got float"),
+    ],
+)
+def test_what_is_no_operand(operands, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        scan(operands, "linear")
+
+
 def test_unknown_method():
     with pytest.raises(ValueError, match="method must be one of 'linear', 'blelloch', .* got 'tree'"):
         steps([], "tree")

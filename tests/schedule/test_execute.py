@@ -364,7 +364,7 @@ def test_bad_input_has_clear_errors():
         Executor(timeline, network, 8)
     with pytest.raises(ValueError, match="to make 2 equal replicas, got 7"):
         Executor(parallel, network, 7, replicas=2)
-    with pytest.raises(ValueError, match="batch_size must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         Executor(timeline, network, 0)
     with pytest.raises(ValueError, match="replicas are for timelines of data_parallel, got 2"):
         Executor(timeline, network, 6, replicas=2)

@@ -114,7 +114,7 @@ def test_bad_input_has_clear_errors():
     own = type("Own", (type(network),), {"forward": lambda self, x, backend="auto": None})
     with pytest.raises(TypeError, match="network must be the chain of its operators, got a forward of its own in Own"):
         split(own((4,), [Linear("fc", 4, 2)]))
-    with pytest.raises(ValueError, match="rounds must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
         profile(network, x, labels, rounds=0)
     with pytest.raises(TypeError, match="x must have the model's dtype float64"):
         profile(network, x.astype(np.float32), labels)

@@ -76,7 +76,7 @@ def test_bad_memory_and_counts_are_named():
             schedule.Network.uniform(2, memory=schedule.Memory(**{name: "much"}))
     with pytest.raises(TypeError, match="memory must be a schedule.Memory, got 3"):
         schedule.Network.uniform(2, memory=3)
-    with pytest.raises(ValueError, match="layers must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="layers must be at least 1, got 0"):
         schedule.Network.uniform(0)
     for wrong in (2.0, True, "2"):
         with pytest.raises(TypeError, match=f"layers must be an integer, got {wrong!r}"):

@@ -293,7 +293,7 @@ def test_the_unit_of_time_changes_no_order(factor):
         (dict(devices=5), ValueError, r"devices must be from 1 to 4 \(the network has 4 layers\), got 5"),
         (dict(devices=2.0), TypeError, "devices must be an integer, got 2.0"),
         (dict(devices=True), TypeError, "devices must be an integer, got True"),
-        (dict(micro_batches=0), ValueError, "micro_batches must be >= 1, got 0"),
+        (dict(micro_batches=0), ValueError, "micro_batches must be at least 1, got 0"),
         (dict(micro_batches="2"), TypeError, "micro_batches must be an integer, got '2'"),
         (dict(policy="GPipe"), ValueError, "policy must be one of 'conventional', 'gpipe', .*, got 'GPipe'"),
         (dict(policy=None), ValueError, "policy must be one of .*, got None"),

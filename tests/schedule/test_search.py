@@ -167,7 +167,7 @@ def test_bad_arguments_are_named():
     timeline = schedule.pipeline(schedule.Network.uniform(2))
     with pytest.raises(TypeError, match="timeline must be a Timeline of pipeline or data_parallel, got 3"):
         schedule.optimum(3)
-    with pytest.raises(ValueError, match="nodes must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="nodes must be at least 1, got 0"):
         schedule.optimum(timeline, nodes=0)
     streams = schedule.joint_regions(schedule.Regions.blocks(schedule.Network.uniform(2), [2]), [2], [[1.5, 1.5]])
     with pytest.raises(TypeError, match="timeline must be a Timeline of pipeline or data_parallel, got Timeline of"):

@@ -383,7 +383,7 @@ NAN = np.full((1, 4, 4), np.nan)
             "dtype must be float32 or float64, got float16",
         ),
         (lambda: jacobians.Convolution(WEIGHT, (3, 8, 8)), TypeError, "mask must be an array of bool, got float64"),
-        (lambda: jacobians.Linear(None), TypeError, "mask must be an array of bool, got NoneType"),
+        (lambda: jacobians.Linear(None), TypeError, "mask must be a numpy.ndarray, got NoneType"),
         (lambda: jacobians.Flatten((3,)).fill(np.int32), TypeError, "dtype must be float32 or float64, got int32"),
     ],
 )

@@ -144,7 +144,7 @@ def readonly():
         ({"z": np.array([[1, np.nan]])}, {}, ValueError, r"params\['z'\] must be finite, got nan"),
         ({"z": np.array([[1, -np.inf]])}, {}, ValueError, r"params\['z'\] must be finite, got -inf"),
         ({"z": np.ones((2, 2), int)}, {}, TypeError, r"params\['z'\] must be an array of floating point .* int64"),
-        ({"z": [[1.0]]}, {}, TypeError, r"params\['z'\] must be an array of floating point .* list"),
+        ({"z": [[1.0]]}, {}, TypeError, r"params\['z'\] must be a numpy.ndarray, got list"),
         ({"z": readonly()}, {}, ValueError, r"params\['z'\] must be writable"),
         ({"a": np.ones(3)}, {}, ValueError, r"params must hold weights, .* got \['a', 'b'\]"),
     ],

@@ -354,7 +354,7 @@ def test_chain_refuses(arguments, kind, message):
             r"local_grads must have shape \(T \+ 1, B, H\), got \(5, 3\); one sample",
         ),
         ((G,), {"local_grads": list(L)}, TypeError, "local_grads must be a numpy.ndarray, got list"),
-        ((G,), {"method": "chunk"}, ValueError, "method must be one of .*'chunked' or 'auto', got 'chunk'"),
+        ((G,), {"method": "chunk"}, ValueError, "method must be one of .*'chunked', 'auto', got 'chunk'"),
         ((G,), {"method": "chunked", "levels": 2}, ValueError, "levels is for method='truncated' only, got levels=2"),
         ((G,), {"method": "truncated"}, ValueError, "levels must be an integer >= 0"),
         ((G,), {"backend": "gpu"}, ValueError, "backend must be one of .* got 'gpu'"),
@@ -368,7 +368,7 @@ def test_backprop_refuses(arguments, options, kind, message):
 @pytest.mark.parametrize("name", ["weights", "slopes", "carry"])
 def test_arrays_of_a_chain_cannot_be_replaced(name):
     for links in (bp.StructuredChain(W, S, C), bp.StructuredChain.made(W, S, C)):
-        with pytest.raises(AttributeError, match=f"{name} of a chain cannot be replaced; make another chain: Struct"):
+        with pytest.raises(AttributeError, match=f"{name} of a StructuredChain cannot be replaced; make another"):
             setattr(links, name, np.ones((1, 1, 1, 1), np.float32))
         links.name = "of a user's own"
         for twin in (links, copy.copy(links), pickle.loads(pickle.dumps(links))):

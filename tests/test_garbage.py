@@ -1,0 +1,89 @@
+"""Everything public, called with garbage for one argument: an error that names the argument, or a right result.
+
+`make test` tries one value in ten, another one for every argument; `make test-full` tries all of them.
+"""
+
+import re
+
+import garbage
+import numpy as np
+import pytest
+
+import bppsa_nb as bp
+from bppsa_nb import graphs, multigrid, schedule, sparse
+
+# What a TypeError or ValueError may be called instead, where documented: an argument that names something that is not
+# there, or numbers whose result leaves the range.
+OTHERS = {IndexError: {"indices"}, FileNotFoundError: {"path", "source"}, OSError: {"path", "save_to"}}
+# What an error calls an argument that others know under another name.
+ALSO = {"y": "labels", "model": "params", "values": "x|w|grad_y", "grad_outputs": "grad_y", "solver": "cycles"}
+ALSO |= {"input_shape": "operator 'c'|operator 'o'", "opening": "operator", "closing": "operator"}
+# Operands may be of any kind that knows ⋄, and answer for themselves.
+FREE = {("scan", "operands")}
+ELSEWHERE = {"Instruments", "History"}  # the one reads recordings (datasets/test_audio.py), the other nothing
+ELSEWHERE |= {"VGG11", "Executor", "Timeline", "TwoStreams", "joint_regions", "profile", "Solution", "Node", "library"}
+
+
+def attempts(name, folder, every):
+    """Yield an argument, what is wrong with it, and the call."""
+    make, arguments = garbage.CASES[name]
+    for number, (argument, good) in enumerate(arguments(folder).items()):
+        values = [*garbage.NEVER.items(), *garbage.PERHAPS.items(), *garbage.twisted(good)]
+        for what, value in values[number % every :: every]:
+            yield argument, what, lambda argument=argument, value=value: make()(**arguments(folder) | {argument: value})
+
+
+def finding(name, argument, what, call, known, reference):
+    """Return what is wrong with the answer, or None."""
+    try:
+        found = call()
+    except (TypeError, ValueError, IndexError, OSError, FloatingPointError) as error:
+        kinds = (TypeError, ValueError, *(kind for kind, names in OTHERS.items() if argument in names))
+        if isinstance(error, FloatingPointError):
+            return None if re.search("overflows|leaves the range", str(error)) else f"{error!r}"
+        words = rf"\b({'|'.join(map(re.escape, known))})\b|{ALSO.get(argument, argument)}"
+        same = what in garbage.SAME and argument != "out"  # which is written to
+        if type(error).__module__ != "builtins" or not isinstance(error, kinds) or same:
+            return f"{error!r}"
+        file = isinstance(error, OSError) and error.filename  # which says as much as the name of the argument
+        return None if file or re.search(words, str(error)) else f"{error!r}"
+    except RuntimeWarning as warning:
+        looked_for = not name.startswith("Graph.") or "inf" not in what
+        return f"{warning!r}" if looked_for else None
+    except Exception as error:
+        return f"{error!r}"
+    if what in garbage.NEVER:
+        return f"taken for good: {found!r}"
+    if what in garbage.SAME and isinstance(reference, np.ndarray) and not np.array_equal(found, reference):
+        return f"another result: {found!r}"
+    return None
+
+
+def attack(name, folder, every):
+    make, arguments = garbage.CASES[name]
+    reference, known = make()(**arguments(folder)), arguments(folder)
+    return {
+        f"{argument}: {what}": wrong
+        for argument, what, call in attempts(name, folder, every)
+        if (name, argument) not in FREE
+        if (wrong := finding(name, argument, what, call, known, reference))
+    }
+
+
+@pytest.mark.parametrize("name", garbage.CASES)
+def test_some_garbage(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert attack(name, tmp_path, 10) == {}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", garbage.CASES)
+def test_all_garbage(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert attack(name, tmp_path, 1) == {}
+
+
+def test_nothing_public_is_spared():
+    tried = {re.split(r"[.,(]", name.removeprefix("schedule.").removeprefix("multigrid."))[0] for name in garbage.CASES}
+    for package in bp, sparse, schedule, multigrid, graphs:
+        assert set(package.__all__) - tried - ELSEWHERE == set(), package.__name__
