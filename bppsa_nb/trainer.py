@@ -14,7 +14,7 @@ from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.checks import all_finite, check_count, check_flag, check_has, generator
 from bppsa_nb.distributed.training import Replicas, checksum
-from bppsa_nb.files import check_writable, read_npz
+from bppsa_nb.files import check_path, check_writable, read_npz
 from bppsa_nb.interrupts import interrupts_held
 from bppsa_nb.loss import accuracy, check_labels, check_order, cross_entropy
 from bppsa_nb.optimizers import SGD, Adam
@@ -246,7 +246,8 @@ class Trainer:
             arrives on one rank of several, all of them stop after the same iteration.
         """
         with self._together() as given:
-            plan = self._check_fit(dataset, epochs, batch_size, progress, save_to, save_every)
+            check_flag("progress", progress)
+            plan = self._check_fit(dataset, epochs, batch_size, save_to, save_every)
             seed = self._seed
             if seed is None:
                 # One seed and two counters say where every epoch stands: there is no generator state to keep.
@@ -270,10 +271,9 @@ class Trainer:
                         self._replicas.stop()
         return self.history
 
-    def _check_fit(self, dataset, epochs, batch_size, progress, save_to, save_every):
+    def _check_fit(self, dataset, epochs, batch_size, save_to, save_every):
         """Check the arguments of `fit`; return what an epoch consists of."""
         check_count("epochs", epochs)
-        check_flag("progress", progress)
         plan = {"num_samples": _check_dataset(dataset, batch_size), "batch_size": int(batch_size)}
         if self._replicas is not None:
             self._replicas.check_dataset(dataset)
@@ -283,6 +283,7 @@ class Trainer:
             raise ValueError(f"save_to and save_every go together, got {save_to!r} and {save_every!r}")
         if save_every is not None:
             check_count("save_every", save_every, 1)
+            check_path(save_to, "save_to")
             if self._speaks:
                 check_writable(save_to)  # found out now, and not after so many iterations
         return plan
