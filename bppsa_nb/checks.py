@@ -44,14 +44,13 @@ def wrong_shape(name, array, *shapes):
 def check_finite(**arrays):
     """Raise ValueError at the first NaN or infinity, naming the array and the place."""
     for name, array in arrays.items():
-        finite = np.isfinite(array)
-        if not finite.all():
-            index = tuple(int(i) for i in np.argwhere(~finite)[0])
+        if not all_finite(array):
+            index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
             raise ValueError(f"{name} must be finite, got {array[index]} at {list(index)}")
 
 
 def all_finite(array):
-    """Tell whether an array holds neither NaN nor infinity."""
+    """Tell whether an array of real numbers holds neither NaN nor infinity."""
     # A finite sum of squares has finite terms only, and is quickly found; others may be of large ones.
     return math.isfinite(np.vdot(array, array)) or bool(np.isfinite(array).all())
 
@@ -89,3 +88,14 @@ def generator(rng, name="rng"):
         raise type(error)(
             f"{name} must be an integer of at least 0, several of them, or a numpy.random.Generator, got {rng!r}"
         ) from error
+
+
+def floating(dtype):
+    """Return float32 or float64 as a numpy.dtype, or raise TypeError."""
+    try:
+        found = None if dtype is None else np.dtype(dtype)  # NumPy takes None for float64
+    except TypeError:
+        found = None
+    if found not in (np.float32, np.float64):
+        raise TypeError(f"dtype must be float32 or float64, got {dtype if found is None else found}")
+    return found

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from bppsa_nb.checks import all_finite
+
 
 def cross_entropy(logits, labels):
     """Compute the mean softmax cross-entropy and its gradient.
@@ -70,7 +72,7 @@ def _checked(logits, labels):
     if logits.ndim != 2 or 0 in logits.shape:
         raise ValueError(f"logits must have shape (B, C), neither of them 0, got {logits.shape}")
     labels = check_labels(labels, *logits.shape)
-    if not np.isfinite(logits).all():
+    if not all_finite(logits):
         raise ValueError(f"logits must be finite, got {logits[~np.isfinite(logits)][0]}")
     return logits, labels
 

@@ -63,26 +63,18 @@ class _Optimizer:
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             for name, param in params.items():
                 grad, before = grads[name], [param, *[average[name] for average in averages]]
-                for what, array in ("params", param), ("grads", grad):
-                    if not isinstance(array, np.ndarray):
-                        raise TypeError(f"{what}[{name!r}] must be a numpy.ndarray, got {type(array).__name__}")
-                if grad.shape != param.shape:
-                    raise ValueError(f"grads[{name!r}] must have shape {param.shape}, got {grad.shape}")
+                _check_shapes(name, grad, before)
                 # Found beside what it replaces: all changes together, or nothing. In the same arrays every time.
                 found = self._found.get(name)
                 if found is None or found[0].shape != param.shape or found[0].dtype != param.dtype:
                     found = self._found[name] = [np.empty_like(param) for _ in before]
-                for average in before[1:]:
-                    if average.shape != param.shape:
-                        raise ValueError(_OTHER)
                 self._update(grad, before, found)
                 # Products of finite numbers, or too large; all but the last average show themselves in the parameter.
                 if not math.isfinite(np.vdot(found[0], found[-1])):
                     self._check_range(name, grad, found)
-                steps.append((before, found))
-        for before, found in steps:
-            for array, replacing in zip(before, found, strict=True):
-                array[...] = replacing
+                steps += zip(before, found, strict=True)
+        for array, replacing in steps:
+            array[...] = replacing
         self.state = state
         self.steps += 1
 
@@ -94,6 +86,19 @@ class _Optimizer:
 
 
 _OTHER = "params must be those of the steps before: an optimizer belongs to one model"
+
+
+def _check_shapes(name, grad, before):
+    param, *averages = before
+    if not isinstance(param, np.ndarray) or not isinstance(grad, np.ndarray):
+        what, array = ("grads", grad) if isinstance(param, np.ndarray) else ("params", param)
+        raise TypeError(f"{what}[{name!r}] must be a numpy.ndarray, got {type(array).__name__}")
+    shape = param.shape
+    if grad.shape != shape:
+        raise ValueError(f"grads[{name!r}] must have shape {shape}, got {grad.shape}")
+    for average in averages:
+        if average.shape != shape:
+            raise ValueError(_OTHER)
 
 
 def out_of_range(what, dtype, step, grad):

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb import backends
+from bppsa_nb.checks import floating
 from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
 
 METHODS = ("linear", "blelloch", "truncated", "chunked")
@@ -280,9 +281,7 @@ def _checked(T, B, H, dtype, backend, weights):
     for name, value, least in (("T", T, 0), ("B", B, 1), ("H", H, 1), ("weights", weights, 0)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
             raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
-    dtype = np.dtype(dtype)
-    if dtype not in (np.float32, np.float64):
-        raise TypeError(f"dtype must be float32 or float64, got {dtype}")
+    dtype = floating(dtype)
     return int(T), int(B), int(H), dtype.itemsize // 4, backends.resolve(backend), int(weights)
 
 

@@ -237,7 +237,7 @@ def test_paths_are_checked(path, error):
     for use in (trainer.save, trainer.load, lambda path: fit(trainer, save_to=path, save_every=1) and None):
         if path is None and use not in (trainer.save, trainer.load):
             continue
-        with pytest.raises(error, match="^path must be"):
+        with pytest.raises(error, match="^(path|save_to) must be"):
             use(path)
     assert not trainer.history.loss.size
 

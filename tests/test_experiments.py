@@ -124,6 +124,18 @@ def test_two_that_record_a_table_wait_for_each_other(tmp_path):
     assert list(tables.read(path)["n"]) == [1]
 
 
+def test_ctrl_c_waits_until_a_point_is_kept(tmp_path, monkeypatch):
+    sweep, fsync = Progress(tmp_path / "toy.partial.json", show=False), files.os.fsync
+    monkeypatch.setattr(files.os, "fsync", lambda number: (signal.raise_signal(signal.SIGINT), fsync(number)))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sweep.collect([{"n": 1}, {"n": 2}], lambda point, rng: [{"x": point["n"]}], 0)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(files.read_json(tmp_path / "toy.partial.json")["points"]) == 1
+
+
 def test_run_records_what_it_returns(toy, tmp_path):
     table = experiments.run("toy", progress=False)
     assert table["square"].tolist() == [0, 1, 4]

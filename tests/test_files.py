@@ -134,7 +134,7 @@ def test_permissions_stay(tmp_path, monkeypatch):
         write(path)
         assert stat.S_IMODE(path.stat().st_mode) == mode
     path.chmod(0o400)
-    if os.geteuid() == 0:  # who may write it all the same
+    if os.access(path, os.W_OK):  # for root, who may all the same
         write(path, b"root's")
         assert stat.S_IMODE(path.stat().st_mode) == 0o400
         path.write_bytes(b"new")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb import backends, chain
-from bppsa_nb.checks import all_finite, check_array, check_count, check_finite, check_params, generator
+from bppsa_nb.checks import all_finite, check_array, check_count, check_finite, check_params, floating, generator
 from bppsa_nb.shown import shown
 
 
@@ -98,9 +98,7 @@ class Recurrent:
         }
         for name, size in sizes.items():
             check_count(name, size, 1)
-        self.dtype = np.dtype(dtype)
-        if self.dtype not in (np.float32, np.float64):
-            raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
+        self.dtype = floating(dtype)
         self.input_size, self.hidden_size, self.num_classes, self.num_layers = map(int, sizes.values())
         rng = generator(rng)
         bound = 1 / np.sqrt(self.hidden_size)
@@ -174,7 +172,7 @@ class Recurrent:
                 below = saved[-1][0][1:]
             last = saved[-1][0][-1]
             logits = last @ self.params["fc.weight"].T + self.params["fc.bias"]
-        if not np.isfinite(logits).all():
+        if not all_finite(logits):
             raise FloatingPointError(overflow(self.dtype))
         hidden, *gates = (stack(arrays) for arrays in zip(*saved, strict=True))
         return Activations(x, hidden, gates[0] if gates else None, logits)
@@ -223,7 +221,8 @@ class Recurrent:
         x, hidden = activations.x, activations.hidden
         check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
         check_finite(grad_logits=grad_logits)
-        check_params(self.params, self.dtype, self.shapes())
+        shapes = self.shapes()
+        check_params(self.params, self.dtype, shapes)
         shape = (len(x), x.shape[1], self.hidden_size)
         method, backend, levels = chain.choose(method, backend, levels, shape, self.dtype, self._rows)
         twins = functions(self._cell, backend)
@@ -250,7 +249,7 @@ class Recurrent:
                     grad_output = local_grads[-1]
         if not all(map(all_finite, grads.values())):
             check_saved(activations)
-        return {name: grads[name] for name in self.shapes()}  # a subclass adds those of its own parameters
+        return {name: grads[name] for name in shapes}  # a subclass adds those of its own parameters
 
     def check_input(self, x, h0=None):
         """Raise what `forward` would raise for these arguments and the parameters as they are."""

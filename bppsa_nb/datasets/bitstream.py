@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.checks import generator
+from bppsa_nb.checks import floating, generator
 from bppsa_nb.distributed.parts import partition
 from bppsa_nb.shown import shown
 
@@ -52,9 +52,7 @@ class Bitstream:
             if value < low or (high is not None and value > high):
                 limit = f"at least {low}" if high is None else f"between {low} and {high}"
                 raise ValueError(f"{name} must be {limit}, got {value}")
-        self.dtype = np.dtype(dtype)
-        if self.dtype not in (np.float32, np.float64):
-            raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
+        self.dtype = floating(dtype)
         self.length, self.num_samples, self.num_classes = int(length), int(num_samples), int(num_classes)
         self._key = generator(rng).integers(2**64, size=2, dtype=np.uint64)
         words = np.random.Philox(key=self._key, counter=[0, 0, 0, _LABELS]).random_raw(self.num_samples)

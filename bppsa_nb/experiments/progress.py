@@ -9,6 +9,7 @@ import numpy as np
 
 from bppsa_nb import files
 from bppsa_nb.checks import generator
+from bppsa_nb.interrupts import interrupts_held
 
 
 class Progress:
@@ -78,8 +79,9 @@ class Progress:
             for key, point, own in left:
                 shown.set_postfix(point)
                 rows = measure_point(point, own)
-                self._kept[key] = [point | _plain(row, "row") for row in rows]
-                self._write()
+                with interrupts_held():
+                    self._kept[key] = [point | _plain(row, "row") for row in rows]
+                    self._write()
                 shown.update()
         return pandas.DataFrame([row for key in keys for row in self._kept[key]])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb import backends, chain
-from bppsa_nb.checks import check_array, check_finite, check_params, generator
+from bppsa_nb.checks import check_array, check_finite, check_params, floating, generator
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels, whole
 from bppsa_nb.multigrid.residual import ResidualNetwork
@@ -121,9 +121,7 @@ class ResidualModel:
         rng=0,
         dtype=np.float32,
     ):
-        self.dtype = np.dtype(dtype)
-        if self.dtype not in (np.float32, np.float64):
-            raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
+        self.dtype = floating(dtype)
         self.opening, self.closing = _operators("opening", opening), _operators("closing", closing)
         names = ["residual", *(operator.name for operator in (*self.opening, *self.closing))]
         if len(set(names)) < len(names):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb import backends, chain
-from bppsa_nb.checks import check_array, check_finite, check_params, generator
+from bppsa_nb.checks import check_array, check_finite, check_params, floating, generator
 from bppsa_nb.operator import BatchedCSR, Pattern
 from bppsa_nb.scan import scan
 from bppsa_nb.shown import shown
@@ -83,9 +83,7 @@ class Network:
     """
 
     def __init__(self, input_shape, operators, *, scan_until=None, init="uniform", rng=0, dtype=np.float32):
-        self.dtype = np.dtype(dtype)
-        if self.dtype not in (np.float32, np.float64):
-            raise TypeError(f"dtype must be float32 or float64, got {self.dtype}")
+        self.dtype = floating(dtype)
         if not isinstance(operators, (list, tuple)):
             raise TypeError(f"operators must be a list of operators, got {operators!r}")
         for i, operator in enumerate(operators):

@@ -200,7 +200,7 @@ def test_the_stand_in_can_be_learned_but_not_from_its_colors():
         ({"source": "CIFAR-10"}, FileNotFoundError, "got 'CIFAR-10'; the name of this one is the str \"cifar10\"$"),
         ({"source": "MNIST"}, FileNotFoundError, "got 'MNIST'; the name of this one is the str \"mnist\"$"),
         ({"source": Path("stand-in")}, FileNotFoundError, r"Path\('stand-in'\); the name .* the str \"stand-in\"$"),
-        ({"rng": "seed"}, TypeError, "SeedSequence"),
+        ({"rng": "seed"}, TypeError, "^rng must be an integer of at least 0"),
     ],
 )
 def test_images_refuse(arguments, error, message):
