@@ -489,6 +489,27 @@ def test_an_empty_path_is_wrong_usage(capsys):
     assert "--save: must not be empty" in capsys.readouterr().err
 
 
+def test_train_keeps_what_came_before_an_overflow(tmp_path, monkeypatch, capsys):
+    from bppsa_nb.optimizers import Adam
+
+    step = Adam.step
+
+    def overflow(self, params, grads):
+        if self.steps == 3:
+            raise FloatingPointError("fc.bias leaves the range of float32")
+        step(self, params, grads)
+
+    monkeypatch.setattr(Adam, "step", overflow)
+    path = tmp_path / "kept.npz"
+    assert cli.main([*TRAIN, "--save", str(path)]) == 1
+    assert capsys.readouterr().err == f"bppsa-nb: fc.bias leaves the range of float32; 3 iterations are in {path}\n"
+    trainer = bppsa_nb.Trainer(bppsa_nb.RNN(1, 20, 10), bppsa_nb.Adam(0.01), backend="numpy")
+    trainer.load(path)
+    assert len(trainer.history.loss) == 3
+    assert cli.main(TRAIN) == 1
+    assert capsys.readouterr().err == "bppsa-nb: fc.bias leaves the range of float32\n"
+
+
 def test_train_on_audio(tmp_path, monkeypatch, capsys):
     from bppsa_nb.datasets import instruments
 
