@@ -229,6 +229,10 @@ def _saved(folder):
     return {"path": folder / "saved.npz"}
 
 
+def _samples(_):
+    return {"indices": np.array([1, 2]), "part": (0, 1)}
+
+
 case("SGD", lambda: bp.SGD, lambda _: {"lr": 0.1, "momentum": 0.5})
 case("Adam", lambda: bp.Adam, lambda _: {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8})
 case("SGD.step", lambda: bp.SGD(0.1, 0.5).step, lambda _: _updates())
@@ -271,8 +275,9 @@ case(
     lambda: bp.Bitstream,
     lambda _: {"length": 5, "num_samples": 8, "num_classes": 10, "rng": 0, "dtype": np.float32},
 )
-case("Bitstream.batch", lambda: bp.Bitstream(5, 8).batch, lambda _: {"indices": np.array([1, 2]), "part": (0, 1)})
+case("Bitstream.batch", lambda: bp.Bitstream(5, 8).batch, _samples)
 case("ArrayDataset", lambda: datasets.ArrayDataset, lambda _: {"x": numbers(5, 4, 1), "y": np.array([0, 1, 2, 3])})
+case("ArrayDataset.batch", lambda: datasets.ArrayDataset(numbers(5, 4, 1), np.arange(4)).batch, _samples)
 case("Images", lambda: bp.Images, lambda _: {"source": "stand-in", "split": "train", "num_samples": 4, "rng": 0})
 
 
@@ -428,6 +433,22 @@ case(
     lambda: schedule.Regions.blocks,
     lambda _: {"network": _costs(), "last": [1, 3], "assumptions": schedule.Assumptions()},
 )
+
+
+case(
+    "joint_regions",
+    lambda: schedule.joint_regions,
+    lambda _: (
+        {"main_regions": schedule.Regions.blocks(_costs(), [1, 3]), "kernels": [3, 2], "memory_limit": 99.0}
+        | {"speedup": np.array([[1, 1, 2, 1], [1, 1.6, 1, 1]]), "k": 0, "carry_over": False}
+    ),
+)
+case(
+    "profile",
+    lambda: schedule.profile,
+    lambda _: {"network": _network(), "x": numbers(2, 1, 4, 4), "labels": np.array([1, 2]), "rounds": 1},
+)
+case("Timeline.order", lambda: schedule.pipeline(_costs(), 2, 1).order, lambda _: {"worker": 1})
 
 
 def _residual():

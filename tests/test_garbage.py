@@ -21,7 +21,7 @@ ALSO |= {"input_shape": "operator 'c'|operator 'o'", "opening": "operator", "clo
 # Operands may be of any kind that knows ⋄, and answer for themselves.
 FREE = {("scan", "operands")}
 ELSEWHERE = {"Instruments", "History"}  # the one reads recordings (datasets/test_audio.py), the other nothing
-ELSEWHERE |= {"VGG11", "Executor", "Timeline", "TwoStreams", "joint_regions", "profile", "Solution", "Node", "library"}
+ELSEWHERE |= {"VGG11", "Executor", "TwoStreams", "Solution", "Node", "library"}  # like LeNet5; processes; results
 
 
 def attempts(name, folder, every):
