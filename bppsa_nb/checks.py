@@ -198,7 +198,7 @@ def check_has(name, thing, attributes, example):
 
 def generator(rng, name="rng"):
     """Return the numpy.random.Generator of a seed, or the one given; raise TypeError or ValueError that names it."""
-    seeds = rng if isinstance(rng, (list, tuple)) else [rng]
+    seeds = list(rng) if isinstance(rng, (list, tuple, range)) or getattr(rng, "ndim", 0) == 1 else [rng]
     if rng is not None and not isinstance(rng, _GENERATORS) and not all(map(is_integer, seeds)):
         raise TypeError(f"{name} must be {_SEED}, got {rng!r}")
     try:

@@ -57,7 +57,7 @@ def test_a_seed_is_named_as_it_is_called():
 
 
 def test_generator_makes_what_numpy_makes():
-    for seed in (3, [1, 2], np.int64(5)):
+    for seed in (3, [1, 2], np.int64(5), np.array([7, 2**40]), np.uint64([1, 2]), range(3)):
         assert generator(seed).random() == np.random.default_rng(seed).random()
     given = np.random.default_rng(0)
     assert generator(given) is given
