@@ -69,12 +69,12 @@ def naming(path):
         raise
 
 
-def check_path(path):
-    """Return the pathlib.Path of a file, or raise TypeError or ValueError for what names none."""
+def check_path(path, name="path"):
+    """Return the pathlib.Path of a file, or raise TypeError or ValueError for what names none, by its `name`."""
     if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
-        raise TypeError(f"path must be a str or an os.PathLike, got {path!r}")
+        raise TypeError(f"{name} must be a str or an os.PathLike, got {path!r}")
     if not os.fspath(path) or "\0" in os.fspath(path):
-        raise ValueError(f"path must be the name of a file, got {path!r}")
+        raise ValueError(f"{name} must be the name of a file, got {path!r}")
     return Path(path)
 
 

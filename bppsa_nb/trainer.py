@@ -14,7 +14,7 @@ from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.checks import all_finite, check_count, check_flag, check_has, generator
 from bppsa_nb.distributed.training import Replicas, checksum
-from bppsa_nb.files import check_writable, read_npz
+from bppsa_nb.files import check_path, check_writable, read_npz
 from bppsa_nb.interrupts import interrupts_held
 from bppsa_nb.loss import accuracy, check_labels, check_order, cross_entropy
 from bppsa_nb.optimizers import SGD, Adam
@@ -283,6 +283,7 @@ class Trainer:
             raise ValueError(f"save_to and save_every go together, got {save_to!r} and {save_every!r}")
         if save_every is not None:
             check_count("save_every", save_every, 1)
+            check_path(save_to, "save_to")
             if self._speaks:
                 check_writable(save_to)  # found out now, and not after so many iterations
         return plan

@@ -16,7 +16,7 @@ from bppsa_nb import graphs, multigrid, schedule, sparse
 # there, or numbers whose result leaves the range.
 OTHERS = {IndexError: {"indices"}, FileNotFoundError: {"path", "source"}, OSError: {"path", "save_to"}}
 # What an error calls an argument that others know under another name.
-ALSO = {"y": "labels", "save_to": "path", "model": "params", "values": "x|w|grad_y", "grad_outputs": "grad_y", "solver": "cycles"}
+ALSO = {"y": "labels", "model": "params", "values": "x|w|grad_y", "grad_outputs": "grad_y", "solver": "cycles"}
 ALSO |= {"input_shape": "operator 'c'|operator 'o'", "opening": "operator", "closing": "operator"}
 # Operands may be of any kind that knows ⋄, and answer for themselves.
 FREE = {("scan", "operands")}
