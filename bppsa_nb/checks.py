@@ -8,7 +8,7 @@ import numpy as np
 FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 _MOST = 2**31 - 1  # what 32 bits hold, as the indices of sparse matrices do
 _MANY = 2**14  # numbers that are not copied in passing
-_GENERATORS = np.random.Generator, np.random.BitGenerator, np.random.SeedSequence
+_GENERATORS = np.random.Generator, np.random.BitGenerator, np.random.SeedSequence, np.random.RandomState
 _SEED = "an integer of at least 0, several of them, or a numpy.random.Generator"
 _SINGLE = {"K": "weight", "T": "step", "B": "sample"}
 
@@ -198,7 +198,8 @@ def check_has(name, thing, attributes, example):
 
 def generator(rng, name="rng"):
     """Return the numpy.random.Generator of a seed, or the one given; raise TypeError or ValueError that names it."""
-    seeds = list(rng) if isinstance(rng, (list, tuple, range)) or getattr(rng, "ndim", 0) == 1 else [rng]
+    several = isinstance(rng, (list, tuple, range)) or (isinstance(rng, np.ndarray) and rng.ndim == 1)
+    seeds = list(rng) if several else [rng]
     if rng is not None and not isinstance(rng, _GENERATORS) and not all(map(is_integer, seeds)):
         raise TypeError(f"{name} must be {_SEED}, got {rng!r}")
     try:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from bppsa_nb.checks import as_list, is_number
+from bppsa_nb.checks import as_array, is_number
 from bppsa_nb.shown import shown
 
 
@@ -54,7 +54,7 @@ class _Optimizer:
             if not isinstance(group, dict):
                 raise TypeError(f"{what} must be a dict of numpy.ndarray, got {type(group).__name__}")
         if params.keys() != grads.keys():
-            raise ValueError(f"grads must have the entries {list(params)}, got {list(grads)}")
+            raise ValueError(f"grads must have the entries {sorted(params, key=str)}, got {sorted(grads, key=str)}")
         state = self.state or self.zeros(params)
         averages = [state[average] for average in self._averages]
         if any(average.keys() != params.keys() for average in averages):
@@ -93,10 +93,11 @@ def _check_shapes(name, grad, before):
     if not isinstance(param, np.ndarray) or not isinstance(grad, np.ndarray):
         what, array = ("grads", grad) if isinstance(param, np.ndarray) else ("params", param)
         raise TypeError(f"{what}[{name!r}] must be a numpy.ndarray, got {type(array).__name__}")
+    for what, array in ("params", param), ("grads", grad):
+        if array.dtype.char not in "fd":
+            raise TypeError(f"{what}[{name!r}] must be float32 or float64, got {array.dtype}")
     if not param.flags.writeable:
-        raise ValueError(f"params[{name!r}] must be writable")
-    if grad.dtype != param.dtype:
-        raise TypeError(f"grads[{name!r}] must have dtype {param.dtype} as params[{name!r}] has, got {grad.dtype}")
+        raise ValueError(f"params[{name!r}] must be writable, got a read-only array")
     shape = param.shape
     if grad.shape != shape:
         raise ValueError(f"grads[{name!r}] must have shape {shape}, got {grad.shape}")
@@ -160,7 +161,7 @@ class Adam(_Optimizer):
 
     def __init__(self, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
         _require_between("lr", lr, 0, np.inf)
-        if len(as_list("betas", betas, "two numbers")) != 2:
+        if as_array("betas", betas).shape != (2,):
             raise ValueError(f"betas must be two numbers, got {betas!r}")
         for i, beta in enumerate(betas):
             _require_between(f"betas[{i}]", beta, 0, 1)

@@ -246,7 +246,8 @@ class Trainer:
             arrives on one rank of several, all of them stop after the same iteration.
         """
         with self._together() as given:
-            plan = self._check_fit(dataset, epochs, batch_size, progress, save_to, save_every)
+            check_flag("progress", progress)
+            plan = self._check_fit(dataset, epochs, batch_size, save_to, save_every)
             seed = self._seed
             if seed is None:
                 # One seed and two counters say where every epoch stands: there is no generator state to keep.
@@ -270,10 +271,9 @@ class Trainer:
                         self._replicas.stop()
         return self.history
 
-    def _check_fit(self, dataset, epochs, batch_size, progress, save_to, save_every):
+    def _check_fit(self, dataset, epochs, batch_size, save_to, save_every):
         """Check the arguments of `fit`; return what an epoch consists of."""
         check_count("epochs", epochs)
-        check_flag("progress", progress)
         plan = {"num_samples": _check_dataset(dataset, batch_size), "batch_size": int(batch_size)}
         if self._replicas is not None:
             self._replicas.check_dataset(dataset)

@@ -3,7 +3,7 @@ import pytest
 
 import bppsa_nb as bp
 from bppsa_nb.cells import variants
-from bppsa_nb.checks import all_finite, generator
+from bppsa_nb.checks import float_dtype, generator, is_finite
 from bppsa_nb.datasets import instruments
 from bppsa_nb.multigrid import ResidualModel
 from bppsa_nb.sparse import Flatten, LeNet5, Linear, Network
@@ -21,8 +21,8 @@ from bppsa_nb.sparse import Flatten, LeNet5, Linear, Network
         (np.array([0.0, np.nan])[::-1], False),
     ],
 )
-def test_all_finite(array, expected):
-    assert all_finite(array) is expected
+def test_is_finite(array, expected):
+    assert is_finite(array) is expected
 
 
 def fit(rng):
@@ -49,6 +49,27 @@ def fit(rng):
 def test_what_draws_names_its_rng(call, rng, error):
     with pytest.raises(error, match=r"^rng must be an integer of at least 0, several of them, or a numpy"):
         call(rng)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        float_dtype,
+        lambda dtype: bp.RNN(1, 2, 2, dtype=dtype),
+        lambda dtype: bp.Bitstream(3, 4, dtype=dtype),
+        lambda dtype: LeNet5(dtype=dtype),
+        lambda dtype: ResidualModel((2,), [], 2, [Linear("fc", 2, 2)], dtype=dtype),
+        lambda dtype: bp.explain(3, 2, 2, dtype=dtype),
+    ],
+)
+@pytest.mark.parametrize("dtype", [None, "x", 3, [1, "a"], np.float16, int, ">f4"])
+def test_a_dtype_is_one_of_two(call, dtype):
+    with pytest.raises(TypeError, match="^dtype must be float32 or float64, got"):
+        call(dtype)
+
+
+def test_a_dtype_has_many_names():
+    assert all(float_dtype(name) == np.float32 for name in (np.float32, "f4", np.dtype("float32"), "float32"))
 
 
 def test_a_seed_is_named_as_it_is_called():

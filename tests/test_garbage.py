@@ -45,9 +45,8 @@ def finding(name, argument, what, call, known, reference):
         same = what in garbage.SAME and argument != "out"  # which is written to
         if type(error).__module__ != "builtins" or not isinstance(error, kinds) or same:
             return f"{error!r}"
-        if isinstance(error, OSError) and error.filename:
-            return None
-        return None if re.search(words, str(error)) else f"{error!r}"
+        file = isinstance(error, OSError) and error.filename  # which says as much as the name of the argument
+        return None if file or re.search(words, str(error)) else f"{error!r}"
     except RuntimeWarning as warning:
         looked_for = not name.startswith("Graph.") or "inf" not in what
         return f"{warning!r}" if looked_for else None

@@ -135,7 +135,7 @@ def test_optimizers_equal_pytorch(optimizer):
         (lambda: SGD(lr=float("nan")), ValueError, "lr must be at least 0 and below inf, got nan"),
         (lambda: SGD(lr="fast"), TypeError, "lr must be a number, got 'fast'"),
         (lambda: SGD(lr=1, momentum=1), ValueError, "momentum must be at least 0 and below 1, got 1"),
-        (lambda: Adam(betas=0.9), TypeError, "betas must be two numbers, got 0.9"),
+        (lambda: Adam(betas=0.9), ValueError, "betas must be two numbers, got 0.9"),
         (lambda: Adam(betas=(0.9, 1.0)), ValueError, r"betas\[1\] must be at least 0 and below 1, got 1.0"),
         (lambda: Adam(eps=-1e-8), ValueError, "eps must be at least 0"),
     ],

@@ -44,7 +44,15 @@ from bppsa_nb.cells.variant_pieces import (
     through_update,
     update,
 )
-from bppsa_nb.checks import check_array, check_choice, check_count, check_floats, check_params, float_dtype, generator
+from bppsa_nb.checks import (
+    check_array,
+    check_choice,
+    check_count,
+    check_floats,
+    check_params,
+    float_dtype,
+    generator,
+)
 from bppsa_nb.shown import shown
 
 NAMES = {

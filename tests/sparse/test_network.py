@@ -443,7 +443,7 @@ def test_gradients_that_overflow_are_not_hidden(method):
         (lambda: Network((4,), [ReLU("a"), ReLU("a")]), ValueError, r"names of their own, got \['a', 'a'\]"),
         (lambda: Network((4,), [ReLU("a")], scan_until="b"), ValueError, r"scan_until must be one of 'a', got 'b'"),
         (lambda: Network((4,), [Linear("a", 3, 2)]), ValueError, r"operator 'a' needs an input of shape \(3,\)"),
-        (lambda: Network((4,), [ReLU("a")], init="zeros"), ValueError, "init must be 'uniform' or 'he', got 'zeros'"),
+        (lambda: Network((4,), [ReLU("a")], init="zeros"), ValueError, "init must be one of 'uniform', 'he', got"),
         (lambda: Network((0,), [ReLU("a")]), ValueError, "input_shape must be sizes, each at least 1"),
         (lambda: small().jacobian("conv9"), ValueError, "name must be one of .* got 'conv9'"),
     ],
