@@ -3,7 +3,7 @@ import pytest
 
 import bppsa_nb as bp
 from bppsa_nb.cells import variants
-from bppsa_nb.checks import float_dtype, generator, is_finite
+from bppsa_nb.checks import all_finite, float_dtype, generator
 from bppsa_nb.datasets import instruments
 from bppsa_nb.multigrid import ResidualModel
 from bppsa_nb.sparse import Flatten, LeNet5, Linear, Network
@@ -21,8 +21,8 @@ from bppsa_nb.sparse import Flatten, LeNet5, Linear, Network
         (np.array([0.0, np.nan])[::-1], False),
     ],
 )
-def test_is_finite(array, expected):
-    assert is_finite(array) is expected
+def test_all_finite(array, expected):
+    assert all_finite(array) is expected
 
 
 def fit(rng):
