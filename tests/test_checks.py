@@ -3,7 +3,7 @@ import pytest
 
 import bppsa_nb as bp
 from bppsa_nb.cells import variants
-from bppsa_nb.checks import float_dtype, generator, is_finite
+from bppsa_nb.checks import all_finite, float_dtype, generator
 from bppsa_nb.datasets import instruments
 from bppsa_nb.multigrid import ResidualModel
 from bppsa_nb.sparse import Flatten, LeNet5, Linear, Network
@@ -21,8 +21,8 @@ from bppsa_nb.sparse import Flatten, LeNet5, Linear, Network
         (np.array([0.0, np.nan])[::-1], False),
     ],
 )
-def test_is_finite(array, expected):
-    assert is_finite(array) is expected
+def test_all_finite(array, expected):
+    assert all_finite(array) is expected
 
 
 def fit(rng):
@@ -78,7 +78,7 @@ def test_a_seed_is_named_as_it_is_called():
 
 
 def test_generator_makes_what_numpy_makes():
-    for seed in (3, [1, 2], np.int64(5)):
+    for seed in (3, [1, 2], np.int64(5), np.array([7, 2**40]), np.uint64([1, 2]), range(3)):
         assert generator(seed).random() == np.random.default_rng(seed).random()
     given = np.random.default_rng(0)
     assert generator(given) is given
