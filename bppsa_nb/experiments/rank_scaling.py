@@ -136,7 +136,7 @@ def _predicted_times(table, cores):
     ranks = table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
     for (T, p, method), _ in ranks.groupby(["steps", "ranks", "method"]):
         predict = scan if method == "chunked" else rank_after_rank
-        seconds = predict(T, p, costs(table, T), between) * _turns(p, cores)
+        seconds = predict(int(T), int(p), costs(table, T), between) * _turns(p, cores)  # NumPy makes floats of them
         rows.append({"part": "predicted", "steps": T, "ranks": p, "method": method, "total": seconds})
     return rows
 
