@@ -25,6 +25,17 @@ def test_all_finite(array, expected):
     assert all_finite(array) is expected
 
 
+@pytest.mark.parametrize("size", [3, 10**5])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_one_number_is_enough(size, number):
+    array = np.full(size, 3e38, np.float32)
+    assert all_finite(array)
+    for place in 0, size // 2, size - 1:
+        spoiled = array.copy()
+        spoiled[place] = number
+        assert not all_finite(spoiled) and not all_finite(spoiled[::-1])
+
+
 def fit(rng):
     data = bp.Bitstream(3, 4)
     return bp.Trainer(bp.RNN(1, 2, 10), bp.SGD(lr=0.1), backend="numpy").fit(data, 1, 2, rng=rng, progress=False)
