@@ -74,7 +74,7 @@ def check_path(path, name="path"):
     if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
         raise TypeError(f"{name} must be a str or an os.PathLike, got {path!r}")
     if not os.fspath(path) or "\0" in os.fspath(path):
-        raise ValueError(f"{name} must be the name of a file, got {path!r}")
+        raise ValueError(f"{name} must be the name of a file or a folder, got {path!r}")
     return Path(path)
 
 

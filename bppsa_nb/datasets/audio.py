@@ -13,12 +13,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from numbers import Real
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import numpy as np
 
 from bppsa_nb import files
-from bppsa_nb.checks import generator
+from bppsa_nb.checks import check_count, check_flag, generator
 from bppsa_nb.datasets.bitstream import check_indices, steps_of
 from bppsa_nb.shown import shown
 
@@ -72,13 +72,8 @@ class Features:
 
     def __post_init__(self):
         for name, low, high in (("coefficients", 2, _MEL_BANDS), ("window", 1, None), ("hop", 1, None)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise TypeError(f"{name} must be an integer, got {value!r}")
-            if value < low or (high is not None and value > high):
-                limit = f"at least {low}" if high is None else f"between {low} and {high}"
-                raise ValueError(f"{name} must be {limit}, got {value}")
-            object.__setattr__(self, name, int(value))  # of a frozen dataclass; NumPy's integers print differently
+            value = check_count(name, getattr(self, name), low, high)
+            object.__setattr__(self, name, value)  # of a frozen dataclass; NumPy's integers print differently
 
     @property
     def frames(self):
@@ -234,11 +229,11 @@ class Instruments:
 
     def __init__(self, folder, features="S", strict=True, workers=None, progress=True):
         self.features = _features(features)
-        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-            raise ValueError(f"workers must be an integer of at least 1, got {workers!r}")
-        if os.fspath(folder) == "":
-            raise ValueError("folder must be a folder in IRMAS's layout, got ''")
-        folder = Path(folder)
+        if workers is not None:
+            check_count("workers", workers, 1)
+        check_flag("strict", strict)
+        check_flag("progress", progress)
+        folder = files.check_path(folder, "folder")
         names = _clips_in(folder)
         clips, self.skipped = _load(folder, names, self.features, workers, progress)
         if self.skipped:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from bppsa_nb import files
-from bppsa_nb.checks import generator
+from bppsa_nb.checks import check_choice, check_count, generator
 from bppsa_nb.datasets import irmas
 from bppsa_nb.datasets.audio import LABELS, SAMPLE_RATE, SECONDS, STAND_IN
 
@@ -207,11 +207,8 @@ def write_stand_in(folder, count=CLIPS, seed=0, progress=True):
     """
     import soundfile
 
-    for name, value, least in (("count", count, len(LABELS)), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise TypeError(f"{name} must be an integer, got {value!r}")
-        if value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
+    check_count("count", count, len(LABELS))
+    check_count("seed", seed)
     folder = Path(folder)
     marker, note = folder / STAND_IN, {"format": _FORMAT, "count": int(count), "seed": int(seed)}
     if marker.is_file():
@@ -259,8 +256,7 @@ def play(label, seed=0, segment=1):
     ValueError
         If there is no such instrument.
     """
-    if label not in INSTRUMENTS:
-        raise ValueError(f"label must be one of {', '.join(LABELS)}, got {label!r}")
+    check_choice("label", label, LABELS)
     instrument = INSTRUMENTS[label]
     recording = _Recording(instrument, generator(seed, "seed"))
     rng = np.random.default_rng([*np.atleast_1d(seed), segment])

@@ -72,7 +72,7 @@ def watched(monkeypatch):
 
 
 def load(folder, *args, **kwargs):
-    return Instruments(folder, *args, progress=False, **kwargs)
+    return Instruments(folder, *args, **{"progress": False} | kwargs)
 
 
 # Features
@@ -195,8 +195,8 @@ def test_the_loudest_sound_does_not_overflow(dtype):
 @pytest.mark.parametrize(
     "change, error, message",
     [
-        ({"coefficients": 1}, ValueError, "coefficients must be between 2 and 128, got 1"),
-        ({"coefficients": 129}, ValueError, "coefficients must be between 2 and 128, got 129"),
+        ({"coefficients": 1}, ValueError, "coefficients must be from 2 to 128, got 1"),
+        ({"coefficients": 129}, ValueError, "coefficients must be from 2 to 128, got 129"),
         ({"coefficients": 20.0}, TypeError, "coefficients must be an integer, got 20.0"),
         ({"window": 0}, ValueError, "window must be at least 1, got 0"),
         ({"hop": 0}, ValueError, "hop must be at least 1, got 0"),
@@ -366,13 +366,17 @@ def test_the_folder_must_be_laid_out_as_irmas_is(folder, watched):
         load(folder)
     with pytest.raises(FileNotFoundError, match="there is none at .*nowhere"):
         load(folder / "nowhere")
-    with pytest.raises(ValueError, match="folder must be a folder in IRMAS's layout, got ''"):
+    with pytest.raises(ValueError, match="folder must be the name of a file or a folder, got ''"):
         load("")
     with pytest.raises(ValueError, match="features must be one of"):
         load(folder, "s")
-    for workers in (0, 1.5, True):
-        with pytest.raises(ValueError, match="workers must be an integer of at least 1, got"):
-            load(folder, workers=workers)
+    for name, values in {"workers": (0, 1.5, True, 2**70), "strict": ("no", None), "progress": (1, None)}.items():
+        for value in values:
+            with pytest.raises((TypeError, ValueError), match=rf"^{name} must be .*, got {value!r}"):
+                load(folder, **{name: value})
+    for other in (None, 5, b"x", ["x"]):
+        with pytest.raises(TypeError, match="^folder must be a str or an os.PathLike, got"):
+            load(other)
 
 
 # What is kept

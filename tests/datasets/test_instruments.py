@@ -58,7 +58,7 @@ def test_no_clip_clips_or_is_empty():
 
 
 def test_play_refuses():
-    with pytest.raises(ValueError, match="label must be one of cel, .*, voi, got 'tuba'"):
+    with pytest.raises(ValueError, match="label must be one of 'cel', .*, 'voi', got 'tuba'"):
         play("tuba")
 
 

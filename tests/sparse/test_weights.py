@@ -115,7 +115,7 @@ def test_weights_that_could_not_be_loaded_are_not_saved(tmp_path):
     with pytest.raises(ValueError, match=f"model.params: '{name}' must be finite"):
         save_weights(model, path)
     assert path.read_bytes() == kept
-    with pytest.raises(ValueError, match="^path must be the name of a file, got ''"):
+    with pytest.raises(ValueError, match="^path must be the name of a file or a folder, got ''"):
         save_weights(LeNet5(), "")
 
 
