@@ -225,13 +225,14 @@ def read_npz(path, writer):
     Raises
     ------
     TypeError, ValueError
-        If `path` names no file; if it is no such file, or damaged.
+        If `path` names no file, or a pipe or a device; if it is no such file, or damaged.
     FileNotFoundError
         If there is no such file.
     """
     import numpy as np
 
-    with open(check_path(path), "rb") as file:
+    check_regular(check_path(path))  # a pipe that nobody writes to would be waited for
+    with open(path, "rb") as file:
         try:
             entries = np.load(file, allow_pickle=False)
             if isinstance(entries, np.ndarray):

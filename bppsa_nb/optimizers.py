@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from bppsa_nb.checks import as_array, is_number
+from bppsa_nb.checks import as_array, check_count, is_number
 from bppsa_nb.shown import shown
 
 
@@ -46,7 +46,7 @@ class _Optimizer:
         TypeError
             If one of them is no dict of arrays.
         ValueError
-            If names or shapes differ.
+            If names or shapes differ, or what is kept of the steps before was replaced by something else.
         FloatingPointError
             If a parameter or an average would leave the range of its dtype. Nothing is changed then.
         """
@@ -55,7 +55,10 @@ class _Optimizer:
                 raise TypeError(f"{what} must be a dict of numpy.ndarray, got {type(group).__name__}")
         if params.keys() != grads.keys():
             raise ValueError(f"grads must have the entries {sorted(params, key=str)}, got {sorted(grads, key=str)}")
+        steps_taken = check_count("steps", self.steps, most=math.inf)  # before anything changes
         state = self.state or self.zeros(params)
+        if not isinstance(state, dict) or not all(isinstance(state.get(name), dict) for name in self._averages):
+            raise ValueError(f"state must be a dict with the entries {list(self._averages)}, each a dict of arrays")
         averages = [state[average] for average in self._averages]
         if any(average.keys() != params.keys() for average in averages):
             raise ValueError(_OTHER)
@@ -76,7 +79,7 @@ class _Optimizer:
         for array, replacing in steps:
             array[...] = replacing
         self.state = state
-        self.steps += 1
+        self.steps = steps_taken + 1
 
     def _check_range(self, name, grad, found):
         whats = [name, *(f"{average} of {name}" for average in self._averages)]
@@ -102,7 +105,7 @@ def _check_shapes(name, grad, before):
     if grad.shape != shape:
         raise ValueError(f"grads[{name!r}] must have shape {shape}, got {grad.shape}")
     for average in averages:
-        if average.shape != shape:
+        if getattr(average, "shape", None) != shape:
             raise ValueError(_OTHER)
 
 

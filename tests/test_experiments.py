@@ -340,6 +340,7 @@ DAMAGED = {
         change(columns__backend="float64"),
         change(columns__n="apples"),
         change(columns__n=3),
+        change(columns__n={"a": 1}),
     ],
     "csv": [
         lambda path: path.write_bytes(path.read_bytes()[:-3]),

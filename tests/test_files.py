@@ -242,3 +242,16 @@ def test_json_refuses_arrays_and_leaves_the_old_file(tmp_path):
     with pytest.raises(TypeError, match="ndarray"):
         files.write_json(tmp_path / "x.json", {"new": np.zeros(2)})
     assert json.loads((tmp_path / "x.json").read_text()) == {"old": 1}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_arrays_are_not_waited_for_at_a_pipe(tmp_path):
+    path = tmp_path / "pipe.npz"
+    os.mkfifo(path)
+    ours = os.open(path, os.O_RDWR)  # holds a few bytes, so that a reader would fail, and not wait for ever
+    try:
+        os.write(ours, b"PK\3\4" * 4)
+        with pytest.raises(ValueError, match="pipe.npz must be a regular file"):
+            files.read_npz(path, "nobody")
+    finally:
+        os.close(ours)

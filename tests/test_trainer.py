@@ -561,6 +561,23 @@ def test_only_networks_tell_ordinary_backward_from_the_linear_scan():
         new_trainer(method="ordinary")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "kind", "message"),
+    [
+        ("steps", "7", TypeError, "steps must be an integer, got '7'"),
+        ("steps", -1, ValueError, "steps must be at least 0"),
+        ("state", {"exp_avg": {}}, ValueError, r"state must be a dict with the entries \['momentum_buffer'\]"),
+        ("state", {"momentum_buffer": {"w": [0.0]}}, ValueError, "an optimizer belongs to one model"),
+    ],
+)
+def test_what_an_optimizer_keeps_is_looked_at_before_anything_changes(name, value, kind, message):
+    optimizer, params = SGD(lr=0.1, momentum=0.9), {"w": np.ones(1)}
+    setattr(optimizer, name, value)
+    with pytest.raises(kind, match=message):
+        optimizer.step(params, {"w": np.ones(1)})
+    assert params["w"] == 1
+
+
 def test_an_optimizer_belongs_to_one_model():
     optimizer = Adam()
     x, y = np.ones((2, 3, 1), np.float32), [0, 1, 1]

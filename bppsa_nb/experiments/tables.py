@@ -129,6 +129,8 @@ def read(path):
         if list(kinds) != list(found):
             raise ValueError(f"columns are {list(kinds)}, those of the table {list(found)}")
         for column, kind in kinds.items():
+            if not isinstance(kind, str):
+                raise TypeError(f"the kind of column {column!r} is {kind!r}")
             if kind != "str":
                 found[column] = found[column].eq("True") if kind == "bool" else found[column].astype(kind)
     except (TypeError, ValueError) as error:

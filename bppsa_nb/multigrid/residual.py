@@ -52,7 +52,6 @@ class ResidualNetwork:
     def __init__(self, weights, biases, h, activation="tanh"):
         self.weights, self.biases, self.h, self.activation = weights, biases, h, activation
         self.check()
-        self.h = float(h)
 
     def check(self):
         """Raise what the constructor would raise: parameters may change, as they do in training."""
@@ -71,8 +70,13 @@ class ResidualNetwork:
         check_finite(weights=weights, biases=self.biases)
         if not is_number(h):
             raise TypeError(f"h must be a number, got {h!r}")
-        if not float(np.finfo(weights.dtype).tiny) <= h <= float(np.finfo(weights.dtype).max):
+        try:
+            number = float(h)
+        except OverflowError:
+            number = np.inf
+        if not float(np.finfo(weights.dtype).tiny) <= number <= float(np.finfo(weights.dtype).max):
             raise ValueError(f"h must be positive and finite in {weights.dtype}, got {h}")
+        self.h = number  # whatever kind of number was set
         check_choice("activation", self.activation, ACTIVATIONS)
 
     def __repr__(self):

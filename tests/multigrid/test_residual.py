@@ -76,6 +76,15 @@ def test_parameters_that_change_are_checked_again(activation):
         net.forward(u)
 
 
+@pytest.mark.parametrize("h", [np.float32(0.5), Fraction(1, 2), 2**70])
+def test_step_sizes_of_any_kind_also_where_set_later(h):
+    given, replaced = multigrid.ResidualNetwork(**(GOOD | {"h": h})), multigrid.ResidualNetwork(**GOOD)
+    replaced.h = h
+    expected = multigrid.ResidualNetwork(**(GOOD | {"h": float(h)})).forward(np.ones((1, 3)))
+    for net in given, replaced:
+        assert np.array_equal(net.forward(np.ones((1, 3))), expected)
+
+
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
 def test_results_do_not_depend_on_numpys_error_state(backend):
     """What leaves the range on the way changes no answer, and what leaves it in the end is an error of ours."""
