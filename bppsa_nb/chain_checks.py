@@ -61,8 +61,6 @@ def check_links(links, end):
             check_floats(f"jacobians_T[{t}]", matrix, ("m", "n"))
         elif len(matrix.shape) != 2:
             raise wrong_shape(f"jacobians_T[{t}]", matrix, ("m", "n"))
-        elif sparse.issparse(matrix):
-            _check_indices(f"jacobians_T[{t}]", matrix)
     batched = any(isinstance(matrix, BatchedCSR) for matrix in links)
     batch, sizes, dtype, of = (-1 if batched or not links else 0), [-1], None, "grad_output"
     if end is not None:
@@ -84,26 +82,6 @@ def check_links(links, end):
         dtype = found
         sizes.append(matrix.shape[0])
     return sizes[::-1], dtype, batch
-
-
-def _check_indices(name, matrix):
-    """Raise ValueError for indices that lead out of a SciPy matrix: its compiled code follows them unchecked."""
-    rows, columns = matrix.shape
-    if matrix.format in ("csr", "csc", "bsr"):
-        high, wide = matrix.blocksize if matrix.format == "bsr" else (1, 1)
-        lines, limit = (columns, rows) if matrix.format == "csc" else (rows // high, columns // wide)
-        indptr, nnz = matrix.indptr, len(matrix.data)
-        if len(indptr) != lines + 1 or indptr[0] != 0 or indptr[-1] > nnz or np.any(indptr[1:] < indptr[:-1]):
-            raise ValueError(f"{name}.indptr must rise from 0 to at most {nnz} in {lines + 1} places, got {indptr}")
-        found = [("indices", matrix.indices[: indptr[-1]], limit)]
-    elif matrix.format == "coo":
-        found = [("row", matrix.row, rows), ("col", matrix.col, columns)]
-    else:
-        return
-    for what, indices, limit in found:
-        if len(indices) and indices.view(f"u{indices.itemsize}").max() >= limit:  # as -1 is, without a sign
-            wrong = indices[(indices < 0) | (indices >= limit)][0]
-            raise ValueError(f"{name}.{what} must be from 0 to {limit - 1}, got {wrong}")
 
 
 def _check_batched(name, link, batch):
