@@ -76,7 +76,7 @@ def _train_on(arguments, comm):
             again.clear()  # what came meanwhile meant the same
         raise KeyboardInterrupt(kept) from None
     except FloatingPointError as error:  # nothing was updated by it: what there is, is worth keeping
-        if arguments.save is None or (comm is not None and comm.size > 1):
+        if arguments.save is None or len(trainer.history.loss) == before or (comm is not None and comm.size > 1):
             raise
         trainer.save(arguments.save)
         raise FloatingPointError(f"{error}; {len(trainer.history.loss)} iterations are in {arguments.save}") from error

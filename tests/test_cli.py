@@ -508,6 +508,8 @@ def test_train_keeps_what_came_before_an_overflow(tmp_path, monkeypatch, capsys)
     assert len(trainer.history.loss) == 3
     assert cli.main(TRAIN) == 1
     assert capsys.readouterr().err == "bppsa-nb: fc.bias leaves the range of float32\n"
+    assert cli.main([*TRAIN, "--resume", str(path), "--save", str(tmp_path / "more.npz")]) == 1  # at its first step
+    assert not (tmp_path / "more.npz").exists()
 
 
 def test_train_on_audio(tmp_path, monkeypatch, capsys):
@@ -520,7 +522,7 @@ def test_train_on_audio(tmp_path, monkeypatch, capsys):
     assert cli.main(train) == 0
     assert "1 iterations" in (shown := capsys.readouterr().out) and "22 unseen samples (chance is 9%)" in shown
     assert cli.main(["train", "--audio", ""]) == 1
-    assert "folder must be a folder" in capsys.readouterr().err
+    assert "folder must be the name of a file or a folder" in capsys.readouterr().err
     for wrong in (["--length", "3"], ["--samples", "3"]):
         assert cli.main([*train, *wrong]) == 1
         assert f"{wrong[0]} is for bitstreams only" in capsys.readouterr().err

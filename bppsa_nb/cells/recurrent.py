@@ -9,6 +9,7 @@ import numpy as np
 
 from bppsa_nb import backends, chain, ranks
 from bppsa_nb.checks import all_finite, check_array, check_count, check_finite, check_params, float_dtype, generator
+from bppsa_nb.memory import require
 from bppsa_nb.shown import shown
 
 
@@ -97,10 +98,11 @@ class Recurrent:
             "num_layers": num_layers,
         }
         for name, size in sizes.items():
-            check_count(name, size, 1)
+            setattr(self, name, check_count(name, size, 1))
         self.dtype = float_dtype(dtype)
-        self.input_size, self.hidden_size, self.num_classes, self.num_layers = map(int, sizes.values())
-        rng = generator(rng)
+        rng, H = generator(rng), self.hidden_size
+        weights = H * (self._rows * (self.input_size + (2 * self.num_layers - 1) * H) + self.num_classes)
+        require(weights * self.dtype.itemsize, f"making {self}")
         bound = 1 / np.sqrt(self.hidden_size)
         self.params = {
             name: rng.uniform(-bound, bound, shape).astype(self.dtype) for name, shape in self.shapes().items()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from bppsa_nb import workers
+from bppsa_nb import memory, workers
 from bppsa_nb.cells import cpu, fused, gru, recurrent, rnn
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.rnn import RNN
@@ -532,3 +532,18 @@ def test_backward_refuses_activations_that_do_not_fit():
 def test_model_refuses(change, error, message):
     with pytest.raises(error, match=message):
         RNN(**{"input_size": 1, "hidden_size": 4, "num_classes": 3} | change)
+
+
+@pytest.mark.parametrize("size", ["input_size", "hidden_size", "num_classes", "num_layers"])
+def test_parameters_that_no_memory_holds_are_not_begun(size, monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 2**20)
+    sizes = {"input_size": 2, "hidden_size": 3, "num_classes": 4, "num_layers": 1}
+    with pytest.raises(MemoryError, match=rf"making GRU\(.*{size}=2147483647.* takes .* GiB, but 0.0 GiB"):
+        GRU(**sizes | {size: 2**31 - 1})
+    model = GRU(2, 3, 4, 5)
+    weights = sum(param.size for name, param in model.params.items() if "weight" in name)
+    monkeypatch.setattr(memory, "available", lambda: 4 * weights)
+    GRU(2, 3, 4, 5)  # just fits
+    monkeypatch.setattr(memory, "available", lambda: 4 * weights - 1)
+    with pytest.raises(MemoryError):
+        GRU(2, 3, 4, 5)
