@@ -694,7 +694,8 @@ def test_junk_is_explained_and_not_taken_for_an_answer_the_next_time(project, se
     server = serve("mnist", images, labels)
     path = list(server.pages)[place]
     assert page in path.split("/")
-    for junk in (b"", b"\xff", b"null", b"3", b"[]", b'{"data": 3}', b'{"data_features": []}', b"[" * 10_000):
+    every = b"", b"\xff", b"null", b"3", b"[]", b'{"data": 3}', b'{"data_features": []}', b"[" * 10_000
+    for junk in every[place % 4 :: 4]:
         answer, server.pages[path] = server.pages[path], junk
         try:
             openml.fetch("mnist")
