@@ -145,14 +145,19 @@ def check_count(name, value, least=0, most=None, why=""):
     return int(value)
 
 
-def check_amount(name, value):
-    """Return a number that is neither negative nor NaN nor infinite as a float, or raise TypeError or ValueError."""
+def as_float(name, value):
+    """Return a real number as a float, infinite where it is too large for one, or raise TypeError."""
     if not is_number(value):
         raise TypeError(f"{name} must be a number, got {value!r}")
     try:
-        number = float(value)
+        return float(value)
     except OverflowError:
-        number = math.inf
+        return math.inf if value > 0 else -math.inf
+
+
+def check_amount(name, value):
+    """Return a number that is neither negative nor NaN nor infinite as a float, or raise TypeError or ValueError."""
+    number = as_float(name, value)
     if not 0 <= number < math.inf:
         raise ValueError(f"{name} must be finite and not negative, got {value}")
     return number

@@ -3,7 +3,7 @@ import pytest
 
 import bppsa_nb as bp
 from bppsa_nb.cells import variants
-from bppsa_nb.checks import all_finite, float_dtype, generator
+from bppsa_nb.checks import all_finite, as_float, float_dtype, generator
 from bppsa_nb.datasets import instruments
 from bppsa_nb.multigrid import ResidualModel
 from bppsa_nb.sparse import Flatten, LeNet5, Linear, Network
@@ -93,3 +93,12 @@ def test_generator_makes_what_numpy_makes():
         assert generator(seed).random() == np.random.default_rng(seed).random()
     given = np.random.default_rng(0)
     assert generator(given) is given
+
+
+@pytest.mark.parametrize("value, expected", [(np.float32(0.5), 0.5), (2**2000, np.inf), (-(2**2000), -np.inf)])
+def test_as_float(value, expected):
+    found = as_float("h", value)
+    assert type(found) is float and found == expected
+    for wrong in (True, "1", None, 1j, np.timedelta64(1)):
+        with pytest.raises(TypeError, match="^h must be a number, got"):
+            as_float("h", wrong)

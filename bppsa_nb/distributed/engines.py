@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import bppsa_nb
+from bppsa_nb.checks import check_count
 from bppsa_nb.shown import shown
 
 _INSTALL = "`pip install 'bppsa-nb[mpi]'` installs mpi4py, an MPI and ipyparallel"
@@ -78,11 +79,7 @@ class Engines:
     """
 
     def __init__(self, n, timeout=60):
-        if isinstance(n, bool) or not isinstance(n, int):
-            raise TypeError(f"n must be an integer, got {n!r}")
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n}")
-        self._n, mpiexec = n, find_mpiexec()
+        self._n, mpiexec = check_count("n", n, 1), find_mpiexec()
         try:
             import mpi4py  # noqa: F401 - the ranks need it
             from ipyparallel import Cluster

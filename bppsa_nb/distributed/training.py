@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from bppsa_nb import ranks
+from bppsa_nb.checks import is_integer
 from bppsa_nb.loss import check_labels, check_order, cross_entropy
 
 
@@ -70,7 +71,7 @@ class Replicas:
         size = self.group.size
         with self.group.together(1) as tell:
             places = size if sequence_ranks is None else sequence_ranks
-            if isinstance(places, bool) or not isinstance(places, (int, np.integer)):
+            if not is_integer(places):
                 raise TypeError(f"sequence_ranks must be an integer, got {places!r}")
             if places < 1 or size % places:
                 raise ValueError(f"sequence_ranks must divide the number of ranks, {size}, got {places}")

@@ -5,7 +5,7 @@ from importlib import import_module
 import numpy as np
 
 from bppsa_nb import backends
-from bppsa_nb.checks import check_array, check_choice, check_finite, is_number
+from bppsa_nb.checks import as_float, check_array, check_choice, check_finite
 from bppsa_nb.multigrid.steps import ACTIVATIONS
 from bppsa_nb.shown import shown
 
@@ -68,12 +68,7 @@ class ResidualNetwork:
             raise ValueError(f"weights must have kernels of odd size, which preserve an image's shape, got {shape[3:]}")
         check_array("biases", self.biases, weights.dtype, shape[:2])
         check_finite(weights=weights, biases=self.biases)
-        if not is_number(h):
-            raise TypeError(f"h must be a number, got {h!r}")
-        try:
-            number = float(h)
-        except OverflowError:
-            number = np.inf
+        number = as_float("h", h)
         if not float(np.finfo(weights.dtype).tiny) <= number <= float(np.finfo(weights.dtype).max):
             raise ValueError(f"h must be positive and finite in {weights.dtype}, got {h}")
         self.h = number  # whatever kind of number was set
