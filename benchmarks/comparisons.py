@@ -8,10 +8,10 @@ import peers
 from turns import quartiles, take_turns
 
 import bppsa_nb as bp
-from bppsa_nb.datasets.audio import FEATURES, LABELS
-from bppsa_nb.experiments import figure_08
-from bppsa_nb.experiments.crossover_map import rnn_chain
-from bppsa_nb.trainer import cross_entropy
+from bppsa_nb.papers.bppsa import figure_08
+from bppsa_nb.papers.bppsa.crossover_map import rnn_chain
+from bppsa_nb.training.datasets.audio import FEATURES, LABELS
+from bppsa_nb.training.loss import cross_entropy
 
 STORED = {"cpu": 1e9, "cuda": 4e9}  # bytes of Jacobians beyond which the per-level scan is left out
 STATES = 2**24  # numbers in all states of a chain beyond which "auto" is not judged

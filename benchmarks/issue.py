@@ -8,7 +8,7 @@ import peers
 from comparisons import problem
 from turns import quartiles
 
-from bppsa_nb.datasets.audio import FEATURES
+from bppsa_nb.training.datasets.audio import FEATURES
 
 FRAMES, SIZE = FEATURES["S"].frames, FEATURES["S"].size
 STEPS = {  # cell, layers, T, B, H, I

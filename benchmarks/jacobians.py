@@ -24,8 +24,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bppsa_nb import experiments, workers
-from bppsa_nb.experiments import provenance, table_1, timing
+from bppsa_nb.machine import workers
+from bppsa_nb.papers import experiments, provenance, timing
+from bppsa_nb.papers.bppsa import table_1
 
 
 def competitors(operator, sampled, rng):

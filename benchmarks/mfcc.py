@@ -18,10 +18,10 @@ import pandas as pd
 import soundfile
 
 import bppsa_nb as bp
-from bppsa_nb import experiments, files
-from bppsa_nb.datasets import audio, instruments
-from bppsa_nb.experiments import provenance
-from bppsa_nb.workers import one_blas_thread
+from bppsa_nb.machine import files
+from bppsa_nb.machine.workers import one_blas_thread
+from bppsa_nb.papers import experiments, provenance
+from bppsa_nb.training.datasets import audio, instruments
 
 
 def competitors(folder, name):

@@ -6,7 +6,8 @@ A sequence of launches is recorded once as a CUDA graph and replayed; the simula
 import numpy as np
 
 import bppsa_nb as bp
-from bppsa_nb import backends, plan
+from bppsa_nb.chains import plan
+from bppsa_nb.machine import backends
 
 
 def replayed(launch):
@@ -17,7 +18,7 @@ def replayed(launch):
     launch : callable
         Takes a stream.
     """
-    from bppsa_nb import device
+    from bppsa_nb.training import device
 
     stream = device.new_stream()
     launch(stream)
@@ -51,7 +52,7 @@ def gradients(chain, grad_output, method):
     fetch : callable
         Returns what the last run found, np.ndarray [shape=(T + 1, B, H)].
     """
-    from bppsa_nb.structured.cuda import Links
+    from bppsa_nb.chains.structured_cuda import Links
 
     launch, found, lost = _scan(Links(chain, len(grad_output)), grad_output, method, isinstance(chain, np.ndarray))
     run = replayed(launch)
@@ -83,7 +84,7 @@ def backward(model, x, grad_output, method):
     from numba import cuda
 
     from bppsa_nb.cells import cuda as cells
-    from bppsa_nb.structured.cuda import Links
+    from bppsa_nb.chains.structured_cuda import Links
 
     activations = model.forward(x, backend="cuda")
     hidden, gated = cuda.to_device(activations.hidden[0]), activations.gates is not None
@@ -138,7 +139,7 @@ def training_step(model, x, y, method, graph, sub_stream=True):
     x, y : np.ndarray
     method : str
     graph, sub_stream : bool
-        As for `bppsa_nb.device.DeviceTraining`.
+        As for `bppsa_nb.training.device.DeviceTraining`.
 
     Returns
     -------
@@ -147,7 +148,7 @@ def training_step(model, x, y, method, graph, sub_stream=True):
     wait : callable
         Returns when it is done.
     """
-    from bppsa_nb import device
+    from bppsa_nb.training import device
 
     training = device.DeviceTraining(model, bp.Adam(lr=1e-5), graph, sub_stream)
     training.step(x, y, method)
@@ -159,9 +160,9 @@ def _scan(links, grad_output, method, dense):
     """Return the launches of a scan, where the gradients will be, and what tells that its range was left."""
     from numba import cuda
 
-    from bppsa_nb.device import copy, fill, over
-    from bppsa_nb.scan import cuda as levels
-    from bppsa_nb.structured import cuda as chunks
+    from bppsa_nb.chains import stored_cuda as levels
+    from bppsa_nb.chains import structured_cuda as chunks
+    from bppsa_nb.training.device import copy, fill, over
 
     (T, B, H), dtype = links.shape, links.dtype
     output, zero = cuda.to_device(np.ascontiguousarray(grad_output[None])), dtype.type(0)

@@ -9,8 +9,8 @@ import os
 import numpy as np
 
 import bppsa_nb as bp
-from bppsa_nb.experiments import provenance
-from bppsa_nb.trainer import cross_entropy
+from bppsa_nb.papers import provenance
+from bppsa_nb.training.loss import cross_entropy
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX leaves the others their share of a GPU
 

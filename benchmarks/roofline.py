@@ -13,8 +13,8 @@ from comparisons import dense_chain, problem
 from turns import take_turns
 
 import bppsa_nb as bp
-from bppsa_nb import plan
 from bppsa_nb.cells import gru, rnn
+from bppsa_nb.chains import plan
 from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
 
 WIDTH = 4  # bytes of a float32

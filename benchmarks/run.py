@@ -22,8 +22,8 @@ import issue
 import peers
 import roofline
 
-from bppsa_nb import backends, experiments
-from bppsa_nb.experiments import provenance
+from bppsa_nb.machine import backends
+from bppsa_nb.papers import experiments, provenance
 
 PARTS = ("chain", "rnn", "gru", "grid", "roofline", "issue")
 SECONDS = {  # for a comparison, a point of the grid, a point where "auto" is judged, a size of the roofline

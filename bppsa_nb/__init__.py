@@ -5,19 +5,19 @@ from importlib import import_module as _import_module
 __version__ = "0.1.0"
 
 _HOME = {
-    "backprop": "chain",
-    "explain": "chain",
-    "BatchedCSR": "operator",
-    "StructuredChain": "structured.chain",
+    "backprop": "chains.backprop",
+    "explain": "chains.plan",
+    "BatchedCSR": "operands.batched",
+    "StructuredChain": "chains.structured",
     "GRU": "cells.gru",
     "RNN": "cells.rnn",
-    "SGD": "trainer",
-    "Adam": "trainer",
-    "Trainer": "trainer",
-    "History": "trainer",
-    "Bitstream": "datasets.bitstream",
-    "Instruments": "datasets.audio",
-    "Images": "datasets.images",
+    "SGD": "training.optimizers",
+    "Adam": "training.optimizers",
+    "Trainer": "training.trainer",
+    "History": "training.trainer",
+    "Bitstream": "training.datasets.bitstream",
+    "Instruments": "training.datasets.audio",
+    "Images": "training.datasets.images",
 }
 __all__ = sorted(_HOME)
 

@@ -15,7 +15,8 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
 import pytest
 from hypothesis import settings
 
-from bppsa_nb import experiments, files
+from bppsa_nb.machine import files
+from bppsa_nb.papers import experiments
 
 # Again and again, the garbage collector would look through all that Numba and Hypothesis hold.
 gc.set_threshold(50_000, 50, 100)
@@ -59,13 +60,13 @@ def closed_figures():
 @pytest.fixture
 def few_threads(monkeypatch):
     """Each of the simulator's threads is one of Python's: few of them, so that every loop over them goes round."""
-    from bppsa_nb import backends
+    from bppsa_nb.machine import backends
 
     if backends.simulated():
-        from bppsa_nb import device
         from bppsa_nb.cells import cuda as cells
-        from bppsa_nb.scan import cuda as scan
-        from bppsa_nb.structured import cuda as structured
+        from bppsa_nb.chains import stored_cuda as scan
+        from bppsa_nb.chains import structured_cuda as structured
+        from bppsa_nb.training import device
 
         for module in (scan, cells, structured):
             monkeypatch.setattr(module, "MAX_THREADS", 2)
@@ -77,7 +78,7 @@ def pytest_collection_modifyitems(items):
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
-    from bppsa_nb import backends
+    from bppsa_nb.machine import backends
 
     if backends.simulated() or not backends.cuda_available():
         for item in marked:

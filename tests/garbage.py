@@ -6,10 +6,13 @@ import numpy as np
 from scipy import sparse as scipy_sparse
 
 import bppsa_nb as bp
-from bppsa_nb import datasets, distributed, draw, graphs, multigrid, schedule, sparse, timeline, trace, trainer
-from bppsa_nb.cells import variants
-from bppsa_nb.operator import Dense
-from bppsa_nb.scan import scan
+from bppsa_nb import distributed, graphs, multigrid, schedule, sparse
+from bppsa_nb.graphs import variants
+from bppsa_nb.operands.dense import Dense
+from bppsa_nb.scan import scan, trace
+from bppsa_nb.schedule import draw
+from bppsa_nb.schedule import events as timeline
+from bppsa_nb.training import datasets, trainer
 
 
 def numbers(*shape):

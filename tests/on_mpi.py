@@ -97,7 +97,7 @@ class Session:
         return subprocess.CompletedProcess(task["command"], max(ended.values()), out, err)
 
     def measure(self, ranks, program, *arguments):
-        """Stand in for `bppsa_nb.experiments.on_ranks.run`: return what one of the package's programs measures."""
+        """Stand in for `bppsa_nb.papers.on_ranks.run`: return what one of the package's programs measures."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "measured.json")
             done = self.run(ranks, "-m", program, *arguments, "--output", path)

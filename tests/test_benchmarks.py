@@ -10,10 +10,11 @@ import pandas
 import pytest
 
 import bppsa_nb as bp
-from bppsa_nb import backends, experiments, files, plan
 from bppsa_nb.cells import gru, rnn
-from bppsa_nb.experiments import provenance
-from bppsa_nb.trace import trace
+from bppsa_nb.chains import plan
+from bppsa_nb.machine import backends, files
+from bppsa_nb.papers import experiments, provenance
+from bppsa_nb.scan.trace import trace
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
 MODULES = ("turns", "peers", "on_gpu", "comparisons", "roofline", "issue", "run")

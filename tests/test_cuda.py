@@ -7,18 +7,13 @@ The simulator must be chosen before Numba is imported, so it has a process of it
 import naive
 import numpy as np
 import pytest
+from chain_draws import BACKENDS, METHODS, TOLERANCE, cast, chain, error, hills
+from on_cuda import on_gpu, on_simulator
 from scipy import sparse
-from test_chain import BACKENDS, METHODS, TOLERANCE, cast, chain, error, hills
 
 import bppsa_nb as bp
-from bppsa_nb import backends, plan
-
-simulator = [
-    pytest.mark.simulator,
-    pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1"),
-]
-on_simulator = lambda *args: pytest.param(*args, marks=simulator)  # noqa: E731
-on_gpu = lambda *args: pytest.param(*args, marks=pytest.mark.gpu)  # noqa: E731
+from bppsa_nb.chains import plan
+from bppsa_nb.machine import backends
 
 
 def check_backprop(T, B, H, dtype, local, methods, shared=False):
@@ -68,7 +63,7 @@ def test_backprop_on_a_gpu(T, H, B):
 @pytest.mark.parametrize("H", [on_simulator(33), on_simulator(64)])
 def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
     # Two links and one level: block 1 multiplies matrices. Tiles of 24 rows, so that the last one is cut short.
-    from bppsa_nb.scan import cuda
+    from bppsa_nb.chains import stored_cuda as cuda
 
     monkeypatch.setattr(cuda, "MAX_THREADS", 64)
     monkeypatch.setattr(cuda, "SHARED_BYTES", 3 * 24 * H * 8)
@@ -87,8 +82,8 @@ def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
 @pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
 def test_extremes_are_found_wherever_they_stand(kind):
     """Nine threads, which are no power of two, with an entry each."""
-    from bppsa_nb.scan import cuda
-    from bppsa_nb.structured.cuda import on_device
+    from bppsa_nb.chains import stored_cuda as cuda
+    from bppsa_nb.chains.structured_cuda import on_device
 
     for place in range(9):
         for entry, exponent, lost in ((1024, 11, 0), (2.0**-70, 1, 1)):
@@ -200,8 +195,8 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
 )
 @pytest.mark.parametrize("local", [False, True])
 def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
-    from bppsa_nb.structured import chain as plain
-    from bppsa_nb.structured import cuda
+    from bppsa_nb.chains import structured as plain
+    from bppsa_nb.chains import structured_cuda as cuda
 
     if backends.simulated():  # fewer threads than numbers, and rows in several groups
         for name, value in {"MAX_THREADS": 2, "_THREADS": 2}.items():
@@ -244,8 +239,8 @@ def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
     ],
 )
 def test_products_of_chunks(count, length, B, H, K, dtype):
-    from bppsa_nb.structured import chain as plain
-    from bppsa_nb.structured import cuda
+    from bppsa_nb.chains import structured as plain
+    from bppsa_nb.chains import structured_cuda as cuda
 
     rng = np.random.default_rng([count, length, H])
     weights = np.array([np.linalg.qr(rng.standard_normal((H, H)))[0] for _ in range(K)]).reshape(K, H, H).astype(dtype)
@@ -263,7 +258,7 @@ def test_products_of_chunks(count, length, B, H, K, dtype):
 
 @pytest.mark.parametrize("T", [on_simulator(0), on_simulator(3), on_gpu(50)])
 def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
-    from bppsa_nb.structured import cuda
+    from bppsa_nb.chains import structured_cuda as cuda
 
     links, grad_output, terms = cast(np.float64, *chain(T, 2, 3, np.random.default_rng(T), local=True))
     assert np.array_equal(cuda.sweep(links, grad_output, terms), cuda.sweep(links, grad_output, terms[:T]))
@@ -273,9 +268,9 @@ def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
 @pytest.mark.parametrize("factor", [2.0**-30, 2.0**30])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what is lost anyway
 def test_chunks_whose_products_leave_the_range(factor, kind):
-    from bppsa_nb.operator import RangeLost
-    from bppsa_nb.structured import chain as plain
-    from bppsa_nb.structured import cuda
+    from bppsa_nb.chains import structured as plain
+    from bppsa_nb.chains import structured_cuda as cuda
+    from bppsa_nb.operands.scaled import RangeLost
 
     # The product of the middle chunk is out of range, the gradient never is.
     slopes = np.full((1, 20, 1, 2), 1 / factor, np.float32)
@@ -318,7 +313,7 @@ def sparse_link(rng, m, n, kind, batch, dtype):
     ],
 )
 def test_sparse_chain(size, dtype, local, monkeypatch):
-    from bppsa_nb.sparse import cuda
+    from bppsa_nb.operands import products_cuda as cuda
 
     if backends.simulated():  # fewer threads and columns at a time than there are, so that every loop goes round
         for name, value in {"THREADS": 2, "SHARED_BYTES": 16, "_PART": 3}.items():
@@ -341,7 +336,9 @@ def test_sparse_chain(size, dtype, local, monkeypatch):
 
 @pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
 def test_sparse_range_and_values(kind, monkeypatch):
-    from bppsa_nb.sparse import PlannedProduct, cuda, products
+    from bppsa_nb.operands import products
+    from bppsa_nb.operands import products_cuda as cuda
+    from bppsa_nb.sparse import PlannedProduct
 
     if kind == "simulator":
         for name, value in {"THREADS": 4, "_PART": 5}.items():
@@ -375,12 +372,12 @@ def test_auto_never_takes_the_simulator():
 
 
 def test_a_row_too_long_for_shared_memory():
-    from bppsa_nb.scan import cuda
+    from bppsa_nb.chains import stored_cuda as cuda
 
     assert cuda.tile_rows(20, 4) == 20 and cuda.tile_rows(128, 8) == 16
     with pytest.raises(ValueError, match="jacobians_T: three rows of H = 5000 entries take 120000 bytes"):
         cuda.tile_rows(5000, 8)
-    from bppsa_nb.structured import cuda as structured
+    from bppsa_nb.chains import structured_cuda as structured
 
     with pytest.raises(ValueError, match="hidden_size: 5 H = 25000 numbers take 100000 bytes"):
         structured.shared_bytes(25000, np.dtype(np.float32), "5 H = 25000")

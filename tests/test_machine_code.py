@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from bppsa_nb import backends
+from bppsa_nb.machine import backends
 
 pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
 OLDEST = "sm_75"
@@ -21,12 +21,12 @@ def kernels(real):
     """Yield every kernel of the package, with the signatures that it is compiled for where numbers are of a dtype."""
     from numba import types
 
-    from bppsa_nb import device
     from bppsa_nb.cells import cuda as cells
-    from bppsa_nb.multigrid import cuda as multigrid
-    from bppsa_nb.scan import cuda as scan
-    from bppsa_nb.sparse import cuda as sparse_cuda
-    from bppsa_nb.structured import cuda as structured
+    from bppsa_nb.chains import stored_cuda as scan
+    from bppsa_nb.chains import structured_cuda as structured
+    from bppsa_nb.networks import residual_steps_cuda as multigrid
+    from bppsa_nb.operands import products_cuda as sparse_cuda
+    from bppsa_nb.training import device
 
     real = getattr(types, real)
     a1, a2, a3, a4, a5 = (types.Array(real, ndim, "C") for ndim in (1, 2, 3, 4, 5))

@@ -14,7 +14,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import bppsa_nb
-from bppsa_nb import experiments, figures, files, report
+from bppsa_nb.machine import files
+from bppsa_nb.papers import experiments, figures, report
 
 REPO = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]

@@ -1,6 +1,6 @@
 """The cells compiled for CPUs; twins of the NumPy functions, with the same arguments.
 
-A step multiplies the states of a few samples tile by tile (`bppsa_nb.tiles`), then runs once over all their numbers,
+A step multiplies the states of a few samples tile by tile (`machine.tiles`), then runs once over all their numbers,
 in a loop that the compiler vectorizes. Samples never wait for each other, so cores share out groups of them; what waits
 for no other step is computed for all steps at once, and shared out by time.
 
@@ -10,16 +10,16 @@ turns into a SystemError.
 
 import numpy as np
 
-from bppsa_nb.cells.elementary import sigmoid, tanh
 from bppsa_nb.cells.fused import backward  # noqa: F401  that of both cells
 from bppsa_nb.cells.recurrent import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
-from bppsa_nb.compiling import njit
-from bppsa_nb.memory import keep_freed_memory
-from bppsa_nb.structured.chain import StructuredChain
-from bppsa_nb.subnormals import flush, restore
-from bppsa_nb.tiles import GROUP, multiply, product
-from bppsa_nb.views import add, numbers
-from bppsa_nb.workers import one_blas_thread, share_out
+from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.machine.compiling import njit
+from bppsa_nb.machine.elementary import sigmoid, tanh
+from bppsa_nb.machine.memory import keep_freed_memory
+from bppsa_nb.machine.subnormals import flush, restore
+from bppsa_nb.machine.tiles import GROUP, multiply, product
+from bppsa_nb.machine.views import add, numbers
+from bppsa_nb.machine.workers import one_blas_thread, share_out
 
 keep_freed_memory()
 

@@ -3,7 +3,7 @@
 A time loop is one launch with one sample per block; what does not wait for another step (input products, diagonals,
 gradients at the sums, gradients of the parameters) is spread over all steps and samples.
 
-Launchers take device arrays and a stream, allocate nothing and wait for nothing: :mod:`bppsa_nb.device` records them.
+Launchers take device arrays and a stream, allocate nothing and wait for nothing: `training.device` records them.
 The functions with a cell's name are the twins of its NumPy functions, with host arrays in and out.
 """
 
@@ -12,10 +12,10 @@ import math
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.scan.cuda import MAX_THREADS
-from bppsa_nb.structured.chain import StructuredChain
-from bppsa_nb.structured.cuda import shared_bytes
-from bppsa_nb.structured.kernels import dot
+from bppsa_nb.chains.kernels_cuda import dot
+from bppsa_nb.chains.stored_cuda import MAX_THREADS
+from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.chains.structured_cuda import shared_bytes
 
 _device = cuda.jit(device=True, inline="always")
 _THREADS = 128  # of a block in kernels without shared memory

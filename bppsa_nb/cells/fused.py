@@ -7,11 +7,11 @@ wait for each other: cores share out groups of them.
 
 import numpy as np
 
-from bppsa_nb.compiling import inline, njit
-from bppsa_nb.subnormals import flush, restore
-from bppsa_nb.tiles import GROUP, multiply, product
-from bppsa_nb.views import add, copy, numbers
-from bppsa_nb.workers import one_blas_thread, share_out
+from bppsa_nb.machine.compiling import inline, njit
+from bppsa_nb.machine.subnormals import flush, restore
+from bppsa_nb.machine.tiles import GROUP, multiply, product
+from bppsa_nb.machine.views import add, copy, numbers
+from bppsa_nb.machine.workers import one_blas_thread, share_out
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 _STEPS = 32  # back, before the parameters have their turn

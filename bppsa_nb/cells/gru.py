@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import expit
 
 from bppsa_nb.cells.recurrent import Recurrent
-from bppsa_nb.structured.chain import StructuredChain
+from bppsa_nb.chains.structured import StructuredChain
 
 
 def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):

@@ -7,10 +7,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb import backends, chain, ranks
-from bppsa_nb.checks import all_finite, check_array, check_count, check_finite, check_params, float_dtype, generator
-from bppsa_nb.memory import require
-from bppsa_nb.shown import shown
+from bppsa_nb.chains import backprop as chain
+from bppsa_nb.machine import backends
+from bppsa_nb.machine.checks import (
+    all_finite,
+    check_array,
+    check_count,
+    check_finite,
+    check_params,
+    float_dtype,
+    generator,
+)
+from bppsa_nb.machine.memory import require
+from bppsa_nb.machine.parts import over_ranks
+from bppsa_nb.machine.shown import shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,9 +167,7 @@ class Recurrent:
             If finite inputs and parameters give logits that are not.
         """
         if comm is not None:
-            from bppsa_nb.cells import spread
-
-            return spread.forward(self, x, h0, backend, comm)
+            return over_ranks("layers").forward(self, x, h0, backend, comm)
         backend = backends.resolve(backend)
         twins = functions(self._cell, backend)
         if h0 is None:
@@ -216,9 +224,7 @@ class Recurrent:
             raises, the others raise as a ValueError that names it.
         """
         if comm is not None:
-            from bppsa_nb.cells import spread
-
-            return spread.backward(self, activations, grad_logits, method, backend, levels, comm)
+            return over_ranks("layers").backward(self, activations, grad_logits, method, backend, levels, comm)
         self.check_activations(activations)
         x, hidden = activations.x, activations.hidden
         check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
@@ -270,10 +276,7 @@ class Recurrent:
     def check_method(self, method, backend="auto", levels=None, comm=None):
         """Raise what `backward` would raise for these arguments."""
         if comm is not None:
-            from bppsa_nb.distributed.arguments import check_method
-
-            ranks.check_comm(comm)
-            check_method(method, levels)
+            over_ranks("layers").check_method(method, levels, comm)
             method, levels = "linear", None
         chain.choose(method, backend, levels, (1, 1, self.hidden_size), self.dtype, self._rows)
 

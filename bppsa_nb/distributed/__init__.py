@@ -2,7 +2,7 @@
 
 from importlib import import_module as _import_module
 
-_HOME = {"Solution": "solver", "partition": "parts", "solve": "solver"}
+_HOME = {"Solution": "distributed.solver", "partition": "machine.parts", "solve": "distributed.solver"}
 __all__ = sorted(_HOME)
 
 
@@ -10,7 +10,7 @@ def __getattr__(name):
     # Names load on first use (PEP 562), and the scans with them.
     if name not in _HOME:
         raise AttributeError(f"module 'bppsa_nb.distributed' has no attribute {name!r}")
-    value = getattr(_import_module(f"bppsa_nb.distributed.{_HOME[name]}"), name)
+    value = getattr(_import_module(f"bppsa_nb.{_HOME[name]}"), name)
     globals()[name] = value
     return value
 

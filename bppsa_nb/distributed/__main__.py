@@ -10,12 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 import bppsa_nb as bp
-from bppsa_nb import backends, cells, files, ranks
-from bppsa_nb.distributed import measure
-from bppsa_nb.distributed.parts import partition
+from bppsa_nb import cells
+from bppsa_nb.distributed import measure, ranks
 from bppsa_nb.distributed.runs import Run
 from bppsa_nb.distributed.solver import solve
-from bppsa_nb.multigrid.residual import ResidualNetwork
+from bppsa_nb.machine import backends, files
+from bppsa_nb.machine.parts import partition
+from bppsa_nb.networks.residual import ResidualNetwork
 
 METHODS, CELLS = ("chunked", "linear"), ("rnn", "gru", "residual")
 _BLOCK = 256  # steps whose inputs are drawn at once

@@ -4,11 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb import backends, chain, chain_checks
-from bppsa_nb.checks import check_floats
+from bppsa_nb.chains import backprop as chain
+from bppsa_nb.chains import checks as chain_checks
+from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed.lists import ListRun
 from bppsa_nb.distributed.runs import Run
-from bppsa_nb.structured.chain import StructuredChain
+from bppsa_nb.machine import backends
+from bppsa_nb.machine.checks import check_floats
 
 METHODS = ("auto", "linear", "chunked")
 _KINDS = ("of shape (T, B, H, H)", "of shape (T, H, H)", "a StructuredChain", "a list")
@@ -34,7 +36,7 @@ def check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
 
     Parameters
     ----------
-    group : bppsa_nb.ranks.Group
+    group : bppsa_nb.distributed.ranks.Group
     jacobians_T, grad_output, local_grads, method, backend, levels
         As for `bppsa_nb.backprop`.
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import bppsa_nb
-from bppsa_nb.checks import check_count
-from bppsa_nb.shown import shown
+from bppsa_nb.machine.checks import check_count
+from bppsa_nb.machine.shown import shown
 
 _INSTALL = "`pip install 'bppsa-nb[mpi]'` installs mpi4py, an MPI and ipyparallel"
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"

@@ -4,9 +4,11 @@ from functools import cached_property, reduce
 
 import numpy as np
 
-from bppsa_nb import chain
+from bppsa_nb.chains import backprop as chain
 from bppsa_nb.distributed import messages
-from bppsa_nb.operator import IDENTITY, Affine, Scaled, diamond
+from bppsa_nb.operands.dense import Affine
+from bppsa_nb.operands.scaled import Scaled
+from bppsa_nb.scan.operator import IDENTITY, diamond
 
 
 class ListRun:

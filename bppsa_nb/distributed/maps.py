@@ -10,8 +10,8 @@ a matrix and a vector.
 
 import numpy as np
 
-from bppsa_nb.operator import RangeLost
-from bppsa_nb.structured.chain import apply_rows, apply_rows_scaled
+from bppsa_nb.chains.structured import apply_rows, apply_rows_scaled
+from bppsa_nb.operands.scaled import RangeLost
 
 IDENTITY, LINEAR, CONSTANT, LOST = range(4)
 

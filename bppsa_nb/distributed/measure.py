@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bppsa_nb import ranks
-from bppsa_nb.distributed import maps
+from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.distributed import maps, ranks
 from bppsa_nb.distributed.runs import Run
-from bppsa_nb.structured.chain import StructuredChain
 
 MESSAGES = tuple(8**i for i in range(1, 8))  # bytes
 

@@ -7,9 +7,11 @@ operands themselves, in the rounds of recursive doubling.
 import numpy as np
 from scipy import sparse
 
-from bppsa_nb.operator import CSR, IDENTITY, Affine, Dense, Planned, RangeLost, Scaled, diamond
-from bppsa_nb.sparse.pattern import CSRPattern
-from bppsa_nb.sparse.products import twins
+from bppsa_nb.operands.batched import BatchedCSR, Planned
+from bppsa_nb.operands.dense import CSR, Affine, Dense
+from bppsa_nb.operands.pattern import CSRPattern
+from bppsa_nb.operands.scaled import RangeLost, Scaled
+from bppsa_nb.scan.operator import IDENTITY, diamond
 
 _LOST, _IDENTITY, _VECTOR, _DENSE, _CSR, _PLANNED = range(6)
 LOST = "lost"  # stands for an operand that could not be computed
@@ -22,7 +24,7 @@ def exscan(group, comm, own, dtype, backend):
 
     Parameters
     ----------
-    group : bppsa_nb.ranks.Group
+    group : bppsa_nb.distributed.ranks.Group
     comm : mpi4py.MPI.Intracomm
     own : operand or np.ndarray or IDENTITY or LOST
     dtype : np.dtype
@@ -149,7 +151,7 @@ def unpack(header, indices, numbers, backend):
     indptr, indices, exponents = np.split(indices, [rows + 1, rows + 1 + nnz] if kind != _DENSE else [0, 0])
     if kind == _PLANNED:
         pattern = CSRPattern(indptr, indices, (rows, columns))
-        operand = Planned(pattern, twins(backend).send(values.reshape(samples, nnz)), backend)
+        operand = Planned.of(BatchedCSR.of(pattern, values.reshape(samples, nnz)), backend)
     elif kind == _CSR:
         operand, exponents = CSR(sparse.csr_array((values, indices, indptr), shape=(rows, columns))), exponents[0]
     else:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb.distributed.maps import CONSTANT, IDENTITY, LINEAR
-from bppsa_nb.distributed.parts import partition
+from bppsa_nb.machine.parts import partition
 
 
 class Link(NamedTuple):

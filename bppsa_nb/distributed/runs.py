@@ -5,10 +5,13 @@ from functools import reduce
 
 import numpy as np
 
-from bppsa_nb import chain, plan
+from bppsa_nb.chains import backprop as chain
+from bppsa_nb.chains import plan
+from bppsa_nb.chains.structured import StructuredChain, apply_rows_scaled
 from bppsa_nb.distributed import maps
-from bppsa_nb.operator import Dense, Scaled, diamond
-from bppsa_nb.structured.chain import StructuredChain, apply_rows_scaled
+from bppsa_nb.operands.dense import Dense
+from bppsa_nb.operands.scaled import Scaled
+from bppsa_nb.scan.operator import diamond
 
 
 class Run:
@@ -105,7 +108,7 @@ class Run:
 
         Parameters
         ----------
-        group : bppsa_nb.ranks.Group
+        group : bppsa_nb.distributed.ranks.Group
         comm : mpi4py.MPI.Intracomm
             With ranks counted from the loss.
         own : np.ndarray [shape=(2,)]
@@ -164,13 +167,13 @@ class Run:
             product = reduce(diamond, (Scaled(Dense(link)) for link in self.links[::-1]))
             return _by_rows(product.operand.matrix, product.exponent)
         if self.backend == "numpy":
-            from bppsa_nb.structured.chain import products
+            from bppsa_nb.chains.structured import products
         elif self.backend == "cuda":
-            from bppsa_nb.structured.cuda import products
+            from bppsa_nb.chains.structured_cuda import products
         elif self.structured:
-            from bppsa_nb.structured.cpu import products
+            from bppsa_nb.chains.structured_cpu import products
         else:
-            from bppsa_nb.scan.cpu_chunks import products
+            from bppsa_nb.chains.chunks_cpu import products
         # Side by side as many chunks as there are workers for, of which the last may be shorter.
         steps, _, size = self.shape
         count = max(1, min(plan.workers(self.backend) // self._matrices, steps // (2 * size)))

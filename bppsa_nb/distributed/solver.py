@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb import chain_checks, ranks
+from bppsa_nb.chains import checks as chain_checks
+from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.arguments import check
-from bppsa_nb.operator import RangeLost
-from bppsa_nb.shown import shown
+from bppsa_nb.machine.shown import shown
+from bppsa_nb.operands.scaled import RangeLost
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ def go_back(group, run, grad_output, local_grads, method):
 
     Parameters
     ----------
-    group : bppsa_nb.ranks.Group
+    group : bppsa_nb.distributed.ranks.Group
     run : runs.Run or lists.ListRun
     grad_output : np.ndarray [shape=(B, H)] or None
         Loss terms at the run's end that this rank knows of. On the last rank they are the gradient there.

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from bppsa_nb import ranks
-from bppsa_nb.checks import is_integer
-from bppsa_nb.loss import check_labels, check_order, cross_entropy
+from bppsa_nb.distributed import ranks
+from bppsa_nb.machine.checks import is_integer
+from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
 
 
 def add_up(group, arrays):
@@ -17,7 +17,7 @@ def add_up(group, arrays):
 
     Parameters
     ----------
-    group : bppsa_nb.ranks.Group
+    group : bppsa_nb.distributed.ranks.Group
     arrays : dict of str to np.ndarray
         Of the same names, shapes and dtype on all ranks.
 
@@ -33,7 +33,7 @@ def add_up(group, arrays):
 
 
 def checksum(arrays):
-    """Return `bppsa_nb.ranks.checksum` of the arrays of a dict."""
+    """Return `bppsa_nb.distributed.ranks.checksum` of the arrays of a dict."""
     return ranks.checksum(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values()))
 
 
@@ -51,7 +51,7 @@ class Replicas:
 
     Attributes
     ----------
-    group : bppsa_nb.ranks.Group
+    group : bppsa_nb.distributed.ranks.Group
         All ranks.
     comm : mpi4py.MPI.Intracomm
         The places of this rank's replica.
@@ -99,6 +99,10 @@ class Replicas:
         told = self.group.gather([ranks.checksum(words) for words in here.values()])
         self.group.check_alike(list(here), list(here.values()), told)
 
+    def words_of(self, arrays):
+        """Return what tells a dict of arrays from others, in words."""
+        return f"that with checksum {checksum(arrays):08x}"
+
     def first(self, number):
         """Return the integer that rank 0 has."""
         return int(self.group.gather([number])[0, 0])
@@ -109,7 +113,8 @@ class Replicas:
         if self.places > 1 and not any(one.name == "part" or one.kind is one.VAR_KEYWORD for one in known):
             raise TypeError(
                 f"dataset.batch must take part=(i, n), for the i-th of n parts of the steps, with {self.places} "
-                f"sequence_ranks, as bppsa_nb.datasets.ArrayDataset.batch does; {type(dataset).__name__}.batch does not"
+                "sequence_ranks, as bppsa_nb.training.datasets.ArrayDataset.batch does; "
+                f"{type(dataset).__name__}.batch does not"
             )
 
     def own(self, dataset, indices):

@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 from scipy.special import expit
 
-from bppsa_nb.checks import as_list, check_kind, check_plain
+from bppsa_nb.machine.checks import as_list, check_kind, check_plain
 
 SOURCES = ("input", "parameter", "saved")
 

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from bppsa_nb.shown import shown
+from bppsa_nb.machine.shown import shown
 
 
 @dataclass(frozen=True)

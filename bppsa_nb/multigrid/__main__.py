@@ -8,12 +8,13 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from bppsa_nb import backends, files, ranks
+from bppsa_nb.distributed import ranks
+from bppsa_nb.machine import backends, files
 from bppsa_nb.multigrid.cycles import CYCLES, RELAXATIONS, Options
 from bppsa_nb.multigrid.grids import check_levels, partition
-from bppsa_nb.multigrid.residual import ResidualNetwork
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
-from bppsa_nb.multigrid.steps import ACTIVATIONS
+from bppsa_nb.networks.residual import ResidualNetwork
+from bppsa_nb.networks.residual_steps import ACTIVATIONS
 
 METHODS, TASKS = ("multigrid", "serial"), ("inference", "training")
 _ABOUT = """Time inference and training of a residual network by multigrid, and by serial propagation.

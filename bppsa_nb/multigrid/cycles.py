@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.checks import check_choice, check_count, check_flag, is_number
+from bppsa_nb.machine.checks import check_choice, check_count, check_flag, is_number
 
 RELAXATIONS = ("F", "FC", "FCF")
 CYCLES = ("V", "F")
@@ -59,7 +59,7 @@ class Level:
     initial : np.ndarray [shape=(N + 1, batch, ...)]
         Values to start from, at all points of the network.
     ops : module
-        `bppsa_nb.multigrid.steps` or one of its twins.
+        `bppsa_nb.networks.residual_steps` or one of its twins.
     sweep : callable
         ``sweep(points, source, bounds, layers, sizes)`` fills F-points and returns what every block ends with.
     """

@@ -6,15 +6,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb import backends, chain
-from bppsa_nb.checks import check_array, check_choice, check_count, check_finite, check_params, float_dtype, generator
+from bppsa_nb.chains import backprop as chain
+from bppsa_nb.machine import backends
+from bppsa_nb.machine.checks import (
+    check_array,
+    check_choice,
+    check_count,
+    check_finite,
+    check_params,
+    float_dtype,
+    generator,
+)
+from bppsa_nb.machine.shown import shown
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels
-from bppsa_nb.multigrid.residual import ResidualNetwork
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
-from bppsa_nb.shown import shown
-from bppsa_nb.sparse.geometry import sizes
-from bppsa_nb.sparse.layers import Operator
+from bppsa_nb.networks.geometry import sizes
+from bppsa_nb.networks.layers import Operator
+from bppsa_nb.networks.residual import ResidualNetwork
 
 # What a model's `solver` may say, and what holds where it does not.
 _OPTIONS = {

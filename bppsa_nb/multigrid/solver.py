@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bppsa_nb.checks import check_array, check_finite
+from bppsa_nb.machine.checks import check_array, check_finite
+from bppsa_nb.machine.shown import shown
 from bppsa_nb.multigrid.cycles import Cycles, Level, Options
 from bppsa_nb.multigrid.grids import hierarchy
 from bppsa_nb.multigrid.links import connect
-from bppsa_nb.multigrid.residual import ResidualNetwork, compute
-from bppsa_nb.shown import shown
+from bppsa_nb.networks.residual import ResidualNetwork, compute
 
 
 @dataclass(frozen=True, eq=False)

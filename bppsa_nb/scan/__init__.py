@@ -1,11 +1,11 @@
-"""The scan, written once, over any operand that knows ⋄ (see :mod:`bppsa_nb.operator`)."""
+"""The scan, written once, over any operand that knows ⋄ (see :mod:`bppsa_nb.scan.operator`)."""
 
 import math
 from functools import partial
 
-from bppsa_nb.checks import as_list, check_choice, check_count
-from bppsa_nb.operator import IDENTITY
+from bppsa_nb.machine.checks import as_list, check_choice, check_count
 from bppsa_nb.scan import blelloch, chunked, hillis_steele, linear, truncated
+from bppsa_nb.scan.operator import IDENTITY
 
 __all__ = ["scan", "steps"]
 

@@ -1,7 +1,7 @@
 """Algorithm 1: the modified Blelloch scan, in Θ(log n) levels."""
 
-from bppsa_nb.operator import IDENTITY, diamond
 from bppsa_nb.scan.levels import Level, block_end, down_levels, pairs, up_levels
+from bppsa_nb.scan.operator import IDENTITY, diamond
 
 
 def up_sweep(a, n, levels):

@@ -1,7 +1,7 @@
 """Reduce, then scan: p workers with n / p operands each (Equation 6 for p < n)."""
 
-from bppsa_nb.operator import IDENTITY, diamond
 from bppsa_nb.scan.levels import Level
+from bppsa_nb.scan.operator import IDENTITY, diamond
 
 
 def steps(a, length):

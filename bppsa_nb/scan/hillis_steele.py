@@ -1,7 +1,7 @@
 """Hillis and Steele's scan (Section 2.3): fewer levels than Blelloch's, but Θ(n log n) work. Here for the contrast."""
 
-from bppsa_nb.operator import IDENTITY, diamond
 from bppsa_nb.scan.levels import Level, down_levels
+from bppsa_nb.scan.operator import IDENTITY, diamond
 
 
 def steps(a):

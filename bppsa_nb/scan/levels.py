@@ -7,7 +7,7 @@ are plain integer arithmetic, so that the CPU and CUDA twins compile the very sa
 
 from typing import NamedTuple
 
-from bppsa_nb.shown import shown
+from bppsa_nb.machine.shown import shown
 
 
 class Level(NamedTuple):

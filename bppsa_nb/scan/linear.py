@@ -1,7 +1,7 @@
 """The linear scan: ordinary back-propagation, one step after the other (Equation 3)."""
 
-from bppsa_nb.operator import IDENTITY, diamond
 from bppsa_nb.scan.levels import Level
+from bppsa_nb.scan.operator import IDENTITY, diamond
 
 
 def steps(a):

@@ -1,8 +1,8 @@
 """The scan with fewer levels: k up-sweep levels, a linear scan over the blocks, k down-sweep levels (Section 5.3)."""
 
-from bppsa_nb.operator import IDENTITY, diamond
 from bppsa_nb.scan.blelloch import down_sweep, up_sweep
 from bppsa_nb.scan.levels import Level, block_end, num_blocks, up_levels
+from bppsa_nb.scan.operator import IDENTITY, diamond
 
 
 def steps(a, levels):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.compiling import njit
+from bppsa_nb.machine.compiling import njit
 
 
 @njit(cache=True)

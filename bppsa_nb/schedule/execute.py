@@ -4,15 +4,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bppsa_nb.checks import check_count
-from bppsa_nb.interrupts import interrupts_held
-from bppsa_nb.optimizers import SGD, Adam
+from bppsa_nb.machine.checks import check_count
+from bppsa_nb.machine.interrupts import interrupts_held
+from bppsa_nb.machine.shown import shown
 from bppsa_nb.schedule.layers import check_batch, split
 from bppsa_nb.schedule.operations import SF, SO, SW, F, O, W
 from bppsa_nb.schedule.steps import Steps
 from bppsa_nb.schedule.timeline import Timeline
-from bppsa_nb.shown import shown
-from bppsa_nb.trainer import check_labels
+from bppsa_nb.training.loss import check_labels
+from bppsa_nb.training.optimizers import SGD, Adam
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +258,7 @@ class _Turns:
         self._executor, self._steps = executor, Steps(**executor._steps(range(len(ops.workers))))
 
     def __call__(self, batch, following):
-        from bppsa_nb.workers import one_blas_thread
+        from bppsa_nb.machine.workers import one_blas_thread
 
         executor, params = self._executor, self._executor._network.params
         layers = self._steps.layers

@@ -4,10 +4,10 @@ import time
 
 import numpy as np
 
-from bppsa_nb.checks import check_array, check_count, check_finite, check_params
+from bppsa_nb.machine.checks import check_array, check_count, check_finite, check_params
+from bppsa_nb.networks import network as chains
 from bppsa_nb.schedule.network import Memory, Network
-from bppsa_nb.sparse import network as chains
-from bppsa_nb.trainer import cross_entropy
+from bppsa_nb.training.loss import cross_entropy
 
 
 class Layer:
@@ -181,7 +181,7 @@ def profile(network, x, labels, rounds=7):
     FloatingPointError
         If an output leaves the range of the dtype.
     """
-    from bppsa_nb.workers import one_blas_thread
+    from bppsa_nb.machine.workers import one_blas_thread
 
     layers = split(network)
     check_batch(network, layers, x)

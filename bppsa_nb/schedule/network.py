@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.checks import check_amount, check_count, check_flag
-from bppsa_nb.shown import shown
+from bppsa_nb.machine.checks import check_amount, check_count, check_flag
+from bppsa_nb.machine.shown import shown
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bppsa_nb.machine.shown import shown
 from bppsa_nb.schedule.network import Assumptions, Network
-from bppsa_nb.shown import shown
 
 KINDS = ("F", "δO", "δW", "S[F]", "S[δO]", "S[δW]")
 F, O, W, SF, SO, SW = range(6)

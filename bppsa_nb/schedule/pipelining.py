@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.checks import check_choice, check_count, check_flag
+from bppsa_nb.machine.checks import check_choice, check_count, check_flag
 from bppsa_nb.schedule.network import Assumptions, Network, spread
 from bppsa_nb.schedule.operations import SF, SO, F, O, W, training
 from bppsa_nb.schedule.timeline import place

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.checks import check_amount, check_choice, check_count
+from bppsa_nb.machine.checks import check_amount, check_choice, check_count
 from bppsa_nb.schedule.network import Assumptions, Network
 from bppsa_nb.schedule.operations import SW, F, O, W, synchronized
 from bppsa_nb.schedule.timeline import place

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bppsa_nb.checks import check_count
-from bppsa_nb.compiling import njit
+from bppsa_nb.machine.checks import check_count
+from bppsa_nb.machine.compiling import njit
 from bppsa_nb.schedule.engine import busy_bound, chains, greedy
 from bppsa_nb.schedule.operations import F, W
 from bppsa_nb.schedule.timeline import Timeline

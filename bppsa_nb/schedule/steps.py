@@ -6,7 +6,7 @@ import time
 import numpy as np
 
 from bppsa_nb.schedule.operations import F, O, W
-from bppsa_nb.trainer import cross_entropy
+from bppsa_nb.training.loss import cross_entropy
 
 
 class Steps:

@@ -4,9 +4,9 @@ from functools import cached_property
 
 import numpy as np
 
-from bppsa_nb.checks import check_count
+from bppsa_nb.machine.checks import check_count
+from bppsa_nb.schedule.events import Event, check_arrays
 from bppsa_nb.schedule.operations import KINDS, SF, SO, SW, F, O, W
-from bppsa_nb.timeline import Event, check_arrays
 
 
 class Timeline:
@@ -257,7 +257,7 @@ class Timeline:
         -------
         matplotlib.axes.Axes
         """
-        from bppsa_nb import draw
+        from bppsa_nb.schedule import draw
 
         ops = self.operations
         numbers = zip(ops.layer.tolist(), ops.micro_batch.tolist(), strict=True)

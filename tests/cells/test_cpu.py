@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bppsa_nb import structured, workers
 from bppsa_nb.cells import cpu, fused, gru, recurrent, rnn
-from bppsa_nb.structured import cpu as structured_cpu
+from bppsa_nb.chains import structured, structured_cpu
+from bppsa_nb.machine import workers
 
 CELLS = {"rnn": rnn, "gru": gru}
 DTYPES = [np.float32, np.float64]
@@ -46,7 +46,7 @@ def step_by_step(cell, x, params, saved, grad_output, local_grads):
     """The same gradients from NumPy: the chain, a sweep, and what follows from it."""
     module = CELLS[cell]
     chain = module.chain(params[1], *saved)
-    grad_hidden = structured.chain.sweep(chain, grad_output, local_grads)
+    grad_hidden = structured.sweep(chain, grad_output, local_grads)
     from_x, from_h = module.gate_gradients(chain, *saved, grad_hidden)
     grads = recurrent.parameter_gradients(x, saved[0], from_x, from_h)
     return grads, recurrent.input_gradients(params[0], from_x)
@@ -118,7 +118,7 @@ def test_gradients_that_vanish_pass_for_zero(cell):
     if chain.carry is not None:
         chain.carry[:] *= np.float32(0.3)
     tiny = np.finfo(np.float32).tiny
-    plain, compiled = structured.chain.sweep(chain, grad_output), structured_cpu.sweep(chain, grad_output)
+    plain, compiled = structured.sweep(chain, grad_output), structured_cpu.sweep(chain, grad_output)
     assert ((np.abs(plain) > 0) & (np.abs(plain) < tiny)).any()
     assert not ((np.abs(compiled) > 0) & (np.abs(compiled) < tiny)).any()
     np.testing.assert_allclose(compiled, plain, rtol=1e-5, atol=4 * tiny)

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from bppsa_nb import memory, workers
 from bppsa_nb.cells import cpu, fused, gru, recurrent, rnn
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.structured import chain as structured
-from bppsa_nb.structured import cpu as structured_cpu
-from bppsa_nb.trainer import cross_entropy
+from bppsa_nb.chains import structured, structured_cpu
+from bppsa_nb.machine import memory, workers
+from bppsa_nb.training.loss import cross_entropy
 
 SHAPES = [
     (0, 2, 1, 3),

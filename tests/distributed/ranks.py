@@ -14,8 +14,9 @@ from mpi4py import MPI
 from scipy import sparse
 
 import bppsa_nb as bp
-from bppsa_nb import backends, distributed, ranks
-from bppsa_nb.distributed import lists, maps, messages, runs, solver
+from bppsa_nb import distributed
+from bppsa_nb.distributed import lists, maps, messages, ranks, runs, solver
+from bppsa_nb.machine import backends
 
 COMM = MPI.COMM_WORLD
 RANK, LAST = COMM.rank, COMM.size - 1

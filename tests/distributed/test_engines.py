@@ -10,7 +10,7 @@ pytest.importorskip("mpi4py")
 pytest.importorskip("ipyparallel")
 
 from bppsa_nb.distributed import engines
-from bppsa_nb.files import root
+from bppsa_nb.machine.files import root
 
 
 def look():

@@ -16,7 +16,10 @@ from bppsa_nb import distributed
 from bppsa_nb.distributed import maps, messages
 from bppsa_nb.distributed.arguments import faster
 from bppsa_nb.distributed.maps import CONSTANT, IDENTITY, LINEAR, LOST
-from bppsa_nb.operator import CSR, Affine, Dense, Planned, RangeLost, Scaled, diamond
+from bppsa_nb.operands.batched import Planned
+from bppsa_nb.operands.dense import CSR, Affine, Dense
+from bppsa_nb.operands.scaled import RangeLost, Scaled
+from bppsa_nb.scan.operator import diamond
 
 EPS = {np.float32: 1e-5, np.float64: 1e-13}
 dtypes = st.sampled_from(sorted(EPS, key=str))

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from bppsa_nb import timeline
 from bppsa_nb.distributed.predict import Costs, Diamonds, Link, exscan, pipeline, rank_after_rank, scan
-from bppsa_nb.experiments import figure_11
+from bppsa_nb.papers.bppsa import figure_11
+from bppsa_nb.schedule import events as timeline
 
 LINK = Link(3.0, 4.0)
 DIAMONDS = Diamonds(merge=7.0, apply=2.0, keep=0.5, start=11.0, size=20)

@@ -6,11 +6,13 @@ import pytest
 from scipy import sparse
 
 import bppsa_nb as bp
-from bppsa_nb import plan
+from bppsa_nb.chains import plan
 from bppsa_nb.distributed import maps
 from bppsa_nb.distributed.lists import ListRun
 from bppsa_nb.distributed.runs import Run
-from bppsa_nb.operator import IDENTITY, Affine, RangeLost
+from bppsa_nb.operands.dense import Affine
+from bppsa_nb.operands.scaled import RangeLost
+from bppsa_nb.scan.operator import IDENTITY
 
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 KINDS = ["dense", "shared", "rnn", "gru", "carry only"]

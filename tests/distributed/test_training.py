@@ -16,7 +16,7 @@ import pytest
 from on_mpi import ENVIRONMENT, command, start
 
 import bppsa_nb as bp
-from bppsa_nb import cli
+from bppsa_nb.papers import cli
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_the_command_trains_on_ranks_and_resumes_on_others(rank_session, tmp_pat
     one, four, two = (tmp_path / f"{name}.npz" for name in ("one", "four", "two"))
     assert cli.main([*TRAIN, "--epochs", "2", "--save", str(one)]) == 0
     alone = capsys.readouterr().out
-    ours = ["-m", "bppsa_nb.cli", *TRAIN, "--distributed"]
+    ours = ["-m", "bppsa_nb.papers.cli", *TRAIN, "--distributed"]
     begun = rank_session.run(4, *ours, "--sequence-ranks", "2", "--save", four)
     assert begun.returncode == 0 and not begun.stderr, begun.stderr
     lines = begun.stdout.splitlines()
@@ -172,7 +172,7 @@ def test_the_command_trains_on_ranks_and_resumes_on_others(rank_session, tmp_pat
     ],
 )
 def test_what_is_wrong_is_said_once(arguments, code, said):
-    done = start(3, "-m", "bppsa_nb.cli", *TRAIN, *arguments)
+    done = start(3, "-m", "bppsa_nb.papers.cli", *TRAIN, *arguments)
     assert done.returncode == code
     assert len(re.findall(said, done.stderr, re.MULTILINE)) == 1, done.stderr
     assert len(re.findall("error|rank [0-9]:|^bppsa", done.stderr, re.MULTILINE | re.IGNORECASE)) <= 2, done.stderr
@@ -225,7 +225,7 @@ def test_a_rank_that_dies_or_raises_ends_all_and_leaves_a_checkpoint(tmp_path, c
 
 def test_ctrl_c_reaches_all_ranks_and_keeps_the_same_iteration(tmp_path):
     path = tmp_path / "kept.npz"
-    arguments = ["-m", "bppsa_nb.cli", *TRAIN[:3], "--samples", "320000", "--distributed", "--backend", "numpy"]
+    arguments = ["-m", "bppsa_nb.papers.cli", *TRAIN[:3], "--samples", "320000", "--distributed", "--backend", "numpy"]
     arguments += ["--save", path, "--save-every", "1"]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command(3, *arguments), env=os.environ | ENVIRONMENT, **pipes) as process:

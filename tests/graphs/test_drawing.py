@@ -4,8 +4,8 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.patches import Circle
 
-from bppsa_nb.experiments import graph_rules
 from bppsa_nb.graphs import Graph, drawing, library, tanh
+from bppsa_nb.papers.gru import graph_rules
 
 GRAPHS = graph_rules.graphs() | {"GRU": library.gru(), "GRU, reset moved": library.gru_moved_reset()}
 BOTH = list(itertools.product(GRAPHS, ["forward", "backward"]))

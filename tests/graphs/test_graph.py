@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bppsa_nb.cells import variants
-from bppsa_nb.graphs import Graph, library, relu, sigmoid, tanh
+from bppsa_nb.graphs import Graph, library, relu, sigmoid, tanh, variants
 
 SIZES = {"B": 3, "H": 4, "I": 5, "O": 2}
 GRAPHS = {

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bppsa_nb.cells import variants
-from bppsa_nb.graphs import library, saving
+from bppsa_nb.graphs import library, saving, variants
 
 SIZES = {"B": 3, "H": 4}
 BH, BHH = 3 * 4, 3 * 4 * 4

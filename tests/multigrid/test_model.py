@@ -4,7 +4,7 @@ import pytest
 from bppsa_nb import SGD, Adam, Trainer, multigrid, sparse
 from bppsa_nb.multigrid import ResidualModel
 from bppsa_nb.multigrid import model as module
-from bppsa_nb.trainer import cross_entropy
+from bppsa_nb.training.loss import cross_entropy
 
 DENSE, IMAGES = "dense", "images"
 each_kind = pytest.mark.parametrize("kind", [DENSE, IMAGES])

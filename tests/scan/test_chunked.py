@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bppsa_nb import operator, timeline
-from bppsa_nb.operator import IDENTITY, Affine, Dense, Scaled, Traced
-from bppsa_nb.scan import chunked, scan, steps
-from bppsa_nb.trace import list_schedule, trace
+from bppsa_nb.operands.dense import Affine, Dense
+from bppsa_nb.operands.scaled import Scaled
+from bppsa_nb.scan import chunked, operator, scan, steps
+from bppsa_nb.scan.operator import IDENTITY
+from bppsa_nb.scan.trace import Traced, trace
+from bppsa_nb.schedule import events as timeline
+from bppsa_nb.schedule.scans import list_schedule
 
 LENGTHS = [1, 2, 3, 4, 7, 8, 25, 40, 41, 100]
 each_length = pytest.mark.parametrize("length", LENGTHS)

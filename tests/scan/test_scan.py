@@ -2,10 +2,10 @@ import naive
 import numpy as np
 import pytest
 
-from bppsa_nb import operator
-from bppsa_nb.operator import IDENTITY, Dense, Traced
-from bppsa_nb.scan import blelloch, levels, linear, scan, steps, truncated
-from bppsa_nb.trace import trace
+from bppsa_nb.operands.dense import Dense
+from bppsa_nb.scan import blelloch, levels, linear, operator, scan, steps, truncated
+from bppsa_nb.scan.operator import IDENTITY
+from bppsa_nb.scan.trace import Traced, trace
 
 LENGTHS = [*range(71), 127, 128, 129, 255, 256, 1000, 4095, 4096]
 METHODS = [

@@ -12,7 +12,7 @@ from bppsa_nb import SGD, Adam, schedule
 from bppsa_nb.schedule.execute import Executor
 from bppsa_nb.schedule.layers import Layer, split
 from bppsa_nb.sparse import Flatten, Linear, Network, prune
-from bppsa_nb.trainer import cross_entropy
+from bppsa_nb.training.loss import cross_entropy
 
 POLICIES = ["conventional", "gpipe", "1f1b", "fast_forward", "modulo", "zero_bubble"]
 

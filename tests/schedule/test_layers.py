@@ -5,7 +5,7 @@ from random_networks import random_batch, random_network
 from bppsa_nb import schedule
 from bppsa_nb.schedule.layers import profile, split
 from bppsa_nb.sparse import Conv2d, Flatten, LeNet5, Linear, MaxPool2d, Network, ReLU, Tanh, prune
-from bppsa_nb.trainer import cross_entropy
+from bppsa_nb.training.loss import cross_entropy
 
 
 def gradients(network, x, labels):

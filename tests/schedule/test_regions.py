@@ -4,8 +4,9 @@ from itertools import combinations_with_replacement, permutations, product
 import numpy as np
 import pytest
 
-from bppsa_nb import schedule, timeline
+from bppsa_nb import schedule
 from bppsa_nb.schedule import Assumptions, Memory, Network, Regions, joint_regions
+from bppsa_nb.schedule import events as timeline
 
 # Loops of their own: what the paper and the model of co-running kernels say, in whatever numbers they are given.
 

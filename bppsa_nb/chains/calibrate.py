@@ -1,0 +1,246 @@
+"""Measures on this machine what `bppsa_nb.chains.counts` counts: the prices that ``method="auto"`` goes by.
+
+`run` times the methods at a grid of small chains, finds the prices that explain these times best, and stores them in
+the user's cache folder. ``bppsa-nb calibrate`` is `run`.
+"""
+
+import itertools
+import math
+import time
+from datetime import UTC, datetime
+
+import numpy as np
+
+from bppsa_nb.chains import counts, plan, prices
+from bppsa_nb.chains.prices import METHODS, NAMES
+from bppsa_nb.machine import backends, files, hardware
+
+SECONDS = 28  # of measuring, per backend
+FEWEST = 60  # points that are measured however long it takes: ten of each kind and method
+LARGEST = 2**22  # entries of a chain's Jacobians, and of whatever a method does with them
+
+
+def runnable():
+    """List the backends that can be measured here, those that run; the simulator's times mean nothing.
+
+    Returns
+    -------
+    list of str
+    """
+    if not backends.compiles():
+        return ["numpy"]
+    gpu = not backends.simulated() and backends.cuda_available()
+    return ["numpy", "cpu", *(["cuda"] if gpu else [])]
+
+
+def points():
+    """List what is measured, in an order in which the first points stand for all others.
+
+    Returns
+    -------
+    list of dict
+        `kind`, `method`, the sizes `T`, `B`, `H`, `weights`, and the `length` of a chunk (None if there are none).
+    """
+    listed = []
+    sizes = itertools.product(counts.KINDS, METHODS, (10, 60, 400, 2500), (1, 8, 64), (4, 16, 64, 128), (1, 3))
+    for kind, method, T, B, H, weights in sizes:
+        if kind == "dense" and weights == 3:
+            continue
+        weights = 0 if kind == "dense" else weights
+        lengths = sorted({T // 16, math.isqrt(T), T // 2} - {0}) if method == "chunked" else [None]
+        for length in lengths:
+            point = dict(kind=kind, method=method, T=T, B=B, H=H, weights=weights, length=length)
+            done = count(point, "numpy")
+            if max(T * B * H * H, done["entries"], done["matvec"], done.get("matmul", 0) // 16) <= LARGEST:
+                listed.append(point)
+    np.random.default_rng(0).shuffle(listed)
+    # Kinds and methods take turns, so that none is left out where time is short.
+    turn = {}
+    for point in listed:
+        turn.setdefault((point["kind"], point["method"]), []).append(point)
+    return [point for together in itertools.zip_longest(*turn.values()) for point in together if point]
+
+
+def count(point, backend):
+    """Count what a method does at a point; see `bppsa_nb.chains.counts`."""
+    sizes = [point[name] for name in ("T", "B", "H", "weights")]
+    length = [point["length"]] if point["method"] == "chunked" else []
+    return counts.COUNTS[point["method"]](*sizes, backend, *length)
+
+
+def chain(T, B, H, weights, rng):
+    """Make a chain whose transposed Jacobians are orthogonal, so that gradients neither grow nor vanish.
+
+    Returns
+    -------
+    np.ndarray [shape=(T, B, H, H)] or StructuredChain
+        In float32; with more than one weight, all but the first are 0, which takes as long as other numbers do.
+    """
+    from bppsa_nb import StructuredChain
+
+    orthogonal = np.linalg.qr(rng.standard_normal((H, H)))[0].astype(np.float32)
+    signs = rng.integers(0, 2, (max(weights, 1), T, B, H)).astype(np.float32) * 2 - 1
+    if not weights:
+        return signs[0][..., None] * orthogonal
+    stacked = np.zeros((weights, H, H), np.float32)
+    stacked[0] = orthogonal
+    return StructuredChain(stacked, signs, np.zeros((T, B, H), np.float32) if weights > 1 else None)
+
+
+def measure(backend, progress=True, seconds=SECONDS, clock=time.perf_counter):
+    """Time the methods at as many of the `points` as there is time for.
+
+    Parameters
+    ----------
+    backend : {"numpy", "cpu", "cuda"}
+    progress : bool
+        Whether to show a bar, where the output is a terminal or a notebook.
+    seconds : float
+        About how long to go on.
+    clock : callable
+
+    Returns
+    -------
+    list of dict
+        Points with their `seconds`: of several calls the fastest, which neither had to compile nor was held up by
+        something else on the machine.
+    """
+    from tqdm.auto import tqdm
+
+    listed = points()
+    fastest, start = [math.inf] * len(listed), clock()
+    with tqdm(total=seconds, desc=backend, unit="s", disable=None if progress else True) as bar:
+        for i in itertools.cycle(range(len(listed))):
+            fastest[i] = min(fastest[i], *_time(backend, listed[i], clock))
+            passed = clock() - start
+            bar.update(min(round(passed, 1), seconds) - bar.n)
+            if passed > seconds and sum(s < math.inf for s in fastest) >= min(FEWEST, len(listed)):
+                break
+    return [point | {"seconds": s} for point, s in zip(listed, fastest, strict=True) if s < math.inf]
+
+
+def _time(backend, point, clock):
+    from bppsa_nb import backprop
+
+    operand = chain(*(point[name] for name in ("T", "B", "H", "weights")), np.random.default_rng(0))
+    gradient = np.ones((point["B"], point["H"]), np.float32)
+    times, begun = [], clock()
+    with plan.chunks_of(point["length"]):
+        while len(times) < 3 or (clock() - begun < 0.01 and len(times) < 10):
+            start = clock()
+            backprop(operand, gradient, method=point["method"], backend=backend)
+            times.append(clock() - start)
+    return times
+
+
+def fit(measured, backend):
+    """Find the prices that explain the measured times best: in relative error, and none below 0.
+
+    Parameters
+    ----------
+    measured : list of dict
+        As `measure` returns them.
+    backend : {"numpy", "cpu", "cuda"}
+        That they were measured on.
+
+    Returns
+    -------
+    prices : dict
+        By kind of chain, method and count: seconds.
+    predicted : list of float
+        Seconds that these prices give for each point.
+
+    Raises
+    ------
+    ValueError
+        If no point is of some kind and method.
+    """
+    from scipy.optimize import nnls
+
+    fitted, predicted = {}, [0.0] * len(measured)
+    for kind, method in itertools.product(counts.KINDS, METHODS):
+        chosen = [i for i, point in enumerate(measured) if (point["kind"], point["method"]) == (kind, method)]
+        if not chosen:
+            raise ValueError(f"measured must have points of all kinds and methods, got none of {kind} {method}")
+        counted = np.array([[count(measured[i], backend).get(name, 0) for name in NAMES] for i in chosen], float)
+        times = np.array([measured[i]["seconds"] for i in chosen])
+        # Columns of one length, or the solver takes what is small for nothing.
+        relative = counted / times[:, None]
+        norms = np.linalg.norm(relative, axis=0)
+        norms[norms == 0] = 1
+        found = nnls(relative / norms, np.ones(len(times)))[0] / norms
+        fitted.setdefault(kind, {})[method] = {
+            name: float(f"{price:.3g}") for name, price in zip(NAMES, found, strict=True) if price
+        }
+        for i, seconds in zip(chosen, counted @ found, strict=True):
+            predicted[i] = float(seconds)
+    return fitted, predicted
+
+
+def errors(record):
+    """Return how far predictions are from what was measured, relative to it.
+
+    Parameters
+    ----------
+    record : dict
+        As `load` returns it.
+
+    Returns
+    -------
+    median, worst : float
+    """
+    off = [abs(point["predicted"] / point["seconds"] - 1) for point in record["points"]]
+    return float(np.median(off)), max(off)
+
+
+def run(chosen=None, progress=True, **measuring):
+    """Measure this machine, and store its prices.
+
+    The file is written at the end; whoever stops before leaves the old one as it was.
+
+    Parameters
+    ----------
+    chosen : list of str, optional
+        Backends; all that can be measured here if not given. What the file holds on others stays.
+    progress : bool
+        As for `measure`, as is whatever else is given.
+
+    Returns
+    -------
+    dict
+        Backend to its record, see `load`.
+
+    Raises
+    ------
+    ValueError
+        If a backend cannot be measured here.
+    OSError
+        If prices cannot be stored; where that is known before, nothing is measured.
+    """
+    for backend in chosen or ():
+        if backend not in runnable():
+            raise ValueError(f"backend must be one that can be measured here, {', '.join(runnable())}; got {backend!r}")
+    prices.stored()  # raises where that cannot be read; what cannot be stored is not measured
+    files.check_writable(prices.path())
+    records = {}
+    for backend in chosen or runnable():
+        measured = measure(backend, progress, **measuring)
+        fitted, predicted = fit(measured, backend)
+        records[backend] = {
+            "machine": prices.machine(backend),
+            "date": datetime.now(UTC).date().isoformat(),
+            "versions": hardware.versions(),
+            "prices": fitted,
+            "points": [point | {"predicted": p} for point, p in zip(measured, predicted, strict=True)],
+        }
+    prices.store(records)
+    plan.refresh()
+    return records
+
+
+def write_defaults(records):
+    """Make what `run` returned the prices that come with the package, without the points, for other machines."""
+    prices.store_defaults(records)
+    plan.refresh()
+
+

@@ -1,0 +1,153 @@
+"""What a chain's arguments are checked for, on one machine or on many."""
+
+import numpy as np
+from scipy import sparse
+
+from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.machine.checks import FLOATS, all_finite, check_floats, wrong_shape
+from bppsa_nb.operands.batched import BatchedCSR
+
+_SINGLE, _SEVERAL = ("n",), ("B", "n")  # shapes of gradients along a list
+
+
+def check_dtype(name, dtype, expected=None, of="grad_output"):
+    """Raise TypeError for another dtype than float32 and float64, or than the one `of` another argument."""
+    if dtype not in FLOATS:
+        raise TypeError(f"{name} must be float32 or float64, got {dtype}")
+    if expected is not None and dtype != expected:
+        raise TypeError(f"{name} has dtype {dtype}, but {of} has {expected}: they must be the same")
+
+
+def check_shape(name, shape, expected, because):
+    """Raise ValueError for another shape."""
+    if tuple(shape) != tuple(expected):
+        raise ValueError(f"{name} must have shape {tuple(expected)} {because}, got {tuple(shape)}")
+
+
+def check_gradient(grad_output, dtype):
+    """Check the gradient at the end of a dense or structured chain; return its B and H."""
+    check_floats("grad_output", grad_output, ("B", "H"))
+    check_dtype("jacobians_T", dtype, grad_output.dtype)
+    batch, hidden = grad_output.shape
+    if batch == 0 or hidden == 0:
+        raise ValueError(f"grad_output must have at least one sample and one entry each, got shape {(batch, hidden)}")
+    return batch, hidden
+
+
+def check_links(links, end):
+    """Check a list of links whose sizes may differ.
+
+    Parameters
+    ----------
+    links : list
+    end : np.ndarray or None
+        The gradient at its end, or None if another rank has it.
+
+    Returns
+    -------
+    sizes : list of int [length=T + 1]
+        Of the states x_0 ... x_T; [-1] where there is neither a link nor a gradient to tell.
+    dtype : np.dtype or None
+    batch : int
+        B of a batched list; 0 for one of single matrices, and -1 where it cannot be told.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the links are none, or do not chain.
+    """
+    for t, matrix in enumerate(links):
+        if not isinstance(matrix, BatchedCSR) and not sparse.issparse(matrix):
+            check_floats(f"jacobians_T[{t}]", matrix, ("m", "n"))
+        elif len(matrix.shape) != 2:
+            raise wrong_shape(f"jacobians_T[{t}]", matrix, ("m", "n"))
+    batched = any(isinstance(matrix, BatchedCSR) for matrix in links)
+    batch, sizes, dtype, of = (-1 if batched or not links else 0), [-1], None, "grad_output"
+    if end is not None:
+        check_floats("grad_output", end, *([_SEVERAL] if batched else [_SINGLE] if links else [_SINGLE, _SEVERAL]))
+        if end.size == 0:
+            raise ValueError(f"grad_output must not be empty, got shape {end.shape}")
+        sizes, dtype, batch = [end.shape[-1]], end.dtype, len(end) if end.ndim == 2 else 0
+    elif links:
+        of, sizes = f"jacobians_T[{len(links) - 1}]", [links[-1].shape[1]]
+    for t in reversed(range(len(links))):
+        name, matrix = f"jacobians_T[{t}]", links[t]
+        if batched:
+            batch = _check_batched(name, matrix, batch)
+        if matrix.shape[1] != sizes[-1]:
+            below = f"jacobians_T[{t + 1}]" if t + 1 < len(links) else "grad_output"
+            raise ValueError(f"{name} must have {sizes[-1]} columns to chain with {below}, got shape {matrix.shape}")
+        found = (matrix.values if batched else matrix).dtype
+        check_dtype(name, found, dtype, of)
+        dtype = found
+        sizes.append(matrix.shape[0])
+    return sizes[::-1], dtype, batch
+
+
+def _check_batched(name, link, batch):
+    """Check one link of a batched list; return B if it is known now."""
+    if not isinstance(link, BatchedCSR):
+        raise TypeError(f"{name} must be a BatchedCSR like the other links, got {type(link).__name__}")
+    check_floats(f"{name}.values", link.values, ("B", "nnz"))
+    samples, nnz = len(link.values), link.pattern.nnz
+    if link.values.shape[1] != nnz or (samples != 1 and batch not in (-1, samples)):
+        expected = f"({'B' if batch < 0 else batch}, {nnz}) or (1, nnz)"
+        raise ValueError(f"{name}.values must have shape (B, nnz) = {expected}, got {link.values.shape}")
+    return batch if samples == 1 else samples
+
+
+def check_terms(local_grads, sizes, dtype, batch, points):
+    """Check the loss terms of a list of links.
+
+    Parameters
+    ----------
+    local_grads : list of np.ndarray
+    sizes, dtype, batch
+        As from `check_links`; loss terms have to agree with what is known.
+    points : str
+        How many there have to be, in words.
+
+    Returns
+    -------
+    dtype, batch
+        As far as they are known now.
+    """
+    if not isinstance(local_grads, (list, tuple)) or len(local_grads) != len(sizes):
+        got = type(local_grads).__name__
+        got += f" of {len(local_grads)}" if isinstance(local_grads, (list, tuple)) else ""
+        raise ValueError(f"local_grads must be a list of {points} = {len(sizes)} arrays, got {got}")
+    for t, (offset, size) in enumerate(zip(local_grads, sizes, strict=True)):
+        name = f"local_grads[{t}]"
+        check_floats(name, offset, *([_SINGLE, _SEVERAL] if batch < 0 else [_SEVERAL] if batch else [_SINGLE]))
+        check_dtype(name, offset.dtype, dtype)
+        batch, dtype = (len(offset) if offset.ndim == 2 else 0) if batch < 0 else batch, offset.dtype
+        check_shape(name, offset.shape, (batch, size) if batch else (size,), f"like x_{t}")
+    return dtype, batch
+
+
+def is_finite(gradients):
+    """Tell whether all gradients are finite."""
+    return all(map(all_finite, gradients)) if isinstance(gradients, list) else all_finite(gradients)
+
+
+def parts(jacobians_T):
+    """Return a chain's arrays by the names that errors give them."""
+    if not isinstance(jacobians_T, StructuredChain):
+        return {"jacobians_T": jacobians_T}
+    return {f"jacobians_T.{name}": getattr(jacobians_T, name) for name in ("weights", "slopes", "carry")}
+
+
+def check_finite(**arguments):
+    """Raise ValueError at the first NaN or infinity, naming the argument and the place."""
+    for name, value in arguments.items():
+        parts = value if isinstance(value, (list, tuple)) else [value] if value is not None else []
+        for t, part in enumerate(parts):
+            if isinstance(part, BatchedCSR):
+                entries = part.values
+            else:
+                entries = sparse.coo_array(part).data if sparse.issparse(part) else part
+            bad = np.argwhere(~np.isfinite(entries))
+            if len(bad):
+                index = tuple(map(int, bad[0]))
+                where = f"{name}[{t}]" if isinstance(value, (list, tuple)) else name
+                raise ValueError(f"{where} must be finite, got {entries[index]} at {list(index)}")

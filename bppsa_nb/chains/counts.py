@@ -1,0 +1,176 @@
+"""What each method does, counted.
+
+A method's predicted time is the sum of its counts times what one of them costs, in seconds (`bppsa_nb.chains.prices`).
+The functions `linear`, `blelloch` and `chunked` count:
+
+============  ==========================================================================================
+`launches`    times that workers are set to work and waited for: at least once a call, and once a level of the tree
+`steps`       steps that wait for each other; in NumPy, operations that Python starts
+`merges`      those that multiply matrices by matrices
+`crossings`   those that go from one chunk to the next
+`terms`       K per step of a structured chain: the summands of its transposed Jacobian
+`products`    small products that are started one by one
+`rows`        rows of matrices whose size is looked at, so that products stay in range
+`matvec`      multiply-adds of matrices with single vectors
+`matmul`      multiply-adds of matrices with matrices
+`entries`     numbers that are written to be read again
+============  ==========================================================================================
+
+All are counted along the busiest worker. Where the work falls into independent pieces (samples, chunks, pairs of a
+level), workers share them out: NumPy is one worker, the compiled CPU code has a thread per core, and a GPU runs about
+a thousand blocks at once. Operations of NumPy take a whole batch, and of a structured chain all chunks side by side.
+"""
+
+import functools
+
+from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
+
+KINDS = ("dense", "structured")
+
+BLOCKS = 1024  # thread blocks that a large GPU runs at once
+
+
+def linear(T, B, H, weights, backend):
+    """Count what the linear scan does, along the busiest worker.
+
+    Parameters
+    ----------
+    T, B, H : int
+        Length of the chain, batch size, size of each x_t.
+    weights : int
+        K of a structured chain, whose steps are sums over K shared weights; 0 for stored dense Jacobians.
+    backend : {"numpy", "cpu", "cuda"}
+
+    Returns
+    -------
+    dict of str to int
+        The counts of the module's table; those that are not there are 0.
+    """
+    samples = _samples(B, weights, backend)
+    terms = max(weights, 1)
+    return {
+        "launches": 1,
+        "steps": T,
+        "terms": T * weights,
+        "products": T * samples,
+        "matvec": T * samples * H * H * terms,
+        "entries": T * samples * H * terms,
+    }
+
+
+def blelloch(T, B, H, weights, backend):
+    """Count what Algorithm 1 does. Parameters and result are those of `linear`.
+
+    A structured chain's Jacobians are assembled first: T x B x H x H entries, of K multiply-adds each.
+    """
+    # Each level's first pair meets the gradient going up, and the identity going down; the gradient at x_0 is one more.
+    up = [num_pairs(T, d) - 1 for d in range(up_levels(T))]
+    down = [num_pairs(T, d) - 1 for d in range(down_levels(T))]
+    firsts = up_levels(T) + (T > 0)
+    at_once = B if backend == "numpy" else 1
+    merges = sum(_share(pairs * B // at_once, backend) for pairs in up)
+    steps = sum(_share(pairs * B // at_once, backend) for pairs in down) + firsts * _share(B // at_once, backend)
+    matmuls, matvecs = merges * at_once, steps * at_once
+    return {
+        "launches": 1 + up_levels(T) + down_levels(T),
+        "steps": steps,
+        "merges": merges,
+        "terms": weights,
+        "products": matmuls + matvecs,
+        "rows": matmuls * H,
+        "matvec": matvecs * H * H,
+        "matmul": matmuls * H**3,
+        "entries": (matmuls + (1 + weights) * _share(T * B, backend)) * H * H,
+    }
+
+
+def chunked(T, B, H, weights, backend, length):
+    """Count what the chunked scan does with chunks of `length` steps. Parameters and result are those of `linear`.
+
+    The chunk at the loss, which may be shorter, is swept; those below it are multiplied into one matrix each, except
+    the one at x_0; the gradient goes back over these products; every chunk below is replayed.
+    """
+    below = max(T - 1, 0) // length
+    swept = T - below * length
+    inner = max(below - 1, 0)
+    reduced, replayed, samples = (_share(pieces * B, backend) for pieces in (inner, below, 1))
+    terms = max(weights, 1)
+    if backend == "numpy" and weights:  # all chunks side by side
+        replays, merges = min(below, 1), min(inner, 1)
+    elif backend == "cuda":
+        replays, merges = replayed, reduced
+    else:
+        replays, merges = _share(below, backend), _share(inner, backend)
+    vectors = swept * samples + replayed * length
+    across = inner * samples if weights else 0  # replays of stored Jacobians leave out the steps that led across
+    return {
+        "launches": 3,
+        "steps": swept + replays * length,
+        "merges": merges * length,
+        "crossings": inner,
+        "terms": (swept + (replays + merges) * length) * weights,
+        "products": vectors + reduced * length + across,
+        "rows": reduced * length * H,
+        "matvec": (vectors * terms + across) * H * H,
+        "matmul": reduced * length * H**3 * terms,
+        "entries": (reduced * length * H + vectors) * H * terms,
+    }
+
+
+def product(T, B, H, weights, backend):
+    """Count what multiplying all T Jacobians into one does. Parameters and result are those of `linear`."""
+    reduced, terms = _share(B, backend), max(weights, 1)
+    return {
+        "launches": 1,
+        "merges": T * reduced if backend == "cuda" else T,
+        "terms": T * weights,
+        "products": reduced * T,
+        "rows": reduced * T * H,
+        "matmul": reduced * T * H**3 * terms,
+        "entries": reduced * T * H * H * terms,
+    }
+
+
+COUNTS = {"linear": linear, "blelloch": blelloch, "chunked": chunked}
+
+
+def price(counts, prices, width=1):
+    """Add up what counts cost, in seconds.
+
+    Parameters
+    ----------
+    counts : dict
+        As `linear` returns it.
+    prices : dict
+        Seconds of one, for some or all of the counts; what has no price costs nothing.
+    width : int
+        Numbers take that many times four bytes: 1 in float32, 2 in float64.
+    """
+    return sum(
+        prices.get(name, 0) * count * (width if name in ("matvec", "matmul", "entries") else 1)
+        for name, count in counts.items()
+    )
+
+
+@functools.cache
+def workers(backend):
+    """Return how many pieces of work a backend does at once."""
+    if backend == "numpy":
+        return 1
+    if backend == "cuda":
+        return BLOCKS
+    from bppsa_nb.machine.workers import THREADS
+
+    return THREADS
+
+
+def _share(pieces, backend):
+    return -(-pieces // workers(backend))
+
+
+def _samples(B, weights, backend):
+    if backend == "cpu" and weights:  # which go in groups
+        from bppsa_nb.machine.tiles import GROUP
+
+        return min(B, GROUP * _share(-(-B // GROUP), backend))
+    return _share(B, backend)

@@ -1,0 +1,252 @@
+"""Kernels of linear and chunked scans, over structured chains and over stored Jacobians.
+
+Jacobians of a structured chain are made of weights and diagonals where they are multiplied. Three kernels are the
+three phases of the chunked scan: `multiply_chunks` takes the unit vectors back along each chunk; `across_chunks` takes
+the gradient back over the products; `sweep_chunks` replays the chunks, one chunk of one sample per block, and is the
+linear scan where there is only one. `prepare` writes Jacobians out, for the scan by levels.
+"""
+
+import math
+
+from numba import cuda
+
+from bppsa_nb.chains.stored_cuda import minexp, rescale
+
+_device = cuda.jit(device=True, inline="always")
+_ROOM = 8  # powers of two that a row may grow or shrink by before it is scaled
+
+
+@_device
+def dot(matrix, column, shared, offset):
+    """Multiply a column of a matrix by numbers in shared memory, as four sums that do not wait for each other."""
+    zero = matrix.dtype.type(0)
+    a, b, c, d = zero, zero, zero, zero
+    rows = matrix.shape[0]
+    whole = rows - rows % 4
+    for q in range(0, whole, 4):
+        a += matrix[q, column] * shared[offset + q]
+        b += matrix[q + 1, column] * shared[offset + q + 1]
+        c += matrix[q + 2, column] * shared[offset + q + 2]
+        d += matrix[q + 3, column] * shared[offset + q + 3]
+    for q in range(whole, rows):
+        a += matrix[q, column] * shared[offset + q]
+    return (a + b) + (c + d)
+
+
+@cuda.jit
+def sweep_chunks(stored, dense, weights, slopes, carry, with_carry, first, length, ends, gradients, keep):
+    """Go back along chunks (Equation 3), one chunk of one sample per block.
+
+    The first six arguments are those of `Links`. ``ends[c]`` is the gradient at the end of chunk ``first + c`` and
+    becomes that at its start. `gradients` holds loss terms and becomes what is found; if `keep` is false, it stays as
+    it is, and every chunk begins with a gradient of zero.
+    """
+    shared = cuda.shared.array(0, gradients.dtype)  # the gradient, then what it is at the K sums
+    batch, size = gradients.shape[1], gradients.shape[2]
+    sums = size if dense else weights.shape[0]
+    c, b = cuda.blockIdx.x // batch, cuda.blockIdx.x % batch
+    tid, threads = cuda.threadIdx.x, cuda.blockDim.x
+    start = (first + c) * length
+    last = min(start + length, gradients.shape[0] - 1) - 1
+    for i in range(tid, size, threads):
+        shared[i] = ends[c, b, i] if keep else gradients.dtype.type(0)
+    k, column = tid // size, tid % size
+    slope = gradients.dtype.type(1)
+    if tid < sums and not dense:
+        slope = slopes[k, last, b, column]
+    for t in range(last, start - 1, -1):
+        now = slope
+        if tid < sums and not dense:
+            slope = slopes[k, max(t - 1, start), b, column]  # read ahead, so that no step waits for memory
+        cuda.syncthreads()
+        if tid < sums:
+            shared[size + tid] = now * shared[column]
+        for q in range(tid + threads, sums, threads):
+            shared[size + q] = shared[q % size] if dense else slopes[q // size, t, b, q % size] * shared[q % size]
+        cuda.syncthreads()
+        for i in range(tid, size, threads):
+            total = gradients[t, b, i]
+            if dense:
+                for j in range(size):
+                    total += stored[t, b % stored.shape[1], i, j] * shared[size + j]
+            else:
+                total += dot(weights, i, shared, size)
+            if with_carry:
+                total += carry[t, b, i] * shared[i]
+            shared[i] = total
+            if keep:
+                gradients[t, b, i] = total
+    for i in range(tid, size, threads):
+        ends[c, b, i] = shared[i]
+
+
+@_device
+def _smaller(smallest, value):
+    """Return the smaller of a size and that of a number, if that is not zero."""
+    size = abs(value)
+    return min(smallest, size) if size > 0 else smallest
+
+
+@_device
+def _smallest_kept(stored, dense, weights, slopes, carry, with_carry, t, b):
+    """Return how small an entry may be after a step without having lost a term; see `chain.smallest_kept`."""
+    one, least = stored.dtype.type(1), minexp(stored.itemsize)
+    smallest, largest = stored.dtype.type(math.inf), one
+    slope, through = smallest, smallest
+    size = stored.shape[2] if dense else weights.shape[1]
+    for q in range(size if dense else weights.shape[0]):
+        for i in range(size):
+            weight = stored[t, b % stored.shape[1], q, i] if dense else weights[q, i]
+            smallest, largest = _smaller(smallest, weight), max(largest, abs(weight))
+        slope = one if dense else _smaller(slope, slopes[q // size, t, b, q % size])
+    if with_carry:
+        for i in range(size):
+            through = _smaller(through, carry[t, b, i])
+    bound = math.ldexp(one, least // 2 + _ROOM + 1)
+    if slope * min(smallest, one) >= bound and through >= bound:
+        return stored.dtype.type(0)
+    digits = 23 if stored.itemsize == 4 else 52
+    return math.ldexp(largest, least + digits + 8)
+
+
+@cuda.jit
+def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, first, length, rows, products, exponents, lost):
+    """Multiply the Jacobians of chunks ``first``, ``first + 1``, ..., by going back from the unit vectors.
+
+    The first six arguments are those of `Links`. A block takes `rows` of the vectors through one chunk of one sample;
+    each row carries a power of two of its own. Every thread has a square of four rows and columns in registers.
+    """
+    shared = cuda.shared.array(0, products.dtype)
+    square = cuda.local.array(16, products.dtype)
+    batch, size, count = products.shape[1], products.shape[2], 1 if dense else slopes.shape[0]
+    groups = (size + rows - 1) // rows
+    c, b = cuda.blockIdx.x // (batch * groups), cuda.blockIdx.x // groups % batch
+    top = cuda.blockIdx.x % groups * rows  # the first row
+    tid, threads = cuda.threadIdx.x, cuda.blockDim.x
+    squares = (size + 3) // 4
+    wide = 4 * squares
+    row, column = tid // squares * 4, tid % squares * 4
+    zero, one = products.dtype.type(0), products.dtype.type(1)
+    least, infinite = minexp(products.itemsize), products.dtype.type(math.inf)
+    spread = math.ldexp(one, least // 2)
+    many, few = math.ldexp(one, _ROOM), math.ldexp(one, -_ROOM)
+    diagonals = rows * wide  # where the step's slopes stand
+    for q in range(tid, rows * wide, threads):
+        shared[q] = one if q % wide == top + q // wide else zero
+    for r in range(tid, min(rows, size - top), threads):
+        exponents[c, b, top + r] = 0
+    for t in range((first + c + 1) * length - 1, (first + c) * length - 1, -1):
+        for k in range(count):  # no division here: it would take as long as the rest of the step
+            for j in range(tid, size, threads):
+                shared[diagonals + k * size + j] = one if dense else slopes[k, t, b, j]
+        cuda.syncthreads()
+        for i in range(4):
+            through = carry[t, b, min(column + i, size - 1)] if with_carry else zero
+            for r in range(4):
+                square[4 * r + i] = through * shared[(row + r) * wide + column + i]
+        for k in range(count):
+            for j in range(size):
+                slope = shared[diagonals + k * size + j]
+                for i in range(4):
+                    if dense:
+                        weight = stored[t, b % stored.shape[1], min(column + i, size - 1), j]
+                    else:
+                        weight = weights[k * size + j, min(column + i, size - 1)] * slope
+                    for r in range(4):
+                        square[4 * r + i] += weight * shared[(row + r) * wide + j]
+        cuda.syncthreads()
+        for i in range(4):
+            for r in range(4):
+                shared[(row + r) * wide + column + i] = square[4 * r + i]
+        cuda.syncthreads()
+        for r in range(tid, min(rows, size - top), threads):
+            peak, low, bottom = zero, infinite, infinite
+            for i in range(size):
+                value = abs(shared[r * wide + i])
+                peak, low, bottom = max(peak, value), _smaller(low, value), min(bottom, value)
+            if not peak < infinite or low < peak * spread:
+                lost[0] = 1
+            if bottom < few * spread and bottom < _smallest_kept(
+                stored, dense, weights, slopes, carry, with_carry, t, b
+            ):
+                lost[0] = 1
+            if peak > many or peak < few or t == (first + c) * length:
+                shift = int(max(math.frexp(peak)[1], least))
+                exponents[c, b, top + r] += shift
+                scale = math.ldexp(one, -shift)
+                for i in range(size):
+                    shared[r * wide + i] *= scale
+    cuda.syncthreads()
+    for q in range(tid, rows * wide, threads):
+        r, i = q // wide, q % wide
+        if top + r < size and i < size:
+            products[c, b, top + r, i] = shared[q]
+
+
+@cuda.jit
+def across_chunks(products, exponents, offsets, affine, ends, lost):
+    """Take the gradient over the chunks' products, one sample per block; see `chain.apply_rows`.
+
+    ``ends[-1]`` is the gradient at the start of the chunk at the loss; the others become those at the ends of theirs.
+    """
+    shared = cuda.shared.array(0, ends.dtype)  # factors of the rows, then their powers of two
+    b, size = cuda.blockIdx.x, ends.shape[2]
+    tid, threads = cuda.threadIdx.x, cuda.blockDim.x
+    zero, one = ends.dtype.type(0), ends.dtype.type(1)
+    least, digits = minexp(ends.itemsize), 23 if ends.itemsize == 4 else 52
+    smallest, half = math.ldexp(one, least + digits + 8), ends.dtype.type(least // 2)
+    nothing = ends.dtype.type(-(1 << 20))
+    above = ends.shape[0] - 2
+    for i in range(tid, size, threads):
+        ends[above, b, i] = ends[above + 1, b, i]
+    for c in range(above - 1, -1, -1):
+        for j in range(tid, size, threads):
+            fraction, power = math.frexp(ends[c + 1, b, j])
+            shared[j] = fraction
+            shared[size + j] = nothing if fraction == 0 else ends.dtype.type(power + exponents[c, b, j])
+        cuda.syncthreads()
+        top, bottom = nothing, -nothing
+        for j in range(size):
+            power = shared[size + j]
+            top = max(top, power)
+            if power > nothing:
+                bottom = min(bottom, power)
+        # What overflows does so in factors; beyond three of them the result is infinite anyway. The simulator's ldexp,
+        # Python's own, refuses to.
+        down, up = int(min(top, zero)), int(min(max(top, zero), ends.dtype.type(-3 * least)))
+        third = math.ldexp(one, up // 3)
+        rest = math.ldexp(one, up - 2 * (up // 3))
+        for i in range(tid, size, threads):
+            total = zero
+            for j in range(size):
+                total += math.ldexp(shared[j], int(shared[size + j] - top)) * products[c, b, j, i]
+            if bottom - top < half and abs(total) < smallest:
+                lost[0] = 1
+            total = math.ldexp(total, down) * third * third * rest
+            if affine:
+                total += offsets[c, b, i]
+            ends[c, b, i] = total
+        cuda.syncthreads()
+
+
+@cuda.jit
+def prepare(weights, slopes, carry, with_carry, mats, exps, lost):
+    """Write a structured chain's Jacobians out, scaled: one step of one sample per block."""
+    shared = cuda.shared.array(0, mats.dtype)
+    t, b = cuda.blockIdx.x // mats.shape[1], cuda.blockIdx.x % mats.shape[1]
+    size = mats.shape[2]
+    high = mats.dtype.type(0)
+    low = mats.dtype.type(math.inf)
+    for q in range(cuda.threadIdx.x, size * size, cuda.blockDim.x):
+        i, j = q // size, q % size
+        value = mats.dtype.type(0)
+        for k in range(slopes.shape[0]):
+            value += weights[k * size + j, i] * slopes[k, t, b, j]
+        if with_carry and i == j:
+            value += carry[t, b, i]
+        mats[t, b, i, j] = value
+        high = max(high, abs(value))
+        low = _smaller(low, value)
+    exponent = rescale(mats[t, b], high, low, shared, lost)
+    if cuda.threadIdx.x == 0:
+        exps[t, b] = exponent

@@ -1,0 +1,240 @@
+"""Which method ``"auto"`` takes, and why: the one with the least predicted time.
+
+What each method does is counted (`bppsa_nb.chains.counts`), and each count has its price (`bppsa_nb.chains.prices`).
+"""
+
+import functools
+import shutil
+import textwrap
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from bppsa_nb.chains import prices as stored
+from bppsa_nb.chains.counts import KINDS, blelloch, chunked, linear, price, product, workers
+from bppsa_nb.machine import backends
+from bppsa_nb.machine.checks import float_dtype, is_integer
+from bppsa_nb.scan.levels import down_levels, up_levels
+
+METHODS = ("linear", "blelloch", "truncated", "chunked")
+
+# Orders of magnitude for a large GPU: they need only tell methods apart that differ by a factor.
+_CUDA = {"launches": 1e-5, "steps": 1e-6, "merges": 2e-6, "crossings": 1e-6}
+_CUDA |= {"matvec": 1e-10, "matmul": 1e-10, "entries": 1e-11}
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """What ``method="auto"`` takes for a chain, and what each candidate was expected to cost.
+
+    Attributes
+    ----------
+    method, backend : str
+        What runs.
+    seconds : dict
+        Predicted time of every candidate method.
+    length : int
+        Steps of a chunk in the candidate ``"chunked"``.
+    reason : str
+        One sentence. The explanation itself, printed, says everything, in lines that fit the terminal.
+    source : str
+        Where the prices come from: this machine, or the package's defaults.
+    """
+
+    method: str
+    backend: str
+    seconds: dict
+    length: int
+    reason: str
+    source: str
+
+    def __repr__(self):
+        lines = [f"method={self.method!r}, backend={self.backend!r}: {self.reason}"]
+        for name, seconds in sorted(self.seconds.items(), key=lambda item: item[1]):
+            note = f", chunks of {self.length} steps" if name == "chunked" else ""
+            lines.append(f"  {name:<10} {seconds * 1e3:10.3g} ms predicted{note}")
+        lines.append(f"Predicted from {self.source}.")
+        lines.append(
+            "Matrix products carry exact powers of two; where the entries of one lie too far apart for the dtype, "
+            "the linear scan computes the answer."
+        )
+        width = min(shutil.get_terminal_size().columns, 100)
+        how = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
+        return "\n".join(textwrap.fill(line, width, **how) for line in lines)
+
+
+def explain(T, B, H, dtype=np.float32, backend="auto", weights=0):
+    """Say which method and backend ``"auto"`` takes for a chain, and why.
+
+    Parameters
+    ----------
+    T, B, H : int
+        Length of the chain, batch size, size of each x_t.
+    dtype : np.dtype
+        float32 or float64.
+    backend : {"auto", "numpy", "cpu", "cuda"}
+    weights : int
+        How many weights a `StructuredChain` has: 1 from an RNN, 3 from a GRU. 0 stands for stored dense Jacobians.
+
+    Returns
+    -------
+    Explanation
+
+    Raises
+    ------
+    ValueError
+        If T or weights is negative, B or H not positive, or the backend unknown.
+    TypeError
+        For another dtype.
+    """
+    return _explain(*_checked(T, B, H, dtype, backend, weights))
+
+
+def run_seconds(T, B, H, dtype, backend, weights):
+    """Predict the parts of a scan over ranks: what going back along a run takes, and multiplying it into one matrix.
+
+    Parameters are those of `explain`.
+
+    Returns
+    -------
+    sweep, multiply : float
+        Seconds.
+    """
+    T, B, H, width, backend, weights = _checked(T, B, H, dtype, backend, weights)
+    prices = _priced(backend)[0]["structured" if weights else "dense"]
+    sizes = T, B, H, weights, backend
+    return price(linear(*sizes), prices["linear"], width), price(product(*sizes), prices["chunked"], width)
+
+
+def chunk_length(T, B, H, dtype=np.float32, backend="auto", weights=0):
+    """Return how many steps a chunk has: of several lengths, the one with the least predicted time.
+
+    Tried are the powers of two up to T, and T divided among the workers.
+
+    Parameters and errors are those of `explain`.
+
+    Returns
+    -------
+    int
+        In 1 ... max(T, 1).
+    """
+    sizes = _checked(T, B, H, dtype, backend, weights)
+    return _chunk_length(*sizes) if _imposed is None else min(_imposed, max(sizes[0], 1))
+
+
+def candidate_lengths(T, workers):
+    """List the chunk lengths that `chunk_length` chooses from, ascending."""
+    powers = {1 << i for i in range(max(T, 1).bit_length())}
+    return sorted(powers | {max(1, -(-T // workers))})
+
+
+def _checked(T, B, H, dtype, backend, weights):
+    for name, value, least in (("T", T, 0), ("B", B, 1), ("H", H, 1), ("weights", weights, 0)):
+        if not is_integer(value) or value < least:
+            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+    return int(T), int(B), int(H), float_dtype(dtype).itemsize // 4, backends.resolve(backend), int(weights)
+
+
+@contextmanager
+def chunks_of(length):
+    """Have every chunk be of `length` steps inside the block, whatever is predicted: for measuring what lengths cost.
+
+    Parameters
+    ----------
+    length : int or None
+        At least 1, or None for what is predicted; a chain that is shorter is one chunk. It holds for the whole process.
+
+    Raises
+    ------
+    ValueError
+        If it is no such number.
+    """
+    global _imposed
+    if length is not None and (not is_integer(length) or length < 1):
+        raise ValueError(f"length must be an integer >= 1 or None, got {length!r}")
+    before, _imposed = _imposed, length
+    try:
+        yield
+    finally:
+        _imposed = before
+
+
+_imposed = None
+
+
+def calibrated(backend="auto"):
+    """Tell whether the prices of a backend were measured on this machine, by ``bppsa-nb calibrate``."""
+    return _priced(backends.resolve(backend))[2]
+
+
+def refresh():
+    """Forget prices that were read, and all that was predicted from them; the next call reads them anew."""
+    for function in (_priced, _chunk_length, _explain):
+        function.cache_clear()
+
+
+@functools.cache
+def _priced(backend):
+    """Return a backend's prices, a few words on where they come from, and whether that is this machine."""
+    advice = "`bppsa-nb calibrate` measures this machine"
+    try:
+        found = stored.load(backend)
+    except OSError as error:  # a home folder that is another user's, for one
+        found, advice = None, f"this machine's cannot be read: {error}"
+    if found is not None:
+        return found["prices"], f"prices measured on this machine, {found['date']}", True
+    if backend == "cuda":
+        prices = {kind: dict.fromkeys(("linear", "blelloch", "chunked"), _CUDA) for kind in KINDS}
+        return prices, f"the package's orders of magnitude for a large GPU; {advice}", False
+    found = stored.defaults(backend)
+    return found["prices"], f"the package's defaults, measured on {found['machine']}; {advice}", False
+
+
+@functools.lru_cache(1024)
+def _chunk_length(T, B, H, width, backend, weights):
+    prices = _priced(backend)[0]["structured" if weights else "dense"]["chunked"]
+    return min(
+        candidate_lengths(T, workers(backend)),
+        key=lambda length: price(chunked(T, B, H, weights, backend, length), prices, width),
+    )
+
+
+@functools.lru_cache(1024)
+def _explain(T, B, H, width, backend, weights):
+    every_kind, source, _ = _priced(backend)
+    prices = every_kind["structured" if weights else "dense"]
+    length = _chunk_length(T, B, H, width, backend, weights)
+    counts = {
+        "linear": linear(T, B, H, weights, backend),
+        "chunked": chunked(T, B, H, weights, backend, length),
+        "blelloch": blelloch(T, B, H, weights, backend),
+    }
+    seconds = {method: price(counts[method], prices[method], width) for method in counts}
+    # Trees as high as the chain is long, and one or two chunks, are the linear scan with more to do around it.
+    shorter = {"blelloch": up_levels(T) + down_levels(T) < T, "chunked": length * 2 < T, "linear": True}
+    method = min((name for name in seconds if shorter[name]), key=seconds.get)
+    return Explanation(method, backend, seconds, length, _reason(method, T, B, H, weights, length), source)
+
+
+def _reason(method, T, B, H, weights, length):
+    # By a single worker, so that work is counted whole.
+    work = {
+        "linear": linear(T, B, H, weights, "numpy"),
+        "chunked": chunked(T, B, H, weights, "numpy", length),
+        "blelloch": blelloch(T, B, H, weights, "numpy"),
+    }
+    work = {name: counts["matvec"] + counts.get("matmul", 0) for name, counts in work.items()}
+    times = {name: f"{work[name] / max(work['linear'], 1):.3g} times the work" for name in work}
+    levels = up_levels(T) + down_levels(T)
+    if method == "linear":
+        return (
+            f"the tree has {levels} levels instead of {T} steps, but multiplies matrices by matrices, "
+            f"{times['blelloch']}, and this backend has too few workers to make up for it"
+        )
+    if method == "chunked":
+        return (
+            f"{-(-T // length)} chunks of at most {length} steps go side by side, which makes up for "
+            f"{times['chunked']} of the linear scan"
+        )
+    return f"{levels} levels instead of {T} steps: the workers make up for {times['blelloch']} of the linear scan"

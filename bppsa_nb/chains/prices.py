@@ -1,0 +1,139 @@
+"""What steps, products and memory cost: prices measured on this machine, in the user's cache, and those of others."""
+
+import itertools
+import logging
+import math
+import os
+import sys
+from pathlib import Path
+
+from bppsa_nb.chains import counts
+from bppsa_nb.machine import files, hardware
+
+FORMAT = 1  # another one for every change of what is counted
+METHODS = tuple(counts.COUNTS)
+NAMES = tuple(counts.chunked(1, 1, 1, 1, "numpy", 1))  # all there are
+DEFAULTS = Path(__file__).with_name("prices.json")
+
+_log = logging.getLogger(__name__)
+
+
+def folder():
+    """Find the user's cache folder for this package.
+
+    Returns
+    -------
+    pathlib.Path
+        What the environment variable ``BPPSA_NB_CACHE`` says, or ``bppsa-nb`` where the system keeps caches.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the user has no home folder, and nothing says where else.
+    """
+    if os.environ.get("BPPSA_NB_CACHE"):
+        return Path(os.environ["BPPSA_NB_CACHE"])
+    if sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
+        return Path(os.environ["LOCALAPPDATA"]) / "bppsa-nb"
+    if sys.platform == "darwin":
+        return _home() / "Library" / "Caches" / "bppsa-nb"
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "bppsa-nb"
+
+
+def _home():
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise FileNotFoundError("this user has no home folder; BPPSA_NB_CACHE can name one for prices") from error
+
+
+def path():
+    """Name the file that holds this machine's prices."""
+    return folder() / "prices.json"
+
+
+def machine(backend):
+    """Name what a backend runs on: the processor and how many of its cores, or the GPU."""
+    return hardware.gpu_name() if backend == "cuda" else f"{hardware.cpu_name()}, {hardware.cores()} cores"
+
+
+def load(backend):
+    """Read the prices of a backend on this machine.
+
+    Returns
+    -------
+    dict or None
+        `machine`, `date`, `versions`, `prices`, and `points` with what was measured and predicted; None if there are
+        none. Those of another machine, or in a format of another version, are left alone; this is logged.
+
+    Raises
+    ------
+    files.DamagedError
+        If the file is damaged; this is a ValueError.
+    OSError
+        If there may be a file, but this user cannot read it.
+    """
+    record = (_read(path()) or {}).get(backend)
+    if record is None:
+        return None
+    here = machine(backend)
+    if record["machine"] != here:
+        _log.info("%s: prices of %s are of %s, not of %s; using defaults", path(), backend, record["machine"], here)
+        return None
+    return record
+
+
+def defaults(backend):
+    """Read the prices that come with the package, for ``"numpy"`` or ``"cpu"``; a record as `load` returns it."""
+    return _read(DEFAULTS)[backend]
+
+
+def store(records):
+    """Write prices of some backends to this machine's file; what it holds on others stays."""
+    files.write_json(path(), {"format": FORMAT, "backends": stored() | records})
+
+
+def store_defaults(records):
+    """Make prices those that come with the package, without the points, for other machines."""
+    slim = {backend: record | {"points": []} for backend, record in records.items() if backend != "cuda"}
+    files.write_json(DEFAULTS, {"format": FORMAT, "backends": _read(DEFAULTS) | slim})
+
+
+def stored():
+    """Read the prices of all backends in this machine's file, wherever they come from."""
+    try:
+        return _read(path()) or {}
+    except ValueError:  # it is damaged, so nothing of it is lost
+        return {}
+
+
+def _read(where):
+    """Return the records of a file by backend, checked; None if there is no file, or one of another format."""
+    try:
+        content = files.read_json(where)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise _damaged(where, error.__cause__) from error
+    if not isinstance(content, dict) or "format" not in content:
+        raise _damaged(where, "it names no format")
+    if content["format"] != FORMAT:
+        _log.info("%s: format is %r, not %r; using defaults", where, content["format"], FORMAT)
+        return None
+    try:
+        for record in content["backends"].values():
+            if not isinstance(record["machine"], str) or not isinstance(record["date"], str):
+                raise TypeError("machine and date must be text")
+            for kind, method in itertools.product(counts.KINDS, METHODS):
+                for name, price in record["prices"][kind][method].items():
+                    if name not in NAMES or not math.isfinite(price) or price < 0:
+                        raise ValueError(f"{kind} {method}: the price of {name} is {price!r}")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(where, error) from error
+    return content["backends"]
+
+
+def _damaged(where, why):
+    return files.DamagedError(
+        f"{where} is damaged: {why}. Run `bppsa-nb calibrate` to measure this machine again, or delete the file"
+    )

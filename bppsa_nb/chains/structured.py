@@ -1,0 +1,337 @@
+"""A chain whose transposed Jacobians share weights, and how to go back along it in NumPy.
+
+Its Jacobians are never stored: a step reads a few numbers per hidden unit, where a stored Jacobian has H of them.
+"""
+
+import numpy as np
+
+from bppsa_nb.machine.checks import Fixed, check_floats, wrong_shape
+from bppsa_nb.machine.memory import require
+from bppsa_nb.operands.scaled import RangeLost
+
+
+class StructuredChain(Fixed):
+    """T transposed Jacobians made of shared weights and diagonals of their own.
+
+    ``(d x_{t+1} / d x_t)^T = sum_k weights[k].T @ diag(slopes[k, t, b]) + diag(carry[t, b])``: the form that every
+    recurrent cell has whose sums ``weights[k] @ h`` go through elementwise functions. `slopes` says how far the next
+    state moves with each sum, `carry` how far with the state itself. The arrays are neither copied nor replaced.
+
+    Parameters
+    ----------
+    weights : np.ndarray [shape=(K, H, H)]
+        What K sums multiply the state by, in PyTorch's layout. K may be 0 if there is a carry.
+    slopes : np.ndarray [shape=(K, T, B, H)]
+    carry : np.ndarray [shape=(T, B, H)], optional
+
+    Raises
+    ------
+    TypeError
+        For dtypes other than float32 and float64, a mixture of the two, or anything that is no array.
+    ValueError
+        For shapes that do not fit together, an empty batch or state.
+
+    Examples
+    --------
+    A leaky cell ``h' = 0.9 h + 0.1 tanh(W h)``:
+
+    >>> import numpy as np
+    >>> import bppsa_nb as bp
+    >>> W, hidden = np.array([[0.5, -1.0], [1.0, 0.5]]), np.ones((4, 1, 2))
+    >>> slopes = 0.1 * (1 - np.tanh(hidden[:-1] @ W.T) ** 2)
+    >>> chain = bp.StructuredChain(W[None], slopes[None], carry=np.full((3, 1, 2), 0.9))
+    >>> bp.backprop(chain, np.ones((1, 2)), method="chunked", backend="numpy").shape
+    (4, 1, 2)
+    """
+
+    _fixed = ("weights", "slopes", "carry")
+
+    def __init__(self, weights, slopes, carry=None):
+        self._fix(weights=weights, slopes=slopes, carry=carry)
+        self.check()
+
+    @classmethod
+    def made(cls, weights, slopes, carry=None):
+        """Put together what is known to fit; the arrays may be on a device."""
+        chain = object.__new__(cls)
+        chain._fix(weights=weights, slopes=slopes, carry=carry)
+        return chain
+
+    def check(self):
+        """Raise TypeError or ValueError unless the arrays still fit together: their shapes can be set in place."""
+        weights, slopes, carry = self.weights, self.slopes, self.carry
+        _check("weights", weights, ("K", "H", "H"), weights)
+        _check("slopes", slopes, ("K", "T", "B", "H"), weights)
+        count, steps, batch, size = slopes.shape
+        if weights.shape != (count, size, size):
+            raise ValueError(
+                f"weights must have shape (K, H, H) = {(count, size, size)} to go with slopes {slopes.shape}, got "
+                f"{weights.shape}"
+            )
+        if batch == 0 or size == 0:
+            raise ValueError(f"slopes must have at least one sample and one entry each, got shape {slopes.shape}")
+        if carry is not None:
+            _check("carry", carry, ("T", "B", "H"), weights)
+            if carry.shape != (steps, batch, size):
+                expected = f"(T, B, H) = {(steps, batch, size)} to go with slopes {slopes.shape}"
+                raise ValueError(f"carry must have shape {expected}, got {carry.shape}")
+        elif count == 0:
+            raise ValueError(f"slopes must hold at least one diagonal per step without a carry, got {slopes.shape}")
+
+    @property
+    def shape(self):
+        """Steps, samples and the size of a state: (T, B, H)."""
+        return self.slopes.shape[1:]
+
+    @property
+    def dtype(self):
+        """The dtype of all arrays."""
+        return self.slopes.dtype
+
+    def __repr__(self):
+        T, B, H = self.shape
+        carry = "" if self.carry is None else ", with a carry"
+        return f"StructuredChain(T={T}, B={B}, H={H}, weights={len(self.weights)}{carry})"
+
+
+def _check(name, array, shape, like):
+    check_floats(name, array)
+    if array.dtype != like.dtype:
+        raise TypeError(f"{name} has dtype {array.dtype}, but weights has {like.dtype}: they must be the same")
+    if array.ndim != len(shape):
+        raise wrong_shape(name, array, shape)
+
+
+def jacobians_T(chain):
+    """Write the transposed Jacobians out.
+
+    Parameters
+    ----------
+    chain : StructuredChain
+
+    Returns
+    -------
+    np.ndarray [shape=(T, B, H, H)]
+
+    Raises
+    ------
+    MemoryError
+        If they do not fit.
+    """
+    T, B, H = chain.shape
+    require(T * B * H * H * chain.dtype.itemsize, f"storing {T} x {B} transposed Jacobians of {H} x {H}")
+    assembled = np.zeros((T, B, H, H), chain.dtype)
+    for weight, slopes in zip(chain.weights, chain.slopes, strict=True):
+        assembled += weight.T * slopes[:, :, None, :]
+    if chain.carry is not None:
+        np.einsum("tbii->tbi", assembled)[...] += chain.carry
+    return assembled
+
+
+def _back(weights, slopes, carry, grads):
+    """Go one step back: transposed Jacobians times gradients [shape=(..., H)]; weights as in `StructuredChain`."""
+    below = np.zeros_like(grads) if carry is None else carry * grads
+    for weight, slope in zip(weights, slopes, strict=True):
+        below += (slope * grads) @ weight
+    return below
+
+
+def sweep(chain, grad_output, local_grads=None):
+    """Go back one step after the other (Equation 3).
+
+    Parameters
+    ----------
+    chain : StructuredChain
+    grad_output : np.ndarray [shape=(B, H)]
+        Gradient of the loss at x_T, ``local_grads[T]`` included.
+    local_grads : np.ndarray [shape=(T + 1, B, H)] or [shape=(T, B, H)], optional
+        Loss terms that enter at every x_t; that at x_T is in `grad_output`.
+
+    Returns
+    -------
+    np.ndarray [shape=(T + 1, B, H)]
+        Gradients at x_0 ... x_T.
+    """
+    T, B, H = chain.shape
+    gradients = np.zeros((T + 1, B, H), chain.dtype)
+    if local_grads is not None:
+        gradients[:T] = local_grads[:T]
+    gradients[T] = grad_output
+    for t in reversed(range(T)):
+        carry = None if chain.carry is None else chain.carry[t]
+        gradients[t] += _back(chain.weights, chain.slopes[:, t], carry, gradients[t + 1])
+    return gradients
+
+
+def chunked(chain, grad_output, local_grads=None, length=1):
+    """Go back chunk by chunk, all chunks at once: reduce, then scan (Equation 6, with n / p steps per worker).
+
+    Every chunk's Jacobians are multiplied into one matrix by going back along the chunk from all unit vectors; the
+    gradient goes back over these products; then every chunk is replayed from the gradient at its end.
+
+    Parameters
+    ----------
+    chain, grad_output, local_grads
+        As for `sweep`.
+    length : int
+        Steps of a chunk, n / p. The one at the loss may be shorter; neither it nor the one at x_0 needs a product.
+
+    Returns
+    -------
+    np.ndarray [shape=(T + 1, B, H)]
+
+    Raises
+    ------
+    RangeLost
+        If a product of Jacobians could not keep its entries in range.
+    MemoryError
+        If the products do not fit.
+    """
+    T, B, H = chain.shape
+    count = max(T - 1, 0) // length  # chunks below the one at the loss
+    start = count * length  # of that one
+    gradients = np.zeros((T + 1, B, H), chain.dtype) if local_grads is None else np.array(local_grads, order="C")
+    last = StructuredChain(chain.weights, chain.slopes[:, start:], None if chain.carry is None else chain.carry[start:])
+    gradients[start:] = sweep(last, grad_output, None if local_grads is None else local_grads[start:])
+    in_chunks = (count, length, B, H)  # t = chunk * length + step
+    slopes = chain.slopes[:, :start].reshape(len(chain.weights), *in_chunks)
+    carry = None if chain.carry is None else chain.carry[:start].reshape(in_chunks)
+    local = None if local_grads is None else local_grads[:start].reshape(in_chunks)
+    ends = gradients[length : start + 1 : length]  # what every chunk starts from
+    if count > 1:  # below the chunk at x_0 there is nothing that needs its product
+        products, exponents = _multiply(chain.weights, slopes[:, 1:], None if carry is None else carry[1:])
+        if local is not None:  # the loss terms of a chunk, gone back to its start
+            offsets = np.zeros((count, B, H), chain.dtype)
+            for s in reversed(range(length)):
+                offsets = _back(chain.weights, slopes[:, :, s], _at(carry, s), offsets) + local[:, s]
+        for c in reversed(range(1, count)):
+            ends[c - 1] = apply_rows(products[c - 1], exponents[c - 1], ends[c][:, None])[:, 0]
+            if local is not None:
+                ends[c - 1] += offsets[c]
+    grads, swept = ends.copy(), gradients[:start].reshape(in_chunks)
+    for s in reversed(range(length if count else 0)):
+        grads = _back(chain.weights, slopes[:, :, s], _at(carry, s), grads)
+        if local is not None:
+            grads += local[:, s]
+        swept[:, s] = grads
+    return gradients
+
+
+def _at(carry, step):
+    return None if carry is None else carry[:, step]
+
+
+def products(chain, length):
+    """Multiply the Jacobians of each chunk, by going back along it from the unit vectors.
+
+    Parameters
+    ----------
+    chain : StructuredChain
+    length : int
+        Steps of a chunk; T is a multiple of it, and not 0.
+
+    Returns
+    -------
+    products : np.ndarray [shape=(chunks, B, H, H)]
+        Row j is where unit vector j ends, times a power of two.
+    exponents : np.ndarray of int [shape=(chunks, B, H)]
+        That power of each row.
+
+    Raises
+    ------
+    RangeLost
+        If one could not keep its entries in range.
+    MemoryError
+        If they do not fit.
+    """
+    T, B, H = chain.shape
+    in_chunks = (T // length, length, B, H)
+    carry = None if chain.carry is None else chain.carry.reshape(in_chunks)
+    return _multiply(chain.weights, chain.slopes.reshape(len(chain.weights), *in_chunks), carry)
+
+
+def _multiply(weights, slopes, carry):
+    """Return `products` of slopes [shape=(K, chunks, length, B, H)] and carry [shape=(chunks, length, B, H)]."""
+    count, length, B, H = slopes.shape[1:]
+    what = f"multiplying {count} chunks of {length} steps"
+    require(3 * count * B * H * H * weights.dtype.itemsize, what)
+    products = np.broadcast_to(np.eye(H, dtype=weights.dtype), (count, B, H, H))
+    exponents = np.zeros((count, B, H), np.int64)
+    info = np.finfo(weights.dtype)
+    half, floor = info.minexp // 2, smallest_kept(weights, slopes, carry)
+    for s in reversed(range(length)):
+        products = _back(weights, slopes[:, :, s, :, None], None if carry is None else carry[:, s, :, None], products)
+        size = np.abs(products)
+        peak = size.max(axis=-1, keepdims=True)
+        low = np.ldexp(peak, half)
+        if not np.isfinite(peak).all() or ((size < low) & (size > 0) | (size < floor)).any():
+            raise RangeLost
+        shift = np.frexp(peak)[1]
+        products = np.ldexp(products, -shift, out=products)
+        exponents += shift[..., 0]
+    return products, exponents
+
+
+def smallest_kept(weights, slopes, carry):
+    """Return how small an entry of a product may be in a step of `products` without having lost any terms.
+
+    Entries lie within 2**(minexp / 2) below 1. A term is one of them times a slope and a weight, or times a carry.
+    Where none of these can underflow, an entry may have any size.
+    """
+    info = np.finfo(weights.dtype)
+    least = np.ldexp(1.0, info.minexp // 2 + 1)
+    if _smallest(slopes) * min(_smallest(weights), 1) >= least and (carry is None or _smallest(carry) >= least):
+        return 0.0
+    # What is lost is below the smallest normal number, before it is multiplied by a weight or after.
+    return float(np.ldexp(max(np.abs(weights).max(initial=0), 1), info.minexp + info.nmant + 8))
+
+
+def _smallest(array):
+    """Return the smallest size of a non-zero entry, infinity if there is none."""
+    smallest = np.inf
+    for part in np.nditer(array, ["external_loop", "buffered", "zerosize_ok"], buffersize=2**16):  # in little memory
+        size = np.abs(part)
+        smallest = min(smallest, float(np.min(size, where=size > 0, initial=np.inf)))
+    return smallest
+
+
+def apply_rows(rows, exponents, grads):
+    """Compute ``sum_j grads[v, j] * 2**exponents[j] * rows[j]`` in range, for every vector v of every sample.
+
+    Parameters
+    ----------
+    rows : np.ndarray [shape=(B, H, H)] or [shape=(1, H, H)]
+        The largest entry of each is in [1/2, 1), or all are 0.
+    exponents : np.ndarray of int [shape=(B, H)] or [shape=(1, H)]
+    grads : np.ndarray [shape=(B, V, H)]
+
+    Returns
+    -------
+    np.ndarray [shape=(B, V, H)]
+
+    Raises
+    ------
+    RangeLost
+        If an entry may be made up of terms too small to be seen.
+    """
+    return np.ldexp(*apply_rows_scaled(rows, exponents, grads))
+
+
+def apply_rows_scaled(rows, exponents, grads):
+    """Return `apply_rows` as numbers, and the powers of two, broadcasting to [shape=(B, V, 1)], that belong to them."""
+    info, there = np.finfo(grads.dtype), rows.any(axis=-1)[:, None]
+    exponents = np.where(there, exponents[:, None], 2 * info.minexp)  # the power of a row of zeros says nothing
+    top = exponents.max(axis=-1, keepdims=True)
+    factors = grads * np.where(there, np.ldexp(grads.dtype.type(1), exponents - top), 0)
+    size, least = np.abs(factors), float(np.ldexp(1.0, info.minexp // 2))
+    if ((size >= least) & (size <= 1 / least) | (grads == 0) | ~there).all():  # no term is lost
+        return factors @ rows, top
+    fractions, powers = np.frexp(np.where(there, grads, 0))
+    powers = np.where(fractions == 0, 2 * info.minexp + exponents.min(), powers + exponents)
+    top = powers.max(axis=-1, keepdims=True)
+    factors = np.ldexp(fractions, powers - top)
+    total = factors @ rows
+    wide = ((powers - top < info.minexp // 2) & (fractions != 0)).any(axis=-1)
+    if (np.abs(total[wide]) < np.ldexp(1.0, info.minexp + info.nmant + 8)).any():
+        raise RangeLost
+    return total, top

@@ -1,0 +1,270 @@
+"""Linear and chunked scans on a GPU, over structured chains and over stored Jacobians.
+
+Launchers take device arrays and a stream, allocate nothing and wait for nothing, so that a graph can record them.
+"""
+
+import numpy as np
+from numba import cuda
+
+from bppsa_nb.chains.kernels_cuda import across_chunks, multiply_chunks, prepare, sweep_chunks
+from bppsa_nb.chains.stored_cuda import MAX_THREADS, SHARED_BYTES, collect, launch_prepare, launch_scan, workspace
+from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.operands.scaled import RangeLost
+
+_THREADS = 256  # of a block that multiplies, at most
+
+
+class Chunks:
+    """What the chunked scan keeps between its phases, on the device.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (T, B, H).
+    length : int
+        Steps of a chunk.
+    dtype : np.dtype
+
+    Attributes
+    ----------
+    count, inner : int
+        Chunks below the one at the loss, and those of them that need a product: not the one at x_0.
+
+    Raises
+    ------
+    MemoryError
+        If it does not fit.
+    """
+
+    def __init__(self, shape, length, dtype):
+        T, batch, size = shape
+        self.length, self.count = length, max(T - 1, 0) // length
+        self.inner = max(self.count - 1, 0)
+        require(
+            self.inner * batch * size * (size + 2) * dtype.itemsize,
+            f"multiplying {self.inner} chunks of {length} steps",
+        )
+        some = max(self.inner, 1)  # arrays without entries are not to be had everywhere
+        self.products = cuda.device_array((some, batch, size, size), dtype)
+        self.exponents = cuda.device_array((some, batch, size), np.int32)
+        self.offsets = cuda.device_array((some, batch, size), dtype)
+        self.ends = cuda.device_array((self.count + 1, batch, size), dtype)
+
+
+class Links:
+    """A chain on the device, as the kernels take it: stored Jacobians, or weights and diagonals.
+
+    Parameters
+    ----------
+    chain : StructuredChain or array [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]
+        Of host or device arrays.
+    batch : int, optional
+        How many samples share stored Jacobians.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (T, B, H).
+    sums : int
+        Numbers that a step multiplies the gradient into: K H, or H for stored Jacobians.
+    arguments : tuple
+        ``stored, dense, weights, slopes, carry, with_carry`` of the kernels, stand-ins for what is not there included;
+        `weights` is [shape=(K H, H)].
+    """
+
+    def __init__(self, chain, batch=None):
+        self.dtype, (T, B, H) = chain.dtype, chain.shape[:3]
+        self.shape = T, batch or B, H
+        dense = not isinstance(chain, StructuredChain)
+        nothing = np.zeros((1, 1, 1, 1), self.dtype)
+        stored, weights, slopes, carry = (
+            (chain, nothing, nothing, None) if dense else (nothing, chain.weights, chain.slopes, chain.carry)
+        )
+        if dense:
+            weights = np.zeros((1, 1, H), self.dtype)
+        elif len(weights) == 0:  # arrays without entries are not to be had everywhere: a weight of zero changes nothing
+            weights, slopes = np.zeros((1, H, H), self.dtype), np.zeros((1, T, B, H), self.dtype)
+        self.sums = H if dense else len(weights) * H
+        arrays = (
+            stored,
+            weights.reshape(weights.shape[0] * weights.shape[1], H),
+            slopes,
+            nothing[0] if carry is None else carry,
+        )
+        stored, weights, slopes, carry_ = map(on_device, arrays)
+        self.arguments = stored, dense, weights, slopes, carry_, carry is not None
+
+
+def on_device(array):
+    """Return a device array as it is, and a host array copied to the device."""
+    return array if hasattr(array, "copy_to_host") else cuda.to_device(np.ascontiguousarray(array))
+
+
+def launch_sweep(links, first, chunks, length, ends, gradients, keep=True, stream=0):
+    """Launch `sweep_chunks` on chunks ``first ... first + chunks - 1``."""
+    _, batch, size = gradients.shape
+    shared = shared_bytes(size + links.sums, gradients.dtype, f"H + K H = {size + links.sums}")
+    threads = min(MAX_THREADS, max(size, links.sums))
+    sweep_chunks[chunks * batch, threads, stream, shared](*links.arguments, first, length, ends, gradients, keep)
+
+
+def launch_multiply(links, first, count, length, products, exponents, lost, stream=0):
+    """Launch `multiply_chunks` on chunks ``first ... first + count - 1``."""
+    _, batch, size = links.shape
+    rows, threads, shared = _squares(size, links.sums, links.dtype)
+    arrays = first, length, rows, products, exponents, lost
+    multiply_chunks[count * batch * -(-size // rows), threads, stream, shared](*links.arguments, *arrays)
+
+
+def launch_chunked(links, chunks, gradients, affine, lost, stream=0):
+    """Launch all phases of the chunked scan.
+
+    Parameters
+    ----------
+    links : Links
+    chunks : Chunks
+        ``ends[-1]`` is the gradient at x_T.
+    gradients : device array [shape=(T + 1, B, H)]
+        Row T is the gradient at x_T. The others are loss terms, or zeros, and become what is found.
+    affine : bool
+        Whether there are loss terms below x_T.
+    lost : device array of int32 [shape=(1,)]
+        Set to 1 where a product could not keep its entries in range.
+    stream : stream
+    """
+    _, batch, size = links.shape
+    length, count, inner = chunks.length, chunks.count, chunks.inner
+    launch_sweep(links, count, 1, length, chunks.ends[count:], gradients, stream=stream)
+    if inner:
+        launch_multiply(links, 1, inner, length, chunks.products, chunks.exponents, lost, stream)
+        if affine:
+            launch_sweep(links, 1, inner, length, chunks.offsets, gradients, keep=False, stream=stream)
+    if count:
+        shared = shared_bytes(2 * size, links.dtype, f"2 H = {2 * size}")
+        arrays = chunks.products, chunks.exponents, chunks.offsets, affine, chunks.ends
+        across_chunks[batch, min(MAX_THREADS, size), stream, shared](*arrays, lost)
+        launch_sweep(links, 0, count, length, chunks.ends, gradients, stream=stream)
+
+
+def _squares(size, sums, dtype):
+    """Return how many rows a block of `multiply_chunks` takes, its threads, and its bytes of shared memory."""
+    across = -(-size // 4)
+    down = max(1, min(across, _THREADS // across))
+    while down > 1 and (4 * down * 4 * across + sums) * dtype.itemsize > SHARED_BYTES:
+        down -= 1
+    shared = shared_bytes(16 * down * across + sums, dtype, f"four rows of H = {size} and K H = {sums}")
+    return 4 * down, down * across, shared
+
+
+def shared_bytes(count, dtype, what):
+    """Return how many bytes of shared memory a block needs.
+
+    Raises
+    ------
+    ValueError
+        If it does not get them.
+    """
+    size = count * dtype.itemsize
+    if size > SHARED_BYTES:
+        raise ValueError(
+            f"hidden_size: {what} numbers take {size} bytes, but a thread block has {SHARED_BYTES} bytes of shared "
+            "memory; use backend='cpu'"
+        )
+    return size
+
+
+def require(size, what):
+    """Raise unless the device has memory for an array.
+
+    Raises
+    ------
+    MemoryError
+        If it does not.
+    """
+    free = cuda.current_context().get_memory_info().free
+    if size > free:
+        raise MemoryError(f"{what} takes {size / 2**30:.1f} GiB, but the device has {free / 2**30:.1f} GiB left")
+
+
+def sweep(chain, grad_output, local_grads=None):
+    """Go back one step after the other; see `bppsa_nb.chains.structured.sweep`. The chain may be stored Jacobians."""
+    gradients = _start(chain, grad_output, local_grads)
+    if chain.shape[0]:
+        ends = cuda.to_device(np.array(grad_output[None]))
+        launch_sweep(Links(chain, len(grad_output)), 0, 1, chain.shape[0], ends, gradients)
+    return gradients.copy_to_host()
+
+
+def chunked(chain, grad_output, local_grads=None, length=1):
+    """Go back chunk by chunk; see `bppsa_nb.chains.structured.chunked`. The chain may be stored Jacobians."""
+    gradients = _start(chain, grad_output, local_grads)
+    if chain.shape[0]:
+        links, lost = Links(chain, len(grad_output)), cuda.to_device(np.zeros(1, np.int32))
+        chunks = Chunks(links.shape, length, links.dtype)
+        chunks.ends[chunks.count].copy_to_device(np.ascontiguousarray(grad_output))
+        launch_chunked(links, chunks, gradients, local_grads is not None, lost)
+        if lost.copy_to_host()[0]:
+            raise RangeLost
+    return gradients.copy_to_host()
+
+
+def products(chain, length):
+    """Multiply the Jacobians of each chunk; see `bppsa_nb.chains.structured.products`.
+
+    The chain may be stored Jacobians [shape=(T, B, H, H)].
+    """
+    links, lost = Links(chain), cuda.to_device(np.zeros(1, np.int32))
+    T, batch, size = links.shape
+    count = T // length
+    require(count * batch * size * size * links.dtype.itemsize, f"multiplying {count} chunks of {length} steps")
+    products = cuda.device_array((count, batch, size, size), links.dtype)
+    exponents = cuda.device_array((count, batch, size), np.int32)
+    launch_multiply(links, 0, count, length, products, exponents, lost)
+    if lost.copy_to_host()[0]:
+        raise RangeLost
+    return products.copy_to_host(), exponents.copy_to_host().astype(np.int64)
+
+
+def _start(chain, grad_output, local_grads):
+    T = chain.shape[0]
+    gradients = np.zeros((T + 1, *grad_output.shape), chain.dtype)
+    if local_grads is not None:
+        gradients[:T] = local_grads[:T]
+    gradients[T] = grad_output
+    return cuda.to_device(gradients)
+
+
+def scan(chain, grad_output, local_grads, levels):
+    """Scan transposed Jacobians by levels; they are written out on the device and never leave it.
+
+    Parameters
+    ----------
+    chain : StructuredChain
+    grad_output : np.ndarray [shape=(B, H)]
+        ``local_grads[T]`` included.
+    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
+    levels : int or None
+        k of the truncated scan; None for Blelloch's.
+
+    Returns
+    -------
+    np.ndarray [shape=(T + 1, B, H)]
+
+    Raises
+    ------
+    RangeLost
+        If a product could not keep its entries in range.
+    """
+    T, batch, size = chain.shape
+    if T == 0:
+        return grad_output[None].copy()
+    require(
+        T * batch * size * size * chain.dtype.itemsize, f"storing {T} x {batch} transposed Jacobians of {size} x {size}"
+    )
+    mats, exps, vecs, lost = workspace(T, batch, batch, size, chain.dtype)
+    if local_grads is not None:
+        vecs[1 : T + 1].copy_to_device(np.ascontiguousarray(local_grads[:T]))
+    vecs[T + 1].copy_to_device(np.ascontiguousarray(grad_output))
+    launch_prepare(prepare, Links(chain).arguments[2:], mats, exps, lost)
+    launch_scan(mats, exps, vecs, local_grads is not None, levels, lost)
+    return collect(vecs, lost)

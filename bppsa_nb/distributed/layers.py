@@ -1,0 +1,156 @@
+"""Recurrent layers whose steps are spread over MPI ranks: what is of size T stays where it is made (Section 3.6)."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from bppsa_nb.cells import recurrent
+from bppsa_nb.chains import plan
+from bppsa_nb.distributed import arguments, ranks
+from bppsa_nb.distributed.runs import Run
+from bppsa_nb.distributed.solver import go_back
+from bppsa_nb.distributed.training import add_up, checksum
+from bppsa_nb.machine import backends
+from bppsa_nb.machine.checks import check_array, check_finite, check_params
+
+
+def forward(model, x, h0, backend, comm):
+    """Compute hidden states at this rank's steps; parameters, result and errors are those of `Recurrent.forward`.
+
+    A layer's last state goes to the next rank as soon as it is known, so that ranks work on different layers at a time.
+    """
+    group = ranks.group(comm)
+
+    def look():
+        functions = recurrent.functions(model._cell, backends.resolve(backend))
+        if h0 is not None and group.rank > 0:
+            raise ValueError(
+                f"h0 must be None on all ranks but rank 0, which has the first step, got {type(h0).__name__}"
+            )
+        model.check_input(x, h0)
+        return functions
+
+    functions, _ = _agree(group, model, look, lambda: x.shape[1])
+    states = np.zeros((model.num_layers, x.shape[1], model.hidden_size), model.dtype) if h0 is None else h0
+    saved, below, logits, fault = [], x, None, None
+    with group.together(1) as tell, np.errstate(all="ignore"):
+        for layer in range(model.num_layers):
+            state = np.array(states[layer], order="C")
+            group.timed(group.comm.Recv, state, group.neighbor(-1))
+            if fault is None:
+                try:
+                    saved.append(recurrent.run_layer(model, functions, layer, below, state))
+                    below = saved[-1][0][1:]
+                    state = saved[-1][0][-1]
+                except Exception as error:  # the next rank waits for all layers
+                    fault = error
+            group.timed(group.comm.Send, np.ascontiguousarray(state), group.neighbor(1))
+        if fault is not None:
+            raise fault
+        hidden, *gates = (recurrent.stack(arrays) for arrays in zip(*saved, strict=True))
+        if group.rank == group.size - 1:
+            logits = state @ model.params["fc.weight"].T + model.params["fc.bias"]
+        finite = tell(logits is None or np.isfinite(logits).all())
+    if not finite.all():
+        raise FloatingPointError(recurrent.overflow(model.dtype))
+    return recurrent.Activations(x, hidden, gates[0] if gates else None, logits)
+
+
+def check_method(method, levels, comm):
+    """Raise what `backward` would raise for these arguments, whatever the model."""
+    ranks.check_comm(comm)
+    arguments.check_method(method, levels)
+
+
+def backward(model, activations, grad_logits, method, backend, levels, comm):
+    """Compute the gradients of all parameters; parameters, result and errors are those of `Recurrent.backward`."""
+    group = ranks.group(comm)
+    last = group.rank == group.size - 1
+
+    def look():
+        arguments.check_method(method, levels)
+        model.check_activations(activations)
+        if last:
+            shape = activations.x.shape[1], model.num_classes
+            check_array("grad_logits", grad_logits, model.dtype, shape)
+            check_finite(grad_logits=grad_logits)
+        elif grad_logits is not None:
+            where = f"rank {group.size - 1}, which has the last step"
+            raise ValueError(f"grad_logits must be None on all ranks but {where}, got {type(grad_logits).__name__}")
+        check_params(model.params, model.dtype, model.shapes())
+        return backends.resolve(backend)
+
+    def predict():
+        shape = len(activations.x), activations.x.shape[1], model.hidden_size
+        seconds = plan.run_seconds(*shape, model.dtype, backend, model._rows)
+        return [arguments.METHODS.index(method), *(int(1e9 * part) for part in seconds)]
+
+    backend, every = _agree(group, model, look, lambda: activations.x.shape[1], predict, 3)
+    arguments.check_same("method", [repr(arguments.METHODS[rank[0]]) for rank in every])
+    if method == "auto":
+        method = arguments.faster([SimpleNamespace(sweep=sweep, multiply=product) for _, sweep, product in every])
+    grads = _go_back(group, model, activations, grad_logits, method, backend)
+    if not all(np.isfinite(grad).all() for grad in grads.values()):
+        with group.together(0) as tell:
+            recurrent.check_saved(activations)
+            tell()
+    return grads
+
+
+def _agree(group, model, look, batch, predict=list, count=0):
+    """Have all ranks look at their arguments, and find whether these go together.
+
+    Returns
+    -------
+    object
+        What `look` returned here.
+    np.ndarray of int [shape=(ranks, count)]
+        What `predict` returned on all ranks.
+    """
+    with group.together(3 + count) as tell:
+        looked = look()
+        sizes = model.input_size, model.hidden_size, model.num_classes, model.num_layers
+        here = (
+            f"{type(model).__name__}{sizes} of {model.dtype}",
+            f"those with checksum {checksum(model.params):08x}",
+            f"one of {batch()} samples",
+        )
+        every = tell(*map(ranks.checksum, here), *predict())
+    group.check_alike(("model", "model.params", "the batch"), here, every[:, :3])
+    return looked, every[:, 3:]
+
+
+def _go_back(group, model, activations, grad_logits, method, backend):
+    """Go back through all layers; return the gradients of all parameters, summed over ranks."""
+    functions, batch = recurrent.functions(model._cell, backend), activations.x.shape[1]
+    layer, grad_output, local_grads = model.num_layers - 1, None, None
+    with group.together(0) as tell, np.errstate(all="ignore"):
+        grads = {name: np.zeros(shape, model.dtype) for name, shape in model.shapes().items() if "fc" in name}
+        if grad_logits is not None:
+            grads = {"fc.weight": grad_logits.T @ activations.hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
+            grad_output = recurrent.plain(grad_logits @ model.params["fc.weight"])
+        parts = recurrent.layer_parts(model, activations, layer)
+        links = functions["chain"](parts.weight_hh, *parts.saved)
+        tell()
+    while links is not None:
+        run = Run(links, batch, backend)
+        grad_hidden = go_back(group, run, grad_output, local_grads, method).gradients
+        del run
+        with group.together(0) as tell, np.errstate(all="ignore"):
+            from_x, from_h = functions["gate_gradients"](links, *parts.saved, grad_hidden)
+            found = functions["parameter_gradients"](parts.below, parts.saved[0], from_x, from_h)
+            grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
+            grad_output = local_grads = None
+            if layer:
+                # What the layer below is read for at this rank's steps; its state before them is the rank before's.
+                local_grads = np.zeros_like(grad_hidden)
+                local_grads[1:] = functions["input_gradients"](parts.weight_ih, from_x)
+                grad_output = local_grads[-1]
+            del from_x, from_h, grad_hidden
+            links = None
+            if layer:
+                layer -= 1
+                parts = recurrent.layer_parts(model, activations, layer)
+                links = functions["chain"](parts.weight_hh, *parts.saved)
+            tell()
+    return add_up(group, {name: grads[name] for name in model.shapes()})

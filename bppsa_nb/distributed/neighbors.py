@@ -1,0 +1,97 @@
+"""Multigrid over MPI ranks: how one reaches those that hold the layers before and after its own (Section III-D)."""
+
+from dataclasses import fields
+
+import numpy as np
+
+from bppsa_nb.distributed import ranks
+from bppsa_nb.multigrid.cycles import Options
+from bppsa_nb.multigrid.grids import check_levels
+from bppsa_nb.multigrid.links import Alone
+
+_OPTIONS = tuple(field.name for field in fields(Options))
+_ALIKE = ("the solver", "net", "u0 or grad_output", "whether initial is given", *_OPTIONS)
+
+
+class Ranks(Alone):
+    """Every rank of a communicator holds a part of the layers, in order; see `bppsa_nb.multigrid.partition`.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    backward : bool
+        Whether values go from the last rank to the first.
+    """
+
+    def __init__(self, comm, backward=False):
+        self.backward, self._group, self._counts = backward, ranks.group(comm), None
+        before, after = (self._group.neighbor(step) for step in (-1, 1))
+        self._before, self._after = (after, before) if backward else (before, after)
+        self.is_first = self._group.rank == (self._group.size - 1 if backward else 0)
+
+    @property
+    def seconds(self):
+        """Spent in communication so far, waiting for other ranks included."""
+        return self._group.seconds
+
+    def __enter__(self):
+        self._together = self._group.together(1 + len(_ALIKE))
+        self._tell = self._together.__enter__()
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        return self._together.__exit__(kind, error, traceback)
+
+    def agree(self, net, first, initial, options):
+        """As `Alone.agree`; the only place where ranks can find that they cannot go on together."""
+        here = _describe(net, first, initial, options, self.backward)
+        every = self._tell(len(net), *map(ranks.checksum, here))
+        self._group.check_alike(_ALIKE, here, every[:, 1:])
+        layers = every[:, 0]
+        coarsening, levels = check_levels(int(layers.sum()), options.coarsening, options.levels)
+        unit = coarsening ** (levels - 1)
+        if any(int(count) % unit for count in layers[:-1]):
+            raise ValueError(
+                f"ranks must hold multiples of {unit} layers, all but the last, for coarsening={coarsening} and "
+                f"{levels} levels, as of multigrid.partition; got {layers.tolist()}"
+            )
+        return coarsening, levels
+
+    def norm(self, norms):
+        """Return the norm of the whole residual, as `Alone.norm`."""
+        if self._counts is None:
+            self._counts = self._group.gather([len(norms)])[:, 0]
+        every = np.empty(self._counts.sum())
+        self._group.timed(self._group.comm.Allgatherv, np.ascontiguousarray(norms), [every, self._counts])
+        return super().norm(every)
+
+    def shift(self, level):
+        """Hand the last value on, and take that of the layers before as the first."""
+        first, last = np.array(level.first, order="C"), np.ascontiguousarray(level.last)
+        self._group.timed(self._group.comm.Sendrecv, last, self._after, recvbuf=first, source=self._before)
+        if not self.is_first:
+            level.first = first
+
+    def receive(self, level):
+        """Wait for the first value."""
+        if not self.is_first:
+            first = np.array(level.first, order="C")
+            self._group.timed(self._group.comm.Recv, first, self._before)
+            level.first = first
+
+    def send(self, level):
+        """Hand the last value on."""
+        self._group.timed(self._group.comm.Send, np.ascontiguousarray(level.last), self._after)
+
+
+def _describe(net, first, initial, options, backward):
+    """Say what all ranks must be given alike, in the order of `_ALIKE`."""
+    start = np.ascontiguousarray(first)
+    chosen = [getattr(options, name) for name in _OPTIONS]
+    return (
+        "solve_adjoint" if backward else "solve",
+        f"layers of shape {net.weights.shape[1:]}, {net.dtype}, h={net.h!r}, {net.activation}",
+        f"of shape {start.shape}, with checksum {ranks.checksum(start):08x}",
+        str(initial is not None),
+        *(repr(value.item() if isinstance(value, np.generic) else value) for value in chosen),
+    )

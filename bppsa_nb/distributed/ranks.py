@@ -1,0 +1,301 @@
+"""What MPI ranks find out together: whether all of them can go on, and with the same arguments."""
+
+import contextlib
+import json
+import os
+import sys
+import time
+import traceback
+import zlib
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from bppsa_nb.machine import output
+from bppsa_nb.machine.parts import place
+
+
+def world():
+    """Return the communicator of all ranks that mpiexec started; None for a single process without mpi4py.
+
+    Raises
+    ------
+    SystemExit
+        With what to install, if mpi4py is missing or does not belong to this mpiexec.
+    """
+    _, started = place()
+    try:
+        from mpi4py import MPI
+    except ModuleNotFoundError:
+        comm, size = None, 1
+    except (ImportError, RuntimeError) as error:  # mpi4py is there, its MPI is not
+        sys.exit(f"mpi4py finds no MPI: {error}; `pip install 'bppsa-nb[mpi]'` installs one")
+    else:
+        comm, size = MPI.COMM_WORLD, MPI.COMM_WORLD.size
+    if size != started and started > 1:
+        sys.exit(
+            f"mpiexec started {started} processes, but this one finds {size}: `pip install 'bppsa-nb[mpi]'` installs "
+            "mpi4py and the mpiexec that belongs to it"
+        )
+    return comm
+
+
+@contextmanager
+def first_speaks(rank, *names):
+    """Let no rank but 0 print in a block.
+
+    Parameters
+    ----------
+    rank : int
+    names : {"stdout", "stderr"}
+        Where to.
+    """
+    with ExitStack() as quiet:
+        if rank > 0:
+            nowhere = quiet.enter_context(open(os.devnull, "w"))
+            for name in names:
+                quiet.enter_context(getattr(contextlib, f"redirect_{name}")(nowhere))
+        yield
+
+
+@contextmanager
+def ending_together(comm, foreseen):
+    """Run a program's block; what is raised in it on one rank ends all of them.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm or None
+    foreseen : tuple of type
+        Errors whose message says all there is to say; others show where they come from.
+    """
+    try:
+        yield
+    except BaseException as error:
+        known = isinstance(error, foreseen)
+        if comm is None or comm.size == 1:
+            if known:
+                sys.exit(f"{type(error).__name__}: {error}")
+            raise
+        # A rank that left alone would have the others wait for ever.
+        text = f"rank {comm.rank}: {type(error).__name__}: {error}\n" if known else traceback.format_exc()
+        if known and comm.rank > 0:
+            time.sleep(1)  # where all ranks fail, rank 0 says why, and ends the others meanwhile
+        print(text, end="", file=sys.stderr, flush=True)
+        time.sleep(0.2)  # mpiexec drops what it has not read when a rank aborts
+        comm.Abort(1)
+
+
+def run_program(parser, check, run, argv=None):
+    """Run a program on all processes that mpiexec started, or in this one alone.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+    check : callable
+        ``check(arguments, size)`` completes the arguments for so many ranks; what it raises as a ValueError or a
+        RuntimeError is wrong usage, which all ranks find, and the first one says.
+    run : callable
+        ``run(arguments, comm)``, with None for `comm` where mpi4py is missing; what it raises ends all ranks.
+    argv : list of str, optional
+        Arguments, the same on all ranks; the process's own by default.
+    """
+    if code := output.run(_run_program, parser, check, run, argv):
+        sys.exit(code)
+
+
+def _run_program(parser, check, run, argv):
+    comm = world()
+    with first_speaks(0 if comm is None else comm.rank, "stdout", "stderr"):
+        arguments = parser.parse_args(argv)
+        try:
+            check(arguments, 1 if comm is None else comm.size)
+        except (ValueError, RuntimeError) as error:
+            parser.error(str(error))
+    with ending_together(comm, (FloatingPointError, MemoryError, RuntimeError)):
+        run(arguments, comm)
+
+
+def add_option(parser, name, kind, default, text):
+    """Add an option whose help says its default; `kind` is a type, or a tuple of choices."""
+    choices = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
+    parser.add_argument(
+        f"--{name}", default=default, help=text + ("" if default is None else f" ({default})"), **choices
+    )
+
+
+def check_output(path):
+    """Raise ValueError unless an option ``--output`` names a file that can be made, or is None."""
+    if path is not None and (not Path(path).parent.is_dir() or (Path(path).exists() and not Path(path).is_file())):
+        raise ValueError(f"--output must be a file in a folder that exists, got {path!r}")
+
+
+def check_comm(comm):
+    """Raise TypeError unless `comm` is a communicator."""
+    mpi = sys.modules.get("mpi4py.MPI")  # whoever has a communicator has loaded it
+    if mpi is None or not isinstance(comm, mpi.Intracomm) or comm == mpi.COMM_NULL:
+        raise TypeError(
+            f"comm must be an mpi4py.MPI.Intracomm, such as mpi4py.MPI.COMM_WORLD, or None, got {comm!r}; "
+            "mpi4py comes with `pip install 'bppsa-nb[mpi]'`"
+        )
+
+
+def group(comm):
+    """Return the ranks of a communicator, ready to talk without meeting any message of the user's.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+
+    Returns
+    -------
+    Group
+
+    Raises
+    ------
+    TypeError
+        For anything else.
+    """
+    check_comm(comm)
+    return Group(kept(comm, "own", comm.Dup))
+
+
+@lru_cache
+def _keyval(mpi, name):
+    return mpi.Comm.Create_keyval(delete_fn=lambda comm, key, made: made.Free())
+
+
+def kept(comm, name, make):
+    """Return a communicator made from another one, which keeps it for the next time and frees it with itself."""
+    key = _keyval(sys.modules["mpi4py.MPI"], name)
+    made = comm.Get_attr(key)
+    if made is None:
+        made = make()
+        comm.Set_attr(key, made)
+    return made
+
+
+class Group:
+    """The ranks of a communicator.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm
+
+    Attributes
+    ----------
+    comm : mpi4py.MPI.Intracomm
+    rank, size : int
+    seconds : float
+        Spent in communication so far, waiting for other ranks included.
+    """
+
+    def __init__(self, comm):
+        self.comm, self.rank, self.size, self.seconds = comm, comm.rank, comm.size, 0.0
+
+    @property
+    def from_end(self):
+        """The same ranks, counted from the last: mpi4py.MPI.Intracomm."""
+        return kept(self.comm, "from_end", lambda: self.comm.Split(0, -self.rank))
+
+    def neighbor(self, step):
+        """Return the rank so many further on, or what stands for none."""
+        rank = self.rank + step
+        return rank if 0 <= rank < self.size else sys.modules["mpi4py.MPI"].PROC_NULL
+
+    def timed(self, communicate, *arguments, **named):
+        """Call a method of a communicator, and count its time."""
+        start = time.perf_counter()
+        result = communicate(*arguments, **named)
+        self.seconds += time.perf_counter() - start
+        return result
+
+    def share(self, value):
+        """Return the values of all ranks, in a list: anything that JSON can hold."""
+        text = json.dumps(value).encode()
+        sizes = self.gather([len(text)])[:, 0]
+        every = np.empty(sizes.sum(), np.uint8)
+        self.timed(self.comm.Allgatherv, np.frombuffer(text, np.uint8), [every, sizes])
+        return [json.loads(part.tobytes()) for part in np.split(every, np.cumsum(sizes)[:-1])]
+
+    def gather(self, numbers):
+        """Return the integers of all ranks [shape=(ranks, numbers)]."""
+        every = np.empty((self.size, len(numbers)), np.int64)
+        self.timed(self.comm.Allgather, np.asarray(numbers, np.int64), every)
+        return every
+
+    @contextmanager
+    def together(self, count):
+        """Have what fails here fail on all ranks.
+
+        Parameters
+        ----------
+        count : int
+            Integers that every rank tells the others.
+
+        Yields
+        ------
+        callable
+            To be called once, last, with this rank's integers; returns those of all ranks [shape=(ranks, count)].
+
+        Raises
+        ------
+        Exception
+            What the block raises before it has called, on this rank.
+        ValueError
+            On the others then, saying what and where.
+        """
+        told = False
+
+        def tell(*numbers):
+            nonlocal told
+            told = True
+            every = self.gather([1, 0, *numbers])
+            if not every[:, 0].all():
+                raise ValueError(f"ranks go on together or not at all; {self._first_error(every)}")
+            return every[:, 2:]
+
+        try:
+            yield tell
+        except Exception as error:
+            if not told:  # others wait, and must not wait for ever
+                text = _words(error).encode(errors="backslashreplace")
+                self._first_error(self.gather([0, len(text), *[0] * count]), text)
+            raise
+
+    def _first_error(self, every, text=None):
+        """Have the first rank that failed say its error; return it."""
+        rank = int(np.argmin(every[:, 0]))
+        said = np.frombuffer(text, np.uint8).copy() if rank == self.rank else np.empty(every[rank, 1], np.uint8)
+        self.timed(self.comm.Bcast, said, rank)
+        return f"rank {rank} raised {said.tobytes().decode()}"
+
+    def check_alike(self, names, here, every):
+        """Raise ValueError on all ranks unless what they were given is the same.
+
+        Parameters
+        ----------
+        names, here : sequence of str
+            What there is to compare, and what it is on this rank, in words.
+        every : np.ndarray of int [shape=(ranks, len(names))]
+            `checksum` of these words, on all ranks.
+        """
+        for name, value, there in zip(names, here, every.T, strict=True):
+            if (other := np.flatnonzero(there != there[0])).size:
+                raise ValueError(
+                    f"{name} must be the same on all ranks: rank {other[0]} has another than rank 0; "
+                    f"here, on rank {self.rank}, it is {value}"
+                )
+
+
+def _words(error):
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # of an error whose text cannot be made, the others must hear all the same
+        return type(error).__name__
+
+
+def checksum(what):
+    """Return an integer of 32 bits that other words, or another contiguous array, hardly have."""
+    return zlib.crc32(what.encode() if isinstance(what, str) else what)

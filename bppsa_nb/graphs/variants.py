@@ -1,0 +1,361 @@
+"""Four variants of the gated recurrent unit, forward and backward, after the article on differentiable graphs.
+
+They differ in which products are computed together, in where the reset gate acts, and in what the forward pass keeps
+for the backward pass. The article's update of the hidden state, with gates r (reset) and z (update), is ::
+
+    r = sigmoid(W_r x + U_r h + b_r)        c = tanh(W_c x + U_c (r * h) + b_c)
+    z = sigmoid(W_z x + U_z h + b_z)        h' = (1 - z) * h + z * c
+
+1. ``"original"``: as it stands. Every gate multiplies on its own, at every step: three products with x, three with h,
+   of which that with r * h waits for the one that made r.
+2. ``"concatenated"``: W x of all gates and all steps is one product, before the time loop; U_r h and U_z h are one
+   product. The same function.
+3. ``"moved"``: c = tanh(W_c x + b + r * (U_c h + b')). All three products with h are one, and the serial path has one
+   product per step instead of two. **Another function**. Kept are r, z and c, where the nonlinearities are; the
+   backward pass also needs m = U_c h + b', and computes that product again.
+4. ``"saved"``: the same function as the third. Kept are r, z and m, where the multiplications are; the backward pass
+   computes c again, from a multiplication, a sum and a tanh. That needs W_c x, too: a third number beside r and z, that
+   the third variant has overwritten by c. The article does not count it.
+
+In all four, parameter and input gradients are left until after the time loop, when every factor is known for all steps
+at once ("by now, we know better"): a product per gate in the first variant, as few as possible in the others.
+
+Parameters have PyTorch's layout: ``weight_ih`` [shape=(3H, I)], ``weight_hh`` [shape=(3H, H)], ``bias_ih`` and
+``bias_hh`` [shape=(3H,)], a block of H rows for r, then z, then c (which PyTorch calls n). `to_pytorch` says how z
+differs. Where r acts first, only the sum of both biases matters.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bppsa_nb.graphs.counter import Counter
+from bppsa_nb.graphs.variant_pieces import (
+    add_product,
+    allocate,
+    allocate_gradients,
+    blocks,
+    input_gradients,
+    input_products,
+    moved_candidate,
+    rows,
+    sigmoid,
+    through_reset,
+    through_update,
+    update,
+)
+from bppsa_nb.machine.checks import (
+    check_array,
+    check_choice,
+    check_count,
+    check_floats,
+    check_params,
+    float_dtype,
+    generator,
+)
+from bppsa_nb.machine.shown import shown
+
+NAMES = {
+    "original": "Original",
+    "concatenated": "Concatenated",
+    "moved": "Moved Reset Gate",
+    "saved": "Different Saved Activations",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Activations:
+    """What a forward pass leaves for the backward pass.
+
+    Attributes
+    ----------
+    variant : str
+        Which variant has left it.
+    hidden : np.ndarray [shape=(T + 1, B, H)]
+        Hidden states, the initial one first.
+    gates : np.ndarray [shape=(T, B, 3H)]
+        r, z and c side by side; in variant ``"saved"``, W_c x + b in the place of c.
+    product : np.ndarray [shape=(T, B, H)] or None
+        In variant ``"saved"``, m = U_c h + b'.
+    """
+
+    variant: str
+    hidden: np.ndarray
+    gates: np.ndarray
+    product: np.ndarray | None
+
+    def __repr__(self):
+        return shown(self, "variant", "hidden", "gates", "product")
+
+    @property
+    def kept(self):
+        """int: numbers that the forward pass has written and left, all steps and samples together."""
+        return self.hidden[1:].size + self.gates.size + (0 if self.product is None else self.product.size)
+
+
+def parameters(input_size, hidden_size, rng=0, dtype=np.float32):
+    """Draw parameters, uniform between -1 / sqrt(H) and 1 / sqrt(H), as in PyTorch.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        I and H.
+    rng : int or np.random.Generator
+    dtype : np.dtype
+
+    Returns
+    -------
+    dict of str to np.ndarray
+        ``weight_ih``, ``weight_hh``, ``bias_ih`` and ``bias_hh``.
+    """
+    shapes = _shapes(check_count("input_size", input_size, 1), check_count("hidden_size", hidden_size, 1))
+    rng, bound, dtype = generator(rng), 1 / np.sqrt(hidden_size), float_dtype(dtype)
+    return {name: rng.uniform(-bound, bound, shape).astype(dtype) for name, shape in shapes.items()}
+
+
+def to_pytorch(params):
+    """Translate parameters of variants ``"moved"`` and ``"saved"`` for PyTorch's GRU, or back.
+
+    PyTorch computes h' = (1 - z) * n + z * h: its z says how much stays, the article's how much is replaced. One is 1
+    minus the other, and 1 - sigmoid(a) = sigmoid(-a). So the rows of z change their sign, in all four parameters and
+    in their gradients, and nothing else does.
+
+    Parameters
+    ----------
+    params : dict of str to np.ndarray
+        Parameters, or their gradients; not changed.
+
+    Returns
+    -------
+    dict of str to np.ndarray
+        New arrays under the same names.
+    """
+    translated = {}
+    for name, param in params.items():
+        r, z, c = np.split(param, 3)
+        translated[name] = np.concatenate([r, -z, c])
+    return translated
+
+
+def forward(variant, params, x, h0, xp=np):
+    """Run a variant over time.
+
+    Parameters
+    ----------
+    variant : {"original", "concatenated", "moved", "saved"}
+    params : dict of str to np.ndarray
+        ``weight_ih`` [shape=(3H, I)], ``weight_hh`` [shape=(3H, H)], ``bias_ih`` and ``bias_hh`` [shape=(3H,)].
+    x : np.ndarray [shape=(T, B, I)]
+        Inputs, time first. T may be 0.
+    h0 : np.ndarray [shape=(B, H)]
+        Initial hidden state.
+    xp : module or Counter
+        Who computes: ``numpy``, or a `Counter`, which counts besides.
+
+    Returns
+    -------
+    Activations
+        The hidden states, and what `backward` needs.
+
+    Raises
+    ------
+    TypeError
+        For arguments that are no arrays, different dtypes, others than float32 and float64.
+    ValueError
+        For an unknown variant, missing parameters, shapes that do not fit. NaN and infinity are not looked for.
+    """
+    _check(variant, params, x, h0)
+    if variant in ("original", "concatenated"):
+        return Activations(variant, *_forward_reset_first(params, x, h0, variant == "concatenated", xp))
+    return Activations(variant, *_forward_reset_moved(params, x, h0, variant == "saved", xp))
+
+
+def backward(params, x, activations, grad_hidden, xp=np):
+    """Back-propagate through the variant that ran forward.
+
+    Parameters
+    ----------
+    params, x, xp
+        As given to `forward`.
+    activations : Activations
+        What `forward` returned; not changed.
+    grad_hidden : np.ndarray [shape=(T, B, H)]
+        Gradient of the loss at every hidden state but the initial one, as it comes from the layer above.
+
+    Returns
+    -------
+    dict of str to np.ndarray
+        Gradients of ``weight_ih``, ``weight_hh``, ``bias_ih``, ``bias_hh``, ``x`` and ``h0``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `forward`, or for activations that belong to another x.
+    """
+    if not isinstance(activations, Activations):
+        raise TypeError(f"activations must be what forward returned, got {type(activations).__name__}")
+    variant = activations.variant
+    _check(variant, params, x, activations.hidden[0])
+    check_array("activations.hidden", activations.hidden, x.dtype, (len(x) + 1, *activations.hidden[0].shape))
+    check_array("grad_hidden", grad_hidden, x.dtype, activations.hidden[1:].shape)
+    if variant in ("original", "concatenated"):
+        return _backward_reset_first(params, x, activations, grad_hidden, variant == "concatenated", xp)
+    return _backward_reset_moved(params, x, activations, grad_hidden, xp)
+
+
+def count(variant, T, B, I, H):
+    """Run a variant forward and backward, and count.
+
+    Parameters
+    ----------
+    variant : {"original", "concatenated", "moved", "saved"}
+    T, B, I, H : int
+        Steps, samples, input size and hidden size, at least one each.
+
+    Returns
+    -------
+    dict of str to int
+        ``multiply_adds``, ``products``, ``serial`` (products on the serial path), ``launches`` and ``elementwise`` as
+        in `Counter`; ``kept``, the numbers kept between the passes.
+    """
+    check_choice("variant", variant, NAMES)
+    T, B, I, H = (check_count(name, size, 1) for name, size in {"T": T, "B": B, "I": I, "H": H}.items())
+    rng, xp = np.random.default_rng(0), Counter()
+    params = parameters(I, H, rng)
+    x, h0 = np.zeros((T, B, I), np.float32), np.zeros((B, H), np.float32)
+    activations = forward(variant, params, x, h0, xp)
+    backward(params, x, activations, np.zeros((T, B, H), np.float32), xp)
+    counts = ("multiply_adds", "products", "serial", "launches", "elementwise")
+    return {name: getattr(xp, name) for name in counts} | {"kept": activations.kept}
+
+
+def _forward_reset_first(params, x, h0, concatenated, xp):
+    """Variants 1 and 2: c = tanh(W_c x + U_c (r * h) + b)."""
+    W, U, bias = params["weight_ih"], params["weight_hh"], params["bias_ih"] + params["bias_hh"]
+    r, z, c, rz, rzc = blocks(params)
+    hidden, gates = allocate(x, h0)
+    reset, work = np.empty_like(hidden[0]), np.empty_like(hidden[0], shape=(len(h0), len(U)))
+    if concatenated:
+        input_products(rows(x), W, bias, rows(gates), [rzc], xp)
+    for t in range(len(x)):
+        h, a = hidden[t], gates[t]  # a: the sums first, then in their place the activations
+        if not concatenated:
+            input_products(x[t], W, bias, a, [r, z, c], xp)
+        for gate in [rz] if concatenated else [r, z]:
+            add_product(h, U[gate].T, a[:, gate], work[:, gate], xp)
+            sigmoid(a[:, gate], xp)
+        xp.multiply(a[:, r], h, out=reset)
+        add_product(reset, U[c].T, a[:, c], work[:, c], xp)
+        xp.tanh(a[:, c], out=a[:, c])
+        update(h, a[:, z], a[:, c], hidden[t + 1], xp)
+    return hidden, gates, None
+
+
+def _forward_reset_moved(params, x, h0, saved, xp):
+    """Variants 3 and 4: c = tanh(W_c x + b + r * m) with m = U_c h + b'. Keep c, or W_c x + b and m."""
+    W, U, bias, bias_m = params["weight_ih"], params["weight_hh"], params["bias_ih"].copy(), params["bias_hh"]
+    r, z, c, rz, rzc = blocks(params)
+    bias[rz] += bias_m[rz]  # r multiplies m, so the last third of this one stays with m
+    hidden, gates = allocate(x, h0)
+    products, candidate = np.empty_like(gates, shape=gates.shape[1:]), np.empty_like(hidden[0])
+    kept = np.empty_like(hidden[1:]) if saved else None
+    input_products(rows(x), W, bias, rows(gates), [rzc], xp)
+    for t in range(len(x)):
+        h, a = hidden[t], gates[t]
+        xp.matmul(h, U.T, out=products)
+        xp.add(a[:, rz], products[:, rz], out=a[:, rz])
+        sigmoid(a[:, rz], xp)
+        if saved:
+            xp.add(products[:, c], bias_m[c], out=kept[t])
+            moved_candidate(a[:, r], kept[t], a[:, c], candidate, candidate, xp)
+            update(h, a[:, z], candidate, hidden[t + 1], xp)
+        else:
+            m = products[:, c]
+            xp.add(m, bias_m[c], out=m)
+            moved_candidate(a[:, r], m, a[:, c], m, a[:, c], xp)
+            update(h, a[:, z], a[:, c], hidden[t + 1], xp)
+    return hidden, gates, kept
+
+
+def _backward_reset_first(params, x, activations, grad_hidden, concatenated, xp):
+    """Variants 1 and 2: the error passes U_c first, then the reset gate."""
+    W, U = params["weight_ih"], params["weight_hh"]
+    r, z, c, rz, rzc = blocks(params)
+    hidden, gates = activations.hidden, activations.gates
+    grads, errors = allocate_gradients(activations, grad_hidden)
+    work, back = np.empty_like(hidden[0]), np.empty_like(hidden[0])
+    for t in reversed(range(len(x))):
+        h, a, d = hidden[t], gates[t], errors[t]  # d: gradients at the sums
+        through_update(grads[t + 1], h, a[:, z], a[:, c], d[:, z], d[:, c], grads[t], work, xp)
+        xp.matmul(d[:, c], U[c], out=back)
+        xp.multiply(back, a[:, r], out=back)
+        through_reset(back, h, a[:, r], d[:, r], xp)
+        xp.add(grads[t], back, out=grads[t])
+        for gate in [rz] if concatenated else [r, z]:
+            add_product(d[:, gate], U[gate], grads[t], work, xp)
+
+    reset = np.empty_like(hidden[1:])  # r * h once more, of all steps at once
+    xp.multiply(gates[:, :, r], hidden[:-1], out=reset)
+    grad_U, grad_bias = np.empty_like(U), np.empty_like(params["bias_hh"])
+    for gate in [rz] if concatenated else [r, z]:
+        xp.matmul(rows(errors)[:, gate].T, rows(hidden[:-1]), out=grad_U[gate])
+    xp.matmul(rows(errors)[:, c].T, rows(reset), out=grad_U[c])
+    xp.sum(rows(errors), axis=0, out=grad_bias)
+    grad_W, grad_x = input_gradients(W, x, errors, [rzc] if concatenated else [r, z, c], xp)
+    return _gradients(grad_W, grad_U, grad_bias, grad_bias.copy(), grad_x, grads[0])
+
+
+def _backward_reset_moved(params, x, activations, grad_hidden, xp):
+    """Variants 3 and 4: the error passes the reset gate first, then all of U at once."""
+    W, U = params["weight_ih"], params["weight_hh"]
+    r, z, c, rz, rzc = blocks(params)
+    hidden, gates = activations.hidden, activations.gates
+    grads, errors = allocate_gradients(activations, grad_hidden)
+    errors_c, work, recomputed = np.empty_like(hidden[1:]), np.empty_like(hidden[0]), np.empty_like(hidden[0])
+    for t in reversed(range(len(x))):
+        h, a, d = hidden[t], gates[t], errors[t]  # d: gradients at the sums of r and z, and at m
+        if activations.product is None:
+            m, candidate = recomputed, a[:, c]
+            xp.matmul(h, U[c].T, out=m)
+            xp.add(m, params["bias_hh"][c], out=m)
+        else:
+            m, candidate = activations.product[t], recomputed
+            moved_candidate(a[:, r], m, a[:, c], candidate, candidate, xp)
+        through_update(grads[t + 1], h, a[:, z], candidate, d[:, z], errors_c[t], grads[t], work, xp)
+        xp.multiply(errors_c[t], a[:, r], out=d[:, c])
+        through_reset(d[:, c], m, a[:, r], d[:, r], xp)
+        add_product(d, U, grads[t], work, xp)
+
+    grad_U, grad_bias_hh, grad_bias_ih = np.empty_like(U), *np.empty_like(U, shape=(2, len(U)))
+    xp.matmul(rows(errors).T, rows(hidden[:-1]), out=grad_U)
+    xp.sum(rows(errors), axis=0, out=grad_bias_hh)
+    xp.positive(errors_c, out=errors[:, :, c])  # a copy: from here on d holds gradients at the sums of all gates
+    xp.sum(rows(errors), axis=0, out=grad_bias_ih)
+    grad_W, grad_x = input_gradients(W, x, errors, [rzc], xp)
+    return _gradients(grad_W, grad_U, grad_bias_ih, grad_bias_hh, grad_x, grads[0])
+
+
+def _gradients(weight_ih, weight_hh, bias_ih, bias_hh, x, h0):
+    return {
+        "weight_ih": weight_ih,
+        "weight_hh": weight_hh,
+        "bias_ih": bias_ih,
+        "bias_hh": bias_hh,
+        "x": x,
+        "h0": h0,
+    }
+
+
+def _shapes(I, H):
+    return {"weight_ih": (3 * H, I), "weight_hh": (3 * H, H), "bias_ih": (3 * H,), "bias_hh": (3 * H,)}
+
+
+def _check(variant, params, x, h0):
+    check_choice("variant", variant, NAMES)
+    check_floats("x", x, ("T", "B", "I"))
+    if 0 in x.shape[1:]:
+        raise ValueError(f"x must have shape (T, B, I), with B and I at least 1, got {x.shape}")
+    check_array("h0", h0, x.dtype, (x.shape[1], "H"))
+    if h0.shape[1] == 0:
+        raise ValueError(f"h0 must have shape (B, H), both at least 1, got {h0.shape}")
+    check_params(params, x.dtype, _shapes(x.shape[2], h0.shape[1]))

@@ -1,0 +1,124 @@
+"""Numba's compiler as all of the package calls it: it says once that it is at work, and keeps what it compiled."""
+
+import gc
+import os
+import sys
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+import numba
+from numba.core import event
+from numba.core.caching import FunctionCache, NullCache
+from numba.core.ccallback import CFunc
+from numba.core.compiler_lock import global_compiler_lock as lock
+from numba.core.sigutils import normalize_signature
+from numba.misc.appdirs import AppDirs
+
+from bppsa_nb.machine.parts import place
+
+# A forked child has no thread that could give the compiler's lock back, so a fork waits for the one that has it.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+inline = numba.njit(inline="always")  # for what is so short that it costs less to compile where it is used
+
+
+def njit(**options):
+    """Return `numba.njit` with these options; ``cache=True`` keeps what is compiled where that is possible."""
+    kept = options.pop("cache", False)
+
+    def decorate(function):
+        compiled = numba.njit(**options)(function)
+        if kept:
+            compiled._cache = _cache(function)  # what Numba's own cache=True does
+        return compiled
+
+    return decorate
+
+
+def cfunc(signature):
+    """Return `numba.cfunc` with this signature; what is compiled is kept where that is possible."""
+
+    def decorate(function):
+        compiled = CFunc(function, normalize_signature(signature), locals={}, options={})
+        compiled._cache = _cache(function)
+        compiled.compile()
+        return compiled
+
+    return decorate
+
+
+class _Cache(FunctionCache):
+    """Numba's cache, without which a program is slower, but not wrong: no full disk and no damaged file stops it."""
+
+    def load_overload(self, signature, context):
+        try:
+            found = super().load_overload(signature, context)
+        except Exception as error:  # a damaged file shows itself in many ways
+            warnings.warn(f"compiled code in {self.cache_path} is damaged, and made anew: {error!r}", RuntimeWarning, 2)
+            with suppress(OSError):  # which saving says
+                self.flush()
+            return None
+        # Processes that compile different signatures at the same moment may have written under each other's name.
+        wanted = getattr(signature, "args", signature)
+        return found if found is not None and found.signature.args == wanted else None
+
+    def save_overload(self, signature, compiled):
+        try:
+            super().save_overload(signature, compiled)
+        except OSError as error:
+            _cannot_keep(f"{self.cache_path}: {error.strerror or error}")
+
+
+def _cache(function):
+    try:
+        return _Cache(function)
+    except RuntimeError:
+        folders = Path(__file__).parent, Path(AppDirs("numba", False).user_cache_dir)
+        _cannot_keep(f"neither {folders[0]} nor {folders[1]} can be written")
+        return NullCache()
+
+
+def _cannot_keep(why):
+    warnings.warn(
+        f"compiled code is not kept, so that every process compiles anew: {why}; NUMBA_CACHE_DIR can name a folder",
+        RuntimeWarning,
+        2,
+    )
+
+
+class _Compiles(event.Listener):
+    """Says that something is compiled, at the first function of this package, where somebody waits for it.
+
+    Python's garbage collector rests meanwhile: again and again it would look through all that Numba holds, and find
+    nothing, for a tenth of the time.
+    """
+
+    said, nested, collects = False, 0, False
+
+    def on_start(self, happens):
+        if not self.nested:
+            self.collects = gc.isenabled()
+            gc.disable()
+        self.nested += 1
+        module = happens.data["dispatcher"].py_func.__module__ or ""  # None, where exec made the function
+        if not self.said and module.startswith("bppsa_nb."):
+            self.said = True
+            if _watched():
+                with suppress(OSError):  # a terminal that is gone
+                    print("bppsa_nb: compiling, once", file=sys.stderr, flush=True)
+
+    def on_end(self, happens):
+        self.nested -= 1
+        if not self.nested and self.collects:
+            gc.enable()
+
+
+def _watched():
+    """Tell whether messages reach a terminal, a notebook, or what mpiexec shows of its ranks."""
+    rank, size = place()
+    return rank == 0 and sys.stderr is not None and (size > 1 or sys.stderr.isatty() or "ipykernel" in sys.modules)
+
+
+event.register("numba:compile", _Compiles())

@@ -1,0 +1,186 @@
+"""Products of a few rows with small matrices, a tile of the result at a time in registers.
+
+A step of a recurrent cell multiplies B rows of H numbers by an H x H matrix, and the next step waits for it. At such
+sizes BLAS spends half its time on finding out what it was asked for. Here a tile of up to 8 rows and two vectors of
+columns stays in registers while all products that belong to it are added up. Tiles at the end of rows or columns reach
+back over those before, so that every size is made of the same few.
+
+The code is compiled once per dtype, not into every loop that has a product: loops are given its address.
+"""
+
+from llvmlite import binding, ir
+from numba import from_dtype, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from bppsa_nb.machine.compiling import cfunc, lock
+
+_FEATURES = binding.get_host_cpu_features()
+# Bytes of a vector register, and rows of a tile: there are 32 such registers or 16, and a tile may fill half of them.
+_BYTES, _ROWS = (64, 8) if _FEATURES.get("avx512f") else (32, 4) if _FEATURES.get("avx") else (16, 4)
+
+GROUP = 8  # rows that a core takes at least where several share them out: whole tiles
+
+_INT, _BYTE = ir.IntType(64), ir.IntType(8)
+_SIZES = 10  # K, B, H, J, and bytes to the next: of rows k, b, h; of matrices k, h; of the result b
+
+
+_products = {}  # by dtype
+
+
+def product(dtype):
+    """Return the address of what `multiply` calls, compiled at the first call, by one thread.
+
+    Parameters
+    ----------
+    dtype : np.dtype
+        float32 or float64.
+
+    Returns
+    -------
+    int
+    """
+    if dtype not in _products:
+        with lock:
+            if dtype not in _products:
+                _products[dtype] = _compile(dtype, _BYTES, _ROWS).address
+    return _products[dtype]
+
+
+def _compile(dtype, width, height):
+    """Compile the product for vector registers of `width` bytes and tiles of at most `height` rows."""
+    pointer = types.CPointer(from_dtype(dtype))
+
+    @cfunc(types.void(pointer, pointer, pointer, types.CPointer(types.int64)))
+    def product(rows, matrices, out, sizes):
+        _product(rows, matrices, out, sizes, width, height)
+
+    return product
+
+
+@intrinsic
+def multiply(_, product, rows, matrices, out):
+    """Compute ``out = sum_k rows[k] @ matrices[k]``, in compiled code.
+
+    Parameters
+    ----------
+    product : int
+        ``product(dtype)``, of the arrays' dtype.
+    rows : np.ndarray [shape=(K, B, H)]
+        In any layout. There may be more than K; those are not looked at.
+    matrices : np.ndarray [shape=(K, H, J)]
+        Rows without gaps.
+    out : np.ndarray [shape=(B, J)]
+        Rows without gaps; shares no memory with the others.
+    """
+    kinds = rows, matrices, out
+    if [kind.ndim for kind in kinds] != [3, 3, 2] or len({kind.dtype for kind in kinds}) > 1:
+        raise TypeError(f"rows, matrices and out must be 3-d, 3-d, 2-d and of one dtype, got {kinds}")
+
+    def code(context, builder, signature, arguments):
+        arrays = [
+            context.make_array(kind)(context, builder, value) for kind, value in zip(kinds, arguments[1:], strict=True)
+        ]
+        (_, height, inner), (count, _, width) = (cgutils.unpack_tuple(builder, array.shape) for array in arrays[:2])
+        strides = [cgutils.unpack_tuple(builder, array.strides) for array in arrays]
+        sizes = [count, height, inner, width, *strides[0], *strides[1][:2], strides[2][0]]
+        stored = cgutils.alloca_once(builder, ir.ArrayType(_INT, _SIZES))
+        for i, size in enumerate(sizes):
+            builder.store(size, cgutils.gep_inbounds(builder, stored, 0, i))
+        given = [*(array.data for array in arrays), builder.bitcast(stored, _INT.as_pointer())]
+        kind = ir.FunctionType(ir.VoidType(), [value.type for value in given])
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), given)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, *kinds), code
+
+
+@intrinsic(prefer_literal=True)
+def _product(_, rows, matrices, out, sizes, width, height):
+    """Choose the largest tiles that fit into `out`, and cover it with them."""
+    most, high = width.literal_value, height.literal_value
+
+    def code(context, builder, signature, arguments):
+        number, size = context.get_value_type(rows.dtype), rows.dtype.bitwidth // 8
+        values = [builder.load(cgutils.gep(builder, arguments[3], i)) for i in range(_SIZES)]
+        B, columns = values[1], builder.mul(values[3], _INT(size))
+
+        def at_least(value, bound):
+            return builder.icmp_signed(">=", value, _INT(bound))
+
+        def choose(heights, width):
+            """Take the first height that is at most B; the last is 1."""
+            if len(heights) == 1:
+                return _cover(builder, number, size, arguments[:3], values, heights[0], width)
+            with builder.if_else(at_least(B, heights[0])) as (then, otherwise):
+                with then:
+                    _cover(builder, number, size, arguments[:3], values, heights[0], width)
+                with otherwise:
+                    choose(heights[1:], width)
+
+        with builder.if_else(at_least(columns, most)) as (wide, other):
+            with wide:
+                choose([rows for rows in (8, 4, 2, 1) if rows <= high], most)
+            with other, builder.if_else(at_least(columns, 16)) as (narrow, single):
+                with narrow:
+                    choose([4, 1], 16)
+                with single:
+                    _cover(builder, number, size, arguments[:3], values, 1, size)
+        return context.get_dummy_value()
+
+    return types.none(rows, matrices, out, sizes, width, height), code
+
+
+def _cover(builder, number, size, arrays, values, height, width):
+    """Emit the loops that cover `out` with tiles of `height` rows and twice `width` bytes; it is no smaller."""
+    K, B, H, J, *strides = values
+    lanes = width // size
+    end, last = builder.sub(B, _INT(height)), builder.sub(J, _INT(lanes))
+
+    def at_most(value, bound):
+        return builder.select(builder.icmp_signed("<", value, bound), value, bound)
+
+    zero = _INT(0)
+    with cgutils.for_range_slice(builder, zero, J, _INT(2 * lanes), inc=True) as (column, _):
+        columns = [at_most(builder.add(column, _INT(shift)), last) for shift in (0, lanes)]
+        columns = [builder.mul(column, _INT(size)) for column in columns]
+        with cgutils.for_range_slice(builder, zero, B, _INT(height), inc=True) as (row, _):
+            row = at_most(row, end)
+            of_tile = [builder.add(row, _INT(i)) for i in range(height)]
+            _tile(builder, ir.VectorType(number, lanes), size, arrays, (K, H), strides, of_tile, columns)
+
+
+def _tile(builder, vector, size, arrays, counts, strides, of_tile, columns):
+    """Emit what sets a tile of `out` to its part of the sum of ``rows[k] @ matrices[k]`` over all k.
+
+    `of_tile` are its rows, `columns` the bytes before its left and its right half; the compiler knows how many.
+    """
+    (rows, matrices, out), (count, inner) = (builder.bitcast(array, _BYTE.as_pointer()) for array in arrays), counts
+    contract, lanes = ("contract",), vector.count
+
+    def place(array, kind, *offsets):
+        total = offsets[0]
+        for offset in offsets[1:]:
+            total = builder.add(total, offset)
+        return builder.bitcast(builder.gep(array, [total]), kind.as_pointer())
+
+    def repeated(x):
+        one = builder.insert_element(ir.Constant(vector, ir.Undefined), x, ir.IntType(32)(0))
+        return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), lanes), None))
+
+    rows_k, rows_b, rows_h, matrices_k, matrices_h, out_b = strides
+    starts = [builder.mul(b, rows_b) for b in of_tile]
+    sums = {(b, j): cgutils.alloca_once_value(builder, vector(None)) for b in starts for j in columns}
+    with cgutils.for_range(builder, count) as over_k, cgutils.for_range(builder, inner) as over_i:
+        k, i = over_k.index, over_i.index
+        at_matrix = builder.add(builder.mul(k, matrices_k), builder.mul(i, matrices_h))
+        at_row = builder.add(builder.mul(k, rows_k), builder.mul(i, rows_h))
+        factors = [builder.load(place(matrices, vector, at_matrix, j), align=size) for j in columns]
+        for b in starts:
+            x = repeated(builder.load(place(rows, vector.element, at_row, b)))
+            for j, factor in zip(columns, factors, strict=True):
+                total = builder.fmul(x, factor, flags=contract)
+                builder.store(builder.fadd(total, builder.load(sums[b, j]), flags=contract), sums[b, j])
+    for b, start in zip(of_tile, starts, strict=True):
+        for j in columns:
+            builder.store(builder.load(sums[start, j]), place(out, vector, builder.mul(b, out_b), j), align=size)

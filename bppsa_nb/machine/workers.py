@@ -1,0 +1,181 @@
+"""Share out compiled loops among the cores.
+
+Plain threads that run compiled code without Python's global lock. Numba's own parallel loops would do the same, but
+take more than twice as long to compile, and their threads wait by spinning: where another thread holds a core, one of
+BLAS that spins after a product included, a barrier can cost a time slice. These threads sleep, and whoever is done
+takes the next piece.
+"""
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from queue import SimpleQueue
+
+import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled np.dot calls, loaded before it is looked for
+from numba import config
+from threadpoolctl import ThreadpoolController
+
+from bppsa_nb.machine.interrupts import interrupts_held
+
+THREADS = config.NUMBA_NUM_THREADS  # one per core, or what the environment variable of that name says
+PIECES = 4  # per thread, so that a slow one holds up no more than a part of its share
+
+
+# A queue without Python code inside: Ctrl-C in the middle of it leaves no lock behind, as it does in executors.
+_tasks = SimpleQueue()
+_serving = []  # threads that wait for tasks
+
+
+def _serve(tasks):
+    while True:
+        tasks.get()()
+
+
+def _wake(count):
+    """Have so many threads serve, or as many as start; return how many do."""
+    while len(_serving) < count:
+        thread = threading.Thread(target=_serve, args=(_tasks,), name="bppsa_nb", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # Python is shutting down and starts no more threads
+            break
+        _serving.append(thread)
+    return min(count, len(_serving))
+
+
+def _forget_threads():
+    # A fork has none of them, and perhaps a queue that one of them was waiting at.
+    global _tasks
+    _tasks = SimpleQueue()
+    _serving.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
+
+
+def share_out(function, count, *arguments, worth=True, pieces=0):
+    """Call ``function(*arguments, first, last)`` on pieces of ``range(count)``, on all cores.
+
+    Parameters
+    ----------
+    function : callable
+        Compiled, with ``nogil=True``. Pieces must not depend on each other.
+    count : int
+    *arguments
+    worth : bool
+        Whether there is enough to do to wake other threads; one piece on this one if not.
+    pieces : int
+        How many at least, where there is so much to do that Ctrl-C should not wait for the end of a piece.
+
+    Returns
+    -------
+    bool
+        Whether all calls returned true.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        After Ctrl-C, once no thread is writing any more.
+    """
+    if not worth or count < 2 or (THREADS == 1 and not pieces):
+        return bool(function(*arguments, 0, count))
+    pieces = min(count, max(pieces, PIECES * THREADS))
+    bounds = [count * i // pieces for i in range(pieces + 1)]
+    left = list(zip(bounds[:-1], bounds[1:], strict=True))
+
+    def take_pieces():
+        done = True
+        while left:
+            try:
+                piece = left.pop()
+            except IndexError:  # another thread was quicker
+                break
+            done &= function(*arguments, *piece)
+        return done
+
+    finished = SimpleQueue()
+
+    def help_out():
+        try:
+            finished.put((take_pieces(), None))
+        except BaseException as error:  # the caller raises it
+            finished.put((False, error))
+
+    others = 0
+    try:
+        with interrupts_held():
+            others = _wake(THREADS - 1)
+            for _ in range(others):
+                _tasks.put(help_out)
+        done = take_pieces()
+    finally:
+        left.clear()
+        with interrupts_held():
+            results = [finished.get() for _ in range(others)]
+    for complete, error in results:
+        if error is not None:
+            raise error
+        done &= complete
+    return bool(done)
+
+
+def in_threads(function, items, workers=None, progress=True, **bar):
+    """Call a function on every item, in threads; yield items and results as they are done.
+
+    Close the generator to stop early: calls that have begun are waited for, the others never begin.
+
+    Parameters
+    ----------
+    function : callable
+        What to call with one item; it should spend its time where Python's global lock is free.
+    items : list
+    workers : int, optional
+        Threads; as many as there are cores by default.
+    progress : bool
+        Whether to show a bar; `bar` holds arguments of tqdm for it.
+
+    Yields
+    ------
+    item, result
+    """
+    from tqdm.auto import tqdm
+
+    # BLAS on one thread even for one worker: its own threads gain nothing here, and lose much where cores are busy.
+    with tqdm(**bar, disable=None if progress else True) as shown, one_blas_thread():  # None: no bar without a watcher
+        pool = ThreadPoolExecutor(workers or THREADS)
+        try:
+            running = {pool.submit(function, item): item for item in items}
+            for done in as_completed(running):
+                yield running.pop(done), done.result()
+                shown.update()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+_blas = ThreadpoolController()
+_blas_limit = None  # what knows the limits of before, while one holds
+
+
+@contextmanager
+def one_blas_thread():
+    """Keep BLAS from starting threads of its own while ours keep every core busy.
+
+    The limit holds for the whole process. It is the main thread's to set and to lift, since OpenBLAS does not listen
+    to others; in those, nothing changes. A limit that Ctrl-C kept from being lifted is lifted the next time.
+    """
+    global _blas_limit
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    try:
+        with interrupts_held():
+            if _blas_limit is None:
+                _blas_limit = _blas.limit(limits=1, user_api="blas")
+        yield
+    finally:
+        with interrupts_held():
+            if _blas_limit is not None:
+                _blas_limit.restore_original_limits()
+                _blas_limit = None

@@ -1,0 +1,194 @@
+"""Transposed Jacobians compiled for CPUs: their entries, listed once, and their values, filled in again and again.
+
+Functions take a range ``first ... last`` of rows, planes or entries, so that `machine.workers.share_out` can hand it
+out in pieces. They fill arrays they are given, and return whether what they read could be used. They cut that range out
+first: an index that starts at zero is known not to be negative, and loops over it are vectorized.
+"""
+
+import numpy as np
+
+from bppsa_nb.machine.compiling import njit
+
+_compile = njit(cache=True, error_model="numpy", nogil=True)
+
+
+# -- Where entries are -------------------------------------------------------------------------------------------------
+
+
+@_compile
+def list_entries(mask, vertical, horizontal, out_shape, indptr, of_weight, entries, first, last):
+    """List the entries of a convolution's transposed Jacobian, for rows of input channels and rows of the image.
+
+    Parameters
+    ----------
+    mask : np.ndarray of bool [shape=(C_in, C_out, kh, kw)]
+    vertical, horizontal : tuple of np.ndarray of int
+        `start`, `output` and `tap` of an axis.
+    out_shape : tuple of int
+        Height and width of the output.
+    indptr : np.ndarray of int [shape=(C_in * h * w + 1,)]
+    of_weight : bool
+        Whether to list places in the weight, with shape (C_out, C_in, kh, kw), instead of columns.
+    entries : np.ndarray of int32 [shape=(nnz,)]
+        Filled.
+    """
+    inputs, outputs, kernel_h, kernel_w = mask.shape
+    v_start, v_output, v_tap = vertical
+    h_start, h_output, h_tap = horizontal
+    height, width = len(v_start) - 1, len(h_start) - 1
+    for line in range(first, last):
+        channel, y = line // height, line % height
+        for x in range(width):
+            p = indptr[line * width + x]
+            for o in range(outputs):
+                for a in range(v_start[y], v_start[y + 1]):
+                    for b in range(h_start[x], h_start[x + 1]):
+                        if mask[channel, o, v_tap[a], h_tap[b]]:
+                            if of_weight:
+                                entries[p] = ((o * inputs + channel) * kernel_h + v_tap[a]) * kernel_w + h_tap[b]
+                            else:
+                                entries[p] = (o * out_shape[0] + v_output[a]) * out_shape[1] + h_output[b]
+                            p += 1
+    return True
+
+
+# -- Values of weighted sums -------------------------------------------------------------------------------------------
+
+
+@_compile
+def usable(weight, mask, first, last):
+    """Tell whether weights are finite, and zero where they are masked; both flattened."""
+    good, weight, mask = True, weight[first:last], mask[first:last]
+    for i in range(len(weight)):
+        good &= (weight[i] - weight[i] == 0) & (mask[i] | (weight[i] == 0))
+    return good
+
+
+@_compile
+def gather(weight, source, values, first, last):
+    """Fill ``values[i] = weight[source[i]]``."""
+    source, values = source[first:last], values[first:last]
+    for i in range(len(values)):
+        values[i] = weight[source[i]]
+    return True
+
+
+@_compile
+def repeat_rows(distinct, begin, indptr, values, first, last):
+    """Fill row i with the entries of `distinct` from ``begin[i]`` on."""
+    for i in range(first, last):
+        row = values[indptr[i] : indptr[i + 1]]
+        same = distinct[begin[i] :]
+        for j in range(len(row)):
+            row[j] = same[j]
+    return True
+
+
+# -- Values that depend on the input -----------------------------------------------------------------------------------
+
+
+@_compile
+def relu(x, values, first, last):
+    """Fill 1 where x > 0, else 0."""
+    finite, x, values = True, x[first:last], values[first:last]
+    for i in range(len(values)):
+        values[i] = 1 if x[i] > 0 else 0
+        finite &= x[i] - x[i] == 0
+    return finite
+
+
+@_compile
+def tanh(y, values, first, last):
+    """Fill 1 - y²."""
+    within, y, values = True, y[first:last], values[first:last]
+    for i in range(len(values)):
+        values[i] = 1 - y[i] * y[i]
+        within &= (y[i] >= -1) & (y[i] <= 1)
+    return within
+
+
+@_compile
+def sigmoid(y, values, first, last):
+    """Fill y (1 - y)."""
+    within, y, values = True, y[first:last], values[first:last]
+    for i in range(len(values)):
+        values[i] = y[i] * (1 - y[i])
+        within &= (y[i] >= 0) & (y[i] <= 1)
+    return within
+
+
+@_compile
+def _shift(tap, kernel, width):
+    return tap // kernel[1] * width + tap % kernel[1]
+
+
+@_compile
+def _first_of_four(x, second, third, fourth, winner):
+    """Find out which of four is the first maximum, everywhere; three are so many entries further on."""
+    b, c, d = x[second:], x[third:], x[fourth:]
+    for i in range(len(winner)):
+        best, tap = x[i], np.uint32(0)
+        tap, best = (np.uint32(1), b[i]) if b[i] > best else (tap, best)
+        tap, best = (np.uint32(2), c[i]) if c[i] > best else (tap, best)
+        winner[i] = np.uint32(3) if d[i] > best else tap
+    return True
+
+
+@_compile
+def _challenge(x, tap, best, winner):
+    """Let another tap replace the winner where it is larger."""
+    for i in range(len(winner)):
+        larger = x[i] > best[i]
+        best[i] = x[i] if larger else best[i]
+        winner[i] = tap if larger else winner[i]
+    return True
+
+
+@_compile
+def max_pool(planes, width, kernel, stride, slot, values, first, last):
+    """Fill 1 at the first maximum of every window, else 0.
+
+    Taps take turns over a whole plane, in loops that the compiler vectorizes: at every place there might be a window,
+    of which `slot` then picks those there are.
+
+    Parameters
+    ----------
+    planes : np.ndarray [shape=(P, h * w)]
+    width : int
+        w.
+    kernel, stride : tuple of int
+        Vertical and horizontal.
+    slot : np.ndarray of uint32 [shape=(h_out, w_out, kh * kw)]
+        Where in a plane's values the entry of a window and a tap is.
+    values : np.ndarray [shape=(P, slot.size)]
+    """
+    out_h, out_w, taps = slot.shape
+    slots = slot.reshape(-1)
+    step = stride[0] * width
+    places = (out_h - 1) * step + (out_w - 1) * stride[1] + 1
+    winner = np.empty(places, np.uint32)
+    best = np.empty(places if taps > 4 else 0, planes.dtype)
+    finite = True
+    for p in range(first, last):
+        x, ones = planes[p], values[p]
+        for i in range(len(x)):
+            finite &= x[i] - x[i] == 0
+        for i in range(len(ones)):
+            ones[i] = 0
+        if taps <= 4:  # the last tap once more is never larger
+            second, third = _shift(min(1, taps - 1), kernel, width), _shift(min(2, taps - 1), kernel, width)
+            _first_of_four(x, second, third, _shift(taps - 1, kernel, width), winner)
+        else:
+            for i in range(places):
+                best[i] = x[i]
+                winner[i] = 0
+            for tap in range(1, taps):
+                _challenge(x[_shift(tap, kernel, width) :], np.uint32(tap), best, winner)
+        window = np.uint64(0)  # unsigned, as no index here is negative
+        for y in range(out_h):
+            at = np.uint64(y * step)
+            for _ in range(out_w):
+                ones[slots[window + winner[at]]] = 1
+                at += np.uint64(stride[1])
+                window += np.uint64(taps)
+    return finite

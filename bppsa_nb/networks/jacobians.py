@@ -1,0 +1,457 @@
+"""Transposed Jacobians of a network's operators, made analytically (Section 3.4, Appendix D).
+
+Where a transposed Jacobian may be non-zero follows from the architecture, and is worked out once: each class keeps
+that as a `CSRPattern`. Rows are the operator's inputs, columns its outputs, both flattened in C order (c, h, w).
+`fill` then writes the values, for every iteration or for every sample, into an array that can be used again.
+
+Algorithms 2 to 10 are for 3 x 3 filters with padding 1 and for windows that do not overlap; these here take any, and
+store exactly the entries that are no guaranteed zeros. Algorithms 2 to 4 also store entries that would reach beyond the
+image's left or right border, as zeros; Algorithms 8 to 10 store the maxima only, so that their pattern depends on the
+input.
+"""
+
+import math
+
+import numpy as np
+
+from bppsa_nb.machine import memory
+from bppsa_nb.machine.checks import check_finite, check_floats, check_plain, float_dtype
+from bppsa_nb.machine.workers import share_out
+from bppsa_nb.networks import fills
+from bppsa_nb.networks.geometry import Axis, pair, sizes
+from bppsa_nb.operands.pattern import CSRPattern
+
+CONVOLUTION, LINEAR, IMAGE = "(C_out, C_in, kh, kw)", "(out, in)", "(C, h, w)"  # shapes of weights, and of an input
+_WORTH = 2**19  # values below which a second thread is not woken
+_LARGE = 2**26  # bytes from which memory is asked for; to ask takes longer than to fill a small array
+
+
+class Jacobian:
+    """What all operators have.
+
+    Attributes
+    ----------
+    input_shape, output_shape : tuple of int
+    pattern : CSRPattern [shape=(inputs, outputs)]
+        The transposed Jacobian's, sorted.
+    """
+
+    def __init__(self, input_shape, output_shape, indptr, indices):
+        self.input_shape, self.output_shape = input_shape, output_shape
+        self.pattern = CSRPattern.made(indptr, indices, (math.prod(input_shape), math.prod(output_shape)))
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.input_shape} -> {self.output_shape}, nnz={self.pattern.nnz})"
+
+    def _out(self, out, lead, dtype):
+        """Return where to write values: `out`, if it can take them, or a new array."""
+        shape = (*lead, self.pattern.nnz)
+        if out is None:
+            size = math.prod(shape) * dtype.itemsize
+            if size >= _LARGE:
+                memory.require(size, f"an array of values of {self!r}, of shape {shape},")
+            return np.empty(shape, dtype)
+        if not isinstance(out, np.ndarray) or out.dtype != dtype:
+            raise TypeError(f"out must be an array of {dtype}, got {getattr(out, 'dtype', type(out).__name__)}")
+        if out.shape != shape or not out.flags.carray:
+            raise ValueError(f"out must be contiguous and writeable, of shape {shape}; got shape {out.shape}")
+        return out
+
+
+# -- Operators with weights --------------------------------------------------------------------------------------------
+
+
+class Convolution(Jacobian):
+    """The transposed Jacobian of a two-dimensional convolution (Algorithms 2 to 4).
+
+    Row i has the same values as every row of the same input channel for which the same taps of the filter are valid.
+    So values are looked up in the weight for one row of each kind, and copied from there to all others.
+
+    Parameters
+    ----------
+    mask : np.ndarray of bool [shape=(C_out, C_in, kh, kw)]
+        Which weights may be non-zero; the others are guaranteed zeros, as after pruning.
+    input_shape : tuple of int
+        ``(C_in, h, w)``.
+    stride, padding, dilation : int or (int, int)
+        As in PyTorch; vertical and horizontal.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument does not fit, or the kernel is larger than the padded input.
+    MemoryError
+        If the pattern does not fit into memory.
+    """
+
+    def __init__(self, mask, input_shape, *, stride=1, padding=0, dilation=1):
+        mask = _mask(mask, CONVOLUTION)
+        channels, *size = sizes("input_shape", input_shape, 3)
+        if mask.shape[1] != channels:
+            raise ValueError(f"input_shape must have {mask.shape[1]} channels as the filters have, got {input_shape}")
+        options = pair("stride", stride, 1), pair("padding", padding, 0), pair("dilation", dilation, 1)
+        axes = [Axis(*numbers) for numbers in zip(size, mask.shape[2:], *options, strict=True)]
+        output_shape = (len(mask), *(axis.outputs for axis in axes))
+        self._prepare(mask, mask, axes, (channels, *size), output_shape)
+
+    def _prepare(self, mask, filters, axes, input_shape, output_shape):
+        """Make the pattern, and find the weights that belong to it; `filters` is the mask as a convolution's."""
+        some, kinds = zip(*(axis.kinds() for axis in axes), strict=True)
+        nnz, distinct = _count(filters, axes), _count(filters, some)
+        _require(input_shape, output_shape, nnz, 4 * (nnz + distinct))
+        super().__init__(input_shape, output_shape, *_entries(filters, axes, of_weight=False))
+        self.mask = mask
+        indptr, source = _entries(filters, some, of_weight=True)
+        self._source = source.view(np.uint32)  # no index below 0 to look out for
+        begin = indptr[:-1].reshape(-1, *(len(axis.valid) for axis in some))
+        self._begin = begin[:, kinds[0][:, None], kinds[1]].reshape(-1)
+        self._repeats = not np.array_equal(self._begin, self.pattern.indptr[:-1])
+
+    def fill(self, weight, out=None):
+        """Write the values.
+
+        Parameters
+        ----------
+        weight : np.ndarray of float32 or float64 [shape=mask.shape]
+            Finite; zero wherever the mask is false.
+        out : np.ndarray [shape=(nnz,)], optional
+            Where to write them, of the same dtype.
+
+        Returns
+        -------
+        np.ndarray [shape=(nnz,)]
+            `out`, or a new array.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `weight` or `out` are none of these.
+        """
+        weight = floats("weight", weight)
+        if weight.shape != self.mask.shape:
+            raise ValueError(f"weight must have shape {self.mask.shape}, got {weight.shape}")
+        flat = weight.reshape(-1)
+        if not share_out(fills.usable, flat.size, flat, self.mask.reshape(-1), worth=flat.size > _WORTH):
+            check_finite(weight=weight)
+            place = np.argwhere((weight != 0) & ~self.mask)[0]
+            raise ValueError(f"weight must be 0 where mask is False, got {weight[tuple(place)]} at {place.tolist()}")
+        out = self._out(out, (), weight.dtype)
+        worth = out.size > _WORTH
+        if not self._repeats:  # every row is of a kind of its own, and they are in order
+            share_out(fills.gather, out.size, flat, self._source, out, worth=worth)
+            return out
+        distinct = np.empty(self._source.size, weight.dtype)
+        fills.gather(flat, self._source, distinct, 0, distinct.size)
+        share_out(fills.repeat_rows, len(self._begin), distinct, self._begin, self.pattern.indptr, out, worth=worth)
+        return out
+
+
+class Linear(Convolution):
+    """The transposed Jacobian of a fully connected layer, its transposed weight: a 1 x 1 convolution of one pixel.
+
+    Parameters
+    ----------
+    mask : np.ndarray of bool [shape=(out, in)]
+        Which weights may be non-zero.
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As for `Convolution`.
+    """
+
+    def __init__(self, mask):
+        mask = _mask(mask, LINEAR)
+        outputs, inputs = mask.shape
+        self._prepare(mask, mask[:, :, None, None], [Axis(1, 1), Axis(1, 1)], (inputs,), (outputs,))
+
+
+# -- Operators without weights -----------------------------------------------------------------------------------------
+
+
+class Elementwise(Jacobian):
+    """The diagonal transposed Jacobian of a function of each entry; see `ReLU`, `Tanh` and `Sigmoid`.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+        For instance ``(C, h, w)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `input_shape` is none.
+    MemoryError
+        If the pattern does not fit into memory.
+    """
+
+    _argument, _expected = "y", ""
+
+    def __init__(self, input_shape):
+        shape = sizes("input_shape", input_shape)
+        super().__init__(shape, shape, *_diagonal(shape))
+
+    def fill(self, x, out=None):
+        """Write the values.
+
+        Parameters
+        ----------
+        x : np.ndarray of float32 or float64 [shape=input_shape], or [shape=(B, *input_shape)] for B samples
+            ReLU's input, or the output of tanh or sigmoid. Finite.
+        out : np.ndarray [shape=(nnz,)] or [shape=(B, nnz)], optional
+            Where to write them, of the same dtype.
+
+        Returns
+        -------
+        np.ndarray [shape=(nnz,)] or [shape=(B, nnz)]
+            `out`, or a new array.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `x` or `out` are none of these.
+        """
+        x, lead = _samples(self._argument, x, self.input_shape)
+        out = self._out(out, lead, x.dtype)
+        if not share_out(self._slopes, x.size, x.reshape(-1), out.reshape(-1), worth=x.size > _WORTH):
+            check_finite(**{self._argument: x})
+            raise ValueError(f"y must be {self._expected}, got values from {x.min()} to {x.max()}")
+        return out
+
+
+class ReLU(Elementwise):
+    """The transposed Jacobian of ReLU by its input (Algorithms 5 to 7): 1 where x > 0, else a stored 0."""
+
+    _argument, _slopes = "x", staticmethod(fills.relu)
+
+
+class Tanh(Elementwise):
+    """The transposed Jacobian of tanh by its output: 1 - y²."""
+
+    _slopes, _expected = staticmethod(fills.tanh), "the output of tanh, from -1 to 1"
+
+
+class Sigmoid(Elementwise):
+    """The transposed Jacobian of sigmoid by its output: y (1 - y)."""
+
+    _slopes, _expected = staticmethod(fills.sigmoid), "the output of sigmoid, from 0 to 1"
+
+
+class Flatten(Jacobian):
+    """The transposed Jacobian of flattening: the identity.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As for `Elementwise`.
+    """
+
+    def __init__(self, input_shape):
+        shape = sizes("input_shape", input_shape)
+        super().__init__(shape, (math.prod(shape),), *_diagonal(shape))
+
+    def fill(self, dtype=np.float32, out=None):
+        """Write the values, 1 each.
+
+        Parameters
+        ----------
+        dtype : {np.float32, np.float64}
+        out : np.ndarray [shape=(nnz,)], optional
+            Where to write them, of that dtype.
+
+        Returns
+        -------
+        np.ndarray [shape=(nnz,)]
+            `out`, or a new array.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `dtype` or `out` are none of these.
+        """
+        out = self._out(out, (), float_dtype(dtype))
+        out.fill(1)
+        return out
+
+
+class Pooling(Jacobian):
+    """What `MaxPool2d` and `AvgPool2d` have in common: every window's entries are stored.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+        ``(C, h, w)``. Rows and columns that no whole window reaches have no entries, as in PyTorch.
+    kernel_size : int or (int, int)
+        Vertical and horizontal.
+    stride : int or (int, int), optional
+        By default `kernel_size`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument does not fit, or the window is larger than the input.
+    MemoryError
+        If the pattern does not fit into memory.
+    """
+
+    def __init__(self, input_shape, kernel_size, *, stride=None):
+        channels, *size = sizes("input_shape", input_shape, 3)
+        self.kernel_size = pair("kernel_size", kernel_size, 1)
+        self.stride = self.kernel_size if stride is None else pair("stride", stride, 1)
+        self._axes = [Axis(*numbers) for numbers in zip(size, self.kernel_size, self.stride, strict=True)]
+        # Every channel is a convolution of one channel with one filter.
+        self._filter = np.ones((1, 1, *self.kernel_size), bool)
+        plane = tuple(axis.outputs for axis in self._axes)
+        nnz = _count(self._filter, self._axes)
+        _require((channels, *size), (channels, *plane), channels * nnz, 4 * (channels + 2) * nnz)
+        indptr, indices = _entries(self._filter, self._axes, of_weight=False)
+        channel = np.arange(channels, dtype=np.int32)[:, None]
+        indptr = np.append((indptr[:-1] + nnz * channel.astype(np.int64)).reshape(-1), nnz * channels)
+        indices = (indices + np.int32(math.prod(plane)) * channel).reshape(-1)
+        super().__init__((channels, *size), (channels, *plane), indptr, indices)
+
+
+class MaxPool2d(Pooling):
+    """The transposed Jacobian of max-pooling; see `Pooling` for the arguments.
+
+    The first maximum of a window, row by row, has a 1 and the others a stored 0.
+    """
+
+    def __init__(self, input_shape, kernel_size, *, stride=None):
+        super().__init__(input_shape, kernel_size, stride=stride)
+        nnz = self.pattern.nnz // self.input_shape[0]
+        _, tap = _entries(self._filter, self._axes, of_weight=True)
+        taps = math.prod(self.kernel_size)
+        slot = np.empty(nnz, np.uint32)  # where the entry of a window and a tap is
+        slot[self.pattern.indices[:nnz] * taps + tap] = np.arange(nnz)
+        self._slot = slot.reshape(*self.output_shape[1:], taps)
+
+    def fill(self, x, out=None):
+        """Write the values.
+
+        Parameters
+        ----------
+        x : np.ndarray of float32 or float64 [shape=(C, h, w)], or [shape=(B, C, h, w)] for B samples
+            The input, finite.
+        out : np.ndarray [shape=(nnz,)] or [shape=(B, nnz)], optional
+            Where to write them, of the same dtype.
+
+        Returns
+        -------
+        np.ndarray [shape=(nnz,)] or [shape=(B, nnz)]
+            `out`, or a new array.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `x` or `out` are none of these.
+        """
+        x, lead = _samples("x", x, self.input_shape)
+        out = self._out(out, lead, x.dtype)
+        _, height, width = self.input_shape
+        planes, values = x.reshape(-1, height * width), out.reshape(-1, self._slot.size)
+        options = width, self.kernel_size, self.stride, self._slot
+        if not share_out(fills.max_pool, len(planes), planes, *options, values, worth=x.size > _WORTH):
+            check_finite(x=x)
+        return out
+
+
+class AvgPool2d(Pooling):
+    """The transposed Jacobian of average pooling, 1 / (kh kw); see `Pooling` for the arguments."""
+
+    def fill(self, dtype=np.float32, out=None):
+        """Write the values; as `Flatten.fill`."""
+        out = self._out(out, (), float_dtype(dtype))
+        out.fill(1 / math.prod(self.kernel_size))
+        return out
+
+
+# -- What they share ---------------------------------------------------------------------------------------------------
+
+
+def _mask(mask, shape):
+    """Return a mask, contiguous; `shape` names its axes."""
+    check_plain("mask", mask)
+    if mask.dtype != bool:
+        raise TypeError(f"mask must be an array of bool, got {mask.dtype}")
+    check_axes("mask", mask, shape)
+    return np.asarray(mask, order="C")
+
+
+def check_axes(name, array, shape):
+    """Raise ValueError unless an array has the axes that `shape` names, none of them empty."""
+    if array.ndim != shape.count(",") + 1 or array.size == 0:
+        raise ValueError(f"{name} must have shape {shape}, without empty axes, got {array.shape}")
+
+
+def floats(name, array):
+    """Return an array of floating-point numbers, contiguous."""
+    check_floats(name, array)
+    return array if array.flags.c_contiguous else array.copy(order="C")
+
+
+def _samples(name, x, shape):
+    """Return one sample or a batch of them, contiguous, and the shape of the batch: () or (B,)."""
+    x = floats(name, x)
+    if x.shape == shape:
+        return x, ()
+    if x.shape[1:] != shape:
+        raise ValueError(f"{name} must have shape {shape} or (B, {', '.join(map(str, shape))}), got {x.shape}")
+    return x, x.shape[:1]
+
+
+def _require(input_shape, output_shape, nnz, size):
+    """Raise unless a pattern can be had, whose entries and what belongs to them take `size` bytes."""
+    shape = math.prod(input_shape), math.prod(output_shape)
+    if max(shape) >= 2**31:
+        raise ValueError(f"input and output must have less than 2**31 entries, got {input_shape} and {output_shape}")
+    what = f"the pattern of a transposed Jacobian of shape {shape} with {nnz} entries"
+    memory.require(size + 40 * shape[0], what)
+
+
+def _diagonal(shape):
+    """Return row pointers and columns of an identity."""
+    size = math.prod(shape)
+    _require(shape, shape, size, 4 * size)
+    return np.arange(size + 1), np.arange(size, dtype=np.int32)
+
+
+def _count(filters, axes):
+    """Count the entries of a convolution's transposed Jacobian, without listing them."""
+    kept = filters.sum(axis=(0, 1), dtype=np.int64)
+    return int((kept * np.multiply.outer(*(axis.valid.sum(axis=0) for axis in axes))).sum())
+
+
+def _entries(filters, axes, of_weight):
+    """List the entries of a convolution's transposed Jacobian.
+
+    Parameters
+    ----------
+    filters : np.ndarray of bool [shape=(C_out, C_in, kh, kw)]
+        Which weights are kept.
+    axes : list of Axis
+        Vertical and horizontal.
+    of_weight : bool
+        Whether to list places in the weight instead of columns.
+
+    Returns
+    -------
+    indptr, entries : np.ndarray of int [shape=(rows + 1,)], [shape=(nnz,)]
+    """
+    vertical, horizontal = axes
+    # Through each pair of taps that is valid for it, an input reaches one output for every filter that keeps them.
+    kept = filters.sum(axis=0, dtype=np.int64)
+    counts = vertical.valid.astype(np.int64) @ kept @ horizontal.valid.T.astype(np.int64)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    entries = np.empty(indptr[-1], np.int32)
+    lists = ((axis.start, axis.output, axis.tap) for axis in axes)
+    sizes = vertical.outputs, horizontal.outputs
+    by_input = np.ascontiguousarray(filters.swapaxes(0, 1))
+    lines = len(by_input) * len(vertical.valid)
+    options = *lists, sizes, indptr, of_weight
+    share_out(fills.list_entries, lines, by_input, *options, entries, worth=entries.size > _WORTH)
+    return indptr, entries

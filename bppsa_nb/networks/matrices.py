@@ -1,0 +1,224 @@
+"""Transposed Jacobians as SciPy matrices, made from scratch; `bppsa_nb.networks.jacobians` keeps the patterns."""
+
+import math
+
+import numpy as np
+from scipy import sparse
+
+from bppsa_nb.machine import memory
+from bppsa_nb.machine.checks import check_finite
+from bppsa_nb.networks.jacobians import (
+    CONVOLUTION,
+    IMAGE,
+    LINEAR,
+    AvgPool2d,
+    Convolution,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Tanh,
+    check_axes,
+    floats,
+)
+from bppsa_nb.operands.pattern import CSRPattern
+
+
+def conv2d_jacobian_T(weight, input_shape, *, stride=1, padding=0, dilation=1):
+    """Make the transposed Jacobian of a two-dimensional convolution.
+
+    Parameters
+    ----------
+    weight : np.ndarray of float32 or float64 [shape=(C_out, C_in, kh, kw)]
+        Weights that are exactly zero count as pruned: nothing is stored for them.
+    input_shape : tuple of int
+        ``(C_in, h, w)``.
+    stride, padding, dilation : int or (int, int)
+        As in PyTorch; vertical and horizontal.
+
+    Returns
+    -------
+    scipy.sparse.csr_array [shape=(C_in * h * w, C_out * h_out * w_out)]
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument does not fit or is not finite, or the kernel is larger than the padded input.
+    MemoryError
+        If the matrix does not fit into memory.
+    """
+    weight = _weight(weight, CONVOLUTION)
+    jacobian = Convolution(weight != 0, input_shape, stride=stride, padding=padding, dilation=dilation)
+    return jacobian.pattern.matrix(jacobian.fill(weight))
+
+
+def linear_jacobian_T(weight):
+    """Make the transposed Jacobian of a fully connected layer.
+
+    Parameters
+    ----------
+    weight : np.ndarray of float32 or float64 [shape=(out, in)]
+        Weights that are exactly zero count as pruned: nothing is stored for them.
+
+    Returns
+    -------
+    scipy.sparse.csr_array [shape=(in, out)]
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        As for `conv2d_jacobian_T`.
+    """
+    weight = _weight(weight, LINEAR)
+    jacobian = Linear(weight != 0)
+    return jacobian.pattern.matrix(jacobian.fill(weight))
+
+
+def relu_jacobian_T(x):
+    """Make the transposed Jacobian of ReLU at an input: 1 where x > 0, else a stored 0.
+
+    Parameters
+    ----------
+    x : np.ndarray of float32 or float64
+        The input, finite; of one axis or more, none of them empty.
+
+    Returns
+    -------
+    scipy.sparse.csr_array [shape=(x.size, x.size)]
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        If `x` is not that, or the matrix does not fit into memory.
+    """
+    return _at(ReLU, "x", x)
+
+
+def tanh_jacobian_T(y):
+    """Make the transposed Jacobian of tanh from its output y: 1 - y²; otherwise as `relu_jacobian_T`."""
+    return _at(Tanh, "y", y)
+
+
+def sigmoid_jacobian_T(y):
+    """Make the transposed Jacobian of sigmoid from its output y: y (1 - y); otherwise as `relu_jacobian_T`."""
+    return _at(Sigmoid, "y", y)
+
+
+def flatten_jacobian_T(input_shape, *, dtype=np.float32):
+    """Make the transposed Jacobian of flattening: the identity.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+    dtype : {np.float32, np.float64}
+        No input or weight tells it here.
+
+    Returns
+    -------
+    scipy.sparse.csr_array [shape=(n, n)]
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        If an argument does not fit, or the matrix does not fit into memory.
+    """
+    jacobian = Flatten(input_shape)
+    return jacobian.pattern.matrix(jacobian.fill(dtype))
+
+
+def max_pool2d_jacobian_T(x, kernel_size, *, stride=None):
+    """Make the transposed Jacobian of max-pooling at an input: 1 at a window's first maximum, else a stored 0.
+
+    Parameters
+    ----------
+    x : np.ndarray of float32 or float64 [shape=(C, h, w)]
+        The input, finite.
+    kernel_size : int or (int, int)
+        Vertical and horizontal.
+    stride : int or (int, int), optional
+        By default `kernel_size`.
+
+    Returns
+    -------
+    scipy.sparse.csr_array [shape=(C * h * w, C * h_out * w_out)]
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        If an argument does not fit, or the matrix does not fit into memory.
+    """
+    x = floats("x", x)
+    check_axes("x", x, IMAGE)
+    return _at(MaxPool2d, "x", x, kernel_size, stride=stride)
+
+
+def avg_pool2d_jacobian_T(input_shape, kernel_size, *, stride=None, dtype=np.float32):
+    """Make the transposed Jacobian of average pooling: 1 / (kh kw) wherever a window reads.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+        ``(C, h, w)``.
+    kernel_size : int or (int, int)
+        Vertical and horizontal.
+    stride : int or (int, int), optional
+        By default `kernel_size`.
+    dtype : {np.float32, np.float64}
+        No input or weight tells it here.
+
+    Returns
+    -------
+    scipy.sparse.csr_array [shape=(C * h * w, C * h_out * w_out)]
+
+    Raises
+    ------
+    TypeError, ValueError, MemoryError
+        If an argument does not fit, or the matrix does not fit into memory.
+    """
+    jacobian = AvgPool2d(input_shape, kernel_size, stride=stride)
+    return jacobian.pattern.matrix(jacobian.fill(dtype))
+
+
+def kinds_of_zeros(jacobian_T):
+    """Tell guaranteed zeros, possible zeros and other entries apart (Figure 5).
+
+    Parameters
+    ----------
+    jacobian_T : scipy.sparse.csr_array [shape=(m, n)]
+
+    Returns
+    -------
+    np.ndarray of int8 [shape=(m, n)]
+        0 where nothing is stored, a guaranteed zero; 1 where a zero is stored, which depends on the input; 2 elsewhere.
+
+    Raises
+    ------
+    TypeError
+        If `jacobian_T` is no SciPy CSR matrix.
+    MemoryError
+        If the dense array does not fit into memory.
+    """
+    if not sparse.issparse(jacobian_T) or jacobian_T.format != "csr":
+        raise TypeError(f"jacobian_T must be a SciPy CSR matrix, got {type(jacobian_T).__name__}")
+    pattern = CSRPattern.of(jacobian_T)
+    memory.require(math.prod(pattern.shape), f"a dense array of shape {pattern.shape}")
+    kinds = np.zeros(pattern.shape, np.int8)
+    kinds[np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr)), pattern.indices] = 1 + (jacobian_T.data != 0)
+    return kinds
+
+
+def _weight(weight, shape):
+    weight = floats("weight", weight)
+    check_axes("weight", weight, shape)
+    check_finite(weight=weight)
+    return weight
+
+
+def _at(kind, name, x, *arguments, **options):
+    """Make the matrix of an operator without weights at one input."""
+    x = floats(name, x)
+    if x.ndim == 0 or x.size == 0:
+        raise ValueError(f"{name} must have one axis or more, none of them empty, got shape {x.shape}")
+    jacobian = kind(x.shape, *arguments, **options)
+    return jacobian.pattern.matrix(jacobian.fill(x))

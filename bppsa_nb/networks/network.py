@@ -1,0 +1,465 @@
+"""A network as a chain of operators: ordinary backward, and backward through the scan over sparse Jacobians."""
+
+import math
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+
+from bppsa_nb.chains import backprop as chain
+from bppsa_nb.machine import backends
+from bppsa_nb.machine.checks import (
+    check_array,
+    check_choice,
+    check_finite,
+    check_flag,
+    check_params,
+    float_dtype,
+    generator,
+)
+from bppsa_nb.machine.shown import shown
+from bppsa_nb.networks.geometry import sizes
+from bppsa_nb.networks.layers import Flatten, Operator
+from bppsa_nb.operands.batched import BatchedCSR
+from bppsa_nb.operands.counted import Pattern
+from bppsa_nb.scan import scan
+
+_SMALL = 2**24  # multiply-adds of the largest product up to which one thread multiplies
+_BYTES = 2**28  # of Jacobians and their products in memory at a time; more would not be faster
+
+
+@dataclass(frozen=True, eq=False)
+class Activations:
+    """What a forward pass leaves for the backward pass.
+
+    Attributes
+    ----------
+    x : np.ndarray [shape=(B, C, H, W)]
+        The input.
+    outputs : tuple of np.ndarray [shape=(B, ...)]
+        The output of every operator.
+    """
+
+    x: np.ndarray
+    outputs: tuple
+
+    def __repr__(self):
+        return shown(self, "x", "outputs")
+
+    @property
+    def logits(self):
+        """np.ndarray [shape=(B, classes)]: the last output."""
+        return self.outputs[-1]
+
+
+class Network:
+    """A chain of operators, and its parameters. See `LeNet5` and `VGG11`.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+        Of one sample: (C, H, W).
+    operators : list of Operator
+        From the image to the logits; the last one's output is a vector.
+    scan_until : str, optional
+        The name of the last operator whose gradients the scan finds; those beyond it have theirs by ordinary backward.
+        The last of all if not given.
+    init : {"uniform", "he"}
+        ``"uniform"``: weights and biases uniform up to ``1 / sqrt(fan_in)``, PyTorch's default. ``"he"``: weights
+        normal with variance ``2 / fan_in`` (He et al., 2015), biases zero.
+    rng : int or np.random.Generator
+    dtype : {np.float32, np.float64}
+
+    Attributes
+    ----------
+    params : dict of str to np.ndarray
+        Parameters, under PyTorch's names and in its layout.
+    operators : tuple of Operator
+    shapes : tuple of tuple of int
+        One sample's shape at the input and after every operator.
+
+    Raises
+    ------
+    TypeError
+        For an unknown dtype, or operators that are none.
+    ValueError
+        For no operators, operators whose shapes do not chain, do not end in a vector or whose names occur twice, an
+        unknown `scan_until` or `init`.
+
+    Notes
+    -----
+    The chain that is scanned begins at the first operator's output. Nobody needs the gradient at the image, and the
+    product for it is the dearest of all.
+    """
+
+    def __init__(self, input_shape, operators, *, scan_until=None, init="uniform", rng=0, dtype=np.float32):
+        self.dtype = float_dtype(dtype)
+        if not isinstance(operators, (list, tuple)):
+            raise TypeError(f"operators must be a list of operators, got {operators!r}")
+        for i, operator in enumerate(operators):
+            if not isinstance(operator, Operator):
+                raise TypeError(f"operators[{i}] must be an operator, as bppsa_nb.sparse.ReLU is, got {operator!r}")
+        self.operators = tuple(operators)
+        names = [operator.name for operator in self.operators]
+        if not names:
+            raise ValueError("operators must be one or more, got none")
+        if len(set(names)) < len(names):
+            raise ValueError(f"operators must have names of their own, got {names}")
+        if scan_until is not None:
+            check_choice("scan_until", scan_until, names)
+        shapes = [sizes("input_shape", input_shape)]
+        for operator in self.operators:
+            shapes.append(operator.output_shape(shapes[-1]))
+        self.shapes = tuple(shapes)
+        if len(shapes[-1]) != 1:
+            raise ValueError(
+                f"operators must end in a vector of logits, as after a Flatten, but {names[-1]!r} has an output of "
+                f"shape {shapes[-1]}"
+            )
+        weights = [math.prod(operator.param_shapes.get("weight", ())) for operator in self.operators]
+        places = [math.prod(shape[1:]) for shape in shapes[1:]]  # of a convolution's filters; one for other operators
+        self._largest = max(w * p for w, p in zip(weights, places, strict=True))  # multiply-adds of a product
+        self._scanned = len(names) if scan_until is None else names.index(scan_until) + 1
+        self.params = _initial(self._param_shapes(), init, generator(rng), self.dtype)
+        self._masks = self._pruned = None
+        self._jacobians, self._pieces = {}, {}
+
+    def _param_shapes(self):
+        return {f"{op.name}.{part}": shape for op in self.operators for part, shape in op.param_shapes.items()}
+
+    def _params(self, operator):
+        return [self.params[f"{operator.name}.{part}"] for part in operator.param_shapes]
+
+    def __repr__(self):
+        return shown(self, "shapes", "operators", "dtype")
+
+    def forward(self, x, backend="auto"):
+        """Compute every operator's output.
+
+        Parameters
+        ----------
+        x : np.ndarray [shape=(B, C, H, W)]
+            Images, in the network's dtype.
+        backend : {"auto", "numpy", "cpu", "cuda"}
+            Must be there, and makes no difference: the forward pass is NumPy's matrix products on all of them.
+
+        Returns
+        -------
+        Activations
+
+        Raises
+        ------
+        TypeError
+            For an array of another dtype than the network's.
+        ValueError
+            For shapes that do not fit, an empty batch, NaN or infinity, a weight outside the masks that is not zero.
+        FloatingPointError
+            If finite inputs and parameters give an output that is not.
+        """
+        backends.resolve(backend)
+        check_array("x", x, self.dtype, ("B", *self.shapes[0]))
+        if len(x) == 0:
+            raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
+        check_params(self.params, self.dtype, self._param_shapes())
+        check_finite(x=x)
+        _check_pruned(self.params, self._pruned)
+        outputs = []
+        with np.errstate(all="ignore"), self._blas(len(x)):  # whatever leaves the range is found in the result
+            for operator in self.operators:
+                outputs.append(operator.forward(outputs[-1] if outputs else x, *self._params(operator)))
+                # Found where it arises, because ReLU hides what is negative.
+                if operator.param_shapes and not np.isfinite(outputs[-1]).all():
+                    check_finite(**self._named_params())
+                    name = operator.name
+                    raise FloatingPointError(
+                        f"the output of {name!r} overflows {self.dtype}, though x and all parameters are finite"
+                    )
+        return Activations(x, tuple(outputs))
+
+    def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None):
+        """Compute the gradients of all parameters.
+
+        Parameters
+        ----------
+        activations : Activations
+            What `forward` returned, with the parameters unchanged since.
+        grad_logits : np.ndarray [shape=(B, classes)]
+            Gradient of the loss at the logits.
+        method : {"auto", "ordinary", "linear", "blelloch", "truncated", "chunked"}
+            ``"ordinary"`` goes from operator to operator without a stored Jacobian; it does the least work, so
+            ``"auto"`` takes it. The others make sparse transposed Jacobians and scan them; see `links`.
+        backend : {"auto", "numpy", "cpu", "cuda"}
+            Where the scan runs; see `bppsa_nb.backprop`.
+        levels : int, optional
+            For ``"truncated"``; see `bppsa_nb.backprop`.
+
+        Returns
+        -------
+        dict of str to np.ndarray
+            Gradients under the names and in the shapes of `params`, zero where `masks` prune. A gradient too large for
+            the dtype is infinite or NaN.
+
+        Raises
+        ------
+        TypeError
+            For an array of another dtype than the network's, or activations of another kind.
+        ValueError
+            For shapes that do not fit, NaN or infinity, an unknown method or backend.
+        """
+        self._check_activations(activations)
+        batch, classes = activations.logits.shape
+        check_array("grad_logits", grad_logits, self.dtype, (batch, classes))
+        check_finite(grad_logits=grad_logits)
+        check_params(self.params, self.dtype, self._param_shapes())
+        self.check_method(method, backend, levels)
+        grads = {}
+        with np.errstate(all="ignore"), self._blas(batch):
+            if method in ("auto", "ordinary") or not self.linked():
+                self._ordinary(activations, grad_logits, 0, grads)
+            else:
+                grad = self._ordinary(activations, grad_logits, self._scanned, grads)
+                if np.isfinite(grad).all():
+                    self._scan(activations, grad, {"method": method, "backend": backend, "levels": levels}, grads)
+                else:  # what overflowed on the way here is passed on; a scan would refuse it
+                    self._ordinary(activations, grad_logits, 0, grads)
+        for name, pruned in (self._pruned or {}).items():
+            np.copyto(grads[name], 0, where=pruned)
+        if not all(np.isfinite(grad).all() for grad in grads.values()):
+            check_finite(**self._named(activations), **self._named_params())
+        return {name: grads[name] for name in self.params}
+
+    def _blas(self, batch):
+        """Keep BLAS to one thread where its products are small: as in recurrent cells, more of them wait, not work."""
+        if batch * self._largest > _SMALL:
+            return nullcontext()
+        from bppsa_nb.machine.workers import one_blas_thread
+
+        return one_blas_thread()
+
+    def check_method(self, method, backend="auto", levels=None):
+        """Raise what `backward` would raise for these arguments."""
+        methods = ("ordinary", *chain.METHODS)
+        check_choice("method", method, (*methods, "auto"))
+        if method in ("auto", "ordinary"):
+            backends.resolve(backend)
+            if levels is not None:
+                raise ValueError(f"levels is for method='truncated' only, got levels={levels!r} with method={method!r}")
+        else:
+            chain.choose(method, backend, levels, None, self.dtype)
+
+    def _ordinary(self, activations, grad, stop, grads):
+        """Go backward down to the output of operator number `stop - 1`; return the gradient there."""
+        for i in reversed(range(stop, len(self.operators))):
+            self._add_gradients(activations, i, grad, grads)
+            if i:
+                x, y = activations.outputs[i - 1], activations.outputs[i]
+                grad = self.operators[i].backward(grad, x, y, *self._params(self.operators[i]))
+        return grad
+
+    def _add_gradients(self, activations, i, grad, grads):
+        operator = self.operators[i]
+        x = activations.outputs[i - 1] if i else activations.x
+        for part, found in zip(operator.param_shapes, operator.parameter_gradients(grad, x), strict=True):
+            grads[f"{operator.name}.{part}"] = found
+
+    def _scan(self, activations, grad_output, how, grads):
+        """Find the gradients at the outputs of the scanned operators, a few samples at a time."""
+        grad_output = np.ascontiguousarray(grad_output.reshape(len(grad_output), -1))
+        places = np.cumsum([self._is_link(i) for i in range(self._scanned)])  # of each output among the chain's points
+        wanted = [i for i in range(self._scanned) if self.operators[i].param_shapes]
+        pieces, buffers, size = {i: [] for i in wanted}, {}, self._piece(how["method"], how["levels"])
+        for start in range(0, len(grad_output), size):
+            piece = slice(start, start + size)
+            links = self._links(activations, range(1, self._scanned), piece, buffers)
+            gradients = chain.backprop(links, grad_output[piece], **how)
+            for i in wanted:
+                pieces[i].append(gradients[places[i]])
+        for i in wanted:
+            grad = np.concatenate(pieces[i]).reshape(-1, *self.shapes[i + 1])
+            self._add_gradients(activations, i, grad, grads)
+
+    def _piece(self, method, levels):
+        """Return for how many samples Jacobians and products fit into `_BYTES`; at least one."""
+        if (method, levels) not in self._pieces:
+            costs = []
+            # Products are planned here, which the scan would do otherwise: plans are kept with the patterns.
+            links = [Pattern(each, costs) for each in reversed(self.patterns())]
+            scan([Pattern(None, costs), *links], method, levels, chain.list_chunk(method, len(links)))
+            entries = sum(cost.entries for cost in costs if cost.kind == "mm")
+            entries += sum(self.jacobian(op.name).pattern.nnz for op in self.linked() if not op.shared)
+            self._pieces[method, levels] = max(1, _BYTES // (self.dtype.itemsize * max(1, entries)))
+        return self._pieces[method, levels]
+
+    def linked(self, from_input=False):
+        """Return the operators whose transposed Jacobians are the scan's links, in the order of `links`.
+
+        Parameters
+        ----------
+        from_input : bool
+            Whether the first operator is among them; training does without.
+
+        Returns
+        -------
+        list of Operator
+        """
+        check_flag("from_input", from_input)
+        return [self.operators[i] for i in range(not from_input, self._scanned) if self._is_link(i, from_input)]
+
+    def links(self, activations, from_input=False):
+        """Make the transposed Jacobians that the scan multiplies.
+
+        Parameters
+        ----------
+        activations : Activations
+        from_input : bool
+            Whether to begin with the first operator's, from the image on; training does without.
+
+        Returns
+        -------
+        list of BatchedCSR
+            One for each operator of `linked`, for `bppsa_nb.backprop`: all samples' values [shape=(B, nnz)], or
+            [shape=(1, nnz)] where they do not depend on the sample. The patterns are the network's, the values are
+            the caller's.
+        """
+        self._check_activations(activations)
+        check_params(self.params, self.dtype, self._param_shapes())
+        check_flag("from_input", from_input)
+        return self._links(activations, range(not from_input, self._scanned), slice(None), None)
+
+    def patterns(self, from_input=False):
+        """Return the patterns of `links`, which need no activations.
+
+        Parameters
+        ----------
+        from_input : bool
+
+        Returns
+        -------
+        list of CSRPattern
+        """
+        return [self.jacobian(operator.name).pattern for operator in self.linked(from_input)]
+
+    def jacobian(self, name):
+        """Return the object that makes an operator's transposed Jacobian; it is made once, and kept until masks change.
+
+        Parameters
+        ----------
+        name : str
+            The operator's.
+
+        Returns
+        -------
+        object
+            One of `bppsa_nb.networks.jacobians`.
+        """
+        names = [operator.name for operator in self.operators]
+        check_choice("name", name, names)
+        if name not in self._jacobians:
+            i = names.index(name)
+            mask = (self._masks or {}).get(f"{name}.weight")
+            self._jacobians[name] = self.operators[i].jacobian(self.shapes[i], mask)
+        return self._jacobians[name]
+
+    def _is_link(self, i, from_input=False):
+        return i >= (not from_input) and type(self.operators[i]) is not Flatten  # what is made of it may change more
+
+    def _links(self, activations, numbers, piece, buffers):
+        """Fill the values of some samples: into `buffers`, which the next call overwrites, or new arrays for None."""
+        links = []
+        for i in numbers:
+            operator = self.operators[i]
+            if not self._is_link(i, from_input=True):
+                continue
+            jacobian = self.jacobian(operator.name)
+            x = activations.outputs[i - 1] if i else activations.x
+            source = operator.source(x[piece], activations.outputs[i][piece], *self._params(operator))
+            out = None
+            if buffers is not None:
+                rows = 1 if operator.shared else len(source)
+                if len(buffers.get(operator.name, ())) < rows:
+                    buffers[operator.name] = np.empty((rows, jacobian.pattern.nnz), self.dtype)
+                out = buffers[operator.name][0 if operator.shared else slice(rows)]
+            links.append(BatchedCSR.of(jacobian.pattern, np.atleast_2d(jacobian.fill(source, out))))
+        return links
+
+    @property
+    def masks(self):
+        """Which weights are kept: a dict of str to np.ndarray of bool, as `bppsa_nb.sparse.prune` returns it, or None.
+
+        Setting them keeps the gradients of pruned weights at zero, and leaves those weights out of the Jacobians'
+        patterns. Pruned weights must be zero already, and an optimizer must be a new one: one that remembers steps
+        from before would move them, which the next `forward` refuses. None keeps all weights.
+        """
+        return None if self._masks is None else dict(self._masks)
+
+    @masks.setter
+    def masks(self, masks):
+        self.check_masks(masks, self.params)
+        kept = {name: mask.copy() for name, mask in (masks or {}).items()}
+        for mask in kept.values():
+            mask.flags.writeable = False
+        self._masks, self._pruned = (kept, {name: ~mask for name, mask in kept.items()}) if kept else (None, None)
+        self._jacobians, self._pieces = {}, {}
+
+    def check_masks(self, masks, params):
+        """Raise what setting `masks` would raise, were these the parameters.
+
+        Parameters
+        ----------
+        masks : dict of str to np.ndarray of bool, or None
+        params : dict of str to np.ndarray
+        """
+        check_params(params, self.dtype, self._param_shapes())
+        if masks is None:
+            return
+        shapes = {name: shape for name, shape in self._param_shapes().items() if len(shape) > 1}
+        if not isinstance(masks, dict) or masks.keys() != shapes.keys():
+            got = sorted(masks) if isinstance(masks, dict) else type(masks).__name__
+            raise ValueError(f"masks must be a dict with the entries {sorted(shapes)}, got {got}")
+        for name, mask in masks.items():
+            if not isinstance(mask, np.ndarray) or mask.dtype != bool or mask.shape != shapes[name]:
+                got = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
+                raise ValueError(f"masks[{name!r}] must be an array of bool of shape {shapes[name]}, got {got}")
+        _check_pruned(params, {name: ~mask for name, mask in masks.items()})
+
+    def _check_activations(self, activations):
+        if not isinstance(activations, Activations):
+            raise TypeError(f"activations must come from Network.forward, got {type(activations).__name__}")
+        check_array("activations.x", activations.x, self.dtype, ("B", *self.shapes[0]))
+        if not isinstance(activations.outputs, tuple) or len(activations.outputs) != len(self.operators):
+            raise ValueError(f"activations.outputs must be a tuple of {len(self.operators)} arrays")
+        for i, output in enumerate(activations.outputs):
+            shape = (len(activations.x), *self.shapes[i + 1])
+            check_array(f"activations.outputs[{i}]", output, self.dtype, shape)
+
+    def _named_params(self):
+        return {f"params[{name!r}]": param for name, param in self.params.items()}
+
+    def _named(self, activations):
+        outputs = {f"activations.outputs[{i}]": output for i, output in enumerate(activations.outputs)}
+        return {"activations.x": activations.x} | outputs
+
+
+def _check_pruned(params, pruned):
+    for name, away in (pruned or {}).items():
+        if np.logical_and(params[name], away).any():
+            index = tuple(map(int, np.argwhere((params[name] != 0) & away)[0]))
+            raise ValueError(
+                f"params[{name!r}] must be zero where masks prune it, got {params[name][index]} at {list(index)}; an"
+                " optimizer that remembers steps from before pruning moves pruned weights: prune, set masks, "
+                "and retrain with a new one"
+            )
+
+
+def _initial(shapes, init, rng, dtype):
+    check_choice("init", init, ("uniform", "he"))
+    params, fan_in = {}, 1
+    for name, shape in shapes.items():  # an operator's weight comes before its bias
+        if len(shape) > 1:
+            fan_in = np.prod(shape[1:])
+        if init == "uniform":
+            param = rng.uniform(-1 / np.sqrt(fan_in), 1 / np.sqrt(fan_in), shape)
+        else:
+            param = rng.standard_normal(shape) * np.sqrt(2 / fan_in) if len(shape) > 1 else np.zeros(shape)
+        params[name] = param.astype(dtype)
+    return params

@@ -1,0 +1,131 @@
+"""Magnitude pruning, as in See et al. (2016): the smallest weights go, by one of three rules."""
+
+
+import numpy as np
+
+from bppsa_nb.machine.checks import check_choice, check_plain, is_number
+
+SCHEMES = ("class_blind", "class_uniform", "class_distribution")
+
+
+def prune(params, rate, scheme="class_blind"):
+    """Set the smallest weights to zero, in place.
+
+    Weights are the arrays of two or more axes; biases stay. Weights that are zero already are the smallest, so they go
+    first. Of weights that the rule holds equal, the first go.
+
+    Parameters
+    ----------
+    params : dict of str to np.ndarray
+        A network's parameters; pruned weights are set to zero in them.
+    rate : float
+        The share of weights to prune, from 0 to below 1.
+    scheme : {"class_blind", "class_uniform", "class_distribution"}
+        ``"class_blind"``: one threshold of magnitude over all weights. ``"class_uniform"``: the same share of each
+        array, ``round(rate * size)`` weights. ``"class_distribution"``: a threshold for each array, λ times its
+        standard deviation, with one λ for all. The first and the last prune ``round(rate * count)`` of all weights.
+
+    Returns
+    -------
+    dict of str to np.ndarray of bool
+        The masks, for `Network.masks`: for every array of weights, where they are kept.
+
+    Raises
+    ------
+    TypeError
+        If `rate` is not a number, or `params` holds something else than arrays of floating point numbers.
+    ValueError
+        For a rate out of range, an unknown scheme, no weights, NaN or infinity, or arrays that cannot be written to.
+        Nothing is pruned then.
+
+    Examples
+    --------
+    >>> params = {"fc.weight": np.array([[0.1, -3.0], [2.0, -0.2]]), "fc.bias": np.array([0.01, 0.02])}
+    >>> masks = prune(params, 0.5)
+    >>> params["fc.weight"]
+    array([[ 0., -3.],
+           [ 2.,  0.]])
+    """
+    if not is_number(rate):
+        raise TypeError(f"rate must be a number, got {rate!r}")
+    if not 0 <= rate < 1:
+        raise ValueError(f"rate must be at least 0 and below 1, got {rate!r}")
+    check_choice("scheme", scheme, SCHEMES)
+    weights = _weights(params)
+    sizes = {name: np.abs(weight).ravel() for name, weight in weights.items()}
+    if scheme == "class_uniform":
+        kept = {name: _largest(size, round(rate * len(size))) for name, size in sizes.items()}
+    else:
+        if scheme == "class_distribution":
+            sizes = {name: _in_deviations(weights[name], size) for name, size in sizes.items()}
+        together = np.concatenate(list(sizes.values()))
+        together = _largest(together, round(rate * len(together)))
+        ends = np.cumsum([len(size) for size in sizes.values()])[:-1]
+        kept = dict(zip(sizes, np.split(together, ends), strict=True))
+    masks = {name: kept[name].reshape(weight.shape) for name, weight in weights.items()}
+    for name, weight in weights.items():
+        weight[~masks[name]] = 0
+    return masks
+
+
+def masks_of(params):
+    """Return the masks of weights that were pruned before, from where they are zero.
+
+    Parameters
+    ----------
+    params : dict of str to np.ndarray
+
+    Returns
+    -------
+    dict of str to np.ndarray of bool
+        For every array of weights, where they are not zero.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `prune`.
+    """
+    return {name: weight != 0 for name, weight in _weights(params).items()}
+
+
+def _weights(params):
+    if not isinstance(params, dict):
+        raise TypeError(f"params must be a dict of arrays, got {type(params).__name__}")
+    for name, param in params.items():
+        check_plain(f"params[{name!r}]", param)
+        if param.dtype.kind != "f":
+            raise TypeError(f"params[{name!r}] must be an array of floating point numbers, got {param.dtype}")
+    weights = {name: param for name, param in params.items() if param.ndim > 1}
+    if not weights:
+        raise ValueError(f"params must hold weights, arrays of two or more axes, got {sorted(params)}")
+    for name, weight in weights.items():
+        if not np.isfinite(weight).all():
+            raise ValueError(f"params[{name!r}] must be finite, got {weight[~np.isfinite(weight)][0]}")
+        if not weight.flags.writeable:
+            raise ValueError(f"params[{name!r}] must be writable")
+    return weights
+
+
+def _largest(sizes, count):
+    """Mark all but the `count` smallest; of equal ones at the threshold, the first are the smaller."""
+    kept = np.ones(len(sizes), bool)
+    if count:
+        threshold = np.partition(sizes, count - 1)[count - 1]
+        kept[sizes < threshold] = False
+        at = np.flatnonzero(sizes == threshold)
+        kept[at[: count - np.count_nonzero(~kept)]] = False
+    return kept
+
+
+def _in_deviations(weight, sizes):
+    """Return magnitudes in units of the weights' standard deviation."""
+    if not sizes.size:
+        return sizes
+    # By a power of two the largest comes close to 1, so that no square overflows or vanishes. It rounds nothing.
+    exponent = -np.frexp(sizes.max())[1]
+    dtype = np.result_type(weight, np.float64)
+    weight, sizes = (np.ldexp(array.astype(dtype), exponent) for array in (weight, sizes))
+    deviation = weight.std()
+    if deviation == 0:  # all alike: no number of deviations reaches them, unless they are zero
+        return np.where(sizes == 0, 0.0, np.inf)
+    return sizes / deviation

@@ -1,0 +1,212 @@
+"""Residual networks, u^{n+1} = u^n + h F(u^n; θ^n) (Eq. 1): parameters, and ordinary propagation as reference."""
+
+import numpy as np
+
+from bppsa_nb.machine import backends
+from bppsa_nb.machine.checks import as_float, check_array, check_choice, check_finite
+from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.twins import twin
+from bppsa_nb.networks.residual_steps import ACTIVATIONS
+
+
+def compute(backend):
+    """Return the module that computes for a ``backend`` argument; see `bppsa_nb.machine.backends.resolve`."""
+    return twin("bppsa_nb.networks.residual_steps", backends.resolve(backend))
+
+
+class ResidualNetwork:
+    """N residual layers, u^{n+1} = u^n + h σ(W^n u^n + b^n).
+
+    Parameters
+    ----------
+    weights : np.ndarray [shape=(N, q, q)] or [shape=(N, channels, channels, k, k)]
+        Dense layers, or convolutions with odd kernels that slide over an image with zeros around it, so that it keeps
+        its shape. float32 or float64. Kept, not copied.
+    biases : np.ndarray [shape=(N, q)] or [shape=(N, channels)]
+        In the same dtype.
+    h : float
+        Step size, positive. The network is forward Euler over a time of T = N h (Eq. 2).
+    activation : {"tanh", "relu"}
+        σ. The slope of ReLU at zero is zero.
+
+    Raises
+    ------
+    TypeError
+        For arrays of another type or dtype, or a step size that is no number.
+    ValueError
+        For shapes that do not fit, no layers, even kernels, NaN or infinity, a step size that is not positive, an
+        unknown activation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bppsa_nb import multigrid
+    >>> net = multigrid.ResidualNetwork(np.zeros((8, 2, 2)), np.ones((8, 2)), h=0.125)
+    >>> net.forward(np.zeros((1, 2)))[-1].round(4).tolist()
+    [[0.7616, 0.7616]]
+    """
+
+    def __init__(self, weights, biases, h, activation="tanh"):
+        self.weights, self.biases, self.h, self.activation = weights, biases, h, activation
+        self.check()
+
+    def check(self):
+        """Raise what the constructor would raise: parameters may change, as they do in training."""
+        weights, h = self.weights, self.h
+        if type(weights) not in (np.ndarray, np.memmap) or weights.dtype not in (np.float32, np.float64):
+            got = weights.dtype if type(weights) is np.ndarray else type(weights).__name__
+            raise TypeError(f"weights must be a numpy.ndarray of float32 or float64, got {got}")
+        shape = weights.shape
+        if len(shape) not in (3, 5) or 0 in shape or shape[1] != shape[2] or shape[3:4] != shape[4:]:
+            raise ValueError(
+                f"weights must have shape (N, q, q) or (N, channels, channels, k, k), none of them 0, got {shape}"
+            )
+        if len(shape) == 5 and shape[4] % 2 == 0:
+            raise ValueError(f"weights must have kernels of odd size, which preserve an image's shape, got {shape[3:]}")
+        check_array("biases", self.biases, weights.dtype, shape[:2])
+        check_finite(weights=weights, biases=self.biases)
+        number = as_float("h", h)
+        if not float(np.finfo(weights.dtype).tiny) <= number <= float(np.finfo(weights.dtype).max):
+            raise ValueError(f"h must be positive and finite in {weights.dtype}, got {h}")
+        self.h = number  # whatever kind of number was set
+        check_choice("activation", self.activation, ACTIVATIONS)
+
+    def __repr__(self):
+        return shown(self, "weights", "biases", "h", "activation")
+
+    def __len__(self):
+        return len(self.weights)
+
+    @property
+    def dtype(self):
+        """numpy.dtype: of parameters and states."""
+        return self.weights.dtype
+
+    @property
+    def kernel_size(self):
+        """int: k of a convolution, 0 for dense layers."""
+        return self.weights.shape[4] if self.weights.ndim == 5 else 0
+
+    def check_state(self, name, u, points=()):
+        """Raise TypeError or ValueError unless u [shape=(*points, batch, ...)] is a finite state of this network."""
+        image = ("height", "width") if self.kernel_size else ()
+        check_array(name, u, self.dtype, (*points, "B", self.weights.shape[1], *image))
+        if 0 in u.shape:
+            raise ValueError(f"{name} must hold at least one sample, and images at least one pixel, got {u.shape}")
+        check_finite(**{name: u})
+
+    def forward(self, u0, backend="auto"):
+        """Propagate layer by layer.
+
+        Parameters
+        ----------
+        u0 : np.ndarray [shape=(batch, q)] or [shape=(batch, channels, height, width)]
+            The first state, in the network's dtype.
+        backend : {"auto", "numpy", "cpu", "cuda"}
+
+        Returns
+        -------
+        np.ndarray [shape=(N + 1, batch, ...)]
+            All states, u0 first.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For a state that does not fit, or is not finite.
+        FloatingPointError
+            If a state leaves the range of the dtype.
+        """
+        from bppsa_nb.multigrid.solver import solve
+
+        return solve(self, u0, levels=1, backend=backend).states
+
+    def backward(self, states, grad_output, backend="auto"):
+        """Propagate gradients back, layer by layer.
+
+        Parameters
+        ----------
+        states : np.ndarray [shape=(N + 1, batch, ...)]
+            What `forward` returned.
+        grad_output : np.ndarray [shape=(batch, ...)]
+            Gradient of the loss at the last state.
+        backend : {"auto", "numpy", "cpu", "cuda"}
+
+        Returns
+        -------
+        np.ndarray [shape=(N + 1, batch, ...)]
+            Gradients at all states; that at the last one is grad_output.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For arrays that do not fit, or are not finite.
+        FloatingPointError
+            If a gradient leaves the range of the dtype.
+        """
+        from bppsa_nb.multigrid.solver import solve_adjoint
+
+        return solve_adjoint(self, states, grad_output, levels=1, backend=backend).states
+
+    def parameter_gradients(self, states, gradients, backend="auto"):
+        """Compute the gradients of weights and biases; no layer waits for another.
+
+        Parameters
+        ----------
+        states, gradients : np.ndarray [shape=(N + 1, batch, ...)]
+            States, and gradients at them: of `forward` and `backward`, or of the multigrid solvers.
+        backend : {"auto", "numpy", "cpu", "cuda"}
+
+        Returns
+        -------
+        grad_weights, grad_biases : np.ndarray
+            In the shapes of weights and biases, summed over the batch.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For arrays that do not fit, or are not finite.
+        FloatingPointError
+            If a gradient leaves the range of the dtype.
+        """
+        self.check()
+        self.check_state("states", states, (len(self) + 1,))
+        check_array("gradients", gradients, self.dtype, states.shape)
+        check_finite(gradients=gradients)
+        with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+            found = compute(backend).parameter_gradients(
+                states, gradients, self.weights, self.biases, self.h, self.activation
+            )
+        if not all(np.isfinite(grad).all() for grad in found):
+            raise FloatingPointError(f"the gradients of the parameters overflow {self.dtype}")
+        return found
+
+    def jacobians_T(self, states):
+        """Compute every dense layer's transposed Jacobian, I + h W^T diag(σ'), for `bppsa_nb.backprop`.
+
+        Parameters
+        ----------
+        states : np.ndarray [shape=(N + 1, batch, q)]
+
+        Returns
+        -------
+        np.ndarray [shape=(N, batch, q, q)]
+
+        Raises
+        ------
+        TypeError, ValueError
+            For states that do not fit, or are not finite; for convolutions.
+        FloatingPointError
+            If a Jacobian leaves the range of the dtype.
+        """
+        self.check()
+        if self.kernel_size:
+            raise ValueError(f"jacobians_T is for dense layers, got weights of shape {self.weights.shape}")
+        self.check_state("states", states, (len(self) + 1,))
+        with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+            slopes = compute("numpy").slopes(states, self.weights, self.biases, self.activation)
+            found = self.dtype.type(self.h) * self.weights.swapaxes(1, 2)[:, None] * slopes[:, :, None, :]
+        diagonal = np.arange(self.weights.shape[1])
+        found[..., diagonal, diagonal] += 1
+        if not np.isfinite(found).all():
+            raise FloatingPointError(f"a transposed Jacobian overflows {self.dtype}")
+        return found

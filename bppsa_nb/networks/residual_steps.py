@@ -1,0 +1,191 @@
+"""Steps of a residual network and of its gradients, in NumPy: layer blocks side by side.
+
+A dense layer's state is a vector, u (batch, q), and W u its product with weights (q, q); a convolution's is an image,
+u (batch, channels, height, width), and W u slides weights (channels, channels, k, k) over it, with zeros around it that
+preserve its shape. Its twins are `bppsa_nb.networks.residual_steps_cpu` and `bppsa_nb.networks.residual_steps_cuda`.
+"""
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+ACTIVATIONS = ("tanh", "relu")
+
+
+def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
+    """Propagate through the blocks of a level, all at once: u^{k+1} = u^k + h F(u^k; θ) + s^k (Eq. 1).
+
+    Parameters
+    ----------
+    points : np.ndarray [shape=(n + 1, batch, ...)]
+        States. Those at `bounds` are read, those between are filled: F-relaxation.
+    source : np.ndarray [shape=(n, batch, ...)] or None
+        What FAS adds to every step's result, the right-hand side S of Equation 24; None for zero.
+    bounds : np.ndarray of int [shape=(blocks + 1,)]
+        Where blocks begin and end.
+    layers : np.ndarray of int [shape=(n,)]
+        Which layer's parameters each step uses.
+    sizes : np.ndarray [shape=(n,)]
+        Step sizes h.
+    weights : np.ndarray [shape=(N, q, q)] or [shape=(N, channels, channels, k, k)]
+    biases : np.ndarray [shape=(N, q)] or [shape=(N, channels)]
+    activation : {"tanh", "relu"}
+
+    Returns
+    -------
+    np.ndarray [shape=(blocks, batch, ...)]
+        What every block's last step gives: the value that C-relaxation writes to the C-point there.
+    """
+
+    def step(u, n):
+        return _activate(_apply(weights[n], u) + _per_unit(biases[n], u), activation)
+
+    return _sweep(step, points, source, bounds, layers, sizes)
+
+
+def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
+    """Propagate gradients: g^{k+1} = g^k + h W^T (σ' ⊙ g^k) + s^k, where k counts from the last layer back.
+
+    Parameters and result are those of `forward_sweep`, but for
+
+    Parameters
+    ----------
+    slopes : np.ndarray [shape=(N, batch, ...)]
+        σ'(W u + b) at every layer's state; see `slopes`.
+    """
+
+    def step(g, n):
+        return _apply(_transposed(weights[n]), slopes[n] * g)
+
+    return _sweep(step, points, source, bounds, layers, sizes)
+
+
+def _sweep(step, points, source, bounds, layers, sizes):
+    starts, stops = bounds[:-1], bounds[1:]
+    arrivals = np.empty((len(starts), *points.shape[1:]), points.dtype)
+    for j in range(np.max(stops - starts)):
+        block = np.flatnonzero(starts + j < stops)  # the last one may be shorter
+        k = starts[block] + j
+        after = points[k] + _per_step(sizes[k], points) * step(points[k], layers[k])
+        if source is not None:
+            after += source[k]
+        last = k + 1 == stops[block]
+        arrivals[block[last]] = after[last]
+        points[k[~last] + 1] = after[~last]
+    return arrivals
+
+
+def slopes(states, weights, biases, activation):
+    """Compute σ'(W u + b) at every layer.
+
+    Parameters
+    ----------
+    states : np.ndarray [shape=(N + 1, batch, ...)]
+
+    Returns
+    -------
+    np.ndarray [shape=(N, batch, ...)]
+    """
+    found = np.empty(states[1:].shape, states.dtype)
+    for n in range(len(weights)):
+        u = states[n : n + 1]
+        found[n] = _slope(_apply(weights[n : n + 1], u) + _per_unit(biases[n : n + 1], u), activation)[0]
+    return found
+
+
+def parameter_gradients(states, gradients, weights, biases, h, activation):
+    """Compute the gradients of all layers' parameters, each independent of the others.
+
+    Parameters
+    ----------
+    states, gradients : np.ndarray [shape=(N + 1, batch, ...)]
+
+    Returns
+    -------
+    grad_weights, grad_biases : np.ndarray
+        In the shapes of weights and biases.
+    """
+    grad_weights, grad_biases = (np.empty(array.shape, array.dtype) for array in (weights, biases))
+    for n, slope in enumerate(slopes(states, weights, biases, activation)):
+        u, v = states[n], states.dtype.type(h) * slope * gradients[n + 1]
+        grad_biases[n] = v.sum(axis=(0, *range(2, v.ndim)))
+        if weights.ndim == 3:
+            grad_weights[n] = v.T @ u
+        else:
+            windows = _windows(u[None], weights.shape[-1])[0]
+            grad_weights[n] = np.einsum("bohw,bchwij->ocij", v, windows, optimize=True)
+    return grad_weights, grad_biases
+
+
+def _apply(weights, u):
+    """Compute W u for states u (blocks, batch, ...), each block with weights of its own."""
+    if weights.ndim == 3:
+        return u @ weights.swapaxes(1, 2)
+    blocks, batch, channels, height, width = u.shape
+    columns = _windows(u, weights.shape[-1]).transpose(0, 1, 3, 4, 2, 5, 6).reshape(blocks, batch * height * width, -1)
+    product = columns @ weights.reshape(blocks, channels, -1).swapaxes(1, 2)
+    return np.moveaxis(product.reshape(blocks, batch, height, width, channels), -1, 2)
+
+
+def _transposed(weights):
+    """Return the weights of W^T: for a convolution, with channels swapped and kernels turned around."""
+    swapped = weights.swapaxes(1, 2)
+    return swapped if weights.ndim == 3 else swapped[..., ::-1, ::-1]
+
+
+def _windows(u, size):
+    """Return what a kernel sees at every pixel [shape=(blocks, batch, channels, height, width, k, k)]."""
+    pad = size // 2
+    padded = np.pad(u, [(0, 0)] * 3 + [(pad, pad)] * 2)
+    return sliding_window_view(padded, (size, size), axis=(-2, -1))
+
+
+def _activate(z, activation):
+    return np.tanh(z) if activation == "tanh" else np.maximum(z, 0)
+
+
+def _slope(z, activation):
+    return 1 - np.tanh(z) ** 2 if activation == "tanh" else (z > 0).astype(z.dtype)
+
+
+def _per_step(sizes, points):
+    return sizes.reshape(-1, *[1] * (points.ndim - 1))
+
+
+def _per_unit(biases, u):
+    return biases.reshape(len(biases), 1, -1, *[1] * (u.ndim - 3))
+
+
+# What the cycles do between sweeps. On a GPU the same four are kernels.
+
+
+def load(array):
+    """Return the array where sweeps compute; here it is there already."""
+    return array
+
+
+def host(array):
+    """Return a NumPy array of what `load` returned."""
+    return array
+
+
+def take(points, index):
+    """Return a copy of some points."""
+    return points[index]
+
+
+def put(points, index, values):
+    """Write values to some points."""
+    points[index] = values
+
+
+def difference(a, b):
+    """Return a - b."""
+    return a - b
+
+
+def norms(a, points, index):
+    """Compute ||a_k - points[index_k]|| for every k, in double precision; no square leaves its range."""
+    r = np.abs((a - points[index]).astype(np.float64)).reshape(len(a), -1)
+    largest = r.max(axis=1)
+    scale = np.where((largest > 0) & np.isfinite(largest), largest, 1)
+    return scale * np.sqrt(np.einsum("kn,kn->k", r / scale[:, None], r / scale[:, None]))

@@ -1,0 +1,310 @@
+"""Steps of a residual network compiled for CPUs; twins of `bppsa_nb.networks.residual_steps`, with the same arguments.
+
+A dense layer is a convolution, too: of an image with one row, whose pixels are the samples of a group and whose kernel
+is a single pixel. So one loop serves both: it keeps the state of an image at hand, row by row with all channels of a
+row together, and multiplies weights with it tile by tile (`machine.tiles`), as views that are one pixel apart for each
+column of the kernel. Every number is the same sum in the same order, however images and blocks are shared out.
+Numbers below the smallest normal one count as zero.
+"""
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from bppsa_nb.machine.compiling import njit
+from bppsa_nb.machine.elementary import tanh
+from bppsa_nb.machine.memory import keep_freed_memory
+from bppsa_nb.machine.subnormals import flush, restore
+from bppsa_nb.machine.tiles import multiply, product
+from bppsa_nb.machine.workers import PIECES, THREADS, share_out
+from bppsa_nb.networks.residual_steps import difference, host, norms, put, take  # noqa: F401  NumPy serves these
+
+keep_freed_memory()
+
+_compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+
+_WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
+_LINE = 64  # bytes of an image's row at least: no vector register is longer; of two such, where samples are the pixels
+_TANH, _RELU, _ADJOINT, _TANH_SLOPE, _RELU_SLOPE = range(5)  # what a step computes
+_FORWARD = {"tanh": _TANH, "relu": _RELU}
+_SLOPE = {"tanh": _TANH_SLOPE, "relu": _RELU_SLOPE}
+
+
+def load(array):
+    """Return the array as sweeps take it: contiguous and writable."""
+    return np.require(array, requirements=("C", "W"))
+
+
+def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
+    """Propagate through the blocks of a level; see `bppsa_nb.networks.residual_steps.forward_sweep`.
+
+    Arrays are contiguous, as `load` returns them.
+    """
+    none = np.empty(0, points.dtype)
+    return _sweep(points, source, bounds, layers, sizes, weights, biases, none, _FORWARD[activation])
+
+
+def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
+    """Propagate gradients; see `bppsa_nb.networks.residual_steps.adjoint_sweep`.
+
+    Arrays are contiguous, as `load` returns them.
+    """
+    none = np.empty(0, points.dtype)
+    return _sweep(points, source, bounds, layers, sizes, weights, none, slopes, _ADJOINT)
+
+
+def slopes(states, weights, biases, activation):
+    """Compute σ'(W u + b) at every layer; see `bppsa_nb.networks.residual_steps.slopes`."""
+    states, weights, biases = load(states), load(weights), load(biases)
+    none, every = np.empty(0, states.dtype), np.arange(len(weights) + 1)
+    sizes = np.empty(len(weights), states.dtype)  # which a slope does not depend on
+    return _sweep(states, None, every, every[:-1], sizes, weights, biases, none, _SLOPE[activation])
+
+
+def _sweep(points, source, bounds, layers, sizes, weights, biases, slopes, kind):
+    arrivals = np.empty((len(bounds) - 1, *points.shape[1:]), points.dtype)
+    source = np.empty(0, points.dtype) if source is None else source
+    images, kernel = _images(points[0], weights, 2 * _LINE // points.itemsize)
+    # A block's images go together, for they share the weights; apart, if there are too few blocks for all cores.
+    parts = min(images[0], -(-PIECES * THREADS // len(arrivals)))
+    flat = [array.reshape(-1) for array in (points, source, arrivals, weights, biases, slopes)]
+    work = len(layers) * arrivals[0].size * weights[0, 0].size
+    arguments = *flat, bounds, layers, sizes, kind, images, kernel, parts
+    share_out(_steps, len(arrivals) * parts, product(points.dtype), *arguments, worth=work > _WORTH)
+    return arrivals
+
+
+def _images(state, weights, samples):
+    """Describe a state as images, those of dense layers of so many samples each.
+
+    Returns
+    -------
+    images : tuple of int
+        How many there are, their channels, rows and columns, and the columns of the last one; how far apart images,
+        channels, rows and columns are in memory.
+    kernel : int
+    """
+    if weights.ndim == 3:
+        (batch, size), width = state.shape, min(len(state), samples)
+        count = -(-batch // width)
+        return (count, size, 1, width, batch - (count - 1) * width, width * size, 1, size, size), 1
+    count, channels, height, width = state.shape
+    area = height * width
+    return (count, channels, height, width, width, channels * area, area, width, 1), weights.shape[-1]
+
+
+@_compile
+def _steps(
+    product,
+    points,
+    source,
+    arrivals,
+    weights,
+    biases,
+    slopes,
+    bounds,
+    layers,
+    sizes,
+    kind,
+    images,
+    kernel,
+    parts,
+    first,
+    last,
+):
+    """Go through blocks: piece ``block * parts + part`` is one part of the images in one block."""
+    count, channels, height, width = images[:4]
+    many, columns, pad = (count + parts - 1) // parts, max(width, _LINE // points.itemsize), kernel // 2
+    numbers, size = channels * columns, arrivals.size // (len(bounds) - 1)
+    states = np.zeros((many, height, channels, columns), points.dtype)
+    padded = np.zeros((height + 2 * pad, channels, columns + 2 * pad), points.dtype)
+    sums, added = np.empty((channels, columns), points.dtype), np.zeros((channels, columns), points.dtype)
+    turned = np.zeros(channels * channels * kernel * kernel if kernel > 1 else 1, points.dtype)
+    before = flush()
+    for piece in range(first, last):
+        block, part = piece // parts, piece % parts
+        begin, end = count * part // parts, count * (part + 1) // parts
+        for image in range(begin, end):
+            here = _image(points, bounds[block] * size, image, images)
+            _copy(here, states[image - begin])
+        for k in range(bounds[block], bounds[block + 1]):
+            layer = layers[k]
+            rows = _rows(weights, layer, channels, kernel, kind == _ADJOINT, turned)
+            if biases.size:
+                _repeat(biases[layer * channels : (layer + 1) * channels], added)
+            for image in range(begin, end):
+                state, seen = states[image - begin], padded
+                if kind == _ADJOINT:
+                    factors = _image(slopes, layer * size, image, images)
+                    middle = padded[pad : pad + height, :, pad : pad + factors.shape[2]]
+                    _copy(factors, middle)
+                    _scale(middle, state)
+                elif kernel == 1:
+                    seen = state
+                else:
+                    _copy(state[:, :, :width], padded[pad : pad + height, :, pad:])
+                for y in range(height):
+                    multiply(product, rows, _seen(seen, y, kernel, columns), sums)
+                    _update(state[y].reshape(numbers), sums.reshape(numbers), added.reshape(numbers), sizes[k], kind)
+                if source.size:
+                    _add(_image(source, k * size, image, images), state)
+                if k + 1 == bounds[block + 1]:
+                    there = _image(arrivals, block * size, image, images)
+                else:
+                    there = _image(points, (k + 1) * size, image, images)
+                _copy(state[:, :, : there.shape[2]], there)
+    restore(before)
+    return True
+
+
+@_compile
+def _image(flat, start, image, images):
+    """Return a view of one image of a state [shape=(height, channels, width)]; the state begins at `start`."""
+    count, channels, height, width, width_of_last, to_image, to_channel, to_row, to_column = images
+    shape = (height, channels, width_of_last if image == count - 1 else width)
+    item = flat.itemsize
+    return as_strided(flat[start + image * to_image :], shape, (to_row * item, to_channel * item, to_column * item))
+
+
+@_compile
+def _copy(image, out):
+    for y in range(image.shape[0]):
+        for c in range(image.shape[1]):
+            for x in range(image.shape[2]):
+                out[y, c, x] = image[y, c, x]
+
+
+@_compile
+def _add(image, out):
+    for y in range(image.shape[0]):
+        for c in range(image.shape[1]):
+            for x in range(image.shape[2]):
+                out[y, c, x] += image[y, c, x]
+
+
+@_compile
+def _scale(image, factor):
+    for y in range(image.shape[0]):
+        for c in range(image.shape[1]):
+            for x in range(image.shape[2]):
+                image[y, c, x] *= factor[y, c, x]
+
+
+@_compile
+def _repeat(biases, out):
+    for c in range(out.shape[0]):
+        for x in range(out.shape[1]):
+            out[c, x] = biases[c]
+
+
+@_compile
+def _rows(weights, layer, channels, kernel, transposed, turned):
+    """Return a layer's weights as the rows that multiply what a kernel's columns see [shape=(k, channels, k channels)].
+
+    A kernel of one pixel is a matrix, and stays where it is.
+    """
+    size, item = channels * channels * kernel * kernel, weights.itemsize
+    matrix = weights[layer * size : (layer + 1) * size]
+    if kernel == 1:
+        for i in range(0, size, _LINE // item):  # in order, which memory is faster at than at what a product asks for
+            turned[0] += matrix[i]
+        down, across = (1, channels) if transposed else (channels, 1)
+        return as_strided(matrix, (1, channels, channels), (size * item, down * item, across * item))
+    for a in range(channels):
+        for b in range(channels):
+            for i in range(kernel):
+                for j in range(kernel):
+                    weight = matrix[((a * channels + b) * kernel + i) * kernel + j]
+                    if transposed:
+                        o, c, di, dj = b, a, kernel - 1 - i, kernel - 1 - j
+                    else:
+                        o, c, di, dj = a, b, i, j
+                    turned[((dj * channels + o) * kernel + di) * channels + c] = weight
+    row = kernel * channels * item
+    return as_strided(turned, (kernel, channels, kernel * channels), (channels * row, row, item))
+
+
+@_compile
+def _seen(padded, y, kernel, columns):
+    """Return what the kernel's columns see from row y of an image [shape=(k, k channels, columns)]."""
+    channels, across, item = padded.shape[1], padded.shape[2], padded.itemsize
+    return as_strided(padded[y:], (kernel, kernel * channels, columns), (item, across * item, item))
+
+
+@_compile
+def _update(u, sums, added, size, kind):
+    zero, one = u.dtype.type(0), u.dtype.type(1)
+    if kind == _TANH:
+        for x in range(u.size):
+            u[x] += size * tanh(sums[x] + added[x])
+    elif kind == _RELU:
+        for x in range(u.size):
+            z = sums[x] + added[x]
+            u[x] += size * (zero if z <= zero else z)  # NaN passes through
+    elif kind == _ADJOINT:
+        for x in range(u.size):
+            u[x] += size * sums[x]
+    elif kind == _TANH_SLOPE:
+        for x in range(u.size):
+            t = tanh(sums[x] + added[x])
+            u[x] = one - t * t
+    else:
+        for x in range(u.size):
+            u[x] = one if sums[x] + added[x] > zero else zero
+
+
+def parameter_gradients(states, gradients, weights, biases, h, activation):
+    """Compute the gradients of all layers' parameters; see `bppsa_nb.networks.residual_steps.parameter_gradients`."""
+    states, gradients, weights = load(states), load(gradients), load(weights)
+    at_sums = slopes(states, weights, biases, activation)
+    grad_weights, grad_biases = np.empty(weights.shape, weights.dtype), np.zeros(biases.shape, biases.dtype)
+    images, kernel = _images(states[0], weights, len(states[0]))
+    flat = [array.reshape(-1) for array in (states, gradients, at_sums, grad_weights, grad_biases)]
+    work, h = states.size * weights[0, 0].size, states.dtype.type(h)
+    share_out(_add_up, len(weights), product(weights.dtype), *flat, h, images, kernel, worth=work > _WORTH)
+    return grad_weights, grad_biases
+
+
+@_compile
+def _add_up(product, states, gradients, slopes, grad_weights, grad_biases, h, images, kernel, first, last):
+    """Multiply gradients at the sums with what a row of the kernel saw, pixel by pixel and image by image."""
+    count, channels, height, width = images[:4]
+    layers, pad, row, item = grad_biases.size // channels, kernel // 2, kernel * channels, states.itemsize
+    size, weights, line = slopes.size // layers, row * row, (width + 2 * pad) * channels * item
+    at_sums, slope = np.empty((2, height, width, channels), states.dtype)
+    padded = np.zeros((height + 2 * pad, width + 2 * pad, channels), states.dtype)
+    found, total = np.empty((channels, row), states.dtype), np.empty((kernel, channels, row), states.dtype)
+    whole = kernel == 1 and count == 1  # a product is all there is to add up
+    before = flush()
+    for layer in range(first, last):
+        bias = grad_biases[layer * channels : (layer + 1) * channels]
+        matrix = grad_weights[layer * weights : (layer + 1) * weights]
+        if whole:
+            found = matrix.reshape(channels, channels)
+        else:
+            total[:] = 0
+        for image in range(count):
+            _copy(_image(states, layer * size, image, images).transpose(0, 2, 1), padded[pad:, pad:])
+            _copy(_image(slopes, layer * size, image, images).transpose(0, 2, 1), slope)
+            _copy(_image(gradients, (layer + 1) * size, image, images).transpose(0, 2, 1), at_sums)
+            for y in range(height):
+                for x in range(width):
+                    sums, factors = at_sums[y, x], slope[y, x]
+                    for c in range(channels):
+                        sums[c] *= h * factors[c]
+                    for c in range(channels):
+                        bias[c] += sums[c]
+            for i in range(kernel):
+                seen = as_strided(padded[i:], (height, width, row), (line, channels * item, item))
+                multiply(product, at_sums.transpose(0, 2, 1), seen, found)
+                if not whole:
+                    for c in range(channels):
+                        for j in range(row):
+                            total[i, c, j] += found[c, j]
+        if not whole:
+            for o in range(channels):
+                for c in range(channels):
+                    for i in range(kernel):
+                        for j in range(kernel):
+                            matrix[((o * channels + c) * kernel + i) * kernel + j] = total[i, o, j * channels + c]
+    restore(before)
+    return True

@@ -1,0 +1,116 @@
+"""Sparse matrices of several samples that share one pattern: as links, and as operands whose products are planned."""
+
+import numpy as np
+
+from bppsa_nb.machine.checks import Fixed, check_floats
+from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.twins import twin
+from bppsa_nb.operands.pattern import CSRPattern
+
+
+class BatchedCSR(Fixed):
+    """Sparse matrices of several samples that share one pattern.
+
+    Parameters
+    ----------
+    values : np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)]
+        The entries of each sample, in the pattern's order, or those that all samples share.
+    indices, indptr : np.ndarray of int [shape=(nnz,)], [shape=(m + 1,)]
+        The pattern, in SciPy's CSR layout.
+    shape : tuple of int
+        ``(m, n)``, the shape of one sample's matrix.
+
+    Attributes
+    ----------
+    pattern : CSRPattern
+        The pattern, and the plans made for its products. Links of the next iteration that are made of it by
+        `of` need no new plans.
+
+    Raises
+    ------
+    TypeError
+        If the pattern does not consist of integers, or `values` not of float32 or float64.
+    ValueError
+        If it is no CSR pattern of that shape, or `values` does not have one row of nnz numbers per sample.
+    """
+
+    _fixed = ("pattern", "values")
+
+    def __init__(self, values, indices, indptr, shape):
+        self._hold(CSRPattern(indptr, indices, shape), values)
+
+    @classmethod
+    def of(cls, pattern, values):
+        """Put values into a pattern.
+
+        Parameters
+        ----------
+        pattern : CSRPattern
+        values : np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)]
+
+        Returns
+        -------
+        BatchedCSR
+        """
+        if not isinstance(pattern, CSRPattern):
+            raise TypeError(f"pattern must be a CSRPattern, got {type(pattern).__name__}")
+        link = object.__new__(cls)
+        link._hold(pattern, values)
+        return link
+
+    def _hold(self, pattern, values):
+        check_floats("values", values, ("B", "nnz"))
+        if values.shape[1] != pattern.nnz:
+            raise ValueError(f"values must have shape (B, nnz) with nnz = {pattern.nnz}, got {values.shape}")
+        self._fix(pattern=pattern, values=values)
+
+    @property
+    def shape(self):
+        """Shape ``(m, n)`` of one sample's matrix."""
+        return self.pattern.shape
+
+    def __repr__(self):
+        return f"BatchedCSR(batch={len(self.values)}, pattern={self.pattern})"
+
+
+class Planned:
+    """Sparse transposed Jacobians of several samples that share one pattern; their products are planned once.
+
+    Parameters
+    ----------
+    pattern : CSRPattern [shape=(m, n)]
+        Keeps the plans of its products; what is made anew every time is planned anew every time.
+    values : array [shape=(B, nnz)] or [shape=(1, nnz)]
+        Of each sample, or shared by all: where `backend` keeps them, see its twin of `bppsa_nb.operands.products`.
+    backend : {"numpy", "cpu", "cuda"}
+    """
+
+    def __init__(self, pattern, values, backend):
+        self.pattern = pattern
+        self.values = values
+        self.backend = backend
+        self._twin = twin("bppsa_nb.operands.products", backend)
+
+    @classmethod
+    def of(cls, link, backend):
+        """Make an operand of a `BatchedCSR`, with its values where the backend keeps them."""
+        send = twin("bppsa_nb.operands.products", backend).send
+        return cls(link.pattern, send(np.ascontiguousarray(link.values)), backend)
+
+    def __repr__(self):
+        return shown(self, "pattern", "values", "backend")
+
+    def __matmul__(self, other):
+        if isinstance(other, np.ndarray):
+            return self._twin.apply(self.pattern, self.values, other)
+        plan = self.pattern.times(other.pattern)
+        return Planned(plan.pattern, self._twin.product(plan, self.values, other.values), self.backend)
+
+    def extent(self):
+        """Return the largest and the smallest non-zero size of each sample's entries."""
+        return self._twin.extent(self.values)
+
+    def scaled(self, exponents, fresh=False):
+        """Return the operand times a power of two per sample; `fresh` says that its entries may be overwritten."""
+        values = self._twin.scale(self.values, exponents, self.values if fresh else None)
+        return Planned(self.pattern, values, self.backend)

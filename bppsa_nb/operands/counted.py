@@ -1,0 +1,48 @@
+"""Patterns as operands: what products of sparse matrices would cost, counted without numbers."""
+
+from typing import NamedTuple
+
+from bppsa_nb.machine.shown import shown
+
+
+class Cost(NamedTuple):
+    """What a product of patterns costs.
+
+    Attributes
+    ----------
+    kind : {"mm", "mv"}
+    multiply_adds : int
+    entries : int
+        Of the product, as they are stored.
+    """
+
+    kind: str
+    multiply_adds: int
+    entries: int
+
+
+class Pattern:
+    """Where an operand may be non-zero. Multiplying patterns counts what the numbers would cost.
+
+    Parameters
+    ----------
+    structure : CSRPattern [shape=(m, n)] or None
+        None stands for a gradient, taken as dense.
+    costs : list of Cost
+        Every product appends its own.
+    """
+
+    def __init__(self, structure, costs):
+        self.structure = structure
+        self.costs = costs
+
+    def __repr__(self):
+        return shown(self, "structure")
+
+    def __matmul__(self, other):
+        if other.structure is None:
+            self.costs.append(Cost("mv", self.structure.nnz, self.structure.shape[0]))
+            return Pattern(None, self.costs)
+        plan = self.structure.times(other.structure)
+        self.costs.append(Cost("mm", plan.multiply_adds, plan.pattern.nnz))
+        return Pattern(plan.pattern, self.costs)

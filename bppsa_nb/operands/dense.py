@@ -1,0 +1,97 @@
+"""Operands that are matrices, and affine maps made of them."""
+
+import numpy as np
+from scipy import sparse
+
+from bppsa_nb.machine.shown import shown
+from bppsa_nb.operands import products
+
+
+class Dense:
+    """A dense transposed Jacobian, or one for each sample.
+
+    Parameters
+    ----------
+    matrix : np.ndarray [shape=(..., m, n)]
+        Leading axes are samples; they broadcast against those of a gradient [shape=(..., n)].
+    """
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+
+    def __repr__(self):
+        return shown(self, "matrix")
+
+    def __matmul__(self, other):
+        if isinstance(other, np.ndarray):
+            return np.matmul(self.matrix, other[..., None])[..., 0]
+        product = self.matrix @ other.matrix
+        return CSR(product) if sparse.issparse(product) else Dense(product)
+
+    def extent(self):
+        """Return the largest and the smallest non-zero size of each sample's entries."""
+        return products.extent(self._values)
+
+    def scaled(self, exponents, fresh=False):
+        """Return the operand times a power of two per sample; `fresh` says that its entries may be overwritten."""
+        values = products.scale(self._values, exponents, out=self._values if fresh else None)
+        return Dense(values.reshape(self.matrix.shape))
+
+    @property
+    def _values(self):
+        return self.matrix.reshape(*self.matrix.shape[:-2], -1)
+
+
+class CSR:
+    """A sparse transposed Jacobian.
+
+    Parameters
+    ----------
+    matrix : scipy.sparse.csr_array [shape=(m, n)]
+    """
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+
+    def __repr__(self):
+        return shown(self, "matrix")
+
+    def __matmul__(self, other):
+        if isinstance(other, np.ndarray):
+            return self.matrix @ other
+        product = self.matrix @ other.matrix
+        return CSR(product) if sparse.issparse(product) else Dense(product)
+
+    def extent(self):
+        """Return the largest and the smallest non-zero size of the stored entries."""
+        return products.extent(self.matrix.data)
+
+    def scaled(self, exponents, fresh=False):
+        """Return the operand times a power of two; `fresh` says that its entries may be overwritten."""
+        values = products.scale(self.matrix.data, exponents, out=self.matrix.data if fresh else None)
+        return CSR(sparse.csr_array((values, self.matrix.indices, self.matrix.indptr), shape=self.matrix.shape))
+
+
+class Affine:
+    """The map ``x -> M x + c``: a transposed Jacobian and the loss term that enters below it.
+
+    Parameters
+    ----------
+    linear : Dense, CSR, Planned or Scaled
+        M.
+    offset : np.ndarray [shape=(..., m)]
+        c.
+    """
+
+    def __init__(self, linear, offset):
+        self.linear = linear
+        self.offset = offset
+
+    def __repr__(self):
+        return shown(self, "linear", "offset")
+
+    def __matmul__(self, other):
+        if isinstance(other, np.ndarray):
+            return self.linear @ other + self.offset
+        # M_b (M_a x + c_a) + c_b
+        return Affine(self.linear @ other.linear, self.linear @ other.offset + self.offset)

@@ -1,0 +1,230 @@
+"""Planned sparse products compiled for CPUs: the symbolic phase, and the numeric phase's twin of `products`.
+
+Functions take a range ``first ... last`` of rows, or of rows of all samples one after the other, so that
+`machine.workers.share_out` can hand it out in pieces. They fill arrays they are given and return whether they did.
+"""
+
+import numpy as np
+
+from bppsa_nb.machine.compiling import njit
+from bppsa_nb.machine.workers import share_out
+from bppsa_nb.operands.products import batch_of
+
+_compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+_WORTH = 2**15  # multiply-adds, or entries to look at, below which a second thread is not woken
+_PIECE = 2**26  # multiply-adds, about a tenth of a second, that Ctrl-C waits for
+_PART = 2**16  # entries that one call looks at
+
+
+# -- Symbolic phase ----------------------------------------------------------------------------------------------------
+
+
+@_compile
+def _count(a_indptr, a_indices, b_indptr, b_indices, columns, counts, first, last):
+    seen = np.full(columns, -1, np.int32)
+    for i in range(first, last):
+        count = 0
+        for p in range(a_indptr[i], a_indptr[i + 1]):
+            k = a_indices[p]
+            for q in range(b_indptr[k], b_indptr[k + 1]):
+                j = b_indices[q]
+                if seen[j] != i:
+                    seen[j] = i
+                    count += 1
+        counts[i] = count
+    return True
+
+
+@_compile
+def _list(a_indptr, a_indices, b_indptr, b_indices, columns, indptr, indices, first, last):
+    seen = np.full(columns, -1, np.int32)
+    for i in range(first, last):
+        start = end = indptr[i]
+        low, high = columns, -1
+        for p in range(a_indptr[i], a_indptr[i + 1]):
+            k = a_indices[p]
+            for q in range(b_indptr[k], b_indptr[k + 1]):
+                j = b_indices[q]
+                if seen[j] != i:
+                    seen[j] = i
+                    indices[end] = j
+                    end += 1
+                    low, high = min(low, j), max(high, j)
+        # Sorted: by walking over all columns in between where they are many, by sorting where they are few.
+        if high - low < 16 * (end - start):
+            end = start
+            for j in range(low, high + 1):
+                if seen[j] == i:
+                    indices[end] = j
+                    end += 1
+        else:
+            indices[start:end].sort()
+    return True
+
+
+def _amount(multiply_adds):
+    """Say how to share out so many multiply-adds."""
+    return {"worth": multiply_adds > _WORTH, "pieces": multiply_adds // _PIECE}
+
+
+def count(a, b, multiply_adds):
+    """Count the entries of each row of a product of patterns, np.ndarray of int [shape=(m,)]."""
+    counts = np.empty(a.shape[0], np.int32)
+    arrays = (a.indptr, a.indices, b.indptr, b.indices, b.shape[1], counts)
+    share_out(_count, len(counts), *arrays, **_amount(multiply_adds))
+    return counts
+
+
+def columns(a, b, multiply_adds, indptr):
+    """List the columns of each row of a product of patterns, sorted, np.ndarray of int32 [shape=(nnz,)]."""
+    indices = np.empty(indptr[-1], np.int32)
+    arrays = (a.indptr, a.indices, b.indptr, b.indices, b.shape[1], indptr, indices)
+    share_out(_list, a.shape[0], *arrays, **_amount(multiply_adds))
+    return indices
+
+
+# -- Numeric phase -----------------------------------------------------------------------------------------------------
+
+
+@_compile
+def _sums(a_indptr, a_indices, a, b_indptr, b_indices, b, columns, indptr, indices, c, first, last):
+    """Sum the multiply-adds of each entry: scattered into a row of zeros, then gathered."""
+    rows = len(indptr) - 1
+    row = np.zeros(columns, c.dtype)
+    for sample in range(first // rows, (last - 1) // rows + 1):
+        a_s, b_s, c_s = a[min(sample, len(a) - 1)], b[min(sample, len(b) - 1)], c[sample]
+        for i in range(max(first - sample * rows, 0), min(last - sample * rows, rows)):
+            empty = True
+            for p in range(a_indptr[i], a_indptr[i + 1]):
+                k, factor = a_indices[p], a_s[p]
+                if factor != 0:
+                    empty = False
+                    for q in range(b_indptr[k], b_indptr[k + 1]):
+                        row[b_indices[q]] += factor * b_s[q]
+            for p in range(indptr[i], indptr[i + 1]):
+                if empty:
+                    c_s[p] = 0
+                else:
+                    c_s[p] = row[indices[p]]
+                    row[indices[p]] = 0
+    return True
+
+
+@_compile
+def _rows(a_indptr, a_indices, a, b_indptr, b, indptr, c, first, last):
+    """Scale rows of b: no row of a has more than one entry."""
+    rows = len(indptr) - 1
+    for sample in range(first // rows, (last - 1) // rows + 1):
+        a_s, b_s, c_s = a[min(sample, len(a) - 1)], b[min(sample, len(b) - 1)], c[sample]
+        for i in range(max(first - sample * rows, 0), min(last - sample * rows, rows)):
+            p = a_indptr[i]
+            if p < a_indptr[i + 1]:
+                target, source, factor = indptr[i], b_indptr[a_indices[p]], a_s[p]
+                for q in range(indptr[i + 1] - target):
+                    c_s[target + q] = factor * b_s[source + q]
+    return True
+
+
+@_compile
+def _columns(a_indices, a, b, c, first, last):
+    """Scale columns of a: every row of b has one entry."""
+    nnz = c.shape[1]
+    for sample in range(first // nnz, (last - 1) // nnz + 1):
+        a_s, b_s, c_s = a[min(sample, len(a) - 1)], b[min(sample, len(b) - 1)], c[sample]
+        for p in range(max(first - sample * nnz, 0), min(last - sample * nnz, nnz)):
+            c_s[p] = a_s[p] * b_s[a_indices[p]]
+    return True
+
+
+def send(values):
+    """Leave values where they are, in this computer's memory."""
+    return values
+
+
+def product(plan, a, b, out=None):
+    """Run the numeric phase of a planned product; see `bppsa_nb.operands.products.product`."""
+    left, right, pattern = plan.left, plan.right, plan.pattern
+    c = np.empty((batch_of(a, b), pattern.nnz), a.dtype) if out is None else out
+    amount = _amount(len(c) * plan.multiply_adds)
+    if not c.size:
+        pass
+    elif plan.kind == "rows":
+        arrays = (left.indptr, left.indices, a, right.indptr, b, pattern.indptr, c)
+        share_out(_rows, len(c) * pattern.shape[0], *arrays, **amount)
+    elif plan.kind == "columns":
+        share_out(_columns, c.size, left.indices, a, b, c, **amount)
+    else:
+        arrays = (left.indptr, left.indices, a, right.indptr, right.indices, b, pattern.shape[1])
+        share_out(_sums, len(c) * pattern.shape[0], *arrays, pattern.indptr, pattern.indices, c, **amount)
+    return c
+
+
+@_compile
+def _apply(indptr, indices, values, vectors, result, first, last):
+    rows = len(indptr) - 1
+    for sample in range(first // rows, (last - 1) // rows + 1):
+        entries, vector = values[min(sample, len(values) - 1)], vectors[sample]
+        for i in range(max(first - sample * rows, 0), min(last - sample * rows, rows)):
+            total = vector.dtype.type(0)
+            for p in range(indptr[i], indptr[i + 1]):
+                total += entries[p] * vector[indices[p]]
+            result[sample, i] = total
+    return True
+
+
+def apply(pattern, values, vectors):
+    """Multiply each sample's matrix and vector; see `bppsa_nb.operands.products.apply`."""
+    result = np.empty((len(vectors), pattern.shape[0]), vectors.dtype)
+    if result.size:
+        arrays = (pattern.indptr, pattern.indices, values, vectors, result)
+        share_out(_apply, result.size, *arrays, worth=len(vectors) * pattern.nnz > _WORTH)
+    return result
+
+
+# -- Range -------------------------------------------------------------------------------------------------------------
+
+
+@_compile
+def _extent(bits, sizes, high, low, first, last):
+    parts = high.shape[1]
+    for place in range(first, last):
+        sample, part = place // parts, place % parts
+        # The bits of a float without its sign are ordered as its size is, and integers are compared many at a time.
+        most, least = sizes[0], sizes[1]
+        for p in range(part * _PART, min((part + 1) * _PART, bits.shape[1])):
+            size = bits[sample, p] & sizes[1]
+            most = max(most, size)
+            least = min(least, sizes[1] if size == 0 else size)
+        high[sample, part], low[sample, part] = most, least
+    return True
+
+
+def extent(values):
+    """Find how far each sample's entries spread; see `bppsa_nb.operands.products.extent`."""
+    whole = np.dtype(f"i{values.itemsize}")
+    sizes = np.array([0, np.iinfo(whole).max], whole)
+    parts = max(-(-values.shape[1] // _PART), 1)
+    high, low = np.empty((2, len(values), parts), whole)
+    share_out(_extent, high.size, values.view(whole), sizes, high, low, worth=values.size > _WORTH)
+    least = low.min(axis=1)
+    peak, floor = high.max(axis=1).view(values.dtype), least.view(values.dtype)
+    return peak, np.where(least == sizes[1], values.dtype.type(np.inf), floor)
+
+
+@_compile
+def _scale(values, factors, scaled, first, last):
+    nnz = values.shape[1]
+    for sample in range(first // nnz, (last - 1) // nnz + 1):
+        factor = factors[sample]
+        for p in range(max(first - sample * nnz, 0), min(last - sample * nnz, nnz)):
+            scaled[sample, p] = factor * values[sample, p]
+    return True
+
+
+def scale(values, exponents, out=None):
+    """Multiply each sample's values by a power of two; see `bppsa_nb.operands.products.scale`."""
+    out = np.empty_like(values) if out is None else out
+    factors = np.ldexp(values.dtype.type(1), exponents)
+    if values.size:
+        share_out(_scale, values.size, values, factors, out, worth=values.size > _WORTH)
+    return out

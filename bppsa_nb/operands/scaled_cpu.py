@@ -1,0 +1,129 @@
+"""What the dense scans compiled for CPUs multiply by: matrices with a power of two, so that products stay in range."""
+
+import math
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from bppsa_nb.machine.compiling import inline, njit
+from bppsa_nb.machine.views import bits, copy, numbers
+
+_compile = njit(cache=True, nogil=True)
+_compile_sums = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # sums in any order, so in vectors
+
+SMALL = 2**22  # multiply-adds that one core has done before a second one is of any use
+GROUP = 2**15  # bytes of neighboring matrices that are read in one go
+
+
+def plain(array):
+    """Return an array in the one layout that every function is compiled for, once per dtype."""
+    return np.require(array, requirements=["C", "W"])
+
+
+@inline
+def flat(matrix):
+    """View a matrix as its numbers [shape=(n,)]."""
+    return numbers(matrix, 0, matrix.size)
+
+
+@intrinsic(prefer_literal=True)
+def _limit(_, array, name):
+    """Give what `numpy.finfo` says of an array's dtype, an integer, as a constant."""
+    value = int(getattr(np.finfo(str(array.dtype)), name.literal_value))
+    return types.int64(array, name), lambda context, *_: context.get_constant(types.int64, value)
+
+
+@_compile
+def moderate(array):
+    """Say whether products of such numbers [shape=(n,)] with others neither overflow nor underflow."""
+    minexp, maxexp, nmant = _limit(array, "minexp"), _limit(array, "maxexp"), _limit(array, "nmant")
+    found = bits(array)
+    kind = found.dtype.type
+    magnitude = kind((1 << (found.itemsize * 8 - 1)) - 1)
+    least = kind((minexp // 2 + maxexp - 1) << nmant)
+    most = kind((maxexp // 2 - 16 + maxexp - 1) << nmant)
+    # The compiler vectorizes extremes of integers; those of floats, which may be NaN, it would not.
+    low, high = magnitude, kind(0)
+    for i in range(found.size):
+        size = kind(found[i] & magnitude)
+        less = kind(size - kind(1))  # zero becomes the largest
+        high = size if size > high else high
+        low = less if less < low else low
+    return (low >= least - kind(1)) & (high <= most)
+
+
+@inline
+def scale(array, exponent):
+    """Multiply numbers [shape=(n,)] in place by a power of two."""
+    factor = array.dtype.type(math.ldexp(1.0, exponent))
+    for i in range(array.size):
+        array[i] *= factor
+
+
+@_compile
+def normalize(array):
+    """Scale numbers [shape=(n,)] in place by a power of two, the largest into [1/2, 1); see `operator.Scaled`.
+
+    Returns the exponent, and whether all entries lie close enough together for a product to lose none.
+    """
+    dtype, minexp = array.dtype.type, _limit(array, "minexp")
+    peak, low = dtype(0), dtype(np.inf)
+    for i in range(array.size):
+        size = abs(array[i])
+        peak = size if size > peak else peak
+        low = size if 0 < size < low else low
+    exponent = math.frexp(peak)[1]
+    exponent = exponent if exponent > minexp else minexp
+    scale(array, -exponent)
+    return exponent, low >= peak * dtype(math.ldexp(1.0, minexp // 2))
+
+
+@_compile_sums
+def dot(matrix, vector, out):
+    """Set ``out = matrix @ vector``."""
+    # BLAS takes more than twice as long for vectors as short as these.
+    for i in range(matrix.shape[0]):
+        total = matrix.dtype.type(0)
+        for j in range(matrix.shape[1]):
+            total += matrix[i, j] * vector[j]
+        out[i] = total
+
+
+@_compile
+def matvec(matrix, exponent, vector, out):
+    """Set ``out = 2**exponent * matrix @ vector``; return False if an entry may have been lost on the way."""
+    minexp, maxexp, kept = _limit(vector, "minexp"), _limit(vector, "maxexp"), True
+    if moderate(vector):
+        dot(matrix, vector, out)
+    else:
+        scaled = np.empty(vector.size, vector.dtype)
+        copy(vector, scaled)
+        shift, narrow = normalize(scaled)
+        exponent += shift
+        dot(matrix, scaled, out)
+        if not narrow:
+            unit, entries = vector.dtype.type(1), flat(matrix)
+            for i in range(entries.size):
+                unit = abs(entries[i]) if abs(entries[i]) > unit else unit
+            unit *= vector.dtype.type(math.ldexp(1.0, minexp + _limit(vector, "nmant") + 8))
+            for i in range(out.size):
+                kept &= abs(out[i]) >= unit
+    # In steps that are normal numbers; beyond three of them the result is 0 or infinite anyway.
+    exponent = min(max(exponent, 3 * minexp), 3 * (maxexp - 1))
+    while exponent != 0:
+        step = min(max(exponent, minexp), maxexp - 1)
+        scale(out, step)
+        exponent -= step
+    return kept
+
+
+@_compile
+def matmul(right, left, out, product):
+    """Set ``out = right @ left``, scaled if need be; return its power of two, and whether all entries were kept.
+
+    `out` may be one of the factors; `product` is scratch.
+    """
+    np.dot(right, left, product)
+    copy(flat(product), flat(out))
+    return (0, True) if moderate(flat(out)) else normalize(flat(out))

@@ -1,0 +1,1 @@
+"""Back-propagation as a parallel scan (BPPSA): its figures and tables, and what we measured beside them."""

@@ -1,0 +1,120 @@
+"""Section 3.6: where BPPSA's dearer steps are made up for by being fewer."""
+
+from functools import lru_cache
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.scan.trace import multiply_adds, trace
+from bppsa_nb.schedule import events as timeline
+from bppsa_nb.schedule.scans import list_schedule
+
+TITLE = "Where P_Blelloch / P_Linear meets n / log n"
+CAPTION = (
+    "Counted in multiply-adds on one worker per ⋄: H³ for two matrices, H² for a matrix and a gradient. Left: the "
+    "mean step on the critical path; BPPSA wins below the black line. Right: the paper's RNN on p workers, list "
+    "scheduled. Workers that share a product, as a GPU's threads do, make the ratio smaller than here."
+)
+ALT = (
+    "Two plots on logarithmic axes. Left, the ratio of BPPSA's to the linear scan's mean step, for state sizes H of "
+    "4, 20, 64 and 256: each curve rises with chain length n and levels off near H / 2, and is crossed by the line of"
+    " steps, linear over Blelloch, once n is several times H. Stars mark the paper's RNN with H = 20 at lengths 10 to"
+    " 30000; from 300 on they lie below the line. Right, speedup over the linear scan against workers p for lengths "
+    "from 100 on at H = 20: every curve starts near one twentieth; that of 100 levels off just below 1, the "
+    "others cross 1 at about 20 workers and level off later, and higher, for longer chains."
+)
+SIZES = (4, 20, 64, 256)
+PAPER = {"H": 20, "T": (10, 30, 100, 300, 1000, 3000, 10000, 30000)}
+SCALES = {"quick": (100, 1000, 10000), "paper": (100, 1000, 10000, 30000)}
+WORKERS = tuple(2**i for i in range(13))
+
+
+def measure(scale, rng, progress):
+    """Count critical paths for several n and H, then the time on p workers at the paper's H."""
+    points = [{"n": n, "p": None} for n in sorted({*(2**i for i in range(1, 14)), *PAPER["T"]})]
+    points += [{"n": n, "p": p} for n in SCALES[scale] for p in WORKERS]
+    return progress.collect(points, _count, rng)
+
+
+_trace = lru_cache(maxsize=2)(trace)
+
+
+@lru_cache(maxsize=16)
+def _path(n, method, size):
+    return _trace(n, method).critical_path(multiply_adds(size))[0]
+
+
+def _count(point, rng):
+    n, p = point["n"], point["p"]
+    if p:
+        events = list_schedule(_trace(n, "blelloch"), p, multiply_adds(PAPER["H"]))
+        timeline.check(events, _trace(n, "blelloch").needs)
+        # The linear scan is a single chain, whatever the number of workers.
+        linear = _path(n, "linear", PAPER["H"])
+        return [{"H": PAPER["H"], "linear": linear, "blelloch": timeline.makespan(events)}]
+    steps = {f"{method}_steps": _trace(n, method).steps for method in ("linear", "blelloch")}
+    return [
+        {"H": size, "linear": _path(n, "linear", size), "blelloch": _path(n, "blelloch", size)} | steps
+        for size in SIZES
+    ]
+
+
+def plot(table):
+    """Draw the ratio of mean steps against n, and the speedup against p."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(10.2, 4.2), layout="constrained")
+    alone, shared = table[table["p"].isna()], table[table["p"].notna()]
+    fewer = (alone["linear_steps"] / alone["blelloch_steps"]).groupby(alone["n"]).first()
+    ratio = alone.assign(
+        ratio=(alone["blelloch"] / alone["blelloch_steps"]) / (alone["linear"] / alone["linear_steps"])
+    )
+    left.fill_between(fewer.index, 0.5, fewer, color="#EEF3E6", lw=0)
+    left.plot(fewer.index, fewer, color="black", lw=2.2)
+    n = np.geomspace(4, fewer.index.max(), 50)
+    left.plot(n, n / np.log2(n), "--", color="black", lw=1.1)
+    shades = [COLORS[role] for role in ("identity", "blelloch", "truncated", "linear")]
+    for (size, rows), shade in zip(ratio.groupby("H"), shades, strict=True):
+        left.plot(rows["n"], rows["ratio"], color=shade)
+        left.annotate(
+            f"H = {size}",
+            (rows["n"].iloc[-1], rows["ratio"].iloc[-1]),
+            xytext=(5, 0),
+            textcoords="offset points",
+            color=shade,
+            va="center",
+            size=9,
+        )
+    paper = ratio[(ratio["H"] == PAPER["H"]) & ratio["n"].isin(PAPER["T"])]
+    left.plot(paper["n"], paper["ratio"], "*", color="black", ms=9, zorder=4, label="the paper's RNN, T = n")
+    left.plot([], [], color="black", lw=2.2, label="steps, linear / Blelloch, counted")
+    left.plot([], [], "--", color="black", lw=1.1, label=r"$n\,/\,\log_2 n$")
+    left.text(7000, 55, "BPPSA wins", ha="center", style="italic", size=9)
+    left.text(11, 38, "linear wins", ha="center", style="italic", size=9)
+    left.set(xscale="log", ylim=(0.5, 4000), xlim=(2, 1.4e5))
+    left.set(xlabel="links in the chain, $n$", ylabel="mean step, Blelloch / linear")
+    fig.get_layout_engine().set(wspace=0.06)
+    left.xaxis.set_major_formatter("{x:,.0f}")
+    for ax in (left, right):
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter("{x:g}")
+    left.set_title("As many workers as ⋄")
+    left.legend(loc="upper left", bbox_to_anchor=(0, 1.03))
+    for (length, rows), shade in zip(shared.groupby("n"), shades, strict=False):
+        speedup = rows["linear"] / rows["blelloch"]
+        right.plot(rows["p"], speedup, "o-", color=shade, ms=4)
+        right.annotate(
+            f"T = {length}",
+            (rows["p"].iloc[-1], speedup.iloc[-1]),
+            xytext=(6, 0),
+            textcoords="offset points",
+            color=shade,
+            va="center",
+            size=9,
+        )
+    right.axhline(1, color="black", lw=1.1)
+    right.text(1, 1.1, "as fast as linear", va="bottom", size=9)
+    right.set_xscale("log", base=2)
+    right.xaxis.set_major_formatter("{x:,.0f}")
+    right.set(xlabel="workers, $p$", ylabel="speedup over the linear scan")
+    right.set_title(f"On $p$ workers, H = {PAPER['H']}")
+    return fig

@@ -1,0 +1,169 @@
+"""Where which method wins: the loop, chunks or levels, over batch size, length, state size and backend."""
+
+from functools import partial
+
+import numpy as np
+
+import bppsa_nb as bp
+from bppsa_nb.machine import backends
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.phrases import listed
+from bppsa_nb.papers.timing import take_turns
+
+TITLE = "Where which method wins"
+CAPTION = (
+    "Gradients of an RNN's hidden states, a structured chain in float32. Color: the method that takes the least time, "
+    "pale where it leads by less than 10 %. Number: how many times as long the runner-up takes. Chunks have the "
+    "length that the planner chooses. Levels (Blelloch) write the Jacobians out first, and that is part of their time; "
+    "they do not compete where Jacobians would take more than 32 MiB (2 GiB at the paper's scale). A frame marks "
+    'cells where method="auto" takes one that is over 20 % slower than the best. Medians of warm rounds; the loop and '
+    "chunks took turns, then levels with both."
+)
+GRID = {  # T, B, H
+    "quick": ((10, 100, 1000, 4000), (1, 4, 16, 64), (20, 64)),
+    "paper": ((10, 30, 100, 300, 1000, 3000, 10000, 30000), (1, 2, 4, 8, 16, 32, 64, 128, 256), (20, 32, 64)),
+}
+SECONDS = {"quick": 0.07, "paper": 3.0}  # for one point
+STORED = {"quick": 2**25, "paper": 2**31}  # bytes of Jacobians beyond which levels do not compete
+LABELS = {"linear": "the loop (linear)", "chunked": "chunks", "blelloch": "levels (Blelloch)"}
+METHODS = tuple(LABELS)
+
+
+def measure(scale, rng, progress):
+    """Time all methods on all backends: one row per backend, T, B, H and method."""
+    lengths, batches, sizes = GRID[scale]
+    chosen = dict.fromkeys(["numpy", "cpu", backends.resolve("auto")])
+    points = [
+        {"backend": backend, "H": H, "T": T, "B": B}
+        for backend in chosen
+        for H in sizes
+        for T in lengths
+        for B in batches
+    ]
+    return progress.collect(points, partial(time_methods, seconds=SECONDS[scale], stored=STORED[scale]), rng)
+
+
+def rnn_chain(T, B, H, rng):
+    """Make the structured chain of an RNN that has read bitstreams."""
+    from bppsa_nb.cells import cpu
+
+    model = bp.RNN(1, H, 10, rng=rng)
+    x, _ = bp.Bitstream(T, B, rng=rng).batch(np.arange(B))
+    return cpu.rnn_chain(model.params["weight_hh_l0"], model.forward(x, backend="cpu").hidden[0])
+
+
+def time_methods(point, rng, seconds, stored):
+    """Time the methods on one chain: the loop and chunks take turns, then levels with both.
+
+    Parameters
+    ----------
+    point : dict
+        `backend`, `H`, `T` and `B`.
+    rng : np.random.Generator
+    seconds : float
+        As for `timing.repeat`.
+    stored : int
+        Bytes of Jacobians beyond which ``"blelloch"`` is left out.
+
+    Returns
+    -------
+    list of dict
+        A row per method: the median in `seconds`, how many `rounds`, and whether it is `taken` by ``"auto"``.
+    """
+    backend, H, T, B = point["backend"], point["H"], point["T"], point["B"]
+    chain, grad_output = rnn_chain(T, B, H, rng), rng.standard_normal((B, H), np.float32)
+    calls = {
+        method: partial(bp.backprop, chain, grad_output, method=method, backend=backend)
+        for method in METHODS[: 3 if 4 * T * B * H * H <= stored else 2]
+    }
+    # The loop and chunks may be a hundred times as quick as levels, and have many more rounds of their own.
+    times = dict(zip(METHODS, take_turns(list(calls.values())[:2], seconds, rounds=(3, 100)).T, strict=False))
+    if "blelloch" in calls:
+        times["blelloch"] = take_turns(list(calls.values()), seconds / 2, rounds=(2, 10))[:, 2]
+    taken = bp.explain(T, B, H, backend=backend, weights=1).method
+    return [
+        {"method": method, "seconds": np.median(rounds), "rounds": len(rounds), "taken": method == taken}
+        for method, rounds in times.items()
+    ]
+
+
+def winners(table):
+    """Find the fastest method at every point.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        From this experiment.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Per backend, H, T and B: the `winner`, its `lead` (the runner-up's time over its own) and `regret`, the time of
+        the method that "auto" takes over the winner's.
+    """
+    import pandas as pd
+
+    rows = []
+    for place, point in table.groupby(["backend", "H", "T", "B"], sort=False):
+        ranked = point.sort_values("seconds")
+        best, second = ranked["seconds"].iloc[:2]
+        taken = point.loc[point["taken"], "seconds"]  # none where it would be levels that do not fit
+        regret = taken.iloc[0] / best if len(taken) else np.inf
+        row = dict(zip(("backend", "H", "T", "B"), place, strict=True))
+        rows.append(row | {"winner": ranked["method"].iloc[0], "lead": second / best, "regret": regret})
+    return pd.DataFrame(rows)
+
+
+def alt(table):
+    """Say what there is to see, and where which method wins."""
+    told = []
+    for backend, cells in winners(table).groupby("backend", sort=False):
+        won = cells["winner"].value_counts().reindex(METHODS, fill_value=0)
+        counts = listed([f"{LABELS[method]} in {won[method]}" for method in METHODS])
+        told.append(f"On {backend}, the fastest is {counts} of {len(cells)} cells.")
+    return (
+        "Heat maps over batch size B and sequence length T, one for each backend and state size H; a cell has the "
+        f"color of the fastest method and the number of its lead. {' '.join(told)}"
+    )
+
+
+def plot(table):
+    """Draw a map for each backend and state size."""
+    from matplotlib import pyplot
+    from matplotlib.patches import Patch
+
+    won = winners(table)
+    chosen, sizes = won["backend"].unique(), won["H"].unique()
+    lengths, batches = sorted(won["T"].unique()), sorted(won["B"].unique())
+    height = 0.9 + len(chosen) * (0.75 + 0.28 * len(batches))
+    fig, axes = pyplot.subplots(
+        len(chosen), len(sizes), figsize=(9, height), sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    for row, backend in zip(axes, chosen, strict=True):
+        for ax, size in zip(row, sizes, strict=True):
+            _draw_map(ax, won[(won["backend"] == backend) & (won["H"] == size)], lengths, batches)
+            ax.set_title(f"{backend}, H = {size}", size=10)
+        row[0].set_ylabel("batch size, B")
+    for ax in axes[-1]:
+        ax.set_xlabel("sequence length, T")
+    handles = [Patch(color=COLORS[method], label=LABELS[method]) for method in METHODS]
+    handles.append(Patch(facecolor="none", edgecolor="black", lw=1.6, label="auto loses over 20 %"))
+    fig.legend(handles=handles, loc="outside upper center", ncols=4)
+    return fig
+
+
+def _draw_map(ax, won, lengths, batches):
+    from matplotlib.patches import Rectangle
+
+    for cell in won.to_dict("records"):
+        x, y = lengths.index(cell["T"]), batches.index(cell["B"])
+        alpha = 0.75 if cell["lead"] >= 1.1 else 0.25
+        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=COLORS[cell["winner"]], alpha=alpha, lw=0))
+        if cell["regret"] > 1.2:
+            frame = {"facecolor": "none", "edgecolor": "black", "lw": 1.6}
+            ax.add_patch(Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, **frame))
+        ax.text(x, y, f"{cell['lead']:.3g}" if cell["lead"] < 100 else "≥100", ha="center", va="center", size=8.5)
+    ax.set(xlim=(-0.5, len(lengths) - 0.5), ylim=(-0.5, len(batches) - 0.5))
+    ax.set_xticks(range(len(lengths)), [f"{T:,}" for T in lengths])
+    ax.set_yticks(range(len(batches)), batches)
+    ax.grid(visible=False)

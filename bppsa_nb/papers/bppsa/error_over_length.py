@@ -1,0 +1,110 @@
+"""Section 3.5, looked at closely: how the scans' rounding errors grow with the length of the chain."""
+
+import numpy as np
+
+from bppsa_nb.cells import rnn
+from bppsa_nb.chains.backprop import backprop
+from bppsa_nb.chains.structured import jacobians_T
+from bppsa_nb.machine import backends
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.phrases import span
+from bppsa_nb.scan.levels import up_levels
+from bppsa_nb.training.datasets import Bitstream
+
+TITLE = "Error of each method as the chain grows"
+CAPTION = (
+    "Gradients in float32 against the linear scan in float64 on the same Jacobians: max |difference| / max |gradient| "
+    "over the whole chain; H = 20, the largest of 8 samples. Left: Jacobians that keep every length, so that no error "
+    "fades; dotted: the square root of T. Right: the paper's RNN as it starts out, which forgets gradients, and errors "
+    "with them."
+)
+SCALES = {"quick": (1, 3, 10, 30, 100, 300, 1000, 3000), "paper": (1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000)}
+BATCH, HIDDEN = 8, 20
+CHAINS = {"norm-preserving": "Norm-preserving chain", "rnn": "The RNN's own Jacobians"}
+METHODS = {"linear": "linear scan", "blelloch": "Blelloch scan (BPPSA)", "truncated": "truncated half-way up"}
+
+
+def measure(scale, rng, progress):
+    """Scan both kinds of chain by every method on every backend: one row each."""
+    points = [{"chain": chain, "T": T} for chain in CHAINS for T in SCALES[scale]]
+    return progress.collect(points, errors, rng)
+
+
+def errors(point, rng):
+    """Compare every method and backend in float32 with the linear scan in float64.
+
+    Parameters
+    ----------
+    point : dict
+        `chain`, one of `CHAINS`, and its length `T`.
+    rng : np.random.Generator
+
+    Returns
+    -------
+    list of dict
+        `method`, `backend` and `error`.
+    """
+    T = point["T"]
+    links = {"norm-preserving": _rotations, "rnn": _rnn_jacobians}[point["chain"]](T, rng)
+    grad_output = rng.standard_normal((BATCH, HIDDEN)).astype(np.float32)
+    exact = backprop(links.astype(float), grad_output.astype(float), method="linear", backend="numpy")
+    rows = []
+    for backend in dict.fromkeys(["numpy", "cpu", backends.resolve("auto")]):
+        for method in METHODS:
+            levels = up_levels(T) // 2 if method == "truncated" else None
+            found = backprop(links, grad_output, method=method, backend=backend, levels=levels)
+            error = float(np.abs(found - exact).max() / np.abs(exact).max())
+            rows.append({"method": method, "backend": backend, "error": error})
+    return rows
+
+
+def _rotations(T, rng):
+    return np.linalg.qr(rng.standard_normal((T, BATCH, HIDDEN, HIDDEN)))[0].astype(np.float32)
+
+
+def _rnn_jacobians(T, rng):
+    model = rnn.RNN(1, HIDDEN, 10, rng=rng)
+    x, _ = Bitstream(T, BATCH, rng=rng).batch(np.arange(BATCH))
+    hidden = model.forward(x, backend="numpy").hidden[0]
+    return jacobians_T(rnn.chain(model.params["weight_hh_l0"], hidden))
+
+
+def alt(table):
+    """Say what there is to see, and how large errors are."""
+    kept, rnn = (table[table["chain"] == chain] for chain in ("norm-preserving", "rnn"))
+    first, last = (kept[kept["T"] == T] for T in (10, kept["T"].max()))
+    return (
+        "Two plots on logarithmic axes of relative error over chain length T, for the linear, Blelloch and truncated "
+        "scans: lines for NumPy, marks for compiled backends. Left, on norm-preserving chains, errors are "
+        f"{span(first['error'], '{:.0e}')} at T = 10 and {span(last['error'], '{:.0e}')} at T = {last['T'].iloc[0]}, "
+        "beside a dotted line that grows with the square root of T. Right, on the RNN's own Jacobians, they are at "
+        f"most {rnn['error'].max():.0e}."
+    )
+
+
+def plot(table):
+    """Draw error against T, a panel per kind of chain."""
+    from matplotlib import pyplot
+
+    fig, axes = pyplot.subplots(1, 2, figsize=(9.2, 4.0), sharey=True, layout="constrained")
+    marks = {"cpu": "o", "cuda": "x"}
+    sizes = {"linear": (3.4, 10), "blelloch": (2.0, 7), "truncated": (0.9, 4)}  # all stay visible under each other
+    for ax, (chain, rows) in zip(axes, table.groupby("chain", sort=False), strict=True):
+        for (method, backend), part in rows.groupby(["method", "backend"], sort=False):
+            width, size = sizes[method]
+            look = {"lw": width, "label": METHODS[method]}
+            if backend in marks:
+                look = {"ls": "", "marker": marks[backend], "ms": size, "fillstyle": "none"}
+            ax.plot(part["T"], part["error"], color=COLORS[method], **look)
+        ax.set(title=CHAINS[chain], xlabel="length of the chain, T", xscale="log", yscale="log", ylim=(1.2e-8, 2e-5))
+        ax.yaxis.set_tick_params(labelleft=True)
+    T = np.array([1, table["T"].max()])
+    axes[0].plot(T, np.sqrt(T) / 2**24, ":", color=COLORS["baseline"], label=r"$2^{-24}\sqrt{T}$")
+    axes[0].set_ylabel("relative error")
+    axes[0].legend(loc="upper left")
+    shown = []
+    for backend in table["backend"].unique():
+        look = {"marker": marks[backend], "ls": "", "fillstyle": "none"} if backend in marks else {"lw": 1.6}
+        shown += axes[1].plot([], [], color=COLORS["baseline"], label=f"backend {backend}", **look)
+    axes[1].legend(handles=shown, loc="upper left")
+    return fig

@@ -1,0 +1,68 @@
+"""Figure 4: the two primitives of Algorithm 1, traced on two operands."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+from bppsa_nb.scan.blelloch import down_sweep, up_sweep
+from bppsa_nb.scan.trace import Traced, record
+from bppsa_nb.schedule import draw
+
+TITLE = "Figure 4: the primitives of the up-sweep and the down-sweep"
+CAPTION = (
+    "A ⋄ B = B A, and the order matters. Up: A stands closer to the loss, so it comes first. Down: what comes from "
+    "above, B, holds everything closer to the loss than A's block; it moves to the left and multiplies A from the "
+    "loss's side, B ⋄ A. Blelloch's own scan would take A ⋄ B there."
+)
+ALT = (
+    "Two small drawings of positions l and r before and after a step. Up-sweep: A at l stays, B at r becomes A ⋄ B, a"
+    " matrix-matrix product with solid blue lines. Down-sweep: A at l and B at r become B at l, moved along a dashed "
+    "line, and B ⋄ A at r, a matrix-vector product with solid orange lines."
+)
+
+
+def primitive(phase):
+    """Run one step on operands A and B.
+
+    Parameters
+    ----------
+    phase : {"up", "down"}
+
+    Returns
+    -------
+    Trace, callable
+        The run, and what to write on its operands.
+    """
+    log = []
+    if phase == "up":
+        a = [Traced("matrix", (1, 1), log), Traced("matrix", (2, 2), log)]
+        letters, sweep = dict(zip(a, "AB", strict=True)), up_sweep
+    else:  # B holds everything up to A's block
+        a = [Traced("matrix", (1, 1), log), Traced("vector", (0, 0), log)]
+        letters, sweep = dict(zip(a, "AB", strict=True)), down_sweep
+    return record(a, sweep(a, 1, 1), phase), lambda x: letters.get(x) or "⋄".join(letters[p] for p in x.parents)
+
+
+def measure(scale, rng, progress):
+    """Run both primitives: one row per phase and position."""
+    rows = []
+    for phase in ("up", "down"):
+        trace, label = primitive(phase)
+        before, after = trace.rows()
+        for place, old, new in zip("lr", before, after, strict=True):
+            rows.append({"phase": phase, "position": place, "before": label(old), "after": label(new)})
+    return pd.DataFrame(rows)
+
+
+def plot(table):
+    """Draw both primitives beside each other."""
+    fig, axes = plt.subplots(1, 2, figsize=(7.6, 2.5), layout="constrained")
+    for ax, (phase, rows) in zip(axes, table.groupby("phase", sort=False), strict=True):
+        trace, label = primitive(phase)
+        before, after = list(rows["before"]), list(rows["after"])
+        changed = [i for i in range(2) if before[i] != after[i]]
+        left, right = (", ".join(side[i] for i in changed).replace("⋄", " ⋄ ") for side in (before, after))
+        draw.tree(trace, ax, label=label, names=(["$l$", "$r$"], []), legend=False)
+        ax.set_yticks(ax.get_yticks(), ["before", "after"])
+        ax.set_title(f"{phase.capitalize()}-sweep:  {left} ← {right}")
+    axes[0].legend(handles=draw.legend_handles()[3:], loc="center left", bbox_to_anchor=(1.02, 0.5))
+    return fig

@@ -1,0 +1,100 @@
+"""Figure 5: transposed Jacobians of three operators, with guaranteed and possible zeros told apart."""
+
+import numpy as np
+import pandas as pd
+
+from bppsa_nb.papers.figures import COLORS
+
+TITLE = "Figure 5: transposed Jacobians of a convolution, max-pooling and ReLU"
+CAPTION = (
+    "Rows are inputs, columns outputs, both flattened channel by channel. Guaranteed zeros follow from the "
+    "architecture: they are not stored. Possible zeros depend on the input: they are stored, so that every input has "
+    "the same pattern. Every weight of the convolution is a non-zero here, so it has none. Drawn for images small "
+    "enough to see single entries: for larger ones, nearly all is guaranteed zeros (Table 1)."
+)
+ALT = (
+    "Three matrices in three colors. Convolution, 32 rows by 48 columns: blocks with bands of non-zeros along their "
+    "diagonals. Max-pooling, 32 by 8: pairs that step down from left to right, a non-zero and three possible "
+    "zeros to each column. ReLU, 32 by 32: only the diagonal is stored, non-zeros and possible zeros mixed. All else "
+    "is guaranteed zeros."
+)
+KINDS = {  # color, label, as in `bppsa_nb.sparse.kinds_of_zeros`
+    0: ("#f4f4f4", "guaranteed zero"),
+    1: (COLORS["chunked"], "possible zero"),
+    2: (COLORS["linear"], "non-zero"),
+}
+OPERATORS = ("Convolution", "Max-pooling", "ReLU")
+
+
+def measure(scale, rng, progress):
+    """Make the three matrices from random weights and inputs: a row for every stored entry."""
+    tables = []
+    for operator, (sizes, jacobian_T) in zip(OPERATORS, matrices(rng), strict=True):
+        entries = jacobian_T.tocoo()
+        values = {"row": entries.row, "column": entries.col, "value": entries.data.astype(float)}
+        shape = {"operator": operator, "sizes": sizes, "rows": jacobian_T.shape[0], "columns": jacobian_T.shape[1]}
+        tables.append(pd.DataFrame(values).assign(**shape))
+    return pd.concat(tables, ignore_index=True)
+
+
+def matrices(rng):
+    """Make the transposed Jacobians.
+
+    Parameters
+    ----------
+    rng : np.random.Generator
+
+    Returns
+    -------
+    list of (str, scipy.sparse.csr_array)
+        What maps to what, and the matrix; in the order of `OPERATORS`.
+    """
+    from bppsa_nb import sparse
+
+    weight, x = rng.standard_normal((3, 2, 3, 3)), rng.standard_normal((2, 4, 4))
+    return [
+        ("3 × 3, padding 1: 2 × 4 × 4\n→ 3 × 4 × 4", sparse.conv2d_jacobian_T(weight, (2, 4, 4), padding=1)),
+        ("2 × 2: 2 × 4 × 4\n→ 2 × 2 × 2", sparse.max_pool2d_jacobian_T(x, 2)),
+        ("2 × 4 × 4\n→ 2 × 4 × 4", sparse.relu_jacobian_T(x)),
+    ]
+
+
+def kinds(table):
+    """Put one operator's entries into a dense array of kinds.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        The rows of one operator.
+
+    Returns
+    -------
+    np.ndarray of int8 [shape=(rows, columns)]
+        As from `bppsa_nb.sparse.kinds_of_zeros`.
+    """
+    first = table.iloc[0]
+    found = np.zeros((first["rows"], first["columns"]), np.int8)
+    found[table["row"], table["column"]] = 1 + (table["value"] != 0)
+    return found
+
+
+def plot(table):
+    """Draw the matrices side by side, a square to an entry."""
+    from matplotlib import pyplot
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    colors = ListedColormap([color for color, _ in KINDS.values()])
+    groups = [(operator, table[table["operator"] == operator]) for operator in OPERATORS]
+    widths = [rows["columns"].iloc[0] / rows["rows"].iloc[0] for _, rows in groups]
+    fig, axes = pyplot.subplots(1, 3, figsize=(9, 4.4), width_ratios=widths, layout="constrained")
+    for ax, (operator, rows) in zip(axes, groups, strict=True):
+        found = kinds(rows)
+        ax.imshow(found, cmap=colors, vmin=0, vmax=len(KINDS) - 1, interpolation="none")
+        sparsity = 1 - len(rows) / found.size
+        ax.set_title(f"{operator}\n{rows['sizes'].iloc[0]}\nsparsity {sparsity:.3f}", size=9)
+        ax.set(xlabel="output", ylabel="input")
+        ax.grid(visible=False)
+    handles = [Patch(facecolor=color, edgecolor="#999999", lw=0.5, label=label) for color, label in KINDS.values()]
+    fig.legend(handles=handles, loc="outside upper center", ncols=len(KINDS))
+    return fig

@@ -1,0 +1,236 @@
+"""Figure 10: what every step of the scan costs on a pruned VGG-11, counted by running it on sparsity patterns."""
+
+import math
+
+import numpy as np
+
+from bppsa_nb.operands.counted import Pattern
+from bppsa_nb.papers.bppsa.figure_03 import operators
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.scan import scan
+from bppsa_nb.scan.trace import span_label, trace
+
+TITLE = "Figure 10: the cost of every step on a pruned VGG-11"
+CAPTION = (
+    "97 % of the weights are pruned, class-uniformly, from He initialization; one image; 2 levels up, a linear scan "
+    "over the blocks, 2 levels down. Left as in the paper: of max-pooling, only this image's maxima are stored. "
+    "Middle as it is planned here: every window entry, so that patterns hold for all images. Green: the gradient "
+    "operators of ordinary back-propagation, which skip nothing. Right: hollow marks are for maxima only, the dashed "
+    "line is BP's dearest."
+)
+RATE, LEVELS = 0.97, 2
+STORAGE = {"maxima": "as in the paper: maxima only", "planned": "as planned here: every entry"}
+_LOOKS = {
+    "BP": ("BP: gradient operator", COLORS["identity"], "D"),
+    "mv": ("matrix × vector", COLORS["vector"], "o"),
+    "mm": ("matrix × matrix", COLORS["matrix"], "s"),
+}
+
+
+def pruned_vgg(rng):
+    """Make a VGG-11 whose initial weights are pruned: the same share of each layer.
+
+    Parameters
+    ----------
+    rng : int or np.random.Generator
+
+    Returns
+    -------
+    VGG11
+    """
+    from bppsa_nb.sparse import VGG11, prune
+
+    network = VGG11(rng)
+    network.masks = prune(network.params, RATE, "class_uniform")
+    return network
+
+
+def measure(scale, rng, progress):
+    """Count every step: a row per product for each way to store, and one per gradient operator of BP."""
+    from bppsa_nb.training.datasets.images import Images
+
+    seed = np.random.default_rng(rng).integers(2**32, size=2)
+    network, images = pruned_vgg(seed[0]), Images(rng=seed[1], num_samples=1)
+    links = network.links(network.forward(images.batch([0])[0]), from_input=True)
+
+    def count(point, rng):
+        if point["storage"] == "BP":
+            return ordinary_costs(network)
+        patterns = [link.pattern for link in links]
+        if point["storage"] == "maxima":
+            patterns = [
+                maxima(link) if is_pool(name) else link.pattern for name, link in zip(names, links, strict=True)
+            ]
+        return scan_costs(patterns, LEVELS)
+
+    names = operators()
+    table = progress.collect([{"storage": storage} for storage in (*STORAGE, "BP")], count, rng)
+    table.attrs["data"] = images.data
+    return table
+
+
+def is_pool(name):
+    """Tell whether an operator, named as in `figure_03.operators`, is a max-pooling."""
+    return name.startswith("pool")
+
+
+def maxima(link):
+    """Return a link's pattern without the entries that are zero for its sample (Algorithms 8 and 9)."""
+    from bppsa_nb.sparse import CSRPattern
+
+    matrix = link.pattern.matrix(link.values[0].copy())
+    matrix.eliminate_zeros()
+    return CSRPattern.of(matrix)
+
+
+def scan_costs(patterns, levels):
+    """Run the truncated scan over sparsity patterns, and note what every product costs.
+
+    Parameters
+    ----------
+    patterns : list of CSRPattern
+        Of the transposed Jacobians, from the image to the loss.
+    levels : int
+        The k of ``"truncated"``.
+
+    Returns
+    -------
+    list of dict
+        The rows of `products`, with `multiply_adds`, and `critical`: whether it is on the longest path.
+    """
+    costs = []
+    scan([Pattern(None, costs), *(Pattern(pattern, costs) for pattern in reversed(patterns))], "truncated", levels)
+    counted = [cost.multiply_adds for cost in costs]
+    run, rows = products(patterns, levels)
+    critical = set(run.critical_path(counted)[1])
+    return [
+        row | {"multiply_adds": cost, "critical": product in critical}
+        for row, cost, product in zip(rows, counted, run.products, strict=True)
+    ]
+
+
+def products(patterns, levels):
+    """List the products of the truncated scan over a chain, in the order of execution.
+
+    Parameters
+    ----------
+    patterns : list of CSRPattern
+        Of the transposed Jacobians, from the image to the loss; their shapes are looked at.
+    levels : int
+        The k of ``"truncated"``.
+
+    Returns
+    -------
+    run : Trace
+    rows : list of dict
+        For each of ``run.products``: `level`, counted from 1; `phase`, `d`; `kind`; `left` and `right`, the positions
+        that went into its operands; `dense`, the multiply-adds with dense matrices.
+    """
+    run = trace(len(patterns), "truncated", levels)
+    sizes = [patterns[-1].shape[1], *(pattern.shape[0] for pattern in reversed(patterns))]  # of x_n ... x_0
+    rows = []
+    for number, level in enumerate(run.levels, 1):
+        for product in level.products:
+            a, b = product.parents  # a stands closer to the loss: the product is b @ a
+            dense = sizes[b.span[1]] * sizes[a.span[1]] * (sizes[a.span[0] - 1] if a.kind == "matrix" else 1)
+            row = {"level": number, "phase": level.level.phase, "d": level.level.d, "kind": product.product}
+            rows.append(row | {"left": span_label(a), "right": span_label(b), "dense": dense})
+    return run, rows
+
+
+def ordinary_costs(network):
+    """Count the multiply-adds of ordinary back-propagation's gradient operators, which know no pruning.
+
+    Parameters
+    ----------
+    network : VGG11
+
+    Returns
+    -------
+    list of dict
+        A row per operator.
+    """
+    rows = []
+    for name, operator in zip(operators(), network.linked(from_input=True), strict=True):
+        jacobian = network.jacobian(operator.name)
+        inputs, outputs = math.prod(jacobian.input_shape), math.prod(jacobian.output_shape)
+        # A convolution's weights are all used at every output position; others touch each input once.
+        weights = math.prod(operator.param_shapes["weight"]) if operator.param_shapes else 0
+        multiply_adds = weights * math.prod(jacobian.output_shape[1:]) if weights else inputs
+        row = {"kind": "BP", "left": name, "multiply_adds": multiply_adds, "dense": inputs * outputs}
+        rows.append(row | {"critical": True})  # one after the other
+    return rows
+
+
+def alt(table):
+    """Say what there is to see, and how the dearest products compare."""
+    dearest = table.groupby(["storage", "kind"])["multiply_adds"].max()
+    ratios = {storage: dearest[storage, "mm"] / dearest["BP", "BP"] for storage in STORAGE}
+    products = table[(table["storage"] == "planned") & (table["kind"] == "mm")]
+    level = products.loc[products["multiply_adds"].idxmax(), "level"]
+    return (
+        "Two scatter plots on logarithmic axes: multiply-adds of each product over what it would take with dense "
+        "matrices; and multiply-adds over the scan's levels. Dense costs reach from a million to tens of trillions, "
+        "sparse ones from hundreds to a hundred million. The dearest matrix-matrix product takes "
+        f"{ratios['maxima']:.1f} times the multiply-adds of the dearest gradient operator of ordinary back-propagation "
+        f"with maxima only, and {ratios['planned']:.1f} times as planned. Right, the dearest product of each level: "
+        f"that of level {level:.0f} is the dearest of all."
+    )
+
+
+def plot(table):
+    """Draw the products as the paper does, for both ways to store, and the dearest of each level."""
+    from matplotlib import pyplot
+
+    fig, axes = pyplot.subplots(1, 3, figsize=(11.2, 4.4), width_ratios=(1, 1, 0.9), layout="constrained")
+    baseline = table[table["storage"] == "BP"]
+    for ax, (storage, title) in zip(axes, STORAGE.items(), strict=False):
+        rows = table[table["storage"] == storage]
+        for kind, part in (("BP", baseline), *rows.groupby("kind", sort=False)):
+            name, color, marker = _LOOKS[kind]
+            on = part["critical"].astype(bool)
+            ax.plot(part["dense"][on], part["multiply_adds"][on], marker, color=color, ms=6, label=name, zorder=3)
+            ax.plot(part["dense"][~on], part["multiply_adds"][~on], marker, color=color, mfc="white", ms=6, zorder=2)
+        _mark_dearest(ax, rows)
+        ax.set(title=title, xlabel="multiply-adds if matrices were dense", xscale="log", yscale="log")
+        ax.sharey(axes[0])
+    axes[0].set_ylabel("multiply-adds")
+    axes[0].plot([], [], "o", color="#777777", mfc="white", label="not on the critical path")
+    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    _levels(axes[2], table, baseline)
+    axes[2].sharey(axes[0])
+    return fig
+
+
+def _mark_dearest(ax, rows):
+    dearest = rows.loc[rows["multiply_adds"].idxmax()]
+    text = f"{dearest['multiply_adds'] / 1e6:.0f} M"
+    ax.annotate(
+        text,
+        (dearest["dense"], dearest["multiply_adds"]),
+        xytext=(-8, 0),
+        textcoords="offset points",
+        ha="right",
+        va="center",
+        size=9,
+        color=COLORS["matrix"],
+    )
+
+
+def _levels(ax, table, baseline):
+    for storage, look in (("maxima", {"mfc": "white"}), ("planned", {})):
+        rows = table[table["storage"] == storage]
+        for kind in ("mm", "mv"):
+            dearest = rows[rows["kind"] == kind].groupby("level")["multiply_adds"].max()
+            ax.plot(dearest.index, dearest, _LOOKS[kind][2], color=_LOOKS[kind][1], ms=6, **look)
+    ax.axhline(baseline["multiply_adds"].max(), color=_LOOKS["BP"][1], lw=1.2, ls="--", zorder=1)
+    phases = table[table["storage"] == "planned"].groupby("level")["phase"].first()
+    spans = []
+    for phase in ("up", "linear", "down"):
+        numbers = phases.index[phases == phase].astype(int)
+        spans.append(f"{numbers.min()}-{numbers.max()} {phase}")
+        if phase == "linear":
+            ax.axvspan(numbers.min() - 0.5, numbers.max() + 0.5, color="#f0f0f0", zorder=0)
+    ax.set(title="dearest of each level", xlabel=f"level: {', '.join(spans)}", yscale="log")
+    ax.set_xticks(phases.index)
+    ax.grid(False, axis="x")

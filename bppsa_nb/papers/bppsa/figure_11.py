@@ -1,0 +1,82 @@
+"""Figure 11: the forward pass of a pipeline, and why it has to be as full as it is long (Appendix B)."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+
+from bppsa_nb.schedule import draw
+from bppsa_nb.schedule import events as timeline
+from bppsa_nb.schedule.events import Event
+
+TITLE = "Figure 11: the forward pass of a pipeline"
+CAPTION = (
+    "Each color and number is a micro-batch. For all devices to be busy at once (dashed), as many micro-batches must "
+    "have entered (solid) as there are devices. Each device keeps what it was handed for every one of them until the "
+    "backward pass: space that grows with the pipeline."
+)
+ALT = (
+    "A timing diagram of eight devices, one lane each, and eight micro-batches that run through them as a staircase, "
+    "each one step later on the next device. A solid box frames the eight micro-batches on the first device; a dashed"
+    " box frames the one moment at which all eight devices are busy."
+)
+DEVICES = 8
+
+
+def pipeline(devices, batches, backward=False):
+    """Run micro-batches through a pipeline, everything as early as it can be (GPipe).
+
+    Parameters
+    ----------
+    devices, batches : int
+        Length of the pipeline, and how many micro-batches enter it.
+    backward : bool
+        Whether to come back, once all are through.
+
+    Returns
+    -------
+    events : list of Event
+        Every micro-batch on every device; `kind` is ``"F0"`` for the forward pass of micro-batch 0, ``"B0"`` for
+        its backward pass.
+    needs : list of list of int
+        Which events each waits for.
+    """
+    order = [("F", batch, device) for batch in range(batches) for device in range(devices)]
+    if backward:
+        order += [("B", batch, device) for batch in reversed(range(batches)) for device in reversed(range(devices))]
+    number = {task: i for i, task in enumerate(order)}
+    events, needs, latest = [], [], {}
+    for way, batch, device in order:
+        before = [(way, batch, device - 1 if way == "F" else device + 1), latest.get(device)]
+        needs.append([number[task] for task in before if task in number])
+        start = max((events[i].end for i in needs[-1]), default=0)
+        latest[device] = (way, batch, device)
+        events.append(Event(device, start, 1, str(batch), f"{way}{batch}"))
+    return events, needs
+
+
+def measure(scale, rng, progress):
+    """Schedule the forward pass: one row per micro-batch and device."""
+    events, needs = pipeline(DEVICES, DEVICES)
+    timeline.check(events, needs)
+    return pd.DataFrame(event._asdict() | {"batch": int(event.label)} for event in events)
+
+
+def plot(table):
+    """Draw the timeline, and the boxes of the paper's figure."""
+    fig, ax = plt.subplots(figsize=(7.6, 3.9), layout="constrained")
+    columns = zip(table["worker"], table["start"], table["duration"], table["batch"], table["kind"], strict=True)
+    events = [Event(worker, start, duration, str(batch), kind) for worker, start, duration, batch, kind in columns]
+    draw.timeline(events, ax, worker="device", unit="time (one micro-batch on one device)", legend=False)
+    entering = table[table["worker"] == 0]
+    busy = table.groupby("start")["worker"].nunique()
+    full, lanes = busy.idxmax(), busy.max()
+    box = {"fc": "none", "ec": "black", "lw": 2, "zorder": 5, "clip_on": False}
+    ax.add_patch(Rectangle((0, -0.47), entering["duration"].sum(), 0.94, **box))
+    ax.add_patch(Rectangle((full + 0.03, -0.56), 0.94, lanes + 0.12, ls=(0, (3, 2)), **box))
+    handles = [
+        Line2D([], [], color="black", lw=2, label=f"{len(entering)} micro-batches enter"),
+        Line2D([], [], color="black", lw=2, ls="--", label=f"{lanes} devices, all busy"),
+    ]
+    ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    return fig

@@ -1,0 +1,177 @@
+"""Figure 12: a network trained with Adam by PipeDream, whose weights are stale, and without."""
+
+import numpy as np
+import pandas as pd
+
+from bppsa_nb import schedule
+from bppsa_nb.papers import experiments
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.sparse import AvgPool2d, Conv2d, Flatten, Linear, Network, ReLU
+from bppsa_nb.training.datasets.images import Images
+from bppsa_nb.training.optimizers import SGD, Adam
+from bppsa_nb.training.trainer import Trainer
+
+NAME = "staleness"  # of its recordings and its picture
+TITLE = "Figure 12 (Appendix C): what stale weights do to Adam"
+CAPTION = (
+    "Accuracy on unseen images of a small convolutional network that Adam trains: mean and range over five seeds, and "
+    "in words the mean and range of differences between runs of a seed, which begin alike and see the same batches. "
+    "With PipeDream on four devices, the first device's gradients are for weights three updates old. Runs with more "
+    "updates per epoch were recorded at the paper's scale. A delay would be caught up with in longer runs; the paper "
+    "reports a lasting loss of 2.6 points, of VGG-16 on ImageNet. Ours is a small network on easy images."
+)
+SCALES = {
+    "quick": {"train": 1000, "test": 500, "epochs": 5, "seeds": 5, "rates": (1e-3, 3e-3), "devices": (1, 4)},
+    "paper": {"train": 6000, "test": 1500, "epochs": 10, "seeds": 5, "rates": (3e-4, 1e-3, 3e-3), "devices": (1, 4, 8)},
+}
+BATCH = 20  # one micro-batch, and one update
+LAYERS = 8
+_LOOKS = {1: ("no staleness", COLORS["baseline"], "s"), 4: ("PipeDream, 4 devices", COLORS["linear"], "o")}
+_LOOKS[8] = ("PipeDream, 8 devices", COLORS["vector"], "^")
+
+
+def measure(scale, rng, progress):
+    """Train with every learning rate, number of devices and seed: a row per epoch.
+
+    At quick scale, rows recorded at the paper's are added.
+    """
+    how = SCALES[scale]
+    training, unseen = (Images(split=split, num_samples=how[split]) for split in ("train", "test"))
+    seeds = np.random.default_rng(rng).integers(2**31, size=how["seeds"]).tolist()
+    points = [
+        {"images": len(training), "lr": lr, "seed": seed, "devices": devices}
+        for lr in how["rates"]
+        for seed in seeds
+        for devices in how["devices"]
+    ]
+
+    def measure_point(point, rng):
+        return train(training, unseen, how["epochs"], point["lr"], point["seed"], point["devices"])
+
+    table = progress.collect(points, measure_point, rng)
+    if scale == "quick":
+        recorded = experiments.table("staleness", "paper")
+        shown = recorded["lr"].isin(how["rates"]) & recorded["devices"].isin(how["devices"])
+        table = pd.concat([table, recorded[shown]], ignore_index=True)
+    table.attrs = {"data": training.data, "backend": "numpy"}
+    return table
+
+
+def network(seed):
+    """Make a small convolutional network of eight layers; its weights begin by He initialization."""
+    operators, channels = [AvgPool2d("half", 2)], 3
+    for i, outputs in enumerate((8, 12, 16), 1):
+        operators += [Conv2d(f"conv{i}", channels, outputs, 4, stride=2, padding=1), ReLU(f"relu{i}")]
+        channels = outputs
+    operators += [Flatten("flatten"), Linear("fc1", 64, 48)]
+    for i in range(2, 5):
+        operators += [ReLU(f"relu{i + 2}"), Linear(f"fc{i}", 48, 48)]
+    operators += [ReLU("relu7"), Linear("fc5", 48, 10)]
+    return Network((3, 32, 32), operators, init="he", rng=seed)
+
+
+def train(training, unseen, epochs, lr, seed, devices):
+    """Train by PipeDream, in the order of its timeline and with weight stashing.
+
+    Parameters
+    ----------
+    training, unseen : Images
+        What to train on, in batches of `BATCH`, and other images.
+    epochs : int
+        The pipeline is filled and drained in each.
+    lr : float
+        Adam's learning rate.
+    seed : int
+        Of the initial parameters, and of the order of the images.
+    devices : int
+        The stages. With one, every update comes before the next forward pass: no weights are stale.
+
+    Returns
+    -------
+    list of dict
+        A row per epoch: `staleness`, by how many updates the weights of the first device are old, at most;
+        `training_loss`, the mean over the batches, before their updates; `loss` and `accuracy` on the unseen images.
+    """
+    model, order = network(seed), np.random.default_rng(seed)
+    count = len(training) // BATCH
+    timeline = schedule.pipeline(schedule.Network.uniform(LAYERS), devices, count, "1f1b", flush=False)
+    staleness, rows = int(timeline.staleness().max()), []
+    with schedule.Executor(timeline, model, count * BATCH, optimizer=Adam(lr), processes=False) as run:
+        for epoch in range(1, epochs + 1):
+            result = run(*training.batch(order.permutation(len(training))[: count * BATCH]))
+            loss, accuracy = Trainer(model, SGD(0)).evaluate(unseen, 100)
+            found = {"epoch": epoch, "staleness": staleness, "training_loss": result.loss}
+            rows.append(found | {"loss": loss, "accuracy": accuracy})
+    return rows
+
+
+def gaps(table):
+    """Compare each run of several devices with the one of the same seed without staleness, after the last epoch.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+
+    Returns
+    -------
+    pandas.DataFrame
+        For each `images`, `lr` and `devices`: `accuracy`, the mean over seeds; and `mean`, `least` and `most` of what
+        it lacks.
+    """
+    rows = []
+    for (images, lr), part in table.groupby(["images", "lr"]):
+        runs = part[part["epoch"] == part["epoch"].max()].pivot(index="seed", columns="devices", values="accuracy")
+        for devices in runs.columns.drop(1):
+            lacks = runs[1] - runs[devices]
+            found = {"mean": lacks.mean(), "least": lacks.min(), "most": lacks.max()}
+            found["accuracy"] = runs[devices].mean()
+            rows.append({"images": images, "lr": lr, "devices": devices} | found)
+    return pd.DataFrame(rows)
+
+
+def alt(table):
+    """Say what there is to see, and what is missing in the end."""
+    told = [
+        f"{100 * row.mean:.1f} points ({100 * row.least:.1f} to {100 * row.most:.1f}) after the last of epochs of "
+        f"{row.images // BATCH:.0f} updates, on {row.devices} devices at learning rate {row.lr:g}"
+        for row in gaps(table).itertuples()
+    ]
+    return (
+        "Plots of accuracy over epochs, with and without PipeDream's staleness, a row for each number of updates per "
+        f"epoch and a column for each learning rate. With staleness there are missing {'; '.join(told)}."
+    )
+
+
+def plot(table):
+    """Draw accuracy over epochs, for every number of images and learning rate: means, with ranges over seeds."""
+    from matplotlib import pyplot
+
+    counts, rates = (sorted(table[name].unique()) for name in ("images", "lr"))
+    found_gaps, size = gaps(table), (9.6, 0.8 + 2.6 * len(counts))
+    fig, axes = pyplot.subplots(
+        len(counts), len(rates), figsize=size, sharex="row", sharey=True, squeeze=False, layout="constrained"
+    )
+    for line, images in zip(axes, counts, strict=True):
+        for ax, lr in zip(line, rates, strict=True):
+            part = table[(table["images"] == images) & (table["lr"] == lr)]
+            for i, (devices, rows) in enumerate(part.groupby("devices")):
+                label, color, marker = _LOOKS[devices]
+                runs = rows.groupby("epoch")["accuracy"].agg(["mean", "min", "max"])
+                ends = [runs["mean"] - runs["min"], runs["max"] - runs["mean"]]
+                look = {"color": color, "marker": marker, "ms": 5, "capsize": 3, "label": label}
+                ax.errorbar(runs.index + 0.06 * i, runs["mean"], ends, **look)
+            ax.set_title(f"{images // BATCH} updates per epoch, learning rate {lr:g}", size=10)
+            ax.set_xticks(sorted(part["epoch"].unique()))
+            found = found_gaps[(found_gaps["images"] == images) & (found_gaps["lr"] == lr)]
+            words = [_in_words(row) for row in found.itertuples()]
+            ax.text(0.98, 0.04, "\n".join(words), transform=ax.transAxes, ha="right", size=9)
+        line[0].set_ylabel("accuracy, unseen images")
+    for ax in axes[-1]:
+        ax.set_xlabel("epoch")
+    axes[0, 0].legend(loc="upper left")
+    return fig
+
+
+def _in_words(gap):
+    mean, most, least = (f"{-100 * value:+.1f}".replace("-", "−") for value in (gap.mean, gap.most, gap.least))
+    return f"{gap.devices} devices, in the end: {mean} points ({most} to {least})"

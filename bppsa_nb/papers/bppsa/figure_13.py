@@ -1,0 +1,200 @@
+"""Figure 13: the GRU trained on audio by BPTT and by BPPSA from the same seed."""
+
+import numpy as np
+import pandas as pd
+
+from bppsa_nb.cells.gru import GRU
+from bppsa_nb.machine import backends
+from bppsa_nb.papers.bppsa import figure_07
+from bppsa_nb.papers.bppsa.figure_07 import BATCH, LIMIT, METHODS
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.phrases import listed
+from bppsa_nb.training.datasets import instruments
+from bppsa_nb.training.datasets.audio import LABELS, Instruments
+from bppsa_nb.training.optimizers import Adam
+from bppsa_nb.training.trainer import Trainer
+
+TITLE = "Figure 13: the GRU trained on audio by BPTT and by BPPSA"
+CAPTION = (
+    "Per set of features: the same initial parameters, the same clips in the same order. Loss of the training clips "
+    "over iterations and over the seconds spent on them; accuracy on clips of recordings that were never trained on; "
+    "how far BPPSA's gradients are from BPTT's at the same parameters, and one run's losses from the other's. For "
+    "comparison, BPTT's losses against BPTT's with the samples of each batch in reverse, which changes nothing but "
+    "the order of sums. Learning rate: 3e-3 at quick scale, for few iterations; the paper's 3e-4 for 400 epochs at "
+    "the paper's."
+)
+ITERATIONS = {"S": 300, "M": 80, "L": 40}  # at quick scale
+EPOCHS = 400  # at the paper's
+RATES = {"quick": 3e-3, "paper": 3e-4}
+EVERY = 20  # iterations per row at quick scale; an epoch at the paper's
+CHANCE = 1 / len(LABELS)
+
+
+def measure(scale, rng, progress):
+    """Train on S, M and L by both methods on the fastest backend: a row per set and epoch, or `EVERY` iterations."""
+    from tqdm.auto import tqdm
+
+    folder = instruments.clips(progress=progress.show)
+    seed = int(rng.integers(2**31))
+
+    def train_on(point, _):
+        clips = Instruments(folder, point["features"], progress=progress.show)
+        training, held_out = clips.split(rng=seed)
+        epoch = -(-len(training) // BATCH)
+        length, every = (ITERATIONS[point["features"]], EVERY) if scale == "quick" else (EPOCHS * epoch, epoch)
+        # One more than `length`, so that the last row shows what came of it.
+        bar = {"desc": f"training on {point['features']}", "leave": False, "disable": None if progress.show else True}
+        iterations = tqdm(range(length + 1), **bar)
+        rows = train(training, held_out, point["rate"], seed, iterations, every, point["backend"])
+        return [{"T": clips.features.frames, "data": clips.data} | row for row in condense(rows, every)]
+
+    fixed = {"backend": backends.resolve("auto"), "rate": RATES[scale]}
+    table = progress.collect([{"features": features} | fixed for features in ITERATIONS], train_on, rng)
+    table.attrs["data"] = table["data"].iloc[0]
+    return table
+
+
+def train(training, held_out, rate, seed, iterations, every, backend):
+    """Train copies of the paper's GRU side by side, and once more by BPTT with every batch in reverse.
+
+    Parameters
+    ----------
+    training, held_out : Instruments or ArrayDataset
+        Clips to train on, and others.
+    rate : float
+        Adam's learning rate.
+    seed : int
+        Of the initial parameters and of the order of the clips.
+    iterations : iterable of int
+        Their numbers, from 0 on.
+    every : int
+        How many of them lie between two looks at the models.
+    backend : str
+
+    Returns
+    -------
+    list of dict
+        A row per iteration as `figure_07.side_by_side` makes it; `loss_reversed` of the batch; and for each method,
+        before every `every`-th iteration, `training_loss_<method>` over all clips to train on and
+        `accuracy_<method>` on the others.
+    """
+    epoch = -(-len(training) // BATCH)
+    coefficients = training.x.shape[2]
+
+    def new():
+        return GRU(coefficients, 20, len(LABELS), rng=seed), Adam(lr=rate)
+
+    def batch(iteration):
+        order = np.random.default_rng([seed, iteration // epoch]).permutation(len(training))
+        start = iteration % epoch * BATCH
+        return training.batch(order[start : start + BATCH])
+
+    def watch(model):
+        trainer = Trainer(model, Adam(lr=rate), backend=backend)
+        loss, _ = trainer.evaluate(training, 256)
+        return {"training_loss": loss, "accuracy": trainer.evaluate(held_out, 256)[1]}
+
+    rows = figure_07.side_by_side({method: new() for method in METHODS}, batch, iterations, backend, watch, every)
+    again = Trainer(*new(), method="linear", backend=backend)
+    for row in rows:
+        x, y = batch(row["iteration"])
+        row["loss_reversed"] = again.step(x[:, ::-1], y[::-1])
+    return rows
+
+
+def condense(rows, every):
+    """Put `every` iterations into one row, since a long training has many.
+
+    Parameters
+    ----------
+    rows : list of dict
+        From `train`.
+    every : int
+
+    Returns
+    -------
+    list of dict
+        `iteration`, the first; what was found when looking at the models before it; `seconds_<method>` in sum; and
+        the largest of `gradient`, the difference of both methods' gradients at the same parameters, of `drift`, that
+        of both runs' losses, and of `drift_reversed`, that of the losses of both runs by BPTT, all of them relative.
+    """
+    table = pd.DataFrame(rows)
+    table["gradient"] = table.filter(like="difference_").max(axis=1)
+    for name, other in (("drift", "blelloch"), ("drift_reversed", "reversed")):
+        table[name] = abs(table[f"loss_{other}"] - table["loss_linear"]) / table["loss_linear"]
+    blocks = table.groupby(table["iteration"] // every)
+    looks = [f"{name}_{method}" for name in ("training_loss", "accuracy") for method in METHODS]
+    parts = [
+        blocks[["iteration", *looks]].first(),
+        blocks[[f"seconds_{method}" for method in METHODS]].sum(),
+        blocks[["gradient", "drift", "drift_reversed"]].max(),
+    ]
+    return pd.concat(parts, axis=1).to_dict("records")
+
+
+def alt(table):
+    """Say what there is to see, and how far both methods are apart."""
+    last = table.groupby("features", sort=False).last()
+    ends = [
+        f"{listed([f'{share:.0%}' for share in last[f'accuracy_{method}']])} by {name}"
+        for method, name in METHODS.items()
+    ]
+    return (
+        f"Rows of plots, one per set of audio features: {listed(list(last.index))}. The training loss over iterations, "
+        "a line for BPTT and dots for BPPSA, and over seconds. Accuracy on held-out clips, with a dashed line at "
+        f"guessing, which ends at {'; '.join(ends)}. Differences on a logarithmic axis, with a line at {LIMIT:g}: "
+        f"gradients differ by at most {table['gradient'].max():.1e}, losses by at most {table['drift'].max():.1e}, and "
+        f"those of BPTT and of BPTT with samples in reverse by at most {table['drift_reversed'].max():.1e}."
+    )
+
+
+def plot(table):
+    """Draw a row of plots per set: loss over iterations and seconds, accuracy, differences."""
+    from matplotlib import pyplot
+
+    sets = list(table.groupby("features", sort=False))
+    shape = {"figsize": (11, 0.9 + 2.3 * len(sets)), "layout": "constrained", "squeeze": False}
+    fig, axes = pyplot.subplots(len(sets), 4, **shape)
+    for row, (features, part) in zip(axes, sets, strict=True):
+        _draw_training(row[:3], part)
+        _draw_differences(row[3], part)
+        row[0].set_ylabel(f"{features}: T = {part['T'].iloc[0]}", weight="bold")
+        for ax in row:
+            ax.locator_params(axis="x", nbins=5)
+    titles = ("Loss per iteration", "Loss per second", "Held-out accuracy", "Differences")
+    for ax, title in zip(axes[0], titles, strict=True):
+        ax.set_title(title)
+    for ax, label in zip(axes[-1], ("iteration", "seconds", "iteration", "iteration"), strict=True):
+        ax.set_xlabel(label)
+    for ax, place in ((axes[0, 0], "outside upper left"), (axes[0, 3], "outside upper right")):
+        fig.legend(*ax.get_legend_handles_labels(), loc=place, ncols=3)
+    return fig
+
+
+def _draw_training(axes, rows):
+    over_iterations, over_seconds, accuracy = axes
+    for method, name in METHODS.items():
+        seconds = rows[f"seconds_{method}"]
+        before = seconds.cumsum() - seconds
+        loss, color = rows[f"training_loss_{method}"], COLORS[method]
+        look = {"lw": 2} if method == "linear" else {"marker": "o", "ms": 3.5, "ls": ""}
+        over_iterations.plot(rows["iteration"], loss, color=color, label=name, **look)
+        over_seconds.plot(before, loss, color=color, **look | {"ls": "-", "lw": 2})
+        accuracy.plot(rows["iteration"], rows[f"accuracy_{method}"], color=color, **look)
+        last = rows[f"accuracy_{method}"].iloc[-1]
+    accuracy.axhline(CHANCE, color="black", lw=1.1, ls="--")
+    accuracy.text(rows["iteration"].iloc[-1], CHANCE, "guessing", ha="right", va="bottom", size=8)
+    accuracy.set_ylim(0, 1.15 * max(last, CHANCE))
+
+
+def _draw_differences(ax, rows):
+    looks = {
+        "gradient": ("gradients", {"color": "black"}),
+        "drift": ("losses", {"color": COLORS["blelloch"]}),
+        "drift_reversed": ("losses, BPTT in reverse", {"color": COLORS["linear"], "ls": ":"}),
+    }
+    for quantity, (label, look) in looks.items():
+        ax.plot(rows["iteration"], rows[quantity], lw=1.6, label=label, **look)
+    ax.axhline(LIMIT, color="black", lw=1.1, ls="--")
+    ax.text(0, LIMIT, " limit", va="bottom", size=8)
+    ax.set_yscale("log")

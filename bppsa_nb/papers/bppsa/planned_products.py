@@ -1,0 +1,208 @@
+"""Planned sparse products on a pruned VGG-11: what the products that Figure 10 counts take in time and memory."""
+
+import time
+import tracemalloc
+
+import numpy as np
+
+from bppsa_nb.operands.batched import Planned
+from bppsa_nb.papers.bppsa.figure_10 import LEVELS, products, pruned_vgg
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.timing import take_turns
+from bppsa_nb.scan import scan
+
+TITLE = "Planned products on a pruned VGG-11, measured"
+CAPTION = (
+    "The products of Figure 10, one image, float32. Left, the matrix-matrix products of each up-sweep level, "
+    "together: SciPy multiplies the same stored entries, then only those that are not zero for this image; planned "
+    "products fill values into a pattern that was made once. Middle, one backward pass of the whole network. Right, "
+    "the most memory that it takes beyond weights and activations: values, and patterns, which are kept from one "
+    "iteration to the next."
+)
+ROUNDS = {"quick": (2, 20), "paper": (10, 50)}
+METHODS = {"ordinary": ("ordinary", None), "linear": ("linear", None), "truncated": ("truncated", LEVELS)}
+_WAYS = {
+    "scipy": ("SciPy, same entries", "#999999"),
+    "scipy_nonzero": ("SciPy, zeros left out", "#555555"),
+    "planned": ("planned", COLORS["truncated"]),
+}
+
+
+class Timed:
+    """An operand that measures its products: planned, by SciPy, and by SciPy without the zeros of this sample.
+
+    Parameters
+    ----------
+    operand : Planned
+        Of one sample.
+    log : list
+        Every product appends a dict to it.
+    rounds : (int, int)
+        See `timing.take_turns`.
+    """
+
+    def __init__(self, operand, log, rounds):
+        self.operand, self.log, self.rounds = operand, log, rounds
+
+    def matrix(self):
+        """Return the sample's matrix, scipy.sparse.csr_array."""
+        return self.operand.pattern.matrix(self.operand.values[0])
+
+    def __matmul__(self, other):
+        if isinstance(other, np.ndarray):
+            product = self.operand @ other
+            (seconds,) = np.median(take_turns([lambda: self.operand @ other], 0.2, self.rounds), axis=0)
+            self.log.append({"planned": seconds, "multiply_adds": self.operand.pattern.nnz})
+            return product
+        start = time.perf_counter()
+        plan = self.operand.pattern.times(other.operand.pattern)
+        symbolic = time.perf_counter() - start
+        left, right = self.matrix(), other.matrix()
+        few_left, few_right = (_without_zeros(matrix) for matrix in (left, right))
+        product = self.operand @ other.operand
+        error = _difference(product, few_left @ few_right)
+        values = product.values.copy()
+        planned = lambda: plan(self.operand.values, other.operand.values, "cpu", values)  # noqa: E731
+        calls = [lambda: left @ right, lambda: few_left @ few_right, planned]
+        seconds = take_turns(calls, 0.5, self.rounds)
+        row = {way: np.median(column) for way, column in zip(_WAYS, seconds.T, strict=True)}
+        row |= {"symbolic": symbolic, "error": error, "multiply_adds": plan.multiply_adds}
+        row["performed"] = plan.performed(self.operand.values[0])
+        row |= {"nnz": plan.pattern.nnz, "bytes": product.values.nbytes, "kept": plan.pattern.indices.nbytes}
+        self.log.append(row | {"spread": np.subtract(*np.percentile(seconds[:, -1], [75, 25])) / row["planned"]})
+        return Timed(product, self.log, self.rounds)
+
+
+def _without_zeros(matrix):
+    matrix = matrix.copy()
+    matrix.eliminate_zeros()
+    return matrix
+
+
+def _difference(product, expected):
+    """Return the largest difference from SciPy's product over the largest entry; all entries of up to 512 rows."""
+    pattern, (values,) = product.pattern, product.values
+    worst = 0.0
+    for i in np.linspace(0, expected.shape[0] - 1, 512).astype(int):
+        row, entries = expected[[i]].toarray()[0], slice(*pattern.indptr[i : i + 2])
+        row[pattern.indices[entries]] -= values[entries]
+        worst = max(worst, np.abs(row).max(initial=0))
+    return worst / max(np.abs(expected.data).max(initial=0), np.finfo(np.float32).tiny)
+
+
+def measure(scale, rng, progress):
+    """Measure every product of the truncated scan, and whole backward passes: a row each."""
+    from bppsa_nb.training.datasets.images import Images
+
+    seed = np.random.default_rng(rng).integers(2**32, size=2)
+    network, images = pruned_vgg(seed[0]), Images(rng=seed[1], num_samples=1)
+    activations = network.forward(images.batch([0])[0])
+    links = network.links(activations, from_input=True)
+    points = [{"part": "products"}, *({"part": "backward", "method": method} for method in METHODS)]
+
+    def measure_point(point, rng):
+        if point["part"] == "products":
+            return _measure_products(links, rng, ROUNDS[scale])
+        return [_measure_backward(network, activations, METHODS[point["method"]], rng, ROUNDS[scale])]
+
+    table = progress.collect(points, measure_point, rng)
+    table.attrs["data"] = images.data
+    return table
+
+
+def _measure_products(links, rng, rounds):
+    log = []
+    gradient = rng.standard_normal((1, links[-1].shape[1])).astype(np.float32)
+    operands = [Timed(Planned(link.pattern, link.values, "cpu"), log, rounds) for link in reversed(links)]
+    scan([gradient, *operands], "truncated", LEVELS)
+    _, rows = products([link.pattern for link in links], LEVELS)
+    return [row | measured for row, measured in zip(rows, log, strict=True)]
+
+
+def _measure_backward(network, activations, how, rng, rounds):
+    method, levels = how
+    grad_logits = rng.standard_normal(activations.logits.shape).astype(np.float32)
+
+    def backward():
+        network.backward(activations, grad_logits, method=method, backend="cpu", levels=levels)
+
+    seconds = take_turns([backward], 1.5, rounds)[:, 0]
+    tracemalloc.start()
+    backward()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    quartiles = np.percentile(seconds, [25, 50, 75])
+    kept = 0 if method == "ordinary" else sum(pattern.indices.nbytes for pattern in network.patterns())
+    row = {"planned": quartiles[1], "spread": (quartiles[2] - quartiles[0]) / quartiles[1]}
+    return row | {"bytes": peak, "kept": kept}
+
+
+def levels(table):
+    """Sum up the matrix-matrix products of each up-sweep level.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        From this experiment.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Indexed by level: seconds of each way, `multiply_adds`, and `error`, the largest.
+    """
+    rows = table[(table["part"] == "products") & (table["kind"] == "mm")]
+    sums = rows.groupby("level")[[*_WAYS, "symbolic", "multiply_adds"]].sum()
+    return sums.assign(error=rows.groupby("level")["error"].max())
+
+
+def alt(table):
+    """Say what there is to see, and what the three ways and methods take."""
+    sums = levels(table)
+    ratios = [span(sums[way] / sums["planned"], "{:.2g}") for way in ("scipy", "scipy_nonzero")]
+    backward = table[table["part"] == "backward"].set_index("method")["planned"]
+    times = {method: backward[method] / backward["ordinary"] for method in ("linear", "truncated")}
+    return (
+        f"Three bar charts. Left, seconds per up-sweep level on a logarithmic axis: SciPy's product takes {ratios[0]} "
+        f"times as long as the planned product, SciPy's without this image's zeros {ratios[1]} times. Middle and "
+        f"right, a backward pass by three methods: the linear scan over sparse Jacobians takes {times['linear']:.1f} "
+        f"times as long as ordinary back-propagation, the truncated scan {times['truncated']:.1f} times, and far more "
+        "memory, values of products and patterns."
+    )
+
+
+def plot(table):
+    """Draw seconds per level and way, and the time and memory of backward passes."""
+    from matplotlib import pyplot
+
+    fig, (left, middle, right) = pyplot.subplots(1, 3, figsize=(10.4, 4), width_ratios=(2, 1, 1), layout="constrained")
+    sums = levels(table)
+    places = np.arange(len(sums))
+    for i, (way, (name, color)) in enumerate(_WAYS.items()):
+        bars = left.bar(places + 0.27 * (i - 1), sums[way], 0.25, color=color, label=name)
+        texts = [
+            f"{1e3 * s:.3g} ms" if way == "planned" else f"{s / p:.2g}×"
+            for s, p in zip(sums[way], sums["planned"], strict=True)
+        ]
+        left.bar_label(bars, texts, size=8, padding=2)
+    counts = [f"level {int(level)}\n{n / 1e6:.3g} M multiply-adds" for level, n in sums["multiply_adds"].items()]
+    left.set_xticks(places, counts)
+    left.set(title="Products of each up-sweep level", ylabel="seconds", yscale="log")
+    left.margins(y=0.15)
+    left.legend(loc="upper left")
+    left.grid(False, axis="x")
+    rows = table[table["part"] == "backward"]
+    colors = [COLORS["baseline"], COLORS["linear"], COLORS["truncated"]]
+    bars = middle.bar(rows["method"], rows["planned"], 0.6, color=colors)
+    middle.bar_label(bars, [f"{seconds:.2g} s" for seconds in rows["planned"]], size=9, padding=2)
+    middle.set(title="One backward pass", ylabel="seconds")
+    values, kept = rows["bytes"] / 2**20, rows["kept"] / 2**20
+    kept += np.where(rows["method"] == "truncated", table.loc[table["part"] == "products", "kept"].sum() / 2**20, 0)
+    right.bar(rows["method"], values, 0.6, color=colors)
+    bars = right.bar(rows["method"], kept, 0.6, bottom=values, color="white", edgecolor=colors, hatch="///")
+    right.bar_label(bars, [f"{total:.0f} MiB" for total in values + kept], size=9, padding=2)
+    right.set(title="Its memory", ylabel="MiB (hatched: patterns, kept)")
+    for ax in (middle, right):
+        ax.margins(y=0.12)
+        ax.grid(False, axis="x")
+    return fig

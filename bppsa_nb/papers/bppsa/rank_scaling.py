@@ -1,0 +1,290 @@
+"""A chain over MPI ranks, measured: time and memory of every rank, ⋄ calls, and what messages take."""
+
+import numpy as np
+import pandas as pd
+
+from bppsa_nb.distributed.predict import Costs, Diamonds, Link, exscan, rank_after_rank, scan
+from bppsa_nb.papers import on_ranks, provenance
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.phrases import listed, span
+
+TITLE = "The scan over MPI ranks: time, memory and ⋄ calls, measured"
+CAPTION = (
+    "An RNN's chain, B = 16, H = 20, float32, one thread per rank. (a) One backward pass; dots: medians, lines: "
+    "predicted from what one rank takes. Two ranks need no product, the run at the loss having its gradient and the "
+    "run at the start handing nothing on; from three ranks on, those between multiply H × H matrices. MPI's ranks poll "
+    "while they wait, so p ranks on c cores take p / c times as long, which the prediction counts. (b) The most memory "
+    "that a rank had at any time during the call, above what it had before; lines: its gradients alone. (c) How often "
+    "a rank computed ⋄ in MPI's Exscan, and the limit. (d) Messages between two ranks, fitted by α + β bytes, and "
+    "Exscan, predicted from that and from ⋄ on one rank, γ; with more ranks than cores it waits for time slices."
+)
+SCALES = {
+    "quick": {"steps": (1000, 5000, 30000), "ranks": (1, 2, 4), "rounds": 5},
+    "paper": {"steps": (1000, 2000, 5000, 10000, 20000, 30000), "ranks": (1, 2, 4), "rounds": 15},
+}
+B, H = 16, 20
+COUNTED = {"quick": (3,), "paper": (3, 5, 6, 7, 8)}  # ranks on which ⋄ calls alone are looked at
+COUNTED_STEPS = 100
+WIDTHS = (4, 8, 20, 40)  # of maps that are scanned
+METHODS = {"linear": ("linear", COLORS["linear"], "s"), "chunked": ("chunked", COLORS["matrix"], "o")}
+RANKS = {1: "-", 2: "--", 4: ":"}
+_SHADES = {1: COLORS["baseline"], 2: COLORS["vector"], 4: COLORS["identity"]}
+
+
+def measure(scale, rng, progress):
+    """Run the package's program on ranks: rows of ranks, of messages, of ⋄, and of predictions."""
+    chosen = SCALES[scale]
+    seed = int(np.random.default_rng(rng).integers(2**31))
+    points = [{"ranks": ranks, "rounds": chosen["rounds"]} for ranks in chosen["ranks"]]
+    points += [{"ranks": ranks, "rounds": 1} for ranks in COUNTED[scale]]
+
+    def measure_point(point, rng):
+        steps = (COUNTED_STEPS,) if point["ranks"] in COUNTED[scale] else chosen["steps"]
+        return _run(steps=steps, seed=seed, **point)
+
+    table = progress.collect(points, measure_point, rng)
+    cores = provenance.cores()
+    rows = _predicted_times(table, cores) + _predicted_exscans(table, cores)
+    table = pd.concat([table, pd.DataFrame(rows)], ignore_index=True)
+    table.attrs |= {"backend": "cpu", "cores": cores, "B": B, "H": H}
+    return table
+
+
+def _run(ranks, rounds, steps, seed):
+    """Run the program on some ranks; return a row per thing measured."""
+    how = ["--steps", *steps, "--batch", B, "--width", H, "--backend", "cpu", "--seed", seed, "--repeat", rounds]
+    found = on_ranks.run(ranks, "bppsa_nb.distributed", *how, "--scan-widths", *WIDTHS)
+    rows, key = [], ["steps", "rank", "method"]
+    memory = pd.DataFrame(found["memory"]).set_index(key)["bytes"]
+    times = pd.DataFrame(found["rows"])
+    total = times.groupby(["steps", "method", "round"])["seconds"].max()  # of the rank that is done last
+    for (T, rank, method), part in times.groupby(key):
+        row = {"part": "rank", "steps": T, "rank": rank, "method": method, "combined": part["combined"].max()}
+        row |= {"seconds": part["seconds"].median(), "communication": part["communication"].median()}
+        every = total[T, method]
+        row |= {"total": every.median(), "low": every.min(), "high": every.max()}
+        rows.append(row | {"done_by": part["done_by"].iloc[0], "memory": memory[T, rank, method]})
+    for parts in found.get("parts", []):
+        T = parts.pop("steps")
+        rows += [{"part": f"alone, {name}", "steps": T, "seconds": seconds} for name, seconds in parts.items()]
+    for row in found.get("diamonds", []):
+        sizes = {"width": row["width"], "bytes": row["bytes"]}
+        rows += [{"part": f"alone, {name}", "seconds": row[name]} | sizes for name in ("merge", "apply", "keep")]
+    rows += [{"part": "message"} | row for row in found.get("messages", [])]
+    rows += [{"part": "exscan"} | row for row in found.get("exscans", []) if row["rank"] == 0]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
+def fit(messages):
+    """Fit α + β bytes to what messages took, so that the sum of squared relative errors is least.
+
+    Parameters
+    ----------
+    messages : pandas.DataFrame
+        With `bytes` and `seconds`.
+
+    Returns
+    -------
+    link : Link
+    error : float
+        The root of the mean squared relative error.
+    """
+    size, seconds = (messages[name].to_numpy(float) for name in ("bytes", "seconds"))
+    terms = np.stack([1 / seconds, size / seconds], axis=1)
+    latency, per_byte = np.linalg.lstsq(terms, np.ones(len(size)))[0]
+    errors = (latency + per_byte * size) / seconds - 1
+    return Link(float(latency), float(1 / per_byte)), float(np.sqrt(np.mean(errors**2)))
+
+
+def link(table):
+    """Return the link that was fitted to messages between two ranks, and its error; see `fit`."""
+    return fit(table[(table["part"] == "message") & (table["ranks"] == 2)])
+
+
+def costs(table, steps):
+    """Return what one rank took by itself, of chains of so many steps.
+
+    The sweep is a whole call on one rank, checks included.
+
+    Returns
+    -------
+    Costs
+    """
+    alone = table[(table["ranks"] == 1) & (table["steps"] == steps)]
+    part = alone.set_index("part")["seconds"]
+    whole = alone[alone["method"] == "linear"]["total"].iloc[0]
+    gradients = max(part["alone, backward"] - part["alone, sweep"], 0)
+    seconds = part["alone, forward"], whole, gradients, 0, part["alone, product"]
+    return Costs(*(each / steps for each in seconds), 4 * B * H, diamonds(table, H))
+
+
+def diamonds(table, width):
+    """Return what one rank took to combine maps of states of some width.
+
+    Returns
+    -------
+    Diamonds
+    """
+    rows = table[(table["width"] == width) & (table["ranks"] == 1)].set_index("part")
+    seconds = (rows["seconds"][name] for name in ("alone, merge", "alone, apply", "alone, keep", "exscan"))
+    return Diamonds(*seconds, int(rows["bytes"].iloc[0]))
+
+
+def _predicted_times(table, cores):
+    rows, (between, _) = [], link(table)
+    ranks = table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
+    for (T, p, method), _ in ranks.groupby(["steps", "ranks", "method"]):
+        predict = scan if method == "chunked" else rank_after_rank
+        seconds = predict(int(T), int(p), costs(table, T), between) * _turns(p, cores)  # NumPy makes floats of them
+        rows.append({"part": "predicted", "steps": T, "ranks": p, "method": method, "total": seconds})
+    return rows
+
+
+def _predicted_exscans(table, cores):
+    """Predict Exscan on as many ranks as have a core each: the others wait for time slices, not for messages."""
+    rows, (between, _) = [], link(table)
+    for _, row in table[(table["part"] == "exscan") & (table["ranks"] <= cores)].iterrows():
+        found = diamonds(table, row["width"])
+        seconds = exscan(np.zeros(int(row["ranks"])), between, found)[0].max()
+        same = {name: row[name] for name in ("ranks", "width", "bytes")}
+        rows.append({"part": "predicted exscan", "seconds": seconds} | same)
+    return rows
+
+
+def _turns(ranks, cores):
+    """Return how often a rank has to wait for its turn: MPI's ranks poll, so those that wait are busy as well."""
+    return max(1, ranks / cores)
+
+
+def ratios(table):
+    """Return measured over predicted seconds.
+
+    Returns
+    -------
+    pandas.Series
+        By steps, ranks and method.
+    """
+    key = ["steps", "ranks", "method"]
+    measured = table[table["part"] == "rank"].groupby(key)["total"].first()
+    predicted = table[table["part"] == "predicted"].set_index(key)["total"]
+    return (measured / predicted).dropna()
+
+
+def alt(table):
+    """Say what there is to see, and what the longest chain took."""
+    ranks = table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
+    longest = ranks[ranks["steps"] == ranks["steps"].max()]
+    total = longest.groupby(["method", "ranks"])["total"].first()
+    told = [
+        f"{name} {listed([f'{1e3 * total[method, p]:.3g}' for p in RANKS])}" for method, (name, *_) in METHODS.items()
+    ]
+    chunked = longest[longest["method"] == "chunked"]
+    memory = listed([f"{size / 2**20:.1f}" for size in chunked.groupby("ranks")["memory"].max()])
+    counted = table[(table["part"] == "rank") & (table["method"] == "chunked")].groupby("ranks")["combined"].max()
+    calls = listed([f"{most:.0f} on {p}" for p, most in counted.items()])
+    (between, _), on = link(table), listed([str(p) for p in RANKS])
+    return (
+        f"Four plots. (a) Milliseconds over T on logarithmic axes, dots measured and lines predicted; on {on} ranks, "
+        f"at T = {longest['steps'].iloc[0]:,.0f}, {'; '.join(told)}; measured over predicted, "
+        f"{span(ratios(table), '{:.2g}')}. (b) MiB over T: a line for the gradients alone on {on} ranks, each half of "
+        f"the one before, and measured peaks, {memory} at the longest chain. (c) The most ⋄ calls of a rank, {calls}, "
+        "beside the staircase of twice the rounded-up logarithm of ranks. (d) Microseconds over bytes: messages, with "
+        f"the fitted line {1e6 * between.latency:.1f} µs + bytes / ({between.bandwidth / 1e9:.1f} GB/s), and Exscan on "
+        "two and on four ranks, predicted where every rank has a core."
+    )
+
+
+def plot(table):
+    """Draw times over T, memory over T, ⋄ calls over ranks, and messages over bytes."""
+    from matplotlib import pyplot
+
+    fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.4), layout="constrained")
+    ranks = table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
+    _draw_times(axes[0, 0], table, ranks)
+    _draw_memory(axes[0, 1], ranks[ranks["method"] == "chunked"])
+    _draw_calls(axes[1, 0], table[(table["part"] == "rank") & (table["method"] == "chunked")])
+    _draw_messages(axes[1, 1], table)
+    for ax in axes[0]:
+        ticks = sorted(ranks["steps"].astype(int).unique())
+        ax.set_xscale("log")
+        ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        ax.minorticks_off()
+        ax.set_xlabel("steps, T")
+    return fig
+
+
+def _draw_times(ax, table, ranks):
+    predicted = table[table["part"] == "predicted"]
+    for method, (name, color, marker) in METHODS.items():
+        for p, dash in RANKS.items():
+            line, dots = (rows[(rows["method"] == method) & (rows["ranks"] == p)] for rows in (predicted, ranks))
+            dots = dots.drop_duplicates("steps")
+            ax.plot(line["steps"], 1e3 * line["total"], dash, color=color, lw=1.3)
+            spread = 1e3 * np.abs(dots[["low", "high"]].T.to_numpy() - dots["total"].to_numpy())
+            look = {"fmt": marker, "color": color, "ms": 4 + p, "mfc": "none", "lw": 0.8}
+            words = f"{name}, {p} rank{'s' if p > 1 else ''}"
+            ax.errorbar(dots["steps"], 1e3 * dots["total"], spread, label=words, **look)
+    found, cores = ratios(table), table.attrs["cores"]
+    T = found.index.get_level_values("steps").max()
+    told = [f"{p} ranks, {m}: {found[T, p, m]:.2f}" for p in list(RANKS)[1:] for m in METHODS]
+    told = "\n".join([f"{cores} cores; at T = {T:,.0f},", "measured / predicted:", *told])
+    ax.text(0.98, 0.02, told, transform=ax.transAxes, ha="right", size=8)
+    ax.set_yscale("log")
+    ax.set_ylim(0.2 * 1e3 * ranks["total"].min(), 30e3 * ranks["total"].max())
+    ax.yaxis.set_major_formatter("{x:,g}")
+    ax.set(ylabel="milliseconds of one backward pass", title="(a) time")
+    ax.legend(loc="upper left", ncols=2, fontsize=8)
+
+
+def _draw_memory(ax, ranks):
+    for p, color in _SHADES.items():
+        rows = ranks[ranks["ranks"] == p].groupby("steps")["memory"].max() / 2**20
+        words = f"{p} rank{'s' if p > 1 else ''}: {rows.iloc[-1]:.1f} MiB at T = {rows.index[-1]:,.0f}"
+        ax.plot(rows.index, rows, "o", color=color, label=words)
+        steps = np.geomspace(rows.index[0], rows.index[-1], 20)
+        ax.plot(steps, (steps / p + 1) * B * H * 4 / 2**20, "-", color=color, lw=1.1)
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.set(ylabel="MiB of the rank with the most", title="(b) peak memory of a rank")
+    ax.legend(loc="upper left", fontsize=8)
+
+
+def _draw_calls(ax, ranks):
+    most = ranks.groupby("ranks")["combined"].max()
+    apart = ranks.groupby("ranks")["steps"].nunique()
+    limit = np.arange(1, most.index.max() + 1)
+    ax.step(limit, 2 * np.ceil(np.log2(limit)), "--", where="mid", color=COLORS["baseline"], label="2⌈log₂ p⌉")
+    ax.plot(most.index, most, "o", color=COLORS["matrix"], label="the rank with the most calls")
+    for p in apart[apart > 1].index:
+        ax.annotate(f"{apart[p]} lengths", (p, most[p]), (0, -13), textcoords="offset points", ha="center", size=8)
+    ax.set_xticks(limit)
+    ax.set(xlabel="ranks, p", ylabel="⋄ in one backward pass", title="(c) ⋄ calls of a rank", ylim=(-0.9, None))
+    ax.legend(loc="upper left", fontsize=8)
+
+
+def _draw_messages(ax, table):
+    between, error = link(table)
+    dots = table[(table["part"] == "message") & (table["ranks"] == 2)]
+    size = np.geomspace(dots["bytes"].min(), dots["bytes"].max(), 100)
+    gray = COLORS["baseline"]
+    words = f"{1e6 * between.latency:.1f} µs + bytes / ({between.bandwidth / 1e9:.1f} GB/s), off by {error:.0%}"
+    ax.plot(dots["bytes"], 1e6 * dots["seconds"], "o", color=gray, label="a message between two ranks")
+    ax.plot(size, 1e6 * between.seconds(size), "-", color=gray, lw=1.1, label=words)
+    for p in (2, 4):
+        dots, line = (
+            table[(table["part"] == part) & (table["ranks"] == p)].sort_values("bytes")
+            for part in ("exscan", "predicted exscan")
+        )
+        words = f"Exscan of maps, {p} ranks" + ("" if len(line) else " that take turns")
+        ax.plot(dots["bytes"], 1e6 * dots["seconds"], "s", color=_SHADES[p], label=words)
+        if len(line):
+            off = np.sqrt(np.mean((line["seconds"].to_numpy() / dots["seconds"].to_numpy() - 1) ** 2))
+            words = f"predicted, off by {off:.0%}"
+            ax.plot(line["bytes"], 1e6 * line["seconds"], "--", color=_SHADES[p], lw=1.1, label=words)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter("{x:,.0f}")
+    ax.set_ylim(top=0.5e9 * dots["seconds"].max())
+    ax.set(xlabel="bytes of a message, or of a map", ylabel="microseconds", title="(d) messages, and Exscan with ⋄")
+    ax.legend(loc="upper left", fontsize=8)

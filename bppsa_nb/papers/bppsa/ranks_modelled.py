@@ -1,0 +1,284 @@
+"""Training on up to 1024 ranks, predicted from what one takes: four ways to share out the steps of a chain."""
+
+import pandas as pd
+
+from bppsa_nb.distributed.predict import Costs, Diamonds, Link, pipeline, rank_after_rank, scan
+from bppsa_nb.papers import on_ranks
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.schedule import events as timeline
+from bppsa_nb.schedule.cycles import record
+
+TITLE = "Up to 1024 ranks, modelled: the scan, rank after rank, GPipe and MGRIT"
+CAPTION = (
+    "Modelled, not measured: steps and ⋄ take what one rank of this machine takes; messages take 30 µs and 25 Gb/s "
+    "(slow, dashed) or 2 µs and 200 Gb/s (fast). RNN: 30,000 steps. Residual networks: 4096 dense layers. All of 16 "
+    "samples, float32. GPipe splits them into as many micro-batches as end first; MGRIT does two V-cycles, FCF, "
+    "blocks of 4 layers, and its gradients are approximate. Triangles: down, from how many ranks on the scan is "
+    "faster than rank after rank; up, where it is fastest, with its speedup over the best of rank after rank. (c) "
+    "What a rank holds, parameters aside. Scan: Jacobians (an RNN's are diagonals), states and gradients, three maps."
+    " GPipe: states and gradients of its own steps, and at its boundary those of as many micro-batches of 16 samples "
+    "as there are ranks. (f) Other RNNs of 30,000 steps, fast link."
+)
+RANKS = tuple(2**i for i in range(11))
+LINKS = {name: Link(*on_ranks.LINKS[name]) for name in ("25 Gb/s Ethernet", "200 Gb/s InfiniBand")}
+FAST = "200 Gb/s InfiniBand"
+BATCH, CYCLES, COARSENING = 16, 2, 4
+SPLITS = (1, 2, 4, 8, 16)  # micro-batches
+STEPS = {"RNN": 30000, "narrow": 4096, "wide": 4096}
+NETWORKS = {  # cell, width, steps that are timed
+    "RNN": ("rnn", 20, 2000),
+    "narrow": ("residual", 8, 256),
+    "wide": ("residual", 128, 48),
+}
+WIDTHS = {"quick": (8, 60), "paper": (4, 8, 12, 40, 60, 80, 120)}  # of other RNNs
+ROUNDS = {"quick": 5, "paper": 15}
+NAMES = {"RNN": "RNN, H = 20", "narrow": "residual, 8 units", "wide": "residual, 128 units"}
+ROADS = {  # color
+    "scan": COLORS["blelloch"],
+    "rank after rank": COLORS["linear"],
+    "GPipe": COLORS["vector"],
+    "MGRIT": COLORS["identity"],
+}
+DASHES = {"25 Gb/s Ethernet": "--", FAST: "-"}
+
+
+def measure(scale, rng, progress):
+    """Time steps and ⋄ on one rank, and predict: rows of costs, times, memory and widths."""
+    points = [{"network": name, "batch": B} for name in NETWORKS for B in (BATCH, 1)]
+    points += [{"network": f"RNN of {width}", "batch": BATCH} for width in WIDTHS[scale]]
+
+    def measure_point(point, rng):
+        cell, width, steps = NETWORKS.get(point["network"]) or ("rnn", int(point["network"].split()[-1]), 500)
+        return _run(cell, width, steps, point["batch"], ROUNDS[scale])
+
+    measured = progress.collect(points, measure_point, rng)
+    known = {(row.pop("network"), row.pop("batch")): row for row in measured.to_dict("records")}
+    rows = []
+    for network in NETWORKS:
+        rows += _times(network, known[network, BATCH], known[network, 1])
+        rows += _memory(network, known[network, BATCH])
+    for network in [*(f"RNN of {width}" for width in WIDTHS[scale]), "RNN"]:
+        rows += _times(network, known[network, BATCH])
+    table = pd.concat([measured.assign(part="cost"), pd.DataFrame(rows)], ignore_index=True)
+    table.attrs |= {"backend": "cpu", "links": {name: list(link) for name, link in LINKS.items()}}
+    return table
+
+
+def _run(cell, width, steps, batch, rounds):
+    """Run the program on one rank; return a row of seconds per step, and per ⋄."""
+    how = ["--cell", cell, "--width", width, "--steps", steps, "--batch", batch, "--backend", "cpu"]
+    found = on_ranks.run(1, "bppsa_nb.distributed", *how, "--repeat", rounds)
+    parts, (diamond,), (alone,) = found["parts"][0], found["diamonds"], found["exscans"]
+    sweep = parts.get("back", parts["sweep"])  # with Jacobians or without, whatever the network has
+    seconds = {"forward": parts["forward"], "sweep": sweep, "gradients": max(parts["backward"] - sweep, 0)}
+    seconds |= {"jacobian": parts.get("jacobians", 0), "product": parts["product"]}
+    row = {"width": width, "matrix": width**2 if cell == "residual" else width}
+    row |= {name: each / steps for name, each in seconds.items()}
+    return [row | {name: diamond[name] for name in ("merge", "apply", "keep", "bytes")} | {"start": alone["seconds"]}]
+
+
+def costs(row, batch=BATCH):
+    """Turn a row of measured costs into what the model takes.
+
+    Parameters
+    ----------
+    row : mapping
+        Of the table's part ``"cost"``.
+    batch : int
+
+    Returns
+    -------
+    Costs
+    """
+    found = Diamonds(*(row[name] for name in ("merge", "apply", "keep", "start", "bytes")))
+    steps = (row[name] for name in ("forward", "sweep", "gradients", "jacobian", "product"))
+    return Costs(*steps, 4 * batch * int(row["width"]), found)
+
+
+def _times(network, one, sample=None):
+    """Predict a network's backward pass and, where costs of a single sample are given too, its step of training."""
+    steps, batch, rows = STEPS.get(network, STEPS["RNN"]), costs(one), []
+
+    def add(road, link, ranks, task, seconds):
+        same = {"part": "time" if sample else "width", "network": network, "width": one["width"]}
+        rows.append(same | {"road": road, "link": link, "ranks": ranks, "task": task, "seconds": seconds})
+
+    for name, link in LINKS.items():
+        for ranks in RANKS:
+            for road, predict in (("scan", scan), ("rank after rank", rank_after_rank)):
+                add(road, name, ranks, "backward", predict(steps, ranks, batch, link))
+                if sample:
+                    add(road, name, ranks, "step", predict(steps, ranks, batch, link, whole=True))
+            if sample:
+                splits = {m: pipeline(steps, ranks, m, _micro_batch(batch, costs(sample, 1), m), link) for m in SPLITS}
+                best = min(splits, key=splits.get)
+                add("GPipe", name, ranks, "step", splits[best][0])
+                rows[-1] |= {"micro_batches": best, "bubble": splits[best][1]}
+    return rows + (_cycles(network, steps, batch) if sample and network != "RNN" else [])
+
+
+def _micro_batch(batch, sample, count):
+    """Return costs of one of `count` micro-batches: between those of a sample and of the batch."""
+    share = (BATCH / count - 1) / (BATCH - 1)
+    steps = [one + share * (whole - one) for one, whole in zip(sample[:5], batch[:5], strict=True)]
+    return Costs(*steps, batch.state // count, batch.diamonds)
+
+
+def _cycles(network, steps, batch):
+    """Schedule recorded cycles of MGRIT, on every fourth number of ranks."""
+    rows, took = [], {"F": batch.forward, "δO": batch.sweep, "δW": batch.gradients}
+    for ranks in RANKS[::2]:
+        step = record(steps, ranks, CYCLES, COARSENING)
+        for name, link in LINKS.items():
+            seconds = timeline.makespan(step.timeline(took, link.seconds(batch.state))[0])
+            same = {"part": "time", "network": network, "road": "MGRIT", "link": name, "task": "step"}
+            rows.append(same | {"ranks": ranks, "seconds": seconds})
+    return rows
+
+
+def _memory(network, row):
+    """Count the bytes that a rank holds, parameters left out."""
+    steps, rows, state = STEPS[network], [], 4 * BATCH * row["width"]
+    for ranks in RANKS:
+        held = -(-steps // ranks)
+        inside = 2 * held * state  # states of its own steps, and gradients
+        jacobians = held * 4 * BATCH * row["matrix"]
+        found = {
+            "scan": inside + jacobians + 3 * row["bytes"],
+            "GPipe": inside + ranks * state,
+            "GPipe, nothing computed again": inside + (ranks - 1) * held * state,
+            "GPipe, the same 16 samples": inside / BATCH + state,
+        }
+        same = {"part": "memory", "network": network, "ranks": ranks}
+        rows += [same | {"road": road, "memory": float(size)} for road, size in found.items()]
+    return rows
+
+
+def crossings(table, network, link, task="backward"):
+    """Find where the scan begins to pay, and where it is fastest.
+
+    Returns
+    -------
+    pays : int or None
+        From how many ranks on, of those modelled, it is faster than rank after rank; None if it never is.
+    best : int
+        The number of ranks on which it is fastest.
+    speedup : float
+        There, over rank after rank on as many ranks as it is fastest on.
+    """
+    rows = table[(table["network"] == network) & (table["link"] == link) & (table["task"] == task)]
+    rows = rows[rows["road"].isin(["scan", "rank after rank"])].drop_duplicates(["road", "ranks"])
+    times = rows.pivot(index="ranks", columns="road", values="seconds")
+    wins = times.index[times["scan"] < times["rank after rank"]]
+    wins = wins[wins > 2]  # two ranks do the same in the same time
+    best = times["scan"].idxmin()
+    speedup = times["rank after rank"].min() / times["scan"].min()
+    return (int(wins[0]) if len(wins) else None), int(best), float(speedup)
+
+
+def alt(table):
+    """Say what there is to see, and where the scan pays."""
+
+    def scans(network, task):
+        told = []
+        for link, name in zip(DASHES, ("slow", "fast"), strict=True):
+            pays, best, speedup = crossings(table, network, link, task)
+            where = f"is faster than rank after rank from {pays} ranks on" if pays else "is never faster"
+            told.append(f"over the {name} link it {where}, and {speedup:.2g} times as fast at its best, on {best}")
+        return "; ".join(told)
+
+    rows = table[table["part"] == "width"]
+    widths = {row["width"]: crossings(table, row["network"], FAST) for _, row in rows.iterrows()}
+    over = [f"{width:g}: {best} and {speedup:.2g}" for width, (_, best, speedup) in sorted(widths.items())]
+    return (
+        "Six plots on logarithmic axes, five of them over 1 to 1024 ranks, with a line for each road and link. (a) "
+        f"Milliseconds of the RNN's backward pass, by rank after rank and by the scan: {scans('RNN', 'backward')}. (b) "
+        f"The whole step, also by GPipe. The scan: {scans('RNN', 'step')}. (c) MiB per rank: the scan falls with every "
+        "doubling of ranks; GPipe with as many micro-batches as ranks falls, then rises; the scan of residual layers "
+        "of 128 units holds far more than GPipe on few ranks. (d), (e) Steps of residual networks of 8 and of 128 "
+        f"units, also by GPipe and MGRIT. The scan of the narrow one: {scans('narrow', 'step')}. Of the wide one: "
+        f"{scans('wide', 'step')}. (f) Over the width of an RNN's state, from how many ranks on the scan pays, on how "
+        f"many it is at its best, and the speedup there; of the latter, {', '.join(over)}."
+    )
+
+
+def plot(table):
+    """Draw the RNN's backward pass and step, memory, steps of two residual networks, and RNNs over width."""
+    from matplotlib import pyplot
+
+    fig, axes = pyplot.subplots(2, 3, figsize=(11.6, 7.4), layout="constrained")
+    _draw_times(axes[0, 0], table, "RNN", "backward", "(a) backward pass, ")
+    _draw_times(axes[0, 1], table, "RNN", "step", "(b) step, ")
+    _draw_memory(axes[0, 2], table[table["part"] == "memory"])
+    _draw_times(axes[1, 0], table, "narrow", "step", "(d) step, ")
+    _draw_times(axes[1, 1], table, "wide", "step", "(e) step, ")
+    _draw_widths(axes[1, 2], table)
+    for ax in axes.flat[:5]:
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(RANKS[::2], RANKS[::2])
+        ax.set_xlabel("ranks")
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axes[0, 1].legend(loc="upper right", fontsize=8)
+    axes[1, 0].legend(loc="upper right", fontsize=8)
+    return fig
+
+
+def _draw_times(ax, table, network, task, title):
+    rows = table[(table["part"] == "time") & (table["network"] == network) & (table["task"] == task)]
+    for road, color in ROADS.items():
+        for link, dash in DASHES.items():
+            part = rows[(rows["road"] == road) & (rows["link"] == link)]
+            if len(part):
+                label = road if dash == "-" else None
+                ax.plot(part["ranks"], 1e3 * part["seconds"], dash, color=color, label=label, lw=1.5)
+    words = []
+    for link, dash in DASHES.items():
+        pays, best, speedup = crossings(table, network, link, task)
+        scan_times = rows[(rows["road"] == "scan") & (rows["link"] == link)].set_index("ranks")["seconds"]
+        for ranks, marker in ((pays, "v"), (best, "^")):
+            if ranks is not None:
+                ax.plot(ranks, 1e3 * scan_times[ranks], marker, color="black", ms=6, zorder=5)
+        told = f"pays from {pays}" if pays else "never pays"
+        words.append(f"{'slow' if dash == '--' else 'fast'} link: {told}; best {best}, {speedup:.2g}×")
+    ax.text(0.02, 0.02, "\n".join(words), transform=ax.transAxes, size=8)
+    seconds = 1e3 * rows["seconds"]
+    ax.set_ylim(seconds.min() / 4, 1.5 * seconds.max())
+    ax.set(ylabel="milliseconds", title=title + NAMES[network])
+
+
+def _draw_memory(ax, rows):
+    for network, dash in (("RNN", "-"), ("wide", ":")):
+        for road, color in (("scan", ROADS["scan"]), ("GPipe", ROADS["GPipe"])):
+            part = rows[(rows["network"] == network) & (rows["road"] == road)]
+            words = f"{road}, {NAMES[network]}"
+            ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=color, label=words)
+    for road, dash in (("GPipe, nothing computed again", "--"), ("GPipe, the same 16 samples", "-.")):
+        part = rows[(rows["network"] == "RNN") & (rows["road"] == road)]
+        ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=ROADS["GPipe"], lw=1.1, label=f"{road}, RNN")
+    ax.set_ylim(rows["memory"].min() / 2**20 / 2, 300 * rows["memory"].max() / 2**20)
+    ax.set(ylabel="MiB per rank", title="(c) memory")
+    ax.legend(loc="upper right", fontsize=7)
+
+
+def _draw_widths(ax, table):
+    rows = table[table["part"] == "width"]
+    found = {row["width"]: crossings(table, row["network"], FAST) for _, row in rows.iterrows()}
+    widths = sorted(found)
+    color, other = COLORS["linear"], COLORS["blelloch"]
+    pays = [(width, found[width][0]) for width in widths if found[width][0]]
+    ax.plot(*zip(*pays, strict=True), "o-", color=color, label="ranks from which the scan pays")
+    ax.plot(widths, [found[width][1] for width in widths], "s-", color=COLORS["baseline"], label="ranks at its best")
+    ax.plot(widths, [found[width][2] for width in widths], "^-", color=other, label="speedup there, backward pass")
+    ax.axhline(1, color=COLORS["baseline"], lw=0.8)
+    never = [f"{width:g}" for width in widths if not found[width][0]]
+    if never:
+        ax.text(0.02, 0.02, f"on no number of ranks at H = {', '.join(never)}", transform=ax.transAxes, size=8)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xticks(widths, [f"{width:g}" for width in widths])
+    ax.minorticks_off()
+    ax.yaxis.set_major_formatter("{x:,g}")
+    ax.set_ylim(0.3, 4e4)
+    ax.set(xlabel="width of a state, H", title="(f) where the scan pays, RNNs")
+    ax.legend(loc="upper right", fontsize=8)

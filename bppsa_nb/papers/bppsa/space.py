@@ -1,0 +1,151 @@
+"""Section 3.6 and Appendix B: what one device has to hold, counted, for BPPSA and for a pipeline."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from bppsa_nb.papers.bppsa.figure_11 import pipeline
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.scan.operator import IDENTITY
+from bppsa_nb.scan.trace import trace
+from bppsa_nb.schedule import events as timeline
+
+TITLE = "Space per device: BPPSA and a pipeline"
+CAPTION = (
+    "Marks are counted: the Jacobians on the fullest device, one that just arrived included, as the scan runs over "
+    "devices that own equal shares of the array; the activations on the fullest device of a GPipe timeline. Dashed: "
+    "the paper's formulas. Right: every layer as large as VGG-11's first convolution; products are taken to be as "
+    "sparse as the Jacobians, as the paper's bound does."
+)
+ALT = (
+    "Two plots on logarithmic axes against the number of devices p, up to one device per layer. Left, in Jacobians "
+    "and activations: BPPSA falls as n / p down to two, the pipeline falls, then rises as n / p + p, with its lowest "
+    "point where p is the square root of n. Right, in bytes: with dense Jacobians BPPSA needs far more than the "
+    "pipeline throughout; with sparse ones it needs less once there are many devices."
+)
+SCALES = {"quick": 256, "paper": 1024}
+
+
+def measure(scale, rng, progress):
+    """Count the fullest device's matrices, vectors and activations, from one device to one per layer."""
+    layers = SCALES[scale]
+    return progress.collect([{"n": layers - 1, "p": 2**i} for i in range(layers.bit_length())], _count, rng)
+
+
+def _count(point, rng):
+    n, p = point["n"], point["p"]
+    matrices, vectors = scan_space(trace(n, "blelloch"), p)
+    return [{"matrices": matrices, "vectors": vectors, "activations": pipeline_space(n + 1, p)}]
+
+
+def scan_space(run, p):
+    """Count what the fullest of p devices holds at any time while a scan runs.
+
+    Every device owns an equal share of neighboring positions. Two matrices meet where the right one stands, so the
+    left one is held there meanwhile; otherwise it is the gradient that travels.
+
+    Parameters
+    ----------
+    run : Trace
+        The scan.
+    p : int
+        How many devices.
+
+    Returns
+    -------
+    matrices, vectors : int
+    """
+    owner = [min(i, run.n) * p // (run.n + 1) for i in range(run.n + 2)]
+    rows, most = run.rows(), {"matrix": 0, "vector": 0}
+    for r, row in enumerate(rows):
+        held = {kind: [0] * p for kind in most}
+        for position, operand in enumerate(row):
+            if operand is not IDENTITY:
+                held[operand.kind][owner[position]] += 1
+        if r < run.steps:
+            place = {operand: position for position, operand in enumerate(row)}
+            arriving = set()
+            for product in run.levels[r].products:
+                left, right = (owner[place[parent]] for parent in product.parents)
+                if product.product == "mm" and left != right:
+                    arriving.add(right)  # one at a time
+            for device in arriving:
+                held["matrix"][device] += 1
+        most = {kind: max(most[kind], *held[kind]) for kind in most}
+    return most["matrix"], most["vector"]
+
+
+def pipeline_space(layers, devices):
+    """Count the activations that the fullest device of a pipeline holds at any time, per sample.
+
+    As many micro-batches enter as there are devices. Each leaves what entered a device there until it comes back;
+    the layers in between are computed again then.
+
+    Parameters
+    ----------
+    layers, devices : int
+
+    Returns
+    -------
+    int
+    """
+    events, needs = pipeline(devices, devices, backward=True)
+    timeline.check(events, needs)
+    changes = []
+    for event in events:
+        if event.kind.startswith("F"):
+            changes.append((event.start, 1, event.worker, 1))
+        else:
+            again = layers // devices
+            changes += [(event.start, 1, event.worker, again), (event.end, 0, event.worker, -again - 1)]
+    held, most = [0] * devices, 0
+    for _, _, device, change in sorted(changes):  # at the same time, what leaves makes room first
+        held[device] += change
+        most = max(most, held[device])
+    return most
+
+
+def convolution_bytes():
+    """Size up VGG-11's first convolution, 3 to 64 channels, 3×3, on 32×32 pixels, in float32.
+
+    Returns
+    -------
+    dict
+        Bytes of its output, and of its transposed Jacobian, dense and as the values of a sparse matrix (the
+        pattern is known beforehand and shared).
+    """
+    pixels, size = 32, 4
+    # Along one axis, the outputs that a pixel reaches: 3, but 2 at either border.
+    reached = sum(min(i + 1, pixels - 1) - max(i - 1, 0) + 1 for i in range(pixels))
+    inputs, outputs = 3 * pixels**2, 64 * pixels**2
+    return {"activation": outputs * size, "dense": inputs * outputs * size, "sparse": 3 * 64 * reached**2 * size}
+
+
+def plot(table):
+    """Draw the counts, and what they come to in bytes."""
+    fig, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.0), layout="constrained")
+    n, p = table["n"].iloc[0] + 1, table["p"]
+    blue, sky, gray = COLORS["blelloch"], COLORS["chunked"], COLORS["baseline"]
+    smooth = np.geomspace(1, p.max(), 100)
+    left.plot(smooth, np.maximum(n / smooth, 1), "--", color=blue, lw=1.1, label=r"$\max(n/p,\,1)$")
+    left.plot(p, table["matrices"], "o", color=blue, label="BPPSA, Jacobians")
+    left.plot(smooth, n / smooth + smooth, "--", color=gray, lw=1.1, label="$n/p + p$")
+    left.plot(p, table["activations"], "D", color=gray, ms=5, label="GPipe, activations")
+    left.set(ylabel="held by the fullest device", title=f"Counted, {n} layers")
+    bytes_of = convolution_bytes()
+    for kind, color, marker in (("dense", sky, "s"), ("sparse", blue, "o")):
+        total = table["matrices"] * bytes_of[kind] + table["vectors"] * bytes_of["activation"]
+        right.plot(p, total / 2**20, marker=marker, color=color, ms=5, label=f"BPPSA, {kind} Jacobians")
+    total = table["activations"] * bytes_of["activation"]
+    right.plot(p, total / 2**20, "-D", color=gray, ms=5, label="GPipe")
+    right.set(ylabel="MiB per sample on the fullest device", title="Layers like VGG-11's first convolution")
+    for ax in (left, right):
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log")
+        ax.set_xticks(4 ** np.arange(np.log2(n) // 2 + 1))
+        ax.xaxis.set_major_formatter("{x:,.0f}")
+        ax.yaxis.set_major_formatter("{x:,.0f}")
+        ax.set_xlabel("devices, $p$")
+    left.legend(loc="upper center", ncols=2)
+    left.set_ylim(top=2e4)
+    right.legend(loc="upper right")
+    return fig

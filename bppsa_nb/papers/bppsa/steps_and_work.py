@@ -1,0 +1,106 @@
+"""Equations 6 and 7, counted: how many steps and how much work the scans take, alone and on p workers."""
+
+from functools import lru_cache
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.scan.levels import up_levels
+from bppsa_nb.scan.trace import trace
+from bppsa_nb.schedule import events as timeline
+from bppsa_nb.schedule.scans import list_schedule
+
+TITLE = "Steps and work of the scans, counted from runs"
+CAPTION = (
+    "Marks are counted from runs over tracing operands; dashed lines are Equations 6 and 7 with constants. Truncated "
+    "stops half-way up the tree. On p workers, whoever is free takes a product that is ready, one step each; moving "
+    "data is free."
+)
+ALT = (
+    "Three plots on logarithmic axes. Steps against chain length n: linear grows as n, Blelloch as 2 log n, Hillis-"
+    "Steele as log n, truncated as the square root of n. Work against n: Blelloch lies a factor of two above linear, "
+    "Hillis-Steele grows away from both as n log n. Steps against workers p at the largest n: linear stays flat, "
+    "Blelloch falls as 2 n / p until it levels off at 2 log p, Hillis-Steele lies above it until p is close to n."
+)
+SCALES = {"quick": 4096, "paper": 32768}
+LOOKS = {
+    "linear": ("linear scan", COLORS["linear"], "s"),
+    "blelloch": ("Blelloch (BPPSA)", COLORS["blelloch"], "o"),
+    "truncated": ("truncated", COLORS["truncated"], "^"),
+    "hillis_steele": ("Hillis-Steele", COLORS["baseline"], "D"),
+}
+
+
+def measure(scale, rng, progress):
+    """Count steps and work for n up to 4096 (quick) or 32768, and steps on p workers at the largest n."""
+    largest = SCALES[scale]
+    points = []
+    for n in 2 ** np.arange(1, largest.bit_length()):
+        for method in LOOKS:
+            k = up_levels(n.item()) // 2 if method == "truncated" else None
+            points.append({"n": n, "method": method, "levels": k, "p": None})
+    for p in 2 ** np.arange(0, largest.bit_length(), 2):
+        points += [{"n": largest, "method": method, "levels": None, "p": p} for method in _ON_WORKERS]
+    return progress.collect(points, _count, rng)
+
+
+_ON_WORKERS = ("linear", "blelloch", "hillis_steele")
+
+
+_trace = lru_cache(maxsize=3)(trace)
+
+
+def _count(point, rng):
+    run = _trace(point["n"], point["method"], point["levels"])
+    steps = run.steps
+    if point["p"]:
+        events = list_schedule(run, point["p"])
+        timeline.check(events, run.needs)
+        steps = timeline.makespan(events)
+    return [{"steps": steps, "work": run.work, "mm": run.mm, "mv": run.mv}]
+
+
+def plot(table):
+    """Draw steps and work against n, and steps against p."""
+    fig, axes = plt.subplots(1, 3, figsize=(9.8, 3.7), layout="constrained")
+    alone, shared = table[table["p"].isna()], table[table["p"].notna()]
+    largest = table["n"].max()
+    for ax, part, x, y in (
+        (axes[0], alone, "n", "steps"),
+        (axes[1], alone, "n", "work"),
+        (axes[2], shared, "p", "steps"),
+    ):
+        for method, rows in part.groupby("method", sort=False):
+            name, color, marker = LOOKS[method]
+            ax.plot(rows[x], rows[y], marker, color=color, ms=5, label=name, zorder=3)
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log", base=2)
+        ax.set_xticks(2 ** np.arange(0, np.log2(largest) + 1, 4))
+        ax.xaxis.set_major_formatter("{x:,.0f}")
+        ax.yaxis.set_major_formatter("{x:,.0f}")
+        ax.grid(False, axis="x")
+        ax.set_ylabel(f"{y} (⋄)" if y == "work" else f"{y} (levels)" if x == "n" else "steps (⋄ one after another)")
+    n, p = 2 ** np.linspace(1, np.log2(largest), 60), 2 ** np.linspace(0, np.log2(largest), 60)
+    _line(axes[0], n, n, "linear", "$n$")
+    _line(axes[0], n, 2 * np.log2(n), "blelloch", r"$2\log_2 n$", up=4)
+    _line(axes[0], n, np.log2(n), "hillis_steele", r"$\log_2 n$", up=-3)
+    _line(axes[1], n, n, "linear", "$n$", up=-4)
+    _line(axes[1], n, 2 * n, "blelloch", "$2n$", up=4)
+    _line(axes[1], n, n * np.log2(n), "hillis_steele", r"$n\log_2 n$")
+    _line(axes[2], p, largest + 0 * p, "linear", "$n$")
+    _line(axes[2], p, 2 * largest / p + 2 * np.log2(p), "blelloch", r"$2n/p$" + "\n" + r"$+\,2\log_2 p$", up=8)
+    _line(axes[2], p, largest * np.log2(largest) / p, "hillis_steele", r"$n\log_2 n\,/\,p$", up=-10)
+    axes[0].set(title="Steps, as many workers as ⋄", xlabel="links in the chain, $n$")
+    axes[1].set(title="Work", xlabel="links in the chain, $n$")
+    axes[2].set(title=f"Steps on $p$ workers, $n$ = {largest}", xlabel="workers, $p$")
+    axes[0].legend(loc="upper left")
+    return fig
+
+
+def _line(ax, x, y, method, name, up=0):
+    """Draw a formula, its name at the end."""
+    color = LOOKS[method][1]
+    ax.plot(x, y, "--", color=color, lw=1.1, zorder=2)
+    where = {"textcoords": "offset points", "xytext": (7, up)}
+    ax.annotate(name, (x[-1], y[-1]), color=color, va="center", size=9, annotation_clip=False, **where)

@@ -1,0 +1,198 @@
+"""Table 1: how sparse the transposed Jacobians of VGG-11's first operators are, and what it takes to make them."""
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from bppsa_nb.papers import experiments, published, timing
+from bppsa_nb.papers.figures import COLORS
+
+TITLE = "Table 1: sparse transposed Jacobians, made analytically"
+CAPTION = (
+    "The first operators of VGG-11 on 32 × 32 images. Sparsity: the share of guaranteed zeros, the paper's beside that "
+    "of the patterns made here. Fill: the time to fill the values into a pattern that exists, over an np.copyto "
+    "of as many float32 values, measured here and now in turns. Speedup: over PyTorch's autograd, one autograd.grad "
+    "per output, with both on one thread, from a recording by benchmarks/jacobians.py; autograd's columns are sampled, "
+    "and their time is extrapolated to all. Lines reach over what it is with all threads, and with each dense column "
+    "stored as well. The paper's speedups are from a Ryzen Threadripper 1950X and PyTorch of 2019."
+)
+ALT = (
+    "Above, a table with one row each for convolution, ReLU and max-pooling of VGG-11: sparsity 0.99157, 0.99998 and "
+    "0.99994, printed and made here alike, the time to fill the values over the time to copy as many, and speedups. "
+    "Below, the speedups over autograd on a logarithmic axis: the paper's 8.3e3, 1.2e6 and 1.5e5 beside this "
+    "project's, with the values alone and with the pattern."
+)
+SECONDS = {"quick": 0.5, "paper": 10.0}  # for one operator
+RECORDING = "jacobian_generation", "paper"
+SERIES = {  # label, color, marker
+    "paper": ("the paper", COLORS["baseline"], "D"),
+    "values": ("here: the values", COLORS["blelloch"], "o"),
+    "pattern": ("here: the pattern and the values", COLORS["vector"], "s"),
+}
+
+
+def _convolution():
+    from bppsa_nb.networks.jacobians import Convolution
+
+    return Convolution(np.ones((64, 3, 3, 3), bool), (3, 32, 32), padding=1)
+
+
+def _relu():
+    from bppsa_nb.networks.jacobians import ReLU
+
+    return ReLU((64, 32, 32))
+
+
+def _max_pool():
+    from bppsa_nb.networks.jacobians import MaxPool2d
+
+    return MaxPool2d((64, 32, 32), 2)
+
+
+OPERATORS = {"Convolution": _convolution, "ReLU": _relu, "Max-pooling": _max_pool}
+
+
+def source(operator, rng):
+    """Draw what an operator's values are made from: weights, or an input; float32."""
+    shape = (64, 3, 3, 3) if operator == "Convolution" else (64, 32, 32)
+    return rng.standard_normal(shape, np.float32)
+
+
+def measure(scale, rng, progress):
+    """Make each operator's pattern, time its values, and put both beside the paper's table and the recording."""
+    points = [{"operator": operator} for operator in OPERATORS]
+    here = progress.collect(points, partial(time_filling, seconds=SECONDS[scale]), rng)
+    if not experiments.recordings(RECORDING[0]):
+        raise FileNotFoundError("no recording of autograd's times; `python benchmarks/jacobians.py` makes one")
+    recording = experiments.table(*RECORDING)
+    origin = recording.attrs["provenance"]
+    printed = published.table("table_1").rename(columns={"sparsity": "sparsity_paper", "speedup": "speedup_paper"})
+    printed["kernel"] = printed["kernel"].fillna("none")
+    table = printed.merge(here, on="operator").merge(speedups(recording), on="operator")
+    table.attrs = {
+        "backend": "cpu",
+        "recorded": f"{origin['cpu']}, {origin['cores']} cores, PyTorch {recording.attrs['torch']}, {origin['date']}",
+    }
+    return table
+
+
+def time_filling(point, rng, seconds):
+    """Make a pattern, and time filling its values beside copying as many.
+
+    Parameters
+    ----------
+    point : dict
+        `operator`, one of `OPERATORS`.
+    rng : np.random.Generator
+    seconds : float
+        As for `timing.repeat`.
+
+    Returns
+    -------
+    list of dict
+        One row: `sparsity`, `values` (their number), `dense_mib` and `values_mib` (in float32); the medians `copy`
+        and `fill` in seconds, and `over_copy`, the median of the rounds' ratios.
+    """
+    jacobian, given = OPERATORS[point["operator"]](), source(point["operator"], rng)
+    values = jacobian.fill(given)
+    copy = values.copy()
+    calls = [partial(np.copyto, values, copy), partial(jacobian.fill, given, values)]
+    times = timing.take_turns(calls, seconds, rounds=(20, 5000))
+    pattern = jacobian.pattern
+    row = {
+        "sparsity": pattern.sparsity,
+        "values": pattern.nnz,
+        "dense_mib": pattern.shape[0] * pattern.shape[1] * 4 / 2**20,
+        "values_mib": pattern.nnz * 4 / 2**20,
+    }
+    copied, filled = np.median(times, axis=0)
+    return [row | {"copy": copied, "fill": filled, "over_copy": np.median(times[:, 1] / times[:, 0])}]
+
+
+def speedups(recording):
+    """Divide autograd's times by ours.
+
+    Parameters
+    ----------
+    recording : pandas.DataFrame
+        From `benchmarks/jacobians.py`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row per operator: the speedup of `values` alone, and of `pattern` and values together, over one autograd.grad
+        per output, both on one thread; with `_low` and `_high` at the end, the least and the greatest of that and
+        three more, where dense columns are stored, and where both sides have all threads.
+    """
+    rows = []
+    for operator, times in recording.groupby("operator", sort=False):
+        seconds = times.set_index(["name", "threads"])["seconds"]
+        row = {"operator": operator}
+        for ours, name in (("values", "values"), ("pattern", "pattern and values")):
+            ratios = [
+                seconds[baseline, threads] / seconds[name, threads]
+                for threads in sorted(times["threads"].unique())
+                for baseline in ("autograd", "autograd, stored")
+            ]
+            row |= {ours: ratios[0], f"{ours}_low": min(ratios), f"{ours}_high": max(ratios)}
+        rows.append(row)
+    return pd.DataFrame(rows).set_index("operator").add_prefix("speedup_").reset_index()
+
+
+def plot(table):
+    """Draw the table, the paper's numbers beside ours, and the speedups below."""
+    from matplotlib import pyplot
+
+    fig, (above, below) = pyplot.subplots(2, 1, figsize=(9, 6), height_ratios=[1, 1.3], layout="constrained")
+    above.axis("off")
+    lines = [
+        [
+            row["operator"],
+            f"{row['input']} →\n{row['output']}",
+            f"{row['sparsity_paper']:.5f} / {row['sparsity']:.5f}",
+            f"{row['dense_mib']:,.0f} / {row['values_mib']:.3g}",
+            f"{1e6 * row['fill']:,.0f} µs, {row['over_copy']:.1f}",
+            " / ".join(scientific(row[f"speedup_{name}"]) for name in SERIES),
+        ]
+        for row in table.to_dict("records")
+    ]
+    heads = [
+        "Operator",
+        "Input →\noutput",
+        "Sparsity:\npaper / here",
+        "MiB: dense /\nCSR values",
+        "Fill: time,\nover copy",
+        "Speedup: paper / values /\nwith the pattern",
+    ]
+    drawn = above.table(
+        lines, colLabels=heads, loc="center", cellLoc="center", colWidths=[0.13, 0.15, 0.18, 0.15, 0.14, 0.25]
+    )
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(8.5)
+    drawn.scale(1, 2.2)
+    for cell in drawn.get_celld().values():
+        cell.set(edgecolor="#bbbbbb", linewidth=0.6)
+
+    places = np.arange(len(table))[::-1]
+    for shift, (name, (label, color, marker)) in zip((0.22, 0, -0.22), SERIES.items(), strict=True):
+        speedup = table[f"speedup_{name}"]
+        if name != "paper":
+            low, high = (table[f"speedup_{name}_{end}"] for end in ("low", "high"))
+            below.hlines(places + shift, low, high, color=color, lw=2, alpha=0.5)
+        below.plot(speedup, places + shift, marker, color=color, label=label, ms=7)
+        for value, place in zip(speedup, places + shift, strict=True):
+            below.annotate(scientific(value), (value, place), (0, 6), textcoords="offset points", ha="center", size=8)
+    below.set_xscale("log")
+    below.set(yticks=places, yticklabels=table["operator"], ylim=(-0.6, len(table) - 0.3))
+    below.set_xlabel("times faster than autograd, one column at a time")
+    below.set_title(f"Speedup, recorded on {table.attrs['recorded']}", size=10)
+    below.grid(axis="y", visible=False)
+    fig.legend(*below.get_legend_handles_labels(), loc="outside upper center", ncols=len(SERIES))
+    return fig
+
+
+def scientific(value):
+    """Write a number with two digits, as the paper does: 8.3e3."""
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}e{int(exponent)}"

@@ -1,0 +1,21 @@
+"""What the papers claim, and how each claim is held against a recorded table.
+
+A row of the report is one `Claim`. Its judge gets the table of an experiment and returns what we found, in words, and
+the verdict; a judge that misses the rows it needs raises `LookupError`.
+"""
+
+from bppsa_nb.papers.claims import complexity, distributed, gru, multigrid, ooo, rnn, sparse, variants
+from bppsa_nb.papers.claims.claim import Claim
+
+__all__ = ["Claim", "claims"]
+
+
+def claims():
+    """List all claims, in the order of the report.
+
+    Returns
+    -------
+    list of Claim
+    """
+    modules = complexity, distributed, rnn, gru, sparse, variants, ooo, multigrid
+    return [claim for module in modules for claim in module.claims()]

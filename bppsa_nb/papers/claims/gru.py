@@ -1,0 +1,118 @@
+"""Claims about the GRU trained on audio (Sections 4.2 and 5.2, Appendices E to G, Tables 3 and 6)."""
+
+from functools import partial
+
+from bppsa_nb.papers import published
+from bppsa_nb.papers.bppsa import figure_07, figure_09, figure_13, table_3
+from bppsa_nb.papers.claims.claim import PAPER, Claim, compare, require, times, verdict
+
+
+def _sizes(table):
+    found = table_3.with_printed(table)
+    paper, here = (rows.drop(columns="source") for _, rows in found.groupby("source", sort=False))
+    ours = ", ".join(f"{frames} × {size}" for frames, size in zip(here["frames"], here["size"], strict=True))
+    return f"{ours}, on a clip", verdict(here.values.tolist() == paper.values.tolist())
+
+
+def _gradients(table):
+    lengths = table.groupby("features", sort=False)["iteration"].max()
+    trained = ", ".join(f"{length} iterations on {features}" for features, length in lengths.items())
+    largest = table["gradient"].max()
+    return f"{largest:.1e} at most, in {trained}", verdict(largest <= figure_13.LIMIT)
+
+
+def _curves(table):
+    """Ask for equal losses; where rounding has grown into chaos, for as long as BPTT is equal to itself."""
+    found, holds = [], []
+    for features, rows in table.groupby("features", sort=False):
+        together, itself = (_until(rows, name) for name in ("drift", "drift_reversed"))
+        last = rows.iloc[-1]
+        if together is None:
+            words = f"{features}: to {rows['drift'].max():.1e} for {last['iteration']} iterations"
+        else:
+            words = f"{features}: to {figure_13.LIMIT:g} for {together} of {last['iteration']} iterations, "
+            words += "BPTT with its samples in reverse " + ("throughout" if itself is None else f"for {itself}")
+        right = ", ".join(f"{last[f'accuracy_{method}']:.0%} by {name}" for method, name in figure_07.METHODS.items())
+        found.append(f"{words} (held-out clips right: {right})")
+        holds.append(together is None or (itself is not None and together >= 0.8 * itself))
+    return "; ".join(found), verdict(all(holds))
+
+
+def _until(rows, name):
+    """Find the iterations before a difference passes the limit; None if it does not."""
+    past = rows[rows[name] > figure_13.LIMIT]
+    return past["iteration"].iloc[0] if len(past) else None
+
+
+def _ours(table):
+    return require(figure_09.breakdown(table[table["source"] == "here"]))
+
+
+def _largest_speedup(quantity, theirs, table):
+    best = _ours(table).sort_values(quantity).iloc[-1]
+    return f"{times(best[quantity])} on {best['features']}, B = {best['B']}", compare(best[quantity], theirs)
+
+
+def _rises(table):
+    found, holds = [], []
+    for B, rows in _ours(table).groupby("B"):
+        first, *_, last = rows.sort_values("T")["backward"]
+        found.append(f"{times(first)} to {times(last)} at B = {B}")
+        holds.append(last > first)
+    return ", ".join(found), verdict(all(holds))
+
+
+def _overhead(theirs, table):
+    ours = _ours(table)["overhead"]
+    return f"{_shares(ours)}, to assemble alone", compare(theirs.median(), ours.median())
+
+
+def _shares(shares):
+    return f"{shares.min():.0%} to {shares.max():.0%} of FP, median {shares.median():.0%}"
+
+
+def _table_row(features, B=16):
+    """Make a claim of a column of Table 6."""
+    printed = figure_09.breakdown(published.table("table_6"))
+    theirs = printed[(printed["features"] == features) & (printed["B"] == B)].iloc[0]
+
+    def judge(table):
+        rows = _ours(table)
+        ours = require(rows[(rows["features"] == features) & (rows["B"] == B)]).iloc[0]
+        quantities = ["overall", "backward"]
+        return in_words(ours), compare(ours[quantities].astype(float), theirs[quantities].astype(float))
+
+    def in_words(row):
+        return f"{times(row['overall'])} overall, {times(row['backward'])} backward without overhead"
+
+    says = f"One epoch of the GRU on {features}, B = {B}: BPPSA against the baseline."
+    number = f"{theirs['baseline']:g} s / {theirs['bppsa']:g} s: {in_words(theirs)} (V100)"
+    return Claim(PAPER, "Table 6", says, number, "table_6", judge, gpu=True)
+
+
+def claims():
+    """List them, in the order of the report.
+
+    Returns
+    -------
+    list of Claim
+    """
+    printed = figure_09.breakdown(published.table("table_6"))
+    return [
+        Claim(PAPER, "§4.2, Table 3", "Three sets of features trade resolution in time for resolution in frequency.",
+              "259 × 38, 517 × 24, 1034 × 12", "table_3", _sizes),
+        Claim(PAPER, "§3.5, Appendix E", "From the GRU's analytic Jacobians, BPPSA computes the same gradients as BP.",
+              "“the exact same outputs” (here: to 1e-5)", "figure_13", _gradients),
+        Claim(PAPER, "Appendix F, Figure 13", "The GRU's loss curves by BPPSA and by BP have the same shape.",
+              "same per iteration (here: to 1e-5)", "figure_13", _curves),
+        Claim(PAPER, "§5.2, Figure 9", "The GRU's largest overall speedup.",
+              "2.36× (RTX 2070 or 2080 Ti)", "figure_09", partial(_largest_speedup, "overall", 2.36), gpu=True),
+        Claim(PAPER, "§5.2, Figure 9", "The GRU's largest backward speedup, excluding the overhead.",
+              "13.4× (RTX 2070 or 2080 Ti)", "figure_09", partial(_largest_speedup, "backward", 13.4), gpu=True),
+        Claim(PAPER, "§5.2, Figure 9", "The GRU's backward speedup grows with T, from S to L.",
+              "rises", "figure_09", _rises, gpu=True),
+        Claim(PAPER, "Appendix E", "The forward overhead could be reduced if the values of the gates were at hand.",
+              f"{_shares(printed['overhead'])}, to recompute and assemble (V100)", "figure_09",
+              partial(_overhead, printed["overhead"]), gpu=True),
+        *(_table_row(features) for features in ("S", "M", "L")),
+    ]

@@ -1,0 +1,111 @@
+"""Claims about exactness, and about the RNN (Sections 3.5 and 5.1, Tables 4 and 5)."""
+
+from functools import partial
+
+from bppsa_nb.papers import published
+from bppsa_nb.papers.bppsa import error_over_length, figure_07, figure_08, tables_4_5
+from bppsa_nb.papers.claims.claim import PAPER, THESIS, Claim, compare, require, times, verdict
+
+
+def _largest_difference(quantity, table):
+    largest = figure_07.differences(table)[quantity].max()
+    iterations, backends = table["iteration"].nunique(), ", ".join(table["backend"].unique())
+    ours = f"{largest:.1e} at most, in {iterations} iterations at T = {table['T'].max()} ({backends})"
+    return ours, verdict(largest <= figure_07.LIMIT)
+
+
+def _rounding(table):
+    rows = table[(table["chain"] == "norm-preserving") & (table["T"] == table["T"].max())]
+    errors = rows.groupby("method")["error"].max()
+    if not set(error_over_length.METHODS) <= set(errors.index):
+        raise LookupError
+    found = f"{errors['blelloch']:.1e}, the linear scan's {errors['linear']:.1e}"
+    ours = f"error against float64 at T = {rows['T'].max()}: {found}"
+    return ours, verdict(errors["blelloch"] <= 4 * errors["linear"])
+
+
+def _fastest(table):
+    """Take the speedups on a table's fastest backend, the last one."""
+    both = figure_08.speedups(table)
+    return both[both["backend"] == both["backend"].iloc[-1]]
+
+
+def _speedup(quantity, theirs, table, T=1000, B=16):
+    both = _fastest(table)
+    ours = require(both[(both["T"] == T) & (both["B"] == B)])[quantity].iloc[0]
+    return times(ours), compare(ours, theirs)
+
+
+def _largest_speedup(quantity, theirs, table):
+    both = _fastest(table)
+    best = both.loc[both[quantity].idxmax()]
+    return f"{times(best[quantity])} at T = {best['T']}, B = {best['B']}", compare(best[quantity], theirs)
+
+
+def _scales(over, table):
+    """Check that the backward speedup ends higher than it began, over growing T or 1/B."""
+    both = _fastest(table)
+    fixed = both["B"] == figure_08.BATCH if over == "T" else both["T"] == table.attrs["length_while_B_varies"]
+    rows = require(both[fixed]).sort_values(over, ascending=over == "T")
+    first, last = rows.iloc[0], rows.iloc[-1]
+    ours = " to ".join(f"{times(row['backward'])} at {over} = {row[over]}" for row in (first, last))
+    return ours, verdict(last["backward"] > first["backward"])
+
+
+def _table_row(name, T, B):
+    """Make a claim of a row of Table 4 or 5."""
+    printed = tables_4_5.speedups(published.table(name))
+    theirs = printed[(printed["T"] == T) & (printed["B"] == B)].iloc[0]
+
+    def judge(table):
+        rows = tables_4_5.speedups(table[table["source"] == "here"])
+        ours = require(rows[(rows["T"] == T) & (rows["B"] == B)]).iloc[0]
+        quantities = ["overall", "backward"]
+        return in_words(ours), compare(ours[quantities].astype(float), theirs[quantities].astype(float))
+
+    def in_words(row):
+        return f"{times(row['overall'])} overall, {times(row['backward'])} backward"
+
+    says = f"One epoch at T = {T}, B = {B}: BPPSA against the baseline."
+    number = f"{theirs['baseline']:g} s / {theirs['bppsa']:g} s: {in_words(theirs)} (V100)"
+    return Claim(PAPER, name.replace("_", " ").capitalize(), says, number, "tables_4_5", judge, gpu=True)
+
+
+def claims():
+    """List them, in the order of the report.
+
+    Returns
+    -------
+    list of Claim
+    """
+    return [
+        Claim(PAPER, "§3.5", "BPPSA reconstructs BP: at the same parameters, the same gradients up to rounding.",
+              "“the exact same outputs” (here: to 1e-5)", "figure_07", partial(_largest_difference, "gradient")),
+        Claim(PAPER, "§3.5, Figure 7", "Per iteration, the loss curves of BPPSA and BP overlap (RNN).",
+              "curves coincide (here: to 1e-5)", "figure_07", partial(_largest_difference, "loss")),
+        Claim(PAPER, "§3.5", "Numerical differences come from the order of the products alone, and do not matter.",
+              "“negligible impact”", "error_over_length", _rounding),
+        Claim(PAPER, "§5.1, Figure 7", "Training the RNN at T = 1000, B = 16 is faster overall.",
+              "2.73× (RTX 2070)", "figure_08", partial(_speedup, "overall", 2.73), gpu=True),
+        Claim(PAPER, "§5.1, Figure 7", "Its backward pass alone, Jacobians included.",
+              "16× (RTX 2070)", "figure_08", partial(_speedup, "backward", 16), gpu=True),
+        Claim(PAPER, "§5.1, Figure 8", "The largest backward speedup over T and B.",
+              "108× (RTX 2080 Ti)", "figure_08", partial(_largest_speedup, "backward", 108), gpu=True),
+        Claim(PAPER, "§5.1, Figure 8", "The largest overall speedup over T and B.",
+              "2.75× (RTX 2070)", "figure_08", partial(_largest_speedup, "overall", 2.75), gpu=True),
+        Claim(PAPER, "§5.1, Figure 8b", "The backward speedup grows with T, even where n is far beyond p.",
+              "rises", "figure_08", partial(_scales, "T"), gpu=True),
+        Claim(PAPER, "§5.1, Figure 8e", "BPPSA scales with the share of the GPU that a sample has: as B falls.",
+              "rises", "figure_08", partial(_scales, "B"), gpu=True),
+        _table_row("table_4", 10, 16),
+        _table_row("table_4", 1000, 16),
+        _table_row("table_4", 30000, 16),
+        _table_row("table_5", 1000, 256),
+        _table_row("table_5", 1000, 2),
+        Claim(THESIS, "§5.1, Figure 5.1", "Training the RNN at T = 1000, B = 16 is faster overall.",
+              "2.17× (RTX 2070)", "figure_08", partial(_speedup, "overall", 2.17), gpu=True),
+        Claim(THESIS, "§5.1, Figure 5.1", "Its backward pass alone.",
+              "4.53× (RTX 2070)", "figure_08", partial(_speedup, "backward", 4.53), gpu=True),
+        Claim(THESIS, "§5.1, Figure 5.2", "The largest backward speedup over T and B.",
+              "8.8× (RTX 2080 Ti)", "figure_08", partial(_largest_speedup, "backward", 8.8), gpu=True),
+    ]

@@ -1,0 +1,400 @@
+"""The command `bppsa-nb`: run the notebooks, measure and draw figures, train, look around."""
+
+import argparse
+import signal
+import sys
+import time
+from pathlib import Path
+
+from bppsa_nb.chains.plan import METHODS
+from bppsa_nb.distributed import ranks
+from bppsa_nb.machine import backends, files, output
+from bppsa_nb.machine.interrupts import ended_once
+from bppsa_nb.papers import cli_train, experiments, notebooks, provenance
+from bppsa_nb.training.datasets import openml
+
+
+def main(argv=None):
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : list of str, optional
+        Arguments; the process's own by default.
+
+    Returns
+    -------
+    int
+        Exit code: 0 if all went well, 1 after an error that is explained, as one about a file that is named, or where
+        what is printed cannot be written, as to `head` after its last line; 130 after Ctrl-C, 143 after SIGTERM, which
+        stops as Ctrl-C does. Wrong usage exits with 2; an error without explanation shows its traceback.
+    """
+    return output.run(_run, argv)
+
+
+def _run(argv):
+    rank, _ = ranks.place()
+    with ranks.first_speaks(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
+        arguments = _parse(argv)
+    with ended_once() as signals:
+        try:
+            arguments.command(arguments)
+        except (_Explained, backends.UnavailableError, files.DamagedError, OSError) as error:
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) and error.filename is None:
+                raise  # it is about no file
+            if rank == 0:
+                print(f"bppsa-nb: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt as stop:
+            if rank == 0:
+                print(f"\nStopped. {stop}".rstrip(), file=sys.stderr)
+            return 128 + (signals[0] if signals else signal.SIGINT)
+    return 0
+
+
+def _parse(argv):
+    parser = _parser()
+    arguments, left = parser.parse_known_args(argv)
+    if left:
+        hint = "; names go behind --only" if "only" in arguments and not left[0].startswith("-") else ""
+        parser.error(f"unrecognized arguments: {' '.join(left)}{hint}")
+    return arguments
+
+
+class _Explained(Exception):
+    """An error whose message says all there is to say."""
+
+
+def _figures(arguments):
+    import matplotlib
+
+    matplotlib.use("agg")  # to files, never to a window
+    with experiments.references(arguments.reference):
+        _draw_figures(arguments)
+
+
+def _draw_figures(arguments):
+    done = []
+    try:
+        for name in _chosen(arguments.only, experiments.names(), "figure"):
+            start = time.perf_counter()
+            try:
+                if arguments.device:
+                    experiments.draw(experiments.table(name, arguments.scale, arguments.device))
+                else:
+                    experiments.make(name, arguments.scale, arguments.seed)
+            except FileNotFoundError as error:  # what a figure draws is recorded by a benchmark, or is not yet
+                if arguments.only or arguments.device:
+                    raise _Explained(error) from error
+                print(f"{name:<24} left out: {error}", flush=True)
+                continue
+            done.append(name)
+            print(f"{name:<24} {time.perf_counter() - start:7.1f} s   figures/{name}.png", flush=True)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_kept("figures", done)) from None
+
+
+def _notebooks(arguments):
+    known = notebooks.names()
+    by_number = {name.split("_")[0]: name for name in known}
+    wanted = arguments.only and [by_number.get(name, name) for name in arguments.only]
+    done = []
+    try:
+        for name in _chosen(wanted, known, "notebook"):
+            seconds = notebooks.run(name, arguments.scale)
+            done.append(name)
+            print(f"{name:<40} {seconds:7.1f} s", flush=True)
+    except notebooks.NotebookError as error:
+        raise _Explained(error) from error
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_kept("notebooks", done)) from None
+
+
+def _list(arguments):
+    print("Figures (bppsa-nb figures --only NAME)")
+    for name in experiments.names():
+        print(f"  {name:<20} {experiments.load(name).TITLE}")
+        measured, references = (
+            [f"{device} ({scale})" for device, scale in experiments.recordings(name, folder)]
+            for folder in (experiments.MEASURED, experiments.REFERENCES)
+        )
+        if measured:
+            print(f"  {'':<20} measured here: {', '.join(measured)}")
+        print(f"  {'':<20} references: {', '.join(references) or 'none yet'}")
+    print("Notebooks (bppsa-nb notebooks --only NUMBER)")
+    try:
+        for name in notebooks.names():
+            print(f"  {name}")
+    except FileNotFoundError as error:
+        print(f"  none: {error}")
+
+
+def _info(arguments):
+    gpu = provenance.gpu_name()
+    simulator = "Numba's simulator (to step through kernels; its times mean nothing)"
+    print(f"processor   {provenance.cpu_name()}, {provenance.cores()} cores usable")
+    print("backends    numpy")
+    print(f"            cpu: {'compiled by Numba' if backends.compiles() else 'NUMBA_DISABLE_JIT forbids it'}")
+    print(f"            cuda: {gpu or (simulator if backends.simulated() else 'no GPU found')}")
+    print(f"            auto: takes {backends.resolve('auto')}")
+    print(f"planner     {_planner()}")
+    for place, (package, version) in enumerate(provenance.versions().items()):
+        print(f"{'' if place else 'versions':<11} {package} {version or 'not installed'}")
+    print("data sets   bitstreams: made from a seed, nothing to download")
+    print(f"            IRMAS: {_irmas()}")
+    print(f"            images: {_images()}")
+
+
+def _planner():
+    from bppsa_nb.chains import calibrate, prices
+
+    try:
+        found = {backend: prices.load(backend) for backend in calibrate.runnable()}
+    except ValueError as error:
+        return error
+    except OSError as error:
+        return f"the package's defaults: this machine's prices cannot be read: {error}"
+    dates = [f"{backend} ({record['date']})" for backend, record in found.items() if record]
+    missing = [backend for backend, record in found.items() if not record]
+    said = [f"calibrated: {', '.join(dates)}"] if dates else []
+    if missing:
+        said.append(f"not calibrated: {', '.join(missing)}; `bppsa-nb calibrate` takes half a minute for each")
+    return f"\n{'':<12}".join(said)
+
+
+def _calibrate(arguments):
+    from bppsa_nb.chains import calibrate, prices
+
+    try:
+        records = calibrate.run(arguments.backend, progress=sys.stderr.isatty())
+        if arguments.defaults:
+            calibrate.write_defaults(records)
+    except (OSError, ValueError) as error:
+        raise _Explained(error) from error
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("Nothing is stored: prices are what they were.") from None
+    for backend, record in records.items():
+        median, worst = calibrate.errors(record)
+        print(f"{backend} on {record['machine']}, nanoseconds of one:")
+        columns = [(kind, method) for kind, methods in record["prices"].items() for method in methods]
+        for row in zip(*columns, strict=True):
+            print(f"{'':<10}" + "".join(f"{word:>12}" for word in row))
+        for name in prices.NAMES:
+            row = [record["prices"][kind][method].get(name, 0) for kind, method in columns]
+            print(f"{name:<10}" + "".join(f"{1e9 * price:12.3g}" for price in row))
+        print(f"{len(record['points'])} points, predicted {median:.0%} off (median), {worst:.0%} off (worst)\n")
+    print(f"stored in {prices.DEFAULTS if arguments.defaults else prices.path()}")
+
+
+def _irmas():
+    from bppsa_nb.training.datasets import irmas
+
+    try:
+        return f"in {irmas.folder()}"
+    except FileNotFoundError:
+        return "not here, `bppsa-nb fetch irmas` downloads 3 GB; synthetic instruments stand in for it"
+
+
+def _images():
+    said = ["digits over photographs: made from a seed, nothing to download"]
+    for key, wanted in openml.SETS.items():
+        try:
+            said.append(f"{wanted.title} in {openml.find(key)} (checked when it is loaded)")
+        except FileNotFoundError:
+            said.append(f"{wanted.title} not here, `bppsa-nb fetch {key}` downloads {wanted.size}")
+    return f"\n{'':<20}".join(said)
+
+
+def _fetch(arguments):
+    from bppsa_nb.training.datasets import irmas
+
+    title = "IRMAS" if arguments.dataset == "irmas" else openml.SETS[arguments.dataset].title
+    try:
+        found = irmas.fetch() if title == "IRMAS" else openml.fetch(arguments.dataset)
+    except (OSError, ValueError) as error:
+        raise _Explained(error) from error
+    except KeyboardInterrupt:
+        kept = "What has come is kept" if title == "IRMAS" else "Files that came whole are kept"
+        raise KeyboardInterrupt(f"{kept}: the same command goes on from there.") from None
+    print(f"{title} is in {found}")
+
+
+def _train(arguments):
+    try:
+        cli_train.run(arguments)
+    except cli_train.FORESEEN as error:
+        raise _Explained(error) from error
+
+
+def _report(arguments):
+    from bppsa_nb.papers import report
+
+    print(f"wrote {report.write(arguments.output)}")
+
+
+def _chosen(wanted, known, what):
+    for name in wanted or []:
+        if name not in known:
+            raise _Explained(f"there is no {what} {name!r}; there are {', '.join(known)}")
+    return wanted or known
+
+
+def _kept(what, done):
+    kept = [f"Finished {what}: {', '.join(done) or 'none'}."]
+    for name, scale, points in experiments.unfinished():
+        kept.append(f"Kept of {name} at scale {scale}: {points} measured; the next run goes on from there.")
+    return "\n".join(kept)
+
+
+def _seed(text):
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 0, got {text!r}")
+    return int(text)
+
+
+def _count(text):
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
+    return int(text)
+
+
+def _path(text):
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return Path(text)
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="bppsa-nb", description="Back-propagation as a parallel scan: an executable paper."
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def add(name, command, help, description):
+        added = commands.add_parser(name, help=help, description=description)
+        added.set_defaults(command=command)
+
+        def option(flag, help, **more):
+            shown = help if more.get("default") is None else f"{help} (%(default)s)"
+            added.add_argument(flag, help=shown, **more)
+
+        return option
+
+    scale = {"choices": experiments.SCALES, "default": "quick", "help": "a laptop's sizes, or the paper's"}
+
+    option = add(
+        "figures",
+        _figures,
+        "measure, and draw the figures",
+        "Measure every experiment on this machine, record its table in data/measured/, which git ignores, and draw it "
+        "in figures/. Ctrl-C keeps what is measured; the same command goes on from there.",
+    )
+    option("--scale", **scale)
+    option("--only", nargs="+", metavar="NAME", help="these figures; `bppsa-nb list` names them all")
+    option("--seed", type=_seed, default=0, help="of everything random")
+    option("--device", help="measure nothing: draw what was recorded on this device, such as nvidia-h200")
+    option(
+        "--reference",
+        action="store_true",
+        help="record references, in data/results/, which git tracks, and say what they replace; with --device, draw "
+        "references even where something was measured here",
+    )
+
+    option = add(
+        "notebooks",
+        _notebooks,
+        "run the notebooks headless",
+        "Run copies of the notebooks from top to bottom; they regenerate their figures.",
+    )
+    option("--scale", **scale)
+    option("--only", nargs="+", metavar="NAME", help="these notebooks, by name or by number")
+
+    add("list", _list, "show figures, notebooks and recordings", "Show what there is.")
+
+    option = add(
+        "train",
+        _train,
+        "train an RNN on bitstreams, or a GRU on audio",
+        "Train the RNN of Equation 9 on the bitstreams of Equation 8, or with --audio the GRU of Equation 10 on "
+        "recordings of instruments; both have 20 hidden units, and learn by Adam.",
+    )
+    option("--length", type=int, metavar="T", help="bits of a sample (100)")
+    option("--samples", type=int, metavar="N", help="bitstreams of an epoch (32000)")
+    option(
+        "--audio",
+        nargs="?",
+        const=True,
+        metavar="FOLDER",
+        help="train on recordings: a folder of cel/, cla/, ... as IRMAS has them, or without one IRMAS itself, if it "
+        "was fetched, or else synthetic instruments; a quarter of the recordings is held out",
+    )
+    option("--features", choices=("S", "M", "L"), help="the set of Table 3 to make of the recordings (S)")
+    option("--cell", choices=("rnn", "gru"), help="what to train (rnn, with --audio gru)")
+    option("--layers", type=int, default=1, metavar="L", help="recurrent layers")
+    option("--batch-size", type=int, default=16, metavar="B", help="samples of an iteration")
+    option("--epochs", type=int, default=1, metavar="E", help="in all, those before --resume included")
+    option("--learning-rate", type=float, metavar="LR", help="Adam's step size (1e-5, with --audio 3e-4)")
+    option("--method", choices=("auto", *METHODS), default="auto", help="how gradients are found")
+    option("--levels", type=int, metavar="K", help="up-sweep levels of --method truncated")
+    option("--backend", choices=("auto", *backends.BACKENDS), default="auto", help="what computes")
+    option("--seed", type=_seed, default=0, help="of samples, their order and the initial parameters")
+    option(
+        "--save",
+        type=_path,
+        metavar="PATH",
+        help="write the trainer's state here, after Ctrl-C too; a file that is there already is written only where "
+        "--resume goes on from it",
+    )
+    option("--save-every", type=_count, metavar="N", help="and after every N iterations, whatever ends the process")
+    option(
+        "--resume", type=_path, metavar="PATH", help="go on from what --save wrote, on the data of the other options"
+    )
+    option(
+        "--distributed",
+        action="store_true",
+        help="train on all processes of `mpiexec -n 4 bppsa-nb train --distributed ...`; --resume takes what any "
+        "number of them wrote",
+    )
+    option(
+        "--sequence-ranks",
+        type=_count,
+        metavar="P",
+        help="processes that share the steps of a sequence (all); as many of these groups as there are share the "
+        "samples of an iteration",
+    )
+
+    added = add(
+        "fetch",
+        _fetch,
+        "download a data set",
+        "Download a data set into data/downloads/. After Ctrl-C, the same command goes on from there.",
+    )
+    sizes = [f"{wanted.title}, {wanted.size}" for wanted in openml.SETS.values()]
+    added("dataset", f"the training set of IRMAS, 3 GB; {'; '.join(sizes)}", choices=["irmas", *openml.SETS])
+
+    add("info", _info, "show devices, backends, versions and data sets", "Show what is here.")
+
+    option = add(
+        "calibrate",
+        _calibrate,
+        "measure what methods cost on this machine",
+        "Measure for half a minute per backend what a step, a multiply-add and the like cost on this machine, and "
+        "store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE names), where "
+        'method="auto" finds it. Best on a machine with nothing else to do. Ctrl-C leaves what was stored before.',
+    )
+    option("--backend", nargs="+", choices=backends.BACKENDS, help="these backends; all that run here if not given")
+    option("--defaults", action="store_true", help="make it what the package predicts by on other machines, too")
+
+    option = add(
+        "report",
+        _report,
+        "write the reproduction report",
+        "Hold every claim of the papers against the recorded tables: against references, in REPRODUCTION.md, which git "
+        "tracks, or with --output against what was measured here, and references for the rest.",
+    )
+    option("--output", type=_path, metavar="PATH", help="where to write it; REPRODUCTION.md if not given")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

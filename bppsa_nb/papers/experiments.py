@@ -1,0 +1,368 @@
+"""One module per figure or table of the papers: `measure` returns a tidy table, `plot` draws it.
+
+A module of this package is an experiment if it defines both::
+
+    measure(scale, rng, progress)    # -> pandas.DataFrame, one row per measurement
+    plot(table)                      # -> matplotlib.figure.Figure
+
+beside three texts: TITLE, CAPTION (what to look at) and ALT (what there is to see, for those who cannot see it). They
+state what holds whatever was measured. Where words depend on that, the module defines `caption(table)` or `alt(table)`
+in the place of the text, and takes them from the table.
+
+`measure` may set the table's `attrs["data"]` ("real", "synthetic" or "stand-in"; "synthetic" if it does not), where the
+table has no column of that name `attrs["backend"]`, and `attrs["collected"]` where it measured nothing but collected
+recordings, whose machines the figure names; other attrs are kept as notes.
+
+`run` measures and records, `table` reads a recording, `draw` draws one, `make` runs and draws.
+
+Recordings are in two folders: references in `data/results/`, which git tracks; what was measured here in
+`data/measured/`, which git ignores. What is measured goes to the latter, and is preferred to a reference. Within
+`with references():` there are references only, and what is measured becomes one.
+"""
+
+import ast
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from pathlib import Path
+
+from bppsa_nb.machine import files
+from bppsa_nb.machine.checks import generator
+from bppsa_nb.papers import bppsa, gru, multigrid, ooo, provenance, tables
+from bppsa_nb.papers.progress import Progress, read_kept
+
+SCALES = ("quick", "paper")
+
+MEASURED, REFERENCES = "measured", "results"  # folders in data/
+# Those in use, the preferred one first, which is also where tables are recorded.
+_used = ContextVar("folders", default=(MEASURED, REFERENCES))
+
+
+def names():
+    """List the experiments.
+
+    Returns
+    -------
+    list of str
+        Of the modules that define both `measure` and `plot`: what they call themselves in `NAME`, or else the file's
+        name, sorted. None of them is imported.
+    """
+    return sorted(_found())
+
+
+def load(name):
+    """Import an experiment's module.
+
+    Raises
+    ------
+    ValueError
+        If there is no such experiment.
+    """
+    module = _found().get(name)
+    if module is None:
+        raise ValueError(f"name must be an experiment, one of {', '.join(names())}; got {name!r}")
+    return import_module(module)
+
+
+def _found():
+    """Return the module of each experiment by its name: ``{"figure_08": "bppsa_nb.papers.bppsa.figure_08", ...}``."""
+    found = {}
+    for paper in (bppsa, ooo, gru, multigrid):
+        for path in (path for folder in paper.__path__ for path in Path(folder).glob("*.py")):
+            parsed = ast.parse(path.read_text(encoding="utf-8")).body
+            if {"measure", "plot"} <= {node.name for node in parsed if isinstance(node, ast.FunctionDef)}:
+                names = [node.value.value for node in parsed if isinstance(node, ast.Assign) and _sets(node, "NAME")]
+                found[names[0] if names else path.stem] = f"{paper.__name__}.{path.stem}"
+    return found
+
+
+def _sets(node, name):
+    return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+
+
+@contextmanager
+def references(wanted=True):
+    """Read references only, and record what is measured as a reference, saying what it replaces.
+
+    Parameters
+    ----------
+    wanted : bool
+        Whether to; if not, nothing changes.
+    """
+    before = _used.set((REFERENCES,) if wanted else _used.get())
+    try:
+        yield
+    finally:
+        _used.reset(before)
+
+
+def run(name, scale="quick", seed=0, progress=True):
+    """Measure an experiment on this machine and record its table.
+
+    The table is written to `data/measured/<device>/<name>.<scale>.csv`, a `.json` of provenance beside it.
+    Of a run that is stopped, the points measured so far are kept; the next one goes on from there. A
+    complete table is measured afresh.
+
+    Parameters
+    ----------
+    name : str
+        One of `names()`.
+    scale : {"quick", "paper"}
+        Sizes for a laptop's minute, or the paper's.
+    seed : int
+        The seed of everything random.
+    progress : bool
+        Whether to show a bar.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The table as `table` reads it.
+
+    Raises
+    ------
+    ValueError
+        If there is no such experiment or scale.
+    """
+    module = load(name)
+    _check_scale(scale)
+    now = provenance.describe(name, scale, seed)
+    path = _where(now)
+    sweep = Progress(path.with_suffix(".partial.json"), now, show=progress)
+    measured = module.measure(scale, generator(seed, "seed"), sweep)
+    with _replacing(path):
+        tables.write(measured, now, path)
+    sweep.finish()
+    return _read(path)
+
+
+def record(table, name, scale, seed):
+    """Record a table that was measured elsewhere, such as a benchmark's, for this machine.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        One row per measurement.
+    name, scale, seed
+        What was measured, and how; `name` need not be an experiment.
+
+    Returns
+    -------
+    str
+        Where the table is, seen from the checkout's root.
+    """
+    now = provenance.describe(name, scale, seed)
+    path = _where(now)
+    with _replacing(path):
+        tables.write(table, now, path)
+    return _place(path)
+
+
+def record_rows(rows, notes, name, scale, seed):
+    """Record what `record` does, from plain rows and without pandas, which a machine with a GPU may lack.
+
+    Parameters
+    ----------
+    rows : list of dict
+        One per measurement, all with the same keys: numbers, text, True or False; None where nothing was measured.
+    notes : dict
+        The table's attrs, its `backend` included if it has no such column.
+    name, scale, seed
+        As for `record`.
+
+    Returns
+    -------
+    str
+        Where the table is, seen from the checkout's root.
+
+    Raises
+    ------
+    ValueError
+        If rows have different keys, or there are none.
+    TypeError
+        If a value is of another kind, or a column holds several.
+    """
+    now = provenance.describe(name, scale, seed)
+    path = _where(now)
+    with _replacing(path):
+        tables.write_rows(rows, notes, now, path)
+    return _place(path)
+
+
+def table(name, scale="quick", device=None):
+    """Read a recorded table: what was measured here, or else the reference.
+
+    Parameters
+    ----------
+    name : str
+        One of `names()`, or what a benchmark recorded.
+    scale : {"quick", "paper"}
+        The scale it was measured at.
+    device : str, optional
+        The machine's folder, such as "cpu" or "nvidia-h200". By default this machine's, or else the first that has
+        a recording.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The table; `attrs["provenance"]` says where it comes from, and whether it is a `reference`.
+
+    Raises
+    ------
+    ValueError
+        If there is neither a recording nor an experiment of that name, or no such scale; as `files.DamagedError`, if
+        the table does not belong to the provenance beside it.
+    FileNotFoundError
+        If there is no recording; the message says how to make one.
+    """
+    if not recordings(name):
+        load(name)
+    _check_scale(scale)
+    recorded = [folder for folder, recorded_scale in recordings(name) if recorded_scale == scale]
+    if device is None:
+        device = min(recorded, key=lambda folder: folder != provenance.device(), default=None)
+    if device not in recorded:
+        what, flag = ("recording", "") if MEASURED in _used.get() else ("reference", " --reference")
+        where = f"for {device}" if device else "for any machine"
+        raise FileNotFoundError(
+            f"no {what} of {name} at scale {scale} {where}; "
+            f"`bppsa-nb figures --only {name} --scale {scale}{flag}` makes one for this machine"
+        )
+    paths = [folder / device / f"{name}.{scale}.csv" for folder in _folders(_used.get())]
+    return _read(next(path for path in paths if path.with_suffix(".json").exists()))
+
+
+def recordings(name, folder=None):
+    """List the recordings of an experiment or a benchmark.
+
+    Parameters
+    ----------
+    name : str
+    folder : {MEASURED, REFERENCES}, optional
+        Only those there; of both by default.
+
+    Returns
+    -------
+    list of (str, str)
+        Device and scale.
+    """
+    found = {}  # an ordered set
+    for scale in SCALES:
+        for place in _folders([folder] if folder else _used.get()):
+            found |= {(path.parent.name, scale): None for path in sorted(place.glob(f"*/{name}.{scale}.json"))}
+    return list(found)
+
+
+def draw(table):
+    """Draw a recorded table, and save the picture to `figures/`.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        From `run` or `table`; its provenance says which experiment it belongs to.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, closed for pyplot, so that a notebook shows it once.
+    """
+    from matplotlib import pyplot
+
+    from bppsa_nb.papers import figures
+
+    origin = table.attrs["provenance"]
+    module = load(origin["name"])
+    figures.style()
+    fig = module.plot(table)
+    figures.save(fig, origin["name"], **words(table), provenance=origin)
+    pyplot.close(fig)
+    return fig
+
+
+def words(table):
+    """Return what is said of a recorded table's figure: the module's texts, or what its functions say of the table.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        From `run` or `table`.
+
+    Returns
+    -------
+    dict of str to str
+        `caption` and `alt`.
+    """
+    module = load(table.attrs["provenance"]["name"])
+    composers = {what: getattr(module, what, None) for what in ("caption", "alt")}
+    return {what: compose(table) if compose else getattr(module, what.upper()) for what, compose in composers.items()}
+
+
+def make(name, scale="quick", seed=0, progress=True):
+    """Measure an experiment and draw its figure: `run`, then `draw`.
+
+    Parameters
+    ----------
+    name, scale, seed, progress
+        As for `run`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure.
+    """
+    return draw(run(name, scale, seed, progress))
+
+
+def unfinished():
+    """Find the sweeps that were stopped.
+
+    Returns
+    -------
+    list of (str, str, int)
+        Experiment, scale, and how many points are kept.
+    """
+    (folder,) = _folders(_used.get()[:1])
+    kept = [read_kept(path) for path in sorted(folder.glob("*/*.partial.json"))]
+    told = [(each["provenance"].get("name"), each["provenance"].get("scale"), each["points"]) for each in kept if each]
+    return [(name, scale, len(points)) for name, scale, points in told if name and scale]
+
+
+def _folders(names):
+    return [files.root() / "data" / name for name in names]
+
+
+def _where(origin):
+    """Return where a table that is measured now is recorded."""
+    (folder,) = _folders(_used.get()[:1])
+    return folder / origin["device"] / f"{origin['name']}.{origin['scale']}.csv"
+
+
+def _place(path):
+    return str(path.relative_to(files.root()))
+
+
+@contextmanager
+def _replacing(path):
+    """Write a table; if it is a reference, say what it replaces."""
+    if _used.get()[0] != REFERENCES:
+        yield
+        return
+    described, before = path.with_suffix(".json"), "new"
+    if described.exists():
+        try:
+            before = f"in place of {provenance.words(files.read_json(described)['provenance'])}"
+        except (ValueError, TypeError, KeyError, AttributeError):
+            before = "in place of one that could not be read"
+    yield
+    print(f"reference {_place(path)}: {before}", flush=True)
+
+
+def _read(path):
+    found = tables.read(path)
+    found.attrs["provenance"]["reference"] = path.parents[1].name == REFERENCES
+    return found
+
+
+def _check_scale(scale):
+    if scale not in SCALES:
+        raise ValueError(f"scale must be one of {', '.join(map(repr, SCALES))}, got {scale!r}")

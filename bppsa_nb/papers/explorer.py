@@ -1,0 +1,133 @@
+"""Change costs, devices, micro-batches and policy in a notebook, and watch the timeline."""
+
+import io
+
+import ipywidgets as widgets
+import numpy as np
+from matplotlib.figure import Figure
+
+from bppsa_nb.machine.checks import check_choice, check_count
+from bppsa_nb.schedule.network import Network
+from bppsa_nb.schedule.pipelining import pipeline
+from bppsa_nb.schedule.replication import data_parallel
+
+SCHEDULES = {  # name: function, policy, flush
+    "conventional": ("pipeline", "conventional", True),
+    "GPipe": ("pipeline", "gpipe", True),
+    "1F1B": ("pipeline", "1f1b", True),
+    "fast-forwarding": ("pipeline", "fast_forward", True),
+    "fast-forwarding, no flush": ("pipeline", "fast_forward", False),
+    "modulo allocation": ("pipeline", "modulo", True),
+    "modulo allocation, no flush": ("pipeline", "modulo", False),
+    "ZB-H1": ("pipeline", "zero_bubble", True),
+    "ZB-H2": ("pipeline", "zero_bubble", False),
+    "data-parallel, layer order": ("data_parallel", "fifo", None),
+    "data-parallel, low layers sent first": ("data_parallel", "priority", None),
+    "data-parallel, reverse first-k": ("data_parallel", "reverse_first_k", None),
+}
+MOST = {"layers": 16, "devices": 8, "micro_batches": 8}  # more could not be read
+
+
+def describe(timeline):
+    """Say in a sentence or two how good a schedule is.
+
+    Parameters
+    ----------
+    timeline : Timeline
+
+    Returns
+    -------
+    str
+    """
+    busy = timeline.work / timeline.makespan if timeline.makespan else np.ones(timeline.operations.devices)
+    text = f"{timeline.makespan:g} units; no schedule takes less than {timeline.lower_bound:g}. "
+    if timeline.k is not None:
+        text += f"The best k is {timeline.k}. "
+    text += "Busy: " + ", ".join(f"{share:.0%}" for share in busy)
+    return text + "; tensors kept at most: " + ", ".join(f"{peak:g}" for peak in timeline.peak_memory) + "."
+
+
+def picture(timeline):
+    """Draw a schedule.
+
+    Parameters
+    ----------
+    timeline : Timeline
+
+    Returns
+    -------
+    bytes
+        A PNG.
+    """
+    lanes = len(timeline.operations.workers)
+    fig = Figure(figsize=(9.6, 1.2 + 0.4 * lanes), layout="constrained")
+    timeline.plot(fig.subplots())
+    png = io.BytesIO()
+    fig.savefig(png, format="png", dpi=90, bbox_inches="tight")
+    return png.getvalue()
+
+
+def explorer(name="fast-forwarding", layers=8, devices=2, micro_batches=1):
+    """Explore the schedules of a network of equal layers.
+
+    Parameters
+    ----------
+    name : str
+        Which schedule first, one of `SCHEDULES`.
+    layers : int
+        Up to 16.
+    devices : int
+        Up to 8, and to `layers`. Data-parallel training shows one of its devices, and the link.
+    micro_batches : int
+        Up to 8.
+
+    Returns
+    -------
+    ipywidgets.VBox
+        Show it as the last line of a cell.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For an unknown schedule, or numbers out of range.
+    """
+    check_choice("name", name, SCHEDULES)
+    given = {"layers": layers, "devices": devices, "micro_batches": micro_batches}
+    for key, value in given.items():
+        check_count(key, value, 1, MOST[key])
+    check_count("devices", devices, 1, layers, f" (the network has {layers} layers)")
+    choice = widgets.Dropdown(options=list(SCHEDULES), value=name, description="schedule")
+    wide = {"description_width": "initial"}
+    numbers = {
+        key: widgets.BoundedIntText(value, min=1, max=MOST[key], description=key.replace("_", "-"), style=wide)
+        for key, value in given.items()
+    }
+    numbers["devices"].max = min(MOST["devices"], layers)
+    costs = {
+        words: widgets.FloatSlider(start, min=0, max=4, step=0.25, description=words, style=wide)
+        for words, start in {"F": 1, "δO": 1, "δW": 1, "send between devices": 0, "send δW": 1}.items()
+    }
+    sentence, image = widgets.HTML(), widgets.Image(format="png", layout={"max_width": "100%"})
+
+    def show(_=None):
+        function, policy, flush = SCHEDULES[choice.value]
+        spread = function == "pipeline"
+        for control in (numbers["devices"], numbers["micro_batches"], costs["send between devices"]):
+            control.layout.display = None if spread else "none"
+        costs["send δW"].layout.display = "none" if spread else None
+        L = numbers["layers"].value
+        numbers["devices"].max = min(MOST["devices"], L)
+        net = Network(*(np.full(L, costs[kind].value) for kind in ("F", "δO", "δW", "send δW")))
+        if spread:
+            sizes = numbers["devices"].value, numbers["micro_batches"].value
+            timeline = pipeline(net, *sizes, policy, flush, costs["send between devices"].value)
+        else:
+            timeline = data_parallel(net, policy)
+        sentence.value = describe(timeline)
+        image.value = picture(timeline)
+
+    for control in (choice, *numbers.values(), *costs.values()):
+        control.observe(show, "value")
+    show()
+    rows = [widgets.HBox(list(numbers.values())), widgets.HBox(list(costs.values()), layout={"flex_flow": "row wrap"})]
+    return widgets.VBox([choice, *rows, sentence, image])

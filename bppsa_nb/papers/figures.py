@@ -1,0 +1,142 @@
+"""How figures look, and how they are saved: with alt text, a caption, and where their numbers come from."""
+
+import io
+import textwrap
+
+from bppsa_nb.machine import files
+
+# Okabe and Ito's palette, which color-blind readers can tell apart. One color per role, in every figure.
+COLORS = {
+    "matrix": "#0072B2",
+    "vector": "#E69F00",
+    "identity": "#009E73",
+    "linear": "#D55E00",
+    "blelloch": "#0072B2",
+    "truncated": "#CC79A7",
+    "chunked": "#56B4E9",
+    "baseline": "#555555",
+}
+
+MAX_BYTES = 150_000
+
+_FOOT = "foot"
+_FOOT_SIZE = 7.5  # points
+_STYLE = {
+    "figure.figsize": (7.2, 4.2),
+    "figure.dpi": 110,
+    "figure.constrained_layout.use": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titleweight": "bold",
+    "axes.titlesize": 11,
+    "axes.labelsize": 10,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "grid.color": "#e3e3e3",
+    "lines.linewidth": 1.8,
+}
+
+
+def style():
+    """Give the figures drawn from now on the project's look."""
+    import seaborn
+
+    palette = [COLORS[role] for role in ("blelloch", "linear", "identity", "vector", "truncated", "chunked")]
+    seaborn.set_theme(style="whitegrid", palette=palette, rc=_STYLE)
+
+
+def provenance_line(provenance):
+    """Say in one line where a figure's numbers come from.
+
+    Parameters
+    ----------
+    provenance : dict
+        A table's `attrs["provenance"]`.
+
+    Returns
+    -------
+    str
+        Machine, scale and data, such as "Run on NVIDIA H200 · scale: paper · data: synthetic"; what is no reference
+        is "Run here, on" its machine, and what was collected from recordings leaves the machine to the figure.
+    """
+    machine = provenance.get("gpu") or f"{provenance['cpu']} ({provenance['cores']} cores)"
+    where = f"Run on {machine}" if provenance["reference"] else f"Run here, on {machine}"
+    if provenance.get("collected"):
+        where = "Run on what is named above"
+    return f"{where} · scale: {provenance['scale']} · data: {provenance['data']}"
+
+
+def save(fig, name, *, alt, caption, provenance):
+    """Write `figures/<name>.png`, and `figures/<name>.json` with what the picture alone does not say.
+
+    The caption and the provenance line are drawn small at the figure's foot.
+
+    Parameters
+    ----------
+    fig : matplotlib.figure.Figure
+        The figure. It gains its foot, and stays open.
+    name : str
+        File name without suffix.
+    alt : str
+        What the figure shows, for readers who cannot see it.
+    caption : str
+        What to look at, in a sentence or two of plain text.
+    provenance : dict
+        A table's `attrs["provenance"]`.
+
+    Returns
+    -------
+    pathlib.Path
+        The picture's path.
+
+    Raises
+    ------
+    ValueError
+        If `alt` or `caption` is empty, or the picture is larger than `MAX_BYTES`.
+    """
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
+
+    for argument, text in (("alt", alt), ("caption", caption)):
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"{argument} must say something about figure {name!r}, got {text!r}")
+    alt, caption = " ".join(alt.split()), " ".join(caption.split())
+    _draw_foot(fig, [caption, provenance_line(provenance)])
+
+    drawn = io.BytesIO()
+    fig.savefig(drawn, format="png", dpi=130, bbox_inches="tight")
+    # 256 colors are plenty for a drawing, and half the bytes.
+    information = PngInfo()
+    for key, text in (("Title", name), ("Description", alt)):  # nothing that changes by itself
+        information.add_itxt(key, text)
+    picture = io.BytesIO()
+    Image.open(drawn).convert("RGB").quantize(256).save(picture, "PNG", optimize=True, pnginfo=information)
+    if picture.tell() > MAX_BYTES:
+        raise ValueError(
+            f"figures/{name}.png would have {picture.tell():,} bytes, more than {MAX_BYTES:,}: "
+            "draw fewer marks, or a smaller figure"
+        )
+    folder = files.root() / "figures"
+    with files.atomic_write(folder / f"{name}.png") as file:
+        file.write(picture.getvalue())
+    files.write_json(folder / f"{name}.json", {"alt": alt, "caption": caption, "provenance": provenance})
+    return folder / f"{name}.png"
+
+
+def _draw_foot(fig, paragraphs):
+    for text in [text for text in fig.texts if text.get_gid() == _FOOT]:
+        text.remove()  # saved before: the foot is replaced, not stacked
+    width, height = fig.get_size_inches()
+    # Below everything that the figure draws, labels outside the axes included.
+    bottom = min(0.0, fig.get_tightbbox().y0)
+    look = {"fontsize": _FOOT_SIZE, "color": "#444444", "linespacing": 1.4}
+    foot = fig.text(0.01, (bottom - 0.12) / height, "", va="top", parse_math=False, gid=_FOOT, **look)
+    letters = int(25 * width)
+    while True:
+        lines = [line for paragraph in paragraphs for line in textwrap.wrap(paragraph, letters)]
+        foot.set_text("\n".join(lines))
+        if foot.get_window_extent().width <= 0.98 * width * fig.dpi or letters <= 10:
+            break
+        letters -= 2

@@ -1,0 +1,61 @@
+"""The basic operations of differentiable graphs with their backward rules, a fully connected layer, a vanilla RNN."""
+
+import pandas as pd
+
+from bppsa_nb.graphs import drawing, library
+from bppsa_nb.papers.gru.gru_graphs import count_operations
+
+TITLE = "Rules of differentiable graphs"
+CAPTION = (
+    "Above, every basic operation forward and the rule that sends its error term back: sum and copy are each other's, "
+    "a multiplication reads the other input, a nonlinearity what it has put out. Below, the rules read off a fully "
+    "connected layer and a step of a vanilla RNN, where the product and the nonlinearity read the same kind of "
+    "activation, the hidden state. Matrix products: a b above, x Wᵀ and h Uᵀ below."
+)
+ALT = (
+    "Small circuit diagrams. First row: sum, copy, elementwise multiplication, matrix product and sigmoid, each "
+    "forward, with inputs from the left and below and the output to the right. Second row: the same with arrows "
+    "reversed; the sum has become a copy, the copy a sum, and the other three have orange borders and the "
+    "activations they read. Third row: a fully connected layer forward and backward. Fourth row: a step of a vanilla "
+    "RNN forward and backward, which reads the hidden states before and after it."
+)
+
+
+def graphs():
+    """Describe what is drawn.
+
+    Returns
+    -------
+    dict of str to Graph
+    """
+    return library.operations() | {"fully connected": library.fully_connected(), "vanilla RNN": library.vanilla_rnn()}
+
+
+def measure(scale, rng, progress):
+    """Count what is drawn: a row per graph, direction and operation."""
+    return pd.concat([count_operations(graph, name) for name, graph in graphs().items()], ignore_index=True)
+
+
+def plot(table):
+    """Draw the basic operations above, two layers made of them below."""
+    from matplotlib import pyplot
+
+    fig = pyplot.figure(figsize=(8.8, 6.6), layout="constrained")
+    grid = fig.add_gridspec(4, 10, height_ratios=(1.9, 2.6, 2, 2))
+    described = graphs()
+    for column, name in enumerate(list(described)[:5]):
+        for row, direction in enumerate(drawing.INKS):
+            ax = fig.add_subplot(grid[row, 2 * column : 2 * column + 2])
+            drawing.draw(described[name], ax, direction)
+            ax.set(xlim=(-0.75, 2.45), ylim=(-1.3 if row else -0.6, 1.3))
+            if row:  # the derived program
+                ax.text(0.85, -0.6, described[name].backward(), ha="center", va="top", size=6.5, family="monospace")
+            ax.set_title("" if row else name, size=10)
+    for row, name in enumerate(list(described)[5:], 2):
+        for column, direction in enumerate(drawing.INKS):
+            ax = fig.add_subplot(grid[row, 5 * column : 5 * column + 5])
+            drawing.draw(described[name], ax, direction)
+            ax.set(xlim=(-2.2, 5.8), ylim=(-0.5, 1.5))
+            ax.set_title(f"{described[name].name}, {direction}", size=10)
+    fig.legend(handles=drawing.legend_handles(), loc="outside upper center", ncols=5)
+    return fig

@@ -1,0 +1,217 @@
+"""Save or recompute: memory against work, for the activations of a GRU step and for the steps of a chain."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from bppsa_nb.graphs import library, saving
+from bppsa_nb.machine.workers import one_blas_thread
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.timing import take_turns
+
+TITLE = "Save or recompute: memory against work"
+CAPTION = (
+    "A step of the GRU with its reset gate moved; every dot is one subset of the five activations (r, z, candidate, "
+    "U h, 1 - z) that its backward pass reads. (a) As the article counts: variant 4 costs no more memory than variant "
+    "3 and no product. (b) But it reads the candidate's input product, which must then stay: keeping the candidate "
+    "instead takes as much and recomputes less. (c) As (a), measured in NumPy on one thread, with "
+    "the same few microseconds of Python's in every dot. (d-f) T steps in a chain: saving everything or nothing, and "
+    "between them a hidden state every √T steps; nothing saved means T² / 2 steps more. Medians of rounds in which all "
+    "took turns; bars from quartile to quartile."
+)
+ALT = (
+    "Six plots. First row, work to recompute over arrays kept per step, 32 dots each, with variants 3 and 4 of "
+    "the GRU, everything and nothing marked, and a line along the best trade-offs. Counted with the input products at "
+    "hand, variant 4 lies on it, straight below variant 3; counted with them, only variant 3 does. The third plot has "
+    "the same dots in measured milliseconds. Second row, over the length T of a chain, forward steps run, seconds, and "
+    "arrays held at a time: saving nothing grows quadratically in steps and holds a constant number of arrays, saving "
+    "everything is linear in both, a hidden state every square root of T steps runs twice the steps and holds far "
+    "fewer arrays than everything."
+)
+# Samples and hidden size, for the subsets and for the chain.
+SIZES = {"quick": {"B": 64, "H": 256}, "paper": {"B": 128, "H": 1024}}
+CHAIN = {"quick": {"B": 16, "H": 64}, "paper": {"B": 128, "H": 256}}
+LENGTHS = {"quick": (4, 9, 16, 25, 36, 49, 64), "paper": (4, 16, 36, 64, 100, 144, 196, 256)}
+SECONDS = {"quick": 0.7, "paper": 60.0}  # for all subsets; as much again for all lengths
+
+NAMES = {
+    frozenset(): "nothing",
+    frozenset({"r", "z", "c"}): "variant 3",
+    frozenset({"r", "z", "Uh"}): "variant 4",
+    frozenset({"r", "z", "c", "Uh", "keep"}): "everything",
+}
+LOOKS = {
+    "nothing": ("o", COLORS["vector"]),
+    "variant 3": ("D", COLORS["linear"]),
+    "variant 4": ("s", COLORS["blelloch"]),
+    "everything": ("^", COLORS["identity"]),
+    "h every √T steps": ("v", COLORS["truncated"]),
+}
+
+
+def measure(scale, rng, progress):
+    """Count and time all subsets, then the chain: `part` is "subset" or "chain"."""
+    subsets = progress.collect([SIZES[scale]], partial(time_subsets, seconds=SECONDS[scale]), rng)
+    points = [{"T": T} | CHAIN[scale] for T in LENGTHS[scale]]
+    chain = progress.collect(points, partial(time_chain, seconds=SECONDS[scale] / len(points)), rng)
+    table = pd.concat([subsets.assign(part="subset"), chain.assign(part="chain")], ignore_index=True)
+    table.attrs = {"backend": "numpy"}
+    return table
+
+
+def time_subsets(point, rng, seconds):
+    """Count and time what recomputing takes, for all subsets of the activations that the backward pass reads.
+
+    Parameters
+    ----------
+    point : dict
+        `B` and `H`.
+    rng : np.random.Generator
+    seconds : float
+        As for `quartiles`.
+
+    Returns
+    -------
+    list of dict
+        A row per subset: `name` and `saved`; `kept` and `kept_inputs`, in numbers per hidden unit and sample;
+        `products`, `launches` and `work` (multiply-adds and elementwise operations, per hidden unit and sample);
+        what `quartiles` says of recomputing.
+    """
+    graph = library.gru_moved_reset()
+    unit = point["B"] * point["H"]
+    choices = saving.choices(graph, point)
+    values = random_values(graph, point, rng)
+    everything, read = graph.run(values), graph.backward().saved
+    kept = [values | {name: everything[name] for name in choice.saved} for choice in choices]
+    times = quartiles([partial(graph.run, each, read) for each in kept], seconds)
+    rows = []
+    for choice, timed in zip(choices, times, strict=True):
+        name = NAMES.get(frozenset(choice.saved), "another")
+        row = {"name": name, "saved": ", ".join(choice.saved) or "nothing"}
+        row |= {"kept": choice.kept / unit, "kept_inputs": choice.kept_inputs / unit, "work": choice.work / unit}
+        rows.append(row | {"products": choice.products, "launches": choice.launches} | timed)
+    return rows
+
+
+def time_chain(point, rng, seconds):
+    """Count and time back-propagation through a chain of steps: everything saved, nothing, and in between.
+
+    Parameters
+    ----------
+    point : dict
+        `T`, `B` and `H`.
+    rng : np.random.Generator
+    seconds : float
+        As for `quartiles`.
+
+    Returns
+    -------
+    list of dict
+        A row per way: `name`; `steps`, run forward; `held`, arrays at a time; what `quartiles` says of both passes.
+    """
+    graph, T = library.gru_moved_reset(), point["T"]
+    values = random_values(graph, point, rng)
+    parameters = {name: values.pop(name) for name in ("U_r", "U_z", "U")}
+    h0 = values.pop("h")
+    inputs = [{name: rng.normal(size=h0.shape).astype(np.float32) for name in values} for _ in range(T)]
+    grad = rng.normal(size=h0.shape).astype(np.float32)
+    ways = {"everything": 0, "h every √T steps": math.isqrt(T), "nothing": None}
+    runs = [partial(saving.backpropagate, graph, inputs, parameters, h0, grad, every) for every in ways.values()]
+    counted = [run() for run in runs]
+    return [
+        {"name": name, "steps": run.steps, "held": run.held} | timed
+        for name, run, timed in zip(ways, counted, quartiles(runs, seconds), strict=True)
+    ]
+
+
+def quartiles(calls, seconds):
+    """Time calls that take turns, with one BLAS thread, so that small products do not wait for each other's threads.
+
+    Parameters
+    ----------
+    calls : list of callable
+    seconds : float
+        About how long to go on, as for `timing.repeat`.
+
+    Returns
+    -------
+    list of dict
+        For every call `seconds`, the median, with the quartiles `low` and `high`, and the number of `rounds`.
+    """
+    with one_blas_thread():
+        rounds = take_turns(calls, seconds)
+    return [
+        {"seconds": median, "low": low, "high": high, "rounds": len(rounds)}
+        for low, median, high in np.quantile(rounds, (0.25, 0.5, 0.75), axis=0).T
+    ]
+
+
+def random_values(graph, sizes, rng):
+    """Draw float32 inputs and parameters of a step; weights of the usual size, 1 / sqrt(H)."""
+    values = {}
+    for node in graph.nodes:
+        if not node.inputs:
+            scale = 1 / math.sqrt(sizes["H"]) if node.op == "parameter" else 1
+            values[node.name] = rng.normal(0, scale, [sizes[size] for size in node.shape]).astype(np.float32)
+    return values
+
+
+def plot(table):
+    """Draw the subsets of a step above, the chain below."""
+    from matplotlib import pyplot
+    from matplotlib.ticker import FixedLocator, MultipleLocator
+
+    fig, axes = pyplot.subplots(2, 3, figsize=(10.4, 6.4), layout="constrained")
+    subsets, chain = table[table["part"] == "subset"], table[table["part"] == "chain"]
+    B, H = (int(subsets[size].iloc[0]) for size in "BH")
+    kept, work, ms = subsets["kept"], subsets["work"], 1e3 * subsets["seconds"]
+    for ax, title, memory, cost in (
+        (axes[0, 0], "(a) Counted, input products at hand", kept, work),
+        (axes[0, 1], "(b) Counted, input products as well", kept + subsets["kept_inputs"], work),
+        (axes[0, 2], f"(c) Measured, B = {B}, H = {H}", kept, ms),
+    ):
+        _trade(ax, subsets["name"], memory, cost)
+        ax.set_title(title, size=10)
+        ax.set(xlim=(-0.3, 5.3), xlabel="activations kept, arrays per step")
+        ax.xaxis.set_major_locator(MultipleLocator(1))
+        if cost is work:
+            ax.set_yscale("symlog", linthresh=1, linscale=0.4)
+            ax.set(ylim=(-0.25, 6 * H), ylabel="operations again, per hidden unit")
+        else:
+            ax.vlines(kept, 1e3 * subsets["low"], 1e3 * subsets["high"], color="#BBBBBB", lw=1.2, zorder=1)
+            ax.set(ylim=(0, None), ylabel="ms to recompute, per step")
+
+    B, H = (int(chain[size].iloc[0]) for size in "BH")
+    for ax, title, column, label in (
+        (axes[1, 0], "(d) Chain, counted", "steps", "forward steps run"),
+        (axes[1, 1], f"(e) Chain, measured, B = {B}, H = {H}", "seconds", "seconds, both passes"),
+        (axes[1, 2], "(f) Chain, memory", "held", "arrays held at a time"),
+    ):
+        for name, part in chain.groupby("name", sort=False):
+            marker, color = LOOKS[name]
+            ax.plot(part["T"], part[column], marker=marker, ms=5, color=color, label=name)
+            if column == "seconds":
+                ax.vlines(part["T"], part["low"], part["high"], color=color, lw=1.2)
+        ax.set_title(title, size=10)
+        ax.set(xscale="log", yscale="log", xlabel="steps in the chain, T", ylabel=label)
+        ax.xaxis.set_major_locator(FixedLocator(sorted(chain["T"].unique())))
+        ax.xaxis.set_minor_locator(FixedLocator([]))
+        ax.xaxis.set_major_formatter("{x:g}")
+
+    handles = [*axes[0, 0].get_legend_handles_labels()[0], *axes[1, 0].get_legend_handles_labels()[0]]
+    by_name = {handle.get_label(): handle for handle in handles}  # a line where there is one, the marker elsewhere
+    fig.legend(handles=list(by_name.values()), loc="outside upper center", ncols=len(by_name))
+    return fig
+
+
+def _trade(ax, names, memory, cost):
+    """Draw cost over memory, and a line along the best of them."""
+    ax.plot(memory, cost, "o", ms=4, color="#BBBBBB", zorder=2, label="another subset")
+    points = list(zip(memory, cost, strict=True))
+    best = sorted({point for point, good in zip(points, saving.front(points), strict=True) if good})
+    ax.step(*zip(*best, strict=True), where="post", color=COLORS["baseline"], lw=1.1, zorder=1, label="best trade-offs")
+    for name, (marker, color) in LOOKS.items():
+        if (names == name).any():
+            ax.plot(memory[names == name], cost[names == name], marker, ms=8, color=color, ls="", zorder=3, label=name)

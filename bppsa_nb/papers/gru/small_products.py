@@ -1,0 +1,173 @@
+"""How fast a recurrent product is, beside what processor and memory allow, and what concatenation wins."""
+
+from contextlib import nullcontext
+
+import numpy as np
+
+from bppsa_nb.machine.workers import one_blas_thread
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.timing import take_turns
+
+TITLE = "Small products are slow"
+CAPTION = (
+    "Products of hidden states (B, H) with the weights of three gates (H, 3H), float32, NumPy. Left: on one core. "
+    "Every number is read or written at least once, which gives the operations per byte; the roof is what this core's "
+    "memory (reading 50 MB) and its arithmetic (a square product of size 2048) allow, measured in the same run. "
+    "Weights that stay in a cache may lie above the slanted part. Right: three products, a gate each, against one; "
+    "medians of rounds in which both took turns, bars from quartile to quartile."
+)
+SIZES = (128, 256, 512, 1024, 2048)
+BATCHES = (1, 4, 16, 32, 64, 128, 512)
+COMPARED = (32, 64, 128)  # mini-batches on the right
+SECONDS = {"quick": 0.03, "paper": 5.0}  # for one point
+ROUNDS = (5, 1000)
+LARGE = {"matrix": 2048, "vector": 3 * 2048**2}  # the square product, and the array that is read
+
+
+def measure(scale, rng, progress):
+    """Time the machine's limits, then every product: one row each."""
+    points = [{"threads": "one", "H": H, "B": B} for H in SIZES for B in BATCHES]
+    points += [{"threads": "all", "H": H, "B": B} for H in SIZES for B in COMPARED]
+    machine = progress.collect([{"what": "limits"}], lambda point, rng: [limits(rng)], rng)
+    table = progress.collect(points, lambda point, rng: [time_product(point, rng, SECONDS[scale])], rng)
+    table = table.assign(**machine.drop(columns="what").iloc[0])
+    table.attrs = {"backend": "numpy"}
+    return table
+
+
+def limits(rng):
+    """Measure what one core allows.
+
+    Parameters
+    ----------
+    rng : np.random.Generator
+
+    Returns
+    -------
+    dict
+        `peak`, of a large square product, in GFLOP/s; `bandwidth` of reading a large array, in GB/s; `launch`, the time
+        of the smallest product there is, in seconds. The best of some rounds each.
+    """
+    n = LARGE["matrix"]
+    square = rng.standard_normal((n, n), dtype=np.float32)
+    product, vector = np.empty_like(square), np.ones(LARGE["vector"], np.float32)
+    one, tiny = np.ones((1, 1), np.float32), np.empty((1, 1), np.float32)
+
+    def best(run):
+        return take_turns([run], 0.3, ROUNDS).min()
+
+    with one_blas_thread():
+        return {
+            "peak": 2e-9 * n**3 / best(lambda: np.matmul(square, square, out=product)),
+            "bandwidth": 1e-9 * vector.nbytes / best(vector.max),
+            "launch": best(lambda: np.matmul(one, one, out=tiny)),
+        }
+
+
+def time_product(point, rng, seconds):
+    """Time one product for three gates, and three for one each, taking turns.
+
+    Parameters
+    ----------
+    point : dict
+        `H`, `B`, and `threads` of BLAS: "one", or "all" that NumPy starts.
+    rng : np.random.Generator
+    seconds : float
+        About how long to go on.
+
+    Returns
+    -------
+    dict
+        `seconds` of the one product; `ratio`, the median over rounds of the three products' time divided by the one's,
+        with quartiles `ratio_low` and `ratio_high`.
+    """
+    B, H = point["B"], point["H"]
+    h, U = (rng.standard_normal(shape, dtype=np.float32) for shape in ((B, H), (3 * H, H)))
+    out = np.empty((B, 3 * H), np.float32)
+    gates = [(U[i * H : (i + 1) * H].T, out[:, i * H : (i + 1) * H]) for i in range(3)]
+
+    def separate():
+        for weights, product in gates:
+            np.matmul(h, weights, out=product)
+
+    with one_blas_thread() if point["threads"] == "one" else nullcontext():
+        one, three = take_turns([lambda: np.matmul(h, U.T, out=out), separate], seconds, ROUNDS).T
+    low, middle, high = np.quantile(three / one, (0.25, 0.5, 0.75))
+    return {"seconds": np.median(one), "ratio": middle, "ratio_low": low, "ratio_high": high}
+
+
+def roofline(table):
+    """Compare every product with what the machine allows.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        From this experiment.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The table, with `gflops`; `intensity`, operations per byte if every number is read or written once; `roof`, the
+        GFLOP/s that memory and processor allow at this intensity; and what bounds the roof, `memory` or `processor`.
+    """
+    B, H = table["B"], table["H"]
+    operations = 2 * B * H * 3 * H
+    intensity = operations / (4 * (3 * H**2 + B * H + 3 * B * H))
+    memory = intensity * table["bandwidth"]
+    return table.assign(
+        gflops=1e-9 * operations / table["seconds"],
+        intensity=intensity,
+        roof=np.minimum(memory, table["peak"]),
+        bound=np.where(memory < table["peak"], "memory", "processor"),
+    )
+
+
+def alt(table):
+    """Say what there is to see, and what one product gains over three."""
+    compared = table[table["B"].isin(COMPARED)].groupby("threads", sort=False)
+    told = [
+        f"{span(rows['ratio'], '{:.2f}')} on {threads} core{'s' * (threads == 'all')}" for threads, rows in compared
+    ]
+    return (
+        "Left, on logarithmic axes, GFLOP per second over operations per byte for hidden sizes from 128 to 2048, each "
+        "a line over mini-batches from 1 to 512, and a roof that rises with memory bandwidth and is flat at the "
+        "processor's peak. Right, the time of three separate products over that of one, over hidden size, for "
+        f"mini-batches of 32, 64 and 128: {listed(told)}."
+    )
+
+
+def plot(table):
+    """Draw the roofline and the products below it, and what concatenation wins."""
+    from matplotlib import pyplot
+
+    fig, (left, right) = pyplot.subplots(1, 2, figsize=(9.6, 4.2), layout="constrained")
+    table = roofline(table)
+    bandwidth, peak = table["bandwidth"].iloc[0], table["peak"].iloc[0]
+    intensity = np.geomspace(0.35, 400, 200)
+    limits = f"{bandwidth:.0f} GB/s,\n{peak:.0f} GFLOP/s"
+    left.plot(intensity, np.minimum(bandwidth * intensity, peak), color="black", lw=2, label=limits)
+    roles = dict(zip(SIZES, ("linear", "vector", "identity", "chunked", "matrix"), strict=True))
+    for H, role in roles.items():
+        rows = table[(table["H"] == H) & (table["threads"] == "one")]
+        left.plot(rows["intensity"], rows["gflops"], "o-", ms=4, color=COLORS[role], label=f"H = {H}", lw=1.4)
+    left.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="GFLOP/s")
+    left.xaxis.set_major_formatter("{x:g}")
+    left.yaxis.set_major_formatter("{x:g}")
+    left.set_title("On one core, B from 1 to 512")
+    left.legend(loc="lower right")
+    compared = table[table["B"].isin(COMPARED)]
+    for (threads, B), rows in compared.groupby(["threads", "B"]):
+        role = dict(zip(COMPARED, ("linear", "vector", "matrix"), strict=True))[B]
+        spread = [rows["ratio"] - rows["ratio_low"], rows["ratio_high"] - rows["ratio"]]
+        look = {"fmt": "o-"} if threads == "all" else {"fmt": "s:", "fillstyle": "none"}
+        label = f"B = {B}, {threads} core{'s' * (threads == 'all')}"
+        right.errorbar(rows["H"], rows["ratio"], spread, ms=4.5, color=COLORS[role], label=label, elinewidth=1, **look)
+    right.axhline(1, color="black", lw=1.1)
+    right.set_xscale("log", base=2)
+    right.set_xticks(SIZES, [str(size) for size in SIZES])
+    right.set(xlabel="hidden size, H", ylabel="time of three products / of one")
+    right.set_ylim(0, 1.35 * compared["ratio_high"].max())
+    right.set_title("Three products or one")
+    right.legend(loc="upper right", ncols=2)
+    return fig

@@ -1,0 +1,1 @@
+"""Layer-parallel training by nonlinear multigrid: the figures, and the other ways to train in parallel beside it."""

@@ -1,0 +1,172 @@
+"""Paper 004's Figure 4: how fast multigrid solves residual networks, over their depth."""
+
+import numpy as np
+
+from bppsa_nb import multigrid
+from bppsa_nb.machine import backends
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.phrases import listed, span
+
+NAME = "depth_independence"  # of its recordings and its picture
+TITLE = "Figure 4 of layer-parallel training: residuals over cycles, at several depths"
+CAPTION = (
+    "The norm of the residual (Eq. 19) after every V-cycle: coarsening by 4 down to at most 4 steps, FCF-relaxation, "
+    "until 1e-9. All networks cover the same time, T = N h = 1, so deeper ones take smaller steps. Dotted: the adjoint "
+    "cycles, which solve for gradients. In words: how many cycles networks of all depths need, and the factor, what "
+    "one cycle leaves of the residual, in the mean over cycles; ranges are over depths. Smooth weights change little "
+    "from layer to layer; independent ones are drawn anew for each, as before training. The paper prints no numbers of "
+    "its Figure 4, only that the curves of all depths are alike."
+)
+DEPTHS = {"quick": (64, 256, 1024, 4096), "paper": (64, 256, 1024, 4096, 16384)}
+WIDTH, BATCH = 16, 8
+# Channels, kernel, pixels on a side, batch. The paper has 7 x 7 kernels, 50 channels and 28 x 28 pixels.
+CONVOLUTION = {"quick": (3, 3, 6, 1), "paper": (4, 7, 28, 1)}
+T, TOL, COARSENING = 1.0, 1e-9, 4
+WEIGHTS = {
+    "smooth": "dense, smooth weights",
+    "independent": "dense, independent weights",
+    "convolution": "convolutions, independent",
+}
+_COLORS = [COLORS[role] for role in ("vector", "identity", "chunked", "matrix", "baseline")]
+_MARKS = "osD^v"
+
+
+def measure(scale, rng, progress):
+    """Solve for states and gradients of every network until 1e-9: one row per cycle."""
+    seed, backend = int(rng.integers(2**31)), backends.resolve("auto")
+    points = [
+        {"weights": weights, "activation": activation, "N": N, "backend": backend}
+        for weights in WEIGHTS
+        for activation in ("tanh", "relu")
+        for N in DEPTHS[scale]
+    ]
+
+    def measure_point(point, _):
+        # One seed for all depths: smooth weights are then the same functions of time.
+        return histories(point, CONVOLUTION[scale], np.random.default_rng(seed))
+
+    return progress.collect(points, measure_point, rng)
+
+
+def histories(point, convolution, rng):
+    """Solve one network, and its adjoint at the exact states.
+
+    Parameters
+    ----------
+    point : dict
+        `weights`, `activation`, `N` and `backend`.
+    convolution : tuple of int
+        Channels, kernel, pixels and batch, as in `CONVOLUTION`.
+    rng : np.random.Generator
+
+    Returns
+    -------
+    list of dict
+        A row per `solved` ("states" or "gradients") and `cycle`: `residual`; and, the same in all rows of a solution,
+        `cycles`, the convergence `factor` and the largest `error` against serial propagation.
+    """
+    net, first = network(point["weights"], point["activation"], point["N"], convolution, rng)
+    grad_output, how = rng.standard_normal(first.shape), {"tol": TOL, "coarsening": COARSENING}
+    exact = net.forward(first, point["backend"])
+    solutions = {
+        "states": (multigrid.solve(net, first, **how, backend=point["backend"]), exact),
+        "gradients": (
+            multigrid.solve_adjoint(net, exact, grad_output, **how, backend=point["backend"]),
+            net.backward(exact, grad_output, point["backend"]),
+        ),
+    }
+    rows = []
+    for solved, (solution, reference) in solutions.items():
+        residuals = solution.residuals
+        found = {"solved": solved, "cycles": solution.cycles, "error": float(np.abs(solution.states - reference).max())}
+        found["factor"] = float((residuals[-1] / residuals[0]) ** (1 / max(1, len(residuals) - 1)))
+        rows += [found | {"cycle": i, "residual": float(r)} for i, r in enumerate(residuals, 1)]
+    return rows
+
+
+def network(weights, activation, N, convolution, rng):
+    """Make a network over a time of `T`, and samples.
+
+    Parameters
+    ----------
+    weights : {"smooth", "independent", "convolution"}
+    activation : {"tanh", "relu"}
+    N : int
+    convolution : tuple of int
+        Channels, kernel, pixels and batch, as in `CONVOLUTION`.
+    rng : np.random.Generator
+
+    Returns
+    -------
+    net : ResidualNetwork
+    u0 : np.ndarray [shape=(batch, q)] or [shape=(batch, channels, height, width)]
+    """
+    if weights == "convolution":
+        channels, kernel, pixels, batch = convolution
+        shape, first = (channels, channels, kernel, kernel), (batch, channels, pixels, pixels)
+    else:
+        shape, first = (WIDTH, WIDTH), (BATCH, WIDTH)
+    u0 = rng.standard_normal(first)
+    if weights == "smooth":
+        t = np.arange(N)[:, None] / N
+        waves = np.concatenate([np.ones_like(t), np.sin(2 * np.pi * t), np.cos(2 * np.pi * t)], axis=1)
+        W = np.tensordot(waves, rng.standard_normal((3, *shape)), 1)
+        b = np.sin(2 * np.pi * t) * rng.standard_normal(shape[0])
+    else:
+        W = rng.standard_normal((N, *shape))
+        b = 0.1 * rng.standard_normal((N, shape[0]))
+    return multigrid.ResidualNetwork(W / np.sqrt(np.prod(shape[1:])), b, T / N, activation), u0
+
+
+def alt(table):
+    """Say what there is to see, and how many cycles it takes."""
+    told = [
+        f"{span(rows['cycles'], '{:.0f}')} cycles with {WEIGHTS[weights].lower()}, each of which "
+        f"leaves {span(rows['factor'], '{:.1%}')} of the residual"
+        for weights, rows in table.groupby("weights", sort=False)
+    ]
+    return (
+        "Six plots of the residual's norm over cycles on a logarithmic axis, tanh above and ReLU below: dense layers "
+        "with smooth weights, with independent weights, and convolutions; in each, curves of networks of "
+        f"{listed([f'{N:.0f}' for N in sorted(table['N'].unique())])} layers, dotted ones of gradients, and a dashed "
+        f"line at {TOL:g}. To pass it takes {'; '.join(told)}."
+    )
+
+
+def plot(table):
+    """Draw residuals over cycles, a panel per kind of weights and activation."""
+    from matplotlib import pyplot
+
+    depths, activations = sorted(table["N"].unique()), ("tanh", "relu")
+    fig, axes = pyplot.subplots(2, 3, figsize=(9.6, 6.0), sharex=True, sharey=True, layout="constrained")
+    for line, activation in zip(axes, activations, strict=True):
+        for ax, (weights, title) in zip(line, WEIGHTS.items(), strict=True):
+            panel = table[(table["weights"] == weights) & (table["activation"] == activation)]
+            for N, color, mark in zip(depths, _COLORS, _MARKS, strict=False):
+                for solved, look in (("states", {"marker": mark, "ms": 5, "lw": 1.4}), ("gradients", {"ls": ":"})):
+                    rows = panel[(panel["N"] == N) & (panel["solved"] == solved)]
+                    ax.plot(rows["cycle"], rows["residual"], color=color, label=f"N = {N}", **look)
+            ax.axhline(TOL, color="black", ls="--", lw=0.9)
+            ax.set_title(f"{title}, {'tanh' if activation == 'tanh' else 'ReLU'}", size=10)
+            look = {"ha": "right", "va": "top", "size": 9, "bbox": {"fc": "white", "ec": "none", "pad": 1}}
+            ax.text(0.97, 0.96, _in_words(panel), transform=ax.transAxes, **look)
+    axes[0, 0].set(yscale="log", ylim=(1e-12, 1e4), xticks=range(1, int(table["cycle"].max()) + 1))
+    for ax in axes[-1]:
+        ax.set_xlabel("cycle")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("norm of the residual")
+    handles = axes[0, 0].get_lines()[: 2 * len(depths) : 2]
+    handles += pyplot.plot([], [], color=COLORS["baseline"], ls=":", label="gradients")
+    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    return fig
+
+
+def _in_words(panel):
+    words = []
+    for solved in ("states", "gradients"):
+        runs = panel[panel["solved"] == solved].groupby("N")[["cycles", "factor"]].first()
+        least, most = runs["cycles"].min(), runs["cycles"].max()
+        count = f"{least:g}" if least == most else f"{least:g} to {most:g}"
+        factors = f"{runs['factor'].min():.3f} to {runs['factor'].max():.3f}"
+        words.append(f"{solved}: {count} cycles, factor {factors}")
+    return "\n".join(words)

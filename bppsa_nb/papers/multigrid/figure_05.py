@@ -1,0 +1,178 @@
+"""Figure 5 of layer-parallel training: blocks of layers that run at the same time, measured on CPU threads."""
+
+import threading
+import time
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+
+from bppsa_nb import multigrid
+from bppsa_nb.schedule import draw
+from bppsa_nb.schedule import events as timeline
+from bppsa_nb.schedule.events import Event
+
+NAME = "concurrent_blocks"  # of its recordings and its picture
+TITLE = "Figure 5 of layer-parallel training: concurrent blocks, on CPU threads"
+SIZES = {"quick": (64, 16, 15), "paper": (256, 50, 31)}  # layers, channels, runs
+LOOKS = {
+    "level 0": ("blocks of the finest level", "#56B4E9"),
+    "level 1": ("level 1", "#E69F00"),
+    "level 2": ("level 2", "#009E73"),
+    "level 3": ("level 3", "#CC79A7"),
+    "loop": ("the loop over layers", "#999999"),
+}
+KERNEL, IMAGE, COARSENING = 7, 28, 4
+
+
+def measure(scale, rng, progress):
+    """Clock every block of the loop and of a cycle: a row per run, and per block of the runs of median length."""
+    from bppsa_nb.machine.workers import THREADS
+
+    depth, channels, runs = SIZES[scale]
+    weights = rng.standard_normal((depth, channels, channels, KERNEL, KERNEL), np.float32)
+    weights /= np.float32(KERNEL * np.sqrt(channels))
+    net = multigrid.ResidualNetwork(weights, np.zeros((depth, channels), np.float32), 1 / depth, "relu")
+    u0 = rng.standard_normal((1, channels, IMAGE, IMAGE), np.float32)
+    methods = {"loop": {"levels": 1}, "cycle": {"cycles": 1, "coarsening": COARSENING}}
+    found = {method: [] for method in methods}
+    for i in range(2 + runs):
+        for method, options in methods.items():  # in turns
+            events = clock(net, u0, options)
+            if i >= 2:
+                found[method].append(events)
+    rows = []
+    for method, runs in found.items():
+        ends = [timeline.makespan(events) for events in runs]
+        for events, end in zip(runs, ends, strict=True):
+            row = {"part": "run", "method": method, "seconds": end, "blocks": len(events), "threads": THREADS}
+            at_once = sum(event.duration for event in events) / end
+            rows.append(row | {"at_once": at_once, "most_at_once": most_at_once(events)})
+        for event in runs[int(np.argsort(ends)[len(ends) // 2])]:
+            kind = "loop" if method == "loop" else event.kind
+            rows.append({"part": "event", "method": method} | event._replace(kind=kind)._asdict())
+    table = pd.DataFrame(rows)
+    table.attrs = {"data": "synthetic", "backend": "cpu", "layers": depth, "channels": channels}
+    return table
+
+
+def clock(net, u0, options):
+    """Solve for the states with the compiled code, and clock every block.
+
+    Parameters
+    ----------
+    net : multigrid.ResidualNetwork
+    u0 : np.ndarray
+    options : dict
+        For `multigrid.solve`.
+
+    Returns
+    -------
+    list of Event
+        One per block and sweep, as they ended; seconds from the start of the first. Worker 0 is the calling thread. A
+        single step by which the coarser level's right-hand side is made is a block, too.
+    """
+    from bppsa_nb.machine.workers import share_out
+    from bppsa_nb.networks import residual_steps_cpu as cpu
+
+    sweep, level, log = cpu.forward_sweep, 0, []
+
+    def forward_sweep(points, source, bounds, layers, sizes, *rest):
+        nonlocal level
+        level = round(float(np.log(sizes[0] / net.h) / np.log(COARSENING)))
+        return sweep(points, source, bounds, layers, sizes, *rest)
+
+    def share_out_clocked(function, count, *arguments, **options):
+        return share_out(one_by_one(function, log, f"level {level}"), count, *arguments, **options)
+
+    with mock.patch.multiple(cpu, forward_sweep=forward_sweep, share_out=share_out_clocked):
+        multigrid.solve(net, u0, backend="cpu", **options)
+    workers = {thread: i for i, thread in enumerate(dict.fromkeys([threading.get_ident(), *[row[0] for row in log]]))}
+    origin = min(row[1] for row in log)
+    return [Event(workers[thread], a - origin, b - a, label, kind) for thread, a, b, label, kind in log]
+
+
+def one_by_one(function, log, kind):
+    """Return a function like one that `machine.workers.share_out` calls, which goes through its piece block by block.
+
+    It adds thread, start, end, block and kind of each to the log.
+    """
+
+    def clocked(*arguments):
+        *arguments, first, last = arguments
+        done = True
+        for block in range(first, last):
+            start = time.perf_counter()
+            done &= function(*arguments, block, block + 1)
+            log.append((threading.get_ident(), start, time.perf_counter(), f"block {block}", kind))
+        return done
+
+    return clocked
+
+
+def most_at_once(events):
+    """Return how many events are under way at the same time, at most."""
+    changes = sorted([(event.start, 1) for event in events] + [(event.end, -1) for event in events])
+    return int(np.cumsum([change for _, change in changes]).max(initial=0))
+
+
+def caption(table):
+    """Say what to look at, and how long a cycle takes beside the loop."""
+    ratio, threads, _ = _compare(table)
+    return (
+        "Measured on CPU threads, not on CUDA streams: a V-cycle with FCF-relaxation, c = 4, over residual "
+        "convolutions with 7 × 7 kernels, one image of 28 × 28 pixels; each bar is one block of layers on the thread "
+        "that took it, by the clock, in the run of median length; a thread that waits for its core counts as busy. "
+        f"Above, the loop over the same layers, which a single image keeps on one thread; the cycle takes {ratio:.1f} "
+        f"times its time on {threads} threads. Blocks of a level do not wait for each other: as many may run as there "
+        "are threads. The coarsest level is one block, its last bar; the shorter ones, as the first of level 1, are "
+        "single steps for right-hand sides. The paper shows up to five kernels at once on a V100, where registers are "
+        "the limit (published, not measured here)."
+    )
+
+
+def alt(table):
+    """Say what there is to see, and how many blocks ran at a time."""
+    ratio, threads, at_once = _compare(table)
+    return (
+        "Two timelines, one lane per CPU thread. The loop is one long bar on the first thread. The cycle, which takes "
+        f"{ratio:.1f} times as long, shares out its blocks to {threads} threads, {at_once:.1f} at a time on average: "
+        "bars of the finest level, twice in a row, then fewer bars of coarser levels, very short ones first; four very "
+        "short bars and a longer one are of the coarsest level; bars of finer levels end it."
+    )
+
+
+def _compare(table):
+    """Return the cycle's median time over the loop's, the threads, and the blocks of a cycle that ran at a time."""
+    runs = table[table["part"] == "run"]
+    medians = runs.groupby("method")[["seconds", "at_once"]].median()
+    ratio = medians["seconds"]["cycle"] / medians["seconds"]["loop"]
+    return ratio, int(runs["threads"].iloc[0]), medians["at_once"]["cycle"]
+
+
+def plot(table):
+    """Draw the loop and the cycle, one below the other."""
+    from matplotlib import pyplot
+    from matplotlib.patches import Patch
+
+    runs = table[table["part"] == "run"].groupby("method", sort=False)[["seconds", "at_once", "most_at_once"]].median()
+    events = table[table["part"] == "event"].astype({"worker": int})
+    fig, axes = pyplot.subplots(2, figsize=(9.4, 3.4), layout="constrained", sharex=True)
+    lanes = 1 + events["worker"].max()
+    used = [kind for kind in LOOKS if kind in set(events["kind"])]
+    colors = {kind: LOOKS[kind][1] for kind in used}
+    for ax, (method, run) in zip(axes, runs.iterrows(), strict=True):
+        rows = events[events["method"] == method]
+        columns = (1e3 * rows[name] if name in ("start", "duration") else rows[name] for name in Event._fields)
+        bars = [Event(*values)._replace(label="") for values in zip(*columns, strict=True)]
+        names = [f"thread {i}" for i in range(lanes)]
+        until = 1.02 * 1e3 * (events["start"] + events["duration"]).max()
+        draw.timeline(bars, ax, colors=colors, worker=names, unit="", until=until, legend=False)
+        name = "The loop" if method == "loop" else f"A cycle: {len(rows)} blocks"
+        ax.set_title(f"{name}, {1e3 * run['seconds']:.1f} ms", loc="left", size=10)
+        words = f"blocks at a time: {run['at_once']:.2f} on average, {run['most_at_once']:.0f} at most"
+        ax.set_title(words, loc="right", size=9, weight="normal")
+    axes[-1].set_xlabel("ms on CPU threads")
+    handles = [Patch(color=colors[kind], label=LOOKS[kind][0]) for kind in used]
+    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    return fig

@@ -1,0 +1,135 @@
+"""Figures 2 and 3 of layer-parallel training: which layers the levels visit, and which value relaxation moves where."""
+
+import numpy as np
+import pandas as pd
+
+from bppsa_nb import multigrid
+from bppsa_nb.multigrid.cycles import Level
+from bppsa_nb.multigrid.grids import hierarchy
+from bppsa_nb.networks import residual_steps as steps
+from bppsa_nb.papers.figures import COLORS
+
+NAME = "layer_blocks"  # of its recordings and its picture
+TITLE = "Figures 2 and 3 of layer-parallel training: layers in blocks, F- and C-relaxation"
+CAPTION = (
+    "Above: the points of three levels of 32 layers, as the solver makes them with c = 4; squares are C-points, the "
+    "points of the next level, and shaded F-points propagate together as a block. Below: what relaxation does to the "
+    "finest level. Every layer of the network that ran adds a bit of its own, so that each value says where it began "
+    "and which layers it went through: blue arrows are layers of F-relaxation, orange ones those whose result "
+    "C-relaxation writes. No block waits for another."
+)
+ALT = (
+    "Above, rows of dots for three levels of a network of 32 layers: 33 points, every fourth of them a square and a "
+    "point of the level below, which has 9, and the last level 3. Shaded blocks hold the three points between "
+    "squares. Below, the finest level twice: in F-relaxation arrows lead from each of the eight C-points through the "
+    "three F-points after it, and no farther; in C-relaxation one arrow leads from the last F-point of each block to "
+    "the next C-point."
+)
+DEPTH, COARSENING, LEVELS = 32, 4, 3
+
+
+def measure(scale, rng, progress):
+    """List the points of all levels, and the layers that values went through: a row per point and per arrow."""
+    grids = hierarchy(DEPTH, COARSENING, LEVELS)
+    rows = []
+    for i, grid in enumerate(grids):
+        kind = np.where(np.isin(np.arange(len(grid) + 1), grid.bounds), "C", "F")
+        block = np.searchsorted(grid.bounds, np.arange(len(grid) + 1), "right") - 1
+        columns = zip(grid.points.tolist(), kind.tolist(), block.tolist(), strict=True)
+        rows += [{"part": "point", "level": i, "point": n, "kind": k, "block": b} for n, k, b in columns]
+    before, relaxed, passed_on = relax(grids[0])
+    for name, then, now in (("F", before, relaxed), ("C", relaxed, passed_on)):
+        for point in np.flatnonzero(now != then).tolist():
+            start, layers = decode(now[point])
+            row = {"part": "arrow", "relaxation": name, "level": 0, "point": point, "start": start}
+            rows.append(row | {"layers": len(layers), "last_layer": layers[-1]})
+    return pd.DataFrame(rows)
+
+
+def relax(grid):
+    """Run F-relaxation and then C-relaxation on a network whose layer n adds 2^n.
+
+    Parameters
+    ----------
+    grid : Grid
+
+    Returns
+    -------
+    before, relaxed, passed_on : np.ndarray of float64 [shape=(n + 1,)]
+        The values at all points before, between and after; see `decode`.
+    """
+    depth = len(grid)
+    net = multigrid.ResidualNetwork(np.zeros((depth, 1, 1)), 2.0 ** np.arange(depth)[:, None], 1, "relu")
+
+    def sweep(points, source, bounds, layers, sizes):
+        return steps.forward_sweep(points, source, bounds, layers, sizes, net.weights, net.biases, net.activation)
+
+    begin = 2.0**depth * np.arange(depth + 1).reshape(-1, 1, 1)
+    level = Level(grid, net.h, begin, steps, sweep)
+    found = [level.points.copy()]
+    level.f_relax()
+    found.append(level.points.copy())
+    level.c_relax()
+    found.append(level.points.copy())
+    return [values.ravel() for values in found]
+
+
+def decode(value):
+    """Return at which point a value began, and which layers it went through."""
+    start, bits = divmod(int(value), 2**DEPTH)
+    return start, [n for n in range(DEPTH) if bits >> n & 1]
+
+
+def plot(table):
+    """Draw the levels, and both relaxations."""
+    from matplotlib import pyplot
+
+    fig, (above, below) = pyplot.subplots(2, figsize=(9.4, 5.2), height_ratios=(3, 2), layout="constrained")
+    points = table[table["part"] == "point"].astype({"point": int, "block": int})
+    for level, rows in points.groupby("level"):
+        _draw_points(above, rows, -level, COARSENING**level)
+        if level:
+            above.vlines(rows["point"], -level, 1 - level, color="#bbbbbb", lw=0.8, zorder=1)
+    names = ["level 0, steps of h", *[f"level {i}, steps of {COARSENING**i} h" for i in range(1, LEVELS)]]
+    above.set_yticks([-i for i in range(LEVELS)], names)
+    arrows = table[table["part"] == "arrow"].astype({"point": int, "last_layer": int})
+    for y, (name, color) in enumerate((("F", COLORS["matrix"]), ("C", COLORS["vector"]))):
+        _draw_points(below, points[points["level"] == 0], -y, 1)
+        look = {"arrowstyle": "-|>", "color": color, "lw": 1.4, "connectionstyle": "arc3,rad=-0.6"}
+        for layer in arrows.loc[arrows["relaxation"] == name, "last_layer"]:
+            below.annotate("", (layer + 1, 0.08 - y), (layer, 0.08 - y), arrowprops=look | {"shrinkA": 2, "shrinkB": 2})
+    below.set_yticks([0, -1], ["F-relaxation", "C-relaxation"])
+    below.set_xlabel("state $u^n$; layer n leads from n to n + 1")
+    for ax, foot in ((above, 0.4 - LEVELS), (below, -1.4)):
+        ax.set(xlim=(-0.8, DEPTH + 0.8), ylim=(foot, 0.6), xticks=range(0, DEPTH + 1, COARSENING))
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
+        ax.grid(False)
+    _legend(fig)
+    return fig
+
+
+def _draw_points(ax, rows, y, gap):
+    from matplotlib.patches import Rectangle
+
+    fine = rows[rows["kind"] == "F"]
+    for _, block in fine.groupby("block"):
+        first, last = block["point"].min(), block["point"].max()
+        ax.add_patch(Rectangle((first - 0.4 * gap, y - 0.2), last - first + 0.8 * gap, 0.4, fc="#e9eef4", ec="none"))
+    ax.plot(fine["point"], [y] * len(fine), "o", color=COLORS["chunked"], ms=6, zorder=3)
+    is_c = rows.loc[rows["kind"] == "C", "point"]
+    ax.plot(is_c, [y] * len(is_c), "s", color=COLORS["linear"], ms=8, zorder=3)
+
+
+def _legend(fig):
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles = [
+        Line2D([], [], color=COLORS["linear"], marker="s", ls="", ms=8, label="C-point"),
+        Line2D([], [], color=COLORS["chunked"], marker="o", ls="", ms=6, label="F-point"),
+        Patch(color="#e9eef4", label="F-points of a block"),
+        Line2D([], [], color=COLORS["matrix"], label="propagated within a block"),
+        Line2D([], [], color=COLORS["vector"], label="propagated to the next C-point"),
+    ]
+    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))

@@ -1,0 +1,271 @@
+"""Figures 6 and 7 of layer-parallel training: strong scaling over ranks, measured here and simulated beyond."""
+
+from functools import lru_cache
+
+import numpy as np
+import pandas as pd
+
+from bppsa_nb.papers import on_ranks, provenance
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.on_ranks import LINKS
+from bppsa_nb.papers.phrases import listed
+from bppsa_nb.schedule import events as timeline
+from bppsa_nb.schedule import transfer_time
+from bppsa_nb.schedule.cycles import record
+
+NAME = "layer_scaling"  # of its recordings and its picture
+TITLE = "Figures 6 and 7 of layer-parallel training: strong scaling over ranks, measured and simulated"
+CAPTION = (
+    "The caption of the paper's Figure 6 counts 3,248,534 parameters: those of 4 channels (the text says 50) and 4093 "
+    "residual layers. Here: 4 channels, states of 24 x 24, kernels of 7 x 7, ReLU; one image, float32, one thread per "
+    "rank; two V-cycles, FCF, four levels of blocks of 4. Dots are measured on this machine's cores, on networks of "
+    "1024 layers and, with 20 channels, of 128 (4096 and 512 at the paper's scale). Lines are simulated, all of 4096 "
+    "layers: a recorded step of training, scheduled; layer steps cost what one rank measured; a message takes 30 µs "
+    "and 25 Gb/s (the paper's Ethernet, whose latency it does not say) or 2 µs and 200 Gb/s. Communication is messages "
+    "and waiting for other ranks; 24 ranks, a point of the paper, wait longer, as they divide no level's blocks "
+    "evenly. Model partitioning is serial propagation from rank to rank. Black: the paper's, on V100 GPUs. (d) 20 "
+    "channels, as in the convolutions of Figure 7; its 15 dense layers are left out."
+)
+IMAGE, KERNEL = 24, 7
+FEW, MANY = 4, 20  # channels of the networks of Figure 6 and of Figure 7's convolutions
+DEPTHS = {"quick": {FEW: 1024, MANY: 128}, "paper": {FEW: 4096, MANY: 512}}
+ROUNDS = {"quick": {FEW: 5, MANY: 4}, "paper": {FEW: 9, MANY: 5}}
+COARSENING, LEVELS, CYCLES = 4, 4, 2
+DEPTH, RANKS = 4096, (1, 2, 4, 8, 16, 24, 32, 64)  # of the simulation
+METHODS = {  # name, color, marker
+    "multigrid": ("multigrid", COLORS["blelloch"], "o"),
+    "serial": ("model partitioning", COLORS["linear"], "s"),
+}
+DASHES = {"25 Gb/s Ethernet": "--", "200 Gb/s InfiniBand": ":"}
+# What the paper's text says of its GPUs: (GPUs, speedup).
+INFERENCE = [(1, 1 / 4), (4, 1.25), (24, 4)]  # over serial propagation on one GPU
+TRAINING, OVER_PARTITIONING = 3.5, 5  # at most, over serial propagation and over model partitioning
+LARGE = [(4, 1.3), (64, 10.2)]  # over model partitioning, Figure 7
+WAITING = 0.97  # of the time at 64 GPUs
+INTENSITY = {4: 0.928, 64: 0.345}  # “the computation to communication ratio”, Figure 7
+
+
+def parameters(channels, convolutions, dense=0):
+    """Count the parameters of a network of the paper: MNIST's images lose two pixels on each side in the first layer.
+
+    Parameters
+    ----------
+    channels : int
+        Of all convolutions, with kernels of 7 x 7.
+    convolutions : int
+        Residual layers.
+    dense : int
+        Fully connected layers between them, whose input and output have the size of a state.
+
+    Returns
+    -------
+    int
+        Weights and biases of the opening convolution, of these layers, and of the last one with its 10 outputs.
+    """
+    state = channels * IMAGE**2
+    opening, residual = (channels * (inputs * KERNEL**2 + 1) for inputs in (1, channels))
+    return opening + convolutions * residual + dense * state * (state + 1) + 10 * (state + 1)
+
+
+def measure(scale, rng, progress):
+    """Run the package's program on ranks, and simulate: a row per network, ranks, link, method and task."""
+    seed = int(np.random.default_rng(rng).integers(2**31))
+    unit = COARSENING ** (LEVELS - 1)
+    points = []
+    for channels, depth in DEPTHS[scale].items():
+        most = min(provenance.cores(), depth // unit)
+        points += [{"channels": channels, "depth": depth, "ranks": 2**i} for i in range(most.bit_length())]
+
+    def measure_point(point, rng):
+        return _run(**point, rounds=ROUNDS[scale][point["channels"]], seed=seed)
+
+    measured = progress.collect(points, measure_point, rng)
+    rows = []
+    for channels, depth in DEPTHS[scale].items():
+        one = measured[(measured["channels"] == channels) & (measured["ranks"] == 1)]
+        costs = _costs(one.set_index(["method", "task"])["compute"], depth)
+        for ranks in sorted({point["ranks"] for point in points if point["channels"] == channels}):
+            rows += _simulated("predicted", channels, depth, ranks, costs, "shared memory")
+        for link in list(LINKS)[1:]:
+            for ranks in RANKS:
+                rows += _simulated("simulated", channels, DEPTH, ranks, costs, link)
+    table = pd.concat([measured, pd.DataFrame(rows)], ignore_index=True)
+    key = ["channels", "part", "link", "task"]
+    alone = table[(table["method"] == "serial") & (table["ranks"] == 1)].set_index(key)["seconds"]
+    table = table.join(alone.rename("alone"), on=key)  # what serial propagation takes on one rank
+    table.attrs |= {"backend": "cpu", "links": {name: list(link) for name, link in LINKS.items()}}
+    return table
+
+
+def _run(channels, depth, ranks, rounds, seed):
+    """Run the program on some ranks, one thread each; return a row per method and task."""
+    network = ["--depth", depth, "--channels", channels, "--kernel", KERNEL, "--image", IMAGE, "--activation", "relu"]
+    how = ["--coarsening", COARSENING, "--levels", LEVELS, "--cycles", CYCLES, "--dtype", "float32", "--backend", "cpu"]
+    rounds = ["--repeat", rounds, "--seed", seed]
+    times = pd.DataFrame(on_ranks.run(ranks, "bppsa_nb.multigrid", *network, *how, *rounds)["rows"])
+    rows = []
+    for (method, task), part in times.groupby(["method", "task"]):
+        total = part.groupby("round")["seconds"].max()  # of the rank that is done last
+        waited = part.groupby("rank")["communication"].median().mean()
+        taken = part.groupby("rank")["seconds"].median().mean()
+        row = {"part": "measured", "link": "shared memory", "method": method, "task": task}
+        row |= {"seconds": total.median(), "low": total.min(), "high": total.max()}
+        rows.append(row | {"compute": taken - waited, "communication": waited})
+    return rows
+
+
+def _costs(seconds, depth):
+    """Derive what each step takes, for both methods, from the seconds of one rank.
+
+    A training step less its inference is slopes and gradients of parameters, once for every layer, and adjoint steps,
+    whose number depends on the method.
+    """
+    steps = record(depth, 1, CYCLES, COARSENING, LEVELS).part("F").work()
+    rest = {method: seconds[method, "training"] - seconds[method, "inference"] for method in ("multigrid", "serial")}
+    adjoint = (rest["multigrid"] - rest["serial"]) / (steps - depth)
+    gradient = max(0.0, rest["serial"] / depth - adjoint)  # below zero only if the machine was busy
+    counts = {"multigrid": steps, "serial": depth}
+    return {
+        name: {"F": seconds[name, "inference"] / count, "δO": adjoint, "δW": gradient} for name, count in counts.items()
+    }
+
+
+_record = lru_cache(maxsize=32)(record)  # networks and links differ in costs only
+
+
+def _simulated(part, channels, depth, ranks, costs, link):
+    latency, bandwidth = LINKS[link]
+    message = transfer_time(4 * channels * IMAGE**2, bandwidth, latency)
+    rows = []
+    for method, levels in ("multigrid", LEVELS), ("serial", 1):
+        step = _record(depth, ranks, CYCLES, COARSENING, levels)
+        for task, recorded in ("inference", step.part("F")), ("training", step):
+            events, _ = recorded.timeline(costs[method], message)
+            seconds, compute = timeline.makespan(events), recorded.work(costs[method]) / ranks
+            row = {"channels": channels, "depth": depth, "ranks": ranks, "part": part, "link": link}
+            row |= {"method": method, "task": task, "seconds": seconds}
+            rows.append(row | {"compute": compute, "communication": seconds - compute})
+    return rows
+
+
+def alt(table):
+    """Say what there is to see, and where multigrid passes serial propagation."""
+    few, told = table[(table["channels"] == FEW) & (table["part"] == "simulated")], []
+    for task in ("inference", "training"):
+        for link in DASHES:
+            rows = few[(few["task"] == task) & (few["link"] == link)]
+            speedup = (rows["alone"] / rows["seconds"]).groupby([rows["method"], rows["ranks"]]).first()
+            passes = speedup["multigrid"].index[speedup["multigrid"] > 1]
+            where = f"passes 1 on {passes[0]} ranks" if len(passes) else "stays below 1"
+            ends = [f"{speedup[method, RANKS[-1]]:.2g} by {METHODS[method][0]}" for method in ("multigrid", "serial")]
+            told.append(f"in {task} over {link} multigrid {where}, and at {RANKS[-1]} it is {listed(ends)}")
+    return (
+        "Four plots on logarithmic axes over 1 to 64 ranks; dots are at the few ranks that were measured, lines are "
+        f"simulated. Speedup over serial propagation: {'; '.join(told)}. The paper's stars for inference are 0.25, "
+        "1.25 and 4 at 1, 4 and 24 GPUs; its best in training is a line at 3.5. A rank's time in training: computing "
+        "and communication. Multigrid over model partitioning, with the paper's stars, 1.3 at 4 and 10.2 at 64 GPUs."
+    )
+
+
+def plot(table):
+    """Draw speedups in inference and training, what a rank's time goes to, and multigrid against model partitioning."""
+    from matplotlib import pyplot
+    from matplotlib.ticker import LogLocator
+
+    fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.6), layout="constrained")
+    few = table[table["channels"] == FEW]
+    for ax, task, title in (axes[0, 0], "inference", "(a) inference"), (axes[0, 1], "training", "(b) training"):
+        _draw_speedups(ax, few[few["task"] == task])
+        ax.set_title(title, loc="left", size=10)
+    _draw_published(*axes[0])
+    _draw_decomposition(axes[1, 0], few[(few["task"] == "training") & (few["method"] == "multigrid")])
+    _draw_against_partitioning(axes[1, 1], table[table["task"] == "training"])
+    ticks = [ranks for ranks in RANKS if ranks.bit_count() == 1]
+    for ax in axes.flat:
+        ax.set_xlabel("ranks (paper: GPUs)")
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_xticks(ticks, ticks)
+        ax.minorticks_off()
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if ax is not axes[1, 0] else (1,)))
+        ax.yaxis.set_major_formatter("{x:g}")
+    return fig
+
+
+def _draw_speedups(ax, rows):
+    """Draw times of serial propagation on one rank over times."""
+    for method, (name, color, marker) in METHODS.items():
+        for source, dash in {**DASHES, "measured": marker}.items():
+            part = _of(source, rows[rows["method"] == method])
+            label = f"{name}, measured" if source == "measured" else f"simulated, {source}"
+            label = label if source == "measured" or method == "multigrid" else None
+            ax.plot(part["ranks"], part["alone"] / part["seconds"], dash, color=color, label=label)
+    ax.set_ylabel("speedup over serial propagation")
+    _write_below(ax, _ratios_in_words("multigrid", rows))
+
+
+def _of(source, rows):
+    """Return the rows of a link that was simulated, or the measured ones."""
+    return rows[(rows["link"] == source) | (rows["part"] == source)]
+
+
+def _ratios(rows):
+    """Return measured seconds over those predicted from one rank's, for several ranks."""
+    parts = (rows[rows["part"] == part].set_index("ranks")["seconds"] for part in ("measured", "predicted"))
+    measured, predicted = parts
+    return (measured / predicted)[measured.index > 1]
+
+
+def _ratios_in_words(name, rows):
+    ratios = _ratios(rows[rows["method"] == "multigrid"])
+    told = ", ".join(f"{ratio:.2f} on {ranks}" for ranks, ratio in ratios.items())
+    return f"{name}, measured / predicted: {told} ranks" if told else ""
+
+
+def _write_below(ax, text):
+    ax.text(0.98, 0.02, text, transform=ax.transAxes, ha="right", size=8)
+
+
+def _draw_published(inference, training):
+    black = {"color": "black", "lw": 0, "marker": "*", "ms": 9}
+    inference.plot(*zip(*INFERENCE, strict=True), **black, label="multigrid, paper")
+    inference.legend(loc="upper left", fontsize=8)
+    training.axhline(TRAINING, color="black", lw=0.8)
+    best = f"paper, multigrid: at most {TRAINING:g},\nand {OVER_PARTITIONING:g} over model partitioning"
+    training.text(RANKS[0], TRAINING * 1.06, best, size=8)
+
+
+def _draw_decomposition(ax, rows):
+    """Draw what a rank's time goes to, over serial propagation's time on one rank."""
+    for part, color, marker in ("compute", COLORS["identity"], "o"), ("communication", COLORS["vector"], "s"):
+        for source, dash in {**DASHES, "measured": marker}.items():
+            found = _of(source, rows[rows[part] > 0])
+            label = {"measured": f"{part}, measured"}.get(source)
+            ax.plot(found["ranks"], found[part] / found["alone"], dash, color=color, label=label)
+    far = rows[rows["ranks"] == RANKS[-1]].set_index("link")
+    shares = far["communication"] / (far["compute"] + far["communication"])
+    told = "".join(f"\n{shares[link]:.0%} over {link}" for link in DASHES)
+    text = f"communication at {RANKS[-1]}: {WAITING:.0%} in the paper,{told}"
+    ax.text(0.98, 0.97, text, transform=ax.transAxes, ha="right", va="top", size=8)
+    seconds = rows[["compute", "communication"]].div(rows["alone"], axis=0)
+    ax.set_ylim(0.3 * seconds[seconds > 0].min().min(), 2 * seconds.max().max())
+    ax.legend(loc="lower right", ncols=2, fontsize=8)
+    ax.set_ylabel("time / serial propagation's")
+    ax.set_title("(c) training by multigrid: a rank's time", loc="left", size=10)
+
+
+def _draw_against_partitioning(ax, rows):
+    for channels, color in (FEW, COLORS["chunked"]), (MANY, COLORS["truncated"]):
+        for source, dash in {**DASHES, "measured": "o"}.items():
+            part = _of(source, rows[rows["channels"] == channels])
+            seconds = part.pivot(index="ranks", columns="method", values="seconds")
+            label = f"{channels} channels" if source == "25 Gb/s Ethernet" else None
+            ax.plot(seconds.index, seconds["serial"] / seconds["multigrid"], dash, color=color, label=label)
+    ax.plot(*zip(*LARGE, strict=True), "*", color="black", ms=9, label="2 billion parameters, paper")
+    ax.axhline(1, color=COLORS["baseline"], lw=0.8)
+    told = ", ".join(f"{ratio:.1%} at {gpus}" for gpus, ratio in INTENSITY.items())
+    words = f"paper, computation to communication:\n{told} GPUs"
+    _write_below(ax, _ratios_in_words(f"{MANY} channels", rows[rows["channels"] == MANY]) + f"\n{words}")
+    ax.legend(loc="upper left", fontsize=8)
+    ax.set_ylabel("speedup over model partitioning")
+    ax.set_title("(d) training: multigrid over model partitioning", loc="left", size=10)

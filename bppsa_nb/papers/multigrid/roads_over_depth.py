@@ -1,0 +1,189 @@
+"""Four roads to parallel depth, over depth and workers: time, critical path, work, memory and error of each."""
+
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.multigrid import roads
+from bppsa_nb.papers.phrases import listed
+from bppsa_nb.schedule import events as timeline
+
+TITLE = "Roads to parallel depth over depth and workers: who is faster, and where"
+CAPTION = (
+    "Scheduled, with the costs of roads_to_parallel_depth: dense layers of 8 units unless another width q is given, "
+    "weights drawn independently, T = 1. Above: speedup of one step of training over one worker; pipelines split the "
+    "batch into as many micro-batches as end first, and run on all workers, even where fewer end sooner. Below left: "
+    "the backward pass alone, Jacobians included, over one worker's. Middle: what multigrid's accuracy costs, measured "
+    "error against scheduled speedup, from three starts: the first state on all layers, skip_downcycle, nested "
+    "iteration; labels are cycles. Right: steps or products that wait for each other with workers without end and "
+    "messages for free. Blocks of coarse levels reach over workers, which MPI ranks refuse: they must do with fewer "
+    "levels. The table holds work and memory as well."
+)
+DEPTHS = {"quick": (64, 256, 1024), "paper": (64, 256, 1024, 4096)}
+WORKERS = {"quick": (1, 4, 16, 64, 256), "paper": (1, 4, 16, 64, 256, 1024)}
+CYCLES, WIDTHS, BATCHES = (1, 2, 4), (2, 8, 32), (4, 32)
+WIDTH, BATCH = 8, 32
+LOOKS = {
+    "pipeline 32": ("pipeline, 32 samples", COLORS["vector"], "s-"),
+    "pipeline 4": ("pipeline, 4 samples", COLORS["vector"], "s:"),
+    "multigrid 1": ("multigrid, 1 cycle", COLORS["identity"], "o-"),
+    "multigrid 2": ("multigrid, 2 cycles", COLORS["identity"], "o--"),
+    "multigrid 4": ("multigrid, 4 cycles", COLORS["identity"], "o:"),
+    "scan 2": ("scan, q = 2", COLORS["blelloch"], "^:"),
+    "scan 8": ("scan, q = 8", COLORS["blelloch"], "^-"),
+    "scan 32": ("scan, q = 32", COLORS["blelloch"], "^--"),
+    "serial": ("back-propagation", COLORS["baseline"], "-"),
+}
+STARTS = {
+    "layers": ("first state on all layers", COLORS["identity"], "o"),
+    "skip": ("skip_downcycle", COLORS["linear"], "v"),
+    "nested": ("nested iteration", COLORS["truncated"], "D"),
+}
+
+
+def measure(scale, rng, progress):
+    """Schedule every road at every depth on every number of workers, and measure errors: one row each."""
+    points = [{"depth": depth, "workers": None} for depth in DEPTHS[scale]]
+    points += [{"depth": n, "workers": p} for n in DEPTHS[scale] for p in WORKERS[scale] if p <= n]
+    return progress.collect(points, _measure_point, rng)
+
+
+def _measure_point(point, rng):
+    depth, workers = point["depth"], point["workers"]
+    if workers is None:
+        found = roads.errors(depth, WIDTH, BATCH, CYCLES, rng)
+        return [{"part": "error", "start": start, "cycles": k, "error": error} for (start, k), error in found.items()]
+    found = {"serial": roads.pipeline(depth, workers)}
+    found |= {f"pipeline {b}": roads.pipeline(depth, workers, roads.best_split(depth, workers, b)) for b in BATCHES}
+    found |= {f"scan {q}": roads.scan(depth, workers, q) for q in WIDTHS}
+    rows = [_row(name, road, depth) for name, road in found.items()]
+    for start in STARTS:
+        for k in CYCLES:
+            road = roads.layer_parallel(depth, workers, k, start)
+            rows.append(_row(f"multigrid {k}", road, depth) | {"start": start, "cycles": k})
+    return rows
+
+
+def _row(name, road, depth):
+    timeline.check(road.events, road.needs)
+    row = {"part": "road", "road": name, "time": road.time, "speedup": 3 * depth / road.time, "steps": road.steps}
+    if not name.startswith("pipeline"):  # whose passes overlap
+        row |= {"backward": road.backward, "backward_speedup": 2 * depth / road.backward}
+    return row | {"work": road.work / (3 * depth), "memory": road.memory}
+
+
+def with_errors(table):
+    """Join what was counted with what was measured.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        From `measure`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per road, depth and number of workers, with the gradient's error: zero for back-propagation and
+        pipelines, which do the same sums.
+    """
+    counted = table[table["part"] == "road"].drop(columns="error").astype({"workers": int})
+    counted["start"] = counted["start"].fillna("-")
+    counted.loc[counted["road"].str.startswith("scan"), "start"] = "scan"
+    counted["cycles"] = counted["cycles"].fillna(0)
+    measured = table.loc[table["part"] == "error", ["depth", "start", "cycles", "error"]]
+    joined = counted.merge(measured, how="left", on=["depth", "start", "cycles"])
+    return joined.assign(error=joined["error"].fillna(0.0))
+
+
+def alt(table):
+    """Say what there is to see: who gains how much on the most workers, and how far multigrid is off."""
+    found = with_errors(table)
+    depths, most = sorted(found["depth"].unique())[-3:], found["workers"].max()
+    rows = found[(found["workers"] == most) & found["start"].isin(("-", "scan", "layers"))].set_index(["road", "depth"])
+
+    def gains(names, quantity):
+        told = [f"{LOOKS[name][0]}: {rows[quantity][name, depths[-1]]:.2g}" for name in names]
+        return "; ".join(told)
+
+    whole = ("pipeline 32", "pipeline 4", "multigrid 1", "multigrid 2", "scan 8")
+    backward = ("scan 2", "scan 8", "scan 32", "multigrid 1", "multigrid 2")
+    measured = table[(table["part"] == "error") & (table["depth"] == depths[-1])].set_index(["start", "cycles"])
+    errors = [f"{100 * measured['error'][case]:.1g} percent" for case in (("layers", 1), ("layers", 2), ("skip", 2))]
+    return (
+        f"Six plots. Above, speedup over workers for {listed([f'{depth:,}' for depth in depths])} layers; on "
+        f"{most:,.0f} workers and the deepest network, {gains(whole, 'speedup')}. Below left, the backward pass alone "
+        f"of that network: {gains(backward, 'backward_speedup')}. Middle: one cycle from the first state is off by "
+        f"{errors[0]}, two by {errors[1]}; two of skip_downcycle by {errors[2]}. Right, the critical path over depth: "
+        "those of the scan and of back-propagation grow fourfold with each fourfold depth, multigrid's by as many "
+        "steps each time."
+    )
+
+
+def plot(table):
+    """Draw speedups over workers for every depth, the backward pass, errors, and critical paths over depth."""
+    from matplotlib import pyplot
+
+    found = with_errors(table)
+    depths, most = sorted(found["depth"].unique()), found["workers"].max()
+    fig = pyplot.figure(figsize=(10.4, 7.6), layout="constrained")
+    shown = [found[found["start"].isin(("-", "scan", "layers"))], depths[-3:]]
+    axes = fig.subplot_mosaic([[f"N{depth}" for depth in shown[1]], ["backward", "error", "steps"]])
+    for depth in shown[1]:
+        rows = shown[0][shown[0]["depth"] == depth]
+        names = [name for name in LOOKS if name not in ("scan 2", "scan 32", "multigrid 4")]
+        _draw_speedup(axes[f"N{depth}"], rows, names, "speedup")
+        axes[f"N{depth}"].set(title=f"{depth:,} layers", ylim=(0.15, 50), xlim=(0.8, 1.25 * most))
+    axes[f"N{depths[-3]}"].set_ylabel("speedup, whole step")
+    top = shown[0][shown[0]["depth"] == depths[-1]]
+    names = ["multigrid 1", "multigrid 2", "scan 2", "scan 8", "scan 32", "serial"]
+    _draw_speedup(axes["backward"], top, names, "backward_speedup")
+    axes["backward"].set(title=f"Backward alone, {depths[-1]:,} layers", ylabel="speedup, backward pass")
+    _draw_errors(axes["error"], found[(found["depth"] == depths[-1]) & (found["workers"] == most)])
+    _draw_steps(axes["steps"], shown[0])
+    fig.legend(*_handles(), loc="outside upper center", ncols=5)
+    return fig
+
+
+def _handles():
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=color, marker=look[:-1].rstrip("-") or None, ls=look.lstrip("so^"), ms=4)
+        for _, color, look in LOOKS.values()
+    ]
+    return handles, [words for words, _, _ in LOOKS.values()]
+
+
+def _draw_speedup(ax, rows, names, quantity):
+    for name in names:
+        part = rows[rows["road"] == name]
+        _, color, look = LOOKS[name]
+        ax.plot(part["workers"], part[quantity], look, color=color, ms=4)
+    ax.axhline(1, color="black", lw=0.8)
+    ax.set(xscale="log", yscale="log", xlabel="workers")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter("{x:g}")
+
+
+def _draw_errors(ax, rows):
+    multigrid = rows[rows["road"].str.startswith("multigrid")]
+    for start, (words, color, marker) in STARTS.items():
+        part = multigrid[multigrid["start"] == start].sort_values("cycles")
+        ax.plot(part["speedup"], part["error"], marker + "-", color=color, ms=5, lw=1.0, label=words)
+        for _, row in part.iterrows():
+            where = {"textcoords": "offset points", "xytext": (5, 2), "size": 8, "color": color}
+            ax.annotate(f"{row['cycles']:.0f}", (row["speedup"], row["error"]), **where)
+    ax.set(yscale="log", xlabel="speedup, whole step", ylabel="error of the gradient, relative")
+    ax.set_title(f"Accuracy, {rows['workers'].max():,} workers")
+    ax.legend(loc="lower right", fontsize=8)
+
+
+def _draw_steps(ax, rows):
+    steps = rows[rows["workers"] == rows["workers"].min()]
+    for name in ("serial", "scan 8", "multigrid 1", "multigrid 2", "multigrid 4"):
+        part = steps[steps["road"] == name]
+        _, color, look = LOOKS[name]
+        ax.plot(part["depth"], part["steps"], look, color=color, ms=4)
+    ax.set(xscale="log", yscale="log", xlabel="layers", ylabel="steps that wait for each other")
+    ax.set_title("Critical path")
+    ax.set_xticks(sorted(rows["depth"].unique()))
+    ax.minorticks_off()
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter("{x:,.0f}")

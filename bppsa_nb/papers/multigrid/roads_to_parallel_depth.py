@@ -1,0 +1,98 @@
+"""One network, one cost model, one picture: back-propagation, a pipeline, multigrid and the scan as timelines."""
+
+import pandas as pd
+
+from bppsa_nb.papers.multigrid import roads
+from bppsa_nb.schedule import draw
+from bppsa_nb.schedule import events as timeline
+from bppsa_nb.schedule.events import Event
+
+TITLE = "Roads to parallel depth: one step of training by back-propagation, pipeline, multigrid and scan"
+CAPTION = (
+    "Scheduled by the code that runs: 128 dense residual layers of 8 units, a batch of 32 samples, 16 workers with 8 "
+    "layers each, one lane per worker. A layer step (a batch times one layer's weights) takes 1; a message takes a "
+    "fixed 0.25 and 0.25 for a batch of states. Work is relative to one worker's 384 layer steps; memory counts "
+    "states, gradients and Jacobians on the fullest worker, in states of the batch; the error is that of the "
+    "parameters' gradient, measured on a random network with tanh and T = 1. The pipeline needs a batch to split; "
+    "with a single sample it is the first timeline. Multigrid needs nothing but workers, and is approximate; its "
+    "coarse blocks reach over several workers here, which MPI ranks refuse. The scan is exact; it cannot go forward, "
+    "and multiplies Jacobians, 8 layer steps each, already while the forward pass goes on."
+)
+DEPTH, WORKERS, WIDTH, BATCH = 128, 16, 8, 32
+COLORS = {
+    "F": draw.OPERATION_COLORS["F"],
+    "F coarse": "#0072B2",
+    "δO": draw.OPERATION_COLORS["δO"],
+    "δO coarse": "#D55E00",
+    "J": "#CC79A7",
+    "δW": draw.OPERATION_COLORS["δW"],
+}
+NAMES = {
+    "F": "forward F",
+    "F coarse": "forward, coarse levels",
+    "δO": "backward δO",
+    "δO coarse": "backward, coarse levels",
+    "J": "Jacobians made, multiplied",
+    "δW": "weight gradient δW",
+}
+
+
+def measure(scale, rng, progress):
+    """Schedule all roads on the same workers: one row per road with its counts, and one per event."""
+    split = roads.best_split(DEPTH, WORKERS, BATCH)
+    error = roads.errors(DEPTH, WIDTH, BATCH, (1, 2), rng)
+    found = {
+        "Back-propagation, layers on 16 workers": (roads.pipeline(DEPTH, WORKERS), 0.0),
+        f"Pipeline of {split} micro-batches": (roads.pipeline(DEPTH, WORKERS, split), 0.0),
+        "Multigrid, 1 cycle": (roads.layer_parallel(DEPTH, WORKERS, 1), error["layers", 1]),
+        "Multigrid, 2 cycles": (roads.layer_parallel(DEPTH, WORKERS, 2), error["layers", 2]),
+        "Scan of Jacobians": (roads.scan(DEPTH, WORKERS, WIDTH), error["scan", 0]),
+    }
+    rows = []
+    for name, (road, off) in found.items():
+        timeline.check(road.events, road.needs)
+        counts = {"time": road.time, "backward": road.backward, "steps": road.steps}
+        counts |= {"work": road.work / (3 * DEPTH), "memory": road.memory, "error": off}
+        rows.append({"part": "road", "road": name} | counts)
+        drawn = [event for event in road.events if event.worker < WORKERS and event.duration]
+        rows += [{"part": "event", "road": name} | event._asdict() | {"label": "-"} for event in drawn]
+    return pd.DataFrame(rows)
+
+
+def alt(table):
+    """Say what there is to see, and how far multigrid's gradients are off."""
+    errors = table[table["part"] == "road"].set_index("road")["error"]
+    one, two = (f"{100 * errors[f'Multigrid, {cycles}']:.1g} percent" for cycles in ("1 cycle", "2 cycles"))
+    return (
+        "Five timelines of 16 workers on one axis of time. Back-propagation is a staircase, one worker at a time, "
+        "forward and back: it ends at 279 layer steps. A pipeline of 32 micro-batches is a dense block that ends at "
+        "46.9. Multigrid with one cycle has all workers busy at once on the finest level, thins out on coarser ones, "
+        f"forward and then backward, and ends at 118.5 with a gradient off by {one}; with two cycles at 191.5, off by "
+        f"{two}. The scan goes forward as a staircase, multiplies Jacobians behind it, and ends at 226.5 with the "
+        "exact gradient."
+    )
+
+
+def plot(table):
+    """Draw the timelines below each other, on one axis of time."""
+    from matplotlib import pyplot
+    from matplotlib.patches import Patch
+
+    counts = table[table["part"] == "road"].set_index("road")
+    events = table[table["part"] == "event"].astype({"worker": int})
+    fig, axes = pyplot.subplots(len(counts), figsize=(9.4, 8.0), layout="constrained", sharex=True)
+    for ax, (name, road) in zip(axes, counts.iterrows(), strict=True):
+        rows = events[events["road"] == name]
+        columns = (rows[column] for column in Event._fields)
+        bars = [Event(*values)._replace(label="") for values in zip(*columns, strict=True)]
+        draw.timeline(bars, ax, colors=COLORS, unit="", until=1.02 * counts["time"].max(), legend=False)
+        ax.set_yticks([])
+        ax.axvline(road["time"], color="black", lw=1.0)
+        ax.set_title(f"{name}: {road['time']:.1f}", loc="left", size=10)
+        off = "exact" if road["error"] < 1e-12 else f"gradient off by {100 * road['error']:.1g} %"
+        words = f"{road['steps']:.0f} steps in a row · work × {road['work']:.2g} · memory {road['memory']:.2g} · {off}"
+        ax.set_title(words, loc="right", size=9, weight="normal")
+    axes[-1].set_xlabel(f"time in layer steps; on one worker, the step takes {3 * DEPTH}")
+    handles = [Patch(color=color, label=NAMES[kind]) for kind, color in COLORS.items()]
+    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles), fontsize=8.5, columnspacing=1.2)
+    return fig

@@ -1,0 +1,103 @@
+"""Run the notebooks headless, as JupyterLab's Run All would, so that they regenerate their figures."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import bppsa_nb
+from bppsa_nb.machine import files
+
+
+class NotebookError(RuntimeError):
+    """A cell raised; the message shows notebook, cell and traceback."""
+
+
+def names():
+    """List the notebooks.
+
+    Returns
+    -------
+    list of str
+        File names without suffix, in reading order.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there are none, as outside a checkout of the project.
+    """
+    return sorted(path.stem for path in _folder().glob("*.ipynb"))
+
+
+def run(name, scale="quick", progress=True):
+    """Run a copy of a notebook in memory, in a fresh kernel; the file stays as it is.
+
+    The kernel works in `notebooks/`, as JupyterLab's does, and imports this very package. Its figures go to
+    `figures/`, its tables to `data/measured/`.
+
+    Parameters
+    ----------
+    name : str
+        One of `names()`.
+    scale : {"quick", "paper"}
+        Set after what the cell tagged `parameters` sets.
+    progress : bool
+        Whether to show a bar, where the output is a terminal.
+
+    Returns
+    -------
+    float
+        Seconds that it took, the kernel's start included.
+
+    Raises
+    ------
+    ValueError
+        If no cell, or more than one, is tagged `parameters`.
+    NotebookError
+        If a cell raises, or the kernel dies.
+    OSError
+        If figures or tables cannot be written.
+    """
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, DeadKernelError
+    from tqdm import tqdm
+
+    start = time.perf_counter()
+    for folder in ("figures", "data/measured"):
+        files.check_writable(files.root() / folder / name)
+    notebook = nbformat.read(_folder() / f"{name}.ipynb", as_version=4)
+    _set_scale(notebook, name, scale)
+    quiet = ["--log-level=ERROR"]  # the kernel's own log, not what cells print
+    client = NotebookClient(notebook, timeout=None, shutdown_kernel="immediate", extra_arguments=quiet)
+    bar = {"desc": name, "unit": "cell", "leave": False, "disable": None if progress else True}
+    with client.setup_kernel(env=_environment(), cwd=str(_folder())), tqdm(notebook.cells, **bar) as cells:
+        for index, cell in enumerate(cells):
+            try:
+                client.execute_cell(cell, index)
+            except (CellExecutionError, DeadKernelError) as error:
+                message = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+                where = f"{name}.ipynb, cell {index + 1} of {len(notebook.cells)}"
+                raise NotebookError(f"{where}: {message}") from None
+    return time.perf_counter() - start
+
+
+def _folder():
+    return files.shipped("notebooks")
+
+
+def _set_scale(notebook, name, scale):
+    tagged = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    if len(tagged) != 1:
+        raise ValueError(f"{name}.ipynb must have one cell tagged `parameters`, found {len(tagged)}")
+    tagged[0].source += f"\nscale = {scale!r}"
+
+
+def _environment():
+    package = str(Path(bppsa_nb.__file__).resolve().parents[1])
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")])),
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # ipykernel's debugger warns in every kernel otherwise
+    }
+    environment.pop("MPLBACKEND", None)  # the kernel has its own: figures are shown inline
+    return environment

@@ -1,0 +1,52 @@
+"""Starts the package's measuring programs on MPI ranks of this machine, for several experiments."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from bppsa_nb.distributed.engines import find_mpiexec
+from bppsa_nb.machine import files
+
+LINKS = {  # latency in seconds, bytes per second
+    "shared memory": (2e-6, 5e9),
+    "25 Gb/s Ethernet": (30e-6, 25e9 / 8),
+    "200 Gb/s InfiniBand": (2e-6, 200e9 / 8),
+}
+
+
+def run(ranks, program, *arguments):
+    """Run a program of the package on some ranks, one thread each.
+
+    Parameters
+    ----------
+    ranks : int
+    program : str
+        A module with ``--output``, such as ``"bppsa_nb.multigrid"``.
+    *arguments
+        Its other arguments.
+
+    Returns
+    -------
+    dict
+        What it wrote.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no mpiexec, saying what to install.
+    RuntimeError
+        If the program fails, with what it printed.
+    """
+    alone = {f"{name}_NUM_THREADS": "1" for name in ("NUMBA", "OPENBLAS", "OMP", "MKL")}
+    alone["PYTHONPATH"] = os.pathsep.join([str(files.root()), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder, "measured.json")
+        command = [find_mpiexec(), "-n", ranks, sys.executable, "-m", program, *arguments, "--output", output]
+        how = {"env": os.environ | alone, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        done = subprocess.run([str(part) for part in command], **how)
+        if done.returncode:
+            raise RuntimeError(f"{ranks} ranks ended with {done.returncode}:\n{done.stderr or done.stdout}")
+        return json.loads(output.read_text())

@@ -1,0 +1,1 @@
+"""Out-of-order backprop: its figures, and what we scheduled, simulated and ran beside them."""

@@ -1,0 +1,54 @@
+"""Figure 5 of ooo backprop: two devices, output gradients first, and layers dealt out one by one."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+from bppsa_nb import schedule
+from bppsa_nb.papers import timelines
+
+NAME = "fast_forward"  # of its recordings and its picture
+TITLE = "Figure 5 of ooo backprop: gradient fast-forwarding and modulo allocation"
+CAPTION = (
+    "Simulated: eight layers, every operation one unit, no cost of communication; the first layer needs no output "
+    "gradient. (a) One GPU works at a time. (b) With its output gradients first, GPU 2 hands over early, and computes "
+    "weight gradients while GPU 1 goes on. (c) With odd layers on GPU 1 and even ones on GPU 2, a weight gradient is "
+    "computed while the other GPU does the next output gradient."
+)
+ALT = (
+    "Three timelines of two GPUs, forward passes first, then output and weight gradients in two colors. Conventional: "
+    "GPU 2 does its layers' gradients in turns, then GPU 1, 23 units in all. Fast-forwarding: GPU 2 does four output "
+    "gradients in a row, and its weight gradients beside the output gradients of GPU 1, 19 units. Modulo allocation: "
+    "layers alternate between the GPUs, which both work nearly all of the backward pass, 16 units."
+)
+LAYERS, DEVICES = 8, 2
+POLICIES = {
+    "conventional": "(a) conventional",
+    "fast_forward": "(b) gradient fast-forwarding",
+    "modulo": "(c) fast-forwarding and modulo allocation",
+}
+
+
+def measure(scale, rng, progress):
+    """Schedule the example: one row per operation."""
+    network, rows = schedule.Network.uniform(LAYERS), []
+    for policy in POLICIES:
+        timeline = schedule.pipeline(network, DEVICES, policy=policy)
+        found = {"makespan": timeline.makespan, "lower_bound": timeline.lower_bound}
+        found["peak_memory"] = timeline.peak_memory.max()  # inputs and output gradients, in tensors
+        rows += timelines.rows(timeline, policy=policy, **found)
+    return pd.DataFrame(rows)
+
+
+def plot(table):
+    """Draw the timelines over one axis of time."""
+    fig, axes = plt.subplots(len(POLICIES), figsize=(7.6, 4.4), sharex=True, layout="constrained")
+    longest = table["makespan"].max()
+    for ax, (policy, title) in zip(axes, POLICIES.items(), strict=True):
+        rows = table[table["policy"] == policy]
+        timelines.plot(ax, rows, legend=False, unit="", until=longest)
+        makespan = rows["makespan"].iloc[0]
+        gain = "" if makespan == longest else f", {longest / makespan:.2f}×"
+        ax.set_title(f"{title}: {makespan:g} units{gain}", loc="left", size=10)
+    axes[-1].set_xlabel("unit times")
+    timelines.legend(fig, ("F", "δO", "δW"))
+    return fig

@@ -1,0 +1,202 @@
+"""Figures 10 and 11 of ooo backprop, in shape: data-parallel training, simulated from stated costs."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from bppsa_nb import schedule
+from bppsa_nb.papers.figures import COLORS
+
+NAME = "data_parallel_throughput"  # of its recordings and its picture
+TITLE = "Figures 10 and 11 of ooo backprop, simulated: the order of weight gradients in data-parallel training"
+CAPTION = (
+    "Simulated from stated costs, not measured: ResNet-50's 54 layers as a chain, 128 images, 380 ms of computation "
+    "on each GPU (Section 7.3), shared out by multiply-adds, F = δO = δW; gradients in float32 over one link that is "
+    "never interrupted, by a ring: 2 (n - 1) / n of their bytes, and 50 µs for each of 2 (n - 1) steps. (a, b) "
+    "Sending low layers first comes near the bound; computing them first adds at most 2 %. (c) It adds more where low "
+    "layers have most of the weights. (d) Inputs and output gradients of layers put off are kept until their turn."
+)
+ALT = (
+    "Four plots. Throughput of each GPU relative to a single one at 10 and at 20 Gb/s: near 1 up to 20 and 32 GPUs; "
+    "then layer order falls, to 0.70 and 0.82 at 48, while low layers sent first and reverse first-k stay together "
+    "above, along the bound. Gain of reverse first-k over sending low layers first, over communication / computation: "
+    "up to 1.14 near a ratio of 0.55 if weights shrink with depth, at most 1.08, 1.06 and 1.03 if they grow, for "
+    "ResNet-50 and for equal layers; 1 beyond a ratio of 1.1. Memory in the backward pass: in layer order it falls "
+    "from 4.9 GiB; with k = 45 it first rises to 9.4."
+)
+SECONDS, IMAGES = 0.380, 128  # of computation, on each GPU
+STEP = 50e-6  # latency of a step of the ring
+BANDWIDTHS = {"(a) 10 Gb/s": 10, "(b) 20 Gb/s": 20}
+GPUS = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48)
+RATIOS = tuple(np.round(np.arange(0.05, 2.01, 0.05), 2).tolist())
+DELAYED = 45  # the k of Section 7.3
+POLICIES = {
+    "fifo": ("in layer order", COLORS["linear"], "o"),
+    "priority": ("low layers sent first", COLORS["vector"], "s"),
+    "reverse_first_k": ("reverse first-k", COLORS["matrix"], "^"),
+}
+NETWORKS = {
+    "ResNet-50": COLORS["matrix"],
+    "24 equal layers": COLORS["identity"],
+    "weights grow with depth": COLORS["truncated"],
+    "weights shrink with depth": COLORS["linear"],
+}
+
+
+def resnet_50():
+    """List the convolutions of ResNet-50, and its last layer, for one image of 224 x 224.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Per layer: its weights, multiply-adds, and the sizes of its input and output in numbers.
+    """
+    layers = [(49 * 3 * 64, 3 * 224**2, 64, 112)]
+    channels, before = 64, 56
+    for blocks, middle, out, size in ((3, 64, 256, 56), (4, 128, 512, 28), (6, 256, 1024, 14), (3, 512, 2048, 7)):
+        for block in range(blocks):
+            shape = [(channels, middle, 1, before), (middle, middle, 9, size), (middle, out, 1, size)]
+            if not block:
+                shape.append((channels, out, 1, before))  # the shortcut's
+            layers += [(taps * i * o, i * side**2, o, size) for i, o, taps, side in shape]
+            channels, before = out, size
+    layers.append((2048 * 1000, 2048, 1000, 1))
+    table = pd.DataFrame(layers, columns=["weights", "input", "channels", "size"])
+    positions = table["size"] ** 2
+    return table.assign(multiply_adds=table["weights"] * positions, output=table["channels"] * positions)
+
+
+def ring(weights, gpus, gigabits):
+    """Compute what it takes to add up gradients of all GPUs in a ring.
+
+    Parameters
+    ----------
+    weights : array_like
+        Their numbers, in float32.
+    gpus : int
+    gigabits : float
+        Per second.
+
+    Returns
+    -------
+    np.ndarray of float64
+        Seconds.
+    """
+    moved = 2 * (gpus - 1) / gpus * 4 * np.asarray(weights, float)
+    return schedule.transfer_time(moved, gigabits * 1e9 / 8, latency=2 * (gpus - 1) * STEP)
+
+
+def network(layers, sync):
+    """Make ResNet-50 as the scheduler sees it: seconds and bytes."""
+    cost = SECONDS / 3 * layers["multiply_adds"] / layers["multiply_adds"].sum()
+    numbers = 4 * IMAGES * layers[["input", "output"]]
+    memory = schedule.Memory(numbers["input"], numbers["output"], 4 * layers["weights"])
+    return schedule.Network(cost, cost, cost, sync, memory)
+
+
+def measure(scale, rng, progress):
+    """Schedule everything: rows over GPUs, over the ratio of communication to computation, and over time."""
+    layers, rows = resnet_50(), []
+    for title, gigabits in BANDWIDTHS.items():
+        for gpus in GPUS:
+            point = {"part": title, "gigabits": gigabits, "gpus": gpus}
+            rows += [point | row for row in _policies(network(layers, ring(layers["weights"], gpus, gigabits)))]
+    for name in NETWORKS:
+        for ratio in RATIOS:
+            rows += [
+                {"part": "ratio", "network": name, "ratio": ratio} | row for row in _policies(_scaled(name, ratio))
+            ]
+    sync = ring(layers["weights"], 16, 10)
+    for k in (0, DELAYED):
+        timeline = schedule.data_parallel(network(layers, sync), "reverse_first_k", k=k)
+        timeline.check()
+        backward = max(event.end for event in timeline.events if event.kind == "δW")
+        for time, kept in zip(*timeline.memory()[0], strict=True):
+            if time <= backward:
+                rows.append({"part": "memory", "k": k, "time": time, "bytes": kept})
+    return pd.DataFrame(rows)
+
+
+def _scaled(name, ratio):
+    """Make a network that communicates for `ratio` times as long as it computes."""
+    if name == "ResNet-50":
+        layers = resnet_50()
+        cost = (layers["multiply_adds"] / layers["multiply_adds"].sum()).to_numpy()
+        weights = layers["weights"].to_numpy(float)
+    else:
+        cost = np.full(24, 1 / 24)
+        depth = np.arange(1.0, 25.0)
+        weights = {"24 equal layers": cost, "weights grow with depth": depth**2}.get(name, depth[::-1] ** 2)
+    return schedule.Network(cost, cost, cost, 3 * ratio * weights / weights.sum())
+
+
+def _policies(net):
+    """Yield a row for each policy."""
+    for policy in POLICIES:
+        timeline = schedule.data_parallel(net, policy)
+        timeline.check()
+        row = {"policy": policy, "makespan": timeline.makespan, "lower_bound": timeline.lower_bound}
+        yield row | {"alone": float(timeline.work[0]), "k": float("nan") if timeline.k is None else timeline.k}
+
+
+def gains(table):
+    """Compare reverse first-k with the two others.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        From `measure`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Per part, GPUs, network and ratio: the others' makespan over that of reverse first-k, and this one's over the
+        lower bound.
+    """
+    keys = ["part", "gpus", "network", "ratio"]
+    rows = table[table["policy"].notna()]
+    found = rows.pivot(index=keys, columns="policy", values="makespan")
+    ours = found["reverse_first_k"]
+    bound = rows.groupby(keys, dropna=False)["lower_bound"].first()
+    compared = {"over_fifo": found["fifo"] / ours, "over_priority": found["priority"] / ours, "to_bound": ours / bound}
+    return pd.DataFrame(compared).dropna().reset_index()
+
+
+def plot(table):
+    """Draw throughput over GPUs, the gain over the ratio, and memory over time."""
+    fig, axes = plt.subplots(2, 2, figsize=(9.6, 6.6), layout="constrained")
+    for ax, title in zip(axes[0], BANDWIDTHS, strict=True):
+        _draw_throughput(ax, table[table["part"] == title], title)
+    _draw_gain(axes[1, 0], gains(table))
+    _draw_memory(axes[1, 1], table[table["part"] == "memory"])
+    for ax, title in zip(axes[1], ("(c) reverse first-k over sending low layers first", "(d) memory"), strict=True):
+        ax.set_title(title, loc="left", size=10)
+    return fig
+
+
+def _draw_throughput(ax, rows, title):
+    for policy, (words, color, marker) in POLICIES.items():
+        part = rows[rows["policy"] == policy]
+        ax.plot(part["gpus"], part["alone"] / part["makespan"], marker=marker, ms=5, color=color, label=words)
+    bound = rows[rows["policy"] == "fifo"]
+    ax.plot(bound["gpus"], bound["alone"] / bound["lower_bound"], "--", color="black", lw=1.1, label="bound")
+    ax.set(xlabel="GPUs", ylabel="throughput per GPU / alone", ylim=(0.6, 1.03))
+    ax.set_title(title, loc="left", size=10)
+    ax.legend(loc="lower left")
+
+
+def _draw_gain(ax, found):
+    for name, color in NETWORKS.items():
+        rows = found[found["network"] == name]
+        ax.plot(rows["ratio"], rows["over_priority"], "-", color=color, label=name)
+    ax.set(xlabel="communication / computation", ylabel="speedup", ylim=(0.98, 1.24))
+    ax.legend(loc="upper right")
+
+
+def _draw_memory(ax, rows):
+    for k, color, style in ((0, COLORS["linear"], "--"), (DELAYED, COLORS["matrix"], "-")):
+        part = rows[rows["k"] == k]
+        look = {"where": "post", "color": color, "ls": style}
+        ax.step(1e3 * part["time"], part["bytes"] / 2**30, label=f"k = {k}", **look)
+    ax.set(xlabel="ms of the backward pass, 16 GPUs, 10 Gb/s", ylabel="GiB", ylim=(0, None))
+    ax.legend()

@@ -1,0 +1,172 @@
+"""Figures 12 and 14 of ooo backprop, in shape: pipelines of transformers, simulated from stated costs."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from bppsa_nb import schedule
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.ooo.figure_13 import duration
+from bppsa_nb.schedule.pipelining import allocation
+
+NAME = "pipeline_throughput"  # of its recordings and its picture
+TITLE = "Figures 12 and 14 of ooo backprop, simulated: pipelines of transformers, over interconnects and GPUs"
+CAPTION = (
+    "Simulated from stated costs, not measured: equal transformer layers, hidden size 1024, micro-batches of 24 "
+    "sequences of 128, 10 TFLOP/s on each GPU, F = δO = δW = 7.9 ms; 12.6 MB cross each boundary. (a, b) 24 layers, 4 "
+    "micro-batches; (c) 48 layers, 32 micro-batches, 50 GB/s in a node, 25 Gb/s between. OOO-Pipe1: fast-forwarding "
+    "with a flush; OOO-Pipe2: modulo allocation without; PipeDream (stale weights): its steady pace; ZB-H2: the "
+    "longest span of a GPU. OOO-Pipe2 is 1.65, 1.62 and 1.05 times as fast as GPipe in (b); the paper measured 1.70, "
+    "1.58 and 1.48."
+)
+ALT = (
+    "Three plots of throughput relative to one GPU. Bars on 4 GPUs at 50 GB/s: model parallelism 1.00, GPipe and 1F1B "
+    "2.27, OOO-Pipe1 2.73, OOO-Pipe2 3.75, both zero-bubble schedules 3.15, PipeDream 3.94. Groups of bars for three "
+    "interconnects: at 16 GB/s nearly the same; at 1 GB/s OOO-Pipe2 falls to 2.2, just above GPipe and below "
+    "OOO-Pipe1 and ZB-H1. Lines over 4 to 32 GPUs: all below the diagonal; PipeDream and OOO-Pipe2 highest, near 15 "
+    "on 16 GPUs and 24 and 22 on 32, then ZB-H1, OOO-Pipe1 and GPipe, which stays at 14 from 24 GPUs on."
+)
+HIDDEN, LENGTH, SEQUENCES, SPEED = 1024, 128, 24, 10e12
+FLOPS = 24 * SEQUENCES * LENGTH * HIDDEN**2 + 4 * SEQUENCES * LENGTH**2 * HIDDEN  # of a layer's forward pass
+MESSAGE = 4 * SEQUENCES * LENGTH * HIDDEN  # bytes
+LAYERS, DEVICES, BATCHES = 24, 4, 4
+INTERCONNECTS = {"NVLink, 50 GB/s": 50e9, "PCIe, 16 GB/s": 16e9, "Ethernet, 1 GB/s": 1e9}
+DEEP, MANY, NODE, BETWEEN = 48, 32, 8, 25e9 / 8
+GPUS = (4, 8, 12, 16, 24, 32)
+SYSTEMS = {  # name: policy, flush, color
+    "model parallelism": ("conventional", True, COLORS["baseline"]),
+    "GPipe": ("gpipe", True, COLORS["linear"]),
+    "1F1B": ("1f1b", True, COLORS["truncated"]),
+    "OOO-Pipe1": ("fast_forward", True, COLORS["chunked"]),
+    "OOO-Pipe2": ("modulo", False, COLORS["matrix"]),
+    "ZB-H1": ("zero_bubble", True, COLORS["identity"]),
+    "ZB-H2": ("zero_bubble", False, "#F0E442"),
+    "PipeDream": ("1f1b", False, COLORS["vector"]),
+}
+COMPARED = ("GPipe", "OOO-Pipe1", "OOO-Pipe2", "ZB-H1", "PipeDream")
+
+
+def network(layers):
+    """Make equal layers; times are seconds."""
+    cost = np.full(layers, FLOPS / SPEED)
+    return schedule.Network(cost, cost, cost)
+
+
+def boundaries(net, policy, devices, inside, between):
+    """Compute what each boundary between layers takes.
+
+    Parameters
+    ----------
+    net : schedule.Network
+    policy : str
+    devices : int
+    inside, between : float
+        Bytes per second inside a node of `NODE` GPUs, and between nodes.
+
+    Returns
+    -------
+    np.ndarray of float64 [shape=(L - 1,)]
+        Seconds.
+    """
+    node = allocation(net, devices, policy) // NODE
+    times = [schedule.transfer_time(MESSAGE, bandwidth) for bandwidth in (inside, between)]
+    return np.where(node[1:] == node[:-1], *times)
+
+
+def iteration(name, net, devices, batches, inside, between):
+    """Simulate one system.
+
+    Parameters
+    ----------
+    name : str
+        One of `SYSTEMS`.
+    net : schedule.Network
+    devices, batches : int
+    inside, between : float
+        Bytes per second.
+
+    Returns
+    -------
+    dict
+        Seconds of an iteration, and the lower bound of its makespan; for PipeDream, only the seconds of as many
+        micro-batches at a steady pace, found from how much longer many more take.
+    """
+    policy, flush, _ = SYSTEMS[name]
+    cost = boundaries(net, policy, devices, inside, between)
+
+    def run(batches):
+        timeline = schedule.pipeline(net, devices, batches, policy, flush, cost)
+        timeline.check()
+        return timeline
+
+    if name == "PipeDream":
+        long = 4 * max(batches, devices)
+        return {"seconds": batches * (run(2 * long).makespan - run(long).makespan) / long}
+    timeline = run(batches)
+    return {"seconds": duration(timeline), "lower_bound": timeline.lower_bound}
+
+
+def measure(scale, rng, progress):
+    """Simulate all: a row per system and interconnect, and one per system and number of GPUs."""
+    rows, net, deep = [], network(LAYERS), network(DEEP)
+    for interconnect, bandwidth in INTERCONNECTS.items():
+        for name in SYSTEMS:
+            row = {"part": "interconnect", "interconnect": interconnect, "gpus": DEVICES, "system": name}
+            row["alone"] = BATCHES * _alone(net)
+            rows.append(row | iteration(name, net, DEVICES, BATCHES, bandwidth, bandwidth))
+    for gpus in GPUS:
+        for name in COMPARED:
+            row = {"part": "gpus", "gpus": gpus, "system": name, "alone": MANY * _alone(deep)}
+            inside = INTERCONNECTS["NVLink, 50 GB/s"]
+            rows.append(row | iteration(name, deep, gpus, MANY, inside, BETWEEN))
+    table = pd.DataFrame(rows)
+    return table.assign(speedup=table["alone"] / table["seconds"])
+
+
+def _alone(net):
+    """Return what one GPU takes for a micro-batch."""
+    return schedule.pipeline(net, 1).makespan
+
+
+def plot(table):
+    """Draw the systems, three interconnects, and numbers of GPUs."""
+    fig = plt.figure(figsize=(9.6, 6.6), layout="constrained")
+    axes = fig.subplot_mosaic("sg;ig")
+    rows = table[table["part"] == "interconnect"]
+    speedup = rows.pivot(index="system", columns="interconnect", values="speedup").loc[list(SYSTEMS)]
+    _draw_systems(axes["s"], speedup[next(iter(INTERCONNECTS))])
+    _draw_interconnects(axes["i"], speedup)
+    _draw_gpus(axes["g"], table[table["part"] == "gpus"])
+    return fig
+
+
+def _draw_systems(ax, speedup):
+    ax.barh(speedup.index, speedup, color=[SYSTEMS[name][2] for name in speedup.index], height=0.75)
+    for i, value in enumerate(speedup):
+        ax.text(value + 0.04, i, f"{value:.2f}", va="center", size=9)
+    ax.invert_yaxis()
+    ax.grid(False)
+    ax.set(xlabel="throughput / one GPU's", xlim=(0, DEVICES + 0.4))
+    ax.set_title("(a) 4 GPUs, 50 GB/s", loc="left", size=10)
+
+
+def _draw_interconnects(ax, speedup):
+    width = 0.16
+    for i, name in enumerate(COMPARED):
+        places = np.arange(len(INTERCONNECTS)) + (i - (len(COMPARED) - 1) / 2) * width
+        ax.bar(places, speedup.loc[name, list(INTERCONNECTS)], width, color=SYSTEMS[name][2], label=name)
+    ax.set_xticks(range(len(INTERCONNECTS)), [name.replace(", ", "\n") for name in INTERCONNECTS])
+    ax.set(ylabel="throughput / one GPU's", ylim=(0, DEVICES + 0.4))
+    ax.grid(False, axis="x")
+    ax.set_title("(b) 4 GPUs, three interconnects", loc="left", size=10)
+
+
+def _draw_gpus(ax, rows):
+    for name, marker in zip(COMPARED, "os^vD", strict=True):
+        part = rows[rows["system"] == name]
+        ax.plot(part["gpus"], part["speedup"], marker=marker, ms=6, color=SYSTEMS[name][2], label=name)
+    ax.plot(GPUS, GPUS, "--", color="black", lw=1.1, label="as many as GPUs")
+    ax.set(xlabel="GPUs", ylabel="throughput / one GPU's", ylim=(0, None))
+    ax.set_xticks(GPUS)
+    ax.set_title("(c) 48 layers, nodes of 8 GPUs", loc="left", size=10)
+    ax.legend(loc="upper left")

@@ -1,0 +1,226 @@
+"""Two streams on one device: Algorithm 1 on the profiled costs of VGG-11, after Figures 7 to 9 of ooo backprop."""
+
+import numpy as np
+import pandas as pd
+
+from bppsa_nb import schedule
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.schedule.operations import F, W
+
+TITLE = "Weight gradients in a stream of their own: Algorithm 1 on VGG-11's costs, simulated"
+BATCH = {"quick": 16, "paper": 64}
+ROUNDS = {"quick": 9, "paper": 15}
+BLOCKS = (2, 4, 6, 8, 11)  # the last layer of each: convolutions by size of image, then the linear operators
+LEAST, MOST = 1.06, 1.10  # co-run speed-ups of Section 7.2, for R2 and R5 of Figure 9
+LIMIT = 1.1  # of conventional memory, as in Section 7.2
+OWN = ((LEAST - 1) / (MOST - 1), 0.0)  # how much of the largest gain there is beside a kernel's own block
+TOP = tuple(round(1 + 0.1 * i, 1) for i in range(11))
+DRAWN = ("joint", "limited", "carried")
+LOOKS = {
+    "as_ready": ("as soon as ready", COLORS["chunked"], "s"),
+    "joint": ("Algorithm 1", COLORS["blelloch"], "o"),
+    "limited": ("Algorithm 1, with a limit", COLORS["linear"], "^"),
+    "carried": ("overruns carried over", COLORS["identity"], "D"),
+}
+
+
+def measure(scale, rng, progress):
+    """Profile VGG-11 and schedule it: a row per layer, and one per table of co-run speed-ups and schedule."""
+    from bppsa_nb.sparse import VGG11
+
+    batch = BATCH[scale]
+    x, labels = rng.standard_normal((batch, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, batch)
+    network = schedule.profile(VGG11(rng), x, labels, ROUNDS[scale])
+    rows = []
+    for i in range(network.layers):
+        row = {"part": "layer", "layer": i + 1, "block": 1 + int(np.searchsorted(BLOCKS, i + 1))}
+        row |= {cost: getattr(network, cost)[i] for cost in ("forward", "output_grad", "weight_grad")}
+        row |= {f"{kept}_bytes": values[i] for kept, values in vars(network.memory).items()}
+        rows.append(row)
+    for own in OWN:
+        for top in TOP:
+            timelines = schedules(network, corun(own, top))
+            one = timelines["conventional"]
+            for name in LOOKS:
+                result = timelines[name]
+                row = {"part": "speedup", "own": own, "top": top, "schedule": name, "k": result.k}
+                row |= {"speedup": one.makespan / result.makespan, "bound": one.makespan / result.lower_bound}
+                rows.append(row | {"memory": result.peak_memory[0] / one.peak_memory[0]})
+    table = pd.DataFrame(rows)
+    table.attrs["batch"] = batch
+    return table
+
+
+def corun(own, top):
+    """Make up a table of co-run speed-ups.
+
+    Parameters
+    ----------
+    own : float
+        How much of the largest gain there is beside a kernel's own block.
+    top : float
+        The speed-up for blocks at opposite ends.
+
+    Returns
+    -------
+    np.ndarray of float64 [shape=(L - 1, N)]
+        For δW_2 to δW_L, and two regions per block.
+    """
+    blocks = np.arange(len(BLOCKS))
+    kernels = np.searchsorted(BLOCKS, np.arange(2, BLOCKS[-1] + 1))
+    apart = np.abs(kernels[:, None] - np.concatenate([blocks[::-1], blocks])) / blocks[-1]
+    return 1 + (top - 1) * (own + (1 - own) * apart)
+
+
+def schedules(network, speedup):
+    """Schedule a network in one stream, and in two: as soon as ready, by Algorithm 1, with a limit, with overruns.
+
+    Parameters
+    ----------
+    network : schedule.Network
+    speedup : np.ndarray [shape=(L - 1, N)]
+
+    Returns
+    -------
+    dict of str to schedule.TwoStreams
+        ``"conventional"`` and the keys of `LOOKS`.
+    """
+    regions = schedule.Regions.blocks(network, BLOCKS)
+    one = schedule.joint_regions(regions, [], np.ones((0, len(regions))))
+    kernels = range(2, network.layers + 1)
+    results = {
+        "conventional": one,
+        "as_ready": schedule.joint_regions(regions, kernels, speedup, k=len(regions)),
+        "joint": schedule.joint_regions(regions, kernels, speedup),
+        "limited": schedule.joint_regions(regions, kernels, speedup, memory_limit=LIMIT * one.peak_memory[0]),
+        "carried": schedule.joint_regions(regions, kernels, speedup, carry_over=True),
+    }
+    for result in results.values():
+        result.check()
+    return results
+
+
+def recorded(table):
+    """Return the profiled network of a table of this experiment, in milliseconds and bytes: schedule.Network."""
+    rows = table[table["part"] == "layer"]
+    memory = schedule.Memory(*(rows[f"{kept}_bytes"] for kept in ("activation", "output_grad", "weight_grad")))
+    return schedule.Network(*(1e3 * rows[cost] for cost in ("forward", "output_grad", "weight_grad")), memory=memory)
+
+
+def caption(table):
+    """Say what to look at, and how much of the gain comes from the second stream."""
+    told = {own: _gains(table, own) for own in OWN}
+    return (
+        "Simulated from costs of VGG-11's 11 layers, profiled on this machine, with a supplied table of co-run "
+        "speed-ups: 6% for a kernel beside its own block of layers, 10% for blocks at opposite ends, in between by "
+        "their distance; 6% and 10% are what Section 7.2 gives for two regions of DenseNet-121. Kernels that run "
+        "together with speed-up p each advance at p/2 of their speed. Regions R1 to R10 are blocks, backward and "
+        "forward. (a) As published, every region is planned by itself: a kernel that ends later than planned may delay "
+        "a forward pass. (b) Limit: 1.1 times conventional memory, kept by running the weight gradients of the first k "
+        "regions as soon as they are ready. (c) Our addition: a kernel that outlasts its region takes the beginning of "
+        "the next. Bound: what no order of these kernels exceeds. Of the bound's gain at speed-up "
+        f"{table['top'].max():g}, what runs as soon as it is ready has {told[OWN[0]]['as_ready']:.0%} in (e) and "
+        f"{told[OWN[1]]['as_ready']:.0%} in (f), Algorithm 1 as published {told[OWN[0]]['joint']:.0%} and "
+        f"{told[OWN[1]]['joint']:.0%}."
+    )
+
+
+def alt(table):
+    """Say what there is to see, and what every schedule gains and keeps."""
+    timelines = schedules(recorded(table), corun(OWN[0], MOST))
+    one = timelines["conventional"].peak_memory[0]
+    memory = "; ".join(f"{words} {timelines[name].peak_memory[0] / one:.2f}" for name, (words, *_) in LOOKS.items())
+    ends = {own: _gains(table, own) for own in OWN}
+    gains = ["; ".join(f"{words} {ends[own][name]:.0%}" for name, (words, *_) in LOOKS.items()) for own in OWN]
+    return (
+        "Above, three timelines of a main stream, with output gradients of layers 11 to 2, the weight gradient of "
+        "layer 1 and forward passes of layers 1 to 11, and of a sub stream with the other weight gradients, cut into "
+        "ten regions: by Algorithm 1 as published, with a memory limit, and with overruns carried over. Below left, "
+        "memory over the main stream's operations, with a dotted line at the limit; the most, in times of one "
+        f"stream's: {memory}. Below middle and right, speed-up over one stream over the largest co-run speed-up; at "
+        f"{table['top'].max():g}, of the bound's gain: in the middle: {gains[0]}; on the right: {gains[1]}."
+    )
+
+
+def _gains(table, own):
+    """Return which part of the bound's gain every schedule has at the largest co-run speed-up of a kind of table."""
+    rows = table[(table["part"] == "speedup") & (table["own"] == own) & (table["top"] == table["top"].max())]
+    rows = rows.set_index("schedule")
+    return ((rows["speedup"] - 1) / (rows["bound"] - 1)).to_dict()
+
+
+def plot(table):
+    """Draw three timelines, memory, and speed-ups over two tables of co-run speed-ups."""
+    from matplotlib import pyplot
+
+    fig = pyplot.figure(figsize=(10.4, 8.6), layout="constrained")
+    axes = fig.subplot_mosaic("aaa;bbb;ccc;def", height_ratios=(1, 1, 1, 2.7))
+    timelines = schedules(recorded(table), corun(OWN[0], MOST))
+    end = max(timelines[name].makespan for name in DRAWN)
+    for letter, name in zip("abc", DRAWN, strict=True):
+        ax, result = axes[letter], timelines[name]
+        result.plot(ax, unit="ms" if letter == "c" else "", legend=False)
+        gain = timelines["conventional"].makespan / result.makespan
+        ax.set_title(f"({letter}) {LOOKS[name][0]}: k = {result.k}, {gain:.3f}× one stream", size=10, loc="left")
+        ax.set_xlim(0, end)
+        if letter != "c":
+            ax.set_xticklabels([])
+    fig.legend(handles=_kinds(), loc="outside upper center", ncols=3)
+    _draw_memory(axes["d"], timelines)
+    rows = table[table["part"] == "speedup"]
+    for letter, own, words in (("e", OWN[0], "60% of the gain"), ("f", OWN[1], "no gain")):
+        _draw_speedups(axes[letter], rows[rows["own"] == own])
+        axes[letter].set_title(f"({letter}) {words} in the own block", size=10)
+    top = axes["e"].get_ylim()
+    axes["e"].set_ylabel("speed-up over one stream")
+    axes["e"].axvline(MOST, color="black", ls=":", lw=1.1)
+    axes["e"].text(MOST + 0.02, top[1], "as in (a) to (d)", va="top", size=8)
+    axes["f"].set_ylim(top)
+    axes["f"].legend(loc="upper left")
+    return fig
+
+
+def _kinds():
+    from matplotlib.patches import Patch
+
+    from bppsa_nb.schedule import draw
+
+    return [Patch(color=draw.OPERATION_COLORS[kind], label=draw.OPERATION_NAMES[kind]) for kind in ("F", "δO", "δW")]
+
+
+def while_main_runs(result):
+    """Find the most memory from the start of each of the main stream's δO and F to the next one's: labels, bytes."""
+    ops, ((times, level),) = result.operations, result.memory()
+    main = np.flatnonzero((ops.worker == 0) & (ops.kind != W))
+    edges = np.append(result.start[main], result.makespan)
+    edges[0] = 0.0
+    most = []
+    for a, b in zip(edges[:-1], edges[1:], strict=True):
+        inside = np.flatnonzero(times < b)
+        most.append(level[inside[max(np.searchsorted(times, a, "right") - 1, 0) :]].max())
+    kinds = np.where(ops.kind[main] == F, "F", "δO")
+    return [f"{kind}{layer}" for kind, layer in zip(kinds, ops.layer[main], strict=True)], np.array(most)
+
+
+def _draw_memory(ax, timelines):
+    one = timelines["conventional"]
+    labels, most = while_main_runs(one)
+    places = np.arange(len(labels))
+    ax.step(places, most / 1e6, where="mid", color=COLORS["baseline"], label="one stream")
+    for name, (words, color, mark) in LOOKS.items():
+        ax.plot(places, while_main_runs(timelines[name])[1] / 1e6, color=color, marker=mark, ms=4, lw=1.3, label=words)
+    limit = LIMIT * one.peak_memory[0] / 1e6
+    ax.axhline(limit, color="black", ls=":", lw=1.1)
+    ax.text(places[-1], limit, "limit", ha="right", va="bottom", size=8)
+    ax.set_xticks(places[::3], labels[::3], size=8)
+    ax.set(ylim=(0, None), xlabel="main stream", ylabel="memory (MB)")
+    ax.set_title("(d) memory", size=10)
+
+
+def _draw_speedups(ax, rows):
+    for name, (words, color, mark) in LOOKS.items():
+        part = rows[rows["schedule"] == name]
+        ax.plot(part["top"], part["speedup"], color=color, marker=mark, ms=4, lw=1.3, label=words)
+    ax.plot(part["top"], part["bound"], color="black", ls="--", lw=1.1, label="bound")
+    ax.axhline(1, color=COLORS["baseline"], lw=1.3, label="one stream")
+    ax.set_xlabel("largest co-run speed-up")

@@ -1,0 +1,54 @@
+"""How long issuing a training step's kernels takes, beside running them: draws what `benchmarks/run.py` recorded."""
+
+import numpy as np
+
+from bppsa_nb.papers.bppsa import peers
+from bppsa_nb.papers.figures import COLORS
+
+TITLE = "Issuing kernels, and running them"
+CAPTION = (
+    "A training step on a GPU that has nothing else to do: until the host has issued all its kernels, and until the "
+    "device is done with them. Where the two are close, the device waits for the host. A recorded graph issues "
+    "all kernels of a step at once. Medians of one run by benchmarks/run.py in which all took turns, warm; lines: "
+    "quartiles."
+)
+ALT = (
+    "Pairs of horizontal bars for the training steps of the RNN and the GRU, by PyTorch and here, without and with a "
+    "recorded graph: microseconds to issue a step's kernels, and until the step is done."
+)
+PARTS = {"issue": ("until issued", COLORS["vector"]), "run": ("until done", COLORS["matrix"])}
+
+
+def measure(scale, rng, progress):
+    """Collect the recordings of every machine."""
+    return peers.recordings("kernel_issue")
+
+
+def plot(table):
+    """Draw a panel for each machine and cell."""
+    from matplotlib import pyplot
+
+    machines, cells = table["machine"].unique(), table["cell"].unique()
+    names = table.groupby("cell")["name"].nunique().max()
+    fig = pyplot.figure(figsize=(10, len(machines) * (1.3 + 0.55 * names)), layout="constrained")
+    for part, machine in zip(fig.subfigures(len(machines), 1, squeeze=False)[:, 0], machines, strict=True):
+        part.suptitle(machine, size=10)
+        for ax, cell in zip(part.subplots(1, len(cells), squeeze=False)[0], cells, strict=True):
+            _bars(ax, table[(table["machine"] == machine) & (table["cell"] == cell)])
+            ax.set_title(f"{cell}, one training step", size=10)
+    fig.legend(*fig.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(PARTS))
+    return fig
+
+
+def _bars(ax, rows):
+    places = np.arange(len(rows))[::-1]
+    for shift, (part, (label, color)) in zip((0.2, -0.2), PARTS.items(), strict=True):
+        median, low, high = (1e6 * rows[f"{part}{end}"].to_numpy() for end in ("", "_low", "_high"))
+        ax.barh(places + shift, median, height=0.38, color=color, lw=0, label=label)
+        ax.hlines(places + shift, low, high, color="black", lw=1)
+        for value, end, place in zip(median, high, places + shift, strict=True):
+            ax.annotate(f"{value:,.0f}", (end, place), (4, 0), textcoords="offset points", va="center", size=8)
+    ax.set_yticks(places, rows["name"], size=8)
+    ax.set_xlim(0, 1.2e6 * rows["run_high"].max())
+    ax.set_xlabel("µs")
+    ax.grid(axis="y", visible=False)

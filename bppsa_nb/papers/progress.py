@@ -1,0 +1,135 @@
+"""A sweep over points that can be stopped at any time and goes on where it was."""
+
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from bppsa_nb.machine import files
+from bppsa_nb.machine.checks import generator
+from bppsa_nb.machine.interrupts import interrupts_held
+
+
+class Progress:
+    """Measures the points of a sweep one by one, and keeps each as soon as it is done.
+
+    Parameters
+    ----------
+    path : str or os.PathLike, optional
+        Where points are kept until the table is complete; in memory only if None.
+    provenance : dict, optional
+        What the measurement depends on, as `provenance.describe` says. Kept points are used again where that
+        is the same (its date aside); otherwise the sweep starts afresh. Either way it says so.
+    show : bool
+        Whether to show a bar, where the output is a terminal or a notebook.
+    """
+
+    def __init__(self, path=None, provenance=None, show=True):
+        self.path = None if path is None else Path(path)
+        self.provenance = provenance or {}
+        self.show = show
+        self._sweeps = 0
+        self._kept = {}
+        if self.path is not None and self.path.exists():
+            self._pick_up()
+
+    def collect(self, points, measure_point, rng):
+        """Measure every point that is not kept from a run that was stopped.
+
+        Parameters
+        ----------
+        points : iterable of dict
+            What to measure: each a dict of numbers and text, all different.
+        measure_point : callable
+            `measure_point(point, rng)` measures one point and returns a list of dicts, a row each. The
+            point's own values are added to every row.
+        rng : int or numpy.random.Generator
+            Every point gets a generator of its own, spawned from this one by its place in the sweep: the same
+            whether the sweep was stopped or not.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The rows of all points, in the order of `points`.
+
+        Raises
+        ------
+        ValueError
+            If a point comes twice.
+        TypeError
+            If a value of a point or a row is neither a number, nor text, nor None.
+        """
+        import pandas
+        from tqdm.auto import tqdm
+
+        sweep, self._sweeps = self._sweeps, self._sweeps + 1
+        points = [_plain(point, "point") for point in points]
+        keys = [json.dumps([sweep, point], sort_keys=True) for point in points]
+        for key, point in zip(keys, points, strict=True):
+            if keys.count(key) > 1:
+                raise ValueError(f"points must be different, got {point} more than once")
+        spawned = generator(rng).spawn(len(points))
+        work = list(zip(keys, points, spawned, strict=True))
+        left = [item for item in work if item[0] not in self._kept]
+        # disable=None: no bar where nobody watches
+        bar = {"desc": self.provenance.get("name"), "unit": "point", "disable": None if self.show else True}
+        with tqdm(total=len(points), initial=len(points) - len(left), **bar) as shown:
+            for key, point, own in left:
+                shown.set_postfix(point)
+                rows = measure_point(point, own)
+                with interrupts_held():
+                    self._kept[key] = [point | _plain(row, "row") for row in rows]
+                    self._write()
+                shown.update()
+        return pandas.DataFrame([row for key in keys for row in self._kept[key]])
+
+    def finish(self):
+        """Forget the kept points: the table is complete, and the next run measures afresh."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    def _write(self):
+        if self.path is not None:
+            files.write_json(self.path, {"provenance": self.provenance, "points": self._kept})
+
+    def _pick_up(self):
+        kept = read_kept(self.path)
+        if kept is None:
+            self._say("starts afresh, the points kept before cannot be read")
+            return
+        then, now = kept["provenance"], self.provenance
+        keys = sorted((then.keys() | now.keys()) - {"date"})
+        changed = ", ".join(key for key in keys if then.get(key) != now.get(key))
+        if changed:
+            self._say(f"starts afresh, {changed} changed since {len(kept['points'])} points were kept")
+        else:
+            self._kept = kept["points"]
+            self._say(f"goes on after {len(self._kept)} points measured before")
+
+    def _say(self, what):
+        print(f"{self.provenance.get('name', self.path.name)}: {what}", file=sys.stderr)
+
+
+def read_kept(path):
+    """Read what a sweep that was stopped has kept; None where the file is damaged."""
+    try:
+        kept = files.read_json(path)
+        points = kept["points"].values()
+        if not isinstance(kept["provenance"], dict) or not all(isinstance(rows, list) for rows in points):
+            return None
+        for row in itertools.chain(*points):
+            _plain(row, "row")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return kept
+
+
+def _plain(values, what):
+    # Through Python's own scalars at once, so that a point just measured is equal to one that was kept.
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+    for name, value in plain.items():
+        if not isinstance(value, bool | int | float | str | None):
+            raise TypeError(f"{what}[{name!r}] must be a number, text or None, got {type(value).__name__}")
+    return plain

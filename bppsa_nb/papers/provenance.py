@@ -1,0 +1,135 @@
+"""Where a measurement comes from: machine, versions, commit."""
+
+import re
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import bppsa_nb
+from bppsa_nb.machine import files
+from bppsa_nb.machine.checks import check_count
+from bppsa_nb.machine.hardware import cores, cpu_name, gpu_name, versions
+
+# What `describe` says, and what tables add.
+KINDS = {
+    "name": str,
+    "scale": str,
+    "seed": int,
+    "device": str,
+    "gpu": str | None,
+    "cpu": str,
+    "cores": int,
+    "versions": dict,
+    "commit": str | None,
+    "dirty": bool | None,
+    "date": str,
+    "backend": str | list | None,
+    "data": str,
+}
+
+
+def describe(name, scale, seed):
+    """Describe a measurement that is made here and now.
+
+    Parameters
+    ----------
+    name : str
+        The experiment.
+    scale : str
+        "quick" or "paper".
+    seed : int
+        The seed of everything random.
+
+    Returns
+    -------
+    dict
+        `name`, `scale`, `seed`; `device` ("cpu", or a GPU's name fit for a folder), `gpu` (its name or None),
+        `cpu` (the model), `cores` (usable here); `versions` of Python and packages; `commit` of the package's
+        source, `dirty` (whether the source differs from that; both None outside a checkout); `date` (UTC).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `seed` is no integer of at least 0.
+    """
+    check_count("seed", seed)
+    commit, dirty = source_state()
+    return {
+        "name": name,
+        "scale": scale,
+        "seed": seed,
+        "device": device(),
+        "gpu": gpu_name(),
+        "cpu": cpu_name(),
+        "cores": cores(),
+        "versions": versions(),
+        "commit": commit,
+        "dirty": dirty,
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def words(origin):
+    """Say in a few words where a recording comes from: date, commit and machine.
+
+    Parameters
+    ----------
+    origin : dict
+        From `describe`.
+
+    Returns
+    -------
+    str
+    """
+    return f"{origin['date']}, {commit(origin)}, {machine(origin)}"
+
+
+def machine(origin):
+    """Name the machine of a recording: its GPU, or else its processor."""
+    return origin["gpu"] or f"{origin['cpu']} ({origin['cores']} cores)"
+
+
+def commit(origin):
+    """Name the commit of a recording, and say whether it had changes."""
+    return (origin["commit"] or "unknown")[:10] + (" and changes" if origin["dirty"] else "")
+
+
+def device():
+    """Name the folder of this machine's recordings.
+
+    Returns
+    -------
+    str
+        "cpu", or the name of the GPU in lower case and dashes, such as "nvidia-h200".
+    """
+    gpu = gpu_name()
+    return re.sub("[^a-z0-9]+", "-", gpu.lower()).strip("-") if gpu else "cpu"
+
+
+def source_state():
+    """Look up which commit the package's source is at.
+
+    Returns
+    -------
+    commit : str or None
+        The commit's hash; None where the package is not imported from a git checkout of its own.
+    dirty : bool or None
+        Whether the source differs from that commit. Pictures and tables that a run rewrites do not count.
+    """
+    checkout = Path(bppsa_nb.__file__).resolve().parents[1]
+    found = _git("rev-parse", "HEAD", "--show-toplevel")
+    if found is None:
+        return None, None
+    commit, top = found.splitlines()
+    if Path(top).resolve() != checkout:  # a repository, but not the package's own
+        return None, None
+    return commit, bool(_git("status", "--porcelain", "--", "bppsa_nb", "pyproject.toml"))
+
+
+def _git(*arguments):
+    command = ["git", "-C", str(files.root()), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return done.stdout if done.returncode == 0 else None

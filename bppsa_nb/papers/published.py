@@ -1,0 +1,38 @@
+"""The papers' own tables, kept in `data/paper/`, to be drawn beside ours."""
+
+from bppsa_nb.machine import files
+
+
+def table(name):
+    """Read a table that a paper published.
+
+    Parameters
+    ----------
+    name : str
+        File name without suffix, such as "table_4".
+
+    Returns
+    -------
+    pandas.DataFrame
+        The numbers as printed; a `_spread` column holds what stands after ±. `attrs` says which paper and table,
+        on which machine it was measured, in which unit, and what the columns mean.
+
+    Raises
+    ------
+    ValueError
+        If there is no such table; as `files.DamagedError`, if it is damaged.
+    FileNotFoundError
+        If there are none, as outside a checkout of the project.
+    """
+    import pandas
+
+    folder = files.shipped("data", "paper")
+    known = sorted(path.stem for path in folder.glob("*.csv"))
+    if name not in known:
+        raise ValueError(f"name must be a published table, one of {', '.join(known)}; got {name!r}")
+    try:
+        found = pandas.read_csv(folder / f"{name}.csv")
+    except ValueError as error:
+        raise files.DamagedError(f"{folder / name}.csv is damaged: {error}") from error
+    found.attrs = files.read_json(folder / f"{name}.json")
+    return found

@@ -1,0 +1,110 @@
+"""The reproduction report: every claim of the papers, held against the recorded tables."""
+
+from bppsa_nb.machine import files
+from bppsa_nb.papers import experiments, provenance
+from bppsa_nb.papers.claims import claims
+from bppsa_nb.papers.claims.claim import NEEDS_GPU, NOT_YET
+
+_INTRODUCTION = """\
+# Reproduction report
+
+Every claim of the papers that this project has looked at, and what came out of it. `bppsa-nb report` writes this page;
+our numbers are read from the references in `data/results/`, those of the paper's tables from `data/paper/`. A report
+written elsewhere (`--output PATH`) holds the claims against what was measured here first; such rows say so.
+
+**reproduced**: as claimed; speedups to within 10 %. **better**: more than 10 % above the claim. **missed**: not as
+claimed. **not measurable here**: it takes a machine that no recording comes from, for speedups a GPU; what ours gives
+is shown all the same, and a speedup below 1 means slower. **not measured yet**: the command shown makes the recording.
+"""
+
+
+def write(path=None):
+    """Write the report.
+
+    Parameters
+    ----------
+    path : str or os.PathLike, optional
+        Where to. By default `REPRODUCTION.md` in the checkout, which is of references only; elsewhere, what was
+        measured here comes first.
+
+    Returns
+    -------
+    str or os.PathLike
+        Where it is.
+    """
+    with experiments.references(wanted=path is None):
+        composed = text()
+    path = path or files.root() / "REPRODUCTION.md"
+    with files.atomic_write(path, "w") as file:
+        file.write(composed)
+    return path
+
+
+def text():
+    """Compose the report from the recorded tables, as Markdown.
+
+    Returns
+    -------
+    str
+    """
+    lines, used = [_INTRODUCTION], {}
+    known = claims()
+    for paper in dict.fromkeys(claim.paper for claim in known):
+        lines += [f"## {paper}\n", "| where | claim | the paper | ours | machine, scale, data | verdict |"]
+        lines.append("|" + " --- |" * 6)
+        for claim in known:
+            if claim.paper == paper:
+                ours, origin, verdict = hold(claim)
+                if origin:
+                    used[origin["name"], origin["scale"], origin["device"]] = origin
+                cells = [claim.where, claim.says, claim.number, ours, _machine(origin), f"**{verdict}**"]
+                lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    lines += ["## Recordings\n", "| table | scale | machine | date | commit | seed |", "|" + " --- |" * 6]
+    for origin in sorted(used.values(), key=lambda origin: (origin["name"], origin["scale"], origin["device"])):
+        where = [provenance.machine(origin), origin["date"], provenance.commit(origin)]
+        cells = [origin["name"], origin["scale"], *where, str(origin["seed"])]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def hold(claim):
+    """Hold a claim against the recordings.
+
+    What was measured here comes before references, a GPU's before a CPU's, the paper's scale before the quick one.
+
+    Parameters
+    ----------
+    claim : Claim
+
+    Returns
+    -------
+    ours : str
+        What we found, or the command that finds out.
+    origin : dict or None
+        The provenance of the table that says so.
+    verdict : str
+    """
+    found = []
+    for device, scale in experiments.recordings(claim.experiment):
+        table = experiments.table(claim.experiment, scale, device)
+        origin = table.attrs["provenance"]
+        try:
+            ours, verdict = claim.judge(table)
+        except LookupError:  # a smaller scale lacks rows
+            continue
+        on_gpu = "cuda" in (origin["backend"] or ())  # a machine with a GPU may have computed without it
+        if claim.gpu and not (on_gpu and scale == "paper"):
+            verdict = NOT_YET if on_gpu else NEEDS_GPU
+        found.append(((not origin["reference"], on_gpu, scale == "paper"), ours, origin, verdict))
+    if found:
+        return max(found, key=lambda each: each[0])[1:]
+    command = f"`bppsa-nb figures --only {claim.experiment} --scale {'paper' if claim.gpu else 'quick'}`"
+    return command, None, NEEDS_GPU if claim.gpu else NOT_YET
+
+
+def _machine(origin):
+    if origin is None:
+        return "—"
+    said = f"{provenance.machine(origin)}, {origin['scale']}, {origin['data']}"
+    return said if origin["reference"] else f"{said}, measured here"

@@ -1,0 +1,187 @@
+"""Tables as files: a CSV, and a JSON beside it that says where it comes from, what its columns are, and seals it."""
+
+import csv
+import hashlib
+import io
+
+import numpy as np
+
+from bppsa_nb.machine import files
+from bppsa_nb.papers import provenance
+
+_DATA = ("real", "synthetic", "stand-in")
+
+# How a column is stored, by what pandas finds in it.
+_KINDS = {
+    "boolean": "bool",
+    "integer": "int64",
+    "floating": "float64",
+    "mixed-integer-float": "float64",
+    "string": "str",
+    "empty": "str",
+}
+
+
+def write(table, origin, path):
+    """Write a table and its provenance.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        Cells are numbers, text, or True and False. Its attrs are kept, `data`, `backend` and `collected` with the
+        provenance.
+    origin : dict
+        From `provenance.describe`.
+    path : pathlib.Path
+        Of the CSV.
+
+    Raises
+    ------
+    TypeError
+        If a column would not come back as it is.
+    ValueError
+        If `attrs["data"]` is of no known kind.
+    """
+    kinds = {column: _kind(table[column]) for column in table}
+    text = table.to_csv(index=False, lineterminator="\n")
+    _write(text, kinds, table.attrs | {"backend": _backends(table, table.attrs)}, origin, path)
+
+
+def write_rows(rows, notes, origin, path):
+    """Write what `write` does, from plain rows and without pandas, which a machine with a GPU may lack.
+
+    Parameters
+    ----------
+    rows : list of dict
+        One per measurement, all with the same keys: numbers, text, True or False; None where nothing was measured.
+    notes : dict
+        The table's attrs, its `backend` included if it has no such column.
+    origin, path
+        As for `write`.
+
+    Raises
+    ------
+    ValueError
+        If rows have different keys, or there are none.
+    TypeError
+        If a value is of another kind, or a column holds several.
+    """
+    if not rows or any(row.keys() != rows[0].keys() for row in rows):
+        raise ValueError(f"rows must be one or more dicts with the same keys, got {[list(row) for row in rows]}")
+    columns = {column: [_python(row[column]) for row in rows] for column in rows[0]}
+    kinds = {column: _kind_of_values(column, values) for column, values in columns.items()}
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    _write(text.getvalue(), kinds, notes | {"backend": _backends(columns, notes)}, origin, path)
+
+
+def _backends(table, notes):
+    return sorted(set(table["backend"])) if "backend" in table else notes.get("backend")
+
+
+def _write(text, kinds, notes, origin, path):
+    """Write a table's text and its provenance; the JSON, written last, seals the CSV."""
+    notes = dict(notes)
+    backend, data = notes.pop("backend"), notes.pop("data", "synthetic")
+    collected = {"collected": True} if notes.pop("collected", False) else {}
+    if data not in _DATA:
+        raise ValueError(f"attrs['data'] must be one of {', '.join(map(repr, _DATA))}, got {data!r}")
+    described = {
+        "provenance": origin | {"backend": backend, "data": data} | collected,
+        "notes": notes,
+        "columns": kinds,
+        "sha256": _digest(text),
+    }
+    with files.one_at_a_time(path.parent):  # two that record one table leave the CSV and the JSON of the same run
+        with files.atomic_write(path, "w") as file:
+            file.write(text)
+        files.write_json(path.with_suffix(".json"), described)
+
+
+def read(path):
+    """Read a table that `write` or `write_rows` wrote.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `attrs["provenance"]` says where it comes from; other attrs are as they were.
+
+    Raises
+    ------
+    files.DamagedError
+        If the table does not belong to the provenance beside it, or one of them is damaged; this is a ValueError.
+    """
+    import pandas
+
+    described = _description(path.with_suffix(".json"))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        text = None
+    if text is None or _digest(text) != described["sha256"]:
+        raise files.DamagedError(f"{path} is not the table that the .json beside it describes: measure again")
+    # As text first: whatever pandas' own parser does, every number comes back to the last bit.
+    found = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
+    kinds = described["columns"]
+    try:
+        if list(kinds) != list(found):
+            raise ValueError(f"columns are {list(kinds)}, those of the table {list(found)}")
+        for column, kind in kinds.items():
+            if not isinstance(kind, str):
+                raise TypeError(f"the kind of column {column!r} is {kind!r}")
+            if kind != "str":
+                found[column] = found[column].eq("True") if kind == "bool" else found[column].astype(kind)
+    except (TypeError, ValueError) as error:
+        raise files.DamagedError(f"{path.with_suffix('.json')} is damaged: {error}") from error
+    found.attrs = described["notes"] | {"provenance": described["provenance"]}
+    return found
+
+
+def _description(path):
+    """Return what the JSON beside a table says."""
+    described = files.read_json(path)
+    _check(path, described, {"provenance": dict, "notes": dict, "columns": dict, "sha256": str})
+    _check(path, described["provenance"], provenance.KINDS)
+    return described
+
+
+def _check(path, values, kinds):
+    for name, kind in kinds.items():
+        found = values.get(name, ...) if isinstance(values, dict) else ...
+        if not isinstance(found, kind):
+            raise files.DamagedError(f"{path} is damaged: {name} is {'missing' if found is ... else repr(found)}")
+
+
+def _kind(column):
+    from pandas.api.types import infer_dtype
+
+    kind = _KINDS.get(infer_dtype(column, skipna=True))
+    missing = column.isna().any()
+    if kind is None or (kind == "bool" and missing) or (kind == "str" and column.eq("").any()):
+        raise TypeError(f"column {column.name!r} must hold numbers, text (not empty), or only True and False")
+    return "float64" if kind == "int64" and missing else kind
+
+
+def _python(value):
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _kind_of_values(column, values):
+    """Return how a column of Python's own values is stored; see `_kind`."""
+    found = {type(value) for value in values if value is not None}
+    missing = None in values
+    if found == {bool} and not missing:
+        return "bool"
+    if found == {str} and "" not in values:
+        return "str"
+    if found == {int} and not missing:
+        return "int64"
+    if found and found <= {int, float}:
+        return "float64"
+    raise TypeError(f"column {column!r} must hold numbers, text (not empty), or only True and False")
+
+
+def _digest(text):
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

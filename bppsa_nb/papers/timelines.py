@@ -1,0 +1,78 @@
+"""Schedules as rows of a table, and drawn from them again."""
+
+import numpy as np
+
+from bppsa_nb.schedule import draw
+from bppsa_nb.schedule.events import Event
+
+IDLE = "idle"
+
+
+def rows(timeline, idle=False, **columns):
+    """Turn a schedule into rows, one per operation.
+
+    Parameters
+    ----------
+    timeline : schedule.Timeline
+        It is checked first.
+    idle : bool
+        Whether to have rows, too, for when a device waits, from 0 to the makespan.
+    **columns
+        What every row says besides, such as the policy.
+
+    Returns
+    -------
+    list of dict
+        Lane, worker, kind, label, start and duration of each.
+    """
+    timeline.check()
+    ops = timeline.operations
+    numbers = zip(ops.layer.tolist(), ops.micro_batch.tolist(), strict=True)
+    labels = [draw.operation_label(layer, m, ops.micro_batches) for layer, m in numbers]
+    events = [event._replace(label=label) for event, label in zip(timeline.events, labels, strict=True)]
+    if idle:
+        events += [event for device in range(ops.devices) for event in _idle(events, device, timeline.makespan)]
+    return [columns | {"lane": ops.workers[event.worker]} | event._asdict() for event in events]
+
+
+def _idle(events, device, makespan):
+    """Yield what lies between the events of one device."""
+    mine = sorted((event.start, event.end) for event in events if event.worker == device)
+    starts, ends = np.array([*mine, (makespan, makespan)]).T
+    for start, end in zip([0.0, *ends[:-1].tolist()], starts.tolist(), strict=True):
+        if end > start:
+            yield Event(device, start, end - start, "-", IDLE)
+
+
+def plot(ax, rows, **looks):
+    """Draw rows that `rows` has made.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+    rows : pandas.DataFrame
+        Of one schedule.
+    **looks
+        Handed to `draw.timeline`.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    columns = (rows[name] for name in Event._fields)
+    events = [
+        Event(worker, start, duration, "" if label == "-" else label, kind)
+        for worker, start, duration, label, kind in zip(*columns, strict=True)
+    ]
+    lanes = rows.drop_duplicates("worker").sort_values("worker")
+    colors = {kind: color for kind, color in draw.OPERATION_COLORS.items() if kind in set(rows["kind"])}
+    looks = {"unit": "unit times", "colors": colors, "names": draw.OPERATION_NAMES} | looks
+    return draw.timeline(events, ax, worker=lanes["lane"].tolist(), **looks)
+
+
+def legend(fig, kinds, **looks):
+    """Explain the colors of some kinds once for a whole figure."""
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=draw.OPERATION_COLORS[kind], label=draw.OPERATION_NAMES[kind]) for kind in kinds]
+    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles), **looks)

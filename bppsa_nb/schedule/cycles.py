@@ -1,0 +1,224 @@
+"""What multigrid does, counted and scheduled: the cycles run over values that only remember which task made them.
+
+Nothing here knows Algorithm 1. `bppsa_nb.multigrid.cycles` runs, with a sweep that computes nothing: it notes, for
+every block, who does how many layer steps, and which blocks these wait for.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+
+from bppsa_nb.machine.checks import check_count
+from bppsa_nb.machine.shown import shown
+from bppsa_nb.multigrid.cycles import Cycles, Level, Options
+from bppsa_nb.multigrid.grids import check_levels, hierarchy
+from bppsa_nb.multigrid.links import Alone
+from bppsa_nb.networks import residual_steps as steps
+from bppsa_nb.schedule import events as timeline
+
+COSTS = {"F": 1, "δO": 1, "δW": 1}
+
+
+class Task(NamedTuple):
+    """Steps that one worker does in a row: those of a block, or its part of them.
+
+    Attributes
+    ----------
+    worker : int
+    kind : {"F", "δO", "δW", "loss"}
+        Steps of the network, of its adjoint, or gradients of parameters; the loss takes none.
+    level : int
+        0 is the finest.
+    layers : np.ndarray of int [shape=(steps,)]
+        Whose parameters each step uses, or whose gradient it computes.
+    needs : list of int
+        The tasks that it waits for.
+    """
+
+    worker: int
+    kind: str
+    level: int
+    layers: np.ndarray
+    needs: list
+
+    @property
+    def label(self):
+        """str: what it does, such as ``"F of level 0, layers 4-7"``."""
+        span = f", layers {min(self.layers)}-{max(self.layers)}" if len(self.layers) else ""
+        return f"{self.kind} of level {self.level}{span}"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One step of training, as it ran: states, the loss, gradients at all states, gradients of the parameters.
+
+    Attributes
+    ----------
+    tasks : list of Task
+        In the order of the program: those of one kind after those of another.
+    stored : dict of str to np.ndarray of int [shape=(workers,)]
+        How many states or gradients each worker stores for the cycles of kind ``"F"`` and ``"δO"``: points of all
+        levels, right-hand sides, and what blocks end with.
+    """
+
+    tasks: list
+    stored: dict
+
+    def __repr__(self):
+        return shown(self, "tasks", "stored")
+
+    def part(self, *kinds):
+        """Return the recording of some kinds of tasks alone; what they need of others is there."""
+        number = {i: n for n, i in enumerate(i for i, task in enumerate(self.tasks) if task.kind in kinds)}
+        kept = (self.tasks[i] for i in number)
+        tasks = [task._replace(needs=[number[j] for j in task.needs if j in number]) for task in kept]
+        return Recording(tasks, {kind: count for kind, count in self.stored.items() if kind in kinds})
+
+    def durations(self, costs=COSTS):
+        """Return what each task takes if a step takes costs[kind]: list of float."""
+        return [len(task.layers) and len(task.layers) * costs[task.kind] for task in self.tasks]
+
+    def work(self, costs=COSTS):
+        """Return what all tasks take one after the other."""
+        return sum(self.durations(costs))
+
+    def span(self, costs=COSTS):
+        """Return what the longest chain of tasks that wait for each other takes; moving data is free."""
+        ends = []
+        for task, own in zip(self.tasks, self.durations(costs), strict=True):
+            ends.append(own + max((ends[j] for j in task.needs), default=0))
+        return max(ends, default=0)
+
+    def timeline(self, costs=COSTS, message=0):
+        """Schedule the tasks on their workers, in the order of the program.
+
+        Parameters
+        ----------
+        costs : dict
+            What a step of each kind takes.
+        message : float
+            What it takes to send a state or a gradient to another worker.
+
+        Returns
+        -------
+        events : list of Event
+            The tasks, then the messages. Their kinds are the tasks', with ``"coarse"`` after those of coarser levels.
+        needs : list of list of int
+            As `bppsa_nb.schedule.events.check` takes it.
+        """
+        kinds = [f"{task.kind} coarse" if task.level else task.kind for task in self.tasks]
+        columns = zip(self.tasks, self.durations(costs), kinds, strict=True)
+        tasks = [timeline.Event(task.worker, 0, took, task.label, kind) for task, took, kind in columns]
+        return timeline.in_order(tasks, [task.needs for task in self.tasks], [message] * len(tasks))
+
+
+def record(
+    depth,
+    workers=1,
+    cycles=1,
+    coarsening=4,
+    levels=None,
+    relaxation="FCF",
+    cycle="V",
+    *,
+    nested_iteration=False,
+    skip_downcycle=False,
+):
+    """Record one step of training whose states and gradients come from multigrid.
+
+    The first state is with every worker; the gradient at the last one must be sent.
+
+    Parameters
+    ----------
+    depth : int
+        Layers of the network.
+    workers : int
+        Who hold consecutive layers, whole blocks of the finest level and as equally many as possible. Blocks of coarser
+        levels may reach over several workers, each doing the steps of its own layers; `multigrid.partition` avoids
+        that, and so takes fewer ranks.
+    cycles : int
+        As many forward as backward.
+    coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle
+        As in `bppsa_nb.multigrid.solve`; ``levels=1`` is ordinary back-propagation.
+
+    Returns
+    -------
+    Recording
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments that are no integers or too small, more workers than blocks, unknown or contradicting options.
+    """
+    depth, cycles = check_count("depth", depth, 1), check_count("cycles", cycles, 1)
+    coarsening, levels = check_levels(depth, coarsening, levels)
+    options = Options(cycles, 0.0, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
+    block = coarsening if levels > 1 else 1
+    blocks = -(-depth // block)
+    workers = check_count("workers", workers, 1)
+    if workers > blocks:
+        raise ValueError(f"workers must be at most the {blocks} blocks of the finest level, got {workers}")
+    ends = [min(depth, block * (blocks * w // workers)) for w in range(workers + 1)]
+    run = _Run(options, np.repeat(np.arange(workers), np.diff(ends)))
+    states = run.cycles("F", np.full(depth + 1, -1))
+    run.add("loss", 0, workers - 1, [], states[-1:])
+    gradients = run.cycles("δO", np.full(depth + 1, len(run.tasks) - 1), states)
+    for first in range(0, depth, block):
+        layers = np.arange(first, min(first + block, depth))
+        run.add("δW", 0, run.owner[first], layers, states[layers], gradients[layers + 1])
+    return Recording(run.tasks, run.stored)
+
+
+class _Run:
+    """The tasks so far; owner says who holds each layer."""
+
+    def __init__(self, options, owner):
+        self.options, self.owner, self.tasks, self.stored = options, owner, [], {}
+
+    def add(self, kind, level, worker, layers, *needs):
+        needs = np.unique(np.concatenate(needs))
+        self.tasks.append(Task(int(worker), kind, level, np.asarray(layers, int), needs[needs >= 0].tolist()))
+
+    def cycles(self, kind, first, states=None):
+        """Run cycles over numbers of tasks, -1 where there is none; return who made the value at every point."""
+        grids = hierarchy(len(self.owner), self.options.coarsening, self.options.levels)
+        if kind == "δO":
+            grids = [grid.reversed() for grid in grids]
+        sweeps = [partial(self._sweep, kind, level, states) for level in range(len(grids))]
+        levels = [Level(grid, 1, first, _OPS, sweep) for grid, sweep in zip(grids, sweeps, strict=True)]
+        Cycles(levels, self.options, Alone(kind == "δO")).run()
+        self.stored[kind] = sum(self._stored(*each) for each in zip(levels, grids, strict=True))
+        return levels[0].points[::-1] if kind == "δO" else levels[0].points
+
+    def _sweep(self, kind, level, states, points, source, bounds, layers, sizes):
+        """Note what `bppsa_nb.networks.residual_steps.forward_sweep` or its adjoint would do."""
+        arrivals = np.empty(len(bounds) - 1, int)
+        for block, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+            cuts = start + 1 + np.flatnonzero(np.diff(self.owner[layers[start:stop]]))
+            for a, b in zip([start, *cuts], [*cuts, stop], strict=True):
+                needs = [points[a : a + 1]]
+                needs += [] if source is None else [source[a:b].ravel()]
+                needs += [] if states is None else [states[layers[a:b]]]
+                self.add(kind, level, self.owner[layers[a]], layers[a:b], *needs)
+                arrivals[block] = len(self.tasks) - 1
+                points[a + 1 : min(b + 1, stop)] = arrivals[block]  # at b, where the next worker goes on
+        return arrivals
+
+    def _stored(self, level, grid):
+        workers = self.owner[-1] + 1
+        mine = np.bincount(self.owner[grid.layers], minlength=workers)  # steps of this level
+        ends = np.bincount(self.owner[grid.layers[grid.bounds[1:] - 1]], minlength=workers)
+        return mine + (mine > 0) + (0 if level.source is None else mine) + ends
+
+
+# What the cycles do between sweeps, over numbers of tasks: a difference waits for both.
+_OPS = SimpleNamespace(
+    load=steps.load,
+    take=steps.take,
+    put=steps.put,
+    difference=lambda a, b: np.stack([a, b], axis=1),
+    norms=lambda a, points, index: np.zeros(len(a)),
+)

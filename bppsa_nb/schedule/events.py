@@ -1,0 +1,237 @@
+"""A schedule is a timeline: which worker does what, and when.
+
+Every schedule of the project is a list of `Event`; `check` holds it to the two rules that make it a schedule,
+and :func:`bppsa_nb.schedule.draw.timeline` draws it.
+"""
+
+import heapq
+from typing import NamedTuple
+
+import numpy as np
+
+from bppsa_nb.machine.checks import as_list, check_amount, check_count, check_kind
+
+
+class Event(NamedTuple):
+    """One task on one worker.
+
+    Attributes
+    ----------
+    worker : int
+        Who does it.
+    start, duration : float
+        When it begins and how long it takes, in any unit of time.
+    label : str
+        What is written on it.
+    kind : str
+        What it is colored by.
+    """
+
+    worker: int
+    start: float
+    duration: float
+    label: str
+    kind: str = ""
+
+    @property
+    def end(self):
+        """float: when it is done."""
+        return self.start + self.duration
+
+
+def makespan(events):
+    """Return when the last event ends; 0 for no events."""
+    return max((event.end for event in check_events(events)), default=0)
+
+
+def check_events(events):
+    """Return events as a list, or raise TypeError for what is none."""
+    events = as_list("events", events, "a list of Event")
+    for i, event in enumerate(events):
+        check_kind(f"events[{i}]", event, Event, "an Event")
+    return events
+
+
+def _check_needs(needs, count, what):
+    """Return what each event or task needs as a list of tuples, or raise TypeError or ValueError."""
+    needs = as_list("needs", needs, f"a list with an entry for every {what}")
+    if len(needs) != count:
+        raise ValueError(f"needs must have one entry per {what}, got {len(needs)} for {count} {what}s")
+    for i, before in enumerate(needs):
+        name = f"needs[{i}]"
+        needs[i] = tuple(check_count(name, j, 0, count - 1) for j in as_list(name, before, "a list of numbers"))
+    return needs
+
+
+def check(events, needs):
+    """Check that a list of events is a schedule.
+
+    Parameters
+    ----------
+    events : sequence of Event
+        The schedule.
+    needs : sequence of iterables of int
+        ``needs[i]``: which events must be over before ``events[i]`` starts.
+
+    Raises
+    ------
+    TypeError
+        For arguments that are no such.
+    ValueError
+        If a worker does two things at once, or an event starts before one that it needs is over.
+    """
+    events = check_events(events)
+    needs = _check_needs(needs, len(events), "event")
+    table = np.full((len(events), max(map(len, needs), default=0)), -1)
+    for row, before in zip(table, needs, strict=True):
+        row[: len(before)] = before
+    workers = np.array([event.worker for event in events], np.int64)
+    start, end = np.array([(event.start, event.end) for event in events], np.float64).reshape(-1, 2).T
+    check_arrays(workers, start, end, table, lambda i: repr(events[i].label))
+
+
+def check_arrays(worker, start, end, needs, name, lane=str):
+    """Check that events given as arrays are a schedule.
+
+    Parameters
+    ----------
+    worker : np.ndarray of int [shape=(n,)]
+    start, end : np.ndarray of float64 [shape=(n,)]
+    needs : np.ndarray of int [shape=(n, k)]
+        ``needs[i]``: which events must be over before event i starts; -1 for none.
+    name : callable
+        ``name(i)`` is what an error calls event i.
+    lane : callable
+        ``lane(w)`` is what an error calls worker w.
+
+    Raises
+    ------
+    ValueError
+        If a worker does two things at once, or an event starts before one that it needs is over.
+    """
+    for before in needs.T:
+        late = np.flatnonzero((before >= 0) & (start < end[before]))
+        if len(late):
+            event, other = late[0], before[late[0]]
+            raise ValueError(
+                f"{name(event)} starts at {start[event]:g}, but {name(other)}, which it needs, ends at {end[other]:g}"
+            )
+    order = np.lexsort((end, start, worker))
+    one, two = order[:-1], order[1:]
+    both = np.flatnonzero((worker[one] == worker[two]) & (start[two] < end[one]))
+    if len(both):
+        busy, event = one[both[0]], two[both[0]]
+        raise ValueError(
+            f"worker {lane(worker[event])} is busy with {name(busy)} until {end[busy]:g}, "
+            f"but starts {name(event)} at {start[event]:g}"
+        )
+
+
+def list_schedule(durations, needs, workers):
+    """Schedule tasks greedily: a free worker always takes the ready task with the longest way to the end.
+
+    No schedule on as many workers is shorter than half of this one (Graham 1966), and none on any number is
+    shorter than the longest chain of tasks.
+
+    Parameters
+    ----------
+    durations : sequence of float
+        How long each task takes.
+    needs : sequence of iterables of int
+        ``needs[i]``: the tasks that must be over before task i starts, all of them numbered below i.
+    workers : int
+        How many tasks can run at once.
+
+    Returns
+    -------
+    list of tuple of (int, float)
+        Worker and start of each task.
+
+    Raises
+    ------
+    TypeError
+        For arguments that are no such.
+    ValueError
+        If there is no worker, a duration is negative or not finite, or a task needs one that is not numbered below it.
+    """
+    durations, workers = as_list("durations", durations, "a list of numbers"), check_count("workers", workers, 1)
+    for i, duration in enumerate(durations):
+        check_amount(f"durations[{i}]", duration)
+    followers = [[] for _ in durations]
+    waiting = []
+    for i, before in enumerate(_check_needs(needs, len(durations), "task")):
+        waiting.append(len(before))
+        for j in before:
+            if not 0 <= j < i:
+                raise ValueError(f"needs[{i}] must only hold numbers from 0 to {i - 1}, got {j}")
+            followers[j].append(i)
+    way = list(durations)  # the longest chain from the start of a task to the end of all
+    for i in reversed(range(len(way))):
+        way[i] += max((way[j] for j in followers[i]), default=0)
+
+    ready = [(-way[i], i) for i, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    free, running, placed, now = list(range(workers)), [], [None] * len(durations), 0
+    while ready or running:
+        while ready and free:
+            task, worker = heapq.heappop(ready)[1], heapq.heappop(free)
+            placed[task] = (worker, now)
+            heapq.heappush(running, (now + durations[task], task, worker))
+        now = running[0][0]
+        while running and running[0][0] == now:
+            _, task, worker = heapq.heappop(running)
+            heapq.heappush(free, worker)
+            for j in followers[task]:
+                waiting[j] -= 1
+                if not waiting[j]:
+                    heapq.heappush(ready, (-way[j], j))
+    return placed
+
+
+def in_order(tasks, needs, sending):
+    """Schedule tasks whose workers and order are given: each starts once its worker and all that it needs are there.
+
+    What a task gives is sent once to every other worker that needs it, as soon as it is done, and while workers go on.
+    Each direction between two workers is a link that sends one thing at a time.
+
+    Parameters
+    ----------
+    tasks : sequence of Event
+        Their starts do not count.
+    needs : sequence of iterables of int
+        ``needs[i]``: the tasks that must be over before task i starts, all of them numbered below i.
+    sending : sequence of float
+        How long it takes to send what each task gives to another worker.
+
+    Returns
+    -------
+    events : list of Event
+        The tasks, then the messages; links are numbered after the workers.
+    needs : list of list of int
+        Which events each of `events` waits for, as `check` takes it.
+
+    Raises
+    ------
+    ValueError
+        If a task needs one that is not numbered below it.
+    """
+    count, first_link = len(tasks), 1 + max((task.worker for task in tasks), default=-1)
+    placed, waits, messages, sent, links, free = [], [], [], {}, {}, {}
+    for i, (task, before) in enumerate(zip(tasks, needs, strict=True)):
+        waits.append([])
+        for j in before:
+            if not 0 <= j < i:
+                raise ValueError(f"needs[{i}] must only hold numbers from 0 to {i - 1}, got {j}")
+            if tasks[j].worker == task.worker:
+                waits[i].append(j)
+                continue
+            if (j, task.worker) not in sent:
+                link = links.setdefault((tasks[j].worker, task.worker), first_link + len(links))
+                start = max(placed[j].end, free.get(link, 0))
+                messages.append((j, Event(link, start, sending[j], f"what {tasks[j].label} gives", "message")))
+                free[link], sent[j, task.worker] = messages[-1][1].end, count + len(messages) - 1
+            waits[i].append(sent[j, task.worker])
+        ends = [placed[j].end if j < count else messages[j - count][1].end for j in waits[i]]
+        placed.append(task._replace(start=max([free.get(task.worker, 0), *ends])))
+        free[task.worker] = placed[i].end
+    return placed + [event for _, event in messages], waits + [[j] for j, _ in messages]

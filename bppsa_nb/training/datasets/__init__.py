@@ -1,0 +1,66 @@
+"""Data sets: anything with a length and a way to ask for samples by their numbers.
+
+The trainer asks for no more than two methods, so a data set may hold its samples, read them or compute them::
+
+    len(dataset)            # the number of samples, N
+    dataset.batch(indices)  # indices [shape=(B,)], integers in 0 ... N - 1
+                            # -> x [shape=(T, B, I)], time first (images: [shape=(B, C, H, W)]), and labels y
+                            #    [shape=(B,)], integers
+
+Where the steps of a sequence are spread over MPI ranks, each of them asks for its own part only:
+``dataset.batch(indices, part=(i, n))`` returns the i-th of n parts of the steps, as
+`bppsa_nb.distributed.partition` cuts them, and all the labels.
+"""
+
+import numpy as np
+
+from bppsa_nb.machine.checks import FLOATS, as_array
+from bppsa_nb.machine.shown import shown
+from bppsa_nb.training.datasets.bitstream import Bitstream, check_indices, steps_of
+
+__all__ = ["ArrayDataset", "Bitstream"]
+
+
+class ArrayDataset:
+    """A data set of two arrays in memory.
+
+    Parameters
+    ----------
+    x : np.ndarray [shape=(T, N, I)]
+        All the inputs, time first.
+    y : np.ndarray [shape=(N,)]
+        Their labels, integers.
+
+    Raises
+    ------
+    TypeError
+        If `x` does not hold float32 or float64, or `y` integers.
+    ValueError
+        If the shapes do not fit each other.
+    """
+
+    def __init__(self, x, y):
+        x, y = as_array("x", x), as_array("y", y)
+        if x.dtype not in FLOATS:
+            raise TypeError(f"x must be float32 or float64, got {x.dtype}")
+        if x.ndim != 3:
+            raise ValueError(f"x must have shape (T, N, I), got {x.shape}")
+        if y.shape != x.shape[1:2]:
+            raise ValueError(f"y must have shape ({x.shape[1]},), one label per sample of x, got {y.shape}")
+        if not np.issubdtype(y.dtype, np.integer):
+            raise TypeError(f"y must hold integers, got {y.dtype}")
+        self.x, self.y = x, y
+
+    def __repr__(self):
+        return shown(self, "x", "y")
+
+    def __len__(self):
+        return len(self.y)
+
+    def batch(self, indices, part=(0, 1)):
+        """Return the inputs (T, B, I) and the labels (B,) of the samples with these numbers.
+
+        `part` and what bad numbers raise are those of `Bitstream.batch`.
+        """
+        indices, steps = check_indices(indices, len(self)), steps_of(part, len(self.x))
+        return self.x[steps, indices], self.y[indices]

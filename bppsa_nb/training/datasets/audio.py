@@ -1,0 +1,471 @@
+"""Clips of musical instruments as mel-frequency cepstral coefficients (Section 4.2, Table 3).
+
+A folder is laid out as IRMAS is (Bosch et al., ISMIR 2012): one folder per instrument, in it stereo WAV files of three
+seconds at 44.1 kHz. `Instruments` says how they are named.
+"""
+
+import copy
+import hashlib
+import os
+import re
+import sys
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from numbers import Real
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from bppsa_nb.machine import files
+from bppsa_nb.machine.checks import check_count, check_flag, generator
+from bppsa_nb.machine.shown import shown
+from bppsa_nb.training.datasets.bitstream import check_indices, steps_of
+
+NAMES = {
+    "cel": "cello",
+    "cla": "clarinet",
+    "flu": "flute",
+    "gac": "acoustic guitar",
+    "gel": "electric guitar",
+    "org": "organ",
+    "pia": "piano",
+    "sax": "saxophone",
+    "tru": "trumpet",
+    "vio": "violin",
+    "voi": "voice",
+}
+LABELS = tuple(NAMES)
+SAMPLE_RATE = 44100  # Hz
+SECONDS = 3
+STAND_IN = "stand-in.json"  # a folder with this file holds synthetic clips
+
+_LOUDEST = 1e10  # 1 is full scale; far beyond this, powers overflow in float32
+_MEL_BANDS = 128  # librosa's, of which it makes the coefficients
+_CHUNK = 64  # clips per file of kept features: what a killed process loses at most
+
+
+@dataclass(frozen=True)
+class Features:
+    """How features are computed from a waveform: a column of Table 3.
+
+    Attributes
+    ----------
+    coefficients : int
+        Mel-frequency cepstral coefficients per channel, from 2 to 128; the first of them is dropped.
+    window : int
+        Samples of the Fourier transform's window, at least 1.
+    hop : int
+        Samples from one frame to the next, at least 1.
+
+    Raises
+    ------
+    TypeError
+        If one is not an integer.
+    ValueError
+        If one is out of range.
+    """
+
+    coefficients: int
+    window: int
+    hop: int
+
+    def __post_init__(self):
+        for name, low, high in (("coefficients", 2, _MEL_BANDS), ("window", 1, None), ("hop", 1, None)):
+            value = check_count(name, getattr(self, name), low, high)
+            object.__setattr__(self, name, value)  # of a frozen dataclass; NumPy's integers print differently
+
+    @property
+    def frames(self):
+        """F, the frames of a clip."""
+        return self.frames_of(SECONDS * SAMPLE_RATE)
+
+    @property
+    def size(self):
+        """C, the features of a frame: both channels, without the first coefficients."""
+        return 2 * (self.coefficients - 1)
+
+    def frames_of(self, samples):
+        """Count the frames of a waveform: half a window is added on either side, a sample less if that is odd."""
+        return 1 + (samples - self.window % 2) // self.hop
+
+
+FEATURES = {"S": Features(20, 4096, 512), "M": Features(13, 2048, 256), "L": Features(7, 1024, 128)}
+
+
+def mfcc(waveform, features="S"):
+    """Compute normalized mel-frequency cepstral coefficients.
+
+    Parameters
+    ----------
+    waveform : np.ndarray [shape=(2, samples)]
+        Left and right channel at 44.1 kHz, floating point, at least one window long.
+    features : {"S", "M", "L"} or Features
+        A set of Table 3, or settings of your own.
+
+    Returns
+    -------
+    np.ndarray [shape=(F, C), dtype=float32]
+        The left channel's coefficients, then the right channel's, without the first of each, which is the average
+        power. Every coefficient has mean 0 and variance 1 over the frames; one that does not vary is 0.
+
+    Raises
+    ------
+    TypeError
+        If the waveform is not floating point.
+    ValueError
+        If it has another shape, is too short, not finite or beyond 1e10, or for unknown features.
+    RuntimeError
+        If librosa finds no folder for what Numba compiles.
+    """
+    from_librosa = _from_librosa()
+    features, waveform = _features(features), np.asarray(waveform)
+    if waveform.ndim != 2 or len(waveform) != 2:
+        raise ValueError(f"waveform must have shape (2, samples), got {waveform.shape}")
+    if not np.issubdtype(waveform.dtype, np.floating):
+        raise TypeError(f"waveform must be floating point, got {waveform.dtype}")
+    if waveform.shape[1] < features.window:
+        raise ValueError(f"waveform must have at least {features.window} samples, got {waveform.shape[1]}")
+    _check_level(waveform)
+    settings = {"n_mfcc": features.coefficients, "n_fft": features.window, "hop_length": features.hop}
+    # One channel at a time: librosa cuts off what is 80 dB below the loudest, which both would share otherwise.
+    channels = [from_librosa(y=channel, sr=SAMPLE_RATE, **settings) for channel in waveform]
+    coefficients = np.stack(channels).astype(np.float64)  # (2, coefficients, F)
+    rounding = 8 * np.finfo(np.float32).eps * abs(coefficients).max()
+    kept = coefficients[:, 1:].reshape(features.size, -1)
+    kept -= kept.mean(axis=1, keepdims=True)
+    deviation = kept.std(axis=1, keepdims=True)
+    constant = deviation <= rounding  # silence, for one: a deviation that is nothing but rounding must not be blown up
+    return np.where(constant, 0, kept / np.where(constant, 1, deviation)).T.astype(np.float32)
+
+
+def read(path):
+    """Read a clip.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        A stereo file at 44.1 kHz, in a format that libsndfile knows, such as WAV.
+
+    Returns
+    -------
+    np.ndarray [shape=(2, samples), dtype=float32]
+        Left and right channel. Full scale is -1 ... 1; a file of floating-point samples may go beyond.
+
+    Raises
+    ------
+    ValueError
+        If it is no regular file or corrupt, has another number of channels or another rate, or samples that are not
+        finite or beyond 1e10.
+    OSError
+        If it cannot be opened.
+    """
+    import soundfile
+
+    files.check_regular(path)
+    with open(path, "rb") as file:
+        try:
+            with soundfile.SoundFile(file) as sound:
+                channels, rate = sound.channels, sound.samplerate
+                if channels != 2:
+                    raise ValueError(f"{'mono' if channels == 1 else f'{channels} channels'}, expected stereo")
+                if rate != SAMPLE_RATE:
+                    raise ValueError(f"{rate} Hz, expected {SAMPLE_RATE} Hz")
+                waveform = sound.read(dtype="float32").T
+        except soundfile.LibsndfileError as error:
+            raise ValueError(f"corrupt: {error.error_string.rstrip('.')}") from error
+    _check_level(waveform)
+    return waveform
+
+
+class Instruments:
+    """Instrument classification: IRMAS or its stand-in, as one of the sets S, M and L of Table 3.
+
+    Features are computed in threads and kept in `data/downloads/features/`. A load that was stopped goes on where it
+    was; a file that changed is computed anew.
+
+    Parameters
+    ----------
+    folder : str or os.PathLike
+        A folder in IRMAS's layout, with one folder per instrument (`LABELS`), in it files ``<recording>__<n>.wav``,
+        ``.wav`` in any case. Marks in brackets, and what stands before them, are no part of the recording's name:
+        ``008__[cel][nod][cla]0058__1.wav`` is a clip of recording 0058. A file without ``__<n>`` is a recording of its
+        own. The folder is only read.
+    features : {"S", "M", "L"} or Features
+        A set of Table 3, or settings of your own.
+    strict : bool
+        Whether a file that cannot be used is an error. Otherwise it is skipped and reported.
+    workers : int, optional
+        Threads that compute features; as many as there are cores by default.
+    progress : bool
+        Whether to show a bar.
+
+    Attributes
+    ----------
+    x : np.ndarray [shape=(F, N, C), dtype=float32]
+        The features of all clips, read-only.
+    y : np.ndarray [shape=(N,)]
+        Their labels, indices into `LABELS`.
+    files : tuple of str [length=N]
+        Their files, relative to the folder.
+    skipped : list of (str, str)
+        Files that cannot be used, and why.
+    data : {"real", "stand-in"}
+        Where the sound comes from.
+    features : Features
+        How the features were computed.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder is not there.
+    ValueError
+        If it lacks an instrument's folder or clips in one, if a file cannot be used, or for unknown features.
+    OSError
+        If features cannot be kept.
+    RuntimeError
+        If librosa finds no folder for what Numba compiles.
+    """
+
+    def __init__(self, folder, features="S", strict=True, workers=None, progress=True):
+        self.features = _features(features)
+        if workers is not None:
+            check_count("workers", workers, 1)
+        check_flag("strict", strict)
+        check_flag("progress", progress)
+        folder = files.check_path(folder, "folder")
+        names = _clips_in(folder)
+        clips, self.skipped = _load(folder, names, self.features, workers, progress)
+        if self.skipped:
+            self._tell(len(names), strict)
+        unusable = {name for name, _ in self.skipped}
+        usable = [i for i, name in enumerate(names) if name not in unusable]
+        self._keep(clips[usable] if unusable else clips, [names[i] for i in usable])
+        self.data = "stand-in" if (folder / STAND_IN).is_file() else "real"
+
+    def _keep(self, clips, names):
+        clips.flags.writeable = False
+        self._clips, self.files = clips, tuple(names)
+        self.y = np.array([LABELS.index(name.split("/")[0]) for name in names], np.int64)
+
+    def __repr__(self):
+        return shown(self, "x", "features", "data")
+
+    @property
+    def x(self):
+        """The features of all clips, (F, N, C)."""
+        return self._clips.transpose(1, 0, 2)
+
+    def __len__(self):
+        return len(self.y)
+
+    def batch(self, indices, part=(0, 1)):
+        """Return the features (F, B, C) and the labels (B,) of the clips with these numbers.
+
+        `part` and what bad numbers raise are those of `Bitstream.batch`.
+        """
+        indices, steps = check_indices(indices, len(self)), steps_of(part, len(self.x))
+        return np.ascontiguousarray(self.x[steps, indices]), self.y[indices]
+
+    def split(self, share=0.25, rng=0):
+        """Hold out clips for testing.
+
+        All clips of a recording stay together, since they sound alike. Of every instrument, about the same share is
+        held out.
+
+        Parameters
+        ----------
+        share : float
+            How much to hold out, between 0 and 1: as near to that as whole recordings come, at least one of every
+            instrument on either side.
+        rng : int or np.random.Generator
+            Decides which recordings.
+
+        Returns
+        -------
+        train, held_out : Instruments
+            Clips in the order of `files`.
+
+        Raises
+        ------
+        TypeError
+            If `share` is not a number.
+        ValueError
+            If `share` is out of range, or an instrument has a single recording.
+        """
+        if not isinstance(share, Real):
+            raise TypeError(f"share must be a number between 0 and 1, got {share!r}")
+        if not 0 < share < 1:
+            raise ValueError(f"share must be between 0 and 1, got {share!r}")
+        rng = generator(rng)
+        recordings = np.array([_recording(name) for name in self.files])
+        held_out = np.zeros(len(self), bool)
+        for label in np.unique(self.y):
+            found, counts = np.unique(recordings[self.y == label], return_counts=True)
+            if len(found) < 2:
+                raise ValueError(f"{LABELS[label]} has a single recording, {found[0]}: it cannot be on both sides")
+            order = rng.permutation(len(found))
+            sizes = np.cumsum(counts[order])[:-1]
+            last = abs(sizes - share * counts.sum()).argmin()
+            held_out |= np.isin(recordings, found[order[: last + 1]])
+        return self._part(~held_out), self._part(held_out)
+
+    def _part(self, chosen):
+        part = copy.copy(self)
+        part._keep(self._clips[chosen], [name for name, keep in zip(self.files, chosen, strict=True) if keep])
+        return part
+
+    def _tell(self, count, strict):
+        shown = "; ".join(f"{name}: {reason}" for name, reason in self.skipped[:5])
+        if len(self.skipped) > 5:
+            shown += f"; and {len(self.skipped) - 5} more"
+        files_of = f"{len(self.skipped)} of {count} files"
+        if strict:
+            raise ValueError(f"{files_of} cannot be used: {shown}; pass strict=False to skip them")
+        if len(self.skipped) == count:
+            raise ValueError(f"none of {count} files can be used: {shown}")
+        print(f"{files_of} are skipped: {shown}", file=sys.stderr)
+
+
+def _from_librosa():
+    try:
+        from librosa.feature import mfcc
+    except RuntimeError as error:  # unlike ours, its compiled functions do not go without
+        raise RuntimeError(
+            f"librosa needs a folder for what it compiles; NUMBA_CACHE_DIR can name one: {error}"
+        ) from error
+    return mfcc
+
+
+def _features(features):
+    if isinstance(features, Features):
+        return features
+    if not isinstance(features, str) or features not in FEATURES:
+        raise ValueError(f"features must be one of {', '.join(FEATURES)} or a Features, got {features!r}")
+    return FEATURES[features]
+
+
+def _check_level(waveform):
+    peak = float(abs(waveform).max(initial=0))  # NaN if there is one
+    if not peak <= _LOUDEST:
+        raise ValueError(f"waveform must be finite and at most {_LOUDEST:g} (1 is full scale), its peak is {peak:g}")
+
+
+def _recording(name):
+    # The marks in brackets need not be the same for all clips of a recording.
+    folder, _, stem = str(PurePosixPath(name).with_suffix("")).rpartition("/")
+    whole = re.sub(r"__\d+$", "", stem)
+    return f"{folder}/{whole.rpartition(']')[2] or whole}"
+
+
+def _clips_in(folder):
+    if not folder.is_dir():
+        raise FileNotFoundError(f"folder must be a folder in IRMAS's layout, there is none at {folder}")
+    missing = [label for label in LABELS if not (folder / label).is_dir()]
+    if missing:
+        raise ValueError(f"{folder} lacks the folders {', '.join(missing)}; it must have {', '.join(LABELS)}")
+    names = []
+    for label in LABELS:
+        found = [path.name for path in (folder / label).iterdir() if path.suffix.lower() == ".wav"]
+        found = sorted(name for name in found if not name.startswith("."))
+        if not found:
+            raise ValueError(f"{folder / label} holds no .wav file")
+        names += [f"{label}/{name}" for name in found]
+    return names
+
+
+def _load(folder, names, features, workers, progress):
+    """Return features [shape=(N, F, C)], and the files that have none with the reason why."""
+    # Before any is read, so that a file that changes meanwhile is found changed the next time.
+    stamps = [_stamp(folder / name) for name in names]
+    clips = np.empty((len(names), features.frames, features.size), np.float32)
+    kept_in = _kept_in(folder, features)
+    with _explained(kept_in):
+        kept_in.mkdir(parents=True, exist_ok=True)
+        left = sorted(set(range(len(names))) - _pick_up(kept_in, names, stamps, clips))
+
+    def compute(i):
+        try:
+            waveform = read(folder / names[i])
+            frames = features.frames_of(waveform.shape[1])
+            if frames != features.frames:
+                seconds, wrong = waveform.shape[1] / SAMPLE_RATE, "short" if frames < features.frames else "long"
+                raise ValueError(f"too {wrong}: {seconds:.3f} s, expected {SECONDS} s ({features.frames} frames)")
+            clips[i] = mfcc(waveform, features)
+        except (ValueError, OSError) as error:
+            return str(error)
+        return None
+
+    reasons, fresh = {}, []
+    bar = {"total": len(names), "initial": len(names) - len(left), "desc": "MFCC", "unit": "clip"}
+    if left:
+        from bppsa_nb.machine.workers import in_threads
+
+        _from_librosa()  # loaded before threads would do so all at once
+        try:
+            with closing(in_threads(compute, left, workers, progress, **bar)) as results:
+                for i, reason in results:
+                    if reason is None:
+                        fresh.append(i)
+                    else:
+                        reasons[i] = reason
+                    if len(fresh) == _CHUNK:
+                        _store(kept_in, names, stamps, clips, fresh)
+                        fresh = []
+        finally:
+            if fresh:
+                _store(kept_in, names, stamps, clips, fresh)
+    return clips, [(names[i], reasons[i]) for i in sorted(reasons)]
+
+
+@contextmanager
+def _explained(kept_in):
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"features cannot be kept in {kept_in}: {error}") from error
+
+
+def _stamp(path):
+    try:
+        status = os.stat(path)
+    except OSError:
+        return "unknown"  # reading it says why
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+
+
+def _kept_in(folder, features):
+    settings = repr((str(folder.resolve()), features, SAMPLE_RATE, SECONDS, metadata.version("librosa")))
+    key = hashlib.blake2b(settings.encode(), digest_size=8).hexdigest()
+    return files.root() / "data" / "downloads" / "features" / f"{features.frames}x{features.size}-{key}"
+
+
+def _store(kept_in, names, stamps, clips, chosen):
+    entries = [f"{names[i]} {stamps[i]}" for i in chosen]
+    key = hashlib.blake2b(os.fsencode("\n".join(entries)), digest_size=8).hexdigest()
+    with _explained(kept_in), files.atomic_write(kept_in / f"{key}.npz") as file:
+        np.savez(file, entries=np.array(entries), clips=clips[chosen])
+
+
+def _pick_up(kept_in, names, stamps, clips):
+    """Fill in the features that are kept; return the indices of their clips."""
+    wanted = {f"{name} {stamp}": i for i, (name, stamp) in enumerate(zip(names, stamps, strict=True))}
+    found = set()
+    for path in sorted(kept_in.glob("*.npz")):
+        try:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as kept:
+                entries, values = kept["entries"].tolist(), kept["clips"]
+            if values.shape != (len(entries), *clips.shape[1:]) or values.dtype != clips.dtype:
+                raise ValueError(f"shape {values.shape}, dtype {values.dtype}")
+            if not np.isfinite(values).all():
+                raise ValueError("NaN or infinity")
+        except Exception as error:  # a damaged archive shows itself in many ways
+            print(f"features kept in {path} cannot be read and are computed anew: {error}", file=sys.stderr)
+            path.unlink()
+            continue
+        rows = {wanted[entry]: row for row, entry in enumerate(entries) if entry in wanted}
+        if not rows:
+            path.unlink()  # all of its clips are gone or have changed
+        clips[list(rows)] = values[list(rows.values())]
+        found |= rows.keys()
+    return found

@@ -1,0 +1,99 @@
+"""The loss of classifiers, and the share of samples that they know."""
+
+import numpy as np
+
+from bppsa_nb.machine.checks import all_finite, as_array
+
+
+def cross_entropy(logits, labels):
+    """Compute the mean softmax cross-entropy and its gradient.
+
+    Parameters
+    ----------
+    logits : np.ndarray [shape=(B, C)]
+        Scores, finite.
+    labels : array_like of int [shape=(B,)]
+        Classes from 0 to C - 1.
+
+    Returns
+    -------
+    loss : float
+        Mean over the batch, computed in float64.
+    grad_logits : np.ndarray [shape=(B, C)]
+        Its gradient, in the dtype of the logits.
+
+    Raises
+    ------
+    TypeError
+        If the labels are not integers or the logits not floating point.
+    ValueError
+        For shapes that do not fit, an empty batch, a label out of range, NaN or infinity.
+    """
+    logits, labels = _checked(logits, labels)
+    rows = np.arange(len(labels))
+    # Shifted by the largest logit, no exponential overflows and their sum is at least one.
+    shifted = logits.astype(np.float64)
+    shifted -= shifted.max(axis=1, keepdims=True)
+    exponentials = np.exp(shifted)
+    sums = exponentials.sum(axis=1)
+    loss = float((np.log(sums) - shifted[rows, labels]).mean())
+    grad = exponentials / sums[:, None]
+    grad[rows, labels] -= 1
+    grad /= len(labels)
+    return loss, grad.astype(logits.dtype)
+
+
+def accuracy(logits, labels):
+    """Compute the share of samples whose largest logit is at their label.
+
+    Parameters
+    ----------
+    logits : np.ndarray [shape=(B, C)]
+    labels : array_like of int [shape=(B,)]
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `cross_entropy`.
+    """
+    logits, labels = _checked(logits, labels)
+    return float((logits.argmax(axis=1) == labels).mean())
+
+
+def _checked(logits, labels):
+    logits = as_array("logits", logits)
+    if not np.issubdtype(logits.dtype, np.floating):
+        raise TypeError(f"logits must be floating point, got {logits.dtype}")
+    if logits.ndim != 2 or 0 in logits.shape:
+        raise ValueError(f"logits must have shape (B, C), neither of them 0, got {logits.shape}")
+    labels = check_labels(labels, *logits.shape)
+    if not all_finite(logits):
+        raise ValueError(f"logits must be finite, got {logits[~np.isfinite(logits)][0]}")
+    return logits, labels
+
+
+def check_labels(labels, batch, classes):
+    """Return labels as an array, or raise TypeError or ValueError unless they are classes of `batch` samples."""
+    labels = as_array("labels", labels)
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise TypeError(f"labels must be integers, got {labels.dtype}")
+    if labels.shape != (batch,):
+        raise ValueError(f"labels must have shape ({batch},) like logits {(batch, classes)}, got {labels.shape}")
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(wrong):
+        raise ValueError(f"labels must be from 0 to {classes - 1}, got {wrong[0]}")
+    return labels
+
+
+def check_order(x, y):
+    """Raise ValueError for sequences [shape=(B, T, I)] where the steps should come first."""
+    if getattr(x, "ndim", 0) == 3 and as_array("labels", y).shape == x.shape[:1] != x.shape[1:2]:
+        raise ValueError(
+            f"x must have shape (T, B, I), time first, got {x.shape} with {len(x)} labels; if samples come first, give "
+            "x.swapaxes(0, 1)"
+        )

@@ -1,0 +1,197 @@
+"""How gradients move parameters: SGD with momentum, and Adam, by PyTorch's update rules."""
+
+import math
+
+import numpy as np
+
+from bppsa_nb.machine.checks import as_array, check_count, is_number
+from bppsa_nb.machine.shown import shown
+
+
+class _Optimizer:
+    """What both optimizers share: the steps taken, and running averages of every parameter's gradient."""
+
+    _settings = ()
+
+    def __init__(self, averages, **settings):
+        for name, value in settings.items():
+            setattr(self, name, value)
+        self._settings = tuple(settings)
+        self._averages = averages
+        self.steps = 0
+        self.state = {}
+        self._found = {}
+
+    def __repr__(self):
+        return shown(self, *self._settings)
+
+    def settings(self):
+        """Return kind and hyperparameters, as JSON can hold them."""
+        return {"kind": type(self).__name__} | {name: getattr(self, name) for name in self._settings}
+
+    def zeros(self, params):
+        """Return the state before the first step: zeros like every parameter, for every average."""
+        return {average: {name: np.zeros_like(p) for name, p in params.items()} for average in self._averages}
+
+    def step(self, params, grads):
+        """Update the parameters in place.
+
+        Parameters
+        ----------
+        params, grads : dict of str to np.ndarray
+            Parameters and their gradients, under the same names.
+
+        Raises
+        ------
+        TypeError
+            If one of them is no dict of arrays.
+        ValueError
+            If names or shapes differ, or what is kept of the steps before was replaced by something else.
+        FloatingPointError
+            If a parameter or an average would leave the range of its dtype. Nothing is changed then.
+        """
+        for what, group in ("params", params), ("grads", grads):
+            if not isinstance(group, dict):
+                raise TypeError(f"{what} must be a dict of numpy.ndarray, got {type(group).__name__}")
+        if params.keys() != grads.keys():
+            raise ValueError(f"grads must have the entries {sorted(params, key=str)}, got {sorted(grads, key=str)}")
+        steps_taken = check_count("steps", self.steps, most=math.inf)  # before anything changes
+        state = self.state or self.zeros(params)
+        if not isinstance(state, dict) or not all(isinstance(state.get(name), dict) for name in self._averages):
+            raise ValueError(f"state must be a dict with the entries {list(self._averages)}, each a dict of arrays")
+        averages = [state[average] for average in self._averages]
+        if any(average.keys() != params.keys() for average in averages):
+            raise ValueError(_OTHER)
+        steps = []
+        with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+            for name, param in params.items():
+                grad, before = grads[name], [param, *[average[name] for average in averages]]
+                _check_shapes(name, grad, before)
+                # Found beside what it replaces: all changes together, or nothing. In the same arrays every time.
+                found = self._found.get(name)
+                if found is None or found[0].shape != param.shape or found[0].dtype != param.dtype:
+                    found = self._found[name] = [np.empty_like(param) for _ in before]
+                self._update(grad, before, found)
+                # Products of finite numbers, or too large; all but the last average show themselves in the parameter.
+                if not math.isfinite(np.vdot(found[0], found[-1])):
+                    self._check_range(name, grad, found)
+                steps += zip(before, found, strict=True)
+        for array, replacing in steps:
+            array[...] = replacing
+        self.state = state
+        self.steps = steps_taken + 1
+
+    def _check_range(self, name, grad, found):
+        whats = [name, *(f"{average} of {name}" for average in self._averages)]
+        for what, array in reversed(list(zip(whats, found, strict=True))):  # averages first: they are what is to blame
+            if not np.isfinite(array).all():
+                raise FloatingPointError(out_of_range(what, array.dtype, self.steps + 1, grad))
+
+
+_OTHER = "params must be those of the steps before: an optimizer belongs to one model"
+
+
+def _check_shapes(name, grad, before):
+    param, *averages = before
+    if not isinstance(param, np.ndarray) or not isinstance(grad, np.ndarray):
+        what, array = ("grads", grad) if isinstance(param, np.ndarray) else ("params", param)
+        raise TypeError(f"{what}[{name!r}] must be a numpy.ndarray, got {type(array).__name__}")
+    for what, array in ("params", param), ("grads", grad):
+        if array.dtype.char not in "fd":
+            raise TypeError(f"{what}[{name!r}] must be float32 or float64, got {array.dtype}")
+    if not param.flags.writeable:
+        raise ValueError(f"params[{name!r}] must be writable, got a read-only array")
+    shape = param.shape
+    if grad.shape != shape:
+        raise ValueError(f"grads[{name!r}] must have shape {shape}, got {grad.shape}")
+    for average in averages:
+        if getattr(average, "shape", None) != shape:
+            raise ValueError(_OTHER)
+
+
+def out_of_range(what, dtype, step, grad):
+    """Say what a step would have made infinite, or no number, by which gradient."""
+    return (
+        f"{what} leaves the range of {dtype} in step {step}, by gradients up to {np.abs(grad).max():.2g}; nothing was "
+        "updated; a smaller learning rate, smaller weights or float64 may help"
+    )
+
+
+class SGD(_Optimizer):
+    """Stochastic gradient descent with momentum: ``v = momentum v + g``, ``p = p - lr v`` (PyTorch's form).
+
+    Parameters
+    ----------
+    lr : float
+        Learning rate, not negative.
+    momentum : float
+        From 0 to below 1.
+
+    Raises
+    ------
+    ValueError
+        If one of them is out of range.
+    """
+
+    def __init__(self, lr, momentum=0.0):
+        _require_between("lr", lr, 0, np.inf)
+        _require_between("momentum", momentum, 0, 1)
+        super().__init__(("momentum_buffer",) if momentum else (), lr=float(lr), momentum=float(momentum))
+
+    def _update(self, grad, before, found):
+        if self._averages:
+            grad = np.add(before[1] * self.momentum, grad, out=found[1])
+        np.subtract(before[0], self.lr * grad, out=found[0])
+
+
+class Adam(_Optimizer):
+    """Adam (Kingma & Ba, 2015), with PyTorch's order of operations.
+
+    Parameters
+    ----------
+    lr : float
+        Learning rate, not negative; the paper has 1e-5 for the RNN and 3e-4 for the GRU.
+    betas : tuple of two floats
+        Decay of the averages of the gradient and of its square, from 0 to below 1.
+    eps : float
+        Added to the denominator, not negative. With 0, a gradient of 0 is divided by 0.
+
+    Raises
+    ------
+    ValueError
+        If one of them is out of range.
+    """
+
+    def __init__(self, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
+        _require_between("lr", lr, 0, np.inf)
+        if as_array("betas", betas).shape != (2,):
+            raise ValueError(f"betas must be two numbers, got {betas!r}")
+        for i, beta in enumerate(betas):
+            _require_between(f"betas[{i}]", beta, 0, 1)
+        _require_between("eps", eps, 0, np.inf)
+        betas = [float(beta) for beta in betas]
+        super().__init__(("exp_avg", "exp_avg_sq"), lr=float(lr), betas=betas, eps=float(eps))
+
+    def _update(self, grad, before, found):
+        (param, exp_avg, exp_avg_sq), (new_param, new_avg, new_avg_sq) = before, found
+        (beta1, beta2), steps = self.betas, self.steps + 1
+        np.subtract(grad, exp_avg, out=new_avg)
+        new_avg *= 1 - beta1
+        new_avg += exp_avg
+        np.multiply(exp_avg_sq, beta2, out=new_avg_sq)
+        squared = (1 - beta2) * grad
+        squared *= grad
+        new_avg_sq += squared
+        denominator = np.sqrt(new_avg_sq)
+        denominator /= (1 - beta2**steps) ** 0.5
+        denominator += self.eps
+        np.multiply(new_avg, self.lr / (1 - beta1**steps), out=new_param)
+        new_param /= denominator
+        np.subtract(param, new_param, out=new_param)
+
+
+def _require_between(name, value, low, high):
+    if not is_number(value):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not low <= value < high:
+        raise ValueError(f"{name} must be at least {low} and below {high}, got {value!r}")

@@ -1,0 +1,459 @@
+"""bp.backprop against the loop oracle: every method and backend, many shapes, awkward numbers, bad input."""
+
+import logging
+
+import naive
+import numpy as np
+import pytest
+from chain_draws import BACKENDS, METHODS, TOLERANCE, cast, chain, error, hills
+from scipy import sparse
+
+import bppsa_nb as bp
+
+
+@pytest.fixture(autouse=True)
+def _short_chunks(monkeypatch):
+    """Chunks of five, wherever the planner would take one that is as long as the chain."""
+    for module in ("chains.backprop", "chains.plan"):
+        monkeypatch.setattr(f"bppsa_nb.{module}.chunk_length", lambda *_: 5)
+
+
+@pytest.mark.parametrize("B", [1, 5])
+@pytest.mark.parametrize("H", [1, 3, 20, 33, 64])
+@pytest.mark.parametrize("T", [0, 1, 2, 3, 5, 10, 100, 1000])
+def test_equals_the_oracle(T, H, B):
+    jacobians_T, grad_output, local_grads = chain(T, B, H, np.random.default_rng([T, H, B]), local=T <= 100)
+    oracle = naive.backprop(jacobians_T, grad_output, local_grads)
+    for dtype, tolerance in TOLERANCE.items():
+        J, g, c = cast(dtype, jacobians_T, grad_output, local_grads)
+        for backend in BACKENDS:
+            for method, levels in METHODS[:3] if T == 1000 else METHODS:
+                result = bp.backprop(J, g, local_grads=c, method=method, backend=backend, levels=levels)
+                assert result.dtype == dtype and result.shape == (T + 1, B, H)
+                assert error(result, oracle) < tolerance, (backend, method, levels, dtype)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("method", "levels"), METHODS)
+def test_jacobians_shared_by_the_batch(method, levels, backend):
+    jacobians_T, grad_output, local_grads = chain(13, 1, 6, np.random.default_rng(0), local=True)
+    J, g, c = cast(np.float64, jacobians_T[:, 0], np.tile(grad_output, (4, 1)), np.tile(local_grads, (1, 4, 1)))
+    g[1:] += np.arange(3)[:, None]
+    c[:, 2] -= 1
+    oracle = naive.backprop(np.broadcast_to(J[:, None], (13, 4, 6, 6)), g, c)
+    result = bp.backprop(J, g, local_grads=c, method=method, backend=backend, levels=levels)
+    assert error(result, oracle) < 1e-12
+
+
+@pytest.mark.parametrize("method", ["linear", "blelloch", "chunked"])
+def test_order_matters(method):
+    jacobians_T, grad_output, _ = cast(np.float64, *chain(7, 2, 4, np.random.default_rng(1)))
+    oracle = naive.backprop(jacobians_T, grad_output)
+    assert error(bp.backprop(jacobians_T[::-1], grad_output, method=method), oracle) > 0.1
+    assert error(bp.backprop(jacobians_T.swapaxes(2, 3), grad_output, method=method), oracle) > 0.1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("method", ["linear", "blelloch", "chunked"])
+def test_any_memory_layout_and_read_only_arrays(method, backend):
+    jacobians_T, grad_output, local_grads = cast(np.float64, *chain(9, 3, 5, np.random.default_rng(2), local=True))
+    expected = bp.backprop(jacobians_T, grad_output, local_grads=local_grads, method=method, backend=backend)
+    awkward = [np.asfortranarray(a) for a in (jacobians_T, grad_output, local_grads)]
+    for array in awkward:
+        array.flags.writeable = False
+    J, g, c = awkward
+    result = bp.backprop(J, g, local_grads=c, method=method, backend=backend)
+    np.testing.assert_allclose(result, expected, rtol=1e-12)
+    padded = np.zeros((9, 3, 10, 5))
+    padded[:, :, ::2] = jacobians_T
+    result = bp.backprop(padded[:, :, ::2], g, local_grads=c, method=method, backend=backend)
+    np.testing.assert_allclose(result, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("method", ["linear", "blelloch", "truncated", "chunked"])
+def test_input_is_left_as_it_was(method, backend):
+    arrays = chain(9, 2, 3, np.random.default_rng(3), local=True)
+    before = [array.copy() for array in arrays]
+    J, g, c = arrays
+    result = bp.backprop(J, g, local_grads=c, method=method, backend=backend, levels=1 if method[0] == "t" else None)
+    result += 1
+    assert all(map(np.array_equal, arrays, before))
+
+
+# Chains whose products leave the range of a float while the gradient stays well inside it.
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("method", "levels"), [("blelloch", None), ("truncated", 5), ("chunked", None)])
+@pytest.mark.parametrize("rate", [1 / 64, 64])
+def test_products_that_overflow_or_underflow(rate, method, levels, backend, caplog):
+    # 32 steps are a factor of 2**192, beyond float32; the gradient stays between 2**-100 and 2**100.
+    J, g = hills(4, np.random.default_rng(4), rate)
+    oracle = naive.backprop(J, g)
+    with caplog.at_level(logging.INFO, "bppsa_nb"):
+        result = bp.backprop(J, g, method=method, backend=backend, levels=levels)
+    assert (np.abs(result - oracle).max((1, 2)) < 1e-5 * np.abs(oracle).max((1, 2))).all()
+    assert not caplog.records  # scaled, not handed to the linear scan
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("method", "levels"), METHODS)
+@pytest.mark.parametrize("entry", [0.75, 0.1])
+def test_products_whose_own_scale_changes(entry, method, levels, backend):
+    # Products of rotations keep their largest entry near 1. These grow or shrink from level to level.
+    rng = np.random.default_rng(8)
+    J = entry * rng.uniform(0.5, 1, (40, 2, 5, 5))
+    g, c = rng.uniform(0.5, 1, (2, 5)), rng.uniform(0.5, 1, (41, 2, 5))
+    for local_grads in (None, c):
+        oracle = naive.backprop(J, g, local_grads)
+        result = bp.backprop(J, g, local_grads=local_grads, method=method, backend=backend, levels=levels)
+        np.testing.assert_allclose(result, oracle, rtol=1e-12)  # every entry: all of them are positive sums
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_vanishing_gradient_vanishes_without_falling_back(backend, caplog):
+    jacobians_T, grad_output, _ = chain(500, 2, 4, np.random.default_rng(5))
+    jacobians_T *= np.float32(0.5)
+    with caplog.at_level(logging.INFO, "bppsa_nb"):
+        result = bp.backprop(jacobians_T, grad_output, method="blelloch", backend=backend)
+    assert not caplog.records
+    linear = bp.backprop(jacobians_T, grad_output, method="linear", backend=backend)
+    alive = np.abs(linear).max((1, 2)) > 1e-30
+    assert 90 < alive.sum() < 110
+    assert error(result[alive], linear[alive]) < 1e-5
+    assert (np.abs(result[~alive]) <= 1.1e-30).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_entries_too_far_apart_for_any_scale(dtype, backend, caplog):
+    # One coordinate climbs while the other falls, then the other way round: no power of two fits both.
+    step = 2.0 ** (np.finfo(dtype).maxexp // 10)
+    up, down = np.diag([step, 1 / step]), np.diag([1 / step, step])
+    J = np.array([up, down] * 8 + [up] * 8 + [down] * 8, dtype)[:, None]
+    g = np.array([[1, 3]], dtype)
+    linear = bp.backprop(J, g, method="linear", backend=backend)
+    assert np.isfinite(linear).all() and (linear > 0).all()
+    with caplog.at_level(logging.INFO, "bppsa_nb"):
+        assert np.array_equal(linear, bp.backprop(J, g, method="blelloch", backend=backend))
+    assert len(caplog.records) == 1
+    assert "linear scan" in " ".join(str(bp.explain(32, 1, 2, dtype=dtype, backend=backend)).split())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gradients_whose_entries_are_far_apart(dtype, backend):
+    # Scaled to the large entry, the small one would be rounded to a few bits. Going up and going down, at any place.
+    large, small = 2.0 ** (np.finfo(dtype).maxexp - 28), 1.2345678 * 2.0 ** (-np.finfo(dtype).maxexp // 3)
+    T = 13
+    J = np.broadcast_to(np.eye(2, dtype=dtype), (T, 1, 2, 2))
+    for t in range(T + 1):
+        c = np.zeros((T + 1, 1, 2), dtype)
+        c[t, 0, 1] = small
+        g = np.array([[large, 0]], dtype)
+        result = bp.backprop(J, g, local_grads=c, method="blelloch", backend=backend)
+        assert (result[..., 0] == g[0, 0]).all()
+        assert (result[: t + 1, 0, 1] == c[t, 0, 1]).all() and (result[t + 1 :, 0, 1] == 0).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_power_of_two_beyond_the_dtype(backend, caplog):
+    J = np.array([np.diag([1, 1]), np.diag([2.0**60, 1]), np.diag([1, 1])], np.float32)[:, None]
+    g = np.array([[0, 2.0**100]], np.float32)  # matrix and vector together stand for 2**162
+    with caplog.at_level(logging.INFO, "bppsa_nb"):
+        result = bp.backprop(J, g, method="blelloch", backend=backend)
+    assert (result == g).all() and not caplog.records
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_gradient_that_overflows_is_what_the_linear_scan_gives(backend):
+    J = np.full((40, 1, 1, 1), 64, np.float32)
+    result = bp.backprop(J, np.ones((1, 1), np.float32), method="blelloch", backend=backend)
+    assert np.array_equal(result.ravel()[::-1][:21], 64.0 ** np.arange(21))
+    assert np.isinf(result.ravel()[:19]).all()
+
+
+# Lists: sizes that differ, sparse matrices, batches of them.
+
+
+SIZES = [3, 7, 1, 4, 4, 9, 5, 2, 6, 3, 2]  # links enough for a chunk that is multiplied
+
+
+def ragged(rng, dtype=np.float64):
+    dense = [rng.standard_normal((a, b)).astype(dtype) for a, b in zip(SIZES[:-1], SIZES[1:], strict=True)]
+    for matrix in dense:
+        matrix[rng.random(matrix.shape) < 0.4] = 0
+    local_grads = [rng.standard_normal(n).astype(dtype) for n in SIZES]
+    return dense, rng.standard_normal(SIZES[-1]).astype(dtype), local_grads
+
+
+def follow(dense, gradient, local_grads=None):
+    terms = [0.0] * (len(dense) + 1) if local_grads is None else local_grads
+    out = [gradient + terms[-1]]
+    for matrix, term in zip(reversed(dense), reversed(terms[:-1]), strict=True):
+        out.append(matrix @ out[-1] + term)
+    return out[::-1]
+
+
+@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize(("method", "levels"), [("auto", None), *METHODS])
+def test_lists_of_matrices_whose_sizes_chain(method, levels, local):
+    dense, gradient, local_grads = ragged(np.random.default_rng(6))
+    local_grads = local_grads if local else None
+    mixed = [matrix if t % 3 == 2 else sparse.csr_array(matrix) for t, matrix in enumerate(dense)]
+    for links in (dense, [sparse.csr_array(m) for m in dense], [sparse.csc_matrix(m) for m in dense], mixed):
+        result = bp.backprop(links, gradient, local_grads=local_grads, method=method, levels=levels)
+        for got, expected in zip(result, follow(dense, gradient, local_grads), strict=True):
+            assert got.shape == expected.shape
+            np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+@pytest.mark.parametrize(("method", "levels"), [("auto", None), *METHODS])
+def test_batched_csr(method, levels, backend):
+    rng = np.random.default_rng(7)
+    dense, _, _ = ragged(rng)
+    links, matrices = [], []
+    for t, matrix in enumerate(dense):
+        pattern = sparse.csr_array(matrix != 0)
+        values = rng.standard_normal((1 if t % 3 == 1 else 3, pattern.nnz))  # some are shared by all samples
+        links.append(bp.BatchedCSR(values, pattern.indices, pattern.indptr, matrix.shape))
+        values = np.broadcast_to(values, (3, pattern.nnz))
+        matrices.append([sparse.csr_array((v, pattern.indices, pattern.indptr), matrix.shape) for v in values])
+    gradient = rng.standard_normal((3, 2))
+    local_grads = [rng.standard_normal((3, n)) for n in SIZES]
+    before = [link.values.copy() for link in links]
+    result = bp.backprop(links, gradient, local_grads=local_grads, method=method, levels=levels, backend=backend)
+    assert all(np.array_equal(link.values, values) for link, values in zip(links, before, strict=True))
+    for b in range(3):
+        expected = follow([m[b].toarray() for m in matrices], gradient[b], [c[b] for c in local_grads])
+        for got, want in zip(result, expected, strict=True):
+            np.testing.assert_allclose(got[b], want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+@pytest.mark.parametrize("size", [1e-44, 1e-38, 1e34])
+def test_batched_csr_at_the_ends_of_the_range(size, backend):
+    rng = np.random.default_rng(8)
+    patterns = [sparse.csr_array(rng.random((4, 4)) < 0.7) for _ in range(6)]
+    links = []
+    for t, each in enumerate(patterns):
+        values = rng.uniform(1, 2, (2, each.nnz)) * (size if t % 2 else 1 / size if size > 1e-40 else 1e34)
+        links.append(bp.BatchedCSR(values.astype(np.float32), each.indices, each.indptr, (4, 4)))
+    gradient = np.ones((2, 4), np.float32)
+    expected = bp.backprop(links, gradient, method="linear", backend="numpy")
+    for method, levels in METHODS:
+        for got, want in zip(
+            bp.backprop(links, gradient, method=method, levels=levels, backend=backend), expected, strict=True
+        ):
+            assert np.all(np.abs(got - want) <= 1e-4 * np.abs(want).max() + 1e-43)
+
+
+def test_batched_csr_of_another_batch():
+    link = bp.BatchedCSR(np.ones((2, 3)), [0, 1, 2], [0, 1, 2, 3], (3, 3))
+    with pytest.raises(
+        ValueError, match=r"jacobians_T\[0\].values must have shape \(B, nnz\) = \(3, 3\) or \(1, nnz\), got \(2, 3\)"
+    ):
+        bp.backprop([link], np.ones((3, 3)))
+
+
+PATTERN = {"indices": np.array([0, 2, 1, 2]), "indptr": np.array([0, 2, 3, 4]), "shape": (3, 3)}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("t", [0, 1])
+def test_batched_csr_whose_values_were_given_another_shape(t, backend):
+    links = [bp.BatchedCSR(np.ones((2, 3)), [0, 1, 2], [0, 1, 2, 3], (3, 3)) for _ in range(2)]
+    with pytest.raises(AttributeError, match="values of a BatchedCSR cannot be replaced; make another BatchedCSR"):
+        links[t].values = np.ones((2, 2))
+    links[t].values.resize((2, 2), refcheck=False)
+    with pytest.raises(
+        ValueError, match=rf"jacobians_T\[{t}\].values must have shape \(B, nnz\) = \(2, 3\) or .* got \(2, 2"
+    ):
+        bp.backprop(links, np.ones((2, 3)), backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        ({"indices": [0, 2, 1, 3]}, ValueError, "indices must be from 0 to n - 1 = 2, got 3"),
+        ({"indices": [0, -1, 1, 2]}, ValueError, "indices must be from 0 to n - 1 = 2, got -1"),
+        ({"indices": [0.5, 2, 1, 2]}, TypeError, "indices must hold integers, got float64"),
+        ({"indptr": [0, 2, 3, 3]}, ValueError, "indptr must rise from 0 to the number of indices, 4"),
+        ({"indptr": [0, 3, 2, 4]}, ValueError, "indptr must rise"),
+        ({"indptr": [1, 2, 3, 4]}, ValueError, "indptr must rise"),
+        ({"indptr": [0, 2, 4]}, ValueError, "indptr must have m \\+ 1 = 4 entries, got 3"),
+        ({"indptr": [[0, 2, 3, 4]]}, ValueError, "indptr must be 1-d"),
+        ({"shape": 3}, ValueError, "shape must be two integers"),
+        ({"shape": (3, 3, 1)}, ValueError, "shape must be two integers"),
+        ({"shape": (3.0, 3.0)}, ValueError, "shape must be two integers"),
+        ({"values": np.ones((2, 3))}, ValueError, r"values must have shape \(B, nnz\) with nnz = 4"),
+    ],
+)
+def test_batched_csr_refuses(change, kind, message):
+    with pytest.raises(kind, match=message):
+        bp.BatchedCSR(**{"values": np.ones((2, 4)), **PATTERN, **change})
+
+
+def test_empty_list():
+    gradient = np.arange(3.0)
+    (result,) = bp.backprop([], gradient, method="blelloch")
+    assert np.array_equal(result, gradient) and result is not gradient
+    for backend in ("numpy", "cpu"):  # a batch, of which no link says so
+        (result,) = bp.backprop([], gradient[None], method="blelloch", backend=backend)
+        assert np.array_equal(result, gradient[None])
+
+
+# Bad input.
+
+J, G, C = (np.ones(shape) for shape in [(4, 2, 3, 3), (2, 3), (5, 2, 3)])
+
+
+def with_entry(array, index, value):
+    array = array.copy()
+    array[index] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "kind", "message"),
+    [
+        (
+            (J[0, 0], G),
+            {},
+            ValueError,
+            r"^jacobians_T must .* \(T, B, H, H\) or \(T, H, H\), got \(3, 3\); one step is jacobians_T\[None\]$",
+        ),
+        (
+            (J, G[0]),
+            {},
+            ValueError,
+            r"^grad_output must have shape \(B, H\), got \(3,\); one sample is grad_output\[None\]$",
+        ),
+        ((J, G[:, :2]), {}, ValueError, r"jacobians_T must have shape \(4, 2, 2, 2\).*got \(4, 2, 3, 3\)"),
+        ((J[:, :1], G), {}, ValueError, r"jacobians_T must have shape \(4, 2, 3, 3\).*got \(4, 1, 3, 3\)"),
+        ((J[..., :2], G), {}, ValueError, r"jacobians_T must have shape"),
+        ((J[:, 0, :2], G), {}, ValueError, r"jacobians_T must have shape \(4, 3, 3\)"),
+        ((J, G.astype("f")), {}, TypeError, "jacobians_T has dtype float64, but grad_output has float32"),
+        ((J.astype(int), G), {}, TypeError, "jacobians_T must be float32 or float64, got int64"),
+        ((J, G.astype(int)), {}, TypeError, "grad_output must be float32 or float64, got int64"),
+        ((J.astype("f2"), G.astype("f2")), {}, TypeError, "float32 or float64, got float16"),
+        ((J.astype(complex), G), {}, TypeError, "got complex128"),
+        ((J, G.tolist()), {}, TypeError, "grad_output must be a numpy.ndarray, got list"),
+        (("J", G), {}, TypeError, "jacobians_T must be a numpy.ndarray, got str"),
+        ((J[:, :0], G[:0]), {}, ValueError, "grad_output must have at least one sample"),
+        ((J[..., :0, :0], G[:, :0]), {}, ValueError, "grad_output must have at least one sample"),
+        ((J, G), {"local_grads": C[:4]}, ValueError, r"local_grads must have shape \(5, 2, 3\).*got \(4, 2, 3\)"),
+        ((J, G), {"local_grads": C.astype("f")}, TypeError, "local_grads has dtype float32"),
+        (
+            (J, G),
+            {"local_grads": C[0]},
+            ValueError,
+            r"local_grads must have shape \(T \+ 1, B, H\), got \(2, 3\); one sample is local_grads\[:, None\]$",
+        ),
+        ((J, G), {"method": "bleloch"}, ValueError, "method must be one of .*'blelloch'.* got 'bleloch'"),
+        ((J, G), {"backend": "gpu"}, ValueError, "backend must be one of .*'cuda'.* got 'gpu'"),
+        ((J, G), {"method": "truncated"}, ValueError, "levels must be an integer >= 0.*got None"),
+        ((J, G), {"method": "truncated", "levels": -1}, ValueError, "levels must be .* got -1"),
+        ((J, G), {"method": "truncated", "levels": 1.0}, ValueError, "levels must be an integer"),
+        ((J, G), {"method": "blelloch", "levels": 2}, ValueError, "levels is for method='truncated' only"),
+        (([J[0, 0], G], G[0]), {}, ValueError, r"jacobians_T\[0\] must have 2 columns .* jacobians_T\[1\]"),
+        (([J[0, 0]], G[0, :2]), {}, ValueError, r"jacobians_T\[0\] must have 2 columns .* grad_output"),
+        (([J[0]], G[0]), {}, ValueError, r"jacobians_T\[0\] must have shape \(m, n\), got \(2, 3, 3\)$"),
+        (([J[0, 0]], G), {}, ValueError, r"grad_output must have shape \(n,\), got \(2, 3\)$"),
+        (([J[0, 0].astype("f")], G[0]), {}, TypeError, r"jacobians_T\[0\] has dtype float32"),
+        (([sparse.csr_array(J[0, 0]).astype(int)], G[0]), {}, TypeError, r"jacobians_T\[0\] must be float32"),
+        (([J[0, 0]], G[0]), {"local_grads": [G[0]]}, ValueError, "local_grads must be a list of .* = 2 arrays"),
+        (([J[0, 0]], G[0]), {"local_grads": [G[0], G[0, :1]]}, ValueError, r"local_grads\[1\] must have shape \(3,\)"),
+        (([J[0, 0]], G[0]), {"backend": "cpu"}, ValueError, "backend must be 'numpy' or 'auto' for a list"),
+        ((np.ma.masked_less(J, 0), G), {}, TypeError, "jacobians_T must be a numpy.ndarray, got MaskedArray"),
+        ((J, np.ma.masked_less(G, 0)), {}, TypeError, "grad_output must be a numpy.ndarray, got MaskedArray"),
+        ((J.tolist(), G), {}, TypeError, r"jacobians_T\[0\] must be a numpy.ndarray, got list"),
+        (([sparse.coo_array(G[0])], G[0]), {}, ValueError, r"jacobians_T\[0\] must have shape \(m, n\), got \(3,\)"),
+        (([J[0, 0]], G[0]), {"local_grads": C[:2, 0]}, ValueError, "must be a list of .* got ndarray"),
+        ((J, G), {"method": np.array(["linear"])}, ValueError, "method must be one of"),
+        (([None], G[0]), {}, TypeError, r"jacobians_T\[0\] must be a numpy.ndarray, got NoneType"),
+        (([J[0, 0]], None), {}, TypeError, "grad_output must be a numpy.ndarray, got NoneType"),
+        (([], None), {}, TypeError, "grad_output must be a numpy.ndarray, got NoneType"),
+        (([J[0, 0]], G[0]), {"local_grads": np.array(1.0)}, ValueError, "must be a list of .* got ndarray"),
+        ((J, G), {"backend": np.array(["cpu", "cuda"])}, ValueError, "backend must be one of .* got array"),
+    ],
+)
+def test_bad_input(arguments, options, kind, message):
+    with pytest.raises(kind, match=message):
+        bp.backprop(*arguments, **options)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("method", ["linear", "blelloch", "chunked"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_are_found(value, method, backend):
+    how = {"method": method, "backend": backend}
+    with pytest.raises(ValueError, match=rf"jacobians_T must be finite, got {value} at \[2, 1, 0, 2\]"):
+        bp.backprop(with_entry(J, (2, 1, 0, 2), value), G, **how)
+    with pytest.raises(ValueError, match=rf"grad_output must be finite, got {value} at \[1, 2\]"):
+        bp.backprop(J, with_entry(G, (1, 2), value), **how)
+    with pytest.raises(ValueError, match=rf"local_grads must be finite, got {value} at \[3, 0, 1\]"):
+        bp.backprop(J, G, local_grads=with_entry(C, (3, 0, 1), value), **how)
+
+
+@pytest.mark.parametrize("method", ["linear", "blelloch", "chunked"])
+def test_nan_is_found_where_the_gradient_is_zero(method):
+    for backend in BACKENDS:
+        with pytest.raises(ValueError, match="jacobians_T must be finite"):
+            bp.backprop(with_entry(J, (2, 1, 0, 2), np.nan), 0 * G, method=method, backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("links", "grad_output", "terms"),
+    [
+        (J[:, 0], G[0], C[:, 0]),
+        (J[:, :1], G[0], C[:, 0]),
+        (bp.StructuredChain(J[:1, 0], np.ones((1, 4, 1, 3))), G[0], C[:, 0]),
+        ([bp.BatchedCSR(np.ones((1, 3)), [0, 1, 2], [0, 1, 2, 3], (3, 3))] * 4, G[0], list(C[:, 0])),
+    ],
+)
+def test_one_sample_becomes_a_batch_as_the_error_says(links, grad_output, terms):
+    for _ in range(8):
+        try:
+            found = bp.backprop(links, grad_output, local_grads=terms)
+        except ValueError as error:
+            name, advice = str(error).split()[0], str(error).split(" one sample is ")[1]
+            changed = eval(advice, {"grad_output": grad_output, "local_grads": terms})
+            if name == "grad_output":
+                grad_output = changed
+            elif name == "local_grads":
+                terms = changed
+            else:
+                terms[int(name[-2])] = changed
+    assert [part.shape for part in found] == [(1, 3)] * 5
+
+
+def test_nan_in_a_list_is_found():
+    links = [sparse.csr_array(with_entry(J[0, 0], (1, 1), np.nan)), J[0, 0]]
+    with pytest.raises(ValueError, match=r"jacobians_T\[0\] must be finite"):
+        bp.backprop(links, G[0], method="blelloch")
+
+
+def test_missing_gpu(monkeypatch):
+    monkeypatch.setattr("bppsa_nb.machine.backends.cuda_available", lambda: False)
+    with pytest.raises(RuntimeError, match=r"needs an NVIDIA GPU.*pip install"):
+        bp.backprop(J, G, backend="cuda")
+
+
+# What "auto" takes.
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_auto_is_linear_on_a_cpu(backend):
+    explanation = bp.explain(1000, 16, 20, backend=backend)
+    assert explanation.method == "linear" == min(explanation.seconds, key=explanation.seconds.get)
+    assert "20.8 times the work" in " ".join(str(explanation).split())
+    assert np.array_equal(bp.backprop(J, G, backend=backend), bp.backprop(J, G, method="linear", backend=backend))
+
+
+@pytest.mark.parametrize(("T", "B", "H"), [(-1, 1, 1), (1, 0, 1), (1, 1, 0), (1.5, 1, 1), (1, True, 1)])
+def test_explain_refuses(T, B, H):
+    with pytest.raises(ValueError, match="must be an integer"):
+        bp.explain(T, B, H)

@@ -1,0 +1,318 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import bppsa_nb as bp
+from bppsa_nb.chains import calibrate, plan
+from bppsa_nb.chains import counts as counting
+from bppsa_nb.chains import prices as prices_kept
+from bppsa_nb.machine import backends
+from bppsa_nb.operands.dense import Dense
+from bppsa_nb.scan import steps
+
+BACKENDS = ("numpy", "cpu", "cuda")
+SIZES = list(itertools.product((0, 1, 7, 64, 1000, 30000), (1, 16, 256), (1, 20, 128), (0, 1, 3)))
+
+
+@pytest.fixture(autouse=True)
+def uncalibrated(tmp_path, monkeypatch):
+    """Predict by the package's own prices, whatever this machine's user has measured, and take any backend for here."""
+    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
+    monkeypatch.setattr(backends, "cuda_available", lambda: True)
+    plan.refresh()
+    yield
+    plan.refresh()
+
+
+@pytest.fixture
+def prices(monkeypatch):
+    """Give prices to set: by method and count, of every backend and kind."""
+    chosen = {method: {} for method in counting.COUNTS}
+    kept = {"prices": dict.fromkeys(counting.KINDS, chosen), "date": "1"}
+    monkeypatch.setattr(prices_kept, "load", lambda backend: kept)
+    plan.refresh()
+    return chosen
+
+
+# What is counted.
+
+
+@pytest.mark.parametrize("T", [0, 1, 2, 3, 10, 33, 64])
+@pytest.mark.parametrize(("method", "length"), [("linear", None), ("blelloch", None), ("chunked", 1), ("chunked", 3)])
+def test_counts_of_dense_chains_are_those_of_the_scan(T, method, length, monkeypatch):
+    done = {"merges": 0, "steps": 0}
+
+    class Counted(Dense):
+        def __matmul__(self, other):
+            done["merges" if isinstance(other, Counted) else "steps"] += 1
+            product = super().__matmul__(other)
+            return Counted(product.matrix) if isinstance(product, Dense) else product
+
+    operands = [np.ones((2, 3)), *(Counted(np.ones((2, 3, 3))) for _ in range(T))]
+    for _ in steps(operands, method, length=length):
+        pass
+    counts = counting.COUNTS[method](T, 2, 3, 0, "numpy", *([length] if length else []))
+    matmuls, matvecs = done["merges"], done["steps"]
+    if method != "chunked":
+        assert (counts.get("merges", 0), counts["steps"]) == (matmuls, matvecs)
+        assert (counts.get("matmul", 0), counts["matvec"]) == (matmuls * 2 * 27, matvecs * 2 * 9)
+        assert counts["entries"] == (T * 2 * 3 if method == "linear" else (matmuls + T) * 2 * 9)
+    else:  # a chunk's first product needs no multiplication, which is not counted apart
+        inner = counts["crossings"]
+        assert counts["merges"] == matmuls + inner
+        assert counts["steps"] == matvecs == T
+        assert (counts["matmul"], counts["matvec"]) == ((matmuls + inner) * 2 * 27, matvecs * 2 * 9)
+        assert counts["rows"] == counts["merges"] * 2 * 3
+
+
+def test_structured_chains_count_their_terms_and_what_is_assembled():
+    for K in (1, 3):
+        swept = counting.linear(100, 4, 5, K, "numpy")
+        assert swept["terms"] == 100 * K and swept["matvec"] == K * 100 * 4 * 25
+        made, stored = (counting.blelloch(100, 4, 5, weights, "numpy")["entries"] for weights in (K, 0))
+        extra = made - stored
+        assert extra == K * 100 * 4 * 25
+
+
+def test_numpy_takes_the_chunks_of_a_structured_chain_side_by_side():
+    counts = counting.chunked(1000, 4, 5, 1, "numpy", 10)
+    assert (counts["steps"], counts["merges"], counts["crossings"]) == (10 + 10, 10, 98)
+    assert counts["matmul"] == 98 * 10 * 4 * 125
+    counts = counting.chunked(1000, 4, 5, 0, "numpy", 10)
+    assert (counts["steps"], counts["merges"]) == (1000, 980)
+
+
+def test_workers_share_out_what_is_independent(monkeypatch):
+    monkeypatch.setattr(plan, "workers", {"numpy": 1, "cpu": 2, "cuda": 4}.get)
+    assert counting.linear(10, 7, 1, 0, "cpu")["matvec"] == 10 * 4
+    assert counting.linear(10, 7, 1, 0, "cuda")["matvec"] == 10 * 2
+    assert counting.linear(10, 7, 1, 1, "cpu")["matvec"] == 10 * 7  # one group
+    assert counting.linear(10, 32, 1, 1, "cpu")["matvec"] == 10 * 16
+    assert counting.chunked(100, 1, 1, 1, "cpu", 10)["matmul"] == 8 // 2 * 10
+    assert counting.chunked(100, 1, 1, 1, "cuda", 10)["matmul"] == 8 // 4 * 10
+    assert counting.chunked(100, 1, 1, 1, "cpu", 10)["merges"] == 8 // 2 * 10
+    assert counting.chunked(100, 2, 1, 1, "cuda", 10)["merges"] == 2 * 8 // 4 * 10
+    assert counting.blelloch(3, 1, 1, 0, "cuda")["matmul"] == 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("weights", [0, 1, 3])
+def test_one_chunk_is_the_linear_scan(backend, weights):
+    whole = counting.chunked(50, 3, 4, weights, backend, 50)
+    swept = counting.linear(50, 3, 4, weights, backend)
+    same = ("steps", "terms") + (("matvec", "entries", "products") if not (weights and backend == "cpu") else ())
+    assert all(whole[name] == swept[name] for name in same)
+    assert whole["merges"] == whole["matmul"] == whole["crossings"] == 0
+
+
+def test_one_product_of_all_is_what_a_chunk_adds(monkeypatch):
+    monkeypatch.setattr(plan, "workers", {"numpy": 1, "cpu": 2, "cuda": 4}.get)
+    for weights, backend in itertools.product((0, 1, 3), BACKENDS):
+        product, terms = counting.product(40, 3, 5, weights, backend), max(weights, 1)
+        # Of three chunks, the middle one is multiplied; of two, none is.
+        three, two = (counting.chunked(n, 3, 5, weights, backend, 40) for n in (120, 80))
+        for name in ("merges", "rows", "matmul"):
+            assert product[name] == three[name] - two.get(name, 0), (name, weights, backend)
+        assert product["matmul"] == -(-3 // counting.workers(backend)) * 40 * 125 * terms
+        assert product["terms"] == 40 * weights and product["launches"] == 1
+
+
+def test_a_run_of_a_chain_over_ranks_is_predicted_by_its_sweep_and_its_product(prices):
+    prices["linear"] |= {"matvec": 1.0}
+    prices["chunked"] |= {"matmul": 1.0}
+    plan.refresh()
+    sizes = 10, 2, 3
+    assert plan.run_seconds(*sizes, np.float32, "numpy", 0) == (10 * 2 * 9, 10 * 2 * 27)
+    assert plan.run_seconds(*sizes, np.float64, "numpy", 3) == (2 * 3 * 10 * 2 * 9, 2 * 3 * 10 * 2 * 27)
+    assert plan.run_seconds(0, 2, 3, np.float64, "numpy", 1) == (0, 0)
+    with pytest.raises(ValueError, match="T must be an integer >= 0, got -1"):
+        plan.run_seconds(-1, 2, 3, np.float32, "numpy", 0)
+
+
+# What is made of the counts.
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_predicted_is_finite_and_grows_with_every_size(backend):
+    for weights, dtype in itertools.product((0, 1, 3), (np.float32, np.float64)):
+        for T, B, H in itertools.product((1, 10, 100, 3000), (1, 16, 256), (4, 20, 64)):
+            one = plan.explain(T, B, H, dtype, backend, weights).seconds
+            assert one.keys() == {"linear", "chunked", "blelloch"}
+            assert all(0 < seconds < math.inf for seconds in one.values())
+            for twice in ((2 * T, B, H), (T, 2 * B, H), (T, B, 2 * H)):
+                more = plan.explain(*twice, dtype, backend, weights).seconds
+                assert all(more[method] >= one[method] for method in one)
+    assert plan.explain(100, 16, 64, np.float64, backend).seconds["linear"] > one["linear"] / 1e6
+
+
+def test_float64_costs_more_to_multiply_but_not_to_start(prices):
+    prices["linear"] |= {"steps": 1.0}
+    single, double = (plan.explain(10, 2, 3, dtype, "numpy").seconds["linear"] for dtype in (np.float32, np.float64))
+    assert single == double == 10
+    prices["linear"] |= {"matvec": 1.0}
+    plan.refresh()
+    single, double = (plan.explain(10, 2, 3, dtype, "numpy").seconds["linear"] for dtype in (np.float32, np.float64))
+    assert (single, double) == (10 + 180, 10 + 360)
+
+
+def test_auto_takes_the_method_with_the_least_predicted_time(prices):
+    for cheap in counting.COUNTS:
+        for method in counting.COUNTS:
+            prices[method] |= {"launches": 1.0 if method == cheap else 2.0}
+        prices["blelloch"]["launches"] /= 100
+        plan.refresh()
+        explanation = bp.explain(100, 2, 3, backend="numpy")
+        least = min(explanation.seconds, key=explanation.seconds.get)
+        assert explanation.method == least
+        assert explanation.reason in " ".join(str(explanation).split())
+        prices["blelloch"]["launches"] = 2.0
+    assert {"linear", "chunked", "blelloch"} == set(counting.COUNTS)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_chunk_length_is_the_best_of_those_tried(backend):
+    for (T, B, H, weights), dtype in itertools.product(SIZES, (np.float32, np.float64)):
+        chosen = plan.chunk_length(T, B, H, dtype, backend, weights)
+        assert type(chosen) is int and 1 <= chosen <= max(T, 1)
+        explanation = plan.explain(T, B, H, dtype, backend, weights)
+        prices = plan._priced(backend)[0]["structured" if weights else "dense"]["chunked"]
+        width = np.dtype(dtype).itemsize // 4
+        seconds = {
+            length: counting.price(counting.chunked(T, B, H, weights, backend, length), prices, width)
+            for length in plan.candidate_lengths(T, counting.workers(backend))
+        }
+        assert seconds[chosen] == min(seconds.values()) == explanation.seconds["chunked"]
+        assert explanation.length == chosen
+
+
+def test_lengths_tried_are_powers_of_two_and_the_share_of_a_worker():
+    assert plan.candidate_lengths(0, 2) == [1] == plan.candidate_lengths(1, 2)
+    assert plan.candidate_lengths(100, 3) == [1, 2, 4, 8, 16, 32, 34, 64]
+    assert plan.candidate_lengths(64, 1) == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_a_chunk_length_follows_what_steps_and_products_cost(prices):
+    prices["chunked"] |= {"steps": 1.0, "merges": 1.0, "crossings": 1.0}  # NumPy: about 3 L + T / L
+    assert plan.chunk_length(3000, 1, 4, backend="numpy", weights=1) == 32
+    prices["chunked"] |= {"crossings": 100.0}
+    plan.refresh()
+    assert plan.chunk_length(3000, 1, 4, backend="numpy", weights=1) > 128
+
+
+def test_chunks_of_a_length_that_is_imposed():
+    free = plan.chunk_length(100, 1, 4, backend="numpy", weights=1)
+    with plan.chunks_of(7):
+        assert plan.chunk_length(100, 1, 4, backend="numpy", weights=1) == 7
+        assert plan.chunk_length(5, 1, 4, backend="numpy") == 5
+        with plan.chunks_of(3):
+            assert plan.chunk_length(100, 1, 4, backend="numpy") == 3
+        assert plan.chunk_length(100, 1, 4, backend="numpy") == 7
+    with pytest.raises(ZeroDivisionError), plan.chunks_of(2):
+        raise ZeroDivisionError
+    assert plan.chunk_length(100, 1, 4, backend="numpy", weights=1) == free
+
+
+@pytest.mark.parametrize("length", [1, 3, 50])
+def test_an_imposed_length_reaches_the_scan(length, monkeypatch):
+    from bppsa_nb.chains import structured as chain
+
+    asked, chunked = [], chain.chunked
+    monkeypatch.setattr(chain, "chunked", lambda *args: asked.append(args[3]) or chunked(*args))
+    operand = calibrate.chain(9, 2, 3, 1, np.random.default_rng(0))
+    with plan.chunks_of(length):
+        bp.backprop(operand, np.ones((2, 3), np.float32), method="chunked", backend="numpy")
+    assert asked == [min(length, 9)]
+
+
+# What is said.
+
+
+def test_an_explanation_lists_the_candidates_from_the_fastest_on(prices):
+    prices["linear"] |= {"launches": 0.002}
+    prices["chunked"] |= {"launches": 0.001}
+    prices["blelloch"] |= {"launches": 0.0001}
+    shown = str(bp.explain(100, 2, 3, backend="numpy", weights=1)).splitlines()
+    shown = shown[[" ms predicted" in line for line in shown].index(True) - 1 :]
+    assert [line.split()[:3] for line in shown[1:4]] == [
+        ["blelloch", "1.4", "ms"],
+        ["linear", "2", "ms"],
+        ["chunked", "3", "ms"],
+    ]
+    assert shown[3].endswith("chunks of 1 steps") and "chunks" not in shown[2]
+    assert shown[4] == "Predicted from prices measured on this machine, 1."
+
+
+@pytest.mark.parametrize("columns", [30, 60, 80, 93, 100, 250])
+@pytest.mark.parametrize(
+    ("T", "B", "H", "weights"), [(1000, 16, 20, 0), (100000, 1, 8, 3), (10**9, 512, 333, 1), (0, 1, 1, 0)]
+)
+def test_no_word_is_broken_at_the_end_of_a_line(T, B, H, weights, columns, monkeypatch):
+    explanation = bp.explain(T, B, H, backend="cpu", weights=weights)
+    monkeypatch.setenv("COLUMNS", "100000")
+    words = repr(explanation).split()
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = str(explanation)
+    assert shown == repr(explanation) and shown.split() == words
+    assert {"`bppsa-nb", "calibrate`"} <= set(words) and explanation.reason in " ".join(words)
+    assert max(map(len, shown.splitlines())) <= min(columns, 100)
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [("linear", "20.8 times the work"), ("chunked", "chunks of at most"), ("blelloch", "19 levels instead of 1000")],
+)
+def test_every_method_has_its_reason(prices, method, said):
+    for other in counting.COUNTS:
+        prices[other] |= {"launches": 1.0 if other == method else 1e3}
+    explanation = bp.explain(1000, 16, 20, backend="numpy")
+    assert explanation.method == method and said in explanation.reason
+
+
+def test_defaults_say_that_they_are():
+    for backend in ("numpy", "cpu"):
+        assert not plan.calibrated(backend)
+        source = plan.explain(10, 2, 3, backend=backend).source
+        assert "the package's defaults, measured on" in source and "`bppsa-nb calibrate`" in source
+    assert "orders of magnitude" in plan.explain(10, 2, 3, backend="cuda").source
+
+
+def test_calibrated(prices):
+    assert plan.calibrated("numpy") and plan.calibrated()
+
+
+def test_nothing_is_predicted_twice(monkeypatch):
+    first = plan.explain(123, 2, 3, backend="numpy")
+    monkeypatch.setattr(plan, "price", None)
+    assert plan.explain(123, 2, 3, backend="numpy") is first
+    assert plan.chunk_length(123, 2, 3, backend="numpy") == first.length
+
+
+@pytest.mark.parametrize("name", ["T", "B", "H", "weights"])
+@pytest.mark.parametrize("wrong", [-1, 1.5, True, "3", None])
+def test_sizes_that_are_refused(name, wrong):
+    sizes = {"T": 10, "B": 2, "H": 3, "weights": 1} | {name: wrong}
+    for function in (plan.explain, plan.chunk_length):
+        with pytest.raises(ValueError, match=rf"{name} must be an integer >= \d, got {wrong!r}"):
+            function(**sizes, backend="numpy")
+
+
+def test_dtypes_and_backends_that_are_refused():
+    with pytest.raises(TypeError, match="float32 or float64, got int64"):
+        plan.chunk_length(10, 2, 3, np.int64, "numpy")
+    with pytest.raises(ValueError, match="got 'tpu'"):
+        plan.chunk_length(10, 2, 3, backend="tpu")
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+@pytest.mark.parametrize("weights", [0, 1, 3])
+def test_what_saves_no_step_is_the_linear_scan(backend, weights):
+    for T in (0, 1, 2, 3):
+        assert plan.explain(T, 64, 300, backend=backend, weights=weights).method == "linear"
+
+
+@pytest.mark.parametrize("length", [0, -1, 1.5, "3", True])
+def test_lengths_that_cannot_be_imposed(length):
+    with pytest.raises(ValueError, match=r"length must be an integer >= 1 or None, got"), plan.chunks_of(length):
+        pass

@@ -1,0 +1,179 @@
+"""The compiled dense scans: chunks of any length, and numbers at every place of the range."""
+
+import tracemalloc
+
+import naive
+import numpy as np
+import pytest
+
+from bppsa_nb.chains import chunks_cpu as cpu_chunks
+from bppsa_nb.chains import stored_cpu as cpu
+from bppsa_nb.operands import scaled_cpu as arithmetic
+from bppsa_nb.operands.scaled import RangeLost
+
+TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
+METHODS = [("blelloch", None, None), ("truncated", 2, None), *(("chunked", None, n) for n in (1, 3, 16, 1000))]
+
+
+def chain(T, B, H, rng, matrices=None):
+    jacobians_T = np.linalg.qr(rng.standard_normal((T, matrices or B, H, H)))[0]
+    arrays = jacobians_T, rng.standard_normal((B, H)), rng.standard_normal((T + 1, B, H))
+    return [np.ascontiguousarray(array, np.float32) for array in arrays]
+
+
+def run(J, g, c, method, levels=None, length=None):
+    """Give the twin what `bp.backprop` would."""
+    return cpu.backprop(J, g if c is None else g + c[-1], c, method, levels, length)
+
+
+def check(J, g, c, *how, tolerance):
+    oracle = naive.backprop(np.broadcast_to(J, (len(J), len(g), *J.shape[2:])), g, c)
+    found = run(J, g, c, *how)
+    assert found.dtype == g.dtype and found.shape == oracle.shape
+    # Row by row, whose sizes may differ by more than a float's range.
+    largest = np.abs(oracle).max((1, 2))
+    assert (np.abs(found - oracle).max((1, 2)) <= tolerance * largest).all(), how
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 31, 1000])
+@pytest.mark.parametrize("T", [0, 1, 2, 3, 6, 7, 8, 31, 32, 33, 100])
+def test_chunks_of_any_length(T, length):
+    for B, H, matrices in [(1, 1, 1), (2, 5, 2), (3, 4, 1), (5, 20, 5)]:
+        arrays = chain(T, B, H, np.random.default_rng([T, B, H]), matrices)
+        for dtype, tolerance in TOLERANCE.items():
+            J, g, c = (array.astype(dtype) for array in arrays)
+            for local_grads in (None, c):
+                check(J, g, local_grads, "chunked", None, length, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("how", METHODS)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_groups_of_samples(how, threads, monkeypatch):
+    monkeypatch.setattr("bppsa_nb.machine.workers.THREADS", threads)
+    monkeypatch.setattr(cpu, "SMALL", 0)  # share out even these
+    for group in (1, 2, 4):
+        monkeypatch.setattr(cpu, "GROUP", group * 9 * 4)
+        for matrices in (1, 5):
+            J, g, c = chain(50, 5, 3, np.random.default_rng(group), matrices)
+            check(J, g, c, *how, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("how", METHODS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("share", [0.2, 0.45, 0.9])
+@pytest.mark.parametrize("period", [1, 5])
+def test_links_and_products_beyond_what_is_multiplied_as_it_is(period, share, dtype, how):
+    # Up by a large factor for some steps, then down as many; the gradient stays within the range.
+    exponent = int(share * np.finfo(dtype).maxexp / period)
+    J, g, c = chain(40, 2, 4, np.random.default_rng(period), 2)
+    J, g, c = J.astype(dtype), g.astype(dtype), c.astype(dtype)
+    down = np.arange(40) // period % 2 == 1  # seen from the loss, first up
+    J *= np.where(down, dtype(2.0**exponent), dtype(2.0**-exponent))[::-1, None, None, None]
+    tolerance = TOLERANCE[dtype]
+    for shared in (slice(None), slice(1)):
+        check(J[:, shared], g, None, *how, tolerance=tolerance)
+    check(J, g, c, *how, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("how", METHODS)
+@pytest.mark.parametrize("size", [1e-44, 1e-39, 1e-30, 1e30])
+def test_gradients_near_the_ends_of_the_range(how, size):
+    J, g, _ = chain(40, 2, 4, np.random.default_rng(3))
+    g *= np.float32(size)
+    oracle = naive.backprop(J, g)
+    found = run(J, g, None, *how)
+    assert np.abs(found - oracle).max() <= 1e-5 * np.abs(oracle).max() + 40 * 4 * 1.5e-45
+
+
+@pytest.mark.parametrize("how", METHODS[:-1])  # one chunk needs no product
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_links_whose_entries_are_too_far_apart(dtype, how):
+    far = np.tile(np.diag([1, np.finfo(dtype).tiny]).astype(dtype), (50, 1, 1, 1))
+    with pytest.raises(RangeLost):
+        run(far, np.array([[1, 0]], dtype), None, *how)
+
+
+@pytest.mark.parametrize("how", [METHODS[0], ("truncated", 4, None), METHODS[4]])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_whose_entries_are_too_far_apart(dtype, how):
+    # One coordinate climbs while the other falls; a gradient along one of them is never in danger.
+    step = 2.0 ** (np.finfo(dtype).maxexp // 10)
+    up, down = np.diag([step, 1 / step]), np.diag([1 / step, step])
+    links = np.array(([up] * 9 + [down] * 9) * 3, dtype)[:, None]
+    with pytest.raises(RangeLost):
+        run(links, np.array([[1, 0]], dtype), None, *how)
+
+
+@pytest.mark.parametrize("how", METHODS[:2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_entries_of_a_gradient_too_far_apart_for_a_large_matrix(dtype, how):
+    # Scaled to the large entry, the small one keeps half of its bits, which the matrix lifts to where none seem lost.
+    info = np.finfo(dtype)
+    large, lift = 2.0 ** (info.maxexp - 28), 2.0 ** (info.nmant // 2 + info.nmant + 10)
+    link = np.array([[[[0, lift], [1, 0]]]], dtype)
+    small = 1 / 3 * large * 2.0 ** (info.minexp - info.nmant // 2 + 2)
+    with pytest.raises(RangeLost):
+        run(link, np.array([[large, small]], dtype), None, *how)
+    assert np.isfinite(run(link, np.array([[large, 0]], dtype), None, *how)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_which_numbers_are_multiplied_as_they_are(dtype):
+    info = np.finfo(dtype)
+    least, most = dtype(2.0 ** (info.minexp // 2)), dtype(2.0 ** (info.maxexp // 2 - 16))
+    for moderate in (0, -0.0, 1, least, -least, most, -most):
+        assert arithmetic.moderate(np.array([1, moderate], dtype))
+    for other in (np.nextafter(least, 0), np.nextafter(most, np.inf), info.tiny, 1e-320, info.max, np.inf, np.nan):
+        if dtype(other) != 0:
+            assert not arithmetic.moderate(np.array([1, other], dtype))
+            assert not arithmetic.moderate(np.array([-other], dtype))
+
+
+def test_chunks_store_no_more_than_their_products():
+    J, g, c = chain(1000, 2, 20, np.random.default_rng(5))
+    run(J, g, c, "chunked", None, 50)
+    tracemalloc.start()
+    run(J, g, c, "chunked", None, 50)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * (J.nbytes / 50 + 2 * c.nbytes)
+
+
+def test_the_planner_chooses_the_length(monkeypatch):
+    asked = []
+    monkeypatch.setattr("bppsa_nb.chains.plan.chunk_length", lambda *sizes: asked.append(sizes) or 4)
+    J, g, _ = chain(9, 2, 3, np.random.default_rng(6))
+    assert np.array_equal(run(J, g, None, "chunked"), run(J, g, None, "chunked", None, 4))
+    assert asked == [(9, 2, 3, np.float32, "cpu", 0)]
+
+
+# What ranks that share a chain need of it.
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("matrices", [1, 3])
+@pytest.mark.parametrize(("count", "length"), [(1, 1), (1, 7), (3, 4), (6, 1)])
+def test_products_of_chunks(count, length, matrices, dtype):
+    jacobians_T = chain(count * length, 3, 4, np.random.default_rng(length), matrices)[0].astype(dtype)
+    found, exponents = cpu_chunks.products(jacobians_T, length)
+    assert found.shape == (count, matrices, 4, 4) and exponents.shape == (count, matrices) and found.dtype == dtype
+    for c in range(count):
+        for b in range(matrices):
+            links = np.repeat(jacobians_T[c * length : (c + 1) * length, b : b + 1], 4, 1)
+            product = naive.backprop(links, np.eye(4))[0].T  # where the unit vectors go
+            assert np.abs(np.ldexp(found[c, b].astype(float), exponents[c, b]) - product).max() < TOLERANCE[dtype]
+
+
+def test_products_of_chunks_beyond_the_range():
+    links = np.repeat(np.eye(3)[None, None] * 2.0**60, 50, 0).astype(np.float32)
+    found, exponents = cpu_chunks.products(links, 25)
+    assert np.allclose(np.ldexp(found.astype(float), exponents[..., None, None] - 1500), np.eye(3))
+    links[0, 0, 0, 1] = 2.0**-60
+    with pytest.raises(RangeLost):
+        cpu_chunks.products(links, 25)
+
+
+@pytest.mark.parametrize("T", [0, 1, 5])
+def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
+    J, g, c = chain(T, 2, 3, np.random.default_rng(T))
+    assert np.array_equal(cpu.backprop(J, g, c, "linear", None), cpu.backprop(J, g, c[:T], "linear", None))

@@ -1,0 +1,484 @@
+"""Structured chains against the loop oracle: every method and backend, many shapes, cells made by hand, bad input."""
+
+import copy
+import pickle
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bppsa_nb as bp
+from bppsa_nb.chains import structured as numpy_twin
+from bppsa_nb.chains import structured_cpu as cpu_twin
+
+TWINS = {"numpy": numpy_twin, "cpu": cpu_twin}
+METHODS = [("linear", None), ("chunked", None), ("blelloch", None), ("truncated", 2), ("auto", None)]
+TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
+each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
+
+
+@pytest.fixture(autouse=True)
+def _short_chunks(monkeypatch):
+    """Chunks of five, wherever the planner would take one that is as long as the chain."""
+    monkeypatch.setattr("bppsa_nb.chains.backprop.chunk_length", lambda *_: 5)
+
+
+def make(K, T, B, H, carry, rng):
+    """Make arrays whose numbers float32 holds exactly, so that one oracle serves both dtypes.
+
+    The first sum about keeps a gradient's size; the others and the carry add less than what would cancel it.
+    """
+    share = np.array([1, 0.3, 0.1])[:K, None, None]
+    if K:
+        share /= np.sqrt((share**2).sum() + 0.01 * carry)
+    weights = np.linalg.qr(rng.standard_normal((K, H, H)))[0] * share
+    slopes = rng.choice([-1.0, 1.0], (K, T, B, H)) * rng.uniform(0.9, 1.1, (K, T, B, H))
+    diagonal = rng.choice([-1.0, 1.0], (T, B, H)) * rng.uniform(0.8, 1.2, (T, B, H)) if carry else None
+    if carry and K:
+        diagonal *= 0.1
+    terms = rng.standard_normal((B, H)), rng.standard_normal((T + 1, B, H))
+    return [None if each is None else each.astype(np.float32) for each in (weights, slopes, diagonal, *terms)]
+
+
+def cast(dtype, arrays):
+    return [None if array is None else array.astype(dtype) for array in arrays]
+
+
+def gap(found, oracle):
+    """Largest difference of any step's gradients, relative to the largest of them."""
+    assert found.shape == oracle.shape
+    return (np.abs(found - oracle).max((1, 2)) / np.abs(oracle).max((1, 2))).max()
+
+
+def follow(weights, slopes, carry, grad_output, local_grads=None):
+    return naive.backprop(naive.structured_jacobians_T(weights, slopes, carry), grad_output, local_grads)
+
+
+KINDS = [(0, True), (1, False), (1, True), (2, True), (3, False), (3, True)]
+each_kind = pytest.mark.parametrize(("K", "carry"), KINDS)
+
+
+@each_twin
+@each_kind
+@pytest.mark.parametrize(("T", "B", "H"), [(0, 1, 1), (1, 2, 1), (5, 1, 7), (3, 4, 5), (2, 1, 33)])
+def test_jacobians_written_out(T, B, H, K, carry, twin):
+    arrays = make(K, T, B, H, carry, np.random.default_rng([T, B, H, K]))[:3]
+    oracle = naive.structured_jacobians_T(*arrays)
+    for dtype in TOLERANCE:
+        found = twin.jacobians_T(bp.StructuredChain(*cast(dtype, arrays)))
+        assert found.dtype == dtype and found.shape == (T, B, H, H)
+        assert np.abs(found - oracle).max(initial=0) <= 8 * np.finfo(dtype).eps
+
+
+SHAPES = [*((T, 2, 3) for T in (0, 1, 2, 3, 5, 6, 11, 12)), (40, 4, 1), (16, 5, 20), (12, 1, 33), (13, 3, 64)]
+
+
+@each_kind
+@pytest.mark.parametrize(("T", "B", "H"), SHAPES)
+def test_equals_the_oracle(T, B, H, K, carry):
+    *arrays, terms = make(K, T, B, H, carry, np.random.default_rng([T, B, H, K]))
+    for local in (None, terms):
+        oracle = follow(*arrays, local)
+        for dtype, tolerance in TOLERANCE.items():
+            weights, slopes, diagonal, g, c = cast(dtype, [*arrays, local])
+            links = bp.StructuredChain(weights, slopes, diagonal)
+            for backend in TWINS:
+                for method, levels in METHODS:
+                    how = {"method": method, "backend": backend, "levels": levels}
+                    found = bp.backprop(links, g, local_grads=c, **how)
+                    assert found.dtype == dtype
+                    assert gap(found, oracle) < tolerance, (dtype, how)
+
+
+@each_kind
+def test_a_thousand_steps(K, carry):
+    *arrays, terms = make(K, 1000, 2, 8, carry, np.random.default_rng(K))
+    if K == 0:
+        arrays[2] = np.sign(arrays[2]) * np.float32(1.001)
+    for local in (None, terms):
+        oracle = follow(*arrays, local)
+        for dtype, tolerance in TOLERANCE.items():
+            tolerance *= 10  # where a gradient happens to shrink, its rounding errors do not
+            weights, slopes, diagonal, g, c = cast(dtype, [*arrays, local])
+            links = bp.StructuredChain(weights, slopes, diagonal)
+            for backend, twin in TWINS.items():
+                for method, levels in METHODS[:3]:
+                    found = bp.backprop(links, g, local_grads=c, method=method, backend=backend, levels=levels)
+                    assert gap(found, oracle) < tolerance, (backend, method, dtype)
+                found = twin.chunked(links, g if c is None else g + c[-1], c, 32)
+                assert gap(found, oracle) < tolerance, (backend, dtype)
+
+
+@each_twin
+@each_kind
+@pytest.mark.parametrize("T", [0, 1, 2, 3, 7, 12, 24])
+def test_chunks_of_any_length(T, K, carry, twin):
+    arrays = make(K, T, 2, 3, carry, np.random.default_rng([T, K]))
+    weights, slopes, diagonal, g, terms = cast(np.float64, arrays)
+    links = bp.StructuredChain(weights, slopes, diagonal)
+    for local in (None, terms):
+        oracle = follow(weights, slopes, diagonal, g, local)
+        start = g if local is None else g + local[-1]
+        assert gap(twin.sweep(links, start, local), oracle) < 1e-12
+        for length in {1, 2, 3, 5, max(T - 1, 1), max(T, 1), T + 1, 10**6}:
+            assert gap(twin.chunked(links, start, local, length), oracle) < 1e-12, length
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_any_shape(data):
+    K, carry = data.draw(st.sampled_from(KINDS))
+    T, B, H = (data.draw(st.integers(low, high)) for low, high in ((0, 30), (1, 4), (1, 6)))
+    length, local = data.draw(st.integers(1, 32)), data.draw(st.booleans())
+    arrays = make(K, T, B, H, carry, np.random.default_rng(data.draw(st.integers(0, 9))))
+    weights, slopes, diagonal, g, c = cast(np.float64, arrays)
+    links, c = bp.StructuredChain(weights, slopes, diagonal), c if local else None
+    oracle = follow(weights, slopes, diagonal, g, c)
+    for twin in TWINS.values():
+        assert gap(twin.chunked(links, g if c is None else g + c[-1], c, length), oracle) < 1e-11
+
+
+def test_the_default_is_chunks_of_one_step():
+    weights, slopes, diagonal, g, _ = make(1, 6, 1, 2, True, np.random.default_rng(0))
+    links = bp.StructuredChain(weights, slopes, diagonal)
+    for twin in TWINS.values():
+        assert np.array_equal(twin.chunked(links, g), twin.chunked(links, g, None, 1))
+
+
+# What a caller may hand over, and what it gets back.
+
+
+@pytest.mark.parametrize("backend", TWINS)
+@pytest.mark.parametrize(("method", "levels"), METHODS)
+def test_input_is_left_as_it_was(method, levels, backend):
+    arrays = make(2, 12, 2, 3, True, np.random.default_rng(1))
+    before = [array.copy() for array in arrays]
+    *parts, g, c = arrays
+    how = {"method": method, "backend": backend, "levels": levels}
+    for local in (None, c):
+        found = bp.backprop(bp.StructuredChain(*parts), g, local_grads=local, **how)
+        assert not any(np.shares_memory(found, array) for array in arrays)
+        found += 1
+        assert all(map(np.array_equal, arrays, before))
+
+
+def every_second(array):
+    wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
+    wide[..., ::2] = array
+    return wide[..., ::2]
+
+
+LAYOUTS = {
+    "Fortran": np.asfortranarray,
+    "strided": every_second,
+    "backwards": lambda array: array[::-1].copy()[::-1],
+    "transposed": lambda array: array.swapaxes(-1, -2).copy().swapaxes(-1, -2),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("backend", TWINS)
+@pytest.mark.parametrize(("method", "levels"), METHODS)
+def test_any_memory_layout_and_read_only_arrays(method, levels, backend, layout):
+    arrays = make(2, 12, 3, 4, True, np.random.default_rng(2))
+    how = {"method": method, "backend": backend, "levels": levels}
+    *parts, g, c = arrays
+    expected = bp.backprop(bp.StructuredChain(*parts), g, local_grads=c, **how)
+    awkward = [LAYOUTS[layout](array) for array in arrays]
+    for array in awkward:
+        array.flags.writeable = False
+    *parts, g, c = awkward
+    found = bp.backprop(bp.StructuredChain(*parts), g, local_grads=c, **how)
+    assert found.flags.c_contiguous
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", TWINS)
+@pytest.mark.parametrize(("method", "levels"), METHODS)
+def test_arrays_in_files(method, levels, backend, tmp_path):
+    arrays = make(1, 12, 2, 3, True, np.random.default_rng(3))
+    *parts, g, c = arrays
+    how = {"method": method, "backend": backend, "levels": levels}
+    expected = bp.backprop(bp.StructuredChain(*parts), g, local_grads=c, **how)
+    mapped = []
+    for number, array in enumerate(arrays):
+        np.save(tmp_path / f"{number}.npy", array)
+        mapped.append(np.load(tmp_path / f"{number}.npy", mmap_mode="r"))
+    *parts, g, c = mapped
+    found = bp.backprop(bp.StructuredChain(*parts), g, local_grads=c, **how)
+    assert type(found) is np.ndarray
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_what_a_chain_says_of_itself():
+    weights, slopes, diagonal, *_ = make(2, 5, 3, 4, True, np.random.default_rng(4))
+    links = bp.StructuredChain(weights, slopes, diagonal)
+    assert (links.shape, links.dtype) == ((5, 3, 4), np.float32)
+    assert repr(links) == "StructuredChain(T=5, B=3, H=4, weights=2, with a carry)"
+    assert repr(bp.StructuredChain(weights, slopes)) == "StructuredChain(T=5, B=3, H=4, weights=2)"
+    assert links.weights is weights and links.slopes is slopes and links.carry is diagonal
+
+
+# Cells made by hand: what their weights, slopes and carries are is what their derivatives say.
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def leaky(W, V, h, step=0.3):
+    """``h' = (1 - step) h + step tanh(W h)``."""
+    n = np.tanh(h @ W.T)
+    return (1 - step) * h + step * n, ([step * (1 - n * n)], np.full_like(h, 1 - step), [W])
+
+
+def gated(W, V, h):
+    """``h' = z h + (1 - z) tanh(W h)``, ``z = sigmoid(V h)``: a GRU without a reset gate."""
+    z, n = sigmoid(h @ V.T), np.tanh(h @ W.T)
+    return z * h + (1 - z) * n, ([(1 - z) * (1 - n * n), (h - n) * z * (1 - z)], z, [W, V])
+
+
+def scaled(W, V, h):
+    """``h' = sin(W h) cos(V h)``: no carry."""
+    a, b = h @ W.T, h @ V.T
+    return np.sin(a) * np.cos(b), ([np.cos(a) * np.cos(b), -np.sin(a) * np.sin(b)], None, [W, V])
+
+
+@pytest.mark.parametrize("backend", TWINS)
+@pytest.mark.parametrize(("method", "levels"), METHODS)
+@pytest.mark.parametrize("cell", [leaky, gated, scaled])
+def test_cells_made_by_hand(cell, method, levels, backend):
+    T, B, H = 12, 2, 4
+    rng = np.random.default_rng(5)
+    W, V, x = 0.6 * rng.standard_normal((H, H)), rng.standard_normal((H, H)), rng.standard_normal((T + 1, B, H))
+
+    def states(at=None, moved=0.0):
+        """Hidden states, with something added to one of them."""
+        hidden = [x[0]]
+        for t in range(T + 1):
+            if at == t:
+                hidden[t] = hidden[t] + moved
+            if t < T:
+                hidden.append(cell(W, V, hidden[t])[0] + 0.1 * x[t + 1])
+        return np.stack(hidden)
+
+    def loss(*change):
+        hidden = states(*change)
+        return (hidden[-1] ** 2).sum() / 2 + np.sin(hidden).sum()
+
+    hidden = states()
+    parts = [cell(W, V, h)[1] for h in hidden[:-1]]
+    slopes = np.stack([np.stack(slopes) for slopes, _, _ in parts], axis=1)
+    carry = None if parts[0][1] is None else np.stack([carry for _, carry, _ in parts])
+    links = bp.StructuredChain(np.stack(parts[0][2]), slopes, carry)
+    how = {"method": method, "backend": backend, "levels": levels}
+    found = bp.backprop(links, hidden[-1], local_grads=np.cos(hidden), **how)
+    step = 1e-5
+    for t in range(T + 1):
+        for b in range(B):
+            for i in range(H):
+                move = np.zeros((B, H))
+                move[b, i] = step
+                difference = (loss(t, move) - loss(t, -move)) / (2 * step)
+                assert abs(found[t, b, i] - difference) < 1e-7 * max(1, np.abs(found).max())
+
+
+# Bad input.
+
+W, S, C = np.ones((2, 3, 3)), np.ones((2, 4, 5, 3)), np.ones((4, 5, 3))
+G, L = np.ones((5, 3)), np.ones((5, 5, 3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ((W.tolist(), S), TypeError, "weights must be a numpy.ndarray, got list"),
+        ((W, None), TypeError, "slopes must be a numpy.ndarray, got NoneType"),
+        ((W, S, 0.5), TypeError, "carry must be a numpy.ndarray, got float"),
+        ((W, np.ma.masked_less(S, 0)), TypeError, "slopes must be a numpy.ndarray, got MaskedArray"),
+        ((W.astype(int), S), TypeError, "weights must be float32 or float64, got int64"),
+        ((W, S.astype("f2")), TypeError, "slopes must be float32 or float64, got float16"),
+        ((W, S, C.astype(complex)), TypeError, "carry must be float32 or float64, got complex128"),
+        ((W, S.astype("f")), TypeError, "slopes has dtype float32, but weights has float64: they must be the same"),
+        ((W, S, C.astype("f")), TypeError, "carry has dtype float32, but weights has float64: they must be the same"),
+        ((W[0], S), ValueError, r"weights must have shape \(K, H, H\), got \(3, 3\); one weight is weights\[None\]$"),
+        (
+            (W, S[0]),
+            ValueError,
+            r"slopes must have shape \(K, T, B, H\), got \(4, 5, 3\); one weight is slopes\[None\]; one step is "
+            r"slopes\[:, None\]; one sample is slopes\[:, :, None\]$",
+        ),
+        (
+            (W, S, C[0]),
+            ValueError,
+            r"carry must have shape \(T, B, H\), got \(5, 3\); one step is carry\[None\]; one sample is carry\[:, ",
+        ),
+        ((W[:1], S), ValueError, r"weights must have shape \(K, H, H\) = \(2, 3, 3\) to go with slopes \(2, 4, 5, 3\)"),
+        ((W[:, :2], S), ValueError, r"weights must have shape .*, got \(2, 2, 3\)"),
+        ((W[:, :, :2], S), ValueError, r"weights must have shape .*, got \(2, 3, 2\)"),
+        ((W, S, C[:3]), ValueError, r"carry must have shape \(T, B, H\) = \(4, 5, 3\) to go with .*, got \(3, 5, 3\)"),
+        ((W, S, C[:, :1]), ValueError, r"carry must have shape .*, got \(4, 1, 3\)"),
+        ((W, S[:, :, :0]), ValueError, r"slopes must have at least one sample .*, got shape \(2, 4, 0, 3\)"),
+        ((W[:, :0, :0], S[..., :0]), ValueError, r"slopes must have .* one entry each, got shape \(2, 4, 5, 0\)"),
+        ((W[:0], S[:0]), ValueError, r"slopes must hold at least one diagonal per step without a carry, got \(0, 4"),
+    ],
+)
+def test_chain_refuses(arguments, kind, message):
+    with pytest.raises(kind, match=message):
+        bp.StructuredChain(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "kind", "message"),
+    [
+        (
+            (G[0],),
+            {},
+            ValueError,
+            r"^grad_output must have shape \(B, H\), got \(3,\); one sample is grad_output\[None\]$",
+        ),
+        ((G.tolist(),), {}, TypeError, "grad_output must be a numpy.ndarray, got list"),
+        ((G.astype(int),), {}, TypeError, "grad_output must be float32 or float64, got int64"),
+        ((G.astype("f"),), {}, TypeError, "jacobians_T has dtype float64, but grad_output has float32"),
+        ((G[:2],), {}, ValueError, r"grad_output must have shape \(5, 3\) to chain with StructuredChain\(T=4, B=5, "),
+        ((G[:, :2],), {}, ValueError, r"grad_output must have shape \(5, 3\) .*, got \(5, 2\)"),
+        ((G[:0],), {}, ValueError, "grad_output must have at least one sample"),
+        ((G,), {"local_grads": L[:4]}, ValueError, r"local_grads must have shape \(5, 5, 3\).*, got \(4, 5, 3\)"),
+        ((G,), {"local_grads": L.astype("f")}, TypeError, "local_grads has dtype float32"),
+        (
+            (G,),
+            {"local_grads": L[0]},
+            ValueError,
+            r"local_grads must have shape \(T \+ 1, B, H\), got \(5, 3\); one sample",
+        ),
+        ((G,), {"local_grads": list(L)}, TypeError, "local_grads must be a numpy.ndarray, got list"),
+        ((G,), {"method": "chunk"}, ValueError, "method must be one of .*'chunked', 'auto', got 'chunk'"),
+        ((G,), {"method": "chunked", "levels": 2}, ValueError, "levels is for method='truncated' only, got levels=2"),
+        ((G,), {"method": "truncated"}, ValueError, "levels must be an integer >= 0"),
+        ((G,), {"backend": "gpu"}, ValueError, "backend must be one of .* got 'gpu'"),
+    ],
+)
+def test_backprop_refuses(arguments, options, kind, message):
+    with pytest.raises(kind, match=message):
+        bp.backprop(bp.StructuredChain(W, S, C), *arguments, **options)
+
+
+@pytest.mark.parametrize("name", ["weights", "slopes", "carry"])
+def test_arrays_of_a_chain_cannot_be_replaced(name):
+    for links in (bp.StructuredChain(W, S, C), bp.StructuredChain.made(W, S, C)):
+        with pytest.raises(AttributeError, match=f"{name} of a StructuredChain cannot be replaced; make another"):
+            setattr(links, name, np.ones((1, 1, 1, 1), np.float32))
+        links.name = "of a user's own"
+        for twin in (links, copy.copy(links), pickle.loads(pickle.dumps(links))):
+            assert twin.name == "of a user's own"
+            assert all(map(np.array_equal, (twin.weights, twin.slopes, twin.carry), (W, S, C)))
+
+
+@pytest.mark.parametrize("backend", TWINS)
+@pytest.mark.parametrize(
+    ("name", "change", "kind", "message"),
+    [
+        ("weights", (1, 2, 2), ValueError, r"weights must have shape .* = \(2, 3, 3\) to go with .*, got \(1, 2, 2\)"),
+        ("weights", (), ValueError, r"weights must have shape \(K, H, H\), got \(\)"),
+        ("slopes", (2, 4, 1, 3), ValueError, r"carry must have shape .* \(4, 1, 3\) to go with .*, got \(4, 5, 3\)"),
+        ("carry", (2, 5, 3), ValueError, r"carry must have shape .* \(4, 5, 3\) to go with .*, got \(2, 5, 3\)"),
+        ("weights", np.float32, TypeError, "slopes has dtype float64, but weights has float32: they must be the same"),
+        ("slopes", np.int64, TypeError, "slopes must be float32 or float64, got int64"),
+    ],
+)
+def test_arrays_changed_in_place_are_found(name, change, kind, message, backend):
+    links = bp.StructuredChain(W.copy(), S.copy(), C.copy())
+    if isinstance(change, tuple):
+        getattr(links, name).resize(change, refcheck=False)
+    else:
+        vars(links)[name] = getattr(links, name).astype(change)
+    with pytest.raises(kind, match=message):
+        bp.backprop(links, G, method="linear", backend=backend)
+
+
+def test_numbers_changed_in_place_count():
+    links = bp.StructuredChain(W.copy(), S, C)
+    links.weights[:] *= 0.5
+    expected = bp.backprop(bp.StructuredChain(0.5 * W, S, C), G, backend="numpy")
+    np.testing.assert_array_equal(bp.backprop(links, G, backend="numpy"), expected)
+
+
+def test_a_list_of_chains_is_refused():
+    with pytest.raises(TypeError, match=r"jacobians_T\[0\] must be a numpy.ndarray, got StructuredChain"):
+        bp.backprop([bp.StructuredChain(W, S)], G[0])
+
+
+@pytest.mark.parametrize("backend", TWINS)
+@pytest.mark.parametrize(("method", "levels"), METHODS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("zero", [False, True])
+def test_nan_and_infinity_are_found(zero, value, method, levels, backend):
+    places = {
+        "jacobians_T.weights": (1, 0, 2),
+        "jacobians_T.slopes": (0, 2, 1, 2),
+        "jacobians_T.carry": (0, 4, 1),
+        "grad_output": (3, 1),
+        "local_grads": (2, 0, 1),
+    }
+    for name, place in places.items():
+        arrays = dict(zip(places, (W.copy(), S.copy(), C.copy(), G * (not zero), L * (not zero)), strict=True))
+        arrays[name][place] = value
+        *parts, g, c = arrays.values()
+        with pytest.raises(ValueError, match=rf"{name} must be finite, got {value} at \{list(place)}"):
+            bp.backprop(bp.StructuredChain(*parts), g, local_grads=c, method=method, levels=levels, backend=backend)
+
+
+# Memory.
+
+
+@pytest.mark.parametrize("backend", TWINS)
+def test_jacobians_that_do_not_fit(backend, monkeypatch):
+    monkeypatch.setattr("bppsa_nb.machine.memory.available", lambda: 2**30)
+    links = bp.StructuredChain(np.ones((1, 64, 64), "f"), np.ones((1, 4096, 32, 64), "f"))
+    message = "storing 4096 x 32 transposed Jacobians of 64 x 64 takes 2.0 GiB, but 1.0 GiB are available"
+    with pytest.raises(MemoryError, match=message):
+        TWINS[backend].jacobians_T(links)
+    with pytest.raises(MemoryError, match=message):
+        bp.backprop(links, np.ones((32, 64), "f"), method="blelloch", backend=backend)
+
+
+@each_twin
+def test_chunks_that_do_not_fit(twin, monkeypatch):
+    monkeypatch.setattr("bppsa_nb.machine.memory.available", lambda: 2**20)
+    links = bp.StructuredChain(np.ones((1, 64, 64), "f"), np.ones((1, 64, 16, 64), "f"))
+    with pytest.raises(MemoryError, match="multiplying 14 chunks of 4 steps takes .* GiB, but 0.0 GiB are available"):
+        twin.chunked(links, np.ones((16, 64), "f"), None, 4)
+
+
+# What ranks that share a chain need of it: products of chunks, and sweeps that take no loss term at the end.
+
+
+@each_kind
+@pytest.mark.parametrize(("count", "length"), [(1, 1), (1, 7), (3, 4), (6, 1)])
+def test_products_of_chunks(K, carry, count, length):
+    arrays = make(K, count * length, 2, 3, carry, np.random.default_rng([K, length]))[:3]
+    written = naive.structured_jacobians_T(*arrays)
+    for dtype, tolerance in TOLERANCE.items():
+        for name, twin in TWINS.items():
+            rows, exponents = twin.products(bp.StructuredChain(*cast(dtype, arrays)), length)
+            assert rows.shape == (count, 2, 3, 3) and exponents.shape == (count, 2, 3)
+            assert rows.dtype == dtype and exponents.dtype == np.int64
+            peak = np.abs(rows).max(-1)
+            assert np.all((peak >= 0.5) & (peak < 1))
+            found = np.ldexp(rows.astype(float), exponents[..., None])
+            for c in range(count):
+                for b in range(2):
+                    # Every unit vector goes back as a gradient does, at the chunk's end.
+                    ends = naive.backprop(np.repeat(written[c * length : (c + 1) * length, b : b + 1], 3, 1), np.eye(3))
+                    assert gap(found[None, c, b], ends[:1]) < tolerance, (name, dtype)
+
+
+@each_twin
+@pytest.mark.parametrize("T", [0, 1, 5])
+def test_the_last_loss_term_of_a_sweep_may_be_missing(T, twin):
+    weights, slopes, diagonal, g, terms = make(2, T, 2, 3, True, np.random.default_rng(T))
+    links, before = bp.StructuredChain(weights, slopes, diagonal), terms.copy()
+    assert np.array_equal(twin.sweep(links, g, terms), twin.sweep(links, g, terms[:T]))
+    assert np.array_equal(terms, before)

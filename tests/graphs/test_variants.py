@@ -1,0 +1,399 @@
+"""The four variants of the GRU: which are the same function, what they cost, and how PyTorch sees them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bppsa_nb.cells.gru import GRU
+from bppsa_nb.graphs import variants
+from bppsa_nb.graphs.counter import Counter
+
+PAIRS = {"original": "concatenated", "moved": "saved"}
+SHAPES = [(0, 2, 3, 4), (1, 1, 1, 1), (1, 2, 3, 4), (2, 1, 5, 3), (7, 3, 2, 5), (4, 2, 6, 1)]
+COUNTED = [(1, 1, 1, 1), (1, 2, 3, 4), (3, 2, 5, 4), (6, 4, 3, 2)]
+
+
+def case(shape, dtype=np.float64, seed=0):
+    T, B, I, H = shape
+    rng = np.random.default_rng(seed)
+    params = {name: rng.standard_normal(param.shape).astype(dtype) for name, param in variants.parameters(I, H).items()}
+    arrays = (rng.standard_normal(size).astype(dtype) for size in ((T, B, I), (B, H), (T, B, H)))
+    return params, *arrays
+
+
+def run(variant, params, x, h0, grad_hidden):
+    activations = variants.forward(variant, params, x, h0)
+    return activations.hidden, variants.backward(params, x, activations, grad_hidden)
+
+
+def naive_forward(moved, params, x, h0):
+    """Number by number, after the article."""
+
+    def sigmoid(a):
+        return 1 / (1 + math.exp(-a))
+
+    def dot(row, vector):
+        return sum(float(a) * float(b) for a, b in zip(row, vector, strict=True))
+
+    T, B, _ = x.shape
+    H = h0.shape[1]
+    W, U, b, d = (params[name] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    hidden = [h0]
+    for t in range(T):
+        after = np.empty((B, H))
+        for s in range(B):
+            h = hidden[-1][s]
+            r = [sigmoid(dot(W[i], x[t, s]) + b[i] + dot(U[i], h) + d[i]) for i in range(H)]
+            for i in range(H):
+                j, k = H + i, 2 * H + i
+                z = sigmoid(dot(W[j], x[t, s]) + b[j] + dot(U[j], h) + d[j])
+                if moved:
+                    inner = r[i] * (dot(U[k], h) + d[k])
+                else:
+                    inner = dot(U[k], [r[n] * h[n] for n in range(H)]) + d[k]
+                c = math.tanh(dot(W[k], x[t, s]) + b[k] + inner)
+                after[s, i] = (1 - z) * h[i] + z * c
+        hidden.append(after)
+    return np.array(hidden)
+
+
+@pytest.mark.parametrize("variant", variants.NAMES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_forward_is_the_article_s_equations(variant, shape):
+    params, x, h0, _ = case(shape)
+    activations = variants.forward(variant, params, x, h0)
+    expected = naive_forward(variant in ("moved", "saved"), params, x, h0)
+    np.testing.assert_allclose(activations.hidden, expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("variant", variants.NAMES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gradients_are_central_differences(variant, shape):
+    params, x, h0, grad_hidden = case(shape)
+    _, grads = run(variant, params, x, h0, grad_hidden)
+    arguments = params | {"x": x, "h0": h0}
+    assert grads.keys() == arguments.keys()
+
+    def loss(name, direction, epsilon):
+        moved = arguments | {name: arguments[name] + epsilon * direction}
+        params = {key: moved[key] for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
+        hidden = variants.forward(variant, params, moved["x"], moved["h0"]).hidden
+        return np.sum(hidden[1:] * grad_hidden)
+
+    rng = np.random.default_rng(1)
+    for name, value in arguments.items():
+        assert grads[name].shape == value.shape and grads[name].dtype == value.dtype
+        for _ in range(4):  # in a random direction, every entry has its share
+            direction = rng.standard_normal(value.shape)
+            found = np.sum(grads[name] * direction)
+            expected = (loss(name, direction, 1e-5) - loss(name, direction, -1e-5)) / 2e-5
+            assert abs(found - expected) <= 1e-7 * (1 + abs(expected)), name
+
+
+@pytest.mark.parametrize("one, other", PAIRS.items())
+@pytest.mark.parametrize("shape", [*SHAPES, (20, 8, 30, 40)])
+def test_same_function(one, other, shape):
+    """Concatenation and other saved activations change nothing: gradients are equal to 1e-12."""
+    data = case(shape)
+    hidden, grads = run(one, *data)
+    hidden_other, grads_other = run(other, *data)
+    np.testing.assert_allclose(hidden_other, hidden, rtol=0, atol=1e-12)
+    for name, grad in grads.items():
+        scale = max(1, np.abs(grad).max(initial=0))
+        np.testing.assert_allclose(grads_other[name] / scale, grad / scale, rtol=0, atol=1e-12, err_msg=name)
+
+
+def test_moving_the_reset_gate_makes_another_function():
+    data = case((7, 3, 2, 5))
+    hidden, grads = run("original", *data)
+    hidden_moved, grads_moved = run("moved", *data)
+    assert np.abs(hidden_moved[1] - hidden[1]).max() > 0.1
+    for name, grad in grads.items():
+        assert np.abs(grads_moved[name] - grad).max() > 0.1 * np.abs(grad).max(), name
+    # The gradient of one is not that of the other, and the biases of c count apart where r multiplies one of them.
+    assert np.array_equal(grads["bias_ih"], grads["bias_hh"])
+    assert np.array_equal(grads_moved["bias_ih"][:10], grads_moved["bias_hh"][:10])
+    assert np.abs(grads_moved["bias_ih"][10:] - grads_moved["bias_hh"][10:]).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["one hidden number", "diagonal U_c", "same r everywhere"])
+def test_where_products_commute_moving_the_reset_gate_changes_nothing(kind):
+    """U_c (r * h) = r * (U_c h) if U_c is diagonal or r is one number; b' = 0, since r multiplies it, too."""
+    params, x, h0, grad_hidden = case((5, 3, 2, 1 if kind == "one hidden number" else 4))
+    H = h0.shape[1]
+    params["bias_hh"][2 * H :] = 0
+    if kind == "diagonal U_c":
+        params["weight_hh"][2 * H :] *= np.eye(H)
+    if kind == "same r everywhere":
+        params["weight_ih"][:H], params["weight_hh"][:H], params["bias_ih"][:H] = 0, 0, 0.3
+        params["bias_hh"][:H] = 0
+    expected = variants.forward("original", params, x, h0).hidden
+    np.testing.assert_allclose(variants.forward("moved", params, x, h0).hidden, expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("variant", variants.NAMES)
+def test_a_closed_update_gate_keeps_the_state(variant):
+    """If z is 0, the hidden state remains constant."""
+    params, x, h0, grad_hidden = case((6, 2, 3, 4))
+    params["bias_ih"][4:8] = -1000
+    hidden, grads = run(variant, params, x, h0, grad_hidden)
+    np.testing.assert_array_equal(hidden, np.broadcast_to(h0, hidden.shape))
+    np.testing.assert_allclose(grads["h0"], grad_hidden.sum(axis=0))
+    assert not grads["weight_hh"].any() and not grads["x"].any()
+
+
+@pytest.mark.parametrize("variant", variants.NAMES)
+def test_huge_inputs_saturate(variant):
+    params, x, h0, grad_hidden = case((3, 2, 1, 2), np.float32)
+    params["weight_ih"][:] = np.sign(params["weight_ih"])
+    hidden, grads = run(variant, params, x * np.float32(1e38), h0, grad_hidden)
+    for array in (hidden, *grads.values()):
+        assert array.dtype == np.float32 and np.isfinite(array).all()
+
+
+@pytest.mark.parametrize("variant", variants.NAMES)
+def test_any_memory_order_and_nothing_is_written_to(variant):
+    params, x, h0, grad_hidden = case((5, 3, 2, 4))
+    hidden, grads = run(variant, params, x, h0, grad_hidden)
+    odd = {name: np.asfortranarray(param) for name, param in params.items()}
+    odd_x, odd_h0, odd_grad = np.asfortranarray(x), np.asfortranarray(h0), np.asfortranarray(grad_hidden)
+    for array in (odd_x, odd_h0, odd_grad, *odd.values()):
+        array.flags.writeable = False
+    activations = variants.forward(variant, odd, odd_x, odd_h0)
+    for array in (activations.hidden, activations.gates):
+        array.flags.writeable = False
+    found = variants.backward(odd, odd_x, activations, odd_grad)
+    np.testing.assert_allclose(activations.hidden, hidden, rtol=0, atol=1e-14)
+    for name, grad in grads.items():
+        np.testing.assert_allclose(found[name], grad, rtol=0, atol=1e-12)
+
+
+# What is counted: from running, and here held against what the equations say.
+
+
+@pytest.mark.parametrize("T, B, I, H", COUNTED)
+def test_multiply_adds(T, B, I, H):
+    """Three products with W and three with U forward, twice as many backward; the third variant has one more."""
+    expected = T * B * 9 * H * (I + H)
+    for variant in variants.NAMES:
+        again = T * B * H * H if variant == "moved" else 0
+        assert variants.count(variant, T, B, I, H)["multiply_adds"] == expected + again
+
+
+@pytest.mark.parametrize("T, B, I, H", COUNTED)
+def test_products(T, B, I, H):
+    expected = {"original": 9 * T + 9, "concatenated": 4 * T + 5, "moved": 3 * T + 4, "saved": 2 * T + 4}
+    assert {variant: variants.count(variant, T, B, I, H)["products"] for variant in expected} == expected
+
+
+@pytest.mark.parametrize("T, B, I, H", COUNTED)
+def test_moving_the_reset_gate_halves_the_serial_path(T, B, I, H):
+    """Per step two products forward and two backward, or one and one.
+
+    The third variant's repeated product waits for a hidden state only, so it is on no path. Gradients of x and of the
+    parameters wait no longer than h0's.
+    """
+    expected = {"original": 4 * T, "concatenated": 4 * T, "moved": 2 * T, "saved": 2 * T}
+    found = {variant: variants.count(variant, T, B, I, H)["serial"] for variant in expected}
+    assert found == expected
+
+
+@pytest.mark.parametrize("T, B, I, H", COUNTED)
+def test_kept(T, B, I, H):
+    """Per step and sample: h, r, z and c; or h, r, z, m and what is left of W_c x."""
+    numbers = {"original": 4, "concatenated": 4, "moved": 4, "saved": 5}
+    expected = {variant: n * T * B * H for variant, n in numbers.items()}
+    assert {variant: variants.count(variant, T, B, I, H)["kept"] for variant in expected} == expected
+
+
+@pytest.mark.parametrize("variant", variants.NAMES)
+def test_kept_is_what_the_backward_pass_reads(variant):
+    """Spoil a kept number, and gradients change; there is nothing that is kept in vain, and nothing else is read."""
+    params, x, h0, grad_hidden = case((3, 2, 2, 2))
+    activations = variants.forward(variant, params, x, h0)
+    grads = variants.backward(params, x, activations, grad_hidden)
+    kept = [activations.hidden[1:-1], activations.gates]  # the last state is the output
+    if activations.product is not None:
+        kept.append(activations.product)
+    for array in kept:
+        for index in np.ndindex(array.shape):
+            value = array[index]
+            array[index] += 0.5
+            spoiled = variants.backward(params, x, activations, grad_hidden)
+            assert any(not np.array_equal(spoiled[name], grad) for name, grad in grads.items()), index
+            array[index] = value
+
+
+def test_launches_grow_by_the_same_number_with_every_step():
+    """Fewer products mean fewer launches; recomputing c takes one more than recomputing m."""
+    each = {}
+    for variant in variants.NAMES:
+        counts = [variants.count(variant, T, 2, 3, 4)["launches"] for T in (1, 2, 5, 9)]
+        each[variant] = counts[1] - counts[0]
+        assert counts == [counts[0] + (T - 1) * each[variant] for T in (1, 2, 5, 9)]
+    assert each["concatenated"] < each["original"]
+    assert each["saved"] == each["moved"] + 1
+
+
+def test_elementwise():
+    """Numbers written by everything that is no product: as many for every step and sample, and biases' sums."""
+    for variant in variants.NAMES:
+        one, two, more = (variants.count(variant, T, B, 3, 4)["elementwise"] for T, B in ((1, 1), (2, 1), (2, 4)))
+        assert more - two == 3 * 2 * (two - one)
+
+
+def test_counting_does_the_work():
+    params, x, h0, grad_hidden = case((4, 3, 2, 5))
+    for variant in variants.NAMES:
+        hidden, grads = run(variant, params, x, h0, grad_hidden)
+        activations = variants.forward(variant, params, x, h0, Counter())
+        counted = variants.backward(params, x, activations, grad_hidden, Counter())
+        np.testing.assert_array_equal(activations.hidden, hidden)
+        assert all(np.array_equal(counted[name], grad) for name, grad in grads.items())
+
+
+def test_counter_follows_memory():
+    xp = Counter()
+    memory, weights = np.ones((2, 6)), np.eye(3)
+    left, right = memory[:, :3], memory[:, 3:]
+    xp.matmul(left, weights, out=right)
+    assert xp.serial == 1
+    out = np.empty((2, 3))
+    xp.matmul(left, weights, out=out)  # beside it in memory, but waits for nothing
+    assert xp.serial == 1
+    xp.add(right, 1, out=right)
+    xp.matmul(memory[:, 2:5], weights, out=out)  # overlaps with the right half
+    assert xp.serial == 2
+    xp.multiply(left, 2, out=out)  # overwritten: waits no more
+    xp.matmul(out.T[:, ::-1], np.ones((2, 1)), out=np.empty((3, 1)))
+    assert xp.serial == 2
+    assert (xp.launches, xp.products, xp.multiply_adds, xp.elementwise) == (6, 4, 18 * 3 + 6, 12)
+
+
+# PyTorch's GRU, and the one of this package, is the moved one.
+
+
+def torch_gru(torch, params, x, h0, grad_hidden):
+    """Run torch.nn.GRU and return its hidden states and gradients, under the variants' names."""
+    layer = torch.nn.GRU(x.shape[2], h0.shape[1], dtype=torch.float64)
+    with torch.no_grad():
+        for name, param in params.items():
+            getattr(layer, f"{name}_l0").copy_(torch.from_numpy(param))
+    x, h0 = torch.from_numpy(x).requires_grad_(), torch.from_numpy(h0).requires_grad_()
+    hidden, _ = layer(x, h0[None])
+    hidden.backward(torch.from_numpy(grad_hidden))
+    grads = {name: getattr(layer, f"{name}_l0").grad.numpy() for name in params}
+    return hidden.detach().numpy(), grads | {"x": x.grad.numpy(), "h0": h0.grad.numpy()}
+
+
+@pytest.mark.parametrize("variant", ["moved", "saved"])
+@pytest.mark.parametrize("shape", SHAPES[1:])
+def test_moved_reset_is_pytorch_s_gru_with_z_negated(variant, shape):
+    torch = pytest.importorskip("torch")
+    params, x, h0, grad_hidden = case(shape)
+    hidden, grads = run(variant, params, x, h0, grad_hidden)
+    theirs, their_grads = torch_gru(torch, variants.to_pytorch(params), x, h0, grad_hidden)
+    np.testing.assert_allclose(hidden[1:], theirs, rtol=0, atol=1e-12)
+    their_grads |= variants.to_pytorch({name: their_grads[name] for name in params})
+    for name, grad in grads.items():
+        np.testing.assert_allclose(their_grads[name], grad, rtol=0, atol=1e-11, err_msg=name)
+
+
+def test_original_is_not_pytorch_s_gru():
+    torch = pytest.importorskip("torch")
+    params, x, h0, grad_hidden = case((3, 2, 3, 4))
+    hidden = variants.forward("original", params, x, h0).hidden
+    theirs, _ = torch_gru(torch, variants.to_pytorch(params), x, h0, grad_hidden)
+    assert np.abs(hidden[1:] - theirs).max() > 0.1
+    theirs, _ = torch_gru(torch, params, x, h0, grad_hidden)
+    assert np.abs(variants.forward("moved", params, x, h0).hidden[1:] - theirs).max() > 0.1
+
+
+def test_to_pytorch_is_its_own_inverse_and_leaves_its_argument_alone():
+    params, *_ = case((1, 1, 2, 3))
+    before = {name: param.copy() for name, param in params.items()}
+    back = variants.to_pytorch(variants.to_pytorch(params))
+    for name, param in params.items():
+        np.testing.assert_array_equal(param, before[name])
+        np.testing.assert_array_equal(back[name], param)
+
+
+def test_parameters_are_drawn_as_pytorch_draws_them():
+    params = variants.parameters(3, 25, rng=5)
+    again = variants.parameters(3, 25, rng=np.random.default_rng(5))
+    assert {name: param.shape for name, param in params.items()} == {
+        "weight_ih": (75, 3),
+        "weight_hh": (75, 25),
+        "bias_ih": (75,),
+        "bias_hh": (75,),
+    }
+    for name, param in params.items():
+        assert param.dtype == np.float32 and 0.15 < np.abs(param).max() <= 0.2
+        np.testing.assert_array_equal(param, again[name])
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"variant": "fast"}, "variant must be one of 'original', .*'saved', got 'fast'"),
+        ({"x": np.ones((3, 2))}, r"x must have shape \(T, B, I\), got \(3, 2\)"),
+        ({"x": np.ones((3, 0, 1))}, r"x must have shape \(T, B, I\), .* got \(3, 0, 1\)"),
+        ({"x": np.ones((3, 2, 1), int)}, "x must be float32 or float64, got int64"),
+        ({"x": np.ones((3, 2, 2))}, r"params\['weight_ih'\] must have shape \(12, 2\), got \(12, 1\)"),
+        ({"h0": np.ones(4)}, r"h0 must have shape \(2, H\), got \(4,\)"),
+        ({"h0": np.ones((2, 0))}, r"h0 must have shape \(B, H\), both at least 1, got \(2, 0\)"),
+        ({"h0": np.ones((3, 4))}, r"h0 must have shape \(2, H\), got \(3, 4\)"),
+        ({"h0": np.ones((2, 4), np.float32)}, "h0 must have .* dtype float64, got float32"),
+        ({"params": {}}, r"params must have an entry 'weight_ih', got \[\]"),
+        ({"params": variants.parameters(1, 4)}, r"params\['weight_ih'\] must have .* float64, got float32"),
+        ({"params": variants.parameters(1, 5, 0, float)}, r"params\['weight_ih'\] must have shape \(12, 1\)"),
+    ],
+)
+def test_forward_refuses(change, message):
+    good = {"variant": "moved", "params": variants.parameters(1, 4, 0, float)}
+    good |= {"x": np.ones((3, 2, 1)), "h0": np.zeros((2, 4))}
+    variants.forward(**good)
+    with pytest.raises((TypeError, ValueError), match=message):
+        variants.forward(**good | change)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"grad_hidden": np.ones((2, 2, 4))}, r"grad_hidden must have shape \(3, 2, 4\)"),
+        ({"grad_hidden": np.ones((3, 2, 4), np.float32)}, "grad_hidden must have .* got float32"),
+        ({"x": np.ones((2, 2, 1))}, r"activations.hidden must have shape \(3, 2, 4\), got \(4, 2, 4\)"),
+        ({"x": np.ones((3, 1, 1))}, r"h0 must have shape \(1, H\), got \(2, 4\)"),
+        ({"params": variants.parameters(1, 4)}, r"params\['weight_ih'\] must have .* float64, got float32"),
+    ],
+)
+def test_backward_refuses(change, message):
+    params, x, h0, grad_hidden = case((3, 2, 1, 4))
+    good = {"params": params, "x": x, "grad_hidden": grad_hidden}
+    good["activations"] = variants.forward("moved", params, x, h0)
+    with pytest.raises((TypeError, ValueError), match=message):
+        variants.backward(**good | change)
+
+
+def test_attributes_that_numpy_does_not_have():
+    with pytest.raises(AttributeError, match="no attribute 'sigmoid'"):
+        Counter().sigmoid(1, out=np.empty(1))
+
+
+def test_moved_reset_is_this_package_s_gru_with_z_negated():
+    """Equation 10 is PyTorch's; the model's loss is on the last hidden state only."""
+    _, x, h0, _ = case((6, 3, 2, 5))
+    model = GRU(2, 5, 3, rng=1, dtype=np.float64)
+    theirs = {name: model.params[f"{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
+    activations = model.forward(x, h0[None], backend="numpy")
+    grad_logits = np.random.default_rng(2).standard_normal((3, 3))
+    their_grads = model.backward(activations, grad_logits, method="linear", backend="numpy")
+    grad_hidden = np.zeros((6, 3, 5))
+    grad_hidden[-1] = grad_logits @ model.params["fc.weight"]
+    for variant in ("moved", "saved"):
+        hidden, grads = run(variant, variants.to_pytorch(theirs), x, h0, grad_hidden)
+        np.testing.assert_allclose(hidden, activations.hidden[0], rtol=0, atol=1e-13)
+        translated = variants.to_pytorch({name: grads[name] for name in theirs})
+        for name, grad in translated.items():
+            np.testing.assert_allclose(grad, their_grads[f"{name}_l0"], rtol=0, atol=1e-12, err_msg=name)

@@ -1,0 +1,75 @@
+"""Which backends run where Numba must not compile."""
+
+import os
+import subprocess
+import sys
+
+import numba  # noqa: F401  reads its environment when it is imported, so before any test changes that
+import pytest
+
+from bppsa_nb.chains import calibrate
+from bppsa_nb.machine import backends
+from bppsa_nb.papers import cli
+
+FORBIDDEN = "backend='{}' is compiled by Numba, which NUMBA_DISABLE_JIT=1 forbids: unset it before Python starts, or"
+
+# Structured chains and cells: what cannot be run as Python.
+PROGRAM = """
+import numpy as np, bppsa_nb as bp
+ones = np.ones((6, 2, 3), np.float32)
+for method in "linear", "blelloch", "chunked":
+    for chain in ones[..., None] * np.eye(3, dtype="f"), bp.StructuredChain(np.eye(3, dtype="f")[None], ones[None]):
+        assert (bp.backprop(chain, ones[0], method=method) == 1).all()
+for model in bp.RNN(3, 4, 5), bp.GRU(3, 4, 5):
+    bp.Trainer(model, bp.Adam()).step(ones, np.array([0, 1]))
+try:
+    bp.backprop(chain, ones[0], backend="cpu")
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_where_numba_must_not_compile_auto_is_numpy():
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+    assert done.stdout.startswith(FORBIDDEN.format("cpu")) and not done.stderr
+
+
+@pytest.fixture(autouse=True)
+def looked_at_again():
+    """Have what changes in the environment be seen."""
+    backends.compiles.cache_clear()
+    yield
+    backends.compiles.cache_clear()
+
+
+@pytest.mark.parametrize("value", ["", "0", None])
+def test_numba_compiles_unless_it_must_not(monkeypatch, value):
+    monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
+    if value is not None:
+        monkeypatch.setenv("NUMBA_DISABLE_JIT", value)
+    assert backends.resolve("cpu") == "cpu" and backends.resolve("auto") != "numpy"
+    assert "cpu" in calibrate.runnable()
+
+
+def test_commands_say_what_cannot_run(monkeypatch, capsys):
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    assert cli.main(["info"]) == 0
+    shown = capsys.readouterr().out
+    assert "cpu: NUMBA_DISABLE_JIT forbids it\n" in shown and "auto: takes numpy\n" in shown
+    assert "not calibrated: numpy;" in shown
+    for command in ("figures --only crossover_map", "train --backend cpu --samples 16 --length 3"):
+        assert cli.main(command.split()) == 1
+        said = capsys.readouterr().err
+        assert said.startswith(f"bppsa-nb: {FORBIDDEN.format('cpu')}") and said.count("\n") == 1
+
+
+def test_a_gpu_s_kernels_are_compiled_too_and_the_simulator_s_are_not(monkeypatch):
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    monkeypatch.setattr(backends, "_device_found", lambda: True)
+    monkeypatch.setattr(backends, "simulated", lambda: False)
+    assert backends.resolve("auto") == "numpy"
+    with pytest.raises(backends.UnavailableError, match=FORBIDDEN.format("cuda")):
+        backends.resolve("cuda")
+    monkeypatch.setattr(backends, "simulated", lambda: True)
+    assert (backends.resolve("auto"), backends.resolve("cuda")) == ("numpy", "cuda")

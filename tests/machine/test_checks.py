@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+
+import bppsa_nb as bp
+from bppsa_nb.graphs import variants
+from bppsa_nb.machine.checks import all_finite, as_float, float_dtype, generator
+from bppsa_nb.multigrid import ResidualModel
+from bppsa_nb.sparse import Flatten, LeNet5, Linear, Network
+from bppsa_nb.training.datasets import instruments
+
+
+@pytest.mark.parametrize(
+    "array, expected",
+    [
+        (np.ones(3), True),
+        (np.zeros((0, 2), np.float32), True),
+        (np.float32([3e38, -3e38]), True),  # whose squares are not in range
+        (np.float32([[0, np.inf]]), False),
+        (np.float32([-np.inf, np.inf]), False),
+        (np.ones((4, 3)).T, True),
+        (np.array([0.0, np.nan])[::-1], False),
+    ],
+)
+def test_all_finite(array, expected):
+    assert all_finite(array) is expected
+
+
+@pytest.mark.parametrize("size", [3, 10**5])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_one_number_is_enough(size, number):
+    array = np.full(size, 3e38, np.float32)
+    assert all_finite(array)
+    for place in 0, size // 2, size - 1:
+        spoiled = array.copy()
+        spoiled[place] = number
+        assert not all_finite(spoiled) and not all_finite(spoiled[::-1])
+
+
+def fit(rng):
+    data = bp.Bitstream(3, 4)
+    return bp.Trainer(bp.RNN(1, 2, 10), bp.SGD(lr=0.1), backend="numpy").fit(data, 1, 2, rng=rng, progress=False)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        generator,
+        fit,
+        lambda rng: bp.RNN(1, 2, 2, rng=rng),
+        lambda rng: bp.GRU(1, 2, 2, rng=rng),
+        lambda rng: bp.Bitstream(3, 4, rng=rng),
+        lambda rng: bp.Images(num_samples=4, rng=rng),
+        lambda rng: variants.parameters(1, 2, rng),
+        lambda rng: Network((1, 2, 2), [Flatten("flatten"), Linear("fc", 4, 2)], rng=rng),
+        lambda rng: LeNet5(rng=rng),
+        lambda rng: ResidualModel((2,), [], 2, [Linear("fc", 2, 2)], rng=rng),
+    ],
+)
+@pytest.mark.parametrize("rng, error", [("x", TypeError), (1.5, TypeError), (-1, ValueError), ([3, -1], ValueError)])
+def test_what_draws_names_its_rng(call, rng, error):
+    with pytest.raises(error, match=r"^rng must be an integer of at least 0, several of them, or a numpy"):
+        call(rng)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        float_dtype,
+        lambda dtype: bp.RNN(1, 2, 2, dtype=dtype),
+        lambda dtype: bp.Bitstream(3, 4, dtype=dtype),
+        lambda dtype: LeNet5(dtype=dtype),
+        lambda dtype: ResidualModel((2,), [], 2, [Linear("fc", 2, 2)], dtype=dtype),
+        lambda dtype: bp.explain(3, 2, 2, dtype=dtype),
+    ],
+)
+@pytest.mark.parametrize("dtype", [None, "x", 3, [1, "a"], np.float16, int, ">f4"])
+def test_a_dtype_is_one_of_two(call, dtype):
+    with pytest.raises(TypeError, match="^dtype must be float32 or float64, got"):
+        call(dtype)
+
+
+def test_a_dtype_has_many_names():
+    assert all(float_dtype(name) == np.float32 for name in (np.float32, "f4", np.dtype("float32"), "float32"))
+
+
+def test_a_seed_is_named_as_it_is_called():
+    with pytest.raises(TypeError, match="^seed must be an integer"):
+        instruments.play("cel", "x")
+
+
+def test_generator_makes_what_numpy_makes():
+    for seed in (3, [1, 2], np.int64(5), np.array([7, 2**40]), np.uint64([1, 2]), range(3)):
+        assert generator(seed).random() == np.random.default_rng(seed).random()
+    given = np.random.default_rng(0)
+    assert generator(given) is given
+
+
+@pytest.mark.parametrize("value, expected", [(np.float32(0.5), 0.5), (2**2000, np.inf), (-(2**2000), -np.inf)])
+def test_as_float(value, expected):
+    found = as_float("h", value)
+    assert type(found) is float and found == expected
+    for wrong in (True, "1", None, 1j, np.timedelta64(1)):
+        with pytest.raises(TypeError, match="^h must be a number, got"):
+            as_float("h", wrong)

@@ -1,0 +1,244 @@
+"""What is compiled is kept where that is possible, and said once where somebody waits for it."""
+
+import errno
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import types
+
+import pytest
+from numba.core import caching, event
+from numba.core.caching import IndexDataCacheFile
+
+from bppsa_nb.machine import compiling
+
+
+def plus_one(x):
+    return x + 1
+
+
+def one_more(x):
+    return x + 1
+
+
+plus_one.__module__ = "bppsa_nb.pretended"
+
+
+@pytest.fixture
+def says(monkeypatch):
+    """Have nothing said so far, and somebody watch."""
+    monkeypatch.setattr(compiling, "_watched", lambda: True)
+    for listener in compiling.event._registered["numba:compile"]:
+        if isinstance(listener, compiling._Compiles):
+            monkeypatch.setattr(listener, "said", False)
+
+
+def test_the_first_compilation_says_so_and_no_other(says, capsys):
+    compiling.numba.njit(lambda x: x)(1)
+    assert capsys.readouterr().err == ""  # somebody else's function
+    for argument in (1, 1.0, 1j):
+        assert compiling.njit()(plus_one)(argument) == argument + 1
+    assert capsys.readouterr() == ("", "bppsa_nb: compiling, once\n")
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_garbage_collector_rests_only_meanwhile(collects, monkeypatch):
+    seen = []
+    monkeypatch.setattr(compiling, "_watched", lambda: seen.append(gc.isenabled()))
+    for listener in compiling.event._registered["numba:compile"]:
+        if isinstance(listener, compiling._Compiles):
+            monkeypatch.setattr(listener, "said", False)
+    before = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        assert compiling.njit()(plus_one)(1) == 2
+        assert gc.isenabled() == collects
+        with pytest.raises(Exception, match="wrong"):
+            compiling.njit()(lambda x: wrong(x))(1)  # noqa: F821
+        assert gc.isenabled() == collects and seen == [False]
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_functions_that_belong_to_no_module_are_compiled_as_before(says, capsys):
+    made = {}
+    exec("def plus_one(x): return x + 1", made)
+    assert made["plus_one"].__module__ is None
+    assert compiling.numba.njit(made["plus_one"])(1) == 2
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_that_is_gone_stops_nothing(says, monkeypatch):
+    def gone(text):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=gone))
+    assert compiling.njit()(plus_one)(1) == 2
+
+
+@pytest.mark.parametrize("place", [(0, 1), (0, 3)])
+def test_nobody_watches_what_is_closed(monkeypatch, place):
+    monkeypatch.setattr("bppsa_nb.machine.compiling.place", lambda: place)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not compiling._watched()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "terminal", "notebook", "watched"),
+    [
+        ((0, 1), False, False, False),
+        ((0, 1), True, False, True),
+        ((0, 1), False, True, True),
+        ((0, 3), False, False, True),
+        ((1, 3), True, True, False),
+    ],
+)
+def test_who_is_told(monkeypatch, ranks, terminal, notebook, watched):
+    monkeypatch.setattr("bppsa_nb.machine.compiling.place", lambda: ranks)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setitem(sys.modules, "ipykernel", compiling) if notebook else sys.modules.pop("ipykernel", None)
+    assert compiling._watched() == watched
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Keep what is compiled in a folder of this test's own."""
+    monkeypatch.setattr(compiling.numba.config, "CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def by_njit():
+    return compiling.njit(cache=True)(one_more)
+
+
+def by_cfunc():
+    return compiling.cfunc("float64(float64)")(one_more).ctypes
+
+
+@pytest.mark.parametrize("compiled", [by_njit, by_cfunc])
+def test_a_disk_that_is_full_stops_nothing(folder, monkeypatch, compiled):
+    def full(self, name, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(IndexDataCacheFile, "_save_data", full)
+    with pytest.warns(RuntimeWarning, match=f"compiled code is not kept, .*{folder}.*: No space left on device"):
+        assert compiled()(1.0) == 2
+
+
+@pytest.mark.parametrize("compiled", [by_njit, by_cfunc])
+def test_no_folder_for_compiled_code_stops_nothing(tmp_path, monkeypatch, compiled):
+    """As where the package is another user's, and so is the home folder."""
+
+    def refuse(dir):
+        refused.append(dir)
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), dir)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where there are none, Numba makes folders
+    refused, package = [], os.path.dirname(compiling.__file__)
+    monkeypatch.setattr(caching.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(compiling, "AppDirs", lambda *name: types.SimpleNamespace(user_cache_dir=tmp_path))
+    words = f"compiled code is not kept, .*{package} nor {tmp_path} can be written; NUMBA_CACHE_DIR can name a folder"
+    with pytest.warns(RuntimeWarning, match=words):
+        function = compiled()
+    assert len(refused) >= 2
+    assert function(1.0) == 2
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize("compiled", [by_njit, by_cfunc])
+def test_damaged_files_stop_nothing_and_are_replaced(folder, compiled, kind):
+    assert compiled()(1.0) == 2
+    (path,) = folder.glob(f"*/*.{kind}")
+    for damaged in b"", path.read_bytes()[:20]:
+        path.write_bytes(damaged)
+        with pytest.warns(RuntimeWarning, match=f"compiled code in {path.parent} is damaged, and made anew"):
+            assert compiled()(1.0) == 2
+        assert compiled()(1.0) == 2  # without a warning
+
+
+def test_processes_that_compile_at_once_do_not_take_each_others_code(folder, monkeypatch):
+    """Both find nothing, the first name is free, and both write there; the index is the float's, the code the int's."""
+    with monkeypatch.context() as at_once:
+        at_once.setattr(IndexDataCacheFile, "_load_index", lambda self: {})
+        assert by_njit()(1.5) == 2.5
+        at_once.setattr(IndexDataCacheFile, "_save_index", lambda self, overloads: None)
+        assert by_njit()(1) == 2
+    assert by_njit()(1.5) == 2.5
+    assert by_cfunc()(1.5) == 2.5
+
+
+def lasting(entered, forked):
+    """Make a listener that holds the compiler up until somebody forks, or a while."""
+
+    class Lasting(event.Listener):
+        def on_start(self, happens):
+            entered.set()
+            forked.wait(0.2)
+
+        def on_end(self, happens):
+            pass
+
+    return Lasting()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_that_is_forked_while_a_thread_compiles_can_compile():
+    entered, forked = threading.Event(), threading.Event()
+    with event.install_listener("numba:compile", lasting(entered, forked)):
+        other = threading.Thread(target=compiling.njit()(one_more), args=(1,))
+        other.start()
+        assert entered.wait(60)
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(30)  # rather than wait for a lock forever
+            os._exit(0 if compiling.njit()(plus_one)(1) == 2 else 1)
+        forked.set()
+        other.join()
+    assert os.waitpid(child, 0)[1] == 0
+    assert compiling.njit()(plus_one)(1) == 2
+
+
+COUNT = """
+import numpy as np
+from numba.core import event
+
+class Compiled(event.Listener):
+    found = []
+    def on_start(self, happens):
+        function, given = happens.data["dispatcher"].py_func, str(happens.data["args"])
+        self.found.append((function.__module__, function.__qualname__, function.__code__.co_firstlineno, given))
+    def on_end(self, happens):
+        pass
+
+event.register("numba:compile", Compiled())
+import bppsa_nb as bp
+x, y = np.ones((30, 16, 1), np.float32), np.zeros(16, int)
+"""
+FIRST = {
+    "rnn": ("bp.Trainer(bp.RNN(1, 20, 10), bp.Adam(), backend='cpu').step(x, y)", 18),
+    "scan": ("bp.backprop(np.repeat(x[..., None], 20, 0), x[0], method='blelloch', backend='cpu')", 25),
+}
+LITTLE = """
+own = [each for each in Compiled.found if each[0].startswith("bppsa_nb.")]
+assert own and len(set(own)) == len(own), f"twice: {own}"
+for each in Compiled.found:
+    assert "float64" not in each[3], f"in a precision that nobody uses: {each}"
+    assert "unicode" not in each[3], f"words of an error that never comes: {each}"
+assert len(Compiled.found) <= MOST, Compiled.found
+"""
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_a_first_step_compiles_little_and_a_second_process_nothing(tmp_path, first):
+    """Seconds are for benchmarks; here, what they are spent on is counted."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    step, most = FIRST[first]
+    for check in LITTLE.replace("MOST", str(most)), "assert not Compiled.found, Compiled.found":
+        program = f"{COUNT}\n{step}\n{check}"
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr

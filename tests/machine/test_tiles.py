@@ -1,0 +1,110 @@
+"""Products tile by tile: every size, and nothing written beside the result."""
+
+import threading
+import time
+import types
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import pytest
+from numba import njit
+
+from bppsa_nb.machine import tiles
+
+DTYPES = [np.float32, np.float64]
+each_dtype = pytest.mark.parametrize("dtype", DTYPES)
+
+
+@njit
+def call(product, rows, matrices, out):
+    tiles.multiply(product, rows, matrices, out)
+
+
+def multiply(rows, matrices, out):
+    call(tiles.product(out.dtype), rows, matrices, out)
+
+
+def check(function, K, B, H, J, dtype):
+    rng = np.random.default_rng([K, B, H, J])
+    rows, matrices = rng.standard_normal((K, B, H)).astype(dtype), rng.standard_normal((K, H, J)).astype(dtype)
+    memory = np.full((B + 2, J), 7, dtype)
+    function(rows, matrices, memory[1:-1])
+    expected = np.einsum("kbh,khj->bj", rows.astype(np.float64), matrices.astype(np.float64))
+    np.testing.assert_allclose(memory[1:-1], expected, rtol=0, atol=32 * np.finfo(dtype).eps * K * H)
+    assert (memory[[0, -1]] == 7).all()
+
+
+@each_dtype
+@pytest.mark.parametrize("J", [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 20, 31, 32, 33, 48, 65])
+def test_every_size(J, dtype):
+    for B in [1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17]:
+        for K, H in [(1, 1), (1, J), (3, J), (2, 38)]:
+            check(multiply, K, B, H, J, dtype)
+
+
+@each_dtype
+@pytest.mark.parametrize("width, height", [(64, 8), (32, 4), (16, 4)])
+def test_on_every_processor(width, height, dtype):
+    product = tiles._compile(np.dtype(dtype), width, height).address
+    lanes = width // np.dtype(dtype).itemsize
+    for B in [1, 2, 3, 4, 5, 7, 8, 9, 24]:
+        for J in [1, 2, 4, 7, lanes, lanes + 1, 2 * lanes, 5 * lanes - 1]:
+            check(partial(call, product), 2, B, 3, J, dtype)
+
+
+@each_dtype
+def test_no_products_are_zero(dtype):
+    out = np.ones((9, 20), dtype)
+    multiply(np.empty((0, 9, 20), dtype), np.empty((0, 20, 20), dtype), out)
+    assert not out.any()
+    multiply(np.empty((0, 0, 20), dtype), np.empty((0, 20, 20), dtype), out[:0])
+
+
+@each_dtype
+def test_rows_in_any_layout(dtype):
+    rng = np.random.default_rng(0)
+    rows, matrices = rng.standard_normal((2, 20, 9)).astype(dtype), rng.standard_normal((2, 20, 21)).astype(dtype)
+    out, expected = np.empty((2, 9, 21), dtype)
+    multiply(rows.transpose(0, 2, 1), matrices, out)
+    multiply(np.ascontiguousarray(rows.transpose(0, 2, 1)), matrices, expected)
+    np.testing.assert_array_equal(out, expected)
+
+
+@each_dtype
+def test_not_finite_numbers_stay_in_their_rows(dtype):
+    rows, matrix = np.ones((1, 9, 20), dtype), np.ones((1, 20, 20), dtype)
+    rows[0, 3, 5], rows[0, 8, 19] = np.nan, np.inf
+    out = np.empty((9, 20), dtype)
+    multiply(rows, matrix, out)
+    assert np.isnan(out[3]).all() and np.isinf(out[8]).all()
+    assert (np.delete(out, [3, 8], axis=0) == 20).all()
+
+
+def test_it_is_compiled_once_per_dtype():
+    one, other = np.ones(1, np.float32), np.ones(2, np.float32)
+    assert tiles.product(one.dtype) == tiles.product(other.dtype) != tiles.product(np.ones(1).dtype)
+
+
+def test_it_is_compiled_by_one_of_several_threads(monkeypatch):
+    compiled, both = [], threading.Barrier(2)
+
+    def compile(dtype, width, height):
+        compiled.append(dtype)
+        time.sleep(0.05)  # in which another thread would come by
+        return types.SimpleNamespace(address=len(compiled))
+
+    def ask():
+        both.wait()
+        return tiles.product(np.dtype(np.float32))
+
+    monkeypatch.setattr(tiles, "_products", {})
+    monkeypatch.setattr(tiles, "_compile", compile)
+    with ThreadPoolExecutor(2) as threads:
+        assert [asked.result() for asked in [threads.submit(ask) for _ in range(2)]] == [1, 1]
+    assert len(compiled) == 1
+
+
+def test_arrays_of_two_dtypes_are_refused():
+    with pytest.raises(TypeError, match="must be 3-d, 3-d, 2-d and of one dtype"):
+        multiply(np.ones((1, 2, 2), np.float32), np.ones((1, 2, 2)), np.ones((2, 2)))

@@ -1,0 +1,161 @@
+"""Loops shared out among threads: every piece once, whoever takes it."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from bppsa_nb.machine import workers
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 9, 100])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("worth", [True, False])
+def test_every_index_is_visited_once(count, threads, worth, monkeypatch):
+    monkeypatch.setattr(workers, "THREADS", threads)
+    visited, lock = [], threading.Lock()
+
+    def visit(name, first, last):
+        with lock:
+            visited.extend(range(first, last))
+        return name == "name"
+
+    assert workers.share_out(visit, count, "name", worth=worth) is True
+    assert sorted(visited) == list(range(count))
+    assert not count or workers.share_out(visit, count, "other", worth=worth) is False
+
+
+def test_one_failure_is_enough(monkeypatch):
+    monkeypatch.setattr(workers, "THREADS", 2)
+    for bad in range(20):
+        assert workers.share_out(lambda first, last: not first <= bad < last, 20) is False  # noqa: B023
+
+
+def test_errors_reach_the_caller(monkeypatch):
+    monkeypatch.setattr(workers, "THREADS", 2)
+
+    def fail(first, last):
+        raise RuntimeError("piece")
+
+    with pytest.raises(RuntimeError, match="piece"):
+        workers.share_out(fail, 20)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_more_pieces_where_there_is_much_to_do(threads, monkeypatch):
+    monkeypatch.setattr(workers, "THREADS", threads)
+    pieces = []
+    assert workers.share_out(lambda first, last: pieces.append(last - first) is None, 100, pieces=50)
+    assert pieces == [2] * 50
+
+
+def test_no_thread_writes_any_more_after_ctrl_c(monkeypatch):
+    monkeypatch.setattr(workers, "THREADS", 2)
+    here, entered, running, begun = threading.get_ident(), threading.Event(), [], []
+
+    def piece(first, last):
+        if threading.get_ident() == here:
+            entered.wait(10)
+            raise KeyboardInterrupt
+        running.append(first)
+        begun.append(first)
+        entered.set()
+        time.sleep(0.2)
+        running.pop()
+        return True
+
+    with pytest.raises(KeyboardInterrupt):
+        workers.share_out(piece, 8)
+    assert not running and len(begun) == 1  # and the others are left
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_works_in_a_forked_child(monkeypatch):
+    monkeypatch.setattr(workers, "THREADS", 2)
+    assert workers.share_out(lambda first, last: True, 20)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if workers.share_out(lambda first, last: True, 20) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def blas_threads():
+    return [library["num_threads"] for library in workers._blas.info()]
+
+
+def test_blas_has_its_threads_back_afterwards():
+    before = blas_threads()
+    with workers.one_blas_thread():
+        assert set(blas_threads()) == {1}
+    assert blas_threads() == before
+
+
+def test_other_threads_leave_the_limit_to_the_main_one():
+    before, seen = blas_threads(), []
+
+    def use():
+        with workers.one_blas_thread():
+            seen.append(workers._blas_limit)
+
+    other = threading.Thread(target=use)
+    with workers.one_blas_thread():
+        other.start()
+        other.join()
+        assert seen == [workers._blas_limit] and set(blas_threads()) == {1}
+    assert blas_threads() == before
+
+
+def test_a_limit_that_was_not_lifted_is_lifted_the_next_time():
+    before, first = blas_threads(), workers.one_blas_thread()
+    first.__enter__()
+    with workers.one_blas_thread():
+        pass
+    assert blas_threads() == before and workers._blas_limit is None
+    first.__exit__(None, None, None)
+    assert blas_threads() == before
+
+
+def test_where_no_thread_starts_any_more(monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread at interpreter shutdown")
+
+    monkeypatch.setattr(workers, "THREADS", 2)
+    monkeypatch.setattr(workers, "_serving", [])
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    visited = []
+    assert workers.share_out(lambda first, last: visited.extend(range(first, last)) is None, 20)
+    assert sorted(visited) == list(range(20))
+
+
+@pytest.mark.parametrize("where", ["get", "put", "limit", "restore_original_limits", "acquire"])
+def test_ctrl_c_at_any_moment_leaves_nothing_behind(where, monkeypatch):
+    """Interrupted wherever a function of that name returns, threads and BLAS are as good as new."""
+    monkeypatch.setattr(workers, "THREADS", 2)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C
+    before = blas_threads()
+    raised = []
+
+    def interrupt(frame, event, argument):
+        name = frame.f_code.co_name if event == "return" else getattr(argument, "__name__", "")
+        if event in ("return", "c_return") and name == where and not raised:
+            raised.append(where)
+            signal.raise_signal(signal.SIGINT)
+
+    try:
+        sys.setprofile(interrupt)
+        try:
+            with workers.one_blas_thread():
+                workers.share_out(lambda first, last: True, 20)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        with workers.one_blas_thread():
+            assert workers.share_out(lambda first, last: True, 20)
+        assert blas_threads() == before and workers._blas_limit is None
+    finally:
+        signal.signal(signal.SIGINT, handler)

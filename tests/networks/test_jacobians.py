@@ -1,0 +1,450 @@
+import naive_sparse as naive
+import numpy as np
+import pytest
+from draws import filters, pairs, spread
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse as scipy_sparse
+
+from bppsa_nb import sparse
+from bppsa_nb.machine import memory
+from bppsa_nb.networks import jacobians
+
+SMALL = settings(max_examples=40)
+DTYPES = [np.float32, np.float64]
+
+
+@st.composite
+def convolutions(draw):
+    """Weight and input shapes with the options of a convolution that fits, of all kinds, not square."""
+    inputs, outputs, size, kernel, options = draw(filters())
+    return (outputs, inputs, *kernel), (inputs, *size), options, draw(st.integers(0, 2**16))
+
+
+@st.composite
+def poolings(draw):
+    """An input shape with a window and a stride that fit."""
+    kernel = draw(st.one_of(pairs(1, 2), pairs(1, 4)))
+    stride = draw(st.one_of(st.none(), pairs(1, 4)))
+    size = [draw(st.integers(k, k + 5)) for k in kernel]
+    return (draw(st.integers(1, 3)), *size), kernel, stride, draw(st.integers(0, 2**16))
+
+
+# -- Equal to numerical Jacobians --------------------------------------------------------------------------------------
+
+
+@SMALL
+@given(convolutions())
+def test_convolution_equals_pushing_one_input_after_the_other(case):
+    shape, input_shape, options, seed = case
+    rng = np.random.default_rng(seed)
+    weight = spread(rng, shape)
+    found = sparse.conv2d_jacobian_T(weight, input_shape, **options)
+    # Linear: the difference quotient is exact with any step.
+    expected = naive.jacobian_T(lambda x: naive.conv2d(x, weight, *options.values()), np.zeros(input_shape), 1.0)
+    np.testing.assert_array_equal(found.toarray(), expected)
+    assert found.nnz == np.count_nonzero(expected)  # no entry is stored that is always zero
+    assert found.has_sorted_indices and found.indices.dtype == found.indptr.dtype == np.int32
+
+
+@SMALL
+@given(convolutions())
+def test_pruned_weights_are_no_entries(case):
+    shape, input_shape, options, seed = case
+    rng = np.random.default_rng(seed)
+    weight = spread(rng, shape) * (rng.random(shape) < 0.4)
+    found = sparse.conv2d_jacobian_T(weight, input_shape, **options)
+    expected = naive.jacobian_T(lambda x: naive.conv2d(x, weight, *options.values()), np.zeros(input_shape), 1.0)
+    np.testing.assert_array_equal(found.toarray(), expected)
+    assert found.nnz == np.count_nonzero(expected)
+
+
+@pytest.mark.parametrize("kept", [1.0, 0.3])
+@pytest.mark.parametrize("shape", [(1, 1), (4, 7), (6, 3)])
+def test_linear_is_the_transposed_weight(shape, kept):
+    rng = np.random.default_rng(0)
+    weight = spread(rng, shape) * (rng.random(shape) <= kept)
+    found = sparse.linear_jacobian_T(weight)
+    np.testing.assert_array_equal(
+        found.toarray(), naive.jacobian_T(lambda x: naive.linear(x, weight), np.zeros(shape[1]), 1.0)
+    )
+    assert found.nnz == np.count_nonzero(weight)
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3, 4)])
+@pytest.mark.parametrize("name", ["relu", "tanh", "sigmoid"])
+def test_elementwise_functions_equal_difference_quotients(name, shape):
+    x = 3 * spread(np.random.default_rng(0), shape)
+    given = x if name == "relu" else naive.elementwise(x, name)
+    found = getattr(sparse, f"{name}_jacobian_T")(given)
+    expected = naive.jacobian_T(lambda x: naive.elementwise(x, name), x, 1e-6)
+    np.testing.assert_allclose(found.toarray(), expected, atol=1e-9)
+    assert found.nnz == x.size
+
+
+@SMALL
+@given(poolings())
+def test_max_pooling_equals_difference_quotients(case):
+    shape, kernel, stride, seed = case
+    x = spread(np.random.default_rng(seed), shape)
+    found = sparse.max_pool2d_jacobian_T(x, kernel, stride=stride)
+    expected = naive.jacobian_T(lambda x: naive.max_pool2d(x, kernel, stride or kernel), x, 1e-6)
+    np.testing.assert_allclose(found.toarray(), expected, atol=1e-9)
+    # Where it may be non-zero: wherever an average is.
+    window = naive.jacobian_T(lambda x: naive.avg_pool2d(x, kernel, stride or kernel), x, 1.0) != 0
+    np.testing.assert_array_equal(sparse.kinds_of_zeros(found) > 0, window)
+    assert found.nnz == np.count_nonzero(window) and found.has_sorted_indices
+
+
+@SMALL
+@given(poolings())
+def test_average_pooling_equals_difference_quotients(case):
+    shape, kernel, stride, _ = case
+    found = sparse.avg_pool2d_jacobian_T(shape, kernel, stride=stride)
+    expected = naive.jacobian_T(lambda x: naive.avg_pool2d(x, kernel, stride or kernel), np.zeros(shape), 1.0)
+    np.testing.assert_allclose(found.toarray(), expected, rtol=1e-6)
+    assert found.nnz == np.count_nonzero(expected) and found.has_sorted_indices
+
+
+def test_flattening_is_the_identity():
+    np.testing.assert_array_equal(sparse.flatten_jacobian_T((2, 3, 2)).toarray(), np.eye(12))
+    assert jacobians.Flatten((2, 3, 2)).output_shape == (12,)
+
+
+@pytest.mark.parametrize("kernel, stride", [(1, 1), (2, 2), (2, 1), ((1, 3), 1), (3, 2), ((2, 3), (1, 2))])
+def test_the_first_of_equal_maxima_wins(kernel, stride):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2, (4, 7, 8)).astype(float)  # as after ReLU, nearly every window has a tie
+    found = sparse.max_pool2d_jacobian_T(x, kernel, stride=stride).toarray().reshape(*x.shape, -1)
+    kernel, stride = (np.broadcast_to(value, 2).tolist() for value in (kernel, stride))
+    expected = np.zeros_like(found)
+    for column, ((c, i, j), values) in enumerate(sorted(naive.windows(x, kernel, stride).items())):
+        tap = values.index(max(values))
+        expected[c, i * stride[0] + tap // kernel[1], j * stride[1] + tap % kernel[1], column] = 1
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_relu_is_flat_at_zero():
+    found = sparse.relu_jacobian_T(np.array([-1.0, -0.0, 0.0, 1e-300, 2.0]))
+    np.testing.assert_array_equal(found.data, [0, 0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_equal_to_torch(dtype):
+    torch = pytest.importorskip("torch")
+    jacobian = torch.autograd.functional.jacobian
+    rng = np.random.default_rng(0)
+    x = rng.integers(-2, 3, (3, 7, 9)).astype(dtype)  # with ties and zeros
+    weight = rng.standard_normal((4, 3, 3, 2)).astype(dtype)
+    options = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}
+    dense = rng.standard_normal((5, 6)).astype(dtype)
+    tensor, functional = torch.from_numpy, torch.nn.functional
+    image, vector = tensor(x), tensor(rng.standard_normal(6).astype(dtype))
+    t_tanh, t_sigmoid = torch.tanh(image).numpy(), torch.sigmoid(image).numpy()
+    cases = [
+        (
+            sparse.conv2d_jacobian_T(weight, x.shape, **options),
+            lambda x: functional.conv2d(x, tensor(weight), **options),
+        ),
+        (sparse.relu_jacobian_T(x), torch.relu),
+        (sparse.tanh_jacobian_T(t_tanh), torch.tanh),
+        (sparse.sigmoid_jacobian_T(t_sigmoid), torch.sigmoid),
+        (sparse.flatten_jacobian_T(x.shape, dtype=dtype), torch.flatten),
+        (sparse.max_pool2d_jacobian_T(x, 2), lambda x: functional.max_pool2d(x, 2)),
+        (sparse.max_pool2d_jacobian_T(x, 3, stride=2), lambda x: functional.max_pool2d(x, 3, stride=2)),
+        (sparse.max_pool2d_jacobian_T(x, (2, 3), stride=1), lambda x: functional.max_pool2d(x, (2, 3), stride=1)),
+        (sparse.avg_pool2d_jacobian_T(x.shape, (3, 2), dtype=dtype), lambda x: functional.avg_pool2d(x, (3, 2))),
+    ]
+    for found, function in cases:
+        expected = jacobian(function, image).numpy().reshape(found.shape[::-1]).T
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found.toarray(), expected, atol=1e-6)
+    expected = jacobian(lambda x: functional.linear(x, tensor(dense)), vector).numpy().T
+    np.testing.assert_array_equal(sparse.linear_jacobian_T(dense).toarray(), expected)
+
+
+# -- The paper's numbers -----------------------------------------------------------------------------------------------
+
+
+def test_sparsity_and_sizes_of_the_first_operators_of_vgg_11():
+    operators = {
+        0.99157: jacobians.Convolution(np.ones((64, 3, 3, 3), bool), (3, 32, 32), padding=1),
+        0.99998: jacobians.ReLU((64, 32, 32)),
+        0.99994: jacobians.MaxPool2d((64, 32, 32), 2),
+    }
+    for sparsity, operator in operators.items():
+        assert round(operator.pattern.sparsity, 5) == sparsity
+    convolution = operators[0.99157]
+    assert np.prod(convolution.pattern.shape) * 4 == 768 * 2**20
+    values = convolution.fill(np.random.default_rng(0).standard_normal((64, 3, 3, 3)).astype(np.float32))
+    assert round(values.nbytes / 2**20, 1) == 6.5
+    # The paper's own arrays have 3 w (3 h - 2) entries per pair of channels; ours leave out those beyond the borders.
+    assert convolution.pattern.nnz == 94 * 94 * 3 * 64 < 3 * 32 * (3 * 32 - 2) * 3 * 64
+
+
+# -- Objects that keep the pattern -------------------------------------------------------------------------------------
+
+
+def operators():
+    rng = np.random.default_rng(0)
+    return {
+        "convolution": (jacobians.Convolution(np.ones((3, 2, 3, 3), bool), (2, 6, 5), padding=1), (3, 2, 3, 3)),
+        "linear": (jacobians.Linear(rng.random((4, 5)) < 2), (4, 5)),
+        "relu": (jacobians.ReLU((2, 6, 5)), (2, 6, 5)),
+        "tanh": (jacobians.Tanh((2, 6, 5)), (2, 6, 5)),
+        "sigmoid": (jacobians.Sigmoid((2, 6, 5)), (2, 6, 5)),
+        "max": (jacobians.MaxPool2d((2, 6, 5), 2), (2, 6, 5)),
+        "overlapping max": (jacobians.MaxPool2d((2, 6, 5), 3, stride=2), (2, 6, 5)),
+    }
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", operators())
+def test_values_are_written_where_told(name, dtype):
+    operator, shape = operators()[name]
+    source = np.random.default_rng(0).uniform(0.1, 0.9, shape).astype(dtype)
+    fresh = operator.fill(source)
+    assert fresh.shape == (operator.pattern.nnz,) and fresh.dtype == dtype
+    out = np.full(operator.pattern.nnz, np.nan, dtype)
+    assert operator.fill(np.asfortranarray(source), out) is out
+    np.testing.assert_array_equal(out, fresh)
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "sigmoid", "max", "overlapping max"])
+def test_samples_of_a_batch_share_the_pattern(name):
+    operator, shape = operators()[name]
+    x = np.random.default_rng(0).uniform(0, 1, (3, *shape))
+    x[:, :, ::2] *= -1 if name in ("relu", "max") else 1
+    out = np.full((3, operator.pattern.nnz), np.nan)
+    assert operator.fill(x, out) is out
+    np.testing.assert_array_equal(out, [operator.fill(sample) for sample in x])
+    assert operator.fill(x[:0]).shape == (0, operator.pattern.nnz)
+
+
+def test_threads_change_nothing(monkeypatch):
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((4, 3, 3, 3))
+    x = rng.standard_normal((2, 4, 9, 9))
+
+    def everything():
+        convolution = jacobians.Convolution(weight > -1, (3, 9, 9), padding=1)
+        dense = jacobians.Linear(weight.reshape(12, 9) > -1)
+        pools = [jacobians.MaxPool2d((4, 9, 9), size, stride=2) for size in (2, 3)]
+        return [
+            convolution.pattern.indices,
+            convolution.fill(np.where(weight > -1, weight, 0)),
+            dense.fill(np.where(weight > -1, weight, 0).reshape(12, 9)),
+            jacobians.ReLU((4, 9, 9)).fill(x),
+            *(pool.fill(x) for pool in pools),
+        ]
+
+    alone = everything()
+    monkeypatch.setattr(jacobians, "_WORTH", 0)
+    for found, expected in zip(everything(), alone, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_mask_keeps_weights_that_happen_to_be_zero():
+    rng = np.random.default_rng(0)
+    mask = rng.random((3, 2, 3, 3)) < 0.5
+    convolution = jacobians.Convolution(mask, (2, 4, 5), padding=1)
+    weight = np.where(mask, rng.standard_normal(mask.shape), 0)
+    full = convolution.pattern.matrix(convolution.fill(weight)).toarray()
+    np.testing.assert_array_equal(full, sparse.conv2d_jacobian_T(weight, (2, 4, 5), padding=1).toarray())
+    assert convolution.pattern.nnz == np.count_nonzero(full)
+    weight[np.nonzero(mask)[0][0]] = 0  # trained to zero, but not pruned
+    kinds = sparse.kinds_of_zeros(convolution.pattern.matrix(convolution.fill(weight)))
+    np.testing.assert_array_equal(kinds > 0, full != 0)
+    assert np.count_nonzero(kinds == 1) > 0
+
+
+def test_constant_values():
+    pool = jacobians.AvgPool2d((2, 4, 6), (2, 3))
+    for dtype in DTYPES:
+        out = np.empty(48, dtype)
+        assert pool.fill(dtype, out) is out and set(out) == {dtype(1 / 6)}
+        assert set(jacobians.Flatten((2, 3)).fill(dtype)) == {dtype(1)}
+        average = sparse.avg_pool2d_jacobian_T((2, 4, 6), (2, 3), dtype=dtype)
+        assert average.dtype == dtype and set(average.data) == {dtype(1 / 6)}
+        identity = sparse.flatten_jacobian_T((2, 3), dtype=dtype)
+        assert identity.dtype == dtype and set(identity.data) == {dtype(1)}
+    assert sparse.avg_pool2d_jacobian_T((2, 4, 6), 2).dtype == sparse.flatten_jacobian_T((2, 3)).dtype == np.float32
+    assert (pool.output_shape, pool.pattern.shape) == ((2, 2, 2), (48, 8))
+
+
+def test_kinds_of_zeros_are_told_apart():
+    found = sparse.kinds_of_zeros(sparse.relu_jacobian_T(np.array([1.0, -1.0, 2.0])))
+    np.testing.assert_array_equal(found, [[2, 0, 0], [0, 1, 0], [0, 0, 2]])
+    assert found.dtype == np.int8
+    for wrong in (np.eye(3), jacobians.ReLU((3,)).pattern):
+        with pytest.raises(TypeError, match=f"jacobian_T must be a SciPy CSR matrix, got {type(wrong).__name__}"):
+            sparse.kinds_of_zeros(wrong)
+
+
+def test_matrices_multiply_with_scipy_s():
+    weight = spread(np.random.default_rng(0), (2, 3, 2, 2))
+    found = sparse.conv2d_jacobian_T(weight, (3, 4, 4))
+    assert isinstance(found, scipy_sparse.csr_array)
+    gradient = np.arange(1.0, 19.0)
+    np.testing.assert_allclose(found @ gradient, found.toarray() @ gradient)
+
+
+# -- Errors ------------------------------------------------------------------------------------------------------------
+
+WEIGHT = np.ones((2, 3, 3, 3))
+MASK = WEIGHT > 0
+NAN = np.full((1, 4, 4), np.nan)
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (
+            lambda: sparse.conv2d_jacobian_T(WEIGHT, (2, 8, 8)),
+            ValueError,
+            r"3 channels as the filters have, .*\(2, 8, 8\)",
+        ),
+        (lambda: sparse.conv2d_jacobian_T(WEIGHT[0], (3, 8, 8)), ValueError, r"\(C_out, C_in, kh, kw\).*\(3, 3, 3\)"),
+        (lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 8)), ValueError, r"3 sizes, \(C, h, w\), .* got \(3, 8\)"),
+        (lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 0, 8)), ValueError, r"at least 1, got \(3, 0, 8\)"),
+        (lambda: sparse.conv2d_jacobian_T(WEIGHT, 3), TypeError, "input_shape must be a tuple of integers, got 3"),
+        (lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 2.0, 8)), TypeError, "input_shape must be a tuple of integers"),
+        (lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 2, 8)), ValueError, "kernel must not be larger.*got 3 for 2"),
+        (
+            lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 2, 8), padding=1, dilation=2),
+            ValueError,
+            r"larger than the padded input, got 3 \(dilated: 5\) for 2 \+ 2 \* 1",
+        ),
+        (lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 8, 8), stride=0), ValueError, "stride must be at least 1, got 0"),
+        (lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 8, 8), padding=-1), ValueError, "padding .* at least 0, got -1"),
+        (lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 8, 8), dilation=0), ValueError, "dilation .* at least 1, got 0"),
+        (
+            lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 8, 8), stride=1.5),
+            TypeError,
+            "stride must be an integer or two",
+        ),
+        (lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 8, 8), stride=(1, 2, 3)), TypeError, "stride must be an integer"),
+        (
+            lambda: sparse.conv2d_jacobian_T(WEIGHT.astype(int), (3, 8, 8)),
+            TypeError,
+            "weight must be float32 or float64",
+        ),
+        (lambda: sparse.conv2d_jacobian_T([[1.0]], (3, 8, 8)), TypeError, "weight must be a numpy.ndarray, got list"),
+        (
+            lambda: sparse.conv2d_jacobian_T(np.where(np.arange(3) == 1, np.inf, WEIGHT), (3, 8, 8)),
+            ValueError,
+            r"weight must be finite, got inf at \[0, 0, 0, 1\]",
+        ),
+        (lambda: sparse.linear_jacobian_T(WEIGHT), ValueError, r"weight must have shape \(out, in\), .*\(2, 3, 3, 3\)"),
+        (lambda: sparse.linear_jacobian_T(np.ones((0, 3))), ValueError, r"without empty axes, got \(0, 3\)"),
+        (lambda: sparse.linear_jacobian_T(np.array([[1.0, np.nan]])), ValueError, r"weight .* got nan at \[0, 1\]"),
+        (lambda: sparse.relu_jacobian_T(NAN), ValueError, r"x must be finite, got nan at \[0, 0, 0\]"),
+        (lambda: sparse.relu_jacobian_T(-np.inf * np.ones(3)), ValueError, r"x must be finite, got -inf at \[0\]"),
+        (lambda: sparse.relu_jacobian_T(np.arange(3)), TypeError, "x must be float32 or float64, got int64"),
+        (lambda: sparse.relu_jacobian_T(np.ones(())), ValueError, r"x must have one axis or more, .* got shape \(\)"),
+        (
+            lambda: sparse.tanh_jacobian_T(np.ones((2, 0))),
+            ValueError,
+            r"y must have .* none .* empty, got shape \(2, 0\)",
+        ),
+        (lambda: sparse.tanh_jacobian_T(NAN), ValueError, "y must be finite"),
+        (lambda: sparse.tanh_jacobian_T(np.array([0, 2.5])), ValueError, "output of tanh.* got values from 0.0 to 2.5"),
+        (lambda: sparse.sigmoid_jacobian_T(np.array([-0.5, 0.5])), ValueError, "output of sigmoid, from 0 to 1"),
+        (lambda: sparse.max_pool2d_jacobian_T(NAN, 2), ValueError, r"x must be finite, got nan at \[0, 0, 0\]"),
+        (lambda: sparse.max_pool2d_jacobian_T(NAN[0], 2), ValueError, r"x must have shape \(C, h, w\), .* \(4, 4\)"),
+        (lambda: sparse.max_pool2d_jacobian_T(NAN[None], 2), ValueError, r"x must have shape .* \(1, 1, 4, 4\)"),
+        (lambda: sparse.max_pool2d_jacobian_T(NAN[:0], 2), ValueError, r"x must have shape .* empty .* \(0, 4, 4\)"),
+        (lambda: sparse.max_pool2d_jacobian_T(np.ones((1, 4, 4)), 5), ValueError, "kernel must not be larger"),
+        (lambda: sparse.max_pool2d_jacobian_T(np.ones((1, 4, 4)), 0), ValueError, "kernel_size must be at least 1"),
+        (
+            lambda: sparse.max_pool2d_jacobian_T(np.ones((1, 4, 4)), 2, stride=0),
+            ValueError,
+            "stride must be at least 1",
+        ),
+        (lambda: sparse.avg_pool2d_jacobian_T((1, 4, 4), True), TypeError, "kernel_size must be an integer or two"),
+        (
+            lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 10**30, 8)),
+            ValueError,
+            r"input_shape must .* less than 2\*\*31",
+        ),
+        (
+            lambda: sparse.Linear("fc", 10**30, 2),
+            ValueError,
+            r"\(in_features, out_features\) must .* less than 2\*\*31",
+        ),
+        (lambda: sparse.flatten_jacobian_T((2, -1)), ValueError, r"at least 1, got \(2, -1\)"),
+        (
+            lambda: sparse.flatten_jacobian_T((2, 3), dtype=int),
+            TypeError,
+            "dtype must be float32 or float64, got int64",
+        ),
+        (
+            lambda: sparse.avg_pool2d_jacobian_T((1, 4, 4), 2, dtype="f2"),
+            TypeError,
+            "dtype must be float32 or float64, got float16",
+        ),
+        (lambda: jacobians.Convolution(WEIGHT, (3, 8, 8)), TypeError, "mask must be an array of bool, got float64"),
+        (lambda: jacobians.Linear(None), TypeError, "mask must be a numpy.ndarray, got NoneType"),
+        (lambda: jacobians.Flatten((3,)).fill(np.int32), TypeError, "dtype must be float32 or float64, got int32"),
+    ],
+)
+def test_what_does_not_fit_is_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.parametrize("name", ["stride", "padding", "dilation"])
+@pytest.mark.parametrize("value", [2**31, 2**63, 10**30, (1, 10**30)])
+def test_steps_beyond_any_image_are_refused(name, value):
+    for refuse in (
+        lambda: sparse.conv2d_jacobian_T(WEIGHT, (3, 8, 8), **{name: value}),
+        lambda: sparse.Conv2d("conv", 3, 2, 3, **{name: value}),
+    ):
+        with pytest.raises(ValueError, match=rf"{name} must be less than 2\*\*31, got"):
+            refuse()
+
+
+def test_what_cannot_be_filled_is_named():
+    convolution = jacobians.Convolution(np.arange(54).reshape(2, 3, 3, 3) != 4, (3, 4, 4))
+    with pytest.raises(ValueError, match=r"weight must be 0 where mask is False, got 1.0 at \[0, 0, 1, 1\]"):
+        convolution.fill(WEIGHT)
+    with pytest.raises(ValueError, match=r"weight must have shape \(2, 3, 3, 3\), got \(3, 3, 3\)"):
+        convolution.fill(WEIGHT[0])
+    weight = np.where(convolution.mask, WEIGHT, 0)
+    weight[1, 2, 2, 0] = np.nan
+    with pytest.raises(ValueError, match=r"weight must be finite, got nan at \[1, 2, 2, 0\]"):
+        convolution.fill(weight)
+    relu = jacobians.ReLU((2, 3))
+    with pytest.raises(ValueError, match=r"x must have shape \(2, 3\) or \(B, 2, 3\), got \(3, 2\)"):
+        relu.fill(np.ones((3, 2)))
+    with pytest.raises(ValueError, match=r"x must have shape .*, got \(1, 4, 2, 3\)"):
+        relu.fill(np.ones((1, 4, 2, 3)))
+    for out, error, message in (
+        (np.empty(6, np.float32), TypeError, "out must be an array of float64, got float32"),
+        ([0.0] * 6, TypeError, "out must be an array of float64, got list"),
+        (np.empty(5), ValueError, r"of shape \(6,\); got shape \(5,\)"),
+        (np.empty(12)[::2], ValueError, "out must be contiguous"),
+    ):
+        with pytest.raises(error, match=message):
+            relu.fill(np.ones((2, 3)), out)
+
+
+def test_too_little_memory_is_an_error_before_anything_is_allocated(monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 2**20)
+    mask = np.ones((64, 3, 3, 3), bool)
+    with pytest.raises(MemoryError, match=r"shape \(3072, 65536\) with 1696512 entries takes"):
+        jacobians.Convolution(mask, (3, 32, 32), padding=1)
+    with pytest.raises(MemoryError, match=r"shape \(262144, 65536\) with 262144 entries takes"):
+        jacobians.MaxPool2d((4, 256, 256), 2)
+    with pytest.raises(MemoryError, match=r"with 1000000 entries takes"):
+        jacobians.ReLU((1000, 1000))
+    relu = jacobians.ReLU((10,))
+    with pytest.raises(MemoryError, match=r"values of ReLU\(.*\), of shape \(1000000, 10\), takes"):
+        relu.fill(np.lib.stride_tricks.as_strided(np.ones(1), (1000000, 10), (0, 0)))
+    with pytest.raises(MemoryError, match=r"a dense array of shape \(1048577, 1\) takes"):
+        sparse.kinds_of_zeros(scipy_sparse.csr_array((2**20 + 1, 1)))
+
+
+def test_indices_that_need_more_than_32_bits_are_an_error():
+    with pytest.raises(ValueError, match=r"less than 2\*\*31 entries, got \(1, 65536, 32768\)"):
+        jacobians.Convolution(np.ones((1, 1, 1, 1), bool), (1, 2**16, 2**15))

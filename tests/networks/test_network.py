@@ -1,0 +1,472 @@
+import numpy as np
+import pytest
+
+import bppsa_nb as bp
+from bppsa_nb import Trainer, sparse
+from bppsa_nb.networks import network
+from bppsa_nb.sparse import (
+    VGG11,
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    LeNet5,
+    Linear,
+    MaxPool2d,
+    Network,
+    ReLU,
+    Sigmoid,
+    Tanh,
+    prune,
+)
+from bppsa_nb.training.loss import cross_entropy
+
+METHODS = [("linear", None), ("blelloch", None), ("chunked", None), *(("truncated", k) for k in (0, 2, 99))]
+each_backend = pytest.mark.parametrize("backend", ["numpy", "cpu"])
+LENET_LINKS = ["relu1", "pool1", "conv2", "relu2", "pool2", "fc1", "relu3", "fc2", "relu4", "fc3"]
+
+
+def small(scan_until=None, dtype=np.float64, rng=0, **settings):
+    """One operator of each kind: images of 9 x 8 pixels in two colors, three classes."""
+    operators = [
+        Conv2d("conv1", 2, 3, 3, padding=1),
+        Tanh("tanh"),
+        AvgPool2d("avg", 2, 1),
+        Conv2d("conv2", 3, 4, (3, 2), stride=(2, 1), padding=(0, 1)),
+        ReLU("relu"),
+        MaxPool2d("max", 2),
+        Flatten("flatten"),
+        Linear("fc1", 16, 6),
+        Sigmoid("sigmoid"),
+        Linear("fc2", 6, 3),
+    ]
+    return Network((2, 9, 8), operators, scan_until=scan_until, rng=rng, dtype=dtype, **settings)
+
+
+def case(model, batch=5, seed=0):
+    """Activations, and the loss's gradient at the logits."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((batch, *model.shapes[0])).astype(model.dtype)
+    activations = model.forward(x)
+    return activations, cross_entropy(activations.logits, rng.integers(model.shapes[-1][0], size=batch))[1]
+
+
+def assert_equal(found, expected, tolerance):
+    assert list(found) == list(expected)
+    for name, grad in expected.items():
+        assert found[name].shape == grad.shape and found[name].dtype == grad.dtype
+        assert np.abs(found[name] - grad).max() <= tolerance * np.abs(grad).max(), name
+
+
+class Reversed(Flatten):
+    """Flattening from the last entry to the first."""
+
+    def forward(self, x):
+        return super().forward(x)[:, ::-1]
+
+    def backward(self, grad, x, y):
+        return super().backward(grad[:, ::-1], x, y)
+
+    def jacobian(self, input_shape, mask=None):
+        jacobian, size = super().jacobian(input_shape), int(np.prod(input_shape))
+        jacobian.pattern = sparse.CSRPattern(np.arange(size + 1), np.arange(size)[::-1], (size, size))
+        return jacobian
+
+
+@pytest.mark.parametrize(("method", "levels"), METHODS)
+def test_what_is_made_of_flattening_is_scanned(method, levels):
+    operators = [Conv2d("conv", 1, 2, 3), Reversed("flatten"), Tanh("tanh"), Linear("fc", 24, 3)]
+    model = Network((1, 5, 6), operators, dtype=np.float64)
+    activations, grad = case(model)
+    expected = model.backward(activations, grad, "ordinary")
+    assert_equal(model.backward(activations, grad, method, "numpy", levels), expected, 1e-12)
+
+
+def test_models_have_pytorchs_names_and_shapes():
+    model = LeNet5()
+    assert [operator.name for operator in model.linked()] == LENET_LINKS
+    assert [operator.name for operator in model.linked(from_input=True)] == ["conv1", *LENET_LINKS]
+    assert {name: param.shape for name, param in model.params.items()} == {
+        "conv1.weight": (6, 3, 5, 5),
+        "conv1.bias": (6,),
+        "conv2.weight": (16, 6, 5, 5),
+        "conv2.bias": (16,),
+        "fc1.weight": (120, 400),
+        "fc1.bias": (120,),
+        "fc2.weight": (84, 120),
+        "fc2.bias": (84,),
+        "fc3.weight": (10, 84),
+        "fc3.bias": (10,),
+    }
+    model = VGG11()
+    weighty = [f"features.{i}" for i in (0, 3, 6, 8, 11, 13, 16, 18)] + [f"classifier.{i}" for i in (1, 4, 6)]
+    assert list(model.params) == [f"{name}.{part}" for name in weighty for part in ("weight", "bias")]
+    assert [model.params[f"{name}.weight"].shape[:2] for name in weighty] == [
+        *((64, 3), (128, 64), (256, 128), (256, 256), (512, 256), (512, 512), (512, 512), (512, 512)),
+        *((512, 512), (512, 512), (10, 512)),
+    ]
+    assert sum(param.size for param in model.params.values()) == 9_750_922
+    assert [operator.name for operator in model.linked(from_input=True)] == [f"features.{i}" for i in range(21)]
+    assert model.shapes[21] == (512, 1, 1) and model.shapes[-1] == (10,)
+
+
+def test_initial_weights():
+    model = LeNet5(rng=3)
+    for name, param in model.params.items():
+        bound = 1 / np.sqrt(np.prod(model.params[name.replace("bias", "weight")].shape[1:]))
+        assert param.dtype == np.float32
+        assert 0.75 * bound < np.abs(param).max() <= bound
+    for name, param in VGG11().params.items():
+        if param.ndim == 1:
+            assert not param.any()
+        else:
+            assert param.std() == pytest.approx(np.sqrt(2 / np.prod(param.shape[1:])), rel=0.03), name
+    again, other = LeNet5(rng=np.random.default_rng(3), dtype=np.float64), LeNet5(rng=4)
+    np.testing.assert_allclose(again.params["fc1.weight"], model.params["fc1.weight"], rtol=1e-6)
+    assert not np.array_equal(other.params["fc1.weight"], model.params["fc1.weight"])
+
+
+def test_gradients_equal_difference_quotients():
+    model = small()
+    x, labels = np.random.default_rng(1).standard_normal((4, 2, 9, 8)), [0, 2, 1, 1]
+
+    def loss():
+        return cross_entropy(model.forward(x).logits, labels)[0]
+
+    activations = model.forward(x)
+    grads = model.backward(activations, cross_entropy(activations.logits, labels)[1])
+    for name, param in model.params.items():
+        assert grads[name].shape == param.shape
+        for index in np.ndindex(param.shape):
+            value = param[index]
+            param[index] = value + 1e-6
+            above = loss()
+            param[index] = value - 1e-6
+            below = loss()
+            param[index] = value
+            assert grads[name][index] == pytest.approx((above - below) / 2e-6, abs=1e-8)
+
+
+def pytorchs(model):
+    from torch import nn
+
+    def twin(operator):
+        if isinstance(operator, Conv2d):
+            outputs, inputs, *_ = operator.param_shapes["weight"]
+            return nn.Conv2d(inputs, outputs, operator.kernel_size, padding=operator.padding)
+        if isinstance(operator, Linear):
+            return nn.Linear(*operator.param_shapes["weight"][::-1])
+        return {ReLU: nn.ReLU(), MaxPool2d: nn.MaxPool2d(2), Flatten: nn.Flatten()}[type(operator)]
+
+    return {operator.name: twin(operator) for operator in model.operators}
+
+
+@pytest.mark.parametrize("kind", [LeNet5, VGG11])
+def test_networks_equal_pytorch(kind):
+    torch = pytest.importorskip("torch")
+    model = kind(dtype=np.float64)
+    twins = pytorchs(model)
+    for name, twin in twins.items():
+        state = {n.removeprefix(f"{name}."): torch.from_numpy(p) for n, p in model.params.items() if n.startswith(name)}
+        twin.double().load_state_dict({part: p for part, p in state.items() if part in ("weight", "bias")})
+    x, labels = np.random.default_rng(0).standard_normal((3, 3, 32, 32)), [1, 0, 9]
+    logits = torch.nn.Sequential(*twins.values())(torch.from_numpy(x))
+    theirs = torch.nn.functional.cross_entropy(logits, torch.tensor(labels))
+    theirs.backward()
+    activations = model.forward(x)
+    np.testing.assert_allclose(activations.logits, logits.detach().numpy(), rtol=1e-10, atol=1e-12)
+    loss, grad_logits = cross_entropy(activations.logits, labels)
+    assert loss == pytest.approx(theirs.item(), rel=1e-12)
+    expected = {f"{name}.{part}": p.grad.numpy() for name, twin in twins.items() for part, p in twin.named_parameters()}
+    assert_equal(model.backward(activations, grad_logits), expected, 1e-10)
+
+
+@each_backend
+@pytest.mark.parametrize("method, levels", METHODS)
+@pytest.mark.parametrize("scan_until", [None, "max", "conv1", "LeNet5"])
+def test_scans_equal_ordinary_backward(scan_until, method, levels, backend, monkeypatch):
+    model = LeNet5(dtype=np.float64) if scan_until == "LeNet5" else small(scan_until)
+    activations, grad_logits = case(model)
+    expected = model.backward(activations, grad_logits, "ordinary")
+    found = model.backward(activations, grad_logits, method, backend, levels)
+    assert_equal(found, expected, 1e-10)
+    if scan_until != "LeNet5":  # in pieces, and again with other numbers in the same buffers
+        for size in (2, 1, 4):
+            monkeypatch.setattr(model, "_pieces", {(method, levels): size})
+            activations, grad_logits = case(model, seed=size)
+            expected = model.backward(activations, grad_logits)
+            assert_equal(model.backward(activations, grad_logits, method, backend, levels), expected, 1e-10)
+
+
+def test_scans_in_single_precision():
+    model = LeNet5()
+    activations, grad_logits = case(model)
+    expected = model.backward(activations, grad_logits)
+    for method in ("linear", "blelloch", "chunked"):
+        assert_equal(model.backward(activations, grad_logits, method, "cpu"), expected, 1e-5)
+
+
+def test_pieces_keep_within_memory(monkeypatch):
+    model, seen = small(), []
+    activations, grad_logits = case(model, batch=7)
+    right = network.chain.backprop
+
+    def watched(links, grad, **how):
+        seen.append(len(grad))
+        return right(links, grad, **how)
+
+    monkeypatch.setattr(network.chain, "backprop", watched)
+    model.backward(activations, grad_logits, "blelloch", "numpy")
+    assert seen == [7]
+    stored = sum(link.values.size for link in model.links(activations) if len(link.values) > 1) // 7
+    for method, least in (("linear", stored), ("blelloch", 2 * stored)):
+        seen.clear()
+        model.masks = None  # forget what was planned
+        monkeypatch.setattr(network, "_BYTES", 8 * 3 * stored)
+        model.backward(activations, grad_logits, method, "numpy")
+        assert sum(seen) == 7 and max(seen) * least <= 3 * stored
+        assert seen == [3, 3, 1] if method == "linear" else len(seen) == 7
+    monkeypatch.setattr(network, "_BYTES", 1)  # one sample there must be
+    model.masks = None
+    model.backward(activations, grad_logits, "linear", "numpy")
+    assert seen[-7:] == [1] * 7
+
+
+def test_links_are_the_callers_and_reach_the_image():
+    model = small("max")
+    activations, grad_logits = case(model)
+    links = model.links(activations, from_input=True)
+    kept = [link.values.copy() for link in links]
+    assert [link.pattern for link in links] == model.patterns(from_input=True)
+    assert [link.pattern for link in links[1:]] == [link.pattern for link in model.links(activations)]
+    assert [len(link.values) for link in links] == [1, 5, 1, 1, 5, 5]
+    others = case(model, seed=3)
+    model.links(others[0])
+    model.backward(*others, "blelloch", "numpy")
+    for link, values in zip(links, kept, strict=True):
+        np.testing.assert_array_equal(link.values, values)
+    grad = np.random.default_rng(0).standard_normal(activations.outputs[5].shape)
+    gradients = bp.backprop(links, grad.reshape(5, -1), method="blelloch", backend="numpy")
+    for i in reversed(range(6)):
+        np.testing.assert_allclose(gradients[i + 1], grad.reshape(5, -1), atol=1e-12)
+        x = activations.outputs[i - 1] if i else activations.x
+        operator = model.operators[i]
+        params = [model.params[f"{operator.name}.{part}"] for part in operator.param_shapes]
+        grad = operator.backward(grad, x, activations.outputs[i], *params)
+    np.testing.assert_allclose(gradients[0], grad.reshape(5, -1), atol=1e-12)
+
+
+def test_flattening_has_a_jacobian_but_is_no_link():
+    model = small()
+    jacobian = model.jacobian("flatten")
+    assert (jacobian.input_shape, jacobian.output_shape) == ((4, 1, 4), (16,))
+    activations, operator = case(model)[0], model.operators[6]
+    values = jacobian.fill(operator.source(*activations.outputs[5:7]))
+    assert values.dtype == model.dtype and operator.shared
+    np.testing.assert_array_equal(jacobian.pattern.matrix(values).toarray(), np.eye(16))
+    assert "flatten" not in [operator.name for operator in model.linked(from_input=True)]
+
+
+def test_jacobians_are_made_once_until_masks_change():
+    model = small()
+    activations, grad_logits = case(model)
+    before = model.patterns()
+    model.backward(activations, grad_logits, "blelloch", "numpy")
+    assert model.patterns() == before and model.jacobian("conv1") is model.jacobian("conv1")
+    model.masks = prune(model.params, 0.5)
+    after = dict(zip([operator.name for operator in model.linked()], model.patterns(), strict=True))
+    kept = model.masks["fc1.weight"]
+    assert after["fc1"].nnz == np.count_nonzero(kept) < kept.size
+    assert after["conv2"].nnz < before[2].nnz
+
+
+@pytest.mark.parametrize("method, backend", [("ordinary", "auto"), ("blelloch", "numpy"), ("truncated", "cpu")])
+def test_retraining_keeps_pruned_weights_at_zero(method, backend):
+    model = small(dtype=np.float32)
+    model.masks = prune(model.params, 0.6)
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((6, 2, 9, 8), np.float32), rng.integers(3, size=6)
+    levels = 2 if method == "truncated" else None
+    trainer = Trainer(model, bp.SGD(lr=0.1, momentum=0.9), method=method, backend=backend, levels=levels)
+    before = {name: param.copy() for name, param in model.params.items()}
+    losses = [trainer.step(x, y) for _ in range(30)]
+    assert losses[-1] < 0.9 * losses[0]
+    for name, mask in model.masks.items():
+        assert mask.any() and not mask.all()
+        assert not model.params[name][~mask].any()
+        assert (model.params[name] != before[name])[mask].mean() > 0.5
+    grads = model.backward(*case(model), method, backend, levels)
+    for name, mask in model.masks.items():
+        assert not grads[name][~mask].any()
+
+
+def test_an_optimizer_from_before_pruning_is_noticed():
+    model = small(dtype=np.float32)
+    x, y = np.ones((2, 2, 9, 8), np.float32), [0, 1]
+    trainer = Trainer(model, bp.SGD(lr=0.1, momentum=0.9))
+    trainer.step(x, y)
+    model.masks = prune(model.params, 0.6)
+    trainer.step(x, y)
+    with pytest.raises(ValueError, match=r"params\['conv1.weight'\] must be zero where masks prune .* with a new one"):
+        trainer.step(x, y)
+    model.masks = None
+    trainer.step(x, y)
+
+
+@pytest.mark.parametrize(
+    "spoil, message",
+    [
+        (lambda m: [], "masks must be a dict with the entries .* got list"),
+        (lambda m: {}, r"masks must be a dict with the entries \['conv1.weight', .* got \[\]"),
+        (lambda m: m | {"fc1.bias": np.ones(6, bool)}, "masks must be a dict with the entries .* got .*'fc1.bias'"),
+        (lambda m: m | {"fc1.weight": np.ones((6, 16))}, r"masks\['fc1.weight'\] must be an array of bool .* float64"),
+        (lambda m: m | {"fc1.weight": np.ones((16, 6), bool)}, r"of shape \(6, 16\), got bool \(16, 6\)"),
+        (lambda m: m | {"fc1.weight": [True]}, r"masks\['fc1.weight'\] must be an array of bool .* got list"),
+        (lambda m: m | {"fc1.weight": ~m["fc1.weight"]}, r"params\['fc1.weight'\] must be zero where masks prune it"),
+    ],
+)
+def test_masks_are_checked(spoil, message):
+    model = small()
+    masks = prune(model.params, 0.5)
+    model.masks = masks
+    with pytest.raises(ValueError, match=message):
+        model.masks = spoil(masks)
+    masks["fc1.weight"][:] = True  # the network has its own
+    assert not model.masks["fc1.weight"].all()
+    with pytest.raises(ValueError, match="read-only"):
+        model.masks["fc1.weight"][:] = True
+
+
+def spoiled(name, value):
+    model = small()
+    model.params[name] = np.full_like(model.params[name], value)
+    return model
+
+
+@pytest.mark.parametrize(
+    "model, x, error, message",
+    [
+        (small, np.zeros((1, 2, 9, 8), np.float32), TypeError, "x must have the model's dtype float64, got float32"),
+        (small, np.zeros((1, 2, 8, 9)), ValueError, r"x must have shape \(B, 2, 9, 8\), got \(1, 2, 8, 9\)"),
+        (
+            small,
+            np.zeros((2, 9, 8)),
+            ValueError,
+            r"x must have shape \(B, 2, 9, 8\), got \(2, 9, 8\); one sample is x\[None\]",
+        ),
+        (small, np.zeros((0, 2, 9, 8)), ValueError, "x must hold at least one sample"),
+        (small, [[1.0]], TypeError, "x must be a numpy.ndarray, got list"),
+        (small, np.full((1, 2, 9, 8), np.nan), ValueError, r"x must be finite, got nan at \[0, 0, 0, 0\]"),
+        (small, np.full((1, 2, 9, 8), -np.inf), ValueError, "x must be finite, got -inf"),
+        (lambda: spoiled("conv2.bias", np.nan), None, ValueError, r"params\['conv2.bias'\] must be finite, got nan"),
+        (lambda: spoiled("fc2.weight", np.inf), None, ValueError, r"params\['fc2.weight'\] must be finite, got inf"),
+        # What overflows to -inf is hidden by ReLU.
+        (lambda: spoiled("conv2.weight", -1e308), None, FloatingPointError, "the output of 'conv2' overflows float64"),
+    ],
+)
+def test_forward_refuses(model, x, error, message):
+    with pytest.raises(error, match=message):
+        model().forward(np.full((1, 2, 9, 8), 5.0) if x is None else x)
+
+
+def test_parameters_are_checked():
+    model = small()
+    activations, grad_logits = case(model)
+    missing = model.params.pop("fc1.bias")
+    for run in (lambda: model.forward(activations.x), lambda: model.backward(activations, grad_logits)):
+        with pytest.raises(ValueError, match="params must have an entry 'fc1.bias'"):
+            run()
+    model.params["fc1.bias"] = missing[:-1]
+    for run in (lambda: model.forward(activations.x), lambda: model.backward(activations, grad_logits)):
+        with pytest.raises(ValueError, match=r"params\['fc1.bias'\] must have shape \(6,\), got \(5,\)"):
+            run()
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"method": "fast"}, ValueError, "'ordinary', 'linear', .*, 'chunked', 'auto', got 'fast'"),
+        ({"method": ["linear"]}, ValueError, "method must be one of .* got \\['linear'\\]"),
+        ({"backend": "tpu"}, ValueError, "backend must be one of .* got 'tpu'"),
+        ({"method": "linear", "backend": "tpu"}, ValueError, "backend must be one of .* got 'tpu'"),
+        ({"method": "truncated"}, ValueError, "levels must be an integer >= 0"),
+        ({"method": "ordinary", "levels": 2}, ValueError, "levels is for method='truncated' only"),
+        ({"method": "linear", "levels": 2}, ValueError, "levels is for method='truncated' only"),
+        ({"grad_logits": np.zeros((5, 4))}, ValueError, r"grad_logits must have shape \(5, 3\), got \(5, 4\)"),
+        ({"grad_logits": np.zeros((5, 3), np.float32)}, TypeError, "grad_logits must have the model's dtype"),
+        ({"grad_logits": np.full((5, 3), np.nan)}, ValueError, "grad_logits must be finite"),
+        ({"activations": np.zeros(3)}, TypeError, "activations must come from Network.forward, got ndarray"),
+        ({"activations": network.Activations(np.zeros((5, 2, 9, 8)), ())}, ValueError, "a tuple of 10 arrays"),
+    ],
+)
+def test_backward_refuses(change, error, message):
+    model = small()
+    activations, grad_logits = case(model)
+    arguments = {"activations": activations, "grad_logits": grad_logits} | change
+    with pytest.raises(error, match=message):
+        model.backward(**arguments)
+    how = {name: value for name, value in change.items() if name in ("method", "backend", "levels")}
+    if how:
+        with pytest.raises(error, match=message):
+            Trainer(model, bp.SGD(lr=0.1), **how)
+
+
+@pytest.mark.parametrize("method", ["ordinary", "linear", "blelloch"])
+def test_what_is_wrong_with_activations_is_named(method):
+    model = small()
+    activations, grad_logits = case(model)
+    activations.outputs[1][0, 0, 0, 0] = np.nan
+    with pytest.raises(ValueError, match=r"activations.outputs\[1\] must be finite|y must be finite"):
+        model.backward(activations, grad_logits, method)
+
+
+@pytest.mark.parametrize("method", ["ordinary", "linear", "blelloch"])
+def test_gradients_that_overflow_are_not_hidden(method):
+    for scan_until in (None, "max"):
+        model = small(scan_until)
+        activations, grad_logits = case(model)
+        activations.outputs[8][:] = 0.5
+        model.params["fc2.weight"][:] = 1e200
+        model.params["fc1.weight"][:] = 1e200
+        grads = model.backward(activations, grad_logits + 1, method, "numpy")
+        assert np.isfinite(grads["fc2.weight"]).all() and np.isfinite(grads["fc1.weight"]).all()
+        assert not np.isfinite(grads["conv1.weight"]).all()
+
+
+@pytest.mark.parametrize(
+    "build, error, message",
+    [
+        (lambda: LeNet5(dtype=np.float16), TypeError, "dtype must be float32 or float64, got float16"),
+        (lambda: Network((3, 4, 4), []), ValueError, "operators must be one or more, got none"),
+        (lambda: Network((4,), [ReLU("a"), None]), TypeError, r"operators\[1\] must be an operator, .* got None"),
+        (lambda: Network((4,), Linear("l", 4, 2)), TypeError, r"operators must be a list .* got Linear\('l'\)"),
+        (lambda: Network((1, 4, 4), [Conv2d("c", 1, 1, 3)]), ValueError, r"but 'c' has an output of shape \(1, 2, 2\)"),
+        (lambda: Network((4,), [ReLU("a"), ReLU("a")]), ValueError, r"names of their own, got \['a', 'a'\]"),
+        (lambda: Network((4,), [ReLU("a")], scan_until="b"), ValueError, r"scan_until must be one of 'a', got 'b'"),
+        (lambda: Network((4,), [Linear("a", 3, 2)]), ValueError, r"operator 'a' needs an input of shape \(3,\)"),
+        (lambda: Network((4,), [ReLU("a")], init="zeros"), ValueError, "init must be one of 'uniform', 'he', got"),
+        (lambda: Network((0,), [ReLU("a")]), ValueError, "input_shape must be sizes, each at least 1"),
+        (lambda: small().jacobian("conv9"), ValueError, "name must be one of .* got 'conv9'"),
+    ],
+)
+def test_networks_refuse(build, error, message):
+    with pytest.raises(error, match=message):
+        build()
+
+
+def test_pruned_vgg11_through_the_scan():
+    model = VGG11()
+    model.masks = prune(model.params, 0.97, "class_uniform")
+    activations, grad_logits = case(model, batch=1)
+    expected = model.backward(activations, grad_logits)
+    assert_equal(model.backward(activations, grad_logits, "linear", "cpu"), expected, 1e-4)
+    for name, mask in model.masks.items():
+        assert np.count_nonzero(expected[name]) <= np.count_nonzero(mask) == mask.size - round(0.97 * mask.size)
+
+
+@pytest.mark.full
+def test_pruned_vgg11_through_the_truncated_scan():
+    model = VGG11()
+    model.masks = prune(model.params, 0.97, "class_uniform")
+    activations, grad_logits = case(model, batch=3)
+    expected = model.backward(activations, grad_logits)
+    assert_equal(model.backward(activations, grad_logits, "truncated", "cpu", 2), expected, 1e-4)

@@ -1,0 +1,159 @@
+"""Sweeps in NumPy against loops, central differences, and PyTorch."""
+
+import naive_multigrid as naive
+import numpy as np
+import pytest
+
+from bppsa_nb import multigrid
+from bppsa_nb.networks import residual_steps as steps
+
+STATES = {"dense": (3, 4), "3x3": (2, 2, 3, 4), "7x7": (1, 2, 4, 3)}
+KERNELS = {"dense": (), "3x3": (3, 3), "7x7": (7, 7)}
+each_kind = pytest.mark.parametrize("kind", STATES)
+each_activation = pytest.mark.parametrize("activation", steps.ACTIVATIONS)
+
+
+def network(kind, depth):
+    """Weights, biases, and a function that draws; sums are away from zero, where ReLU has no slope."""
+    rng, units = np.random.default_rng(depth), STATES[kind][1]
+    weights = rng.standard_normal((depth, units, units, *KERNELS[kind])) / units
+    return weights, rng.standard_normal((depth, units)), lambda *points: rng.standard_normal((*points, *STATES[kind]))
+
+
+def blocks_in_loops(step, points, source, bounds):
+    """What a sweep makes of points, and what it returns."""
+    points, arrivals = points.copy(), []
+    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+        value = points[begin]
+        for k in range(begin, end):
+            value = step(k, value)
+            if source is not None:
+                value = value + source[k]
+            if k + 1 < end:
+                points[k + 1] = value
+        arrivals.append(value)
+    return points, np.stack(arrivals)
+
+
+@each_kind
+@each_activation
+@pytest.mark.parametrize("bounds", [[0, 1], [0, 6], [0, 2, 4, 6], [0, 4, 6], [0, 2, 6], [0, 1, 2, 3]])
+@pytest.mark.parametrize("with_source", [False, True])
+def test_sweeps_equal_loops(with_source, bounds, activation, kind):
+    weights, biases, draw = network(kind, 8)
+    count = bounds[-1]
+    rng = np.random.default_rng(count)
+    layers, sizes = rng.permutation(8)[:count], rng.uniform(0.1, 2, count)
+    points, states = draw(count + 1), draw(9)
+    source, bounds = draw(count) if with_source else None, np.array(bounds)
+
+    def forward(k, u):
+        return naive.step(weights[layers[k]], biases[layers[k]], sizes[k], activation, u)
+
+    def adjoint(k, g):
+        n = layers[k]
+        return naive.adjoint_step(weights[n], biases[n], sizes[k], activation, states[n], g)
+
+    slopes = steps.slopes(states, weights, biases, activation)
+    for step, found, arguments in (
+        (forward, steps.forward_sweep, (weights, biases, activation)),
+        (adjoint, steps.adjoint_sweep, (weights, slopes)),
+    ):
+        expected, ends = blocks_in_loops(step, points, source, bounds)
+        filled = points.copy()
+        arrivals = found(filled, source, bounds, layers, sizes, *arguments)
+        np.testing.assert_allclose(arrivals, ends, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(filled, expected, rtol=0, atol=1e-12)
+        assert np.array_equal(filled[bounds], points[bounds])
+
+
+@each_kind
+@each_activation
+def test_gradients_equal_central_differences(activation, kind):
+    depth, h, eps = 3, 0.3, 1e-6
+    weights, biases, draw = network(kind, depth)
+    u0, grad_output = draw(), draw()
+
+    def run():
+        points = np.empty((depth + 1, *u0.shape))
+        points[0] = u0
+        ends = np.array([0, depth])
+        points[-1:] = steps.forward_sweep(
+            points, None, ends, np.arange(depth), np.full(depth, h), weights, biases, activation
+        )
+        return points
+
+    states = run()
+    gradients = np.empty_like(states)
+    gradients[0] = grad_output
+    back, slopes = np.arange(depth)[::-1], steps.slopes(states, weights, biases, activation)
+    gradients[-1:] = steps.adjoint_sweep(
+        gradients, None, np.array([0, depth]), back, np.full(depth, h), weights, slopes
+    )
+    gradients = gradients[::-1]
+    of_weights, of_biases = steps.parameter_gradients(states, gradients, weights, biases, h, activation)
+    for array, found in ((u0, gradients[0]), (weights, of_weights), (biases, of_biases)):
+        expected = np.empty_like(array)
+        for place in np.ndindex(array.shape):
+            kept, losses = array[place], []
+            for step in (eps, -eps):
+                array[place] = kept + step
+                losses.append(np.sum(grad_output * run()[-1]))
+            array[place] = kept
+            expected[place] = (losses[0] - losses[1]) / (2 * eps)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
+
+
+@each_kind
+@each_activation
+def test_parameter_gradients_equal_loops(activation, kind):
+    weights, biases, draw = network(kind, 2)
+    states, gradients = draw(3), draw(3)
+    found = steps.parameter_gradients(states, gradients, weights, biases, 0.3, activation)
+    expected = naive.parameter_gradients(weights, biases, 0.3, activation, states, gradients)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-12)
+
+
+@each_kind
+@each_activation
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_pytorch_finds_the_same(backend, activation, kind):
+    torch = pytest.importorskip("torch")
+    depth, h = 5, 0.2
+    weights, biases, draw = network(kind, depth)
+    u0, grad_output = draw(), draw()
+    net = multigrid.ResidualNetwork(weights, biases, h, activation)
+    states = net.forward(u0, backend)
+    gradients = net.backward(states, grad_output, backend)
+    parameters = [torch.tensor(array, requires_grad=True) for array in (weights, biases)]
+    kept = [torch.tensor(u0, requires_grad=True)]
+    for weight, bias in zip(*parameters, strict=True):
+        u = kept[-1]
+        z = torch.nn.functional.conv2d(u, weight, bias, padding="same") if u.ndim == 4 else u @ weight.T + bias
+        kept.append(u + h * getattr(torch, activation)(z))
+    for u in kept[1:]:
+        u.retain_grad()
+    kept[-1].backward(torch.tensor(grad_output))
+    for n, u in enumerate(kept):
+        np.testing.assert_allclose(states[n], u.detach(), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(gradients[n], u.grad, rtol=0, atol=1e-12)
+    for found, parameter in zip(net.parameter_gradients(states, gradients, backend), parameters, strict=True):
+        np.testing.assert_allclose(found, parameter.grad, rtol=0, atol=1e-12)
+
+
+def test_relu_has_no_slope_at_zero_and_hides_no_nan():
+    assert steps._slope(np.array([-1.0, 0, 1]), "relu").tolist() == [0, 0, 1]
+    for activation in steps.ACTIVATIONS:
+        assert np.isnan(steps._activate(np.array([np.nan]), activation))
+
+
+def test_norms_of_any_size():
+    points, index = np.zeros((4, 1, 2)), np.array([3, 1])
+    for scale in (1, 1e200, 1e-200):
+        a = scale * np.array([[[3.0, 4]], [[0, -2]]])
+        np.testing.assert_allclose(steps.norms(a, points, index), [5 * scale, 2 * scale], rtol=1e-15)
+    points[3, 0, 0] = 3
+    assert steps.norms(np.array([[[3.0, 4]], [[0, 0]]]), points, index).tolist() == [4, 0]
+    with np.errstate(all="ignore"):
+        assert not np.isfinite(steps.norms(np.array([[[np.nan, 1]], [[np.inf, 1]]]), points, index)).any()

@@ -1,0 +1,259 @@
+import naive
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from bppsa_nb.operands.batched import Planned
+from bppsa_nb.operands.counted import Pattern
+from bppsa_nb.operands.dense import CSR, Affine, Dense
+from bppsa_nb.operands.pattern import CSRPattern
+from bppsa_nb.operands.scaled import RangeLost, Scaled
+from bppsa_nb.scan.operator import IDENTITY, diamond
+from bppsa_nb.scan.trace import Traced
+
+# Small integers, so that every order of multiplication gives the very same floats.
+INTEGERS = st.integers(-3, 3)
+
+
+def matrices(rng, sizes, batch=()):
+    return [rng.integers(-3, 4, (*batch, m, n)).astype(float) for m, n in zip(sizes[1:], sizes, strict=False)]
+
+
+def dense(operands, rng):
+    return [Dense(m) for m in operands]
+
+
+def csr(operands, rng):
+    return [CSR(sparse.csr_array(m * (m > 0))) for m in operands]
+
+
+def scaled(operands, rng):
+    return [Scaled(Dense(m), rng.integers(-300, 300)) for m in operands]
+
+
+def scaled_csr(operands, rng):
+    return [Scaled(each, rng.integers(-300, 300)) for each in csr(operands, rng)]
+
+
+def affine(operands, rng):
+    return [Affine(Dense(m), rng.integers(-3, 4, m.shape[:-1]).astype(float)) for m in operands]
+
+
+def affine_scaled(operands, rng):
+    return [Affine(Scaled(Dense(m)), rng.integers(-3, 4, m.shape[:-1]).astype(float)) for m in operands]
+
+
+def planned_one(matrix):
+    return Planned(CSRPattern.of(matrix), matrix.data[None], "cpu")
+
+
+def planned(operands, rng):
+    return [planned_one(each.matrix) for each in csr(operands, rng)]
+
+
+def planned_scaled(operands, rng):
+    return [Scaled(each, rng.integers(-300, 300, 1)) for each in planned(operands, rng)]
+
+
+def pattern(operands, rng):
+    return [Pattern(CSRPattern.of(each.matrix), []) for each in csr(operands, rng)]
+
+
+def dense_pattern(structure):
+    return structure.matrix(np.ones(structure.nnz, int)).toarray().tolist()
+
+
+def value(operand):
+    """What an operand stands for, as something that can be compared."""
+    if isinstance(operand, np.ndarray):
+        return operand.tolist()
+    if isinstance(operand, Affine):
+        return [value(operand.linear), operand.offset.tolist()]
+    if isinstance(operand, Scaled):
+        # As exact integers: the mantissa's 53 bits, and the exponent on its own.
+        mantissa = np.ldexp(np.array(value(operand.operand)), 60)
+        exponent = np.broadcast_to(np.asarray(operand.exponent)[..., None, None], mantissa.shape)
+        return [(int(m), int(e)) if m else 0 for m, e in zip(mantissa.ravel(), exponent.ravel(), strict=True)]
+    if isinstance(operand, Pattern):
+        return None if operand.structure is None else dense_pattern(operand.structure)
+    if isinstance(operand, Traced):
+        return operand.kind, operand.span
+    if isinstance(operand, Planned):
+        return [operand.pattern.matrix(each).toarray().tolist() for each in operand.values]
+    matrix = operand.matrix
+    return (matrix.toarray() if sparse.issparse(matrix) else matrix).tolist()
+
+
+MAKERS = [dense, csr, planned, scaled, scaled_csr, planned_scaled, affine, affine_scaled, pattern]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@given(seed=st.integers(0, 2**32 - 1), sizes=st.lists(st.integers(1, 4), min_size=4, max_size=4))
+def test_associative(make, seed, sizes):
+    rng = np.random.default_rng(seed)
+    a, b, c = make(matrices(rng, sizes), rng)
+    assert value(diamond(diamond(a, b), c)) == value(diamond(a, diamond(b, c)))
+
+
+@pytest.mark.parametrize("make", [dense, scaled, affine, affine_scaled])
+@given(seed=st.integers(0, 2**32 - 1), batch=st.integers(1, 3))
+def test_associative_for_every_sample(make, seed, batch):
+    rng = np.random.default_rng(seed)
+    a, b, c = make(matrices(rng, [2, 3, 2, 1], (batch,)), rng)
+    assert value(diamond(diamond(a, b), c)) == value(diamond(a, diamond(b, c)))
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@given(seed=st.integers(0, 2**32 - 1), sizes=st.lists(st.integers(1, 4), min_size=3, max_size=3))
+def test_associative_where_a_gradient_comes_first(make, seed, sizes):
+    rng = np.random.default_rng(seed)
+    b, c = make(matrices(rng, sizes), rng)
+    a = Pattern(None, []) if make is pattern else rng.integers(-3, 4, sizes[0]).astype(float)
+    if make in (planned, planned_scaled):
+        a = a[None]  # one sample
+    left, right = diamond(diamond(a, b), c), diamond(a, diamond(b, c))
+    assert value(left) == value(right)
+
+
+@given(split=st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)))
+def test_associative_for_traced(split):
+    start, *lengths = split
+    ends = np.cumsum([start, *lengths]).tolist()
+    a, b, c = (Traced("matrix", (first, last - 1), []) for first, last in zip(ends, ends[1:], strict=False))
+    assert value(diamond(diamond(a, b), c)) == value(diamond(a, diamond(b, c))) == ("matrix", (start, ends[-1] - 1))
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_identity_is_a_symbol_on_either_side(make):
+    rng = np.random.default_rng(0)
+    (a,) = make(matrices(rng, [2, 3]), rng)
+    assert diamond(IDENTITY, a) is a
+    assert diamond(a, IDENTITY) is a
+    assert diamond(IDENTITY, IDENTITY) is IDENTITY
+    assert repr(IDENTITY) == "IDENTITY"
+
+
+@pytest.mark.parametrize("make", [dense, csr, scaled, affine])
+def test_not_commutative(make):
+    rng = np.random.default_rng(1)
+    a, b = make([np.array([[0.0, 1], [0, 0]]), np.array([[1.0, 2], [3, 4]])], rng)
+    assert value(diamond(a, b)) != value(diamond(b, a))
+
+
+def test_diamond_is_multiplication_in_reverse():
+    a, b = matrices(np.random.default_rng(0), [2, 3, 4])
+    assert value(diamond(Dense(a), Dense(b))) == naive.matmul(b.tolist(), a.tolist())
+
+
+@pytest.mark.parametrize("left_kind", [Dense, CSR])
+@pytest.mark.parametrize("right_kind", [Dense, CSR])
+def test_sparse_and_dense_mix(left_kind, right_kind):
+    a, b = matrices(np.random.default_rng(1), [3, 4, 2])
+    x = np.array([1.0, -2, 3])
+    right, left = (
+        kind(sparse.csr_array(m)) if kind is CSR else kind(m) for kind, m in ((right_kind, a), (left_kind, b))
+    )
+    product = left @ right
+    assert isinstance(product, CSR) == (left_kind is right_kind is CSR)
+    assert value(product) == naive.matmul(b.tolist(), a.tolist())
+    assert np.array_equal(product @ x, b @ a @ x)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_scaling_keeps_the_pattern_and_what_others_need(fresh):
+    matrix = sparse.csr_array(np.array([[1.0, 0], [2, 3]]))
+    matrix.data[1] = 0  # an explicit zero stays one
+    for make in (CSR, lambda m: Dense(m.toarray()), planned_one):
+        a = make(matrix.copy())
+        b = a.scaled(np.array([3] if isinstance(a, Planned) else 3), fresh)
+        assert np.array_equal(np.squeeze(value(b)), [[8, 0], [0, 24]])
+        assert fresh or np.array_equal(np.squeeze(value(a)), [[1, 0], [0, 3]])
+    assert CSR(matrix).scaled(np.array(3)).matrix.nnz == 3
+
+
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(2, 6), dtype=st.sampled_from(["float32", "float64"]))
+def test_scaling_by_powers_of_two_rounds_nothing(seed, count, dtype):
+    rng = np.random.default_rng(seed)
+    links = [rng.standard_normal((2, 3, 3)).astype(dtype) for _ in range(count)]
+    shifts = rng.integers(-20, 20, count)
+    plain, kept = Dense(links[0]), Scaled(Dense(np.ldexp(links[0], shifts[0])))
+    for link, shift in zip(links[1:], shifts[1:], strict=True):
+        plain, kept = diamond(plain, Dense(link)), diamond(kept, Scaled(Dense(np.ldexp(link, shift))))
+    assert kept.operand.matrix.dtype == dtype
+    back = np.ldexp(kept.operand.matrix, (kept.exponent - shifts.sum())[..., None, None])
+    assert np.array_equal(back, plain.matrix)
+    peak, _ = kept.operand.extent()
+    assert np.all((peak >= 0.5) & (peak < 1))
+
+
+def test_scaled_products_leave_the_range_and_come_back():
+    up, down = Scaled(Dense(np.full((1, 1), 2.0**900))), Scaled(Dense(np.full((1, 1), 2.0**-900)))
+    big = diamond(diamond(up, up), up)  # 2**2700
+    assert diamond(diamond(diamond(big, down), down), down) @ np.array([3.0]) == 3
+    with np.errstate(over="ignore"):
+        assert big @ np.array([2.0**-1000]) == np.inf
+    assert diamond(down, down) @ np.array([2.0**1000]) == 2.0**-800
+
+
+def test_scaled_zero_is_zero():
+    zero, one = Scaled(Dense(np.zeros((2, 2)))), Scaled(Dense(np.ones((2, 2))))
+    assert value(diamond(zero, one)) == value(diamond(one, zero)) == [0] * 4
+    assert (zero @ np.ones(2)).tolist() == [0, 0]
+
+
+def test_scaled_refuses_entries_too_far_apart():
+    with pytest.raises(RangeLost):
+        Scaled(Dense(np.array([[1.0, 1e-200]])))
+    Scaled(Dense(np.array([[1e-200, 1e-300], [0, 0]])))
+    with pytest.raises(RangeLost):  # the small entry is all that counts here, and would be lost
+        Scaled(Dense(np.diag([1e-150, 1.0]))) @ np.array([1e-200, 1.0])
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_affine_maps_compose(seed):
+    rng = np.random.default_rng(seed)
+    a, b = affine(matrices(rng, [2, 3, 2]), rng)
+    x = rng.integers(-3, 4, 2).astype(float)
+    by_hand = b.linear.matrix @ (a.linear.matrix @ x + a.offset) + b.offset
+    assert np.array_equal(diamond(a, b) @ x, by_hand)
+    assert np.array_equal(diamond(diamond(x, a), b), by_hand)
+
+
+@given(seed=st.integers(0, 2**32 - 1), sizes=st.lists(st.integers(1, 6), min_size=3, max_size=3))
+def test_pattern_counts_what_a_loop_counts(seed, sizes):
+    rng = np.random.default_rng(seed)
+    right, left = (rng.random((m, n)) < 0.5 for m, n in zip(sizes[1:], sizes, strict=False))
+    costs = []
+    a, b = (Pattern(CSRPattern.of(sparse.csr_array(each)), costs) for each in (right, left))
+    structure, multiply_adds = naive.pattern_product(left.tolist(), right.tolist())
+    assert dense_pattern(diamond(a, b).structure) == structure
+    diamond(Pattern(None, costs), a)
+    assert costs == [("mm", multiply_adds, int(np.sum(structure))), ("mv", right.sum(), len(right))]
+    assert all(isinstance(number, int) for cost in costs for number in cost[1:])
+
+
+def test_traced_remembers_its_parents_in_order():
+    log = []
+    gradient, first, second = (
+        Traced("vector", (0, 0), log),
+        Traced("matrix", (1, 1), log),
+        Traced("matrix", (2, 2), log),
+    )
+    pair = diamond(first, second)
+    result = diamond(gradient, pair)
+    assert log == [pair, result]
+    assert [each.product for each in (gradient, first, pair, result)] == ["", "", "mm", "mv"]
+    assert (pair.parents, result.parents) == ((first, second), (gradient, pair))
+    assert [repr(each) for each in (first, pair, result)] == ["matrix[1]", "matrix[1:2]", "vector[0:2]"]
+
+
+def test_traced_refuses_what_is_not_in_order():
+    log = []
+    gradient, first, third = Traced("vector", (0, 0), log), Traced("matrix", (1, 1), log), Traced("matrix", (3, 3), log)
+    for wrong in ((first, gradient), (first, third), (third, first), (first, first)):
+        with pytest.raises(ValueError, match="not a product of neighbors in order"):
+            diamond(*wrong)
+    with pytest.raises(ValueError, match=r"vector\[1\]"):
+        diamond(Traced("matrix", (0, 0), log), Traced("vector", (1, 1), log))

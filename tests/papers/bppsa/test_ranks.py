@@ -1,0 +1,143 @@
+"""The two experiments on a chain over MPI ranks: rank_scaling and ranks_modelled."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bppsa_nb.distributed.predict import Link
+from bppsa_nb.papers.bppsa import rank_scaling, ranks_modelled
+from bppsa_nb.papers.progress import Progress
+
+
+@pytest.fixture(scope="module")
+def measured(rank_session):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rank_scaling, "SCALES", {"quick": {"steps": (30, 300), "ranks": (1, 2), "rounds": 1}})
+        patch.setattr(rank_scaling, "COUNTED", {"quick": ()})
+        patch.setattr(rank_scaling.provenance, "cores", lambda: 2)
+        patch.setattr(rank_scaling.on_ranks, "run", rank_session.measure)
+        return rank_scaling.measure("quick", 0, Progress(show=False))
+
+
+def test_ranks_are_measured_counted_and_predicted(measured):
+    ranks = measured[measured["part"] == "rank"]
+    key = ["ranks", "steps", "rank", "method"]
+    wanted = [(p, T, r, m) for p in (1, 2) for T in (30, 300) for r in range(p) for m in ("chunked", "linear")]
+    assert sorted(map(tuple, ranks[key].to_numpy())) == sorted(wanted)
+    assert (ranks["low"] <= ranks["total"]).all() and (ranks["total"] <= ranks["high"]).all()
+    assert (ranks["combined"] <= 2 * np.ceil(np.log2(ranks["ranks"]))).all()
+    predicted = measured[measured["part"] == "predicted"]
+    assert len(predicted) == 2 * 2 * 2 and (predicted["total"] > 0).all()
+    one = predicted[(predicted["ranks"] == 1) & (predicted["method"] == "linear")].set_index("steps")["total"]
+    alone = ranks[(ranks["ranks"] == 1) & (ranks["method"] == "linear")].set_index("steps")["total"]
+    pd.testing.assert_series_equal(one, alone)  # what one rank takes is where predictions come from
+    assert set(rank_scaling.ratios(measured).index.get_level_values("ranks")) == {1, 2}
+
+
+def test_exscan_is_predicted_for_ranks_that_have_a_core_each(measured):
+    predicted = measured[measured["part"] == "predicted exscan"]
+    assert sorted(predicted["ranks"].unique()) == [1, 2]
+    assert {row["ranks"] for row in rank_scaling._predicted_exscans(measured, cores=1)} == {1}
+    for width in rank_scaling.WIDTHS:
+        found, between = rank_scaling.diamonds(measured, width), rank_scaling.link(measured)[0]
+        row = predicted[(predicted["width"] == width) & (predicted["ranks"] == 2)].iloc[0]
+        assert row["seconds"] == pytest.approx(found.start + between.seconds(found.size) + found.keep)
+
+
+def test_ranks_beyond_cores_take_turns():
+    assert [rank_scaling._turns(p, 2) for p in (1, 2, 4)] == [1, 1, 2]
+
+
+def test_it_is_drawn(measured):
+    four = measured[measured["ranks"] == 2].assign(ranks=4)
+    four = four[~four["part"].isin(["predicted exscan"])]
+    table = pd.concat([measured, four], ignore_index=True)
+    table.attrs = measured.attrs
+    fig = rank_scaling.plot(table)
+    assert [ax.get_title()[:3] for ax in fig.axes] == ["(a)", "(b)", "(c)", "(d)"]
+
+
+def test_the_fit_finds_latency_and_bandwidth_again():
+    size = np.array([8, 512, 4096, 32768, 2**20])
+    messages = pd.DataFrame({"bytes": size, "seconds": 3e-6 + size / 2e9})
+    link, error = rank_scaling.fit(messages)
+    np.testing.assert_allclose(link, Link(3e-6, 2e9))
+    assert error == pytest.approx(0, abs=1e-9)
+    wrong = messages.assign(seconds=messages["seconds"] * [1.1, 0.9, 1.1, 0.9, 1.1])
+    assert 0.05 < rank_scaling.fit(wrong)[1] < 0.15
+
+
+COSTS = {"forward": 1e-6, "sweep": 1e-6, "gradients": 1e-6, "jacobian": 0.0, "product": 10e-6, "bytes": 1000}
+COSTS |= {"merge": 1e-5, "apply": 1e-6, "keep": 1e-6, "start": 1e-6}
+
+
+def made(product=10e-6):
+    """Model networks whose steps take a microsecond, and products ten; wide ones more."""
+
+    def run(cell, width, steps, batch, rounds):
+        matrix = width**2 if cell == "residual" else width
+        costs = COSTS | {"width": width, "matrix": matrix, "product": product * max(1, width / 20) ** 2}
+        return [costs | {name: costs[name] * (batch / 16) for name in ("forward", "sweep", "gradients")}]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranks_modelled, "_run", run)
+        patch.setattr(ranks_modelled, "STEPS", {"RNN": 30000, "narrow": 512, "wide": 512})
+        patch.setattr(ranks_modelled, "RANKS", (1, 2, 4, 8, 16, 32, 64, 128))
+        return ranks_modelled.measure("quick", 0, Progress(show=False))
+
+
+@pytest.fixture(scope="module")
+def modelled():
+    return made()
+
+
+def test_the_scan_pays_beyond_as_many_ranks_as_a_product_has_sweeps(modelled):
+    pays, best, speedup = ranks_modelled.crossings(modelled, "RNN", ranks_modelled.FAST)
+    assert (pays, best) == (16, 128)  # (10 + 1) / p, and ranks are powers of two
+    assert speedup == pytest.approx(128 / 11, rel=0.1)
+    assert ranks_modelled.crossings(modelled, "RNN of 60", ranks_modelled.FAST)[0] == 128  # 9 times as much to multiply
+    slow = made(product=1e-3)
+    assert ranks_modelled.crossings(slow, "RNN", ranks_modelled.FAST)[0] is None
+
+
+def test_gpipe_takes_the_split_that_ends_first(modelled):
+    rows = modelled[(modelled["road"] == "GPipe") & modelled["seconds"].notna()]
+    many = rows[(rows["ranks"] == 64) & (rows["network"] == "RNN")]
+    assert (many["micro_batches"] == 16).all()  # a sample costs a sixteenth, so more of them are better
+    np.testing.assert_allclose(many["bubble"], 1 - 16 / (16 + 63), rtol=0.2)
+    alone = rows[rows["ranks"] == 1]["seconds"] / rows[rows["ranks"] == 1]["network"].map(
+        {"RNN": 30000, "narrow": 512, "wide": 512}
+    )
+    np.testing.assert_allclose(alone, 3e-6)  # forward, back, gradients
+
+
+def test_memory_falls_with_ranks_and_a_pipeline_s_rises_again(modelled):
+    rows = modelled[(modelled["part"] == "memory") & (modelled["network"] == "narrow")]
+    held = rows.pivot(index="ranks", columns="road", values="memory")
+    state = 4 * 16 * 8
+    assert held["scan"][4] == 128 * (2 * state + 8 * state) + 3 * 1000
+    assert held["GPipe"][4] == 128 * 2 * state + 4 * state
+    assert held["GPipe, nothing computed again"][4] == 128 * 2 * state + 3 * 128 * state
+    assert held["GPipe, the same 16 samples"][4] == 128 * 2 * state / 16 + state
+    assert (held["scan"].diff().dropna() < 0).all() and held["GPipe"][128] > held["GPipe"][16]
+
+
+def test_cycles_are_scheduled_for_residual_networks_only(modelled):
+    cycles = modelled[modelled["road"] == "MGRIT"]
+    assert set(cycles["network"]) == {"narrow", "wide"} and set(cycles["ranks"]) == {1, 4, 16, 64}
+    fast = cycles[(cycles["network"] == "narrow") & (cycles["link"] == ranks_modelled.FAST)]
+    assert fast["seconds"].is_monotonic_decreasing
+
+
+def test_the_model_is_drawn(modelled):
+    fig = ranks_modelled.plot(modelled)
+    assert [ax.get_title()[:3] for ax in fig.axes] == ["(a)", "(b)", "(c)", "(d)", "(e)", "(f)"]
+
+
+def test_costs_come_from_the_program():
+    pytest.importorskip("mpi4py")
+    (row,) = ranks_modelled._run("residual", 3, 20, 16, 1)
+    costs = ranks_modelled.costs(row)
+    assert costs.state == 4 * 16 * 3 and costs.diamonds.size == 8 + 16 * (8 * 3 + 4 * 3**2 + 4 * 3)
+    assert min(costs[:5]) >= 0 < min(costs.forward, costs.sweep, costs.product, costs.jacobian)
+    assert (row["width"], row["matrix"]) == (3, 9)

@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+import soundfile
+
+from bppsa_nb.papers.bppsa import table_3
+from bppsa_nb.papers.progress import Progress
+from bppsa_nb.training.datasets import instruments
+from bppsa_nb.training.datasets.audio import SAMPLE_RATE, STAND_IN, mfcc, read
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Make a clip, two seconds of noise and one of silence, and another that comes after it in the folder."""
+    (tmp_path / table_3.LABEL).mkdir()
+    waveform = np.random.default_rng(0).uniform(-0.5, 0.5, (3 * SAMPLE_RATE, 2))
+    waveform[2 * SAMPLE_RATE :] = 0
+    for name, samples in (("0001__1.wav", waveform), ("0001__2.wav", waveform[::-1])):
+        soundfile.write(tmp_path / table_3.LABEL / name, samples, SAMPLE_RATE)
+    monkeypatch.setattr(instruments, "clips", lambda progress: tmp_path)
+    return tmp_path
+
+
+def measure():
+    return table_3.measure("quick", np.random.default_rng(0), Progress(show=False))
+
+
+def test_sizes_are_the_printed_ones(folder):
+    found = table_3.with_printed(measure())
+    paper, here = (rows.drop(columns="source") for _, rows in found.groupby("source", sort=False))
+    assert found["source"].unique().tolist() == ["paper", "here"]
+    assert here.values.tolist() == paper.values.tolist()
+
+
+def test_the_first_second_of_the_left_channel_is_kept(folder):
+    table = measure()
+    assert table.groupby("features")["frame"].max().to_dict() == {"S": 86, "M": 172, "L": 344}
+    kept = table.filter(regex=r"^c\d+$")
+    assert kept.notna().sum(axis=1).groupby(table["features"]).unique().map(list).to_dict() == {
+        "S": [19],
+        "M": [12],
+        "L": [6],
+    }
+    whole = mfcc(read(folder / table_3.LABEL / "0001__1.wav"), "M")
+    found = kept[table["features"] == "M"].dropna(axis=1)
+    np.testing.assert_allclose(found, whole[:173, :12], atol=6e-4)
+
+
+@pytest.mark.parametrize("data", ["real", "stand-in"])
+def test_the_table_says_whether_the_sound_is_real(folder, data):
+    if data == "stand-in":
+        (folder / STAND_IN).touch()
+    assert measure().attrs["data"] == data
+
+
+def test_maps_share_the_seconds(folder):
+    fig = table_3.plot(measure())
+    titles = [ax.get_title().split("  ")[0] for ax in fig.axes[:3]]
+    assert titles == ["S: 259 × 38", "M: 517 × 24", "L: 1034 × 12"]
+    for ax, kept, hop in zip(fig.axes, (19, 12, 6), (512, 256, 128), strict=False):
+        (image,) = ax.images
+        frames = image.get_array().shape[1]
+        assert image.get_array().shape == (kept, 1 + 44100 // hop)
+        left, right, *_ = image.get_extent()
+        assert left == pytest.approx(-0.5 * hop / 44100) and right == pytest.approx((frames - 0.5) * hop / 44100)

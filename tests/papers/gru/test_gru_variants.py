@@ -1,0 +1,154 @@
+"""What the experiments on the GRU's variants make of times; the times themselves are not tested."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas
+import pytest
+
+from bppsa_nb.graphs import variants
+from bppsa_nb.papers import experiments, timing
+from bppsa_nb.papers.bppsa import figure_08
+from bppsa_nb.papers.gru import gru_throughput, gru_variants, small_products
+from bppsa_nb.papers.progress import Progress
+
+
+def measure(module):
+    return module.measure("quick", np.random.default_rng(0), Progress(show=False))
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    for module in (gru_variants, gru_throughput):
+        monkeypatch.setattr(module, "SIZES", {"quick": (8, 16)})
+        monkeypatch.setattr(module, "STEPS", {"quick": 2})
+        monkeypatch.setattr(module, "SECONDS", {"quick": 0.0})
+    monkeypatch.setattr(small_products, "SIZES", (2, 4, 8, 16, 32))
+    monkeypatch.setattr(small_products, "BATCHES", (1, 2, 3, 4))
+    monkeypatch.setattr(small_products, "COMPARED", (2, 3, 4))
+    monkeypatch.setattr(small_products, "SECONDS", {"quick": 0.0})
+    monkeypatch.setattr(small_products, "LARGE", {"matrix": 16, "vector": 1000})
+
+
+def test_all_variants_are_timed_in_the_same_rounds():
+    rows = gru_variants.time_point({"T": 2, "B": 3, "H": 4}, np.random.default_rng(0), variants.NAMES, 0)
+    assert [row["variant"] for row in rows] == list(variants.NAMES)
+    assert {row["rounds"] for row in rows} == {3}
+    assert rows[0]["relative_low"] == rows[0]["relative"] == rows[0]["relative_high"] == 1
+    for row in rows:
+        assert row["forward"] > 0 and row["backward"] > 0
+        for quantity in ("seconds", "relative"):
+            assert row[f"{quantity}_low"] <= row[quantity] <= row[f"{quantity}_high"]
+
+
+def test_relative_time_is_compared_within_a_round(monkeypatch):
+    """A moment in which the machine is ten times slower meets all four, and changes no ratio."""
+    takes = dict(zip(variants.NAMES, (8, 6, 4, 2), strict=True))
+    now, calls = [0.0], []
+
+    def spend(name):
+        slow = 10 if (len(calls) - 1) // 4 == 2 else 1  # the third round, of which the first warms up
+        now[0] += slow * takes[name] / 2
+
+    def forward(name, *arguments):
+        calls.append(name)
+        spend(name)
+
+    for module in (gru_variants, figure_08):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(variants, "forward", forward)
+    monkeypatch.setattr(variants, "backward", lambda *arguments: spend(calls[-1]))
+    rows = gru_variants.time_point({"T": 1, "B": 1, "H": 1}, np.random.default_rng(0), variants.NAMES, 0)
+    assert [row["relative"] for row in rows] == [1, 0.75, 0.5, 0.25]
+    assert [row["relative_high"] for row in rows] == [row["relative_low"] for row in rows] == [1, 0.75, 0.5, 0.25]
+    assert [row["seconds"] for row in rows] == [8, 6, 4, 2]
+    assert [row["forward"] for row in rows] == [row["backward"] for row in rows] == [4, 3, 2, 1]
+    assert rows[0]["seconds_high"] > 40
+
+
+@pytest.mark.parametrize(
+    "variant, products, serial, launches, multiply_adds, kept",
+    [
+        ("original", 9, 4, 44, 18, 4),
+        ("concatenated", 4, 4, 30, 18, 4),
+        ("moved", 3, 2, 30, 19, 4),
+        ("saved", 2, 2, 31, 18, 5),
+    ],
+)
+def test_what_a_step_takes(variant, products, serial, launches, multiply_adds, kept):
+    expected = {"products": products, "serial": serial, "launches": launches}
+    assert gru_variants.count_step(variant) == expected | {"multiply_adds": multiply_adds, "kept": kept}
+    for number in expected.values():
+        assert str(number) in gru_variants.alt(experiments.table("gru_variants"))
+
+
+def test_gru_variants_has_a_line_per_variant_and_bars_of_counts(tiny):
+    table = measure(gru_variants)
+    assert table[["H", "variant"]].values.tolist() == [[H, name] for H in (8, 16) for name in variants.NAMES]
+    fig = gru_variants.plot(table)
+    upper, *lower = fig.axes
+    assert len(upper.get_legend().get_texts()) == 4
+    assert [ax.get_title() for ax in lower] == list(gru_variants.COUNTED.values())
+    for ax, quantity in zip(lower, gru_variants.COUNTED, strict=True):
+        drawn = [patch.get_width() for patch in ax.patches]
+        assert drawn == table.drop_duplicates("variant")[quantity].tolist()[::-1]
+
+
+def test_useful_work_is_what_the_original_counts():
+    """And what the last variant counts: it computes no product twice."""
+    T, B, H = 3, 2, 4
+    for name in gru_throughput.COMPARED:
+        assert variants.count(name, T, B, H, H)["multiply_adds"] == 18 * T * B * H**2
+    timed = {"T": T, "B": B, "H": H, "seconds": 2e-6, "seconds_low": 1e-6, "seconds_high": 4e-6}
+    (found,) = gru_throughput.throughput(pandas.DataFrame([timed])).to_dict("records")
+    operations = 2 * variants.count("original", T, B, H, H)["multiply_adds"]
+    expected = [operations / 2e3, operations / 4e3, operations / 1e3]
+    assert [found[name] for name in ("gflops", "gflops_low", "gflops_high")] == pytest.approx(expected)
+
+
+def test_gru_throughput_has_a_band_per_mini_batch(tiny):
+    table = measure(gru_throughput)
+    assert len(table) == 3 * 2 * 2 and set(table["variant"]) == {"original", "saved"}
+    (ax,) = gru_throughput.plot(table).axes
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [f"mini-batch {B}" for B in (32, 64, 128)]
+
+
+def test_roofline_takes_the_lower_limit():
+    limits = {"bandwidth": 10.0, "peak": 30.0, "seconds": 1e-6}
+    table = pandas.DataFrame([{"B": 1, "H": 64} | limits, {"B": 64, "H": 64} | limits])
+    small, large = small_products.roofline(table).to_dict("records")
+    assert small["intensity"] == pytest.approx(2 * 3 * 64**2 / (4 * (3 * 64**2 + 4 * 64)))
+    assert small["roof"] == pytest.approx(10 * small["intensity"]) and small["bound"] == "memory"
+    assert large["intensity"] == pytest.approx(2 * 64 * 3 / (4 * 7))
+    assert large["roof"] == 30 and large["bound"] == "processor"
+    assert large["gflops"] == pytest.approx(1e-3 * 2 * 3 * 64**3)
+
+
+def test_small_products_has_limits_on_every_row(tiny):
+    table = measure(small_products)
+    assert table[["threads", "H", "B"]].values.tolist() == [
+        *(["one", H, B] for H in (2, 4, 8, 16, 32) for B in (1, 2, 3, 4)),
+        *(["all", H, B] for H in (2, 4, 8, 16, 32) for B in (2, 3, 4)),
+    ]
+    assert (table[["peak", "bandwidth", "launch", "seconds", "ratio"]] > 0).all(axis=None)
+    assert (table[["peak", "bandwidth", "launch"]].nunique() == 1).all()
+    left, right = small_products.plot(table).axes
+    assert len(left.get_legend().get_texts()) == 6 and len(right.get_legend().get_texts()) == 6
+
+
+def test_calls_take_turns():
+    calls = []
+    times = timing.take_turns([lambda: calls.append("one"), lambda: calls.append("three")], 0, rounds=(5, 1000))
+    assert times.shape == (5, 2) and (times >= 0).all()
+    assert calls == ["one", "three"] * 6  # a round to warm up, then five
+    assert len(timing.take_turns([lambda: None], 1000, rounds=(1, 4))) == 4
+
+
+def test_what_small_products_makes_of_seconds(tiny, monkeypatch):
+    monkeypatch.setattr(
+        small_products, "take_turns", lambda runs, *how: np.array([[1, 3], [2, 4], [2, 8]])[:, : len(runs)]
+    )
+    found = small_products.time_product({"threads": "one", "H": 4, "B": 2}, np.random.default_rng(0), 0)
+    assert found == {"seconds": 2, "ratio": 3, "ratio_low": 2.5, "ratio_high": 3.5}
+    found = small_products.limits(np.random.default_rng(0))
+    assert found == pytest.approx({"peak": 2 * 16**3 / 1e9, "bandwidth": 4 * 1000 / 1e9, "launch": 1})

@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+
+from bppsa_nb import multigrid
+from bppsa_nb.papers.multigrid import figure_05 as concurrent_blocks
+from bppsa_nb.papers.multigrid import figures_02_03 as layer_blocks
+from bppsa_nb.papers.progress import Progress
+from bppsa_nb.schedule import events as timeline
+from bppsa_nb.schedule.events import Event
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    return layer_blocks.measure("quick", np.random.default_rng(0), Progress(show=False))
+
+
+def test_every_level_has_the_c_points_of_the_one_above(blocks):
+    points = blocks[blocks["part"] == "point"]
+    levels = [rows for _, rows in points.groupby("level")]
+    assert [len(rows) for rows in levels] == [33, 9, 3]
+    for fine, coarse in zip(levels[:-1], levels[1:], strict=True):
+        assert fine.loc[fine["kind"] == "C", "point"].tolist() == coarse["point"].tolist()
+        assert fine.loc[fine["kind"] == "F"].groupby("block").size().tolist() == [3] * (len(coarse) - 1)
+
+
+def test_relaxation_moves_values_within_blocks_and_then_to_the_next(blocks):
+    arrows = blocks[blocks["part"] == "arrow"].set_index("point")
+    f, c = arrows[arrows["relaxation"] == "F"], arrows[arrows["relaxation"] == "C"]
+    assert f.index.tolist() == [n for n in range(33) if n % 4]
+    assert f["start"].tolist() == [n // 4 * 4 for n in f.index]  # from the block's own C-point
+    assert f["layers"].tolist() == [n % 4 for n in f.index]
+    assert c.index.tolist() == list(range(4, 33, 4))
+    assert c["start"].tolist() == [n - 4 for n in c.index]
+    assert set(c["layers"]) == {4}
+    assert arrows["last_layer"].tolist() == [n - 1 for n in arrows.index]
+
+
+def test_values_tell_their_way():
+    assert layer_blocks.decode(5 * 2.0**32 + 2**5 + 2**6) == (5, [5, 6])
+
+
+def test_levels_and_relaxations_are_drawn(blocks):
+    above, below = layer_blocks.plot(blocks).axes
+    assert sum(len(line.get_xdata()) for line in above.lines) == 33 + 9 + 3
+    assert len([text for text in below.texts if text.arrow_patch]) == 24 + 8
+    assert len(below.patches) == 16 and len(above.patches) == 8 + 2 + 1
+
+
+def convolutions(depth):
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((depth, 2, 2, 3, 3), np.float32)
+    return multigrid.ResidualNetwork(weights, np.ones((depth, 2), np.float32), 1 / depth, "relu"), rng
+
+
+def test_every_block_of_a_cycle_is_clocked_once():
+    net, rng = convolutions(18)
+    u0 = rng.standard_normal((1, 2, 5, 4), np.float32)
+    events = concurrent_blocks.clock(net, u0, {"cycles": 1, "coarsening": 4, "levels": 2})
+    timeline.check(events, [()] * len(events))  # a thread does one thing at a time
+    # F, F after C, and F after the correction: five blocks each; five coarse steps, and the coarsest level in one go.
+    found = [(event.kind, event.label) for event in events]
+    fine, coarse = [f"block {i}" for i in range(5)], ["block 0", *(f"block {i}" for i in range(5))]
+    expected = [("level 0", block) for block in 3 * fine] + [("level 1", block) for block in coarse]
+    assert sorted(found) == sorted(expected)
+    assert {event.worker for event in events} == {0}  # too little to wake anyone for
+    assert min(event.start for event in events) == 0
+    assert len(concurrent_blocks.clock(net, u0, {"levels": 1})) == 1
+
+
+def test_clocking_changes_nothing_and_leaves_nothing_behind(monkeypatch):
+    from bppsa_nb.networks import residual_steps_cpu as cpu
+
+    before, solved = (cpu.share_out, cpu.forward_sweep), []
+    solve = multigrid.solve
+    monkeypatch.setattr(multigrid, "solve", lambda *args, **options: solved.append(solve(*args, **options)))
+    net, rng = convolutions(18)
+    u0 = rng.standard_normal((3, 2, 5, 4), np.float32)
+    concurrent_blocks.clock(net, u0, {"cycles": 2})
+    assert (cpu.share_out, cpu.forward_sweep) == before
+    np.testing.assert_array_equal(solved[0].states, solve(net, u0, cycles=2, backend="cpu").states)
+
+
+def test_pieces_are_gone_through_block_by_block():
+    calls, log = [], []
+    clocked = concurrent_blocks.one_by_one(lambda *args: calls.append(args) or args[-1] != 5, log, "level 7")
+    assert clocked("a", "b", 2, 4) and not clocked("a", "b", 4, 6)
+    assert calls == [("a", "b", n, n + 1) for n in (2, 3, 4, 5)]
+    assert [row[3:] for row in log] == [(f"block {n}", "level 7") for n in (2, 3, 4, 5)]
+    assert all(start <= end for _, start, end, *_ in log)
+
+
+def test_what_runs_at_the_same_time_is_counted():
+    events = [Event(0, 0, 2, ""), Event(1, 1, 2, ""), Event(0, 2, 5, ""), Event(2, 2.5, 0.2, "")]
+    assert concurrent_blocks.most_at_once(events) == 3
+    assert concurrent_blocks.most_at_once(events[:3]) == 2
+    assert concurrent_blocks.most_at_once([]) == 0
+
+
+def test_loop_and_cycle_are_drawn(monkeypatch):
+    monkeypatch.setattr(concurrent_blocks, "SIZES", {"quick": (16, 2, 3)})
+    table = concurrent_blocks.measure("quick", np.random.default_rng(0), Progress(show=False))
+    runs = table[table["part"] == "run"].groupby("method")
+    assert runs.size().to_dict() == {"cycle": 3, "loop": 3}
+    assert runs["blocks"].first().to_dict() == {"cycle": 3 * 4 + 4 + 1, "loop": 1}
+    assert table.loc[table["part"] == "run", "most_at_once"].max() <= table["threads"].max()
+    above, below = concurrent_blocks.plot(table).axes
+    assert above.get_title("left").startswith("The loop,") and below.get_title("left").startswith("A cycle: 17 blocks,")
+    assert [len(ax.collections[0].get_paths()) for ax in (above, below)] == [1, 17]

@@ -1,0 +1,187 @@
+import numpy as np
+import pytest
+
+from bppsa_nb.papers.multigrid import roads, roads_over_depth, roads_to_parallel_depth
+from bppsa_nb.papers.progress import Progress
+from bppsa_nb.scan.trace import trace
+from bppsa_nb.schedule import events as timeline
+
+
+def work(road, workers):
+    return sum(event.duration for event in road.events if event.worker < workers)
+
+
+ROADS = {
+    "pipeline": lambda depth, workers: roads.pipeline(depth, workers, 4),
+    "multigrid": lambda depth, workers: roads.layer_parallel(depth, workers, 2),
+    "nested": lambda depth, workers: roads.layer_parallel(depth, workers, 1, "nested"),
+    "scan": lambda depth, workers: roads.scan(depth, workers, 3),
+}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", ROADS)
+def test_every_road_is_a_schedule_of_its_work(name, workers):
+    road = ROADS[name](32, workers)
+    timeline.check(road.events, road.needs)
+    assert work(road, workers) == pytest.approx(road.work)
+    assert road.work / workers <= road.time
+    assert 0 < road.backward < road.time
+    if workers == 1:
+        assert road.time == pytest.approx(road.work)
+        forward = sum(event.duration for event in road.events if event.kind.startswith("F"))
+        assert name == "pipeline" or road.backward == road.work - forward
+
+
+def test_back_propagation_over_workers_is_a_staircase():
+    road, message = roads.pipeline(32, 8), roads.LATENCY + roads.TRANSFER
+    # One worker after the other, forward and back; the last one's weight gradients alone are not hidden.
+    assert road.time == 2 * 32 + 2 * 7 * message + 32 / 8
+    assert road.backward == 32 + 7 * message + 32 / 8
+    assert (road.work, road.steps) == (3 * 32, 64)
+    assert road.memory == 32 / 8 * 2  # a state and a gradient per layer
+
+
+def test_a_pipeline_needs_a_batch():
+    assert roads.best_split(32, 8, 1) == 1
+    split = roads.best_split(32, 8, 16)
+    times = {m: roads.pipeline(32, 8, m).time for m in (1, 2, 4, 8, 16)}
+    assert times[split] == min(times.values()) < times[1] / 2
+    assert roads.pipeline(32, 1, 8).time == roads.pipeline(32, 1).time == 3 * 32
+
+
+def test_no_road_s_gain_is_larger_than_its_workers():
+    for workers in (2, 8):
+        for road in (roads.pipeline(32, workers, 16), roads.layer_parallel(32, workers, 1), roads.scan(32, workers, 1)):
+            assert 3 * 32 / road.time <= workers
+
+
+@pytest.mark.parametrize("width", [1, 5])
+def test_the_scan_goes_forward_layer_by_layer_and_back_in_levels(width):
+    depth = 16
+    road = roads.scan(depth, depth, width)
+    kinds = [event.kind for event in road.events if event.worker < depth]
+    assert [kinds.count(kind) for kind in ("F", "loss", "δW")] == [depth, 1, depth]
+    products = kinds.count("J") - depth  # besides those that make them
+    assert products + kinds.count("δO") == (road.work - 3 * depth + (1 - width) * products)
+    forward = [event for event in road.events if event.kind == "F"]
+    assert [event.start for event in forward] == [n * (1 + roads.LATENCY + roads.TRANSFER) for n in range(depth)]
+    # With a layer on every worker, the longest chain of tasks is that of steps and products.
+    ends = []
+    for event, before in zip(road.events, road.needs, strict=True):
+        ends.append((event.kind not in ("message", "loss"), before))
+    assert _longest(ends) == road.steps
+    assert road.backward >= road.steps - depth
+    assert road.memory == 3 + width
+    last = [event.kind for event in road.events].index("loss")
+    needs = {event.worker: road.needs[i] for i, event in enumerate(road.events) if event.kind == "δW"}
+    assert needs[depth - 1] == [depth - 1, last]  # the gradient at the last state is there
+    message = road.events[needs[depth - 2][1]]
+    first = next(event for event in road.events if event.kind == "δO")
+    assert (message.label, message.start) == ("what δO gives", first.end)
+
+
+def _longest(counts):
+    """Count along the longest chain; messages stand after the tasks, whatever they are needed by."""
+    found = {}
+
+    def chain(i):
+        if i not in found:
+            own, before = counts[i]
+            found[i] = own + max(map(chain, before), default=0)
+        return found[i]
+
+    return max(map(chain, range(len(counts))))
+
+
+@pytest.mark.parametrize("width", [1, 5])
+def test_the_scan_takes_its_critical_path_where_messages_are_free(monkeypatch, width):
+    paid = roads.scan(16, 16, width).backward
+    monkeypatch.setattr(roads, "LATENCY", 0.0)
+    monkeypatch.setattr(roads, "TRANSFER", 0.0)
+    chain, _ = trace(16, "blelloch").critical_path({"mm": width, "mv": 1})
+    road = roads.scan(16, 16, width)
+    # Jacobians, products, a weight gradient; the first and the last worker have two positions.
+    assert 0 <= road.backward - (1 + chain + 1) <= width
+    assert paid > road.backward + 1  # several messages lie on it otherwise
+    assert road.time <= 16 + road.backward  # products of early layers do not wait for late ones
+
+
+def test_what_is_sent_takes_its_size():
+    road = roads.scan(16, 4, 6)
+    messages = [event for event in road.events if event.kind == "message"]
+    for event in messages:
+        size = 6 if event.label == "what J gives" else 1
+        assert event.duration == roads.LATENCY + size * roads.TRANSFER
+    took = {event.duration for event in roads.layer_parallel(64, 4, 1).events if event.kind == "message"}
+    assert took == {roads.LATENCY + roads.TRANSFER}
+    took = {event.duration for event in roads.pipeline(64, 4, 8).events if event.kind.startswith("S")}
+    assert took == {roads.LATENCY + roads.TRANSFER / 8}
+
+
+def test_products_are_where_they_stand():
+    run, road = trace(16, "blelloch"), roads.scan(16, 2, 6)
+    holder = [1] * 9 + [0] * 9  # of positions: the gradient, and layers 15 to 8; then layers 7 to 0
+    up = [
+        pair
+        for level in run.levels
+        if level.level.phase == "up"
+        for pair in zip(level.products, level.level.pairs, strict=True)
+    ]
+    crossing = [pair for product, pair in up if product.product == "mm" and holder[pair[0]] != holder[pair[1]]]
+    # Jacobians go over once for every product of two that stand on different sides.
+    assert sum(event.label == "what J gives" for event in road.events) == len(crossing) > 0
+    share = [sum(event.duration for event in road.events if event.worker == w) for w in (0, 1)]
+    assert abs(share[0] - share[1]) < 0.2 * sum(share)
+
+
+def test_memory_of_multigrid_by_hand():
+    # States, and for the adjoint points on levels of 32, 8 and 2 steps, right-hand sides, and what blocks end with.
+    assert roads.layer_parallel(32, 1, 1).memory == 33 + (33 + 9 + 3) + (8 + 2) + (8 + 2 + 1)
+
+
+def test_multigrid_takes_no_more_workers_than_blocks():
+    assert roads.layer_parallel(32, 32, 1) == roads.layer_parallel(32, 8, 1)
+
+
+def test_only_multigrid_is_approximate_and_cycles_make_it_less_so():
+    found = roads.errors(64, 4, 3, (1, 2, 4), np.random.default_rng(0))
+    assert 0 < found["scan", 0] < 1e-13
+    for start in roads.STARTS:
+        assert 1 > found[start, 1] > 5 * found[start, 2] > 25 * found[start, 4] > 1e-12
+    assert found["layers", 2] < found["skip", 2]
+
+
+def test_timelines_show_all_workers_and_counts(monkeypatch):
+    for name, value in {"DEPTH": 32, "WORKERS": 4}.items():
+        monkeypatch.setattr(roads_to_parallel_depth, name, value)
+    table = roads_to_parallel_depth.measure("quick", np.random.default_rng(0), Progress(show=False))
+    events = table[table["part"] == "event"]
+    assert events.groupby("road")["worker"].nunique().tolist() == [4] * 5
+    counts = table[table["part"] == "road"].set_index("road")
+    ends = (events["start"] + events["duration"]).groupby(events["road"]).max()
+    assert ends.loc[counts.index].tolist() == counts["time"].tolist()
+    took = events.groupby("road")["duration"].sum() / 96
+    np.testing.assert_allclose(took.loc[counts.index], counts["work"])
+    fig = roads_to_parallel_depth.plot(table)
+    for ax, (name, count) in zip(fig.axes, counts.iterrows(), strict=True):
+        assert ax.get_title("left") == f"{name}: {count['time']:.1f}"
+        assert len(ax.collections[0].get_paths()) == (events["road"] == name).sum()
+    assert ["exact" in ax.get_title("right") for ax in fig.axes] == [True, True, False, False, True]
+
+
+def test_the_table_over_depth_and_workers_has_every_road_with_its_error(monkeypatch):
+    monkeypatch.setattr(roads_over_depth, "DEPTHS", {"quick": (16, 32, 64)})
+    monkeypatch.setattr(roads_over_depth, "WORKERS", {"quick": (1, 4)})
+    table = roads_over_depth.measure("quick", np.random.default_rng(0), Progress(show=False))
+    found = roads_over_depth.with_errors(table)
+    assert len(found) == 3 * 2 * (1 + 2 + 3 + 9) and not found.duplicated(["depth", "workers", "road", "start"]).any()
+    is_multigrid = found["road"].str.startswith("multigrid")
+    measured = table[table["part"] == "error"].set_index(["depth", "start", "cycles"])["error"]
+    for _, row in found[is_multigrid].iterrows():
+        assert row["error"] == measured[row["depth"], row["start"], row["cycles"]] > 0
+    assert found.loc[~is_multigrid, "error"].max() < 1e-13
+    alone = found[(found["workers"] == 1) & ~is_multigrid & ~found["road"].str.startswith("scan")]
+    assert alone["speedup"].tolist() == [1.0] * 9
+    fig = roads_over_depth.plot(table)
+    assert [ax.get_title() for ax in fig.axes[:3]] == ["16 layers", "32 layers", "64 layers"]

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from bppsa_nb.papers.multigrid import section_4a as experiment
+from bppsa_nb.papers.progress import Progress
+
+
+@pytest.fixture(scope="module")
+def table():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment, "TIMES", {1: 1, 16: 2})
+        patch.setattr(experiment, "EPOCHS", {"quick": 1})
+        return experiment.measure("quick", np.random.default_rng(0), Progress(show=False))
+
+
+def test_splits_share_no_digit():
+    training, unseen = experiment.Digits("train"), experiment.Digits("test")
+    assert (len(training), len(unseen)) == (1347, 450)
+    every = np.concatenate([training.x, unseen.x])
+    assert every.dtype == np.float32 and every.min() == -1 and every.max() == 1
+    from sklearn.datasets import load_digits
+
+    np.testing.assert_array_equal(np.sort(every, axis=0), np.sort(load_digits().data / 8 - 1, axis=0))
+    assert set(np.unique(unseen.y)) == set(range(10))
+
+
+def test_runs_of_a_seed_begin_alike_and_both_learn(table):
+    assert table.attrs["data"] == "real" and len(table) == (1 + 2) * 2 * 2
+    first = table[table["epoch"] == 0].pivot(index=["T", "seed"], columns="method", values="loss")
+    assert (first["serial"] == first["multigrid"]).all()
+    last = table[(table["epoch"] == 1) & (table["T"] == 1)].set_index("method")["accuracy"]
+    assert (last > 0.6).all()
+    later = table[(table["epoch"] == 1) & (table["T"] == 16)].pivot(index="seed", columns="method", values="loss")
+    assert (later["serial"] != later["multigrid"]).all()
+
+
+def test_errors_fall_with_cycles_and_rise_with_time(table):
+    rows = table[table["error_two cycles"].notna()]
+    assert set(rows["method"]) == {"multigrid"} and set(rows["epoch"]) == {0, 1}
+    errors = rows.groupby("T")[[f"error_{name}" for name in experiment.SOLVERS]].mean()
+    one, two, three = (errors[f"error_{name} cycle{'s' * (name != 'one')}"] for name in ("one", "two", "three"))
+    assert one[1] > 5 * two[1] > 25 * three[1] > 0
+    assert two[16] > 20 * two[1]
+
+
+def test_gradients_of_many_cycles_have_no_error(monkeypatch):
+    monkeypatch.setattr(experiment, "SOLVERS", {"many": {"cycles": 8}})
+    monkeypatch.setattr(experiment, "DEPTH", 16)
+    digits = experiment.Digits("train")
+    model = experiment.new(digits, 1 / 16, 0)
+    assert experiment.gradient_errors(model, *digits.batch(np.arange(8)), "numpy")["error_many"] < 1e-5
+    assert model.solver is None
+
+
+def test_images_have_a_network_too():
+    class Two:
+        def batch(self, indices):
+            return np.random.default_rng(0).standard_normal((2, 3, 32, 32)).astype(np.float32), np.array([0, 1])
+
+    model = experiment.new(Two(), 1 / 64, 0)
+    assert model.state_shape == (experiment.CHANNELS, 8, 8)
+    assert model.forward(Two().batch(None)[0], "numpy").logits.shape == (2, 10)
+
+
+def test_gaps_compare_runs_of_a_seed(table):
+    gaps = experiment.gaps(table).set_index("T")
+    runs = table[(table["epoch"] == 1) & (table["T"] == 16)].pivot(index="seed", columns="method", values="accuracy")
+    gained = runs["multigrid"] - runs["serial"]
+    assert gaps.loc[16, "mean"] == pytest.approx(gained.mean()) and gaps.loc[16, "least"] == gained.min()
+    assert gaps.loc[16, "spread"] == pytest.approx(runs["serial"].std())
+
+
+def test_plot_has_a_panel_per_time_and_two_of_errors(table):
+    fig = experiment.plot(table)
+    titles = [ax.get_title() for ax in fig.axes]
+    assert titles == ["T = 1", "T = 16", "error of the gradient: cycles", "error of the gradient: first guesses"]
+    gap = experiment.gaps(table).set_index("T").loc[16, "mean"]
+    assert f"{100 * gap:+.1f}".replace("-", "−") in fig.axes[1].texts[0].get_text()

@@ -1,0 +1,96 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from bppsa_nb import Adam, schedule
+from bppsa_nb.papers import experiments, timelines
+from bppsa_nb.papers.bppsa import figure_12 as staleness
+from bppsa_nb.papers.ooo import executed
+from bppsa_nb.training.datasets.images import Images
+from bppsa_nb.training.loss import cross_entropy
+from bppsa_nb.training.optimizers import SGD
+from bppsa_nb.training.trainer import Trainer
+
+
+@pytest.fixture(scope="module")
+def images():
+    return Images(num_samples=4 * staleness.BATCH), Images(split="test", num_samples=20)
+
+
+def test_one_device_trains_without_staleness(images):
+    (row,) = staleness.train(*images, epochs=1, lr=1e-2, seed=3, devices=1)
+    model, order, optimizer, losses = staleness.network(3), np.random.default_rng(3), Adam(1e-2), []
+    for part in np.split(order.permutation(len(images[0])), 4):
+        x, labels = images[0].batch(part)
+        activations = model.forward(x)
+        loss, grad = cross_entropy(activations.logits, labels)
+        optimizer.step(model.params, model.backward(activations, grad, "ordinary"))
+        losses.append(loss)
+    loss, accuracy = Trainer(model, SGD(0)).evaluate(images[1], 100)
+    assert row == {
+        "epoch": 1, "staleness": 0, "training_loss": np.mean(losses), "loss": loss, "accuracy": accuracy
+    }  # fmt: skip
+
+
+def test_several_devices_have_stale_weights(images):
+    fresh, stale = (staleness.train(*images, epochs=2, lr=1e-2, seed=3, devices=devices) for devices in (1, 4))
+    assert [row["staleness"] for row in stale] == [3, 3]
+    assert [row["epoch"] for row in stale] == [1, 2]
+    assert stale[0]["training_loss"] != fresh[0]["training_loss"]
+
+
+def test_gaps_are_between_runs_of_a_seed():
+    rows = [
+        {"images": 10, "lr": 0.1, "seed": seed, "devices": devices, "epoch": epoch, "accuracy": accuracy}
+        for devices, ends in {1: (0.8, 0.5), 4: (0.7, 0.6)}.items()
+        for seed, end in enumerate(ends)
+        for epoch, accuracy in ((1, 0.0), (2, end))
+    ]
+    (found,) = staleness.gaps(pd.DataFrame(rows)).to_dict("records")
+    expected = {"images": 10, "lr": 0.1, "devices": 4, "mean": 0.0, "least": -0.1, "most": 0.1, "accuracy": 0.65}
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_recorded_runs_bear_out_the_caption():
+    """250 updates suffer from staleness; 3000 do not, beyond their range."""
+    found = staleness.gaps(experiments.table("staleness")).set_index(["images", "lr"])
+    assert sorted(found.index) == [(images, lr) for images in (1000, 6000) for lr in (1e-3, 3e-3)]
+    assert 0.02 < found.loc[(1000, 1e-3), "mean"] < 0.06
+    assert 0.07 < found.loc[(1000, 3e-3), "mean"] < 0.13 and found.loc[(1000, 3e-3), "least"] > 0
+    for lr in (1e-3, 3e-3):
+        row = found.loc[(6000, lr)]
+        assert row["least"] < 0 < row["most"] and abs(row["mean"]) < row["most"] - row["least"]
+
+
+def test_staleness_is_drawn():
+    table = experiments.table("staleness")
+    texts = [ax.texts[0].get_text() for ax in staleness.plot(table).axes]
+    gap = staleness.gaps(table).iloc[-1]
+    assert texts[-1].startswith(f"4 devices, in the end: {-100 * gap['mean']:+.1f} points")
+    assert len(staleness.plot(table[table["images"] == 6000]).axes) == 2
+
+
+def test_plans_and_runs_are_drawn():
+    costs = schedule.Network.uniform(8)
+    rows = []
+    for policy in executed.POLICIES:
+        plan = schedule.pipeline(costs, 2, 4, policy, boundary_cost=0.1)
+        found = {"part": "policy", "policy": policy, "predicted": plan.makespan}
+        rows += [found | {"round": i, "measured": plan.makespan * factor} for i, factor in enumerate((1.5, 1.1, 1.2))]
+        if policy in executed.DRAWN:
+            for which in ("predicted", "measured"):
+                rows += timelines.rows(plan, part="event", policy=policy, which=which)
+    table = pd.DataFrame(rows)
+    found = executed.ratios(table)
+    assert list(found.index) == list(executed.POLICIES)
+    np.testing.assert_allclose(found["ratio"], 1.2)
+    np.testing.assert_allclose(found["least"] / found["predicted"], 1.1)
+    figure = executed.plot(table)
+    assert [ax.get_title("left") for ax in figure.axes[:2]] == ["GPipe, predicted", "zero-bubble, predicted"]
+
+
+def test_recorded_runs_are_of_all_policies():
+    table = experiments.table("executed")
+    assert list(executed.ratios(table).index) == list(executed.POLICIES)
+    events = table[table["part"] == "event"].groupby(["policy", "which"]).size()
+    assert len(events) == 4 and events.nunique() == 1

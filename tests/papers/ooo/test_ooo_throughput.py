@@ -1,0 +1,91 @@
+"""Figures 10 to 12 and 14 of ooo backprop in shape: costs as stated, and ratios that must hold."""
+
+import numpy as np
+import pytest
+
+from bppsa_nb import schedule
+from bppsa_nb.papers.ooo import figures_10_11 as data_parallel_throughput
+from bppsa_nb.papers.ooo import figures_12_14 as pipeline_throughput
+
+
+@pytest.fixture(scope="module")
+def parallel():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data_parallel_throughput, "GPUS", (1, 16, 40, 48))
+        patch.setattr(data_parallel_throughput, "RATIOS", (0.25, 0.55, 0.75, 1.5))
+        yield data_parallel_throughput.measure("quick", np.random.default_rng(0), None)
+
+
+@pytest.fixture(scope="module")
+def pipelines():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline_throughput, "GPUS", (8, 32))
+        yield pipeline_throughput.measure("quick", np.random.default_rng(0), None)
+
+
+def test_resnet_50_has_its_layers_weights_and_multiply_adds():
+    layers = data_parallel_throughput.resnet_50()
+    assert len(layers) == 54
+    assert layers["weights"].sum() == 25_557_032 - 53_120 - 1000  # with batch normalization, and the last bias
+    assert layers["multiply_adds"].sum() == pytest.approx(3.86e9, rel=0.01)
+
+
+def test_a_ring_sends_nearly_twice_the_bytes():
+    seconds = data_parallel_throughput.ring([25e6], 48, 10)
+    assert seconds == pytest.approx(2 * 47 / 48 * 100e6 / 1.25e9 + 2 * 47 * 50e-6)
+    assert data_parallel_throughput.ring([25e6], 1, 10) == 0
+
+
+def test_data_parallel_orders_rank_as_they_must(parallel):
+    gains = data_parallel_throughput.gains(parallel)
+    assert (gains[["over_fifo", "over_priority", "to_bound"]] >= 1 - 1e-12).all().all()
+    alone = parallel[parallel["gpus"] == 1]
+    np.testing.assert_allclose(alone["makespan"], alone["alone"])
+    gpus = gains[gains["part"] == "(a) 10 Gb/s"].set_index("gpus")
+    assert gpus["over_fifo"][48] == pytest.approx(1.30, abs=0.005)
+    assert gpus["over_priority"].max() < 1.03
+    ratios = gains[gains["part"] == "ratio"].pivot(index="ratio", columns="network", values="over_priority")
+    assert ratios["weights shrink with depth"][0.55] == pytest.approx(1.14, abs=0.005)
+    assert ratios["ResNet-50"][0.75] == pytest.approx(1.06, abs=0.005)
+    np.testing.assert_allclose(ratios.loc[1.5], 1)
+
+
+def test_what_is_put_off_is_kept(parallel):
+    peaks = parallel[parallel["part"] == "memory"].groupby("k")["bytes"].max() / 2**30
+    assert peaks.round(1).to_dict() == {0: 4.9, 45: 9.4}
+
+
+def test_pipelines_rank_as_they_must(pipelines):
+    rows = pipelines[pipelines["part"] == "interconnect"]
+    speedup = rows.pivot(index="system", columns="interconnect", values="speedup")
+    fast = speedup["NVLink, 50 GB/s"]
+    assert fast["model parallelism"] == pytest.approx(1, abs=0.01)
+    order = ["model parallelism", "GPipe", "OOO-Pipe1", "ZB-H1", "OOO-Pipe2", "PipeDream"]
+    assert fast[order].is_monotonic_increasing and fast["PipeDream"] < 4
+    over = (speedup.loc["OOO-Pipe2"] / speedup.loc["GPipe"]).round(2)
+    assert over.to_dict() == {"Ethernet, 1 GB/s": 1.05, "NVLink, 50 GB/s": 1.65, "PCIe, 16 GB/s": 1.62}
+    bounded = pipelines[pipelines["lower_bound"].notna() & (pipelines["system"] != "ZB-H2")]
+    assert (bounded["seconds"] >= bounded["lower_bound"] * (1 - 1e-12)).all()
+
+
+def test_the_steady_pace_is_that_of_the_busiest_device():
+    net = pipeline_throughput.network(24)
+    steady = pipeline_throughput.iteration("PipeDream", net, 4, 4, 1e15, 1e15)
+    assert steady["seconds"] == pytest.approx(4 * 18 * net.forward[0])
+
+
+def test_boundaries_between_nodes_are_slow():
+    net = pipeline_throughput.network(48)
+    near, far = pipeline_throughput.MESSAGE / 50e9, pipeline_throughput.MESSAGE / 3e9
+    found = {policy: pipeline_throughput.boundaries(net, policy, 16, 50e9, 3e9) for policy in ("gpipe", "modulo")}
+    assert np.flatnonzero(found["gpipe"] == far).tolist() == [23]
+    assert np.flatnonzero(found["modulo"] == far).tolist() == [7, 15, 23, 31, 39]
+    assert set(found["modulo"]) == {near, far}
+    assert schedule.pipeline(net, 16, boundary_cost=found["gpipe"]).makespan > 0
+
+
+@pytest.mark.parametrize("module, panels", [(data_parallel_throughput, 4), (pipeline_throughput, 3)])
+def test_throughputs_are_drawn_and_said_to_be_simulated(module, panels, request):
+    table = request.getfixturevalue("parallel" if panels == 4 else "pipelines")
+    assert len(module.plot(table).axes) == panels
+    assert "simulated" in module.TITLE and module.CAPTION.startswith("Simulated from stated costs, not measured")

@@ -1,0 +1,419 @@
+import copy
+import errno
+import itertools
+import json
+import logging
+import math
+import os
+
+import numpy as np
+import pytest
+
+import bppsa_nb as bp
+from bppsa_nb.chains import calibrate, plan
+from bppsa_nb.chains import counts as counting
+from bppsa_nb.chains import prices as prices_kept
+from bppsa_nb.machine import backends
+from bppsa_nb.papers import cli, provenance
+
+SOME = [
+    dict(kind=kind, method=method, T=T, B=2, H=3, weights=int(kind == "structured"), length=length)
+    for kind, method, T in itertools.product(counting.KINDS, counting.COUNTS, (4, 9))
+    for length in ([2, 3] if method == "chunked" else [None])
+]
+
+
+class Clock:
+    """Seconds that pass only when something says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Give an empty cache folder."""
+    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path / "cache"))
+    plan.refresh()
+    yield tmp_path / "cache"
+    plan.refresh()
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """Give a world in which everything costs what `prices` say, and the clock that tells."""
+    clock, calls = Clock(), []
+    rng = np.random.default_rng(0)
+    prices = {
+        kind: {method: {name: 1e-6 * (1 + rng.random()) for name in calibrate.NAMES} for method in counting.COUNTS}
+        for kind in counting.KINDS
+    }
+
+    def backprop(operand, grad_output, method, backend):
+        weights = len(operand.weights) if isinstance(operand, bp.StructuredChain) else 0
+        T, B, H = operand.shape[:3]
+        assert grad_output.shape == (B, H)
+        sizes = T, B, H, weights, backend
+        length = [plan.chunk_length(T, B, H, backend=backend, weights=weights)] if method == "chunked" else []
+        clock.now += counting.price(
+            counting.COUNTS[method](*sizes, *length), prices["structured" if weights else "dense"][method]
+        )
+        clock.now += 5.0 * (len(calls) == 0)  # the first call compiles
+        calls.append((method, backend, *length))
+
+    monkeypatch.setattr(bp, "backprop", backprop)
+    monkeypatch.setattr(calibrate, "points", lambda: copy.deepcopy(SOME))
+    return prices, clock, calls
+
+
+def records(**changes):
+    """Make a record of every backend, for this machine."""
+    prices = {kind: {method: {"steps": 1e-6} for method in counting.COUNTS} for kind in counting.KINDS}
+    record = {"date": "2026-01-02", "versions": {}, "prices": prices, "points": []}
+    return {backend: record | {"machine": prices_kept.machine(backend)} | changes for backend in ("numpy", "cpu")}
+
+
+def write(cache, content):
+    cache.mkdir(exist_ok=True)
+    path = cache / "prices.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    plan.refresh()
+    return path
+
+
+# Where prices are kept.
+
+
+def test_the_folder_is_where_the_system_keeps_caches(monkeypatch, tmp_path):
+    assert prices_kept.path() == tmp_path / "cache" / "prices.json"
+    monkeypatch.delenv("BPPSA_NB_CACHE")
+    monkeypatch.setattr(calibrate.Path, "home", lambda: tmp_path)
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for platform, expected in (("linux", ".cache"), ("darwin", "Library/Caches"), ("win32", ".cache")):
+        monkeypatch.setattr(calibrate.sys, "platform", platform)
+        assert prices_kept.folder() == tmp_path / expected / "bppsa-nb"
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    assert prices_kept.folder() == tmp_path / "local" / "bppsa-nb"
+    monkeypatch.setattr(calibrate.sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert prices_kept.folder() == tmp_path / "xdg" / "bppsa-nb"
+
+
+# What is measured.
+
+
+def test_points_are_small_and_kinds_and_methods_take_turns():
+    points = calibrate.points()
+    assert len({tuple(point.items()) for point in points}) == len(points) > 100
+    pairs = list(itertools.product(counting.KINDS, counting.COUNTS))
+    for start in range(0, calibrate.FEWEST, len(pairs)):
+        turn = points[start : start + len(pairs)]
+        assert sorted((point["kind"], point["method"]) for point in turn) == sorted(pairs)
+    for point in points:
+        assert (point["length"] is not None) == (point["method"] == "chunked")
+        assert (point["weights"] > 0) == (point["kind"] == "structured")
+        assert point["T"] * point["B"] * point["H"] ** 2 <= calibrate.LARGEST
+    for name in ("T", "B", "H"):
+        assert len({point[name] for point in points if point["method"] == "linear"}) >= 3
+    assert points == calibrate.points()
+
+
+@pytest.mark.parametrize("weights", [0, 1, 3])
+def test_gradients_of_a_measured_chain_neither_grow_nor_vanish(weights):
+    chain = calibrate.chain(300, 2, 5, weights, np.random.default_rng(0))
+    assert chain.shape[:3] == (300, 2, 5) and chain.dtype == np.float32
+    assert weights == (len(chain.weights) if isinstance(chain, bp.StructuredChain) else 0)
+    gradients = bp.backprop(chain, np.ones((2, 5), np.float32), method="linear", backend="numpy")
+    assert np.allclose(np.linalg.norm(gradients, axis=2), math.sqrt(5), rtol=1e-3)
+    assert not np.allclose(gradients[0], gradients[1])
+
+
+def test_times_are_not_those_of_the_first_call(world):
+    prices, clock, calls = world
+    measured = calibrate.measure("numpy", False, seconds=5.5, clock=clock)
+    assert [{name: point[name] for name in SOME[0]} for point in measured] == SOME
+    for point in measured:
+        expected = counting.price(calibrate.count(point, "numpy"), prices[point["kind"]][point["method"]])
+        assert point["seconds"] == pytest.approx(expected, rel=1e-6)
+    assert len(calls) >= 3 * len(SOME) and clock.now > 5.5
+    assert {call[2] for call in calls if call[0] == "chunked"} == {2, 3}
+
+
+def test_measuring_ends_when_its_time_is_over(world, monkeypatch):
+    _, clock, calls = world
+    monkeypatch.setattr(calibrate, "FEWEST", 4)
+    assert len(calibrate.measure("numpy", False, seconds=0, clock=clock)) == 4
+    assert clock.now < 6 and {backend for _, backend, *_ in calls} == {"numpy"}
+
+
+# What is made of it.
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu", "cuda"])
+def test_a_fit_predicts_chains_that_were_not_measured(backend):
+    rng = np.random.default_rng(1)
+    known = {
+        kind: {
+            method: {name: 10.0 ** rng.uniform(-10, -5) for name in calibrate.NAMES if rng.random() < 0.6}
+            for method in counting.COUNTS
+        }
+        for kind in counting.KINDS
+    }
+
+    def seconds(prices, point):
+        return counting.price(calibrate.count(point, backend), prices[point["kind"]][point["method"]])
+
+    points = [point | {"seconds": seconds(known, point)} for point in calibrate.points()]
+    prices, predicted = calibrate.fit(points, backend)
+    assert predicted == pytest.approx([point["seconds"] for point in points], rel=0.01)
+    for point, T, B, H in itertools.product(SOME, (1000, 10000), (1, 32), (20, 100)):
+        length = 50 if point["length"] else None
+        other = point | dict(T=T, B=B, H=H, weights=2 * point["weights"], length=length)
+        assert seconds(prices, other) == pytest.approx(seconds(known, other), rel=0.02)
+
+
+def test_a_fit_finds_prices_again():
+    known = {"launches": 1e-5, "steps": 2e-6, "products": 3e-8, "matvec": 1e-10}
+    points = [point | {"seconds": 1.0} for point in calibrate.points()]
+    for point in points:
+        if (point["kind"], point["method"]) == ("dense", "linear"):
+            point["seconds"] = counting.price(calibrate.count(point, "numpy"), known)
+    found = calibrate.fit(points, "numpy")[0]["dense"]["linear"]
+    assert {name: price for name, price in found.items() if price > 1e-12} == pytest.approx(known, rel=0.01)
+
+
+def test_prices_are_never_below_0():
+    points = [dict(SOME[0], T=T, seconds=1 / T) for T in (1, 10, 100)]  # longer chains are faster
+    rest = [dict(point, seconds=1.0) for point in SOME if (point["kind"], point["method"]) != ("dense", "linear")]
+    prices, _ = calibrate.fit(points + rest, "numpy")
+    assert all(price > 0 for methods in prices.values() for found in methods.values() for price in found.values())
+
+
+def test_a_fit_is_by_relative_error():
+    points = [dict(SOME[0], T=T, seconds=s) for T, s in ((1, 1e-6), (10**6, 10.0))]
+    rest = [dict(point, seconds=1.0) for point in SOME if (point["kind"], point["method"]) != ("dense", "linear")]
+    predicted = calibrate.fit(points + rest, "numpy")[1]
+    assert 0.5e-6 < predicted[0] < 2e-6
+
+
+def test_a_fit_wants_points_of_every_method():
+    with pytest.raises(ValueError, match="got none of structured blelloch"):
+        points = [dict(p, seconds=1.0) for p in SOME if (p["kind"], p["method"]) != ("structured", "blelloch")]
+        calibrate.fit(points, "numpy")
+
+
+def test_errors_are_relative():
+    points = [{"seconds": 2.0, "predicted": p} for p in (2.0, 1.0, 2.2)]
+    assert calibrate.errors({"points": points}) == pytest.approx((0.1, 0.5))
+
+
+# A whole run.
+
+
+def test_a_run_is_stored_and_planned_by(world, cache):
+    _, clock, _ = world
+    assert plan.explain(100, 2, 3, backend="numpy").source.startswith("the package's defaults")
+    found = calibrate.run(["numpy"], False, seconds=0.1, clock=clock)
+    assert list(found) == ["numpy"] and prices_kept.path() == cache / "prices.json"
+    stored = json.loads(prices_kept.path().read_text())
+    assert stored == {"format": prices_kept.FORMAT, "backends": found}
+    record = stored["backends"]["numpy"]
+    assert record["machine"] == f"{provenance.cpu_name()}, {provenance.cores()} cores"
+    assert record["versions"] == provenance.versions()
+    assert all({*SOME[0], "seconds", "predicted"} == point.keys() for point in record["points"])
+    assert calibrate.errors(record)[1] < 0.02
+    assert plan.calibrated("numpy") and not plan.calibrated("cpu")
+    explanation = plan.explain(9, 2, 3, backend="numpy")
+    assert explanation.source == f"prices measured on this machine, {record['date']}"
+    assert counting.price(counting.linear(9, 2, 3, 0, "numpy"), record["prices"]["dense"]["linear"]) == pytest.approx(
+        explanation.seconds["linear"]
+    )
+
+
+@pytest.mark.parametrize("before", ["nothing", "others", "damaged", "another format"])
+def test_a_run_keeps_what_the_file_holds_on_others(world, cache, before):
+    kept = {"cpu": records()["cpu"]}
+    if before != "nothing":
+        contents = {"others": {"format": 1, "backends": kept}, "damaged": "{", "another format": {"format": 0}}
+        write(cache, contents[before])
+    calibrate.run(["numpy"], False, seconds=0.1, clock=world[1])
+    assert plan.calibrated("numpy")
+    assert plan.calibrated("cpu") == (before == "others")
+
+
+def test_an_interrupted_run_leaves_the_old_file(world, cache, monkeypatch):
+    old = write(cache, {"format": 1, "backends": records()}).read_text()
+    calls = iter(range(1000))
+
+    def stop(*args, **how):
+        if next(calls) == 20:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(bp, "backprop", stop)
+    with pytest.raises(KeyboardInterrupt):
+        calibrate.run(["numpy", "cpu"], False)
+    assert [file.name for file in cache.iterdir()] == ["prices.json"]
+    assert prices_kept.path().read_text() == old
+    free = plan.chunk_length(100, 2, 3, backend="numpy", weights=1)
+    plan.refresh()
+    assert plan.chunk_length(100, 2, 3, backend="numpy", weights=1) == free  # no length is imposed any more
+
+
+def test_the_simulator_is_not_measured(monkeypatch):
+    monkeypatch.setattr(backends, "simulated", lambda: True)
+    assert calibrate.runnable() == ["numpy", "cpu"]
+    with pytest.raises(ValueError, match="measured here, numpy, cpu; got 'cuda'"):
+        calibrate.run(["numpy", "cuda"])
+    monkeypatch.setattr(backends, "simulated", lambda: False)
+    monkeypatch.setattr(backends, "cuda_available", lambda: True)
+    assert calibrate.runnable() == ["numpy", "cpu", "cuda"]
+
+
+def test_new_defaults_leave_those_of_other_backends(tmp_path, monkeypatch):
+    monkeypatch.setattr(prices_kept, "DEFAULTS", tmp_path / "prices.json")
+    old = records(machine="old", points=[])
+    (tmp_path / "prices.json").write_text(json.dumps({"format": 1, "backends": old}))
+    new = {"numpy": records(machine="new", points=SOME)["numpy"]}
+    calibrate.write_defaults(new | {"cuda": new["numpy"]})
+    stored = json.loads((tmp_path / "prices.json").read_text())["backends"]
+    assert stored == {"numpy": new["numpy"] | {"points": []}, "cpu": old["cpu"]}
+    assert "measured on new" in plan.explain(1, 1, 1, backend="numpy").source
+
+
+def test_defaults_are_there():
+    for backend in ("numpy", "cpu"):
+        assert prices_kept.defaults(backend)["machine"].endswith("cores")
+
+
+# What a file may hold.
+
+
+def test_no_file(cache):
+    assert prices_kept.load("numpy") is None and not cache.exists()
+
+
+def test_prices_of_another_machine_are_left_alone(cache, caplog):
+    path = write(cache, {"format": 1, "backends": records(machine="Another, 64 cores")})
+    with caplog.at_level(logging.INFO):
+        assert prices_kept.load("cpu") is None and not plan.calibrated("cpu")
+    assert f"{path}: prices of cpu are of Another, 64 cores, not of {prices_kept.machine('cpu')}" in caplog.text
+
+
+def test_another_format_is_left_alone(cache, caplog):
+    path = write(cache, {"format": 99, "somewhere": "else"})
+    with caplog.at_level(logging.INFO):
+        assert prices_kept.load("numpy") is None
+    assert f"{path}: format is 99, not 1" in caplog.text
+
+
+NOWHERE = {
+    "a file": lambda cache: cache.write_text(""),
+    "a folder of that name": lambda cache: (cache / "prices.json").mkdir(parents=True),
+    "a loop": lambda cache: cache.symlink_to(cache),
+    "a name too long": lambda cache: "x" * 5000,
+}
+
+
+@pytest.fixture(params=[*NOWHERE, "another user's", "no home"])
+def nowhere(request, cache, monkeypatch):
+    """Give a cache folder that cannot be one, and words that the error must have."""
+    if request.param == "another user's":
+
+        def read_json(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+        monkeypatch.setattr(calibrate.files, "read_json", lambda path: read_json(path) if cache in path.parents else {})
+        defaults = json.loads(prices_kept.DEFAULTS.read_text())["backends"]
+        monkeypatch.setattr(prices_kept, "defaults", defaults.get)
+    elif request.param == "no home":
+
+        def home():
+            raise RuntimeError("Could not determine home directory.")
+
+        for name in ("BPPSA_NB_CACHE", "XDG_CACHE_HOME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(calibrate.Path, "home", home)
+        monkeypatch.setattr(calibrate.sys, "platform", "linux")
+        return "this user has no home folder; BPPSA_NB_CACHE can name one"
+    else:
+        cache = NOWHERE[request.param](cache) or cache
+        monkeypatch.setenv("BPPSA_NB_CACHE", str(cache))
+    return str(cache)
+
+
+def test_where_prices_cannot_be_read_there_are_the_defaults(nowhere, capsys):
+    jacobians_T, grad_output = np.ones((9, 2, 3, 3)), np.ones((2, 3))
+    gradients = bp.backprop(jacobians_T, grad_output, backend="numpy")
+    assert np.allclose(gradients, bp.backprop(jacobians_T, grad_output, method="linear", backend="numpy"))
+    source = bp.explain(9, 2, 3, backend="numpy").source
+    assert source.startswith("the package's defaults") and nowhere in source
+    assert cli.main(["info"]) == 0
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("planner")]
+    assert "the package's defaults" in said and nowhere in said
+
+
+def test_where_prices_cannot_be_stored_nothing_is_measured(nowhere, monkeypatch, capsys):
+    monkeypatch.setattr(calibrate, "measure", None)
+    assert cli.main(["calibrate", "--backend", "numpy"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("bppsa-nb: ") and nowhere in said and said.count("\n") == 1
+
+
+def damaged():
+    sound = {"format": 1, "backends": records()}
+    yield "{"
+    yield 10_000 * "["
+    yield "[1]"
+    yield "{}"
+    yield json.dumps({"format": 1})
+    yield json.dumps({"format": 1, "backends": []})
+    for place, wrong in [
+        (("machine",), 3),
+        (("date",), None),
+        (("prices",), None),
+        (("prices", "dense"), {}),
+        (("prices", "dense", "linear"), [1]),
+        (("prices", "dense", "linear", "steps"), -1e-6),
+        (("prices", "structured", "chunked", "steps"), float("nan")),
+        (("prices", "structured", "chunked", "steps"), float("inf")),
+        (("prices", "structured", "blelloch", "steps"), "1"),
+        (("prices", "structured", "blelloch", "cups of tea"), 1.0),
+    ]:
+        content = copy.deepcopy(sound)
+        inner = content["backends"]["cpu"]
+        for name in place[:-1]:
+            inner = inner[name]
+        inner[place[-1]] = wrong
+        yield json.dumps(content)
+    del sound["backends"]["numpy"]["machine"]
+    yield json.dumps(sound)
+
+
+@pytest.mark.parametrize("content", list(damaged()))
+def test_a_damaged_file_is_an_error_that_says_what_to_do(cache, content):
+    path = write(cache, content)
+    with pytest.raises(ValueError, match="is damaged: .*Run `bppsa-nb calibrate`") as error:
+        plan.explain(10, 2, 3, backend="numpy")
+    assert str(path) in str(error.value)
+
+
+def test_bytes_that_are_no_text(cache):
+    write(cache, "")
+    prices_kept.path().write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="is damaged"):
+        prices_kept.load("numpy")
+
+
+@pytest.mark.filterwarnings("error")
+def test_backprop_goes_by_the_prices(cache):
+    content = {"format": 1, "backends": records()}
+    content["backends"]["numpy"]["prices"]["dense"]["linear"] = {"steps": 1.0}
+    write(cache, content)
+    jacobians_T, grad_output = np.ones((9, 2, 3, 3)), np.ones((2, 3))
+    assert bp.explain(9, 2, 3, backend="numpy").method != "linear"
+    chosen = bp.backprop(jacobians_T, grad_output, backend="numpy")
+    assert np.allclose(chosen, bp.backprop(jacobians_T, grad_output, method="linear", backend="numpy"))

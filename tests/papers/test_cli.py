@@ -1,0 +1,941 @@
+import argparse
+import contextlib
+import errno
+import io
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+import bppsa_nb
+from bppsa_nb.chains import calibrate, plan, prices
+from bppsa_nb.distributed import ranks
+from bppsa_nb.machine import files, interrupts
+from bppsa_nb.papers import cli, experiments, notebooks, provenance
+from bppsa_nb.training.datasets import irmas, openml
+
+REPO = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Give an empty project folder."""
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def toys(project, monkeypatch):
+    """Give two experiments, `first` and `second`; calls of `measure` are counted."""
+
+    def plot(table):
+        from matplotlib import pyplot
+
+        fig, ax = pyplot.subplots()
+        ax.plot(table["n"])
+        return fig
+
+    modules = {}
+    for name in ("first", "second"):
+
+        def measure(scale, rng, progress, name=name):
+            modules[name].measured += 1
+            return progress.collect([{"n": 1}, {"n": 2}], modules[name].measure_point, rng)
+
+        words = {"TITLE": f"The {name}", "ALT": "A line.", "CAPTION": "It is a line."}
+        modules[name] = types.SimpleNamespace(measure=measure, plot=plot, measured=0, **words)
+        modules[name].measure_point = lambda point, rng: [{"x": rng.random()}]
+    monkeypatch.setattr(experiments, "names", lambda: sorted(modules))
+    monkeypatch.setattr(experiments, "load", lambda name: modules[name])
+    return types.SimpleNamespace(**modules)
+
+
+def write_notebook(project, name, *cells, parameters="scale = 'quick'; seed = 0"):
+    tagged = new_code_cell(parameters, metadata={"tags": ["parameters"]})
+    cells = [new_markdown_cell(f"# {name}"), tagged, *map(new_code_cell, cells)]
+    (project / "notebooks").mkdir(exist_ok=True)
+    nbformat.write(new_notebook(cells=cells), project / "notebooks" / f"{name}.ipynb")
+
+
+@pytest.mark.parametrize("arguments", ["", "nonsense", "figures --scale huge", "train --seed x"])
+def test_wrong_usage_exits_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments.split())
+    assert stop.value.code == 2
+    assert "usage: bppsa-nb" in capsys.readouterr().err
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--help"])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(
+        command in shown
+        for command in ("figures", "notebooks", "list", "train", "fetch", "info", "calibrate", "report")
+    )
+
+
+def test_figures_measures_and_draws_all(toys, project, capsys):
+    assert cli.main(["figures", "--seed", "3"]) == 0
+    assert (toys.first.measured, toys.second.measured) == (1, 1)
+    for name in ("first", "second"):
+        assert (project / "figures" / f"{name}.png").exists()
+        assert files.read_json(project / "figures" / f"{name}.json")["provenance"]["seed"] == 3
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["first", "second"]
+
+
+def test_figures_only_at_paper_scale(toys, project):
+    assert cli.main(["figures", "--only", "second", "--scale", "paper"]) == 0
+    assert (toys.first.measured, toys.second.measured) == (0, 1)
+    assert experiments.recordings("second") == [(provenance.device(), "paper")]
+
+
+def test_figures_draws_what_another_device_recorded(toys, project, monkeypatch, capsys):
+    describe, elsewhere = provenance.describe, {"device": "gpu-x", "gpu": "GPU X"}
+    with monkeypatch.context() as patch:
+        patch.setattr(provenance, "describe", lambda *args: describe(*args) | elsewhere)
+        experiments.run("first", progress=False)
+    assert cli.main(["figures", "--only", "first", "--device", "gpu-x"]) == 0
+    assert toys.first.measured == 1
+    assert files.read_json(project / "figures" / "first.json")["provenance"]["gpu"] == "GPU X"
+    assert cli.main(["figures", "--only", "second", "--device", "gpu-x"]) == 1
+    assert "no recording of second at scale quick for gpu-x" in capsys.readouterr().err
+
+
+def recorded(project, folder):
+    return sorted(path.name for path in (project / "data" / folder / provenance.device()).glob("*"))
+
+
+def test_references_are_recorded_only_on_request_which_says_what_they_replace(toys, project, monkeypatch, capsys):
+    assert cli.main(["figures"]) == 0
+    assert recorded(project, "results") == []
+    capsys.readouterr()
+    assert cli.main(["figures", "--only", "first", "--reference"]) == 0
+    assert recorded(project, "results") == ["first.quick.csv", "first.quick.json"]
+    place = f"data/results/{provenance.device()}/first.quick.csv"
+    assert f"reference {place}: new\n" in capsys.readouterr().out
+
+    monkeypatch.setattr(provenance, "machine", lambda origin: f"a machine with {origin['cores']} cores")
+    path = project / place.replace(".csv", ".json")
+    described = files.read_json(path)
+    described["provenance"] |= {"date": "2020-02-02", "commit": 4 * "0123456789", "dirty": True, "cores": 77}
+    files.write_json(path, described)
+    for words in ("2020-02-02, 0123456789 and changes, a machine with 77 cores", "one that could not be read"):
+        assert cli.main(["figures", "--only", "first", "--reference"]) == 0
+        assert f"reference {place}: in place of {words}\n" in capsys.readouterr().out
+        path.write_text("{}")
+
+
+def test_figures_draws_what_was_measured_here_rather_than_the_reference(toys, project, capsys):
+    device = provenance.device()
+    assert cli.main(["figures", "--only", "first", "--seed", "1", "--reference"]) == 0
+    drawn = project / "figures" / "first.json"
+    for seed, arguments in ((2, []), (2, ["--device", device]), (1, ["--device", device, "--reference"])):
+        assert cli.main(["figures", "--only", "first", "--seed", "2", *arguments]) == 0
+        origin = files.read_json(drawn)["provenance"]
+        assert (origin["seed"], origin["reference"]) == (seed, seed == 1)
+    capsys.readouterr()
+    assert cli.main(["figures", "--only", "second"]) == 0
+    assert cli.main(["figures", "--only", "second", "--device", device, "--reference"]) == 1
+    said = capsys.readouterr().err
+    assert f"no reference of second at scale quick for {device}" in said and "--reference` makes one" in said
+
+
+def test_a_stopped_reference_goes_on_as_a_reference(toys, project, capsys):
+    toys.first.measure_point = lambda point, rng: [{}] if point["n"] == 1 else (_ for _ in ()).throw(KeyboardInterrupt)
+    assert cli.main(["figures", "--only", "first", "--reference"]) == 130
+    assert "Kept of first at scale quick: 1 measured" in capsys.readouterr().err
+    assert recorded(project, "results") == ["first.quick.partial.json"]
+    toys.first.measure_point = lambda point, rng: [{}]
+    assert cli.main(["figures", "--only", "first"]) == 0  # of one's own, measured afresh
+    assert "goes on" not in capsys.readouterr().err
+    assert cli.main(["figures", "--only", "first", "--reference"]) == 0
+    assert "first: goes on after 1 points measured before" in capsys.readouterr().err
+    assert recorded(project, "results") == ["first.quick.csv", "first.quick.json"]
+
+
+def test_a_name_without_only_is_told_where_names_go(capsys):
+    for command in ("figures figure_03", "notebooks 03"):
+        with pytest.raises(SystemExit, match="2"):
+            cli.main(command.split())
+        assert f"arguments: {command.split()[1]}; names go behind --only\n" in capsys.readouterr().err
+    for command in ("figures --onyl figure_03", "list figure_03"):
+        with pytest.raises(SystemExit, match="2"):
+            cli.main(command.split())
+        assert "--only" not in capsys.readouterr().err
+
+
+NEEDS_CHECKOUT = "comes with a checkout of the project, not with the installed package; run this in a checkout's folder"
+
+
+@pytest.mark.parametrize("command", ["report", "report --output mine.md", "figures --only table_6", "notebooks"])
+def test_what_needs_a_checkout_says_so(command, project, capsys):
+    """As an installed package in an empty folder."""
+    assert cli.main(command.split()) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith(f"bppsa-nb: {project}") and said.err.endswith(f"{NEEDS_CHECKOUT}\n")
+    assert said.err.count("\n") == 1 and not said.out and not list(project.iterdir())
+
+
+def test_without_a_checkout_figures_are_left_out_and_list_says_what_is_missing(project, capsys, monkeypatch):
+    monkeypatch.setattr(experiments, "names", lambda: ["table_6"])
+    assert cli.main(["figures"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("table_6                  left out: ") and out.endswith(f"{NEEDS_CHECKOUT}\n")
+    assert cli.main(["list"]) == 0
+    assert capsys.readouterr().out.endswith(f"{NEEDS_CHECKOUT}\n")
+
+
+BLOCKED = [("data", "figures"), ("figures", "figures"), ("figures", "notebooks"), ("REPRODUCTION.md", "report")]
+
+
+@pytest.mark.parametrize("name, command", BLOCKED)
+def test_what_cannot_be_written_is_named_in_a_line(name, command, toys, project, capsys, monkeypatch):
+    """A file is in the place of a folder, or a folder in that of a file: that stops everybody, root too."""
+    monkeypatch.setattr("bppsa_nb.papers.report.text", lambda: "It works.")
+    place = project / name
+    place.mkdir() if place.suffix else place.write_text("")
+    write_notebook(project, "01_draw", "raise OSError")
+    assert cli.main([command]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("bppsa-nb: ") and str(place) in said and said.count("\n") == 1
+
+
+WRITTEN = [*2 * ["first.quick.partial.json"], "first.quick.csv", "first.quick.json", "first.png", "first.json"]
+
+
+@pytest.mark.parametrize("place", range(len(WRITTEN)))
+def test_a_full_disk_is_said_with_the_file_that_it_keeps_from_being_written(place, toys, capsys, monkeypatch):
+    files_so_far, fsync = itertools.count(), os.fsync
+
+    def fill(descriptor):
+        if next(files_so_far) == place:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    monkeypatch.setattr(files.os, "fsync", fill)
+    assert cli.main(["figures"]) == 1
+    said = capsys.readouterr().err
+    assert "No space left on device: " in said and said.endswith(f"{WRITTEN[place]}'\n") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_damaged_table_is_named_in_a_line(kind, toys, project, capsys):
+    assert cli.main(["figures", "--only", "first", "--reference"]) == 0
+    device, (path,) = provenance.device(), project.glob(f"data/results/*/first.quick.{kind}")
+    path.write_bytes(path.read_bytes()[:-5])
+    capsys.readouterr()
+    assert cli.main(["figures", "--only", "first", "--device", device]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("bppsa-nb: ") and str(path) in said and said.count("\n") == 1
+    # And so does the report, whose tables these might be.
+    (project / "data" / "paper").symlink_to(REPO / "data" / "paper")
+    for found in project.glob("data/results/*/first.*"):
+        found.rename(found.with_name(found.name.replace("first", "space")))
+    assert cli.main(["report"]) == 1
+    said = capsys.readouterr().err
+    assert path.name.replace("first", "space") in said and said.count("\n") == 1
+
+
+def test_an_unknown_figure_is_explained(toys, capsys):
+    assert cli.main(["figures", "--only", "third"]) == 1
+    assert capsys.readouterr().err == "bppsa-nb: there is no figure 'third'; there are first, second\n"
+
+
+def test_ctrl_c_keeps_finished_figures_and_points_and_says_so(toys, project, capsys):
+    def stop_at_two(point, rng):
+        if point["n"] == 2:
+            raise KeyboardInterrupt
+        return [{}]
+
+    toys.second.measure_point = stop_at_two
+    assert cli.main(["figures"]) == 130
+    said = capsys.readouterr().err
+    assert "Finished figures: first." in said
+    assert "Kept of second at scale quick: 1 measured" in said
+    assert (project / "figures" / "first.png").exists()
+
+
+def test_list_shows_figures_recordings_and_notebooks(toys, project, capsys):
+    experiments.run("first", "paper", progress=False)
+    experiments.run("second", progress=False)
+    with experiments.references():
+        experiments.run("second", progress=False)
+    write_notebook(project, "01_see_a_scan")
+    capsys.readouterr()
+    assert cli.main(["list"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    device = provenance.device()
+    assert f"first The first measured here: {device} (paper) references: none yet second" in shown
+    assert f"second The second measured here: {device} (quick) references: {device} (quick) Notebooks" in shown
+    assert shown.endswith("01_see_a_scan")
+
+
+def test_info_shows_backends_and_versions(capsys):
+    assert cli.main(["info"]) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("numpy", "cpu", "cuda", "auto", np.__version__, "bitstreams"))
+
+
+@pytest.fixture
+def planner(tmp_path, monkeypatch):
+    """Give a planner without prices of this machine; measuring takes no time, and every call a millisecond."""
+    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path / "cache"))
+    measured = []
+
+    def measure(backend, progress):
+        measured.append(backend)
+        return [point | {"seconds": 1e-3} for point in calibrate.points()]
+
+    monkeypatch.setattr(calibrate, "measure", measure)
+    plan.refresh()
+    yield measured
+    plan.refresh()
+
+
+def test_calibrate_measures_all_that_runs_here_and_shows_prices(planner, capsys):
+    defaults = prices.DEFAULTS.read_bytes()
+    assert cli.main(["calibrate"]) == 0
+    shown = capsys.readouterr().out
+    assert planner == calibrate.runnable()
+    for backend in planner:
+        assert f"{backend} on {prices.machine(backend)}, nanoseconds of one:" in shown
+        assert plan.calibrated(backend)
+    lines = shown.splitlines()
+    assert lines[1].split() == ["dense"] * 3 + ["structured"] * 3
+    assert lines[2].split() == ["linear", "blelloch", "chunked"] * 2
+    assert [line.split()[0] for line in lines[3 : 3 + len(prices.NAMES)]] == list(prices.NAMES)
+    linear = prices.load("numpy")["prices"]["dense"]["linear"]
+    row = dict(line.split()[:2] for line in lines[3 : 3 + len(prices.NAMES)])
+    assert {name: float(price) for name, price in row.items() if price != "0"} == pytest.approx(
+        {name: 1e9 * price for name, price in linear.items()}
+    )
+    points = len(calibrate.points())
+    assert f"{points} points, predicted {calibrate.errors(prices.load('numpy'))[0]:.0%} off (median)" in shown
+    assert lines[-1] == f"stored in {prices.path()}"
+    assert prices.DEFAULTS.read_bytes() == defaults
+
+
+def test_calibrate_measures_the_backend_that_is_asked_for(planner, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(prices, "DEFAULTS", tmp_path / "prices.json")
+    prices.DEFAULTS.write_text('{"format": 1, "backends": {}}')
+    assert cli.main(["calibrate", "--backend", "cpu", "--defaults"]) == 0
+    assert planner == ["cpu"]
+    assert list(files.read_json(prices.DEFAULTS)["backends"]) == ["cpu"]
+    assert capsys.readouterr().out.endswith(f"stored in {prices.DEFAULTS}\n")
+
+
+def test_calibrate_explains_what_it_cannot_measure(planner, capsys, monkeypatch):
+    monkeypatch.setattr(calibrate, "runnable", lambda: ["numpy", "cpu"])
+    assert cli.main(["calibrate", "--backend", "cuda"]) == 1
+    assert "measured here, numpy, cpu; got 'cuda'" in capsys.readouterr().err
+    assert planner == []
+
+
+def test_ctrl_c_stores_no_prices(planner, capsys, monkeypatch):
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(calibrate, "measure", stop)
+    assert cli.main(["calibrate"]) == 130
+    assert "Nothing is stored" in capsys.readouterr().err
+    assert not prices.path().exists()
+
+
+def test_info_says_whether_the_planner_is_calibrated(planner, capsys, monkeypatch):
+    monkeypatch.setattr(calibrate, "runnable", lambda: ["numpy", "cpu"])
+    assert cli.main(["info"]) == 0
+    assert "planner     not calibrated: numpy, cpu; `bppsa-nb calibrate`" in capsys.readouterr().out
+    calibrate.run(["cpu"])
+    assert cli.main(["info"]) == 0
+    shown = capsys.readouterr().out
+    assert f"planner     calibrated: cpu ({prices.load('cpu')['date']})" in shown
+    assert "            not calibrated: numpy;" in shown
+    prices.path().write_text("{")
+    assert cli.main(["info"]) == 0
+    assert f"planner     {prices.path()} is damaged" in capsys.readouterr().out
+
+
+def test_info_says_whether_irmas_is_here(project, capsys):
+    assert cli.main(["info"]) == 0
+    assert "IRMAS: not here, `bppsa-nb fetch irmas` downloads" in capsys.readouterr().out
+    (project / "data" / "downloads" / "IRMAS-TrainingData").mkdir(parents=True)
+    assert cli.main(["info"]) == 0
+    assert f"IRMAS: in {project}" in capsys.readouterr().out
+
+
+def test_fetch_says_where_the_data_is(monkeypatch, capsys):
+    monkeypatch.setattr(irmas, "fetch", lambda: Path("downloads"))
+    assert cli.main(["fetch", "irmas"]) == 0
+    assert capsys.readouterr().out == "IRMAS is in downloads\n"
+
+
+@pytest.mark.parametrize("error", [OSError("no network"), ValueError("wrong checksum")])
+def test_fetch_explains_what_went_wrong(monkeypatch, capsys, error):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(irmas, "fetch", fail)
+    assert cli.main(["fetch", "irmas"]) == 1
+    assert capsys.readouterr().err == f"bppsa-nb: {error}\n"
+
+
+def test_fetch_stopped_by_ctrl_c_says_what_it_kept(monkeypatch, capsys):
+    def stop():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(irmas, "fetch", stop)
+    assert cli.main(["fetch", "irmas"]) == 130
+    assert "What has come is kept" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key, title", [("cifar10", "CIFAR-10"), ("mnist", "MNIST")])
+def test_fetch_of_images(monkeypatch, capsys, key, title):
+    monkeypatch.setattr(openml, "fetch", lambda name: Path("downloads", f"{name}.npz"))
+    assert cli.main(["fetch", key]) == 0
+    assert capsys.readouterr().out == f"{title} is in downloads/{key}.npz\n"
+
+    def fail(name):
+        raise OSError(f"cannot download {title} from OpenML")
+
+    monkeypatch.setattr(openml, "fetch", fail)
+    assert cli.main(["fetch", key]) == 1
+    assert capsys.readouterr().err == f"bppsa-nb: cannot download {title} from OpenML\n"
+
+    def stop(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(openml, "fetch", stop)
+    assert cli.main(["fetch", key]) == 130
+    assert "Files that came whole are kept: the same command goes on" in capsys.readouterr().err
+
+
+def test_info_says_which_images_are_here(project, capsys):
+    assert cli.main(["info"]) == 0
+    shown = capsys.readouterr().out
+    assert "CIFAR-10 not here, `bppsa-nb fetch cifar10` downloads 0.7 GB" in shown
+    assert "MNIST not here, `bppsa-nb fetch mnist` downloads" in shown
+    (project / "data" / "downloads").mkdir(parents=True)
+    for name in ("cifar10.npz", "cifar10.json"):
+        (project / "data" / "downloads" / name).write_text("{}")
+    assert cli.main(["info"]) == 0
+    path = project / "data" / "downloads" / "cifar10.npz"
+    assert f"CIFAR-10 in {path} (checked when it is loaded)" in capsys.readouterr().out
+
+
+def test_fetch_knows_what_it_can_fetch(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["fetch", "imagenet"])
+    assert stop.value.code == 2 and "irmas" in capsys.readouterr().err
+
+
+def test_report_goes_to_the_project_or_where_it_is_told(project, monkeypatch, capsys):
+    written = []
+    report = types.SimpleNamespace(write=lambda path: written.append(path) or "there")
+    monkeypatch.setitem(sys.modules, "bppsa_nb.papers.report", report)
+    monkeypatch.setattr(bppsa_nb, "report", report, raising=False)
+    assert cli.main(["report"]) == 0
+    assert cli.main(["report", "--output", "elsewhere.md"]) == 0
+    assert written == [None, Path("elsewhere.md")]
+    assert capsys.readouterr().out == "wrote there\n" * 2
+
+
+TRAIN = ["train", "--length", "8", "--samples", "64", "--backend", "numpy", "--learning-rate", "0.01"]
+
+
+def test_train_says_how_it_went(capsys):
+    assert cli.main(TRAIN) == 0
+    shown = capsys.readouterr().out
+    assert "4 iterations" in shown and "loss" in shown and "unseen" in shown
+
+
+def test_train_goes_on_from_what_it_saved(tmp_path, capsys):
+    whole, part = tmp_path / "whole.npz", tmp_path / "part.npz"
+    assert cli.main([*TRAIN, "--epochs", "2", "--save", str(whole)]) == 0
+    assert cli.main([*TRAIN, "--save", str(part)]) == 0
+    assert cli.main([*TRAIN, "--epochs", "2", "--resume", str(part), "--save", str(part)]) == 0
+    with np.load(whole, allow_pickle=False) as one, np.load(part, allow_pickle=False) as other:
+        assert len(one["loss"]) == 8
+        np.testing.assert_array_equal(one["loss"], other["loss"])
+
+
+def test_train_a_stack_of_other_cells(tmp_path, capsys):
+    path = tmp_path / "gru.npz"
+    assert cli.main([*TRAIN, "--cell", "gru", "--layers", "2", "--save", str(path)]) == 0
+    with np.load(path, allow_pickle=False) as kept:
+        assert kept["params/weight_hh_l1"].shape == (60, 20)
+
+
+def test_train_explains_what_memory_cannot_hold(monkeypatch, capsys):
+    def fit(*args, **options):
+        raise MemoryError("Unable to allocate 60 GiB")
+
+    monkeypatch.setattr(bppsa_nb.Trainer, "fit", fit)
+    assert cli.main(TRAIN) == 1
+    assert capsys.readouterr().err == "bppsa-nb: Unable to allocate 60 GiB\n"
+
+
+def test_an_empty_path_is_wrong_usage(capsys):
+    with pytest.raises(SystemExit):
+        cli.main([*TRAIN, "--save", ""])
+    assert "--save: must not be empty" in capsys.readouterr().err
+
+
+def test_train_keeps_what_came_before_an_overflow(tmp_path, monkeypatch, capsys):
+    from bppsa_nb.training.optimizers import Adam
+
+    step = Adam.step
+
+    def overflow(self, params, grads):
+        if self.steps == 3:
+            raise FloatingPointError("fc.bias leaves the range of float32")
+        step(self, params, grads)
+
+    monkeypatch.setattr(Adam, "step", overflow)
+    path = tmp_path / "kept.npz"
+    assert cli.main([*TRAIN, "--save", str(path)]) == 1
+    assert capsys.readouterr().err == f"bppsa-nb: fc.bias leaves the range of float32; 3 iterations are in {path}\n"
+    trainer = bppsa_nb.Trainer(bppsa_nb.RNN(1, 20, 10), bppsa_nb.Adam(0.01), backend="numpy")
+    trainer.load(path)
+    assert len(trainer.history.loss) == 3
+    assert cli.main(TRAIN) == 1
+    assert capsys.readouterr().err == "bppsa-nb: fc.bias leaves the range of float32\n"
+    assert cli.main([*TRAIN, "--resume", str(path), "--save", str(tmp_path / "more.npz")]) == 1  # at its first step
+    assert not (tmp_path / "more.npz").exists()
+
+
+def test_train_on_audio(tmp_path, monkeypatch, capsys):
+    from bppsa_nb.training.datasets import instruments
+
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    folder = tmp_path / "clips"
+    instruments.write_stand_in(folder, 44, progress=False)
+    train = ["train", "--audio", str(folder), "--features", "S", "--backend", "numpy", "--batch-size", "22"]
+    assert cli.main(train) == 0
+    assert "1 iterations" in (shown := capsys.readouterr().out) and "22 unseen samples (chance is 9%)" in shown
+    assert cli.main(["train", "--audio", ""]) == 1
+    assert "folder must be the name of a file or a folder" in capsys.readouterr().err
+    for wrong in (["--length", "3"], ["--samples", "3"]):
+        assert cli.main([*train, *wrong]) == 1
+        assert f"{wrong[0]} is for bitstreams only" in capsys.readouterr().err
+    assert cli.main([*TRAIN, "--features", "S"]) == 1
+    assert "--features is for --audio only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("save", [True, False])
+def test_train_stopped_by_ctrl_c_says_what_it_kept(tmp_path, monkeypatch, capsys, save):
+    batch = bppsa_nb.Bitstream.batch
+    batches = []
+
+    def batch_then_stop(self, indices):
+        if len(batches) == 2:
+            raise KeyboardInterrupt
+        batches.append(indices)
+        return batch(self, indices)
+
+    monkeypatch.setattr(bppsa_nb.Bitstream, "batch", batch_then_stop)
+    path = tmp_path / "kept.npz"
+    assert cli.main([*TRAIN, *(["--save", str(path)] if save else [])]) == 130
+    assert path.exists() == save
+    said = capsys.readouterr().err
+    assert (f"2 iterations are kept in {path}" if save else "Nothing is kept of 2 iterations") in said
+
+
+@pytest.fixture
+def foreground():
+    """Ctrl-C as a program finds it that a shell starts in the foreground."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_second_ctrl_c_loses_nothing(tmp_path, monkeypatch, capsys, foreground, slow):
+    batch, fsync, path, batches = bppsa_nb.Bitstream.batch, os.fsync, tmp_path / "kept.npz", []
+    if slow:  # two seconds from one to the next: to write the file takes its time
+        monkeypatch.setattr(interrupts.time, "monotonic", itertools.count(step=2).__next__)
+
+    def press():
+        signal.raise_signal(signal.SIGINT)
+
+    def batch_then_stop(self, indices):
+        if len(batches) == 2:
+            try:
+                press()
+            finally:
+                if not slow:
+                    press()  # while the first one is on its way
+        batches.append(indices)
+        return batch(self, indices)
+
+    monkeypatch.setattr(bppsa_nb.Bitstream, "batch", batch_then_stop)
+    monkeypatch.setattr(files.os, "fsync", lambda number: (press(), fsync(number)))  # while the file is written
+    assert cli.main([*TRAIN, "--save", str(path)]) == 130
+    assert f"Stopped. 2 iterations are kept in {path}" in capsys.readouterr().err
+    with np.load(path) as kept:
+        assert len(kept["loss"]) == 2
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+SIGTERM = """
+import signal, sys, types
+import bppsa_nb
+from bppsa_nb import calibrate, cli, experiments, notebooks
+from bppsa_nb.training.datasets import irmas
+
+def stop(*args, **options):
+    signal.raise_signal(signal.SIGTERM)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+batch, batches = bppsa_nb.Bitstream.batch, []
+bppsa_nb.Bitstream.batch = lambda self, indices: batch(self, indices) if len(batches) < 3 else stop()
+_iterate = bppsa_nb.Trainer._iterate
+bppsa_nb.Trainer._iterate = lambda *args: (batches.append(None), _iterate(*args))[1]
+experiments.make = notebooks.run = calibrate.run = irmas.fetch = stop
+experiments.names = notebooks.names = lambda: ["first"]
+train = "train --length 2 --samples 64 --backend numpy --save".split()
+for command in ([*train, sys.argv[1]], ["figures"], ["notebooks"], ["calibrate"], ["fetch", "irmas"]):
+    print(command[0], cli.main(command))
+"""
+
+
+def test_sigterm_stops_as_ctrl_c_does(tmp_path):
+    path = tmp_path / "kept.npz"
+    done = subprocess.run([sys.executable, "-c", SIGTERM, path], cwd=REPO, capture_output=True, text=True)
+    assert done.stdout.split() == "train 143 figures 143 notebooks 143 calibrate 143 fetch 143".split(), done.stderr
+    for said in (f"2 iterations are kept in {path}", "Finished figures: none", "Nothing is stored", "goes on from"):
+        assert said in done.stderr
+    with np.load(path) as kept:
+        assert len(kept["loss"]) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--epochs", "-1"],
+        ["--batch-size", "0"],
+        ["--learning-rate", "-1"],
+        ["--samples", "0"],
+        ["--samples", "32", "--epochs", "2"],  # in the middle of an epoch of others
+    ],
+)
+def test_wrong_arguments_leave_what_was_saved(tmp_path, monkeypatch, capsys, wrong):
+    path, batch, batches = tmp_path / "run.npz", bppsa_nb.Bitstream.batch, []
+
+    def batch_then_stop(self, indices):
+        batches.append(indices)
+        if len(batches) == 3:
+            raise KeyboardInterrupt
+        return batch(self, indices)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bppsa_nb.Bitstream, "batch", batch_then_stop)
+        assert cli.main([*TRAIN, "--save", str(path)]) == 130
+    kept = path.read_bytes()
+    for save in ([], ["--save-every", "1"]):
+        assert cli.main([*TRAIN, *wrong, "--resume", str(path), "--save", str(path), *save]) == 1
+        assert cli.main([*TRAIN, *wrong, "--resume", str(path), "--save", str(tmp_path / "a" / "b"), *save]) == 1
+    assert path.read_bytes() == kept
+    assert os.listdir(tmp_path) == ["run.npz"]
+
+
+@pytest.mark.parametrize("resume", [None, "other.npz", "gone.npz"])
+def test_train_replaces_no_file_but_the_one_it_goes_on_from(tmp_path, monkeypatch, capsys, resume):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*TRAIN, "--save", "run.npz"]) == 0
+    (tmp_path / "link.npz").symlink_to("run.npz")
+    (tmp_path / "other.npz").write_bytes((tmp_path / "run.npz").read_bytes())
+    kept = (tmp_path / "run.npz").read_bytes()
+    capsys.readouterr()
+    for name in ("run.npz", "link.npz"):
+        assert cli.main([*TRAIN, "--save", name, *(["--resume", resume] if resume else [])]) == 1
+        assert f"bppsa-nb: --save {name}: the file exists, and is kept; go on from it with --resume {name}" in (
+            capsys.readouterr().err
+        )
+    assert (tmp_path / "run.npz").read_bytes() == kept
+    assert cli.main([*TRAIN, "--epochs", "2", "--save", "link.npz", "--resume", "run.npz"]) == 0
+    assert (tmp_path / "link.npz").is_symlink()
+    with np.load("run.npz") as longer:
+        assert len(longer["loss"]) == 8
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        (["--batch-size", "0"], "batch_size"),
+        (["--method", "truncated"], "levels"),
+        (["--resume", "nowhere.npz"], "nowhere.npz"),
+        (["--learning-rate", "-1"], "lr"),
+        (["--layers", "0"], "num_layers"),
+    ],
+)
+def test_train_explains_wrong_options(capsys, wrong, said):
+    assert cli.main([*TRAIN, *wrong]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("bppsa-nb: ") and said in shown and shown.count("\n") == 1
+
+
+def test_notebooks_run_in_their_folder_with_this_package_and_the_scale(project, capsys):
+    code = """
+import os, pathlib, bppsa_nb
+root = pathlib.Path.cwd().parent
+lines = [scale, str(seed), os.path.basename(os.getcwd()), bppsa_nb.__file__]
+(root / "seen.txt").write_text("\\n".join(lines))
+"""
+    write_notebook(project, "01_say_hello", code)
+    write_notebook(project, "02_stay_out", "1 / 0")
+    before = (project / "notebooks" / "01_say_hello.ipynb").read_bytes()
+    assert cli.main(["notebooks", "--only", "01", "--scale", "paper"]) == 0
+    seen = (project / "seen.txt").read_text().splitlines()
+    assert seen == ["paper", "0", "notebooks", str(REPO / "bppsa_nb" / "__init__.py")]
+    assert (project / "notebooks" / "01_say_hello.ipynb").read_bytes() == before
+    name, seconds, unit = capsys.readouterr().out.split()
+    assert (name, unit) == ("01_say_hello", "s") and float(seconds) > 0
+
+
+def test_a_failing_notebook_is_named_with_cell_and_traceback(project, capsys):
+    write_notebook(project, "01_divide", "x = 3", "y = x / (x - 3)", "unreached = 1")
+    assert cli.main(["notebooks"]) == 1
+    said = capsys.readouterr().err
+    assert "01_divide.ipynb, cell 4 of 5" in said
+    assert "y = x / (x - 3)" in said and "ZeroDivisionError" in said
+    assert "\x1b" not in said
+
+
+def test_a_kernel_that_dies_is_an_error(project, capsys):
+    write_notebook(project, "01_die", "import os; os._exit(1)")
+    assert cli.main(["notebooks"]) == 1
+    assert "01_die.ipynb, cell 3 of 3" in capsys.readouterr().err
+
+
+def test_a_notebook_needs_its_parameters(project):
+    write_notebook(project, "01_plain")
+    path = project / "notebooks" / "01_plain.ipynb"
+    path.write_text(path.read_text().replace("parameters", "other"))
+    with pytest.raises(ValueError, match=r"01_plain\.ipynb must have one cell tagged `parameters`, found 0"):
+        notebooks.run("01_plain")
+
+
+def test_an_unknown_notebook_is_explained(project, capsys):
+    write_notebook(project, "01_see_a_scan")
+    assert cli.main(["notebooks", "--only", "07"]) == 1
+    assert "there is no notebook '07'; there are 01_see_a_scan" in capsys.readouterr().err
+
+
+def test_ctrl_c_in_a_notebook_ends_its_kernel_and_exits_130(project):
+    code = 'import os, pathlib, time; pathlib.Path("pid").write_text(str(os.getpid())); time.sleep(60)'
+    write_notebook(project, "01_wait", code)
+    script = """
+import pathlib, signal, sys
+from bppsa_nb import cli, files
+files.root = lambda: pathlib.Path(sys.argv[1])
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(cli.main(["notebooks"]))
+"""
+    command = [sys.executable, "-c", script, str(project)]
+    pid = project / "notebooks" / "pid"
+    with subprocess.Popen(command, cwd=REPO, stderr=subprocess.PIPE, text=True) as process:
+        while not (pid.exists() and pid.read_text()):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert "Stopped. Finished notebooks: none." in process.stderr.read()
+    assert process.returncode == 130
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+def test_module_runs_as_a_program():
+    done = subprocess.run(
+        [sys.executable, "-m", "bppsa_nb.papers.cli", "figures", "--only", "no_such"],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and "there is no figure 'no_such'" in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_lacks_letters_shows_them_escaped(encoding, toys, project, monkeypatch):
+    toys.first.TITLE = "δO ⋄ J"
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding))
+    assert cli.main(["list"]) == 0
+    assert "\\u03b4O \\u22c4 J" in shown.getvalue().decode(encoding)
+
+
+@pytest.fixture
+def unread():
+    """Give the writing end of a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # an error comes at the end, or with the first line
+def test_a_program_whose_reader_is_gone_ends_quietly(unread, unbuffered):
+    command = [sys.executable, "-m", "bppsa_nb.papers.cli", "list"]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, cwd=REPO, env=environment, stdout=unread, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("buffering", [-1, 1])
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    "command", ["--help", "info", "figures --only no_such", "train --length 2 --samples 2 --backend numpy"]
+)
+def test_no_command_minds_that_nobody_reads(unread, buffering, name, command, project, monkeypatch):
+    with open(unread, "w", buffering, closefd=False) as stream:
+        monkeypatch.setattr(sys, name, stream)
+        try:
+            assert cli.main(command.split()) in (0, 1)
+        except SystemExit as stop:  # from --help
+            assert stop.code == 0
+
+
+@pytest.mark.parametrize("buffering", [-1, 1])
+def test_no_program_of_ranks_minds_it_either(unread, buffering, monkeypatch):
+    monkeypatch.setattr(ranks, "world", lambda: None)
+    with open(unread, "w", buffering, closefd=False) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit) as stop:
+            ranks.run_program(argparse.ArgumentParser(), lambda *_: None, lambda *_: print("found"), [])
+    assert stop.value.code == 1
+
+
+def test_a_pipe_that_breaks_elsewhere_is_no_quiet_end(monkeypatch, tmp_path):
+    def names():
+        raise BrokenPipeError("of a worker")
+
+    monkeypatch.setattr(experiments, "names", names)
+    with open(tmp_path / "out", "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        monkeypatch.setattr(sys, "stderr", stream)
+        with pytest.raises(BrokenPipeError, match="of a worker"):
+            cli.main(["list"])
+
+
+class Full(io.RawIOBase):
+    """A file on a full disk."""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fileno(self):
+        return self.descriptor
+
+
+@pytest.fixture
+def full(tmp_path):
+    with open(tmp_path / "full", "w") as file:
+        raw = Full()
+        raw.descriptor = file.fileno()
+        yield raw
+        with contextlib.suppress(OSError):
+            raw.close()
+
+
+@pytest.mark.parametrize("unbuffered", [False, True])
+@pytest.mark.parametrize("command", ["list", "--help", "train --length 2 --samples 2 --backend numpy"])
+def test_output_that_cannot_be_written_is_said(full, unbuffered, command, project, monkeypatch, capsys):
+    stream = io.TextIOWrapper(io.BufferedWriter(full), write_through=unbuffered, line_buffering=unbuffered)
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert cli.main(command.split()) == 1
+    assert capsys.readouterr().err == "what is printed cannot be written: No space left on device\n"
+    monkeypatch.setattr(full, "write", len)
+    stream.flush()
+
+
+@pytest.mark.parametrize("command", ["list", "--help"])
+def test_a_full_disk_for_all_that_is_printed(full, command, project, monkeypatch):
+    stream = io.TextIOWrapper(io.BufferedWriter(full))
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert cli.main(command.split()) == 1
+    monkeypatch.setattr(full, "write", len)
+    stream.flush()
+
+
+@pytest.mark.parametrize("command", ["info", "figures --only no_such", "train --length 2 --samples 2 --backend numpy"])
+def test_closed_streams_are_no_error(command, project, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert cli.main(command.split()) == ("no_such" in command)
+    sys.stdout.close()
+    sys.stderr.close()
+
+
+@pytest.mark.parametrize("seed", ["-1", "1.5", "x"])
+def test_seed_must_be_a_natural_number(seed, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", f"--seed={seed}"])
+    assert f"argument --seed: must be an integer of at least 0, got '{seed}'" in capsys.readouterr().err
+
+
+def test_train_finds_an_unwritable_path_before_training(tmp_path, capsys):
+    assert cli.main(["train", "--length", "3", "--samples", "4", "--batch-size", "2", "--save", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert "directory" in captured.err.lower() and not captured.out
+
+
+@pytest.mark.parametrize("rank", ["0", "2"])
+@pytest.mark.parametrize(
+    "arguments, code, said",
+    [
+        ([], 1, "bppsa-nb: mpiexec started 3 processes, which would all train the same: add --distributed\n"),
+        (["--sequence-ranks", "3"], 1, "bppsa-nb: --sequence-ranks is for --distributed only\n"),
+        (["--distributed", "--save-every", "2"], 1, "bppsa-nb: --save-every needs --save PATH\n"),
+        (["--save-every", "0", "--save", "x"], 2, "argument --save-every: must be an integer of at least 1, got '0'\n"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["PMI", "OMPI_COMM_WORLD"])
+def test_of_all_processes_of_mpiexec_one_says_what_is_wrong(monkeypatch, capsys, prefix, arguments, code, said, rank):
+    monkeypatch.setenv(f"{prefix}_SIZE", "3")
+    monkeypatch.setenv(f"{prefix}_RANK", rank)
+    if code == 2:
+        with pytest.raises(SystemExit, match="2"):
+            cli.main([*TRAIN, *arguments])
+    else:
+        assert cli.main([*TRAIN, *arguments]) == code
+    shown = capsys.readouterr()
+    assert shown.err.endswith(said) if rank == "0" else not shown.err
+    assert not shown.out
+
+
+def test_train_distributed_without_mpiexec_is_one_process(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(cli.ranks, "world", lambda: None)  # without mpi4py
+    one, other = tmp_path / "one.npz", tmp_path / "other.npz"
+    assert cli.main([*TRAIN, "--save", str(one)]) == 0
+    assert cli.main([*TRAIN, "--distributed", "--save", str(other), "--save-every", "3"]) == 0
+    with np.load(one, allow_pickle=False) as a, np.load(other, allow_pickle=False) as b:
+        np.testing.assert_array_equal(a["loss"], b["loss"])
+    capsys.readouterr()
+    assert cli.main([*TRAIN, "--distributed", "--sequence-ranks", "2"]) == 1
+    assert "sequence_ranks goes with comm only, got 2" in capsys.readouterr().err
+
+
+def test_train_keeps_what_it_saved_last(tmp_path, monkeypatch):
+    path, saved, write = tmp_path / "kept.npz", [], bppsa_nb.Trainer._write
+
+    def record(self, path):
+        write(self, path)
+        saved.append(len(self.history.loss))
+
+    monkeypatch.setattr(bppsa_nb.Trainer, "_write", record)
+    assert cli.main([*TRAIN, "--save", str(path), "--save-every", "3", "--epochs", "2"]) == 0
+    assert saved == [3, 6, 8]  # and nothing before the first iteration

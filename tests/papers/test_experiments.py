@@ -1,0 +1,499 @@
+import importlib
+import json
+import platform
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+
+from bppsa_nb.machine import files
+from bppsa_nb.papers import bppsa, experiments, provenance, tables
+from bppsa_nb.papers.progress import Progress
+
+TOY = '''
+import pandas
+
+TITLE = "Squares"
+CAPTION = "Squares grow."
+ALT = "A line of squares."
+measured = []
+break_at = None
+
+
+def measure(scale, rng, progress):
+    def point(point, rng):
+        if point["n"] == break_at:
+            raise KeyboardInterrupt
+        measured.append(point["n"])
+        return [{"backend": "numpy", "square": point["n"] ** 2, "noise": rng.random()}]
+
+    return progress.collect([{"n": n} for n in range(3 if scale == "quick" else 6)], point, rng)
+
+
+def plot(table):
+    from matplotlib import pyplot
+
+    fig, ax = pyplot.subplots()
+    ax.plot(table["n"], table["square"])
+    return fig
+'''
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """Give an experiment called toy, in a project folder of its own."""
+    package = tmp_path / "extra"
+    package.mkdir()
+    (package / "toy.py").write_text(TOY)
+    (package / "helper.py").write_text("def measure():\n    pass\n")
+    monkeypatch.setattr(bppsa, "__path__", [*bppsa.__path__, str(package)])
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    importlib.invalidate_caches()
+    yield experiments.load("toy")
+    del sys.modules["bppsa_nb.papers.bppsa.toy"]
+    del bppsa.toy
+
+
+def results(tmp_path):
+    return tmp_path / "data" / "measured" / provenance.device()
+
+
+def stop_at(toy, n, scale="paper"):
+    toy.break_at = n
+    with pytest.raises(KeyboardInterrupt):
+        experiments.run("toy", scale, progress=False)
+    toy.break_at = None
+    toy.measured.clear()
+
+
+def test_names_are_the_modules_that_measure_and_plot(toy):
+    assert "toy" in experiments.names()
+    assert not {"helper", "progress", "provenance"} & set(experiments.names())
+
+
+def test_every_experiment_has_its_words():
+    for name in experiments.names():
+        module = experiments.load(name)
+        assert module.TITLE.strip(), name
+        for constant, function in (("CAPTION", "caption"), ("ALT", "alt")):
+            assert hasattr(module, constant) != hasattr(module, function), name
+            assert getattr(module, constant, "from the table").strip(), name
+
+
+def test_one_experiment_is_found_without_reading_the_others(toy, monkeypatch):
+    read, is_one = [], experiments._is_experiment
+    monkeypatch.setattr(experiments, "_is_experiment", lambda path: read.append(path.stem) or is_one(path))
+    experiments.load("toy")
+    assert read == ["toy"]
+
+
+@pytest.mark.parametrize("call", [experiments.load, experiments.run, experiments.table])
+def test_unknown_names_are_errors(call, toy):
+    with pytest.raises(ValueError, match=r"name must be an experiment, one of .*toy.*; got 'tyo'"):
+        call("tyo")
+
+
+@pytest.mark.parametrize("call", [experiments.run, experiments.table])
+def test_unknown_scales_are_errors(call, toy):
+    with pytest.raises(ValueError, match=r"scale must be one of 'quick', 'paper', got 'big'"):
+        call("toy", "big")
+
+
+@pytest.mark.parametrize("seed, error", [(None, TypeError), ([1], TypeError), ("1", TypeError), (-1, ValueError)])
+def test_a_wrong_seed_is_found_before_anything_is_measured(toy, seed, error):
+    with pytest.raises(error, match="seed must be"):
+        experiments.run("toy", seed=seed)
+    assert toy.measured == []
+
+
+def test_two_that_record_a_table_wait_for_each_other(tmp_path):
+    pytest.importorskip("fcntl")
+    path = tmp_path / "folder" / "toy.quick.csv"
+    arguments = [{"n": 1}], {"backend": "numpy"}, provenance.describe("toy", "quick", 0), path
+    writer = threading.Thread(target=tables.write_rows, args=arguments)
+    with files.one_at_a_time(path.parent):
+        writer.start()
+        writer.join(0.2)
+        assert writer.is_alive() and not list(path.parent.iterdir())
+    writer.join()
+    assert list(tables.read(path)["n"]) == [1]
+
+
+def test_ctrl_c_waits_until_a_point_is_kept(tmp_path, monkeypatch):
+    sweep, fsync = Progress(tmp_path / "toy.partial.json", show=False), files.os.fsync
+    monkeypatch.setattr(files.os, "fsync", lambda number: (signal.raise_signal(signal.SIGINT), fsync(number)))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sweep.collect([{"n": 1}, {"n": 2}], lambda point, rng: [{"x": point["n"]}], 0)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(files.read_json(tmp_path / "toy.partial.json")["points"]) == 1
+
+
+def test_run_records_what_it_returns(toy, tmp_path):
+    table = experiments.run("toy", progress=False)
+    assert table["square"].tolist() == [0, 1, 4]
+    assert sorted(path.name for path in results(tmp_path).iterdir()) == ["toy.quick.csv", "toy.quick.json"]
+    pandas.testing.assert_frame_equal(table, experiments.table("toy"))
+    assert experiments.table("toy").attrs == table.attrs
+
+
+def test_provenance_says_where_a_table_comes_from(toy):
+    origin = experiments.run("toy", seed=3, progress=False).attrs["provenance"]
+    assert {origin[key] for key in ("name", "scale", "device")} == {"toy", "quick", provenance.device()}
+    assert (origin["seed"], origin["data"], origin["backend"]) == (3, "synthetic", ["numpy"])
+    assert set(origin["versions"]) == {"bppsa-nb", "python", "numpy", "numba", "numba-cuda", "scipy"}
+    assert origin["versions"]["numpy"] == np.__version__
+    assert origin["cores"] >= 1 and len(origin["cpu"]) > 2
+    assert {"gpu", "commit", "dirty", "date"} <= set(origin)
+
+
+def test_provenance_does_not_name_the_host():
+    assert platform.node() not in json.dumps(provenance.describe("toy", "quick", 0))
+
+
+def test_same_seed_same_table_and_other_seeds_differ(toy):
+    tables = [experiments.run("toy", seed=seed, progress=False) for seed in (0, 0, 1)]
+    assert tables[0].equals(tables[1])
+    assert not set(tables[0]["noise"]) & set(tables[2]["noise"])
+    assert tables[0]["noise"].nunique() == 3
+
+
+def test_a_stopped_sweep_goes_on_at_the_first_unmeasured_point(toy, tmp_path, capsys):
+    whole = experiments.run("toy", "paper", progress=False)
+    stop_at(toy, 4)
+    assert experiments.unfinished() == [("toy", "paper", 4)]
+    assert experiments.table("toy", "paper").equals(whole)  # the last complete table stays
+
+    resumed = experiments.run("toy", "paper", progress=False)
+    assert toy.measured == [4, 5]
+    assert "toy: goes on after 4 points measured before" in capsys.readouterr().err
+    assert resumed.equals(whole)
+    assert experiments.unfinished() == []
+
+
+def test_a_complete_table_is_measured_afresh(toy, capsys):
+    for _ in range(2):
+        toy.measured.clear()
+        experiments.run("toy", progress=False)
+        assert toy.measured == [0, 1, 2]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "what, value", [("seed", 7), ("versions", {"numpy": "another"}), ("cpu", "another"), ("commit", "another")]
+)
+def test_a_sweep_stopped_under_other_conditions_starts_afresh_and_says_so(toy, monkeypatch, capsys, what, value):
+    stop_at(toy, 4)
+    describe = provenance.describe
+    monkeypatch.setattr(provenance, "describe", lambda *args: describe(*args) | {what: value})
+    experiments.run("toy", "paper", progress=False)
+    assert toy.measured == list(range(6))
+    assert f"toy: starts afresh, {what} changed since 4 points were kept" in capsys.readouterr().err
+
+
+def test_the_date_may_change_while_a_sweep_is_stopped(toy, monkeypatch):
+    stop_at(toy, 4)
+    describe = provenance.describe
+    monkeypatch.setattr(provenance, "describe", lambda *args: describe(*args) | {"date": "2099-01-01"})
+    experiments.run("toy", "paper", progress=False)
+    assert toy.measured == [4, 5]
+
+
+def test_two_sweeps_of_one_experiment_are_kept_apart(tmp_path):
+    def measure(progress):
+        first = progress.collect([{"n": 1}], lambda point, rng: [{"sweep": "first"}], 0)
+        second = progress.collect([{"n": 1}], lambda point, rng: [{"sweep": "second"}], 0)
+        return first["sweep"].tolist() + second["sweep"].tolist()
+
+    path = tmp_path / "x.partial.json"
+    assert measure(Progress(path, show=False)) == measure(Progress(path, show=False)) == ["first", "second"]
+
+
+def test_points_are_measured_with_the_same_generator_however_often_a_sweep_stops(tmp_path):
+    points = [{"n": n} for n in range(4)]
+
+    def draw(point, rng):
+        return [{"x": rng.random()}]
+
+    whole = Progress(show=False).collect(points, draw, 7)
+
+    def draw_once(point, rng):
+        if done:
+            raise KeyboardInterrupt
+        done.append(point)
+        return draw(point, rng)
+
+    for _ in points[:-1]:
+        done = []
+        with pytest.raises(KeyboardInterrupt):
+            Progress(tmp_path / "x", show=False).collect(points, draw_once, 7)
+    done = []
+    assert Progress(tmp_path / "x", show=False).collect(points, draw_once, 7).equals(whole)
+
+
+def test_a_killed_sweep_keeps_what_was_done(tmp_path):
+    script = """
+import os, signal, sys
+from bppsa_nb.papers.progress import Progress
+
+def measure(point, rng):
+    if point["n"] == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [{}]
+
+Progress(sys.argv[1], show=False).collect([{"n": n} for n in range(4)], measure, 0)
+"""
+    path = tmp_path / "x.partial.json"
+    done = subprocess.run([sys.executable, "-c", script, path], cwd=Path(__file__).parents[2])
+    assert done.returncode == -signal.SIGKILL
+    left = []
+    Progress(path, show=False).collect([{"n": n} for n in range(4)], lambda p, rng: left.append(p) or [{}], 0)
+    assert left == [{"n": 2}, {"n": 3}]
+
+
+def test_points_must_differ_and_rows_must_be_plain():
+    progress = Progress(show=False)
+    with pytest.raises(ValueError, match=r"points must be different, got {'n': 1} more than once"):
+        progress.collect([{"n": 1}, {"n": np.int64(1)}], lambda point, rng: [{}], 0)
+    with pytest.raises(TypeError, match=r"row\['x'\] must be a number, text or None, got list"):
+        progress.collect([{"n": 1}], lambda point, rng: [{"x": [1]}], 0)
+
+
+def test_a_table_comes_back_as_it_was(toy, monkeypatch):
+    table = pandas.DataFrame(
+        {
+            "count": [2**53 + 1, 2, 3],
+            "seconds": [0.1 + 0.2, np.inf, np.nan],
+            "exact": [True, False, True],
+            "method": ["None", "001", None],
+        }
+    )
+    table.attrs = {"note": "three of them", "data": "stand-in", "backend": "cpu"}
+    monkeypatch.setattr(toy, "measure", lambda scale, rng, progress: table)
+    back = experiments.run("toy")
+    pandas.testing.assert_frame_equal(back, table, check_dtype=False, check_exact=True)
+    assert [back[column].dtype.kind for column in ("count", "seconds", "exact")] == ["i", "f", "b"]
+    assert back.attrs["note"] == "three of them"
+    assert (back.attrs["provenance"]["data"], back.attrs["provenance"]["backend"]) == ("stand-in", "cpu")
+
+
+@pytest.mark.parametrize("column", [[[1], [2]], ["a", 1], [True, None], ["a", ""]])
+def test_a_column_that_would_not_come_back_is_refused(toy, monkeypatch, tmp_path, column):
+    table = pandas.DataFrame({"odd": pandas.Series(column, dtype=object)})
+    monkeypatch.setattr(toy, "measure", lambda scale, rng, progress: table)
+    with pytest.raises(TypeError, match="column 'odd' must hold"):
+        experiments.run("toy")
+    assert not results(tmp_path).exists()
+
+
+def test_an_unknown_kind_of_data_is_refused(toy, monkeypatch):
+    table = pandas.DataFrame({"n": [1]})
+    table.attrs["data"] = "invented"
+    monkeypatch.setattr(toy, "measure", lambda scale, rng, progress: table)
+    with pytest.raises(ValueError, match=r"attrs\['data'\] must be one of 'real', .* got 'invented'"):
+        experiments.run("toy")
+
+
+def test_a_table_that_does_not_match_its_provenance_is_refused(toy, tmp_path):
+    experiments.run("toy", progress=False)
+    path = results(tmp_path) / "toy.quick.csv"
+    path.write_text(path.read_text().replace("4", "5"))
+    with pytest.raises(ValueError, match=r"toy\.quick\.csv is not the table that"):
+        experiments.table("toy")
+
+
+def change(**changed):
+    """Make a function that changes what a JSON says; a name that is changed to ... is left out."""
+
+    def damage(path):
+        described = json.loads(path.read_text())
+        for place, value in changed.items():
+            *above, name = place.split("__")
+            inner = described[above[0]] if above else described
+            inner[name] = value
+            if value is ...:
+                del inner[name]
+        path.write_text(json.dumps(described))
+
+    return damage
+
+
+DAMAGED = {
+    "json": [
+        lambda path: path.write_text("{"),
+        lambda path: path.write_text("[" * 10_000),
+        lambda path: path.write_text("[]"),
+        lambda path: path.write_bytes(b"\xff"),
+        change(sha256=...),
+        change(provenance=[]),
+        change(provenance__date=...),
+        change(provenance__gpu=3),
+        change(notes=None),
+        change(columns={"n": "int64"}),
+        change(columns__backend="float64"),
+        change(columns__n="apples"),
+        change(columns__n=3),
+        change(columns__n={"a": 1}),
+    ],
+    "csv": [
+        lambda path: path.write_bytes(path.read_bytes()[:-3]),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"\xff\xfe"),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind, damage", [(kind, damage) for kind in DAMAGED for damage in DAMAGED[kind]])
+def test_a_damaged_table_is_named(toy, tmp_path, kind, damage):
+    experiments.run("toy", progress=False)
+    path = results(tmp_path) / f"toy.quick.{kind}"
+    damage(path)
+    with pytest.raises(files.DamagedError) as error:
+        experiments.table("toy")
+    assert str(path) in str(error.value)
+
+
+def test_a_missing_recording_says_what_to_run(toy):
+    with pytest.raises(FileNotFoundError, match="`bppsa-nb figures --only toy --scale paper`"):
+        experiments.table("toy", "paper")
+    experiments.run("toy", progress=False)
+    with pytest.raises(FileNotFoundError, match="for nvidia-h200"):
+        experiments.table("toy", device="nvidia-h200")
+
+
+def test_this_machine_comes_first_and_another_one_s_recording_serves_too(toy, monkeypatch):
+    describe = provenance.describe
+    elsewhere = {"device": "a-gpu", "gpu": "A GPU"}
+    with monkeypatch.context() as patch:
+        patch.setattr(provenance, "describe", lambda *args: describe(*args) | elsewhere)
+        experiments.run("toy", progress=False)
+    assert experiments.table("toy").attrs["provenance"]["device"] == "a-gpu"
+    experiments.run("toy", progress=False)
+    assert experiments.table("toy").attrs["provenance"]["device"] == provenance.device()
+    assert experiments.table("toy", device="a-gpu").attrs["provenance"]["gpu"] == "A GPU"
+
+
+def test_what_was_measured_here_is_preferred_to_a_reference(toy, monkeypatch):
+    with experiments.references():
+        experiments.run("toy", seed=1, progress=False)
+        experiments.run("toy", "paper", seed=1, progress=False)
+    experiments.run("toy", seed=2, progress=False)
+    found = {scale: experiments.table("toy", scale).attrs["provenance"] for scale in ("quick", "paper")}
+    assert (found["quick"]["seed"], found["quick"]["reference"]) == (2, False)
+    assert (found["paper"]["seed"], found["paper"]["reference"]) == (1, True)
+    with experiments.references():
+        assert experiments.table("toy").attrs["provenance"]["seed"] == 1
+    device = provenance.device()
+    assert experiments.recordings("toy") == [(device, "quick"), (device, "paper")]
+    assert experiments.recordings("toy", experiments.MEASURED) == [(device, "quick")]
+    # A reference of this machine comes before what was measured with another.
+    monkeypatch.setattr(provenance, "device", lambda: "a-gpu")
+    with experiments.references():
+        experiments.run("toy", seed=3, progress=False)
+    assert experiments.table("toy").attrs["provenance"]["seed"] == 3
+
+
+def test_nothing_measured_in_a_checkout_reaches_a_test(toy, tmp_path):
+    with experiments.references():
+        experiments.run("toy", seed=1, progress=False)
+    experiments.run("toy", seed=2, progress=False)
+    experiments.run("toy", "paper", progress=False)
+    assert experiments.table("toy").attrs["provenance"]["seed"] == 2
+    (tmp_path / "pyproject.toml").touch()  # makes a checkout of it, which conftest.py guards
+    assert experiments.table("toy").attrs["provenance"]["seed"] == 1
+    assert experiments.recordings("toy") == [(provenance.device(), "quick")]
+    with pytest.raises(OSError):
+        experiments.run("toy", progress=False)
+
+
+def test_make_draws_the_figure_with_its_words_and_provenance(toy, tmp_path):
+    from matplotlib import pyplot
+
+    fig = experiments.make("toy", progress=False)
+    assert (tmp_path / "figures" / "toy.png").stat().st_size > 1000
+    words = files.read_json(tmp_path / "figures" / "toy.json")
+    assert (words["alt"], words["caption"]) == (toy.ALT, toy.CAPTION)
+    assert words["provenance"] == experiments.table("toy").attrs["provenance"]
+    assert not pyplot.fignum_exists(fig.number)
+
+
+def test_words_may_come_from_the_table(toy, tmp_path, monkeypatch):
+    monkeypatch.delattr(toy, "ALT")
+    monkeypatch.setattr(toy, "alt", lambda table: f"A line up to {table['square'].max()}.", raising=False)
+    for scale, most in (("quick", 4), ("paper", 25)):
+        experiments.make("toy", scale, progress=False)
+        words = files.read_json(tmp_path / "figures" / "toy.json")
+        assert (words["alt"], words["caption"]) == (f"A line up to {most}.", toy.CAPTION)
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Give a package in a checkout, which is no repository yet."""
+    package = tmp_path / "checkout" / "bppsa_nb"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    monkeypatch.setattr(files, "root", lambda: package.parent)
+    monkeypatch.setattr(provenance.bppsa_nb, "__file__", str(package / "__init__.py"))
+    return package
+
+
+def test_commit_is_that_of_the_package_s_checkout(package):
+    assert provenance.source_state() == (None, None)  # no repository
+    git(package.parent, "init")
+    git(package.parent, "add", ".")
+    git(package.parent, "commit", "-m", "Begin")
+    commit, dirty = provenance.source_state()
+    assert len(commit) == 40 and dirty is False
+    (package.parent / "figures").mkdir()
+    (package.parent / "figures" / "a.png").write_text("")
+    assert provenance.source_state() == (commit, False)
+    (package / "new.py").write_text("")
+    assert provenance.source_state() == (commit, True)
+
+
+def test_another_repository_around_the_package_or_at_work_does_not_count(package, tmp_path, monkeypatch):
+    git(tmp_path, "init")
+    git(tmp_path, "commit", "--allow-empty", "-m", "Begin")
+    assert provenance.source_state() == (None, None)  # around the checkout
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    assert provenance.source_state() == (None, None)  # where an installed package works
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"prov',
+        "[" * 10_000,
+        "[]",
+        "{}",
+        '{"points": {}}',
+        '{"provenance": ["name"], "points": {}}',
+        '{"provenance": {"name": "toy"}, "points": []}',
+        '{"provenance": {"name": "toy"}, "points": 3}',
+        *('{"provenance": {"name": "toy"}, "points": {"[0, {\\"n\\": 1}]": ROWS}}'.replace("ROWS", rows)
+          for rows in ("3", '""', "{}", "[3]", '["row"]', '[{"n": []}]')),
+    ],
+)  # fmt: skip
+def test_damaged_points_are_measured_again(text, tmp_path, capsys, monkeypatch):
+    path = tmp_path / "data" / "measured" / "cpu" / "toy.quick.partial.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    assert experiments.unfinished() == []
+    sweep = Progress(path, {"name": "toy"}, show=False)
+    assert "toy: starts afresh, the points kept before cannot be read" in capsys.readouterr().err
+    table = sweep.collect([{"n": 1}, {"n": 2}], lambda point, rng: [{"twice": 2 * point["n"]}], 0)
+    assert table["twice"].tolist() == [2, 4]
+    assert Progress(path, {"name": "toy"}, show=False).collect([{"n": 1}], None, 0)["twice"].tolist() == [2]

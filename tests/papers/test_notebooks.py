@@ -1,0 +1,61 @@
+"""The notebooks as files; `make figures` runs them."""
+
+import re
+
+import nbformat
+import pytest
+
+from bppsa_nb.machine import files
+from bppsa_nb.papers import notebooks
+
+FOLDER = files.root() / "notebooks"
+NAMES = notebooks.names()
+MARKDOWN_IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]*)[^)]*\)")
+HTML_IMAGE = re.compile(r"<img[^>]*>")
+
+
+def read(name):
+    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+
+
+def images(notebook):
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            yield from MARKDOWN_IMAGE.findall(cell.source)
+
+
+def test_notebooks_are_numbered_from_one_and_named_by_what_one_does():
+    assert all(re.fullmatch(r"\d\d(_[a-z0-9]+){2,}", name) for name in NAMES), NAMES
+    assert [int(name[:2]) for name in NAMES] == list(range(1, len(NAMES) + 1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebook_is_valid_and_short(name):
+    notebook = read(name)
+    nbformat.validate(notebook)
+    assert len(notebook.cells) <= 25
+    assert notebook.cells[0].cell_type == "markdown" and notebook.cells[0].source.startswith("# ")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_are_stripped(name):
+    for number, cell in enumerate(read(name).cells, 1):
+        if cell.cell_type == "code":
+            assert cell.outputs == [] and cell.execution_count is None, f"cell {number} keeps its outputs"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_cell_is_tagged_parameters_and_sets_scale_and_seed(name):
+    (cell,) = [cell for cell in read(name).cells if "parameters" in cell.metadata.get("tags", [])]
+    values = {}
+    exec(cell.source, values)
+    assert values["scale"] == "quick" and values["seed"] == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_images_are_there_with_alt_text(name):
+    notebook = read(name)
+    for alt, target in images(notebook):
+        assert len(alt.split()) >= 5, f"say more about {target} than {alt!r}"
+        assert (FOLDER / target).is_file(), f"{target} is missing"
+    assert not any(HTML_IMAGE.search(cell.source) for cell in notebook.cells if cell.cell_type == "markdown")

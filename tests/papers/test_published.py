@@ -1,0 +1,103 @@
+import hashlib
+import re
+
+import pytest
+
+from bppsa_nb.machine import files
+from bppsa_nb.papers import published
+from bppsa_nb.papers.bppsa import figure_09, tables_4_5
+
+PAPER = files.root() / "data" / "paper"
+
+
+def row(name, **key):
+    table = tables_4_5.speedups(published.table(name))
+    (found,) = [each for _, each in table.iterrows() if all(each[column] == value for column, value in key.items())]
+    return found
+
+
+@pytest.mark.parametrize(
+    "name, key, overall, backward",
+    [
+        # Worked out from the printed page: (Baseline / BPPSA) and (Baseline - Forward) / (BPPSA - Forward).
+        ("table_4", {"T": 1000}, 53.33 / 29.29, 27.47 / 3.43),
+        ("table_4", {"T": 10}, 4.49 / 4.24, 2.92 / 2.67),
+        ("table_4", {"T": 30000}, 1557.94 / 764.31, 808.95 / 15.32),
+        ("table_5", {"B": 256}, 4.02 / 3.72, 1.89 / 1.59),
+        ("table_5", {"B": 2}, 409.33 / 227.13, 208.68 / 26.48),
+    ],
+)
+def test_ratios_are_those_of_the_printed_tables(name, key, overall, backward):
+    found = row(name, **key)
+    assert found["overall"] == pytest.approx(overall, rel=1e-12)
+    assert found["backward"] == pytest.approx(backward, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "features, B, overall, backward, overhead",
+    [
+        # Worked out from the printed page, as Appendix G says.
+        ("S", 16, 3.71 / 2.94, 2.05 / 0.84, 0.44 / 1.66),
+        ("M", 32, 3.3 / 2.22, 1.57 / 0.39, 0.1 / 1.73),
+        ("L", 64, 3.19 / 2.33, 1.55 / 0.2, 0.49 / 1.64),
+    ],
+)
+def test_ratios_of_table_6_are_those_of_the_printed_table(features, B, overall, backward, overhead):
+    table = figure_09.breakdown(published.table("table_6")).set_index(["features", "B"])
+    found = table.loc[(features, B), ["overall", "backward", "overhead"]].tolist()
+    assert found == pytest.approx([overall, backward, overhead], rel=1e-9)
+
+
+def test_tables_4_and_5_share_a_row():
+    shared = [row("table_4", T=1000), row("table_5", B=16)]
+    assert shared[0].equals(shared[1])
+
+
+@pytest.mark.parametrize("name", ["table_4", "table_5"])
+def test_tables_are_complete_and_say_where_they_come_from(name):
+    table = published.table(name)
+    assert len(table) == 8 and not table.isna().any().any()
+    assert (table["forward"] < table["bppsa"]).all() and (table["bppsa"] < table["baseline"]).all()
+    assert table.attrs["gpu"] == "NVIDIA V100"
+    assert table.attrs["table"] == int(name[-1])
+
+
+def test_table_6_is_complete_and_says_where_it_comes_from():
+    table = published.table("table_6")
+    assert table[["features", "B"]].values.tolist() == [[name, B] for name in "SML" for B in (16, 32, 64)]
+    assert not table.isna().any().any()
+    assert (table["forward"] < table["forward_overhead"]).all()
+    assert (table["forward_overhead"] < table["bppsa"]).all() and (table["bppsa"] < table["baseline"]).all()
+    assert table.attrs["gpu"] == "NVIDIA V100" and table.attrs["table"] == 6
+
+
+def test_table_1_is_complete_and_says_where_it_comes_from():
+    table = published.table("table_1").set_index("operator")
+    assert table["sparsity"].tolist() == [0.99157, 0.99998, 0.99994]
+    assert table["speedup"].tolist() == [8.3e3, 1.2e6, 1.5e5]
+    assert table["kernel"].isna().tolist() == [False, True, False]
+    assert table.attrs["cpu"] == "AMD Ryzen Threadripper 1950X" and table.attrs["table"] == 1
+
+
+def test_table_3_is_what_the_features_are_made_from():
+    from bppsa_nb.training.datasets.audio import FEATURES
+
+    for row in published.table("table_3").to_dict("records"):
+        features = FEATURES[row["features"]]
+        assert (features.coefficients, features.window, features.hop) == (
+            row["coefficients"],
+            row["window"],
+            row["hop"],
+        )
+        assert (features.frames, features.size) == (row["frames"], row["size"])
+
+
+def test_unknown_tables_are_errors():
+    with pytest.raises(ValueError, match="one of table_1, table_3, table_4, table_5, table_6; got 'table_7'"):
+        published.table("table_7")
+
+
+def test_checksums_in_the_readme_are_those_of_the_files():
+    readme = (PAPER.parent / "README.md").read_text(encoding="utf-8")
+    said = dict(re.findall(r"`paper/(\S+)` \| `([0-9a-f]{64})`", readme))
+    assert said == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in PAPER.glob("*.csv")}

@@ -1,0 +1,140 @@
+"""Experiments that draw what `benchmarks/run.py` recorded."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from bppsa_nb.machine import files
+from bppsa_nb.papers import experiments, provenance
+from bppsa_nb.papers.bppsa import against_pytorch, peers, roofline
+from bppsa_nb.papers.figures import COLORS, provenance_line
+from bppsa_nb.papers.ooo import kernel_issue
+
+EXPERIMENTS = {"compare": peers, "roofline": roofline, "grid": against_pytorch, "kernel_issue": kernel_issue}
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+
+
+def record(name, rows, gpu=None, scale="paper"):
+    with pytest.MonkeyPatch.context() as patch:
+        about = {"cpu": "Abacus", "cores": 2, "date": "2001-02-03", "gpu": gpu, "device": gpu or "cpu"}
+        about |= {"versions": {}, "commit": None, "dirty": None}
+        patch.setattr(provenance, "describe", lambda *args: {"name": name, "scale": scale, "seed": 0} | about)
+        experiments.record_rows(rows, {"backend": "cuda" if gpu else "cpu", "torch": "9.9"}, name, scale, 0)
+
+
+def compared(*pairs, comparison="a step"):
+    sizes = {"T": 1, "B": 2, "H": 3}
+    return [
+        {"comparison": comparison, "name": name} | sizes
+        | {"seconds": s, "seconds_low": 0.9 * s, "seconds_high": 1.2 * s, "ratio": s / pairs[0][1]}
+        for name, s in pairs
+    ]  # fmt: skip
+
+
+def test_the_foot_does_not_pass_off_recordings_of_other_machines_as_this_one_s():
+    record("compare", compared(("a", 1.0)))
+    origin = experiments.run("peers", progress=False).attrs["provenance"]
+    assert origin["collected"] and provenance_line(origin).startswith("Run on what is named above")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_without_a_recording_the_error_says_how_to_make_one(name):
+    record(name, compared(("a", 1.0)), scale="quick")  # a first look is not drawn
+    with pytest.raises(FileNotFoundError, match=f"no recording of {name}; `python benchmarks/run.py` makes one"):
+        EXPERIMENTS[name].measure("quick", None, None)
+
+
+def test_recordings_of_all_machines_are_put_together():
+    record("compare", compared(("ours", 1.0)))
+    record("compare", compared(("ours", 2.0)), gpu="h200")
+    table = peers.measure("quick", None, None)
+    assert table["machine"].tolist() == ["Abacus, 2 cores, PyTorch 9.9, 2001-02-03", "h200, PyTorch 9.9, 2001-02-03"]
+    assert table["backend"].tolist() == ["cpu", "cuda"]
+
+
+def test_bars_are_times_the_fastest_and_colored_by_method():
+    rows = compared(("ours: linear, cpu", 0.002), ("torch", 0.02), ("ours: chunked, cpu", 0.001))
+    record("compare", rows + compared(("ours: blelloch, cpu", 0.001), ("jax", 0.004), comparison="gradients"))
+    fig = peers.plot(peers.measure("quick", None, None))
+    step, gradients = fig.axes[:2]
+    assert [label.get_text() for label in step.get_yticklabels()] == [
+        "torch", "ours: linear, cpu", "ours: chunked, cpu"
+    ]  # fmt: skip
+    assert [text.get_text() for text in step.texts] == ["20 ms, 20×", "2 ms, 2×", "1 ms"]
+    np.testing.assert_allclose([bar.get_x() + bar.get_width() for bar in step.patches], [20, 2, 1])
+    colors = [bar.get_facecolor()[:3] for bar in step.patches]
+    assert colors == [to_rgb(COLORS[name]) for name in ("baseline", "linear", "chunked")]
+    assert [text.get_text() for text in gradients.texts] == ["4 ms, 4×", "1 ms"]
+    assert peers.role("ours: auto, cpu") not in {COLORS[m] for m in ("linear", "chunked", "blelloch", "baseline")}
+
+
+def test_the_roofline_has_a_mark_for_each_kernel():
+    size = {"size": "x", "T": 10, "B": 16, "H": 20, "I": 1, "bandwidth": 1e10, "peak": 1e11, "copy": 0.1}
+    rows = [
+        size
+        | {"kernel": kernel, "operations": operations, "bytes": 10**9, "seconds": 0.5, "of_copy": 0.2, "of_peak": p}
+        for kernel, operations, p in (("RNN sweep", 10**10, 0.2), ("dense Blelloch", 4 * 10**9, 0.08))
+    ]
+    rows.append(rows[0] | {"kernel": "RNN forward", "B": 256})
+    record("roofline", rows)
+    ax, *_ = roofline.plot(roofline.measure("quick", None, None)).axes
+    roof, *marks = ax.lines
+    assert roof.get_xdata()[1] == 10 and roof.get_ydata().tolist()[1:] == [100, 100]
+    assert roof.get_ydata()[0] == pytest.approx(10 * roof.get_xdata()[0])
+    labels = {mark.get_label(): (float(mark.get_xdata()[0]), float(mark.get_ydata()[0])) for mark in marks}
+    at = ", T = 10, B = 16, H = 20: "
+    assert labels[f"a  dense Blelloch{at}8% of the peak, 20% of a copy"] == (4, 8)
+    assert len(labels) == 3 and sorted(labels.values()) == [(4, 8), (10, 20), (10, 20)]
+    assert {mark.get_markerfacecolor() for mark in marks} >= {"none", COLORS["blelloch"], COLORS["linear"]}
+
+
+def grid_rows():
+    rows = []
+    for cell, T, B, H, inputs in [("RNN", 1000, 16, 20, 1), ("RNN", 10, 16, 20, 1), ("GRU", 259, 16, 20, 38)]:
+        times = {
+            "ours: linear": (1.0, 2.0),
+            "ours: chunked": (0.5, 1.5),
+            "torch, 1 thread": (8, 9),
+            "torch, 2": (6, 12),
+        }
+        for name, (backward, step) in times.items():
+            row = {"cell": cell, "T": T, "B": B, "H": H, "I": inputs, "name": name, "rounds": 3}
+            rows.append(row | {"backward": float(backward), "step": float(step)})
+    return rows
+
+
+def test_the_lead_is_over_pytorch_s_best():
+    record("grid", grid_rows())
+    found = against_pytorch.speedups(against_pytorch.measure("quick", None, None))
+    linear, chunked = found[found["T"] == 10].to_dict("records")
+    assert (linear["method"], linear["backward"], linear["step"]) == ("linear", 6, 4.5)
+    assert (chunked["method"], chunked["backward"], chunked["step"]) == ("chunked", 12, 6)
+
+
+def test_the_lead_is_drawn_over_length_batch_and_features():
+    record("grid", grid_rows())
+    fig = against_pytorch.plot(against_pytorch.measure("quick", None, None))
+    axes = fig.axes
+    assert [ax.get_title() for ax in axes] == [
+        "RNN, over T, H = 20", "RNN, over B, H = 20", "GRU, over T and B, H = 20"
+    ]  # fmt: skip
+    ticks = [[label.get_text() for label in ax.get_xticklabels()] for ax in axes]
+    assert ticks == [["10", "1000"], ["16"], ["259\n16"]]
+    solid = {line.get_color(): list(line.get_ydata()) for line in axes[0].lines if line.get_linestyle() == "-"}
+    assert solid[COLORS["chunked"]] == [12, 12] and solid[COLORS["linear"]] == [6, 6]
+    assert list(axes[0].lines[1].get_ydata()) == [4.5, 4.5] and axes[0].lines[1].get_linestyle() == "--"
+
+
+def test_issue_and_run_are_drawn_in_pairs():
+    ends = {f"{part}{end}": s for part, s in (("issue", 2e-6), ("run", 5e-6)) for end in ("", "_low", "_high")}
+    rows = [{"cell": cell, "name": name, **ends} for cell in ("RNN", "GRU") for name in ("torch", "graph")]
+    record("kernel_issue", rows, gpu="h200")
+    fig = kernel_issue.plot(kernel_issue.measure("quick", None, None))
+    rnn, gru = fig.axes
+    assert "h200" in fig.subfigs[0].get_suptitle() and gru.get_title().startswith("GRU")
+    assert sorted(text.get_text() for text in rnn.texts) == ["2", "2", "5", "5"]
+    np.testing.assert_allclose(sorted(bar.get_width() for bar in gru.patches), [2, 2, 5, 5])

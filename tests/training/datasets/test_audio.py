@@ -1,0 +1,666 @@
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import librosa
+import numpy as np
+import pytest
+import soundfile
+
+import bppsa_nb as bp
+from bppsa_nb.machine import files
+from bppsa_nb.training.datasets import audio
+from bppsa_nb.training.datasets.audio import FEATURES, LABELS, Features, Instruments, mfcc
+
+REPO = Path(__file__).parents[3]
+SAMPLES = 3 * 44100
+
+
+def noise(samples=SAMPLES, seed=0, channels=2):
+    return 0.1 * np.random.default_rng(seed).standard_normal((channels, samples), np.float32)
+
+
+def write(path, waveform, rate=44100, subtype="PCM_16"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, waveform.T, rate, subtype)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Two recordings of every instrument: of the first two clips, of the second one. Half of them a sample short."""
+    folder = tmp_path_factory.mktemp("audio")
+    for i, label in enumerate(LABELS):
+        for j, name in enumerate(["0001__1", "0001__2", "0002__1"]):
+            write(folder / label / f"[{label}][nod]{name}.wav", noise(SAMPLES - (i + j) % 2, seed=3 * i + j))
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    root = tmp_path / "project"
+    monkeypatch.setattr(files, "root", lambda: root)
+    return root
+
+
+@pytest.fixture
+def folder(written, tmp_path, project):
+    """Give a copy of the clips that a test may spoil, and an empty project."""
+    return Path(shutil.copytree(written, tmp_path / "clips"))
+
+
+class Watched:
+    """A quick stand-in for `mfcc` that notes the mean of every clip it computed."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, waveform, features):
+        self.calls.append(waveform.mean())
+        return np.full((features.frames, features.size), waveform.mean())
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    fake = Watched()
+    monkeypatch.setattr(audio, "mfcc", fake)
+    return fake
+
+
+def load(folder, *args, **kwargs):
+    return Instruments(folder, *args, **{"progress": False} | kwargs)
+
+
+# Features
+
+
+@pytest.mark.parametrize("name, shape", [("S", (259, 38)), ("M", (517, 24)), ("L", (1034, 12))])
+@pytest.mark.parametrize("samples", [SAMPLES - 1, SAMPLES])
+def test_features_have_the_sizes_of_table_3(name, shape, samples):
+    assert (FEATURES[name].frames, FEATURES[name].size) == shape
+    result = mfcc(noise(samples), name)
+    assert result.shape == shape and result.dtype == np.float32
+
+
+@pytest.mark.parametrize("window", [1023, 1024])
+@pytest.mark.parametrize("hop", [300, 301, SAMPLES, SAMPLES + 1])
+def test_features_have_the_frames_that_are_said(window, hop):
+    """Where the window is odd, and hops divide the clip, there is a frame less."""
+    features = Features(3, window, hop)
+    assert mfcc(noise(), features).shape == (features.frames, features.size)
+
+
+@pytest.mark.parametrize(
+    "name, coefficients, window, hop", [("S", 20, 4096, 512), ("M", 13, 2048, 256), ("L", 7, 1024, 128)]
+)
+def test_features_are_librosa_s_normalized(name, coefficients, window, hop):
+    waveform = noise() * np.linspace(0.01, 1, SAMPLES, dtype=np.float32)
+    waveform[1, : SAMPLES // 3] = 0
+    result = mfcc(waveform, name)
+    column = 0
+    for channel in range(2):
+        plain = librosa.feature.mfcc(y=waveform[channel], sr=44100, n_mfcc=coefficients, n_fft=window, hop_length=hop)
+        for row in range(1, coefficients):
+            values = [float(value) for value in plain[row]]
+            mean = sum(values) / len(values)
+            deviation = (sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5
+            expected = [(value - mean) / deviation for value in values]
+            np.testing.assert_allclose(result[:, column], expected, atol=1e-4)
+            column += 1
+    assert column == result.shape[1]
+
+
+@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize("level", [1, 1e-3])
+def test_every_coefficient_is_normalized(name, level):
+    result = mfcc(level * noise(), name).astype(np.float64)
+    np.testing.assert_allclose(result.mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(result.var(axis=0), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_silence_is_zero(name):
+    assert not mfcc(np.zeros((2, SAMPLES), np.float32), name).any()
+    # Below librosa's floor of 1e-10 in power, sound is silence.
+    assert not mfcc(1e-9 * noise(), name).any()
+
+
+def test_rounding_is_not_blown_up(monkeypatch):
+    constant = np.full((20, 259), -11.7, np.float32)
+    constant[3, ::2] = np.nextafter(constant[3, 0], np.float32(0))
+    monkeypatch.setattr(librosa.feature, "mfcc", lambda **settings: constant)
+    assert not mfcc(noise()).any()
+
+
+def test_a_librosa_that_cannot_keep_what_it_compiles_is_explained(monkeypatch):
+    def refuse(name):
+        raise RuntimeError("cannot cache function '__o_fold': no locator available for file 'notation.py'")
+
+    monkeypatch.delattr(librosa.feature, "mfcc")
+    monkeypatch.setattr(librosa.feature, "__getattr__", refuse)  # by which librosa loads what is asked for
+    with pytest.raises(RuntimeError, match="NUMBA_CACHE_DIR can name one: cannot cache function '__o_fold'"):
+        audio.mfcc(np.zeros((2, 132300), np.float32))
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_silent_channel_leaves_the_other_alone(silent):
+    waveform = noise()
+    whole = mfcc(waveform, "S").reshape(259, 2, 19)
+    waveform[silent] = 0
+    result = mfcc(waveform, "S").reshape(259, 2, 19)
+    assert not result[:, silent].any()
+    np.testing.assert_array_equal(result[:, 1 - silent], whole[:, 1 - silent])
+
+
+def test_a_quiet_channel_is_not_cut_off_by_a_loud_one():
+    waveform = noise()
+    waveform[1] *= 1e-4  # 80 dB
+    alone = np.stack([waveform[1], waveform[1]])
+    np.testing.assert_array_equal(mfcc(waveform)[:, 19:], mfcc(alone)[:, 19:])
+
+
+def test_features_of_your_own():
+    assert mfcc(noise(), Features(5, 2048, 1024)).shape == (130, 8)
+
+
+@pytest.mark.parametrize(
+    "waveform, name, error, message",
+    [
+        (noise()[0], "S", ValueError, r"waveform must have shape \(2, samples\), got \(132300,\)"),
+        (noise(channels=1), "S", ValueError, r"waveform must have shape \(2, samples\), got \(1, 132300\)"),
+        (np.zeros((2, SAMPLES), np.int16), "S", TypeError, "waveform must be floating point, got int16"),
+        (noise(100), "S", ValueError, "waveform must have at least 4096 samples, got 100"),
+        (noise() * np.nan, "S", ValueError, "waveform must be finite and at most .*, its peak is nan"),
+        (noise() * np.inf, "S", ValueError, "waveform must be finite and at most .*, its peak is inf"),
+        (noise() + np.float32(1e38), "S", ValueError, r"at most 1e\+10 .1 is full scale., its peak is 1e\+38"),
+        (noise(), "XL", ValueError, "features must be one of S, M, L or a Features, got 'XL'"),
+        (noise(), ["S"], ValueError, "features must be one of S, M, L or a Features"),
+    ],
+)
+def test_mfcc_refuses(waveform, name, error, message):
+    with warnings.catch_warnings(), pytest.raises(error, match=message):
+        mfcc(waveform, name)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_loudest_sound_does_not_overflow(dtype):
+    square = np.where(np.arange(SAMPLES) // 50 % 2, 1e10, -1e10) * np.linspace(0.5, 1, SAMPLES)
+    assert np.isfinite(mfcc(np.stack([square, square]).astype(dtype))).all()
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"coefficients": 1}, ValueError, "coefficients must be from 2 to 128, got 1"),
+        ({"coefficients": 129}, ValueError, "coefficients must be from 2 to 128, got 129"),
+        ({"coefficients": 20.0}, TypeError, "coefficients must be an integer, got 20.0"),
+        ({"window": 0}, ValueError, "window must be at least 1, got 0"),
+        ({"hop": 0}, ValueError, "hop must be at least 1, got 0"),
+        ({"hop": True}, TypeError, "hop must be an integer, got True"),
+    ],
+)
+def test_features_refuse(change, error, message):
+    with pytest.raises(error, match=message):
+        Features(**{"coefficients": 20, "window": 4096, "hop": 512} | change)
+
+
+def test_features_are_the_same_whatever_integers_they_come_from():
+    assert repr(Features(*np.array([20, 4096, 512]))) == repr(FEATURES["S"])
+
+
+# Data set
+
+
+def test_instruments_hold_the_features_of_every_file(written, project):
+    data = load(written)
+    assert bp.Instruments is Instruments
+    assert len(data) == 33 and data.x.shape == (259, 33, 38) and data.x.dtype == np.float32
+    assert data.files == tuple(sorted(str(path.relative_to(written).as_posix()) for path in written.rglob("*.wav")))
+    assert [LABELS[y] for y in data.y] == [name[:3] for name in data.files]
+    assert (data.skipped, data.data, data.features) == ([], "real", FEATURES["S"])
+    for i in (0, 13, 32):
+        waveform = soundfile.read(written / data.files[i], dtype="float32")[0].T
+        np.testing.assert_allclose(data.x[:, i], mfcc(waveform, "S"), atol=1e-4)  # BLAS rounds as it has threads
+
+
+def test_batches_are_time_major(folder, watched):
+    data = load(folder, "L")
+    x, y = data.batch(np.array([30, 2, 2]))
+    assert x.shape == (1034, 3, 12) and x.flags.c_contiguous
+    np.testing.assert_array_equal(x, data.x[:, [30, 2, 2]])
+    np.testing.assert_array_equal(y, data.y[[30, 2, 2]])
+    parts = [data.batch([30, 2, 2], part=(i, 3)) for i in range(3)]
+    np.testing.assert_array_equal(np.concatenate([part for part, _ in parts]), x)
+    assert [len(part) for part, _ in parts] == [344, 345, 345]
+    assert all(part.flags.c_contiguous and (labels == y).all() for part, labels in parts)
+    with pytest.raises(ValueError, match=r"part must be \(i, n\) with i from 0 to n - 1, got \(3, 3\)"):
+        data.batch([0], part=(3, 3))
+    for indices, error, message in (
+        ([33], IndexError, "indices must be from 0 to 32, got 33"),
+        ([-1], IndexError, "indices must be from 0 to 32, got -1"),
+        ([True] * 33, TypeError, "indices must hold integers, got bool"),
+        (3, ValueError, r"indices must have shape \(B,\), got \(\)"),
+    ):
+        with pytest.raises(error, match=message):
+            data.batch(indices)
+
+
+def test_features_are_read_only(folder, watched):
+    data = load(folder)
+    for part in (data, *data.split(0.5)):
+        with pytest.raises(ValueError, match="read-only"):
+            part.x[0, 0, 0] = 1
+        part.batch([0])[0][:] = 1  # a copy
+
+
+def test_workers_give_the_same_features(written, project, monkeypatch):
+    quick = Features(20, 4096, 8192)
+    one = load(written, quick, workers=1).x
+    monkeypatch.setattr(files, "root", lambda: project / "other")
+    np.testing.assert_array_equal(load(written, quick, workers=3).x, one)
+
+
+def test_two_clips_are_computed_at_the_same_time(folder, monkeypatch):
+    fake, both, first_two = Watched(), threading.Barrier(2, timeout=60), iter(range(2))
+
+    def meet(waveform, features):
+        if next(first_two, None) is not None:
+            both.wait()  # breaks if nobody else comes
+        return fake(waveform, features)
+
+    monkeypatch.setattr(audio, "mfcc", meet)
+    assert len(load(folder, workers=2)) == 33
+
+
+def test_what_is_no_clip_is_ignored(folder, watched):
+    (folder / "README.txt").write_text("read me")
+    (folder / "cel" / "._[cel]0001__1.wav").write_text("from a Mac")
+    (folder / "cel" / "notes.txt").write_text("a note")
+    (folder / "drums").mkdir()
+    write(folder / "drums" / "[dru]0001__1.wav", noise())
+    assert len(load(folder)) == 33
+
+
+def test_names_in_any_case_and_any_encoding(folder, watched):
+    clips = sorted((folder / "voi").iterdir())
+    os.rename(clips[0], clips[0].with_suffix(".WAV"))
+    os.rename(clips[1], clips[1].with_suffix(".Wav"))
+    odd = "voi/" + os.fsdecode(b"bad\xff__1.wav")
+    try:
+        os.rename(clips[2], folder / odd)
+    except OSError:  # macOS has no such names
+        odd = f"voi/{clips[2].name}"
+    data, again = load(folder), load(folder)
+    assert len(data) == 33 and data.files == again.files and odd in data.files
+    assert len(watched.calls) == 33
+    assert "voi/[voi][nod]0001__1.WAV" in data.files
+    train, held_out = data.split(0.5)
+    assert ("voi/[voi][nod]0001__1.WAV" in train.files) == ("voi/[voi][nod]0001__2.Wav" in train.files)
+
+
+def bad_files():
+    yield "mono", lambda path: write(path, noise(channels=1)), "mono, expected stereo"
+    yield "surround", lambda path: write(path, noise(channels=6)), "6 channels, expected stereo"
+    yield "rate", lambda path: write(path, noise(), rate=48000), "48000 Hz, expected 44100 Hz"
+    yield "short", lambda path: write(path, noise(44100)), "too short: 1.000 s, expected 3 s (259 frames)"
+    yield "long", lambda path: write(path, noise(44100 * 4)), "too long: 4.000 s, expected 3 s (259 frames)"
+    yield "text", lambda path: path.write_text("this is not audio, whatever it is called"), "corrupt: "
+    yield "empty", lambda path: path.write_bytes(b""), "corrupt: "
+    yield "cut off", lambda path: path.write_bytes(path.read_bytes()[:100000]), "too short: 0.567 s"
+    yield "nan", lambda path: write(path, noise() * np.nan, subtype="FLOAT"), "its peak is nan"
+    yield "overflow", lambda path: write(path, noise() + np.float32(1e38), subtype="FLOAT"), "its peak is 1e+38"
+    yield "broken link", lambda path: (path.unlink(), path.symlink_to("nowhere.wav")), "No such file"
+    yield "looping link", lambda path: (path.unlink(), path.symlink_to(path.name)), "Too many levels of symbolic links"
+    yield "folder", lambda path: (path.unlink(), path.mkdir()), "must be a regular file"
+    yield "no samples", lambda path: write(path, noise(0)), "too short: 0.000 s, expected 3 s"
+    if hasattr(os, "mkfifo"):
+        yield "pipe", lambda path: (path.unlink(), os.mkfifo(path)), "must be a regular file"
+        yield "device", lambda path: (path.unlink(), path.symlink_to("/dev/zero")), "must be a regular file"
+
+
+@pytest.mark.parametrize("spoil, reason", [pytest.param(*case[1:], id=case[0]) for case in bad_files()])
+def test_a_file_that_cannot_be_used_is_named_or_skipped(folder, watched, capsys, spoil, reason):
+    name = "flu/[flu][nod]0001__2.wav"
+    spoil(folder / name)
+    with pytest.raises(ValueError, match=r"1 of 33 files cannot be used: .*; pass strict=False to skip them") as stop:
+        load(folder)
+    assert f"{name}: " in str(stop.value) and reason in str(stop.value)
+    data = load(folder, strict=False)
+    assert len(data) == len(data.y) == data.x.shape[1] == 32 and name not in data.files
+    ((skipped, why),) = data.skipped
+    assert skipped == name and reason in why
+    assert f"1 of 33 files are skipped: {name}: " in capsys.readouterr().err
+    # The clips around it stay with their own files.
+    for i in range(32):
+        mean = soundfile.read(folder / data.files[i], dtype="float32")[0].T.mean()
+        assert data.x[0, i, 0] == np.float32(mean)
+
+
+def test_many_bad_files_are_counted(folder, watched):
+    for path in sorted(folder.rglob("*.wav"))[:7]:
+        path.write_text("no audio")
+    with pytest.raises(ValueError, match="7 of 33 files cannot be used: cel/.*; and 2 more; pass") as stop:
+        load(folder)
+    assert str(stop.value).count("corrupt") == 5
+
+
+def test_a_folder_without_one_good_file_is_an_error_whatever_strict_says(folder, watched):
+    for path in folder.rglob("*.wav"):
+        path.write_text("no audio")
+    with pytest.raises(ValueError, match="none of 33 files can be used: cel/"):
+        load(folder, strict=False)
+
+
+def test_the_folder_must_be_laid_out_as_irmas_is(folder, watched):
+    shutil.rmtree(folder / "org")
+    shutil.rmtree(folder / "voi")
+    with pytest.raises(ValueError, match="lacks the folders org, voi; it must have cel, cla"):
+        load(folder)
+    (folder / "org").mkdir()
+    (folder / "voi").mkdir()
+    with pytest.raises(ValueError, match=r"org holds no \.wav file"):
+        load(folder)
+    with pytest.raises(FileNotFoundError, match="there is none at .*nowhere"):
+        load(folder / "nowhere")
+    with pytest.raises(ValueError, match="folder must be the name of a file or a folder, got ''"):
+        load("")
+    with pytest.raises(ValueError, match="features must be one of"):
+        load(folder, "s")
+    for name, values in {"workers": (0, 1.5, True, 2**70), "strict": ("no", None), "progress": (1, None)}.items():
+        for value in values:
+            with pytest.raises((TypeError, ValueError), match=rf"^{name} must be .*, got {value!r}"):
+                load(folder, **{name: value})
+    for other in (None, 5, b"x", ["x"]):
+        with pytest.raises(TypeError, match="^folder must be a str or an os.PathLike, got"):
+            load(other)
+
+
+# What is kept
+
+
+def test_a_second_load_computes_nothing(folder, watched):
+    first = load(folder)
+    assert len(watched.calls) == 33
+    second = load(folder)
+    assert len(watched.calls) == 33
+    np.testing.assert_array_equal(first.x, second.x)
+    assert first.files == second.files
+    for other in ("M", Features(20, 2048, 512)):  # of another size, or of the same
+        watched.calls.clear()
+        load(folder, other)
+        assert len(watched.calls) == 33
+
+
+def test_the_audio_s_folder_is_only_read(folder, watched, project):
+    before = sorted(folder.rglob("*"))
+    load(folder)
+    assert sorted(folder.rglob("*")) == before
+    assert list((project / "data" / "downloads" / "features").rglob("*.npz"))
+
+
+def test_a_changed_file_is_computed_anew(folder, watched):
+    path = folder / "gac" / "[gac][nod]0001__1.wav"
+    before = load(folder)
+    status = path.stat()
+    write(path, noise(SAMPLES - 1, seed=99))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert path.stat().st_size == status.st_size  # neither date nor size tell
+    after = load(folder)
+    assert len(watched.calls) == 34
+    changed = before.files.index("gac/[gac][nod]0001__1.wav")
+    others = np.arange(33) != changed
+    np.testing.assert_array_equal(after.x[:, others], before.x[:, others])
+    assert after.x[0, changed, 0] == np.float32(soundfile.read(path, dtype="float32")[0].T.mean())
+
+
+def test_files_that_come_and_go(folder, watched):
+    load(folder)
+    write(folder / "cel" / "[cel][nod]0000__1.wav", noise(seed=50))
+    (folder / "voi" / "[voi][nod]0001__1.wav").unlink()
+    data = load(folder)
+    assert len(watched.calls) == 34 and len(data) == 33
+    assert data.files[0] == "cel/[cel][nod]0000__1.wav"
+    for i in (0, 1, 32):
+        mean = soundfile.read(folder / data.files[i], dtype="float32")[0].T.mean()
+        assert data.x[0, i, 0] == np.float32(mean)
+
+
+def test_another_librosa_computes_anew(folder, watched, monkeypatch):
+    load(folder)
+    monkeypatch.setattr(audio.metadata, "version", lambda package: "0.0.1")
+    load(folder)
+    assert len(watched.calls) == 66
+
+
+@pytest.mark.parametrize("damage", [b"", b"no archive", None])
+def test_damaged_features_are_computed_anew(folder, watched, project, capsys, monkeypatch, damage):
+    monkeypatch.setattr(audio, "_CHUNK", 11)
+    before = load(folder)
+    kept = sorted((project / "data" / "downloads" / "features").rglob("*.npz"))
+    assert len(kept) == 3
+    whole = kept[0].read_bytes()
+    kept[0].write_bytes(whole[: len(whole) // 2] if damage is None else damage)
+    np.testing.assert_array_equal(load(folder).x, before.x)
+    assert len(watched.calls) == 44
+    assert f"features kept in {kept[0]} cannot be read and are computed anew" in capsys.readouterr().err
+    load(folder)
+    assert len(watched.calls) == 44 and not capsys.readouterr().err
+
+
+def test_features_of_another_size_are_damaged(folder, watched, project, capsys):
+    load(folder)
+    (kept,) = (project / "data" / "downloads" / "features").rglob("*.npz")
+    with np.load(kept) as entries:
+        np.savez(kept, entries=entries["entries"], clips=entries["clips"][:, 1:])
+    load(folder)
+    assert len(watched.calls) == 66 and "shape (33, 258, 38)" in capsys.readouterr().err
+
+
+def test_features_that_are_not_finite_are_damaged(folder, watched, project, capsys):
+    load(folder)
+    (kept,) = (project / "data" / "downloads" / "features").rglob("*.npz")
+    with np.load(kept) as entries:
+        clips = entries["clips"]
+        clips[3, 5, 7] = np.nan
+        np.savez(kept, entries=entries["entries"], clips=clips)
+    assert np.isfinite(load(folder).x).all()
+    assert len(watched.calls) == 66 and "NaN or infinity" in capsys.readouterr().err
+
+
+def test_features_that_cannot_be_kept_are_explained(folder, watched, project):
+    load(folder)
+    features = project / "data" / "downloads" / "features"
+    (kept,) = features.rglob("*.npz")
+    kept.unlink()
+    kept.mkdir()
+    with pytest.raises(OSError, match=f"features cannot be kept in {kept.parent}: .*{kept.name}"):
+        load(folder)
+    watched.calls.clear()
+    shutil.rmtree(features)
+    features.write_text("a file")
+    with pytest.raises(OSError, match=f"features cannot be kept in {features}/259x38-.*: .*Not a directory"):
+        load(folder)
+    assert not watched.calls  # told before anything is computed
+
+
+def test_a_full_disk_is_explained(folder, watched, project, monkeypatch):
+    def full(path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "atomic_write", full)
+    with pytest.raises(OSError, match="features cannot be kept in .*features.*: .*No space left on device"):
+        load(folder)
+
+
+def test_features_of_no_clip_are_deleted(folder, watched, project, monkeypatch):
+    monkeypatch.setattr(audio, "_CHUNK", 1)
+    load(folder, workers=1)
+    kept = project / "data" / "downloads" / "features"
+    for path in folder.glob("vio/*0001__*.wav"):
+        path.unlink()
+    load(folder, workers=1)
+    assert len(list(kept.rglob("*.npz"))) == 31 and len(watched.calls) == 33
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_interrupted_load_goes_on_where_it_was(folder, watched, monkeypatch, workers):
+    def stop(waveform, features):
+        if len(watched.calls) >= 10:
+            raise KeyboardInterrupt
+        return watched(waveform, features)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(audio, "mfcc", stop)
+        with pytest.raises(KeyboardInterrupt):
+            load(folder, workers=workers)
+    assert len(watched.calls) in (10, 9 + workers)  # the other thread may have been about to
+    data = load(folder, workers=workers)
+    assert len(watched.calls) in (33, 32 + workers) and len(data) == 33
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPool")]
+
+
+def test_ctrl_c_ends_the_threads_and_keeps_what_is_done(folder, tmp_path):
+    script = """
+import itertools, pathlib, signal, sys, time
+import numpy as np
+from bppsa_nb import files
+from bppsa_nb.training.datasets import audio
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+files.root = lambda: pathlib.Path(sys.argv[2])
+calls = itertools.count()
+
+def slow(waveform, features):
+    call = next(calls)
+    if call == 9:
+        print("nine", flush=True)
+    time.sleep(0.5 if call > 5 else 0)
+    return np.zeros((features.frames, features.size))
+
+audio.mfcc = slow
+try:
+    audio.Instruments(sys.argv[1], workers=2)
+finally:
+    print(next(calls), flush=True)
+"""
+    command = [sys.executable, "-c", script, str(folder), str(tmp_path)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=REPO, **pipes) as process:
+        assert process.stdout.readline() == "nine\n"
+        process.send_signal(signal.SIGINT)
+        begun, said = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in said and process.returncode != 0
+    assert 10 <= int(begun) < 33  # the others never begin
+    kept = 0
+    for path in (tmp_path / "data" / "downloads" / "features").rglob("*.npz"):
+        with np.load(path) as entries:
+            kept += len(entries["entries"])
+    assert 1 <= kept < 33
+
+
+def test_an_unexpected_error_is_not_swallowed(folder, monkeypatch):
+    def broken(waveform, features):
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(audio, "mfcc", broken)
+    with pytest.raises(ZeroDivisionError, match="a mistake of ours"):
+        load(folder, strict=False)
+
+
+# Splitting
+
+
+@pytest.fixture
+def recordings(project, watched, tmp_path):
+    """Give a data set of 8 recordings per instrument, of 1 to 4 clips, some named the long way."""
+    quick = noise()
+    for i, label in enumerate(LABELS):
+        for recording in range(8):
+            for clip in range(1 + (i + recording) % 4):
+                drums = "dru" if clip % 2 else "nod"
+                name = f"{recording + i:03d}__[{label}][{drums}][cla]{8 * i + recording:04d}__{clip + 1}.wav"
+                path = tmp_path / "recordings" / label / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if recording == clip == 0:
+                    write(path, quick)
+                else:
+                    first = f"{i:03d}__[{label}][nod][cla]{8 * i:04d}__1.wav"
+                    os.link(tmp_path / "recordings" / label / first, path)
+    return load(tmp_path / "recordings")
+
+
+def number(name):
+    return name.rpartition("__")[0].rpartition("]")[2]
+
+
+@pytest.mark.parametrize("share", [0.01, 0.25, 0.5, 0.99])
+def test_split_keeps_recordings_together_and_instruments_balanced(recordings, share):
+    train, held_out = recordings.split(share, rng=1)
+    assert sorted(train.files + held_out.files) == sorted(recordings.files)
+    assert not {number(name) for name in train.files} & {number(name) for name in held_out.files}
+    for label in range(11):
+        here, there, count = (train.y == label).sum(), (held_out.y == label).sum(), (recordings.y == label).sum()
+        assert here and there
+        if 0.2 < share < 0.8:
+            assert abs(there - share * count) <= 2  # half of the longest recording
+    for part in (train, held_out):
+        assert part.x.shape == (259, len(part), 38)
+        rows = [recordings.files.index(name) for name in part.files]
+        assert rows == sorted(rows)
+        np.testing.assert_array_equal(part.x, recordings.x[:, rows])
+        np.testing.assert_array_equal(part.y, recordings.y[rows])
+        assert (part.data, part.features) == (recordings.data, recordings.features)
+
+
+def test_split_depends_on_its_seed(recordings):
+    def held_out(rng):
+        return recordings.split(rng=rng)[1].files
+
+    assert held_out(3) == held_out(3) == held_out(np.random.default_rng(3))
+    assert held_out(3) != held_out(4)
+
+
+def test_split_refuses(recordings, folder):
+    for share in (0, 1, -0.5, np.nan):
+        with pytest.raises(ValueError, match="share must be between 0 and 1, got"):
+            recordings.split(share)
+    for share in ("a", None, [0.5]):
+        with pytest.raises(TypeError, match="share must be a number between 0 and 1, got"):
+            recordings.split(share)
+    for path in folder.glob("pia/*0002__1.wav"):
+        path.unlink()
+    with pytest.raises(ValueError, match="pia has a single recording, pia/0001: it cannot be on both sides"):
+        load(folder).split()
+
+
+@pytest.mark.parametrize(
+    "name, recording",
+    [
+        ("cel/008__[cel][nod][cla]0058__3.wav", "cel/0058"),
+        ("cel/[cel][cla]0058__1.wav", "cel/0058"),
+        ("cel/[cel][cla]0058__12.WAV", "cel/0058"),
+        ("cel/[cel]live__1.wav", "cel/live"),
+        ("cel/my cello [live]__1.wav", "cel/my cello [live]"),
+        ("cel/song_a__0.wav", "cel/song_a"),
+        ("cel/song_a__3.wav", "cel/song_a"),
+        ("cel/bach_1__0.wav", "cel/bach_1"),
+        ("cel/a__1__2.wav", "cel/a__1"),
+        ("cel/my cello.wav", "cel/my cello"),
+        ("cel/take__two.wav", "cel/take__two"),
+    ],
+)
+def test_the_recording_is_what_stands_before_the_number_of_the_clip(name, recording):
+    assert audio._recording(name) == recording
+
+
+def test_split_does_not_need_irmas_s_names(folder, watched):
+    for label in LABELS:
+        for path, name in zip(sorted((folder / label).iterdir()), ("a__0", "a__3", "b__0"), strict=True):
+            path.rename(path.with_name(f"song_{name}.wav"))
+    for rng in range(5):
+        train, held_out = load(folder).split(0.5, rng)
+        assert not {name[:10] for name in train.files} & {name[:10] for name in held_out.files}

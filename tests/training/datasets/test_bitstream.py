@@ -1,0 +1,172 @@
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from bppsa_nb.training.datasets import ArrayDataset, Bitstream
+
+
+def test_bits_follow_equation_8():
+    data = Bitstream(length=200, num_samples=5000)
+    x, y = data.batch(np.arange(5000))
+    assert x.shape == (200, 5000, 1)
+    assert x.dtype == np.float32
+    assert set(np.unique(x)) == {0, 1}
+    np.testing.assert_array_equal(y, data.labels)
+    counts = np.bincount(y, minlength=10)
+    assert counts.min() > 500 - 5 * np.sqrt(450)  # each class equally likely, five standard deviations
+    for c in range(10):
+        p, n = 0.05 + 0.1 * c, 200 * counts[c]
+        assert abs(x[:, y == c].mean() - p) < 5 * np.sqrt(p * (1 - p) / n)
+    # No bit depends on another: not on the one before, not on the neighbor sample of the same class.
+    centered = (x[:, :, 0] - (0.05 + 0.1 * y)) / np.sqrt((0.05 + 0.1 * y) * (0.95 - 0.1 * y))
+    assert abs((centered[1:] * centered[:-1]).mean()) < 5 / 1000
+    assert abs((centered[:, 1:] * centered[:, :-1]).mean()) < 5 / 1000
+
+
+def test_samples_depend_on_seed_and_number_only():
+    data = Bitstream(length=33, num_samples=100, rng=7)
+    x, y = data.batch(np.arange(100))
+    order = np.random.default_rng(0).permutation(100)
+    for batch in np.array_split(order, 7):
+        some_x, some_y = data.batch(batch)
+        np.testing.assert_array_equal(some_x, x[:, batch])
+        np.testing.assert_array_equal(some_y, y[batch])
+    same = Bitstream(length=33, num_samples=50, rng=np.random.default_rng(7))
+    np.testing.assert_array_equal(same.batch(range(50))[0], x[:, :50])
+    np.testing.assert_array_equal(same.labels, y[:50])
+    np.testing.assert_array_equal(Bitstream(20, 100, rng=7).batch([3])[0], x[:20, [3]])
+    other = Bitstream(length=33, num_samples=100, rng=8)
+    assert (other.batch(np.arange(100))[0] != x).mean() > 0.2
+    assert (other.labels != y).any()
+
+
+def test_the_first_bits_never_change():
+    """Recorded results name a seed; the same seed must give the same data in every version."""
+    x, y = Bitstream(length=16, num_samples=4, rng=0).batch([0, 3])
+    assert y.tolist() == [4, 9]
+    assert ["".join(str(int(bit)) for bit in sample) for sample in x[:, :, 0].T] == [
+        "1111001100000000",
+        "1111111111111111",
+    ]
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_short_streams(length, dtype):
+    x, y = Bitstream(length, num_samples=5, num_classes=2, dtype=dtype).batch([4, 4, 0])
+    assert x.shape == (length, 3, 1)
+    assert x.dtype == dtype
+    assert x.flags.c_contiguous
+    assert y.max() < 2
+
+
+def test_an_empty_batch():
+    x, y = Bitstream(3, num_samples=5).batch([])
+    assert x.shape == (3, 0, 1) and y.shape == (0,) and y.dtype == np.int64
+    x, y = ArrayDataset(np.zeros((3, 5, 1)), np.arange(5)).batch([])
+    assert x.shape == (3, 0, 1) and y.shape == (0,)
+
+
+def test_only_a_batch_is_in_memory():
+    tracemalloc.start()
+    data = Bitstream(length=30000)
+    data.batch(np.arange(16))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(data) == 32000
+    assert peak < 10e6
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"length": -1}, ValueError, "length must be at least 0, got -1"),
+        ({"length": 2.0}, TypeError, "length must be an integer, got 2.0"),
+        ({"num_samples": 0}, ValueError, "num_samples must be at least 1, got 0"),
+        ({"num_classes": 11}, ValueError, "num_classes must be from 1 to 10, got 11"),
+        ({"dtype": int}, TypeError, "dtype must be float32 or float64, got int64"),
+    ],
+)
+def test_bitstream_refuses(change, error, message):
+    with pytest.raises(error, match=message):
+        Bitstream(**{"length": 3} | change)
+
+
+@pytest.mark.parametrize(
+    "indices, error, message",
+    [
+        ([0, 5], IndexError, "indices must be from 0 to 4, got 5"),
+        ([-1], IndexError, "indices must be from 0 to 4, got -1"),
+        ([0.5], TypeError, "indices must hold integers, got float64"),
+        ([True, False], TypeError, "indices must hold integers, got bool"),
+        (3, ValueError, r"indices must have shape \(B,\), got \(\)"),
+    ],
+)
+def test_batch_refuses(indices, error, message):
+    for data in (Bitstream(3, num_samples=5), ArrayDataset(np.zeros((3, 5, 1)), np.arange(5))):
+        with pytest.raises(error, match=message):
+            data.batch(indices)
+
+
+def test_array_dataset():
+    x, y = np.arange(24.0).reshape(3, 4, 2), np.array([3, 2, 1, 0])
+    data = ArrayDataset(x, y)
+    assert len(data) == 4
+    some_x, some_y = data.batch(np.array([2, 0]))
+    np.testing.assert_array_equal(some_x, x[:, [2, 0]])
+    np.testing.assert_array_equal(some_y, [1, 3])
+    with pytest.raises(ValueError, match=r"x must have shape \(T, N, I\), got \(3, 4\)"):
+        ArrayDataset(x[:, :, 0], y)
+    with pytest.raises(ValueError, match=r"y must have shape \(4,\), one label per sample of x, got \(3,\)"):
+        ArrayDataset(x, y[:3])
+    with pytest.raises(TypeError, match="y must hold integers, got float64"):
+        ArrayDataset(x, y / 2)
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 7, 8, 9, 33, 64, 101])
+def test_parts_are_the_steps_of_the_whole(length):
+    data, indices = Bitstream(length, num_samples=20, rng=3), [4, 0, 19]
+    x, y = data.batch(indices)
+    arrays = ArrayDataset(np.arange(length * 40.0).reshape(length, 20, 2), data.labels)
+    for count in (1, 2, 3, 4, 7, 9):
+        for each in (data, arrays):
+            whole = each.batch(indices)[0]
+            parts = [each.batch(indices, part=(i, count)) for i in range(count)]
+            bounds = [length * i // count for i in range(count + 1)]
+            assert [len(part) for part, _ in parts] == np.diff(bounds).tolist()
+            np.testing.assert_array_equal(np.concatenate([part for part, _ in parts]), whole)
+            assert all((labels == y).all() for _, labels in parts)
+        assert all(part.flags.c_contiguous and part.dtype == x.dtype for part, _ in parts if each is data)
+
+
+def test_a_part_is_as_cheap_as_it_is_small(monkeypatch):
+    made, philox = [], np.random.Philox
+
+    class Counted(philox):
+        def random_raw(self, size):
+            made.append(size)
+            return super().random_raw(size)
+
+    data = Bitstream(1000, num_samples=20)
+    monkeypatch.setattr(np.random, "Philox", Counted)
+    data.batch([3, 4], part=(5, 10))
+    assert len(made) == 2 and max(made) <= 50 + 4
+
+
+@pytest.mark.parametrize(
+    "part, error, message",
+    [
+        (3, ValueError, r"part must be two integers \(i, n\), for the i-th of n parts, got 3"),
+        ((0, 1, 2), ValueError, "part must be two integers"),
+        ((0.0, 1), TypeError, "part must be two integers"),
+        ((False, True), TypeError, "part must be two integers"),
+        ((1, 1), ValueError, r"part must be \(i, n\) with i from 0 to n - 1, got \(1, 1\)"),
+        ((-1, 2), ValueError, "with i from 0 to n - 1"),
+        ((0, 0), ValueError, "with i from 0 to n - 1"),
+    ],
+)
+def test_parts_that_are_none(part, error, message):
+    for data in (Bitstream(5, num_samples=4), ArrayDataset(np.zeros((5, 4, 1)), np.zeros(4, int))):
+        with pytest.raises(error, match=message):
+            data.batch([0], part=part)

@@ -1,0 +1,778 @@
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import struct
+import tarfile
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+
+import numpy as np
+import pytest
+from sklearn.datasets import _openml as sklearn_openml
+
+import bppsa_nb as bp
+from bppsa_nb.machine import files
+from bppsa_nb.training.datasets import digits_on_photos, image_files, openml
+
+BATCHES = [f"data_batch_{i}.bin" for i in range(1, 6)]
+RECORD = 3073
+PAST = {"train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")}
+PAST["test"] = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    return tmp_path
+
+
+def some(count, shape, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.integers(256, size=(count, *shape), dtype=np.uint8), rng.integers(10, size=count, dtype=np.uint8)
+
+
+def cifar10(seed=0, count=2):
+    """Make tiny batches, by name: the file's bytes, and what is in it."""
+    batches = {}
+    for i, name in enumerate([*BATCHES, "test_batch.bin"]):
+        images, labels = some(count, (3, 32, 32), [seed, i])
+        content = b"".join(bytes([label]) + image.tobytes() for image, label in zip(images, labels, strict=True))
+        batches[name] = content, images, labels
+    return batches
+
+
+def write_cifar10(folder, seed=0):
+    batches = cifar10(seed)
+    for name, (content, _, _) in batches.items():
+        (folder / name).write_bytes(content)
+    return batches
+
+
+def pack(path, entries, mode="w:gz"):
+    with tarfile.open(path, mode) as archive:
+        for name, content in entries:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+
+
+def idx(values):
+    return struct.pack(f">{1 + values.ndim}I", 2048 + values.ndim, *values.shape) + values.tobytes()
+
+
+def write_mnist(folder, ending=""):
+    kept = {}
+    for split, names in PAST.items():
+        kept[split] = some(3, (28, 28), len(split))
+        for name, values in zip(names, kept[split], strict=True):
+            content = gzip.compress(idx(values)) if ending else idx(values)
+            (folder / (name + ending)).write_bytes(content)
+    return kept
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# The stand-in
+
+
+def test_stand_in_has_the_shape_of_a_data_set():
+    data = bp.Images()
+    assert (len(data), data.source, data.data, data.split) == (6000, "stand-in", "stand-in", "train")
+    assert len(bp.Images(split="test")) == 1500
+    assert data.classes == tuple("0123456789")
+    assert data.pixels.shape == (6000, 3, 32, 32) and data.pixels.dtype == np.uint8
+    assert data.labels.shape == (6000,) and data.labels.dtype == np.int64
+    assert (np.bincount(data.labels, minlength=10) > 500).all()
+    x, y = data.batch([5, 0, 5])
+    assert x.shape == (3, 3, 32, 32) and x.dtype == np.float32 and y.dtype == np.int64
+    np.testing.assert_array_equal(y, data.labels[[5, 0, 5]])
+    np.testing.assert_allclose((x + 1) * 127.5, data.pixels[[5, 0, 5]], atol=1e-4)
+    assert data.batch(np.arange(0))[0].shape == (0, 3, 32, 32)
+    for values in (data.pixels, data.labels):
+        with pytest.raises(ValueError, match="read-only"):
+            values[0] = 0
+
+
+def test_pixels_are_scaled_to_plus_and_minus_one(tmp_path):
+    pixels = np.zeros((1, 3, 32, 32), np.uint8)
+    pixels[0, 0], pixels[0, 1, 0, 0] = 255, 51
+    (tmp_path / "test_batch.bin").write_bytes(b"\3" + pixels.tobytes())
+    (x,), _ = bp.Images(tmp_path, "test").batch([0])
+    assert (x[0] == 1).all() and (x[2] == -1).all()
+    assert x[1, 0, 0] == pytest.approx(-0.6, abs=1e-6)
+
+
+def test_an_image_depends_on_seed_split_and_number_only(monkeypatch):
+    few, many = bp.Images(num_samples=7, rng=3), bp.Images(num_samples=60, rng=3)
+    np.testing.assert_array_equal(few.pixels, many.pixels[:7])
+    np.testing.assert_array_equal(few.labels, many.labels[:7])
+    for other in (bp.Images(num_samples=60, rng=4), bp.Images("stand-in", "test", 60, 3)):
+        assert (other.pixels != many.pixels).any(axis=(1, 2, 3)).all()
+    again = bp.Images(num_samples=7, rng=np.random.default_rng(3))
+    np.testing.assert_array_equal(few.pixels, again.pixels)
+    monkeypatch.setattr(digits_on_photos, "_CHUNK", 8)
+    np.testing.assert_array_equal(bp.Images(num_samples=60, rng=3).pixels, many.pixels)
+
+
+def test_splits_share_no_digit_and_no_part_of_a_photo(monkeypatch):
+    seen = {}
+
+    def strokes(ink, draws):
+        seen[split]["ink"] |= {digit.tobytes() for digit in ink}
+        seen[split]["angles"] |= set(draws["angle"])
+        return right_strokes(ink, draws)
+
+    def pieces(photos, draws):
+        seen[split]["columns"] |= {column.tobytes() for column in photos.swapaxes(1, 2).reshape(-1, 427 * 3)}
+        cut = right_pieces(photos, draws)
+        assert cut.shape[1:] == (32, 32, 3)
+        return cut
+
+    right_strokes, right_pieces = digits_on_photos._strokes, digits_on_photos._pieces
+    monkeypatch.setattr(digits_on_photos, "_strokes", strokes)
+    monkeypatch.setattr(digits_on_photos, "_pieces", pieces)
+    for split in ("train", "test"):
+        seen[split] = {"ink": set(), "columns": set(), "angles": set()}
+        bp.Images(split=split)
+    for what, counts in {"ink": (1347, 450), "columns": (960, 320)}.items():
+        train, test = seen["train"][what], seen["test"][what]
+        assert not train & test
+        assert 0.9 * counts[0] < len(train) <= counts[0] and 0.9 * counts[1] < len(test) <= counts[1]
+    assert len(seen["train"]["angles"] & seen["test"]["angles"]) < 10
+
+
+def test_a_digit_is_drawn_where_it_is_said_and_its_label_is_its_own():
+    """Upright, in the middle, on black: the digit is found again by averaging."""
+    middle = dict.fromkeys(("height", "angle", "down", "right"), np.full(10, 0.5))
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    ink = bunch.images[:10].astype(np.float32) / 16
+    drawn = digits_on_photos._strokes(ink, middle)
+    assert drawn.shape == (10, 32, 32) and drawn.min() >= 0 and drawn.max() <= 1
+    assert (drawn[:, 0] == 0).all() and (drawn[:, -1] == 0).all()
+    for digit, picture in zip(ink, drawn, strict=True):
+        # 26 pixels for 8: the middle of pixel (i, j) of the digit is at 15.5 + (i - 3.5) * 26 / 8.
+        where = np.rint(15.5 + (np.arange(8) - 3.5) * 26 / 8).astype(int)
+        assert np.corrcoef(picture[np.ix_(where, where)].ravel(), digit.ravel())[0, 1] > 0.97
+    high = digits_on_photos._strokes(ink, middle | {"down": np.zeros(10)})
+    assert (high[:, :12].sum(axis=(1, 2)) > drawn[:, :12].sum(axis=(1, 2))).all()
+    turned = digits_on_photos._strokes(ink, middle | {"angle": np.ones(10)})
+    assert 0.5 < np.corrcoef(turned.ravel(), drawn.ravel())[0, 1] < 0.99
+
+
+def test_the_stand_in_can_be_learned_but_not_from_its_colors():
+    train, test = bp.Images(num_samples=2000), bp.Images(split="test", num_samples=500)
+
+    def accuracy(features):
+        values = [features(data.batch(np.arange(len(data)))[0]) for data in (train, test)]
+        values = [np.c_[value.reshape(len(value), -1), np.ones(len(value))] for value in values]
+        gram = values[0].T @ values[0] + 30 * np.eye(values[0].shape[1])
+        weight = np.linalg.solve(gram, values[0].T @ np.eye(10)[train.labels])
+        return (np.argmax(values[1] @ weight, 1) == test.labels).mean()
+
+    assert 0.25 < accuracy(lambda x: x.mean(axis=1)[:, ::2, ::2]) < 0.9  # pixels say something, a line not all
+    assert accuracy(lambda x: x.mean(axis=(2, 3))) < 0.2
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"split": "valid"}, ValueError, "split must be one of 'train', 'test', got 'valid'"),
+        ({"num_samples": 0}, ValueError, "num_samples must be at least 1, got 0"),
+        ({"num_samples": 2.0}, TypeError, "num_samples must be an integer, got 2.0"),
+        ({"num_samples": True}, TypeError, "num_samples must be an integer, got True"),
+        ({"source": 3}, TypeError, "source must be a name or a path, got 3"),
+        ({"source": np.zeros(2)}, TypeError, "source must be a name or a path"),
+        (
+            {"source": "CIFAR"},
+            FileNotFoundError,
+            '"stand-in", "cifar10", "mnist", or a path that exists, got \'CIFAR\'',
+        ),
+        ({"source": ""}, FileNotFoundError, "got ''"),
+        ({"source": "a" * 5000}, FileNotFoundError, "or a path that exists, got 'aaa"),
+        ({"source": "a\0b"}, FileNotFoundError, "or a path that exists, got 'a"),
+        ({"source": "CIFAR-10"}, FileNotFoundError, "got 'CIFAR-10'; the name of this one is the str \"cifar10\"$"),
+        ({"source": "MNIST"}, FileNotFoundError, "got 'MNIST'; the name of this one is the str \"mnist\"$"),
+        ({"source": Path("stand-in")}, FileNotFoundError, r"Path\('stand-in'\); the name .* the str \"stand-in\"$"),
+        ({"rng": "seed"}, TypeError, "^rng must be an integer of at least 0"),
+    ],
+)
+def test_images_refuse(arguments, error, message):
+    with pytest.raises(error, match=message):
+        bp.Images(**arguments)
+
+
+@pytest.mark.parametrize(
+    "indices, error", [([[0]], ValueError), ([0.0], TypeError), ([8], IndexError), ([-1], IndexError)]
+)
+def test_batch_refuses(indices, error):
+    with pytest.raises(error, match="indices must"):
+        bp.Images(num_samples=8).batch(indices)
+
+
+def test_an_empty_batch():
+    x, y = bp.Images(num_samples=8).batch([])
+    assert x.shape == (0, 3, 32, 32) and y.shape == (0,)
+
+
+# Files of CIFAR-10
+
+
+def check_cifar10(path, batches):
+    train, test = bp.Images(path), bp.Images(str(path), "test")
+    for data, names in ((train, BATCHES), (test, ["test_batch.bin"])):
+        np.testing.assert_array_equal(data.pixels, np.concatenate([batches[name][1] for name in names]))
+        np.testing.assert_array_equal(data.labels, np.concatenate([batches[name][2] for name in names]))
+        assert data.labels.dtype == np.int64
+        assert (data.source, data.data, data.classes[9]) == ("CIFAR-10", "real", "truck")
+
+
+def test_a_folder_of_cifar10(tmp_path):
+    check_cifar10(tmp_path, write_cifar10(tmp_path))
+    few = bp.Images(tmp_path, num_samples=3)
+    assert len(few) == len(few.pixels) == 3
+    np.testing.assert_array_equal(few.pixels, bp.Images(tmp_path).pixels[:3])
+    with pytest.raises(ValueError, match="num_samples must be at most 10, got 11"):
+        bp.Images(tmp_path, num_samples=11)
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w"])
+def test_an_archive_of_cifar10_is_read_in_memory(tmp_path, mode):
+    batches = cifar10()
+    entries = [(f"cifar-10-batches-bin/{name}", batches[name][0]) for name in reversed(batches)]
+    pack(tmp_path / "cifar-10-binary.tar.gz", [("cifar-10-batches-bin/readme.html", b"hello"), *entries], mode)
+    check_cifar10(tmp_path / "cifar-10-binary.tar.gz", batches)
+    assert list(contents(tmp_path)) == ["cifar-10-binary.tar.gz"]
+
+
+def test_entries_that_lead_out_of_an_archive_lead_nowhere(tmp_path):
+    batches = cifar10()
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    pack(folder / "a.tar.gz", [(f"../../{name}", batches[name][0]) for name in BATCHES] + [("/test_batch.bin", b"")])
+    assert len(bp.Images(folder / "a.tar.gz")) == 10
+    with tarfile.open(folder / "b.tar", "w") as archive:  # links are not followed
+        link = tarfile.TarInfo("test_batch.bin")
+        link.type, link.linkname = tarfile.SYMTYPE, "a.tar.gz"
+        archive.addfile(link)
+    with pytest.raises(FileNotFoundError, match="b.tar lacks test_batch.bin"):
+        bp.Images(folder / "b.tar", "test")
+    assert set(contents(tmp_path)) == {"inner/a.tar.gz", "inner/b.tar"}
+
+
+@pytest.mark.parametrize("size", [0, 1, RECORD - 1, RECORD + 1, 2 * RECORD - 1])
+def test_a_truncated_batch_is_named(tmp_path, size):
+    batches = write_cifar10(tmp_path)
+    for name, split in (("data_batch_3.bin", "train"), ("test_batch.bin", "test")):
+        (tmp_path / name).write_bytes(batches[name][0][:size])
+        with pytest.raises(ValueError, match=f"{name} has {size} bytes, expected whole records of 3073 bytes"):
+            bp.Images(tmp_path, split)
+
+
+def test_a_batch_cut_between_records_is_found(tmp_path):
+    batches = write_cifar10(tmp_path)
+    (tmp_path / "data_batch_5.bin").write_bytes(batches["data_batch_5.bin"][0][:RECORD])
+    with pytest.raises(ValueError, match="data_batch_5.bin has 1 records, data_batch_1.bin has 2"):
+        bp.Images(tmp_path)
+
+
+def test_a_batch_larger_than_cifar10_s_is_refused_unread(tmp_path):
+    most, said = 10000 * RECORD, "test_batch.bin has {} bytes, expected at most 10000 records of 3073 bytes"
+    path = tmp_path / "test_batch.bin"
+    for size in (most, most + RECORD):
+        path.write_bytes(b"")
+        os.truncate(path, size)
+        if size == most:
+            assert len(bp.Images(tmp_path, "test")) == 10000
+    with pytest.raises(ValueError, match=said.format(size)):
+        bp.Images(tmp_path, "test")
+    entry = tarfile.TarInfo("test_batch.bin")
+    for size in (most + 1, 2**60):
+        entry.size = 512
+        entry.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(size)}
+        with tarfile.open(tmp_path / "sparse.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as archive:
+            archive.addfile(entry, io.BytesIO(b"0\n".ljust(512, b"\0")))
+        with pytest.raises(ValueError, match=rf"sparse\.tar\.gz: {said.format(size)}"):
+            bp.Images(tmp_path / "sparse.tar.gz", "test")
+
+
+@pytest.mark.parametrize("name", ["source", "test_batch.bin", *PAST["test"], PAST["test"][0] + ".gz"])
+def test_what_is_no_regular_file_is_refused_unopened(tmp_path, name):
+    """A device that ends at once, and a folder: a pipe would be waited for, and /dev/zero never ends."""
+    path = tmp_path / name
+    if name in PAST["test"]:
+        write_mnist(tmp_path)
+        path.unlink()
+    path.symlink_to(os.devnull)
+    with pytest.raises(ValueError, match=f"{name} must be a regular file"):
+        bp.Images(path if name == "source" else tmp_path, "test")
+    if name != "source":
+        path.unlink()
+        path.mkdir()
+        with pytest.raises(ValueError, match=f"{name} must be a regular file"):
+            bp.Images(tmp_path, "test")
+
+
+@pytest.mark.parametrize("label", [10, 255])
+def test_a_label_out_of_range_is_named(tmp_path, label):
+    content = bytearray(write_cifar10(tmp_path)["test_batch.bin"][0])
+    content[RECORD] = label
+    (tmp_path / "test_batch.bin").write_bytes(content)
+    message = f"test_batch.bin: label {label} of image 1 is out of range, expected 0 to 9"
+    with pytest.raises(ValueError, match=message):
+        bp.Images(tmp_path, "test")
+    assert len(bp.Images(tmp_path)) == 10  # the other split is sound
+
+
+def test_a_missing_batch_is_named(tmp_path):
+    write_cifar10(tmp_path)
+    (tmp_path / "data_batch_2.bin").unlink()
+    (tmp_path / "data_batch_4.bin").unlink()
+    with pytest.raises(FileNotFoundError, match=r"lacks data_batch_2\.bin, data_batch_4\.bin of the binary version"):
+        bp.Images(tmp_path)
+
+
+def test_an_archive_cut_anywhere_is_refused(tmp_path):
+    """Whatever is missing: nothing is half-loaded."""
+    batches, path = cifar10(count=1), tmp_path / "cut.tar.gz"
+    for mode in ("w:gz", "w"):
+        pack(path, [(name, batches[name][0]) for name in BATCHES], mode)
+        whole = path.read_bytes()
+        bp.Images(path)
+        # What follows the last entry may be missing from a plain archive: it is only padding.
+        last = len(whole) if mode == "w:gz" else 5 * (512 + 3584) - (3584 - RECORD)
+        for size in [*range(0, 40), *range(40, last, 509), last - 1]:
+            path.write_bytes(whole[:size])
+            with pytest.raises((ValueError, FileNotFoundError), match=r"cut\.tar\.gz"):
+                bp.Images(path)
+
+
+def test_damage_inside_a_compressed_archive_is_found(tmp_path):
+    batches, path = cifar10(count=1), tmp_path / "odd.tar.gz"
+    pack(path, [(name, batches[name][0]) for name in BATCHES])
+    whole = path.read_bytes()
+    for place in range(300, len(whole), 499):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
+        with pytest.raises((ValueError, FileNotFoundError), match=r"odd\.tar\.gz"):
+            bp.Images(path)
+
+
+def test_an_archive_with_a_batch_twice_is_refused(tmp_path):
+    content = cifar10()["test_batch.bin"][0]
+    pack(tmp_path / "twice.tar", [("a/test_batch.bin", content), ("b/test_batch.bin", content)], "w")
+    with pytest.raises(ValueError, match=r"twice\.tar holds test_batch\.bin twice"):
+        bp.Images(tmp_path / "twice.tar", "test")
+
+
+def test_pickles_are_refused_not_read(tmp_path):
+    bomb = b"cos\nsystem\n(S'touch exploded'\ntR."
+    for name in ("data_batch_1", "test_batch", "batches.meta"):
+        (tmp_path / name).write_bytes(bomb)
+    pack(tmp_path / "cifar-10-python.tar.gz", [("cifar-10-batches-py/data_batch_1", bomb)])
+    for path in (tmp_path, tmp_path / "data_batch_1", tmp_path / "cifar-10-python.tar.gz"):
+        with pytest.raises(ValueError, match="the Python version of CIFAR-10, which is pickled; nothing is unpickled"):
+            bp.Images(path)
+
+
+@pytest.mark.parametrize("name", ["data_batch_1.bin", "test_batch.bin", *PAST["test"], PAST["train"][0] + ".gz"])
+def test_one_file_of_a_set_is_refused(tmp_path, name):
+    write_cifar10(tmp_path)
+    write_mnist(tmp_path)
+    write_mnist(tmp_path, ".gz")
+    with pytest.raises(ValueError, match=f"{name} is one file of a data set; give the folder"):
+        bp.Images(tmp_path / name)
+
+
+def test_something_else_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(FileNotFoundError, match="holds neither the binary version of CIFAR-10 .* nor MNIST"):
+        bp.Images(tmp_path)
+    message = r"notes\.txt cannot be read: .* \(expected a folder, or an archive of the binary version of CIFAR-10\)"
+    with pytest.raises(ValueError, match=message) as caught:
+        bp.Images(tmp_path / "notes.txt")
+    assert "\n" not in str(caught.value)
+    pack(tmp_path / "photos.tar.gz", [("a.txt", b"hello")])
+    with pytest.raises(FileNotFoundError, match=r"photos\.tar\.gz lacks data_batch_1\.bin, "):
+        bp.Images(tmp_path / "photos.tar.gz")
+    write_cifar10(tmp_path)
+    write_mnist(tmp_path)
+    with pytest.raises(ValueError, match="holds files of CIFAR-10 and of MNIST"):
+        bp.Images(tmp_path)
+
+
+# Files of MNIST
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_folder_of_mnist(tmp_path, ending):
+    kept = write_mnist(tmp_path, ending)
+    for split, (images, labels) in kept.items():
+        data = bp.Images(tmp_path, split)
+        assert data.pixels.shape == (3, 3, 32, 32)
+        for channel in range(3):
+            np.testing.assert_array_equal(data.pixels[:, channel, 2:30, 2:30], images)
+        margin = data.pixels.copy()
+        margin[:, :, 2:30, 2:30] = 0
+        assert not margin.any()
+        np.testing.assert_array_equal(data.labels, labels)
+        assert (data.source, data.data, data.classes) == ("MNIST", "real", tuple("0123456789"))
+
+
+def test_mnist_in_its_other_spelling(tmp_path):
+    kept = write_mnist(tmp_path)
+    for path in list(tmp_path.iterdir()):
+        path.rename(path.with_name(path.name.replace("-idx", ".idx")))
+    np.testing.assert_array_equal(bp.Images(tmp_path).labels, kept["train"][1])
+
+
+def cut(folder, name, ending, size):
+    """Cut a file after `size` bytes of content."""
+    path = folder / (name + ending)
+    content = gzip.decompress(path.read_bytes()) if ending else path.read_bytes()
+    path.write_bytes(gzip.compress(content[:size]) if ending else content[:size])
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_truncated_idx_file_is_named(tmp_path, ending):
+    for name, header, data in ((PAST["train"][0], 16, 3 * 784), (PAST["train"][1], 8, 3)):
+        for size in [*range(header + 2), header + data // 2, header + data - 1]:
+            write_mnist(tmp_path, ending)
+            cut(tmp_path, name, ending, size)
+            said = f"ends in its header, after {size} bytes" if size < header else f"bytes, got {size - header};"
+            with pytest.raises(ValueError, match=f"{name}{ending} .*{said}"):
+                bp.Images(tmp_path)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_an_idx_file_with_more_than_it_announces_is_refused(tmp_path, ending):
+    write_mnist(tmp_path, ending)
+    path = tmp_path / (PAST["test"][1] + ending)
+    content = idx(np.zeros(3, np.uint8)) + b"\0"
+    path.write_bytes(gzip.compress(content) if ending else content)
+    with pytest.raises(ValueError, match="announces 3 bytes, got more"):
+        bp.Images(tmp_path, "test")
+
+
+def test_a_compressed_file_cut_or_damaged_anywhere_is_refused(tmp_path):
+    write_mnist(tmp_path, ".gz")
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    whole = path.read_bytes()
+    for size in [*range(0, 30), *range(30, len(whole), 97), len(whole) - 1]:
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match="train-images-idx3-ubyte.gz"):
+            bp.Images(tmp_path)
+    for place in [0, 2, *range(10, len(whole), 97), len(whole) - 8, len(whole) - 1]:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match="train-images-idx3-ubyte.gz"):
+            bp.Images(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, header, message",
+    [
+        ("train-images-idx3-ubyte", (2049, 3, 28, 28), "begins with 2049, expected 2051 for bytes in 3 dimensions"),
+        ("train-images-idx3-ubyte", (2052, 3, 28, 28), "begins with 2052, expected 2051"),
+        ("train-labels-idx1-ubyte", (2051, 3), "begins with 2051, expected 2049 for bytes in 1 dimensions"),
+        ("train-labels-idx1-ubyte", (17301504, 3), "begins with 17301504, expected 2049"),  # little-endian
+        ("train-images-idx3-ubyte", (2051, 3, 32, 32), "announces 3 x 32 x 32 bytes, got 2352"),
+        ("train-images-idx3-ubyte", (2051, 3, 14, 56), "has images of 14 x 56, expected 28 x 28"),
+        ("train-images-idx3-ubyte", (2051, 6, 14, 28), "has images of 14 x 28, expected 28 x 28"),
+        ("train-images-idx3-ubyte", (2051, 0, 28, 28), "announces 0 x 28 x 28 bytes, got more; expected some"),
+        ("train-images-idx3-ubyte", (2051, 60000, 28, 28), "announces 60000 x 28 x 28 bytes, got 2352"),
+        ("train-images-idx3-ubyte", (2051, 60001, 28, 28), "60001 x 28 x 28 bytes, expected at most 47040000"),
+        ("train-images-idx3-ubyte", (2051, 2**32 - 1, 2**32 - 1, 2**32 - 1), "4294967295 bytes, expected at most"),
+        ("train-labels-idx1-ubyte", (2049, 2**32 - 1), "announces 4294967295 bytes, expected at most"),
+    ],
+)
+def test_a_wrong_header_is_refused(tmp_path, name, header, message):
+    write_mnist(tmp_path)
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(struct.pack(f">{len(header)}I", *header) + content[4 * len(header) :])
+    with pytest.raises(ValueError, match=f"{name} .*{message}"):
+        bp.Images(tmp_path)
+
+
+def test_empty_idx_files_are_refused(tmp_path):
+    write_mnist(tmp_path)
+    for name, empty in zip(PAST["train"], (np.zeros((0, 28, 28), np.uint8), np.zeros(0, np.uint8)), strict=True):
+        (tmp_path / name).write_bytes(idx(empty))
+    with pytest.raises(ValueError, match="train-images-idx3-ubyte announces 0 x 28 x 28 bytes, got 0; expected some"):
+        bp.Images(tmp_path)
+
+
+def test_mnist_s_images_and_labels_have_to_fit(tmp_path):
+    write_mnist(tmp_path)
+    path = tmp_path / "t10k-labels-idx1-ubyte"
+    path.write_bytes(idx(np.zeros(4, np.uint8)))
+    with pytest.raises(ValueError, match="t10k-images-idx3-ubyte has 3 images, but .*labels-idx1-ubyte has 4 labels"):
+        bp.Images(tmp_path, "test")
+    path.write_bytes(idx(np.array([0, 9, 10], np.uint8)))
+    with pytest.raises(ValueError, match="t10k-labels-idx1-ubyte: label 10 of image 2 is out of range"):
+        bp.Images(tmp_path, "test")
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"lacks t10k-labels-idx1-ubyte \(or \.gz\) of MNIST"):
+        bp.Images(tmp_path, "test")
+
+
+# OpenML
+
+
+class Server:
+    """Answers scikit-learn's requests in OpenML's place."""
+
+    def __init__(self, key, images, labels):
+        wanted = openml.SETS[key]
+        pixels = images.reshape(len(images), -1)
+        names = [f"a{i}" for i in range(pixels.shape[1])]
+        body = io.StringIO()
+        np.savetxt(body, np.c_[pixels.astype(object), labels.astype(object)], fmt="%s", delimiter=",")
+        lines = [f"@ATTRIBUTE {name} INTEGER" for name in names] + ["@ATTRIBUTE class {0,1,2}", "@DATA", ""]
+        self.arff = "\n".join(["@RELATION digits", *lines]).encode() + body.getvalue().encode()
+        usual = {"is_ignore": "false", "is_row_identifier": "false", "number_of_missing_values": "0"}
+        columns = [usual | {"name": name, "data_type": "numeric", "is_target": "false"} for name in names]
+        columns.append(usual | {"name": "class", "data_type": "nominal", "is_target": "true"})
+        columns = [column | {"index": str(i)} for i, column in enumerate(columns)]
+        about = {"name": wanted.name, "version": "1", "status": "active", "format": "ARFF", "description": ""}
+        about |= {"md5_checksum": hashlib.md5(self.arff).hexdigest(), "url": "https://www.openml.org/get/images.arff"}
+        qualities = [{"name": "NumberOfInstances", "value": str(len(labels))}]
+        api = "api/v1/json/data"
+        pages = {
+            f"{api}/list/data_name/{wanted.name.lower()}/limit/2/data_version/1": {"data": {"dataset": [{"did": 7}]}},
+            f"{api}/7": {"data_set_description": about},
+            f"{api}/features/7": {"data_features": {"feature": columns}},
+            f"{api}/qualities/7": {"data_qualities": {"quality": qualities}},
+        }
+        self.pages = {path: json.dumps(page).encode() for path, page in pages.items()}
+        self.pages["get/images.arff"] = self.arff
+        self.requests = []
+
+    def __call__(self, request):
+        path = request.full_url.removeprefix("https://www.openml.org/")
+        self.requests.append(path)
+        answer = self.pages[path]
+        if isinstance(answer, BaseException):
+            raise answer
+        response = io.BytesIO(answer)
+        response.info = dict
+        return response
+
+
+@pytest.fixture
+def serve(project, monkeypatch):
+    """Make the sets small, and give a function that serves images and labels."""
+    monkeypatch.setattr(openml, "TEST", 2)
+    for key, wanted in openml.SETS.items():
+        small = openml.Set(wanted.title, wanted.name, wanted.shape, 3, wanted.size)
+        monkeypatch.setitem(openml.SETS, key, small)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # scikit-learn's, before it tries again
+
+    def serve(key, images, labels):
+        server = Server(key, images, labels)
+        monkeypatch.setattr(sklearn_openml, "urlopen", server)
+        return server
+
+    return serve
+
+
+@pytest.mark.parametrize("key", ["cifar10", "mnist"])
+def test_what_is_fetched_is_a_data_set(project, serve, key):
+    images, labels = some(5, openml.SETS[key].shape)
+    images[0, 0, 0], images[0, -1, -1] = 0, 255
+    server = serve(key, images, labels)
+    path = openml.fetch(key)
+    assert path == project / "data" / "downloads" / f"{key}.npz" == openml.find(key)
+    asked = len(server.requests)
+    assert openml.fetch(key) == path and len(server.requests) == asked  # nothing is downloaded twice
+    pixels = images if images.ndim == 4 else np.pad(images, ((0, 0), (2, 2), (2, 2)))[:, None].repeat(3, 1)
+    for split, rows in (("train", slice(3)), ("test", slice(3, 5))):
+        data = bp.Images(key, split)
+        np.testing.assert_array_equal(data.pixels, pixels[rows])
+        np.testing.assert_array_equal(data.labels, labels[rows])
+        assert (data.source, data.data) == (openml.SETS[key].title, "real")
+        assert data.labels.dtype == np.int64 and data.pixels.dtype == np.uint8
+    assert len(bp.Images(key, num_samples=2)) == 2
+    with np.load(path, allow_pickle=False) as kept:
+        assert sorted(kept) == ["images", "labels"] and kept["images"].shape == (5, *openml.SETS[key].shape)
+
+
+def test_nothing_that_is_kept_is_a_pickle(project, serve):
+    serve("mnist", *some(5, (28, 28)))
+    openml.fetch("mnist")
+    for name, content in contents(project).items():
+        if name.endswith(".gz"):  # scikit-learn's: what OpenML sent
+            text = gzip.decompress(content).decode()
+            assert text.startswith("@RELATION") or json.loads(text)
+        elif name.endswith(".json"):
+            assert (
+                json.loads(content)["sha256"]
+                == hashlib.sha256((project / name[:-5]).with_suffix(".npz").read_bytes()).hexdigest()
+            )
+        else:
+            assert name == "data/downloads/mnist.npz"
+
+
+@pytest.mark.parametrize("key", ["cifar10", "mnist"])
+def test_what_is_not_here_says_what_to_run(project, key):
+    title = openml.SETS[key].title
+    with pytest.raises(FileNotFoundError, match=f"{title} is not in .*{key}.npz; `bppsa-nb fetch {key}` downloads it"):
+        bp.Images(key)
+
+
+def test_a_damaged_store_is_refused_and_made_anew(project, serve, capsys):
+    images, labels = some(5, (28, 28))
+    serve("mnist", images, labels)
+    path = openml.fetch("mnist")
+    whole = path.read_bytes()
+    for damaged in (whole[:-1], whole[: len(whole) // 2], b"", whole[:500] + b"?" + whole[501:]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"mnist\.npz is damaged: its SHA-256 is .*`bppsa-nb fetch mnist` makes"):
+            bp.Images("mnist")
+        openml.fetch("mnist")
+        assert "mnist.npz is damaged" in capsys.readouterr().err
+        assert path.read_bytes() == whole
+    for note in ("{}", "[]", "", "\\xff"):
+        path.with_suffix(".json").write_text(note)
+        with pytest.raises(ValueError, match=r"expected what mnist\.json does not say; `bppsa-nb fetch mnist` makes"):
+            bp.Images("mnist")
+    openml.fetch("mnist")
+    assert len(bp.Images("mnist")) == 3
+    path.with_suffix(".json").unlink()  # of a fetch that was killed between the two
+    with pytest.raises(FileNotFoundError, match="fetch mnist"):
+        bp.Images("mnist")
+    openml.fetch("mnist")
+    np.testing.assert_array_equal(bp.Images("mnist", "test").labels, labels[3:])
+
+
+@pytest.mark.filterwarnings("ignore:Invalid cache")
+@pytest.mark.parametrize(
+    "error", [URLError("Name or service not known"), TimeoutError("timed out"), ConnectionResetError("reset")]
+)
+def test_no_network_is_explained(project, serve, error):
+    server = serve("mnist", *some(5, (28, 28)))
+    server.pages = dict.fromkeys(server.pages, error)
+    with pytest.raises(OSError, match="cannot download MNIST from OpenML: .*Try again later, or download the set"):
+        openml.fetch("mnist")
+    assert not contents(project)
+
+
+@pytest.mark.filterwarnings("ignore:Invalid cache")
+def test_a_fetch_goes_on_where_it_was_cut_off(project, serve):
+    images, labels = some(5, (28, 28))
+    server = serve("mnist", images, labels)
+    arff = server.pages["get/images.arff"]
+    for wrong in (HTTPError("https://www.openml.org", 503, "busy", {}, io.BytesIO()), KeyboardInterrupt()):
+        server.pages["get/images.arff"] = wrong
+        with pytest.raises((OSError, KeyboardInterrupt)):
+            openml.fetch("mnist")
+        assert all(name.endswith(".gz") and "images.arff" not in name for name in contents(project))
+    server.pages["get/images.arff"] = arff
+    server.requests.clear()
+    openml.fetch("mnist")
+    assert server.requests == ["get/images.arff"]
+    np.testing.assert_array_equal(bp.Images("mnist").labels, labels[:3])
+
+
+@pytest.mark.filterwarnings("ignore:Invalid cache")
+def test_what_has_another_checksum_is_refused(project, serve):
+    server = serve("mnist", *some(5, (28, 28)))
+    server.pages["get/images.arff"] = server.arff[:-2]
+    with pytest.raises(ValueError, match="what OpenML sent is not MNIST, and deleted: .*md5 checksum"):
+        openml.fetch("mnist")
+    assert not list(project.rglob("*.npz"))
+
+
+@pytest.mark.filterwarnings("ignore:Invalid cache")
+@pytest.mark.parametrize("place, page", [*enumerate(["list", "7", "features", "qualities", "images.arff"])])
+def test_junk_is_explained_and_not_taken_for_an_answer_the_next_time(project, serve, place, page):
+    images, labels = some(5, (28, 28))
+    server = serve("mnist", images, labels)
+    path = list(server.pages)[place]
+    assert page in path.split("/")
+    every = b"", b"\xff", b"null", b"3", b"[]", b'{"data": 3}', b'{"data_features": []}', b"[" * 10_000
+    for junk in every[place % 4 :: 4]:
+        answer, server.pages[path] = server.pages[path], junk
+        try:
+            openml.fetch("mnist")
+            assert page == "qualities"  # which are not all needed
+        except ValueError as error:
+            assert "what OpenML sent is not MNIST, and deleted: " in str(error)
+        server.pages[path] = answer
+        openml.fetch("mnist")
+        np.testing.assert_array_equal(bp.Images("mnist").labels, labels[:3])
+        shutil.rmtree(project / "data")
+
+
+@pytest.mark.filterwarnings("ignore:Invalid cache")
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda images, labels: (images[:4], labels[:4]), r"images \(4, 784\) and labels \(4,\), expected \(5, 784\)"),
+        (lambda images, labels: (images[:, :27], labels), "is not MNIST"),
+        (lambda images, labels: (images.astype(int) + 1000, labels), "is not MNIST"),
+        (lambda images, labels: (images.astype(int) - 300, labels), "is not MNIST"),
+        (lambda images, labels: (images + 0.5, labels), "is not MNIST"),
+        (lambda images, labels: (images, labels + 10), "labels must be integers from 0 to 9, got"),
+        (lambda images, labels: (images, labels - 0.5), "labels must be integers from 0 to 9, got"),
+        (lambda images, labels: (images, np.array(["cat"] * 5)), "labels must be numbers: .*cat"),
+    ],
+)
+def test_another_set_is_refused(project, serve, change, message):
+    images, labels = some(5, (28, 28))
+    serve("mnist", *change(images, labels.astype(int)))
+    with pytest.raises(ValueError, match=message):
+        openml.fetch("mnist")
+    assert not list(project.rglob("*.npz"))
+
+
+@pytest.mark.parametrize("values", [[np.nan], [np.inf], [-1.0], [256.0], [0.5]])
+def test_bytes_are_checked_whatever_their_type(values):
+    with pytest.raises(ValueError, match="pixels must be integers from 0 to 255, got"):
+        openml._bytes(np.array(values), "pixels", 255)
+    np.testing.assert_array_equal(openml._bytes(np.array([0.0, 255.0]), "pixels", 255), [0, 255])
+    np.testing.assert_array_equal(openml._bytes(np.array(["3", "'9'"], object), "labels", 9), [3, 9])
+
+
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_an_interrupted_conversion_leaves_nothing_half_made(project, serve, monkeypatch, stopped):
+    server = serve("mnist", *some(5, (28, 28)))
+
+    def stop(file, **arrays):
+        file.write(b"half of it")
+        raise stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(openml.np, "savez", stop)
+        with pytest.raises((KeyboardInterrupt, OSError)):
+            openml.fetch("mnist")
+    assert not [name for name in contents(project) if "mnist" in Path(name).name and not name.endswith(".gz")]
+    server.requests.clear()
+    openml.fetch("mnist")
+    assert server.requests == [] and len(bp.Images("mnist")) == 3  # what came is kept
+
+
+def test_a_silent_server_is_not_waited_for_forever(project, serve, monkeypatch):
+    import socket
+
+    server = serve("mnist", *some(5, (28, 28)))
+    limits = []
+    monkeypatch.setattr(
+        sklearn_openml, "urlopen", lambda request: limits.append(socket.getdefaulttimeout()) or server(request)
+    )
+    before = socket.getdefaulttimeout()
+    try:
+        socket.setdefaulttimeout(5)
+        openml.fetch("mnist")
+        assert set(limits) == {30} and socket.getdefaulttimeout() == 5
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def test_the_names_of_classes_are_those_of_the_sets():
+    assert all(len(set(names)) == 10 for names in image_files.CLASSES.values())
+    assert {wanted.title for wanted in openml.SETS.values()} == set(image_files.CLASSES)

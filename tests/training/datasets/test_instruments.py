@@ -1,0 +1,200 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+import soundfile
+
+from bppsa_nb.machine import files
+from bppsa_nb.training.datasets import audio, instruments, irmas
+from bppsa_nb.training.datasets.audio import LABELS
+from bppsa_nb.training.datasets.instruments import play, stand_in, write_stand_in
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "root", lambda: tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Replace the synthesis by a constant that depends on its arguments; count the calls."""
+    calls = []
+
+    def constant(label, seed, segment):
+        calls.append((label, tuple(seed), segment))
+        value = (hash(calls[-1][1:]) + LABELS.index(label)) % 1000 / 2000
+        return np.full((2, instruments.SAMPLES), value, np.float32)
+
+    monkeypatch.setattr(instruments, "play", constant)
+    return calls
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_every_class_has_an_instrument():
+    assert tuple(instruments.INSTRUMENTS) == LABELS == tuple(audio.NAMES)
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_an_instrument_plays(label):
+    sound = play(label, [0, 1], 1)
+    assert sound.shape == (2, 132300) and sound.dtype == np.float32
+    assert np.isfinite(sound).all() and 0.1 < abs(sound).max() <= 1
+    assert (sound.std(axis=1) > 1e-3).all() and not np.array_equal(*sound)
+    np.testing.assert_array_equal(sound, play(label, [0, 1], 1))
+    for other in (play(label, [1, 1], 1), play(label, [0, 2], 1), play(label, [0, 1], 2)):
+        assert abs(np.corrcoef(sound[0], other[0])[0, 1]) < 0.5
+
+
+def test_no_clip_clips_or_is_empty():
+    for label in LABELS:
+        for seed in range(3):
+            sound = play(label, seed, seed)
+            assert np.isfinite(sound).all() and abs(sound).max() <= 1, (label, seed)
+            assert sound.std() > 1e-4, (label, seed)
+
+
+def test_play_refuses():
+    with pytest.raises(ValueError, match="label must be one of 'cel', .*, 'voi', got 'tuba'"):
+        play("tuba")
+
+
+def test_a_plucked_string_decays_and_an_organ_does_not():
+    def fall(label):
+        recording = instruments._Recording(instruments.INSTRUMENTS[label], np.random.default_rng(0))
+        note = recording.note(60, 60000, 0.5, np.zeros(132300, np.float32), np.random.default_rng(0))
+        early, late = note[5000:15000].std(), note[45000:55000].std()
+        return late / early
+
+    assert fall("gac") < 0.3 and fall("pia") < 0.7
+    assert fall("org") > 0.4 and fall("cla") > 0.4
+
+
+def test_partials_are_where_the_pitch_puts_them():
+    """The products of matrices are sums of decaying sines."""
+    recording = instruments._Recording(instruments.INSTRUMENTS["pia"], np.random.default_rng(0))
+    for pitch in (45, 69):
+        note = recording.struck(440 * 2 ** ((pitch - 69) / 12), 44100, 0.9, np.random.default_rng(1))
+        spectrum = abs(np.fft.rfft(note * np.hanning(len(note))))  # one bin per Hz
+        low = spectrum[:1000]
+        fundamental = 440 * 2 ** ((pitch - 69) / 12)
+        assert abs(np.argmax(low[: int(1.5 * fundamental)]) - fundamental) <= 1
+
+
+def test_melodies_stay_in_key_and_time():
+    for label in LABELS:
+        instrument = instruments.INSTRUMENTS[label]
+        recording = instruments._Recording(instrument, np.random.default_rng(2))
+        for start, length, pitches in recording.melody(np.random.default_rng(3)):
+            assert start < instruments.SAMPLES and start + length > 0
+            for pitch in pitches:
+                offset = (pitch - recording.tuning) % 12
+                assert min(abs(offset - degree) for degree in (0, 2, 4, 5, 7, 9, 11, 12)) < 1e-9
+                assert instrument.pitches[0] - 3 < pitch < instrument.pitches[1] + 13
+
+
+def test_stand_in_is_laid_out_as_irmas_is(project):
+    folder = project / "clips"
+    write_stand_in(folder, 36, seed=5, progress=False)
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.wav"))
+    assert len(names) == 36
+    assert Counter(name[:3] for name in names) == Counter({label: 4 if label in LABELS[:3] else 3 for label in LABELS})
+    assert len({audio._recording(name) for name in names}) == 22
+    assert len({audio._recording(name).split("/")[1] for name in names}) == 22
+    assert "cel/[cel][nod]0001__1.wav" in names and "cel/[cel][nod]0012__2.wav" in names
+    for name in names:
+        info = soundfile.info(folder / name)
+        assert (info.samplerate, info.channels, info.frames, info.subtype) == (44100, 2, 132300, "PCM_16")
+    data = audio.Instruments(folder, progress=False)
+    assert data.x.shape == (259, 36, 38) and np.isfinite(data.x).all()
+    assert data.data == "stand-in" and not data.skipped
+    train, held_out = data.split()
+    assert train.data == held_out.data == "stand-in"
+    sound = soundfile.read(folder / names[0], dtype="float32")[0].T
+    np.testing.assert_allclose(sound, play("cel", [5, 0, 0], 1), atol=1e-4)
+    assert len({(folder / name).read_bytes() for name in names}) == 36
+
+
+def test_an_interrupted_stand_in_goes_on_and_is_the_same(project, monkeypatch):
+    write_stand_in(project / "whole", 22, progress=False)
+    whole, calls = contents(project / "whole"), []
+
+    def stop(*args):
+        calls.append(args)
+        if len(calls) == 8:
+            raise KeyboardInterrupt
+        return play(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(instruments, "play", stop)
+        with pytest.raises(KeyboardInterrupt):
+            write_stand_in(project / "part", 22, progress=False)
+    part = contents(project / "part")
+    assert audio.STAND_IN in part and 1 < len(part) < 23
+    assert part.items() <= whole.items()
+    with pytest.raises(ValueError, match="lacks the folders|holds no .wav file"):
+        audio.Instruments(project / "part", progress=False)
+    write_stand_in(project / "part", 22, progress=False)
+    assert contents(project / "part") == whole
+
+
+def test_what_is_there_is_kept_and_what_is_damaged_made_again(project, quick):
+    folder = stand_in(22, progress=False)
+    assert len(quick) == 22
+    before = contents(folder)
+    (folder / "flu" / "[flu][nod]0003__1.wav").write_bytes(b"half of it")
+    (folder / "voi" / "[voi][nod]0011__2.wav").unlink()
+    assert stand_in(22, progress=False) == folder
+    assert sorted(call[0] for call in quick[22:]) == ["flu", "voi"]
+    assert contents(folder) == before
+
+
+def test_counts_and_seeds_have_folders_of_their_own(project, quick):
+    folders = [stand_in(count, seed, progress=False) for count, seed in ((11, 0), (11, 1), (12, 0))]
+    assert len(set(folders)) == 3
+    assert all(folder.parent == project / "data" / "downloads" for folder in folders)
+    assert contents(folders[0])["cel/[cel][nod]0001__1.wav"] == contents(folders[2])["cel/[cel][nod]0001__1.wav"]
+    assert {call[1][0] for call in quick} == {0, 1}
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(project, quick):
+    folder = project / "clips"
+    write_stand_in(folder, 11, progress=False)
+    with pytest.raises(FileExistsError, match="holds another stand-in: .*'count': 11.* expected .*'count': 12"):
+        write_stand_in(folder, 12, progress=False)
+    with pytest.raises(FileExistsError, match="holds another stand-in"):
+        write_stand_in(folder, 11, seed=1, progress=False)
+    (project / "mine").mkdir()
+    write_stand_in(project / "mine", 11, progress=False)  # empty: taken
+    (project / "yours").mkdir()
+    (project / "yours" / "thesis.txt").write_text("chapter 1")
+    with pytest.raises(FileExistsError, match="holds something else than a stand-in"):
+        write_stand_in(project / "yours", 11, progress=False)
+    assert contents(project / "yours") == {"thesis.txt": b"chapter 1"}
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"count": 10}, ValueError, "count must be at least 11, got 10"),
+        ({"count": 11.0}, TypeError, "count must be an integer, got 11.0"),
+        ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
+        ({"seed": True}, TypeError, "seed must be an integer, got True"),
+    ],
+)
+def test_stand_in_refuses(project, quick, arguments, error, message):
+    with pytest.raises(error, match=message):
+        stand_in(**arguments, progress=False)
+    assert not quick and not list(project.iterdir())
+
+
+def test_clips_are_irmas_where_it_is_and_say_which(project, quick, capsys):
+    found = instruments.clips(11, progress=False)
+    assert found == stand_in(11, progress=False)
+    assert "Synthetic instruments stand in for it" in capsys.readouterr().out
+    (project / "data" / "downloads" / "IRMAS-TrainingData").mkdir()
+    assert instruments.clips(11) == irmas.folder() == project / "data" / "downloads" / "IRMAS-TrainingData"
+    assert capsys.readouterr().out == f"IRMAS, in {irmas.folder()}\n"

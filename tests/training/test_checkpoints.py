@@ -1,0 +1,265 @@
+import json
+import signal
+
+import numpy as np
+import pytest
+from trainers import assert_same, fit, new_trainer, picture_trainer, pruned_trainer, state
+
+from bppsa_nb import RNN, Adam, Trainer
+
+
+def rewrite(path, change):
+    with np.load(path) as file:
+        arrays = dict(file)
+    change(arrays)
+    np.savez(path, **arrays)
+
+
+def renote(**changes):
+    def change(arrays):
+        arrays["note"] = np.array(json.dumps(json.loads(str(arrays["note"])) | changes))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda a: a.pop("params/fc.bias"), "has no entry 'params/fc.bias'"),
+        (lambda a: a.pop("exp_avg_sq/fc.bias"), "has no entry 'exp_avg_sq/fc.bias'"),
+        (lambda a: a.pop("note"), "has no entry 'note'"),
+        (
+            lambda a: a.update({"params/bias_hh_l1": a["params/bias_hh_l0"]}),
+            "do not fit the model: .'params/bias_hh_l1'",
+        ),
+        (lambda a: a.pop("loss"), "has no entry 'loss'"),
+        (lambda a: a.update(loss=np.zeros(99)), "'loss' and 'seconds' must be equally long"),
+        (
+            lambda a: a.update({"params/fc.bias": np.zeros(7, np.float32)}),
+            r"'params/fc.bias' must have shape \(3,\)",
+        ),
+        (
+            lambda a: a.update({"params/fc.bias": np.zeros(3)}),
+            "dtype float32 to fit the model, got .* float64",
+        ),
+        (
+            lambda a: a.update({"params/fc.bias": np.full(3, np.nan, np.float32)}),
+            "'params/fc.bias' must be finite",
+        ),
+        (lambda a: a.update(note=np.array("{")), "'note' is damaged"),
+        (renote(format=2), "format 2, where this version reads 1"),
+        (renote(position=-3), "'note' is damaged"),
+        (renote(seed=None), "'note' is damaged"),
+        (renote(plan={}), "'note' is damaged"),
+        (
+            renote(optimizer={"kind": "SGD"}),
+            "written with the optimizer {'kind': 'SGD'}, this trainer has {'kind': 'Adam'",
+        ),
+    ],
+)
+def test_load_takes_all_or_nothing(change, message, tmp_path):
+    path = tmp_path / "saved.npz"
+    trainer = new_trainer()
+    fit(trainer, epochs=1)
+    trainer.save(path)
+    rewrite(path, change)
+    before = state(trainer)
+    with pytest.raises(ValueError, match=message):
+        trainer.load(path)
+    assert_same(state(trainer), before)
+
+
+def test_load_refuses_other_files(tmp_path):
+    trainer, path = new_trainer(), tmp_path / "saved.npz"
+    with pytest.raises(FileNotFoundError):
+        trainer.load(path)
+    path.write_bytes(b"not an archive")
+    with pytest.raises(ValueError, match=r"saved.npz is not an .npz file written by Trainer.save"):
+        trainer.load(path)
+    np.savez(path, note=np.array({"a": 1}, dtype=object))
+    with pytest.raises(ValueError, match=r"saved.npz is not an .npz file written by Trainer.save"):
+        trainer.load(path)
+    trainer.save(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=r"saved.npz is not an .npz file written by Trainer.save"):
+        trainer.load(path)
+    np.save(tmp_path / "saved.npy", np.zeros(3))
+    with pytest.raises(ValueError, match=r"saved.npy is not an .npz file written by Trainer.save"):
+        trainer.load(tmp_path / "saved.npy")
+    trainer.save(path)
+    with pytest.raises(ValueError, match="'params/weight_ih_l0' must have shape"):
+        Trainer(RNN(1, 5, 3), Adam(lr=0.01)).load(path)
+    with pytest.raises(ValueError, match="this trainer has .*'lr': 0.02"):
+        new_trainer(Adam(lr=0.02)).load(path)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda a: a.pop("masks/fc.weight"), r"masks must be a dict with the entries .* got \['conv.weight'\]"),
+        (lambda a: a.update({"masks/fc.bias": np.ones(2, bool)}), "masks must be a dict with the entries"),
+        (lambda a: a.update({"masks/fc.weight": np.ones(3, bool)}), "must be an array of bool of shape"),
+        (lambda a: a.update({"masks/fc.weight": np.ones((2, 3))}), "must be an array of bool of shape .* got float64"),
+        (lambda a: a["params/fc.weight"].fill(1), r"params\['fc.weight'\] must be zero where masks prune it"),
+    ],
+)
+@pytest.mark.parametrize("new", [picture_trainer, pruned_trainer])
+def test_masks_are_loaded_with_all_or_nothing(new, change, message, tmp_path):
+    path, trainer = tmp_path / "saved.npz", new()
+    pruned_trainer().save(path)
+    rewrite(path, change)
+    before, masks = state(trainer), trainer.model.masks
+    with pytest.raises(ValueError, match=rf"saved.npz has masks that do not fit the model: .*{message}"):
+        trainer.load(path)
+    assert_same(state(trainer), before)
+    assert (trainer.model.masks is None) == (masks is None)
+    assert_same(trainer.model.masks or {}, masks or {})
+
+
+def test_masks_fit_networks_only(tmp_path):
+    path = tmp_path / "saved.npz"
+    new_trainer().save(path)
+    rewrite(path, lambda a: a.update({"masks/fc.weight": np.ones((3, 4), bool)}))
+    with pytest.raises(ValueError, match="do not fit the model: .'masks/fc.weight'"):
+        new_trainer().load(path)
+
+
+def deep(arrays):
+    arrays["note"] = np.array(json.dumps(json.loads(str(arrays["note"]))).replace('"plan":', '"plan": ' + "[" * 10**5))
+
+
+def without(name):
+    def change(arrays):
+        note = json.loads(str(arrays["note"]))
+        del note[name]
+        arrays["note"] = np.array(json.dumps(note))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        *[(without(name), f"'note' is damaged: KeyError.'{name}'") for name in ("optimizer", "steps", "seed", "plan")],
+        (deep, "'note' is damaged: RecursionError"),
+        (lambda a: a.update(note=np.array("[]")), "'note' is damaged"),
+        (renote(optimizer=None), "written with the optimizer None"),
+        (renote(steps=True), "'note' is damaged"),
+        (renote(steps=10**400), "'note' is damaged"),
+        (renote(seed="x"), "'note' is damaged"),
+        (renote(plan=[3]), "'note' is damaged"),
+        (renote(plan={"num_samples": 22, "batch_size": "4"}), "'note' is damaged"),
+        (lambda a: a.update(loss=a["loss"].astype(str)), "'loss' must have dtype float64, got <U"),
+        (lambda a: a.update(seconds=a["seconds"].astype(complex)), "'seconds' must have dtype float64"),
+        (lambda a: a.update(loss=a["loss"] * np.inf), "'loss' must be finite"),
+        (lambda a: a.update(loss=a["loss"][:, None]), "must be equally long"),
+    ],
+)
+def test_damaged_notes_and_histories_are_refused(change, message, tmp_path):
+    path, trainer = tmp_path / "saved.npz", new_trainer()
+    fit(trainer, epochs=1)
+    trainer.save(path)
+    rewrite(path, change)
+    before = state(trainer)
+    with pytest.raises(ValueError, match=f"saved.npz.*{message}"):
+        trainer.load(path)
+    assert_same(state(trainer), before)
+
+
+def test_an_archive_of_something_else_is_refused(tmp_path):
+    import zipfile
+
+    path, trainer = tmp_path / "saved.npz", new_trainer()
+    trainer.save(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("loss.txt", "much")
+    with pytest.raises(ValueError, match="not an .npz file written by Trainer.save: 'loss.txt' is no array"):
+        trainer.load(path)
+
+
+def test_arrays_of_a_file_are_taken_row_by_row(tmp_path):
+    path, trainer = tmp_path / "saved.npz", new_trainer()
+    trainer.save(path)
+    rewrite(path, lambda a: a.update({"params/fc.weight": np.asfortranarray(a["params/fc.weight"])}))
+    trainer.load(path)
+    assert trainer.model.params["fc.weight"].flags.c_contiguous
+
+
+@pytest.mark.parametrize(
+    "spoil, message",
+    [
+        (lambda t: t.model.params["fc.bias"].fill(np.nan), "'params/fc.bias' must be finite"),
+        (lambda t: t.optimizer.state["exp_avg_sq"]["fc.bias"].fill(np.inf), "'exp_avg_sq/fc.bias' must be finite"),
+        (lambda t: t.optimizer.state["exp_avg"].pop("fc.bias"), "has no entry 'exp_avg/fc.bias'"),
+        (lambda t: t.optimizer.state["exp_avg"].update(more=np.ones(2)), "do not fit the model: .'exp_avg/more'"),
+        (lambda t: t.model.params.update({"fc.bias": np.array([{}] * 3)}), "must have shape|Python objects"),
+        (lambda t: setattr(t.optimizer, "lr", float("nan")), "not JSON compliant"),
+        (lambda t: setattr(t.optimizer, "lr", 1j), "JSON holds"),
+        (lambda t: setattr(t.optimizer, "steps", -1), "'note' is damaged"),
+        (lambda t: setattr(t, "position", 99), "'note' is damaged"),
+        (lambda t: t._loss.append(np.inf), "must be|'loss'"),
+    ],
+)
+def test_what_could_not_be_loaded_is_not_saved(spoil, message, tmp_path):
+    path, trainer = tmp_path / "saved.npz", new_trainer()
+    fit(trainer, epochs=1)
+    trainer.save(path)
+    kept = path.read_bytes()
+    spoil(trainer)
+    with pytest.raises((TypeError, ValueError), match=f"nothing was saved, for it could not be loaded: .*({message})"):
+        trainer.save(path)
+    assert path.read_bytes() == kept
+
+
+def test_settings_of_other_types_are_saved_as_they_are(tmp_path):
+    path, trainer = tmp_path / "saved.npz", new_trainer()
+    trainer.optimizer.lr, trainer.optimizer.betas = np.float32(0.5), (0.9, 0.999)
+    trainer.save(path)
+    new_trainer(Adam(lr=0.5)).load(path)
+
+
+def test_weights_outside_their_masks_are_not_saved(tmp_path):
+    path, trainer = tmp_path / "saved.npz", pruned_trainer()
+    trainer.save(path)
+    kept = path.read_bytes()
+    trainer.model.params["fc.weight"][:] = 1
+    with pytest.raises(ValueError, match="nothing was saved.* must be zero where masks prune it"):
+        trainer.save(path)
+    assert path.read_bytes() == kept
+
+
+@pytest.mark.parametrize(
+    "path, error", [("", ValueError), ("a\0b", ValueError), (None, TypeError), (5, TypeError), (b"x", TypeError)]
+)
+def test_paths_are_checked(path, error):
+    trainer = new_trainer()
+    for use in (trainer.save, trainer.load):
+        with pytest.raises(error, match="^path must be"):
+            use(path)
+    if path is not None:
+        with pytest.raises(error, match="^save_to must be"):
+            fit(trainer, save_to=path, save_every=1)
+    assert not trainer.history.loss.size
+
+
+def test_fit_finds_an_unwritable_path_before_training(tmp_path):
+    trainer = new_trainer()
+    with pytest.raises(IsADirectoryError, match=str(tmp_path)):
+        fit(trainer, save_to=tmp_path, save_every=1000)
+    assert not trainer.history.loss.size
+
+
+def test_ctrl_c_waits_for_a_save(tmp_path, monkeypatch):
+    from bppsa_nb.machine import files
+
+    path, trainer = tmp_path / "saved.npz", new_trainer()
+    fsync = files.os.fsync
+    monkeypatch.setattr(files.os, "fsync", lambda number: (signal.raise_signal(signal.SIGINT), fsync(number)))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trainer.save(path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    new_trainer().load(path)

@@ -1,0 +1,434 @@
+"""Training steps on the device: on the simulator at tiny sizes, and on a GPU where there is one (see test_cuda.py)."""
+
+import numpy as np
+import pytest
+from on_cuda import on_gpu, on_simulator
+
+import bppsa_nb as bp
+from bppsa_nb.chains import plan
+from bppsa_nb.machine import backends
+from bppsa_nb.training.datasets import ArrayDataset
+
+pytestmark = pytest.mark.usefixtures("few_threads")
+OPTIMIZERS = {
+    "adam": lambda: bp.Adam(lr=1e-2, betas=(0.8, 0.99)),
+    "momentum": lambda: bp.SGD(lr=0.1, momentum=0.9),
+    "sgd": lambda: bp.SGD(lr=0.1),
+}
+METHODS = [("linear", None), ("chunked", None), ("blelloch", None), ("truncated", 1)]
+here = [on_simulator("simulator"), on_gpu("gpu")]
+
+
+def pair(cell, num_layers=1, optimizer="adam", method="linear", levels=None, dtype=np.float32, H=3):
+    """Two trainers of one model: NumPy's linear scan, and the device."""
+    make = {"rnn": bp.RNN, "gru": bp.GRU}[cell]
+    models = [make(2, H, 3, num_layers, rng=0, dtype=dtype) for _ in range(2)]
+    return (
+        bp.Trainer(models[0], OPTIMIZERS[optimizer](), method="linear", backend="numpy"),
+        bp.Trainer(models[1], OPTIMIZERS[optimizer](), method=method, levels=levels, backend="cuda"),
+    )
+
+
+def draw(T, B, rng, dtype=np.float32):
+    return rng.standard_normal((T, B, 2)).astype(dtype), rng.integers(3, size=B)
+
+
+def check_same(host, device, tolerance):
+    for name, expected in host.model.params.items():
+        np.testing.assert_allclose(device.model.params[name], expected, rtol=0, atol=tolerance, err_msg=name)
+    assert device.optimizer.steps == host.optimizer.steps
+    for average, entries in host.optimizer.state.items():
+        for name, expected in entries.items():
+            np.testing.assert_allclose(device.optimizer.state[average][name], expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("cell", "num_layers", "optimizer", "method", "levels", "dtype"),
+    [
+        on_simulator("rnn", 1, "adam", "chunked", None, np.float32),
+        on_simulator("rnn", 1, "momentum", "blelloch", None, np.float64),
+        on_simulator("gru", 1, "sgd", "truncated", 1, np.float32),
+        on_simulator("gru", 2, "adam", "chunked", None, np.float64),
+        on_simulator("gru", 1, "adam", "linear", None, np.float32),
+        *(
+            on_gpu(cell, layers, optimizer, *method, dtype)
+            for cell in ("rnn", "gru")
+            for layers in (1, 2)
+            for optimizer in OPTIMIZERS
+            for method in METHODS
+            for dtype in (np.float32, np.float64)
+        ),
+    ],
+)
+def test_steps_are_those_of_the_host(cell, num_layers, optimizer, method, levels, dtype):
+    host, device = pair(cell, num_layers, optimizer, method, levels, dtype)
+    rng, tolerance = np.random.default_rng(0), 2e-5 if dtype == np.float32 else 1e-12
+    with plan.chunks_of(2):
+        for T, B in [(5, 2), (5, 2), (1, 1), (5, 2)]:  # compiled, recorded, and replayed after another shape
+            x, y = draw(T, B, rng, dtype)
+            assert abs(device.step(x, y) - host.step(x, y)) < tolerance
+            check_same(host, device, tolerance)
+
+
+@pytest.mark.parametrize("kind", here)
+def test_what_is_changed_on_the_host_is_sent(kind):
+    host, device = pair("rnn", optimizer="momentum")
+    x, y = draw(3, 2, np.random.default_rng(0))
+    for trainer in (host, device):
+        trainer.step(x, y)
+        trainer.model.params["weight_hh_l0"][1] *= 2
+        trainer.model.params["fc.bias"] = trainer.model.params["fc.bias"] + np.float32(1)
+        trainer.optimizer.state["momentum_buffer"]["fc.bias"][:] = 3
+        trainer.optimizer.lr = 0.5
+        trainer.step(x, y)
+    check_same(host, device, 2e-5)
+
+
+@pytest.mark.parametrize("kind", here)
+@pytest.mark.parametrize("bias", [12, 17, 25, 1e30, 2e38])
+def test_losses_are_worked_out_as_on_the_host(bias, kind):
+    """Where a class is all but certain, single precision would lose the gradient, and Adam makes much of little."""
+    host, device = pair("rnn")
+    x, y = draw(3, 2, np.random.default_rng(0))
+    for trainer in (host, device):
+        trainer.model.params["fc.weight"][:] = 0
+        trainer.model.params["fc.bias"][:] = [bias, -bias, 0]
+    for labels in (y * 0, y * 0 + 1):
+        np.testing.assert_allclose(device.step(x, labels), host.step(x, labels), rtol=1e-5)
+        check_same(host, device, 1e-6)
+
+
+@pytest.mark.parametrize("kind", here)
+def test_momentum_changes(kind):
+    for start, changes in [(0.9, (0.0, 0.9)), (0.0, (0.9,))]:
+        trainers = pair("rnn", optimizer="momentum")
+        for trainer in trainers:
+            trainer.optimizer = bp.SGD(lr=0.1, momentum=start)
+        rng = np.random.default_rng(0)
+        for momentum in (start, *changes):
+            x, y = draw(2, 1, rng)
+            for trainer in trainers:
+                trainer.optimizer.momentum = momentum
+                trainer.step(x, y)
+            check_same(*trainers, 2e-5)
+
+
+@pytest.mark.parametrize("kind", here)
+def test_ctrl_c_while_the_device_works(kind, monkeypatch):
+    from bppsa_nb.training import device
+
+    host, trainer = pair("rnn")
+    (x, y), real = draw(2, 1, np.random.default_rng(0)), device.wait
+    host.step(x, y)
+
+    def interrupted(stream):
+        real(stream)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(device, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.step(x, y)
+    monkeypatch.setattr(device, "wait", real)
+    trainer.step(x, y)  # and not a second step from where the first one had come to
+    check_same(host, trainer, 2e-5)
+
+
+@pytest.mark.parametrize("kind", here)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads
+def test_a_step_that_overflows_changes_nothing(kind):
+    _, device = pair("rnn")
+    x, y = draw(3, 2, np.random.default_rng(0))
+    device.step(x, y)
+    before = {name: param.copy() for name, param in device.model.params.items()}
+    for value, message in [(3e38, "logits overflow float32"), (2e38, "the gradient of .* overflows float32")]:
+        if "logits" in message:
+            device.model.params["fc.weight"][:] = value
+        else:
+            device.model.params["fc.weight"][:] = 0
+            device.model.params["weight_hh_l0"][:] = value
+            device.model.params["fc.weight"][0] = 1
+            device.model.params["weight_ih_l0"][:] = device.model.params["bias_ih_l0"][:] = 0
+            device.model.params["bias_hh_l0"][:] = 0
+        with pytest.raises(FloatingPointError, match=message):
+            device.step(x, y)
+        assert device.optimizer.steps == 1
+        for name, param in before.items():
+            device.model.params[name][...] = param
+    # Where no state is other than zero, the gradients that overflow are the biases', and those are not the first.
+    for name, param in device.model.params.items():
+        param[...] = np.eye(3) if name == "weight_hh_l0" else 0
+    device.model.params["fc.weight"][0] = 3e38
+    with pytest.raises(FloatingPointError, match="the gradient of bias_ih_l0 overflows float32"):
+        device.step(0 * x, 0 * y)
+    for name, param in before.items():
+        device.model.params[name][...] = param
+    assert np.isfinite(device.step(x, y)) and device.optimizer.steps == 2
+
+
+@pytest.mark.parametrize("kind", here)
+@pytest.mark.parametrize(
+    "optimizer, change, what",
+    [
+        ("adam", lambda t: t.model.params["fc.weight"][0].fill(1e21), "exp_avg_sq of weight_ih_l0"),
+        ("adam", lambda t: setattr(t.optimizer, "lr", 1e39), "weight_ih_l0"),
+        ("sgd", lambda t: setattr(t.optimizer, "lr", 1e39), "weight_ih_l0"),
+        ("momentum", lambda t: t.optimizer.state["momentum_buffer"]["fc.bias"].fill(np.inf), "momentum_buffer of fc.b"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_an_update_that_overflows_changes_nothing(optimizer, change, what, kind):
+    trainers = pair("rnn", optimizer=optimizer)
+    x, y = draw(3, 2, np.random.default_rng(0))
+    for trainer in trainers:
+        trainer.step(x, y)
+        usual, good = trainer.optimizer.lr, {name: param.copy() for name, param in trainer.model.params.items()}
+        change(trainer)
+        before = {name: param.copy() for name, param in trainer.model.params.items()}
+        unlikely = trainer.model.forward(x, backend="numpy").logits.argmin(axis=1)
+        with pytest.raises(FloatingPointError, match=f"^{what}.* leaves the range of float32 in step 2"):
+            trainer.step(x, unlikely)
+        assert trainer.optimizer.steps == 1
+        trainer.optimizer.lr = usual
+        for name, param in trainer.model.params.items():
+            np.testing.assert_array_equal(param, before[name])
+            param[...] = good[name]
+        for average in trainer.optimizer.state.values():
+            assert optimizer == "momentum" or all(np.isfinite(entry).all() for entry in average.values())
+            average["fc.bias"][:] = 0
+        trainer.step(x, y)
+    check_same(*trainers, 2e-5)
+
+
+@pytest.mark.parametrize("kind", here)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_where_products_leave_the_range_the_linear_scan_answers(kind, monkeypatch):
+    from bppsa_nb.training import device as module
+
+    made = []
+
+    class Step(module.Step):
+        def __init__(self, training, T, B, method, levels):
+            made.append(method)
+            super().__init__(training, T, B, method, levels)
+
+    monkeypatch.setattr(module, "Step", Step)
+    host, device = pair("gru", method="chunked")
+    for trainer in (host, device):
+        # The first number of a state is hardly read: entries of a product are too far apart.
+        trainer.model.params["weight_hh_l0"][:, 0] *= np.float32(1e-25)
+    x, y = draw(7, 2, np.random.default_rng(0))
+    with plan.chunks_of(2):
+        assert abs(device.step(x, y) - host.step(x, y)) < 2e-5
+    assert made == ["chunked", "linear"]
+    check_same(host, device, 2e-5)
+
+
+def negated(model):
+    def forward(x, h0=None, backend="auto", comm=None):
+        return type(model).forward(model, -x, h0, "numpy", comm)
+
+    return forward
+
+
+class Forward(bp.RNN):
+    def forward(self, x, h0=None, backend="auto", comm=None):
+        return super().forward(-x, h0, "numpy", comm)
+
+
+class Backward(bp.RNN):
+    def backward(self, *arguments, **how):
+        return {name: 2 * grad for name, grad in super().backward(*arguments, **how).items()}
+
+
+class Head(bp.RNN):
+    def check_input(self, x, h0=None):
+        raise ValueError("not today")
+
+
+class Scale(bp.RNN):
+    def __init__(self, *sizes, **how):
+        super().__init__(*sizes, **how)
+        self.params["scale"] = np.ones(1, np.float32)
+
+    def backward(self, *arguments, **how):
+        return super().backward(*arguments, **how) | {"scale": np.ones(1, np.float32)}
+
+
+class Half(bp.SGD):
+    def step(self, params, grads):
+        super().step(params, {name: grad / 2 for name, grad in grads.items()})
+
+
+@pytest.mark.parametrize("kind", here)
+@pytest.mark.parametrize("own", [Forward, Backward, Head, Scale, Half, "method", "parameter", "rule"])
+def test_what_is_of_its_own_takes_the_general_path(own, kind, monkeypatch):
+    from bppsa_nb.training import device
+
+    def trainer(backend):
+        model = (own if own in (Forward, Backward, Head, Scale) else bp.RNN)(2, 3, 3, rng=0)
+        optimizer = (own if own is Half else bp.SGD)(lr=0.1)
+        if own == "method":
+            model.forward = negated(model)
+        if own == "rule":
+            optimizer.step = lambda params, grads: params["fc.bias"].fill(7)
+        if own == "parameter":
+            model.params["scale"] = np.ones(1, np.float32)
+        return bp.Trainer(model, optimizer, "linear", backend)
+
+    monkeypatch.setattr(device, "DeviceTraining", None)
+    x, y = draw(2, 1, np.random.default_rng(0))
+    host, other = trainer("numpy"), trainer("cuda")
+    if own in (Head, "parameter"):
+        match = "not today" if own is Head else "grads must have the entries .*'scale'"
+        with pytest.raises(ValueError, match=match), pytest.warns(UserWarning, match="whole steps run on the GPU only"):
+            other.step(x, y)
+        return
+    with pytest.warns(UserWarning, match="whole steps run on the GPU only of what exactly is RNN or GRU"):
+        found = other.step(x, y)
+    assert abs(found - host.step(x, y)) < 2e-5
+    check_same(host, other, 2e-5)
+
+
+@pytest.mark.parametrize("kind", here)
+def test_bad_input_is_refused_as_on_the_host(kind):
+    host, device = pair("rnn")
+    x, y = draw(3, 2, np.random.default_rng(0))
+    hole = x.copy()
+    hole[1, 0, 1] = np.nan
+    for wrong in [(hole, y), (x[:, :0], y[:0]), (x[..., :1], y), (x, y + 3), (x, y[:1]), (x, y + 0.5), (x * 1.0j, y)]:
+        with pytest.raises((TypeError, ValueError)) as expected:
+            host.step(*wrong)
+        with pytest.raises(expected.type) as found:
+            device.step(*wrong)
+        assert str(found.value) == str(expected.value)
+    assert device.optimizer.steps == 0
+
+
+@pytest.mark.parametrize("kind", here)
+def test_fit_save_and_load(kind, tmp_path):
+    whole, device = pair("rnn")
+    dataset = ArrayDataset(*draw(3, 5, np.random.default_rng(0)))
+    for trainer in (whole, device):
+        trainer.fit(dataset, epochs=1, batch_size=2, progress=False)
+    device.save(tmp_path / "run.npz")
+    _, resumed = pair("rnn")
+    resumed.load(tmp_path / "run.npz")
+    for trainer in (whole, resumed):
+        trainer.fit(dataset, epochs=2, batch_size=2, progress=False)
+    check_same(whole, resumed, 2e-5)
+    np.testing.assert_allclose(resumed.history.loss, whole.history.loss, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", [on_simulator("simulator")])
+def test_a_recorded_step_is_replayed(kind, monkeypatch):
+    """What a graph does is not to be seen here; that it is recorded once, and used from then on, is."""
+    from bppsa_nb.training import device
+
+    recorded = []
+
+    class Graph:
+        def __init__(self, launch, stream):
+            self.again = lambda: launch(stream)
+            recorded.append(self)
+
+        def launch(self, stream):
+            self.again()
+            self.launches = getattr(self, "launches", 0) + 1
+
+    monkeypatch.setattr(device, "record", Graph)
+    host, trainer = pair("rnn")
+    x, y = draw(2, 1, np.random.default_rng(0))
+    trainer.step(x, y)
+    trainer._device.graph = True
+    for _ in range(2):
+        trainer.step(x, y)
+    for _ in range(3):
+        host.step(x, y)
+    assert len(recorded) == 1 and recorded[0].launches == 2
+    check_same(host, trainer, 2e-5)
+
+
+@pytest.mark.parametrize("kind", [on_simulator("simulator")])
+@pytest.mark.parametrize("method", ["linear", "blelloch"])
+@pytest.mark.parametrize("cell", ["rnn", "gru"])
+def test_weight_gradients_may_run_as_late_as_they_like(kind, cell, method, monkeypatch):
+    """What goes to the sub-stream runs when the main stream waits for it, and not before."""
+    from bppsa_nb.cells import cuda as cells
+    from bppsa_nb.training import device
+
+    host, trainer = pair(cell, num_layers=3, method=method)
+    x, y = draw(3, 2, np.random.default_rng(0))
+    host.step(x, y)
+    trainer.step(x, y)  # makes the device's side
+    training, sub, queue, said = trainer._device, object(), [], []
+    launch_gradients, launch_at_sums = cells.launch_gradients, cells.launch_at_sums
+
+    def later(*arguments):
+        assert arguments[-1] is sub
+        queue.append(lambda: launch_gradients(*arguments[:-1]))
+        said.append("δW")
+
+    def at_sums(*arguments):
+        said.append("δO")
+        launch_at_sums(*arguments)
+
+    def follow(stream, other):
+        said.append("sub waits" if stream is sub else "main waits")
+        while stream is not sub and queue:
+            queue.pop(0)()
+
+    monkeypatch.setattr(cells, "launch_gradients", later)
+    monkeypatch.setattr(cells, "launch_at_sums", at_sums)
+    monkeypatch.setattr(device, "follow", follow)
+    training.sub_stream = sub
+    host.step(x, y)
+    trainer.step(x, y)
+    check_same(host, trainer, 2e-5)
+    assert said == ["δO", "sub waits", "δW"] * 3 + ["main waits"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["linear", "blelloch"])
+@pytest.mark.parametrize("cell", ["rnn", "gru"])
+def test_two_streams_compute_what_one_computes(cell, method):
+    from bppsa_nb.training.device import DeviceTraining
+
+    rng = np.random.default_rng(0)
+    batches = [draw(259, 16, rng) for _ in range(5)]
+    losses = []
+    for graph in (True, False):
+        for sub_stream in (True, False):
+            _, trainer = pair(cell, num_layers=4, method=method, H=20)
+            trainer._device = DeviceTraining(trainer.model, trainer.optimizer, graph, sub_stream)
+            losses.append([trainer.step(x, y) for x, y in batches])
+    assert losses[0] == losses[1] == losses[2] == losses[3]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["linear", "chunked"])
+@pytest.mark.parametrize("cell", ["rnn", "gru"])
+def test_a_graph_computes_what_its_launches_compute(cell, method):
+    from bppsa_nb.training.device import DeviceTraining
+
+    rng = np.random.default_rng(0)
+    batches = [draw(259, 16, rng) for _ in range(5)]
+    losses = []
+    for graph in (True, False):
+        _, trainer = pair(cell, method=method, H=20)
+        trainer._device = DeviceTraining(trainer.model, trainer.optimizer, graph=graph)
+        losses.append([trainer.step(x, y) for x, y in batches])
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.simulator
+@pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
+def test_memory_is_asked_for(monkeypatch):
+    from bppsa_nb.training import device
+
+    def refuse(size, what):
+        raise MemoryError(f"{what} takes {size} bytes")
+
+    monkeypatch.setattr(device, "require", refuse)
+    _, trainer = pair("gru", method="blelloch")
+    with pytest.raises(MemoryError, match="a training step of T = 7, B = 2, H = 3 by method 'blelloch' takes"):
+        trainer.step(*draw(7, 2, np.random.default_rng(0)))

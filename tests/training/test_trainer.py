@@ -1,0 +1,690 @@
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import naive
+import numpy as np
+import pytest
+from trainers import DATA, assert_same, fit, new_trainer, picture_trainer, pruned_trainer, state
+
+from bppsa_nb import GRU, RNN, SGD, Adam, Bitstream, Trainer
+from bppsa_nb.machine import backends
+from bppsa_nb.sparse import Conv2d, Flatten, Linear, Network
+from bppsa_nb.training.datasets import ArrayDataset
+from bppsa_nb.training.loss import accuracy, cross_entropy
+
+OPTIMIZERS = [
+    lambda: SGD(lr=0.1),
+    lambda: SGD(lr=0.1, momentum=0.9),
+    lambda: Adam(lr=0.01),
+    lambda: Adam(lr=0.01, betas=(0.8, 0.95), eps=1e-3),
+]
+
+
+def test_cross_entropy_equals_the_oracle():
+    rng = np.random.default_rng(0)
+    model = RNN(1, 3, 5, dtype=np.float64)
+    h0, labels = rng.standard_normal((4, 3)), [0, 4, 2, 2]
+    expected = naive.loss("rnn", np.zeros((0, 4, 1)), h0[None], model.params, labels)
+    logits = h0 @ model.params["fc.weight"].T + model.params["fc.bias"]
+    loss, grad_logits = cross_entropy(logits, labels)
+    assert isinstance(loss, float)
+    assert loss == pytest.approx(expected[0], rel=1e-14)
+    np.testing.assert_allclose(grad_logits, expected[1], rtol=1e-13)
+    loss, grad_logits = cross_entropy(logits.astype(np.float32), labels)
+    assert loss == pytest.approx(expected[0], rel=1e-6)
+    assert grad_logits.dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [1e3, 1e30])
+def test_cross_entropy_is_stable(scale, dtype):
+    logits = np.array([[scale, -scale, 0], [scale, -scale, 0]], dtype)
+    loss, grad_logits = cross_entropy(logits, [0, 1])
+    assert loss == pytest.approx(scale, rel=1e-6)
+    np.testing.assert_allclose(grad_logits, [[0, 0, 0], [0.5, -0.5, 0]])
+
+
+def test_accuracy():
+    logits = np.array([[2.0, 1.0], [0.0, 1.0], [5.0, 9.0], [1.0, 0.0]])
+    assert accuracy(logits, [0, 1, 0, 0]) == 0.75
+
+
+@pytest.mark.parametrize("function", [cross_entropy, accuracy])
+@pytest.mark.parametrize(
+    "logits, labels, error, message",
+    [
+        (np.ones((2, 3)), [0.0, 1.0], TypeError, "labels must be integers, got float64"),
+        (np.ones((2, 3)), [0, 3], ValueError, "labels must be from 0 to 2, got 3"),
+        (np.ones((2, 3)), [0, -1], ValueError, "labels must be from 0 to 2, got -1"),
+        (np.ones((2, 3)), [0], ValueError, r"labels must have shape \(2,\) like logits \(2, 3\), got \(1,\)"),
+        (np.ones((2, 3)), [[0, 1]], ValueError, r"labels must have shape \(2,\)"),
+        (np.ones((0, 3)), [], ValueError, "logits must have shape"),
+        (np.ones(3), [0, 1, 2], ValueError, "logits must have shape"),
+        (np.ones((1, 3), int), [0], TypeError, "logits must be floating point, got int64"),
+        (np.array([[0, np.nan]]), [0], ValueError, "logits must be finite, got nan"),
+    ],
+)
+def test_loss_refuses(function, logits, labels, error, message):
+    with pytest.raises(error, match=message):
+        function(logits, labels)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_optimizers_follow_their_rules(optimizer):
+    rng, optimizer = np.random.default_rng(0), optimizer()
+    start, grads = rng.standard_normal((2, 3)), rng.standard_normal((6, 2, 3))
+    grads[3] *= 1e-6
+    flat = [list(map(float, grad.ravel())) for grad in grads]
+    if isinstance(optimizer, SGD):
+        expected = naive.sgd(start.ravel(), flat, optimizer.lr, optimizer.momentum)
+    else:
+        expected = naive.adam(start.ravel(), flat, optimizer.lr, optimizer.betas, optimizer.eps)
+    params = {"a": start.copy(), "b": start.astype(np.float32)}
+    for grad in grads:
+        optimizer.step(params, {"a": grad, "b": grad.astype(np.float32)})
+    np.testing.assert_allclose(params["a"].ravel(), expected, rtol=1e-13)
+    np.testing.assert_allclose(params["b"].ravel(), expected, rtol=1e-5)
+    assert params["b"].dtype == np.float32
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_optimizers_equal_pytorch(optimizer):
+    torch = pytest.importorskip("torch")
+    rng, optimizer = np.random.default_rng(0), optimizer()
+    start = rng.standard_normal((2, 3)).astype(np.float32)
+    params, param = {"a": start.copy()}, torch.nn.Parameter(torch.from_numpy(start.copy()))
+    settings = optimizer.settings()
+    theirs = getattr(torch.optim, settings.pop("kind"))([param], **settings)
+    for _ in range(20):
+        grad = rng.standard_normal((2, 3)).astype(np.float32)
+        param.grad = torch.from_numpy(grad)
+        theirs.step()
+        optimizer.step(params, {"a": grad})
+    np.testing.assert_allclose(params["a"], param.detach().numpy(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "build, error, message",
+    [
+        (lambda: SGD(lr=-1), ValueError, "lr must be at least 0"),
+        (lambda: SGD(lr=float("nan")), ValueError, "lr must be at least 0 and below inf, got nan"),
+        (lambda: SGD(lr="fast"), TypeError, "lr must be a number, got 'fast'"),
+        (lambda: SGD(lr=1, momentum=1), ValueError, "momentum must be at least 0 and below 1, got 1"),
+        (lambda: Adam(betas=0.9), ValueError, "betas must be two numbers, got 0.9"),
+        (lambda: Adam(betas=(0.9, 1.0)), ValueError, r"betas\[1\] must be at least 0 and below 1, got 1.0"),
+        (lambda: Adam(eps=-1e-8), ValueError, "eps must be at least 0"),
+    ],
+)
+def test_optimizers_refuse(build, error, message):
+    with pytest.raises(error, match=message):
+        build()
+
+
+def test_optimizer_steps_refuse_other_gradients():
+    params = {"a": np.zeros(2)}
+    with pytest.raises(ValueError, match=r"grads must have the entries \['a'\], got \['b'\]"):
+        Adam().step(params, {"b": np.zeros(2)})
+    with pytest.raises(ValueError, match=r"grads\['a'\] must have shape \(2,\), got \(3,\)"):
+        Adam().step(params, {"a": np.zeros(3)})
+    for wrong, name in [((None, {}), "params"), ((params, [1]), "grads"), ((params, {"a": 1.0}), r"grads\['a'\]")]:
+        with pytest.raises(TypeError, match=f"^{name} must be a .*numpy.ndarray, got"):
+            SGD(lr=1).step(*wrong)
+    with pytest.raises(TypeError, match=r"^params\['a'\] must be a numpy.ndarray, got float"):
+        Adam().step({"a": 1.0}, {"a": np.zeros(())})
+    assert not params["a"].any()
+
+
+@pytest.mark.parametrize(
+    "optimizer, grad, what",
+    [
+        (Adam(lr=1e-5), [1e21, 1], "exp_avg_sq of b leaves the range of float32 in step 2, by gradients up to 1e[+]21"),
+        (Adam(lr=1e-5), [-3e38, 1], "exp_avg_sq of b leaves"),
+        (Adam(lr=1e308), [0.5, 0.5], "a leaves"),
+        (Adam(lr=1e-3, betas=(0, 0), eps=0), [1, 0], "b leaves"),
+        (SGD(lr=3e38), [2, 1], "b leaves the range of float32 in step 2, by gradients up to 2;"),
+        (SGD(lr=1e-3, momentum=0.9), [3e38, 1], "momentum_buffer of b leaves"),
+        (SGD(lr=1), [np.nan, 1], "b leaves"),
+    ],
+)
+def test_an_update_that_overflows_changes_nothing(optimizer, grad, what):
+    params = {"a": np.ones(3, np.float32), "b": np.ones(2, np.float32)}
+    rate, optimizer.lr = optimizer.lr, 1e-30
+    before = np.float32([2e38, 1])
+    optimizer.step(params, {"a": np.ones(3, np.float32), "b": before if "momentum" in what else before / before})
+    optimizer.lr = rate
+    before = {name: param.copy() for name, param in params.items()}
+    state = {f"{a} of {n}": v.copy() for a, group in optimizer.state.items() for n, v in group.items()}
+    with pytest.raises(FloatingPointError, match=f"^{what}.* nothing was updated"):
+        optimizer.step(params, {"a": np.ones(3, np.float32), "b": np.float32(grad)})
+    assert_same(params, before)
+    assert_same({f"{a} of {n}": v for a, group in optimizer.state.items() for n, v in group.items()}, state)
+    assert optimizer.steps == 1
+    optimizer.lr = 1e-3
+    optimizer.step(params, {name: np.ones_like(param) for name, param in params.items()})
+    assert optimizer.steps == 2 and params["a"][0] != before["a"][0]
+
+
+def test_large_numbers_in_range_are_updated():
+    params, optimizer = {"a": np.float32([1, 3e38])}, Adam(lr=1)
+    optimizer.step(params, {"a": np.float32([1, 1e18])})  # its square times 3e38 is too much
+    assert params["a"][0] == pytest.approx(0, abs=1e-6)
+    assert optimizer.state["exp_avg_sq"]["a"][1] == pytest.approx(1e33, rel=1e-6)
+
+
+def test_what_would_freeze_training_stops_it_and_the_file_stays(tmp_path):
+    model, path = RNN(1, 20, 10, rng=0), tmp_path / "run.npz"
+    model.params["weight_hh_l0"] *= 4
+    for name in ("weight_ih_l0", "bias_ih_l0", "bias_hh_l0"):
+        model.params[name] *= 0.01
+    trainer = Trainer(model, Adam(lr=1e-5), backend="numpy")
+    trainer.save(path)
+    kept = path.read_bytes()
+    with pytest.raises(FloatingPointError, match="exp_avg_sq of weight_ih_l0 leaves the range of float32 in step 1"):
+        trainer.fit(Bitstream(300, 64), 1, 16, progress=False, save_to=path, save_every=1)
+    assert path.read_bytes() == kept
+    assert (len(trainer.history.loss), trainer.position, trainer.optimizer.steps) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_step_is_one_update(backend):
+    trainer = new_trainer(SGD(lr=0.5), method="blelloch", backend=backend)
+    before = {name: param.astype(np.float64) for name, param in trainer.model.params.items()}
+    x, y = DATA.batch(np.arange(5))
+    loss, grad_logits = naive.loss("rnn", x, np.zeros((1, 5, 4)), before, y)
+    grads = naive.gradients("rnn", x, np.zeros((1, 5, 4)), before, grad_logits)
+    assert trainer.step(x, y) == pytest.approx(loss, rel=1e-6)
+    for name, param in trainer.model.params.items():
+        np.testing.assert_allclose(param, before[name] - 0.5 * grads[name], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("cell", [RNN, GRU])
+@pytest.mark.parametrize("optimizer", [SGD, Adam])
+def test_what_a_subclass_computes_itself_is_not_left_to_the_gpu(cell, optimizer, monkeypatch):
+    class Model(cell):
+        def forward(self, x, h0=None, backend="auto", comm=None):
+            return super().forward(-x, h0, "numpy", comm)
+
+        def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
+            return super().backward(activations, grad_logits, "linear", "numpy", None, comm)
+
+    class Optimizer(optimizer):
+        pass
+
+    def on_device(*arguments):
+        raise NotImplementedError
+
+    monkeypatch.setattr(backends, "resolve", lambda backend: "cuda" if backend in ("auto", "cuda") else backend)
+    monkeypatch.setattr(Trainer, "_step_on_device", on_device)
+    x, y = DATA.batch(np.arange(4))
+    with pytest.raises(NotImplementedError):
+        Trainer(cell(1, 4, 3), optimizer(lr=0.01)).step(x, y)
+    own, known = (
+        Trainer(Model(1, 4, 3), Optimizer(lr=0.01)),
+        Trainer(cell(1, 4, 3), optimizer(lr=0.01), "linear", "numpy"),
+    )
+    with pytest.warns(UserWarning, match="whole steps run on the GPU only of .*; with Model and Optimizer, forward"):
+        loss = own.step(x, y)
+    assert loss == known.step(-x, y)
+    assert_same(state(own), state(known))
+    own.step(x, y)  # which says it no second time
+    with pytest.warns(UserWarning, match="; with Model, forward"):
+        Trainer(Model(1, 4, 3), optimizer(lr=0.01)).step(x, y)
+
+
+def test_methods_draw_the_same_curve():
+    linear = fit(new_trainer(method="linear"), epochs=5).loss
+    assert linear.shape == (30,)
+    for settings in ({"method": "blelloch"}, {"method": "truncated", "levels": 1}, {"method": "auto"}):
+        np.testing.assert_allclose(fit(new_trainer(**settings), epochs=5).loss, linear, rtol=1e-5)
+    np.testing.assert_allclose(fit(new_trainer(method="blelloch", backend="cpu"), epochs=5).loss, linear, rtol=1e-5)
+
+
+def test_training_learns():
+    data = Bitstream(length=40, num_samples=300, num_classes=3, rng=0)
+    trainer = Trainer(RNN(1, 8, 3), Adam(lr=0.003), backend="numpy")
+    loss_before, accuracy_before = trainer.evaluate(data, batch_size=128)
+    history = trainer.fit(data, epochs=6, batch_size=20, progress=False)
+    loss, share = trainer.evaluate(data, batch_size=128)
+    assert loss < 0.95 * loss_before
+    assert share > accuracy_before
+    assert history.loss.dtype == history.seconds.dtype == np.float64
+    assert history.seconds.shape == history.loss.shape == (90,)
+    assert (history.seconds > 0).all()
+    x, y = data.batch(np.arange(300))
+    predicted = trainer.predict(x)
+    assert (predicted == y).mean() == pytest.approx(share)
+    everything = cross_entropy(trainer.model.forward(x, backend="numpy").logits, y)[0]
+    assert loss == pytest.approx(everything, rel=1e-5)
+
+
+def test_an_epoch_visits_every_sample_once_in_a_new_order():
+    seen = []
+
+    class Recorded:
+        def __len__(self):
+            return len(DATA)
+
+        def batch(self, indices):
+            seen.append(list(indices))
+            return DATA.batch(indices)
+
+    fit(new_trainer(), dataset=Recorded())
+    assert [len(batch) for batch in seen] == 2 * [4, 4, 4, 4, 4, 2]
+    first, second = sum(seen[:6], []), sum(seen[6:], [])
+    assert sorted(first) == sorted(second) == list(range(22))
+    assert first != second
+    assert first != sorted(first)
+
+
+def test_arrays_train_like_the_data_they_hold():
+    arrays = ArrayDataset(*DATA.batch(np.arange(22)))
+    np.testing.assert_array_equal(fit(new_trainer(), dataset=arrays).loss, fit(new_trainer()).loss)
+
+
+def test_fit_counts_epochs_in_all():
+    trainer, straight = new_trainer(), new_trainer()
+    fit(straight, epochs=3)
+    fit(trainer, epochs=1)
+    assert len(fit(trainer, epochs=1).loss) == 6
+    fit(trainer, epochs=3, rng=1234)
+    assert_same(state(trainer), state(straight))
+    assert len(fit(new_trainer(), epochs=0).loss) == 0
+
+
+class Stopping:
+    """The data, until the sample of one iteration is asked for: then something happens."""
+
+    def __init__(self, iteration, happens):
+        self.left, self.happens = iteration, happens
+
+    def __len__(self):
+        return len(DATA)
+
+    def batch(self, indices):
+        self.left -= 1
+        if self.left < 0:
+            self.happens()
+        return DATA.batch(indices)
+
+
+def stop():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("iteration", [0, 3, 6, 8])
+def test_a_stopped_fit_resumes_to_the_same_curve(iteration, optimizer, tmp_path):
+    straight = new_trainer(optimizer())
+    fit(straight)
+    stopped = new_trainer(optimizer())
+    with pytest.raises(KeyboardInterrupt):
+        fit(stopped, dataset=Stopping(iteration, stop))
+    assert len(stopped.history.loss) == iteration
+    assert (stopped.epoch, stopped.position) == divmod(iteration, 6)[:1] + (iteration % 6 * 4,)
+    stopped.save(tmp_path / "stopped.npz")
+    resumed = Trainer(RNN(1, 4, 3, rng=99), optimizer(), backend="numpy")
+    resumed.load(tmp_path / "stopped.npz")
+    for trainer in (stopped, resumed):
+        fit(trainer)
+        assert_same(state(trainer), state(straight))
+    np.testing.assert_array_equal(resumed.history.seconds[:iteration], stopped.history.seconds[:iteration])
+
+
+def test_an_interrupt_during_an_update_waits_for_its_end():
+    straight = new_trainer()
+    fit(straight, epochs=1)
+
+    class Interrupted(Adam):
+        def _update(self, *args):
+            super()._update(*args)
+            if self.steps == 2:  # in the third
+                signal.raise_signal(signal.SIGINT)
+
+    trainer = new_trainer(Interrupted(lr=0.01))
+    handler = signal.default_int_handler
+    before = signal.signal(signal.SIGINT, handler)  # a shell's background jobs ignore Ctrl-C
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fit(trainer, epochs=1)
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (len(trainer.history.loss), trainer.position) == (3, 12)
+    fit(trainer, epochs=1)
+    assert_same(state(trainer), state(straight))
+
+
+def test_fit_works_beside_the_main_thread():
+    trainer, straight = new_trainer(), new_trainer()
+    thread = threading.Thread(target=fit, args=(trainer,))
+    thread.start()
+    thread.join()
+    fit(straight)
+    assert_same(state(trainer), state(straight))
+
+
+def test_an_epoch_ends_as_it_began():
+    trainer = new_trainer()
+    with pytest.raises(KeyboardInterrupt):
+        fit(trainer, dataset=Stopping(2, stop))
+    for change in ({"batch_size": 2}, {"dataset": Bitstream(6, num_samples=30, num_classes=3)}):
+        with pytest.raises(ValueError, match="an epoch was begun with {'num_samples': 22, 'batch_size': 4}"):
+            fit(trainer, **change)
+
+
+def test_progress_is_shown_on_request(capsys):
+    trainer = new_trainer()
+    fit(trainer, epochs=1)
+    assert not capsys.readouterr().err
+    fit(trainer, epochs=2, progress=True)
+    assert "12/12" in capsys.readouterr().err
+
+
+def test_failed_steps_change_nothing():
+    trainer = new_trainer()
+    fit(trainer, epochs=1)
+    before = state(trainer)
+    x, y = DATA.batch(np.arange(4))
+    with pytest.raises(ValueError, match="labels must be from 0 to 2, got 7"):
+        trainer.step(x, [0, 1, 2, 7])
+    with pytest.raises(ValueError, match="x must be finite"):
+        trainer.step(x * np.float32(np.nan), y)
+    with pytest.raises(TypeError, match="x must have the model's dtype float32, got float64"):
+        trainer.step(x.astype(np.float64), y)
+    assert_same(state(trainer), before)
+
+    exploding = Trainer(RNN(1, 3, 3), SGD(lr=1), backend="numpy")
+    for name in ("weight_ih_l0", "bias_ih_l0", "bias_hh_l0"):
+        exploding.model.params[name][:] = 0
+    exploding.model.params["weight_hh_l0"][:] = 100 * np.eye(3)
+    before = state(exploding)
+    with pytest.raises(FloatingPointError, match="the gradient of weight_ih_l0 overflows float32 after 50 time steps"):
+        exploding.step(np.ones((50, 1, 1), np.float32) * 0, [0])
+    assert_same(state(exploding), before)
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"epochs": -1}, ValueError, "epochs must be at least 0, got -1"),
+        ({"epochs": 1.5}, TypeError, "epochs must be an integer, got 1.5"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
+        (
+            {"dataset": np.ones(3)},
+            TypeError,
+            r"dataset must have a length and a method batch\(indices\).* ndarray",
+        ),
+        (
+            {"dataset": ArrayDataset(np.ones((3, 0, 1)), np.zeros(0, int))},
+            ValueError,
+            "dataset must hold at least",
+        ),
+    ],
+)
+def test_fit_refuses(change, error, message):
+    with pytest.raises(error, match=message):
+        fit(new_trainer(), **change)
+
+
+def test_trainer_refuses_an_unknown_backend():
+    with pytest.raises(ValueError, match="backend must be one of .* got 'tpu'"):
+        new_trainer(backend="tpu")
+
+
+def test_an_untouched_trainer_is_saved_too(tmp_path):
+    trainer, path = new_trainer(), tmp_path / "folder" / "new"
+    trainer.save(path)
+    assert [entry.name for entry in path.parent.iterdir()] == ["new"]
+    resumed = new_trainer()
+    resumed.load(path)
+    fit(resumed)
+    fit(trainer)
+    assert_same(state(resumed), state(trainer))
+
+
+class Pictures:
+    """Noise in which the first half or the second half is brighter."""
+
+    def __len__(self):
+        return 22
+
+    def batch(self, indices):
+        y = np.asarray(indices) % 2
+        x = np.random.default_rng(0).standard_normal((22, 1, 4, 4), np.float32)[indices]
+        for sample, label in zip(x, y, strict=True):
+            sample[:, 2 * label : 2 * label + 2] += 2
+        return x, y
+
+
+def test_networks_train_on_pictures(tmp_path):
+    trainer, data = picture_trainer(), Pictures()
+    loss_before, _ = trainer.evaluate(data, batch_size=8)
+    ordinary = fit(trainer, epochs=12, dataset=data).loss
+    loss, share = trainer.evaluate(data, batch_size=8)
+    assert loss < 0.7 * loss_before and share > 0.8
+    assert (trainer.predict(data.batch(range(22))[0]) == np.arange(22) % 2).mean() == pytest.approx(share)
+    for settings in ({"method": "linear"}, {"method": "blelloch"}, {"method": "truncated", "levels": 1}):
+        np.testing.assert_allclose(fit(picture_trainer(**settings), 12, data).loss, ordinary, rtol=1e-4)
+    stopped, resumed = picture_trainer(), picture_trainer()
+    fit(stopped, epochs=3, dataset=data)
+    stopped.save(tmp_path / "stopped.npz")
+    resumed.load(tmp_path / "stopped.npz")
+    fit(resumed, epochs=12, dataset=data)
+    assert_same(state(resumed), state(trainer))
+
+
+@pytest.mark.parametrize("new", [picture_trainer, lambda: pruned_trainer(0.3)])
+def test_masked_retraining_resumes_to_the_same_curve(new, tmp_path):
+    trainer, data, path = pruned_trainer(), Pictures(), tmp_path / "stopped.npz"
+    fit(trainer, epochs=1, dataset=data)
+    trainer.save(path)
+    resumed = new()
+    resumed.load(path)
+    assert_same(resumed.model.masks, trainer.model.masks)
+    for each in (trainer, resumed):
+        fit(each, epochs=3, dataset=data)
+    assert_same(state(resumed), state(trainer))
+    assert all(not resumed.model.params[name][~mask].any() for name, mask in trainer.model.masks.items())
+
+
+def test_training_of_all_weights_resumes_on_a_pruned_network(tmp_path):
+    trainer, resumed, path = picture_trainer(), pruned_trainer(), tmp_path / "stopped.npz"
+    fit(trainer, epochs=1, dataset=Pictures())
+    trainer.save(path)
+    with np.load(path) as file:
+        assert not any(name.startswith("masks") for name in file.files)
+    resumed.load(path)
+    assert resumed.model.masks is None
+    for each in (trainer, resumed):
+        fit(each, epochs=3, dataset=Pictures())
+    assert_same(state(resumed), state(trainer))
+
+
+def test_gradients_of_pictures_overflow_without_time_steps():
+    model = Network((1, 4, 4), [Conv2d("conv", 1, 1, 1), Flatten("flatten"), Linear("fc", 16, 2)])
+    model.params["conv.weight"][:] = 0
+    model.params["fc.weight"][:] = [[1], [-1]]
+    trainer = Trainer(model, SGD(lr=0.1))
+    before = state(trainer)
+    with pytest.raises(FloatingPointError, match="gradient of conv.weight overflows float32; the parameters were not"):
+        trainer.step(np.full((1, 1, 4, 4), 3e38, np.float32), [0])
+    assert_same(state(trainer), before)
+
+
+@pytest.mark.parametrize("how", [{"method": "x"}, {"backend": "x"}, {"levels": 3}, {"method": "truncated"}])
+@pytest.mark.parametrize("new", [new_trainer, picture_trainer])
+def test_trainer_refuses_at_once(new, how):
+    with pytest.raises(ValueError, match="must be|levels is for"):
+        new(**how)
+
+
+def test_only_networks_tell_ordinary_backward_from_the_linear_scan():
+    picture_trainer(method="ordinary")
+    with pytest.raises(ValueError, match="method must be one of .* got 'ordinary'"):
+        new_trainer(method="ordinary")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind", "message"),
+    [
+        ("steps", "7", TypeError, "steps must be an integer, got '7'"),
+        ("steps", -1, ValueError, "steps must be at least 0"),
+        ("state", {"exp_avg": {}}, ValueError, r"state must be a dict with the entries \['momentum_buffer'\]"),
+        ("state", {"momentum_buffer": {"w": [0.0]}}, ValueError, "an optimizer belongs to one model"),
+    ],
+)
+def test_what_an_optimizer_keeps_is_looked_at_before_anything_changes(name, value, kind, message):
+    optimizer, params = SGD(lr=0.1, momentum=0.9), {"w": np.ones(1)}
+    setattr(optimizer, name, value)
+    with pytest.raises(kind, match=message):
+        optimizer.step(params, {"w": np.ones(1)})
+    assert params["w"] == 1
+
+
+def test_an_optimizer_belongs_to_one_model():
+    optimizer = Adam()
+    x, y = np.ones((2, 3, 1), np.float32), [0, 1, 1]
+    Trainer(RNN(1, 3, 2), optimizer, backend="numpy").step(x, y)
+    with pytest.raises(ValueError, match="an optimizer belongs to one model"):
+        Trainer(RNN(1, 4, 2), optimizer, backend="numpy").step(x, y)
+
+
+def test_ranks_are_for_comm_only():
+    with pytest.raises(ValueError, match="sequence_ranks goes with comm only, got 1"):
+        new_trainer(sequence_ranks=1)
+    for model in (RNN(1, 2, 2), picture_trainer().model):
+        with pytest.raises(TypeError, match=r"comm must be an mpi4py\.MPI\.Intracomm, .* got 'world'"):
+            Trainer(model, SGD(lr=0.1), comm="world")
+
+
+@pytest.mark.parametrize(
+    "settings, error, message",
+    [
+        ({"save_every": 2}, ValueError, "save_to and save_every go together, got None and 2"),
+        ({"save_to": "x.npz"}, ValueError, "save_to and save_every go together, got 'x.npz' and None"),
+        ({"save_to": "x.npz", "save_every": 0}, ValueError, "save_every must be at least 1, got 0"),
+        ({"save_to": "x.npz", "save_every": 1.5}, TypeError, "save_every must be an integer, got 1.5"),
+    ],
+)
+def test_fit_refuses_to_save_so(settings, error, message):
+    with pytest.raises(error, match=message):
+        fit(new_trainer(), **settings)
+
+
+KILLED = """
+import os, signal, sys
+from bppsa_nb import RNN, Adam, Bitstream, Trainer, files
+
+fsync, calls = os.fsync, []
+
+def sync(number):
+    calls.append(number)
+    if len(calls) == 3:
+        os.truncate(number, 300)  # as if the disk had not kept up
+        os.kill(os.getpid(), signal.SIGKILL)
+    fsync(number)
+
+files.os.fsync = sync
+data = Bitstream(length=6, num_samples=22, num_classes=3, rng=1)
+trainer = Trainer(RNN(1, 4, 3, rng=5), Adam(lr=0.01), backend="numpy")
+trainer.fit(data, 2, 4, rng=9, progress=False, save_to=sys.argv[1], save_every=3)
+"""
+
+
+def test_a_process_killed_while_it_saves_leaves_what_it_saved_before(tmp_path):
+    path = tmp_path / "kept.npz"
+    done = subprocess.run([sys.executable, "-c", KILLED, path], cwd=Path(__file__).parents[2], capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    resumed, straight = new_trainer(), new_trainer()
+    resumed.load(path)
+    assert len(resumed.history.loss) == 6
+    for trainer in (resumed, straight):
+        fit(trainer)
+    assert_same(state(resumed), state(straight))
+    assert len(list(tmp_path.iterdir())) == 2
+    resumed.save(path)
+    assert list(tmp_path.iterdir()) == [path]  # what was being written is gone
+
+
+@pytest.mark.parametrize(
+    "model, optimizer, message",
+    [
+        (None, Adam(), r"model must be such as bppsa_nb.RNN\(1, 20, 10\), got NoneType, which has no 'params'"),
+        (Adam(), RNN(1, 2, 2), "model must be such as .* got Adam, which has no 'params'"),
+        (RNN, Adam(), "model must be an object such as .* got the class RNN"),
+        (RNN(1, 2, 2), Adam, r"optimizer must be an object such as bppsa_nb.Adam\(\), got the class Adam"),
+        (RNN(1, 2, 2), None, "optimizer must be such as .* got NoneType, which has no 'step'"),
+        (RNN(1, 2, 2), 0.1, "optimizer must be such as .* got float"),
+    ],
+)
+def test_trainer_refuses_what_is_no_model_or_optimizer(model, optimizer, message):
+    with pytest.raises(TypeError, match=message):
+        Trainer(model, optimizer)
+
+
+def test_sequences_whose_samples_come_first_are_told():
+    x, y = DATA.batch(np.arange(4))
+    said = r"x must have shape \(T, B, I\), time first, got \(4, 6, 1\) with 4 labels; .* give x.swapaxes\(0, 1\)"
+    with pytest.raises(ValueError, match=said):
+        new_trainer().step(x.swapaxes(0, 1), y)
+
+    class Turned(Stopping):
+        def batch(self, indices):
+            x, y = DATA.batch(indices)
+            return x.swapaxes(0, 1), y
+
+    for use in (new_trainer().fit, new_trainer().evaluate):
+        with pytest.raises(ValueError, match=said.replace("4", r"\d")):
+            use(Turned(0, stop), **({"epochs": 1, "batch_size": 4} if use.__name__ == "fit" else {"batch_size": 4}))
+    with pytest.raises(ValueError, match=r"labels must have shape \(4,\)"):
+        new_trainer().step(x, y[:2])
+
+
+class Scaled(RNN):
+    """A model with a parameter of its own: its logits times a factor."""
+
+    def __init__(self):
+        super().__init__(1, 4, 3, rng=5)
+        self.params["scale"] = np.full(1, 1.5, np.float32)
+
+    def forward(self, x, h0=None, backend="auto", comm=None):
+        activations = super().forward(x, h0, backend, comm)
+        object.__setattr__(activations, "logits", activations.logits * self.params["scale"])
+        return activations
+
+    def backward(self, activations, grad_logits, *how):
+        grads = super().backward(activations, grad_logits * self.params["scale"], *how)
+        scale = (grad_logits * activations.logits / self.params["scale"]).sum(keepdims=True)[0]
+        return grads | {"scale": scale}
+
+
+def test_a_subclass_with_a_parameter_of_its_own_trains_and_resumes(tmp_path):
+    straight, stopped, resumed = (
+        Trainer(Scaled(), Adam(lr=0.01), "linear", "numpy") for _ in range(3)
+    )
+    x, y = DATA.batch(np.arange(4))
+    loss = lambda: cross_entropy(straight.model.forward(x, backend="numpy").logits, y)[0]  # noqa: E731
+    activations = straight.model.forward(x, backend="numpy")
+    grads = straight.model.backward(activations, cross_entropy(activations.logits, y)[1], "linear", "numpy", None)
+    before = loss()
+    straight.model.params["scale"] += np.float32(1e-3)
+    assert (loss() - before) / 1e-3 == pytest.approx(grads["scale"][0], rel=1e-2)
+    straight.model.params["scale"] -= np.float32(1e-3)
+    for trainer in (straight, stopped):
+        fit(trainer, epochs=1)
+    assert stopped.model.params["scale"] != np.float32(1.5)
+    stopped.save(tmp_path / "run.npz")
+    resumed.load(tmp_path / "run.npz")
+    for trainer in (straight, resumed):
+        fit(trainer)
+    assert_same(state(resumed), state(straight))
+
+
+def test_a_parameter_without_a_gradient_is_named():
+    trainer = new_trainer()
+    trainer.model.params["scale"] = np.ones(1, np.float32)
+    with pytest.raises(ValueError, match="grads must have the entries .*'scale'.*, got"):
+        trainer.step(*DATA.batch(np.arange(4)))
