@@ -119,5 +119,5 @@ def test_the_map_in_contributing_names_every_module():
     house = (REPO / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## The house")[1].split("```")[1]
     named = set(re.findall(r"\b\w+\.py\b", house)) - {"naive.py"}
     modules = {path.name for path in (REPO / "bppsa_nb").rglob("*.py")}
-    experiment_modules = {f"{name}.py" for name in experiments.names()}
+    experiment_modules = {path.name for _, path in experiments._modules() if experiments._is_experiment(path)}
     assert named == modules - experiment_modules

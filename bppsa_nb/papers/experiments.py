@@ -21,6 +21,7 @@ Recordings are in two folders: references in `data/results/`, which git tracks; 
 """
 
 import ast
+import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -44,10 +45,10 @@ def names():
     Returns
     -------
     list of str
-        Of the modules that define both `measure` and `plot`: what they call themselves in `NAME`, or else the file's
-        name, sorted. None of them is imported.
+        Names of the modules that define both `measure` and `plot`, sorted: the file's, such as ``figure_08``, or what
+        stands behind the figure's number, such as ``micro_batches``. None of them is imported.
     """
-    return sorted(_found())
+    return sorted(name for name, path in _modules() if _is_experiment(path))
 
 
 def load(name):
@@ -58,26 +59,22 @@ def load(name):
     ValueError
         If there is no such experiment.
     """
-    module = _found().get(name)
-    if module is None:
-        raise ValueError(f"name must be an experiment, one of {', '.join(names())}; got {name!r}")
-    return import_module(module)
+    for known, path in _modules():
+        if known == name and _is_experiment(path):
+            return import_module(f"bppsa_nb.papers.{path.parent.name}.{path.stem}")
+    raise ValueError(f"name must be an experiment, one of {', '.join(names())}; got {name!r}")
 
 
-def _found():
-    """Return the module of each experiment by its name: ``{"figure_08": "bppsa_nb.papers.bppsa.figure_08", ...}``."""
-    found = {}
+def _modules():
+    """Yield the name that each module has as an experiment, and its path."""
     for paper in (bppsa, ooo, gru, multigrid):
         for path in (path for folder in paper.__path__ for path in Path(folder).glob("*.py")):
-            parsed = ast.parse(path.read_text(encoding="utf-8")).body
-            if {"measure", "plot"} <= {node.name for node in parsed if isinstance(node, ast.FunctionDef)}:
-                names = [node.value.value for node in parsed if isinstance(node, ast.Assign) and _sets(node, "NAME")]
-                found[names[0] if names else path.stem] = f"{paper.__name__}.{path.stem}"
-    return found
+            yield re.sub(r"^figures?(_\d+)+_", "", path.stem), path
 
 
-def _sets(node, name):
-    return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+def _is_experiment(path):
+    parsed = ast.parse(path.read_text(encoding="utf-8"))
+    return {"measure", "plot"} <= {node.name for node in parsed.body if isinstance(node, ast.FunctionDef)}
 
 
 @contextmanager

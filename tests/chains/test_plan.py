@@ -85,7 +85,7 @@ def test_numpy_takes_the_chunks_of_a_structured_chain_side_by_side():
 
 
 def test_workers_share_out_what_is_independent(monkeypatch):
-    monkeypatch.setattr(plan, "workers", {"numpy": 1, "cpu": 2, "cuda": 4}.get)
+    monkeypatch.setattr(counting, "workers", {"numpy": 1, "cpu": 2, "cuda": 4}.get)
     assert counting.linear(10, 7, 1, 0, "cpu")["matvec"] == 10 * 4
     assert counting.linear(10, 7, 1, 0, "cuda")["matvec"] == 10 * 2
     assert counting.linear(10, 7, 1, 1, "cpu")["matvec"] == 10 * 7  # one group
@@ -108,7 +108,7 @@ def test_one_chunk_is_the_linear_scan(backend, weights):
 
 
 def test_one_product_of_all_is_what_a_chunk_adds(monkeypatch):
-    monkeypatch.setattr(plan, "workers", {"numpy": 1, "cpu": 2, "cuda": 4}.get)
+    monkeypatch.setattr(counting, "workers", {"numpy": 1, "cpu": 2, "cuda": 4}.get)
     for weights, backend in itertools.product((0, 1, 3), BACKENDS):
         product, terms = counting.product(40, 3, 5, weights, backend), max(weights, 1)
         # Of three chunks, the middle one is multiplied; of two, none is.

@@ -19,6 +19,7 @@ from bppsa_nb.distributed.maps import CONSTANT, IDENTITY, LINEAR, LOST
 from bppsa_nb.operands.batched import Planned
 from bppsa_nb.operands.dense import CSR, Affine, Dense
 from bppsa_nb.operands.scaled import RangeLost, Scaled
+from bppsa_nb.scan import operator
 from bppsa_nb.scan.operator import diamond
 
 EPS = {np.float32: 1e-5, np.float64: 1e-13}
@@ -223,7 +224,7 @@ def operands(dtype, rng):
     yield np.empty(0, dtype)
     yield np.empty((batch, 0), dtype)
     yield Affine(Scaled(Dense(np.ones((0, n), dtype))), np.empty(0, dtype))
-    yield bp.operator.IDENTITY
+    yield operator.IDENTITY
     yield messages.LOST
 
 
@@ -314,7 +315,7 @@ def test_runs_of_any_size_are_scanned_in_rounds(size, affine):
         assert len(sent[rank]) <= 3 * rounds  # a header, indices, numbers
         assert {partner.bit_count() for partner in (other ^ rank for other, _ in sent[rank])} <= {1}
         if rank == 0:
-            assert before is bp.operator.IDENTITY
+            assert before is operator.IDENTITY
         else:
             expected = reduce(diamond, owns[:rank])
             assert np.allclose(before, expected, rtol=1e-12, atol=0)

@@ -12,7 +12,7 @@ from on_mpi import ENVIRONMENT, REPO, Session
 SEES = """
 import os, sys
 from mpi4py import MPI
-from bppsa_nb import ranks
+from bppsa_nb.distributed import ranks
 comm = MPI.COMM_WORLD
 assert ranks.world() is comm and ranks.place() == (comm.rank, comm.size) and comm.allreduce(1) == comm.size
 assert comm.Get_attr(ranks._keyval(MPI, "own")) is None  # as new

@@ -183,7 +183,7 @@ FAULTY = """
 import os, signal, sys
 from mpi4py import MPI
 import bppsa_nb
-from bppsa_nb import cli, files
+from bppsa_nb.papers import cli; from bppsa_nb.machine import files
 
 kept, fsync, calls = bppsa_nb.Bitstream.batch, os.fsync, []
 

@@ -12,11 +12,11 @@ from bppsa_nb.machine import files
 
 def test_root_is_the_checkout():
     assert (files.root() / "pyproject.toml").is_file()
-    assert (files.root() / "bppsa_nb" / "files.py").is_file()
+    assert (files.root() / "bppsa_nb" / "machine" / "files.py").is_file()
 
 
 def test_root_of_an_installed_copy_is_the_working_directory(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "__file__", str(tmp_path / "site-packages" / "bppsa_nb" / "files.py"))
+    monkeypatch.setattr(files, "__file__", str(tmp_path / "site-packages" / "bppsa_nb" / "machine" / "files.py"))
     monkeypatch.chdir(tmp_path)
     assert files.root() == tmp_path
 

@@ -90,15 +90,15 @@ def write(cache, content):
 def test_the_folder_is_where_the_system_keeps_caches(monkeypatch, tmp_path):
     assert prices_kept.path() == tmp_path / "cache" / "prices.json"
     monkeypatch.delenv("BPPSA_NB_CACHE")
-    monkeypatch.setattr(calibrate.Path, "home", lambda: tmp_path)
+    monkeypatch.setattr(prices_kept.Path, "home", lambda: tmp_path)
     for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
     for platform, expected in (("linux", ".cache"), ("darwin", "Library/Caches"), ("win32", ".cache")):
-        monkeypatch.setattr(calibrate.sys, "platform", platform)
+        monkeypatch.setattr(prices_kept.sys, "platform", platform)
         assert prices_kept.folder() == tmp_path / expected / "bppsa-nb"
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     assert prices_kept.folder() == tmp_path / "local" / "bppsa-nb"
-    monkeypatch.setattr(calibrate.sys, "platform", "linux")
+    monkeypatch.setattr(prices_kept.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert prices_kept.folder() == tmp_path / "xdg" / "bppsa-nb"
 
@@ -336,8 +336,8 @@ def nowhere(request, cache, monkeypatch):
 
         for name in ("BPPSA_NB_CACHE", "XDG_CACHE_HOME"):
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setattr(calibrate.Path, "home", home)
-        monkeypatch.setattr(calibrate.sys, "platform", "linux")
+        monkeypatch.setattr(prices_kept.Path, "home", home)
+        monkeypatch.setattr(prices_kept.sys, "platform", "linux")
         return "this user has no home folder; BPPSA_NB_CACHE can name one"
     else:
         cache = NOWHERE[request.param](cache) or cache

@@ -443,7 +443,7 @@ def test_report_goes_to_the_project_or_where_it_is_told(project, monkeypatch, ca
     written = []
     report = types.SimpleNamespace(write=lambda path: written.append(path) or "there")
     monkeypatch.setitem(sys.modules, "bppsa_nb.papers.report", report)
-    monkeypatch.setattr(bppsa_nb, "report", report, raising=False)
+    monkeypatch.setattr(bppsa_nb.papers, "report", report, raising=False)
     assert cli.main(["report"]) == 0
     assert cli.main(["report", "--output", "elsewhere.md"]) == 0
     assert written == [None, Path("elsewhere.md")]
@@ -590,7 +590,7 @@ def test_a_second_ctrl_c_loses_nothing(tmp_path, monkeypatch, capsys, foreground
 SIGTERM = """
 import signal, sys, types
 import bppsa_nb
-from bppsa_nb import calibrate, cli, experiments, notebooks
+from bppsa_nb.papers import cli, experiments, notebooks; from bppsa_nb.chains import calibrate
 from bppsa_nb.training.datasets import irmas
 
 def stop(*args, **options):
@@ -737,7 +737,7 @@ def test_ctrl_c_in_a_notebook_ends_its_kernel_and_exits_130(project):
     write_notebook(project, "01_wait", code)
     script = """
 import pathlib, signal, sys
-from bppsa_nb import cli, files
+from bppsa_nb.papers import cli; from bppsa_nb.machine import files
 files.root = lambda: pathlib.Path(sys.argv[1])
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.exit(cli.main(["notebooks"]))

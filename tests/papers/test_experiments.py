@@ -47,7 +47,7 @@ def plot(table):
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
     """Give an experiment called toy, in a project folder of its own."""
-    package = tmp_path / "extra"
+    package = tmp_path / "bppsa"
     package.mkdir()
     (package / "toy.py").write_text(TOY)
     (package / "helper.py").write_text("def measure():\n    pass\n")

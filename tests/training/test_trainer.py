@@ -576,7 +576,7 @@ def test_fit_refuses_to_save_so(settings, error, message):
 
 KILLED = """
 import os, signal, sys
-from bppsa_nb import RNN, Adam, Bitstream, Trainer, files
+from bppsa_nb import RNN, Adam, Bitstream, Trainer; from bppsa_nb.machine import files
 
 fsync, calls = os.fsync, []
 

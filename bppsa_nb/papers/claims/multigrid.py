@@ -6,8 +6,8 @@ Speedups of GPUs are shown beside what CPU ranks gave, and beside simulations fr
 from functools import partial
 
 from bppsa_nb.papers.claims.claim import MULTIGRID, Claim, compare, require, times, verdict
-from bppsa_nb.papers.multigrid import figures_06_07 as layer_scaling
-from bppsa_nb.papers.multigrid import section_4a as layer_parallel_training
+from bppsa_nb.papers.multigrid import figures_06_07_layer_scaling as layer_scaling
+from bppsa_nb.papers.multigrid import layer_parallel_training
 
 ETHERNET = "25 Gb/s Ethernet"
 _SUFFICES = 4  # T = N h up to which two cycles are held to suffice; the paper does not say what its T is

@@ -7,10 +7,10 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.papers.bppsa import figure_12 as staleness
+from bppsa_nb.papers.bppsa import figure_12_staleness as staleness
 from bppsa_nb.papers.claims.claim import OOO, PAPER, Claim, compare, require, times, verdict
-from bppsa_nb.papers.ooo import figure_13 as micro_batches
-from bppsa_nb.papers.ooo import figures_10_11 as data_parallel_throughput
+from bppsa_nb.papers.ooo import figure_13_micro_batches as micro_batches
+from bppsa_nb.papers.ooo import figures_10_11_data_parallel_throughput as data_parallel_throughput
 
 SIMULATED = "simulated from stated costs: "
 

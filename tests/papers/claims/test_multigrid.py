@@ -3,7 +3,7 @@ import pytest
 
 from bppsa_nb.papers.claims import claims, multigrid
 from bppsa_nb.papers.claims.claim import MISSED, MULTIGRID, REPRODUCED
-from bppsa_nb.papers.multigrid import figures_06_07 as layer_scaling
+from bppsa_nb.papers.multigrid import figures_06_07_layer_scaling as layer_scaling
 
 
 def judge(where, table, says=""):

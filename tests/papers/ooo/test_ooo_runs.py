@@ -4,7 +4,7 @@ import pytest
 
 from bppsa_nb import Adam, schedule
 from bppsa_nb.papers import experiments, timelines
-from bppsa_nb.papers.bppsa import figure_12 as staleness
+from bppsa_nb.papers.bppsa import figure_12_staleness as staleness
 from bppsa_nb.papers.ooo import executed
 from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.loss import cross_entropy

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bppsa_nb import schedule
-from bppsa_nb.papers.ooo import figures_10_11 as data_parallel_throughput
-from bppsa_nb.papers.ooo import figures_12_14 as pipeline_throughput
+from bppsa_nb.papers.ooo import figures_10_11_data_parallel_throughput as data_parallel_throughput
+from bppsa_nb.papers.ooo import figures_12_14_pipeline_throughput as pipeline_throughput
 
 
 @pytest.fixture(scope="module")

@@ -527,7 +527,7 @@ def test_ctrl_c_ends_the_threads_and_keeps_what_is_done(folder, tmp_path):
     script = """
 import itertools, pathlib, signal, sys, time
 import numpy as np
-from bppsa_nb import files
+from bppsa_nb.machine import files
 from bppsa_nb.training.datasets import audio
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

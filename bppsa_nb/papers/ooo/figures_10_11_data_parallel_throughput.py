@@ -7,7 +7,6 @@ import pandas as pd
 from bppsa_nb import schedule
 from bppsa_nb.papers.figures import COLORS
 
-NAME = "data_parallel_throughput"  # of its recordings and its picture
 TITLE = "Figures 10 and 11 of ooo backprop, simulated: the order of weight gradients in data-parallel training"
 CAPTION = (
     "Simulated from stated costs, not measured: ResNet-50's 54 layers as a chain, 128 images, 380 ms of computation "

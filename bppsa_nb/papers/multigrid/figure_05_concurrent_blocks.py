@@ -12,7 +12,6 @@ from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event
 
-NAME = "concurrent_blocks"  # of its recordings and its picture
 TITLE = "Figure 5 of layer-parallel training: concurrent blocks, on CPU threads"
 SIZES = {"quick": (64, 16, 15), "paper": (256, 50, 31)}  # layers, channels, runs
 LOOKS = {

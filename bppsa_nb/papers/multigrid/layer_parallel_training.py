@@ -13,7 +13,6 @@ from bppsa_nb.training.loss import cross_entropy
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
 
-NAME = "layer_parallel_training"  # of its recordings and its picture
 TITLE = "Section IV-A of layer-parallel training: two cycles per pass, and serial back-propagation"
 CAPTION = (
     "Residual networks of 64 layers learn handwritten digits, with states and gradients from two V-cycles each "

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from bppsa_nb import multigrid
-from bppsa_nb.papers.multigrid import figure_05 as concurrent_blocks
-from bppsa_nb.papers.multigrid import figures_02_03 as layer_blocks
+from bppsa_nb.papers.multigrid import figure_05_concurrent_blocks as concurrent_blocks
+from bppsa_nb.papers.multigrid import figures_02_03_layer_blocks as layer_blocks
 from bppsa_nb.papers.progress import Progress
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event

@@ -7,7 +7,6 @@ from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
 
-NAME = "micro_batches"  # of its recordings and its picture
 TITLE = "Figure 13 of ooo backprop: micro-batches in a pipeline, beside 1F1B and zero-bubble schedules"
 CAPTION = (
     "Simulated: four GPUs, four micro-batches A to D, every operation one unit, no cost of communication. (a) to (c) "

@@ -7,7 +7,6 @@ from bppsa_nb.machine import backends
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
 
-NAME = "depth_independence"  # of its recordings and its picture
 TITLE = "Figure 4 of layer-parallel training: residuals over cycles, at several depths"
 CAPTION = (
     "The norm of the residual (Eq. 19) after every V-cycle: coarsening by 4 down to at most 4 steps, FCF-relaxation, "

@@ -6,7 +6,6 @@ import pandas as pd
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
 
-NAME = "fast_forward"  # of its recordings and its picture
 TITLE = "Figure 5 of ooo backprop: gradient fast-forwarding and modulo allocation"
 CAPTION = (
     "Simulated: eight layers, every operation one unit, no cost of communication; the first layer needs no output "

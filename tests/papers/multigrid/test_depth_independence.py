@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bppsa_nb.papers import experiments
-from bppsa_nb.papers.multigrid import figure_04 as depth_independence
+from bppsa_nb.papers.multigrid import figure_04_depth_independence as depth_independence
 from bppsa_nb.papers.progress import Progress
 
 CONVOLUTION = (2, 3, 4, 1)

@@ -13,7 +13,6 @@ from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule import transfer_time
 from bppsa_nb.schedule.cycles import record
 
-NAME = "layer_scaling"  # of its recordings and its picture
 TITLE = "Figures 6 and 7 of layer-parallel training: strong scaling over ranks, measured and simulated"
 CAPTION = (
     "The caption of the paper's Figure 6 counts 3,248,534 parameters: those of 4 channels (the text says 50) and 4093 "

@@ -6,10 +6,9 @@ import pandas as pd
 
 from bppsa_nb import schedule
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.ooo.figure_13 import duration
+from bppsa_nb.papers.ooo.figure_13_micro_batches import duration
 from bppsa_nb.schedule.pipelining import allocation
 
-NAME = "pipeline_throughput"  # of its recordings and its picture
 TITLE = "Figures 12 and 14 of ooo backprop, simulated: pipelines of transformers, over interconnects and GPUs"
 CAPTION = (
     "Simulated from stated costs, not measured: equal transformer layers, hidden size 1024, micro-batches of 24 "

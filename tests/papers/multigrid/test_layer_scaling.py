@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from bppsa_nb.distributed import engines
-from bppsa_nb.papers.multigrid import figures_06_07 as layer_scaling
+from bppsa_nb.papers.multigrid import figures_06_07_layer_scaling as layer_scaling
 from bppsa_nb.papers.progress import Progress
 
 

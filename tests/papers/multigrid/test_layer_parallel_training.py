@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bppsa_nb.papers.multigrid import section_4a as experiment
+from bppsa_nb.papers.multigrid import layer_parallel_training as experiment
 from bppsa_nb.papers.progress import Progress
 
 

@@ -11,7 +11,6 @@ from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.optimizers import SGD, Adam
 from bppsa_nb.training.trainer import Trainer
 
-NAME = "staleness"  # of its recordings and its picture
 TITLE = "Figure 12 (Appendix C): what stale weights do to Adam"
 CAPTION = (
     "Accuracy on unseen images of a small convolutional network that Adam trains: mean and range over five seeds, and "

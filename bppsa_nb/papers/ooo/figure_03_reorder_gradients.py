@@ -10,7 +10,6 @@ from bppsa_nb.schedule.events import Event
 from bppsa_nb.sparse import LeNet5
 from bppsa_nb.training.loss import cross_entropy
 
-NAME = "reorder_gradients"  # of its recordings and its picture
 TITLE = "Figure 3 of ooo backprop: the dependencies of gradients, and two orders that respect them"
 ALT = (
     "Two timelines of a backward pass over layers 8 to 5 with a lane each for output gradients, weight gradients and "

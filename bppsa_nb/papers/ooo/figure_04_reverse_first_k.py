@@ -7,7 +7,6 @@ from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
 
-NAME = "reverse_first_k"  # of its recordings and its picture
 TITLE = "Figure 4 of ooo backprop: reverse first-k scheduling, in an example of our own"
 FORWARD, OUTPUT_GRAD, WEIGHT_GRAD, SYNC = [2, 2, 1, 1, 1], [1, 1, 1, 1, 1], [2, 2, 2, 1, 1], [2, 3, 1, 4, 4]
 CAPTION = (

@@ -9,7 +9,6 @@ from bppsa_nb.multigrid.grids import hierarchy
 from bppsa_nb.networks import residual_steps as steps
 from bppsa_nb.papers.figures import COLORS
 
-NAME = "layer_blocks"  # of its recordings and its picture
 TITLE = "Figures 2 and 3 of layer-parallel training: layers in blocks, F- and C-relaxation"
 CAPTION = (
     "Above: the points of three levels of 32 layers, as the solver makes them with c = 4; squares are C-points, the "
