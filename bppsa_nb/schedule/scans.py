@@ -1,8 +1,14 @@
-"""Scans that were traced, placed on workers."""
+"""Scans that were traced: what they cost, and how workers share them."""
 
-from bppsa_nb.machine.checks import check_amount, check_kind
+from bppsa_nb.machine.checks import check_amount, check_count, check_kind
 from bppsa_nb.scan.trace import UNIT, Trace, span_label
 from bppsa_nb.schedule import events
+
+
+def multiply_adds(hidden):
+    """Return what ⋄ costs over dense Jacobians [shape=(H, H)]: H³ multiply-adds, or H² for a gradient."""
+    hidden = check_count("hidden", hidden, 1)
+    return {"mm": hidden**3, "mv": hidden**2}
 
 
 def list_schedule(trace, workers, cost=UNIT):

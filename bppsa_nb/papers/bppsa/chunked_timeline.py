@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.scan.trace import UNIT, multiply_adds, trace
+from bppsa_nb.scan.trace import UNIT, trace
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event
-from bppsa_nb.schedule.scans import list_schedule
+from bppsa_nb.schedule.scans import list_schedule, multiply_adds
 
 TITLE = "A scan in chunks: three phases, the length of a chunk, and what it gains"
 CAPTION = (

@@ -6,9 +6,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.scan.trace import multiply_adds, trace
+from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.scans import list_schedule
+from bppsa_nb.schedule.scans import list_schedule, multiply_adds
 
 TITLE = "Where P_Blelloch / P_Linear meets n / log n"
 CAPTION = (
