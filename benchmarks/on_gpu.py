@@ -160,7 +160,7 @@ def _scan(links, grad_output, method, dense):
     """Return the launches of a scan, where the gradients will be, and what tells that its range was left."""
     from numba import cuda
 
-    from bppsa_nb.chains import stored_cuda as levels
+    from bppsa_nb.chains import levels_cuda as levels
     from bppsa_nb.chains import structured_cuda as chunks
     from bppsa_nb.training.device import copy, fill, over
 

@@ -22,7 +22,7 @@ def kernels(real):
     from numba import types
 
     from bppsa_nb.cells import cuda as cells
-    from bppsa_nb.chains import stored_cuda as scan
+    from bppsa_nb.chains import levels_cuda as scan
     from bppsa_nb.chains import structured_cuda as structured
     from bppsa_nb.networks import residual_steps_cuda as multigrid
     from bppsa_nb.operands import products_cuda as sparse_cuda

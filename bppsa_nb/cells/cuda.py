@@ -13,9 +13,8 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.chains.kernels_cuda import dot
-from bppsa_nb.chains.stored_cuda import MAX_THREADS
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.chains.structured_cuda import shared_bytes
+from bppsa_nb.machine.cuda import MAX_THREADS, shared_bytes
 
 _device = cuda.jit(device=True, inline="always")
 _THREADS = 128  # of a block in kernels without shared memory

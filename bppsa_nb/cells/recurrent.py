@@ -300,7 +300,7 @@ def _backpropagate(links, grad_output, local_grads, method, backend, levels):
     """Find the gradients at one layer's hidden states [shape=(T + 1, B, H)]."""
     if not all(np.isfinite(grads).all() for grads in (grad_output, local_grads) if grads is not None):
         method = "linear"  # what overflowed on the way here is passed on; a scan would refuse it
-    run = partial(chain.scan_structured, links, grad_output, local_grads, backend)
+    run = partial(chain.go_back, links, grad_output, local_grads, backend)
     return chain.in_range(run, method, levels)
 
 

@@ -7,9 +7,10 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.chains.kernels_cuda import across_chunks, multiply_chunks, prepare, sweep_chunks
-from bppsa_nb.chains.stored_cuda import MAX_THREADS, SHARED_BYTES, collect, launch_prepare, launch_scan, workspace
+from bppsa_nb.chains.levels_cuda import run_levels
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.operands.scaled import RangeLost
+from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, on_device, require, shared_bytes
+from bppsa_nb.operands.range import RangeLost
 
 _THREADS = 256  # of a block that multiplies, at most
 
@@ -95,11 +96,6 @@ class Links:
         self.arguments = stored, dense, weights, slopes, carry_, carry is not None
 
 
-def on_device(array):
-    """Return a device array as it is, and a host array copied to the device."""
-    return array if hasattr(array, "copy_to_host") else cuda.to_device(np.ascontiguousarray(array))
-
-
 def launch_sweep(links, first, chunks, length, ends, gradients, keep=True, stream=0):
     """Launch `sweep_chunks` on chunks ``first ... first + chunks - 1``."""
     _, batch, size = gradients.shape
@@ -156,36 +152,6 @@ def _squares(size, sums, dtype):
     return 4 * down, down * across, shared
 
 
-def shared_bytes(count, dtype, what):
-    """Return how many bytes of shared memory a block needs.
-
-    Raises
-    ------
-    ValueError
-        If it does not get them.
-    """
-    size = count * dtype.itemsize
-    if size > SHARED_BYTES:
-        raise ValueError(
-            f"hidden_size: {what} numbers take {size} bytes, but a thread block has {SHARED_BYTES} bytes of shared "
-            "memory; use backend='cpu'"
-        )
-    return size
-
-
-def require(size, what):
-    """Raise unless the device has memory for an array.
-
-    Raises
-    ------
-    MemoryError
-        If it does not.
-    """
-    free = cuda.current_context().get_memory_info().free
-    if size > free:
-        raise MemoryError(f"{what} takes {size / 2**30:.1f} GiB, but the device has {free / 2**30:.1f} GiB left")
-
-
 def sweep(chain, grad_output, local_grads=None):
     """Go back one step after the other; see `bppsa_nb.chains.structured.sweep`. The chain may be stored Jacobians."""
     gradients = _start(chain, grad_output, local_grads)
@@ -234,26 +200,10 @@ def _start(chain, grad_output, local_grads):
     return cuda.to_device(gradients)
 
 
-def scan(chain, grad_output, local_grads, levels):
-    """Scan transposed Jacobians by levels; they are written out on the device and never leave it.
+def levels(chain, grad_output, local_grads=None, levels=None):
+    """Scan Jacobians level by level; they are written out on the device and never leave it.
 
-    Parameters
-    ----------
-    chain : StructuredChain
-    grad_output : np.ndarray [shape=(B, H)]
-        ``local_grads[T]`` included.
-    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
-    levels : int or None
-        k of the truncated scan; None for Blelloch's.
-
-    Returns
-    -------
-    np.ndarray [shape=(T + 1, B, H)]
-
-    Raises
-    ------
-    RangeLost
-        If a product could not keep its entries in range.
+    See `bppsa_nb.chains.structured.levels`.
     """
     T, batch, size = chain.shape
     if T == 0:
@@ -261,10 +211,4 @@ def scan(chain, grad_output, local_grads, levels):
     require(
         T * batch * size * size * chain.dtype.itemsize, f"storing {T} x {batch} transposed Jacobians of {size} x {size}"
     )
-    mats, exps, vecs, lost = workspace(T, batch, batch, size, chain.dtype)
-    if local_grads is not None:
-        vecs[1 : T + 1].copy_to_device(np.ascontiguousarray(local_grads[:T]))
-    vecs[T + 1].copy_to_device(np.ascontiguousarray(grad_output))
-    launch_prepare(prepare, Links(chain).arguments[2:], mats, exps, lost)
-    launch_scan(mats, exps, vecs, local_grads is not None, levels, lost)
-    return collect(vecs, lost)
+    return run_levels(prepare, Links(chain).arguments[2:], chain, batch, grad_output, local_grads, levels)

@@ -10,7 +10,8 @@ from scipy import sparse
 from bppsa_nb.operands.batched import BatchedCSR, Planned
 from bppsa_nb.operands.dense import CSR, Affine, Dense
 from bppsa_nb.operands.pattern import CSRPattern
-from bppsa_nb.operands.scaled import RangeLost, Scaled
+from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.scaled import Scaled
 from bppsa_nb.scan.operator import IDENTITY, diamond
 
 _LOST, _IDENTITY, _VECTOR, _DENSE, _CSR, _PLANNED = range(6)

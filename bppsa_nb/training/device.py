@@ -16,11 +16,12 @@ from numba import cuda
 
 from bppsa_nb.cells import cuda as cells
 from bppsa_nb.chains.backprop import choose
+from bppsa_nb.chains.levels_cuda import launch_prepare, launch_scan, workspace
 from bppsa_nb.chains.plan import chunk_length
-from bppsa_nb.chains.stored_cuda import launch_prepare, launch_scan, workspace
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.chains.structured_cuda import Chunks, Links, launch_chunked, launch_sweep, prepare, require
+from bppsa_nb.chains.structured_cuda import Chunks, Links, launch_chunked, launch_sweep, prepare
 from bppsa_nb.machine import backends
+from bppsa_nb.machine.cuda import require
 from bppsa_nb.training.optimizers import SGD, Adam, out_of_range
 
 _THREADS = 256

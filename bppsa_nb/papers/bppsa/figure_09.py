@@ -130,7 +130,7 @@ def assembly(weight_hh, hidden, gates, backend):
     from numba import cuda
 
     from bppsa_nb.cells.cuda import gru_chain
-    from bppsa_nb.chains.stored_cuda import launch_prepare, workspace
+    from bppsa_nb.chains.levels_cuda import launch_prepare, workspace
     from bppsa_nb.chains.structured_cuda import Links, prepare
 
     _, T, B, H = gates.shape
