@@ -221,7 +221,7 @@ def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
     found.append(cuda.sweep(stored, grad_output, local_grads))
     for result in (
         cuda.sweep(links, grad_output, local_grads),
-        cuda.scan(links, grad_output, local_grads, None),
+        cuda.levels(links, grad_output, local_grads, None),
         *found,
     ):
         assert result.dtype == dtype
@@ -288,6 +288,37 @@ def test_chunks_whose_products_leave_the_range(factor, kind):
         for scan in (plain.chunked, cuda.chunked):
             with pytest.raises(RangeLost), np.errstate(all="ignore"):
                 scan(case, grad_output, None, 5)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what overflows anyway
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+def test_range_is_kept_exactly_where_the_cpu_keeps_it(kind, dtype):
+    """Entries all over the range, in links and in gradients: both twins keep them, or neither does."""
+    from bppsa_nb.chains import stored_cpu, stored_cuda
+    from bppsa_nb.operands.range import RangeLost
+
+    rng, maxexp, kept = np.random.default_rng(0), np.finfo(dtype).maxexp, []
+    for _ in range(50):
+        T, H, B = rng.integers(1, 6), rng.integers(1, 4), rng.integers(1, 3)
+        spread, middle = rng.uniform(0, 0.9, 2) * maxexp
+        powers = rng.uniform(-spread, spread, (T, B, H, H)) / 2 + middle * rng.choice([-1, 0, 0, 1], (T, 1, 1, 1)) / 2
+        there = (rng.random(powers.shape) < 0.7).astype(dtype)
+        jacobians_T = np.ldexp(there, np.rint(powers).astype(int))
+        reach = rng.uniform(0, 0.9) * maxexp
+        grad_output = np.ldexp(dtype(1), np.rint(rng.uniform(-reach, reach, (B, H))).astype(int))
+        found = []
+        for twin in (stored_cpu, stored_cuda):
+            try:
+                with np.errstate(all="ignore"):
+                    found.append(twin.levels(jacobians_T, grad_output))
+            except RangeLost:
+                found.append(None)
+        kept.append(found[0] is not None)
+        assert (found[0] is None) == (found[1] is None)
+        if kept[-1]:
+            np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+    assert 10 < sum(kept) < 40
 
 
 def sparse_link(rng, m, n, kind, batch, dtype):
