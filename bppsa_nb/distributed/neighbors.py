@@ -7,7 +7,7 @@ import numpy as np
 from bppsa_nb.distributed import ranks
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels
-from bppsa_nb.multigrid.links import Alone
+from bppsa_nb.multigrid.neighbors import Alone
 
 _OPTIONS = tuple(field.name for field in fields(Options))
 _ALIKE = ("the solver", "net", "u0 or grad_output", "whether initial is given", *_OPTIONS)

@@ -116,18 +116,18 @@ class Cycles:
     levels : list of Level
         Finest first.
     options : Options
-    links : Alone or Ranks
+    neighbors : Alone or Ranks
         To the processes that hold the layers before and after these.
     """
 
-    def __init__(self, levels, options, links):
-        self.levels, self.options, self.links = levels, options, links
+    def __init__(self, levels, options, neighbors):
+        self.levels, self.options, self.neighbors = levels, options, neighbors
 
     def run(self):
         """Cycle until done; return the residual's norm after every cycle."""
         cycles, tol, norms = self.options.cycles, self.options.tol, []
         for _ in self._cycles():
-            norms.append(self.links.norm(self.levels[0].residuals()))
+            norms.append(self.neighbors.norm(self.levels[0].residuals()))
             if not math.isfinite(norms[-1]):
                 raise FloatingPointError(
                     f"cycle {len(norms)} leaves the range of {self.levels[0].points.dtype}: "
@@ -194,12 +194,12 @@ class Cycles:
 
     def _c_relax(self, level):
         level.c_relax()
-        self.links.shift(level)
+        self.neighbors.shift(level)
 
     def _solve_coarsest(self):
         """Propagate from the first point to the last; the coarsest level is a single block."""
         coarsest = self.levels[-1]
-        self.links.receive(coarsest)
+        self.neighbors.receive(coarsest)
         coarsest.f_relax()
         coarsest.c_relax()
-        self.links.send(coarsest)
+        self.neighbors.send(coarsest)

@@ -15,7 +15,7 @@ from bppsa_nb.machine.checks import check_count
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.multigrid.cycles import Cycles, Level, Options
 from bppsa_nb.multigrid.grids import check_levels, hierarchy
-from bppsa_nb.multigrid.links import Alone
+from bppsa_nb.multigrid.neighbors import Alone
 from bppsa_nb.networks import residual_steps as steps
 from bppsa_nb.schedule import events as timeline
 

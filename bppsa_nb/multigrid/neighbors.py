@@ -9,7 +9,7 @@ from bppsa_nb.multigrid.grids import check_levels
 
 
 def connect(comm, backward=False):
-    """Return the links for a ``comm`` argument.
+    """Return the neighbors for a ``comm`` argument.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def connect(comm, backward=False):
 class Alone:
     """All layers are here.
 
-    A solution is found within ``with links:``, so that an error in a rank's arguments can be known to all ranks.
+    A solution is found within ``with neighbors:``, so that an error in a rank's arguments can be known to all ranks.
 
     Parameters
     ----------
