@@ -76,3 +76,19 @@ def legend(fig, kinds, **looks):
 
     handles = [Patch(color=draw.OPERATION_COLORS[kind], label=draw.OPERATION_NAMES[kind]) for kind in kinds]
     fig.legend(handles=handles, loc="outside upper center", ncols=len(handles), **looks)
+
+
+def iteration(timeline):
+    """Say how long an iteration takes when others follow.
+
+    Parameters
+    ----------
+    timeline : schedule.Timeline
+
+    Returns
+    -------
+    float
+        The makespan; for ZB-H2, whose devices do not wait for each other in between, the longest span of a device.
+    """
+    overlaps = timeline.policy == "zero_bubble" and not timeline.flush
+    return float(timeline.span.max()) if overlaps else timeline.makespan

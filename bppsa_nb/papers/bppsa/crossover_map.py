@@ -6,6 +6,7 @@ import numpy as np
 
 import bppsa_nb as bp
 from bppsa_nb.machine import backends
+from bppsa_nb.papers.bppsa import iterations
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed
 from bppsa_nb.papers.timing import take_turns
@@ -43,15 +44,6 @@ def measure(scale, rng, progress):
     return progress.collect(points, partial(time_methods, seconds=SECONDS[scale], stored=STORED[scale]), rng)
 
 
-def rnn_chain(T, B, H, rng):
-    """Make the structured chain of an RNN that has read bitstreams."""
-    from bppsa_nb.cells import cpu
-
-    model = bp.RNN(1, H, 10, rng=rng)
-    x, _ = bp.Bitstream(T, B, rng=rng).batch(np.arange(B))
-    return cpu.rnn_chain(model.params["weight_hh_l0"], model.forward(x, backend="cpu").hidden[0])
-
-
 def time_methods(point, rng, seconds, stored):
     """Time the methods on one chain: the loop and chunks take turns, then levels with both.
 
@@ -71,7 +63,7 @@ def time_methods(point, rng, seconds, stored):
         A row per method: the median in `seconds`, how many `rounds`, and whether it is `taken` by ``"auto"``.
     """
     backend, H, T, B = point["backend"], point["H"], point["T"], point["B"]
-    chain, grad_output = rnn_chain(T, B, H, rng), rng.standard_normal((B, H), np.float32)
+    chain, grad_output = iterations.rnn_chain(T, B, H, rng), rng.standard_normal((B, H), np.float32)
     calls = {
         method: partial(bp.backprop, chain, grad_output, method=method, backend=backend)
         for method in METHODS[: 3 if 4 * T * B * H * H <= stored else 2]

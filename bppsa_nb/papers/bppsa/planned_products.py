@@ -6,11 +6,13 @@ import tracemalloc
 import numpy as np
 
 from bppsa_nb.operands.batched import Planned
-from bppsa_nb.papers.bppsa.figure_10 import LEVELS, products, pruned_vgg
+from bppsa_nb.papers.bppsa import vgg
+from bppsa_nb.papers.bppsa.vgg import LEVELS
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import span
 from bppsa_nb.papers.timing import take_turns
 from bppsa_nb.scan import scan
+from bppsa_nb.training.datasets.images import Images
 
 TITLE = "Planned products on a pruned VGG-11, measured"
 CAPTION = (
@@ -93,10 +95,8 @@ def _difference(product, expected):
 
 def measure(scale, rng, progress):
     """Measure every product of the truncated scan, and whole backward passes: a row each."""
-    from bppsa_nb.training.datasets.images import Images
-
     seed = np.random.default_rng(rng).integers(2**32, size=2)
-    network, images = pruned_vgg(seed[0]), Images(rng=seed[1], num_samples=1)
+    network, images = vgg.pruned(seed[0]), Images(rng=seed[1], num_samples=1)
     activations = network.forward(images.batch([0])[0])
     links = network.links(activations, from_input=True)
     points = [{"part": "products"}, *({"part": "backward", "method": method} for method in METHODS)]
@@ -116,7 +116,7 @@ def _measure_products(links, rng, rounds):
     gradient = rng.standard_normal((1, links[-1].shape[1])).astype(np.float32)
     operands = [Timed(Planned(link.pattern, link.values, "cpu"), log, rounds) for link in reversed(links)]
     scan([gradient, *operands], "truncated", LEVELS)
-    _, rows = products([link.pattern for link in links], LEVELS)
+    _, rows = vgg.products([link.pattern for link in links], LEVELS)
     return [row | measured for row, measured in zip(rows, log, strict=True)]
 
 

@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from bppsa_nb.papers.bppsa.figure_11 import pipeline
+from bppsa_nb.papers.bppsa.gpipe import pipeline
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import trace

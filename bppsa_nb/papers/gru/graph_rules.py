@@ -3,7 +3,7 @@
 import pandas as pd
 
 from bppsa_nb.graphs import drawing, library
-from bppsa_nb.papers.gru.gru_graphs import count_operations
+from bppsa_nb.papers.gru.operations import count_operations
 
 TITLE = "Rules of differentiable graphs"
 CAPTION = (

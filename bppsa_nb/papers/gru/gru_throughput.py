@@ -3,7 +3,7 @@
 from functools import partial
 
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.gru.gru_variants import SIZES, STEPS, time_point
+from bppsa_nb.papers.gru.passes import SIZES, STEPS, time_point
 from bppsa_nb.papers.phrases import listed, span
 
 TITLE = "Throughput of the GRU over hidden size"

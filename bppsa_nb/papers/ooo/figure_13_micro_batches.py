@@ -61,22 +61,6 @@ def run(name, layers):
     return schedule.pipeline(schedule.Network.uniform(layers), DEVICES, BATCHES, policy, flush)
 
 
-def duration(timeline):
-    """Say how long an iteration takes when others follow.
-
-    Parameters
-    ----------
-    timeline : schedule.Timeline
-
-    Returns
-    -------
-    float
-        The makespan; for ZB-H2, whose devices do not wait for each other in between, the longest span of a device.
-    """
-    overlaps = timeline.policy == "zero_bubble" and not timeline.flush
-    return float(timeline.span.max()) if overlaps else timeline.makespan
-
-
 def measure(scale, rng, progress):
     """Schedule the small example, one row per operation, and count both: one row per schedule."""
     rows = []
@@ -87,7 +71,8 @@ def measure(scale, rng, progress):
             timeline = run(name, layers)
             timeline.check()
             row = {"part": "count", "schedule": name, "layers": layers, "policy": policy, "flush": float(flush)}
-            row |= {"makespan": timeline.makespan, "iteration": duration(timeline), "bound": timeline.lower_bound}
+            row |= {"makespan": timeline.makespan, "bound": timeline.lower_bound}
+            row |= {"iteration": timelines.iteration(timeline)}
             rows.append(row | {"idle": timeline.idle.max(), "peak_memory": timeline.peak_memory.max()})
     return pd.DataFrame(rows)
 

@@ -5,8 +5,8 @@ import numpy as np
 import pandas as pd
 
 from bppsa_nb import schedule
+from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.ooo.figure_13_micro_batches import duration
 from bppsa_nb.schedule.pipelining import allocation
 
 TITLE = "Figures 12 and 14 of ooo backprop, simulated: pipelines of transformers, over interconnects and GPUs"
@@ -102,7 +102,7 @@ def iteration(name, net, devices, batches, inside, between):
         long = 4 * max(batches, devices)
         return {"seconds": batches * (run(2 * long).makespan - run(long).makespan) / long}
     timeline = run(batches)
-    return {"seconds": duration(timeline), "lower_bound": timeline.lower_bound}
+    return {"seconds": timelines.iteration(timeline), "lower_bound": timeline.lower_bound}
 
 
 def measure(scale, rng, progress):
