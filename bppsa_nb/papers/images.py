@@ -4,20 +4,7 @@ from bppsa_nb.training.datasets.images import Images
 
 
 def fetched(name, split, count=None):
-    """Load images of a data set, or of the stand-in, saying so, if it was not fetched.
-
-    Parameters
-    ----------
-    name : str
-        As `Images` takes it, such as "cifar10".
-    split : {"train", "test"}
-    count : int, optional
-        How many; all by default.
-
-    Returns
-    -------
-    Images
-    """
+    """Load images as `Images` does; of the stand-in, saying so, if the data set `name` was not fetched."""
     try:
         return Images(name, split, count)
     except FileNotFoundError as error:

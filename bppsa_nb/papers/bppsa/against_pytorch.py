@@ -25,18 +25,9 @@ def measure(scale, rng, progress):
 
 
 def speedups(table):
-    """Divide PyTorch's times by ours.
+    """Divide PyTorch's best times by ours, per machine, cell, T, B, H, I and `method`.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From `benchmarks/run.py`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Per machine, cell, T, B, H, I and `method`: the speedups of the `backward` pass and of the whole `step` over
-        PyTorch's best.
+    `backward` is the speedup of the backward pass, `step` that of the whole training step.
     """
     keys = ["machine", "cell", "T", "B", "H", "I"]
     ours = table["name"].str.startswith("ours: ")

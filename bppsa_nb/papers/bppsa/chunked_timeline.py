@@ -42,20 +42,9 @@ _trace = lru_cache(maxsize=2)(trace)
 
 
 def chunks(run, length, cost=UNIT):
-    """Schedule a chunked scan with a worker for each chunk, which does all that ends there.
+    """Schedule ``trace(n, "chunked", length=length)``: an event per product, its `kind` one of `PHASES`.
 
-    Parameters
-    ----------
-    run : Trace
-        Of ``trace(n, "chunked", length=length)``.
-    length : int
-    cost : dict
-        What a product of kind ``"mm"`` and ``"mv"`` takes.
-
-    Returns
-    -------
-    list of Event
-        One per product; `kind` is one of `PHASES`.
+    There is a worker for each chunk, which does all that ends there; `cost` says what products "mm" and "mv" take.
     """
     first = run.n + 1 - (run.n - 1) // length * length if run.n else 1  # positions of the chunk that holds the gradient
     events, free = [], {}

@@ -47,20 +47,8 @@ def measure(scale, rng, progress):
 def time_methods(point, rng, seconds, stored):
     """Time the methods on one chain: the loop and chunks take turns, then levels with both.
 
-    Parameters
-    ----------
-    point : dict
-        `backend`, `H`, `T` and `B`.
-    rng : np.random.Generator
-    seconds : float
-        As for `timing.repeat`.
-    stored : int
-        Bytes of Jacobians beyond which ``"blelloch"`` is left out.
-
-    Returns
-    -------
-    list of dict
-        A row per method: the median in `seconds`, how many `rounds`, and whether it is `taken` by ``"auto"``.
+    Levels are left out where Jacobians would take more than `stored` bytes. A row per method: the median in `seconds`,
+    how many `rounds`, and whether it is `taken` by ``"auto"``.
     """
     backend, H, T, B = point["backend"], point["H"], point["T"], point["B"]
     chain, grad_output = iterations.rnn_chain(T, B, H, rng), rng.standard_normal((B, H), np.float32)
@@ -80,18 +68,9 @@ def time_methods(point, rng, seconds, stored):
 
 
 def winners(table):
-    """Find the fastest method at every point.
+    """Find the fastest method at every point: the `winner`, and its `lead`, the runner-up's time over its own.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Per backend, H, T and B: the `winner`, its `lead` (the runner-up's time over its own) and `regret`, the time of
-        the method that "auto" takes over the winner's.
+    `regret` is the time of the method that "auto" takes over the winner's.
     """
     import pandas as pd
 

@@ -46,18 +46,10 @@ def measure_gru(scale, rng, progress):
 def breakdown(table):
     """Take the columns of Tables 4 to 6 apart, as Appendix G says.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        With columns `forward`, `baseline` and `bppsa`, such as ``published.table("table_6")``; with `forward_overhead`
-        and `chunked` or without.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The table, with the parts `fp`, `bp` and `bppsa_alone`, and the ratios `overall` = baseline / bppsa and
-        `backward` = bp / bppsa_alone; with `forward_overhead`, which `bppsa_alone` then excludes, also `fo` and
-        `overhead` = fo / fp; with `chunked`, also `chunked_alone` and `backward_chunked` = bp / chunked_alone.
+    To `forward`, `baseline` and `bppsa`, as in ``published.table("table_6")``, come the parts `fp`, `bp` and
+    `bppsa_alone`, and the ratios `overall` = baseline / bppsa and `backward` = bp / bppsa_alone; with
+    `forward_overhead`, which `bppsa_alone` then excludes, also `fo` and `overhead` = fo / fp; with `chunked`, also
+    `chunked_alone` and `backward_chunked` = bp / chunked_alone.
     """
     forward = table["forward"]
     parts = table.assign(fp=forward, bp=table["baseline"] - forward, overall=table["baseline"] / table["bppsa"])
@@ -74,14 +66,8 @@ def breakdown(table):
 def draw(fig, axes, columns, machine, here="this machine"):
     """Draw seconds per epoch above and speedups below, the paper's filled, ours open.
 
-    Parameters
-    ----------
-    fig : matplotlib.figure.Figure
-    axes : np.ndarray of Axes [shape=(2, columns)]
-    columns : list of (pandas.DataFrame, str)
-        For each column of axes, rows of `breakdown` with `source`, and the column that is their axis of x.
-    machine, here : str
-        What the two machines are called.
+    For each column of axes [shape=(2, columns)], `columns` has rows of `breakdown` with their `source`, and the column
+    that is their axis of x; `machine` and `here` are what the machines are called.
     """
     drawn = {}
     for column, (rows, x) in zip(axes.T, columns, strict=True):

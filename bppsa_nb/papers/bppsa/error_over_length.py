@@ -31,19 +31,7 @@ def measure(scale, rng, progress):
 
 
 def errors(point, rng):
-    """Compare every method and backend in float32 with the linear scan in float64.
-
-    Parameters
-    ----------
-    point : dict
-        `chain`, one of `CHAINS`, and its length `T`.
-    rng : np.random.Generator
-
-    Returns
-    -------
-    list of dict
-        `method`, `backend` and `error`.
-    """
+    """Compare every method and backend in float32 with the linear scan in float64, on the `chain` of `point`."""
     T = point["T"]
     links = {"norm-preserving": _rotations, "rnn": _rnn_jacobians}[point["chain"]](T, rng)
     grad_output = rng.standard_normal((BATCH, HIDDEN)).astype(np.float32)

@@ -21,17 +21,7 @@ ALT = (
 
 
 def primitive(phase):
-    """Run one step on operands A and B.
-
-    Parameters
-    ----------
-    phase : {"up", "down"}
-
-    Returns
-    -------
-    Trace, callable
-        The run, and what to write on its operands.
-    """
+    """Run the step of a phase, "up" or "down", on operands A and B; return it, and what to write on its operands."""
     log = []
     if phase == "up":
         a = [Traced("matrix", (1, 1), log), Traced("matrix", (2, 2), log)]

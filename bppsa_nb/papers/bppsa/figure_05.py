@@ -38,17 +38,7 @@ def measure(scale, rng, progress):
 
 
 def matrices(rng):
-    """Make the transposed Jacobians.
-
-    Parameters
-    ----------
-    rng : np.random.Generator
-
-    Returns
-    -------
-    list of (str, scipy.sparse.csr_array)
-        What maps to what, and the matrix; in the order of `OPERATORS`.
-    """
+    """Make the transposed Jacobians, in the order of `OPERATORS`: what maps to what, and a scipy.sparse.csr_array."""
     from bppsa_nb import sparse
 
     weight, x = rng.standard_normal((3, 2, 3, 3)), rng.standard_normal((2, 4, 4))
@@ -60,18 +50,7 @@ def matrices(rng):
 
 
 def kinds(table):
-    """Put one operator's entries into a dense array of kinds.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        The rows of one operator.
-
-    Returns
-    -------
-    np.ndarray of int8 [shape=(rows, columns)]
-        As from `bppsa_nb.sparse.kinds_of_zeros`.
-    """
+    """Put one operator's entries into an array as from `bppsa_nb.sparse.kinds_of_zeros` [shape=(rows, columns)]."""
     first = table.iloc[0]
     found = np.zeros((first["rows"], first["columns"]), np.int8)
     found[table["row"], table["column"]] = 1 + (table["value"] != 0)

@@ -41,26 +41,9 @@ def measure(scale, rng, progress):
 def train(training, held_out, size, rate, seed, iterations, backend):
     """Train two copies of LeNet-5 side by side, one by each method, and a third by BP with disturbed gradients.
 
-    Parameters
-    ----------
-    training, held_out : Images
-        What to train on, and other images.
-    size : int
-        B, of a mini-batch.
-    rate : float
-        The learning rate.
-    seed : int
-        Of the initial parameters and of the order of the images.
-    iterations : iterable of int
-        Their numbers, from 0 on.
-    backend : str
-
-    Returns
-    -------
-    list of dict
-        A row per iteration as `figure_07.side_by_side` makes it; `loss_disturbed` of the mini-batch, by BP whose
-        gradients are disturbed at random by as much as BPPSA's differ; and for each method, before every tenth
-        iteration, `training_loss_<method>` and `test_loss_<method>`, of the first images of `training` and `held_out`.
+    Each iteration has a row of `training_curves.side_by_side`; `loss_disturbed` of the mini-batch, by BP whose
+    gradients are disturbed at random by as much as BPPSA's differ; and for each method, before every tenth iteration,
+    `training_loss_<method>` and `test_loss_<method>`, of the first images of `training` and `held_out`.
     """
     batch, fixed = training_curves.batches(training, size, seed), {"training_loss": training, "test_loss": held_out}
     fixed = {name: data.batch(np.arange(min(LOOK, len(data)))) for name, data in fixed.items()}
@@ -92,16 +75,8 @@ def _disturb(model, optimizer, batch, rows, backend, rng):
 def differences(table):
     """Compare both methods at every iteration.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `gradient` and `loss` as `figure_07.differences` has them, and `disturbed`, the relative difference of the
-        losses of BP and of BP with disturbed gradients.
+    `gradient` and `loss` are as `training_curves.differences` has them; `disturbed` is the relative difference of the
+    losses of BP and of BP with disturbed gradients.
     """
     disturbed = (table["loss_disturbed"] - table["loss_ordinary"]).abs() / table["loss_ordinary"]
     return training_curves.differences(table, "ordinary").assign(disturbed=disturbed)

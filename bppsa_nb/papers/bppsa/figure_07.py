@@ -36,22 +36,10 @@ def measure(scale, rng, progress):
 
 
 def train(point, seed):
-    """Train two copies of the paper's RNN side by side, one by each method, and compare them.
+    """Train two copies of the paper's RNN side by side, one by each method, at the `backend` and `T` of `point`.
 
-    Parameters
-    ----------
-    point : dict
-        `backend`, `T` and the number of `iterations`.
-    seed : int
-        Of the samples, their order and the initial parameters.
-
-    Returns
-    -------
-    list of dict
-        A row per iteration: `loss_<method>` of the batch; `seconds_<method>` for forward pass, loss, backward pass
-        and update; `fixed_loss_<method>` on the first 1000 samples, before every tenth iteration; and for every
-        parameter `difference_<name>`, the largest difference between the two methods' gradients at the parameters
-        of the BPPSA run, relative to the largest entry of BPTT's.
+    Each of its `iterations` has a row of `training_curves.side_by_side`, with `fixed_loss_<method>` on the first 1000
+    samples before every tenth.
     """
     backend, dataset = point["backend"], Bitstream(point["T"], SAMPLES, rng=seed)
     order = np.random.default_rng(seed).permutation(SAMPLES)

@@ -59,19 +59,9 @@ def maxima(link):
 
 
 def scan_costs(patterns, levels):
-    """Run the truncated scan over sparsity patterns, and note what every product costs.
+    """Run the truncated scan over sparsity patterns, from the image to the loss, and note what every product costs.
 
-    Parameters
-    ----------
-    patterns : list of CSRPattern
-        Of the transposed Jacobians, from the image to the loss.
-    levels : int
-        The k of ``"truncated"``.
-
-    Returns
-    -------
-    list of dict
-        The rows of `products`, with `multiply_adds`, and `critical`: whether it is on the longest path.
+    A row of `vgg.products` for each, with `multiply_adds`, and `critical`: whether it is on the longest path.
     """
     costs = []
     scan([Pattern(None, costs), *(Pattern(pattern, costs) for pattern in reversed(patterns))], "truncated", levels)
@@ -85,17 +75,7 @@ def scan_costs(patterns, levels):
 
 
 def ordinary_costs(network):
-    """Count the multiply-adds of ordinary back-propagation's gradient operators, which know no pruning.
-
-    Parameters
-    ----------
-    network : VGG11
-
-    Returns
-    -------
-    list of dict
-        A row per operator.
-    """
+    """Count the multiply-adds of ordinary back-propagation's operators, which know no pruning: a row each."""
     rows = []
     for name, operator in zip(operators(), network.linked(from_input=True), strict=True):
         jacobian = network.jacobian(operator.name)

@@ -54,26 +54,9 @@ def measure(scale, rng, progress):
 def train(training, held_out, rate, seed, iterations, every, backend):
     """Train copies of the paper's GRU side by side, and once more by BPTT with every batch in reverse.
 
-    Parameters
-    ----------
-    training, held_out : Instruments or ArrayDataset
-        Clips to train on, and others.
-    rate : float
-        Adam's learning rate.
-    seed : int
-        Of the initial parameters and of the order of the clips.
-    iterations : iterable of int
-        Their numbers, from 0 on.
-    every : int
-        How many of them lie between two looks at the models.
-    backend : str
-
-    Returns
-    -------
-    list of dict
-        A row per iteration of `training_curves.side_by_side`; `loss_reversed` of the batch; and for each method, before
-        every `every`-th iteration, `training_loss_<method>` over all clips to train on and
-        `accuracy_<method>` on the others.
+    A row per iteration of `training_curves.side_by_side`; `loss_reversed` of the batch; and for each method, before
+    every `every`-th iteration, `training_loss_<method>` over all clips to train on and `accuracy_<method>` on the
+    others.
     """
     batch, coefficients = training_curves.batches(training, BATCH, seed), training.x.shape[2]
 
@@ -97,18 +80,9 @@ def train(training, held_out, rate, seed, iterations, every, backend):
 def condense(rows, every):
     """Put `every` iterations into one row, since a long training has many.
 
-    Parameters
-    ----------
-    rows : list of dict
-        From `train`.
-    every : int
-
-    Returns
-    -------
-    list of dict
-        `iteration`, the first; what was found when looking at the models before it; `seconds_<method>` in sum; and
-        the largest of `gradient`, the difference of both methods' gradients at the same parameters, of `drift`, that
-        of both runs' losses, and of `drift_reversed`, that of the losses of both runs by BPTT, all of them relative.
+    A row has `iteration`, the first; what was found when looking at the models before it; `seconds_<method>` in sum;
+    and the largest of `gradient`, the difference of both methods' gradients at the same parameters, of `drift`, that of
+    both runs' losses, and of `drift_reversed`, that of the losses of both runs by BPTT, all of them relative.
     """
     table = pd.DataFrame(rows)
     table["gradient"] = table.filter(like="difference_").max(axis=1)

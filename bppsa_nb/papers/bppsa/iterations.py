@@ -65,19 +65,11 @@ def time_rnn(point, rng, seconds):
 
 
 def speedups(table):
-    """Compare the methods of the RNN at every point.
+    """Compare the methods of the RNN at every point, given rows of `time_rnn`.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        Rows of `time_rnn`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Per backend, T and B: the times in seconds per iteration `forward`, `bp`, `bppsa` and `bppsa_std`, and the
-        speedups of the paper's BPPSA, by levels: `backward` (bp / bppsa) and `overall` (both with the forward pass).
-        For the chunked scan, where it was timed, `chunked`, `chunked_std` and `backward_chunked`; NaN elsewhere.
+    Per backend, T and B: the times in seconds per iteration `forward`, `bp`, `bppsa` and `bppsa_std`, and the speedups
+    of the paper's BPPSA, by levels: `backward` (bp / bppsa) and `overall` (both with the forward pass). For the chunked
+    scan, where it was timed, `chunked`, `chunked_std` and `backward_chunked`; NaN elsewhere.
     """
     keys = ["backend", "T", "B"]
     bp, bppsa, chunked = (table[table["method"] == method].set_index(keys) for method in METHODS)

@@ -32,16 +32,9 @@ _WAYS = {
 
 
 class Timed:
-    """An operand that measures its products: planned, by SciPy, and by SciPy without the zeros of this sample.
+    """An operand, one sample's, that measures its products: planned, by SciPy, and by SciPy without the sample's zeros.
 
-    Parameters
-    ----------
-    operand : Planned
-        Of one sample.
-    log : list
-        Every product appends a dict to it.
-    rounds : (int, int)
-        See `timing.take_turns`.
+    Every product appends a dict to `log`; `rounds` is as for `timing.take_turns`.
     """
 
     def __init__(self, operand, log, rounds):
@@ -139,17 +132,9 @@ def _measure_backward(network, activations, how, rng, rounds):
 
 
 def levels(table):
-    """Sum up the matrix-matrix products of each up-sweep level.
+    """Sum up the matrix-matrix products of each up-sweep level: seconds of each way, and `multiply_adds`.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Indexed by level: seconds of each way, `multiply_adds`, and `error`, the largest.
+    `error` is the largest.
     """
     rows = table[(table["part"] == "products") & (table["kind"] == "mm")]
     sums = rows.groupby("level")[[*_WAYS, "symbolic", "multiply_adds"]].sum()

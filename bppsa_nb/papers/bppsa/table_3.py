@@ -45,18 +45,7 @@ def measure(scale, rng, progress):
 
 
 def with_printed(table):
-    """Put the printed settings and sizes above ours.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns `source` ("paper" or "here"), `features`, `coefficients`, `window`, `hop`, `frames` and `size`.
-    """
+    """Put the printed settings and sizes above ours; `source` is "paper" or "here"."""
     printed = published.table("table_3")
     ours = table[printed.columns].drop_duplicates()
     return pd.concat([printed.assign(source="paper"), ours.assign(source="here")], ignore_index=True)

@@ -47,18 +47,10 @@ def measure(scale, rng, progress):
 
 
 def epochs(timed):
-    """Turn Figure 8's seconds per iteration into seconds per epoch, in the columns of Tables 4 and 5.
+    """Turn seconds per iteration, rows of `time_rnn` on one backend, into seconds per epoch.
 
-    Parameters
-    ----------
-    timed : pandas.DataFrame
-        From `time_rnn`, on one backend.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `T`, `B`, and in seconds `forward` (the forward pass alone), `baseline` and `bppsa` (forward and backward
-        pass) with `bppsa_spread`, as if every iteration were off by the standard deviation.
+    The columns are `T`, `B`, `forward` (the forward pass alone), `baseline` and `bppsa` (forward and backward pass),
+    and `bppsa_spread`, as if every iteration were off by the standard deviation.
     """
     both = speedups(timed)
     iterations = SAMPLES / both["B"]

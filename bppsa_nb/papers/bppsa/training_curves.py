@@ -87,20 +87,9 @@ def difference(gradient, reference):
 
 
 def differences(table, reference="linear"):
-    """Compare both methods at every iteration.
+    """Compare "blelloch" with another method at every iteration, given rows of `side_by_side` and their backend.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        Rows of `side_by_side`, with their backend.
-    reference : str
-        The method that "blelloch" is held against.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `gradient`, the largest relative difference over all parameters, and `loss`, the relative difference of the
-        two runs' batch losses.
+    `gradient` is the largest relative difference over all parameters, `loss` that of the two runs' batch losses.
     """
     gradient = table.filter(like="difference_").max(axis=1)
     loss = (table["loss_blelloch"] - table[f"loss_{reference}"]).abs() / table[f"loss_{reference}"]

@@ -24,21 +24,10 @@ def pruned(rng):
 
 
 def products(patterns, levels):
-    """List the products of the truncated scan over a chain, in the order of execution.
+    """List the products of a scan by ``"truncated"`` over a chain's patterns, from the image to the loss.
 
-    Parameters
-    ----------
-    patterns : list of CSRPattern
-        Of the transposed Jacobians, from the image to the loss; their shapes are looked at.
-    levels : int
-        The k of ``"truncated"``.
-
-    Returns
-    -------
-    run : Trace
-    rows : list of dict
-        For each of ``run.products``: `level`, counted from 1; `phase`, `d`; `kind`; `left` and `right`, the positions
-        that went into its operands; `dense`, the multiply-adds with dense matrices.
+    Returns the trace, and for each product, in the order of execution, `level`, counted from 1; `phase`, `d`; `kind`;
+    `left` and `right`, the positions that went into its operands; `dense`, the multiply-adds with dense matrices.
     """
     run = trace(len(patterns), "truncated", levels)
     sizes = [patterns[-1].shape[1], *(pattern.shape[0] for pattern in reversed(patterns))]  # of x_n ... x_0

@@ -72,12 +72,7 @@ def _table_row(name, T, B):
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     return [
         Claim(PAPER, "§3.5", "BPPSA reconstructs BP: at the same parameters, the same gradients up to rounding.",
               "“the exact same outputs” (here: to 1e-5)", "figure_07", partial(_largest_difference, "gradient")),

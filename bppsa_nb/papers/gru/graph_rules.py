@@ -22,12 +22,7 @@ ALT = (
 
 
 def graphs():
-    """Describe what is drawn.
-
-    Returns
-    -------
-    dict of str to Graph
-    """
+    """Describe what is drawn: a Graph for each name."""
     return library.operations() | {"fully connected": library.fully_connected(), "vanilla RNN": library.vanilla_rnn()}
 
 

@@ -27,18 +27,7 @@ def measure(scale, rng, progress):
 
 
 def throughput(table):
-    """Divide the useful work by the time.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The table, with `gflops` in 10⁹ operations per second and its quartiles `gflops_low` and `gflops_high`.
-    """
+    """Divide the useful work by the time: `gflops`, with quartiles `gflops_low` and `gflops_high`."""
     # Three products with W and three with U forward, twice as many backward; what runs is counted in the tests.
     operations = 2 * 18 * table["T"] * table["B"] * table["H"] ** 2
     return table.assign(

@@ -39,17 +39,9 @@ def measure(scale, rng, progress):
 
 
 def count_step(variant):
-    """Count what one more time step takes, in both passes together.
+    """Count what one more time step of a variant takes, in both passes together.
 
-    Parameters
-    ----------
-    variant : str
-        One of `variants.NAMES`.
-
-    Returns
-    -------
-    dict
-        `products`, `serial`, `launches`; `multiply_adds` in units of B H², `kept` in units of B H.
+    `products`, `serial`, `launches`; `multiply_adds` in units of B H², `kept` in units of B H.
     """
     B, H = 2, 8
     one, two = (variants.count(variant, T, B, H, H) for T in (1, 2))

@@ -4,20 +4,10 @@ import pandas as pd
 
 
 def count_operations(graph, name):
-    """List the operations of a graph, forward and backward.
+    """List the operations of a graph, forward and backward, a row each.
 
-    Parameters
-    ----------
-    graph : Graph
-    name : str
-        What to call it.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns `graph`, `direction`, `op`, `node`: what the operation is called or whose rule it belongs to; forward,
-        `reads`: the activations that its rule reads, None where there are none; `copies`: into how many wires the
-        activation splits that it puts out.
+    `node` is what the operation is called or whose rule it belongs to; `reads`, forward, the activations that its rule
+    reads, None where there are none; `copies`, into how many wires the activation splits that it puts out.
     """
     back, rows = graph.backward(), []
     for direction, which in (("forward", graph), ("backward", back)):

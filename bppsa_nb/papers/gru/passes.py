@@ -13,24 +13,12 @@ STEPS = {"quick": 4, "paper": 32}
 
 
 def time_point(point, rng, names, seconds):
-    """Time forward and backward passes of several variants, taking turns.
+    """Time forward and backward passes of several variants at the `T`, `B` and `H` of `point`, taking turns.
 
-    Parameters
-    ----------
-    point : dict
-        `T`, `B` and `H`; the input size is H, too.
-    rng : np.random.Generator
-    names : iterable of str
-        Variants; the first is what the others are compared with.
-    seconds : float
-        As for `timing.repeat`.
-
-    Returns
-    -------
-    list of dict
-        A row per variant: `forward` and `backward`, medians in seconds; `seconds`, the median of both together, with
-        quartiles `seconds_low` and `seconds_high`; `relative`, the median over rounds of its time divided by the
-        first variant's, with quartiles `relative_low` and `relative_high`; and how many `rounds` there were.
+    A row per variant: `forward` and `backward`, medians in seconds; `seconds`, the median of both together, with
+    quartiles `seconds_low` and `seconds_high`; `relative`, the median over rounds of its time divided by the first
+    variant's, with quartiles `relative_low` and `relative_high`; and how many `rounds` there were. The input size is H,
+    too.
     """
     T, B, H = point["T"], point["B"], point["H"]
     params = variants.parameters(H, H, rng)

@@ -50,19 +50,8 @@ def measure(scale, rng, progress):
 def histories(point, convolution, rng):
     """Solve one network, and its adjoint at the exact states.
 
-    Parameters
-    ----------
-    point : dict
-        `weights`, `activation`, `N` and `backend`.
-    convolution : tuple of int
-        Channels, kernel, pixels and batch, as in `CONVOLUTION`.
-    rng : np.random.Generator
-
-    Returns
-    -------
-    list of dict
-        A row per `solved` ("states" or "gradients") and `cycle`: `residual`; and, the same in all rows of a solution,
-        `cycles`, the convergence `factor` and the largest `error` against serial propagation.
+    A row per `solved` ("states" or "gradients") and `cycle`: `residual`; and, the same in all rows of a solution,
+    `cycles`, the convergence `factor` and the largest `error` against serial propagation.
     """
     net, first = network(point["weights"], point["activation"], point["N"], convolution, rng)
     grad_output, how = rng.standard_normal(first.shape), {"tol": TOL, "coarsening": COARSENING}
@@ -84,22 +73,7 @@ def histories(point, convolution, rng):
 
 
 def network(weights, activation, N, convolution, rng):
-    """Make a network over a time of `T`, and samples.
-
-    Parameters
-    ----------
-    weights : {"smooth", "independent", "convolution"}
-    activation : {"tanh", "relu"}
-    N : int
-    convolution : tuple of int
-        Channels, kernel, pixels and batch, as in `CONVOLUTION`.
-    rng : np.random.Generator
-
-    Returns
-    -------
-    net : ResidualNetwork
-    u0 : np.ndarray [shape=(batch, q)] or [shape=(batch, channels, height, width)]
-    """
+    """Make a network over a time of `T`, and samples [shape=(batch, q)] or [shape=(batch, channels, height, width)]."""
     if weights == "convolution":
         channels, kernel, pixels, batch = convolution
         shape, first = (channels, channels, kernel, kernel), (batch, channels, pixels, pixels)

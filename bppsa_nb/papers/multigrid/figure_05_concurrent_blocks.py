@@ -56,20 +56,10 @@ def measure(scale, rng, progress):
 
 
 def clock(net, u0, options):
-    """Solve for the states with the compiled code, and clock every block.
+    """Solve for the states with the compiled code, and clock every block: events, in seconds from the first.
 
-    Parameters
-    ----------
-    net : multigrid.ResidualNetwork
-    u0 : np.ndarray
-    options : dict
-        For `multigrid.solve`.
-
-    Returns
-    -------
-    list of Event
-        One per block and sweep, as they ended; seconds from the start of the first. Worker 0 is the calling thread. A
-        single step by which the coarser level's right-hand side is made is a block, too.
+    There is one per block and sweep, as they ended. Worker 0 is the calling thread. A single step by which the coarser
+    level's right-hand side is made is a block, too.
     """
     from bppsa_nb.machine.workers import share_out
     from bppsa_nb.networks import residual_steps_cpu as cpu

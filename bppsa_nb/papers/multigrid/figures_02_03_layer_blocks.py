@@ -48,14 +48,7 @@ def measure(scale, rng, progress):
 def relax(grid):
     """Run F-relaxation and then C-relaxation on a network whose layer n adds 2^n.
 
-    Parameters
-    ----------
-    grid : Grid
-
-    Returns
-    -------
-    before, relaxed, passed_on : np.ndarray of float64 [shape=(n + 1,)]
-        The values at all points before, between and after; see `decode`.
+    Returns the values at all points [shape=(n + 1,)] before, between and after; see `decode`.
     """
     depth = len(grid)
     net = multigrid.ResidualNetwork(np.zeros((depth, 1, 1)), 2.0 ** np.arange(depth)[:, None], 1, "relu")

@@ -70,18 +70,9 @@ def _row(name, road, depth):
 
 
 def with_errors(table):
-    """Join what was counted with what was measured.
+    """Join what was counted with what was measured: a row per road, depth and number of workers.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From `measure`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per road, depth and number of workers, with the gradient's error: zero for back-propagation and
-        pipelines, which do the same sums.
+    The gradient's error is zero for back-propagation and pipelines, which do the same sums.
     """
     counted = table[table["part"] == "road"].drop(columns="error").astype({"workers": int})
     counted["start"] = counted["start"].fillna("-")

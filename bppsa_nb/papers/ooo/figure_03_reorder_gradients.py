@@ -42,17 +42,7 @@ def measure(scale, rng, progress):
 
 
 def shuffled(timeline, rng):
-    """Put a single device's operations into a random order that respects what they need.
-
-    Parameters
-    ----------
-    timeline : schedule.Timeline
-    rng : np.random.Generator
-
-    Returns
-    -------
-    schedule.Timeline
-    """
+    """Put a single device's operations into a random order that respects what they need."""
     ops, done, now = timeline.operations, set(), 0.0
     start = np.empty(len(ops))
     while len(done) < len(ops):

@@ -30,12 +30,7 @@ SCHEDULES = {
 
 
 def example():
-    """Make the example's network.
-
-    Returns
-    -------
-    schedule.Network
-    """
+    """Make the example's network."""
     return schedule.Network(FORWARD, OUTPUT_GRAD, WEIGHT_GRAD, sync=SYNC)
 
 

@@ -45,18 +45,7 @@ PANELS = {
 
 
 def run(name, layers):
-    """Schedule the example.
-
-    Parameters
-    ----------
-    name : str
-        One of `SCHEDULES`.
-    layers : int
-
-    Returns
-    -------
-    schedule.Timeline
-    """
+    """Schedule the example by one of `SCHEDULES`."""
     policy, flush = SCHEDULES[name]
     return schedule.pipeline(schedule.Network.uniform(layers), DEVICES, BATCHES, policy, flush)
 
@@ -78,19 +67,7 @@ def measure(scale, rng, progress):
 
 
 def speedups(table, layers=COUNTED):
-    """Compare with GPipe.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From `measure`.
-    layers : int
-
-    Returns
-    -------
-    pandas.Series
-        GPipe's iteration over each one's, by schedule.
-    """
+    """Divide GPipe's iteration by each one's: a Series by schedule."""
     counts = table[(table["part"] == "count") & (table["layers"] == layers)].set_index("schedule")["iteration"]
     return counts["GPipe"] / counts
 

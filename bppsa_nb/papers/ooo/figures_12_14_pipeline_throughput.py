@@ -52,43 +52,17 @@ def network(layers):
 
 
 def boundaries(net, policy, devices, inside, between):
-    """Compute what each boundary between layers takes.
-
-    Parameters
-    ----------
-    net : schedule.Network
-    policy : str
-    devices : int
-    inside, between : float
-        Bytes per second inside a node of `NODE` GPUs, and between nodes.
-
-    Returns
-    -------
-    np.ndarray of float64 [shape=(L - 1,)]
-        Seconds.
-    """
+    """Compute the seconds of each boundary between layers; bandwidths are those in nodes and between them."""
     node = allocation(net, devices, policy) // NODE
     times = [schedule.transfer_time(MESSAGE, bandwidth) for bandwidth in (inside, between)]
     return np.where(node[1:] == node[:-1], *times)
 
 
 def iteration(name, net, devices, batches, inside, between):
-    """Simulate one system.
+    """Simulate one of `SYSTEMS`: seconds of an iteration, and the lower bound of its makespan.
 
-    Parameters
-    ----------
-    name : str
-        One of `SYSTEMS`.
-    net : schedule.Network
-    devices, batches : int
-    inside, between : float
-        Bytes per second.
-
-    Returns
-    -------
-    dict
-        Seconds of an iteration, and the lower bound of its makespan; for PipeDream, only the seconds of as many
-        micro-batches at a steady pace, found from how much longer many more take.
+    For PipeDream, only the seconds of as many micro-batches at a steady pace, found from how much longer many more
+    take.
     """
     policy, flush, _ = SYSTEMS[name]
     cost = boundaries(net, policy, devices, inside, between)
