@@ -2,7 +2,7 @@
 
 from matplotlib.lines import Line2D
 
-from bppsa_nb.papers import drawing, recorded
+from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
 
@@ -54,7 +54,7 @@ def plot(table):
     """Draw the RNN over T and over B, and the GRU over its sets, for every H; one block for each machine."""
     found = speedups(table)
     sizes = sorted(found["H"].unique())
-    fig, parts = drawing.machines(found, 10.5, 7.4)
+    fig, parts = panels.machines(found, 10.5, 7.4)
     for part, of_machine in parts:
         axes = part.subplots(3, len(sizes), sharey=True, squeeze=False)
         for column, H in enumerate(sizes):
@@ -69,9 +69,9 @@ def plot(table):
             ax.set_ylabel("PyTorch's time / ours")
         for ax in axes[2]:
             ax.set_xlabel("T, and B below it", size=8)
-    handles = drawing.lines({method: COLORS[method] for method in METHODS})
+    handles = panels.lines({method: COLORS[method] for method in METHODS})
     handles += [Line2D([], [], color="black", ls=ls, label=label) for ls, label in (("-", "backward"), ("--", "step"))]
-    drawing.legend(fig, handles)
+    panels.legend(fig, handles)
     return fig
 
 
@@ -84,6 +84,6 @@ def _lines(ax, rows, order):
         ax.plot(part["place"].map(places), part["backward"], ls="-", **look)
         ax.plot(part["place"].map(places), part["step"], ls="--", **look)
     ax.axhline(1, color="black", lw=1)
-    drawing.log_scale(ax, "y", "{x:g}×")
+    panels.log_scale(ax, "y", "{x:g}×")
     ax.set_xticks(list(places.values()), list(places), size=7)
     ax.grid(axis="x", visible=False)

@@ -2,9 +2,9 @@
 
 from functools import lru_cache
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.trace import UNIT, multiply_adds, trace
@@ -96,7 +96,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the timeline, time over the length of a chunk, and speedup over workers."""
-    fig = plt.figure(figsize=(9.6, 6.4), layout="constrained")
+    fig = pyplot.figure(figsize=(9.6, 6.4), layout="constrained")
     axes = fig.subplot_mosaic("tt;lw", height_ratios=(2.1, 3))
     part = {name: rows for name, rows in table.groupby("part")}
     _draw_timeline(axes["t"], part["timeline"])

@@ -3,6 +3,8 @@
 from functools import partial
 
 import numpy as np
+from matplotlib import pyplot
+from matplotlib.patches import Patch, Rectangle
 
 import bppsa_nb as bp
 from bppsa_nb.machine import backends
@@ -100,9 +102,6 @@ def alt(table):
 
 def plot(table):
     """Draw a map for each backend and state size."""
-    from matplotlib import pyplot
-    from matplotlib.patches import Patch
-
     won = winners(table)
     chosen, sizes = won["backend"].unique(), won["H"].unique()
     lengths, batches = sorted(won["T"].unique()), sorted(won["B"].unique())
@@ -124,8 +123,6 @@ def plot(table):
 
 
 def _draw_map(ax, won, lengths, batches):
-    from matplotlib.patches import Rectangle
-
     for cell in won.to_dict("records"):
         x, y = lengths.index(cell["T"]), batches.index(cell["B"])
         alpha = 0.75 if cell["lead"] >= 1.1 else 0.25

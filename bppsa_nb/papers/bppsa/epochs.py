@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from bppsa_nb.machine import backends
-from bppsa_nb.papers import drawing, published
+from bppsa_nb.papers import panels, published
 from bppsa_nb.papers.bppsa.iterations import time_gru
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.training.datasets.audio import FEATURES
@@ -80,8 +80,8 @@ def draw(fig, axes, columns, machine, here="this machine"):
                         drawn[label] = COLORS[role]
         column[1].axhline(1, color="black", lw=1.1)
     for ax, quantity in zip(axes[:, 0], ("seconds per epoch", "speedup of BPPSA"), strict=True):
-        drawing.log_scale(ax, "y")
+        panels.log_scale(ax, "y")
         ax.set_ylabel(quantity)
     names = {"paper": f"{machine} (paper)", "here": here}
     handles = [Line2D([], [], color="black", label=names[source], **look) for source, look in LOOKS.items()]
-    drawing.legend(fig, [*drawing.lines(drawn), *handles], ncols=4)
+    panels.legend(fig, [*panels.lines(drawn), *handles], ncols=4)

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 
 from bppsa_nb.papers.figures import COLORS
 
@@ -59,10 +62,6 @@ def kinds(table):
 
 def plot(table):
     """Draw the matrices side by side, a square to an entry."""
-    from matplotlib import pyplot
-    from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Patch
-
     colors = ListedColormap([color for color, _ in KINDS.values()])
     groups = [(operator, table[table["operator"] == operator]) for operator in OPERATORS]
     widths = [rows["columns"].iloc[0] / rows["rows"].iloc[0] for _, rows in groups]

@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
 from bppsa_nb.machine import backends
-from bppsa_nb.papers import drawing
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import iterations
 from bppsa_nb.papers.bppsa.iterations import speedups
 from bppsa_nb.papers.figures import COLORS
@@ -72,11 +72,11 @@ def plot(table):
             ax.set_xlabel(label)
             ax.tick_params(axis="x", labelsize=7)
             ax.grid(axis="x", visible=False)
-    handles = drawing.patches({"FP": COLORS["baseline"]} | {name: COLORS[method] for method, name in LABELS.items()})
+    handles = panels.patches({"FP": COLORS["baseline"]} | {name: COLORS[method] for method, name in LABELS.items()})
     for backend in both["backend"].unique():
         marker, style = MARKS[backend]
         handles.append(Line2D([], [], color="black", marker=marker, ls=style, ms=4.5, label=f"on {backend}"))
-    drawing.legend(fig, handles)
+    panels.legend(fig, handles)
     return fig
 
 
@@ -97,7 +97,7 @@ def _speedup(ax, rows):
         for method, name in (("blelloch", "backward"), ("chunked", "backward_chunked")):
             ax.plot(part["place"], part[name], color=COLORS[method], **look)
     ax.axhline(1, color="black", lw=1.1)
-    drawing.log_scale(ax, "y")
+    panels.log_scale(ax, "y")
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.set_ylabel("BP's time / BPPSA's time")
 

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib import pyplot
 
-from bppsa_nb.papers import drawing
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import epochs
 from bppsa_nb.papers.bppsa.epochs import breakdown
 from bppsa_nb.papers.figures import COLORS
@@ -55,7 +55,7 @@ def plot(table):
         ax.set_title(machine)
         ax.set_ylabel("time / (FP + BP)")
         ax.grid(axis="x", visible=False)
-    drawing.legend(fig, drawing.patches({label: COLORS[role] for label, role in PARTS.values()}))
+    panels.legend(fig, panels.patches({label: COLORS[role] for label, role in PARTS.values()}))
     return fig
 
 

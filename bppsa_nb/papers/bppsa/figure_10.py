@@ -3,10 +3,11 @@
 import math
 
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb.operands.counted import Pattern
 from bppsa_nb.operands.pattern import CSRPattern
-from bppsa_nb.papers import drawing
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import vgg
 from bppsa_nb.papers.bppsa.vgg import LEVELS, operators
 from bppsa_nb.papers.figures import COLORS
@@ -106,8 +107,6 @@ def alt(table):
 
 def plot(table):
     """Draw the products as the paper does, for both ways to store, and the dearest of each level."""
-    from matplotlib import pyplot
-
     fig, axes = pyplot.subplots(1, 3, figsize=(11.2, 4.4), width_ratios=(1, 1, 0.9), layout="constrained")
     baseline = table[table["storage"] == "BP"]
     for ax, (storage, title) in zip(axes, STORAGE.items(), strict=False):
@@ -122,7 +121,7 @@ def plot(table):
         ax.sharey(axes[0])
     axes[0].set_ylabel("multiply-adds")
     axes[0].plot([], [], "o", color="#777777", mfc="white", label="not on the critical path")
-    drawing.legend(fig, ncols=4)
+    panels.legend(fig, ncols=4)
     _levels(axes[2], table, baseline)
     axes[2].sharey(axes[0])
     return fig

@@ -1,7 +1,7 @@
 """Figure 11: the forward pass of a pipeline, and why it has to be as full as it is long (Appendix B)."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
@@ -33,7 +33,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the timeline, and the boxes of the paper's figure."""
-    fig, ax = plt.subplots(figsize=(7.6, 3.9), layout="constrained")
+    fig, ax = pyplot.subplots(figsize=(7.6, 3.9), layout="constrained")
     columns = zip(table["worker"], table["start"], table["duration"], table["batch"], table["kind"], strict=True)
     events = [Event(worker, start, duration, str(batch), kind) for worker, start, duration, batch, kind in columns]
     draw.timeline(events, ax, worker="device", unit="time (one micro-batch on one device)", legend=False)

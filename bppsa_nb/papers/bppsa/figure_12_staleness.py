@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import experiments
@@ -122,8 +123,6 @@ def alt(table):
 
 def plot(table):
     """Draw accuracy over epochs, for every number of images and learning rate: means, with ranges over seeds."""
-    from matplotlib import pyplot
-
     counts, rates = (sorted(table[name].unique()) for name in ("images", "lr"))
     found_gaps, size = gaps(table), (9.6, 0.8 + 2.6 * len(counts))
     fig, axes = pyplot.subplots(

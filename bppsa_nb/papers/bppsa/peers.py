@@ -1,6 +1,6 @@
 """How long the same work takes here, in PyTorch and in JAX: draws what `benchmarks/run.py` recorded."""
 
-from bppsa_nb.papers import drawing, recorded
+from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
 
 TITLE = "The same work here, in PyTorch and in JAX"
@@ -45,7 +45,7 @@ def plot(table):
     comparisons, across = table["comparison"].unique(), 2
     down = -(-len(comparisons) // across)
     longest = table.groupby(["machine", "comparison"]).size().max()
-    fig, parts = drawing.machines(table, 11, 0.5 + down * (0.75 + 0.21 * longest))
+    fig, parts = panels.machines(table, 11, 0.5 + down * (0.75 + 0.21 * longest))
     for part, rows in parts:
         axes = part.subplots(down, across, squeeze=False).ravel()
         for ax, comparison in zip(axes, comparisons, strict=False):
@@ -66,6 +66,6 @@ def _bars(ax, rows):
         text = f"{1e3 * row['seconds']:.3g} ms" + (f", {ratio:.3g}×" if ratio > 1 else "")
         ax.text(1.06 * max(high, ratio), place, text, va="center", size=8)
     ax.set_yticks(range(len(rows)), rows["name"], size=8)
-    drawing.log_scale(ax, "x", "{x:g}×")
+    panels.log_scale(ax, "x", "{x:g}×")
     ax.set_xlim(0.93, 5 * rows["seconds_high"].max() / best)
     ax.grid(axis="y", visible=False)

@@ -4,6 +4,7 @@ import time
 import tracemalloc
 
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb.operands.batched import Planned
 from bppsa_nb.papers.bppsa import vgg
@@ -158,8 +159,6 @@ def alt(table):
 
 def plot(table):
     """Draw seconds per level and way, and the time and memory of backward passes."""
-    from matplotlib import pyplot
-
     fig, (left, middle, right) = pyplot.subplots(1, 3, figsize=(10.4, 4), width_ratios=(2, 1, 1), layout="constrained")
     sums = levels(table)
     places = np.arange(len(sums))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, Diamonds, Link, exscan, rank_after_rank, scan
 from bppsa_nb.papers import on_ranks, provenance
@@ -173,8 +174,6 @@ def alt(table):
 
 def plot(table):
     """Draw times over T, memory over T, ⋄ calls over ranks, and messages over bytes."""
-    from matplotlib import pyplot
-
     fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.4), layout="constrained")
     ranks = table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
     _draw_times(axes[0, 0], table, ranks)

@@ -1,6 +1,7 @@
 """Training on up to 1024 ranks, predicted from what one takes: four ways to share out the steps of a chain."""
 
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, Diamonds, Link, pipeline, rank_after_rank, scan
 from bppsa_nb.papers import on_ranks
@@ -186,8 +187,6 @@ def alt(table):
 
 def plot(table):
     """Draw the RNN's backward pass and step, memory, steps of two residual networks, and RNNs over width."""
-    from matplotlib import pyplot
-
     fig, axes = pyplot.subplots(2, 3, figsize=(11.6, 7.4), layout="constrained")
     _draw_times(axes[0, 0], table, "RNN", "backward", "(a) backward pass, ")
     _draw_times(axes[0, 1], table, "RNN", "step", "(b) step, ")

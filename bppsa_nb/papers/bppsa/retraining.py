@@ -6,7 +6,7 @@ from matplotlib import pyplot
 from matplotlib.ticker import PercentFormatter
 
 from bppsa_nb.networks.pruning import SCHEMES
-from bppsa_nb.papers import drawing, experiments
+from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.images import fetched
@@ -219,7 +219,7 @@ def _draw_rates(ax, rows):
             look = {"color": color, "marker": marker, "ms": 6, "capsize": 2.5}
             look |= {"ls": "-"} if stage == "retrained" else {"ls": "--", "mfc": "white", "lw": 1.2}
             runs = (found[end] for end in ("min", "mean", "max"))
-            drawing.errorbar(ax, np.arange(len(rates)) + shift, *runs, label=f"{label}, {stage}", **look)
+            panels.errorbar(ax, np.arange(len(rates)) + shift, *runs, label=f"{label}, {stage}", **look)
     trained = rows.loc[rows["stage"] == "trained", "accuracy"].mean()
     ax.axhline(trained, color="black", lw=1.1, ls="--", zorder=1)
     iterations, size = rows["iterations"].iloc[0], rows["B"].iloc[0]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.papers import drawing, recorded
+from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import span
 
@@ -34,7 +34,7 @@ def alt(table):
 
 def plot(table):
     """Draw a roofline for each machine."""
-    fig, parts = drawing.machines(table, 10.5, 4.9)
+    fig, parts = panels.machines(table, 10.5, 4.9)
     for part, rows in parts:
         _draw_roof(part.subplots(), rows)
     return fig
@@ -58,7 +58,7 @@ def _draw_roof(ax, rows):
         ax.plot(row["x"], row["y"], MARKS[kind], label=label, **look)
         beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center", "size": 9}
         ax.annotate(letter, (row["x"], row["y"]), **beside)
-    drawing.log_scale(ax)
+    panels.log_scale(ax)
     ax.set(xlim=(ends[0], ends[-1]), ylim=(0.4 * shown["y"].min(), 2e-9 * peak))
     ax.set(xlabel="operations per byte, counted", ylabel="GFLOP/s, attained")
     ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=7.5)

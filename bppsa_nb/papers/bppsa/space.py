@@ -1,7 +1,7 @@
 """Section 3.6 and Appendix B: what one device has to hold, counted, for BPPSA and for a pipeline."""
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb.papers.bppsa.gpipe import pipeline
 from bppsa_nb.papers.figures import COLORS
@@ -100,7 +100,7 @@ def convolution_bytes():
 
 def plot(table):
     """Draw the counts, and what they come to in bytes."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.0), layout="constrained")
+    fig, (left, right) = pyplot.subplots(1, 2, figsize=(9.6, 4.0), layout="constrained")
     n, p = table["n"].iloc[0] + 1, table["p"]
     blue, sky, gray = COLORS["blelloch"], COLORS["chunked"], COLORS["baseline"]
     smooth = np.geomspace(1, p.max(), 100)

@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.papers import experiments, published, timing
 from bppsa_nb.papers.figures import COLORS
@@ -123,8 +124,6 @@ def speedups(recording):
 
 def plot(table):
     """Draw the table, the paper's numbers beside ours, and the speedups below."""
-    from matplotlib import pyplot
-
     fig, (above, below) = pyplot.subplots(2, 1, figsize=(9, 6), height_ratios=[1, 1.3], layout="constrained")
     above.axis("off")
     lines = [

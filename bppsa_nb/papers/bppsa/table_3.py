@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.papers import published
 from bppsa_nb.training.datasets import instruments
@@ -53,8 +54,6 @@ def with_printed(table):
 
 def plot(table):
     """Draw a heat map per set, all over the same time."""
-    from matplotlib import pyplot
-
     from bppsa_nb.training.datasets.audio import SAMPLE_RATE
 
     sets = list(table.groupby("features", sort=False))

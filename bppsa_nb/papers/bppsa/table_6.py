@@ -1,5 +1,7 @@
 """Table 6: an epoch of the GRU benchmark on the paper's V100, and on this machine."""
 
+from matplotlib import pyplot
+
 from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.papers.bppsa import epochs
 
@@ -34,8 +36,6 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw seconds per epoch and speedups over S, M and L, a column per batch size."""
-    from matplotlib import pyplot
-
     fig, axes = pyplot.subplots(2, 3, figsize=(9.4, 6), sharex=True, sharey="row", layout="constrained")
     parts, here = epochs.breakdown(table), "this machine"
     if "recorded_on" in table.attrs:

@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import published
@@ -68,8 +69,6 @@ def epochs(timed):
 
 def plot(table):
     """Draw seconds per epoch and speedups, over T and over 1/B."""
-    from matplotlib import pyplot
-
     fig, axes = pyplot.subplots(2, 2, figsize=(9, 5.8), sharex="col", sharey="row", layout="constrained")
     parts = breakdown(table)
     parts["1/B"] = parts["B"].map("1/{}".format)

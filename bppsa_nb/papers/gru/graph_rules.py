@@ -1,6 +1,7 @@
 """The basic operations of differentiable graphs with their backward rules, a fully connected layer, a vanilla RNN."""
 
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.graphs import drawing, library
 from bppsa_nb.papers.gru.operations import count_operations
@@ -33,8 +34,6 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the basic operations above, two layers made of them below."""
-    from matplotlib import pyplot
-
     fig = pyplot.figure(figsize=(8.8, 6.6), layout="constrained")
     grid = fig.add_gridspec(4, 10, height_ratios=(1.9, 2.6, 2, 2))
     described = graphs()

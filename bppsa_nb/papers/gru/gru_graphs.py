@@ -1,6 +1,7 @@
 """The GRU as a differentiable graph, forward and backward, before and after its reset gate is moved."""
 
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.graphs import drawing, library
 from bppsa_nb.papers.gru.operations import count_operations
@@ -29,8 +30,6 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw both graphs in both directions."""
-    from matplotlib import pyplot
-
     fig, axes = pyplot.subplots(4, 1, figsize=(8.8, 13.2), layout="constrained")
     titles = {"original": "Original GRU", "moved": "Reset gate moved behind the product"}
     panels = [(name, direction) for name in table["graph"].unique() for direction in drawing.INKS]

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+from matplotlib import pyplot
+
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.gru.passes import SIZES, STEPS, time_point
 from bppsa_nb.papers.phrases import listed, span
@@ -54,8 +56,6 @@ def alt(table):
 
 def plot(table):
     """Draw throughput over hidden size: a line and a band per mini-batch."""
-    from matplotlib import pyplot
-
     fig, ax = pyplot.subplots(figsize=(7.6, 4.4), layout="constrained")
     table = throughput(table)
     for B, role in BATCHES.items():

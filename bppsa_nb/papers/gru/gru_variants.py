@@ -3,6 +3,7 @@
 from functools import partial
 
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.graphs import variants
 from bppsa_nb.papers.figures import COLORS
@@ -65,8 +66,6 @@ def alt(table):
 
 def plot(table):
     """Draw relative times over hidden size, and the counts as bars."""
-    from matplotlib import pyplot
-
     fig = pyplot.figure(figsize=(9, 5.6), layout="constrained")
     upper, lower = fig.subfigures(2, 1, height_ratios=(3, 1.5))
     ax = upper.subplots()

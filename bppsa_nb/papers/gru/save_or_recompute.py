@@ -5,6 +5,8 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
+from matplotlib.ticker import FixedLocator, MultipleLocator
 
 from bppsa_nb.graphs import library, saving
 from bppsa_nb.machine.workers import one_blas_thread
@@ -128,9 +130,6 @@ def random_values(graph, sizes, rng):
 
 def plot(table):
     """Draw the subsets of a step above, the chain below."""
-    from matplotlib import pyplot
-    from matplotlib.ticker import FixedLocator, MultipleLocator
-
     fig, axes = pyplot.subplots(2, 3, figsize=(10.4, 6.4), layout="constrained")
     subsets, chain = table[table["part"] == "subset"], table[table["part"] == "chain"]
     B, H = (int(subsets[size].iloc[0]) for size in "BH")

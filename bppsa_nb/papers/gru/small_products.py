@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb.machine.workers import one_blas_thread
 from bppsa_nb.papers.figures import COLORS
@@ -113,8 +114,6 @@ def alt(table):
 
 def plot(table):
     """Draw the roofline and the products below it, and what concatenation wins."""
-    from matplotlib import pyplot
-
     fig, (left, right) = pyplot.subplots(1, 2, figsize=(9.6, 4.2), layout="constrained")
     table = roofline(table)
     bandwidth, peak = table["bandwidth"].iloc[0], table["peak"].iloc[0]

@@ -1,9 +1,11 @@
 """Paper 004's Figure 4: how fast multigrid solves residual networks, over their depth."""
 
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb import multigrid
 from bppsa_nb.machine import backends
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
 
@@ -108,8 +110,6 @@ def alt(table):
 
 def plot(table):
     """Draw residuals over cycles, a panel per kind of weights and activation."""
-    from matplotlib import pyplot
-
     depths, activations = sorted(table["N"].unique()), ("tanh", "relu")
     fig, axes = pyplot.subplots(2, 3, figsize=(9.6, 6.0), sharex=True, sharey=True, layout="constrained")
     for line, activation in zip(axes, activations, strict=True):
@@ -130,7 +130,7 @@ def plot(table):
         ax.set_ylabel("norm of the residual")
     handles = axes[0, 0].get_lines()[: 2 * len(depths) : 2]
     handles += pyplot.plot([], [], color=COLORS["baseline"], ls=":", label="gradients")
-    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    panels.legend(fig, handles)
     return fig
 
 

@@ -4,6 +4,8 @@ from functools import lru_cache
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
+from matplotlib.ticker import LogLocator
 
 from bppsa_nb.papers import on_ranks, provenance
 from bppsa_nb.papers.figures import COLORS
@@ -157,9 +159,6 @@ def alt(table):
 
 def plot(table):
     """Draw speedups in inference and training, what a rank's time goes to, and multigrid against model partitioning."""
-    from matplotlib import pyplot
-    from matplotlib.ticker import LogLocator
-
     fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.6), layout="constrained")
     few = table[table["channels"] == FEW]
     for ax, task, title in (axes[0, 0], "inference", "(a) inference"), (axes[0, 1], "training", "(b) training"):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import sparse
 from bppsa_nb.machine import backends
@@ -189,8 +190,6 @@ def alt(table):
 
 def plot(table):
     """Draw accuracy over epochs for every time, and the gradients' error over time."""
-    from matplotlib import pyplot
-
     fig = pyplot.figure(figsize=(9.6, 6.2), layout="constrained")
     above, below = fig.subfigures(2, 1, height_ratios=(1, 1.1))
     times, found = sorted(table["T"].unique()), gaps(table).set_index("T")

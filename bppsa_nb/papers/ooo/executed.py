@@ -4,6 +4,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
@@ -127,8 +128,6 @@ def caption(table):
 
 def plot(table):
     """Draw timelines predicted and measured, and makespans of all policies."""
-    from matplotlib import pyplot
-
     fig = pyplot.figure(figsize=(9.6, 6.8), layout="constrained")
     names = [[f"{which} {policy}" for policy in DRAWN] for which in ("predicted", "measured")]
     axes = fig.subplot_mosaic([*names, ["all"] * len(DRAWN)], height_ratios=(1, 1, 1.3))

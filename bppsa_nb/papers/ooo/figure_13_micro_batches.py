@@ -1,7 +1,7 @@
 """Figure 13 of ooo backprop: pipelines of micro-batches, with and without a flush, and what came after them."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
@@ -74,7 +74,7 @@ def speedups(table, layers=COUNTED):
 
 def plot(table):
     """Draw the timelines of the small example, and the speedups of the large one."""
-    fig, axes = plt.subplots(
+    fig, axes = pyplot.subplots(
         len(PANELS) + 1, figsize=(9.0, 8.6), height_ratios=[1] * len(PANELS) + [1.9], layout="constrained"
     )
     drawn = table[table["part"] == "timeline"].astype({"worker": int})

@@ -1,8 +1,8 @@
 """Figures 10 and 11 of ooo backprop, in shape: data-parallel training, simulated from stated costs."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers.figures import COLORS
@@ -137,7 +137,7 @@ def gains(table):
 
 def plot(table):
     """Draw throughput over GPUs, the gain over the ratio, and memory over time."""
-    fig, axes = plt.subplots(2, 2, figsize=(9.6, 6.6), layout="constrained")
+    fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 6.6), layout="constrained")
     for ax, title in zip(axes[0], BANDWIDTHS, strict=True):
         _draw_throughput(ax, table[table["part"] == title], title)
     _draw_gain(axes[1, 0], gains(table))

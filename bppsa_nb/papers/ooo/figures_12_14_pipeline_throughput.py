@@ -1,8 +1,8 @@
 """Figures 12 and 14 of ooo backprop, in shape: pipelines of transformers, simulated from stated costs."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
@@ -103,7 +103,7 @@ def _alone(net):
 
 def plot(table):
     """Draw the systems, three interconnects, and numbers of GPUs."""
-    fig = plt.figure(figsize=(9.6, 6.6), layout="constrained")
+    fig = pyplot.figure(figsize=(9.6, 6.6), layout="constrained")
     axes = fig.subplot_mosaic("sg;ig")
     rows = table[table["part"] == "interconnect"]
     speedup = rows.pivot(index="system", columns="interconnect", values="speedup").loc[list(SYSTEMS)]

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
+from matplotlib.patches import Patch
 
 from bppsa_nb import schedule
 from bppsa_nb.papers.figures import COLORS
@@ -130,8 +132,6 @@ def _gains(table, own):
 
 def plot(table):
     """Draw three timelines, memory, and speed-ups over two tables of co-run speed-ups."""
-    from matplotlib import pyplot
-
     fig = pyplot.figure(figsize=(10.4, 8.6), layout="constrained")
     axes = fig.subplot_mosaic("aaa;bbb;ccc;def", height_ratios=(1, 1, 1, 2.7))
     timelines = schedules(recorded(table), corun(OWN[0], MOST))
@@ -160,8 +160,6 @@ def plot(table):
 
 
 def _kinds():
-    from matplotlib.patches import Patch
-
     from bppsa_nb.schedule import draw
 
     return [Patch(color=draw.OPERATION_COLORS[kind], label=draw.OPERATION_NAMES[kind]) for kind in ("F", "δO", "δW")]

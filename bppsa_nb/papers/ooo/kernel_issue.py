@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.papers import drawing, recorded
+from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
 
 TITLE = "Issuing kernels, and running them"
@@ -27,12 +27,12 @@ def measure(scale, rng, progress):
 def plot(table):
     """Draw a panel for each machine and cell."""
     cells, names = table["cell"].unique(), table.groupby("cell")["name"].nunique().max()
-    fig, parts = drawing.machines(table, 10, 1.3 + 0.55 * names)
+    fig, parts = panels.machines(table, 10, 1.3 + 0.55 * names)
     for part, rows in parts:
         for ax, cell in zip(part.subplots(1, len(cells), squeeze=False)[0], cells, strict=True):
             _bars(ax, rows[rows["cell"] == cell])
             ax.set_title(f"{cell}, one training step", size=10)
-    drawing.legend(fig)
+    panels.legend(fig)
     return fig
 
 
