@@ -2,18 +2,7 @@
 
 
 def span(values, shown="{:.3g}"):
-    """Say from where to where numbers go, such as "0.8 to 1.2"; where both ends read alike, one of them.
-
-    Parameters
-    ----------
-    values : pandas.Series or np.ndarray
-    shown : str
-        The format of a number.
-
-    Returns
-    -------
-    str
-    """
+    """Say from where to where numbers go, such as "0.8 to 1.2"; where both ends read alike, one of them."""
     low, high = shown.format(values.min()), shown.format(values.max())
     return low if low == high else f"{low} to {high}"
 

@@ -41,12 +41,7 @@ def write(path=None):
 
 
 def text():
-    """Compose the report from the recorded tables, as Markdown.
-
-    Returns
-    -------
-    str
-    """
+    """Compose the report from the recorded tables, as Markdown."""
     lines, used = [_INTRODUCTION], {}
     known = claims()
     for paper in dict.fromkeys(claim.paper for claim in known):

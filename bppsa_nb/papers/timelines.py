@@ -45,20 +45,7 @@ def _idle(events, device, makespan):
 
 
 def plot(ax, rows, **looks):
-    """Draw rows that `rows` has made.
-
-    Parameters
-    ----------
-    ax : matplotlib.axes.Axes
-    rows : pandas.DataFrame
-        Of one schedule.
-    **looks
-        Handed to `draw.timeline`.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-    """
+    """Draw rows of one schedule that `rows` has made; `looks` are handed to `draw.timeline`."""
     columns = (rows[name] for name in Event._fields)
     events = [
         Event(worker, start, duration, "" if label == "-" else label, kind)
@@ -76,3 +63,12 @@ def legend(fig, kinds, **looks):
 
     handles = [Patch(color=draw.OPERATION_COLORS[kind], label=draw.OPERATION_NAMES[kind]) for kind in kinds]
     fig.legend(handles=handles, loc="outside upper center", ncols=len(handles), **looks)
+
+
+def iteration(timeline):
+    """Say how long an iteration takes when others follow: the makespan.
+
+    For ZB-H2, whose devices do not wait for each other in between, it is the longest span of a device.
+    """
+    overlaps = timeline.policy == "zero_bubble" and not timeline.flush
+    return float(timeline.span.max()) if overlaps else timeline.makespan

@@ -30,19 +30,9 @@ def repeat(one_round, seconds, rounds=(3, 20)):
 
 
 def take_turns(calls, seconds, rounds=(3, 20)):
-    """Time calls that take turns.
+    """Time calls that take turns: seconds [shape=(rounds, calls)].
 
-    Parameters
-    ----------
-    calls : list of callable
-        Without arguments.
-    seconds, rounds
-        As for `repeat`.
-
-    Returns
-    -------
-    np.ndarray [shape=(rounds, calls)]
-        Seconds.
+    `seconds` and `rounds` are as for `repeat`.
     """
 
     def one_round():

@@ -2,9 +2,9 @@
 
 from functools import lru_cache
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.trace import UNIT, trace
@@ -42,20 +42,9 @@ _trace = lru_cache(maxsize=2)(trace)
 
 
 def chunks(run, length, cost=UNIT):
-    """Schedule a chunked scan with a worker for each chunk, which does all that ends there.
+    """Schedule ``trace(n, "chunked", length=length)``: an event per product, its `kind` one of `PHASES`.
 
-    Parameters
-    ----------
-    run : Trace
-        Of ``trace(n, "chunked", length=length)``.
-    length : int
-    cost : dict
-        What a product of kind ``"mm"`` and ``"mv"`` takes.
-
-    Returns
-    -------
-    list of Event
-        One per product; `kind` is one of `PHASES`.
+    There is a worker for each chunk, which does all that ends there; `cost` says what products "mm" and "mv" take.
     """
     first = run.n + 1 - (run.n - 1) // length * length if run.n else 1  # positions of the chunk that holds the gradient
     events, free = [], {}
@@ -107,7 +96,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the timeline, time over the length of a chunk, and speedup over workers."""
-    fig = plt.figure(figsize=(9.6, 6.4), layout="constrained")
+    fig = pyplot.figure(figsize=(9.6, 6.4), layout="constrained")
     axes = fig.subplot_mosaic("tt;lw", height_ratios=(2.1, 3))
     part = {name: rows for name, rows in table.groupby("part")}
     _draw_timeline(axes["t"], part["timeline"])

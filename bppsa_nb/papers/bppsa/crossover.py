@@ -2,8 +2,8 @@
 
 from functools import lru_cache
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.trace import trace
@@ -62,7 +62,7 @@ def _count(point, rng):
 
 def plot(table):
     """Draw the ratio of mean steps against n, and the speedup against p."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(10.2, 4.2), layout="constrained")
+    fig, (left, right) = pyplot.subplots(1, 2, figsize=(10.2, 4.2), layout="constrained")
     alone, shared = table[table["p"].isna()], table[table["p"].notna()]
     fewer = (alone["linear_steps"] / alone["blelloch_steps"]).groupby(alone["n"]).first()
     ratio = alone.assign(

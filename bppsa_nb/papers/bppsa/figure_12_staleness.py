@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import experiments
@@ -70,26 +71,12 @@ def network(seed):
 
 
 def train(training, unseen, epochs, lr, seed, devices):
-    """Train by PipeDream, in the order of its timeline and with weight stashing.
+    """Train by PipeDream on so many devices, in the order of its timeline and with weight stashing.
 
-    Parameters
-    ----------
-    training, unseen : Images
-        What to train on, in batches of `BATCH`, and other images.
-    epochs : int
-        The pipeline is filled and drained in each.
-    lr : float
-        Adam's learning rate.
-    seed : int
-        Of the initial parameters, and of the order of the images.
-    devices : int
-        The stages. With one, every update comes before the next forward pass: no weights are stale.
-
-    Returns
-    -------
-    list of dict
-        A row per epoch: `staleness`, by how many updates the weights of the first device are old, at most;
-        `training_loss`, the mean over the batches, before their updates; `loss` and `accuracy` on the unseen images.
+    The pipeline is filled and drained in each epoch, and updates come after every `BATCH` images; with one device,
+    every update comes before the next forward pass. A row per epoch has `staleness`, by how many updates the weights of
+    the first device are old, at most; `training_loss`, the mean over the batches, before their updates; `loss` and
+    `accuracy` on the unseen images.
     """
     model, order = network(seed), np.random.default_rng(seed)
     count = len(training) // BATCH
@@ -107,15 +94,8 @@ def train(training, unseen, epochs, lr, seed, devices):
 def gaps(table):
     """Compare each run of several devices with the one of the same seed without staleness, after the last epoch.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-
-    Returns
-    -------
-    pandas.DataFrame
-        For each `images`, `lr` and `devices`: `accuracy`, the mean over seeds; and `mean`, `least` and `most` of what
-        it lacks.
+    For each `images`, `lr` and `devices`: `accuracy`, the mean over seeds; and `mean`, `least` and `most` of what it
+    lacks.
     """
     rows = []
     for (images, lr), part in table.groupby(["images", "lr"]):
@@ -143,8 +123,6 @@ def alt(table):
 
 def plot(table):
     """Draw accuracy over epochs, for every number of images and learning rate: means, with ranges over seeds."""
-    from matplotlib import pyplot
-
     counts, rates = (sorted(table[name].unique()) for name in ("images", "lr"))
     found_gaps, size = gaps(table), (9.6, 0.8 + 2.6 * len(counts))
     fig, axes = pyplot.subplots(

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, Diamonds, Link, exscan, rank_after_rank, scan
 from bppsa_nb.papers import on_ranks, provenance
@@ -79,16 +80,7 @@ def _run(ranks, rounds, steps, seed):
 def fit(messages):
     """Fit α + β bytes to what messages took, so that the sum of squared relative errors is least.
 
-    Parameters
-    ----------
-    messages : pandas.DataFrame
-        With `bytes` and `seconds`.
-
-    Returns
-    -------
-    link : Link
-    error : float
-        The root of the mean squared relative error.
+    Returns the link, and the root of the mean squared relative error.
     """
     size, seconds = (messages[name].to_numpy(float) for name in ("bytes", "seconds"))
     terms = np.stack([1 / seconds, size / seconds], axis=1)
@@ -106,10 +98,6 @@ def costs(table, steps):
     """Return what one rank took by itself, of chains of so many steps.
 
     The sweep is a whole call on one rank, checks included.
-
-    Returns
-    -------
-    Costs
     """
     alone = table[(table["ranks"] == 1) & (table["steps"] == steps)]
     part = alone.set_index("part")["seconds"]
@@ -120,12 +108,7 @@ def costs(table, steps):
 
 
 def diamonds(table, width):
-    """Return what one rank took to combine maps of states of some width.
-
-    Returns
-    -------
-    Diamonds
-    """
+    """Return what one rank took to combine maps of states of some width."""
     rows = table[(table["width"] == width) & (table["ranks"] == 1)].set_index("part")
     seconds = (rows["seconds"][name] for name in ("alone, merge", "alone, apply", "alone, keep", "exscan"))
     return Diamonds(*seconds, int(rows["bytes"].iloc[0]))
@@ -158,13 +141,7 @@ def _turns(ranks, cores):
 
 
 def ratios(table):
-    """Return measured over predicted seconds.
-
-    Returns
-    -------
-    pandas.Series
-        By steps, ranks and method.
-    """
+    """Return measured over predicted seconds, by steps, ranks and method."""
     key = ["steps", "ranks", "method"]
     measured = table[table["part"] == "rank"].groupby(key)["total"].first()
     predicted = table[table["part"] == "predicted"].set_index(key)["total"]
@@ -197,8 +174,6 @@ def alt(table):
 
 def plot(table):
     """Draw times over T, memory over T, ⋄ calls over ranks, and messages over bytes."""
-    from matplotlib import pyplot
-
     fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.4), layout="constrained")
     ranks = table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
     _draw_times(axes[0, 0], table, ranks)

@@ -1,6 +1,7 @@
 """Training on up to 1024 ranks, predicted from what one takes: four ways to share out the steps of a chain."""
 
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, Diamonds, Link, pipeline, rank_after_rank, scan
 from bppsa_nb.papers import on_ranks
@@ -78,18 +79,7 @@ def _run(cell, width, steps, batch, rounds):
 
 
 def costs(row, batch=BATCH):
-    """Turn a row of measured costs into what the model takes.
-
-    Parameters
-    ----------
-    row : mapping
-        Of the table's part ``"cost"``.
-    batch : int
-
-    Returns
-    -------
-    Costs
-    """
+    """Turn a row of measured costs, of the part "cost", into what the model takes."""
     found = Diamonds(*(row[name] for name in ("merge", "apply", "keep", "start", "bytes")))
     steps = (row[name] for name in ("forward", "sweep", "gradients", "jacobian", "product"))
     return Costs(*steps, 4 * batch * int(row["width"]), found)
@@ -155,16 +145,9 @@ def _memory(network, row):
 
 
 def crossings(table, network, link, task="backward"):
-    """Find where the scan begins to pay, and where it is fastest.
+    """Find from how many ranks on the scan is faster than rank after rank (None: never), and on how many it is fastest.
 
-    Returns
-    -------
-    pays : int or None
-        From how many ranks on, of those modelled, it is faster than rank after rank; None if it never is.
-    best : int
-        The number of ranks on which it is fastest.
-    speedup : float
-        There, over rank after rank on as many ranks as it is fastest on.
+    The third number is its speedup there, over rank after rank on as many ranks as that is fastest on.
     """
     rows = table[(table["network"] == network) & (table["link"] == link) & (table["task"] == task)]
     rows = rows[rows["road"].isin(["scan", "rank after rank"])].drop_duplicates(["road", "ranks"])
@@ -204,8 +187,6 @@ def alt(table):
 
 def plot(table):
     """Draw the RNN's backward pass and step, memory, steps of two residual networks, and RNNs over width."""
-    from matplotlib import pyplot
-
     fig, axes = pyplot.subplots(2, 3, figsize=(11.6, 7.4), layout="constrained")
     _draw_times(axes[0, 0], table, "RNN", "backward", "(a) backward pass, ")
     _draw_times(axes[0, 1], table, "RNN", "step", "(b) step, ")

@@ -2,8 +2,8 @@
 
 from functools import lru_cache
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.levels import up_levels
@@ -63,7 +63,7 @@ def _count(point, rng):
 
 def plot(table):
     """Draw steps and work against n, and steps against p."""
-    fig, axes = plt.subplots(1, 3, figsize=(9.8, 3.7), layout="constrained")
+    fig, axes = pyplot.subplots(1, 3, figsize=(9.8, 3.7), layout="constrained")
     alone, shared = table[table["p"].isna()], table[table["p"].notna()]
     largest = table["n"].max()
     for ax, part, x, y in (

@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.papers import experiments, published, timing
 from bppsa_nb.papers.figures import COLORS
@@ -80,19 +81,8 @@ def measure(scale, rng, progress):
 def time_filling(point, rng, seconds):
     """Make a pattern, and time filling its values beside copying as many.
 
-    Parameters
-    ----------
-    point : dict
-        `operator`, one of `OPERATORS`.
-    rng : np.random.Generator
-    seconds : float
-        As for `timing.repeat`.
-
-    Returns
-    -------
-    list of dict
-        One row: `sparsity`, `values` (their number), `dense_mib` and `values_mib` (in float32); the medians `copy`
-        and `fill` in seconds, and `over_copy`, the median of the rounds' ratios.
+    The row has `sparsity`, `values` (their number), `dense_mib` and `values_mib` (in float32); the medians `copy` and
+    `fill` in seconds, and `over_copy`, the median of the rounds' ratios.
     """
     jacobian, given = OPERATORS[point["operator"]](), source(point["operator"], rng)
     values = jacobian.fill(given)
@@ -111,19 +101,11 @@ def time_filling(point, rng, seconds):
 
 
 def speedups(recording):
-    """Divide autograd's times by ours.
+    """Divide autograd's times, recorded by `benchmarks/jacobians.py`, by ours.
 
-    Parameters
-    ----------
-    recording : pandas.DataFrame
-        From `benchmarks/jacobians.py`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row per operator: the speedup of `values` alone, and of `pattern` and values together, over one autograd.grad
-        per output, both on one thread; with `_low` and `_high` at the end, the least and the greatest of that and
-        three more, where dense columns are stored, and where both sides have all threads.
+    A row per operator: the speedup of `values` alone, and of `pattern` and values together, over one autograd.grad per
+    output, both on one thread; with `_low` and `_high` at the end, the least and the greatest of that and three more,
+    where dense columns are stored, and where both sides have all threads.
     """
     rows = []
     for operator, times in recording.groupby("operator", sort=False):
@@ -142,8 +124,6 @@ def speedups(recording):
 
 def plot(table):
     """Draw the table, the paper's numbers beside ours, and the speedups below."""
-    from matplotlib import pyplot
-
     fig, (above, below) = pyplot.subplots(2, 1, figsize=(9, 6), height_ratios=[1, 1.3], layout="constrained")
     above.axis("off")
     lines = [

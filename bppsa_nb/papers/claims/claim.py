@@ -48,17 +48,7 @@ class Claim:
 
 
 def compare(ours, theirs):
-    """Give the verdict on numbers of which more is better.
-
-    Parameters
-    ----------
-    ours, theirs : float or sequence of float
-        Of several pairs, the worst decides.
-
-    Returns
-    -------
-    str
-    """
+    """Give the verdict on numbers of which more is better; of several pairs, the worst decides."""
     worst = np.min(np.divide(ours, theirs))
     return BETTER if worst > 1.1 else REPRODUCED if worst >= 0.9 else MISSED
 

@@ -105,12 +105,7 @@ def _widths(table):
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     return [
         Claim(PAPER, "§1, §3.6", "Split over n devices, the backward pass takes logarithmically many steps.",
               "Θ(log n) (here: at most 2⌈log₂ p⌉ ⋄ a rank)", "rank_scaling", _calls),

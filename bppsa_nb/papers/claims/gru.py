@@ -91,12 +91,7 @@ def _table_row(features, B=16):
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     printed = figure_09.breakdown(published.table("table_6"))
     return [
         Claim(PAPER, "§4.2, Table 3", "Three sets of features trade resolution in time for resolution in frequency.",

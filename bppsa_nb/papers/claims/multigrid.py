@@ -106,12 +106,7 @@ def _waiting(table):
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     few, many = layer_scaling.FEW, layer_scaling.MANY
     return [
         Claim(MULTIGRID, "§IV-A, Figure 4", "Residuals fall alike for all depths, down to 1e-9.",

@@ -3,7 +3,7 @@
 from functools import partial
 
 from bppsa_nb.papers import published
-from bppsa_nb.papers.bppsa import error_over_length, figure_07, figure_08, tables_4_5
+from bppsa_nb.papers.bppsa import epochs, error_over_length, figure_07, figure_08
 from bppsa_nb.papers.claims.claim import PAPER, THESIS, Claim, compare, require, times, verdict
 
 
@@ -54,11 +54,11 @@ def _scales(over, table):
 
 def _table_row(name, T, B):
     """Make a claim of a row of Table 4 or 5."""
-    printed = tables_4_5.speedups(published.table(name))
+    printed = epochs.breakdown(published.table(name))
     theirs = printed[(printed["T"] == T) & (printed["B"] == B)].iloc[0]
 
     def judge(table):
-        rows = tables_4_5.speedups(table[table["source"] == "here"])
+        rows = epochs.breakdown(table[table["source"] == "here"])
         ours = require(rows[(rows["T"] == T) & (rows["B"] == B)]).iloc[0]
         quantities = ["overall", "backward"]
         return in_words(ours), compare(ours[quantities].astype(float), theirs[quantities].astype(float))
@@ -72,12 +72,7 @@ def _table_row(name, T, B):
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     return [
         Claim(PAPER, "§3.5", "BPPSA reconstructs BP: at the same parameters, the same gradients up to rounding.",
               "“the exact same outputs” (here: to 1e-5)", "figure_07", partial(_largest_difference, "gradient")),

@@ -70,12 +70,7 @@ def _dense_would_not(table):
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     printed = published.table("table_1").set_index("operator")
     found = []
     for operator, row in printed.iterrows():

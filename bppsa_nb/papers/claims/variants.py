@@ -114,12 +114,7 @@ def _growth(table):
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     return [
         Claim(ARTICLE, "principles", "The products of single time steps run far below the processor's potential.",
               "“substantially slower” (here: half)", "small_products", _share_of_peak),

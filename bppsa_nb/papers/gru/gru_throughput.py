@@ -2,8 +2,10 @@
 
 from functools import partial
 
+from matplotlib import pyplot
+
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.gru.gru_variants import SIZES, STEPS, time_point
+from bppsa_nb.papers.gru.passes import SIZES, STEPS, time_point
 from bppsa_nb.papers.phrases import listed, span
 
 TITLE = "Throughput of the GRU over hidden size"
@@ -27,18 +29,7 @@ def measure(scale, rng, progress):
 
 
 def throughput(table):
-    """Divide the useful work by the time.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The table, with `gflops` in 10⁹ operations per second and its quartiles `gflops_low` and `gflops_high`.
-    """
+    """Divide the useful work by the time: `gflops`, with quartiles `gflops_low` and `gflops_high`."""
     # Three products with W and three with U forward, twice as many backward; what runs is counted in the tests.
     operations = 2 * 18 * table["T"] * table["B"] * table["H"] ** 2
     return table.assign(
@@ -65,8 +56,6 @@ def alt(table):
 
 def plot(table):
     """Draw throughput over hidden size: a line and a band per mini-batch."""
-    from matplotlib import pyplot
-
     fig, ax = pyplot.subplots(figsize=(7.6, 4.4), layout="constrained")
     table = throughput(table)
     for B, role in BATCHES.items():

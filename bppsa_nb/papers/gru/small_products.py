@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb.machine.workers import one_blas_thread
 from bppsa_nb.papers.figures import COLORS
@@ -37,17 +38,10 @@ def measure(scale, rng, progress):
 
 
 def limits(rng):
-    """Measure what one core allows.
+    """Measure what one core allows, the best of some rounds each.
 
-    Parameters
-    ----------
-    rng : np.random.Generator
-
-    Returns
-    -------
-    dict
-        `peak`, of a large square product, in GFLOP/s; `bandwidth` of reading a large array, in GB/s; `launch`, the time
-        of the smallest product there is, in seconds. The best of some rounds each.
+    `peak`, of a large square product, in GFLOP/s; `bandwidth` of reading a large array, in GB/s; `launch`, the time of
+    the smallest product there is, in seconds.
     """
     n = LARGE["matrix"]
     square = rng.standard_normal((n, n), dtype=np.float32)
@@ -68,19 +62,8 @@ def limits(rng):
 def time_product(point, rng, seconds):
     """Time one product for three gates, and three for one each, taking turns.
 
-    Parameters
-    ----------
-    point : dict
-        `H`, `B`, and `threads` of BLAS: "one", or "all" that NumPy starts.
-    rng : np.random.Generator
-    seconds : float
-        About how long to go on.
-
-    Returns
-    -------
-    dict
-        `seconds` of the one product; `ratio`, the median over rounds of the three products' time divided by the one's,
-        with quartiles `ratio_low` and `ratio_high`.
+    `seconds` of the one product; `ratio`, the median over rounds of the three products' time divided by the one's, with
+    quartiles `ratio_low` and `ratio_high`. `threads` of BLAS are "one", or "all" that NumPy starts.
     """
     B, H = point["B"], point["H"]
     h, U = (rng.standard_normal(shape, dtype=np.float32) for shape in ((B, H), (3 * H, H)))
@@ -100,16 +83,8 @@ def time_product(point, rng, seconds):
 def roofline(table):
     """Compare every product with what the machine allows.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The table, with `gflops`; `intensity`, operations per byte if every number is read or written once; `roof`, the
-        GFLOP/s that memory and processor allow at this intensity; and what bounds the roof, `memory` or `processor`.
+    `gflops`; `intensity`, operations per byte if every number is read or written once; `roof`, the GFLOP/s that memory
+    and processor allow at this intensity; and what is the `bound`, "memory" or "processor".
     """
     B, H = table["B"], table["H"]
     operations = 2 * B * H * 3 * H
@@ -139,8 +114,6 @@ def alt(table):
 
 def plot(table):
     """Draw the roofline and the products below it, and what concatenation wins."""
-    from matplotlib import pyplot
-
     fig, (left, right) = pyplot.subplots(1, 2, figsize=(9.6, 4.2), layout="constrained")
     table = roofline(table)
     bandwidth, peak = table["bandwidth"].iloc[0], table["peak"].iloc[0]

@@ -1,9 +1,11 @@
 """Paper 004's Figure 4: how fast multigrid solves residual networks, over their depth."""
 
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb import multigrid
 from bppsa_nb.machine import backends
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
 
@@ -50,19 +52,8 @@ def measure(scale, rng, progress):
 def histories(point, convolution, rng):
     """Solve one network, and its adjoint at the exact states.
 
-    Parameters
-    ----------
-    point : dict
-        `weights`, `activation`, `N` and `backend`.
-    convolution : tuple of int
-        Channels, kernel, pixels and batch, as in `CONVOLUTION`.
-    rng : np.random.Generator
-
-    Returns
-    -------
-    list of dict
-        A row per `solved` ("states" or "gradients") and `cycle`: `residual`; and, the same in all rows of a solution,
-        `cycles`, the convergence `factor` and the largest `error` against serial propagation.
+    A row per `solved` ("states" or "gradients") and `cycle`: `residual`; and, the same in all rows of a solution,
+    `cycles`, the convergence `factor` and the largest `error` against serial propagation.
     """
     net, first = network(point["weights"], point["activation"], point["N"], convolution, rng)
     grad_output, how = rng.standard_normal(first.shape), {"tol": TOL, "coarsening": COARSENING}
@@ -84,22 +75,7 @@ def histories(point, convolution, rng):
 
 
 def network(weights, activation, N, convolution, rng):
-    """Make a network over a time of `T`, and samples.
-
-    Parameters
-    ----------
-    weights : {"smooth", "independent", "convolution"}
-    activation : {"tanh", "relu"}
-    N : int
-    convolution : tuple of int
-        Channels, kernel, pixels and batch, as in `CONVOLUTION`.
-    rng : np.random.Generator
-
-    Returns
-    -------
-    net : ResidualNetwork
-    u0 : np.ndarray [shape=(batch, q)] or [shape=(batch, channels, height, width)]
-    """
+    """Make a network over a time of `T`, and samples [shape=(batch, q)] or [shape=(batch, channels, height, width)]."""
     if weights == "convolution":
         channels, kernel, pixels, batch = convolution
         shape, first = (channels, channels, kernel, kernel), (batch, channels, pixels, pixels)
@@ -134,8 +110,6 @@ def alt(table):
 
 def plot(table):
     """Draw residuals over cycles, a panel per kind of weights and activation."""
-    from matplotlib import pyplot
-
     depths, activations = sorted(table["N"].unique()), ("tanh", "relu")
     fig, axes = pyplot.subplots(2, 3, figsize=(9.6, 6.0), sharex=True, sharey=True, layout="constrained")
     for line, activation in zip(axes, activations, strict=True):
@@ -156,7 +130,7 @@ def plot(table):
         ax.set_ylabel("norm of the residual")
     handles = axes[0, 0].get_lines()[: 2 * len(depths) : 2]
     handles += pyplot.plot([], [], color=COLORS["baseline"], ls=":", label="gradients")
-    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    panels.legend(fig, handles)
     return fig
 
 

@@ -4,6 +4,8 @@ from functools import lru_cache
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
+from matplotlib.ticker import LogLocator
 
 from bppsa_nb.papers import on_ranks, provenance
 from bppsa_nb.papers.figures import COLORS
@@ -47,19 +49,8 @@ INTENSITY = {4: 0.928, 64: 0.345}  # â€œthe computation to communication ratioâ€
 def parameters(channels, convolutions, dense=0):
     """Count the parameters of a network of the paper: MNIST's images lose two pixels on each side in the first layer.
 
-    Parameters
-    ----------
-    channels : int
-        Of all convolutions, with kernels of 7 x 7.
-    convolutions : int
-        Residual layers.
-    dense : int
-        Fully connected layers between them, whose input and output have the size of a state.
-
-    Returns
-    -------
-    int
-        Weights and biases of the opening convolution, of these layers, and of the last one with its 10 outputs.
+    Weights and biases of the opening convolution, of the residual ones, all with kernels of 7 x 7, of dense layers
+    between them, whose input and output have the size of a state, and of the last one with its 10 outputs.
     """
     state = channels * IMAGE**2
     opening, residual = (channels * (inputs * KERNEL**2 + 1) for inputs in (1, channels))
@@ -168,9 +159,6 @@ def alt(table):
 
 def plot(table):
     """Draw speedups in inference and training, what a rank's time goes to, and multigrid against model partitioning."""
-    from matplotlib import pyplot
-    from matplotlib.ticker import LogLocator
-
     fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.6), layout="constrained")
     few = table[table["channels"] == FEW]
     for ax, task, title in (axes[0, 0], "inference", "(a) inference"), (axes[0, 1], "training", "(b) training"):

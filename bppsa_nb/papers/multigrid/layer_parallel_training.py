@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import sparse
 from bppsa_nb.machine import backends
@@ -116,22 +117,8 @@ def new(training, h, seed):
 def train(model, training, unseen, epochs, method, seed, backend):
     """Train a model by Adam.
 
-    Parameters
-    ----------
-    model : ResidualModel
-    training, unseen : Digits or Images
-        What to train on, and other images.
-    epochs : int
-    method : {"serial", "multigrid"}
-    seed : int
-        Of the order of the images.
-    backend : str
-
-    Returns
-    -------
-    list of dict
-        A row per epoch, from 0, before the first: `loss` and `accuracy` on the unseen images, by serial propagation;
-        for "multigrid", before the first and after the last, the `error_<solver>` of `gradient_errors`.
+    A row per epoch, from 0, before the first: `loss` and `accuracy` on the unseen images, by serial propagation; for
+    "multigrid", before the first and after the last, the `error_<solver>` of `gradient_errors`.
     """
     trainer, rows = Trainer(model, Adam(RATE), backend=backend), []
     for epoch in range(epochs + 1):
@@ -150,19 +137,8 @@ def train(model, training, unseen, epochs, method, seed, backend):
 def gradient_errors(model, x, y, backend):
     """Hold gradients by multigrid, at states by multigrid, against serial ones.
 
-    Parameters
-    ----------
-    model : ResidualModel
-        Without a solver.
-    x, y : np.ndarray
-        A batch.
-    backend : str
-
-    Returns
-    -------
-    dict of float
-        For each of `SOLVERS`, as `error_<solver>`, the norm of the difference over that of the serial gradients, all
-        parameters together.
+    For each of `SOLVERS`, as `error_<solver>`, the norm of the difference over that of the serial gradients, all
+    parameters together.
     """
     serial, found = _differentiate(model, x, y, backend), {}
     for name, solver in SOLVERS.items():
@@ -182,15 +158,8 @@ def _differentiate(model, x, y, backend):
 def gaps(table):
     """Compare, after the last epoch, each run by two cycles with the serial one of the same seed.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-
-    Returns
-    -------
-    pandas.DataFrame
-        For each `T`: `serial` and `multigrid`, mean accuracies over seeds; `mean`, `least` and `most` of what two
-        cycles gain; and `spread`, the standard deviation over seeds of the serial accuracy.
+    For each `T`: `serial` and `multigrid`, mean accuracies over seeds; `mean`, `least` and `most` of what two cycles
+    gain; and `spread`, the standard deviation over seeds of the serial accuracy.
     """
     last, rows = table[table["epoch"] == table["epoch"].max()], []
     for T, part in last.groupby("T"):
@@ -221,8 +190,6 @@ def alt(table):
 
 def plot(table):
     """Draw accuracy over epochs for every time, and the gradients' error over time."""
-    from matplotlib import pyplot
-
     fig = pyplot.figure(figsize=(9.6, 6.2), layout="constrained")
     above, below = fig.subfigures(2, 1, height_ratios=(1, 1.1))
     times, found = sorted(table["T"].unique()), gaps(table).set_index("T")

@@ -1,5 +1,8 @@
 """Four roads to parallel depth, over depth and workers: time, critical path, work, memory and error of each."""
 
+from matplotlib import pyplot
+from matplotlib.lines import Line2D
+
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.multigrid import roads
 from bppsa_nb.papers.phrases import listed
@@ -70,18 +73,9 @@ def _row(name, road, depth):
 
 
 def with_errors(table):
-    """Join what was counted with what was measured.
+    """Join what was counted with what was measured: a row per road, depth and number of workers.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From `measure`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per road, depth and number of workers, with the gradient's error: zero for back-propagation and
-        pipelines, which do the same sums.
+    The gradient's error is zero for back-propagation and pipelines, which do the same sums.
     """
     counted = table[table["part"] == "road"].drop(columns="error").astype({"workers": int})
     counted["start"] = counted["start"].fillna("-")
@@ -118,8 +112,6 @@ def alt(table):
 
 def plot(table):
     """Draw speedups over workers for every depth, the backward pass, errors, and critical paths over depth."""
-    from matplotlib import pyplot
-
     found = with_errors(table)
     depths, most = sorted(found["depth"].unique()), found["workers"].max()
     fig = pyplot.figure(figsize=(10.4, 7.6), layout="constrained")
@@ -142,8 +134,6 @@ def plot(table):
 
 
 def _handles():
-    from matplotlib.lines import Line2D
-
     handles = [
         Line2D([], [], color=color, marker=look[:-1].rstrip("-") or None, ls=look.lstrip("so^"), ms=4)
         for _, color, look in LOOKS.values()

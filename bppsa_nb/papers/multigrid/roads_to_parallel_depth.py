@@ -1,6 +1,8 @@
 """One network, one cost model, one picture: back-propagation, a pipeline, multigrid and the scan as timelines."""
 
 import pandas as pd
+from matplotlib import pyplot
+from matplotlib.patches import Patch
 
 from bppsa_nb.papers.multigrid import roads
 from bppsa_nb.schedule import draw
@@ -75,9 +77,6 @@ def alt(table):
 
 def plot(table):
     """Draw the timelines below each other, on one axis of time."""
-    from matplotlib import pyplot
-    from matplotlib.patches import Patch
-
     counts = table[table["part"] == "road"].set_index("road")
     events = table[table["part"] == "event"].astype({"worker": int})
     fig, axes = pyplot.subplots(len(counts), figsize=(9.4, 8.0), layout="constrained", sharex=True)

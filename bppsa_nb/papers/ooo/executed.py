@@ -4,6 +4,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
@@ -77,16 +78,10 @@ def measure(scale, rng, progress):
 
 
 def link(model, x, labels, costs, rounds):
-    """Measure how long arrays are under way from one process to the other.
+    """Measure how long arrays are under way from one process to the other: latency in seconds, bytes per second, rows.
 
-    One micro-batch goes through layers that are dealt out to two devices: whoever gets an array has waited for it.
-
-    Returns
-    -------
-    latency, bandwidth : float
-        Seconds, and bytes per second, by least squares.
-    rows : list of dict
-        For each boundary, the bytes that cross it and the median of the seconds.
+    One micro-batch goes through layers that are dealt out to two devices: whoever gets an array has waited for it. For
+    each boundary, a row has the bytes that cross it and the median of the seconds; a line is fitted by least squares.
     """
     from scipy.optimize import nnls
 
@@ -104,17 +99,9 @@ def link(model, x, labels, costs, rounds):
 
 
 def ratios(table):
-    """Compare what was measured with what was predicted.
+    """Compare what was measured with what was predicted, for each policy.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-
-    Returns
-    -------
-    pandas.DataFrame
-        For each policy: `predicted` seconds; `median`, `least` and `most` of the measured ones; and `ratio`, the
-        median over the predicted.
+    `predicted` seconds; `median`, `least` and `most` of the measured ones; and `ratio`, the median over the predicted.
     """
     found = table[table["part"] == "policy"].groupby("policy", sort=False)
     found = found.agg(
@@ -141,8 +128,6 @@ def caption(table):
 
 def plot(table):
     """Draw timelines predicted and measured, and makespans of all policies."""
-    from matplotlib import pyplot
-
     fig = pyplot.figure(figsize=(9.6, 6.8), layout="constrained")
     names = [[f"{which} {policy}" for policy in DRAWN] for which in ("predicted", "measured")]
     axes = fig.subplot_mosaic([*names, ["all"] * len(DRAWN)], height_ratios=(1, 1, 1.3))

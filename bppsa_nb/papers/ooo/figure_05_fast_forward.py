@@ -1,7 +1,7 @@
 """Figure 5 of ooo backprop: two devices, output gradients first, and layers dealt out one by one."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
@@ -40,7 +40,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the timelines over one axis of time."""
-    fig, axes = plt.subplots(len(POLICIES), figsize=(7.6, 4.4), sharex=True, layout="constrained")
+    fig, axes = pyplot.subplots(len(POLICIES), figsize=(7.6, 4.4), sharex=True, layout="constrained")
     longest = table["makespan"].max()
     for ax, (policy, title) in zip(axes, POLICIES.items(), strict=True):
         rows = table[table["policy"] == policy]

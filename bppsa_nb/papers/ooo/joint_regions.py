@@ -2,6 +2,8 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
+from matplotlib.patches import Patch
 
 from bppsa_nb import schedule
 from bppsa_nb.papers.figures import COLORS
@@ -52,19 +54,9 @@ def measure(scale, rng, progress):
 
 
 def corun(own, top):
-    """Make up a table of co-run speed-ups.
+    """Make up a table of co-run speed-ups, for δW_2 to δW_L and two regions per block [shape=(L - 1, N)].
 
-    Parameters
-    ----------
-    own : float
-        How much of the largest gain there is beside a kernel's own block.
-    top : float
-        The speed-up for blocks at opposite ends.
-
-    Returns
-    -------
-    np.ndarray of float64 [shape=(L - 1, N)]
-        For δW_2 to δW_L, and two regions per block.
+    `top` is the speed-up for blocks at opposite ends, `own` how much of this gain there is beside a kernel's own block.
     """
     blocks = np.arange(len(BLOCKS))
     kernels = np.searchsorted(BLOCKS, np.arange(2, BLOCKS[-1] + 1))
@@ -73,18 +65,7 @@ def corun(own, top):
 
 
 def schedules(network, speedup):
-    """Schedule a network in one stream, and in two: as soon as ready, by Algorithm 1, with a limit, with overruns.
-
-    Parameters
-    ----------
-    network : schedule.Network
-    speedup : np.ndarray [shape=(L - 1, N)]
-
-    Returns
-    -------
-    dict of str to schedule.TwoStreams
-        ``"conventional"`` and the keys of `LOOKS`.
-    """
+    """Schedule a network in one stream, "conventional", and in two, by every key of `LOOKS`."""
     regions = schedule.Regions.blocks(network, BLOCKS)
     one = schedule.joint_regions(regions, [], np.ones((0, len(regions))))
     kernels = range(2, network.layers + 1)
@@ -151,8 +132,6 @@ def _gains(table, own):
 
 def plot(table):
     """Draw three timelines, memory, and speed-ups over two tables of co-run speed-ups."""
-    from matplotlib import pyplot
-
     fig = pyplot.figure(figsize=(10.4, 8.6), layout="constrained")
     axes = fig.subplot_mosaic("aaa;bbb;ccc;def", height_ratios=(1, 1, 1, 2.7))
     timelines = schedules(recorded(table), corun(OWN[0], MOST))
@@ -181,8 +160,6 @@ def plot(table):
 
 
 def _kinds():
-    from matplotlib.patches import Patch
-
     from bppsa_nb.schedule import draw
 
     return [Patch(color=draw.OPERATION_COLORS[kind], label=draw.OPERATION_NAMES[kind]) for kind in ("F", "δO", "δW")]
