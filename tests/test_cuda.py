@@ -158,7 +158,7 @@ def test_entries_too_far_apart_for_any_scale(kind):
 )
 def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
     if backends.simulated():  # fewer threads than numbers, so that every loop over them goes round
-        from bppsa_nb.cells import cuda
+        from bppsa_nb.cells import layer_cuda as cuda
 
         for name, value in {"MAX_THREADS": 2, "_THREADS": 3, "PARTS": 2}.items():
             monkeypatch.setattr(cuda, name, value)

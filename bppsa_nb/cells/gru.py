@@ -143,4 +143,4 @@ class GRU(Recurrent):
     (7, 2, 20)
     """
 
-    _cell, _rows = "gru", 3
+    _cell, _rows, _gates = __name__, 3, 4

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.cells import cuda as cells
+from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.chains.backprop import choose
 from bppsa_nb.chains.levels_cuda import launch_prepare, launch_scan, workspace
 from bppsa_nb.chains.plan import chunk_length
@@ -22,6 +22,7 @@ from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.chains.structured_cuda import Chunks, Links, launch_chunked, launch_sweep, prepare
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.cuda import require
+from bppsa_nb.machine.twins import twin
 from bppsa_nb.training.optimizers import SGD, Adam, out_of_range
 
 _THREADS = 256
@@ -320,6 +321,7 @@ class Step:
     def __init__(self, training, T, B, method, levels):
         model = training.model
         self.training, self.method, self.levels = training, method, levels
+        self.cell = twin(model._cell, "cuda").CELL
         H, L, dtype, sums = model.hidden_size, model.num_layers, model.dtype, model._rows * model.hidden_size
         gated = model._rows == 3
         stored = T * B * H * H if method in ("blelloch", "truncated") else 0
@@ -380,8 +382,8 @@ class Step:
         below = self.x
         for layer, (hidden, gates) in enumerate(zip(self.hidden, self.gates, strict=True)):
             params = tuple(arrays[f"{name}_l{layer}"] for name in names)
-            cells.launch_forward(below, params, self.weight_hh_T, self.products, hidden, gates, stream)
-            cells.launch_slopes(hidden, gates, self.slopes[layer], stream)
+            cells.launch_forward(self.cell, below, params, self.weight_hh_T, self.products, hidden, gates, stream)
+            cells.launch_slopes(self.cell, hidden, gates, self.slopes[layer], stream)
             below = hidden[1:]
         batch = self.logits.shape[0]
         over(fill, self.gradients, stream)(self.gradients, model.dtype.type(0))

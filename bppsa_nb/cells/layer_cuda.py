@@ -1,24 +1,42 @@
-"""The cells on a GPU: their time loops, the diagonals of their chains, and gradients as products over all steps.
+"""What layers of any cell share on a GPU; twin of `bppsa_nb.cells.layer`.
 
 A time loop is one launch with one sample per block; what does not wait for another step (input products, diagonals,
 gradients at the sums, gradients of the parameters) is spread over all steps and samples.
 
-Launchers take device arrays and a stream, allocate nothing and wait for nothing: `training.device` records them.
-The functions with a cell's name are the twins of its NumPy functions, with host arrays in and out.
+Launchers take device arrays and a stream, allocate nothing and wait for nothing: `training.device` records them. The
+gradients at the sums of a cell [shape=(S, T, B, H)] are those that the hidden state adds to, and in a GRU the one that
+the input adds to instead of the last of these.
 """
 
-import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.chains.kernels_cuda import dot
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.cuda import MAX_THREADS, shared_bytes
 
-_device = cuda.jit(device=True, inline="always")
 _THREADS = 128  # of a block in kernels without shared memory
 PARTS = 256  # into how many sums the rows of a weight's gradient are split, at most
+
+
+class Cell(NamedTuple):
+    """What launchers need to know of a kind of cell.
+
+    Attributes
+    ----------
+    run_forward, run_slopes : kernel
+        The time loop, and the diagonals of the chain.
+    sums : int
+        S: 1 of an RNN, 4 of a GRU, which keeps as many gates.
+    room : int
+        Numbers of shared memory per hidden unit in the time loop.
+    """
+
+    run_forward: object
+    run_slopes: object
+    sums: int
+    room: int
 
 
 @cuda.jit
@@ -41,95 +59,6 @@ def transpose(matrix, out):
     i, j = q // out.shape[1], q % out.shape[1]
     if i < out.shape[0]:
         out[i, j] = matrix[j, i]
-
-
-@cuda.jit
-def rnn_forward_kernel(products, weight_hh_T, bias_hh, hidden):
-    """Run Equation 9 over time, one sample per block; ``hidden[0]`` and the input products are given."""
-    before = cuda.shared.array(0, hidden.dtype)
-    b, steps, size = cuda.blockIdx.x, products.shape[0], hidden.shape[2]
-    tid, threads = cuda.threadIdx.x, cuda.blockDim.x
-    for j in range(tid, size, threads):
-        before[j] = hidden[0, b, j]
-    ahead = products[0, b, tid]
-    for t in range(steps):
-        now, ahead = ahead, products[min(t + 1, steps - 1), b, tid]  # read ahead: no step waits for memory
-        cuda.syncthreads()
-        for i in range(tid, size, threads):
-            added = now if i == tid else products[t, b, i]
-            hidden[t + 1, b, i] = math.tanh(added + bias_hh[i] + dot(weight_hh_T, i, before, 0))
-        cuda.syncthreads()
-        for i in range(tid, size, threads):
-            before[i] = hidden[t + 1, b, i]
-
-
-@_device
-def _sigmoid(x, one):
-    small = math.exp(-abs(x))  # which does not overflow: the simulator's exp, Python's own, would refuse to
-    return (small if x < 0 else one) / (one + small)
-
-
-@cuda.jit
-def gru_forward_kernel(products, weight_hh_T, bias_hh, hidden, gates):
-    """Run Equation 10 over time and keep the gates, one sample per block; arguments as for the RNN's."""
-    before = cuda.shared.array(0, hidden.dtype)  # the state, r, z, M, and what the input adds to n
-    b, steps, size, sums = cuda.blockIdx.x, products.shape[0], hidden.shape[2], products.shape[2]
-    tid, threads = cuda.threadIdx.x, cuda.blockDim.x
-    one = hidden.dtype.type(1)
-    for j in range(tid, size, threads):
-        before[j] = hidden[0, b, j]
-    ahead = products[0, b, tid]
-    for t in range(steps):
-        now, ahead = ahead, products[min(t + 1, steps - 1), b, tid]  # read ahead: no step waits for memory
-        cuda.syncthreads()
-        for g in range(tid, sums, threads):
-            added = now if g == tid else products[t, b, g]
-            total = bias_hh[g] + dot(weight_hh_T, g, before, 0)
-            if g < 2 * size:
-                before[size + g] = _sigmoid(added + total, one)
-            else:
-                before[size + g] = total
-                before[2 * size + g] = added
-        cuda.syncthreads()
-        for i in range(tid, size, threads):
-            r, z, m = before[size + i], before[2 * size + i], before[3 * size + i]
-            n = math.tanh(before[4 * size + i] + r * m)
-            gates[0, t, b, i] = r
-            gates[1, t, b, i] = z
-            gates[2, t, b, i] = n
-            gates[3, t, b, i] = m
-            before[i] = n + z * (before[i] - n)
-            hidden[t + 1, b, i] = before[i]
-
-
-@cuda.jit
-def rnn_slopes(hidden, slopes):
-    """Compute ``1 - h_t²``, one number per thread."""
-    q = cuda.grid(1)
-    batch, size = slopes.shape[2], slopes.shape[3]
-    t, b, i = q // (batch * size), q // size % batch, q % size
-    if t < slopes.shape[1]:
-        h = hidden[t + 1, b, i]
-        slopes[0, t, b, i] = slopes.dtype.type(1) - h * h
-
-
-@cuda.jit
-def gru_slopes(hidden, gates, slopes):
-    """Compute the derivatives of h_t by R_t, Z_t, M_t and N_t, those of one hidden unit per thread.
-
-    See `bppsa_nb.cells.gru.slopes`. The first three are those of the chain; N_t sees the input only.
-    """
-    q = cuda.grid(1)
-    batch, size = slopes.shape[2], slopes.shape[3]
-    t, b, i = q // (batch * size), q // size % batch, q % size
-    if t < slopes.shape[1]:
-        one = slopes.dtype.type(1)
-        r, z, n, m = gates[0, t, b, i], gates[1, t, b, i], gates[2, t, b, i], gates[3, t, b, i]
-        to_n = (one - n * n) * (one - z)  # j6 j7
-        slopes[0, t, b, i] = r * (one - r) * m * to_n
-        slopes[1, t, b, i] = z * (one - z) * (hidden[t, b, i] - n)
-        slopes[2, t, b, i] = r * to_n
-        slopes[3, t, b, i] = to_n
 
 
 @cuda.jit
@@ -199,11 +128,12 @@ def input_gradients_kernel(at, count, last, weight_ih, out):
         out[t, b, column] = total
 
 
-def launch_forward(x, params, weight_hh_T, products, hidden, gates=None, stream=0):
+def launch_forward(cell, x, params, weight_hh_T, products, hidden, gates=None, stream=0):
     """Launch a layer's forward pass.
 
     Parameters
     ----------
+    cell : Cell
     x : device array [shape=(T, B, I)]
         T at least 1.
     params : tuple of device arrays
@@ -222,22 +152,16 @@ def launch_forward(x, params, weight_hh_T, products, hidden, gates=None, stream=
     sums = len(weight_hh)
     input_products[_blocks(products.size), _THREADS, stream](x, weight_ih, bias_ih, products)
     transpose[_blocks(weight_hh.size), _THREADS, stream](weight_hh, weight_hh_T)
-    arguments = products, weight_hh_T, bias_hh, hidden
-    if gates is None:
-        shared = shared_bytes(size, hidden.dtype, f"H = {size}")
-        rnn_forward_kernel[batch, min(size, MAX_THREADS), stream, shared](*arguments)
-    else:
-        shared = shared_bytes(5 * size, hidden.dtype, f"5 H = {5 * size}")
-        gru_forward_kernel[batch, min(sums, MAX_THREADS), stream, shared](*arguments, gates)
+    kept = (hidden,) if gates is None else (hidden, gates)
+    what = f"{cell.room} H = {cell.room * size}" if cell.room > 1 else f"H = {size}"
+    shared = shared_bytes(cell.room * size, hidden.dtype, what)
+    cell.run_forward[batch, min(sums, MAX_THREADS), stream, shared](products, weight_hh_T, bias_hh, *kept)
 
 
-def launch_slopes(hidden, gates, slopes, stream=0):
-    """Launch a layer's diagonals: `slopes` is [shape=(1, T, B, H)] for an RNN, [shape=(4, T, B, H)] for a GRU."""
-    blocks = _blocks(slopes[0].size)
-    if gates is None:
-        rnn_slopes[blocks, _THREADS, stream](hidden, slopes)
-    else:
-        gru_slopes[blocks, _THREADS, stream](hidden, gates, slopes)
+def launch_slopes(cell, hidden, gates, slopes, stream=0):
+    """Launch the diagonals of a layer's chain [shape=(S, T, B, H)]."""
+    saved = (hidden,) if gates is None else (hidden, gates)
+    cell.run_slopes[_blocks(slopes[0].size), _THREADS, stream](*saved, slopes)
 
 
 def launch_at_sums(slopes, grad_hidden, stream=0):
@@ -289,76 +213,49 @@ def parts_of(steps):
     return min(PARTS, steps)
 
 
-def _forward(x, h0, params, gates):
+def forward(cell, x, h0, *params):
+    """Run a cell over time; see the `forward` of its NumPy form."""
     steps, batch, _ = x.shape
     hidden = np.empty((steps + 1, *h0.shape), h0.dtype)
     hidden[0] = h0
+    gates = np.empty((cell.sums, steps, *h0.shape), h0.dtype) if cell.sums > 1 else None
     if steps:
         params = [cuda.to_device(param) for param in params]
         work = [cuda.device_array(shape, h0.dtype) for shape in (params[1].shape[::-1], (steps, batch, len(params[1])))]
         found = cuda.to_device(hidden)
         kept = None if gates is None else cuda.device_array(gates.shape, gates.dtype)
-        launch_forward(cuda.to_device(x), params, *work, found, kept)
+        launch_forward(cell, cuda.to_device(x), params, *work, found, kept)
         found.copy_to_host(hidden)
         if gates is not None:
             kept.copy_to_host(gates)
-    return hidden
+    return hidden if gates is None else (hidden, gates)
 
 
-def rnn_forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
-    """Run Equation 9 over time; see `bppsa_nb.cells.rnn.forward`."""
-    return _forward(x, h0, (weight_ih, weight_hh, bias_ih, bias_hh), None)
-
-
-def gru_forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
-    """Run Equation 10 over time; see `bppsa_nb.cells.gru.forward`."""
-    gates = np.empty((4, len(x), *h0.shape), h0.dtype)
-    return _forward(x, h0, (weight_ih, weight_hh, bias_ih, bias_hh), gates), gates
-
-
-def rnn_chain(weight_hh, hidden):
-    """Take the transposed Jacobians for a chain of one weight; see `bppsa_nb.cells.rnn.chain`."""
-    return _chain(1, weight_hh, hidden, None)
-
-
-def gru_chain(weight_hh, hidden, gates):
-    """Take the transposed Jacobians for a chain of three weights and a carry; see `bppsa_nb.cells.gru.chain`."""
-    return _chain(3, weight_hh, hidden, gates)
-
-
-def _chain(count, weight_hh, hidden, gates):
+def chain(cell, weight_hh, hidden, gates=None):
+    """Take the transposed Jacobians for a chain; see the `chain` of the cell's NumPy form."""
     size = weight_hh.shape[1]
-    weights, shape = weight_hh.reshape(count, size, size), (1 if gates is None else 4, *hidden[1:].shape)
+    weights, shape = weight_hh.reshape(-1, size, size), (cell.sums, *hidden[1:].shape)
     if shape[1] == 0:
-        return StructuredChain.made(weights, np.empty((count, *shape[1:]), hidden.dtype), None)
+        return StructuredChain.made(weights, np.empty((len(weights), *shape[1:]), hidden.dtype), None)
     slopes, gates = cuda.device_array(shape, hidden.dtype), None if gates is None else cuda.to_device(gates)
-    launch_slopes(cuda.to_device(hidden), gates, slopes)
-    return StructuredChain.made(weights, slopes[:count], None if gates is None else gates[1])
+    launch_slopes(cell, cuda.to_device(hidden), gates, slopes)
+    return StructuredChain.made(weights, slopes[: len(weights)], None if gates is None else gates[1])
 
 
-def rnn_gate_gradients(chain, hidden, grad_hidden):
-    """Compute the gradients at the sums inside tanh; see `bppsa_nb.cells.rnn.gate_gradients`."""
-    return _gate_gradients(hidden, None, grad_hidden)
-
-
-def gru_gate_gradients(chain, hidden, gates, grad_hidden):
-    """Compute the gradients at the sums of the gates; see `bppsa_nb.cells.gru.gate_gradients`."""
-    return _gate_gradients(hidden, gates, grad_hidden)
-
-
-def _gate_gradients(hidden, gates, grad_hidden):
-    at = cuda.device_array((1 if gates is None else 4, *hidden[1:].shape), hidden.dtype)
+def gate_gradients(cell, chain, hidden, *rest):
+    """Compute the gradients at the sums; see the `gate_gradients` of the cell's NumPy form."""
+    *gates, grad_hidden = rest
+    at = cuda.device_array((cell.sums, *hidden[1:].shape), hidden.dtype)
     if at.size:
-        launch_slopes(cuda.to_device(hidden), None if gates is None else cuda.to_device(gates), at)
+        launch_slopes(cell, cuda.to_device(hidden), cuda.to_device(gates[0]) if gates else None, at)
         launch_at_sums(at, cuda.to_device(grad_hidden))
-    if gates is None:
-        return [at[0]], [at[0]]
-    at_r, at_z, at_m, at_n = (at[k] for k in range(4))
-    return [at_r, at_z, at_n], [at_r, at_z, at_m]
+    count, last_x, last_h = _gates_of(at)
+    sums = [at[k] for k in range(count - 1)]
+    return [*sums, at[last_x]], [*sums, at[last_h]]
 
 
 def parameter_gradients(x, hidden, from_x, from_h):
-    """Sum up the gradients of a layer's parameters; see `bppsa_nb.cells.recurrent.parameter_gradients`."""
+    """Sum up the gradients of a layer's parameters; twin of `bppsa_nb.cells.layer.parameter_gradients`."""
     x, hidden = cuda.to_device(x), cuda.to_device(hidden)
     of_x = [_outer_product(at, x) for at in from_x]
     of_h = [_outer_product(at, hidden) for at in from_h]
@@ -381,7 +278,7 @@ def _outer_product(at, right):
 
 
 def input_gradients(weight_ih, from_x):
-    """Compute the gradients at a layer's input; see `bppsa_nb.cells.recurrent.input_gradients`."""
+    """Compute the gradients at a layer's input; twin of `bppsa_nb.cells.layer.input_gradients`."""
     steps, batch, size = from_x[0].shape
     total = np.zeros((steps, batch, weight_ih.shape[1]), weight_ih.dtype)
     for at, weight in zip(from_x, np.split(weight_ih, len(from_x)), strict=True):
