@@ -96,7 +96,7 @@ def backward(model, x, grad_output, method):
     parts = [new(cells.parts_of(T), rows * H, columns) for columns in (inputs + 1, H + 1)]
     names = [f"{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     grads = [new(*model.params[name].shape) for name in names]
-    chain = bp.StructuredChain.made(cuda.to_device(weights), slopes[:rows], gates[1] if gated else None)
+    chain = bp.StructuredChain.made(cuda.to_device(weights), slopes[-rows:], gates[1] if gated else None)
     scan, found, lost = _scan(Links(chain), grad_output, method, dense=False)
 
     def launch(stream):

@@ -51,9 +51,9 @@ def run_forward(products, weight_hh_T, bias_hh, hidden, gates):
 
 @cuda.jit
 def run_slopes(hidden, gates, slopes):
-    """Compute the derivatives of h_t by R_t, Z_t, M_t and N_t, those of one hidden unit per thread.
+    """Compute the derivatives of h_t by N_t, R_t, Z_t and M_t, those of one hidden unit per thread.
 
-    See `bppsa_nb.cells.gru.slopes`. The first three are those of the chain; N_t sees the input only.
+    See `bppsa_nb.cells.gru.slopes`, whose order it is. The last three are those of the chain; N_t sees the input only.
     """
     q = cuda.grid(1)
     batch, size = slopes.shape[2], slopes.shape[3]
@@ -62,10 +62,10 @@ def run_slopes(hidden, gates, slopes):
         one = slopes.dtype.type(1)
         r, z, n, m = gates[0, t, b, i], gates[1, t, b, i], gates[2, t, b, i], gates[3, t, b, i]
         to_n = (one - n * n) * (one - z)  # j6 j7
-        slopes[0, t, b, i] = r * (one - r) * m * to_n
-        slopes[1, t, b, i] = z * (one - z) * (hidden[t, b, i] - n)
-        slopes[2, t, b, i] = r * to_n
-        slopes[3, t, b, i] = to_n
+        slopes[0, t, b, i] = to_n
+        slopes[1, t, b, i] = r * (one - r) * m * to_n
+        slopes[2, t, b, i] = z * (one - z) * (hidden[t, b, i] - n)
+        slopes[3, t, b, i] = r * to_n
 
 
 CELL = layer_cuda.Cell(run_forward, run_slopes, sums=4, room=5)

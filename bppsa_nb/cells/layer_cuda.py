@@ -3,9 +3,11 @@
 A time loop is one launch with one sample per block; what does not wait for another step (input products, diagonals,
 gradients at the sums, gradients of the parameters) is spread over all steps and samples.
 
-Launchers take device arrays and a stream, allocate nothing and wait for nothing: `training.device` records them. The
-gradients at the sums of a cell [shape=(S, T, B, H)] are those that the hidden state adds to, and in a GRU the one that
-the input adds to instead of the last of these.
+Launchers take device arrays and a stream, allocate nothing and wait for nothing: `training.device` records them.
+
+Gradients at the S sums of a cell are [shape=(S, T, B, H)]. An RNN has one sum; a GRU's are N, R, Z, M: inputs are added to
+the first three, states to the last three. Rows of weights come as R, Z, N or M: those of gate j belong to sum (j + 1) % 3
+for the input, and (j + 1) % 4 for the state; in an RNN, to sum 0 either way.
 """
 
 from typing import NamedTuple
@@ -73,11 +75,10 @@ def at_sums(slopes, grad_hidden):
 
 
 @cuda.jit
-def outer_products(at, count, last, right, parts):
+def outer_products(at, count, cycle, right, parts):
     """Compute ``at.T @ right`` and the sums of `at` over a share of the steps per block; the shares are the parts.
 
-    Of `at` [shape=(..., T, B, H)], the first ``count - 1`` and number `last` are taken; `parts` is
-    [shape=(parts, K H, I + 1)].
+    Rows are those of `count` gates, gate j of sum ``(j + 1) % cycle``; `parts` is [shape=(parts, K H, I + 1)].
     """
     steps, batch, size = at.shape[1], at.shape[2], at.shape[3]
     columns = parts.shape[2]
@@ -85,8 +86,7 @@ def outer_products(at, count, last, right, parts):
     first = cuda.blockIdx.x * share
     for q in range(cuda.threadIdx.x, count * size * columns, cuda.blockDim.x):
         row, column = q // columns, q % columns
-        k, i = row // size, row % size
-        k = last if k == count - 1 else k
+        k, i = (row // size + 1) % cycle, row % size
         total = parts.dtype.type(0)
         for t in range(first, min(first + share, steps)):
             for b in range(batch):
@@ -113,7 +113,7 @@ def sum_parts(parts, weight, bias):
 
 
 @cuda.jit
-def input_gradients_kernel(at, count, last, weight_ih, out):
+def input_gradients_kernel(at, count, cycle, weight_ih, out):
     """Compute the gradients at a layer's input, one number per thread; `at` as for `outer_products`."""
     q = cuda.grid(1)
     row, column = q // out.shape[2], q % out.shape[2]
@@ -122,7 +122,7 @@ def input_gradients_kernel(at, count, last, weight_ih, out):
         size = at.shape[3]
         total = out.dtype.type(0)
         for k in range(count):
-            source = last if k == count - 1 else k
+            source = (k + 1) % cycle
             for i in range(size):
                 total += at[source, t, b, i] * weight_ih[k * size + i, column]
         out[t, b, column] = total
@@ -184,24 +184,24 @@ def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
         Of weight_ih, weight_hh, bias_ih and bias_hh.
     stream : stream
     """
-    count, last_x, last_h = _gates_of(slopes)
-    for parts, last, right, weight, bias in (
-        (parts_ih, last_x, x, grads[0], grads[2]),
-        (parts_hh, last_h, hidden, grads[1], grads[3]),
+    count = _gates_of(slopes)
+    for parts, cycle, right, weight, bias in (
+        (parts_ih, count, x, grads[0], grads[2]),
+        (parts_hh, len(slopes), hidden, grads[1], grads[3]),
     ):
-        outer_products[len(parts), _THREADS, stream](slopes, count, last, right, parts)
+        outer_products[len(parts), _THREADS, stream](slopes, count, cycle, right, parts)
         sum_parts[_blocks(parts[0].size), _THREADS, stream](parts, weight, bias)
 
 
 def launch_input_gradients(slopes, weight_ih, out, stream=0):
     """Launch the gradients at a layer's input [shape=(T, B, I)]; `slopes` are gradients at the sums by now."""
-    count, last, _ = _gates_of(slopes)
-    input_gradients_kernel[_blocks(out.size), _THREADS, stream](slopes, count, last, weight_ih, out)
+    count = _gates_of(slopes)
+    input_gradients_kernel[_blocks(out.size), _THREADS, stream](slopes, count, count, weight_ih, out)
 
 
 def _gates_of(slopes):
-    """Return how many sums a cell has, and which row is the last one's by the input and by the state."""
-    return (1, 0, 0) if len(slopes) == 1 else (3, 3, 2)
+    """Return how many sums inputs are added to, and states."""
+    return max(len(slopes) - 1, 1)
 
 
 def _blocks(count):
@@ -239,7 +239,7 @@ def chain(cell, weight_hh, hidden, gates=None):
         return StructuredChain.made(weights, np.empty((len(weights), *shape[1:]), hidden.dtype), None)
     slopes, gates = cuda.device_array(shape, hidden.dtype), None if gates is None else cuda.to_device(gates)
     launch_slopes(cell, cuda.to_device(hidden), gates, slopes)
-    return StructuredChain.made(weights, slopes[: len(weights)], None if gates is None else gates[1])
+    return StructuredChain.made(weights, slopes[-len(weights) :], None if gates is None else gates[1])
 
 
 def gate_gradients(cell, chain, hidden, *rest):
@@ -249,9 +249,8 @@ def gate_gradients(cell, chain, hidden, *rest):
     if at.size:
         launch_slopes(cell, cuda.to_device(hidden), cuda.to_device(gates[0]) if gates else None, at)
         launch_at_sums(at, cuda.to_device(grad_hidden))
-    count, last_x, last_h = _gates_of(at)
-    sums = [at[k] for k in range(count - 1)]
-    return [*sums, at[last_x]], [*sums, at[last_h]]
+    count = _gates_of(at)
+    return tuple([at[(j + 1) % cycle] for j in range(count)] for cycle in (count, len(at)))
 
 
 def parameter_gradients(x, hidden, from_x, from_h):
@@ -272,7 +271,7 @@ def _outer_product(at, right):
         return np.zeros((size, columns), at.dtype), np.zeros(size, at.dtype)
     parts = cuda.device_array((parts_of(steps), size, columns + 1), at.dtype)
     weight, bias = cuda.device_array((size, columns), at.dtype), cuda.device_array(size, at.dtype)
-    outer_products[len(parts), _THREADS](at.reshape(1, steps, batch, size), 1, 0, right, parts)
+    outer_products[len(parts), _THREADS](at.reshape(1, steps, batch, size), 1, 1, right, parts)
     sum_parts[_blocks(parts[0].size), _THREADS](parts, weight, bias)
     return weight.copy_to_host(), bias.copy_to_host()
 
@@ -285,6 +284,6 @@ def input_gradients(weight_ih, from_x):
         if steps:
             out = cuda.device_array(total.shape, total.dtype)
             weight = cuda.to_device(np.ascontiguousarray(weight))
-            input_gradients_kernel[_blocks(out.size), _THREADS](at.reshape(1, steps, batch, size), 1, 0, weight, out)
+            input_gradients_kernel[_blocks(out.size), _THREADS](at.reshape(1, steps, batch, size), 1, 1, weight, out)
             total += out.copy_to_host()
     return total

@@ -352,7 +352,7 @@ class Step:
         for layer in range(L):
             weights = self.arrays[f"weight_hh_l{layer}"].reshape(model._rows, H, H)
             carry = self.gates[layer][1] if gated else None
-            self.links.append(Links(StructuredChain.made(weights, self.slopes[layer][: model._rows], carry)))
+            self.links.append(Links(StructuredChain.made(weights, self.slopes[layer][-model._rows :], carry)))
         self.recorded = None
         self.runs = 0
 
