@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from bppsa_nb.distributed.predict import Costs, Diamonds, Link, exscan, rank_after_rank, scan
+from bppsa_nb.distributed.predict import Costs, Diamonds, Interconnect, exscan, rank_after_rank, scan
 from bppsa_nb.papers import on_ranks, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
@@ -86,7 +86,7 @@ def fit(messages):
 
     Returns
     -------
-    link : Link
+    link : Interconnect
     error : float
         The root of the mean squared relative error.
     """
@@ -94,7 +94,7 @@ def fit(messages):
     terms = np.stack([1 / seconds, size / seconds], axis=1)
     latency, per_byte = np.linalg.lstsq(terms, np.ones(len(size)))[0]
     errors = (latency + per_byte * size) / seconds - 1
-    return Link(float(latency), float(1 / per_byte)), float(np.sqrt(np.mean(errors**2)))
+    return Interconnect(float(latency), float(1 / per_byte)), float(np.sqrt(np.mean(errors**2)))
 
 
 def link(table):
