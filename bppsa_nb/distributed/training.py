@@ -233,16 +233,16 @@ class Replicas:
             if len(y):
                 model.check_input(x)
             params = {"model.params": f"those {ranks.checksum(*model.params.values())}"}
-            every = tell((params, len(y), ranks.checksum(y.astype(np.int64))))
-        self.group.check_alike([params for params, *_ in every])
-        for rank, (_, *labels) in enumerate(every):
+            every = tell((params, (len(y), ranks.checksum(y.astype(np.int64)))))
+        self.group.check_alike([params for params, _ in every])
+        for rank, (_, labels) in enumerate(every):
             first = rank - rank % self.places
-            if labels != every[first][1:]:
+            if labels != every[first][1]:
                 raise ValueError(
                     f"y must be the labels of the same samples on all ranks of a replica: rank {rank} has others than "
                     f"rank {first}"
                 )
-        samples = sum(count for _, count, _ in every[:: self.places])
+        samples = sum(count for _, (count, _) in every[:: self.places])
         if not samples:
             raise ValueError("x must hold at least one sample, on all ranks together")
         return x, y, samples
