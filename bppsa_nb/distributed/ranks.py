@@ -8,7 +8,6 @@ import traceback
 import zlib
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
@@ -114,20 +113,6 @@ def _run_program(parser, check, run, argv):
             parser.error(str(error))
     with ending_together(comm, (FloatingPointError, MemoryError, RuntimeError)):
         run(arguments, comm)
-
-
-def add_option(parser, name, kind, default, text):
-    """Add an option whose help says its default; `kind` is a type, or a tuple of choices."""
-    choices = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
-    parser.add_argument(
-        f"--{name}", default=default, help=text + ("" if default is None else f" ({default})"), **choices
-    )
-
-
-def check_output(path):
-    """Raise ValueError unless an option ``--output`` names a file that can be made, or is None."""
-    if path is not None and (not Path(path).parent.is_dir() or (Path(path).exists() and not Path(path).is_file())):
-        raise ValueError(f"--output must be a file in a folder that exists, got {path!r}")
 
 
 def check_comm(comm):
