@@ -1,8 +1,6 @@
 """A chain spread over processes: ``mpiexec -n 4 python -m bppsa_nb.distributed --steps 30000``."""
 
-import argparse
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -14,7 +12,7 @@ from bppsa_nb import cells
 from bppsa_nb.distributed import measure, ranks
 from bppsa_nb.distributed.runs import Run
 from bppsa_nb.distributed.solver import solve
-from bppsa_nb.machine import backends, files
+from bppsa_nb.machine import files
 from bppsa_nb.machine.parts import partition
 from bppsa_nb.networks.residual import ResidualNetwork
 
@@ -28,8 +26,6 @@ the products, and replays. They take turns; a first round does not count. Each h
 at: how much a rank has at most, above what it had before.
 
 The program also times MPI's Exscan with ⋄; on one rank, what a rank does by itself; on several, messages."""
-_THREADS = """Ranks share the machine: on fewer cores than ranks times threads, limit the threads, as in
-NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 mpiexec -n 4 python -m bppsa_nb.distributed"""
 
 
 def main(argv=None):
@@ -44,20 +40,14 @@ def main(argv=None):
 
 
 def _parser():
-    how = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("python -m bppsa_nb.distributed", None, _ABOUT, _THREADS, formatter_class=how)
-
-    add = partial(ranks.add_option, parser)
+    parser = measure.parser("bppsa_nb.distributed", _ABOUT)
+    add = partial(measure.add_option, parser)
     add("cell", CELLS, "rnn", "whose chain it is")
     parser.add_argument("--steps", type=int, nargs="+", default=[1000], metavar="T", help="links of chains (1000)")
     add("batch", int, 16, "samples")
     add("width", int, 20, "of a state, H")
     add("dtype", ("float32", "float64"), "float32", "of everything")
-    add("backend", ("auto", *backends.BACKENDS), "auto", "where runs compute")
-    add("seed", int, 0, "of everything random")
-    add("repeat", int, 5, "rounds that count")
     parser.add_argument("--scan-widths", type=int, nargs="+", metavar="H", help="of maps that are scanned (--width)")
-    add("output", str, None, "a JSON file for all that is measured")
     return parser
 
 
@@ -66,19 +56,12 @@ def _check(arguments, size):
     if "mpi4py.MPI" not in sys.modules:
         raise RuntimeError("ranks need mpi4py: `pip install 'bppsa-nb[mpi]'` installs it, and mpiexec")
     arguments.scan_widths = arguments.scan_widths or [arguments.width]
-    for name in ("steps", "batch", "width", "repeat", "scan_widths"):
-        value = getattr(arguments, name)
-        if np.min(value) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {np.min(value)}")
-    if arguments.seed < 0:
-        raise ValueError(f"--seed must be at least 0, got {arguments.seed}")
-    ranks.check_output(arguments.output)
+    measure.check(arguments, "steps", "batch", "width", "scan_widths")
     if arguments.cell == "residual" and min(arguments.steps) < size:
         raise ValueError(f"--steps of a residual network must be at least the {size} ranks, got {min(arguments.steps)}")
-    arguments.backend = backends.resolve(arguments.backend)
 
 
-class _Links(NamedTuple):
+class _Run(NamedTuple):
     """A run of links, and what a rank does by itself to get there and back.
 
     `steps` is how many there are, `last` the state at the run's end. The others are calls without arguments: the
@@ -110,7 +93,7 @@ def _recurrent(arguments, steps, part, state):
     saved = [activations.hidden[0]] if activations.gates is None else [activations.hidden[0], activations.gates[0]]
     links = getattr(cells, arguments.cell).chain(model.params["weight_hh_l0"], *saved)
     backward = partial(model.backward, activations, grad, "linear", arguments.backend)
-    return _Links(links, len(x), activations.hidden[0, -1], forward, backward)
+    return _Run(links, len(x), activations.hidden[0, -1], forward, backward)
 
 
 def _residual(arguments, steps, part, state):
@@ -131,9 +114,7 @@ def _residual(arguments, steps, part, state):
     def backward():
         net.parameter_gradients(states, back(), backend)
 
-    return _Links(
-        jacobians(), len(weights), states[-1], partial(net.forward, state, backend), backward, jacobians, back
-    )
+    return _Run(jacobians(), len(weights), states[-1], partial(net.forward, state, backend), backward, jacobians, back)
 
 
 def _make(arguments, steps, comm):
@@ -168,7 +149,7 @@ def _run(arguments, comm):
     else:
         measured["messages"] = measure.messages(comm, 20 * arguments.repeat)
     scans = [{"rank": comm.rank, "width": w} | measure.exscan(comm, w, *how) for w in arguments.scan_widths]
-    measured["exscans"] = sum(ranks.group(comm).share(scans), [])
+    measured["exscans"] = sum(comm.allgather(scans), [])
     if comm.rank == 0:
         _report_exchange(measured)
         if arguments.output:
@@ -178,8 +159,6 @@ def _run(arguments, comm):
 
 def _measure(arguments, steps, comm):
     """Measure a chain of so many steps; return lists of rows, the same on all ranks."""
-    from tqdm.auto import tqdm
-
     made, grad = _make(arguments, steps, comm), None
     if comm.rank == comm.size - 1:
         grad = np.random.default_rng(arguments.seed).standard_normal(made.last.shape).astype(arguments.dtype)
@@ -196,19 +175,14 @@ def _measure(arguments, steps, comm):
         memory.append({"rank": comm.rank, "links": made.steps, "method": method, "bytes": most})
     difference = {"rank": comm.rank, "difference": _difference(gradients)}
     del gradients, solution
-    for number in tqdm(range(-1, arguments.repeat), unit="round", disable=True if comm.rank else None):
-        for method, call in calls.items():
-            comm.Barrier()
-            start = time.perf_counter()
-            solution = call()
-            seconds = time.perf_counter() - start
-            row = {"rank": comm.rank, "round": number, "method": method, "done_by": solution.method}
-            row |= {"seconds": seconds, "communication": solution.communication, "combined": solution.combined}
-            rows += [row] if number >= 0 else []
+    for number, method, solution, seconds in measure.turns(calls, arguments.repeat, comm):
+        row = {"rank": comm.rank, "round": number, "method": method, "done_by": solution.method}
+        row |= {"seconds": seconds, "communication": solution.communication, "combined": solution.combined}
+        rows += [row] if number >= 0 else []
     found = {"rows": rows, "memory": memory, "differences": [difference]}
     if comm.size == 1:
         found["parts"] = [_parts(made, grad, arguments)]
-    every = ranks.group(comm).share(found)
+    every = comm.allgather(found)
     return {name: sum((rank[name] for rank in every), []) for name in found}
 
 

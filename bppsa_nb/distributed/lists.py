@@ -59,23 +59,13 @@ class ListRun:
 
     def exscan(self, group, comm, own):
         """Combine the operands of all runs closer to the loss, by messages; see `messages.exscan`."""
-        before, combined, failed = messages.exscan(group, comm, own, self._dtype, self._backend)
+        before, combined, failed = messages.exscan(group, comm, own, self._backend)
         return before if isinstance(before, np.ndarray) else None, combined, failed
 
     def send(self, group, comm, gradient):
-        """Hand the gradient at this run's start on; a size of -1 says that there is none."""
-        size = -1 if gradient is None else gradient.size
-        group.timed(comm.Send, np.array([size], np.int64), comm.rank + 1)
-        if size > 0:
-            group.timed(comm.Send, np.ascontiguousarray(gradient), comm.rank + 1)
+        """Hand the gradient at this run's start on, or None if there is none."""
+        group.timed(comm.send, gradient, comm.rank + 1)
 
     def receive(self, group, comm):
         """Wait for the gradient at this run's end; None if there is none."""
-        size = np.empty(1, np.int64)
-        group.timed(comm.Recv, size, comm.rank - 1)
-        if size[0] < 0:
-            return None
-        gradient = np.empty(size[0], self._dtype)
-        if gradient.size:
-            group.timed(comm.Recv, gradient, comm.rank - 1)
-        return gradient.reshape(*self._lead, -1)
+        return group.timed(comm.recv, source=comm.rank - 1)

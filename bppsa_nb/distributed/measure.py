@@ -1,5 +1,6 @@
-"""What is measured of a chain over ranks: time, memory, messages, and ⋄ by itself."""
+"""What programs for mpiexec measure: time, memory, messages, and ⋄ by itself; and the options that they share."""
 
+import argparse
 import ctypes
 import re
 import time
@@ -10,8 +11,83 @@ import numpy as np
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import maps, ranks
 from bppsa_nb.distributed.runs import Run
+from bppsa_nb.machine import backends
 
 MESSAGES = tuple(8**i for i in range(1, 8))  # bytes
+
+
+_THREADS = """Ranks share the machine: on fewer cores than ranks times threads, limit the threads, as in
+NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 mpiexec -n 4 python -m """
+
+
+def parser(program, about):
+    """Return a parser for a program's arguments, with those that say how to measure."""
+    how = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": _THREADS + program}
+    made = argparse.ArgumentParser(f"python -m {program}", description=about, **how)
+    measuring = made.add_argument_group("the measurement")
+    add_option(measuring, "backend", ("auto", *backends.BACKENDS), "auto", "what computes")
+    add_option(measuring, "seed", int, 0, "of everything random")
+    add_option(measuring, "repeat", int, 5, "rounds that count")
+    add_option(measuring, "output", str, None, "a JSON file for all that is measured")
+    return made
+
+
+def add_option(parser, name, kind, default, text):
+    """Add an option whose help says its default; `kind` is a type, or a tuple of choices."""
+    choices = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
+    parser.add_argument(
+        f"--{name}", default=default, help=text + ("" if default is None else f" ({default})"), **choices
+    )
+
+
+def check(arguments, *counts):
+    """Complete the arguments of `parser`, or raise ValueError or RuntimeError, also if `counts` are below 1."""
+    for name in ("repeat", *counts):
+        value = getattr(arguments, name)
+        if value is not None and np.min(value) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {np.min(value)}")
+    if arguments.seed < 0:
+        raise ValueError(f"--seed must be at least 0, got {arguments.seed}")
+    path = arguments.output
+    if path is not None and (not Path(path).parent.is_dir() or (Path(path).exists() and not Path(path).is_file())):
+        raise ValueError(f"--output must be a file in a folder that exists, got {path!r}")
+    arguments.backend = backends.resolve(arguments.backend)
+
+
+def turns(calls, rounds, comm=None):
+    """Have calls take turns, all ranks at once.
+
+    Parameters
+    ----------
+    calls : dict of str to callable
+    rounds : int
+    comm : mpi4py.MPI.Intracomm, optional
+
+    Yields
+    ------
+    number : int
+        Of the round; -1 for one before the first, which does not count.
+    name : str
+    result
+        What the call returned.
+    seconds : float
+    """
+    from tqdm.auto import tqdm
+
+    rank = 0 if comm is None else comm.rank
+    for number in tqdm(range(-1, rounds), unit="round", leave=False, disable=True if rank else None):
+        for name, call in calls.items():
+            if comm is not None:
+                comm.Barrier()
+            start = time.perf_counter()
+            result = call()
+            yield number, name, result, time.perf_counter() - start
+
+
+def medians(calls, rounds):
+    """Time calls that take turns on this rank: median seconds by name."""
+    rows = [(name, seconds) for number, name, _, seconds in turns(calls, rounds) if number >= 0]
+    return {name: float(np.median([seconds for other, seconds in rows if other == name])) for name in calls}
 
 
 def peak(call):
@@ -47,28 +123,6 @@ def peak(call):
         return call(), None
     result = call()
     return result, max(resident("VmHWM") - before, 0)
-
-
-def medians(calls, rounds):
-    """Time calls that take turns; the first round does not count.
-
-    Parameters
-    ----------
-    calls : dict of str to callable
-    rounds : int
-
-    Returns
-    -------
-    dict of str to float
-        Median seconds.
-    """
-    seconds = {name: [] for name in calls}
-    for _ in range(1 + rounds):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: float(np.median(each[1:])) for name, each in seconds.items()}
 
 
 def messages(comm, rounds):
@@ -157,17 +211,13 @@ def exscan(comm, width, batch, dtype, backend, rounds):
     """
     group = ranks.group(comm)
     scan = group.from_end
-    run, seconds = _tiny(width, batch, dtype, backend), []
+    run = _tiny(width, batch, dtype, backend)
     with np.errstate(all="ignore"):
         own = run.map(None, None)
     if scan.rank == scan.size - 1:
         own = run.nothing()
     if scan.rank == 0:
         own = run.known(np.ones((batch, width), dtype))
-    for _ in range(1 + rounds):
-        group.comm.Barrier()
-        start = time.perf_counter()
-        combined = run.exscan(group, scan, own)[1]
-        seconds.append(time.perf_counter() - start)
-    slowest = group.share(seconds[1:])
-    return {"bytes": run.layout.itemsize, "seconds": float(np.median(np.max(slowest, 0))), "combined": combined}
+    calls = list(turns({"exscan": lambda: run.exscan(group, scan, own)[1]}, rounds, group.comm))[1:]
+    slowest = np.max(group.share([seconds for *_, seconds in calls]), axis=0)
+    return {"bytes": run.layout.itemsize, "seconds": float(np.median(slowest)), "combined": calls[-1][2]}

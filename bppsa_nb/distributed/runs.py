@@ -2,15 +2,54 @@
 
 import sys
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import counts, plan
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.distributed import maps
+from bppsa_nb.distributed import maps, predict
 from bppsa_nb.machine.twins import twin
 from bppsa_nb.operands import rows
+
+
+class Costs(NamedTuple):
+    """What a rank is predicted to take: for its run, for one ⋄ of maps, in seconds; bytes of a state and of a map."""
+
+    sweep: float
+    multiply: float
+    apply: float
+    merge: float
+    state: int
+    map: int
+
+
+def predicted(shape, matrices, dtype, backend, weights):
+    """Predict what a rank takes for a run of T steps, B samples and H entries: Costs.
+
+    ⋄ of two maps takes NumPy about as long as a step's product; of a map and a gradient, as a step of going back.
+    """
+    steps, batch, size = shape
+    run = plan.run_seconds(steps, batch, size, dtype, backend, weights)
+    diamonds = plan.run_seconds(1, batch, size, dtype, "numpy", weights)
+    return Costs(*run, *diamonds, batch * size * dtype.itemsize, maps.layout(matrices, batch, size, dtype).itemsize)
+
+
+def faster(every):
+    """Choose between one rank after the other, and all at once with products, by what is predicted to end first.
+
+    Parameters
+    ----------
+    every : list of Costs
+        Of every rank.
+
+    Returns
+    -------
+    {"linear", "chunked"}
+    """
+    sweep, multiply, apply, merge, state, size = zip(*every[::-1], strict=True)
+    return predict.faster(sweep, multiply, max(state), predict.Diamonds(max(merge), max(apply), 0, 0, max(size)))
 
 
 class Run:
@@ -159,6 +198,11 @@ class Run:
         """Predict what `sweep`, and what the product of a map takes."""
         weights = max(len(self.links.weights), 1) if self.structured else 0
         return plan.run_seconds(*self.shape, self.dtype, self.backend, weights)
+
+    def costs(self):
+        """Predict what this rank takes: Costs."""
+        weights = max(len(self.links.weights), 1) if self.structured else 0
+        return predicted(self.shape, self._matrices, self.dtype, self.backend, weights)
 
     def _product(self):
         kind = "structured" if self.structured else "stored"

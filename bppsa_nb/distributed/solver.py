@@ -59,7 +59,7 @@ def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend=
     run, end, method = check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
     solution = go_back(group, run, end, local_grads, method)
     if not solution.finite:
-        with group.together(0) as tell:
+        with group.together() as tell:
             given = {"grad_output": grad_output, "local_grads": local_grads, **chain_checks.parts(jacobians_T)}
             chain_checks.check_finite(**given)
             tell()
@@ -104,7 +104,7 @@ def go_back(group, run, grad_output, local_grads, method):
 def _chunked(group, comm, run, grad_output, local_grads):
     """Reduce, scan, replay; return gradients, how often ⋄ was computed here, and whether all ranks' are finite."""
     gradients, kept = None, True
-    with group.together(1) as tell:  # before the scan, from which no rank may stay away
+    with group.together() as tell:  # before the scan, from which no rank may stay away
         try:
             if comm.rank == 0:  # whose gradient is known
                 gradients = run.sweep(grad_output, local_grads)
@@ -115,16 +115,16 @@ def _chunked(group, comm, run, grad_output, local_grads):
                 own = run.map(grad_output, local_grads)
         except RangeLost:
             kept = False
-        if not tell(kept).all():
+        if not all(tell(kept)):
             return None, 0, False
     above, combined, fault = run.exscan(group, comm, own)
-    with group.together(1) as tell:
+    with group.together() as tell:
         if fault is not None:
             raise fault
         if above is not None:
             gradients = run.sweep(_sum(above, grad_output), local_grads)
         every = tell(gradients is not None and chain_checks.is_finite(gradients))
-    return gradients, combined, bool(every.all())
+    return gradients, combined, all(every)
 
 
 def _linear(group, comm, run, grad_output, local_grads):
@@ -141,11 +141,11 @@ def _linear(group, comm, run, grad_output, local_grads):
         fault = error
     if comm.rank < comm.size - 1:
         run.send(group, comm, below)
-    with group.together(1) as tell:
+    with group.together() as tell:
         if fault is not None:
             raise fault
         every = tell(gradients is not None and chain_checks.is_finite(gradients))
-    return gradients, bool(every.all())
+    return gradients, all(every)
 
 
 def _sum(gradient, terms):

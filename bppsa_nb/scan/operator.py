@@ -12,6 +12,9 @@ class _Identity:
     def __repr__(self):
         return "IDENTITY"
 
+    def __reduce__(self):
+        return "IDENTITY"  # there is one, in pickles too
+
 
 IDENTITY = _Identity()
 
