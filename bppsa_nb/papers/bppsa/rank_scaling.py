@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, Diamonds, Link, exscan, rank_after_rank, scan
-from bppsa_nb.papers import on_ranks, provenance
+from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
 
@@ -181,10 +181,7 @@ def plot(table):
     _draw_calls(axes[1, 0], table[(table["part"] == "rank") & (table["method"] == "chunked")])
     _draw_messages(axes[1, 1], table)
     for ax in axes[0]:
-        ticks = sorted(ranks["steps"].astype(int).unique())
-        ax.set_xscale("log")
-        ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-        ax.minorticks_off()
+        panels.log_scale(ax, "x", "{x:,}", sorted(ranks["steps"].astype(int).unique()))
         ax.set_xlabel("steps, T")
     return fig
 
@@ -196,18 +193,16 @@ def _draw_times(ax, table, ranks):
             line, dots = (rows[(rows["method"] == method) & (rows["ranks"] == p)] for rows in (predicted, ranks))
             dots = dots.drop_duplicates("steps")
             ax.plot(line["steps"], 1e3 * line["total"], dash, color=color, lw=1.3)
-            spread = 1e3 * np.abs(dots[["low", "high"]].T.to_numpy() - dots["total"].to_numpy())
             look = {"fmt": marker, "color": color, "ms": 4 + p, "mfc": "none", "lw": 0.8}
-            words = f"{name}, {p} rank{'s' if p > 1 else ''}"
-            ax.errorbar(dots["steps"], 1e3 * dots["total"], spread, label=words, **look)
+            look["label"] = f"{name}, {p} rank{'s' if p > 1 else ''}"
+            panels.errorbar(ax, dots["steps"], *(1e3 * dots[value] for value in ("low", "total", "high")), **look)
     found, cores = ratios(table), table.attrs["cores"]
     T = found.index.get_level_values("steps").max()
     told = [f"{p} ranks, {m}: {found[T, p, m]:.2f}" for p in list(RANKS)[1:] for m in METHODS]
     told = "\n".join([f"{cores} cores; at T = {T:,.0f},", "measured / predicted:", *told])
     ax.text(0.98, 0.02, told, transform=ax.transAxes, ha="right", size=8)
-    ax.set_yscale("log")
+    panels.log_scale(ax, "y", "{x:,g}")
     ax.set_ylim(0.2 * 1e3 * ranks["total"].min(), 30e3 * ranks["total"].max())
-    ax.yaxis.set_major_formatter("{x:,g}")
     ax.set(ylabel="milliseconds of one backward pass", title="(a) time")
     ax.legend(loc="upper left", ncols=2, fontsize=8)
 
@@ -219,8 +214,7 @@ def _draw_memory(ax, ranks):
         ax.plot(rows.index, rows, "o", color=color, label=words)
         steps = np.geomspace(rows.index[0], rows.index[-1], 20)
         ax.plot(steps, (steps / p + 1) * B * H * 4 / 2**20, "-", color=color, lw=1.1)
-    ax.set_yscale("log")
-    ax.yaxis.set_major_formatter("{x:g}")
+    panels.log_scale(ax, "y")
     ax.set(ylabel="MiB of the rank with the most", title="(b) peak memory of a rank")
     ax.legend(loc="upper left", fontsize=8)
 
@@ -258,8 +252,7 @@ def _draw_messages(ax, table):
             words = f"predicted, off by {off:.0%}"
             ax.plot(line["bytes"], 1e6 * line["seconds"], "--", color=_SHADES[p], lw=1.1, label=words)
     ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.yaxis.set_major_formatter("{x:,.0f}")
+    panels.log_scale(ax, "y", "{x:,.0f}")
     ax.set_ylim(top=0.5e9 * dots["seconds"].max())
     ax.set(xlabel="bytes of a message, or of a map", ylabel="microseconds", title="(d) messages, and Exscan with ⋄")
     ax.legend(loc="upper left", fontsize=8)

@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, Diamonds, Link, pipeline, rank_after_rank, scan
-from bppsa_nb.papers import on_ranks
+from bppsa_nb.papers import on_ranks, panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
@@ -195,11 +195,9 @@ def plot(table):
     _draw_times(axes[1, 1], table, "wide", "step", "(e) step, ")
     _draw_widths(axes[1, 2], table)
     for ax in axes.flat[:5]:
-        ax.set_xscale("log", base=2)
-        ax.set_xticks(RANKS[::2], RANKS[::2])
+        panels.sizes_axis(ax, RANKS[::2])
         ax.set_xlabel("ranks")
-        ax.set_yscale("log")
-        ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        panels.log_scale(ax, "y", "{x:,.10g}")
     axes[0, 1].legend(loc="upper right", fontsize=8)
     axes[1, 0].legend(loc="upper right", fontsize=8)
     return fig
@@ -255,11 +253,7 @@ def _draw_widths(ax, table):
     never = [f"{width:g}" for width in widths if not found[width][0]]
     if never:
         ax.text(0.02, 0.02, f"on no number of ranks at H = {', '.join(never)}", transform=ax.transAxes, size=8)
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.set_xticks(widths, [f"{width:g}" for width in widths])
-    ax.minorticks_off()
-    ax.yaxis.set_major_formatter("{x:,g}")
+    panels.log_scale(ax, shown="{x:,g}", ticks=widths)
     ax.set_ylim(0.3, 4e4)
     ax.set(xlabel="width of a state, H", title="(f) where the scan pays, RNNs")
     ax.legend(loc="upper right", fontsize=8)

@@ -129,7 +129,7 @@ def plot(table):
     for ax in axes[:, 0]:
         ax.set_ylabel("norm of the residual")
     handles = axes[0, 0].get_lines()[: 2 * len(depths) : 2]
-    handles += pyplot.plot([], [], color=COLORS["baseline"], ls=":", label="gradients")
+    handles += panels.lines({"gradients": COLORS["baseline"]}, ls=":")
     panels.legend(fig, handles)
     return fig
 
@@ -138,8 +138,5 @@ def _in_words(panel):
     words = []
     for solved in ("states", "gradients"):
         runs = panel[panel["solved"] == solved].groupby("N")[["cycles", "factor"]].first()
-        least, most = runs["cycles"].min(), runs["cycles"].max()
-        count = f"{least:g}" if least == most else f"{least:g} to {most:g}"
-        factors = f"{runs['factor'].min():.3f} to {runs['factor'].max():.3f}"
-        words.append(f"{solved}: {count} cycles, factor {factors}")
+        words.append(f"{solved}: {span(runs['cycles'], '{:g}')} cycles, factor {span(runs['factor'], '{:.3f}')}")
     return "\n".join(words)

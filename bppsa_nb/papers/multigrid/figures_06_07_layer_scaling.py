@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib import pyplot
 from matplotlib.ticker import LogLocator
 
-from bppsa_nb.papers import on_ranks, provenance
+from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.on_ranks import LINKS
 from bppsa_nb.papers.phrases import listed
@@ -170,12 +170,9 @@ def plot(table):
     ticks = [ranks for ranks in RANKS if ranks.bit_count() == 1]
     for ax in axes.flat:
         ax.set_xlabel("ranks (paper: GPUs)")
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        ax.set_xticks(ticks, ticks)
-        ax.minorticks_off()
+        panels.log_scale(ax, ticks=ticks)
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if ax is not axes[1, 0] else (1,)))
-        ax.yaxis.set_major_formatter("{x:g}")
+        ax.minorticks_off()
     return fig
 
 
