@@ -129,6 +129,13 @@ def read(path):
     return found
 
 
+def where(table, **columns):
+    """Return the rows of a table in which columns have these values."""
+    for column, value in columns.items():
+        table = table[table[column] == value]
+    return table
+
+
 def _description(path):
     """Return what the JSON beside a table says."""
     described = files.read_json(path)

@@ -12,6 +12,7 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import iterations
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed
+from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.timing import take_turns
 
 TITLE = "Where which method wins"
@@ -111,7 +112,7 @@ def plot(table):
     fig, axes = pyplot.subplots(len(chosen), len(sizes), **shape)
     for row, backend in zip(axes, chosen, strict=True):
         for ax, size in zip(row, sizes, strict=True):
-            _draw_map(ax, won[(won["backend"] == backend) & (won["H"] == size)], lengths, batches)
+            _draw_map(ax, where(won, backend=backend, H=size), lengths, batches)
             ax.set_title(f"{backend}, H = {size}", size=10)
         row[0].set_ylabel("batch size, B")
     for ax in axes[-1]:

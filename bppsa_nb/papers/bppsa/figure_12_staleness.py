@@ -8,6 +8,7 @@ from bppsa_nb import schedule
 from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import points
+from bppsa_nb.papers.tables import where
 from bppsa_nb.sparse import AvgPool2d, Conv2d, Flatten, Linear, Network, ReLU
 from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.optimizers import SGD, Adam
@@ -129,7 +130,7 @@ def plot(table):
     fig, axes = pyplot.subplots(len(counts), len(rates), sharex="row", sharey=True, squeeze=False, **shape)
     for line, images in zip(axes, counts, strict=True):
         for ax, lr in zip(line, rates, strict=True):
-            part = table[(table["images"] == images) & (table["lr"] == lr)]
+            part = where(table, images=images, lr=lr)
             for i, (devices, rows) in enumerate(part.groupby("devices")):
                 label, color, marker = _LOOKS[devices]
                 runs = rows.groupby("epoch")["accuracy"].agg(["mean", "min", "max"])
@@ -137,7 +138,7 @@ def plot(table):
                 panels.errorbar(ax, runs.index + 0.06 * i, runs["min"], runs["mean"], runs["max"], **look)
             ax.set_title(f"{images // BATCH} updates per epoch, learning rate {lr:g}", size=10)
             ax.set_xticks(sorted(part["epoch"].unique()))
-            found = found_gaps[(found_gaps["images"] == images) & (found_gaps["lr"] == lr)]
+            found = where(found_gaps, images=images, lr=lr)
             words = [_in_words(row) for row in found.itertuples()]
             ax.text(0.98, 0.04, "\n".join(words), transform=ax.transAxes, ha="right", size=9)
         line[0].set_ylabel("accuracy, unseen images")

@@ -8,6 +8,7 @@ from bppsa_nb.distributed.predict import Costs, Diamonds, Link, exscan, rank_aft
 from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.tables import where
 
 TITLE = "The scan over MPI ranks: time, memory and ⋄ calls, measured"
 CAPTION = (
@@ -91,7 +92,7 @@ def fit(messages):
 
 def link(table):
     """Return the link that was fitted to messages between two ranks, and its error; see `fit`."""
-    return fit(table[(table["part"] == "message") & (table["ranks"] == 2)])
+    return fit(where(table, part="message", ranks=2))
 
 
 def costs(table, steps):
@@ -99,7 +100,7 @@ def costs(table, steps):
 
     The sweep is a whole call on one rank, checks included.
     """
-    alone = table[(table["ranks"] == 1) & (table["steps"] == steps)]
+    alone = where(table, ranks=1, steps=steps)
     part = alone.set_index("part")["seconds"]
     whole = alone[alone["method"] == "linear"]["total"].iloc[0]
     gradients = max(part["alone, backward"] - part["alone, sweep"], 0)
@@ -109,7 +110,7 @@ def costs(table, steps):
 
 def diamonds(table, width):
     """Return what one rank took to combine maps of states of some width."""
-    rows = table[(table["width"] == width) & (table["ranks"] == 1)].set_index("part")
+    rows = where(table, width=width, ranks=1).set_index("part")
     seconds = (rows["seconds"][name] for name in ("alone, merge", "alone, apply", "alone, keep", "exscan"))
     return Diamonds(*seconds, int(rows["bytes"].iloc[0]))
 
@@ -158,7 +159,7 @@ def alt(table):
     ]
     chunked = longest[longest["method"] == "chunked"]
     memory = listed([f"{size / 2**20:.1f}" for size in chunked.groupby("ranks")["memory"].max()])
-    counted = table[(table["part"] == "rank") & (table["method"] == "chunked")].groupby("ranks")["combined"].max()
+    counted = where(table, part="rank", method="chunked").groupby("ranks")["combined"].max()
     calls = listed([f"{most:.0f} on {p}" for p, most in counted.items()])
     (between, _), on = link(table), listed([str(p) for p in RANKS])
     return (
@@ -178,7 +179,7 @@ def plot(table):
     ranks = table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
     _draw_times(axes[0, 0], table, ranks)
     _draw_memory(axes[0, 1], ranks[ranks["method"] == "chunked"])
-    _draw_calls(axes[1, 0], table[(table["part"] == "rank") & (table["method"] == "chunked")])
+    _draw_calls(axes[1, 0], where(table, part="rank", method="chunked"))
     _draw_messages(axes[1, 1], table)
     for ax in axes[0]:
         panels.log_scale(ax, "x", "{x:,}", sorted(ranks["steps"].astype(int).unique()))
@@ -190,7 +191,7 @@ def _draw_times(ax, table, ranks):
     predicted = table[table["part"] == "predicted"]
     for method, (name, color, marker) in METHODS.items():
         for p, dash in RANKS.items():
-            line, dots = (rows[(rows["method"] == method) & (rows["ranks"] == p)] for rows in (predicted, ranks))
+            line, dots = (where(rows, method=method, ranks=p) for rows in (predicted, ranks))
             dots = dots.drop_duplicates("steps")
             ax.plot(line["steps"], 1e3 * line["total"], dash, color=color, lw=1.3)
             look = {"fmt": marker, "color": color, "ms": 4 + p, "mfc": "none", "lw": 0.8}
@@ -234,17 +235,14 @@ def _draw_calls(ax, ranks):
 
 def _draw_messages(ax, table):
     between, error = link(table)
-    dots = table[(table["part"] == "message") & (table["ranks"] == 2)]
+    dots = where(table, part="message", ranks=2)
     size = np.geomspace(dots["bytes"].min(), dots["bytes"].max(), 100)
     gray = COLORS["baseline"]
     words = f"{1e6 * between.latency:.1f} µs + bytes / ({between.bandwidth / 1e9:.1f} GB/s), off by {error:.0%}"
     ax.plot(dots["bytes"], 1e6 * dots["seconds"], "o", color=gray, label="a message between two ranks")
     ax.plot(size, 1e6 * between.seconds(size), "-", color=gray, lw=1.1, label=words)
     for p in (2, 4):
-        dots, line = (
-            table[(table["part"] == part) & (table["ranks"] == p)].sort_values("bytes")
-            for part in ("exscan", "predicted exscan")
-        )
+        dots, line = (where(table, part=part, ranks=p).sort_values("bytes") for part in ("exscan", "predicted exscan"))
         words = f"Exscan of maps, {p} ranks" + ("" if len(line) else " that take turns")
         ax.plot(dots["bytes"], 1e6 * dots["seconds"], "s", color=_SHADES[p], label=words)
         if len(line):

@@ -6,6 +6,7 @@ from matplotlib import pyplot
 from bppsa_nb.distributed.predict import Costs, Diamonds, Link, pipeline, rank_after_rank, scan
 from bppsa_nb.papers import on_ranks, panels
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
 
@@ -149,7 +150,7 @@ def crossings(table, network, link, task="backward"):
 
     The third number is its speedup there, over rank after rank on as many ranks as that is fastest on.
     """
-    rows = table[(table["network"] == network) & (table["link"] == link) & (table["task"] == task)]
+    rows = where(table, network=network, link=link, task=task)
     rows = rows[rows["road"].isin(["scan", "rank after rank"])].drop_duplicates(["road", "ranks"])
     times = rows.pivot(index="ranks", columns="road", values="seconds")
     wins = times.index[times["scan"] < times["rank after rank"]]
@@ -204,17 +205,17 @@ def plot(table):
 
 
 def _draw_times(ax, table, network, task, title):
-    rows = table[(table["part"] == "time") & (table["network"] == network) & (table["task"] == task)]
+    rows = where(table, part="time", network=network, task=task)
     for road, color in ROADS.items():
         for link, dash in DASHES.items():
-            part = rows[(rows["road"] == road) & (rows["link"] == link)]
+            part = where(rows, road=road, link=link)
             if len(part):
                 label = road if dash == "-" else None
                 ax.plot(part["ranks"], 1e3 * part["seconds"], dash, color=color, label=label, lw=1.5)
     words = []
     for link, dash in DASHES.items():
         pays, best, speedup = crossings(table, network, link, task)
-        scan_times = rows[(rows["road"] == "scan") & (rows["link"] == link)].set_index("ranks")["seconds"]
+        scan_times = where(rows, road="scan", link=link).set_index("ranks")["seconds"]
         for ranks, marker in ((pays, "v"), (best, "^")):
             if ranks is not None:
                 ax.plot(ranks, 1e3 * scan_times[ranks], marker, color="black", ms=6, zorder=5)
@@ -229,11 +230,11 @@ def _draw_times(ax, table, network, task, title):
 def _draw_memory(ax, rows):
     for network, dash in (("RNN", "-"), ("wide", ":")):
         for road, color in (("scan", ROADS["scan"]), ("GPipe", ROADS["GPipe"])):
-            part = rows[(rows["network"] == network) & (rows["road"] == road)]
+            part = where(rows, network=network, road=road)
             words = f"{road}, {NAMES[network]}"
             ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=color, label=words)
     for road, dash in (("GPipe, nothing computed again", "--"), ("GPipe, the same 16 samples", "-.")):
-        part = rows[(rows["network"] == "RNN") & (rows["road"] == road)]
+        part = where(rows, network="RNN", road=road)
         ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=ROADS["GPipe"], lw=1.1, label=f"{road}, RNN")
     ax.set_ylim(rows["memory"].min() / 2**20 / 2, 300 * rows["memory"].max() / 2**20)
     ax.set(ylabel="MiB per rank", title="(c) memory")

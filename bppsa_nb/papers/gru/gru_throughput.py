@@ -8,6 +8,7 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.gru.passes import SIZES, STEPS, time_point
 from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.tables import where
 
 TITLE = "Throughput of the GRU over hidden size"
 CAPTION = (
@@ -60,7 +61,7 @@ def plot(table):
     fig, ax = pyplot.subplots(figsize=(7.6, 4.4), layout="constrained")
     table = throughput(table)
     for B, role in BATCHES.items():
-        first, last = (table[(table["B"] == B) & (table["variant"] == name)] for name in COMPARED)
+        first, last = (where(table, B=B, variant=name) for name in COMPARED)
         ax.fill_between(first["H"], first["gflops"], last["gflops"].to_numpy(), color=COLORS[role], alpha=0.25, lw=0)
         for rows, look in ((first, {"fmt": "o-", "ms": 4}), (last, {"fmt": "none"})):
             panels.with_quartiles(ax, rows["H"], rows, "gflops", color=COLORS[role], elinewidth=1, **look)

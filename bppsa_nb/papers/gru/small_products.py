@@ -9,6 +9,7 @@ from bppsa_nb.machine.workers import one_blas_thread
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.timing import quartiles, take_turns
 
 TITLE = "Small products are slow"
@@ -122,7 +123,7 @@ def plot(table):
     left.plot(intensity, np.minimum(bandwidth * intensity, peak), color="black", lw=2, label=limits)
     roles = dict(zip(SIZES, ("linear", "vector", "identity", "chunked", "matrix"), strict=True))
     for H, role in roles.items():
-        rows = table[(table["H"] == H) & (table["threads"] == "one")]
+        rows = where(table, H=H, threads="one")
         left.plot(rows["intensity"], rows["gflops"], "o-", ms=4, color=COLORS[role], label=f"H = {H}", lw=1.4)
     panels.log_scale(left)
     left.set(xlabel="operations per byte", ylabel="GFLOP/s", title="On one core, B from 1 to 512")

@@ -8,6 +8,7 @@ from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.tables import where
 
 TITLE = "Figure 4 of layer-parallel training: residuals over cycles, at several depths"
 CAPTION = (
@@ -114,10 +115,10 @@ def plot(table):
     fig, axes = pyplot.subplots(2, 3, figsize=(9.6, 6.0), sharex=True, sharey=True, layout="constrained")
     for line, activation in zip(axes, activations, strict=True):
         for ax, (weights, title) in zip(line, WEIGHTS.items(), strict=True):
-            panel = table[(table["weights"] == weights) & (table["activation"] == activation)]
+            panel = where(table, weights=weights, activation=activation)
             for N, color, mark in zip(depths, _COLORS, _MARKS, strict=False):
                 for solved, look in (("states", {"marker": mark, "ms": 5, "lw": 1.4}), ("gradients", {"ls": ":"})):
-                    rows = panel[(panel["N"] == N) & (panel["solved"] == solved)]
+                    rows = where(panel, N=N, solved=solved)
                     ax.plot(rows["cycle"], rows["residual"], color=color, label=f"N = {N}", **look)
             ax.axhline(TOL, color="black", ls="--", lw=0.9)
             ax.set_title(f"{title}, {'tanh' if activation == 'tanh' else 'ReLU'}", size=10)

@@ -11,6 +11,7 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.images import fetched
 from bppsa_nb.papers.phrases import listed, points
+from bppsa_nb.papers.tables import where
 from bppsa_nb.training.loss import cross_entropy
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
@@ -190,7 +191,7 @@ def plot(table):
     axes = above.subplots(1, len(times), sharey=True)
     for ax, T in zip(axes, times, strict=True):
         for i, (method, (label, color, mark)) in enumerate(looks.items()):
-            rows = table[(table["T"] == T) & (table["method"] == method)]
+            rows = where(table, T=T, method=method)
             runs = rows.groupby("epoch")["accuracy"].agg(["mean", "min", "max"])
             look = {"color": color, "marker": mark, "ms": 5, "capsize": 3, "label": label}
             panels.errorbar(ax, runs.index + 0.1 * i, runs["min"], runs["mean"], runs["max"], **look)

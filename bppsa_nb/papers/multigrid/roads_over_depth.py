@@ -6,6 +6,7 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.multigrid import roads
 from bppsa_nb.papers.phrases import listed
+from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
 
 TITLE = "Roads to parallel depth over depth and workers: who is faster, and where"
@@ -97,7 +98,7 @@ def alt(table):
 
     whole = ("pipeline 32", "pipeline 4", "multigrid 1", "multigrid 2", "scan 8")
     backward = ("scan 2", "scan 8", "scan 32", "multigrid 1", "multigrid 2")
-    measured = table[(table["part"] == "error") & (table["depth"] == depths[-1])].set_index(["start", "cycles"])
+    measured = where(table, part="error", depth=depths[-1]).set_index(["start", "cycles"])
     errors = [f"{100 * measured['error'][case]:.1g} percent" for case in (("layers", 1), ("layers", 2), ("skip", 2))]
     return (
         f"Six plots. Above, speedup over workers for {listed([f'{depth:,}' for depth in depths])} layers; on "
@@ -126,7 +127,7 @@ def plot(table):
     names = ["multigrid 1", "multigrid 2", "scan 2", "scan 8", "scan 32", "serial"]
     _draw_speedup(axes["backward"], top, names, "backward_speedup")
     axes["backward"].set(title=f"Backward alone, {depths[-1]:,} layers", ylabel="speedup, backward pass")
-    _draw_errors(axes["error"], found[(found["depth"] == depths[-1]) & (found["workers"] == most)])
+    _draw_errors(axes["error"], where(found, depth=depths[-1], workers=most))
     _draw_steps(axes["steps"], shown[0])
     handles = [pyplot.plot([], [], look, color=color, ms=4, label=words)[0] for words, color, look in LOOKS.values()]
     panels.legend(fig, handles, ncols=5)

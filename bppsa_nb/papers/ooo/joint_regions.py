@@ -7,6 +7,7 @@ from matplotlib import pyplot
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule.operations import F, W
 
 TITLE = "Weight gradients in a stream of their own: Algorithm 1 on VGG-11's costs, simulated"
@@ -125,7 +126,7 @@ def alt(table):
 
 def _gains(table, own):
     """Return which part of the bound's gain every schedule has at the largest co-run speed-up of a kind of table."""
-    rows = table[(table["part"] == "speedup") & (table["own"] == own) & (table["top"] == table["top"].max())]
+    rows = where(table, part="speedup", own=own, top=table["top"].max())
     rows = rows.set_index("schedule")
     return ((rows["speedup"] - 1) / (rows["bound"] - 1)).to_dict()
 
