@@ -5,9 +5,9 @@ gradients at the sums, gradients of the parameters) is spread over all steps and
 
 Launchers take device arrays and a stream, allocate nothing and wait for nothing: `training.device` records them.
 
-Gradients at the S sums of a cell are [shape=(S, T, B, H)]. An RNN has one sum; a GRU's are N, R, Z, M: inputs are added to
-the first three, states to the last three. Rows of weights come as R, Z, N or M: those of gate j belong to sum (j + 1) % 3
-for the input, and (j + 1) % 4 for the state; in an RNN, to sum 0 either way.
+Gradients at the S sums of a cell are [shape=(S, T, B, H)]. An RNN has one sum; a GRU's are N, R, Z, M: inputs are added
+to the first three, states to the last three. Rows of weights come as R, Z, N or M: those of gate j belong to sum
+(j + 1) % 3 for the input, and (j + 1) % 4 for the state; in an RNN, to sum 0 either way.
 """
 
 from typing import NamedTuple

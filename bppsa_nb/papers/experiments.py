@@ -142,11 +142,7 @@ def record(table, name, scale, seed):
     str
         Where the table is, seen from the checkout's root.
     """
-    now = provenance.describe(name, scale, seed)
-    path = _where(now)
-    with _replacing(path):
-        tables.write(table, now, path)
-    return _place(path)
+    return _record(tables.write, name, scale, seed, table)
 
 
 def record_rows(rows, notes, name, scale, seed):
@@ -173,10 +169,14 @@ def record_rows(rows, notes, name, scale, seed):
     TypeError
         If a value is of another kind, or a column holds several.
     """
+    return _record(tables.write_rows, name, scale, seed, rows, notes)
+
+
+def _record(write, name, scale, seed, *what):
     now = provenance.describe(name, scale, seed)
     path = _where(now)
     with _replacing(path):
-        tables.write_rows(rows, notes, now, path)
+        write(*what, now, path)
     return _place(path)
 
 

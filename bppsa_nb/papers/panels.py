@@ -3,6 +3,7 @@
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import NullLocator
 
 
 def log_scale(ax, which="xy", shown="{x:g}", ticks=None):
@@ -12,7 +13,7 @@ def log_scale(ax, which="xy", shown="{x:g}", ticks=None):
         getattr(ax, f"{axis}axis").set_major_formatter(shown)
     if ticks is not None:
         ax.set_xticks(ticks, [shown.format(x=tick) for tick in ticks])
-        ax.tick_params(axis="x", which="minor", bottom=False)
+        ax.xaxis.set_minor_locator(NullLocator())
 
 
 def sizes_axis(ax, sizes):
@@ -24,6 +25,17 @@ def sizes_axis(ax, sizes):
 def errorbar(ax, x, low, middle, high, **look):
     """Draw values with bars from low to high."""
     return ax.errorbar(x, middle, [middle - low, high - middle], **look)
+
+
+def with_quartiles(ax, x, rows, name, **look):
+    """Draw a column of rows, with bars from its quartiles `<name>_low` to `<name>_high`."""
+    return errorbar(ax, x, rows[f"{name}_low"], rows[name], rows[f"{name}_high"], **look)
+
+
+def name_end(ax, x, y, name, color, up=0):
+    """Write the name of a line at its end."""
+    end, look = (list(x)[-1], list(y)[-1]), {"va": "center", "size": 9, "annotation_clip": False}
+    ax.annotate(name, end, (6, up), textcoords="offset points", color=color, **look)
 
 
 def patches(colors):

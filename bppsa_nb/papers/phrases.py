@@ -7,6 +7,11 @@ def span(values, shown="{:.3g}"):
     return low if low == high else f"{low} to {high}"
 
 
+def points(share):
+    """Put a difference of shares into words, in percentage points, such as "+1.2"."""
+    return f"{100 * share:+.1f}".replace("-", "−")
+
+
 def listed(words):
     """Put words in a row, such as "a, b and c"."""
     *most, last = words

@@ -85,7 +85,7 @@ def hold(claim):
         table = experiments.table(claim.experiment, scale, device)
         origin = table.attrs["provenance"]
         try:
-            ours, verdict = claim.judge(table)
+            ours, verdict = claim.check(table)
         except LookupError:  # a smaller scale lacks rows
             continue
         on_gpu = "cuda" in (origin["backend"] or ())  # a machine with a GPU may have computed without it

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot
 
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.trace import UNIT, trace
 from bppsa_nb.schedule import draw
@@ -107,8 +108,7 @@ def plot(table):
 
 
 def _draw_timeline(ax, rows):
-    columns = (rows["worker"].astype(int), rows["start"], rows["duration"], rows["label"], rows["kind"])
-    events = [Event(*values) for values in zip(*columns, strict=True)]
+    events = timelines.events(rows)
     looks = {"colors": {kind: color for kind, (_, color) in PHASES.items()}}
     looks["names"] = {kind: name for kind, (name, _) in PHASES.items()}
     draw.timeline(events, ax, unit=f"steps; {SMALL} links in chunks of {CHUNK}", **looks)
@@ -126,10 +126,9 @@ def _draw_lengths(ax, rows, loop):
         ax.axhline(tree[quantity] / loop[quantity], ls="--", lw=1.1, color=shade)
     ax.axhline(1, color="black", lw=1.1)
     ax.text(LENGTHS[0], 1.08, "the loop", va="bottom", size=9)
-    ax.set(xscale="log", yscale="log", xlabel="steps of a chunk", ylabel="time / the loop's")
+    panels.log_scale(ax, shown="{x:,g}")
+    ax.set(xlabel="steps of a chunk", ylabel="time / the loop's")
     ax.set_title(f"A worker for each chunk, n = {LINKS}", size=10)
-    ax.xaxis.set_major_formatter("{x:,.0f}")
-    ax.yaxis.set_major_formatter("{x:g}")
     ax.legend(loc="upper center", bbox_to_anchor=(0.56, 1.0))
 
 
@@ -139,9 +138,8 @@ def _draw_workers(ax, rows, loop):
         look = {"ms": 4} if method == "blelloch" else {"ms": 8, "mfc": "none"}
         ax.plot(part["p"], loop / part["multiply_adds"], "o-", **look, color=COLORS[method], label=words)
     ax.axhline(1, color="black", lw=1.1)
-    ax.set(xscale="log", yscale="log", xlabel="workers, $p$", ylabel="speedup over the loop")
+    panels.log_scale(ax, shown="{x:,g}")
     ax.set_xticks(10 ** np.arange(4))
+    ax.set(xlabel="workers, $p$", ylabel="speedup over the loop")
     ax.set_title(f"On p workers, n = {LINKS}, H = {SIZE}", size=10)
-    ax.xaxis.set_major_formatter("{x:,.0f}")
-    ax.yaxis.set_major_formatter("{x:g}")
     ax.legend(loc="lower right")

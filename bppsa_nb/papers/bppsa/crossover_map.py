@@ -8,9 +8,11 @@ from matplotlib.patches import Patch, Rectangle
 
 import bppsa_nb as bp
 from bppsa_nb.machine import backends
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import iterations
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed
+from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.timing import take_turns
 
 TITLE = "Where which method wins"
@@ -106,19 +108,17 @@ def plot(table):
     chosen, sizes = won["backend"].unique(), won["H"].unique()
     lengths, batches = sorted(won["T"].unique()), sorted(won["B"].unique())
     height = 0.9 + len(chosen) * (0.75 + 0.28 * len(batches))
-    fig, axes = pyplot.subplots(
-        len(chosen), len(sizes), figsize=(9, height), sharex=True, sharey=True, squeeze=False, layout="constrained"
-    )
+    shape = {"figsize": (9, height), "sharex": True, "sharey": True, "squeeze": False, "layout": "constrained"}
+    fig, axes = pyplot.subplots(len(chosen), len(sizes), **shape)
     for row, backend in zip(axes, chosen, strict=True):
         for ax, size in zip(row, sizes, strict=True):
-            _draw_map(ax, won[(won["backend"] == backend) & (won["H"] == size)], lengths, batches)
+            _draw_map(ax, where(won, backend=backend, H=size), lengths, batches)
             ax.set_title(f"{backend}, H = {size}", size=10)
         row[0].set_ylabel("batch size, B")
     for ax in axes[-1]:
         ax.set_xlabel("sequence length, T")
-    handles = [Patch(color=COLORS[method], label=LABELS[method]) for method in METHODS]
-    handles.append(Patch(facecolor="none", edgecolor="black", lw=1.6, label="auto loses over 20 %"))
-    fig.legend(handles=handles, loc="outside upper center", ncols=4)
+    handles = panels.patches({LABELS[method]: COLORS[method] for method in METHODS})
+    panels.legend(fig, [*handles, Patch(facecolor="none", edgecolor="black", lw=1.6, label="auto loses over 20 %")])
     return fig
 
 

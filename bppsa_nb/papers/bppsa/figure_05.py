@@ -6,6 +6,7 @@ from matplotlib import pyplot
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 
 TITLE = "Figure 5: transposed Jacobians of a convolution, max-pooling and ReLU"
@@ -74,5 +75,5 @@ def plot(table):
         ax.set(xlabel="output", ylabel="input")
         ax.grid(visible=False)
     handles = [Patch(facecolor=color, edgecolor="#999999", lw=0.5, label=label) for color, label in KINDS.values()]
-    fig.legend(handles=handles, loc="outside upper center", ncols=len(KINDS))
+    panels.legend(fig, handles)
     return fig

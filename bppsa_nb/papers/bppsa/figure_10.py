@@ -11,6 +11,7 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import vgg
 from bppsa_nb.papers.bppsa.vgg import LEVELS, operators
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.tables import where
 from bppsa_nb.scan import scan
 from bppsa_nb.training.datasets.images import Images
 
@@ -93,7 +94,7 @@ def alt(table):
     """Say what there is to see, and how the dearest products compare."""
     dearest = table.groupby(["storage", "kind"])["multiply_adds"].max()
     ratios = {storage: dearest[storage, "mm"] / dearest["BP", "BP"] for storage in STORAGE}
-    products = table[(table["storage"] == "planned") & (table["kind"] == "mm")]
+    products = where(table, storage="planned", kind="mm")
     level = products.loc[products["multiply_adds"].idxmax(), "level"]
     return (
         "Two scatter plots on logarithmic axes: multiply-adds of each product over what it would take with dense "

@@ -5,10 +5,10 @@ from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
+from bppsa_nb.papers import timelines
 from bppsa_nb.papers.bppsa.gpipe import pipeline
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.events import Event
 
 TITLE = "Figure 11: the forward pass of a pipeline"
 CAPTION = (
@@ -34,9 +34,9 @@ def measure(scale, rng, progress):
 def plot(table):
     """Draw the timeline, and the boxes of the paper's figure."""
     fig, ax = pyplot.subplots(figsize=(7.6, 3.9), layout="constrained")
-    columns = zip(table["worker"], table["start"], table["duration"], table["batch"], table["kind"], strict=True)
-    events = [Event(worker, start, duration, str(batch), kind) for worker, start, duration, batch, kind in columns]
-    draw.timeline(events, ax, worker="device", unit="time (one micro-batch on one device)", legend=False)
+    draw.timeline(
+        timelines.events(table), ax, worker="device", unit="time (one micro-batch on one device)", legend=False
+    )
     entering = table[table["worker"] == 0]
     busy = table.groupby("start")["worker"].nunique()
     full, lanes = busy.idxmax(), busy.max()

@@ -5,8 +5,10 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb import schedule
-from bppsa_nb.papers import experiments
+from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.phrases import points
+from bppsa_nb.papers.tables import where
 from bppsa_nb.sparse import AvgPool2d, Conv2d, Flatten, Linear, Network, ReLU
 from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.optimizers import SGD, Adam
@@ -38,7 +40,7 @@ def measure(scale, rng, progress):
     how = SCALES[scale]
     training, unseen = (Images(split=split, num_samples=how[split]) for split in ("train", "test"))
     seeds = np.random.default_rng(rng).integers(2**31, size=how["seeds"]).tolist()
-    points = [
+    runs = [
         {"images": len(training), "lr": lr, "seed": seed, "devices": devices}
         for lr in how["rates"]
         for seed in seeds
@@ -48,7 +50,7 @@ def measure(scale, rng, progress):
     def measure_point(point, rng):
         return train(training, unseen, how["epochs"], point["lr"], point["seed"], point["devices"])
 
-    table = progress.collect(points, measure_point, rng)
+    table = progress.collect(runs, measure_point, rng)
     if scale == "quick":
         recorded = experiments.table("staleness", "paper")
         shown = recorded["lr"].isin(how["rates"]) & recorded["devices"].isin(how["devices"])
@@ -124,22 +126,19 @@ def alt(table):
 def plot(table):
     """Draw accuracy over epochs, for every number of images and learning rate: means, with ranges over seeds."""
     counts, rates = (sorted(table[name].unique()) for name in ("images", "lr"))
-    found_gaps, size = gaps(table), (9.6, 0.8 + 2.6 * len(counts))
-    fig, axes = pyplot.subplots(
-        len(counts), len(rates), figsize=size, sharex="row", sharey=True, squeeze=False, layout="constrained"
-    )
+    found_gaps, shape = gaps(table), {"figsize": (9.6, 0.8 + 2.6 * len(counts)), "layout": "constrained"}
+    fig, axes = pyplot.subplots(len(counts), len(rates), sharex="row", sharey=True, squeeze=False, **shape)
     for line, images in zip(axes, counts, strict=True):
         for ax, lr in zip(line, rates, strict=True):
-            part = table[(table["images"] == images) & (table["lr"] == lr)]
+            part = where(table, images=images, lr=lr)
             for i, (devices, rows) in enumerate(part.groupby("devices")):
                 label, color, marker = _LOOKS[devices]
                 runs = rows.groupby("epoch")["accuracy"].agg(["mean", "min", "max"])
-                ends = [runs["mean"] - runs["min"], runs["max"] - runs["mean"]]
                 look = {"color": color, "marker": marker, "ms": 5, "capsize": 3, "label": label}
-                ax.errorbar(runs.index + 0.06 * i, runs["mean"], ends, **look)
+                panels.errorbar(ax, runs.index + 0.06 * i, runs["min"], runs["mean"], runs["max"], **look)
             ax.set_title(f"{images // BATCH} updates per epoch, learning rate {lr:g}", size=10)
             ax.set_xticks(sorted(part["epoch"].unique()))
-            found = found_gaps[(found_gaps["images"] == images) & (found_gaps["lr"] == lr)]
+            found = where(found_gaps, images=images, lr=lr)
             words = [_in_words(row) for row in found.itertuples()]
             ax.text(0.98, 0.04, "\n".join(words), transform=ax.transAxes, ha="right", size=9)
         line[0].set_ylabel("accuracy, unseen images")
@@ -150,5 +149,5 @@ def plot(table):
 
 
 def _in_words(gap):
-    mean, most, least = (f"{-100 * value:+.1f}".replace("-", "−") for value in (gap.mean, gap.most, gap.least))
+    mean, most, least = (points(-lack) for lack in (gap.mean, gap.most, gap.least))
     return f"{gap.devices} devices, in the end: {mean} points ({most} to {least})"

@@ -11,6 +11,7 @@ from bppsa_nb.papers.bppsa import vgg
 from bppsa_nb.papers.bppsa.vgg import LEVELS
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.timing import take_turns
 from bppsa_nb.scan import scan
 from bppsa_nb.training.datasets.images import Images
@@ -137,7 +138,7 @@ def levels(table):
 
     `error` is the largest.
     """
-    rows = table[(table["part"] == "products") & (table["kind"] == "mm")]
+    rows = where(table, part="products", kind="mm")
     sums = rows.groupby("level")[[*_WAYS, "symbolic", "multiply_adds"]].sum()
     return sums.assign(error=rows.groupby("level")["error"].max())
 

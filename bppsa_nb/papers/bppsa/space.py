@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib import pyplot
 
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa.gpipe import pipeline
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.operator import IDENTITY
@@ -117,11 +118,7 @@ def plot(table):
     right.plot(p, total / 2**20, "-D", color=gray, ms=5, label="GPipe")
     right.set(ylabel="MiB per sample on the fullest device", title="Layers like VGG-11's first convolution")
     for ax in (left, right):
-        ax.set_xscale("log", base=2)
-        ax.set_yscale("log")
-        ax.set_xticks(4 ** np.arange(np.log2(n) // 2 + 1))
-        ax.xaxis.set_major_formatter("{x:,.0f}")
-        ax.yaxis.set_major_formatter("{x:,.0f}")
+        panels.log_scale(ax, shown="{x:,.0f}", ticks=4 ** np.arange(np.log2(n) // 2 + 1))
         ax.set_xlabel("devices, $p$")
     left.legend(loc="upper center", ncols=2)
     left.set_ylim(top=2e4)

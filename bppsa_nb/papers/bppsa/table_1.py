@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot
 
-from bppsa_nb.papers import experiments, published, timing
+from bppsa_nb.papers import experiments, panels, published, timing
 from bppsa_nb.papers.figures import COLORS
 
 TITLE = "Table 1: sparse transposed Jacobians, made analytically"
@@ -163,12 +163,11 @@ def plot(table):
         below.plot(speedup, places + shift, marker, color=color, label=label, ms=7)
         for value, place in zip(speedup, places + shift, strict=True):
             below.annotate(scientific(value), (value, place), (0, 6), textcoords="offset points", ha="center", size=8)
-    below.set_xscale("log")
+    below.set(xscale="log", xlabel="times faster than autograd, one column at a time")
     below.set(yticks=places, yticklabels=table["operator"], ylim=(-0.6, len(table) - 0.3))
-    below.set_xlabel("times faster than autograd, one column at a time")
     below.set_title(f"Speedup, recorded on {table.attrs['recorded']}", size=10)
     below.grid(axis="y", visible=False)
-    fig.legend(*below.get_legend_handles_labels(), loc="outside upper center", ncols=len(SERIES))
+    panels.legend(fig, below.get_legend_handles_labels()[0])
     return fig
 
 

@@ -4,9 +4,11 @@ from functools import partial
 
 from matplotlib import pyplot
 
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.gru.passes import SIZES, STEPS, time_point
 from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.tables import where
 
 TITLE = "Throughput of the GRU over hidden size"
 CAPTION = (
@@ -59,15 +61,12 @@ def plot(table):
     fig, ax = pyplot.subplots(figsize=(7.6, 4.4), layout="constrained")
     table = throughput(table)
     for B, role in BATCHES.items():
-        first, last = (table[(table["B"] == B) & (table["variant"] == name)] for name in COMPARED)
+        first, last = (where(table, B=B, variant=name) for name in COMPARED)
         ax.fill_between(first["H"], first["gflops"], last["gflops"].to_numpy(), color=COLORS[role], alpha=0.25, lw=0)
         for rows, look in ((first, {"fmt": "o-", "ms": 4}), (last, {"fmt": "none"})):
-            spread = [rows["gflops"] - rows["gflops_low"], rows["gflops_high"] - rows["gflops"]]
-            ax.errorbar(rows["H"], rows["gflops"], spread, color=COLORS[role], elinewidth=1, **look)
+            panels.with_quartiles(ax, rows["H"], rows, "gflops", color=COLORS[role], elinewidth=1, **look)
         ax.plot([], [], "o-", ms=4, color=COLORS[role], label=f"mini-batch {B}")
-    ax.set_xscale("log", base=2)
-    sizes = sorted(table["H"].unique())
-    ax.set_xticks(sizes, [str(size) for size in sizes])
+    panels.sizes_axis(ax, sorted(table["H"].unique()))
     ax.set(ylim=(0, 1.2 * table["gflops_high"].max()), xlabel="hidden size, H", ylabel="useful work, GFLOP/s")
     ax.set_title("From Original (line) to Different Saved Activations (edge)")
     ax.legend(loc="upper left", ncols=3)

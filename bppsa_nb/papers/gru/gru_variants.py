@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.graphs import variants
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.gru.passes import SIZES, STEPS, time_point
 from bppsa_nb.papers.phrases import listed, span
@@ -73,12 +74,9 @@ def plot(table):
     for i, name in enumerate(names):
         rows = table[table["variant"] == name]
         H = rows["H"] * 2 ** (0.03 * (i - 1.5))  # side by side, not on top of each other
-        spread = [rows["relative"] - rows["relative_low"], rows["relative_high"] - rows["relative"]]
-        label = f"{i + 1} {variants.NAMES[name]}"
-        ax.errorbar(H, rows["relative"], spread, fmt="o-", ms=5, color=COLORS[_COLORS[name]], label=label)
-    ax.set_xscale("log", base=2)
-    sizes = sorted(table["H"].unique())
-    ax.set_xticks(sizes, [str(size) for size in sizes])
+        look = {"fmt": "o-", "ms": 5, "color": COLORS[_COLORS[name]], "label": f"{i + 1} {variants.NAMES[name]}"}
+        panels.with_quartiles(ax, H, rows, "relative", **look)
+    panels.sizes_axis(ax, sorted(table["H"].unique()))
     ax.set(ylim=(0, 1.1 * table["relative_high"].max()), xlabel="hidden size, H", ylabel="time / original's")
     ax.set_title(f"Relative time of {table['T'].iloc[0]} steps, mini-batch {table['B'].iloc[0]}")
     ax.legend(loc="lower left", ncols=2)

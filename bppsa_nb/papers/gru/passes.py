@@ -6,7 +6,7 @@ import numpy as np
 
 from bppsa_nb.graphs import variants
 from bppsa_nb.machine.memory import keep_freed_memory
-from bppsa_nb.papers.timing import repeat
+from bppsa_nb.papers.timing import quartiles, repeat
 
 SIZES = {"quick": (128, 256, 512, 1024, 2048), "paper": (128, 256, 512, 768, 1024, 1536, 2048)}
 STEPS = {"quick": 4, "paper": 32}
@@ -42,8 +42,6 @@ def time_point(point, rng, names, seconds):
     for i, name in enumerate(names):
         forward, backward = np.median(rounds, axis=0)[i]
         row = {"variant": name, "forward": forward, "backward": backward}
-        for quantity, values in (("seconds", both[:, i]), ("relative", both[:, i] / both[:, 0])):
-            low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
-            row |= {quantity: middle, f"{quantity}_low": low, f"{quantity}_high": high}
+        row |= quartiles("seconds", both[:, i]) | quartiles("relative", both[:, i] / both[:, 0])
         rows.append(row | {"rounds": len(rounds)})
     return rows

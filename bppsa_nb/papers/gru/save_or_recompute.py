@@ -6,10 +6,11 @@ from functools import partial
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot
-from matplotlib.ticker import FixedLocator, MultipleLocator
+from matplotlib.ticker import MultipleLocator
 
 from bppsa_nb.graphs import library, saving
 from bppsa_nb.machine.workers import one_blas_thread
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.timing import take_turns
 
@@ -162,14 +163,12 @@ def plot(table):
             if column == "seconds":
                 ax.vlines(part["T"], part["low"], part["high"], color=color, lw=1.2)
         ax.set_title(title, size=10)
-        ax.set(xscale="log", yscale="log", xlabel="steps in the chain, T", ylabel=label)
-        ax.xaxis.set_major_locator(FixedLocator(sorted(chain["T"].unique())))
-        ax.xaxis.set_minor_locator(FixedLocator([]))
-        ax.xaxis.set_major_formatter("{x:g}")
+        panels.log_scale(ax, "x", ticks=sorted(chain["T"].unique()))
+        ax.set(yscale="log", xlabel="steps in the chain, T", ylabel=label)
 
     handles = [*axes[0, 0].get_legend_handles_labels()[0], *axes[1, 0].get_legend_handles_labels()[0]]
     by_name = {handle.get_label(): handle for handle in handles}  # a line where there is one, the marker elsewhere
-    fig.legend(handles=list(by_name.values()), loc="outside upper center", ncols=len(by_name))
+    panels.legend(fig, list(by_name.values()))
     return fig
 
 

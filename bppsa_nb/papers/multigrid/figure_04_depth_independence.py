@@ -8,6 +8,7 @@ from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.tables import where
 
 TITLE = "Figure 4 of layer-parallel training: residuals over cycles, at several depths"
 CAPTION = (
@@ -114,10 +115,10 @@ def plot(table):
     fig, axes = pyplot.subplots(2, 3, figsize=(9.6, 6.0), sharex=True, sharey=True, layout="constrained")
     for line, activation in zip(axes, activations, strict=True):
         for ax, (weights, title) in zip(line, WEIGHTS.items(), strict=True):
-            panel = table[(table["weights"] == weights) & (table["activation"] == activation)]
+            panel = where(table, weights=weights, activation=activation)
             for N, color, mark in zip(depths, _COLORS, _MARKS, strict=False):
                 for solved, look in (("states", {"marker": mark, "ms": 5, "lw": 1.4}), ("gradients", {"ls": ":"})):
-                    rows = panel[(panel["N"] == N) & (panel["solved"] == solved)]
+                    rows = where(panel, N=N, solved=solved)
                     ax.plot(rows["cycle"], rows["residual"], color=color, label=f"N = {N}", **look)
             ax.axhline(TOL, color="black", ls="--", lw=0.9)
             ax.set_title(f"{title}, {'tanh' if activation == 'tanh' else 'ReLU'}", size=10)
@@ -129,7 +130,7 @@ def plot(table):
     for ax in axes[:, 0]:
         ax.set_ylabel("norm of the residual")
     handles = axes[0, 0].get_lines()[: 2 * len(depths) : 2]
-    handles += pyplot.plot([], [], color=COLORS["baseline"], ls=":", label="gradients")
+    handles += panels.lines({"gradients": COLORS["baseline"]}, ls=":")
     panels.legend(fig, handles)
     return fig
 
@@ -138,8 +139,5 @@ def _in_words(panel):
     words = []
     for solved in ("states", "gradients"):
         runs = panel[panel["solved"] == solved].groupby("N")[["cycles", "factor"]].first()
-        least, most = runs["cycles"].min(), runs["cycles"].max()
-        count = f"{least:g}" if least == most else f"{least:g} to {most:g}"
-        factors = f"{runs['factor'].min():.3f} to {runs['factor'].max():.3f}"
-        words.append(f"{solved}: {count} cycles, factor {factors}")
+        words.append(f"{solved}: {span(runs['cycles'], '{:g}')} cycles, factor {span(runs['factor'], '{:.3f}')}")
     return "\n".join(words)

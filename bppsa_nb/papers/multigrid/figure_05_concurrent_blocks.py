@@ -7,10 +7,9 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot
-from matplotlib.patches import Patch
 
 from bppsa_nb import multigrid
-from bppsa_nb.papers import panels
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event
@@ -148,12 +147,10 @@ def plot(table):
     events = table[table["part"] == "event"].astype({"worker": int})
     fig, axes = pyplot.subplots(2, figsize=(9.4, 3.4), layout="constrained", sharex=True)
     lanes = 1 + events["worker"].max()
-    used = [kind for kind in LOOKS if kind in set(events["kind"])]
-    colors = {kind: LOOKS[kind][1] for kind in used}
+    colors = {kind: color for kind, (_, color) in LOOKS.items() if kind in set(events["kind"])}
     for ax, (method, run) in zip(axes, runs.iterrows(), strict=True):
         rows = events[events["method"] == method]
-        columns = (1e3 * rows[name] if name in ("start", "duration") else rows[name] for name in Event._fields)
-        bars = [Event(*values)._replace(label="") for values in zip(*columns, strict=True)]
+        bars = timelines.events(rows.assign(start=1e3 * rows["start"], duration=1e3 * rows["duration"]), label="")
         names = [f"thread {i}" for i in range(lanes)]
         until = 1.02 * 1e3 * (events["start"] + events["duration"]).max()
         draw.timeline(bars, ax, colors=colors, worker=names, unit="", until=until, legend=False)
@@ -162,6 +159,5 @@ def plot(table):
         words = f"blocks at a time: {run['at_once']:.2f} on average, {run['most_at_once']:.0f} at most"
         ax.set_title(words, loc="right", size=9, weight="normal")
     axes[-1].set_xlabel("ms on CPU threads")
-    handles = [Patch(color=colors[kind], label=LOOKS[kind][0]) for kind in used]
-    panels.legend(fig, handles)
+    panels.legend(fig, panels.patches({LOOKS[kind][0]: color for kind, color in colors.items()}))
     return fig

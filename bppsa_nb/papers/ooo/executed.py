@@ -10,6 +10,7 @@ from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule.operations import F
 from bppsa_nb.sparse import Conv2d, Flatten, Linear, MaxPool2d, Network, ReLU
 
@@ -137,7 +138,7 @@ def plot(table):
     for which in ("predicted", "measured"):
         for policy in DRAWN:
             ax = axes[f"{which} {policy}"]
-            rows = events[(events["policy"] == policy) & (events["which"] == which)]
+            rows = where(events, policy=policy, which=which)
             timelines.plot(ax, rows, legend=False, unit="ms" if which == "measured" else "", until=until, thin=(2, 3))
             ax.set_title(f"{_NAMES[policy]}, {which}", loc="left", size=10)
     timelines.legend(fig, ("F", "δO", "δW", "S[F]", "S[δO]"))

@@ -43,11 +43,7 @@ def plot(table):
     fig, axes = pyplot.subplots(len(POLICIES), figsize=(7.6, 4.4), sharex=True, layout="constrained")
     longest = table["makespan"].max()
     for ax, (policy, title) in zip(axes, POLICIES.items(), strict=True):
-        rows = table[table["policy"] == policy]
-        timelines.plot(ax, rows, legend=False, unit="", until=longest)
-        makespan = rows["makespan"].iloc[0]
-        gain = "" if makespan == longest else f", {longest / makespan:.2f}×"
-        ax.set_title(f"{title}: {makespan:g} units{gain}", loc="left", size=10)
+        timelines.compare(ax, table[table["policy"] == policy], title, longest)
     axes[-1].set_xlabel("unit times")
     timelines.legend(fig, ("F", "δO", "δW"))
     return fig

@@ -6,6 +6,7 @@ from matplotlib import pyplot
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.tables import where
 
 TITLE = "Figure 13 of ooo backprop: micro-batches in a pipeline, beside 1F1B and zero-bubble schedules"
 CAPTION = (
@@ -68,7 +69,7 @@ def measure(scale, rng, progress):
 
 def speedups(table, layers=COUNTED):
     """Divide GPipe's iteration by each one's: a Series by schedule."""
-    counts = table[(table["part"] == "count") & (table["layers"] == layers)].set_index("schedule")["iteration"]
+    counts = where(table, part="count", layers=layers).set_index("schedule")["iteration"]
     return counts["GPipe"] / counts
 
 

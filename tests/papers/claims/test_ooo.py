@@ -20,7 +20,7 @@ from bppsa_nb.papers.ooo import (
 
 def judge(where, table, says=""):
     (claim,) = [each for each in ooo.claims() if each.where == where and each.says.startswith(says)]
-    return claim.judge(table)
+    return claim.check(table)
 
 
 @pytest.fixture(scope="module")
