@@ -11,7 +11,7 @@ _HOME = {
     "Linear": "networks.layers",
     "MaxPool2d": "networks.layers",
     "Network": "networks.network",
-    "PlannedProduct": "operands.products",
+    "PlannedProduct": "operands.pattern",
     "ReLU": "networks.layers",
     "Sigmoid": "networks.layers",
     "Tanh": "networks.layers",

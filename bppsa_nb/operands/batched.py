@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import Fixed, check_floats
+from bppsa_nb.machine.checks import Fixed, check_floats, check_kind
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.machine.twins import twin
+from bppsa_nb.operands import products
 from bppsa_nb.operands.pattern import CSRPattern
 
 
@@ -52,8 +53,7 @@ class BatchedCSR(Fixed):
         -------
         BatchedCSR
         """
-        if not isinstance(pattern, CSRPattern):
-            raise TypeError(f"pattern must be a CSRPattern, got {type(pattern).__name__}")
+        check_kind("pattern", pattern, CSRPattern, "a CSRPattern")
         link = object.__new__(cls)
         link._hold(pattern, values)
         return link
@@ -89,12 +89,12 @@ class Planned:
         self.pattern = pattern
         self.values = values
         self.backend = backend
-        self._twin = twin("bppsa_nb.operands.products", backend)
+        self._twin = twin(products.__name__, backend)
 
     @classmethod
     def of(cls, link, backend):
         """Make an operand of a `BatchedCSR`, with its values where the backend keeps them."""
-        send = twin("bppsa_nb.operands.products", backend).send
+        send = twin(products.__name__, backend).send
         return cls(link.pattern, send(np.ascontiguousarray(link.values)), backend)
 
     def __repr__(self):
