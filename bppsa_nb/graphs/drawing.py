@@ -6,7 +6,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, FancyBboxPatch
 
-from bppsa_nb.graphs.graph import SOURCES
+from bppsa_nb.graphs.nodes import SOURCES
 
 # The article's red: Okabe and Ito's vermilion, with a thick border for those who do not see it.
 NEEDS = "#D55E00"
@@ -79,15 +79,7 @@ def legend_handles():
 def routes(graph, node):
     """Lay the wires of an activation: right, up at the consumer's column (or that of the wire's rise), and right.
 
-    Parameters
-    ----------
-    graph : Graph
-    node : Node
-
-    Returns
-    -------
-    list of list of (float, float)
-        The corners of the wire, for every use of the activation.
+    Returns the corners of the wire, for every use of the activation.
     """
     x0, y0, *rise = graph.places[node.name]
     found = []
@@ -99,18 +91,7 @@ def routes(graph, node):
 
 
 def junctions(wires):
-    """Find where the wires of one activation part.
-
-    Parameters
-    ----------
-    wires : list of list of (float, float)
-        From `routes`.
-
-    Returns
-    -------
-    dict of (float, float) to set of (int, int)
-        For each such point the directions in which wires go on from there.
-    """
+    """Find the points where the wires of one activation part, and the directions in which they go on from there."""
     found = {}
     for point in {corner for wire in wires for corner in wire[1:-1]}:
         leaving = {direction for wire in wires for direction in _leaving(wire, point)}

@@ -318,7 +318,8 @@ class PlannedProduct(Fixed):
         elif np.may_share_memory(out, a) or np.may_share_memory(out, b):
             raise ValueError("out must not share memory with a or b: they are read while it is written")
         backend = backends.resolve(backend)
-        there, both = twin(products.__name__, backend), [np.ascontiguousarray(np.atleast_2d(values)) for values in (a, b)]
+        there = twin(products.__name__, backend)
+        both = [np.ascontiguousarray(np.atleast_2d(values)) for values in (a, b)]
         if backend == "cuda":
             there.product(self, *map(there.send, both)).copy_to_host(np.atleast_2d(out))
         else:
