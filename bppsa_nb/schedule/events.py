@@ -1,7 +1,9 @@
 """A schedule is a timeline: which worker does what, and when.
 
 Every schedule of the project is a list of `Event`; `check` holds it to the two rules that make it a schedule,
-and :func:`bppsa_nb.schedule.draw.timeline` draws it.
+and :func:`bppsa_nb.schedule.draw.timeline` draws it. Tasks become events by `list_schedule`, where any worker may do
+any of them, as products of a scan (`scan_schedule`), and by `in_order`, where all is given but the time. One iteration
+of training is a `bppsa_nb.schedule.timeline.Timeline`, which also knows the operations that its events are.
 """
 
 import heapq
@@ -10,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb.machine.checks import as_list, check_amount, check_count, check_kind
+from bppsa_nb.scan.trace import UNIT, Trace, span_label
 
 
 class Event(NamedTuple):
@@ -186,6 +189,41 @@ def list_schedule(durations, needs, workers):
                 if not waiting[j]:
                     heapq.heappush(ready, (-way[j], j))
     return placed
+
+
+def scan_schedule(trace, workers, cost=UNIT):
+    """Run a traced scan on a number of workers, greedily and without waiting between levels; moving data is free.
+
+    Parameters
+    ----------
+    trace : Trace
+        The products and what they wait for.
+    workers : int
+        How many products can be computed at once.
+    cost : dict
+        What a product of kind ``"mm"`` and ``"mv"`` takes.
+
+    Returns
+    -------
+    list of Event
+        ``events[i]`` computes ``trace.products[i]``; `makespan` says when all are done.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments that are no such.
+    """
+    check_kind("trace", trace, Trace, "what bppsa_nb.scan.trace.trace returned")
+    check_kind("cost", cost, dict, "a dict with entries 'mm' and 'mv'")
+    for kind in UNIT:
+        check_amount(f"cost[{kind!r}]", cost.get(kind))
+    durations = [cost[product.product] for product in trace.products]
+    return [
+        Event(worker, start, duration, span_label(product), product.product)
+        for product, duration, (worker, start) in zip(
+            trace.products, durations, list_schedule(durations, trace.needs, workers), strict=True
+        )
+    ]
 
 
 def in_order(tasks, needs, sending):

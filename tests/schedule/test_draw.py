@@ -12,7 +12,7 @@ from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.trace import multiply_adds, trace
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule.events import Event
-from bppsa_nb.schedule.scans import list_schedule
+from bppsa_nb.schedule.events import scan_schedule as list_schedule
 
 METHODS = [("linear", None), ("blelloch", None), ("hillis_steele", None), ("truncated", 1)]
 
