@@ -301,21 +301,9 @@ def _letters(label):
 
 
 def operation_label(layer, micro_batch, micro_batches):
-    """Label an operation of training in a drawing: its layer, with the micro-batch below, as in the paper's Figure 13.
+    """Label an operation of training: its layer, with the micro-batch below, as in the paper's Figure 13.
 
-    Parameters
-    ----------
-    layer : int
-        From 1.
-    micro_batch : int
-        From 0.
-    micro_batches : int
-        How many there are. Of a single one nothing is said; up to 26 are letters.
-
-    Returns
-    -------
-    str
-        Such as ``"3"``, or mathtext such as ``"$3_{A}$"``.
+    Such as ``"3"`` where there is one micro-batch, or mathtext such as ``"$3_{A}$"``; of more than 26, numbers.
     """
     if micro_batches == 1:
         return str(layer)

@@ -94,23 +94,10 @@ def check(events, needs):
 
 
 def check_arrays(worker, start, end, needs, name, lane=str):
-    """Check that events given as arrays are a schedule.
+    """Check that events given as arrays are a schedule; raise ValueError as `check` does.
 
-    Parameters
-    ----------
-    worker : np.ndarray of int [shape=(n,)]
-    start, end : np.ndarray of float64 [shape=(n,)]
-    needs : np.ndarray of int [shape=(n, k)]
-        ``needs[i]``: which events must be over before event i starts; -1 for none.
-    name : callable
-        ``name(i)`` is what an error calls event i.
-    lane : callable
-        ``lane(w)`` is what an error calls worker w.
-
-    Raises
-    ------
-    ValueError
-        If a worker does two things at once, or an event starts before one that it needs is over.
+    `needs` [shape=(n, k)] are the events that must be over before; -1 for none. Errors call event i ``name(i)`` and
+    worker w ``lane(w)``.
     """
     for before in needs.T:
         late = np.flatnonzero((before >= 0) & (start < end[before]))

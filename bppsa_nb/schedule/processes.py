@@ -19,13 +19,7 @@ from bppsa_nb.schedule.steps import Steps
 
 
 class Memory:
-    """Arrays that several processes see.
-
-    Parameters
-    ----------
-    arrays : dict of hashable to tuple of (tuple of int, np.dtype)
-        Names, shapes and dtypes.
-    """
+    """Arrays that several processes see, by names of which `arrays` says the shape and the dtype."""
 
     def __init__(self, arrays):
         self._places, size = {}, 0
@@ -43,16 +37,9 @@ class Memory:
 class Workers:
     """Processes, one for each device, that wait for runs.
 
-    Parameters
-    ----------
-    memory : Memory
-    devices : list of dict
-        What `_serve` needs for each: arguments of `Steps`, and what else is said there.
-    links : dict of tuple of (int, int) to list of tuple
-        For every pair of devices, from and to, what one sends the other, in this order: kind, layer, micro-batch, and
-        the number of the operation that sends it, or -1.
-    names : list of str
-        What errors call the devices.
+    `devices` are what `_Worker` needs for each: arguments of `Steps`, and what else is said there. For every pair of
+    devices, from and to, `links` says what one sends the other, in this order: kind, layer, micro-batch, and the number
+    of the operation that sends it, or -1. Errors call the devices by `names`.
     """
 
     def __init__(self, memory, devices, links, names):
@@ -85,10 +72,7 @@ class Workers:
     def run(self, command):
         """Have all devices do something, and wait until all have.
 
-        Raises
-        ------
-        Exception
-            What the first worker that failed has raised, with its name; RuntimeError for one that has died.
+        Raises what the first worker that failed has raised, with its name; RuntimeError for one that has died.
         """
         for control in self._controls:
             with suppress(BrokenPipeError, ConnectionResetError):  # whoever has died is found below

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bppsa_nb.machine.checks import check_amount, check_count, check_flag
-from bppsa_nb.schedule.network import Assumptions, Network
+from bppsa_nb.schedule.network import Assumptions, check_problem
 from bppsa_nb.schedule.operations import KINDS, F, O, W
 from bppsa_nb.schedule.streams import Problem, TwoStreams
 
@@ -40,10 +40,7 @@ class Regions:
     """
 
     def __init__(self, network, ends, assumptions=Assumptions()):  # noqa: B008 - frozen
-        if not isinstance(network, Network):
-            raise TypeError(f"network must be a schedule.Network, got {network!r}")
-        if not isinstance(assumptions, Assumptions):
-            raise TypeError(f"assumptions must be schedule.Assumptions, got {assumptions!r}")
+        check_problem(network, assumptions)
         passes = 2 * network.layers
         self.network, self.assumptions = network, assumptions
         self.ends = _rising("ends", ends, passes, f"twice {network.layers} layers")
@@ -64,8 +61,7 @@ class Regions:
         -------
         Regions
         """
-        if not isinstance(network, Network):
-            raise TypeError(f"network must be a schedule.Network, got {network!r}")
+        check_problem(network, assumptions)
         L = network.layers
         last = _rising("last", last, L, "the number of layers")
         return cls(network, [*(L - last[:-1][::-1]), L, *(L + last)], assumptions)
@@ -198,12 +194,8 @@ def _problem(regions, kernels, speedup):
 def _algorithm_1(problem, k, carry_over):
     """Plan the sub stream: Algorithm 1, after k pre-scheduled regions.
 
-    Returns
-    -------
-    order : np.ndarray of int64 [shape=(K,)]
-        Kernels in the order of the sub stream, as places in `problem.kernels`.
-    region : np.ndarray of int64 [shape=(K,)]
-        Where each kernel (in `problem`'s order) was put: 1 to N, or 0 if it runs as soon as it is ready.
+    Returns kernels in the order of the sub stream, as places in `problem.kernels`, and where each one (in `problem`'s
+    order) was put: 1 to N, or 0 if it runs as soon as it is ready.
     """
     kernels, took, ready, due, end = problem.kernels, problem.took, problem.ready, problem.due, problem.end
     N, close = len(end), 1e-12 * problem.total  # sums of the same costs in another order differ by rounding

@@ -27,14 +27,6 @@ class Steps:
         weight stashing); or every F, by the gradients that came before it.
     optimizer : SGD or Adam, optional
         Copied for every layer.
-
-    Attributes
-    ----------
-    sums : dict of int to list of np.ndarray
-        Gradients of every layer's parameters, added up in the order of the program.
-    products : dict of tuple of (int, int, int) to np.ndarray
-        What operations hand on, by kind, layer and micro-batch. The images come from the F of layer 0, the loss's
-        gradient from the δO of layer L + 1.
     """
 
     def __init__(self, layers, last, program, share, updates=None, optimizer=None):
@@ -42,33 +34,20 @@ class Steps:
         self._updates = updates
         self._optimizers = {number: copy.deepcopy(optimizer) for number in layers} if updates else {}
         self._gradients = {number: {kind for _, kind, l, _ in program if l == number} - {F} for number in layers}
-        self.sums, self.products, self._kept = {}, {}, {}
+        self.sums = {}  # layer -> gradients of its parameters, added up in the order of the program
+        # What operations hand on, by kind, layer and micro-batch. The images come from the F of layer 0, the loss's
+        # gradient from the δO of layer L + 1.
+        self.products, self._kept = {}, {}
 
     def run(self, weights, batch, following, times, receive=None, hand_on=None):
-        """Follow the program.
+        """Follow the program; return the micro-batches' losses on the device with the last layer, and None elsewhere.
 
-        Parameters
-        ----------
-        weights : dict of int to list of np.ndarray
-            Every layer's parameters; updated in place, if at all.
-        batch : tuple of (list of np.ndarray, list of np.ndarray) or None
-            Images and labels of every micro-batch. None goes on from the forward pass that ended the run before.
-        following : tuple of (list of np.ndarray, list of np.ndarray) or None
-            Where the program ends with a forward pass: what that one reads.
-        times : np.ndarray of float64 [shape=(n, 2)]
-            Filled with start and end of every operation of the program, in seconds.
-        receive, hand_on : callable, optional
-            Called with kind, layer and micro-batch before and after each one.
-
-        Returns
-        -------
-        np.ndarray of float64 [shape=(micro_batches,)] or None
-            Losses, on the device with the last layer.
-
-        Raises
-        ------
-        FloatingPointError
-            If an output, or a gradient that is to update weights, leaves the range of the dtype.
+        `weights` are every layer's parameters, updated in place, if at all. `batch` and `following` are lists of images
+        and of labels, an entry for every micro-batch: what a forward pass at the beginning reads (None goes on from the
+        one that ended the run before), and what one at the end does (None if there is none). `times` [shape=(n, 2)]
+        receives start and end of every operation, in seconds. `receive` and `hand_on` are called with kind, layer and
+        micro-batch before and after each one. Raises FloatingPointError if an output, or a gradient that is to update
+        weights, leaves the range.
         """
         self._weights, self.sums = weights, {}
         if batch is not None:

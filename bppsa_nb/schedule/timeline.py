@@ -271,21 +271,9 @@ class Timeline:
 
 
 def place(ops, waits, rank, policy, **kept):
-    """Let every worker start, of what is ready, the operation of the lowest rank.
+    """Let every worker start, of what is ready, the operation of the lowest rank: a `Timeline`, which gets `kept`.
 
-    Parameters
-    ----------
-    ops : Operations
-    waits : list of np.ndarray of int [shape=(n,)]
-        What an operation waits for beyond what it needs; -1 for nothing.
-    rank : np.ndarray of int64 [shape=(n,)]
-    policy : str
-    **kept
-        Handed to `Timeline`.
-
-    Returns
-    -------
-    Timeline
+    `waits` are arrays [shape=(n,)] of what an operation waits for beyond what it needs; -1 for nothing.
     """
     from bppsa_nb.schedule.engine import greedy
 
