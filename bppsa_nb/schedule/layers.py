@@ -6,6 +6,7 @@ import numpy as np
 
 from bppsa_nb.machine.checks import check_array, check_count, check_finite, check_params
 from bppsa_nb.networks import network as chains
+from bppsa_nb.networks.layers import param_shapes
 from bppsa_nb.schedule.network import Memory, Network
 from bppsa_nb.training.loss import cross_entropy
 
@@ -28,7 +29,7 @@ class Layer:
         self._operators, self.dtype = tuple(operators), dtype
         self.input_shape, self.output_shape = shapes[0], shapes[-1]
         last = self._operators[-1]
-        self.params = {f"{last.name}.{part}": shape for part, shape in last.param_shapes.items()}  # names, shapes
+        self.params = param_shapes([last])
         self._pruned = {name: ~mask for name, mask in (masks or {}).items() if name in self.params}
 
     def __repr__(self):
