@@ -195,29 +195,24 @@ class _Worker:
     def run(self, again):
         """Run the device's part of an iteration."""
         memory, steps, device = self._memory, self._steps, self._device
-        updates, first = device["steps"]["updates"], device["replica"] == 0
         self._reduced, self._summed = set(), SimpleQueue()
         self._expected = {end: iter(order) for end, order in self._orders.items()}
-        names = {number: layer.params for number, layer in steps.layers.items()}
-        weights = {number: [memory["param", name] for name in names[number]] for number in names}
-        if updates:  # others, and the parent if this goes wrong, have theirs
-            weights = {number: [array.copy() for array in arrays] for number, arrays in weights.items()}
+        params = {name: memory["param", name] for layer in steps.layers.values() for name in layer.params}
         times = memory["times"][device["replica"]]
         threads = [threading.Thread(target=self._serve, args=(link, times), daemon=True) for link in self._links]
         for thread in threads:
             thread.start()
         batch, following = None if again else self._batch(""), self._batch("next ") if device["ends_forward"] else None
-        losses = steps.run(weights, batch, following, times, self._receive, self._hand_on)
+        losses = steps.run(params, batch, following, times, self._receive, self._hand_on)
         for thread in threads:
             thread.join()
         if losses is not None:
             memory["losses"][device["replica"]] = losses
-        for number in names if first else ():
-            for place, name in enumerate(names[number]):
-                if updates:
-                    memory["param", name][...] = weights[number][place]
-                if number in steps.sums:
-                    memory["grad", name][...] = steps.sums[number][place]
+        if device["replica"] == 0:
+            for name, weight in steps.weights.items() if device["steps"]["updates"] else ():
+                params[name][...] = weight
+            for name, grad in steps.grads.items():
+                memory["grad", name][...] = grad
 
     def _batch(self, which):
         parts = [[self._memory[which + name][part] for part in self._device["parts"]] for name in ("x", "labels")]

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_amount, check_count, check_flag
+from bppsa_nb.machine.checks import check_count, check_flag
 from bppsa_nb.schedule.network import Assumptions, check_problem
 from bppsa_nb.schedule.operations import KINDS, F, O, W
 from bppsa_nb.schedule.streams import Problem, TwoStreams
+from bppsa_nb.schedule.timeline import within
 
 _LEAST = 0.01  # speed-up; what runs a hundred times as slow is a mistake, and soon lost in rounding
 
@@ -140,19 +141,10 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_
     kernels = _layers(kernels, main_regions.network.layers)
     speedup = _speedups(speedup, kernels, main_regions)
     k = check_count("k", k, 0, N, f" (there are {N} regions)")
-    limit = np.inf if memory_limit is None else check_amount("memory_limit", memory_limit)
     check_flag("carry_over", carry_over)
     problem = _problem(main_regions, kernels, speedup)
-    least = np.inf
-    for tried in range(k, N + 1):
-        timeline = TwoStreams(problem, *_algorithm_1(problem, tried, carry_over), tried)
-        if memory_limit is None:
-            return timeline
-        peak = float(timeline.peak_memory[0])
-        if peak <= limit:
-            return timeline
-        least = min(least, peak)
-    raise ValueError(f"memory_limit must be at least {least}, which these regions and kernels need; got {memory_limit}")
+    tried = (TwoStreams(problem, *_algorithm_1(problem, each, carry_over), each) for each in range(k, N + 1))
+    return next(within(memory_limit, tried, "{}, which these regions and kernels need"))
 
 
 def _problem(regions, kernels, speedup):

@@ -4,7 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_count
+from bppsa_nb.machine.checks import check_amount, check_count
 from bppsa_nb.schedule.events import Event, check_arrays
 from bppsa_nb.schedule.operations import KINDS, SF, SO, SW, F, O, W
 
@@ -268,6 +268,18 @@ class Timeline:
         looks = {"colors": colors, "names": draw.OPERATION_NAMES, "unit": unit, "legend": legend}
         links = set(ops.worker[ops.kind > W].tolist())
         return draw.timeline(events, ax, worker=list(ops.workers), thin=links, **looks)
+
+
+def within(memory_limit, timelines, least):
+    """Yield the timelines of one device whose peak memory a limit allows; where none is, the error has `least`."""
+    limit, peaks, fits = np.inf if memory_limit is None else check_amount("memory_limit", memory_limit), [], False
+    for timeline in timelines:
+        peaks.append(0.0 if memory_limit is None else float(timeline.peak_memory[0]))
+        if peaks[-1] <= limit:
+            fits = True
+            yield timeline
+    if not fits:
+        raise ValueError(f"memory_limit must be at least {least.format(min(peaks))}; got {memory_limit}")
 
 
 def place(ops, waits, rank, policy, **kept):
