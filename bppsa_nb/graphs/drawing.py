@@ -22,27 +22,11 @@ _SMALL = 6  # of longer ones
 
 
 def draw(graph, ax, direction="forward"):
-    """Draw a graph, or the backward graph derived from it, on the same places.
+    """Draw a graph whose nodes have places, ``"forward"`` or, as the graph derived from it, ``"backward"``.
 
     Circles are elementwise operations, squares matrix products; parameters are gray. A dot, where a wire splits, is a
     copy; wires that cross without one have nothing to do with each other. Operations that read activations on the way
-    back have a thick orange border, and backward these activations below them.
-
-    Parameters
-    ----------
-    graph : Graph
-        A forward graph whose nodes have places; `Graph.label` says what is written on them.
-    ax : matplotlib.axes.Axes
-    direction : {"forward", "backward"}
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-
-    Raises
-    ------
-    ValueError
-        If the direction is another, or a node has no place.
+    back have a thick orange border, and backward these activations below them. `Graph.label` says what is written.
     """
     if direction not in INKS:
         raise ValueError(f"direction must be 'forward' or 'backward', got {direction!r}")

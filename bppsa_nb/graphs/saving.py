@@ -89,22 +89,12 @@ def backpropagate(step, inputs, parameters, h0, grad_output, every):
     inputs : list of dict of str to np.ndarray
         The other inputs, for every step.
     parameters : dict of str to np.ndarray
-    h0 : np.ndarray [shape=(B, H)]
-    grad_output : np.ndarray [shape=(B, H)]
-        Gradient at the last hidden state.
+    h0, grad_output : np.ndarray [shape=(B, H)]
+        The initial state, and the gradient at the last one.
     every : int or None
         0: the first pass keeps all activations that the backward pass reads. k > 0: it keeps the hidden state at every
         k-th step, from which k steps are recomputed and held at a time. None: it keeps none; every step is recomputed
         from the initial state.
-
-    Returns
-    -------
-    ChainRun
-
-    Raises
-    ------
-    ValueError
-        If `every` is negative or no integer.
     """
     if every is not None and (not isinstance(every, int) or isinstance(every, bool) or every < 0):
         raise ValueError(f"every must be None or an integer of at least 0, got {every!r}")

@@ -74,15 +74,9 @@ class BatchedCSR(Fixed):
 
 
 class Planned:
-    """Sparse transposed Jacobians of several samples that share one pattern; their products are planned once.
+    """Sparse transposed Jacobians of several samples that share one pattern, which keeps the plans of its products.
 
-    Parameters
-    ----------
-    pattern : CSRPattern [shape=(m, n)]
-        Keeps the plans of its products; what is made anew every time is planned anew every time.
-    values : array [shape=(B, nnz)] or [shape=(1, nnz)]
-        Of each sample, or shared by all: where `backend` keeps them, see its twin of `bppsa_nb.operands.products`.
-    backend : {"numpy", "cpu", "cuda"}
+    Values [shape=(B, nnz)] or [shape=(1, nnz)] are where the backend's twin of `bppsa_nb.operands.products` has them.
     """
 
     def __init__(self, pattern, values, backend):

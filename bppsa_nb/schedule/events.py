@@ -120,29 +120,9 @@ def check_arrays(worker, start, end, needs, name, lane=str):
 def list_schedule(durations, needs, workers):
     """Schedule tasks greedily: a free worker always takes the ready task with the longest way to the end.
 
-    No schedule on as many workers is shorter than half of this one (Graham 1966), and none on any number is
-    shorter than the longest chain of tasks.
-
-    Parameters
-    ----------
-    durations : sequence of float
-        How long each task takes.
-    needs : sequence of iterables of int
-        ``needs[i]``: the tasks that must be over before task i starts, all of them numbered below i.
-    workers : int
-        How many tasks can run at once.
-
-    Returns
-    -------
-    list of tuple of (int, float)
-        Worker and start of each task.
-
-    Raises
-    ------
-    TypeError
-        For arguments that are no such.
-    ValueError
-        If there is no worker, a duration is negative or not finite, or a task needs one that is not numbered below it.
+    Task i takes ``durations[i]``, once the tasks ``needs[i]`` are over, all of them numbered below i. Returns worker
+    and start of each. No schedule on as many workers is shorter than half of this one (Graham 1966), and none on any
+    number is shorter than the longest chain of tasks.
     """
     durations, workers = as_list("durations", durations, "a list of numbers"), check_count("workers", workers, 1)
     for i, duration in enumerate(durations):
@@ -234,11 +214,6 @@ def in_order(tasks, needs, sending):
         The tasks, then the messages; links are numbered after the workers.
     needs : list of list of int
         Which events each of `events` waits for, as `check` takes it.
-
-    Raises
-    ------
-    ValueError
-        If a task needs one that is not numbered below it.
     """
     count, first_link = len(tasks), 1 + max((task.worker for task in tasks), default=-1)
     placed, waits, messages, sent, links, free = [], [], [], {}, {}, {}

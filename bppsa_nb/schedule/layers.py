@@ -12,17 +12,11 @@ from bppsa_nb.training.loss import cross_entropy
 
 
 class Layer:
-    """Neighboring operators that are scheduled as one layer; see `split`.
+    """Neighboring operators that are scheduled as one layer, of which only the last may have parameters; see `split`.
 
-    Parameters
-    ----------
-    operators : sequence of Operator
-        Of which only the last one may have parameters.
-    shapes : sequence of tuple of int
-        One sample's shape at the first operator's input and after every operator.
-    dtype : np.dtype
-    masks : dict of str to np.ndarray of bool
-        Which weights are kept, for names of `params`; all of those it does not have.
+    `shapes` are one sample's at the first operator's input and after every operator. `params` has the shapes of
+    parameters by their names in the network, and `masks` say which weights are kept, for those of these names that they
+    have.
     """
 
     def __init__(self, operators, shapes, dtype, masks=None):

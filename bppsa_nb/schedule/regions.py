@@ -218,10 +218,7 @@ def _algorithm_1(problem, k, carry_over):
 
 def _rising(name, values, most, why):
     """Return integers that rise to their most, as a read-only array."""
-    try:
-        array = np.asarray([check_count(f"{name}[{i}]", value, 1, most) for i, value in enumerate(values)], np.int64)
-    except TypeError as error:
-        raise TypeError(f"{name} must hold integers, got {values!r}") from error
+    array = _counts(name, values, most, "integers")
     if not len(array) or array[-1] != most or (np.diff(array) <= 0).any():
         raise ValueError(f"{name} must rise to {most}, {why}, got {values!r}")
     array.flags.writeable = False
@@ -229,14 +226,17 @@ def _rising(name, values, most, why):
 
 
 def _layers(kernels, L):
-    why = f" (the network has {L} layers)"
-    try:
-        layers = [check_count(f"kernels[{i}]", layer, 1, L, why) for i, layer in enumerate(kernels)]
-    except TypeError as error:
-        raise TypeError(f"kernels must hold layers, which are integers, got {kernels!r}") from error
-    if len(set(layers)) < len(layers):
+    layers = _counts("kernels", kernels, L, "layers, which are integers", f" (the network has {L} layers)")
+    if len(np.unique(layers)) < len(layers):
         raise ValueError(f"kernels must hold a layer once, got {kernels!r}")
-    return np.array(layers, np.int64)
+    return layers
+
+
+def _counts(name, values, most, what, why=""):
+    try:
+        return np.array([check_count(f"{name}[{i}]", each, 1, most, why) for i, each in enumerate(values)], np.int64)
+    except TypeError as error:
+        raise TypeError(f"{name} must hold {what}, got {values!r}") from error
 
 
 def _speedups(speedup, kernels, regions):
@@ -244,7 +244,7 @@ def _speedups(speedup, kernels, regions):
         array = np.asarray(speedup)
     except ValueError as error:
         raise ValueError(f"speedup must have rows of one length, got {speedup!r}") from error
-    if array.dtype == bool or not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+    if array.dtype.kind not in "fiu":
         raise TypeError(f"speedup must hold real numbers, got {speedup!r}")
     shape = (len(kernels), len(regions))
     if array.shape != shape:
