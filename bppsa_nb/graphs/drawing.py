@@ -6,7 +6,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, FancyBboxPatch
 
-from bppsa_nb.graphs.graph import SOURCES
+from bppsa_nb.graphs.nodes import SOURCES
 
 # The article's red: Okabe and Ito's vermilion, with a thick border for those who do not see it.
 NEEDS = "#D55E00"
@@ -22,27 +22,11 @@ _SMALL = 6  # of longer ones
 
 
 def draw(graph, ax, direction="forward"):
-    """Draw a graph, or the backward graph derived from it, on the same places.
+    """Draw a graph whose nodes have places, ``"forward"`` or, as the graph derived from it, ``"backward"``.
 
     Circles are elementwise operations, squares matrix products; parameters are gray. A dot, where a wire splits, is a
     copy; wires that cross without one have nothing to do with each other. Operations that read activations on the way
-    back have a thick orange border, and backward these activations below them.
-
-    Parameters
-    ----------
-    graph : Graph
-        A forward graph whose nodes have places; `Graph.label` says what is written on them.
-    ax : matplotlib.axes.Axes
-    direction : {"forward", "backward"}
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-
-    Raises
-    ------
-    ValueError
-        If the direction is another, or a node has no place.
+    back have a thick orange border, and backward these activations below them. `Graph.label` says what is written.
     """
     if direction not in INKS:
         raise ValueError(f"direction must be 'forward' or 'backward', got {direction!r}")
@@ -79,15 +63,7 @@ def legend_handles():
 def routes(graph, node):
     """Lay the wires of an activation: right, up at the consumer's column (or that of the wire's rise), and right.
 
-    Parameters
-    ----------
-    graph : Graph
-    node : Node
-
-    Returns
-    -------
-    list of list of (float, float)
-        The corners of the wire, for every use of the activation.
+    Returns the corners of the wire, for every use of the activation.
     """
     x0, y0, *rise = graph.places[node.name]
     found = []
@@ -99,18 +75,7 @@ def routes(graph, node):
 
 
 def junctions(wires):
-    """Find where the wires of one activation part.
-
-    Parameters
-    ----------
-    wires : list of list of (float, float)
-        From `routes`.
-
-    Returns
-    -------
-    dict of (float, float) to set of (int, int)
-        For each such point the directions in which wires go on from there.
-    """
+    """Find the points where the wires of one activation part, and the directions in which they go on from there."""
     found = {}
     for point in {corner for wire in wires for corner in wire[1:-1]}:
         leaving = {direction for wire in wires for direction in _leaving(wire, point)}

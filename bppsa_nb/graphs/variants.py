@@ -336,14 +336,8 @@ def _backward_reset_moved(params, x, activations, grad_hidden, xp):
 
 
 def _gradients(weight_ih, weight_hh, bias_ih, bias_hh, x, h0):
-    return {
-        "weight_ih": weight_ih,
-        "weight_hh": weight_hh,
-        "bias_ih": bias_ih,
-        "bias_hh": bias_hh,
-        "x": x,
-        "h0": h0,
-    }
+    parameters = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}
+    return parameters | {"x": x, "h0": h0}
 
 
 def _shapes(I, H):

@@ -4,6 +4,8 @@ Arrays have the shapes that PyTorch gives them, samples first: images (B, C, H, 
 stand last. So neighbors in memory are neighbors in the image, of every sample: what im2col copies comes in long runs,
 one matrix product serves the whole batch, weights are used as they lie, and flattening costs nothing. Arrays that lie
 otherwise are taken as well, and copied.
+
+A new operator is a class here; `bppsa_nb.networks.jacobians` needs another one only if its Jacobian is of a new kind.
 """
 
 from abc import ABC, abstractmethod
@@ -21,6 +23,13 @@ def _samples_last(x):
 
 def _samples_first(x):
     return np.moveaxis(x, -1, 0)
+
+
+def _jacobians():
+    """Import what makes Jacobians where one is made: it brings the compiler, for which nobody else waits."""
+    from bppsa_nb.networks import jacobians
+
+    return jacobians
 
 
 class Operator(ABC):
@@ -76,6 +85,21 @@ class Operator(ABC):
 
     def _refuse(self, expected, got):
         raise ValueError(f"operator {self.name!r} needs an input of shape {expected}, got {got}")
+
+
+def check_operators(name, operators):
+    """Return operators as a tuple, or raise TypeError for what is no list of them."""
+    if not isinstance(operators, (list, tuple)):
+        raise TypeError(f"{name} must be a list of operators, got {operators!r}")
+    for i, operator in enumerate(operators):
+        if not isinstance(operator, Operator):
+            raise TypeError(f"{name}[{i}] must be an operator, as bppsa_nb.sparse.ReLU is, got {operator!r}")
+    return tuple(operators)
+
+
+def param_shapes(operators):
+    """Return the shapes of all parameters of operators, by their names."""
+    return {f"{op.name}.{part}": shape for op in operators for part, shape in op.param_shapes.items()}
 
 
 class _Sliding(Operator):
@@ -171,11 +195,9 @@ class Conv2d(_Sliding):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.Convolution`."""
-        from bppsa_nb.networks import jacobians
-
         mask = np.ones(self.param_shapes["weight"], bool) if mask is None else mask
         how = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
-        return jacobians.Convolution(mask, input_shape, **how)
+        return _jacobians().Convolution(mask, input_shape, **how)
 
     def source(self, x, y, weight, bias):
         """Return the weight."""
@@ -222,9 +244,7 @@ class Linear(Operator):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.Linear`."""
-        from bppsa_nb.networks import jacobians
-
-        return jacobians.Linear(np.ones(self.param_shapes["weight"], bool) if mask is None else mask)
+        return _jacobians().Linear(np.ones(self.param_shapes["weight"], bool) if mask is None else mask)
 
     def source(self, x, y, weight, bias):
         """Return the weight."""
@@ -244,9 +264,7 @@ class ReLU(Operator):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.ReLU`."""
-        from bppsa_nb.networks import jacobians
-
-        return jacobians.ReLU(input_shape)
+        return _jacobians().ReLU(input_shape)
 
 
 class Tanh(Operator):
@@ -262,9 +280,7 @@ class Tanh(Operator):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.Tanh`."""
-        from bppsa_nb.networks import jacobians
-
-        return jacobians.Tanh(input_shape)
+        return _jacobians().Tanh(input_shape)
 
     def source(self, x, y):
         """Return the output."""
@@ -284,9 +300,7 @@ class Sigmoid(Operator):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.Sigmoid`."""
-        from bppsa_nb.networks import jacobians
-
-        return jacobians.Sigmoid(input_shape)
+        return _jacobians().Sigmoid(input_shape)
 
     def source(self, x, y):
         """Return the output."""
@@ -340,9 +354,7 @@ class MaxPool2d(_Pool):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.MaxPool2d`."""
-        from bppsa_nb.networks import jacobians
-
-        return jacobians.MaxPool2d(input_shape, self.kernel_size, stride=self.stride)
+        return _jacobians().MaxPool2d(input_shape, self.kernel_size, stride=self.stride)
 
 
 class AvgPool2d(_Pool):
@@ -369,9 +381,7 @@ class AvgPool2d(_Pool):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.AvgPool2d`."""
-        from bppsa_nb.networks import jacobians
-
-        return jacobians.AvgPool2d(input_shape, self.kernel_size, stride=self.stride)
+        return _jacobians().AvgPool2d(input_shape, self.kernel_size, stride=self.stride)
 
     def source(self, x, y):
         """Return the dtype: all values are alike."""
@@ -397,9 +407,7 @@ class Flatten(Operator):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.Flatten`."""
-        from bppsa_nb.networks import jacobians
-
-        return jacobians.Flatten(input_shape)
+        return _jacobians().Flatten(input_shape)
 
     def source(self, x, y):
         """Return the dtype: all values are 1."""

@@ -6,15 +6,7 @@ from bppsa_nb.machine.shown import shown
 
 
 class Cost(NamedTuple):
-    """What a product of patterns costs.
-
-    Attributes
-    ----------
-    kind : {"mm", "mv"}
-    multiply_adds : int
-    entries : int
-        Of the product, as they are stored.
-    """
+    """What a product of patterns costs; its kind is "mm" or "mv", its entries are those that are stored."""
 
     kind: str
     multiply_adds: int

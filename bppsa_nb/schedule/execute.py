@@ -260,26 +260,18 @@ class _Turns:
     def __call__(self, batch, following):
         from bppsa_nb.machine.workers import one_blas_thread
 
-        executor, params = self._executor, self._executor._network.params
-        layers = self._steps.layers
-        weights = {number: [params[name] for name in layer.params] for number, layer in layers.items()}
-        if executor._updates:
-            weights = {number: [array.copy() for array in arrays] for number, arrays in weights.items()}
+        executor, steps, params = self._executor, self._steps, self._executor._network.params
         times = np.empty((len(executor._timeline.operations), 2))
         batch, following = (
             each and tuple([values[part] for part in executor._parts()] for values in each)
             for each in (batch, following)
         )
         with one_blas_thread():
-            losses = self._steps.run(weights, batch, following, times)
-        sums, grads = self._steps.sums, {}
+            losses = steps.run(params, batch, following, times)
         with interrupts_held():
-            for number, layer in layers.items():
-                for place, name in enumerate(layer.params):
-                    if executor._updates:
-                        params[name][...] = weights[number][place]
-                    if number in sums:
-                        grads[name] = sums[number][place]
+            for name, weight in steps.weights.items() if executor._updates else ():
+                params[name][...] = weight
+        grads = steps.grads
         return losses, {name: grads[name] for name in params if name in grads}, times
 
     def close(self):

@@ -5,7 +5,7 @@ from bppsa_nb.papers.bppsa import chunked_timeline
 from bppsa_nb.papers.progress import Progress
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.scans import multiply_adds
+from bppsa_nb.schedule.events import multiply_adds
 
 
 @pytest.fixture(scope="module")
