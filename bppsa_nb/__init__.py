@@ -14,7 +14,7 @@ _HOME = {
     "SGD": "training.optimizers",
     "Adam": "training.optimizers",
     "Trainer": "training.trainer",
-    "History": "training.trainer",
+    "History": "training.history",
     "Bitstream": "training.datasets.bitstream",
     "Instruments": "training.datasets.audio",
     "Images": "training.datasets.images",
