@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from bppsa_nb.machine.checks import as_array, check_count, is_number
+from bppsa_nb.machine.checks import as_array, as_float, check_count
 from bppsa_nb.machine.shown import shown
 
 
@@ -191,7 +191,5 @@ class Adam(_Optimizer):
 
 
 def _require_between(name, value, low, high):
-    if not is_number(value):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if not low <= value < high:
+    if not low <= as_float(name, value) < high:
         raise ValueError(f"{name} must be at least {low} and below {high}, got {value!r}")

@@ -5,13 +5,10 @@ seconds at 44.1 kHz. `Instruments` says how they are named.
 """
 
 import copy
-import hashlib
-import os
 import re
 import sys
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
-from importlib import metadata
 from numbers import Real
 from pathlib import PurePosixPath
 
@@ -21,6 +18,7 @@ from bppsa_nb.machine import files
 from bppsa_nb.machine.checks import check_count, check_flag, generator
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.training.datasets.bitstream import check_indices, steps_of
+from bppsa_nb.training.datasets.kept_features import Kept
 
 NAMES = {
     "cel": "cello",
@@ -376,13 +374,8 @@ def _clips_in(folder):
 
 def _load(folder, names, features, workers, progress):
     """Return features [shape=(N, F, C)], and the files that have none with the reason why."""
-    # Before any is read, so that a file that changes meanwhile is found changed the next time.
-    stamps = [_stamp(folder / name) for name in names]
-    clips = np.empty((len(names), features.frames, features.size), np.float32)
-    kept_in = _kept_in(folder, features)
-    with _explained(kept_in):
-        kept_in.mkdir(parents=True, exist_ok=True)
-        left = sorted(set(range(len(names))) - _pick_up(kept_in, names, stamps, clips))
+    kept = Kept(folder, names, (features, SAMPLE_RATE, SECONDS), (features.frames, features.size))
+    left = kept.pick_up()
 
     def compute(i):
         try:
@@ -391,17 +384,17 @@ def _load(folder, names, features, workers, progress):
             if frames != features.frames:
                 seconds, wrong = waveform.shape[1] / SAMPLE_RATE, "short" if frames < features.frames else "long"
                 raise ValueError(f"too {wrong}: {seconds:.3f} s, expected {SECONDS} s ({features.frames} frames)")
-            clips[i] = mfcc(waveform, features)
+            kept.clips[i] = mfcc(waveform, features)
         except (ValueError, OSError) as error:
             return str(error)
         return None
 
     reasons, fresh = {}, []
-    bar = {"total": len(names), "initial": len(names) - len(left), "desc": "MFCC", "unit": "clip"}
     if left:
         from bppsa_nb.machine.workers import in_threads
 
         _from_librosa()  # loaded before threads would do so all at once
+        bar = {"total": len(names), "initial": len(names) - len(left), "desc": "MFCC", "unit": "clip"}
         try:
             with closing(in_threads(compute, left, workers, progress, **bar)) as results:
                 for i, reason in results:
@@ -410,62 +403,9 @@ def _load(folder, names, features, workers, progress):
                     else:
                         reasons[i] = reason
                     if len(fresh) == _CHUNK:
-                        _store(kept_in, names, stamps, clips, fresh)
+                        kept.store(fresh)
                         fresh = []
         finally:
             if fresh:
-                _store(kept_in, names, stamps, clips, fresh)
-    return clips, [(names[i], reasons[i]) for i in sorted(reasons)]
-
-
-@contextmanager
-def _explained(kept_in):
-    try:
-        yield
-    except OSError as error:
-        raise OSError(f"features cannot be kept in {kept_in}: {error}") from error
-
-
-def _stamp(path):
-    try:
-        status = os.stat(path)
-    except OSError:
-        return "unknown"  # reading it says why
-    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
-
-
-def _kept_in(folder, features):
-    settings = repr((str(folder.resolve()), features, SAMPLE_RATE, SECONDS, metadata.version("librosa")))
-    key = hashlib.blake2b(settings.encode(), digest_size=8).hexdigest()
-    return files.root() / "data" / "downloads" / "features" / f"{features.frames}x{features.size}-{key}"
-
-
-def _store(kept_in, names, stamps, clips, chosen):
-    entries = [f"{names[i]} {stamps[i]}" for i in chosen]
-    key = hashlib.blake2b(os.fsencode("\n".join(entries)), digest_size=8).hexdigest()
-    with _explained(kept_in), files.atomic_write(kept_in / f"{key}.npz") as file:
-        np.savez(file, entries=np.array(entries), clips=clips[chosen])
-
-
-def _pick_up(kept_in, names, stamps, clips):
-    """Fill in the features that are kept; return the indices of their clips."""
-    wanted = {f"{name} {stamp}": i for i, (name, stamp) in enumerate(zip(names, stamps, strict=True))}
-    found = set()
-    for path in sorted(kept_in.glob("*.npz")):
-        try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as kept:
-                entries, values = kept["entries"].tolist(), kept["clips"]
-            if values.shape != (len(entries), *clips.shape[1:]) or values.dtype != clips.dtype:
-                raise ValueError(f"shape {values.shape}, dtype {values.dtype}")
-            if not np.isfinite(values).all():
-                raise ValueError("NaN or infinity")
-        except Exception as error:  # a damaged archive shows itself in many ways
-            print(f"features kept in {path} cannot be read and are computed anew: {error}", file=sys.stderr)
-            path.unlink()
-            continue
-        rows = {wanted[entry]: row for row, entry in enumerate(entries) if entry in wanted}
-        if not rows:
-            path.unlink()  # all of its clips are gone or have changed
-        clips[list(rows)] = values[list(rows.values())]
-        found |= rows.keys()
-    return found
+                kept.store(fresh)
+    return kept.clips, [(names[i], reasons[i]) for i in sorted(reasons)]

@@ -79,17 +79,7 @@ def read(path, split):
 
 
 def to_color(images):
-    """Bring images to one shape.
-
-    Parameters
-    ----------
-    images : np.ndarray [shape=(N, 3, 32, 32) or (N, 28, 28), dtype=uint8]
-
-    Returns
-    -------
-    np.ndarray [shape=(N, 3, 32, 32), dtype=uint8]
-        Gray ones get a margin of two zeros, and are repeated as red, green and blue.
-    """
+    """Bring images (N, 3, 32, 32) or (N, 28, 28) to the first shape: gray ones with a margin of zeros, thrice."""
     if images.ndim == 4:
         return images
     color = np.zeros((len(images), 3, 32, 32), np.uint8)
