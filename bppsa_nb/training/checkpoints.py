@@ -14,25 +14,14 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What there is in a file.
-
-    Attributes
-    ----------
-    params : dict of str to np.ndarray
-    masks : dict of str to np.ndarray or None
-    state : dict of str to dict of str to np.ndarray
-        The optimizer's averages.
-    note : dict
-        `steps` of the optimizer; `epoch`, `position`, `seed` and `plan` of the trainer.
-    loss, seconds : np.ndarray [shape=(iterations,), dtype=float64]
-    """
+    """What there is in a file, by the names of the parameters."""
 
     params: dict
     masks: dict | None
-    state: dict
-    note: dict
-    loss: np.ndarray
-    seconds: np.ndarray
+    state: dict  # the optimizer's averages, a dict of arrays each
+    note: dict  # steps of the optimizer; epoch, position, seed and plan of the trainer
+    loss: np.ndarray  # [shape=(iterations,), dtype=float64]
+    seconds: np.ndarray  # the same
 
 
 def check_saving(save_to, save_every, writes):

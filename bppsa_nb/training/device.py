@@ -76,16 +76,8 @@ class DeviceTraining:
     """Training steps of a recurrent model on the GPU.
 
     Model and optimizer on the host stay the owners: what a step finds is written into their arrays by `commit`, and
-    what was changed there in between is sent before the next step.
-
-    Parameters
-    ----------
-    model : RNN or GRU
-    optimizer : SGD or Adam
-    graph : bool
-        Whether to record launches and replay them; False issues every launch anew, as the simulator needs it.
-    sub_stream : bool
-        Whether weight gradients of a stack of layers have a stream of their own; False keeps the conventional order.
+    what was changed there in between is sent before the next step. Without `graph`, launches are not recorded but
+    issued anew; without `sub_stream`, weight gradients of a stack of layers keep the conventional order.
     """
 
     def __init__(self, model, optimizer, graph=True, sub_stream=True):
@@ -119,23 +111,10 @@ class DeviceTraining:
         return [flat[start : min(start + self.count, len(self.host))] for start in starts]
 
     def step(self, x, labels, method="auto", levels=None):
-        """Compute one training step on the device, and return its loss; nothing on the host changes.
+        """Compute one step on the device for checked x (T, B, I), T > 0, and labels (B,); return its loss.
 
-        Parameters
-        ----------
-        x : np.ndarray [shape=(T, B, I)]
-            Checked inputs, T at least 1.
-        labels : np.ndarray of int [shape=(B,)]
-            Checked classes.
-        method, levels
-            As `backward` of the model takes them.
-
-        Raises
-        ------
-        FloatingPointError
-            If logits, a gradient or an update leave the range of the dtype.
-        MemoryError
-            If what a step works on does not fit.
+        Nothing on the host changes. FloatingPointError if logits, a gradient or an update leave the range of the dtype,
+        MemoryError if what a step works on does not fit.
         """
         self._send()
         T, B, _ = x.shape
@@ -208,15 +187,7 @@ class DeviceTraining:
 
 
 class Step:
-    """One shape of training step: its arrays on the device, and its launches.
-
-    Parameters
-    ----------
-    training : DeviceTraining
-    T, B : int
-    method : {"linear", "chunked", "blelloch", "truncated"}
-    levels : int or None
-    """
+    """One shape of training step by one method: its arrays on the device, and its launches."""
 
     def __init__(self, training, T, B, method, levels):
         model = training.model
@@ -313,12 +284,8 @@ class Step:
 class Scan:
     """The scans of a step's layers, one after the other: their arrays on the device, and their launches.
 
-    Attributes
-    ----------
-    gradients : device array [shape=(T + 1, B, H)]
-        At the hidden states, before a scan: what the loss and the layer above add at each of them.
-    lost : device array [shape=(1,)]
-        Not 0 where products of Jacobians left the range of the dtype.
+    `gradients` [shape=(T + 1, B, H)] are, before a scan, what the loss and the layer above add at each hidden state;
+    `lost` is not 0 where products of Jacobians left the range of the dtype.
     """
 
     def __init__(self, chains, shape, dtype, rows, method, levels):

@@ -43,10 +43,8 @@ class _Optimizer:
 
         Raises
         ------
-        TypeError
-            If one of them is no dict of arrays.
-        ValueError
-            If names or shapes differ, or what is kept of the steps before was replaced by something else.
+        TypeError, ValueError
+            If they are no dicts of arrays, names or shapes differ, or what is kept of the steps before was replaced.
         FloatingPointError
             If a parameter or an average would leave the range of its dtype. Nothing is changed then.
         """
@@ -129,8 +127,8 @@ class SGD(_Optimizer):
 
     Raises
     ------
-    ValueError
-        If one of them is out of range.
+    TypeError, ValueError
+        If one of them is no number or out of range.
     """
 
     def __init__(self, lr, momentum=0.0):
@@ -158,8 +156,8 @@ class Adam(_Optimizer):
 
     Raises
     ------
-    ValueError
-        If one of them is out of range.
+    TypeError, ValueError
+        If one of them is no number or out of range.
     """
 
     def __init__(self, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):

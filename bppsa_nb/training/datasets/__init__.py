@@ -33,10 +33,8 @@ class ArrayDataset:
 
     Raises
     ------
-    TypeError
-        If `x` does not hold float32 or float64, or `y` integers.
-    ValueError
-        If the shapes do not fit each other.
+    TypeError, ValueError
+        If `x` does not hold float32 or float64, or `y` integers, or the shapes do not fit each other.
     """
 
     def __init__(self, x, y):

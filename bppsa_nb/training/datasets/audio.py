@@ -51,17 +51,13 @@ class Features:
     ----------
     coefficients : int
         Mel-frequency cepstral coefficients per channel, from 2 to 128; the first of them is dropped.
-    window : int
-        Samples of the Fourier transform's window, at least 1.
-    hop : int
-        Samples from one frame to the next, at least 1.
+    window, hop : int
+        Samples of the Fourier transform's window, and from one frame to the next, at least 1.
 
     Raises
     ------
-    TypeError
-        If one is not an integer.
-    ValueError
-        If one is out of range.
+    TypeError, ValueError
+        If one is not an integer, or out of range.
     """
 
     coefficients: int
@@ -109,10 +105,9 @@ def mfcc(waveform, features="S"):
 
     Raises
     ------
-    TypeError
-        If the waveform is not floating point.
-    ValueError
-        If it has another shape, is too short, not finite or beyond 1e10, or for unknown features.
+    TypeError, ValueError
+        If the waveform is not floating point, has another shape, is too short, not finite or beyond 1e10, or for
+        unknown features.
     RuntimeError
         If librosa finds no folder for what Numba compiles.
     """
@@ -138,12 +133,7 @@ def mfcc(waveform, features="S"):
 
 
 def read(path):
-    """Read a clip.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        A stereo file at 44.1 kHz, in a format that libsndfile knows, such as WAV.
+    """Read a stereo clip at 44.1 kHz, in a format that libsndfile knows, such as WAV.
 
     Returns
     -------
@@ -152,11 +142,9 @@ def read(path):
 
     Raises
     ------
-    ValueError
-        If it is no regular file or corrupt, has another number of channels or another rate, or samples that are not
-        finite or beyond 1e10.
-    OSError
-        If it cannot be opened.
+    ValueError, OSError
+        If it cannot be opened, is no regular file, corrupt, of another number of channels or another rate, or has
+        samples that are not finite or beyond 1e10.
     """
     import soundfile
 
@@ -286,10 +274,8 @@ class Instruments:
 
         Raises
         ------
-        TypeError
-            If `share` is not a number.
-        ValueError
-            If `share` is out of range, or an instrument has a single recording.
+        TypeError, ValueError
+            If `share` is no number, or out of range, or an instrument has a single recording.
         """
         if not isinstance(share, Real):
             raise TypeError(f"share must be a number between 0 and 1, got {share!r}")

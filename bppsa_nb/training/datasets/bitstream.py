@@ -76,12 +76,8 @@ class Bitstream:
 
         Raises
         ------
-        TypeError
-            If `indices` or `part` does not hold integers.
-        ValueError
-            If they have another shape, or there is no such part.
-        IndexError
-            If a number is out of range.
+        TypeError, ValueError, IndexError
+            If `indices` or `part` does not hold integers, has another shape, or is out of range.
         """
         indices = check_indices(indices, self.num_samples)
         steps = steps_of(part, self.length)

@@ -33,13 +33,7 @@ _UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
 
 
 def read(path, split):
-    """Read a data set's files.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        A folder with CIFAR-10's batches or with MNIST's idx files, or an archive (``.tar.gz``, ``.tar``) of the former.
-    split : {"train", "test"}
+    """Read a data set's files: a folder of CIFAR-10's batches or MNIST's idx files, or an archive of the former.
 
     Returns
     -------
@@ -49,10 +43,8 @@ def read(path, split):
 
     Raises
     ------
-    FileNotFoundError
-        If a file is missing.
-    ValueError
-        If a file is damaged or something else than it should be. It is named.
+    FileNotFoundError, ValueError
+        If a file is missing, damaged or something else than it should be. It is named.
     """
     if not path.is_dir():
         files.check_regular(path)

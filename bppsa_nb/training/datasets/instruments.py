@@ -132,19 +132,15 @@ def write_stand_in(folder, count=CLIPS, seed=0, progress=True):
     ----------
     folder : str or os.PathLike
         Where to; made if missing. It gets a file `stand-in.json` that says what it holds.
-    count : int
-        Clips in all, at least one per instrument.
-    seed : int
-        The seed of everything random, at least 0.
+    count, seed : int
+        Clips in all, at least one per instrument, and the seed of everything random, at least 0.
     progress : bool
         Whether to show a bar.
 
     Raises
     ------
-    TypeError, ValueError
-        If `count` or `seed` is no such integer.
-    FileExistsError
-        If the folder holds something else.
+    TypeError, ValueError, FileExistsError
+        If `count` or `seed` is no such integer, or the folder holds something else.
     """
     import soundfile
 

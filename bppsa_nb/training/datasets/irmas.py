@@ -40,10 +40,8 @@ def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
 
     Parameters
     ----------
-    url : str
-        Where the archive is.
-    known_hash : str
-        Its checksum, after the algorithm's name and a colon.
+    url, known_hash : str
+        Where the archive is, and its checksum, after the algorithm's name and a colon.
     progress : bool
         Whether to show a bar.
 

@@ -12,27 +12,9 @@ from bppsa_nb.machine import files
 
 
 class Kept:
-    """The features of a folder's clips, in files of a few clips each.
+    """The features `clips` [shape=(N, F, C), dtype=float32] of a folder's clips, kept in files of a few clips each.
 
-    Parameters
-    ----------
-    folder : pathlib.Path
-    names : list of str [length=N]
-        The clips' files, relative to the folder.
-    settings : tuple
-        How features are computed: what `repr` tells apart is kept apart.
-    shape : tuple of int
-        (F, C), of the features of a clip.
-
-    Attributes
-    ----------
-    clips : np.ndarray [shape=(N, F, C), dtype=float32]
-        The features, as far as they are known.
-
-    Raises
-    ------
-    OSError
-        If features cannot be kept.
+    `settings` say how features are computed: what `repr` tells apart is kept apart. OSError if they cannot be kept.
     """
 
     def __init__(self, folder, names, settings, shape):

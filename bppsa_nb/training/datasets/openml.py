@@ -66,10 +66,6 @@ def fetch(key):
 
     What came whole is kept in `data/downloads/openml/`, so that another fetch goes on from there.
 
-    Parameters
-    ----------
-    key : {"cifar10", "mnist"}
-
     Returns
     -------
     pathlib.Path
@@ -77,10 +73,9 @@ def fetch(key):
 
     Raises
     ------
-    OSError
-        If OpenML cannot be reached, the download is cut off or the disk is full.
-    ValueError
-        If what came has another checksum than OpenML says, or is no such data set; it is deleted.
+    OSError, ValueError
+        If OpenML cannot be reached, the download is cut off or the disk is full; if what came has another checksum than
+        OpenML says, or is no such data set, which is deleted.
     """
     wanted, path = SETS[key], _path(key)
     try:
