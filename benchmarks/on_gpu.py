@@ -18,19 +18,19 @@ def replayed(launch):
     launch : callable
         Takes a stream.
     """
-    from bppsa_nb.training import device
+    from bppsa_nb.machine import streams
 
-    stream = device.new_stream()
+    stream = streams.new_stream()
     launch(stream)
-    device.wait(stream)
-    graph = None if backends.simulated() else device.record(launch, stream)
+    streams.wait(stream)
+    graph = None if backends.simulated() else streams.record(launch, stream)
 
     def run():
         if graph is None:
             launch(stream)
         else:
             graph.launch(stream)
-        device.wait(stream)
+        streams.wait(stream)
 
     return run
 
@@ -165,7 +165,7 @@ def _scan(links, grad_output, method, dense):
 
     from bppsa_nb.chains import levels_cuda as levels
     from bppsa_nb.chains import structured_cuda as chunks
-    from bppsa_nb.training.device import copy, fill, over
+    from bppsa_nb.training.kernels_cuda import copy, fill, over
 
     (T, B, H), dtype = links.shape, links.dtype
     output, zero = cuda.to_device(np.ascontiguousarray(grad_output[None])), dtype.type(0)
