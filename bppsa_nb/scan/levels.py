@@ -1,8 +1,7 @@
 """Algorithm 1's index arithmetic: which pairs meet at which level, for any n.
 
-Algorithm 1 works on an array ``a[0 ... n]`` of ``n + 1`` operands. At level d it splits the array into blocks of
-``2**(d + 1)`` and pairs the ends of each block's two halves; the last block may be cut short. The functions below
-are plain integer arithmetic, so that the CPU and CUDA twins compile the very same code.
+Algorithm 1 works on an array ``a[0 ... n]``. At level d it splits it into blocks of ``2**(d + 1)`` operands and pairs the
+ends of each block's two halves; the last block may be cut short. The twins compile these very functions.
 """
 
 from typing import NamedTuple

@@ -58,10 +58,8 @@ class Trace:
     ----------
     n, method
         Links of the chain, and which scan.
-    inputs, result : list of Traced
-        The array before, of n + 1 operands, and after: the exclusive scan, then the product of all.
-    levels : list of TracedLevel
-        What happened in between.
+    inputs, levels, result : list of Traced, of TracedLevel, of Traced
+        The array before, of n + 1 operands; what happened to it; the exclusive scan, then the product of all.
     products : list of Traced
         Every ⋄ in the order of execution.
     needs : list of list of int
