@@ -1,6 +1,7 @@
 """The house: twelve rooms, imports that go one way, modules and functions that fit on a few screens."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,14 @@ def test_the_scan_is_read_in_one_sitting():
         if isinstance(node, ast.ImportFrom)
     }
     assert outside <= {"bppsa_nb", "dataclasses", "functools", "typing"}
+
+
+def test_the_path_to_the_scan_is_short_and_its_length_is_true():
+    guide = (HOUSE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## Read it in one sitting")[1]
+    said, steps = re.search(r"(\d+) lines:\n\n(.*?)\n\n", guide, re.DOTALL).groups()
+    files = re.findall(r"`(\w+/\w+\.py)`", steps)
+    lines = sum(len((HOUSE / file).read_text(encoding="utf-8").splitlines()) for file in files)
+    assert len(files) == 9 and lines <= 700 and abs(lines - int(said)) <= 20, lines
 
 
 @pytest.mark.parametrize("name", MODULES)
