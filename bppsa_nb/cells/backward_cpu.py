@@ -19,29 +19,10 @@ _WORTH = 2**21  # multiply-adds that one core has done before a second one is of
 
 
 def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
-    """Compute the gradients of a layer's parameters, and at its input.
+    """Compute the gradients of a layer's parameters, a dict, and at its input, None unless `inputs` asks for them.
 
-    Parameters
-    ----------
-    weight_ih : np.ndarray [shape=(G, I)]
-    weight_hh : np.ndarray [shape=(G, H)]
-        G is H in an RNN and 3 H in a GRU.
-    x : np.ndarray [shape=(T, B, I)]
-        The layer's input.
-    saved : list of np.ndarray
-        Hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
-    grad_output : np.ndarray [shape=(B, H)]
-        Gradient of the loss at the last hidden state.
-    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
-        Loss terms that enter at every hidden state; `grad_output` includes the last of them.
-    inputs : bool
-        Whether gradients at the input are asked for.
-
-    Returns
-    -------
-    grads : dict of str to np.ndarray
-        Gradients of ``weight_ih``, ``weight_hh``, ``bias_ih`` and ``bias_hh``, summed over time and batch.
-    at_input : np.ndarray [shape=(T, B, I)] or None
+    This is a sweep along the layer's chain, its gate gradients, and those of `bppsa_nb.cells.layer`, with their arguments;
+    `saved` are hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
     """
     (steps, batch, width), size = x.shape, grad_output.shape[1]
     hidden, *gates = saved

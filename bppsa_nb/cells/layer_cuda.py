@@ -23,22 +23,12 @@ PARTS = 256  # into how many sums the rows of a weight's gradient are split, at 
 
 
 class Cell(NamedTuple):
-    """What launchers need to know of a kind of cell.
+    """What launchers need to know of a kind of cell."""
 
-    Attributes
-    ----------
-    run_forward, run_slopes : kernel
-        The time loop, and the diagonals of the chain.
-    sums : int
-        S: 1 of an RNN, 4 of a GRU, which keeps as many gates.
-    room : int
-        Numbers of shared memory per hidden unit in the time loop.
-    """
-
-    run_forward: object
-    run_slopes: object
-    sums: int
-    room: int
+    run_forward: object  # kernel of the time loop
+    run_slopes: object  # kernel of the chain's diagonals
+    sums: int  # S; a GRU keeps as many gates
+    room: int  # numbers of shared memory per hidden unit in the time loop
 
 
 @cuda.jit
@@ -129,23 +119,10 @@ def input_gradients_kernel(at, count, cycle, weight_ih, out):
 
 
 def launch_forward(cell, x, params, weight_hh_T, products, hidden, gates=None, stream=0):
-    """Launch a layer's forward pass.
+    """Launch a layer's forward pass over x [shape=(T, B, I)], T at least 1; ``hidden[0]`` is given.
 
-    Parameters
-    ----------
-    cell : Cell
-    x : device array [shape=(T, B, I)]
-        T at least 1.
-    params : tuple of device arrays
-        weight_ih, weight_hh, bias_ih and bias_hh.
-    weight_hh_T : device array [shape=(H, G)]
-    products : device array [shape=(T, B, G)]
-        Both are worked on.
-    hidden : device array [shape=(T + 1, B, H)]
-        ``hidden[0]`` is given.
-    gates : device array [shape=(4, T, B, H)], optional
-        A GRU's.
-    stream : stream
+    `params` are weight_ih, weight_hh, bias_ih and bias_hh; `weight_hh_T` [shape=(H, G)] and `products` [shape=(T, B, G)]
+    are worked on.
     """
     weight_ih, weight_hh, bias_ih, bias_hh = params
     _, batch, size = hidden.shape
@@ -170,19 +147,10 @@ def launch_at_sums(slopes, grad_hidden, stream=0):
 
 
 def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
-    """Launch the gradients of a layer's parameters: its δW.
+    """Launch the gradients of a layer's parameters, its δW, from those at the sums, which the slopes are by now.
 
-    Parameters
-    ----------
-    x : device array [shape=(T, B, I)]
-    hidden : device array [shape=(T + 1, B, H)]
-    slopes : device array
-        Gradients at the sums by now, from `launch_at_sums`.
-    parts_ih, parts_hh : device array [shape=(parts, K H, I + 1)], [shape=(parts, K H, H + 1)]
-        Worked on.
-    grads : tuple of device arrays
-        Of weight_ih, weight_hh, bias_ih and bias_hh.
-    stream : stream
+    `parts_ih` [shape=(parts, K H, I + 1)] and `parts_hh` [shape=(parts, K H, H + 1)] are worked on; `grads` are those of
+    weight_ih, weight_hh, bias_ih and bias_hh.
     """
     count = _gates_of(slopes)
     for parts, cycle, right, weight, bias in (

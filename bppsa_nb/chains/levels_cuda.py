@@ -121,22 +121,11 @@ def down_level(mats, exps, vecs, affine, d, lost):
 
 
 def launch_scan(mats, exps, vecs, affine, levels, lost, stream=0):
-    """Launch the levels of a prepared scan on device arrays; returns at once, with vecs[t] the gradient at x_t.
+    """Launch the levels of a prepared scan; returns at once, with vecs[t] the gradient at x_t.
 
-    Parameters
-    ----------
-    mats : device array [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]
-        Scaled transposed Jacobians; overwritten.
-    exps : device array of int32 [shape=(T, B)] or [shape=(T, 1)]
-        Their exponents; overwritten.
-    vecs : device array [shape=(T + 2, B, H)]
-        Row T + 1: the gradient at x_T. Rows 1 ... T, if `affine`: the loss terms at x_0 ... x_{T-1}.
-    affine : bool
-    levels : int or None
-        k of the truncated scan; None for Blelloch's.
-    lost : device array of int32 [shape=(1,)]
-        Set to 1 where a product could not keep its entries in range.
-    stream : stream
+    `mats`, `exps` and `vecs` are those of a `workspace`, and overwritten: transposed Jacobians with their exponents; and in
+    row T + 1 the gradient at x_T, in rows 1 ... T, if `affine`, loss terms at x_0 ... x_{T-1}. ``lost[0]`` becomes 1 where
+    a product could not keep its entries in range.
     """
     T, batch = mats.shape[:2]
     samples, hidden = vecs.shape[1:]
@@ -151,12 +140,7 @@ def launch_scan(mats, exps, vecs, affine, levels, lost, stream=0):
 
 
 def workspace(T, batch, samples, hidden, dtype):
-    """Allocate what `launch_scan` works on.
-
-    Returns
-    -------
-    mats, exps, vecs, lost : device arrays
-    """
+    """Allocate what `launch_scan` works on: mats, exps, vecs and lost, whose shapes are below."""
     lost = cuda.to_device(np.zeros(1, np.int32))
     mats = cuda.device_array((T, batch, hidden, hidden), dtype)
     return mats, cuda.device_array((T, batch), np.int32), cuda.device_array((T + 2, samples, hidden), dtype), lost

@@ -18,23 +18,8 @@ _THREADS = 256  # of a block that multiplies, at most
 class Chunks:
     """What the chunked scan keeps between its phases, on the device.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        (T, B, H).
-    length : int
-        Steps of a chunk.
-    dtype : np.dtype
-
-    Attributes
-    ----------
-    count, inner : int
-        Chunks below the one at the loss, and those of them that need a product: not the one at x_0.
-
-    Raises
-    ------
-    MemoryError
-        If it does not fit.
+    Of the `count` chunks below the one at the loss, `inner` need a product: not the one at x_0. Raises MemoryError if
+    these do not fit.
     """
 
     def __init__(self, shape, length, dtype):
@@ -55,22 +40,9 @@ class Chunks:
 class Links:
     """A chain on the device, as the kernels take it: stored Jacobians, or weights and diagonals.
 
-    Parameters
-    ----------
-    chain : StructuredChain or array [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]
-        Of host or device arrays.
-    batch : int, optional
-        How many samples share stored Jacobians.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        (T, B, H).
-    sums : int
-        Numbers that a step multiplies the gradient into: K H, or H for stored Jacobians.
-    arguments : tuple
-        ``stored, dense, weights, slopes, carry, with_carry`` of the kernels, stand-ins for what is not there included;
-        `weights` is [shape=(K H, H)].
+    `batch` samples share stored Jacobians [shape=(T, 1, H, H)]. A step multiplies the gradient into `sums` numbers: K H,
+    or H for stored Jacobians. `arguments` are ``stored, dense, weights, slopes, carry, with_carry`` of the kernels,
+    stand-ins for what is not there included; `weights` is [shape=(K H, H)].
     """
 
     def __init__(self, chain, batch=None):
@@ -115,18 +87,8 @@ def launch_multiply(links, first, count, length, products, exponents, lost, stre
 def launch_chunked(links, chunks, gradients, affine, lost, stream=0):
     """Launch all phases of the chunked scan.
 
-    Parameters
-    ----------
-    links : Links
-    chunks : Chunks
-        ``ends[-1]`` is the gradient at x_T.
-    gradients : device array [shape=(T + 1, B, H)]
-        Row T is the gradient at x_T. The others are loss terms, or zeros, and become what is found.
-    affine : bool
-        Whether there are loss terms below x_T.
-    lost : device array of int32 [shape=(1,)]
-        Set to 1 where a product could not keep its entries in range.
-    stream : stream
+    ``chunks.ends[-1]`` is the gradient at x_T, as is row T of `gradients` [shape=(T + 1, B, H)]; its other rows are loss
+    terms, if `affine`, or zeros, and become gradients. ``lost[0]`` becomes 1 where a product could not stay in range.
     """
     _, batch, size = links.shape
     length, count, inner = chunks.length, chunks.count, chunks.inner
