@@ -21,8 +21,8 @@ _WORTH = 2**21  # multiply-adds that one core has done before a second one is of
 def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     """Compute the gradients of a layer's parameters, a dict, and at its input, None unless `inputs` asks for them.
 
-    This is a sweep along the layer's chain, its gate gradients, and those of `bppsa_nb.cells.layer`, with their arguments;
-    `saved` are hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
+    This is a sweep along the layer's chain, its gate gradients, and those of `bppsa_nb.cells.layer`, with their
+    arguments; `saved` are hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
     """
     (steps, batch, width), size = x.shape, grad_output.shape[1]
     hidden, *gates = saved

@@ -121,8 +121,8 @@ def input_gradients_kernel(at, count, cycle, weight_ih, out):
 def launch_forward(cell, x, params, weight_hh_T, products, hidden, gates=None, stream=0):
     """Launch a layer's forward pass over x [shape=(T, B, I)], T at least 1; ``hidden[0]`` is given.
 
-    `params` are weight_ih, weight_hh, bias_ih and bias_hh; `weight_hh_T` [shape=(H, G)] and `products` [shape=(T, B, G)]
-    are worked on.
+    `params` are weight_ih, weight_hh, bias_ih and bias_hh; `weight_hh_T` [shape=(H, G)] and `products` [shape=(T, B,
+    G)] are worked on.
     """
     weight_ih, weight_hh, bias_ih, bias_hh = params
     _, batch, size = hidden.shape
@@ -149,8 +149,8 @@ def launch_at_sums(slopes, grad_hidden, stream=0):
 def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
     """Launch the gradients of a layer's parameters, its δW, from those at the sums, which the slopes are by now.
 
-    `parts_ih` [shape=(parts, K H, I + 1)] and `parts_hh` [shape=(parts, K H, H + 1)] are worked on; `grads` are those of
-    weight_ih, weight_hh, bias_ih and bias_hh.
+    `parts_ih` [shape=(parts, K H, I + 1)] and `parts_hh` [shape=(parts, K H, H + 1)] are worked on; `grads` are those
+    of weight_ih, weight_hh, bias_ih and bias_hh.
     """
     count = _gates_of(slopes)
     for parts, cycle, right, weight, bias in (

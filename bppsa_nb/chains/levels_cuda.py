@@ -123,9 +123,9 @@ def down_level(mats, exps, vecs, affine, d, lost):
 def launch_scan(mats, exps, vecs, affine, levels, lost, stream=0):
     """Launch the levels of a prepared scan; returns at once, with vecs[t] the gradient at x_t.
 
-    `mats`, `exps` and `vecs` are those of a `workspace`, and overwritten: transposed Jacobians with their exponents; and in
-    row T + 1 the gradient at x_T, in rows 1 ... T, if `affine`, loss terms at x_0 ... x_{T-1}. ``lost[0]`` becomes 1 where
-    a product could not keep its entries in range.
+    `mats`, `exps` and `vecs` are those of a `workspace`, and overwritten: transposed Jacobians with their exponents;
+    and in row T + 1 the gradient at x_T, in rows 1 ... T, if `affine`, loss terms at x_0 ... x_{T-1}. ``lost[0]``
+    becomes 1 where a product could not keep its entries in range.
     """
     T, batch = mats.shape[:2]
     samples, hidden = vecs.shape[1:]

@@ -40,8 +40,8 @@ class Chunks:
 class Links:
     """A chain on the device, as the kernels take it: stored Jacobians, or weights and diagonals.
 
-    `batch` samples share stored Jacobians [shape=(T, 1, H, H)]. A step multiplies the gradient into `sums` numbers: K H,
-    or H for stored Jacobians. `arguments` are ``stored, dense, weights, slopes, carry, with_carry`` of the kernels,
+    `batch` samples share stored Jacobians [shape=(T, 1, H, H)]. A step multiplies the gradient into `sums` numbers: K
+    H, or H for stored Jacobians. `arguments` are ``stored, dense, weights, slopes, carry, with_carry`` of the kernels,
     stand-ins for what is not there included; `weights` is [shape=(K H, H)].
     """
 
@@ -87,8 +87,9 @@ def launch_multiply(links, first, count, length, products, exponents, lost, stre
 def launch_chunked(links, chunks, gradients, affine, lost, stream=0):
     """Launch all phases of the chunked scan.
 
-    ``chunks.ends[-1]`` is the gradient at x_T, as is row T of `gradients` [shape=(T + 1, B, H)]; its other rows are loss
-    terms, if `affine`, or zeros, and become gradients. ``lost[0]`` becomes 1 where a product could not stay in range.
+    ``chunks.ends[-1]`` is the gradient at x_T, as is row T of `gradients` [shape=(T + 1, B, H)]; its other rows are
+    loss terms, if `affine`, or zeros, and become gradients. ``lost[0]`` becomes 1 where a product could not stay in
+    range.
     """
     _, batch, size = links.shape
     length, count, inner = chunks.length, chunks.count, chunks.inner
