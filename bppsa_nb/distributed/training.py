@@ -13,18 +13,7 @@ from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
 
 
 def add_up(group, arrays):
-    """Add up the arrays of all ranks, in one message; every rank gets the same bits.
-
-    Parameters
-    ----------
-    group : bppsa_nb.distributed.ranks.Group
-    arrays : dict of str to np.ndarray
-        Of the same names, shapes and dtype on all ranks.
-
-    Returns
-    -------
-    dict of str to np.ndarray
-    """
+    """Add up dicts of arrays, alike in names, shapes and dtype on all ranks, in one message, to the same bits."""
     total = np.concatenate([array.ravel() for array in arrays.values()])
     group.timed(group.comm.Allreduce, sys.modules["mpi4py.MPI"].IN_PLACE, total)  # the same result, says the standard
     ends = np.cumsum([array.size for array in arrays.values()])
@@ -38,27 +27,9 @@ class Replicas:
     A replica is as many consecutive ranks as share the steps of a sequence. Rank r has place ``r % places`` in replica
     ``r // places``.
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-    sequence_ranks : int or None
-        Places of a replica; all ranks if None.
-
-    Attributes
-    ----------
-    group : bppsa_nb.distributed.ranks.Group
-        All ranks.
-    comm : mpi4py.MPI.Intracomm
-        The places of this rank's replica.
-    replicas, places : int
-        How many there are.
-    replica, place : int
-        Of this rank.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `comm` is no communicator, or cannot be cut into replicas of as many ranks.
+    `group` are all ranks, `comm` the places of this rank's replica; `replicas` and `places` say how many there are,
+    `replica` and `place` which this rank has. TypeError or ValueError is raised if `comm` is no communicator, or
+    cannot be cut into replicas of `sequence_ranks` (all ranks if None).
     """
 
     def __init__(self, comm, sequence_ranks):
@@ -79,13 +50,7 @@ class Replicas:
 
     @contextmanager
     def alike(self):
-        """Have what fails in a block fail on all ranks, and what they are given be the same.
-
-        Yields
-        ------
-        dict of str to object
-            To be filled with names and values.
-        """
+        """Have what fails in a block fail on all ranks, and what the yielded dict is filled with be the same."""
         given = {}
         with self.group.together() as tell:
             yield given
@@ -125,35 +90,12 @@ class Replicas:
     def train(self, model, make, how, began, stopped):
         """Compute the loss and the gradients of a batch.
 
-        Parameters
-        ----------
-        model : Recurrent
-        make : callable
-            Returns this rank's part of the batch: x [shape=(T, B, I)], of which T or B may be 0, and labels.
-        how : tuple
-            Method, backend and levels of the model's `backward`.
-        began : callable
-            Returns the seconds since the iteration began.
-        stopped : list
-            Not empty if Ctrl-C arrived here.
-
-        Returns
-        -------
-        loss : float
-            Mean over the batch of all replicas.
-        grads : dict of str to np.ndarray
-            Its gradients. Not all of them need be finite.
-        seconds : float
-            What `began` returned on rank 0.
-        stop : bool
-            Whether Ctrl-C arrived on some rank.
-
-        Raises
-        ------
-        TypeError, ValueError
-            On all ranks, if a part is wrong on one, or they do not go together.
-        FloatingPointError
-            On all ranks, if logits overflow.
+        ``make()`` returns this rank's part of the batch: x (T, B, I), of which T or B may be 0, and labels. `how` is
+        the method, backend and levels of the model's `backward`; ``began()`` returns the seconds since the iteration
+        began; `stopped` is not empty if Ctrl-C arrived here. Returned are the mean loss over the batch of all replicas,
+        its gradients, not all of which need be finite, what `began` returned on rank 0, and whether Ctrl-C arrived on
+        some rank. On all ranks, TypeError or ValueError is raised if a part is wrong on one, or they do not go
+        together; FloatingPointError if logits overflow.
         """
         method, backend, levels = how
 
@@ -179,16 +121,9 @@ class Replicas:
         return loss, grads, seconds, stop
 
     def evaluate(self, model, make, backend, stopped):
-        """Compute the loss of a batch, and how many of its samples are known.
+        """Compute the loss of a batch, summed, and how many of its samples are known; see `train`, also for errors.
 
-        Parameters and errors are those of `train`.
-
-        Returns
-        -------
-        loss : float
-            Summed over the batch of all replicas.
-        correct : float
-        stop : bool
+        Returned are both, over all replicas, and whether Ctrl-C arrived on some rank.
         """
 
         def compute(x, y, samples):
