@@ -1,7 +1,6 @@
 """A chain spread over processes: ``mpiexec -n 4 python -m bppsa_nb.distributed --steps 30000``."""
 
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -17,7 +16,6 @@ from bppsa_nb.machine.parts import partition
 from bppsa_nb.networks.residual import ResidualNetwork
 
 METHODS, CELLS = ("chunked", "linear"), ("rnn", "gru", "residual")
-_BLOCK = 256  # steps whose inputs are drawn at once
 _ABOUT = """Time the backward pass along a chain whose links are spread over the ranks that mpiexec starts.
 
 A chain is an RNN's, a GRU's (weights shared by all steps, no Jacobian stored), or a residual network's, whose Jacobians
@@ -29,13 +27,7 @@ The program also times MPI's Exscan with ⋄; on one rank, what a rank does by i
 
 
 def main(argv=None):
-    """Run the program on this rank; an error ends all ranks.
-
-    Parameters
-    ----------
-    argv : list of str, optional
-        Arguments, the same on all ranks; the process's own by default.
-    """
+    """Run the program on this rank; an error ends all ranks."""
     ranks.run_program(_parser(), _check, _run, argv)
 
 
@@ -62,71 +54,54 @@ def _check(arguments, size):
 
 
 class _Run(NamedTuple):
-    """A run of links, and what a rank does by itself to get there and back.
+    """A run of links, the state at its end, and calls of what a rank does by itself to get there and back.
 
-    `steps` is how many there are, `last` the state at the run's end. The others are calls without arguments: the
-    forward pass, the backward pass with the gradients of all parameters; and, None if a chain is structured, storing
-    the Jacobians, and going back without them.
+    The calls are the forward pass, and the backward pass with the gradients of all parameters; unless a chain is
+    structured, also storing the Jacobians, and going back without them.
     """
 
     links: object
-    steps: int
     last: np.ndarray
-    forward: Callable
-    backward: Callable
-    jacobians: Callable | None = None
-    back: Callable | None = None
+    alone: dict
 
 
-def _recurrent(arguments, steps, part, state):
+def _recurrent(arguments, steps, rank, ranks, state):
     """Run a recurrent cell over random bits, from the state that the run before ends with."""
     dtype, batch = np.dtype(arguments.dtype), arguments.batch
     made = {"rnn": bp.RNN, "gru": bp.GRU}[arguments.cell]
-    model = made(1, arguments.width, 10, rng=np.random.default_rng((arguments.seed, 0)), dtype=dtype)
-    x = np.empty((part.stop - part.start, batch, 1), dtype)
-    for block in range(part.start // _BLOCK, -(-part.stop // _BLOCK)):
-        bits = np.random.default_rng((arguments.seed, 1 + block)).integers(2, size=(_BLOCK, batch, 1))
-        first, stop = max(part.start, block * _BLOCK), min(part.stop, (block + 1) * _BLOCK)
-        x[first - part.start : stop - part.start] = bits[first - block * _BLOCK : stop - block * _BLOCK]
+    model = made(1, arguments.width, 10, rng=arguments.seed, dtype=dtype)
+    x, _ = bp.Bitstream(steps, batch, rng=arguments.seed, dtype=dtype).batch(np.arange(batch), (rank, ranks))
     forward = partial(model.forward, x, None if state is None else state[None], arguments.backend)
     activations, grad = forward(), np.full((batch, 10), 1 / batch, dtype)
     saved = [activations.hidden[0]] if activations.gates is None else [activations.hidden[0], activations.gates[0]]
     links = getattr(cells, arguments.cell).chain(model.params["weight_hh_l0"], *saved)
     backward = partial(model.backward, activations, grad, "linear", arguments.backend)
-    return _Run(links, len(x), activations.hidden[0, -1], forward, backward)
+    return _Run(links, activations.hidden[0, -1], {"forward": forward, "backward": backward})
 
 
-def _residual(arguments, steps, part, state):
+def _residual(arguments, steps, rank, ranks, state):
     """Run dense residual layers, from the state that the run before ends with."""
     dtype, width, backend = np.dtype(arguments.dtype), arguments.width, arguments.backend
-    weights = np.empty((part.stop - part.start, width, width), dtype)
-    for n in range(part.start, part.stop):
-        draw = np.random.default_rng((arguments.seed, 1 + n)).standard_normal((width, width))
-        weights[n - part.start] = draw / np.sqrt(width)
+    layers = range(steps)[partition(steps, ranks)[rank]]
+    draws = [np.random.default_rng((arguments.seed, 1 + n)).standard_normal((width, width)) for n in layers]
     if state is None:
         state = np.random.default_rng((arguments.seed, 0)).standard_normal((arguments.batch, width)).astype(dtype)
+    weights = (np.stack(draws) / np.sqrt(width)).astype(dtype)
     net = ResidualNetwork(weights, np.zeros((len(weights), width), dtype), 1 / steps)
     states = net.forward(state, backend)
-    jacobians = partial(net.jacobians_T, states)
-
-    back = partial(net.backward, states, states[-1], backend)
-
-    def backward():
-        net.parameter_gradients(states, back(), backend)
-
-    return _Run(jacobians(), len(weights), states[-1], partial(net.forward, state, backend), backward, jacobians, back)
+    jacobians, back = partial(net.jacobians_T, states), partial(net.backward, states, states[-1], backend)
+    alone = {"forward": partial(net.forward, state, backend), "jacobians": jacobians, "back": back}
+    alone["backward"] = lambda: net.parameter_gradients(states, back(), backend)
+    return _Run(jacobians(), states[-1], alone)
 
 
 def _make(arguments, steps, comm):
     """Make the links of this rank, rank after rank: a forward pass."""
-    part = partition(steps, comm.size)[comm.rank]
-    state = None
-    if comm.rank:
-        state = np.empty((arguments.batch, arguments.width), arguments.dtype)
-        comm.Recv(state, comm.rank - 1)
-    made = (_residual if arguments.cell == "residual" else _recurrent)(arguments, steps, part, state)
+    state = comm.recv(source=comm.rank - 1) if comm.rank else None
+    make = _residual if arguments.cell == "residual" else _recurrent
+    made = make(arguments, steps, comm.rank, comm.size, state)
     if comm.rank < comm.size - 1:
-        comm.Send(np.ascontiguousarray(made.last), comm.rank + 1)
+        comm.send(made.last, comm.rank + 1)
     return made
 
 
@@ -172,7 +147,7 @@ def _measure(arguments, steps, comm):
         comm.Barrier()
         solution, most = measure.peak(call)
         gradients[method] = solution.gradients
-        memory.append({"rank": comm.rank, "links": made.steps, "method": method, "bytes": most})
+        memory.append({"rank": comm.rank, "links": made.links.shape[0], "method": method, "bytes": most})
     difference = {"rank": comm.rank, "difference": _difference(gradients)}
     del gradients, solution
     for number, method, solution, seconds in measure.turns(calls, arguments.repeat, comm):
@@ -204,10 +179,7 @@ def _difference(found):
 def _parts(made, grad, arguments):
     """Time what one rank does by itself with all links: median seconds."""
     run = Run(made.links, arguments.batch, arguments.backend)
-    calls = {"forward": made.forward, "sweep": partial(run.sweep, grad, None), "backward": made.backward}
-    calls["product"] = partial(run.map, None, None)
-    if made.jacobians is not None:
-        calls |= {"jacobians": made.jacobians, "back": made.back}
+    calls = made.alone | {"sweep": partial(run.sweep, grad, None), "product": partial(run.map, None, None)}
     with np.errstate(all="ignore"):
         return measure.medians(calls, arguments.repeat)
 

@@ -7,8 +7,9 @@ import numpy as np
 
 from bppsa_nb.chains import checks as chain_checks
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.distributed import runs
+from bppsa_nb.distributed import predict
 from bppsa_nb.distributed.lists import ListRun
+from bppsa_nb.distributed.runs import Run
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_floats
 
@@ -25,29 +26,14 @@ class _Part(NamedTuple):
     terms: bool  # whether there are loss terms
     start: int | None  # sizes of the states at the run's ends
     stop: int | None
-    costs: runs.Costs | None = None
+    costs: predict.RankCosts | None = None
 
 
 def check(group, jacobians_T, grad_output, local_grads, method, backend, levels):
-    """Check the arguments of `bppsa_nb.distributed.solve`.
+    """Check the arguments of `bppsa_nb.distributed.solve` on this rank, and whether they go together.
 
-    Parameters
-    ----------
-    group : bppsa_nb.distributed.ranks.Group
-    jacobians_T, grad_output, local_grads, method, backend, levels
-        As for `bppsa_nb.backprop`.
-
-    Returns
-    -------
-    run : Run or ListRun
-    grad_output : np.ndarray or None
-        ``local_grads[-1]`` of the last rank included.
-    method : {"linear", "chunked"}
-
-    Raises
-    ------
-    TypeError, ValueError, RuntimeError
-        What is wrong on this rank; ValueError if it is on another, or they do not go together.
+    Returned are the Run or ListRun, `grad_output` with ``local_grads[-1]`` of the last rank included, and the method,
+    "linear" or "chunked". Raised is what is wrong on this rank, or ValueError if it is on another.
     """
     with group.together() as tell:
         check_method(method, levels)
@@ -68,12 +54,12 @@ def check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
         run = _run(jacobians_T, part, batch, backend)
     if method == "auto":
         # Of Jacobians in a list, one multiplies vectors at a time: the linear scan does the least work.
-        method = "linear" if part.kind == _LIST else runs.faster([other.costs for other in every])
+        method = "linear" if part.kind == _LIST else predict.choose(tuple(other.costs for other in every))
     return run, grad_output, method
 
 
 def _run(links, part, batch, backend):
-    return runs.Run(links[:, None] if part.kind == _SHARED else links, batch, backend)
+    return Run(links[:, None] if part.kind == _SHARED else links, batch, backend)
 
 
 def check_method(method, levels):
@@ -150,14 +136,7 @@ def _check_alike(every):
 
 
 def check_same(name, every):
-    """Raise ValueError unless the words of all ranks are the same; None of a rank that cannot know fits any.
-
-    Parameters
-    ----------
-    name : str
-        What they are about.
-    every : list of str or None
-    """
+    """Raise ValueError unless the words of all ranks are the same; None of a rank that cannot know fits any."""
     known = [(rank, words) for rank, words in enumerate(every) if words is not None]
     for rank, words in known:
         if words != known[0][1]:

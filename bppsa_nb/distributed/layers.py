@@ -3,8 +3,8 @@
 import numpy as np
 
 from bppsa_nb.cells import recurrent
-from bppsa_nb.distributed import arguments, ranks
-from bppsa_nb.distributed.runs import Run, faster, predicted
+from bppsa_nb.distributed import arguments, predict, ranks
+from bppsa_nb.distributed.runs import Run
 from bppsa_nb.distributed.solver import go_back
 from bppsa_nb.distributed.training import add_up
 from bppsa_nb.machine import backends
@@ -77,16 +77,16 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
         check_params(model.params, model.dtype, model.shapes())
         return backends.resolve(backend)
 
-    def predict():
+    def foresee():
         if method != "auto":
             return method, None
         batch, size = activations.x.shape[1], model.hidden_size
-        return method, predicted((len(activations.x), batch, size), batch, model.dtype, backend, model._rows)
+        return method, predict.rank_costs((len(activations.x), batch, size), batch, model.dtype, backend, model._rows)
 
-    backend, every = _agree(group, model, look, lambda: activations.x.shape[1], predict)
+    backend, every = _agree(group, model, look, lambda: activations.x.shape[1], foresee)
     arguments.check_same("method", [repr(chosen) for chosen, _ in every])
     if method == "auto":
-        method = faster([costs for _, costs in every])
+        method = predict.choose(tuple(costs for _, costs in every))
     grads = _go_back(group, model, activations, grad_logits, method, backend)
     if not all(np.isfinite(grad).all() for grad in grads.values()):
         with group.together() as tell:
@@ -95,15 +95,10 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
     return grads
 
 
-def _agree(group, model, look, batch, predict=lambda: None):
+def _agree(group, model, look, batch, foresee=lambda: None):
     """Have all ranks look at their arguments, and find whether these go together.
 
-    Returns
-    -------
-    object
-        What `look` returned here.
-    list
-        What `predict` returned on all ranks.
+    Returned is what `look` returned here, and what `foresee` returned on all ranks.
     """
     with group.together() as tell:
         looked = look()
@@ -113,7 +108,7 @@ def _agree(group, model, look, batch, predict=lambda: None):
             "model.params": f"those {ranks.checksum(*model.params.values())}",
             "the batch": f"one of {batch()} samples",
         }
-        every = tell((here, predict()))
+        every = tell((here, foresee()))
     group.check_alike([given for given, _ in every])
     return looked, [prediction for _, prediction in every]
 

@@ -14,16 +14,7 @@ from bppsa_nb.scan.operator import IDENTITY, diamond
 class ListRun:
     """Consecutive links of a list; see `bppsa_nb.distributed.runs.Run`, which has the same methods.
 
-    Parameters
-    ----------
-    links : list
-        SciPy sparse matrices, 2-d arrays, or `BatchedCSR`.
-    batch : int
-        B; 0 for single matrices.
-    dtype : np.dtype
-    backend : {"numpy", "cpu", "cuda"}
-    affine : bool
-        Whether there are loss terms on any rank.
+    `batch` is 0 for single matrices; `affine` says whether there are loss terms on any rank.
     """
 
     def __init__(self, links, batch, dtype, backend, affine):
@@ -61,11 +52,3 @@ class ListRun:
         """Combine the operands of all runs closer to the loss, by messages; see `messages.exscan`."""
         before, combined, failed = messages.exscan(group, comm, own, self._backend)
         return before if isinstance(before, np.ndarray) else None, combined, failed
-
-    def send(self, group, comm, gradient):
-        """Hand the gradient at this run's start on, or None if there is none."""
-        group.timed(comm.send, gradient, comm.rank + 1)
-
-    def receive(self, group, comm):
-        """Wait for the gradient at this run's end; None if there is none."""
-        return group.timed(comm.recv, source=comm.rank - 1)

@@ -17,22 +17,7 @@ IDENTITY, LINEAR, CONSTANT, LOST = range(4)
 
 
 def layout(matrices, batch, size, dtype):
-    """Return the layout of a map: a NumPy record.
-
-    Parameters
-    ----------
-    matrices : int
-        B, or 1 if all samples share one product.
-    batch, size : int
-        B and H.
-    dtype : np.dtype
-
-    Returns
-    -------
-    np.dtype
-        Of the fields `kind` (one of the constants above), `exponents` [shape=(matrices, H)], `rows`
-        [shape=(matrices, H, H)] and `offset` [shape=(B, H)].
-    """
+    """Return the layout of a map, a NumPy record, of B samples and H entries; 1 matrix if all samples share it."""
     return np.dtype(
         [
             ("kind", np.int64),
@@ -46,10 +31,7 @@ def layout(matrices, batch, size, dtype):
 def combine(a, b):
     """Set ``b = a ⋄ b``: first what `a` does, which is closer to the loss, then what `b` does (Section 3.1).
 
-    Parameters
-    ----------
-    a, b : np.void
-        Of the same `layout`. Where a product cannot keep its entries in range, `b` becomes `LOST`.
+    Where a product cannot keep its entries in range, `b` becomes `LOST`.
     """
     kinds = a["kind"], b["kind"]
     if LOST in kinds:

@@ -55,22 +55,9 @@ def check(arguments, *counts):
 
 
 def turns(calls, rounds, comm=None):
-    """Have calls take turns, all ranks at once.
+    """Have calls, by name, take turns, all ranks at once: yield the round, the name, the result and the seconds.
 
-    Parameters
-    ----------
-    calls : dict of str to callable
-    rounds : int
-    comm : mpi4py.MPI.Intracomm, optional
-
-    Yields
-    ------
-    number : int
-        Of the round; -1 for one before the first, which does not count.
-    name : str
-    result
-        What the call returned.
-    seconds : float
+    Round -1, before the first, does not count.
     """
     from tqdm.auto import tqdm
 
@@ -91,22 +78,11 @@ def medians(calls, rounds):
 
 
 def peak(call):
-    """Call, and find out how much memory this process had at most meanwhile, above what it had before.
+    """Call; return the result, and the most bytes that this process had meanwhile, above what it had before.
 
     Memory that was freed earlier goes back to the system first, so that none of it is used again unseen. Counted is
-    what is resident, shared memory of MPI included, as far as it is touched for the first time.
-
-    Parameters
-    ----------
-    call : callable
-        Without arguments.
-
-    Returns
-    -------
-    result
-        What it returned.
-    bytes : int or None
-        None where the system does not tell: it takes Linux, whose ``/proc/self/clear_refs`` forgets the peak so far.
+    what is resident, shared memory of MPI included, as far as it is touched for the first time. None where the system
+    does not tell: it takes Linux, whose ``/proc/self/clear_refs`` forgets the peak so far.
     """
     status, forget = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -126,18 +102,9 @@ def peak(call):
 
 
 def messages(comm, rounds):
-    """Send messages back and forth between the first two ranks.
+    """Send messages back and forth between the first two ranks, while others wait.
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        Of two ranks at least; the others wait.
-    rounds : int
-
-    Returns
-    -------
-    list of dict
-        `bytes` and the median `seconds` of one way, on the first rank; the others know nothing of it.
+    Returned are dicts of `bytes` and the median `seconds` of one way, on the first rank; the others know nothing of it.
     """
     found = []
     for size in MESSAGES:
@@ -165,22 +132,10 @@ def _tiny(width, batch, dtype, backend):
 
 
 def diamonds(width, batch, dtype, backend, rounds):
-    """Time ⋄ of two maps on this rank.
+    """Time ⋄ of two maps, made on a backend, on this rank; ⋄ itself is NumPy's.
 
-    Parameters
-    ----------
-    width, batch : int
-        H and B.
-    dtype : np.dtype
-    backend : {"numpy", "cpu", "cuda"}
-        What makes the maps; ⋄ itself is NumPy's.
-    rounds : int
-
-    Returns
-    -------
-    dict
-        `bytes` of a map; median seconds of `merge` (two products), `apply` (a product, and a gradient that is known)
-        and `keep` (a product, and the identity).
+    Returned are `bytes` of a map; median seconds of `merge` (two products), `apply` (a product, and a gradient that is
+    known) and `keep` (a product, and the identity).
     """
     run = _tiny(width, batch, dtype, backend)
     with np.errstate(all="ignore"):
@@ -198,16 +153,8 @@ def diamonds(width, batch, dtype, backend, rounds):
 def exscan(comm, width, batch, dtype, backend, rounds):
     """Time MPI's Exscan with ⋄ over the maps of all ranks, as the chunked scan calls it.
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-    width, batch, dtype, backend, rounds
-        As for `diamonds`.
-
-    Returns
-    -------
-    dict
-        `bytes` of a map; median `seconds`, of the rank that is done last; `combined`, how often this rank computed ⋄.
+    Returned are `bytes` of a map; median `seconds`, of the rank that is done last; `combined`, how often this rank
+    computed ⋄.
     """
     group = ranks.group(comm)
     scan = group.from_end

@@ -14,26 +14,11 @@ LOST = None  # stands for an operand that could not be computed
 
 
 def exscan(group, comm, own, backend):
-    """Combine the operands of all lower ranks, in ⌈log2 p⌉ rounds.
+    """Combine the operands of all lower ranks, ``a_0 ⋄ ... ⋄ a_{r-1}`` on rank r, in ⌈log2 p⌉ rounds.
 
-    In round d ranks whose numbers differ in bit d exchange the products of their blocks of 2**d ranks.
-
-    Parameters
-    ----------
-    group : bppsa_nb.distributed.ranks.Group
-    comm : mpi4py.MPI.Intracomm
-    own : operand or np.ndarray or IDENTITY or LOST
-    backend : {"numpy", "cpu", "cuda"}
-        Where received operands of a batch go.
-
-    Returns
-    -------
-    before : operand or np.ndarray or IDENTITY or LOST
-        ``a_0 ⋄ ... ⋄ a_{r-1}`` on rank r.
-    combined : int
-        Times that ⋄ was computed here.
-    error : Exception or None
-        What it raised.
+    In round d ranks whose numbers differ in bit d exchange the products of their blocks of 2**d ranks. An operand may
+    be a gradient, IDENTITY or LOST; those of a batch that are received go to the `backend`. Returned are the result,
+    how often ⋄ was computed here, and the Exception that it raised, if any.
     """
     before, block, combined, failed = IDENTITY, own, 0, None
 

@@ -13,14 +13,7 @@ _OPTIONS = tuple(field.name for field in fields(Options))
 
 
 class Ranks(Alone):
-    """Every rank of a communicator holds a part of the layers, in order; see `bppsa_nb.multigrid.partition`.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-    backward : bool
-        Whether values go from the last rank to the first.
-    """
+    """Every rank of a communicator holds a part of the layers, in order; see `bppsa_nb.multigrid.partition`."""
 
     def __init__(self, comm, backward=False):
         self.backward, self._group, self._counts = backward, ranks.group(comm), None

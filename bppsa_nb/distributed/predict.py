@@ -10,20 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bppsa_nb.chains import plan
+from bppsa_nb.distributed.maps import layout
 from bppsa_nb.machine.parts import partition
 from bppsa_nb.schedule.events import Event, makespan
 
 
 class Interconnect(NamedTuple):
-    """What a message takes.
-
-    Attributes
-    ----------
-    latency : float
-        Seconds, α.
-    bandwidth : float
-        Bytes per second, 1 / β.
-    """
+    """What a message takes: a latency α in seconds, and its bytes over a bandwidth 1 / β in bytes per second."""
 
     latency: float
     bandwidth: float
@@ -38,54 +32,29 @@ SHARED_MEMORY = Interconnect(2e-6, 5e9)
 
 
 class Diamonds(NamedTuple):
-    """What one rank takes to combine maps, γ, in seconds.
+    """What one rank takes to combine maps, γ, in seconds."""
 
-    Attributes
-    ----------
-    merge, apply, keep : float
-        ⋄ of two products; of a product and a gradient that is known; of a map and the identity.
-    start : float
-        What Exscan takes before the first message.
-    size : int
-        Bytes of a map.
-    """
-
-    merge: float
-    apply: float
-    keep: float
-    start: float
-    size: int
+    merge: float  # ⋄ of two products
+    apply: float  # of a product and a gradient that is known
+    keep: float  # of a map and the identity
+    start: float  # what Exscan takes before the first message
+    size: int  # bytes of a map
 
 
 class Costs(NamedTuple):
-    """What one rank takes by itself, in seconds for one step of the whole batch.
-
-    Attributes
-    ----------
-    forward, sweep : float
-        A step forward, and a step back.
-    gradients : float
-        A step's share of the parameters' gradients.
-    jacobian : float
-        Storing a step's Jacobians; 0 for a structured chain.
-    product : float
-        Multiplying a step's Jacobians to the run's product.
-    state : int
-        Bytes of a state.
-    diamonds : Diamonds
-    """
+    """What one rank takes by itself, in seconds for one step of the whole batch."""
 
     forward: float
-    sweep: float
-    gradients: float
-    jacobian: float
-    product: float
-    state: int
+    sweep: float  # a step back
+    gradients: float  # a step's share of the parameters' gradients
+    jacobian: float  # storing a step's Jacobians; 0 for a structured chain
+    product: float  # multiplying them to the run's product
+    state: int  # bytes of a state
     diamonds: Diamonds
 
 
 def exscan(ready, interconnect, diamonds):
-    """Simulate MPI's Exscan over maps by recursive doubling; place 0 is at the loss.
+    """Simulate MPI's Exscan over maps by recursive doubling.
 
     Parameters
     ----------
@@ -117,40 +86,19 @@ def exscan(ready, interconnect, diamonds):
 
 
 class Runs(NamedTuple):
-    """What the runs of all places take by themselves, in seconds [shape=(ranks,)], and what they exchange.
+    """What the runs of all places take by themselves, in seconds [shape=(ranks,)], and what they exchange."""
 
-    Attributes
-    ----------
-    sweep, reduce : np.ndarray
-        Going back along a run, and multiplying it into one product.
-    forward, gradients : np.ndarray or None
-        The forward pass along it, and its share of the parameters' gradients; None for a backward pass alone.
-    state : int
-        Bytes of a state.
-    diamonds : Diamonds
-    """
-
-    sweep: np.ndarray
-    reduce: np.ndarray
-    forward: np.ndarray | None
-    gradients: np.ndarray | None
-    state: int
+    sweep: np.ndarray  # going back along a run
+    reduce: np.ndarray  # multiplying it into one product
+    forward: np.ndarray | None  # None for a backward pass alone
+    gradients: np.ndarray | None  # of parameters; None for a backward pass alone
+    state: int  # bytes
     diamonds: Diamonds
 
     def events(self, method, interconnect):
-        """Schedule the chunked scan (reduce, Exscan, replay), or ordinary back-propagation, handed on by the ranks.
+        """Schedule "chunked" (reduce, Exscan, replay), or "linear", place after place: a list of Event, by worker.
 
-        The forward pass goes rank after rank; each one reduces as soon as its own states are there.
-
-        Parameters
-        ----------
-        method : {"chunked", "linear"}
-        interconnect : Interconnect
-
-        Returns
-        -------
-        list of Event
-            Worker i is place i.
+        The forward pass goes from place to place; each one reduces as soon as its own states are there.
         """
         sweep, hop = np.array(self.sweep, float), interconnect.seconds(self.state)
         hops, phases, there = np.arange(len(sweep)) * hop, [], np.zeros(len(sweep))
@@ -175,46 +123,43 @@ class Runs(NamedTuple):
         ]
 
 
-@lru_cache(256)
-def faster(sweep, reduce, state, diamonds, interconnect=SHARED_MEMORY):
-    """Choose the method of a backward pass that is predicted to end first.
+class RankCosts(NamedTuple):
+    """What a rank is predicted to take: for its run, for one ⋄ of maps, in seconds; bytes of a state and of a map."""
 
-    Parameters
-    ----------
-    sweep, reduce : tuple of float
-    state, diamonds
-        As of `Runs`.
-    interconnect : Interconnect
+    sweep: float
+    multiply: float
+    apply: float
+    merge: float
+    state: int
+    map: int
 
-    Returns
-    -------
-    {"linear", "chunked"}
+
+def rank_costs(shape, matrices, dtype, backend, weights):
+    """Predict a rank's RankCosts, of a run of shape (T, B, H), whose map has 1 or B matrices, by the planner's prices.
+
+    ⋄ of two maps takes NumPy about as long as a step's product; of a map and a gradient, as a step of going back.
     """
-    runs = Runs(sweep, reduce, None, None, state, diamonds)
-    return min(("linear", "chunked"), key=lambda method: makespan(runs.events(method, interconnect)))
+    steps, batch, size = shape
+    run = plan.run_seconds(steps, batch, size, dtype, backend, weights)
+    diamonds = plan.run_seconds(1, batch, size, dtype, "numpy", weights)
+    return RankCosts(*run, *diamonds, batch * size * dtype.itemsize, layout(matrices, batch, size, dtype).itemsize)
+
+
+@lru_cache(256)
+def choose(every):
+    """Choose "linear" or "chunked", whose backward pass is predicted to end first, by a tuple of all RankCosts."""
+    sweep, multiply, apply, merge, state, size = zip(*every[::-1], strict=True)
+    runs = Runs(sweep, multiply, None, None, max(state), Diamonds(max(merge), max(apply), 0, 0, max(size)))
+    return min(("linear", "chunked"), key=lambda method: makespan(runs.events(method, SHARED_MEMORY)))
 
 
 def scan(steps, ranks, costs, interconnect, whole=False):
-    """Predict the chunked scan of steps that are shared out evenly.
-
-    Parameters
-    ----------
-    steps, ranks : int
-    costs : Costs
-    interconnect : Interconnect
-    whole : bool
-        Whether to predict a step of training, or the backward pass alone.
-
-    Returns
-    -------
-    float
-        Seconds.
-    """
+    """Predict the seconds of the chunked scan, where `ranks` share `steps` evenly; of a `whole` step of training."""
     return makespan(_runs(steps, ranks, costs, whole).events("chunked", interconnect))
 
 
 def rank_after_rank(steps, ranks, costs, interconnect, whole=False):
-    """Predict ordinary back-propagation; parameters and result are those of `scan`."""
+    """Predict the seconds of ordinary back-propagation, as `scan` does."""
     return makespan(_runs(steps, ranks, costs, whole).events("linear", interconnect))
 
 
@@ -227,14 +172,7 @@ def _runs(steps, ranks, costs, whole):
 def pipeline(steps, ranks, micro_batches, costs, interconnect):
     """Predict GPipe: micro-batches go forward through all ranks, then back (Figure 11, Appendix B).
 
-    Ranks keep the states of their steps, as the others do, and compute none again.
-
-    Parameters
-    ----------
-    steps, ranks, micro_batches : int
-    costs : Costs
-        Of one micro-batch.
-    interconnect : Interconnect
+    Ranks keep the states of their steps, as the others do, and compute none again. `costs` are of one micro-batch.
 
     Returns
     -------

@@ -18,10 +18,7 @@ from bppsa_nb.machine.parts import place
 def world():
     """Return the communicator of all ranks that mpiexec started; None for a single process without mpi4py.
 
-    Raises
-    ------
-    SystemExit
-        With what to install, if mpi4py is missing or does not belong to this mpiexec.
+    If mpi4py is missing, or does not belong to this mpiexec, the process exits, saying what to install.
     """
     _, started = place()
     try:
@@ -42,14 +39,7 @@ def world():
 
 @contextmanager
 def first_speaks(rank, *names):
-    """Let no rank but 0 print in a block.
-
-    Parameters
-    ----------
-    rank : int
-    names : {"stdout", "stderr"}
-        Where to.
-    """
+    """Let no rank but 0 print to ``"stdout"`` or ``"stderr"`` in a block."""
     with ExitStack() as quiet:
         if rank > 0:
             nowhere = quiet.enter_context(open(os.devnull, "w"))
@@ -62,11 +52,7 @@ def first_speaks(rank, *names):
 def ending_together(comm, foreseen):
     """Run a program's block; what is raised in it on one rank ends all of them.
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm or None
-    foreseen : tuple of type
-        Errors whose message says all there is to say; others show where they come from.
+    Of errors of the types `foreseen` the message says all there is to say; others show where they come from.
     """
     try:
         yield
@@ -88,16 +74,9 @@ def ending_together(comm, foreseen):
 def run_program(parser, check, run, argv=None):
     """Run a program on all processes that mpiexec started, or in this one alone.
 
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    check : callable
-        ``check(arguments, size)`` completes the arguments for so many ranks; what it raises as a ValueError or a
-        RuntimeError is wrong usage, which all ranks find, and the first one says.
-    run : callable
-        ``run(arguments, comm)``, with None for `comm` where mpi4py is missing; what it raises ends all ranks.
-    argv : list of str, optional
-        Arguments, the same on all ranks; the process's own by default.
+    ``check(arguments, size)`` completes the arguments for so many ranks; what it raises as a ValueError or a
+    RuntimeError is wrong usage, which all ranks find, and the first one says. ``run(arguments, comm)``, with None for
+    `comm` where mpi4py is missing, does the rest; what it raises ends all ranks.
     """
     if code := output.run(_run_program, parser, check, run, argv):
         sys.exit(code)
@@ -126,21 +105,7 @@ def check_comm(comm):
 
 
 def group(comm):
-    """Return the ranks of a communicator, ready to talk without meeting any message of the user's.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-
-    Returns
-    -------
-    Group
-
-    Raises
-    ------
-    TypeError
-        For anything else.
-    """
+    """Return the Group of a communicator, ready to talk without meeting any message of the user's."""
     check_comm(comm)
     return Group(kept(comm, "own", comm.Dup))
 
@@ -164,18 +129,8 @@ class Group:
     """The ranks of a communicator.
 
     What is small, or has a size of its own on every rank, goes pickled between them, by mpi4py's methods in lower case:
-    one user started them all. Large arrays go as they are, by its other methods.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-
-    Attributes
-    ----------
-    comm : mpi4py.MPI.Intracomm
-    rank, size : int
-    seconds : float
-        Spent in communication so far, waiting for other ranks included.
+    one user started them all. Large arrays go as they are, by its other methods. `seconds` were spent in communication
+    so far, waiting for other ranks included.
     """
 
     def __init__(self, comm):
@@ -204,19 +159,10 @@ class Group:
 
     @contextmanager
     def together(self):
-        """Have what fails here fail on all ranks, in one exchange.
+        """Have what fails here fail on all ranks, in one exchange: on the others as a ValueError that says where.
 
-        Yields
-        ------
-        callable
-            To be called once, last, with what this rank tells the others; returns what all of them tell, in a list.
-
-        Raises
-        ------
-        Exception
-            What the block raises before it has called, on this rank.
-        ValueError
-            On the others then, saying what and where.
+        What it yields is to be called once, last, with what this rank tells the others; it returns what all of them
+        tell, in a list.
         """
         told = False
 
@@ -237,13 +183,7 @@ class Group:
             raise
 
     def check_alike(self, every):
-        """Raise ValueError on all ranks unless what they were given is the same.
-
-        Parameters
-        ----------
-        every : list of dict of str to str
-            What every rank was given, in words, by its name.
-        """
+        """Raise ValueError on all ranks unless what they were given, in dicts of words by name, is the same."""
         for name, here in every[self.rank].items():
             odd = [rank for rank, given in enumerate(every) if given[name] != every[0][name]]
             if odd:

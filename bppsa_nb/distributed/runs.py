@@ -2,73 +2,21 @@
 
 import sys
 from functools import reduce
-from typing import NamedTuple
 
 import numpy as np
 
 from bppsa_nb.chains import backprop as chain
-from bppsa_nb.chains import counts, plan
+from bppsa_nb.chains import counts
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import maps, predict
 from bppsa_nb.machine.twins import twin
 from bppsa_nb.operands import rows
 
 
-class Costs(NamedTuple):
-    """What a rank is predicted to take: for its run, for one ⋄ of maps, in seconds; bytes of a state and of a map."""
-
-    sweep: float
-    multiply: float
-    apply: float
-    merge: float
-    state: int
-    map: int
-
-
-def predicted(shape, matrices, dtype, backend, weights):
-    """Predict what a rank takes for a run of T steps, B samples and H entries: Costs.
-
-    ⋄ of two maps takes NumPy about as long as a step's product; of a map and a gradient, as a step of going back.
-    """
-    steps, batch, size = shape
-    run = plan.run_seconds(steps, batch, size, dtype, backend, weights)
-    diamonds = plan.run_seconds(1, batch, size, dtype, "numpy", weights)
-    return Costs(*run, *diamonds, batch * size * dtype.itemsize, maps.layout(matrices, batch, size, dtype).itemsize)
-
-
-def faster(every):
-    """Choose between one rank after the other, and all at once with products, by what is predicted to end first.
-
-    Parameters
-    ----------
-    every : list of Costs
-        Of every rank.
-
-    Returns
-    -------
-    {"linear", "chunked"}
-    """
-    sweep, multiply, apply, merge, state, size = zip(*every[::-1], strict=True)
-    return predict.faster(sweep, multiply, max(state), predict.Diamonds(max(merge), max(apply), 0, 0, max(size)))
-
-
 class Run:
-    """Consecutive links of a chain.
+    """Consecutive links of a chain: an array (T, B, H, H) or (T, 1, H, H), or a StructuredChain; T may be 0.
 
-    Parameters
-    ----------
-    links : np.ndarray [shape=(T, B, H, H)] or [shape=(T, 1, H, H)], or StructuredChain
-    batch : int
-        B.
-    backend : {"numpy", "cpu", "cuda"}
-
-    Attributes
-    ----------
-    shape : tuple of int
-        (T, B, H) of this run; T may be 0.
-    dtype : np.dtype
-    layout : np.dtype
-        Of its map.
+    `shape` is (T, B, H), `layout` that of its map.
     """
 
     def __init__(self, links, batch, backend):
@@ -79,39 +27,17 @@ class Run:
         self.layout = maps.layout(self._matrices, batch, size, links.dtype)
 
     def sweep(self, grad_output, local_grads):
-        """Go back one step after the other.
+        """Go back from the gradient (B, H) at the run's end: gradients (T + 1, B, H).
 
-        Parameters
-        ----------
-        grad_output : np.ndarray [shape=(B, H)]
-            The gradient at the run's end.
-        local_grads : np.ndarray [shape=(T, B, H)] or None
-            Loss terms below it; a term more, at the end, does not count.
-
-        Returns
-        -------
-        np.ndarray [shape=(T + 1, B, H)]
+        Loss terms (T, B, H), or None, are those below the end; a term more, at the end, does not count.
         """
         return chain.go_back(self.links, grad_output, local_grads, self.backend, "linear")
 
     def map(self, grad_output, local_grads):
-        """Reduce the run to one map, taking along loss terms as `sweep` does.
+        """Reduce the run to one map, taking along loss terms as `sweep` does, those at the end (B, H) or None too.
 
-        Parameters
-        ----------
-        grad_output : np.ndarray [shape=(B, H)] or None
-            Loss terms at the run's end that are not in the gradient there.
-        local_grads : np.ndarray [shape=(T, B, H)] or None
-
-        Returns
-        -------
-        np.ndarray [shape=(2,)]
-            Of dtype `layout`: the map, and room for the one of all runs closer to the loss.
-
-        Raises
-        ------
-        RangeLost
-            If the product could not keep its entries in range.
+        Returned is an array of two: the map, and room for the one of all runs closer to the loss. RangeLost is raised
+        if the product could not keep its entries in range.
         """
         if self.shape[0] == 0 and grad_output is None:
             return self.nothing()
@@ -143,22 +69,9 @@ class Run:
     def exscan(self, group, comm, own):
         """Combine the maps of all runs closer to the loss, by MPI's ``Exscan`` with ⋄ for its operation.
 
-        Parameters
-        ----------
-        group : bppsa_nb.distributed.ranks.Group
-        comm : mpi4py.MPI.Intracomm
-            With ranks counted from the loss.
-        own : np.ndarray [shape=(2,)]
-            This run's map, and where to put the others'.
-
-        Returns
-        -------
-        gradient : np.ndarray [shape=(B, H)] or None
-            At this run's end. None at the loss, and where a product could not keep its entries in range.
-        combined : int
-            Times that ⋄ was computed here.
-        error : Exception or None
-            What it raised.
+        `own` is what `map`, `known` or `nothing` returned; `comm` counts ranks from the loss. Returned are the gradient
+        (B, H) at this run's end, None at the loss and where a product could not keep its entries in range; how often
+        ⋄ was computed here; and the Exception that it raised, if any.
         """
         mpi = sys.modules["mpi4py.MPI"]
         combined, failed = 0, None
@@ -182,27 +95,10 @@ class Run:
         above = own[1]
         return above["offset"] if above["kind"] == maps.CONSTANT else None, combined, failed
 
-    def send(self, group, comm, gradient):
-        """Hand the gradient at this run's start on, or NaN if there is none."""
-        if gradient is None:
-            gradient = np.full(self.shape[1:], np.nan, self.dtype)
-        group.timed(comm.Send, np.ascontiguousarray(gradient), comm.rank + 1)
-
-    def receive(self, group, comm):
-        """Wait for the gradient at this run's end."""
-        gradient = np.empty(self.shape[1:], self.dtype)
-        group.timed(comm.Recv, gradient, comm.rank - 1)
-        return gradient
-
-    def seconds(self):
-        """Predict what `sweep`, and what the product of a map takes."""
-        weights = max(len(self.links.weights), 1) if self.structured else 0
-        return plan.run_seconds(*self.shape, self.dtype, self.backend, weights)
-
     def costs(self):
-        """Predict what this rank takes: Costs."""
+        """Predict what this rank takes: RankCosts."""
         weights = max(len(self.links.weights), 1) if self.structured else 0
-        return predicted(self.shape, self._matrices, self.dtype, self.backend, weights)
+        return predict.rank_costs(self.shape, self._matrices, self.dtype, self.backend, weights)
 
     def _product(self):
         kind = "structured" if self.structured else "stored"
@@ -212,13 +108,14 @@ class Run:
         count = max(1, min(counts.workers(self.backend) // self._matrices, steps // (2 * size)))
         length = -(-steps // count)
         whole = steps // length * length
-        found = [products(self._part(0, whole), length)]
+        found = [products(self.part(0, whole), length)]
         if whole < steps:
-            found.append(products(self._part(whole, steps), steps - whole))
+            found.append(products(self.part(whole, steps), steps - whole))
         matrices, exponents = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         return reduce(_after, zip(matrices[::-1], exponents[::-1], strict=True))
 
-    def _part(self, start, stop):
+    def part(self, start, stop):
+        """Return some of the links."""
         if not self.structured:
             return self.links[start:stop]
         carry = self.links.carry

@@ -69,24 +69,8 @@ def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend=
 def go_back(group, run, grad_output, local_grads, method):
     """Compute the gradients at the points of this rank's run; the checked core of `solve`, as models use it.
 
-    Parameters
-    ----------
-    group : bppsa_nb.distributed.ranks.Group
-    run : runs.Run or lists.ListRun
-    grad_output : np.ndarray [shape=(B, H)] or None
-        Loss terms at the run's end that this rank knows of. On the last rank they are the gradient there.
-    local_grads : np.ndarray [shape=(T, B, H)] or list or None
-        Loss terms at the run's points; those at its end, if there are any, do not count.
-    method : {"linear", "chunked"}
-
-    Returns
-    -------
-    Solution
-
-    Raises
-    ------
-    Exception
-        What one rank raises; ValueError on the others, naming it.
+    `grad_output` [shape=(B, H)] or None are the loss terms at the run's end that this rank knows of: on the last rank
+    the gradient there. `local_grads` are those at the run's other points; one at its end does not count.
     """
     comm = group.from_end
     combined = 0
@@ -129,18 +113,15 @@ def _chunked(group, comm, run, grad_output, local_grads):
 
 def _linear(group, comm, run, grad_output, local_grads):
     """Go back one rank after the other; return gradients, and whether all ranks' are finite."""
-    gradients = fault = below = None
+    gradients = fault = None
+    above = group.timed(comm.recv, source=comm.rank - 1) if comm.rank else None
     try:
-        grad = grad_output
-        if comm.rank > 0 and (above := run.receive(group, comm)) is not None:
-            grad = _sum(above, grad_output)
         if comm.rank == 0 or above is not None:
-            gradients = run.sweep(grad, local_grads)
-            below = gradients[0]
+            gradients = run.sweep(grad_output if above is None else _sum(above, grad_output), local_grads)
     except Exception as error:  # the others wait for this rank's gradient
         fault = error
     if comm.rank < comm.size - 1:
-        run.send(group, comm, below)
+        group.timed(comm.send, None if gradients is None else gradients[0], comm.rank + 1)
     with group.together() as tell:
         if fault is not None:
             raise fault

@@ -26,13 +26,7 @@ partitioning. The two methods take turns, and the first round does not count."""
 
 
 def main(argv=None):
-    """Run the program on this rank; an error ends all ranks.
-
-    Parameters
-    ----------
-    argv : list of str, optional
-        Arguments, the same on all ranks; the process's own by default.
-    """
+    """Run the program on this rank; an error ends all ranks."""
     ranks.run_program(_parser(), _check, _run, argv)
 
 

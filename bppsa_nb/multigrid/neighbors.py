@@ -9,23 +9,7 @@ from bppsa_nb.multigrid.grids import check_levels
 
 
 def connect(comm, backward=False):
-    """Return the neighbors for a ``comm`` argument.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm or None
-    backward : bool
-        Whether values go from the last rank to the first, as gradients do.
-
-    Returns
-    -------
-    Alone or Ranks
-
-    Raises
-    ------
-    TypeError
-        For anything else.
-    """
+    """Return the neighbors for a ``comm`` argument; `backward` if values go from the last rank to the first."""
     return Alone(backward) if comm is None else over_ranks("neighbors").Ranks(comm, backward)
 
 
@@ -33,18 +17,8 @@ class Alone:
     """All layers are here.
 
     A solution is found within ``with neighbors:``, so that an error in a rank's arguments can be known to all ranks.
-
-    Parameters
-    ----------
-    backward : bool
-        Whether values go from the last layer to the first.
-
-    Attributes
-    ----------
-    is_first : bool
-        Whether the values that all others follow from are here.
-    seconds : float
-        Spent in communication so far, waiting for other ranks included.
+    `is_first` says whether the values that all others follow from are here; `seconds` were spent in communication so
+    far, waiting for other ranks included.
     """
 
     def __init__(self, backward=False):
@@ -59,25 +33,10 @@ class Alone:
         pass
 
     def agree(self, net, first, initial, options):
-        """Settle how many layers a block has, and how many levels there are.
+        """Settle how many layers a block has, and how many levels there are: coarsening and levels, as integers.
 
-        Parameters
-        ----------
-        net : ResidualNetwork
-            The layers here.
-        first : np.ndarray [shape=(batch, ...)]
-            What the first rank starts from.
-        initial : np.ndarray or None
-        options : Options
-
-        Returns
-        -------
-        coarsening, levels : int
-
-        Raises
-        ------
-        TypeError, ValueError
-            On all ranks, if an argument is wrong on one, or differs between them, or blocks cross from rank to rank.
+        TypeError or ValueError is raised on all ranks if an argument is wrong on one, or differs between them, or
+        blocks cross from rank to rank.
         """
         return check_levels(len(net), options.coarsening, options.levels)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bppsa_nb.machine.checks import check_array, check_finite
 from bppsa_nb.machine.shown import shown
-from bppsa_nb.multigrid.cycles import Cycles, Level, Options
+from bppsa_nb.multigrid.cycles import Cycles, GridLevel, Options
 from bppsa_nb.multigrid.grids import hierarchy
 from bppsa_nb.multigrid.neighbors import connect
 from bppsa_nb.networks.residual import ResidualNetwork
@@ -198,6 +198,6 @@ def _solve(net, first, ops, sweep, initial, options, neighbors):
     if neighbors.backward:
         grids = [grid.reversed() for grid in grids]
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the residual
-        levels = [Level(grid, net.h, initial, ops, sweep) for grid in grids]
+        levels = [GridLevel(grid, net.h, initial, ops, sweep) for grid in grids]
         residuals = Cycles(levels, options, neighbors).run()
     return Solution(ops.host(levels[0].points), np.array(residuals), neighbors.seconds)

@@ -196,11 +196,9 @@ def test_the_plan_chooses_between_one_after_the_other_and_all_at_once():
         def __init__(self, sweep, multiply):
             self.sweep, self.multiply = sweep, multiply
 
-    diamonds = predict.Diamonds(merge=1e-4, apply=5e-5, keep=1e-5, start=5e-6, size=300)
-
     def faster(every):  # in seconds, beside which messages and ⋄ of maps are little
-        runs = zip(*((side.sweep, side.multiply) for side in every[::-1]), strict=True)
-        return predict.faster(*runs, 80, diamonds)
+        costs = (predict.RankCosts(side.sweep, side.multiply, 5e-5, 1e-4, 80, 300) for side in every)
+        return predict.choose(tuple(costs))
 
     assert faster([Side(5, 9)]) == "linear"
     assert faster([Side(5, 999), Side(5, 999)]) == "linear"  # all at once, nothing is multiplied, nothing is won
