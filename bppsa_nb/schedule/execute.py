@@ -282,7 +282,7 @@ class _Processes:
     """A process for every device of a timeline, or every replica."""
 
     def __init__(self, executor):
-        from bppsa_nb.schedule.processes import Memory, Workers
+        from bppsa_nb.schedule.processes import SharedArrays, Workers
 
         ops, network, L = executor._timeline.operations, executor._network, len(executor._layers)
         self._executor, replicas, dtype = executor, executor._replicas, network.dtype
@@ -301,7 +301,7 @@ class _Processes:
         for kind, number, m, _ in (message for messages in links.values() for message in messages):
             layer = executor._layers[number - 1]
             arrays[kind, number, m] = (*(layer.output_shape if kind == F else layer.input_shape), size), dtype
-        self._memory = Memory(arrays)
+        self._memory = SharedArrays(arrays)
         reduces = [(SW, int(ops.layer[i]), 0, i) for i in executor._timeline.sequence.tolist() if ops.kind[i] == SW]
         devices, names = [], []
         for replica in range(replicas):

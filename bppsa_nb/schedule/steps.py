@@ -107,11 +107,11 @@ class Steps:
         self._forget(O, layer, m)
 
     def _weight_grad(self, layer, m):
-        found = self.layers[layer].weight_grad(self._kept[layer, m][0], self.products[O, layer + 1, m])
+        grads = self.layers[layer].weight_grad(self._kept[layer, m][0], self.products[O, layer + 1, m])
         if layer not in self.sums:
-            self.sums[layer] = found
+            self.sums[layer] = grads
         else:
-            for total, grad in zip(self.sums[layer], found, strict=True):
+            for total, grad in zip(self.sums[layer], grads, strict=True):
                 total += grad
         if self._updates == "each":
             self._update(layer)
