@@ -38,6 +38,7 @@ class Steps:
         `hand_on` are called with kind, layer and micro-batch before and after each one. Raises FloatingPointError if an
         output, or a gradient that is to update weights, leaves the range of the dtype.
         """
+        # Who updates has copies: others, and the caller if this goes wrong, have theirs.
         own = (lambda name: params[name].copy()) if self._updates else params.__getitem__
         self._weights = {number: [own(name) for name in layer.params] for number, layer in self.layers.items()}
         self.sums = {}
