@@ -66,22 +66,22 @@ def routes(graph, node):
     Returns the corners of the wire, for every use of the activation.
     """
     x0, y0, *rise = graph.places[node.name]
-    found = []
+    wires = []
     for x1, y1 in _uses(graph, node):
         column = rise[0] if rise else x1
         corners = [(x0, y0), (column, y0), (column, y1), (x1, y1)]
-        found.append([corner for i, corner in enumerate(corners) if not i or corner != corners[i - 1]])
-    return found
+        wires.append([corner for i, corner in enumerate(corners) if not i or corner != corners[i - 1]])
+    return wires
 
 
 def junctions(wires):
     """Find the points where the wires of one activation part, and the directions in which they go on from there."""
-    found = {}
+    parting = {}
     for point in {corner for wire in wires for corner in wire[1:-1]}:
         leaving = {direction for wire in wires for direction in _leaving(wire, point)}
         if len(leaving) > 1:
-            found[point] = leaving
-    return found
+            parting[point] = leaving
+    return parting
 
 
 def _leaving(wire, point):
@@ -96,12 +96,12 @@ def _leaving(wire, point):
 
 def _pieces(wires):
     """Cut wires at all of their corners, so that what they share is drawn once."""
-    corners, found = sorted({corner for wire in wires for corner in wire}), set()
+    corners, pieces = sorted({corner for wire in wires for corner in wire}), set()
     for wire in wires:
         for start, end in zip(wire, wire[1:], strict=False):
             between = [each for each in corners if each == end or _heading(start, end) in _leaving([start, end], each)]
-            found |= set(itertools.pairwise(sorted(between)))
-    return sorted(found)
+            pieces |= set(itertools.pairwise(sorted(between)))
+    return sorted(pieces)
 
 
 def _heading(start, end):

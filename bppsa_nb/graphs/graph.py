@@ -105,17 +105,11 @@ class Graph:
 
         A wire runs right, up at its consumer's column, or at the column given here, and right again.
         """
-        for name in places:
-            if name not in self.outputs:
-                self[name]
-        self.places |= places
+        self.places |= self._known(places)
 
     def label(self, **labels):
         r"""Say how activations are written in drawings, in TeX: ``g.label(h=r"h_{t-1}")``."""
-        for name in labels:
-            if name not in self.outputs:
-                self[name]
-        self.labels |= labels
+        self.labels |= self._known(labels)
 
     def copies(self):
         """Find the copies: how often each activation is used, where that is more than once.
@@ -147,16 +141,16 @@ class Graph:
         TypeError, ValueError
             If `wanted` are not names of nodes, or an input or a parameter that must be read is not given.
         """
-        given, left, found = set(given), self._named("wanted", wanted), set()
+        given, left, needed = set(given), self._named("wanted", wanted), set()
         while left:
             node = left.pop()
-            if node.name in given or node in found:
+            if node.name in given or node in needed:
                 continue
             if node.op in SOURCES:
                 raise ValueError(f"{self.name!r} cannot run without {node.name!r}; given: {', '.join(sorted(given))}")
-            found.add(node)
+            needed.add(node)
             left += node.inputs
-        return [node for node in self.nodes if node in found]
+        return [node for node in self.nodes if node in needed]
 
     def run(self, values, wanted=None):
         """Compute activations.
@@ -227,8 +221,8 @@ class Graph:
         saved = back.saved if saved is None else [node.name for node in self._named("saved", saved)]
         again = self.run({name: forward[name] for name in saved} | values, back.saved)
         read = {node.name: again[node.name] for node in back.nodes if node.op in ("saved", "parameter")}
-        found = back.run(read | {back.prefix + name: grad for name, grad in grad_outputs.items()})
-        return {name.removeprefix(back.prefix): found[name] for name in back.outputs}
+        errors = back.run(read | {back.prefix + name: grad for name, grad in grad_outputs.items()})
+        return {name.removeprefix(back.prefix): errors[name] for name in back.outputs}
 
     def backward(self):
         """Derive the graph of the error terms, one rule per node (see `bppsa_nb.graphs.rules`).
@@ -283,6 +277,12 @@ class Graph:
             if node.graph is not self:
                 raise ValueError(f"{operator} takes nodes of one graph, got {node.name!r} of {node.graph.name!r}")
 
+    def _known(self, looks):
+        for name in looks:
+            if name not in self.outputs:
+                self[name]
+        return looks
+
     def _named(self, argument, names):
         """Return the nodes of these names, or raise TypeError or ValueError."""
         nodes = []
@@ -293,8 +293,7 @@ class Graph:
         return nodes
 
     def _sizes(self, argument, values):
-        if not isinstance(values, dict):
-            raise TypeError(f"{argument} must be a dict of arrays by the names of nodes, got {type(values).__name__}")
+        check_kind(argument, values, dict, "a dict of arrays by the names of nodes")
         sizes = {}
         for node, (name, value) in zip(self._named(argument, values), values.items(), strict=True):
             shape = node.shape

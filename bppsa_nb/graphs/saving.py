@@ -105,20 +105,20 @@ def backpropagate(step, inputs, parameters, h0, grad_output, every):
     def forward(h, start, stop):
         """Yield what the backward pass reads, step by step."""
         for t in range(start, stop):
-            found = step.run(parameters | inputs[t] | {"h": h}, [*back.saved, "h_next"])
+            known = step.run(parameters | inputs[t] | {"h": h}, [*back.saved, "h_next"])
             run.steps += 1
-            yield {name: found[name] for name in back.saved}
-            h = found["h_next"]
+            yield {name: known[name] for name in back.saved}
+            h = known["h_next"]
 
     def backward(states, kept, error):
         """Take the kept steps back, the last one first."""
         held = [*states, *(array for read in kept for array in read.values())]
         run.held = max(run.held, len({id(array) for array in held}))
         for read in reversed(kept):
-            found = back.run(read | at_hand | {"grad_h_next": error})
+            errors = back.run(read | at_hand | {"grad_h_next": error})
             for name in parameters:
-                run.grads[name] += found[f"grad_{name}"]
-            error = found["grad_h"]
+                run.grads[name] += errors[f"grad_{name}"]
+            error = errors["grad_h"]
         return error
 
     error = grad_output

@@ -44,11 +44,11 @@ class Operator(ABC):
     ----------
     param_shapes : dict of str to tuple
         Shapes of its parameters, ``weight`` and ``bias``; empty if there are none.
-    shared : bool
-        Whether all samples have the same Jacobian.
+    reads : {"x", "y", "weight", "dtype"}
+        What the Jacobian's values are made from: the input, the output, the weight; or all are alike.
     """
 
-    shared = False
+    reads = "x"
 
     def __init__(self, name):
         if not isinstance(name, str) or not name:
@@ -59,6 +59,11 @@ class Operator(ABC):
     def output_shape(self, input_shape):
         """Return one sample's output shape, or raise ValueError where the input's does not fit."""
         return input_shape
+
+    @property
+    def shared(self):
+        """bool: whether all samples have the same Jacobian."""
+        return self.reads in ("weight", "dtype")
 
     @abstractmethod
     def forward(self, x, *params):
@@ -76,9 +81,9 @@ class Operator(ABC):
     def jacobian(self, input_shape, mask=None):
         """Return the object of `bppsa_nb.networks.jacobians` that makes the transposed Jacobian."""
 
-    def source(self, x, y, *params):
+    def source(self, x, y, weight=None, bias=None):
         """Return what the Jacobian's values are made from: the weight, the input, the output or a dtype."""
-        return x
+        return {"x": x, "y": y, "weight": weight, "dtype": x.dtype}[self.reads]
 
     def __repr__(self):
         return f"{type(self).__name__}({self.name!r})"
@@ -147,7 +152,7 @@ class Conv2d(_Sliding):
         For height and width.
     """
 
-    shared = True
+    reads = "weight"
 
     def __init__(self, name, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1):
         super().__init__(name)
@@ -199,10 +204,6 @@ class Conv2d(_Sliding):
         how = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
         return _jacobians().Convolution(mask, input_shape, **how)
 
-    def source(self, x, y, weight, bias):
-        """Return the weight."""
-        return weight
-
 
 class Linear(Operator):
     """A fully connected operator with bias.
@@ -213,7 +214,7 @@ class Linear(Operator):
     in_features, out_features : int
     """
 
-    shared = True
+    reads = "weight"
 
     def __init__(self, name, in_features, out_features):
         super().__init__(name)
@@ -246,10 +247,6 @@ class Linear(Operator):
         """See `bppsa_nb.networks.jacobians.Linear`."""
         return _jacobians().Linear(np.ones(self.param_shapes["weight"], bool) if mask is None else mask)
 
-    def source(self, x, y, weight, bias):
-        """Return the weight."""
-        return weight
-
 
 class ReLU(Operator):
     """``max(x, 0)``; its derivative at 0 is 0."""
@@ -270,6 +267,8 @@ class ReLU(Operator):
 class Tanh(Operator):
     """The hyperbolic tangent."""
 
+    reads = "y"
+
     def forward(self, x):
         """Compute it."""
         return np.tanh(x)
@@ -282,13 +281,11 @@ class Tanh(Operator):
         """See `bppsa_nb.networks.jacobians.Tanh`."""
         return _jacobians().Tanh(input_shape)
 
-    def source(self, x, y):
-        """Return the output."""
-        return y
-
 
 class Sigmoid(Operator):
     """The logistic function."""
+
+    reads = "y"
 
     def forward(self, x):
         """Compute it."""
@@ -301,10 +298,6 @@ class Sigmoid(Operator):
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.Sigmoid`."""
         return _jacobians().Sigmoid(input_shape)
-
-    def source(self, x, y):
-        """Return the output."""
-        return y
 
 
 class _Pool(_Sliding):
@@ -360,7 +353,7 @@ class MaxPool2d(_Pool):
 class AvgPool2d(_Pool):
     """The mean of each window."""
 
-    shared = True
+    reads = "dtype"
 
     def forward(self, x):
         """Compute it."""
@@ -383,15 +376,11 @@ class AvgPool2d(_Pool):
         """See `bppsa_nb.networks.jacobians.AvgPool2d`."""
         return _jacobians().AvgPool2d(input_shape, self.kernel_size, stride=self.stride)
 
-    def source(self, x, y):
-        """Return the dtype: all values are alike."""
-        return x.dtype
-
 
 class Flatten(Operator):
     """Images to vectors. In a scan it is no link: gradients are flat there anyway."""
 
-    shared = True
+    reads = "dtype"
 
     def output_shape(self, input_shape):
         """Return (n,)."""
@@ -408,7 +397,3 @@ class Flatten(Operator):
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.Flatten`."""
         return _jacobians().Flatten(input_shape)
-
-    def source(self, x, y):
-        """Return the dtype: all values are 1."""
-        return x.dtype

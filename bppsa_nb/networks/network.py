@@ -94,7 +94,7 @@ class Network:
     Notes
     -----
     The chain that is scanned begins at the first operator's output. Nobody needs the gradient at the image, and the
-    product for it is the dearest of all.
+    product for it is the most expensive of all.
     """
 
     def __init__(self, input_shape, operators, *, scan_until=None, init="uniform", rng=0, dtype=np.float32):
@@ -254,8 +254,8 @@ class Network:
 
     def _add_gradients(self, activations, i, grad, grads):
         operator = self.operators[i]
-        found = operator.parameter_gradients(grad, activations.read_by(i))
-        grads |= {f"{operator.name}.{part}": each for part, each in zip(operator.param_shapes, found, strict=True)}
+        parts = operator.parameter_gradients(grad, activations.read_by(i))
+        grads |= {f"{operator.name}.{part}": grad for part, grad in zip(operator.param_shapes, parts, strict=True)}
 
     def _scan(self, activations, grad_output, how, grads):
         """Find the gradients at the outputs of the scanned operators, a few samples at a time."""

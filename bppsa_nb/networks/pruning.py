@@ -1,9 +1,8 @@
 """Magnitude pruning, as in See et al. (2016): the smallest weights go, by one of three rules."""
 
-
 import numpy as np
 
-from bppsa_nb.machine.checks import check_choice, check_plain, is_number
+from bppsa_nb.machine.checks import as_float, check_choice, check_kind, check_plain
 
 SCHEMES = ("class_blind", "class_uniform", "class_distribution")
 
@@ -46,9 +45,7 @@ def prune(params, rate, scheme="class_blind"):
     array([[ 0., -3.],
            [ 2.,  0.]])
     """
-    if not is_number(rate):
-        raise TypeError(f"rate must be a number, got {rate!r}")
-    if not 0 <= rate < 1:
+    if not 0 <= as_float("rate", rate) < 1:
         raise ValueError(f"rate must be at least 0 and below 1, got {rate!r}")
     check_choice("scheme", scheme, SCHEMES)
     weights = _weights(params)
@@ -89,8 +86,7 @@ def masks_of(params):
 
 
 def _weights(params):
-    if not isinstance(params, dict):
-        raise TypeError(f"params must be a dict of arrays, got {type(params).__name__}")
+    check_kind("params", params, dict, "a dict of arrays")
     for name, param in params.items():
         check_plain(f"params[{name!r}]", param)
         if param.dtype.kind != "f":

@@ -14,14 +14,9 @@ class Cost(NamedTuple):
 
 
 class Pattern:
-    """Where an operand may be non-zero. Multiplying patterns counts what the numbers would cost.
+    """Where an operand may be non-zero: a `CSRPattern`, or None for a gradient, taken as dense.
 
-    Parameters
-    ----------
-    structure : CSRPattern [shape=(m, n)] or None
-        None stands for a gradient, taken as dense.
-    costs : list of Cost
-        Every product appends its own.
+    Multiplying patterns counts what the numbers would cost: every product appends a `Cost` to `costs`.
     """
 
     def __init__(self, structure, costs):

@@ -229,13 +229,13 @@ class Executor:
             raise ValueError(f"x must hold {self._batch_size} samples, as the executor was told, got {len(x)}")
         return check_labels(labels, len(x), self._layers[-1].output_shape[0])
 
-    def _steps(self, workers, layers=None):
-        """Return the arguments of `Steps` for some workers, and some layers or all."""
-        ops, numbers = self._timeline.operations, range(1, len(self._layers) + 1)
+    def _steps(self, workers):
+        """Return the arguments of `Steps` for some workers."""
+        ops = self._timeline.operations
         program = [i for i in self._timeline.sequence.tolist() if ops.worker[i] in workers]
         columns = (column[program].tolist() for column in (ops.kind, ops.layer, ops.micro_batch))
         return {
-            "layers": {number: self._layers[number - 1] for number in (numbers if layers is None else layers)},
+            "layers": {number: self._layers[number - 1] for number in np.unique(ops.layer[program]).tolist()},
             "last": len(self._layers),
             "program": list(zip(program, *columns, strict=True)),
             "share": 1 if self._updates == "each" else ops.micro_batches * self._replicas,
@@ -282,11 +282,10 @@ class _Processes:
     """A process for every device of a timeline, or every replica."""
 
     def __init__(self, executor):
-        from bppsa_nb.schedule.processes import Memory, Workers
+        from bppsa_nb.schedule.processes import SharedArrays, Workers
 
-        ops, network, L = executor._timeline.operations, executor._network, len(executor._layers)
-        self._executor, replicas, dtype = executor, executor._replicas, network.dtype
-        device = ops.worker[ops.select(F)[0]]
+        self._executor, ops = executor, executor._timeline.operations
+        replicas, dtype = executor._replicas, executor._network.dtype
         links = _links(executor._timeline)
         size = executor._batch_size // (ops.micro_batches * replicas)
         arrays = {"losses": ((replicas, ops.micro_batches), np.float64), "times": ((replicas, len(ops), 2), np.float64)}
@@ -301,15 +300,14 @@ class _Processes:
         for kind, number, m, _ in (message for messages in links.values() for message in messages):
             layer = executor._layers[number - 1]
             arrays[kind, number, m] = (*(layer.output_shape if kind == F else layer.input_shape), size), dtype
-        self._memory = Memory(arrays)
+        self._memory = SharedArrays(arrays)
         reduces = [(SW, int(ops.layer[i]), 0, i) for i in executor._timeline.sequence.tolist() if ops.kind[i] == SW]
         devices, names = [], []
         for replica in range(replicas):
             for d in range(ops.devices):
-                mine = [number for number in range(1, L + 1) if device[number - 1] == d]
                 devices.append(
                     {
-                        "steps": executor._steps([d], mine),
+                        "steps": executor._steps([d]),
                         "parts": executor._parts(replica),
                         "replica": replica,
                         "reduces": reduces,

@@ -56,10 +56,10 @@ class Operations:
 
     def select(self, kind):
         """Return the numbers of one kind's operations [shape=(micro_batches, L)]; -1 where there is none."""
-        found = np.full((self.micro_batches, self.network.layers), -1)
+        numbers = np.full((self.micro_batches, self.network.layers), -1)
         chosen = np.flatnonzero(self.kind == kind)
-        found[self.micro_batch[chosen], self.layer[chosen] - 1] = chosen
-        return found
+        numbers[self.micro_batch[chosen], self.layer[chosen] - 1] = chosen
+        return numbers
 
 
 class _Table:

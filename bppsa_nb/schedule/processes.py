@@ -18,7 +18,7 @@ from bppsa_nb.schedule.operations import SW, F, O, W
 from bppsa_nb.schedule.steps import Steps
 
 
-class Memory:
+class SharedArrays:
     """Arrays that several processes see, by names of which `arrays` says the shape and the dtype."""
 
     def __init__(self, arrays):

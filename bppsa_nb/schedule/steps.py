@@ -38,6 +38,7 @@ class Steps:
         `hand_on` are called with kind, layer and micro-batch before and after each one. Raises FloatingPointError if an
         output, or a gradient that is to update weights, leaves the range of the dtype.
         """
+        # Who updates has copies: others, and the caller if this goes wrong, have theirs.
         own = (lambda name: params[name].copy()) if self._updates else params.__getitem__
         self._weights = {number: [own(name) for name in layer.params] for number, layer in self.layers.items()}
         self.sums = {}
@@ -107,11 +108,11 @@ class Steps:
         self._forget(O, layer, m)
 
     def _weight_grad(self, layer, m):
-        found = self.layers[layer].weight_grad(self._kept[layer, m][0], self.products[O, layer + 1, m])
+        grads = self.layers[layer].weight_grad(self._kept[layer, m][0], self.products[O, layer + 1, m])
         if layer not in self.sums:
-            self.sums[layer] = found
+            self.sums[layer] = grads
         else:
-            for total, grad in zip(self.sums[layer], found, strict=True):
+            for total, grad in zip(self.sums[layer], grads, strict=True):
                 total += grad
         if self._updates == "each":
             self._update(layer)

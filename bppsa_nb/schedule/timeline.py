@@ -23,11 +23,6 @@ class Timeline:
         Whether all micro-batches update the weights together, or each one on its own.
     k : int, optional
         Of reverse first-k.
-
-    Attributes
-    ----------
-    operations, start, policy, flush, k
-        As given.
     """
 
     def __init__(self, operations, start, policy, flush=True, k=None):
