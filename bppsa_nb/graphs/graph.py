@@ -396,8 +396,7 @@ class Graph:
         return nodes
 
     def _sizes(self, argument, values):
-        if not isinstance(values, dict):
-            raise TypeError(f"{argument} must be a dict of arrays by the names of nodes, got {type(values).__name__}")
+        check_kind(argument, values, dict, "a dict of arrays by the names of nodes")
         sizes = {}
         for node, (name, value) in zip(self._named(argument, values), values.items(), strict=True):
             shape = node.shape

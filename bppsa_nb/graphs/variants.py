@@ -49,6 +49,7 @@ from bppsa_nb.machine.checks import (
     check_choice,
     check_count,
     check_floats,
+    check_kind,
     check_params,
     float_dtype,
     generator,
@@ -192,8 +193,7 @@ def backward(params, x, activations, grad_hidden, xp=np):
     TypeError, ValueError
         As in `forward`, or for activations that belong to another x.
     """
-    if not isinstance(activations, Activations):
-        raise TypeError(f"activations must be what forward returned, got {type(activations).__name__}")
+    check_kind("activations", activations, Activations, "what forward returned")
     variant = activations.variant
     _check(variant, params, x, activations.hidden[0])
     check_array("activations.hidden", activations.hidden, x.dtype, (len(x) + 1, *activations.hidden[0].shape))

@@ -13,6 +13,7 @@ from bppsa_nb.machine.checks import (
     check_choice,
     check_finite,
     check_flag,
+    check_kind,
     check_params,
     float_dtype,
     generator,
@@ -94,11 +95,9 @@ class Network:
 
     def __init__(self, input_shape, operators, *, scan_until=None, init="uniform", rng=0, dtype=np.float32):
         self.dtype = float_dtype(dtype)
-        if not isinstance(operators, (list, tuple)):
-            raise TypeError(f"operators must be a list of operators, got {operators!r}")
+        check_kind("operators", operators, (list, tuple), "a list of operators", repr)
         for i, operator in enumerate(operators):
-            if not isinstance(operator, Operator):
-                raise TypeError(f"operators[{i}] must be an operator, as bppsa_nb.sparse.ReLU is, got {operator!r}")
+            check_kind(f"operators[{i}]", operator, Operator, "an operator, as bppsa_nb.sparse.ReLU is", repr)
         self.operators = tuple(operators)
         names = [operator.name for operator in self.operators]
         if not names:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_choice, check_count, check_flag
+from bppsa_nb.machine.checks import check_choice, check_count, check_flag, check_kind
 from bppsa_nb.schedule.network import Assumptions, Network, spread
 from bppsa_nb.schedule.operations import SF, SO, F, O, W, training
 from bppsa_nb.schedule.timeline import place
@@ -60,10 +60,8 @@ def pipeline(
     TypeError, ValueError
         For anything else, or more devices than layers.
     """
-    if not isinstance(network, Network):
-        raise TypeError(f"network must be a schedule.Network, got {network!r}")
-    if not isinstance(assumptions, Assumptions):
-        raise TypeError(f"assumptions must be schedule.Assumptions, got {assumptions!r}")
+    check_kind("network", network, Network, "a schedule.Network", repr)
+    check_kind("assumptions", assumptions, Assumptions, "schedule.Assumptions", repr)
     L = network.layers
     devices = check_count("devices", devices, 1, L, f" (the network has {L} layers)")
     micro_batches = check_count("micro_batches", micro_batches, 1)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_amount, check_count, check_flag
+from bppsa_nb.machine.checks import check_amount, check_count, check_flag, check_kind
 from bppsa_nb.schedule.network import Assumptions, Network
 from bppsa_nb.schedule.operations import KINDS, F, O, W
 from bppsa_nb.schedule.streams import Problem, TwoStreams
@@ -40,10 +40,8 @@ class Regions:
     """
 
     def __init__(self, network, ends, assumptions=Assumptions()):  # noqa: B008 - frozen
-        if not isinstance(network, Network):
-            raise TypeError(f"network must be a schedule.Network, got {network!r}")
-        if not isinstance(assumptions, Assumptions):
-            raise TypeError(f"assumptions must be schedule.Assumptions, got {assumptions!r}")
+        check_kind("network", network, Network, "a schedule.Network", repr)
+        check_kind("assumptions", assumptions, Assumptions, "schedule.Assumptions", repr)
         passes = 2 * network.layers
         self.network, self.assumptions = network, assumptions
         self.ends = _rising("ends", ends, passes, f"twice {network.layers} layers")
@@ -64,8 +62,7 @@ class Regions:
         -------
         Regions
         """
-        if not isinstance(network, Network):
-            raise TypeError(f"network must be a schedule.Network, got {network!r}")
+        check_kind("network", network, Network, "a schedule.Network", repr)
         L = network.layers
         last = _rising("last", last, L, "the number of layers")
         return cls(network, [*(L - last[:-1][::-1]), L, *(L + last)], assumptions)
@@ -138,8 +135,7 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_
       region. As no kernel is planned later than its layer's F, the streams never wait for each other in a circle.
     - A kernel that ends late, or outlasts its region, runs on; those after it start later than planned.
     """
-    if not isinstance(main_regions, Regions):
-        raise TypeError(f"main_regions must be schedule.Regions, got {main_regions!r}")
+    check_kind("main_regions", main_regions, Regions, "schedule.Regions", repr)
     N = len(main_regions)
     kernels = _layers(kernels, main_regions.network.layers)
     speedup = _speedups(speedup, kernels, main_regions)

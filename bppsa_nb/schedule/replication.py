@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_amount, check_choice, check_count
+from bppsa_nb.machine.checks import check_amount, check_choice, check_count, check_kind
 from bppsa_nb.schedule.network import Assumptions, Network
 from bppsa_nb.schedule.operations import SW, F, O, W, synchronized
 from bppsa_nb.schedule.timeline import place
@@ -57,12 +57,10 @@ def data_parallel(
     The backward pass ends before the forward pass begins. That costs nothing: where a δW follows an F, both can change
     places. What reverse first-k may miss is a better order of the δW among the δO.
     """
-    if not isinstance(network, Network):
-        raise TypeError(f"network must be a schedule.Network, got {network!r}")
+    check_kind("network", network, Network, "a schedule.Network", repr)
     if network.sync is None:
         raise ValueError("network must have sync, the times of S[δW], for data-parallel training; got None")
-    if not isinstance(assumptions, Assumptions):
-        raise TypeError(f"assumptions must be schedule.Assumptions, got {assumptions!r}")
+    check_kind("assumptions", assumptions, Assumptions, "schedule.Assumptions", repr)
     check_choice("policy", policy, POLICIES)
     ops = synchronized(network, assumptions)
     if policy != "reverse_first_k":

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from bppsa_nb.machine import files
-from bppsa_nb.machine.checks import check_count, check_flag, generator
+from bppsa_nb.machine.checks import check_count, check_flag, check_kind, generator, wrong_shape
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.training.datasets.bitstream import check_indices, steps_of
 from bppsa_nb.training.datasets.kept_features import Kept
@@ -114,7 +114,7 @@ def mfcc(waveform, features="S"):
     from_librosa = _from_librosa()
     features, waveform = _features(features), np.asarray(waveform)
     if waveform.ndim != 2 or len(waveform) != 2:
-        raise ValueError(f"waveform must have shape (2, samples), got {waveform.shape}")
+        raise wrong_shape("waveform", waveform, (2, "samples"))
     if not np.issubdtype(waveform.dtype, np.floating):
         raise TypeError(f"waveform must be floating point, got {waveform.dtype}")
     if waveform.shape[1] < features.window:
@@ -277,8 +277,7 @@ class Instruments:
         TypeError, ValueError
             If `share` is no number, or out of range, or an instrument has a single recording.
         """
-        if not isinstance(share, Real):
-            raise TypeError(f"share must be a number between 0 and 1, got {share!r}")
+        check_kind("share", share, Real, "a number between 0 and 1", repr)
         if not 0 < share < 1:
             raise ValueError(f"share must be between 0 and 1, got {share!r}")
         rng = generator(rng)
