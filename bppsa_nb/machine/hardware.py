@@ -42,13 +42,7 @@ def cores():
 
 
 def versions():
-    """Look up Python's version and the packages', without importing any.
-
-    Returns
-    -------
-    dict
-        Name to version; None for a package that is not installed.
-    """
+    """Return Python's version and the packages', None for what is not installed, by name; nothing is imported."""
     found = {"bppsa-nb": bppsa_nb.__version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:

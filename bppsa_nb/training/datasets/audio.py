@@ -231,16 +231,11 @@ class Instruments:
 
     def _keep(self, clips, names):
         clips.flags.writeable = False
-        self._clips, self.files = clips, tuple(names)
+        self.x, self.files = clips.swapaxes(0, 1), tuple(names)
         self.y = np.array([LABELS.index(name.split("/")[0]) for name in names], np.int64)
 
     def __repr__(self):
         return shown(self, "x", "features", "data")
-
-    @property
-    def x(self):
-        """The features of all clips, (F, N, C)."""
-        return self._clips.transpose(1, 0, 2)
 
     def __len__(self):
         return len(self.y)
@@ -295,7 +290,7 @@ class Instruments:
 
     def _part(self, chosen):
         part = copy.copy(self)
-        part._keep(self._clips[chosen], [name for name, keep in zip(self.files, chosen, strict=True) if keep])
+        part._keep(self.x.swapaxes(0, 1)[chosen], [name for name, keep in zip(self.files, chosen, strict=True) if keep])
         return part
 
     def _tell(self, count, strict):
