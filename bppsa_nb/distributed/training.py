@@ -108,8 +108,8 @@ class Replicas(Local):
             yield given
             here = {name: _words(value) for name, value in given.items()}
             tell()
-        told = self.group.gather([ranks.checksum(words) for words in here.values()])
-        self.group.check_alike(list(here), list(here.values()), told)
+        checksums = self.group.gather([ranks.checksum(words) for words in here.values()])
+        self.group.check_alike(list(here), list(here.values()), checksums)
 
     def first(self, number):
         """Return the integer that rank 0 has."""
@@ -178,27 +178,27 @@ class Replicas(Local):
     def predict(self, trainer, x):
         """Return the classes of this replica's samples, on all of its ranks."""
         logits = trainer.model.forward(x, None, trainer.backend, self.comm).logits
-        found = np.zeros(x.shape[1], np.int64) if logits is None else logits.argmax(axis=1)
-        self.comm.Bcast(found, self.places - 1)
-        return found
+        classes = np.zeros(x.shape[1], np.int64) if logits is None else logits.argmax(axis=1)
+        self.comm.Bcast(classes, self.places - 1)
+        return classes
 
     def _compute(self, model, make, compute, finish=tuple):
         """Make a batch, and compute with this replica's share of it; return sums of two numbers over all ranks."""
         x, y, samples = self._batch(model, make)
-        numbers, found, fault = (0.0, 0.0), None, None
+        numbers, grads, fault = (0.0, 0.0), None, None
         with self.group.together(4) as tell:
             try:
                 if len(y):
-                    numbers, found = compute(x, y, samples)
+                    numbers, grads = compute(x, y, samples)
             except FloatingPointError as error:
                 fault = error
-            told = np.array(finish(numbers), np.float64).view(np.int64)
-            every = tell(fault is not None, len(self._arrived) > 0, *told)
+            words = np.array(finish(numbers), np.float64).view(np.int64)
+            every = tell(fault is not None, len(self._arrived) > 0, *words)
         if (failed := np.flatnonzero(every[:, 0])).size:
             raise fault or FloatingPointError(f"logits overflow {model.dtype} on rank {failed[0]}")
         sums = every[:, 2:].copy().view(np.float64).sum(axis=0)  # the same bits on all ranks
         self._stop = bool(every[:, 1].any())
-        return sums.tolist(), found
+        return sums.tolist(), grads
 
     def _batch(self, model, make):
         """Return this rank's part of a batch, and how many samples all replicas have of it."""

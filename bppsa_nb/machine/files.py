@@ -139,16 +139,16 @@ def _target(path):
     path = check_path(path)
     target = Path(os.path.realpath(path))
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return target, 0o666 & ~_umask()
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "a file can be replaced, a device, a pipe or a socket cannot", str(path))
     if not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-    return target, stat.S_IMODE(found.st_mode)
+    return target, stat.S_IMODE(status.st_mode)
 
 
 def _remove_leftovers(path):

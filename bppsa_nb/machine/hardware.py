@@ -43,10 +43,10 @@ def cores():
 
 def versions():
     """Return Python's version and the packages', None for what is not installed, by name; nothing is imported."""
-    found = {"bppsa-nb": bppsa_nb.__version__, "python": platform.python_version()}
+    known = {"bppsa-nb": bppsa_nb.__version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            known[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+            known[package] = None
+    return known

@@ -279,13 +279,13 @@ class Instruments:
         recordings = np.array([_recording(name) for name in self.files])
         held_out = np.zeros(len(self), bool)
         for label in np.unique(self.y):
-            found, counts = np.unique(recordings[self.y == label], return_counts=True)
-            if len(found) < 2:
-                raise ValueError(f"{LABELS[label]} has a single recording, {found[0]}: it cannot be on both sides")
-            order = rng.permutation(len(found))
+            names, counts = np.unique(recordings[self.y == label], return_counts=True)
+            if len(names) < 2:
+                raise ValueError(f"{LABELS[label]} has a single recording, {names[0]}: it cannot be on both sides")
+            order = rng.permutation(len(names))
             sizes = np.cumsum(counts[order])[:-1]
             last = abs(sizes - share * counts.sum()).argmin()
-            held_out |= np.isin(recordings, found[order[: last + 1]])
+            held_out |= np.isin(recordings, names[order[: last + 1]])
         return self._part(~held_out), self._part(held_out)
 
     def _part(self, chosen):
@@ -344,11 +344,11 @@ def _clips_in(folder):
         raise ValueError(f"{folder} lacks the folders {', '.join(missing)}; it must have {', '.join(LABELS)}")
     names = []
     for label in LABELS:
-        found = [path.name for path in (folder / label).iterdir() if path.suffix.lower() == ".wav"]
-        found = sorted(name for name in found if not name.startswith("."))
-        if not found:
+        clips = [path.name for path in (folder / label).iterdir() if path.suffix.lower() == ".wav"]
+        clips = sorted(name for name in clips if not name.startswith("."))
+        if not clips:
             raise ValueError(f"{folder / label} holds no .wav file")
-        names += [f"{label}/{name}" for name in found]
+        names += [f"{label}/{name}" for name in clips]
     return names
 
 
