@@ -237,11 +237,11 @@ def recordings(name, folder=None):
     list of (str, str)
         Device and scale.
     """
-    found = {}  # an ordered set
+    recorded = {}  # an ordered set
     for scale in SCALES:
         for place in _folders([folder] if folder else _used.get()):
-            found |= {(path.parent.name, scale): None for path in sorted(place.glob(f"*/{name}.{scale}.json"))}
-    return list(found)
+            recorded |= {(path.parent.name, scale): None for path in sorted(place.glob(f"*/{name}.{scale}.json"))}
+    return list(recorded)
 
 
 def draw(table):
@@ -289,8 +289,10 @@ def unfinished():
     """Find the sweeps that were stopped: experiment, scale, and how many points are kept, of each."""
     (folder,) = _folders(_used.get()[:1])
     kept = [read_kept(path) for path in sorted(folder.glob("*/*.partial.json"))]
-    told = [(each["provenance"].get("name"), each["provenance"].get("scale"), each["points"]) for each in kept if each]
-    return [(name, scale, len(points)) for name, scale, points in told if name and scale]
+    stopped = [
+        (each["provenance"].get("name"), each["provenance"].get("scale"), each["points"]) for each in kept if each
+    ]
+    return [(name, scale, len(points)) for name, scale, points in stopped if name and scale]
 
 
 def _folders(names):
@@ -324,9 +326,9 @@ def _replacing(path):
 
 
 def _read(path):
-    found = tables.read(path)
-    found.attrs["provenance"]["reference"] = path.parents[1].name == REFERENCES
-    return found
+    recorded = tables.read(path)
+    recorded.attrs["provenance"]["reference"] = path.parents[1].name == REFERENCES
+    return recorded
 
 
 def _check_scale(scale):

@@ -97,10 +97,10 @@ def source_state():
     rewrites do not count.
     """
     checkout = Path(bppsa_nb.__file__).resolve().parents[1]
-    found = _git("rev-parse", "HEAD", "--show-toplevel")
-    if found is None:
+    printed = _git("rev-parse", "HEAD", "--show-toplevel")
+    if printed is None:
         return None, None
-    commit, top = found.splitlines()
+    commit, top = printed.splitlines()
     if Path(top).resolve() != checkout:  # a repository, but not the package's own
         return None, None
     return commit, bool(_git("status", "--porcelain", "--", "bppsa_nb", "pyproject.toml"))

@@ -80,7 +80,7 @@ def hold(claim):
         The provenance of the table that says so.
     verdict : str
     """
-    found = []
+    held = []
     for device, scale in experiments.recordings(claim.experiment):
         table = experiments.table(claim.experiment, scale, device)
         origin = table.attrs["provenance"]
@@ -91,9 +91,9 @@ def hold(claim):
         on_gpu = "cuda" in (origin["backend"] or ())  # a machine with a GPU may have computed without it
         if claim.gpu and not (on_gpu and scale == "paper"):
             verdict = NOT_YET if on_gpu else NEEDS_GPU
-        found.append(((not origin["reference"], on_gpu, scale == "paper"), ours, origin, verdict))
-    if found:
-        return max(found, key=lambda each: each[0])[1:]
+        held.append(((not origin["reference"], on_gpu, scale == "paper"), ours, origin, verdict))
+    if held:
+        return max(held, key=lambda each: each[0])[1:]
     command = f"`bppsa-nb figures --only {claim.experiment} --scale {'paper' if claim.gpu else 'quick'}`"
     return command, None, NEEDS_GPU if claim.gpu else NOT_YET
 

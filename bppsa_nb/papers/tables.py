@@ -113,20 +113,20 @@ def read(path):
     if text is None or _digest(text) != described["sha256"]:
         raise files.DamagedError(f"{path} is not the table that the .json beside it describes: measure again")
     # As text first: whatever pandas' own parser does, every number comes back to the last bit.
-    found = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
+    table = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
     kinds = described["columns"]
     try:
-        if list(kinds) != list(found):
-            raise ValueError(f"columns are {list(kinds)}, those of the table {list(found)}")
+        if list(kinds) != list(table):
+            raise ValueError(f"columns are {list(kinds)}, those of the table {list(table)}")
         for column, kind in kinds.items():
             if not isinstance(kind, str):
                 raise TypeError(f"the kind of column {column!r} is {kind!r}")
             if kind != "str":
-                found[column] = found[column].eq("True") if kind == "bool" else found[column].astype(kind)
+                table[column] = table[column].eq("True") if kind == "bool" else table[column].astype(kind)
     except (TypeError, ValueError) as error:
         raise files.DamagedError(f"{path.with_suffix('.json')} is damaged: {error}") from error
-    found.attrs = described["notes"] | {"provenance": described["provenance"]}
-    return found
+    table.attrs = described["notes"] | {"provenance": described["provenance"]}
+    return table
 
 
 def where(table, **columns):
@@ -146,9 +146,9 @@ def _description(path):
 
 def _check(path, values, kinds):
     for name, kind in kinds.items():
-        found = values.get(name, ...) if isinstance(values, dict) else ...
-        if not isinstance(found, kind):
-            raise files.DamagedError(f"{path} is damaged: {name} is {'missing' if found is ... else repr(found)}")
+        value = values.get(name, ...) if isinstance(values, dict) else ...
+        if not isinstance(value, kind):
+            raise files.DamagedError(f"{path} is damaged: {name} is {'missing' if value is ... else repr(value)}")
 
 
 def _python(value):

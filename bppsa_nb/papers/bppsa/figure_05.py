@@ -56,9 +56,9 @@ def matrices(rng):
 def kinds(table):
     """Put one operator's entries into an array as from `bppsa_nb.sparse.kinds_of_zeros` [shape=(rows, columns)]."""
     first = table.iloc[0]
-    found = np.zeros((first["rows"], first["columns"]), np.int8)
-    found[table["row"], table["column"]] = 1 + (table["value"] != 0)
-    return found
+    entries = np.zeros((first["rows"], first["columns"]), np.int8)
+    entries[table["row"], table["column"]] = 1 + (table["value"] != 0)
+    return entries
 
 
 def plot(table):
@@ -68,9 +68,9 @@ def plot(table):
     widths = [rows["columns"].iloc[0] / rows["rows"].iloc[0] for _, rows in groups]
     fig, axes = pyplot.subplots(1, 3, figsize=(9, 4.4), width_ratios=widths, layout="constrained")
     for ax, (operator, rows) in zip(axes, groups, strict=True):
-        found = kinds(rows)
-        ax.imshow(found, cmap=colors, vmin=0, vmax=len(KINDS) - 1, interpolation="none")
-        sparsity = 1 - len(rows) / found.size
+        entries = kinds(rows)
+        ax.imshow(entries, cmap=colors, vmin=0, vmax=len(KINDS) - 1, interpolation="none")
+        sparsity = 1 - len(rows) / entries.size
         ax.set_title(f"{operator}\n{rows['sizes'].iloc[0]}\nsparsity {sparsity:.3f}", size=9)
         ax.set(xlabel="output", ylabel="input")
         ax.grid(visible=False)

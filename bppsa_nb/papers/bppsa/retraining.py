@@ -117,8 +117,8 @@ def stages(network, training, unseen, epochs, prunings, seed, show=False):
 
     def row(scheme, rate, stage, iterations, difference=None):
         loss, accuracy = Trainer(model, SGD(0)).evaluate(unseen, 100)
-        found = {"scheme": scheme, "rate": rate, "stage": stage, "iterations": iterations}
-        return found | {"accuracy": accuracy, "loss": loss} | _shares(model.params) | {"difference": difference}
+        about = {"scheme": scheme, "rate": rate, "stage": stage, "iterations": iterations}
+        return about | {"accuracy": accuracy, "loss": loss} | _shares(model.params) | {"difference": difference}
 
     first, second = (batches(len(training), settings["B"], epochs, [seed, part]) for part in (0, 1))
     train(model, training, first, settings["lr"], f"{network}, training" if show else None)
@@ -180,16 +180,16 @@ def _shares(params):
 def alt(table):
     """Say what there is to see, and the accuracy of every stage."""
     lenet, vgg = (table[table["network"] == name] for name in ("LeNet5", "VGG11"))
-    told = []
+    texts = []
     for rate, rows in lenet[lenet["rate"] > 0].groupby("rate"):
         pruned, retrained = (rows[rows["stage"] == stage]["accuracy"] for stage in ("pruned", "retrained"))
-        told.append(f"{span(pruned, '{:.0%}')} and {span(retrained, '{:.0%}')} at {rate:.0%}")
+        texts.append(f"{span(pruned, '{:.0%}')} and {span(retrained, '{:.0%}')} at {rate:.0%}")
     trained = lenet[lenet["stage"] == "trained"]["accuracy"].mean()
     stages = vgg.groupby("stage", sort=False)["accuracy"].mean()
     return (
         "Left, accuracy of LeNet-5 over the share of weights pruned, for three rules of pruning, with a dashed line at "
         f"the trained network's {trained:.0%} and a dotted one at guessing: right after pruning and after retraining "
-        f"it is {listed(told)}. Right, pairs of bars for VGG-11, ours beside the paper's: "
+        f"it is {listed(texts)}. Right, pairs of bars for VGG-11, ours beside the paper's: "
         f"{listed([f'{accuracy:.0%} {stage}' for stage, accuracy in stages.items()])}. The paper's are 90.1 % and 88.9 "
         "%."
     )
@@ -215,10 +215,10 @@ def _draw_rates(ax, rows):
     rates = sorted(rows.loc[rows["stage"] != "trained", "rate"].unique())
     for shift, (scheme, (label, color, marker)) in zip((-0.09, 0, 0.09), _LOOKS.items(), strict=True):
         for stage in ("retrained", "pruned"):
-            found = ways.xs((scheme, stage), level=("scheme", "stage")).loc[rates]
+            runs_of = ways.xs((scheme, stage), level=("scheme", "stage")).loc[rates]
             look = {"color": color, "marker": marker, "ms": 6, "capsize": 2.5}
             look |= {"ls": "-"} if stage == "retrained" else {"ls": "--", "mfc": "white", "lw": 1.2}
-            runs = (found[end] for end in ("min", "mean", "max"))
+            runs = (runs_of[end] for end in ("min", "mean", "max"))
             panels.errorbar(ax, np.arange(len(rates)) + shift, *runs, label=f"{label}, {stage}", **look)
     trained = rows.loc[rows["stage"] == "trained", "accuracy"].mean()
     ax.axhline(trained, color="black", lw=1.1, ls="--", zorder=1)
@@ -236,8 +236,10 @@ def _draw_stages(ax, rows):
         here: (ours, -0.2, COLORS["blelloch"]),
         "the paper, CIFAR-10, 100 epochs": (PAPER, 0.2, COLORS["baseline"]),
     }
-    for label, (found, shift, color) in series.items():
-        places, values = zip(*[(i, found[stage]) for i, stage in enumerate(STAGES) if stage in found], strict=True)
+    for label, (accuracy, shift, color) in series.items():
+        places, values = zip(
+            *[(i, accuracy[stage]) for i, stage in enumerate(STAGES) if stage in accuracy], strict=True
+        )
         drawn = ax.bar(np.add(places, shift), values, 0.38, color=color, label=label)
         ax.bar_label(drawn, [f"{value:.1%}" for value in values], size=8.5, padding=4)
     ax.set(

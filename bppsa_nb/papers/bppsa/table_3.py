@@ -30,11 +30,11 @@ def measure(scale, rng, progress):
 
     def compute(point, _):
         settings = FEATURES[point["features"]]
-        found = mfcc(waveform, settings)
-        frames, size = found.shape
+        features = mfcc(waveform, settings)
+        frames, size = features.shape
         sizes = {"coefficients": settings.coefficients, "window": settings.window, "hop": settings.hop}
         sizes |= {"frames": frames, "size": size}
-        left = found[: 1 + frames // 3, : size // 2].astype(np.float64).round(3)
+        left = features[: 1 + frames // 3, : size // 2].astype(np.float64).round(3)
         return [
             sizes | {"frame": frame} | {f"c{i}": value for i, value in enumerate(row, 1)}
             for frame, row in enumerate(left)
