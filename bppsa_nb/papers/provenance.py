@@ -31,26 +31,10 @@ KINDS = {
 def describe(name, scale, seed):
     """Describe a measurement that is made here and now.
 
-    Parameters
-    ----------
-    name : str
-        The experiment.
-    scale : str
-        "quick" or "paper".
-    seed : int
-        The seed of everything random.
-
-    Returns
-    -------
-    dict
-        `name`, `scale`, `seed`; `device` ("cpu", or a GPU's name fit for a folder), `gpu` (its name or None),
-        `cpu` (the model), `cores` (usable here); `versions` of Python and packages; `commit` of the package's
-        source, `dirty` (whether the source differs from that; both None outside a checkout); `date` (UTC).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `seed` is no integer of at least 0.
+    `name`, `scale`, `seed` are as given (a TypeError or ValueError if the seed is no integer of at least 0); `device`
+    ("cpu", or a GPU's name fit for a folder), `gpu` (its name or None), `cpu` (the model), `cores` (usable here);
+    `versions` of Python and packages; `commit` of the package's source, `dirty` (whether the source differs from that;
+    both None outside a checkout); `date` (UTC).
     """
     check_count("seed", seed)
     commit, dirty = source_state()

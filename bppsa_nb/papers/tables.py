@@ -13,47 +13,20 @@ _DATA = ("real", "synthetic", "stand-in")
 
 
 def write(table, origin, path):
-    """Write a table and its provenance.
+    """Write a pandas.DataFrame and where it comes from.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        Cells are numbers, text, or True and False. Its attrs are kept, `data`, `backend` and `collected` with the
-        provenance.
-    origin : dict
-        From `provenance.describe`.
-    path : pathlib.Path
-        Of the CSV.
-
-    Raises
-    ------
-    TypeError
-        If a column would not come back as it is.
-    ValueError
-        If `attrs["data"]` is of no known kind.
+    Cells are numbers, text, or True and False, else there is a TypeError. The table's attrs are kept; `data` (a
+    ValueError if of no known kind), `backend` and `collected` are kept with the provenance, `origin`.
     """
     columns = {name: column.astype(object).where(column.notna(), None).tolist() for name, column in table.items()}
     _write(columns, table.attrs, origin, path)
 
 
 def write_rows(rows, notes, origin, path):
-    """Write what `write` does, from plain rows and without pandas, which a machine with a GPU may lack.
+    """Write what `write` does, from plain rows and notes, the table's attrs, and without pandas.
 
-    Parameters
-    ----------
-    rows : list of dict
-        One per measurement, all with the same keys: numbers, text, True or False; None where nothing was measured.
-    notes : dict
-        The table's attrs, its `backend` included if it has no such column.
-    origin, path
-        As for `write`.
-
-    Raises
-    ------
-    ValueError
-        If rows have different keys, or there are none.
-    TypeError
-        If a value is of another kind, or a column holds several.
+    Rows have the same keys; a value is None where nothing was measured. There is a ValueError if keys differ, or there
+    are no rows, a TypeError if a value is of another kind, or a column holds several.
     """
     if not rows or any(row.keys() != rows[0].keys() for row in rows):
         raise ValueError(f"rows must be one or more dicts with the same keys, got {[list(row) for row in rows]}")

@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import pandas as pd
 from matplotlib import pyplot
 from matplotlib.patches import Patch, Rectangle
 
@@ -76,8 +77,6 @@ def winners(table):
 
     `regret` is the time of the method that "auto" takes over the winner's.
     """
-    import pandas as pd
-
     rows = []
     for place, point in table.groupby(["backend", "H", "T", "B"], sort=False):
         ranked = point.sort_values("seconds")

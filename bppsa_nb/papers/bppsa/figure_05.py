@@ -6,6 +6,7 @@ from matplotlib import pyplot
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
+from bppsa_nb import sparse
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 
@@ -43,8 +44,6 @@ def measure(scale, rng, progress):
 
 def matrices(rng):
     """Make the transposed Jacobians, in the order of `OPERATORS`: what maps to what, and a scipy.sparse.csr_array."""
-    from bppsa_nb import sparse
-
     weight, x = rng.standard_normal((3, 2, 3, 3)), rng.standard_normal((2, 4, 4))
     return [
         ("3 × 3, padding 1: 2 × 4 × 4\n→ 3 × 4 × 4", sparse.conv2d_jacobian_T(weight, (2, 4, 4), padding=1)),

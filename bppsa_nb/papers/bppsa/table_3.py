@@ -6,7 +6,7 @@ from matplotlib import pyplot
 
 from bppsa_nb.papers import published
 from bppsa_nb.training.datasets import instruments
-from bppsa_nb.training.datasets.audio import FEATURES, STAND_IN, mfcc, read
+from bppsa_nb.training.datasets.audio import FEATURES, SAMPLE_RATE, STAND_IN, mfcc, read
 
 TITLE = "Table 3: one clip in three sets of features"
 CAPTION = (
@@ -54,8 +54,6 @@ def with_printed(table):
 
 def plot(table):
     """Draw a heat map per set, all over the same time."""
-    from bppsa_nb.training.datasets.audio import SAMPLE_RATE
-
     sets = list(table.groupby("features", sort=False))
     fig, axes = pyplot.subplots(len(sets), 1, figsize=(8, 5.6), sharex=True, layout="constrained")
     for ax, (features, rows) in zip(axes, sets, strict=True):

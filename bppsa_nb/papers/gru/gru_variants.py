@@ -60,8 +60,8 @@ def alt(table):
     return (
         "Above, relative time over hidden sizes from 128 to 2048 for four variants of the GRU at a mini-batch of 128, "
         f"the original at 1: {listed(texts)}. Below, bars for every variant: products 9, 4, 3 and 2; products in "
-        "series 4, 4, 2 and 2; launches 44, 30, 30 and 31; multiply-adds 18, 18, 19 and 18 times B H squared; numbers kept 4, "
-        "4, 4 and 5 times B H."
+        "series 4, 4, 2 and 2; launches 44, 30, 30 and 31; multiply-adds 18, 18, 19 and 18 times B H squared; numbers "
+        "kept 4, 4, 4 and 5 times B H."
     )
 
 

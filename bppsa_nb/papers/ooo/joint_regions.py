@@ -9,6 +9,7 @@ from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule.operations import F, W
+from bppsa_nb.sparse import VGG11
 
 TITLE = "Weight gradients in a stream of their own: Algorithm 1 on VGG-11's costs, simulated"
 BATCH = {"quick": 16, "paper": 64}
@@ -29,8 +30,6 @@ LOOKS = {
 
 def measure(scale, rng, progress):
     """Profile VGG-11 and schedule it: a row per layer, and one per table of co-run speed-ups and schedule."""
-    from bppsa_nb.sparse import VGG11
-
     batch = BATCH[scale]
     x, labels = rng.standard_normal((batch, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, batch)
     network = schedule.profile(VGG11(rng), x, labels, ROUNDS[scale])
