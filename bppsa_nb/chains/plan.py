@@ -93,15 +93,7 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0):
 
 
 def run_seconds(T, B, H, dtype, backend, weights):
-    """Predict the parts of a scan over ranks: what going back along a run takes, and multiplying it into one matrix.
-
-    Parameters are those of `explain`.
-
-    Returns
-    -------
-    sweep, multiply : float
-        Seconds.
-    """
+    """Predict the seconds that going back along a run takes, and multiplying it into one matrix; see `explain`."""
     T, B, H, width, backend, weights = _checked(T, B, H, dtype, backend, weights)
     prices = _priced(backend)[0]["structured" if weights else "dense"]
     sizes = T, B, H, weights, backend
@@ -109,16 +101,9 @@ def run_seconds(T, B, H, dtype, backend, weights):
 
 
 def chunk_length(T, B, H, dtype=np.float32, backend="auto", weights=0):
-    """Return how many steps a chunk has: of several lengths, the one with the least predicted time.
+    """Return how many steps a chunk has, from 1 to max(T, 1): of several lengths, the one predicted to be the fastest.
 
-    Tried are the powers of two up to T, and T divided among the workers.
-
-    Parameters and errors are those of `explain`.
-
-    Returns
-    -------
-    int
-        In 1 ... max(T, 1).
+    Tried are the powers of two up to T, and T divided among the workers. Parameters and errors are those of `explain`.
     """
     sizes = _checked(T, B, H, dtype, backend, weights)
     imposed = _imposed.get()
