@@ -101,21 +101,20 @@ def _smallest_kept(stored, dense, weights, slopes, carry, with_carry, t, b):
 
 
 @inline
-def _settle(shared, start, size, last, lost):
+def _settle(shared, start, size, last, narrow, lost):
     """Scale a row of so many numbers, the largest into [1/2, 1), if it went far from there or it is the last time.
 
-    Returns the power of two that went, and the smallest size of an entry before.
+    Returns the power of two that went, and the smallest size of an entry before; `narrow` is 2**half.
     """
-    zero, one = shared.dtype.type(0), shared.dtype.type(1)
-    least, infinite = minexp(shared.itemsize), shared.dtype.type(math.inf)
-    peak, low, bottom, power = zero, infinite, infinite, 0
+    one, far, infinite = shared.dtype.type(1), shared.dtype.type(2**_ROOM), shared.dtype.type(math.inf)
+    peak, low, bottom, power = shared.dtype.type(0), infinite, infinite, 0
     for i in range(start, start + size):
         value = abs(shared[i])
         peak, low, bottom = max(peak, value), smaller(low, value), min(bottom, value)
-    if not peak < infinite or low < peak * math.ldexp(one, half(least)):
+    if not peak < infinite or low < peak * narrow:
         lost[0] = 1
-    if last or peak > math.ldexp(one, _ROOM) or peak < math.ldexp(one, -_ROOM):
-        power = int(shift(math.frexp(peak)[1], least))
+    if last or peak > far or peak * far < one:
+        power = int(shift(math.frexp(peak)[1], minexp(shared.itemsize)))
         scale = math.ldexp(one, -power)
         for i in range(start, start + size):
             shared[i] *= scale
@@ -140,7 +139,7 @@ def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, first, le
     wide = 4 * squares
     row, column = tid // squares * 4, tid % squares * 4
     zero, one = products.dtype.type(0), products.dtype.type(1)
-    least = math.ldexp(one, half(minexp(products.itemsize)) - _ROOM)  # an entry of at least that is sure to be seen
+    narrow = math.ldexp(one, half(minexp(products.itemsize)))
     diagonals = rows * wide  # where the step's slopes stand
     for q in range(tid, rows * wide, threads):
         shared[q] = one if q % wide == top + q // wide else zero
@@ -171,9 +170,11 @@ def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, first, le
                 shared[(row + r) * wide + column + i] = square[4 * r + i]
         cuda.syncthreads()
         for r in range(tid, min(rows, size - top), threads):
-            power, bottom = _settle(shared, r * wide, size, t == (first + c) * length, lost)
-            exponents[c, b, top + r] += power
-            if bottom < least and bottom < _smallest_kept(stored, dense, weights, slopes, carry, with_carry, t, b):
+            power, bottom = _settle(shared, r * wide, size, t == (first + c) * length, narrow, lost)
+            if power != 0:
+                exponents[c, b, top + r] += power
+            small = bottom * products.dtype.type(2**_ROOM) < narrow  # so that it may have lost a term
+            if small and bottom < _smallest_kept(stored, dense, weights, slopes, carry, with_carry, t, b):
                 lost[0] = 1
     cuda.syncthreads()
     for q in range(tid, rows * wide, threads):
