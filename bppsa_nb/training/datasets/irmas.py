@@ -65,7 +65,8 @@ def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
     archive = target.with_name(target.name + ".zip")
     archive.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        lock = target.with_name(f".{target.name}.lock")  # a file that stays
+        lock = target.with_name(f".{target.name}.lock")  # a file that stays; that it is locked ends with the process
+        lock.touch()
         try:
             stack.enter_context(files.locked(lock, wait=False))
         except BlockingIOError as error:
