@@ -35,15 +35,8 @@ def folder():
 def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
     """Download and unpack the training set, unless it is there.
 
-    A download that was cut off goes on where it was, if the server can do that. The archive is deleted once it is
-    unpacked.
-
-    Parameters
-    ----------
-    url, known_hash : str
-        Where the archive is, and its checksum, after the algorithm's name and a colon.
-    progress : bool
-        Whether to show a bar.
+    A download that was cut off goes on where it was, if the server can do that. The archive, whose checksum is
+    `known_hash` (after the algorithm's name and a colon), is deleted once it is unpacked.
 
     Returns
     -------
