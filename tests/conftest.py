@@ -63,8 +63,8 @@ def few_threads(monkeypatch):
     from bppsa_nb.machine import backends
 
     if backends.simulated():
-        from bppsa_nb.cells import cuda as cells
-        from bppsa_nb.chains import stored_cuda as scan
+        from bppsa_nb.cells import layer_cuda as cells
+        from bppsa_nb.chains import levels_cuda as scan
         from bppsa_nb.chains import structured_cuda as structured
         from bppsa_nb.training import kernels_cuda as training
 

@@ -10,7 +10,7 @@ from bppsa_nb import distributed, graphs, multigrid, schedule, sparse
 from bppsa_nb.graphs import variants
 from bppsa_nb.operands.dense import Dense
 from bppsa_nb.scan import scan, trace
-from bppsa_nb.schedule import draw, scans
+from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.training import datasets, loss
 
@@ -550,7 +550,7 @@ case(
 case("distributed.partition", lambda: distributed.partition, lambda _: {"steps": 10, "ranks": 3})
 case("scan", lambda: scan, lambda _: {"operands": [numbers(2), Dense(numbers(2, 2))], "method": "linear"})
 case("trace", lambda: trace.trace, lambda _: {"n": 5, "method": "truncated", "levels": 1, "length": None})
-case("list_schedule", lambda: scans.list_schedule, lambda _: {"trace": trace.trace(5, "blelloch"), "workers": 2})
+case("scan_schedule", lambda: timeline.scan_schedule, lambda _: {"trace": trace.trace(5, "blelloch"), "workers": 2})
 case(
     "timeline.check",
     lambda: timeline.check,

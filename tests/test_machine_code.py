@@ -21,8 +21,9 @@ def kernels(real):
     """Yield every kernel of the package, with the signatures that it is compiled for where numbers are of a dtype."""
     from numba import types
 
-    from bppsa_nb.cells import cuda as cells
-    from bppsa_nb.chains import stored_cuda as scan
+    from bppsa_nb.cells import gru_cuda, rnn_cuda
+    from bppsa_nb.cells import layer_cuda as cells
+    from bppsa_nb.chains import levels_cuda as scan
     from bppsa_nb.chains import structured_cuda as structured
     from bppsa_nb.networks import residual_steps_cuda as multigrid
     from bppsa_nb.operands import products_cuda as sparse_cuda
@@ -45,10 +46,10 @@ def kernels(real):
     yield structured.prepare, (*diagonals, a4, exps, lost)
     yield cells.input_products, (a3, a2, a1, a3)
     yield cells.transpose, (a2, a2)
-    yield cells.rnn_forward_kernel, (a3, a2, a1, a3)
-    yield cells.gru_forward_kernel, (a3, a2, a1, a3, a4)
-    yield cells.rnn_slopes, (a3, a4)
-    yield cells.gru_slopes, (a3, a4, a4)
+    yield rnn_cuda.run_forward, (a3, a2, a1, a3)
+    yield gru_cuda.run_forward, (a3, a2, a1, a3, a4)
+    yield rnn_cuda.run_slopes, (a3, a4)
+    yield gru_cuda.run_slopes, (a3, a4, a4)
     yield cells.at_sums, (a4, a3)
     yield cells.outer_products, (a4, number, number, a3, a3)
     yield cells.sum_parts, (a3, a2, a1)

@@ -25,11 +25,6 @@ def add_up(group, arrays):
     return {name: part.reshape(array.shape) for (name, array), part in parts}
 
 
-def checksum(arrays):
-    """Return `bppsa_nb.distributed.ranks.checksum` of the arrays of a dict."""
-    return ranks.checksum(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values()))
-
-
 class Replicas(Local):
     """Steps of a trainer on MPI ranks; its methods are those of `Local`.
 
@@ -41,14 +36,14 @@ class Replicas(Local):
     def __init__(self, comm, sequence_ranks):
         self.group = ranks.group(comm)
         size = self.group.size
-        with self.group.together(1) as tell:
+        with self.group.together() as tell:
             places = size if sequence_ranks is None else sequence_ranks
             if not is_integer(places):
                 raise TypeError(f"sequence_ranks must be an integer, got {places!r}")
             if places < 1 or size % places:
                 raise ValueError(f"sequence_ranks must divide the number of ranks, {size}, got {places}")
-            every = tell(places)
-        self.group.check_alike(["sequence_ranks"], [places], every)
+            every = tell({"sequence_ranks": int(places)})
+        self.group.check_alike(every)
         self.places, self.replicas = int(places), size // int(places)
         self.replica, self.place = divmod(self.group.rank, self.places)
         split = self.group.comm.Split
@@ -83,16 +78,14 @@ class Replicas(Local):
     def together(self):
         """Have what fails in a block fail on all ranks, and what it puts into a dict be the same on them."""
         given = {}
-        with self.group.together(0) as tell:
+        with self.group.together() as tell:
             yield given
-            here = {name: _words(value) for name, value in given.items()}
-            tell()
-        checksums = self.group.gather([ranks.checksum(words) for words in here.values()])
-        self.group.check_alike(list(here), list(here.values()), checksums)
+            every = tell({name: _words(value) for name, value in given.items()})
+        self.group.check_alike(every)
 
     def first(self, number):
         """Return the integer that rank 0 has."""
-        return int(self.group.gather([number])[0, 0])
+        return self.group.timed(self.group.comm.bcast, number)
 
     @contextmanager
     def stoppable(self):
@@ -165,23 +158,21 @@ class Replicas(Local):
         """Make a batch, and compute with this replica's share of it; return sums of two numbers over all ranks."""
         x, y, samples = self._batch(model, make)
         numbers, grads, fault = (0.0, 0.0), None, None
-        with self.group.together(4) as tell:
+        with self.group.together() as tell:
             try:
                 if len(y):
                     numbers, grads = compute(x, y, samples)
             except FloatingPointError as error:
                 fault = error
-            words = np.array(finish(numbers), np.float64).view(np.int64)
-            every = tell(fault is not None, len(self._arrived) > 0, *words)
-        if (failed := np.flatnonzero(every[:, 0])).size:
-            raise fault or FloatingPointError(f"logits overflow {model.dtype} on rank {failed[0]}")
-        sums = every[:, 2:].copy().view(np.float64).sum(axis=0)  # the same bits on all ranks
-        self._stop = bool(every[:, 1].any())
-        return sums.tolist(), grads
+            faults, stops, every = zip(*tell((fault is not None, bool(self._arrived), finish(numbers))), strict=True)
+        if any(faults):
+            raise fault or FloatingPointError(f"logits overflow {model.dtype} on rank {faults.index(True)}")
+        self._stop = any(stops)
+        return np.sum(every, axis=0).tolist(), grads  # the same bits on all ranks
 
     def _batch(self, model, make):
         """Return this rank's part of a batch, and how many samples all replicas have of it."""
-        with self.group.together(3) as tell:
+        with self.group.together() as tell:
             x, y = make()
             if not isinstance(x, np.ndarray) or x.ndim != 3:
                 raise ValueError(f"x must have shape (T, B, I) with comm, got {np.shape(x)}")
@@ -189,18 +180,17 @@ class Replicas(Local):
             y = check_labels(y, x.shape[1], model.num_classes)
             if len(y):
                 model.check_input(x)
-            params = checksum(model.params)
-            every = tell(len(y), ranks.checksum(y.astype(np.int64)), params)
-        self.group.check_alike(["model.params"], [f"those with checksum {params:08x}"], every[:, 2:])
-        replicas = every[:, :2].reshape(self.replicas, self.places, 2)
-        if (odd := np.argwhere((replicas != replicas[:, :1]).any(axis=2))).size:
-            replica, place = map(int, odd[0])
-            first = replica * self.places
-            raise ValueError(
-                f"y must be the labels of the same samples on all ranks of a replica: rank {first + place} has others "
-                f"than rank {first}"
-            )
-        samples = int(replicas[:, 0, 0].sum())
+            params = {"model.params": f"those {ranks.checksum(*model.params.values())}"}
+            every = tell((params, (len(y), ranks.checksum(y.astype(np.int64)))))
+        self.group.check_alike([params for params, _ in every])
+        for rank, (_, labels) in enumerate(every):
+            first = rank - rank % self.places
+            if labels != every[first][1]:
+                raise ValueError(
+                    f"y must be the labels of the same samples on all ranks of a replica: rank {rank} has others than "
+                    f"rank {first}"
+                )
+        samples = sum(count for _, (count, _) in every[:: self.places])
         if not samples:
             raise ValueError("x must hold at least one sample, on all ranks together")
         return x, y, samples
@@ -209,5 +199,5 @@ class Replicas(Local):
 def _words(value):
     """Say what an argument is, in words that differ where it does."""
     if isinstance(value, dict) and all(isinstance(entry, np.ndarray) for entry in value.values()):
-        return f"that with checksum {checksum(dict(sorted(value.items()))):08x}"
+        return f"that {ranks.checksum(*dict(sorted(value.items())).values())}"
     return value if isinstance(value, str) else repr(value)

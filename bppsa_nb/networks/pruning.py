@@ -1,6 +1,5 @@
 """Magnitude pruning, as in See et al. (2016): the smallest weights go, by one of three rules."""
 
-
 import numpy as np
 
 from bppsa_nb.machine.checks import check_between, check_choice, check_finite, check_kind, check_plain

@@ -226,13 +226,13 @@ class Executor:
             raise ValueError(f"x must hold {self._batch_size} samples, as the executor was told, got {len(x)}")
         return check_labels(labels, len(x), self._layers[-1].output_shape[0])
 
-    def _steps(self, workers, layers=None):
-        """Return the arguments of `Steps` for some workers, and some layers or all."""
-        ops, numbers = self._timeline.operations, range(1, len(self._layers) + 1)
+    def _steps(self, workers):
+        """Return the arguments of `Steps` for some workers."""
+        ops = self._timeline.operations
         program = [i for i in self._timeline.sequence.tolist() if ops.worker[i] in workers]
         columns = (column[program].tolist() for column in (ops.kind, ops.layer, ops.micro_batch))
         return {
-            "layers": {number: self._layers[number - 1] for number in (numbers if layers is None else layers)},
+            "layers": {number: self._layers[number - 1] for number in np.unique(ops.layer[program]).tolist()},
             "last": len(self._layers),
             "program": list(zip(program, *columns, strict=True)),
             "share": 1 if self._updates == "each" else ops.micro_batches * self._replicas,
@@ -257,26 +257,18 @@ class _Turns:
     def __call__(self, batch, following):
         from bppsa_nb.machine.workers import one_blas_thread
 
-        executor, params = self._executor, self._executor._network.params
-        layers = self._steps.layers
-        weights = {number: [params[name] for name in layer.params] for number, layer in layers.items()}
-        if executor._updates:
-            weights = {number: [array.copy() for array in arrays] for number, arrays in weights.items()}
+        executor, steps, params = self._executor, self._steps, self._executor._network.params
         times = np.empty((len(executor._timeline.operations), 2))
         batch, following = (
             each and tuple([values[part] for part in executor._parts()] for values in each)
             for each in (batch, following)
         )
         with one_blas_thread():
-            losses = self._steps.run(weights, batch, following, times)
-        sums, grads = self._steps.sums, {}
+            losses = steps.run(params, batch, following, times)
         with interrupts_held():
-            for number, layer in layers.items():
-                for place, name in enumerate(layer.params):
-                    if executor._updates:
-                        params[name][...] = weights[number][place]
-                    if number in sums:
-                        grads[name] = sums[number][place]
+            for name, weight in steps.weights.items() if executor._updates else ():
+                params[name][...] = weight
+        grads = steps.grads
         return losses, {name: grads[name] for name in params if name in grads}, times
 
     def close(self):
@@ -287,11 +279,10 @@ class _Processes:
     """A process for every device of a timeline, or every replica."""
 
     def __init__(self, executor):
-        from bppsa_nb.schedule.processes import Memory, Workers
+        from bppsa_nb.schedule.processes import SharedArrays, Workers
 
-        ops, network, L = executor._timeline.operations, executor._network, len(executor._layers)
-        self._executor, replicas, dtype = executor, executor._replicas, network.dtype
-        device = ops.worker[ops.select(F)[0]]
+        self._executor, ops = executor, executor._timeline.operations
+        replicas, dtype = executor._replicas, executor._network.dtype
         links = _links(executor._timeline)
         size = executor._batch_size // (ops.micro_batches * replicas)
         arrays = {"losses": ((replicas, ops.micro_batches), np.float64), "times": ((replicas, len(ops), 2), np.float64)}
@@ -306,15 +297,14 @@ class _Processes:
         for kind, number, m, _ in (message for messages in links.values() for message in messages):
             layer = executor._layers[number - 1]
             arrays[kind, number, m] = (*(layer.output_shape if kind == F else layer.input_shape), size), dtype
-        self._memory = Memory(arrays)
+        self._memory = SharedArrays(arrays)
         reduces = [(SW, int(ops.layer[i]), 0, i) for i in executor._timeline.sequence.tolist() if ops.kind[i] == SW]
         devices, names = [], []
         for replica in range(replicas):
             for d in range(ops.devices):
-                mine = [number for number in range(1, L + 1) if device[number - 1] == d]
                 devices.append(
                     {
-                        "steps": executor._steps([d], mine),
+                        "steps": executor._steps([d]),
                         "parts": executor._parts(replica),
                         "replica": replica,
                         "reduces": reduces,

@@ -36,6 +36,14 @@ class Assumptions:
             check_flag(name, value)
 
 
+def check_problem(network, assumptions):
+    """Raise TypeError unless they are a `Network` and `Assumptions`."""
+    if not isinstance(network, Network):
+        raise TypeError(f"network must be a schedule.Network, got {network!r}")
+    if not isinstance(assumptions, Assumptions):
+        raise TypeError(f"assumptions must be schedule.Assumptions, got {assumptions!r}")
+
+
 class Network:
     """The costs of layers 1 to L (Section 2).
 
@@ -139,9 +147,7 @@ class Memory:
 
     def of(self, layers):
         """Return the same with arrays of float64 [shape=(L,)], checked."""
-        parts = {}
-        for name, part in vars(self).items():
-            parts[name] = spread(f"memory.{name}", part, layers)
+        parts = {name: spread(f"memory.{name}", part, layers) for name, part in vars(self).items()}
         with np.errstate(over="ignore"):
             if not np.isfinite(sum(part.sum() for part in parts.values())):
                 raise ValueError("memory must have a finite sum, got inf")

@@ -15,17 +15,19 @@ from functools import partial
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.cells import cuda as cells
+from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.recurrent import overflow
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains.backprop import choose
+from bppsa_nb.chains.levels_cuda import launch_prepare, launch_scan, workspace
 from bppsa_nb.chains.plan import chunk_length
-from bppsa_nb.chains.stored_cuda import launch_prepare, launch_scan, workspace
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.chains.structured_cuda import Chunks, Links, launch_chunked, launch_sweep, prepare, require
+from bppsa_nb.chains.structured_cuda import Chunks, Links, launch_chunked, launch_sweep, prepare
 from bppsa_nb.machine import backends
+from bppsa_nb.machine.cuda import require
 from bppsa_nb.machine.streams import follow, new_stream, record, wait
+from bppsa_nb.machine.twins import twin
 from bppsa_nb.training import kernels_cuda as kernels
 from bppsa_nb.training.local import Local, check_gradients
 from bppsa_nb.training.loss import check_labels
@@ -192,6 +194,7 @@ class Step:
     def __init__(self, training, T, B, method, levels):
         model = training.model
         self.training = training
+        self.cell = twin(model._cell, "cuda").CELL
         H, L, dtype, rows = model.hidden_size, model.num_layers, model.dtype, model._rows
         gated, sums = rows == 3, rows * H
         stored = T * B * H * H if method in ("blelloch", "truncated") else 0
@@ -216,7 +219,7 @@ class Step:
         for layer in range(L):
             weights = self.arrays[f"weight_hh_l{layer}"].reshape(rows, H, H)
             carry = self.gates[layer][1] if gated else None
-            chains.append(StructuredChain.made(weights, self.slopes[layer][:rows], carry))
+            chains.append(StructuredChain.made(weights, self.slopes[layer][-rows:], carry))
         self.scan = Scan(chains, (T, B, H), dtype, rows, method, levels)
         self.recorded = None
         self.runs = 0
@@ -253,8 +256,8 @@ class Step:
         below, zero = self.x, training.model.dtype.type(0)
         for layer, (hidden, gates) in enumerate(zip(self.hidden, self.gates, strict=True)):
             params = tuple(arrays[f"{name}_l{layer}"] for name in names)
-            cells.launch_forward(below, params, self.weight_hh_T, self.products, hidden, gates, stream)
-            cells.launch_slopes(hidden, gates, self.slopes[layer], stream)
+            cells.launch_forward(self.cell, below, params, self.weight_hh_T, self.products, hidden, gates, stream)
+            cells.launch_slopes(self.cell, hidden, gates, self.slopes[layer], stream)
             below = hidden[1:]
         kernels.over(kernels.fill, scan.gradients, stream)(scan.gradients, zero)
         kernels.one_block(kernels.classify, stream)(

@@ -353,7 +353,7 @@ def test_a_recorded_step_is_replayed(kind, monkeypatch):
 @pytest.mark.parametrize("cell", ["rnn", "gru"])
 def test_weight_gradients_may_run_as_late_as_they_like(kind, cell, method, monkeypatch):
     """What goes to the sub-stream runs when the main stream waits for it, and not before."""
-    from bppsa_nb.cells import cuda as cells
+    from bppsa_nb.cells import layer_cuda as cells
     from bppsa_nb.training import device
 
     host, trainer = pair(cell, num_layers=3, method=method)

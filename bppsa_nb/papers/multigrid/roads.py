@@ -158,10 +158,7 @@ def network(depth, width, rng):
 def errors(depth, width, batch, cycles, rng):
     """Compute the parameters' gradients on all roads, and how far they are from back-propagation's.
 
-    Returns
-    -------
-    dict
-        ``("scan", 0)`` or (start, cycles) -> ||difference|| / ||gradient||, over all weights and biases.
+    Returns ||difference|| / ||gradient||, over all weights and biases, by ("scan", 0) and (start, cycles).
     """
     net = network(depth, width, rng)
     u0, grad_output = rng.standard_normal((2, batch, width))
@@ -171,11 +168,11 @@ def errors(depth, width, batch, cycles, rng):
 
     states = net.forward(u0)
     right = gradients(states, net.backward(states, grad_output))
-    found = {("scan", 0): gradients(states, bp.backprop(net.jacobians_T(states), grad_output, method="blelloch"))}
+    computed = {("scan", 0): gradients(states, bp.backprop(net.jacobians_T(states), grad_output, method="blelloch"))}
     for start, options in STARTS.items():
         for k in cycles:
             options = options | {"cycles": k, "coarsening": COARSENING}
             solved = multigrid.solve(net, u0, **options).states
             adjoint = multigrid.solve_adjoint(net, solved, grad_output, **options).states
-            found[start, k] = gradients(solved, adjoint)
-    return {road: float(np.linalg.norm(each - right) / np.linalg.norm(right)) for road, each in found.items()}
+            computed[start, k] = gradients(solved, adjoint)
+    return {road: float(np.linalg.norm(each - right) / np.linalg.norm(right)) for road, each in computed.items()}
