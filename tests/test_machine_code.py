@@ -58,7 +58,7 @@ def kernels(real):
     yield training.copy, (a3, a3)
     doubles = types.Array(types.float64, 1, "C")
     yield training.classify, (a3, a2, a1, a1, a2, doubles, a3, a2, a1, doubles, a1, lost)
-    yield training.judge, (a1, a1, lost)
+    yield training.flag_overflow, (a1, a1, lost)
     yield training.adam, (a1, a1, a1, a1, a1, a1)
     yield training.sgd, (a1, a1, a1, flag, a1, a1)
     columns = types.Array(types.int32, 1, "C")

@@ -28,30 +28,9 @@ def add_up(group, arrays):
 class Replicas(Local):
     """Steps of a trainer on MPI ranks; its methods are those of `Local`.
 
-    A replica is as many consecutive ranks as share the steps of a sequence. Rank r has place ``r % places`` in replica
-    ``r // places``.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-    sequence_ranks : int or None
-        Places of a replica; all ranks if None.
-
-    Attributes
-    ----------
-    group : bppsa_nb.distributed.ranks.Group
-        All ranks.
-    comm : mpi4py.MPI.Intracomm
-        The places of this rank's replica.
-    replicas, places : int
-        How many there are.
-    replica, place : int
-        Of this rank.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `comm` is no communicator, or cannot be cut into replicas of as many ranks.
+    A replica is as many consecutive ranks as share the steps of a sequence: `sequence_ranks`, or all of them if that is
+    None. Rank r has place ``r % places`` in replica ``r // places``. `group` has all ranks, `comm` the places of this
+    rank's replica. TypeError or ValueError if `comm` is no communicator, or cannot be cut into replicas of one size.
     """
 
     def __init__(self, comm, sequence_ranks):

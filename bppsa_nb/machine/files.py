@@ -165,14 +165,11 @@ def _remove_leftovers(path):
 
 @contextmanager
 def locked(path, wait=True):
-    """Hold a file, made if it is missing, or a folder locked, where that can be done, until the process ends at most.
-
-    Whoever holds it already is waited for, or else a BlockingIOError.
-    """
+    """Hold a file or a folder locked, where that can be done; whoever holds it is waited for, or a BlockingIOError."""
     if fcntl is None:
         yield
         return
-    number = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT, 0o666)
+    number = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
     try:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -88,7 +88,7 @@ def classify(hidden, weight, bias, labels, logits, losses, gradients, grad_weigh
 
 
 @cuda.jit
-def judge(grads, status, lost):
+def flag_overflow(grads, status, lost):
     """Say in ``status[0]`` whether the gradients [shape=(P,)] are to be used. One block."""
     zero = grads.dtype.type(0)
     if cuda.threadIdx.x == 0 and status[0] == zero and lost[0] != 0:
@@ -139,7 +139,7 @@ def settings_of(optimizer):
 
 def launch_update(optimizer, params, grads, averages, settings, status, lost, stream):
     """Launch an optimizer's step, which does nothing where the gradients are not to be used."""
-    one_block(judge, stream)(grads, status, lost)
+    one_block(flag_overflow, stream)(grads, status, lost)
     if isinstance(optimizer, Adam):
         over(adam, params, stream)(params, grads, *averages, settings, status)
     else:

@@ -377,6 +377,15 @@ def test_an_epoch_ends_as_it_began():
             fit(trainer, **change)
 
 
+def test_where_steps_do_not_run_is_not_loaded():
+    script = "import sys; from bppsa_nb import *; Trainer(RNN(1, 2, 2), Adam(), backend='numpy'); print(*sys.modules)"
+    repo = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", script], cwd=repo, stdout=subprocess.PIPE, text=True)
+    loaded = set(done.stdout.split())
+    assert "bppsa_nb.training.local" in loaded
+    assert not {"bppsa_nb.training.device", "bppsa_nb.distributed.training", "numba.cuda"} & loaded
+
+
 def test_progress_is_shown_on_request(capsys):
     trainer = new_trainer()
     fit(trainer, epochs=1)

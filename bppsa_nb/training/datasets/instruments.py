@@ -131,16 +131,11 @@ def write_stand_in(folder, count=CLIPS, seed=0, progress=True):
     Parameters
     ----------
     folder : str or os.PathLike
-        Where to; made if missing. It gets a file `stand-in.json` that says what it holds.
+        Made if missing; if it holds something else, a FileExistsError. A file `stand-in.json` says what it holds then.
     count, seed : int
         Clips in all, at least one per instrument, and the seed of everything random, at least 0.
     progress : bool
         Whether to show a bar.
-
-    Raises
-    ------
-    TypeError, ValueError, FileExistsError
-        If `count` or `seed` is no such integer, or the folder holds something else.
     """
     import soundfile
 
@@ -172,26 +167,10 @@ def write_stand_in(folder, count=CLIPS, seed=0, progress=True):
 
 
 def play(label, seed=0, segment=1):
-    """Synthesize a clip.
+    """Synthesize a clip [shape=(2, 132300), dtype=float32]: left and right channel at 44.1 kHz, within -1 ... 1.
 
-    Parameters
-    ----------
-    label : str
-        One of `LABELS`.
-    seed : int or list of int
-        The recording: player, room and tuning.
-    segment : int
-        Which clip of it: the melody.
-
-    Returns
-    -------
-    np.ndarray [shape=(2, 132300), dtype=float32]
-        Left and right channel at 44.1 kHz, within -1 ... 1.
-
-    Raises
-    ------
-    ValueError
-        If there is no such instrument.
+    `label` is one of `LABELS`. The seed, an integer or several, says which recording: player, room and tuning; the
+    segment says which clip of it: the melody.
     """
     check_choice("label", label, LABELS)
     instrument = INSTRUMENTS[label]

@@ -35,15 +35,8 @@ def folder():
 def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
     """Download and unpack the training set, unless it is there.
 
-    A download that was cut off goes on where it was, if the server can do that. The archive is deleted once it is
-    unpacked.
-
-    Parameters
-    ----------
-    url, known_hash : str
-        Where the archive is, and its checksum, after the algorithm's name and a colon.
-    progress : bool
-        Whether to show a bar.
+    A download that was cut off goes on where it was, if the server can do that. The archive, whose checksum is
+    `known_hash` (after the algorithm's name and a colon), is deleted once it is unpacked.
 
     Returns
     -------
@@ -65,7 +58,8 @@ def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
     archive = target.with_name(target.name + ".zip")
     archive.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        lock = target.with_name(f".{target.name}.lock")  # a file that stays
+        lock = target.with_name(f".{target.name}.lock")  # a file that stays; that it is locked ends with the process
+        lock.touch()
         try:
             stack.enter_context(files.locked(lock, wait=False))
         except BlockingIOError as error:
