@@ -11,6 +11,7 @@ input.
 """
 
 import math
+from abc import ABC, abstractmethod
 
 import numpy as np
 
@@ -26,7 +27,7 @@ _WORTH = 2**19  # values below which a second thread is not woken
 _LARGE = 2**26  # bytes from which memory is asked for; to ask takes longer than to fill a small array
 
 
-class Jacobian:
+class Jacobian(ABC):
     """What all operators have.
 
     Attributes
@@ -43,6 +44,7 @@ class Jacobian:
     def __repr__(self):
         return f"{type(self).__name__}({self.input_shape} -> {self.output_shape}, nnz={self.pattern.nnz})"
 
+    @abstractmethod
     def fill(self, source, out=None):
         """Write the values.
 
@@ -65,7 +67,6 @@ class Jacobian:
         TypeError, ValueError
             If `source` or `out` are none of these.
         """
-        raise NotImplementedError
 
     def _out(self, out, lead, dtype):
         """Return where to write values: `out`, if it can take them, or a new array."""
