@@ -12,7 +12,7 @@ from bppsa_nb.operands.dense import Dense
 from bppsa_nb.scan import scan, trace
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.training import datasets, trainer
+from bppsa_nb.training import datasets, loss
 
 
 def numbers(*shape):
@@ -271,7 +271,7 @@ case(
 case("Trainer.evaluate", lambda: _trainer().evaluate, lambda _: {"dataset": bp.Bitstream(5, 8), "batch_size": 4})
 case("Trainer.save", lambda: _trainer().save, lambda folder: {"path": folder / "save.npz"})
 case("Trainer.load", lambda: _trainer().load, _saved)
-for function in trainer.accuracy, trainer.cross_entropy:
+for function in loss.accuracy, loss.cross_entropy:
     case(function.__name__, lambda f=function: f, lambda _: {"logits": numbers(2, 4), "labels": np.array([1, 2])})
 case(
     "Bitstream",

@@ -7,6 +7,7 @@ import functools
 import shutil
 import textwrap
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,7 +121,8 @@ def chunk_length(T, B, H, dtype=np.float32, backend="auto", weights=0):
         In 1 ... max(T, 1).
     """
     sizes = _checked(T, B, H, dtype, backend, weights)
-    return _chunk_length(*sizes) if _imposed is None else min(_imposed, max(sizes[0], 1))
+    imposed = _imposed.get()
+    return _chunk_length(*sizes) if imposed is None else min(imposed, max(sizes[0], 1))
 
 
 def candidate_lengths(T, workers):
@@ -143,24 +145,23 @@ def chunks_of(length):
     Parameters
     ----------
     length : int or None
-        At least 1, or None for what is predicted; a chain that is shorter is one chunk. It holds for the whole process.
+        At least 1, or None for what is predicted; a chain that is shorter is one chunk.
 
     Raises
     ------
     ValueError
         If it is no such number.
     """
-    global _imposed
     if length is not None and (not is_integer(length) or length < 1):
         raise ValueError(f"length must be an integer >= 1 or None, got {length!r}")
-    before, _imposed = _imposed, length
+    before = _imposed.set(length)
     try:
         yield
     finally:
-        _imposed = before
+        _imposed.reset(before)
 
 
-_imposed = None
+_imposed = ContextVar("imposed", default=None)
 
 
 def calibrated(backend="auto"):

@@ -1,6 +1,7 @@
 """Where the project keeps its files, and how they are written: whole, or not at all."""
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -114,7 +115,7 @@ def atomic_write(path, mode="wb"):
     file = None
     try:
         file = NamedTemporaryFile(mode, **options)
-        with _locked(file.name):
+        with locked(file.name):
             with file:
                 yield file
                 file.flush()
@@ -155,7 +156,7 @@ def one_at_a_time(folder):
         Made if it is missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         yield
 
 
@@ -189,18 +190,31 @@ def _remove_leftovers(path):
 
 
 @contextmanager
-def _locked(path):
-    """Hold a file or a folder locked, where that can be done; whoever holds it already is waited for."""
+def locked(path, wait=True):
+    """Hold a file, made if it is missing, or a folder locked, where that can be done, until the process ends at most.
+
+    Whoever holds it already is waited for, or else a BlockingIOError.
+    """
     if fcntl is None:
         yield
         return
-    number = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
+    number = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        with suppress(OSError):  # not every file system has locks
-            fcntl.flock(number, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise
+        except OSError:  # not every file system has locks
+            pass
         yield
     finally:
         os.close(number)
+
+
+def checksum(path, algorithm):
+    """Return a file's checksum by an algorithm that `hashlib` has, in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def check_regular(path):

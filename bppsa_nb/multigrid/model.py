@@ -34,7 +34,7 @@ _OPTIONS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Activations:
+class ResidualActivations:
     """What a forward pass leaves for the backward pass.
 
     Attributes
@@ -191,7 +191,7 @@ class ResidualModel:
 
         Returns
         -------
-        Activations
+        ResidualActivations
 
         Raises
         ------
@@ -212,14 +212,14 @@ class ResidualModel:
         opening = self._forward(self.opening, x)
         first = np.ascontiguousarray(opening[-1] if opening else x)
         states = solve(self._network(), first, **self._how(), backend=backend).states
-        return Activations(x, opening, states, self._forward(self.closing, states[-1]))
+        return ResidualActivations(x, opening, states, self._forward(self.closing, states[-1]))
 
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None):
         """Compute the gradients of all parameters.
 
         Parameters
         ----------
-        activations : Activations
+        activations : ResidualActivations
             What `forward` returned, with the parameters unchanged since.
         grad_logits : np.ndarray [shape=(B, classes)]
             Gradient of the loss at the logits.
@@ -315,7 +315,7 @@ class ResidualModel:
         return np.ascontiguousarray(grad)
 
     def _check_activations(self, activations):
-        if not isinstance(activations, Activations):
+        if not isinstance(activations, ResidualActivations):
             raise TypeError(f"activations must come from ResidualModel.forward, got {type(activations).__name__}")
         check_array("activations.x", activations.x, self.dtype, ("B", *self.input_shape))
         batch = len(activations.x)

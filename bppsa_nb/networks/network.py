@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.chains import backprop as chain
+from bppsa_nb.chains import listed
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import (
     check_array,
@@ -276,7 +277,7 @@ class Network:
             costs = []
             # Products are planned here, which the scan would do otherwise: plans are kept with the patterns.
             links = [Pattern(each, costs) for each in reversed(self.patterns())]
-            scan([Pattern(None, costs), *links], method, levels, chain.list_chunk(method, len(links)))
+            scan([Pattern(None, costs), *links], method, levels, listed.chunk_length(method, len(links)))
             entries = sum(cost.entries for cost in costs if cost.kind == "mm")
             entries += sum(self.jacobian(op.name).pattern.nnz for op in self.linked() if not op.shared)
             self._pieces[method, levels] = max(1, _BYTES // (self.dtype.itemsize * max(1, entries)))

@@ -94,6 +94,10 @@ class Planned:
     def __repr__(self):
         return shown(self, "pattern", "values", "backend")
 
+    def __reduce__(self):  # whoever receives a pickle puts the values where it computes
+        values = self.values.copy_to_host() if hasattr(self.values, "copy_to_host") else self.values
+        return Planned, (self.pattern, values, "numpy")
+
     def __matmul__(self, other):
         if isinstance(other, np.ndarray):
             return self._twin.apply(self.pattern, self.values, other)

@@ -317,13 +317,9 @@ class PlannedProduct(Fixed):
             raise ValueError(f"out must be contiguous, of dtype {a.dtype} and shape {shape}, got {got}")
         elif np.may_share_memory(out, a) or np.may_share_memory(out, b):
             raise ValueError("out must not share memory with a or b: they are read while it is written")
-        backend = backends.resolve(backend)
-        there = twin(products.__name__, backend)
-        both = [np.ascontiguousarray(np.atleast_2d(values)) for values in (a, b)]
-        if backend == "cuda":
-            there.product(self, *map(there.send, both)).copy_to_host(np.atleast_2d(out))
-        else:
-            there.product(self, *both, np.atleast_2d(out))
+        there = twin(products.__name__, backends.resolve(backend))
+        both = (there.send(np.ascontiguousarray(np.atleast_2d(values))) for values in (a, b))
+        there.product(self, *both, np.atleast_2d(out))
         return out
 
 

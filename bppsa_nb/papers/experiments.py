@@ -79,13 +79,7 @@ def _is_experiment(path):
 
 @contextmanager
 def references(wanted=True):
-    """Read references only, and record what is measured as a reference, saying what it replaces.
-
-    Parameters
-    ----------
-    wanted : bool
-        Whether to; if not, nothing changes.
-    """
+    """Read references only, and record what is measured as a reference, saying what it replaces; if `wanted`."""
     before = _used.set((REFERENCES,) if wanted else _used.get())
     try:
         yield
@@ -148,11 +142,7 @@ def record(table, name, scale, seed):
     str
         Where the table is, seen from the checkout's root.
     """
-    now = provenance.describe(name, scale, seed)
-    path = _where(now)
-    with _replacing(path):
-        tables.write(table, now, path)
-    return _place(path)
+    return _record(tables.write, name, scale, seed, table)
 
 
 def record_rows(rows, notes, name, scale, seed):
@@ -179,10 +169,14 @@ def record_rows(rows, notes, name, scale, seed):
     TypeError
         If a value is of another kind, or a column holds several.
     """
+    return _record(tables.write_rows, name, scale, seed, rows, notes)
+
+
+def _record(write, name, scale, seed, *what):
     now = provenance.describe(name, scale, seed)
     path = _where(now)
     with _replacing(path):
-        tables.write_rows(rows, notes, now, path)
+        write(*what, now, path)
     return _place(path)
 
 
@@ -277,17 +271,9 @@ def draw(table):
 
 
 def words(table):
-    """Return what is said of a recorded table's figure: the module's texts, or what its functions say of the table.
+    """Return what is said of a recorded table's figure, `caption` and `alt`.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From `run` or `table`.
-
-    Returns
-    -------
-    dict of str to str
-        `caption` and `alt`.
+    They are the module's texts, or what its functions say of the table.
     """
     module = load(table.attrs["provenance"]["name"])
     composers = {what: getattr(module, what, None) for what in ("caption", "alt")}
@@ -295,29 +281,12 @@ def words(table):
 
 
 def make(name, scale="quick", seed=0, progress=True):
-    """Measure an experiment and draw its figure: `run`, then `draw`.
-
-    Parameters
-    ----------
-    name, scale, seed, progress
-        As for `run`.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure.
-    """
+    """Measure an experiment and draw its figure: `run`, then `draw`, which see."""
     return draw(run(name, scale, seed, progress))
 
 
 def unfinished():
-    """Find the sweeps that were stopped.
-
-    Returns
-    -------
-    list of (str, str, int)
-        Experiment, scale, and how many points are kept.
-    """
+    """Find the sweeps that were stopped: experiment, scale, and how many points are kept, of each."""
     (folder,) = _folders(_used.get()[:1])
     kept = [read_kept(path) for path in sorted(folder.glob("*/*.partial.json"))]
     told = [(each["provenance"].get("name"), each["provenance"].get("scale"), each["points"]) for each in kept if each]

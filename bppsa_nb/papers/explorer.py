@@ -29,16 +29,7 @@ MOST = {"layers": 16, "devices": 8, "micro_batches": 8}  # more could not be rea
 
 
 def describe(timeline):
-    """Say in a sentence or two how good a schedule is.
-
-    Parameters
-    ----------
-    timeline : Timeline
-
-    Returns
-    -------
-    str
-    """
+    """Say in a sentence or two how good a schedule is."""
     busy = timeline.work / timeline.makespan if timeline.makespan else np.ones(timeline.operations.devices)
     text = f"{timeline.makespan:g} units; no schedule takes less than {timeline.lower_bound:g}. "
     if timeline.k is not None:
@@ -48,17 +39,7 @@ def describe(timeline):
 
 
 def picture(timeline):
-    """Draw a schedule.
-
-    Parameters
-    ----------
-    timeline : Timeline
-
-    Returns
-    -------
-    bytes
-        A PNG.
-    """
+    """Draw a schedule, as a PNG."""
     lanes = len(timeline.operations.workers)
     fig = Figure(figsize=(9.6, 1.2 + 0.4 * lanes), layout="constrained")
     timeline.plot(fig.subplots())

@@ -85,6 +85,12 @@ class Progress:
                 shown.update()
         return pandas.DataFrame([row for key in keys for row in self._kept[key]])
 
+    def bar(self, steps, name):
+        """Return the steps of one point, shown as a bar of their own while they are gone through."""
+        from tqdm.auto import tqdm
+
+        return tqdm(steps, desc=name, leave=False, disable=None if self.show else True)
+
     def finish(self):
         """Forget the kept points: the table is complete, and the next run measures afresh."""
         if self.path is not None:

@@ -70,17 +70,7 @@ def describe(name, scale, seed):
 
 
 def words(origin):
-    """Say in a few words where a recording comes from: date, commit and machine.
-
-    Parameters
-    ----------
-    origin : dict
-        From `describe`.
-
-    Returns
-    -------
-    str
-    """
+    """Say in a few words where a recording comes from: date, commit and machine."""
     return f"{origin['date']}, {commit(origin)}, {machine(origin)}"
 
 
@@ -95,26 +85,16 @@ def commit(origin):
 
 
 def device():
-    """Name the folder of this machine's recordings.
-
-    Returns
-    -------
-    str
-        "cpu", or the name of the GPU in lower case and dashes, such as "nvidia-h200".
-    """
+    """Name the folder of this machine's recordings: "cpu", or its GPU, such as "nvidia-h200"."""
     gpu = gpu_name()
     return re.sub("[^a-z0-9]+", "-", gpu.lower()).strip("-") if gpu else "cpu"
 
 
 def source_state():
-    """Look up which commit the package's source is at.
+    """Look up which commit the package's source is at, and whether it differs from that.
 
-    Returns
-    -------
-    commit : str or None
-        The commit's hash; None where the package is not imported from a git checkout of its own.
-    dirty : bool or None
-        Whether the source differs from that commit. Pictures and tables that a run rewrites do not count.
+    Both are None where the package is not imported from a git checkout of its own. Pictures and tables that a run
+    rewrites do not count.
     """
     checkout = Path(bppsa_nb.__file__).resolve().parents[1]
     found = _git("rev-parse", "HEAD", "--show-toplevel")

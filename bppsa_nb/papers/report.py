@@ -41,12 +41,7 @@ def write(path=None):
 
 
 def text():
-    """Compose the report from the recorded tables, as Markdown.
-
-    Returns
-    -------
-    str
-    """
+    """Compose the report from the recorded tables, as Markdown."""
     lines, used = [_INTRODUCTION], {}
     known = claims()
     for paper in dict.fromkeys(claim.paper for claim in known):
@@ -90,7 +85,7 @@ def hold(claim):
         table = experiments.table(claim.experiment, scale, device)
         origin = table.attrs["provenance"]
         try:
-            ours, verdict = claim.judge(table)
+            ours, verdict = claim.check(table)
         except LookupError:  # a smaller scale lacks rows
             continue
         on_gpu = "cuda" in (origin["backend"] or ())  # a machine with a GPU may have computed without it

@@ -11,16 +11,6 @@ from bppsa_nb.papers import provenance
 
 _DATA = ("real", "synthetic", "stand-in")
 
-# How a column is stored, by what pandas finds in it.
-_KINDS = {
-    "boolean": "bool",
-    "integer": "int64",
-    "floating": "float64",
-    "mixed-integer-float": "float64",
-    "string": "str",
-    "empty": "str",
-}
-
 
 def write(table, origin, path):
     """Write a table and its provenance.
@@ -42,9 +32,8 @@ def write(table, origin, path):
     ValueError
         If `attrs["data"]` is of no known kind.
     """
-    kinds = {column: _kind(table[column]) for column in table}
-    text = table.to_csv(index=False, lineterminator="\n")
-    _write(text, kinds, table.attrs | {"backend": _backends(table, table.attrs)}, origin, path)
+    columns = {name: column.astype(object).where(column.notna(), None).tolist() for name, column in table.items()}
+    _write(columns, table.attrs, origin, path)
 
 
 def write_rows(rows, notes, origin, path):
@@ -68,30 +57,31 @@ def write_rows(rows, notes, origin, path):
     """
     if not rows or any(row.keys() != rows[0].keys() for row in rows):
         raise ValueError(f"rows must be one or more dicts with the same keys, got {[list(row) for row in rows]}")
-    columns = {column: [_python(row[column]) for row in rows] for column in rows[0]}
-    kinds = {column: _kind_of_values(column, values) for column, values in columns.items()}
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    for name, values in columns.items():
+        if all(value is None for value in values):
+            raise TypeError(f"column {name!r} must hold something, got nothing but None")
+    _write(columns, notes, origin, path)
+
+
+def _write(columns, notes, origin, path):
+    """Write a table's text and its provenance; the JSON, written last, seals the CSV."""
+    columns = {name: [_python(value) for value in values] for name, values in columns.items()}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
-    _write(text.getvalue(), kinds, notes | {"backend": _backends(columns, notes)}, origin, path)
-
-
-def _backends(table, notes):
-    return sorted(set(table["backend"])) if "backend" in table else notes.get("backend")
-
-
-def _write(text, kinds, notes, origin, path):
-    """Write a table's text and its provenance; the JSON, written last, seals the CSV."""
-    notes = dict(notes)
-    backend, data = notes.pop("backend"), notes.pop("data", "synthetic")
+    text, notes = text.getvalue(), dict(notes)
+    backend, data = notes.pop("backend", None), notes.pop("data", "synthetic")
+    if "backend" in columns:
+        backend = sorted(set(columns["backend"]))
     collected = {"collected": True} if notes.pop("collected", False) else {}
     if data not in _DATA:
         raise ValueError(f"attrs['data'] must be one of {', '.join(map(repr, _DATA))}, got {data!r}")
     described = {
         "provenance": origin | {"backend": backend, "data": data} | collected,
         "notes": notes,
-        "columns": kinds,
+        "columns": {name: _kind(name, values) for name, values in columns.items()},
         "sha256": _digest(text),
     }
     with files.one_at_a_time(path.parent):  # two that record one table leave the CSV and the JSON of the same run
@@ -139,6 +129,13 @@ def read(path):
     return found
 
 
+def where(table, **columns):
+    """Return the rows of a table in which columns have these values."""
+    for column, value in columns.items():
+        table = table[table[column] == value]
+    return table
+
+
 def _description(path):
     """Return what the JSON beside a table says."""
     described = files.read_json(path)
@@ -154,33 +151,22 @@ def _check(path, values, kinds):
             raise files.DamagedError(f"{path} is damaged: {name} is {'missing' if found is ... else repr(found)}")
 
 
-def _kind(column):
-    from pandas.api.types import infer_dtype
-
-    kind = _KINDS.get(infer_dtype(column, skipna=True))
-    missing = column.isna().any()
-    if kind is None or (kind == "bool" and missing) or (kind == "str" and column.eq("").any()):
-        raise TypeError(f"column {column.name!r} must hold numbers, text (not empty), or only True and False")
-    return "float64" if kind == "int64" and missing else kind
-
-
 def _python(value):
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _kind_of_values(column, values):
-    """Return how a column of Python's own values is stored; see `_kind`."""
-    found = {type(value) for value in values if value is not None}
-    missing = None in values
-    if found == {bool} and not missing:
+def _kind(name, values):
+    """Return how a column of Python's own values, or None, is stored."""
+    kinds, missing = {type(value) for value in values} - {type(None)}, None in values
+    if kinds == {bool} and not missing:
         return "bool"
-    if found == {str} and "" not in values:
+    if kinds == {str} and "" not in values:
         return "str"
-    if found == {int} and not missing:
+    if kinds == {int} and not missing:
         return "int64"
-    if found and found <= {int, float}:
+    if kinds <= {int, float}:
         return "float64"
-    raise TypeError(f"column {column!r} must hold numbers, text (not empty), or only True and False")
+    raise TypeError(f"column {name!r} must hold numbers, text (not empty), or only True and False")
 
 
 def _digest(text):

@@ -29,20 +29,15 @@ def repeat(one_round, seconds, rounds=(3, 20)):
     return np.array(measured)
 
 
+def quartiles(name, values):
+    """Return the median of values as `name`, and the quartiles as `<name>_low` and `<name>_high`."""
+    return dict(zip((f"{name}_low", name, f"{name}_high"), np.quantile(values, (0.25, 0.5, 0.75)), strict=True))
+
+
 def take_turns(calls, seconds, rounds=(3, 20)):
-    """Time calls that take turns.
+    """Time calls that take turns: seconds [shape=(rounds, calls)].
 
-    Parameters
-    ----------
-    calls : list of callable
-        Without arguments.
-    seconds, rounds
-        As for `repeat`.
-
-    Returns
-    -------
-    np.ndarray [shape=(rounds, calls)]
-        Seconds.
+    `seconds` and `rounds` are as for `repeat`.
     """
 
     def one_round():

@@ -158,6 +158,12 @@ def list_schedule(durations, needs, workers):
     return placed
 
 
+def multiply_adds(hidden):
+    """Return what ⋄ costs over dense Jacobians [shape=(H, H)]: H³ multiply-adds, or H² for a gradient."""
+    hidden = check_count("hidden", hidden, 1)
+    return {"mm": hidden**3, "mv": hidden**2}
+
+
 def scan_schedule(trace, workers, cost=UNIT):
     """Run a traced scan on a number of workers, greedily and without waiting between levels; moving data is free.
 

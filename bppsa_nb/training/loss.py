@@ -44,23 +44,7 @@ def cross_entropy(logits, labels):
 
 
 def accuracy(logits, labels):
-    """Compute the share of samples whose largest logit is at their label.
-
-    Parameters
-    ----------
-    logits : np.ndarray [shape=(B, C)]
-    labels : array_like of int [shape=(B,)]
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `cross_entropy`.
-    """
+    """Return the share of samples whose largest logit is at their label; arguments and errors of `cross_entropy`."""
     logits, labels = _checked(logits, labels)
     return float((logits.argmax(axis=1) == labels).mean())
 

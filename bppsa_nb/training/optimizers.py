@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from bppsa_nb.machine.checks import as_array, check_count, is_number
+from bppsa_nb.machine.checks import as_array, as_float, check_count
 from bppsa_nb.machine.shown import shown
 
 
@@ -43,10 +43,8 @@ class _Optimizer:
 
         Raises
         ------
-        TypeError
-            If one of them is no dict of arrays.
-        ValueError
-            If names or shapes differ, or what is kept of the steps before was replaced by something else.
+        TypeError, ValueError
+            If they are no dicts of arrays, names or shapes differ, or what is kept of the steps before was replaced.
         FloatingPointError
             If a parameter or an average would leave the range of its dtype. Nothing is changed then.
         """
@@ -129,8 +127,8 @@ class SGD(_Optimizer):
 
     Raises
     ------
-    ValueError
-        If one of them is out of range.
+    TypeError, ValueError
+        If one of them is no number or out of range.
     """
 
     def __init__(self, lr, momentum=0.0):
@@ -158,8 +156,8 @@ class Adam(_Optimizer):
 
     Raises
     ------
-    ValueError
-        If one of them is out of range.
+    TypeError, ValueError
+        If one of them is no number or out of range.
     """
 
     def __init__(self, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
@@ -191,7 +189,5 @@ class Adam(_Optimizer):
 
 
 def _require_between(name, value, low, high):
-    if not is_number(value):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if not low <= value < high:
+    if not low <= as_float(name, value) < high:
         raise ValueError(f"{name} must be at least {low} and below {high}, got {value!r}")

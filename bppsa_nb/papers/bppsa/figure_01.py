@@ -1,7 +1,7 @@
 """Figure 1: back-propagation through seven layers as a scan, one step after the other and as a tree."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import draw
@@ -33,7 +33,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw both scans beside each other."""
-    fig, axes = plt.subplots(1, 2, figsize=(8.0, 4.7), layout="constrained")
+    fig, axes = pyplot.subplots(1, 2, figsize=(8.0, 4.7), layout="constrained")
     titles = {"linear": "Ordinary back-propagation", "blelloch": "BPPSA"}
     for ax, (method, levels) in zip(axes, table.groupby("method", sort=False), strict=True):
         draw.tree(trace(int(levels["n"].iloc[0]), method), ax, legend=False)

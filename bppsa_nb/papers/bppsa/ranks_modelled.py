@@ -1,10 +1,12 @@
 """Training on up to 1024 ranks, predicted from what one takes: four ways to share out the steps of a chain."""
 
 import pandas as pd
+from matplotlib import pyplot
 
-from bppsa_nb.distributed.predict import Costs, Diamonds, Link, pipeline, rank_after_rank, scan
-from bppsa_nb.papers import on_ranks
+from bppsa_nb.distributed.predict import Costs, Diamonds, Interconnect, pipeline, rank_after_rank, scan
+from bppsa_nb.papers import on_ranks, panels
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
 
@@ -20,7 +22,7 @@ CAPTION = (
     "as there are ranks. (f) Other RNNs of 30,000 steps, fast link."
 )
 RANKS = tuple(2**i for i in range(11))
-LINKS = {name: Link(*on_ranks.LINKS[name]) for name in ("25 Gb/s Ethernet", "200 Gb/s InfiniBand")}
+LINKS = {name: Interconnect(*on_ranks.LINKS[name]) for name in ("25 Gb/s Ethernet", "200 Gb/s InfiniBand")}
 FAST = "200 Gb/s InfiniBand"
 BATCH, CYCLES, COARSENING = 16, 2, 4
 SPLITS = (1, 2, 4, 8, 16)  # micro-batches
@@ -78,18 +80,7 @@ def _run(cell, width, steps, batch, rounds):
 
 
 def costs(row, batch=BATCH):
-    """Turn a row of measured costs into what the model takes.
-
-    Parameters
-    ----------
-    row : mapping
-        Of the table's part ``"cost"``.
-    batch : int
-
-    Returns
-    -------
-    Costs
-    """
+    """Turn a row of measured costs, of the part "cost", into what the model takes."""
     found = Diamonds(*(row[name] for name in ("merge", "apply", "keep", "start", "bytes")))
     steps = (row[name] for name in ("forward", "sweep", "gradients", "jacobian", "product"))
     return Costs(*steps, 4 * batch * int(row["width"]), found)
@@ -155,18 +146,11 @@ def _memory(network, row):
 
 
 def crossings(table, network, link, task="backward"):
-    """Find where the scan begins to pay, and where it is fastest.
+    """Find from how many ranks on the scan is faster than rank after rank (None: never), and on how many it is fastest.
 
-    Returns
-    -------
-    pays : int or None
-        From how many ranks on, of those modelled, it is faster than rank after rank; None if it never is.
-    best : int
-        The number of ranks on which it is fastest.
-    speedup : float
-        There, over rank after rank on as many ranks as it is fastest on.
+    The third number is its speedup there, over rank after rank on as many ranks as that is fastest on.
     """
-    rows = table[(table["network"] == network) & (table["link"] == link) & (table["task"] == task)]
+    rows = where(table, network=network, link=link, task=task)
     rows = rows[rows["road"].isin(["scan", "rank after rank"])].drop_duplicates(["road", "ranks"])
     times = rows.pivot(index="ranks", columns="road", values="seconds")
     wins = times.index[times["scan"] < times["rank after rank"]]
@@ -204,8 +188,6 @@ def alt(table):
 
 def plot(table):
     """Draw the RNN's backward pass and step, memory, steps of two residual networks, and RNNs over width."""
-    from matplotlib import pyplot
-
     fig, axes = pyplot.subplots(2, 3, figsize=(11.6, 7.4), layout="constrained")
     _draw_times(axes[0, 0], table, "RNN", "backward", "(a) backward pass, ")
     _draw_times(axes[0, 1], table, "RNN", "step", "(b) step, ")
@@ -214,28 +196,26 @@ def plot(table):
     _draw_times(axes[1, 1], table, "wide", "step", "(e) step, ")
     _draw_widths(axes[1, 2], table)
     for ax in axes.flat[:5]:
-        ax.set_xscale("log", base=2)
-        ax.set_xticks(RANKS[::2], RANKS[::2])
+        panels.sizes_axis(ax, RANKS[::2])
         ax.set_xlabel("ranks")
-        ax.set_yscale("log")
-        ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        panels.log_scale(ax, "y", "{x:,.10g}")
     axes[0, 1].legend(loc="upper right", fontsize=8)
     axes[1, 0].legend(loc="upper right", fontsize=8)
     return fig
 
 
 def _draw_times(ax, table, network, task, title):
-    rows = table[(table["part"] == "time") & (table["network"] == network) & (table["task"] == task)]
+    rows = where(table, part="time", network=network, task=task)
     for road, color in ROADS.items():
         for link, dash in DASHES.items():
-            part = rows[(rows["road"] == road) & (rows["link"] == link)]
+            part = where(rows, road=road, link=link)
             if len(part):
                 label = road if dash == "-" else None
                 ax.plot(part["ranks"], 1e3 * part["seconds"], dash, color=color, label=label, lw=1.5)
     words = []
     for link, dash in DASHES.items():
         pays, best, speedup = crossings(table, network, link, task)
-        scan_times = rows[(rows["road"] == "scan") & (rows["link"] == link)].set_index("ranks")["seconds"]
+        scan_times = where(rows, road="scan", link=link).set_index("ranks")["seconds"]
         for ranks, marker in ((pays, "v"), (best, "^")):
             if ranks is not None:
                 ax.plot(ranks, 1e3 * scan_times[ranks], marker, color="black", ms=6, zorder=5)
@@ -250,11 +230,11 @@ def _draw_times(ax, table, network, task, title):
 def _draw_memory(ax, rows):
     for network, dash in (("RNN", "-"), ("wide", ":")):
         for road, color in (("scan", ROADS["scan"]), ("GPipe", ROADS["GPipe"])):
-            part = rows[(rows["network"] == network) & (rows["road"] == road)]
+            part = where(rows, network=network, road=road)
             words = f"{road}, {NAMES[network]}"
             ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=color, label=words)
     for road, dash in (("GPipe, nothing computed again", "--"), ("GPipe, the same 16 samples", "-.")):
-        part = rows[(rows["network"] == "RNN") & (rows["road"] == road)]
+        part = where(rows, network="RNN", road=road)
         ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=ROADS["GPipe"], lw=1.1, label=f"{road}, RNN")
     ax.set_ylim(rows["memory"].min() / 2**20 / 2, 300 * rows["memory"].max() / 2**20)
     ax.set(ylabel="MiB per rank", title="(c) memory")
@@ -274,11 +254,7 @@ def _draw_widths(ax, table):
     never = [f"{width:g}" for width in widths if not found[width][0]]
     if never:
         ax.text(0.02, 0.02, f"on no number of ranks at H = {', '.join(never)}", transform=ax.transAxes, size=8)
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.set_xticks(widths, [f"{width:g}" for width in widths])
-    ax.minorticks_off()
-    ax.yaxis.set_major_formatter("{x:,g}")
+    panels.log_scale(ax, shown="{x:,g}", ticks=widths)
     ax.set_ylim(0.3, 4e4)
     ax.set(xlabel="width of a state, H", title="(f) where the scan pays, RNNs")
     ax.legend(loc="upper right", fontsize=8)

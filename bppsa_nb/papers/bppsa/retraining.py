@@ -2,11 +2,14 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
+from matplotlib.ticker import PercentFormatter
 
 from bppsa_nb.networks.pruning import SCHEMES
-from bppsa_nb.papers import experiments
-from bppsa_nb.papers.bppsa import figure_06
+from bppsa_nb.papers import experiments, panels
+from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.images import fetched
 from bppsa_nb.papers.phrases import listed, span
 from bppsa_nb.sparse import VGG11, LeNet5, Network, masks_of, prune
 from bppsa_nb.training.datasets.images import Images
@@ -73,8 +76,8 @@ def measure(scale, rng, progress):
 
 
 def images(split, scale):
-    """Load some of the stand-in's images; at the paper's scale, all that `figure_06.images` finds."""
-    return Images(split=split, num_samples=IMAGES[split]) if scale == "quick" else figure_06.images(split, scale)
+    """Load some of the stand-in's images; at the paper's scale, all of CIFAR-10 or of the stand-in."""
+    return Images(split=split, num_samples=IMAGES[split]) if scale == "quick" else fetched("cifar10", split)
 
 
 def new(network, seed):
@@ -164,7 +167,7 @@ def compare(model, x, y):
     activations = model.forward(x)
     _, grad_logits = cross_entropy(activations.logits, y)
     scanned, ordinary = (model.backward(activations, grad_logits, method) for method in ("linear", "ordinary"))
-    return max(float(np.abs(scanned[name] - ordinary[name]).max() / np.abs(ordinary[name]).max()) for name in ordinary)
+    return max(training_curves.difference(scanned[name], ordinary[name]) for name in ordinary)
 
 
 def _shares(params):
@@ -194,9 +197,6 @@ def alt(table):
 
 def plot(table):
     """Draw LeNet-5's accuracy over the share pruned, and VGG-11's three stages beside the paper's numbers."""
-    from matplotlib import pyplot
-    from matplotlib.ticker import PercentFormatter
-
     shape = {"figsize": (9.6, 4.4), "width_ratios": [1.35, 1], "sharey": True, "layout": "constrained"}
     fig, (left, right) = pyplot.subplots(1, 2, **shape)
     _draw_rates(left, table[table["network"] == "LeNet5"])
@@ -218,8 +218,8 @@ def _draw_rates(ax, rows):
             found = ways.xs((scheme, stage), level=("scheme", "stage")).loc[rates]
             look = {"color": color, "marker": marker, "ms": 6, "capsize": 2.5}
             look |= {"ls": "-"} if stage == "retrained" else {"ls": "--", "mfc": "white", "lw": 1.2}
-            ends = [found["mean"] - found["min"], found["max"] - found["mean"]]
-            ax.errorbar(np.arange(len(rates)) + shift, found["mean"], ends, label=f"{label}, {stage}", **look)
+            runs = (found[end] for end in ("min", "mean", "max"))
+            panels.errorbar(ax, np.arange(len(rates)) + shift, *runs, label=f"{label}, {stage}", **look)
     trained = rows.loc[rows["stage"] == "trained", "accuracy"].mean()
     ax.axhline(trained, color="black", lw=1.1, ls="--", zorder=1)
     iterations, size = rows["iterations"].iloc[0], rows["B"].iloc[0]

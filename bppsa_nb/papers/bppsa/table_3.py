@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.papers import published
 from bppsa_nb.training.datasets import instruments
@@ -45,18 +46,7 @@ def measure(scale, rng, progress):
 
 
 def with_printed(table):
-    """Put the printed settings and sizes above ours.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns `source` ("paper" or "here"), `features`, `coefficients`, `window`, `hop`, `frames` and `size`.
-    """
+    """Put the printed settings and sizes above ours; `source` is "paper" or "here"."""
     printed = published.table("table_3")
     ours = table[printed.columns].drop_duplicates()
     return pd.concat([printed.assign(source="paper"), ours.assign(source="here")], ignore_index=True)
@@ -64,8 +54,6 @@ def with_printed(table):
 
 def plot(table):
     """Draw a heat map per set, all over the same time."""
-    from matplotlib import pyplot
-
     from bppsa_nb.training.datasets.audio import SAMPLE_RATE
 
     sets = list(table.groupby("features", sort=False))

@@ -71,12 +71,7 @@ def _full_pipeline(table):
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     return [
         Claim(PAPER, "§3.6, Eq. 6", "With a worker for every ⋄, BPPSA takes logarithmically many steps.",
               "Θ(log n)", "steps_and_work", _levels),

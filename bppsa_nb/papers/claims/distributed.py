@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.papers.bppsa import ranks_modelled
-from bppsa_nb.papers.claims.claim import PAPER, Claim, require, times, verdict
+from bppsa_nb.papers.claims.claim import PAPER, Claim, require, rows_of, times, verdict
 
 NEEDS_RANKS = "not measurable here: needs many machines"
 
@@ -36,8 +36,7 @@ def _memory(table):
 
 def _modelled(table, network, task):
     """Return modelled seconds of the scan and of rank after rank, over the faster link, by ranks."""
-    rows = table[(table["part"] == "time") & (table["network"] == network) & (table["task"] == task)]
-    rows = require(rows[rows["link"] == ranks_modelled.FAST])
+    rows = rows_of(table, part="time", network=network, task=task, link=ranks_modelled.FAST)
     return rows.pivot(index="ranks", columns="road", values="seconds")
 
 
@@ -61,7 +60,7 @@ def _against_others(table):
 
 
 def _held(table, network, road):
-    rows = require(table[(table["part"] == "memory") & (table["network"] == network) & (table["road"] == road)])
+    rows = rows_of(table, part="memory", network=network, road=road)
     return rows.set_index("ranks")["memory"] / 2**20
 
 
@@ -93,7 +92,7 @@ def _pays_off(table):
 
 
 def _widths(table):
-    rows = require(table[table["part"] == "width"])
+    rows = rows_of(table, part="width")
     most, found = rows["ranks"].max(), {}
     for network, part in rows.groupby("network"):
         found[int(part["width"].iloc[0])] = ranks_modelled.crossings(table, network, ranks_modelled.FAST)
@@ -105,12 +104,7 @@ def _widths(table):
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     return [
         Claim(PAPER, "§1, §3.6", "Split over n devices, the backward pass takes logarithmically many steps.",
               "Θ(log n) (here: at most 2⌈log₂ p⌉ ⋄ a rank)", "rank_scaling", _calls),

@@ -5,22 +5,22 @@ from functools import partial
 from bppsa_nb.papers import published
 from bppsa_nb.papers.bppsa import figure_06, planned_products
 from bppsa_nb.papers.bppsa.table_1 import scientific
-from bppsa_nb.papers.claims.claim import PAPER, Claim, compare, require, times, verdict
+from bppsa_nb.papers.claims.claim import PAPER, Claim, compare, require, rows_of, times, verdict
 
 
 def _sparsity(operator, printed, table):
-    ours = require(table[table["operator"] == operator])["sparsity"].iloc[0]
+    ours = rows_of(table, operator=operator)["sparsity"].iloc[0]
     return f"{ours:.5f}", verdict(round(ours, 5) == printed)
 
 
 def _size(table):
-    row = require(table[table["operator"] == "Convolution"]).iloc[0]
+    row = rows_of(table, operator="Convolution").iloc[0]
     ours = f"{row['dense_mib']:.0f} MiB dense, {row['values_mib']:.1f} MiB the values"
     return ours, verdict(row["dense_mib"] == 768 and round(row["values_mib"], 1) == 6.5)
 
 
 def _generation(operator, theirs, table):
-    row = require(table[table["operator"] == operator]).iloc[0]
+    row = rows_of(table, operator=operator).iloc[0]
     values, pattern = row["speedup_values"], row["speedup_pattern"]
     ours = f"{scientific(values)}, the pattern being there; {scientific(pattern)} with the pattern made anew"
     return ours, compare(values, theirs)
@@ -63,19 +63,14 @@ def _retrained(table):
 
 
 def _dense_would_not(table):
-    rows = require(table[(table["storage"] == "planned") & (table["kind"] == "mm")])
+    rows = rows_of(table, storage="planned", kind="mm")
     dearest = rows.loc[rows["multiply_adds"].idxmax()]
     sparse, dense = dearest["multiply_adds"] / 1e6, dearest["dense"] / 1e12
     return f"dearest product: {sparse:.0f} M multiply-adds, dense {dense:.1f} T", verdict(1e6 * dense > 1000 * sparse)
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     printed = published.table("table_1").set_index("operator")
     found = []
     for operator, row in printed.iterrows():

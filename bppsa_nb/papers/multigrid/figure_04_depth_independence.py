@@ -1,11 +1,14 @@
 """Paper 004's Figure 4: how fast multigrid solves residual networks, over their depth."""
 
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb import multigrid
 from bppsa_nb.machine import backends
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.tables import where
 
 TITLE = "Figure 4 of layer-parallel training: residuals over cycles, at several depths"
 CAPTION = (
@@ -50,19 +53,8 @@ def measure(scale, rng, progress):
 def histories(point, convolution, rng):
     """Solve one network, and its adjoint at the exact states.
 
-    Parameters
-    ----------
-    point : dict
-        `weights`, `activation`, `N` and `backend`.
-    convolution : tuple of int
-        Channels, kernel, pixels and batch, as in `CONVOLUTION`.
-    rng : np.random.Generator
-
-    Returns
-    -------
-    list of dict
-        A row per `solved` ("states" or "gradients") and `cycle`: `residual`; and, the same in all rows of a solution,
-        `cycles`, the convergence `factor` and the largest `error` against serial propagation.
+    A row per `solved` ("states" or "gradients") and `cycle`: `residual`; and, the same in all rows of a solution,
+    `cycles`, the convergence `factor` and the largest `error` against serial propagation.
     """
     net, first = network(point["weights"], point["activation"], point["N"], convolution, rng)
     grad_output, how = rng.standard_normal(first.shape), {"tol": TOL, "coarsening": COARSENING}
@@ -84,22 +76,7 @@ def histories(point, convolution, rng):
 
 
 def network(weights, activation, N, convolution, rng):
-    """Make a network over a time of `T`, and samples.
-
-    Parameters
-    ----------
-    weights : {"smooth", "independent", "convolution"}
-    activation : {"tanh", "relu"}
-    N : int
-    convolution : tuple of int
-        Channels, kernel, pixels and batch, as in `CONVOLUTION`.
-    rng : np.random.Generator
-
-    Returns
-    -------
-    net : ResidualNetwork
-    u0 : np.ndarray [shape=(batch, q)] or [shape=(batch, channels, height, width)]
-    """
+    """Make a network over a time of `T`, and samples [shape=(batch, q)] or [shape=(batch, channels, height, width)]."""
     if weights == "convolution":
         channels, kernel, pixels, batch = convolution
         shape, first = (channels, channels, kernel, kernel), (batch, channels, pixels, pixels)
@@ -134,16 +111,14 @@ def alt(table):
 
 def plot(table):
     """Draw residuals over cycles, a panel per kind of weights and activation."""
-    from matplotlib import pyplot
-
     depths, activations = sorted(table["N"].unique()), ("tanh", "relu")
     fig, axes = pyplot.subplots(2, 3, figsize=(9.6, 6.0), sharex=True, sharey=True, layout="constrained")
     for line, activation in zip(axes, activations, strict=True):
         for ax, (weights, title) in zip(line, WEIGHTS.items(), strict=True):
-            panel = table[(table["weights"] == weights) & (table["activation"] == activation)]
+            panel = where(table, weights=weights, activation=activation)
             for N, color, mark in zip(depths, _COLORS, _MARKS, strict=False):
                 for solved, look in (("states", {"marker": mark, "ms": 5, "lw": 1.4}), ("gradients", {"ls": ":"})):
-                    rows = panel[(panel["N"] == N) & (panel["solved"] == solved)]
+                    rows = where(panel, N=N, solved=solved)
                     ax.plot(rows["cycle"], rows["residual"], color=color, label=f"N = {N}", **look)
             ax.axhline(TOL, color="black", ls="--", lw=0.9)
             ax.set_title(f"{title}, {'tanh' if activation == 'tanh' else 'ReLU'}", size=10)
@@ -155,8 +130,8 @@ def plot(table):
     for ax in axes[:, 0]:
         ax.set_ylabel("norm of the residual")
     handles = axes[0, 0].get_lines()[: 2 * len(depths) : 2]
-    handles += pyplot.plot([], [], color=COLORS["baseline"], ls=":", label="gradients")
-    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    handles += panels.lines({"gradients": COLORS["baseline"]}, ls=":")
+    panels.legend(fig, handles)
     return fig
 
 
@@ -164,8 +139,5 @@ def _in_words(panel):
     words = []
     for solved in ("states", "gradients"):
         runs = panel[panel["solved"] == solved].groupby("N")[["cycles", "factor"]].first()
-        least, most = runs["cycles"].min(), runs["cycles"].max()
-        count = f"{least:g}" if least == most else f"{least:g} to {most:g}"
-        factors = f"{runs['factor'].min():.3f} to {runs['factor'].max():.3f}"
-        words.append(f"{solved}: {count} cycles, factor {factors}")
+        words.append(f"{solved}: {span(runs['cycles'], '{:g}')} cycles, factor {span(runs['factor'], '{:.3f}')}")
     return "\n".join(words)

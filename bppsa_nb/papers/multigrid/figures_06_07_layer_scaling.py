@@ -4,11 +4,14 @@ from functools import lru_cache
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
+from matplotlib.ticker import LogLocator
 
-from bppsa_nb.papers import on_ranks, provenance
+from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.on_ranks import LINKS
 from bppsa_nb.papers.phrases import listed
+from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule import transfer_time
 from bppsa_nb.schedule.cycles import record
@@ -47,19 +50,8 @@ INTENSITY = {4: 0.928, 64: 0.345}  # â€œthe computation to communication ratioâ€
 def parameters(channels, convolutions, dense=0):
     """Count the parameters of a network of the paper: MNIST's images lose two pixels on each side in the first layer.
 
-    Parameters
-    ----------
-    channels : int
-        Of all convolutions, with kernels of 7 x 7.
-    convolutions : int
-        Residual layers.
-    dense : int
-        Fully connected layers between them, whose input and output have the size of a state.
-
-    Returns
-    -------
-    int
-        Weights and biases of the opening convolution, of these layers, and of the last one with its 10 outputs.
+    Weights and biases of the opening convolution, of the residual ones, all with kernels of 7 x 7, of dense layers
+    between them, whose input and output have the size of a state, and of the last one with its 10 outputs.
     """
     state = channels * IMAGE**2
     opening, residual = (channels * (inputs * KERNEL**2 + 1) for inputs in (1, channels))
@@ -81,7 +73,7 @@ def measure(scale, rng, progress):
     measured = progress.collect(points, measure_point, rng)
     rows = []
     for channels, depth in DEPTHS[scale].items():
-        one = measured[(measured["channels"] == channels) & (measured["ranks"] == 1)]
+        one = where(measured, channels=channels, ranks=1)
         costs = _costs(one.set_index(["method", "task"])["compute"], depth)
         for ranks in sorted({point["ranks"] for point in points if point["channels"] == channels}):
             rows += _simulated("predicted", channels, depth, ranks, costs, "shared memory")
@@ -90,7 +82,7 @@ def measure(scale, rng, progress):
                 rows += _simulated("simulated", channels, DEPTH, ranks, costs, link)
     table = pd.concat([measured, pd.DataFrame(rows)], ignore_index=True)
     key = ["channels", "part", "link", "task"]
-    alone = table[(table["method"] == "serial") & (table["ranks"] == 1)].set_index(key)["seconds"]
+    alone = where(table, method="serial", ranks=1).set_index(key)["seconds"]
     table = table.join(alone.rename("alone"), on=key)  # what serial propagation takes on one rank
     table.attrs |= {"backend": "cpu", "links": {name: list(link) for name, link in LINKS.items()}}
     return table
@@ -149,15 +141,15 @@ def _simulated(part, channels, depth, ranks, costs, link):
 
 def alt(table):
     """Say what there is to see, and where multigrid passes serial propagation."""
-    few, told = table[(table["channels"] == FEW) & (table["part"] == "simulated")], []
+    few, told = where(table, channels=FEW, part="simulated"), []
     for task in ("inference", "training"):
         for link in DASHES:
-            rows = few[(few["task"] == task) & (few["link"] == link)]
+            rows = where(few, task=task, link=link)
             speedup = (rows["alone"] / rows["seconds"]).groupby([rows["method"], rows["ranks"]]).first()
             passes = speedup["multigrid"].index[speedup["multigrid"] > 1]
-            where = f"passes 1 on {passes[0]} ranks" if len(passes) else "stays below 1"
+            leads = f"passes 1 on {passes[0]} ranks" if len(passes) else "stays below 1"
             ends = [f"{speedup[method, RANKS[-1]]:.2g} by {METHODS[method][0]}" for method in ("multigrid", "serial")]
-            told.append(f"in {task} over {link} multigrid {where}, and at {RANKS[-1]} it is {listed(ends)}")
+            told.append(f"in {task} over {link} multigrid {leads}, and at {RANKS[-1]} it is {listed(ends)}")
     return (
         "Four plots on logarithmic axes over 1 to 64 ranks; dots are at the few ranks that were measured, lines are "
         f"simulated. Speedup over serial propagation: {'; '.join(told)}. The paper's stars for inference are 0.25, "
@@ -168,26 +160,20 @@ def alt(table):
 
 def plot(table):
     """Draw speedups in inference and training, what a rank's time goes to, and multigrid against model partitioning."""
-    from matplotlib import pyplot
-    from matplotlib.ticker import LogLocator
-
     fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.6), layout="constrained")
     few = table[table["channels"] == FEW]
     for ax, task, title in (axes[0, 0], "inference", "(a) inference"), (axes[0, 1], "training", "(b) training"):
         _draw_speedups(ax, few[few["task"] == task])
         ax.set_title(title, loc="left", size=10)
     _draw_published(*axes[0])
-    _draw_decomposition(axes[1, 0], few[(few["task"] == "training") & (few["method"] == "multigrid")])
+    _draw_decomposition(axes[1, 0], where(few, task="training", method="multigrid"))
     _draw_against_partitioning(axes[1, 1], table[table["task"] == "training"])
     ticks = [ranks for ranks in RANKS if ranks.bit_count() == 1]
     for ax in axes.flat:
         ax.set_xlabel("ranks (paper: GPUs)")
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        ax.set_xticks(ticks, ticks)
-        ax.minorticks_off()
+        panels.log_scale(ax, ticks=ticks)
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if ax is not axes[1, 0] else (1,)))
-        ax.yaxis.set_major_formatter("{x:g}")
+        ax.minorticks_off()
     return fig
 
 

@@ -158,10 +158,7 @@ def network(depth, width, rng):
 def errors(depth, width, batch, cycles, rng):
     """Compute the parameters' gradients on all roads, and how far they are from back-propagation's.
 
-    Returns
-    -------
-    dict
-        ``("scan", 0)`` or (start, cycles) -> ||difference|| / ||gradient||, over all weights and biases.
+    Returns ||difference|| / ||gradient||, over all weights and biases, by ("scan", 0) and (start, cycles).
     """
     net = network(depth, width, rng)
     u0, grad_output = rng.standard_normal((2, batch, width))

@@ -1,11 +1,12 @@
 """One network, one cost model, one picture: back-propagation, a pipeline, multigrid and the scan as timelines."""
 
 import pandas as pd
+from matplotlib import pyplot
 
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.multigrid import roads
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.events import Event
 
 TITLE = "Roads to parallel depth: one step of training by back-propagation, pipeline, multigrid and scan"
 CAPTION = (
@@ -75,17 +76,19 @@ def alt(table):
 
 def plot(table):
     """Draw the timelines below each other, on one axis of time."""
-    from matplotlib import pyplot
-    from matplotlib.patches import Patch
-
     counts = table[table["part"] == "road"].set_index("road")
     events = table[table["part"] == "event"].astype({"worker": int})
     fig, axes = pyplot.subplots(len(counts), figsize=(9.4, 8.0), layout="constrained", sharex=True)
     for ax, (name, road) in zip(axes, counts.iterrows(), strict=True):
         rows = events[events["road"] == name]
-        columns = (rows[column] for column in Event._fields)
-        bars = [Event(*values)._replace(label="") for values in zip(*columns, strict=True)]
-        draw.timeline(bars, ax, colors=COLORS, unit="", until=1.02 * counts["time"].max(), legend=False)
+        draw.timeline(
+            timelines.events(rows, label=""),
+            ax,
+            colors=COLORS,
+            unit="",
+            until=1.02 * counts["time"].max(),
+            legend=False,
+        )
         ax.set_yticks([])
         ax.axvline(road["time"], color="black", lw=1.0)
         ax.set_title(f"{name}: {road['time']:.1f}", loc="left", size=10)
@@ -93,6 +96,6 @@ def plot(table):
         words = f"{road['steps']:.0f} steps in a row · work × {road['work']:.2g} · memory {road['memory']:.2g} · {off}"
         ax.set_title(words, loc="right", size=9, weight="normal")
     axes[-1].set_xlabel(f"time in layer steps; on one worker, the step takes {3 * DEPTH}")
-    handles = [Patch(color=color, label=NAMES[kind]) for kind, color in COLORS.items()]
-    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles), fontsize=8.5, columnspacing=1.2)
+    handles = panels.patches({NAMES[kind]: color for kind, color in COLORS.items()})
+    panels.legend(fig, handles, fontsize=8.5, columnspacing=1.2)
     return fig

@@ -14,7 +14,7 @@ Where the steps of a sequence are spread over MPI ranks, each of them asks for i
 
 import numpy as np
 
-from bppsa_nb.machine.checks import FLOATS, as_array
+from bppsa_nb.machine.checks import as_array, check_floats
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.training.datasets.bitstream import Bitstream, check_indices, steps_of
 
@@ -33,18 +33,13 @@ class ArrayDataset:
 
     Raises
     ------
-    TypeError
-        If `x` does not hold float32 or float64, or `y` integers.
-    ValueError
-        If the shapes do not fit each other.
+    TypeError, ValueError
+        If `x` does not hold float32 or float64, or `y` integers, or the shapes do not fit each other.
     """
 
     def __init__(self, x, y):
         x, y = as_array("x", x), as_array("y", y)
-        if x.dtype not in FLOATS:
-            raise TypeError(f"x must be float32 or float64, got {x.dtype}")
-        if x.ndim != 3:
-            raise ValueError(f"x must have shape (T, N, I), got {x.shape}")
+        check_floats("x", x, ("T", "N", "I"))
         if y.shape != x.shape[1:2]:
             raise ValueError(f"y must have shape ({x.shape[1]},), one label per sample of x, got {y.shape}")
         if not np.issubdtype(y.dtype, np.integer):

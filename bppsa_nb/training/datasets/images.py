@@ -49,10 +49,8 @@ class Images:
     ------
     FileNotFoundError
         If a data set or one of its files is not here; the message says what was looked for, or how to get it.
-    TypeError
-        If an argument is of another type.
-    ValueError
-        If `split` or `num_samples` is out of range, or a file is damaged or something else than it should be.
+    TypeError, ValueError
+        If an argument is of another type or out of range, or a file is damaged or something else than it should be.
 
     Examples
     --------

@@ -1,6 +1,5 @@
 """Download IRMAS: 6705 clips of eleven instruments (Bosch, Janer, Fuhrmann and Herrera, ISMIR 2012)."""
 
-import hashlib
 import lzma
 import os
 import re
@@ -9,13 +8,8 @@ import stat
 import sys
 import zipfile
 import zlib
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
-
-try:
-    import fcntl
-except ImportError:  # Windows: two fetches at once are not told apart there
-    fcntl = None
 
 from bppsa_nb.machine import files
 from bppsa_nb.training.datasets.audio import LABELS
@@ -31,18 +25,7 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, Runtime
 
 
 def folder():
-    """Find the training set.
-
-    Returns
-    -------
-    pathlib.Path
-        A folder for `bppsa_nb.Instruments`.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it was not downloaded; the message says how to.
-    """
+    """Return the training set's folder, or raise a FileNotFoundError that says how to download it."""
     found = _folder()
     if not found.is_dir():
         raise FileNotFoundError(f"IRMAS is not in {found}; `bppsa-nb fetch irmas` downloads it (3 GB)")
@@ -57,10 +40,8 @@ def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
 
     Parameters
     ----------
-    url : str
-        Where the archive is.
-    known_hash : str
-        Its checksum, after the algorithm's name and a colon.
+    url, known_hash : str
+        Where the archive is, and its checksum, after the algorithm's name and a colon.
     progress : bool
         Whether to show a bar.
 
@@ -83,7 +64,12 @@ def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
         return found
     archive = found.with_name(found.name + ".zip")
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(found.with_name(f".{found.name}.lock")):
+    with ExitStack() as stack:
+        lock = found.with_name(f".{found.name}.lock")  # a file that stays
+        try:
+            stack.enter_context(files.locked(lock, wait=False))
+        except BlockingIOError as error:
+            raise OSError(f"another fetch is running: it holds {lock}") from error
         if found.is_dir():  # another fetch has just ended
             return found
         if not archive.exists():
@@ -102,18 +88,6 @@ def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
 
 def _folder():
     return files.root() / "data" / "downloads" / "IRMAS-TrainingData"
-
-
-@contextmanager
-def _alone(lock):
-    """Keep other fetches away; the lock ends with the process, however that ends. Its file stays."""
-    with open(lock, "ab") as file:
-        if fcntl:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise OSError(f"another fetch is running: it holds {lock}") from error
-        yield
 
 
 def _download(url, part, progress):
@@ -178,8 +152,7 @@ def _receive(response, begins, size, part, progress):
 
 def _checksum(path, known_hash):
     algorithm = known_hash.partition(":")[0]
-    with open(path, "rb") as file:
-        return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
+    return f"{algorithm}:{files.checksum(path, algorithm)}"
 
 
 def _check(archive, known_hash):
