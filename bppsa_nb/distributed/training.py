@@ -171,25 +171,25 @@ class Replicas(Local):
     def predict(self, trainer, x):
         """Return the classes of this replica's samples, on all of its ranks."""
         logits = trainer.model.forward(x, None, trainer.backend, self.comm).logits
-        found = np.zeros(x.shape[1], np.int64) if logits is None else logits.argmax(axis=1)
-        self.comm.Bcast(found, self.places - 1)
-        return found
+        classes = np.zeros(x.shape[1], np.int64) if logits is None else logits.argmax(axis=1)
+        self.comm.Bcast(classes, self.places - 1)
+        return classes
 
     def _compute(self, model, make, compute, finish=tuple):
         """Make a batch, and compute with this replica's share of it; return sums of two numbers over all ranks."""
         x, y, samples = self._batch(model, make)
-        numbers, found, fault = (0.0, 0.0), None, None
+        numbers, grads, fault = (0.0, 0.0), None, None
         with self.group.together() as tell:
             try:
                 if len(y):
-                    numbers, found = compute(x, y, samples)
+                    numbers, grads = compute(x, y, samples)
             except FloatingPointError as error:
                 fault = error
             faults, stops, every = zip(*tell((fault is not None, bool(self._arrived), finish(numbers))), strict=True)
         if any(faults):
             raise fault or FloatingPointError(f"logits overflow {model.dtype} on rank {faults.index(True)}")
         self._stop = any(stops)
-        return np.sum(every, axis=0).tolist(), found  # the same bits on all ranks
+        return np.sum(every, axis=0).tolist(), grads  # the same bits on all ranks
 
     def _batch(self, model, make):
         """Return this rank's part of a batch, and how many samples all replicas have of it."""

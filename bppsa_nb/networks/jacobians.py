@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from bppsa_nb.machine import memory
-from bppsa_nb.machine.checks import check_finite, check_floats, check_plain, float_dtype
+from bppsa_nb.machine.checks import check_finite, check_floats, check_plain, float_dtype, wrong_shape
 from bppsa_nb.machine.workers import share_out
 from bppsa_nb.networks import fills
 from bppsa_nb.networks.geometry import Axis, pair, sizes
@@ -136,7 +136,7 @@ class Convolution(Jacobian):
         """Write the values, by a weight; see `Jacobian.fill`."""
         weight = floats("weight", weight)
         if weight.shape != self.mask.shape:
-            raise ValueError(f"weight must have shape {self.mask.shape}, got {weight.shape}")
+            raise wrong_shape("weight", weight, self.mask.shape)
         flat = weight.reshape(-1)
         if not share_out(fills.usable, flat.size, flat, self.mask.reshape(-1), worth=flat.size > _WORTH):
             check_finite(weight=weight)

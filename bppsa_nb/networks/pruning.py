@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import as_float, check_choice, check_kind, check_plain
+from bppsa_nb.machine.checks import check_between, check_choice, check_finite, check_kind, check_plain
 
 SCHEMES = ("class_blind", "class_uniform", "class_distribution")
 
@@ -45,8 +45,7 @@ def prune(params, rate, scheme="class_blind"):
     array([[ 0., -3.],
            [ 2.,  0.]])
     """
-    if not 0 <= as_float("rate", rate) < 1:
-        raise ValueError(f"rate must be at least 0 and below 1, got {rate!r}")
+    check_between("rate", rate, 0, 1)
     check_choice("scheme", scheme, SCHEMES)
     weights = _weights(params)
     sizes = {name: np.abs(weight).ravel() for name, weight in weights.items()}
@@ -95,8 +94,7 @@ def _weights(params):
     if not weights:
         raise ValueError(f"params must hold weights, arrays of two or more axes, got {sorted(params)}")
     for name, weight in weights.items():
-        if not np.isfinite(weight).all():
-            raise ValueError(f"params[{name!r}] must be finite, got {weight[~np.isfinite(weight)][0]}")
+        check_finite(**{f"params[{name!r}]": weight})
         if not weight.flags.writeable:
             raise ValueError(f"params[{name!r}] must be writable")
     return weights

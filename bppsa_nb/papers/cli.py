@@ -148,13 +148,13 @@ def _planner():
     from bppsa_nb.chains import calibrate, prices
 
     try:
-        found = {backend: prices.load(backend) for backend in calibrate.runnable()}
+        stored = {backend: prices.load(backend) for backend in calibrate.runnable()}
     except ValueError as error:
         return error
     except OSError as error:
         return f"the package's defaults: this machine's prices cannot be read: {error}"
-    dates = [f"{backend} ({record['date']})" for backend, record in found.items() if record]
-    missing = [backend for backend, record in found.items() if not record]
+    dates = [f"{backend} ({record['date']})" for backend, record in stored.items() if record]
+    missing = [backend for backend, record in stored.items() if not record]
     said = [f"calibrated: {', '.join(dates)}"] if dates else []
     if missing:
         said.append(f"not calibrated: {', '.join(missing)}; `bppsa-nb calibrate` takes half a minute for each")
@@ -209,13 +209,13 @@ def _fetch(arguments):
 
     title = "IRMAS" if arguments.dataset == "irmas" else openml.SETS[arguments.dataset].title
     try:
-        found = irmas.fetch() if title == "IRMAS" else openml.fetch(arguments.dataset)
+        folder = irmas.fetch() if title == "IRMAS" else openml.fetch(arguments.dataset)
     except (OSError, ValueError) as error:
         raise _Explained(error) from error
     except KeyboardInterrupt:
         kept = "What has come is kept" if title == "IRMAS" else "Files that came whole are kept"
         raise KeyboardInterrupt(f"{kept}: the same command goes on from there.") from None
-    print(f"{title} is in {found}")
+    print(f"{title} is in {folder}")
 
 
 def _train(arguments):

@@ -199,9 +199,9 @@ def _on_first(comm, do):
         return do()
     group = ranks.group(comm)
     with group.together() as tell:
-        found = do() if group.rank == 0 else None
+        result = do() if group.rank == 0 else None
         tell()
-    return found
+    return result
 
 
 def _data_on(arguments, comm):

@@ -40,25 +40,16 @@ _used = ContextVar("folders", default=(MEASURED, REFERENCES))
 
 
 def names():
-    """List the experiments.
+    """List the experiments, sorted; none of them is imported.
 
-    Returns
-    -------
-    list of str
-        Names of the modules that define both `measure` and `plot`, sorted: the file's, such as ``figure_08``, or what
-        stands behind the figure's number, such as ``micro_batches``. None of them is imported.
+    Each has the name of its file, such as "figure_08", or what stands behind the figure's number, such as
+    "micro_batches".
     """
     return sorted(name for name, path in _modules() if _is_experiment(path))
 
 
 def load(name):
-    """Import an experiment's module.
-
-    Raises
-    ------
-    ValueError
-        If there is no such experiment.
-    """
+    """Import an experiment's module; a ValueError lists all there are if there is no such experiment."""
     for known, path in _modules():
         if known == name and _is_experiment(path):
             return import_module(f"bppsa_nb.papers.{path.parent.name}.{path.stem}")
@@ -157,17 +148,10 @@ def record_rows(rows, notes, name, scale, seed):
     name, scale, seed
         As for `record`.
 
-    Returns
-    -------
-    str
-        Where the table is, seen from the checkout's root.
-
     Raises
     ------
-    ValueError
-        If rows have different keys, or there are none.
-    TypeError
-        If a value is of another kind, or a column holds several.
+    ValueError, TypeError
+        As for `tables.write_rows`.
     """
     return _record(tables.write_rows, name, scale, seed, rows, notes)
 
@@ -224,24 +208,19 @@ def table(name, scale="quick", device=None):
 
 
 def recordings(name, folder=None):
-    """List the recordings of an experiment or a benchmark.
+    """List the recordings of an experiment or a benchmark, (device, scale) of each.
 
     Parameters
     ----------
     name : str
     folder : {MEASURED, REFERENCES}, optional
         Only those there; of both by default.
-
-    Returns
-    -------
-    list of (str, str)
-        Device and scale.
     """
-    found = {}  # an ordered set
+    recorded = {}  # an ordered set
     for scale in SCALES:
         for place in _folders([folder] if folder else _used.get()):
-            found |= {(path.parent.name, scale): None for path in sorted(place.glob(f"*/{name}.{scale}.json"))}
-    return list(found)
+            recorded |= {(path.parent.name, scale): None for path in sorted(place.glob(f"*/{name}.{scale}.json"))}
+    return list(recorded)
 
 
 def draw(table):
@@ -289,8 +268,9 @@ def unfinished():
     """Find the sweeps that were stopped: experiment, scale, and how many points are kept, of each."""
     (folder,) = _folders(_used.get()[:1])
     kept = [read_kept(path) for path in sorted(folder.glob("*/*.partial.json"))]
-    told = [(each["provenance"].get("name"), each["provenance"].get("scale"), each["points"]) for each in kept if each]
-    return [(name, scale, len(points)) for name, scale, points in told if name and scale]
+    origins = [(each["provenance"], len(each["points"])) for each in kept if each]
+    named = [(origin.get("name"), origin.get("scale"), points) for origin, points in origins]
+    return [(name, scale, points) for name, scale, points in named if name and scale]
 
 
 def _folders(names):
@@ -324,9 +304,9 @@ def _replacing(path):
 
 
 def _read(path):
-    found = tables.read(path)
-    found.attrs["provenance"]["reference"] = path.parents[1].name == REFERENCES
-    return found
+    recorded = tables.read(path)
+    recorded.attrs["provenance"]["reference"] = path.parents[1].name == REFERENCES
+    return recorded
 
 
 def _check_scale(scale):

@@ -31,26 +31,10 @@ KINDS = {
 def describe(name, scale, seed):
     """Describe a measurement that is made here and now.
 
-    Parameters
-    ----------
-    name : str
-        The experiment.
-    scale : str
-        "quick" or "paper".
-    seed : int
-        The seed of everything random.
-
-    Returns
-    -------
-    dict
-        `name`, `scale`, `seed`; `device` ("cpu", or a GPU's name fit for a folder), `gpu` (its name or None),
-        `cpu` (the model), `cores` (usable here); `versions` of Python and packages; `commit` of the package's
-        source, `dirty` (whether the source differs from that; both None outside a checkout); `date` (UTC).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `seed` is no integer of at least 0.
+    `name`, `scale`, `seed` are as given (a TypeError or ValueError if the seed is no integer of at least 0); `device`
+    ("cpu", or a GPU's name fit for a folder), `gpu` (its name or None), `cpu` (the model), `cores` (usable here);
+    `versions` of Python and packages; `commit` of the package's source, `dirty` (whether the source differs from that;
+    both None outside a checkout); `date` (UTC).
     """
     check_count("seed", seed)
     commit, dirty = source_state()
@@ -97,10 +81,10 @@ def source_state():
     rewrites do not count.
     """
     checkout = Path(bppsa_nb.__file__).resolve().parents[1]
-    found = _git("rev-parse", "HEAD", "--show-toplevel")
-    if found is None:
+    printed = _git("rev-parse", "HEAD", "--show-toplevel")
+    if printed is None:
         return None, None
-    commit, top = found.splitlines()
+    commit, top = printed.splitlines()
     if Path(top).resolve() != checkout:  # a repository, but not the package's own
         return None, None
     return commit, bool(_git("status", "--porcelain", "--", "bppsa_nb", "pyproject.toml"))

@@ -8,23 +8,8 @@ PEERS = {"torch": "PyTorch", "cudnn": "cuDNN", "jax": "JAX"}
 def collect(name, command="python benchmarks/run.py"):
     """Put together what a benchmark recorded at the paper's scale, on all machines.
 
-    Parameters
-    ----------
-    name : str
-        Of the recording.
-    command : str
-        What makes one.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Its rows, with the columns `backend` and `machine`, which names processor, peers and date; `attrs` say that it
-        is collected, so that the figure's foot names no machine.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is none.
+    Rows get a column `machine`, which names processor, peers and date; `attrs` say that the table is collected, so that
+    the figure's foot names no machine. Where there is no recording, a FileNotFoundError says which `command` makes one.
     """
     import pandas
 

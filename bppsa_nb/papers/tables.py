@@ -13,47 +13,20 @@ _DATA = ("real", "synthetic", "stand-in")
 
 
 def write(table, origin, path):
-    """Write a table and its provenance.
+    """Write a pandas.DataFrame and where it comes from.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        Cells are numbers, text, or True and False. Its attrs are kept, `data`, `backend` and `collected` with the
-        provenance.
-    origin : dict
-        From `provenance.describe`.
-    path : pathlib.Path
-        Of the CSV.
-
-    Raises
-    ------
-    TypeError
-        If a column would not come back as it is.
-    ValueError
-        If `attrs["data"]` is of no known kind.
+    Cells are numbers, text, or True and False, else there is a TypeError. The table's attrs are kept; `data` (a
+    ValueError if of no known kind), `backend` and `collected` are kept with the provenance, `origin`.
     """
     columns = {name: column.astype(object).where(column.notna(), None).tolist() for name, column in table.items()}
     _write(columns, table.attrs, origin, path)
 
 
 def write_rows(rows, notes, origin, path):
-    """Write what `write` does, from plain rows and without pandas, which a machine with a GPU may lack.
+    """Write what `write` does, from plain rows and notes, the table's attrs, and without pandas.
 
-    Parameters
-    ----------
-    rows : list of dict
-        One per measurement, all with the same keys: numbers, text, True or False; None where nothing was measured.
-    notes : dict
-        The table's attrs, its `backend` included if it has no such column.
-    origin, path
-        As for `write`.
-
-    Raises
-    ------
-    ValueError
-        If rows have different keys, or there are none.
-    TypeError
-        If a value is of another kind, or a column holds several.
+    Rows have the same keys; a value is None where nothing was measured. There is a ValueError if keys differ, or there
+    are no rows, a TypeError if a value is of another kind, or a column holds several.
     """
     if not rows or any(row.keys() != rows[0].keys() for row in rows):
         raise ValueError(f"rows must be one or more dicts with the same keys, got {[list(row) for row in rows]}")
@@ -113,20 +86,20 @@ def read(path):
     if text is None or _digest(text) != described["sha256"]:
         raise files.DamagedError(f"{path} is not the table that the .json beside it describes: measure again")
     # As text first: whatever pandas' own parser does, every number comes back to the last bit.
-    found = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
+    table = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
     kinds = described["columns"]
     try:
-        if list(kinds) != list(found):
-            raise ValueError(f"columns are {list(kinds)}, those of the table {list(found)}")
+        if list(kinds) != list(table):
+            raise ValueError(f"columns are {list(kinds)}, those of the table {list(table)}")
         for column, kind in kinds.items():
             if not isinstance(kind, str):
                 raise TypeError(f"the kind of column {column!r} is {kind!r}")
             if kind != "str":
-                found[column] = found[column].eq("True") if kind == "bool" else found[column].astype(kind)
+                table[column] = table[column].eq("True") if kind == "bool" else table[column].astype(kind)
     except (TypeError, ValueError) as error:
         raise files.DamagedError(f"{path.with_suffix('.json')} is damaged: {error}") from error
-    found.attrs = described["notes"] | {"provenance": described["provenance"]}
-    return found
+    table.attrs = described["notes"] | {"provenance": described["provenance"]}
+    return table
 
 
 def where(table, **columns):
@@ -146,9 +119,9 @@ def _description(path):
 
 def _check(path, values, kinds):
     for name, kind in kinds.items():
-        found = values.get(name, ...) if isinstance(values, dict) else ...
-        if not isinstance(found, kind):
-            raise files.DamagedError(f"{path} is damaged: {name} is {'missing' if found is ... else repr(found)}")
+        value = values.get(name, ...) if isinstance(values, dict) else ...
+        if not isinstance(value, kind):
+            raise files.DamagedError(f"{path} is damaged: {name} is {'missing' if value is ... else repr(value)}")
 
 
 def _python(value):

@@ -10,21 +10,10 @@ IDLE = "idle"
 
 
 def rows(timeline, idle=False, **columns):
-    """Turn a schedule into rows, one per operation.
+    """Check a schedule, and turn it into rows: lane, worker, kind, label, start and duration of each operation.
 
-    Parameters
-    ----------
-    timeline : schedule.Timeline
-        It is checked first.
-    idle : bool
-        Whether to have rows, too, for when a device waits, from 0 to the makespan.
-    **columns
-        What every row says besides, such as the policy.
-
-    Returns
-    -------
-    list of dict
-        Lane, worker, kind, label, start and duration of each.
+    With `idle` there are rows, too, for when a device waits, from 0 to the makespan; `columns` is what every row says
+    besides, such as the policy.
     """
     timeline.check()
     ops = timeline.operations

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_count
+from bppsa_nb.machine.checks import check_count, check_kind
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.schedule.layers import check_batch, split
@@ -103,8 +103,7 @@ class Executor:
 
     def __init__(self, timeline, network, batch_size, optimizer=None, processes=None, replicas=1):
         self._layers = split(network)
-        if not isinstance(timeline, Timeline):
-            raise TypeError(f"timeline must be a schedule.Timeline, got {timeline!r}")
+        check_kind("timeline", timeline, Timeline, "a schedule.Timeline", repr)
         ops, L = timeline.operations, len(self._layers)
         if ops.network.layers != L:
             raise ValueError(f"timeline must be for the network's {L} layers {self._layers}, got {ops.network.layers}")
@@ -117,16 +116,14 @@ class Executor:
             raise ValueError(f"batch_size must be a multiple of {share}, to make {parts}, got {batch_size}")
         if processes is None:
             processes = ops.devices > 1 or replicas > 1
-        if not isinstance(processes, (bool, np.bool_)):
-            raise TypeError(f"processes must be True, False or None, got {processes!r}")
+        check_kind("processes", processes, (bool, np.bool_), "True, False or None", repr)
         if replicas > 1 and not processes:
             raise ValueError("replicas are processes, got processes=False")
         if processes and (ops.worker[ops.kind <= W] >= ops.devices).any():
             raise ValueError(f"processes must be False where a device has two streams, as {timeline!r}")
         self._ends_forward = ops.ends_forward
         each = timeline.policy == "1f1b" and not timeline.flush
-        if optimizer is not None and not isinstance(optimizer, (SGD, Adam)):
-            raise TypeError(f"optimizer must be an SGD or Adam, got {optimizer!r}")
+        check_kind("optimizer", optimizer, (SGD, Adam, type(None)), "an SGD or Adam", repr)
         if optimizer is not None and optimizer.steps:
             raise ValueError(f"optimizer must be a new one, got one that has taken {optimizer.steps} steps")
         if optimizer is not None and not (each or self._ends_forward):

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_array, check_count, check_finite, check_params
+from bppsa_nb.machine.checks import check_array, check_count, check_finite, check_kind, check_params
 from bppsa_nb.networks import network as chains
 from bppsa_nb.networks.layers import param_shapes
 from bppsa_nb.schedule.network import Memory, Network
@@ -79,8 +79,7 @@ def split(network):
     TypeError
         For anything else.
     """
-    if not isinstance(network, chains.Network):
-        raise TypeError(f"network must be a chain of operators, as bppsa_nb.sparse.Network is, got {network!r}")
+    check_kind("network", network, chains.Network, "a chain of operators, as bppsa_nb.sparse.Network is", repr)
     for name in ("forward", "backward"):
         if getattr(type(network), name) is not getattr(chains.Network, name):
             raise TypeError(f"network must be the chain of its operators, got a {name} of its own in {network!r}")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_amount, check_count, check_flag
+from bppsa_nb.machine.checks import check_amount, check_count, check_flag, check_kind
 from bppsa_nb.machine.shown import shown
 
 
@@ -86,8 +86,7 @@ class Network:
         self.weight_grad = costs("weight_grad", weight_grad, self.layers)
         self.sync = None if sync is None else costs("sync", sync, self.layers)
         memory = Memory(1, 1, 0) if memory is None else memory
-        if not isinstance(memory, Memory):
-            raise TypeError(f"memory must be a schedule.Memory, got {memory!r}")
+        check_kind("memory", memory, Memory, "a schedule.Memory", repr)
         self.memory = memory.of(self.layers)
         with np.errstate(over="ignore"):
             kinds = self.forward, self.output_grad, self.weight_grad, self.sync

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_count, check_flag
+from bppsa_nb.machine.checks import check_count, check_flag, check_kind
 from bppsa_nb.schedule.network import Assumptions, check_problem
 from bppsa_nb.schedule.operations import KINDS, F, O, W
 from bppsa_nb.schedule.streams import Problem, TwoStreams
@@ -135,8 +135,7 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_
       region. As no kernel is planned later than its layer's F, the streams never wait for each other in a circle.
     - A kernel that ends late, or outlasts its region, runs on; those after it start later than planned.
     """
-    if not isinstance(main_regions, Regions):
-        raise TypeError(f"main_regions must be schedule.Regions, got {main_regions!r}")
+    check_kind("main_regions", main_regions, Regions, "schedule.Regions", repr)
     N = len(main_regions)
     kernels = _layers(kernels, main_regions.network.layers)
     speedup = _speedups(speedup, kernels, main_regions)

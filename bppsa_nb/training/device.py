@@ -151,10 +151,10 @@ class DeviceTraining:
         *vectors, _ = self.vectors(self.host)
         kinds = zip(("", *self.averages), vectors, strict=True)
         for average, vector in reversed(list(kinds)):  # what is to blame first
-            for name, found in self.views(vector).items():
-                if not np.isfinite(found).all():
+            for name, array in self.views(vector).items():
+                if not np.isfinite(array).all():
                     what = f"{average} of {name}" if average else name
-                    raise FloatingPointError(out_of_range(what, found.dtype, self.optimizer.steps + 1, grads[name]))
+                    raise FloatingPointError(out_of_range(what, array.dtype, self.optimizer.steps + 1, grads[name]))
 
     def commit(self):
         """Write what the last step found into the model's parameters and the optimizer's state."""
@@ -267,8 +267,8 @@ class Step:
         sub = training.sub_stream or stream
         top = len(self.hidden) - 1
         for layer in range(top, -1, -1):
-            found = scan.launch(layer, layer < top, stream)
-            cells.launch_at_sums(self.slopes[layer], found, stream)
+            gradients = scan.launch(layer, layer < top, stream)
+            cells.launch_at_sums(self.slopes[layer], gradients, stream)
             # What δW reads stays as it is until the step ends, and only other δW work on its arrays.
             follow(sub, stream)
             below, parts = (self.hidden[layer - 1][1:], self.parts_below) if layer else (self.x, self.parts[0])

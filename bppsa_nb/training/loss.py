@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import all_finite, as_array
+from bppsa_nb.machine.checks import as_array, check_finite
 
 
 def cross_entropy(logits, labels):
@@ -56,8 +56,7 @@ def _checked(logits, labels):
     if logits.ndim != 2 or 0 in logits.shape:
         raise ValueError(f"logits must have shape (B, C), neither of them 0, got {logits.shape}")
     labels = check_labels(labels, *logits.shape)
-    if not all_finite(logits):
-        raise ValueError(f"logits must be finite, got {logits[~np.isfinite(logits)][0]}")
+    check_finite(logits=logits)
     return logits, labels
 
 

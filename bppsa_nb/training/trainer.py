@@ -181,8 +181,8 @@ class Trainer:
         with self._strategy.stoppable():
             for start in range(0, num_samples, batch_size):
                 indices = np.arange(start, min(start + batch_size, num_samples))
-                found = self._strategy.evaluate(self, partial(self._strategy.batch, dataset, indices))
-                loss, correct = loss + found[0], correct + found[1]
+                batch = self._strategy.evaluate(self, partial(self._strategy.batch, dataset, indices))
+                loss, correct = loss + batch[0], correct + batch[1]
                 self._strategy.stop_if_asked()
         return loss / num_samples, correct / num_samples
 
@@ -230,9 +230,9 @@ class Trainer:
             differs; with `comm`, if ranks read different files.
         """
         with self._strategy.together() as given:
-            given["what path holds"], found = checkpoints.read(path, self.model, self.optimizer)
+            given["what path holds"], checkpoint = checkpoints.read(path, self.model, self.optimizer)
         with interrupts_held():
-            checkpoints.restore(self, found)
+            checkpoints.restore(self, checkpoint)
 
 
 def _strategy(model, backend, comm, sequence_ranks):

@@ -32,29 +32,29 @@ def speedups(table):
     keys = ["machine", "cell", "T", "B", "H", "I"]
     ours = table["name"].str.startswith("ours: ")
     best = table[~ours].groupby(keys)[["backward", "step"]].min()
-    found = table[ours].assign(method=table["name"].str.removeprefix("ours: ")).set_index(keys)
+    ratios = table[ours].assign(method=table["name"].str.removeprefix("ours: ")).set_index(keys)
     for part in ("backward", "step"):
-        found[part] = best[part].reindex(found.index) / found[part]
-    return found[["method", "backward", "step"]].reset_index()
+        ratios[part] = best[part].reindex(ratios.index) / ratios[part]
+    return ratios[["method", "backward", "step"]].reset_index()
 
 
 def alt(table):
     """Say what there is to see, and by how much each method leads or trails in training steps."""
-    found = speedups(table).groupby("method")["step"]
-    told = listed([f"{span(steps)} by the method {method}" for method, steps in found])
+    ratios = speedups(table).groupby("method")["step"]
+    texts = listed([f"{span(steps)} by the method {method}" for method, steps in ratios])
     return (
         "Plots of speedup over PyTorch on a logarithmic axis, with a line at 1, in a column for each H: the RNN over "
         "sequence length, the RNN over batch size, the GRU over its sets of features and batch sizes. A solid line for "
         "the backward pass and a dashed one for the whole step, of every method. Whole steps lead by factors of "
-        f"{told}."
+        f"{texts}."
     )
 
 
 def plot(table):
     """Draw the RNN over T and over B, and the GRU over its sets, for every H; one block for each machine."""
-    found = speedups(table)
-    sizes = sorted(found["H"].unique())
-    fig, parts = panels.machines(found, 10.5, 7.4)
+    ratios = speedups(table)
+    sizes = sorted(ratios["H"].unique())
+    fig, parts = panels.machines(ratios, 10.5, 7.4)
     for part, of_machine in parts:
         axes = part.subplots(3, len(sizes), sharey=True, squeeze=False)
         for column, H in enumerate(sizes):

@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import pandas as pd
 from matplotlib import pyplot
 from matplotlib.patches import Patch, Rectangle
 
@@ -76,8 +77,6 @@ def winners(table):
 
     `regret` is the time of the method that "auto" takes over the winner's.
     """
-    import pandas as pd
-
     rows = []
     for place, point in table.groupby(["backend", "H", "T", "B"], sort=False):
         ranked = point.sort_values("seconds")
@@ -91,14 +90,14 @@ def winners(table):
 
 def alt(table):
     """Say what there is to see, and where which method wins."""
-    told = []
+    texts = []
     for backend, cells in winners(table).groupby("backend", sort=False):
         won = cells["winner"].value_counts().reindex(METHODS, fill_value=0)
         counts = listed([f"{LABELS[method]} in {won[method]}" for method in METHODS])
-        told.append(f"On {backend}, the fastest is {counts} of {len(cells)} cells.")
+        texts.append(f"On {backend}, the fastest is {counts} of {len(cells)} cells.")
     return (
         "Heat maps over batch size B and sequence length T, one for each backend and state size H; a cell has the "
-        f"color of the fastest method and the number of its lead. {' '.join(told)}"
+        f"color of the fastest method and the number of its lead. {' '.join(texts)}"
     )
 
 

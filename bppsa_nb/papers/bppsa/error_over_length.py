@@ -41,8 +41,8 @@ def errors(point, rng):
     for backend in dict.fromkeys(["numpy", "cpu", backends.resolve("auto")]):
         for method in METHODS:
             levels = up_levels(T) // 2 if method == "truncated" else None
-            found = backprop(links, grad_output, method=method, backend=backend, levels=levels)
-            error = float(np.abs(found - exact).max() / np.abs(exact).max())
+            gradients = backprop(links, grad_output, method=method, backend=backend, levels=levels)
+            error = float(np.abs(gradients - exact).max() / np.abs(exact).max())
             rows.append({"method": method, "backend": backend, "error": error})
     return rows
 

@@ -99,15 +99,15 @@ def caption(table):
 
 def alt(table):
     """Say what there is to see, and how far both methods are apart."""
-    found, drawn = differences(table), table[table["test_loss_ordinary"].notna()]
+    both, drawn = differences(table), table[table["test_loss_ordinary"].notna()]
     losses = (drawn[f"{name}_loss_ordinary"] for name in ("training", "test"))
     fell = [f"{loss.iloc[0]:.2f} to {loss.iloc[-1]:.2f}" for loss in losses]
     return (
         "Three plots of LeNet-5 learning to classify images. Left, training loss over iterations: a line for BP, from "
         f"{fell[0]}, and dots for BPPSA. Middle, test loss: the same, from {fell[1]}. Right, on a logarithmic axis "
-        f"over iterations: BPPSA's gradients differ from BP's by at most {found['gradient'].max():.1e}, the losses of "
-        f"both runs by at most {found['loss'].max():.1e}, those of BP and of BP with gradients disturbed by as much by "
-        f"at most {found['disturbed'].max():.1e}; a dashed line is at {LIMIT:g}."
+        f"over iterations: BPPSA's gradients differ from BP's by at most {both['gradient'].max():.1e}, the losses of "
+        f"both runs by at most {both['loss'].max():.1e}, those of BP and of BP with gradients disturbed by as much by "
+        f"at most {both['disturbed'].max():.1e}; a dashed line is at {LIMIT:g}."
     )
 
 
@@ -124,9 +124,9 @@ def plot(table):
     left.set(title="Training loss", ylabel=f"loss, {table['images'].iloc[0]}, B = {table['B'].iloc[0]}")
     middle.set(title="Test loss")
     training_curves.share_losses(left, middle)
-    found = differences(table)
-    found = found[found["iteration"] < found["iteration"].max()]  # the last one only shows what came of the others
-    worst = found.groupby(found["iteration"] // 10 * 10)[["gradient", "loss", "disturbed"]].max()
+    both = differences(table)
+    both = both[both["iteration"] < both["iteration"].max()]  # the last one only shows what came of the others
+    worst = both.groupby(both["iteration"] // 10 * 10)[["gradient", "loss", "disturbed"]].max()
     looks = {
         "gradient": ("gradients", {"color": "black"}),
         "loss": ("losses", {"color": COLORS["blelloch"]}),

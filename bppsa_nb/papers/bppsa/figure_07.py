@@ -57,14 +57,14 @@ def train(point, seed):
 
 def alt(table):
     """Say what there is to see, and how far both methods are apart."""
-    found, rows = differences(table), table[table["backend"] == table["backend"].iloc[0]]
+    compared, rows = differences(table), table[table["backend"] == table["backend"].iloc[0]]
     milliseconds = [f"{1e3 * rows[f'seconds_{method}'].median():.2g} ms by {name}" for method, name in METHODS.items()]
     return (
         "Three plots of the RNN learning to tell bitstreams apart. Left, loss over iterations: a line for BPTT and "
         "dots for BPPSA. Middle, the same two curves over seconds on a logarithmic axis; an iteration takes "
         f"{listed(milliseconds)}. Right, on a logarithmic axis over iterations, for every backend: the gradients of "
-        f"both methods differ by at most {found['gradient'].max():.1e}, the losses by at most "
-        f"{found['loss'].max():.1e}; a line is at {LIMIT:g}."
+        f"both methods differ by at most {compared['gradient'].max():.1e}, the losses by at most "
+        f"{compared['loss'].max():.1e}; a line is at {LIMIT:g}."
     )
 
 

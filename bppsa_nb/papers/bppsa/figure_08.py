@@ -41,14 +41,14 @@ def measure(scale, rng, progress):
 def alt(table):
     """Say what there is to see, and the speedups on every backend."""
     levels, chunks = "backward", "backward_chunked"
-    told = [
+    texts = [
         f"on {backend} {span(rows[levels], '{:.2g}')} by levels and {span(rows[chunks], '{:.2g}')} by chunks"
         for backend, rows in speedups(table).groupby("backend", sort=False)
     ]
     return (
         "Six plots, three over sequence length T and three over the fraction 1/B of the machine per sample. Latency: "
         "the backward times of BP and of BPPSA, by levels and by chunks, on every backend. Backward speedup over BP, "
-        f"with a line at 1: {', '.join(told)}. Breakdown: bars of forward pass and backward pass, normalized by the "
+        f"with a line at 1: {', '.join(texts)}. Breakdown: bars of forward pass and backward pass, normalized by the "
         "baseline's total; bars that leave the panel have their height written on them."
     )
 

@@ -88,8 +88,8 @@ def train(training, unseen, epochs, lr, seed, devices):
         for epoch in range(1, epochs + 1):
             result = run(*training.batch(order.permutation(len(training))[: count * BATCH]))
             loss, accuracy = Trainer(model, SGD(0)).evaluate(unseen, 100)
-            found = {"epoch": epoch, "staleness": staleness, "training_loss": result.loss}
-            rows.append(found | {"loss": loss, "accuracy": accuracy})
+            row = {"epoch": epoch, "staleness": staleness, "training_loss": result.loss}
+            rows.append(row | {"loss": loss, "accuracy": accuracy})
     return rows
 
 
@@ -104,22 +104,22 @@ def gaps(table):
         runs = part[part["epoch"] == part["epoch"].max()].pivot(index="seed", columns="devices", values="accuracy")
         for devices in runs.columns.drop(1):
             lacks = runs[1] - runs[devices]
-            found = {"mean": lacks.mean(), "least": lacks.min(), "most": lacks.max()}
-            found["accuracy"] = runs[devices].mean()
-            rows.append({"images": images, "lr": lr, "devices": devices} | found)
+            lack = {"mean": lacks.mean(), "least": lacks.min(), "most": lacks.max()}
+            lack["accuracy"] = runs[devices].mean()
+            rows.append({"images": images, "lr": lr, "devices": devices} | lack)
     return pd.DataFrame(rows)
 
 
 def alt(table):
     """Say what there is to see, and what is missing in the end."""
-    told = [
+    texts = [
         f"{100 * row.mean:.1f} points ({100 * row.least:.1f} to {100 * row.most:.1f}) after the last of epochs of "
         f"{row.images // BATCH:.0f} updates, on {row.devices} devices at learning rate {row.lr:g}"
         for row in gaps(table).itertuples()
     ]
     return (
         "Plots of accuracy over epochs, with and without PipeDream's staleness, a row for each number of updates per "
-        f"epoch and a column for each learning rate. With staleness there are missing {'; '.join(told)}."
+        f"epoch and a column for each learning rate. With staleness there are missing {'; '.join(texts)}."
     )
 
 
@@ -138,8 +138,8 @@ def plot(table):
                 panels.errorbar(ax, runs.index + 0.06 * i, runs["min"], runs["mean"], runs["max"], **look)
             ax.set_title(f"{images // BATCH} updates per epoch, learning rate {lr:g}", size=10)
             ax.set_xticks(sorted(part["epoch"].unique()))
-            found = where(found_gaps, images=images, lr=lr)
-            words = [_in_words(row) for row in found.itertuples()]
+            shown = where(found_gaps, images=images, lr=lr)
+            words = [_in_words(row) for row in shown.itertuples()]
             ax.text(0.98, 0.04, "\n".join(words), transform=ax.transAxes, ha="right", size=9)
         line[0].set_ylabel("accuracy, unseen images")
     for ax in axes[-1]:

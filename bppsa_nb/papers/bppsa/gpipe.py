@@ -4,22 +4,9 @@ from bppsa_nb.schedule.events import Event
 
 
 def pipeline(devices, batches, backward=False):
-    """Run micro-batches through a pipeline, everything as early as it can be (GPipe).
+    """Run micro-batches through so many devices, and back if wanted: events, and which of them each waits for.
 
-    Parameters
-    ----------
-    devices, batches : int
-        Length of the pipeline, and how many micro-batches enter it.
-    backward : bool
-        Whether to come back, once all are through.
-
-    Returns
-    -------
-    events : list of Event
-        Every micro-batch on every device; `kind` is ``"F0"`` for the forward pass of micro-batch 0, ``"B0"`` for
-        its backward pass.
-    needs : list of list of int
-        Which events each waits for.
+    The `kind` of an event is "F0" for the forward pass of micro-batch 0, "B0" for its backward pass.
     """
     order = [("F", batch, device) for batch in range(batches) for device in range(devices)]
     if backward:

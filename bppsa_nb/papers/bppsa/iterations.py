@@ -113,20 +113,11 @@ def time_gru(point, rng, backend, seconds):
 
 
 def assembly(weight_hh, hidden, gates, backend):
-    """Prepare to assemble a layer's transposed Jacobians as a backward pass does.
+    """Prepare to assemble a layer's transposed Jacobians as a backward pass does, by a function without arguments.
 
-    Parameters
-    ----------
-    weight_hh : np.ndarray [shape=(3 H, H)]
-    hidden : np.ndarray [shape=(T + 1, B, H)]
-    gates : np.ndarray [shape=(4, T, B, H)]
-    backend : {"numpy", "cpu", "cuda"}
-
-    Returns
-    -------
-    callable
-        Without arguments. Returns them [shape=(T, B, H, H)] when they are ready; on a GPU they stay there, scaled,
-        beside their exponents of two [shape=(T, B)].
+    From weight_hh [shape=(3 H, H)], hidden [shape=(T + 1, B, H)] and gates [shape=(4, T, B, H)], it returns them
+    [shape=(T, B, H, H)] when they are ready; on a GPU they stay there, scaled, beside their exponents of two [shape=(T,
+    B)].
     """
     if backend == "numpy":
         return lambda: structured.jacobians_T(gru.chain(weight_hh, hidden, gates))

@@ -28,15 +28,15 @@ def role(name):
 
 def alt(table):
     """Say what there is to see, and who is the fastest and the slowest."""
-    told = []
+    texts = []
     for (_, comparison), rows in table.groupby(["machine", "comparison"], sort=False):
         times = rows.set_index("name")["seconds"].sort_values()
         ratio = times.iloc[-1] / times.iloc[0]
         first, last = times.index[0], times.index[-1]
-        told.append(f"{comparison}: “{first}” is the fastest, “{last}” takes {ratio:.2g} times as long")
+        texts.append(f"{comparison}: “{first}” is the fastest, “{last}” takes {ratio:.2g} times as long")
     return (
         "For each machine, one panel of horizontal bars for each comparison: gradients of a dense chain, and training "
-        f"steps of the RNN and of the GRU on two sets of features. {'. '.join(told)}."
+        f"steps of the RNN and of the GRU on two sets of features. {'. '.join(texts)}."
     )
 
 

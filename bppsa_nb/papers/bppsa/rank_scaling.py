@@ -55,10 +55,10 @@ def measure(scale, rng, progress):
 def _run(ranks, rounds, steps, seed):
     """Run the program on some ranks; return a row per thing measured."""
     how = ["--steps", *steps, "--batch", B, "--width", H, "--backend", "cpu", "--seed", seed, "--repeat", rounds]
-    found = on_ranks.run(ranks, "bppsa_nb.distributed", *how, "--scan-widths", *WIDTHS)
+    measured = on_ranks.run(ranks, "bppsa_nb.distributed", *how, "--scan-widths", *WIDTHS)
     rows, key = [], ["steps", "rank", "method"]
-    memory = pd.DataFrame(found["memory"]).set_index(key)["bytes"]
-    times = pd.DataFrame(found["rows"])
+    memory = pd.DataFrame(measured["memory"]).set_index(key)["bytes"]
+    times = pd.DataFrame(measured["rows"])
     total = times.groupby(["steps", "method", "round"])["seconds"].max()  # of the rank that is done last
     for (T, rank, method), part in times.groupby(key):
         row = {"part": "rank", "steps": T, "rank": rank, "method": method, "combined": part["combined"].max()}
@@ -66,14 +66,14 @@ def _run(ranks, rounds, steps, seed):
         every = total[T, method]
         row |= {"total": every.median(), "low": every.min(), "high": every.max()}
         rows.append(row | {"done_by": part["done_by"].iloc[0], "memory": memory[T, rank, method]})
-    for parts in found.get("parts", []):
+    for parts in measured.get("parts", []):
         T = parts.pop("steps")
         rows += [{"part": f"alone, {name}", "steps": T, "seconds": seconds} for name, seconds in parts.items()]
-    for row in found.get("diamonds", []):
+    for row in measured.get("diamonds", []):
         sizes = {"width": row["width"], "bytes": row["bytes"]}
         rows += [{"part": f"alone, {name}", "seconds": row[name]} | sizes for name in ("merge", "apply", "keep")]
-    rows += [{"part": "message"} | row for row in found.get("messages", [])]
-    rows += [{"part": "exscan"} | row for row in found.get("exscans", []) if row["rank"] == 0]
+    rows += [{"part": "message"} | row for row in measured.get("messages", [])]
+    rows += [{"part": "exscan"} | row for row in measured.get("exscans", []) if row["rank"] == 0]
     names = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name) for name in names} for row in rows]
 
@@ -129,8 +129,8 @@ def _predicted_exscans(table, cores):
     """Predict Exscan on as many ranks as have a core each: the others wait for time slices, not for messages."""
     rows, (between, _) = [], link(table)
     for _, row in table[(table["part"] == "exscan") & (table["ranks"] <= cores)].iterrows():
-        found = diamonds(table, row["width"])
-        seconds = exscan(np.zeros(int(row["ranks"])), between, found)[0].max()
+        alone = diamonds(table, row["width"])
+        seconds = exscan(np.zeros(int(row["ranks"])), between, alone)[0].max()
         same = {name: row[name] for name in ("ranks", "width", "bytes")}
         rows.append({"part": "predicted exscan", "seconds": seconds} | same)
     return rows
@@ -154,7 +154,7 @@ def alt(table):
     ranks = table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
     longest = ranks[ranks["steps"] == ranks["steps"].max()]
     total = longest.groupby(["method", "ranks"])["total"].first()
-    told = [
+    texts = [
         f"{name} {listed([f'{1e3 * total[method, p]:.3g}' for p in RANKS])}" for method, (name, *_) in METHODS.items()
     ]
     chunked = longest[longest["method"] == "chunked"]
@@ -164,7 +164,7 @@ def alt(table):
     (between, _), on = link(table), listed([str(p) for p in RANKS])
     return (
         f"Four plots. (a) Milliseconds over T on logarithmic axes, dots measured and lines predicted; on {on} ranks, "
-        f"at T = {longest['steps'].iloc[0]:,.0f}, {'; '.join(told)}; measured over predicted, "
+        f"at T = {longest['steps'].iloc[0]:,.0f}, {'; '.join(texts)}; measured over predicted, "
         f"{span(ratios(table), '{:.2g}')}. (b) MiB over T: a line for the gradients alone on {on} ranks, each half of "
         f"the one before, and measured peaks, {memory} at the longest chain. (c) The most ⋄ calls of a rank, {calls}, "
         "beside the staircase of twice the rounded-up logarithm of ranks. (d) Microseconds over bytes: messages, with "
@@ -199,9 +199,9 @@ def _draw_times(ax, table, ranks):
             panels.errorbar(ax, dots["steps"], *(1e3 * dots[value] for value in ("low", "total", "high")), **look)
     found, cores = ratios(table), table.attrs["cores"]
     T = found.index.get_level_values("steps").max()
-    told = [f"{p} ranks, {m}: {found[T, p, m]:.2f}" for p in list(RANKS)[1:] for m in METHODS]
-    told = "\n".join([f"{cores} cores; at T = {T:,.0f},", "measured / predicted:", *told])
-    ax.text(0.98, 0.02, told, transform=ax.transAxes, ha="right", size=8)
+    texts = [f"{p} ranks, {m}: {found[T, p, m]:.2f}" for p in list(RANKS)[1:] for m in METHODS]
+    texts = "\n".join([f"{cores} cores; at T = {T:,.0f},", "measured / predicted:", *texts])
+    ax.text(0.98, 0.02, texts, transform=ax.transAxes, ha="right", size=8)
     panels.log_scale(ax, "y", "{x:,g}")
     ax.set_ylim(0.2 * 1e3 * ranks["total"].min(), 30e3 * ranks["total"].max())
     ax.set(ylabel="milliseconds of one backward pass", title="(a) time")

@@ -69,8 +69,8 @@ def measure(scale, rng, progress):
 def _run(cell, width, steps, batch, rounds):
     """Run the program on one rank; return a row of seconds per step, and per ⋄."""
     how = ["--cell", cell, "--width", width, "--steps", steps, "--batch", batch, "--backend", "cpu"]
-    found = on_ranks.run(1, "bppsa_nb.distributed", *how, "--repeat", rounds)
-    parts, (diamond,), (alone,) = found["parts"][0], found["diamonds"], found["exscans"]
+    measured = on_ranks.run(1, "bppsa_nb.distributed", *how, "--repeat", rounds)
+    parts, (diamond,), (alone,) = measured["parts"][0], measured["diamonds"], measured["exscans"]
     sweep = parts.get("back", parts["sweep"])  # with Jacobians or without, whatever the network has
     seconds = {"forward": parts["forward"], "sweep": sweep, "gradients": max(parts["backward"] - sweep, 0)}
     seconds |= {"jacobian": parts.get("jacobians", 0), "product": parts["product"]}
@@ -81,9 +81,9 @@ def _run(cell, width, steps, batch, rounds):
 
 def costs(row, batch=BATCH):
     """Turn a row of measured costs, of the part "cost", into what the model takes."""
-    found = Diamonds(*(row[name] for name in ("merge", "apply", "keep", "start", "bytes")))
+    diamonds = Diamonds(*(row[name] for name in ("merge", "apply", "keep", "start", "bytes")))
     steps = (row[name] for name in ("forward", "sweep", "gradients", "jacobian", "product"))
-    return Costs(*steps, 4 * batch * int(row["width"]), found)
+    return Costs(*steps, 4 * batch * int(row["width"]), diamonds)
 
 
 def _times(network, one, sample=None):
@@ -134,14 +134,14 @@ def _memory(network, row):
         held = -(-steps // ranks)
         inside = 2 * held * state  # states of its own steps, and gradients
         jacobians = held * 4 * BATCH * row["matrix"]
-        found = {
+        sizes = {
             "scan": inside + jacobians + 3 * row["bytes"],
             "GPipe": inside + ranks * state,
             "GPipe, nothing computed again": inside + (ranks - 1) * held * state,
             "GPipe, the same 16 samples": inside / BATCH + state,
         }
         same = {"part": "memory", "network": network, "ranks": ranks}
-        rows += [same | {"road": road, "memory": float(size)} for road, size in found.items()]
+        rows += [same | {"road": road, "memory": float(size)} for road, size in sizes.items()]
     return rows
 
 
@@ -164,12 +164,12 @@ def alt(table):
     """Say what there is to see, and where the scan pays."""
 
     def scans(network, task):
-        told = []
+        texts = []
         for link, name in zip(DASHES, ("slow", "fast"), strict=True):
             pays, best, speedup = crossings(table, network, link, task)
             where = f"is faster than rank after rank from {pays} ranks on" if pays else "is never faster"
-            told.append(f"over the {name} link it {where}, and {speedup:.2g} times as fast at its best, on {best}")
-        return "; ".join(told)
+            texts.append(f"over the {name} link it {where}, and {speedup:.2g} times as fast at its best, on {best}")
+        return "; ".join(texts)
 
     rows = table[table["part"] == "width"]
     widths = {row["width"]: crossings(table, row["network"], FAST) for _, row in rows.iterrows()}
@@ -219,8 +219,8 @@ def _draw_times(ax, table, network, task, title):
         for ranks, marker in ((pays, "v"), (best, "^")):
             if ranks is not None:
                 ax.plot(ranks, 1e3 * scan_times[ranks], marker, color="black", ms=6, zorder=5)
-        told = f"pays from {pays}" if pays else "never pays"
-        words.append(f"{'slow' if dash == '--' else 'fast'} link: {told}; best {best}, {speedup:.2g}×")
+        texts = f"pays from {pays}" if pays else "never pays"
+        words.append(f"{'slow' if dash == '--' else 'fast'} link: {texts}; best {best}, {speedup:.2g}×")
     ax.text(0.02, 0.02, "\n".join(words), transform=ax.transAxes, size=8)
     seconds = 1e3 * rows["seconds"]
     ax.set_ylim(seconds.min() / 4, 1.5 * seconds.max())
@@ -243,15 +243,15 @@ def _draw_memory(ax, rows):
 
 def _draw_widths(ax, table):
     rows = table[table["part"] == "width"]
-    found = {row["width"]: crossings(table, row["network"], FAST) for _, row in rows.iterrows()}
-    widths = sorted(found)
+    crossed = {row["width"]: crossings(table, row["network"], FAST) for _, row in rows.iterrows()}
+    widths = sorted(crossed)
     color, other = COLORS["linear"], COLORS["blelloch"]
-    pays = [(width, found[width][0]) for width in widths if found[width][0]]
+    pays = [(width, crossed[width][0]) for width in widths if crossed[width][0]]
     ax.plot(*zip(*pays, strict=True), "o-", color=color, label="ranks from which the scan pays")
-    ax.plot(widths, [found[width][1] for width in widths], "s-", color=COLORS["baseline"], label="ranks at its best")
-    ax.plot(widths, [found[width][2] for width in widths], "^-", color=other, label="speedup there, backward pass")
+    ax.plot(widths, [crossed[width][1] for width in widths], "s-", color=COLORS["baseline"], label="ranks at its best")
+    ax.plot(widths, [crossed[width][2] for width in widths], "^-", color=other, label="speedup there, backward pass")
     ax.axhline(1, color=COLORS["baseline"], lw=0.8)
-    never = [f"{width:g}" for width in widths if not found[width][0]]
+    never = [f"{width:g}" for width in widths if not crossed[width][0]]
     if never:
         ax.text(0.02, 0.02, f"on no number of ranks at H = {', '.join(never)}", transform=ax.transAxes, size=8)
     panels.log_scale(ax, shown="{x:,g}", ticks=widths)

@@ -24,11 +24,11 @@ def measure(scale, rng, progress):
 
 def alt(table):
     """Say what there is to see, and how close every kernel comes to the peak."""
-    told = [f"{kernel} {span(rows['of_peak'], '{:.1%}')}" for kernel, rows in table.groupby("kernel", sort=False)]
+    texts = [f"{kernel} {span(rows['of_peak'], '{:.1%}')}" for kernel, rows in table.groupby("kernel", sort=False)]
     return (
         "Attained operations per second over operations per byte, both logarithmic, with a roof: a slope, as fast as a "
         "copy, and a flat part, as fast as a matrix product. A mark for each kernel and size, named in a key. Of the "
-        f"peak they attain: {', '.join(told)}."
+        f"peak they attain: {', '.join(texts)}."
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot
 
+from bppsa_nb.networks.jacobians import Convolution, MaxPool2d, ReLU
 from bppsa_nb.papers import experiments, panels, published, timing
 from bppsa_nb.papers.figures import COLORS
 
@@ -33,25 +34,11 @@ SERIES = {  # label, color, marker
 }
 
 
-def _convolution():
-    from bppsa_nb.networks.jacobians import Convolution
-
-    return Convolution(np.ones((64, 3, 3, 3), bool), (3, 32, 32), padding=1)
-
-
-def _relu():
-    from bppsa_nb.networks.jacobians import ReLU
-
-    return ReLU((64, 32, 32))
-
-
-def _max_pool():
-    from bppsa_nb.networks.jacobians import MaxPool2d
-
-    return MaxPool2d((64, 32, 32), 2)
-
-
-OPERATORS = {"Convolution": _convolution, "ReLU": _relu, "Max-pooling": _max_pool}
+OPERATORS = {
+    "Convolution": partial(Convolution, np.ones((64, 3, 3, 3), bool), (3, 32, 32), padding=1),
+    "ReLU": partial(ReLU, (64, 32, 32)),
+    "Max-pooling": partial(MaxPool2d, (64, 32, 32), 2),
+}
 
 
 def source(operator, rng):

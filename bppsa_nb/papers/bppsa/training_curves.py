@@ -25,27 +25,23 @@ def batches(data, size, seed):
 
 
 def side_by_side(copies, batch, iterations, backend, watch, every=10):
-    """Train two copies of a model side by side, one by each method, and compare them.
+    """Train two copies of a model side by side, one by each method, and compare them: a row per iteration.
 
     Parameters
     ----------
     copies : dict of str to (model, optimizer)
         For each of two methods, both with the same parameters; the first is the one that the other is held against.
     batch : callable
-        ``batch(iteration) -> (x, y)``.
-    iterations : iterable of int
-        Their numbers, from 0 on.
-    backend : str
+        ``batch(iteration) -> (x, y)``, for `iterations` from 0 on.
     watch : callable
-        ``watch(model) -> dict of numbers``, to be noted before every `every`-th iteration.
-    every : int
+        ``watch(model) -> dict of numbers``, to be noted before every `every`-th iteration as `<name>_<method>`.
 
     Returns
     -------
     list of dict
-        A row per iteration: `loss_<method>` of the batch; `seconds_<method>` for forward pass, loss, backward pass and
-        update; what `watch` found as `<name>_<method>`; and for every parameter `difference_<name>`, the largest
-        difference between the two methods' gradients at the second one's parameters, relative to the first one's.
+        `loss_<method>` of the batch; `seconds_<method>` for forward pass, loss, backward pass and update; what `watch`
+        returned; and for every parameter `difference_<name>`, the largest difference between the two methods' gradients
+        at the second one's parameters, relative to the first one's.
     """
     reference, compared = copies
     for method, (model, _) in copies.items():  # compiled, and memory touched, before the clock starts

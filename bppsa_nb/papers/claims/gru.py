@@ -11,8 +11,8 @@ from bppsa_nb.papers.claims.rnn import table_row
 
 
 def _sizes(table):
-    found = table_3.with_printed(table)
-    paper, here = (rows.drop(columns="source") for _, rows in found.groupby("source", sort=False))
+    both = table_3.with_printed(table)
+    paper, here = (rows.drop(columns="source") for _, rows in both.groupby("source", sort=False))
     ours = ", ".join(f"{frames} × {size}" for frames, size in zip(here["frames"], here["size"], strict=True))
     return f"{ours}, on a clip", verdict(here.values.tolist() == paper.values.tolist())
 
@@ -26,7 +26,7 @@ def _gradients(table):
 
 def _curves(table):
     """Ask for equal losses; where rounding has grown into chaos, for as long as BPTT is equal to itself."""
-    found, holds = [], []
+    texts, holds = [], []
     for features, rows in table.groupby("features", sort=False):
         together, itself = (_until(rows, name) for name in ("drift", "drift_reversed"))
         last = rows.iloc[-1]
@@ -36,9 +36,9 @@ def _curves(table):
             words = f"{features}: to {LIMIT:g} for {together} of {last['iteration']} iterations, "
             words += "BPTT with its samples in reverse " + ("throughout" if itself is None else f"for {itself}")
         right = ", ".join(f"{last[f'accuracy_{method}']:.0%} by {name}" for method, name in METHODS.items())
-        found.append(f"{words} (held-out clips right: {right})")
+        texts.append(f"{words} (held-out clips right: {right})")
         holds.append(together is None or (itself is not None and together >= 0.8 * itself))
-    return "; ".join(found), verdict(all(holds))
+    return "; ".join(texts), verdict(all(holds))
 
 
 def _until(rows, name):
@@ -57,12 +57,12 @@ def _largest_speedup(quantity, theirs, table):
 
 
 def _rises(table):
-    found, holds = [], []
+    texts, holds = [], []
     for B, rows in _ours(table).groupby("B"):
         first, *_, last = rows.sort_values("T")["backward"]
-        found.append(f"{times(first)} to {times(last)} at B = {B}")
+        texts.append(f"{times(first)} to {times(last)} at B = {B}")
         holds.append(last > first)
-    return ", ".join(found), verdict(all(holds))
+    return ", ".join(texts), verdict(all(holds))
 
 
 def _overhead(theirs, table):

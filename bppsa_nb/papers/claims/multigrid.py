@@ -53,8 +53,8 @@ def _two_cycles(table):
 
 def _constant_time(table):
     steps = rows_of(table, road="multigrid 2", start="layers").groupby("depth")["steps"].first()
-    told = ", ".join(f"{count:g} at {depth}" for depth, count in steps.items())
-    ours = f"two cycles forward and backward, steps in a row: {told} layers; it grows with the logarithm of depth"
+    texts = ", ".join(f"{count:g} at {depth}" for depth, count in steps.items())
+    ours = f"two cycles forward and backward, steps in a row: {texts} layers; it grows with the logarithm of depth"
     return ours, verdict(steps.nunique() == 1)
 
 
@@ -82,9 +82,9 @@ def _over_serial(task, theirs, table):
     few = layer_scaling.FEW
     measured, simulated = (_scaling(table, few, task, part) for part in ("measured", "simulated"))
     speedups = simulated["alone"] / simulated["seconds"]
-    told = ", ".join(f"{times(speedups[ranks])} on {ranks}" for ranks in theirs)
+    texts = ", ".join(f"{times(speedups[ranks])} on {ranks}" for ranks in theirs)
     many = measured[measured.index == measured.index.max()].iloc[0]
-    ours = f"simulated from stated costs: {told}; measured on {measured.index.max()} CPU ranks: "
+    ours = f"simulated from stated costs: {texts}; measured on {measured.index.max()} CPU ranks: "
     return ours + times(many["alone"] / many["seconds"]), compare(speedups[list(theirs)], list(theirs.values()))
 
 
@@ -93,9 +93,9 @@ def _over_partitioning(channels, theirs, table):
     for part in ("measured", "simulated"):
         both = [_scaling(table, channels, "training", part, method)["seconds"] for method in ("serial", "multigrid")]
         ratios[part] = both[0] / both[1]
-    told = ", ".join(f"{times(ratios['simulated'][ranks])} on {ranks}" for ranks in theirs)
+    texts = ", ".join(f"{times(ratios['simulated'][ranks])} on {ranks}" for ranks in theirs)
     most = ratios["measured"].index.max()
-    ours = f"simulated from stated costs: {told}; measured on {most} CPU ranks: {times(ratios['measured'][most])}"
+    ours = f"simulated from stated costs: {texts}; measured on {most} CPU ranks: {times(ratios['measured'][most])}"
     return ours, compare(ratios["simulated"][list(theirs)], list(theirs.values()))
 
 

@@ -144,14 +144,14 @@ def _stale(table):
     """Ask whether accuracy is lower in the end, of the longest training, at every learning rate."""
     gaps = staleness.gaps(table)
     gaps = rows_of(gaps, devices=4)
-    found = []
+    texts = []
     for images, rows in gaps.groupby("images"):
         updates = images // staleness.BATCH * table.loc[table["images"] == images, "epoch"].max()
         points = [f"{100 * row.mean:.1f} ({100 * row.least:.1f} to {100 * row.most:.1f})" for row in rows.itertuples()]
         rates = ", ".join(f"{rate:g}" for rate in rows["lr"])
-        found.append(f"{', '.join(points)} points lower after {updates} updates with learning rates {rates}")
+        texts.append(f"{', '.join(points)} points lower after {updates} updates with learning rates {rates}")
     longest = gaps[gaps["images"] == gaps["images"].max()]
-    return "; ".join(found), verdict((longest["mean"] > 0).all())
+    return "; ".join(texts), verdict((longest["mean"] > 0).all())
 
 
 def claims():

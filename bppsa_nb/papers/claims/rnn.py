@@ -21,8 +21,8 @@ def _rounding(table):
     errors = rows.groupby("method")["error"].max()
     if not set(error_over_length.METHODS) <= set(errors.index):
         raise LookupError
-    found = f"{errors['blelloch']:.1e}, the linear scan's {errors['linear']:.1e}"
-    ours = f"error against float64 at T = {rows['T'].max()}: {found}"
+    both = f"{errors['blelloch']:.1e}, the linear scan's {errors['linear']:.1e}"
+    ours = f"error against float64 at T = {rows['T'].max()}: {both}"
     return ours, verdict(errors["blelloch"] <= 4 * errors["linear"])
 
 

@@ -44,7 +44,7 @@ def throughput(table):
 def alt(table):
     """Say what there is to see, and the throughput at every mini-batch."""
     rows = throughput(table)
-    told = [
+    texts = [
         f"{span(rows[(rows['B'] == B) & (rows['variant'] == COMPARED[0])]['gflops'], '{:.0f}')} at mini-batches of {B}"
         for B in BATCHES
     ]
@@ -52,7 +52,7 @@ def alt(table):
     return (
         "GFLOP per second over hidden sizes from 128 to 2048, for mini-batches of 32, 64 and 128: a solid line for the "
         "original GRU and a shaded band up to the variant with different saved activations. The original does "
-        f"{listed(told)}; the variant {gained} times that."
+        f"{listed(texts)}; the variant {gained} times that."
     )
 
 

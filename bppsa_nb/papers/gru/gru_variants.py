@@ -53,15 +53,15 @@ def count_step(variant):
 
 def alt(table):
     """Say what there is to see, and the relative time of every variant."""
-    told = [
+    texts = [
         f"the {name} {span(table[table['variant'] == variant]['relative'], '{:.2f}')}"
         for variant, name in zip(list(variants.NAMES)[1:], ("second", "third", "fourth"), strict=True)
     ]
     return (
         "Above, relative time over hidden sizes from 128 to 2048 for four variants of the GRU at a mini-batch of 128, "
-        f"the original at 1: {listed(told)}. Below, bars for every variant: products 9, 4, 3 and 2; products in series "
-        "4, 4, 2 and 2; launches 44, 30, 30 and 31; multiply-adds 18, 18, 19 and 18 times B H squared; numbers kept 4, "
-        "4, 4 and 5 times B H."
+        f"the original at 1: {listed(texts)}. Below, bars for every variant: products 9, 4, 3 and 2; products in "
+        "series 4, 4, 2 and 2; launches 44, 30, 30 and 31; multiply-adds 18, 18, 19 and 18 times B H squared; numbers "
+        "kept 4, 4, 4 and 5 times B H."
     )
 
 

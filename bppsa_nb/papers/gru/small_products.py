@@ -102,14 +102,14 @@ def roofline(table):
 def alt(table):
     """Say what there is to see, and what one product gains over three."""
     compared = table[table["B"].isin(COMPARED)].groupby("threads", sort=False)
-    told = [
+    texts = [
         f"{span(rows['ratio'], '{:.2f}')} on {threads} core{'s' * (threads == 'all')}" for threads, rows in compared
     ]
     return (
         "Left, on logarithmic axes, GFLOP per second over operations per byte for hidden sizes from 128 to 2048, each "
         "a line over mini-batches from 1 to 512, and a roof that rises with memory bandwidth and is flat at the "
         "processor's peak. Right, the time of three separate products over that of one, over hidden size, for "
-        f"mini-batches of 32, 64 and 128: {listed(told)}."
+        f"mini-batches of 32, 64 and 128: {listed(texts)}."
     )
 
 

@@ -69,9 +69,9 @@ def histories(point, convolution, rng):
     rows = []
     for solved, (solution, reference) in solutions.items():
         residuals = solution.residuals
-        found = {"solved": solved, "cycles": solution.cycles, "error": float(np.abs(solution.states - reference).max())}
-        found["factor"] = float((residuals[-1] / residuals[0]) ** (1 / max(1, len(residuals) - 1)))
-        rows += [found | {"cycle": i, "residual": float(r)} for i, r in enumerate(residuals, 1)]
+        same = {"solved": solved, "cycles": solution.cycles, "error": float(np.abs(solution.states - reference).max())}
+        same["factor"] = float((residuals[-1] / residuals[0]) ** (1 / max(1, len(residuals) - 1)))
+        rows += [same | {"cycle": i, "residual": float(r)} for i, r in enumerate(residuals, 1)]
     return rows
 
 
@@ -96,7 +96,7 @@ def network(weights, activation, N, convolution, rng):
 
 def alt(table):
     """Say what there is to see, and how many cycles it takes."""
-    told = [
+    texts = [
         f"{span(rows['cycles'], '{:.0f}')} cycles with {WEIGHTS[weights].lower()}, each of which "
         f"leaves {span(rows['factor'], '{:.1%}')} of the residual"
         for weights, rows in table.groupby("weights", sort=False)
@@ -105,7 +105,7 @@ def alt(table):
         "Six plots of the residual's norm over cycles on a logarithmic axis, tanh above and ReLU below: dense layers "
         "with smooth weights, with independent weights, and convolutions; in each, curves of networks of "
         f"{listed([f'{N:.0f}' for N in sorted(table['N'].unique())])} layers, dotted ones of gradients, and a dashed "
-        f"line at {TOL:g}. To pass it takes {'; '.join(told)}."
+        f"line at {TOL:g}. To pass it takes {'; '.join(texts)}."
     )
 
 

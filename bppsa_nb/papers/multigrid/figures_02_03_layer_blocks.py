@@ -62,12 +62,12 @@ def relax(grid):
 
     begin = 2.0**depth * np.arange(depth + 1).reshape(-1, 1, 1)
     level = GridLevel(grid, net.h, begin, steps, sweep)
-    found = [level.points.copy()]
+    states = [level.points.copy()]
     level.f_relax()
-    found.append(level.points.copy())
+    states.append(level.points.copy())
     level.c_relax()
-    found.append(level.points.copy())
-    return [values.ravel() for values in found]
+    states.append(level.points.copy())
+    return [values.ravel() for values in states]
 
 
 def decode(value):

@@ -141,7 +141,7 @@ def _simulated(part, channels, depth, ranks, costs, link):
 
 def alt(table):
     """Say what there is to see, and where multigrid passes serial propagation."""
-    few, told = where(table, channels=FEW, part="simulated"), []
+    few, texts = where(table, channels=FEW, part="simulated"), []
     for task in ("inference", "training"):
         for link in DASHES:
             rows = where(few, task=task, link=link)
@@ -149,10 +149,10 @@ def alt(table):
             passes = speedup["multigrid"].index[speedup["multigrid"] > 1]
             leads = f"passes 1 on {passes[0]} ranks" if len(passes) else "stays below 1"
             ends = [f"{speedup[method, RANKS[-1]]:.2g} by {METHODS[method][0]}" for method in ("multigrid", "serial")]
-            told.append(f"in {task} over {link} multigrid {leads}, and at {RANKS[-1]} it is {listed(ends)}")
+            texts.append(f"in {task} over {link} multigrid {leads}, and at {RANKS[-1]} it is {listed(ends)}")
     return (
         "Four plots on logarithmic axes over 1 to 64 ranks; dots are at the few ranks that were measured, lines are "
-        f"simulated. Speedup over serial propagation: {'; '.join(told)}. The paper's stars for inference are 0.25, "
+        f"simulated. Speedup over serial propagation: {'; '.join(texts)}. The paper's stars for inference are 0.25, "
         "1.25 and 4 at 1, 4 and 24 GPUs; its best in training is a line at 3.5. A rank's time in training: computing "
         "and communication. Multigrid over model partitioning, with the paper's stars, 1.3 at 4 and 10.2 at 64 GPUs."
     )
@@ -203,8 +203,8 @@ def _ratios(rows):
 
 def _ratios_in_words(name, rows):
     ratios = _ratios(rows[rows["method"] == "multigrid"])
-    told = ", ".join(f"{ratio:.2f} on {ranks}" for ranks, ratio in ratios.items())
-    return f"{name}, measured / predicted: {told} ranks" if told else ""
+    texts = ", ".join(f"{ratio:.2f} on {ranks}" for ranks, ratio in ratios.items())
+    return f"{name}, measured / predicted: {texts} ranks" if texts else ""
 
 
 def _write_below(ax, text):
@@ -224,13 +224,13 @@ def _draw_decomposition(ax, rows):
     """Draw what a rank's time goes to, over serial propagation's time on one rank."""
     for part, color, marker in ("compute", COLORS["identity"], "o"), ("communication", COLORS["vector"], "s"):
         for source, dash in {**DASHES, "measured": marker}.items():
-            found = _of(source, rows[rows[part] > 0])
+            drawn = _of(source, rows[rows[part] > 0])
             label = {"measured": f"{part}, measured"}.get(source)
-            ax.plot(found["ranks"], found[part] / found["alone"], dash, color=color, label=label)
+            ax.plot(drawn["ranks"], drawn[part] / drawn["alone"], dash, color=color, label=label)
     far = rows[rows["ranks"] == RANKS[-1]].set_index("link")
     shares = far["communication"] / (far["compute"] + far["communication"])
-    told = "".join(f"\n{shares[link]:.0%} over {link}" for link in DASHES)
-    text = f"communication at {RANKS[-1]}: {WAITING:.0%} in the paper,{told}"
+    texts = "".join(f"\n{shares[link]:.0%} over {link}" for link in DASHES)
+    text = f"communication at {RANKS[-1]}: {WAITING:.0%} in the paper,{texts}"
     ax.text(0.98, 0.97, text, transform=ax.transAxes, ha="right", va="top", size=8)
     seconds = rows[["compute", "communication"]].div(rows["alone"], axis=0)
     ax.set_ylim(0.3 * seconds[seconds > 0].min().min(), 2 * seconds.max().max())
@@ -248,8 +248,8 @@ def _draw_against_partitioning(ax, rows):
             ax.plot(seconds.index, seconds["serial"] / seconds["multigrid"], dash, color=color, label=label)
     ax.plot(*zip(*LARGE, strict=True), "*", color="black", ms=9, label="2 billion parameters, paper")
     ax.axhline(1, color=COLORS["baseline"], lw=0.8)
-    told = ", ".join(f"{ratio:.1%} at {gpus}" for gpus, ratio in INTENSITY.items())
-    words = f"paper, computation to communication:\n{told} GPUs"
+    texts = ", ".join(f"{ratio:.1%} at {gpus}" for gpus, ratio in INTENSITY.items())
+    words = f"paper, computation to communication:\n{texts} GPUs"
     _write_below(ax, _ratios_in_words(f"{MANY} channels", rows[rows["channels"] == MANY]) + f"\n{words}")
     ax.legend(loc="upper left", fontsize=8)
     ax.set_ylabel("speedup over model partitioning")

@@ -134,13 +134,13 @@ def gradient_errors(model, x, y, backend):
     For each of `SOLVERS`, as `error_<solver>`, the norm of the difference over that of the serial gradients, all
     parameters together.
     """
-    serial, found = _differentiate(model, x, y, backend), {}
+    serial, errors = _differentiate(model, x, y, backend), {}
     for name, solver in SOLVERS.items():
         model.solver = solver
         difference = _differentiate(model, x, y, backend) - serial
-        found[f"error_{name}"] = float(np.sqrt((difference**2).sum() / (serial**2).sum()))
+        errors[f"error_{name}"] = float(np.sqrt((difference**2).sum() / (serial**2).sum()))
     model.solver = None
-    return found
+    return errors
 
 
 def _differentiate(model, x, y, backend):
@@ -159,9 +159,9 @@ def gaps(table):
     for T, part in last.groupby("T"):
         runs = part.pivot(index="seed", columns="method", values="accuracy")
         gained = runs["multigrid"] - runs["serial"]
-        found = {"serial": runs["serial"].mean(), "multigrid": runs["multigrid"].mean(), "mean": gained.mean()}
-        found |= {"least": gained.min(), "most": gained.max(), "spread": runs["serial"].std()}
-        rows.append({"T": T} | found)
+        compared = {"serial": runs["serial"].mean(), "multigrid": runs["multigrid"].mean(), "mean": gained.mean()}
+        compared |= {"least": gained.min(), "most": gained.max(), "spread": runs["serial"].std()}
+        rows.append({"T": T} | compared)
     return pd.DataFrame(rows)
 
 
@@ -169,7 +169,7 @@ def alt(table):
     """Say what there is to see, how accurate runs end, and how large errors are."""
     ends = [f"{row.serial:.0%} and {row.multigrid:.0%} for T = {row.T:g}" for row in gaps(table).itertuples()]
     errors = np.log(table.set_index("T").filter(like="error_").dropna()).groupby("T").mean()
-    told = [
+    texts = [
         f"{listed([f'{error:.1g}' for error in np.exp(errors[f'error_{name}'])])} with {name.replace('_', ' ')}"
         for name in SOLVERS
     ]
@@ -178,7 +178,7 @@ def alt(table):
         "Above, plots of accuracy on unseen digits over epochs, one for each T, by serial passes and by two cycles; in "
         f"the end it is {listed(ends)}. Below, the relative error of the gradient over T on logarithmic axes, after "
         "one, two and three cycles on the left, of two cycles from three first guesses on the right, with bars from "
-        f"before training to after it. Geometric means for T = {times}: {'; '.join(told)}."
+        f"before training to after it. Geometric means for T = {times}: {'; '.join(texts)}."
     )
 
 
@@ -186,7 +186,7 @@ def plot(table):
     """Draw accuracy over epochs for every time, and the gradients' error over time."""
     fig = pyplot.figure(figsize=(9.6, 6.2), layout="constrained")
     above, below = fig.subfigures(2, 1, height_ratios=(1, 1.1))
-    times, found = sorted(table["T"].unique()), gaps(table).set_index("T")
+    times, gap_of = sorted(table["T"].unique()), gaps(table).set_index("T")
     looks = {"serial": ("serial passes", COLORS["baseline"], "s"), "multigrid": ("two cycles", COLORS["matrix"], "o")}
     axes = above.subplots(1, len(times), sharey=True)
     for ax, T in zip(axes, times, strict=True):
@@ -196,7 +196,7 @@ def plot(table):
             look = {"color": color, "marker": mark, "ms": 5, "capsize": 3, "label": label}
             panels.errorbar(ax, runs.index + 0.1 * i, runs["min"], runs["mean"], runs["max"], **look)
         ax.set(title=f"T = {T:g}", xlabel="epoch", ylim=(0, 1.3), xticks=sorted(table["epoch"].unique()))
-        ax.text(0.98, 0.97, _in_words(found.loc[T]), transform=ax.transAxes, ha="right", va="top", size=9)
+        ax.text(0.98, 0.97, _in_words(gap_of.loc[T]), transform=ax.transAxes, ha="right", va="top", size=9)
     axes[0].set(ylabel="accuracy, unseen digits", yticks=np.arange(0, 1.1, 0.2))
     axes[0].legend(loc="center right")
     left, right = below.subplots(1, 2, sharey=True)

@@ -168,11 +168,11 @@ def errors(depth, width, batch, cycles, rng):
 
     states = net.forward(u0)
     right = gradients(states, net.backward(states, grad_output))
-    found = {("scan", 0): gradients(states, bp.backprop(net.jacobians_T(states), grad_output, method="blelloch"))}
+    computed = {("scan", 0): gradients(states, bp.backprop(net.jacobians_T(states), grad_output, method="blelloch"))}
     for start, options in STARTS.items():
         for k in cycles:
             options = options | {"cycles": k, "coarsening": COARSENING}
             solved = multigrid.solve(net, u0, **options).states
             adjoint = multigrid.solve_adjoint(net, solved, grad_output, **options).states
-            found[start, k] = gradients(solved, adjoint)
-    return {road: float(np.linalg.norm(each - right) / np.linalg.norm(right)) for road, each in found.items()}
+            computed[start, k] = gradients(solved, adjoint)
+    return {road: float(np.linalg.norm(each - right) / np.linalg.norm(right)) for road, each in computed.items()}

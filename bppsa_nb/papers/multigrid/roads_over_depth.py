@@ -89,9 +89,11 @@ def with_errors(table):
 
 def alt(table):
     """Say what there is to see: who gains how much on the most workers, and how far multigrid is off."""
-    found = with_errors(table)
-    depths, most = sorted(found["depth"].unique())[-3:], found["workers"].max()
-    rows = found[(found["workers"] == most) & found["start"].isin(("-", "scan", "layers"))].set_index(["road", "depth"])
+    joined = with_errors(table)
+    depths, most = sorted(joined["depth"].unique())[-3:], joined["workers"].max()
+    rows = joined[(joined["workers"] == most) & joined["start"].isin(("-", "scan", "layers"))].set_index(
+        ["road", "depth"]
+    )
 
     def gains(names, quantity):
         return "; ".join(f"{LOOKS[name][0]}: {rows[quantity][name, depths[-1]]:.2g}" for name in names)
@@ -112,10 +114,10 @@ def alt(table):
 
 def plot(table):
     """Draw speedups over workers for every depth, the backward pass, errors, and critical paths over depth."""
-    found = with_errors(table)
-    depths, most = sorted(found["depth"].unique()), found["workers"].max()
+    joined = with_errors(table)
+    depths, most = sorted(joined["depth"].unique()), joined["workers"].max()
     fig = pyplot.figure(figsize=(10.4, 7.6), layout="constrained")
-    shown = [found[found["start"].isin(("-", "scan", "layers"))], depths[-3:]]
+    shown = [joined[joined["start"].isin(("-", "scan", "layers"))], depths[-3:]]
     axes = fig.subplot_mosaic([[f"N{depth}" for depth in shown[1]], ["backward", "error", "steps"]])
     for depth in shown[1]:
         rows = shown[0][shown[0]["depth"] == depth]
@@ -127,7 +129,7 @@ def plot(table):
     names = ["multigrid 1", "multigrid 2", "scan 2", "scan 8", "scan 32", "serial"]
     _draw_speedup(axes["backward"], top, names, "backward_speedup")
     axes["backward"].set(title=f"Backward alone, {depths[-1]:,} layers", ylabel="speedup, backward pass")
-    _draw_errors(axes["error"], where(found, depth=depths[-1], workers=most))
+    _draw_errors(axes["error"], where(joined, depth=depths[-1], workers=most))
     _draw_steps(axes["steps"], shown[0])
     handles = [pyplot.plot([], [], look, color=color, ms=4, label=words)[0] for words, color, look in LOOKS.values()]
     panels.legend(fig, handles, ncols=5)

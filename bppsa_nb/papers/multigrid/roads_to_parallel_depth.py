@@ -42,7 +42,7 @@ def measure(scale, rng, progress):
     """Schedule all roads on the same workers: one row per road with its counts, and one per event."""
     split = roads.best_split(DEPTH, WORKERS, BATCH)
     error = roads.errors(DEPTH, WIDTH, BATCH, (1, 2), rng)
-    found = {
+    chosen = {
         "Back-propagation, layers on 16 workers": (roads.pipeline(DEPTH, WORKERS), 0.0),
         f"Pipeline of {split} micro-batches": (roads.pipeline(DEPTH, WORKERS, split), 0.0),
         "Multigrid, 1 cycle": (roads.layer_parallel(DEPTH, WORKERS, 1), error["layers", 1]),
@@ -50,7 +50,7 @@ def measure(scale, rng, progress):
         "Scan of Jacobians": (roads.scan(DEPTH, WORKERS, WIDTH), error["scan", 0]),
     }
     rows = []
-    for name, (road, off) in found.items():
+    for name, (road, off) in chosen.items():
         timeline.check(road.events, road.needs)
         counts = {"time": road.time, "backward": road.backward, "steps": road.steps}
         counts |= {"work": road.work / (3 * DEPTH), "memory": road.memory, "error": off}

@@ -67,8 +67,8 @@ def measure(scale, rng, progress):
                     measured[policy].append(result.timeline)
     for policy, plan in plans.items():
         spans = [timeline.makespan for timeline in measured[policy]]
-        found = {"part": "policy", "policy": policy, "predicted": plan.makespan}
-        rows += [found | {"round": i, "measured": span} for i, span in enumerate(spans)]
+        same = {"part": "policy", "policy": policy, "predicted": plan.makespan}
+        rows += [same | {"round": i, "measured": span} for i, span in enumerate(spans)]
         if policy in DRAWN:
             middle = measured[policy][int(np.argsort(spans)[len(spans) // 2])]
             for which, timeline in (("predicted", plan), ("measured", middle)):
@@ -104,14 +104,14 @@ def ratios(table):
 
     `predicted` seconds; `median`, `least` and `most` of the measured ones; and `ratio`, the median over the predicted.
     """
-    found = table[table["part"] == "policy"].groupby("policy", sort=False)
-    found = found.agg(
+    spans = table[table["part"] == "policy"].groupby("policy", sort=False)
+    spans = spans.agg(
         predicted=("predicted", "first"),
         median=("measured", "median"),
         least=("measured", "min"),
         most=("measured", "max"),
     )
-    return found.assign(ratio=found["median"] / found["predicted"])
+    return spans.assign(ratio=spans["median"] / spans["predicted"])
 
 
 def caption(table):
@@ -147,16 +147,16 @@ def plot(table):
 
 
 def _draw_makespans(ax, table):
-    found = ratios(table)
-    place = np.arange(len(found))
-    ends = 1e3 * np.array([found["median"] - found["least"], found["most"] - found["median"]])
-    ax.bar(place - 0.2, 1e3 * found["predicted"], 0.36, color=COLORS["chunked"], label="predicted from the profile")
-    ax.bar(place + 0.2, 1e3 * found["median"], 0.36, color=COLORS["matrix"], label="measured: median, least, most")
-    ax.errorbar(place + 0.2, 1e3 * found["median"], ends, fmt="none", color="black", capsize=3, lw=1)
-    top = 1e3 * found["most"].max()
-    for i, (ratio, most) in enumerate(zip(found["ratio"], found["most"], strict=True)):
+    compared = ratios(table)
+    place = np.arange(len(compared))
+    ends = 1e3 * np.array([compared["median"] - compared["least"], compared["most"] - compared["median"]])
+    ax.bar(place - 0.2, 1e3 * compared["predicted"], 0.36, color=COLORS["chunked"], label="predicted from the profile")
+    ax.bar(place + 0.2, 1e3 * compared["median"], 0.36, color=COLORS["matrix"], label="measured: median, least, most")
+    ax.errorbar(place + 0.2, 1e3 * compared["median"], ends, fmt="none", color="black", capsize=3, lw=1)
+    top = 1e3 * compared["most"].max()
+    for i, (ratio, most) in enumerate(zip(compared["ratio"], compared["most"], strict=True)):
         ax.text(i + 0.2, 1e3 * most + 0.02 * top, f"{ratio:.2f}×", ha="center", size=9)
-    ax.set_xticks(place, [_NAMES[policy] for policy in found.index])
+    ax.set_xticks(place, [_NAMES[policy] for policy in compared.index])
     ax.set(ylabel="makespan, ms", ylim=(0, 1.3 * top))
     ax.grid(axis="x", visible=False)
     ax.legend(loc="upper right", ncols=2)

@@ -32,9 +32,9 @@ def measure(scale, rng, progress):
     network, rows = schedule.Network.uniform(LAYERS), []
     for policy in POLICIES:
         timeline = schedule.pipeline(network, DEVICES, policy=policy)
-        found = {"makespan": timeline.makespan, "lower_bound": timeline.lower_bound}
-        found["peak_memory"] = timeline.peak_memory.max()  # inputs and output gradients, in tensors
-        rows += timelines.rows(timeline, policy=policy, **found)
+        counts = {"makespan": timeline.makespan, "lower_bound": timeline.lower_bound}
+        counts["peak_memory"] = timeline.peak_memory.max()  # inputs and output gradients, in tensors
+        rows += timelines.rows(timeline, policy=policy, **counts)
     return pd.DataFrame(rows)
 
 

@@ -128,10 +128,14 @@ def gains(table):
     """
     keys = ["part", "gpus", "network", "ratio"]
     rows = table[table["policy"].notna()]
-    found = rows.pivot(index=keys, columns="policy", values="makespan")
-    ours = found["reverse_first_k"]
+    makespans = rows.pivot(index=keys, columns="policy", values="makespan")
+    ours = makespans["reverse_first_k"]
     bound = rows.groupby(keys, dropna=False)["lower_bound"].first()
-    compared = {"over_fifo": found["fifo"] / ours, "over_priority": found["priority"] / ours, "to_bound": ours / bound}
+    compared = {
+        "over_fifo": makespans["fifo"] / ours,
+        "over_priority": makespans["priority"] / ours,
+        "to_bound": ours / bound,
+    }
     return pd.DataFrame(compared).dropna().reset_index()
 
 

@@ -9,6 +9,7 @@ from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule.operations import F, W
+from bppsa_nb.sparse import VGG11
 
 TITLE = "Weight gradients in a stream of their own: Algorithm 1 on VGG-11's costs, simulated"
 BATCH = {"quick": 16, "paper": 64}
@@ -29,8 +30,6 @@ LOOKS = {
 
 def measure(scale, rng, progress):
     """Profile VGG-11 and schedule it: a row per layer, and one per table of co-run speed-ups and schedule."""
-    from bppsa_nb.sparse import VGG11
-
     batch = BATCH[scale]
     x, labels = rng.standard_normal((batch, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, batch)
     network = schedule.profile(VGG11(rng), x, labels, ROUNDS[scale])
@@ -91,7 +90,7 @@ def recorded(table):
 
 def caption(table):
     """Say what to look at, and how much of the gain comes from the second stream."""
-    told = {own: _gains(table, own) for own in OWN}
+    gains = {own: _gains(table, own) for own in OWN}
     return (
         "Simulated from costs of VGG-11's 11 layers, profiled on this machine, with a supplied table of co-run "
         "speed-ups: 6% for a kernel beside its own block of layers, 10% for blocks at opposite ends, in between by "
@@ -101,9 +100,9 @@ def caption(table):
         "a forward pass. (b) Limit: 1.1 times conventional memory, kept by running the weight gradients of the first k "
         "regions as soon as they are ready. (c) Our addition: a kernel that outlasts its region takes the beginning of "
         "the next. Bound: what no order of these kernels exceeds. Of the bound's gain at speed-up "
-        f"{table['top'].max():g}, what runs as soon as it is ready has {told[OWN[0]]['as_ready']:.0%} in (e) and "
-        f"{told[OWN[1]]['as_ready']:.0%} in (f), Algorithm 1 as published {told[OWN[0]]['joint']:.0%} and "
-        f"{told[OWN[1]]['joint']:.0%}."
+        f"{table['top'].max():g}, what runs as soon as it is ready has {gains[OWN[0]]['as_ready']:.0%} in (e) and "
+        f"{gains[OWN[1]]['as_ready']:.0%} in (f), Algorithm 1 as published {gains[OWN[0]]['joint']:.0%} and "
+        f"{gains[OWN[1]]['joint']:.0%}."
     )
 
 

@@ -12,9 +12,7 @@ Where the steps of a sequence are spread over MPI ranks, each of them asks for i
 `bppsa_nb.distributed.partition` cuts them, and all the labels.
 """
 
-import numpy as np
-
-from bppsa_nb.machine.checks import as_array, check_floats
+from bppsa_nb.machine.checks import as_array, check_floats, check_integers
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.training.datasets.bitstream import Bitstream, check_indices, steps_of
 
@@ -42,8 +40,7 @@ class ArrayDataset:
         check_floats("x", x, ("T", "N", "I"))
         if y.shape != x.shape[1:2]:
             raise ValueError(f"y must have shape ({x.shape[1]},), one label per sample of x, got {y.shape}")
-        if not np.issubdtype(y.dtype, np.integer):
-            raise TypeError(f"y must hold integers, got {y.dtype}")
+        check_integers("y", y)
         self.x, self.y = x, y
 
     def __repr__(self):

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from bppsa_nb.machine import files
-from bppsa_nb.machine.checks import check_count, check_flag, generator
+from bppsa_nb.machine.checks import check_count, check_flag, check_kind, generator, wrong_shape
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.training.datasets.bitstream import check_indices, steps_of
 from bppsa_nb.training.datasets.kept_features import Kept
@@ -114,7 +114,7 @@ def mfcc(waveform, features="S"):
     from_librosa = _from_librosa()
     features, waveform = _features(features), np.asarray(waveform)
     if waveform.ndim != 2 or len(waveform) != 2:
-        raise ValueError(f"waveform must have shape (2, samples), got {waveform.shape}")
+        raise wrong_shape("waveform", waveform, (2, "samples"))
     if not np.issubdtype(waveform.dtype, np.floating):
         raise TypeError(f"waveform must be floating point, got {waveform.dtype}")
     if waveform.shape[1] < features.window:
@@ -231,16 +231,11 @@ class Instruments:
 
     def _keep(self, clips, names):
         clips.flags.writeable = False
-        self._clips, self.files = clips, tuple(names)
+        self.x, self.files = clips.swapaxes(0, 1), tuple(names)
         self.y = np.array([LABELS.index(name.split("/")[0]) for name in names], np.int64)
 
     def __repr__(self):
         return shown(self, "x", "features", "data")
-
-    @property
-    def x(self):
-        """The features of all clips, (F, N, C)."""
-        return self._clips.transpose(1, 0, 2)
 
     def __len__(self):
         return len(self.y)
@@ -277,26 +272,25 @@ class Instruments:
         TypeError, ValueError
             If `share` is no number, or out of range, or an instrument has a single recording.
         """
-        if not isinstance(share, Real):
-            raise TypeError(f"share must be a number between 0 and 1, got {share!r}")
+        check_kind("share", share, Real, "a number between 0 and 1", repr)
         if not 0 < share < 1:
             raise ValueError(f"share must be between 0 and 1, got {share!r}")
         rng = generator(rng)
         recordings = np.array([_recording(name) for name in self.files])
         held_out = np.zeros(len(self), bool)
         for label in np.unique(self.y):
-            found, counts = np.unique(recordings[self.y == label], return_counts=True)
-            if len(found) < 2:
-                raise ValueError(f"{LABELS[label]} has a single recording, {found[0]}: it cannot be on both sides")
-            order = rng.permutation(len(found))
+            names, counts = np.unique(recordings[self.y == label], return_counts=True)
+            if len(names) < 2:
+                raise ValueError(f"{LABELS[label]} has a single recording, {names[0]}: it cannot be on both sides")
+            order = rng.permutation(len(names))
             sizes = np.cumsum(counts[order])[:-1]
             last = abs(sizes - share * counts.sum()).argmin()
-            held_out |= np.isin(recordings, found[order[: last + 1]])
+            held_out |= np.isin(recordings, names[order[: last + 1]])
         return self._part(~held_out), self._part(held_out)
 
     def _part(self, chosen):
         part = copy.copy(self)
-        part._keep(self._clips[chosen], [name for name, keep in zip(self.files, chosen, strict=True) if keep])
+        part._keep(self.x.swapaxes(0, 1)[chosen], [name for name, keep in zip(self.files, chosen, strict=True) if keep])
         return part
 
     def _tell(self, count, strict):
@@ -350,11 +344,11 @@ def _clips_in(folder):
         raise ValueError(f"{folder} lacks the folders {', '.join(missing)}; it must have {', '.join(LABELS)}")
     names = []
     for label in LABELS:
-        found = [path.name for path in (folder / label).iterdir() if path.suffix.lower() == ".wav"]
-        found = sorted(name for name in found if not name.startswith("."))
-        if not found:
+        clips = [path.name for path in (folder / label).iterdir() if path.suffix.lower() == ".wav"]
+        clips = sorted(name for name in clips if not name.startswith("."))
+        if not clips:
             raise ValueError(f"{folder / label} holds no .wav file")
-        names += [f"{label}/{name}" for name in found]
+        names += [f"{label}/{name}" for name in clips]
     return names
 
 

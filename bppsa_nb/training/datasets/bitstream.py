@@ -2,7 +2,15 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import as_array, check_count, float_dtype, generator, is_integer
+from bppsa_nb.machine.checks import (
+    as_array,
+    check_count,
+    check_integers,
+    float_dtype,
+    generator,
+    is_integer,
+    wrong_shape,
+)
 from bppsa_nb.machine.parts import partition
 from bppsa_nb.machine.shown import shown
 
@@ -103,11 +111,10 @@ def check_indices(indices, count):
     """Return sample numbers as an array [shape=(B,)], or raise unless they are integers from 0 to `count` - 1."""
     indices = as_array("indices", indices)
     if indices.ndim != 1:
-        raise ValueError(f"indices must have shape (B,), got {indices.shape}")
+        raise wrong_shape("indices", indices, ("B",))
     if not len(indices):
         indices = indices.astype(np.int64)  # NumPy makes floats of an empty list
-    if not np.issubdtype(indices.dtype, np.integer):
-        raise TypeError(f"indices must hold integers, got {indices.dtype}")
+    check_integers("indices", indices)
     out = indices[(indices < 0) | (indices >= count)]
     if len(out):
         raise IndexError(f"indices must be from 0 to {count - 1}, got {out[0]}")

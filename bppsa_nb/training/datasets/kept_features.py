@@ -45,7 +45,7 @@ class Kept:
     def pick_up(self):
         """Fill in the features that are kept; return the indices of the other clips."""
         wanted = {entry: i for i, entry in enumerate(self._entries)}
-        found = set()
+        filled = set()
         with self._explained():
             for path in sorted(self._folder.glob("*.npz")):
                 try:
@@ -58,8 +58,8 @@ class Kept:
                 if not rows:
                     path.unlink()  # all of its clips are gone or have changed
                 self.clips[list(rows)] = values[list(rows.values())]
-                found |= rows.keys()
-        return sorted(set(range(len(self.clips))) - found)
+                filled |= rows.keys()
+        return sorted(set(range(len(self.clips))) - filled)
 
     def _read(self, path):
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as kept:

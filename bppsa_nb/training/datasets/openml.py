@@ -99,14 +99,14 @@ def _path(key):
 
 
 def _check(path, key):
-    found = files.checksum(path, "sha256")
+    checksum = files.checksum(path, "sha256")
     try:
         expected = files.read_json(path.with_suffix(".json"))["sha256"]
     except (ValueError, TypeError, KeyError):
         expected = f"what {path.stem}.json does not say"
-    if found != expected:
+    if checksum != expected:
         raise ValueError(
-            f"{path} is damaged: its SHA-256 is {found}, expected {expected}; `bppsa-nb fetch {key}` makes it anew"
+            f"{path} is damaged: its SHA-256 is {checksum}, expected {expected}; `bppsa-nb fetch {key}` makes it anew"
         )
 
 
