@@ -89,24 +89,11 @@ class Jacobian(ABC):
 class Convolution(Jacobian):
     """The transposed Jacobian of a two-dimensional convolution (Algorithms 2 to 4).
 
-    Row i has the same values as every row of the same input channel for which the same taps of the filter are valid.
-    So values are looked up in the weight for one row of each kind, and copied from there to all others.
+    Row i has the same values as every row of the same input channel for which the same taps of the filter are valid. So
+    values are looked up in the weight for one row of each kind, and copied from there to all others.
 
-    Parameters
-    ----------
-    mask : np.ndarray of bool [shape=(C_out, C_in, kh, kw)]
-        Which weights may be non-zero; the others are guaranteed zeros, as after pruning.
-    input_shape : tuple of int
-        ``(C_in, h, w)``.
-    stride, padding, dilation : int or (int, int)
-        As in PyTorch; vertical and horizontal.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument does not fit, or the kernel is larger than the padded input.
-    MemoryError
-        If the pattern does not fit into memory.
+    `mask` [shape=(C_out, C_in, kh, kw)] says which weights may be non-zero; the others are guaranteed zeros, as after
+    pruning. Other arguments and errors are those of `bppsa_nb.networks.matrices.conv2d_jacobian_T`.
     """
 
     def __init__(self, mask, input_shape, *, stride=1, padding=0, dilation=1):
@@ -219,21 +206,8 @@ class Flatten(Jacobian):
 class Pooling(Jacobian):
     """What `MaxPool2d` and `AvgPool2d` have in common: every window's entries are stored.
 
-    Parameters
-    ----------
-    input_shape : tuple of int
-        ``(C, h, w)``. Rows and columns that no whole window reaches have no entries, as in PyTorch.
-    kernel_size : int or (int, int)
-        Vertical and horizontal.
-    stride : int or (int, int), optional
-        By default `kernel_size`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument does not fit, or the window is larger than the input.
-    MemoryError
-        If the pattern does not fit into memory.
+    Rows and columns that no whole window reaches have no entries, as in PyTorch. Arguments and errors are those of
+    `bppsa_nb.networks.matrices.avg_pool2d_jacobian_T`.
     """
 
     def __init__(self, input_shape, kernel_size, *, stride=None):
