@@ -11,6 +11,7 @@ input.
 """
 
 import math
+from abc import ABC, abstractmethod
 
 import numpy as np
 
@@ -26,7 +27,7 @@ _WORTH = 2**19  # values below which a second thread is not woken
 _LARGE = 2**26  # bytes from which memory is asked for; to ask takes longer than to fill a small array
 
 
-class Jacobian:
+class Jacobian(ABC):
     """What all operators have.
 
     Attributes
@@ -43,6 +44,7 @@ class Jacobian:
     def __repr__(self):
         return f"{type(self).__name__}({self.input_shape} -> {self.output_shape}, nnz={self.pattern.nnz})"
 
+    @abstractmethod
     def fill(self, source, out=None):
         """Write the values.
 
@@ -65,7 +67,6 @@ class Jacobian:
         TypeError, ValueError
             If `source` or `out` are none of these.
         """
-        raise NotImplementedError
 
     def _out(self, out, lead, dtype):
         """Return where to write values: `out`, if it can take them, or a new array."""
@@ -88,24 +89,11 @@ class Jacobian:
 class Convolution(Jacobian):
     """The transposed Jacobian of a two-dimensional convolution (Algorithms 2 to 4).
 
-    Row i has the same values as every row of the same input channel for which the same taps of the filter are valid.
-    So values are looked up in the weight for one row of each kind, and copied from there to all others.
+    Row i has the same values as every row of the same input channel for which the same taps of the filter are valid. So
+    values are looked up in the weight for one row of each kind, and copied from there to all others.
 
-    Parameters
-    ----------
-    mask : np.ndarray of bool [shape=(C_out, C_in, kh, kw)]
-        Which weights may be non-zero; the others are guaranteed zeros, as after pruning.
-    input_shape : tuple of int
-        ``(C_in, h, w)``.
-    stride, padding, dilation : int or (int, int)
-        As in PyTorch; vertical and horizontal.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument does not fit, or the kernel is larger than the padded input.
-    MemoryError
-        If the pattern does not fit into memory.
+    `mask` [shape=(C_out, C_in, kh, kw)] says which weights may be non-zero; the others are guaranteed zeros, as after
+    pruning. Other arguments and errors are those of `bppsa_nb.networks.matrices.conv2d_jacobian_T`.
     """
 
     def __init__(self, mask, input_shape, *, stride=1, padding=0, dilation=1):
@@ -218,21 +206,8 @@ class Flatten(Jacobian):
 class Pooling(Jacobian):
     """What `MaxPool2d` and `AvgPool2d` have in common: every window's entries are stored.
 
-    Parameters
-    ----------
-    input_shape : tuple of int
-        ``(C, h, w)``. Rows and columns that no whole window reaches have no entries, as in PyTorch.
-    kernel_size : int or (int, int)
-        Vertical and horizontal.
-    stride : int or (int, int), optional
-        By default `kernel_size`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument does not fit, or the window is larger than the input.
-    MemoryError
-        If the pattern does not fit into memory.
+    Rows and columns that no whole window reaches have no entries, as in PyTorch. Arguments and errors are those of
+    `bppsa_nb.networks.matrices.avg_pool2d_jacobian_T`.
     """
 
     def __init__(self, input_shape, kernel_size, *, stride=None):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import expit
 
+from bppsa_nb.machine.checks import check_kind
 from bppsa_nb.networks.geometry import pair, sizes
 
 
@@ -94,11 +95,9 @@ class Operator(ABC):
 
 def check_operators(name, operators):
     """Return operators as a tuple, or raise TypeError for what is no list of them."""
-    if not isinstance(operators, (list, tuple)):
-        raise TypeError(f"{name} must be a list of operators, got {operators!r}")
+    check_kind(name, operators, (list, tuple), "a list of operators", repr)
     for i, operator in enumerate(operators):
-        if not isinstance(operator, Operator):
-            raise TypeError(f"{name}[{i}] must be an operator, as bppsa_nb.sparse.ReLU is, got {operator!r}")
+        check_kind(f"{name}[{i}]", operator, Operator, "an operator, as bppsa_nb.sparse.ReLU is", repr)
     return tuple(operators)
 
 

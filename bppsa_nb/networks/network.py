@@ -284,17 +284,7 @@ class Network:
         return self._pieces[method, levels]
 
     def linked(self, from_input=False):
-        """Return the operators whose transposed Jacobians are the scan's links, in the order of `links`.
-
-        Parameters
-        ----------
-        from_input : bool
-            Whether the first operator is among them; training does without.
-
-        Returns
-        -------
-        list of Operator
-        """
+        """Return the operators whose transposed Jacobians are `links`, a list of Operator; `from_input` as there."""
         check_flag("from_input", from_input)
         return [self.operators[i] for i in self._link_numbers(from_input)]
 
@@ -320,16 +310,7 @@ class Network:
         return self._links(activations, self._link_numbers(from_input), slice(None), None)
 
     def patterns(self, from_input=False):
-        """Return the patterns of `links`, which need no activations.
-
-        Parameters
-        ----------
-        from_input : bool
-
-        Returns
-        -------
-        list of CSRPattern
-        """
+        """Return the patterns of `links`, a list of CSRPattern, which need no activations; `from_input` as there."""
         return [self.jacobian(operator.name).pattern for operator in self.linked(from_input)]
 
     def jacobian(self, name):

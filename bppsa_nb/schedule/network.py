@@ -38,10 +38,8 @@ class Assumptions:
 
 def check_problem(network, assumptions):
     """Raise TypeError unless they are a `Network` and `Assumptions`."""
-    if not isinstance(network, Network):
-        raise TypeError(f"network must be a schedule.Network, got {network!r}")
-    if not isinstance(assumptions, Assumptions):
-        raise TypeError(f"assumptions must be schedule.Assumptions, got {assumptions!r}")
+    check_kind("network", network, Network, "a schedule.Network", repr)
+    check_kind("assumptions", assumptions, Assumptions, "schedule.Assumptions", repr)
 
 
 class Network:
