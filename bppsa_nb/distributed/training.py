@@ -138,9 +138,7 @@ class Replicas:
     def predict(self, model, x, backend):
         """Return the classes of this replica's samples, on all of its ranks."""
         logits = model.forward(x, None, backend, self.comm).logits
-        found = np.zeros(x.shape[1], np.int64) if logits is None else logits.argmax(axis=1)
-        self.comm.Bcast(found, self.places - 1)
-        return found
+        return self.comm.bcast(None if logits is None else logits.argmax(axis=1), self.places - 1)
 
     def _compute(self, model, make, compute, stopped, finish=tuple):
         """Make a batch, and compute with this replica's share of it; return sums of two numbers over all ranks."""

@@ -280,13 +280,7 @@ def _sweep(points, source, bounds, layers, sizes, weights, biases, slopes, kind)
 
 
 def shared_bytes(points, threads):
-    """Return how many bytes of shared memory a block of `dense_sweep` needs.
-
-    Raises
-    ------
-    ValueError
-        If it does not get them.
-    """
+    """Return how many bytes of shared memory a block of `dense_sweep` needs, or raise ValueError if there are fewer."""
     size = points.shape[2]
     found = (2 * _SAMPLES * size + threads * (_TILE + 1)) * points.dtype.itemsize
     if found > SHARED_BYTES:
