@@ -21,12 +21,12 @@ class _Part(NamedTuple):
     """What a rank tells the others of its part of the chain; None where it cannot know."""
 
     kind: str
-    dtype: np.dtype | None
+    dtype: str | None
     batch: int | None  # 0 for a list of single matrices
     terms: bool  # whether there are loss terms
     start: int | None  # sizes of the states at the run's ends
     stop: int | None
-    costs: predict.RankCosts | None = None
+    costs: tuple | None = None  # see predict.rank_costs
 
 
 def check(group, jacobians_T, grad_output, local_grads, method, backend, levels):
@@ -45,7 +45,8 @@ def check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
                 grad_output = grad_output + local_grads[-1]
         if method == "auto" and part.kind != _LIST:
             part = part._replace(costs=_run(jacobians_T, part, part.batch or 1, backend).costs())
-        methods, every = zip(*tell((method, part)), strict=True)
+        methods, *every = zip(*tell((method, *part)), strict=True)  # plain tuples are pickled at once
+    every = [_Part(*told) for told in zip(*every, strict=True)]
     check_same("method", list(map(repr, methods)))
     dtype, batch = _check_alike(every)
     if part.kind == _LIST:
@@ -104,7 +105,7 @@ def _check_dense(links, grad_output, local_grads, backend):
         batch = local_grads.shape[1] if batch is None else batch
         points = "(T + 1, B, H)" if last else "(T, B, H), as on all ranks but the last"
         chain_checks.check_shape("local_grads", local_grads.shape, (steps + last, batch, size), points)
-    return backend, _Part(kind, links.dtype, batch, local_grads is not None, size, size)
+    return backend, _Part(kind, links.dtype.name, batch, local_grads is not None, size, size)
 
 
 def _check_list(links, grad_output, local_grads, backend):
@@ -115,7 +116,9 @@ def _check_list(links, grad_output, local_grads, backend):
         dtype, batch = chain_checks.check_terms(local_grads, here, dtype, batch, points)
     backend = backends.resolve(chain_checks.numpy_only(backend) if batch == 0 else backend)
     start, stop = (None, None) if sizes[0] < 0 else (sizes[0], sizes[-1])
-    return backend, _Part(_LIST, dtype, None if batch < 0 else batch, local_grads is not None, start, stop)
+    return backend, _Part(
+        _LIST, dtype and dtype.name, None if batch < 0 else batch, local_grads is not None, start, stop
+    )
 
 
 def _check_alike(every):
@@ -132,7 +135,7 @@ def _check_alike(every):
                 f"run, and of size {start} at the start of rank {rank}'s"
             )
     # The last rank, which has the gradient at the end, knows both.
-    return every[-1].dtype, every[-1].batch
+    return np.dtype(every[-1].dtype), every[-1].batch
 
 
 def check_same(name, every):

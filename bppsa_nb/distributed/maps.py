@@ -8,6 +8,8 @@ The run at the loss needs no product: that its gradient is known makes it a cons
 a matrix and a vector.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from bppsa_nb.operands import rows as scaled_rows
@@ -16,6 +18,7 @@ from bppsa_nb.operands.range import RangeLost
 IDENTITY, LINEAR, CONSTANT, LOST = range(4)
 
 
+@lru_cache(64)
 def layout(matrices, batch, size, dtype):
     """Return the layout of a map, a NumPy record, of B samples and H entries; 1 matrix if all samples share it."""
     return np.dtype(

@@ -123,31 +123,21 @@ class Runs(NamedTuple):
         ]
 
 
-class RankCosts(NamedTuple):
-    """What a rank is predicted to take: for its run, for one ⋄ of maps, in seconds; bytes of a state and of a map."""
-
-    sweep: float
-    multiply: float
-    apply: float
-    merge: float
-    state: int
-    map: int
-
-
 def rank_costs(shape, matrices, dtype, backend, weights):
-    """Predict a rank's RankCosts, of a run of shape (T, B, H), whose map has 1 or B matrices, by the planner's prices.
+    """Predict what a rank takes, by the planner's prices, of a run of shape (T, B, H) whose map has 1 or B matrices.
 
-    ⋄ of two maps takes NumPy about as long as a step's product; of a map and a gradient, as a step of going back.
+    Returned are, in seconds, going back along the run, multiplying it into one product, ⋄ of a map and a gradient, and
+    of two maps; and the bytes of a state and of a map. ⋄ takes NumPy about as long as a step does.
     """
     steps, batch, size = shape
     run = plan.run_seconds(steps, batch, size, dtype, backend, weights)
     diamonds = plan.run_seconds(1, batch, size, dtype, "numpy", weights)
-    return RankCosts(*run, *diamonds, batch * size * dtype.itemsize, layout(matrices, batch, size, dtype).itemsize)
+    return *run, *diamonds, batch * size * dtype.itemsize, layout(matrices, batch, size, dtype).itemsize
 
 
 @lru_cache(256)
 def choose(every):
-    """Choose "linear" or "chunked", whose backward pass is predicted to end first, by a tuple of all RankCosts."""
+    """Choose "linear" or "chunked", whose backward pass is predicted to end first, by a tuple of all ranks' costs."""
     sweep, multiply, apply, merge, state, size = zip(*every[::-1], strict=True)
     runs = Runs(sweep, multiply, None, None, max(state), Diamonds(max(merge), max(apply), 0, 0, max(size)))
     return min(("linear", "chunked"), key=lambda method: makespan(runs.events(method, SHARED_MEMORY)))

@@ -1,4 +1,8 @@
-"""What MPI ranks find out together: whether all of them can go on, and with the same arguments."""
+"""What MPI ranks find out together: whether all of them can go on, and with the same arguments.
+
+What is small, or has a size of its own on every rank, goes between them pickled, by mpi4py's methods in lower case: one
+user started them all. Large arrays go as they are, by its other methods. Nothing that comes from a file is unpickled.
+"""
 
 import contextlib
 import os
@@ -126,12 +130,7 @@ def kept(comm, name, make):
 
 
 class Group:
-    """The ranks of a communicator.
-
-    What is small, or has a size of its own on every rank, goes pickled between them, by mpi4py's methods in lower case:
-    one user started them all. Large arrays go as they are, by its other methods. `seconds` were spent in communication
-    so far, waiting for other ranks included.
-    """
+    """The ranks of a communicator; `seconds` were spent in communication so far, waiting for others included."""
 
     def __init__(self, comm):
         self.comm, self.rank, self.size, self.seconds = comm, comm.rank, comm.size, 0.0
@@ -185,7 +184,7 @@ class Group:
     def check_alike(self, every):
         """Raise ValueError on all ranks unless what they were given, in dicts of words by name, is the same."""
         for name, here in every[self.rank].items():
-            odd = [rank for rank, given in enumerate(every) if given[name] != every[0][name]]
+            odd = [rank for rank, given in enumerate(every) if given.get(name) != every[0].get(name)]
             if odd:
                 raise ValueError(
                     f"{name} must be the same on all ranks: rank {odd[0]} has another than rank 0; here, on rank "

@@ -96,7 +96,7 @@ class Run:
         return above["offset"] if above["kind"] == maps.CONSTANT else None, combined, failed
 
     def costs(self):
-        """Predict what this rank takes: RankCosts."""
+        """Predict what this rank takes; see `predict.rank_costs`."""
         weights = max(len(self.links.weights), 1) if self.structured else 0
         return predict.rank_costs(self.shape, self._matrices, self.dtype, self.backend, weights)
 

@@ -150,9 +150,7 @@ class Replicas(Local):
     def predict(self, trainer, x):
         """Return the classes of this replica's samples, on all of its ranks."""
         logits = trainer.model.forward(x, None, trainer.backend, self.comm).logits
-        classes = np.zeros(x.shape[1], np.int64) if logits is None else logits.argmax(axis=1)
-        self.comm.Bcast(classes, self.places - 1)
-        return classes
+        return self.comm.bcast(None if logits is None else logits.argmax(axis=1), self.places - 1)
 
     def _compute(self, model, make, compute, finish=tuple):
         """Make a batch, and compute with this replica's share of it; return sums of two numbers over all ranks."""

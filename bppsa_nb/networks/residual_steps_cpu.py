@@ -74,14 +74,10 @@ def _sweep(points, source, bounds, layers, sizes, weights, biases, slopes, kind)
 
 
 def _images(state, weights, samples):
-    """Describe a state as images, those of dense layers of so many samples each.
+    """Describe a state as images, those of dense layers of so many samples each, and return the size of the kernel.
 
-    Returns
-    -------
-    images : tuple of int
-        How many there are, their channels, rows and columns, and the columns of the last one; how far apart images,
-        channels, rows and columns are in memory.
-    kernel : int
+    Images are told by their number, their channels, rows and columns, and the columns of the last one; and by how far
+    apart images, channels, rows and columns are in memory.
     """
     if weights.ndim == 3:
         (batch, size), width = state.shape, min(len(state), samples)

@@ -206,12 +206,23 @@ def subtract(a, b, out):
         out[k, i] = a[k, i] - b[k, i]
 
 
+@_device
+def _reduced(shared, tid, threads, add):
+    """Return the sum, or the largest, of a number of every thread, of which there are a power of two."""
+    half = threads // 2
+    while half > 0:
+        cuda.syncthreads()
+        if tid < half:
+            other = shared[tid + half]
+            shared[tid] = shared[tid] + other if add else max(shared[tid], other)
+        half //= 2
+    cuda.syncthreads()
+    return shared[0]
+
+
 @cuda.jit
 def square_sums(a, points, index, largest, sums):
-    """Find max |r| and the sum of (r / max |r|)² for every ``r = a[k] - points[index[k]]``, one per block.
-
-    The block has a power of two of threads.
-    """
+    """Find max |r| and the sum of (r / max |r|)² for every ``r = a[k] - points[index[k]]``, one per block."""
     shared = cuda.shared.array(0, a.dtype)
     zero, one = a.dtype.type(0), a.dtype.type(1)
     k, tid, threads = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
@@ -219,29 +230,17 @@ def square_sums(a, points, index, largest, sums):
     for i in range(tid, a.shape[1], threads):
         found = max(found, abs(a[k, i] - points[index[k], i]))
     shared[tid] = found
-    half = threads // 2
-    while half > 0:
-        cuda.syncthreads()
-        if tid < half:
-            shared[tid] = max(shared[tid], shared[tid + half])
-        half //= 2
-    cuda.syncthreads()
-    peak = shared[0]
+    peak = _reduced(shared, tid, threads, False)
     scale = peak if zero < peak < a.dtype.type(math.inf) else one
-    cuda.syncthreads()
+    cuda.syncthreads()  # until all have read it
     found = zero
     for i in range(tid, a.shape[1], threads):
         r = (a[k, i] - points[index[k], i]) / scale
         found += r * r
     shared[tid] = found
-    half = threads // 2
-    while half > 0:
-        cuda.syncthreads()
-        if tid < half:
-            shared[tid] += shared[tid + half]
-        half //= 2
+    total = _reduced(shared, tid, threads, True)
     if tid == 0:
-        largest[k], sums[k] = scale, shared[0]
+        largest[k], sums[k] = scale, total
 
 
 def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
@@ -280,13 +279,7 @@ def _sweep(points, source, bounds, layers, sizes, weights, biases, slopes, kind)
 
 
 def shared_bytes(points, threads):
-    """Return how many bytes of shared memory a block of `dense_sweep` needs.
-
-    Raises
-    ------
-    ValueError
-        If it does not get them.
-    """
+    """Return how many bytes of shared memory a block of `dense_sweep` needs, or raise ValueError if there are fewer."""
     size = points.shape[2]
     found = (2 * _SAMPLES * size + threads * (_TILE + 1)) * points.dtype.itemsize
     if found > SHARED_BYTES:

@@ -8,10 +8,11 @@ import tempfile
 from pathlib import Path
 
 from bppsa_nb.distributed.engines import find_mpiexec
+from bppsa_nb.distributed.predict import SHARED_MEMORY
 from bppsa_nb.machine import files
 
 LINKS = {  # latency in seconds, bytes per second
-    "shared memory": (2e-6, 5e9),
+    "shared memory": SHARED_MEMORY,
     "25 Gb/s Ethernet": (30e-6, 25e9 / 8),
     "200 Gb/s InfiniBand": (2e-6, 200e9 / 8),
 }

@@ -197,7 +197,7 @@ def test_the_plan_chooses_between_one_after_the_other_and_all_at_once():
             self.sweep, self.multiply = sweep, multiply
 
     def faster(every):  # in seconds, beside which messages and ⋄ of maps are little
-        costs = (predict.RankCosts(side.sweep, side.multiply, 5e-5, 1e-4, 80, 300) for side in every)
+        costs = ((side.sweep, side.multiply, 5e-5, 1e-4, 80, 300) for side in every)
         return predict.choose(tuple(costs))
 
     assert faster([Side(5, 9)]) == "linear"

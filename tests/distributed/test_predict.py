@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from bppsa_nb.distributed import predict
 from bppsa_nb.distributed.predict import Costs, Diamonds, Interconnect, exscan, pipeline, rank_after_rank, scan
 from bppsa_nb.papers.bppsa import figure_11
 from bppsa_nb.schedule import events as timeline
@@ -93,6 +94,26 @@ def test_uneven_shares_and_more_ranks_than_steps():
     # In time, the runs have 1, 1, 1 and 2 steps; the third multiplies from 3 to 13.5.
     assert scan(5, 4, free, Interconnect(0, np.inf), whole=True) == 13.5 + 2 + 0.25
     assert rank_after_rank(2, 8, free, Interconnect(0, np.inf)) == 2 * 2
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("method", ["linear", "chunked"])
+def test_predictions_end_in_events(method, whole):
+    events = predict._runs(23, 5, COSTS, whole).events(method, LINK)
+    timeline.check(events, [[]] * len(events))  # nobody does two things at once
+    assert timeline.makespan(events) == (rank_after_rank if method == "linear" else scan)(23, 5, COSTS, LINK, whole)
+    assert {event.worker for event in events} == set(range(5))
+    swept = sum(event.duration for event in events if event.label in ("sweep", "replay"))
+    assert swept == COSTS.sweep * (23 if method == "linear" else 23 - 5)  # the run at the loss is swept, not replayed
+
+
+def test_messages_count_where_ranks_have_little_else_to_do():
+    def costs(diamond):
+        return 1e-7, 1e-7, diamond, diamond, 1280, 1280
+
+    assert predict.choose((costs(0),) * 2) == "linear"
+    assert predict.choose((costs(0),) * 64) == "chunked"  # 6 messages in a row, not 63
+    assert predict.choose((costs(1e-3),) * 64) == "linear"
 
 
 @pytest.mark.parametrize("ranks, batches", [(1, 1), (2, 3), (4, 4), (5, 2)])
