@@ -54,7 +54,7 @@ def _against_others(table):
     texts = []
     for network in ("RNN", "narrow", "wide"):
         seconds = _modelled(table, network, "step").min()
-        each = ", ".join(f"{name} {1e3 * seconds[name]:.3g}" for name in ranks_modelled.ROADS if name in seconds)
+        each = ", ".join(f"{name} {1e3 * seconds[name]:.3g}" for name in ranks_modelled.METHODS if name in seconds)
         texts.append(f"{ranks_modelled.NAMES[network]}: {each}")
     return f"modelled, best of up to 1024 ranks, ms: {'; '.join(texts)}", NEEDS_RANKS
 
