@@ -6,10 +6,9 @@ __getattr__, __dir__, __all__ = _lazy.names(
     __name__,
     {
         "networks.layers": ["AvgPool2d", "Conv2d", "Flatten", "Linear", "MaxPool2d", "ReLU", "Sigmoid", "Tanh"],
-        "operands.pattern": ["CSRPattern"],
+        "operands.pattern": ["CSRPattern", "PlannedProduct"],
         "networks.models": ["LeNet5", "VGG11"],
         "networks.network": ["Network"],
-        "operands.products": ["PlannedProduct"],
         "networks.matrices": [
             "avg_pool2d_jacobian_T",
             "conv2d_jacobian_T",

@@ -1,9 +1,6 @@
 """A chain spread over processes: ``mpiexec -n 4 python -m bppsa_nb.distributed --steps 30000``."""
 
-import argparse
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -14,12 +11,11 @@ from bppsa_nb import cells
 from bppsa_nb.distributed import measure, ranks
 from bppsa_nb.distributed.runs import Run
 from bppsa_nb.distributed.solver import solve
-from bppsa_nb.machine import backends, files
+from bppsa_nb.machine import files
 from bppsa_nb.machine.parts import partition
 from bppsa_nb.networks.residual import ResidualNetwork
 
 METHODS, CELLS = ("chunked", "linear"), ("rnn", "gru", "residual")
-_BLOCK = 256  # steps whose inputs are drawn at once
 _ABOUT = """Time the backward pass along a chain whose links are spread over the ranks that mpiexec starts.
 
 A chain is an RNN's, a GRU's (weights shared by all steps, no Jacobian stored), or a residual network's, whose Jacobians
@@ -28,36 +24,22 @@ the products, and replays. They take turns; a first round does not count. Each h
 at: how much a rank has at most, above what it had before.
 
 The program also times MPI's Exscan with ⋄; on one rank, what a rank does by itself; on several, messages."""
-_THREADS = """Ranks share the machine: on fewer cores than ranks times threads, limit the threads, as in
-NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 mpiexec -n 4 python -m bppsa_nb.distributed"""
 
 
 def main(argv=None):
-    """Run the program on this rank; an error ends all ranks.
-
-    Parameters
-    ----------
-    argv : list of str, optional
-        Arguments, the same on all ranks; the process's own by default.
-    """
+    """Run the program on this rank; an error ends all ranks."""
     ranks.run_program(_parser(), _check, _run, argv)
 
 
 def _parser():
-    how = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("python -m bppsa_nb.distributed", None, _ABOUT, _THREADS, formatter_class=how)
-
-    add = partial(ranks.add_option, parser)
+    parser = measure.parser("bppsa_nb.distributed", _ABOUT)
+    add = partial(measure.add_option, parser)
     add("cell", CELLS, "rnn", "whose chain it is")
     parser.add_argument("--steps", type=int, nargs="+", default=[1000], metavar="T", help="links of chains (1000)")
     add("batch", int, 16, "samples")
     add("width", int, 20, "of a state, H")
     add("dtype", ("float32", "float64"), "float32", "of everything")
-    add("backend", ("auto", *backends.BACKENDS), "auto", "where runs compute")
-    add("seed", int, 0, "of everything random")
-    add("repeat", int, 5, "rounds that count")
     parser.add_argument("--scan-widths", type=int, nargs="+", metavar="H", help="of maps that are scanned (--width)")
-    add("output", str, None, "a JSON file for all that is measured")
     return parser
 
 
@@ -66,86 +48,60 @@ def _check(arguments, size):
     if "mpi4py.MPI" not in sys.modules:
         raise RuntimeError("ranks need mpi4py: `pip install 'bppsa-nb[mpi]'` installs it, and mpiexec")
     arguments.scan_widths = arguments.scan_widths or [arguments.width]
-    for name in ("steps", "batch", "width", "repeat", "scan_widths"):
-        value = getattr(arguments, name)
-        if np.min(value) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {np.min(value)}")
-    if arguments.seed < 0:
-        raise ValueError(f"--seed must be at least 0, got {arguments.seed}")
-    ranks.check_output(arguments.output)
+    measure.check(arguments, "steps", "batch", "width", "scan_widths")
     if arguments.cell == "residual" and min(arguments.steps) < size:
         raise ValueError(f"--steps of a residual network must be at least the {size} ranks, got {min(arguments.steps)}")
-    arguments.backend = backends.resolve(arguments.backend)
 
 
-class _Links(NamedTuple):
-    """A run of links, and what a rank does by itself to get there and back.
+class _Run(NamedTuple):
+    """A run of links, the state at its end, and calls of what a rank does by itself to get there and back.
 
-    `steps` is how many there are, `last` the state at the run's end. The others are calls without arguments: the
-    forward pass, the backward pass with the gradients of all parameters; and, None if a chain is structured, storing
-    the Jacobians, and going back without them.
+    The calls are the forward pass, and the backward pass with the gradients of all parameters; unless a chain is
+    structured, also storing the Jacobians, and going back without them.
     """
 
     links: object
-    steps: int
     last: np.ndarray
-    forward: Callable
-    backward: Callable
-    jacobians: Callable | None = None
-    back: Callable | None = None
+    alone: dict
 
 
-def _recurrent(arguments, steps, part, state):
+def _recurrent(arguments, steps, rank, ranks, state):
     """Run a recurrent cell over random bits, from the state that the run before ends with."""
     dtype, batch = np.dtype(arguments.dtype), arguments.batch
     made = {"rnn": bp.RNN, "gru": bp.GRU}[arguments.cell]
-    model = made(1, arguments.width, 10, rng=np.random.default_rng((arguments.seed, 0)), dtype=dtype)
-    x = np.empty((part.stop - part.start, batch, 1), dtype)
-    for block in range(part.start // _BLOCK, -(-part.stop // _BLOCK)):
-        bits = np.random.default_rng((arguments.seed, 1 + block)).integers(2, size=(_BLOCK, batch, 1))
-        first, stop = max(part.start, block * _BLOCK), min(part.stop, (block + 1) * _BLOCK)
-        x[first - part.start : stop - part.start] = bits[first - block * _BLOCK : stop - block * _BLOCK]
+    model = made(1, arguments.width, 10, rng=arguments.seed, dtype=dtype)
+    x, _ = bp.Bitstream(steps, batch, rng=arguments.seed, dtype=dtype).batch(np.arange(batch), (rank, ranks))
     forward = partial(model.forward, x, None if state is None else state[None], arguments.backend)
     activations, grad = forward(), np.full((batch, 10), 1 / batch, dtype)
     saved = [activations.hidden[0]] if activations.gates is None else [activations.hidden[0], activations.gates[0]]
     links = getattr(cells, arguments.cell).chain(model.params["weight_hh_l0"], *saved)
     backward = partial(model.backward, activations, grad, "linear", arguments.backend)
-    return _Links(links, len(x), activations.hidden[0, -1], forward, backward)
+    return _Run(links, activations.hidden[0, -1], {"forward": forward, "backward": backward})
 
 
-def _residual(arguments, steps, part, state):
+def _residual(arguments, steps, rank, ranks, state):
     """Run dense residual layers, from the state that the run before ends with."""
     dtype, width, backend = np.dtype(arguments.dtype), arguments.width, arguments.backend
-    weights = np.empty((part.stop - part.start, width, width), dtype)
-    for n in range(part.start, part.stop):
-        draw = np.random.default_rng((arguments.seed, 1 + n)).standard_normal((width, width))
-        weights[n - part.start] = draw / np.sqrt(width)
+    layers = range(steps)[partition(steps, ranks)[rank]]
+    draws = [np.random.default_rng((arguments.seed, 1 + n)).standard_normal((width, width)) for n in layers]
     if state is None:
         state = np.random.default_rng((arguments.seed, 0)).standard_normal((arguments.batch, width)).astype(dtype)
+    weights = (np.stack(draws) / np.sqrt(width)).astype(dtype)
     net = ResidualNetwork(weights, np.zeros((len(weights), width), dtype), 1 / steps)
     states = net.forward(state, backend)
-    jacobians = partial(net.jacobians_T, states)
-
-    back = partial(net.backward, states, states[-1], backend)
-
-    def backward():
-        net.parameter_gradients(states, back(), backend)
-
-    return _Links(
-        jacobians(), len(weights), states[-1], partial(net.forward, state, backend), backward, jacobians, back
-    )
+    jacobians, back = partial(net.jacobians_T, states), partial(net.backward, states, states[-1], backend)
+    alone = {"forward": partial(net.forward, state, backend), "jacobians": jacobians, "back": back}
+    alone["backward"] = lambda: net.parameter_gradients(states, back(), backend)
+    return _Run(jacobians(), states[-1], alone)
 
 
 def _make(arguments, steps, comm):
     """Make the links of this rank, rank after rank: a forward pass."""
-    part = partition(steps, comm.size)[comm.rank]
-    state = None
-    if comm.rank:
-        state = np.empty((arguments.batch, arguments.width), arguments.dtype)
-        comm.Recv(state, comm.rank - 1)
-    made = (_residual if arguments.cell == "residual" else _recurrent)(arguments, steps, part, state)
+    state = comm.recv(source=comm.rank - 1) if comm.rank else None
+    make = _residual if arguments.cell == "residual" else _recurrent
+    made = make(arguments, steps, comm.rank, comm.size, state)
     if comm.rank < comm.size - 1:
-        comm.Send(np.ascontiguousarray(made.last), comm.rank + 1)
+        comm.send(made.last, comm.rank + 1)
     return made
 
 
@@ -168,7 +124,7 @@ def _run(arguments, comm):
     else:
         measured["messages"] = measure.messages(comm, 20 * arguments.repeat)
     scans = [{"rank": comm.rank, "width": w} | measure.exscan(comm, w, *how) for w in arguments.scan_widths]
-    measured["exscans"] = sum(ranks.group(comm).share(scans), [])
+    measured["exscans"] = sum(comm.allgather(scans), [])
     if comm.rank == 0:
         _report_exchange(measured)
         if arguments.output:
@@ -178,8 +134,6 @@ def _run(arguments, comm):
 
 def _measure(arguments, steps, comm):
     """Measure a chain of so many steps; return lists of rows, the same on all ranks."""
-    from tqdm.auto import tqdm
-
     made, grad = _make(arguments, steps, comm), None
     if comm.rank == comm.size - 1:
         grad = np.random.default_rng(arguments.seed).standard_normal(made.last.shape).astype(arguments.dtype)
@@ -193,22 +147,17 @@ def _measure(arguments, steps, comm):
         comm.Barrier()
         solution, most = measure.peak(call)
         gradients[method] = solution.gradients
-        memory.append({"rank": comm.rank, "links": made.steps, "method": method, "bytes": most})
+        memory.append({"rank": comm.rank, "links": made.links.shape[0], "method": method, "bytes": most})
     difference = {"rank": comm.rank, "difference": _difference(gradients)}
     del gradients, solution
-    for number in tqdm(range(-1, arguments.repeat), unit="round", disable=True if comm.rank else None):
-        for method, call in calls.items():
-            comm.Barrier()
-            start = time.perf_counter()
-            solution = call()
-            seconds = time.perf_counter() - start
-            row = {"rank": comm.rank, "round": number, "method": method, "done_by": solution.method}
-            row |= {"seconds": seconds, "communication": solution.communication, "combined": solution.combined}
-            rows += [row] if number >= 0 else []
+    for number, method, solution, seconds in measure.turns(calls, arguments.repeat, comm):
+        row = {"rank": comm.rank, "round": number, "method": method, "done_by": solution.method}
+        row |= {"seconds": seconds, "communication": solution.communication, "combined": solution.combined}
+        rows += [row] if number >= 0 else []
     found = {"rows": rows, "memory": memory, "differences": [difference]}
     if comm.size == 1:
         found["parts"] = [_parts(made, grad, arguments)]
-    every = ranks.group(comm).share(found)
+    every = comm.allgather(found)
     return {name: sum((rank[name] for rank in every), []) for name in found}
 
 
@@ -230,10 +179,7 @@ def _difference(found):
 def _parts(made, grad, arguments):
     """Time what one rank does by itself with all links: median seconds."""
     run = Run(made.links, arguments.batch, arguments.backend)
-    calls = {"forward": made.forward, "sweep": partial(run.sweep, grad, None), "backward": made.backward}
-    calls["product"] = partial(run.map, None, None)
-    if made.jacobians is not None:
-        calls |= {"jacobians": made.jacobians, "back": made.back}
+    calls = made.alone | {"sweep": partial(run.sweep, grad, None), "product": partial(run.map, None, None)}
     with np.errstate(all="ignore"):
         return measure.medians(calls, arguments.repeat)
 

@@ -1,74 +1,65 @@
 """What ranks are given, checked on each of them and then between them."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import checks as chain_checks
 from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.distributed import predict
 from bppsa_nb.distributed.lists import ListRun
 from bppsa_nb.distributed.runs import Run
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_floats
 
 METHODS = ("auto", "linear", "chunked")
-_KINDS = ("of shape (T, B, H, H)", "of shape (T, H, H)", "a StructuredChain", "a list")
-_DENSE, _SHARED, _STRUCTURED, _LIST = range(4)
+_SHARED, _LIST = "of shape (T, H, H)", "a list"
 
 
-class _Side(NamedTuple):
-    """What a rank tells the others; -1 where it cannot know."""
+class _Part(NamedTuple):
+    """What a rank tells the others of its part of the chain; None where it cannot know."""
 
-    method: int
-    kind: int
-    itemsize: int  # of its numbers, in bytes
-    batch: int  # 0 for a list of single matrices
-    terms: int  # whether there are loss terms
-    start: int  # sizes of the states at the run's ends
-    stop: int
-    sweep: int  # predicted nanoseconds of going back, and of the product
-    multiply: int
+    kind: str
+    dtype: np.dtype | None
+    batch: int | None  # 0 for a list of single matrices
+    terms: bool  # whether there are loss terms
+    start: int | None  # sizes of the states at the run's ends
+    stop: int | None
+    costs: predict.RankCosts | None = None
 
 
 def check(group, jacobians_T, grad_output, local_grads, method, backend, levels):
-    """Check the arguments of `bppsa_nb.distributed.solve`.
+    """Check the arguments of `bppsa_nb.distributed.solve` on this rank, and whether they go together.
 
-    Parameters
-    ----------
-    group : bppsa_nb.distributed.ranks.Group
-    jacobians_T, grad_output, local_grads, method, backend, levels
-        As for `bppsa_nb.backprop`.
-
-    Returns
-    -------
-    run : Run or ListRun
-    grad_output : np.ndarray or None
-        ``local_grads[-1]`` of the last rank included.
-    method : {"linear", "chunked"}
-
-    Raises
-    ------
-    TypeError, ValueError, RuntimeError
-        What is wrong on this rank; ValueError if it is on another, or they do not go together.
+    Returned are the Run or ListRun, `grad_output` with ``local_grads[-1]`` of the last rank included, and the method,
+    "linear" or "chunked". Raised is what is wrong on this rank, or ValueError if it is on another.
     """
-    with group.together(len(_Side._fields)) as tell:
+    with group.together() as tell:
         check_method(method, levels)
         _check_whose_gradient(group, grad_output)
         look = _check_list if isinstance(jacobians_T, (list, tuple)) else _check_dense
-        backend, *side = look(jacobians_T, grad_output, local_grads, backend)
+        backend, part = look(jacobians_T, grad_output, local_grads, backend)
         if grad_output is not None and local_grads is not None:
             with np.errstate(all="ignore"):
                 grad_output = grad_output + local_grads[-1]
-        told = tell(METHODS.index(method), *side)
-    every = [_Side(*side) for side in told.tolist()]
-    itemsize, batch = _check_alike(every)
-    if look is _check_list:
-        affine = any(other.terms for other in every)
-        run = ListRun(jacobians_T, batch, np.dtype(f"f{itemsize}"), backend, affine)
+        if method == "auto" and part.kind != _LIST:
+            part = part._replace(costs=_run(jacobians_T, part, part.batch or 1, backend).costs())
+        methods, every = zip(*tell((method, part)), strict=True)
+    check_same("method", list(map(repr, methods)))
+    dtype, batch = _check_alike(every)
+    if part.kind == _LIST:
+        run = ListRun(jacobians_T, batch, dtype, backend, any(other.terms for other in every))
     else:
-        run = Run(jacobians_T[:, None] if side[0] == _SHARED else jacobians_T, batch, backend)
-    return run, grad_output, faster(every) if method == "auto" else method
+        run = _run(jacobians_T, part, batch, backend)
+    if method == "auto":
+        # Of Jacobians in a list, one multiplies vectors at a time: the linear scan does the least work.
+        method = "linear" if part.kind == _LIST else predict.choose(tuple(other.costs for other in every))
+    return run, grad_output, method
+
+
+def _run(links, part, batch, backend):
+    return Run(links[:, None] if part.kind == _SHARED else links, batch, backend)
 
 
 def check_method(method, levels):
@@ -95,27 +86,25 @@ def _check_dense(links, grad_output, local_grads, backend):
     backend = backends.resolve(backend)
     if isinstance(links, StructuredChain):
         links.check()
-        kind, (steps, batch, size) = _STRUCTURED, links.shape
+        kind, (steps, batch, size) = "a StructuredChain", links.shape
     else:
         check_floats("jacobians_T", links, ("T", "B", "H", "H"), ("T", "H", "H"))
-        kind, steps, size = _SHARED if links.ndim == 3 else _DENSE, len(links), links.shape[-1]
-        batch = -1 if kind == _SHARED else links.shape[1]
+        kind, steps, size = _SHARED if links.ndim == 3 else "of shape (T, B, H, H)", len(links), links.shape[-1]
+        batch = None if kind == _SHARED else links.shape[1]
         if links.shape[-2] != size or 0 in links.shape[1:]:
             raise ValueError(f"jacobians_T must hold square matrices, at least one per step, got shape {links.shape}")
     last = grad_output is not None
     if last:
         found = chain_checks.check_gradient(grad_output, links.dtype)
-        batch = found[0] if batch < 0 else batch
+        batch = found[0] if batch is None else batch
         chain_checks.check_shape("grad_output", found, (batch, size), "to chain with jacobians_T")
     if local_grads is not None:
         check_floats("local_grads", local_grads, ("T + 1" if last else "T", "B", "H"))
         chain_checks.check_dtype("local_grads", local_grads.dtype, links.dtype, "jacobians_T")
-        batch = local_grads.shape[1] if batch < 0 else batch
+        batch = local_grads.shape[1] if batch is None else batch
         points = "(T + 1, B, H)" if last else "(T, B, H), as on all ranks but the last"
         chain_checks.check_shape("local_grads", local_grads.shape, (steps + last, batch, size), points)
-    seconds = Run(links[:, None] if kind == _SHARED else links, max(batch, 1), backend).seconds()
-    nanoseconds = (int(1e9 * part) for part in seconds)
-    return backend, kind, links.dtype.itemsize, batch, local_grads is not None, size, size, *nanoseconds
+    return backend, _Part(kind, links.dtype, batch, local_grads is not None, size, size)
 
 
 def _check_list(links, grad_output, local_grads, backend):
@@ -124,40 +113,30 @@ def _check_list(links, grad_output, local_grads, backend):
     if local_grads is not None:
         here, points = (sizes, "T + 1") if grad_output is not None else (sizes[:-1], "T (on all ranks but the last)")
         dtype, batch = chain_checks.check_terms(local_grads, here, dtype, batch, points)
-    backend = backends.resolve(chain.numpy_only(backend) if batch == 0 else backend)
-    itemsize = -1 if dtype is None else dtype.itemsize
-    return backend, _LIST, itemsize, batch, local_grads is not None, sizes[0], sizes[-1], 0, 0
+    backend = backends.resolve(chain_checks.numpy_only(backend) if batch == 0 else backend)
+    start, stop = (None, None) if sizes[0] < 0 else (sizes[0], sizes[-1])
+    return backend, _Part(_LIST, dtype, None if batch < 0 else batch, local_grads is not None, start, stop)
 
 
 def _check_alike(every):
-    """Raise ValueError unless what ranks told goes together; return the size of a number, and B."""
-    check_same("method", [repr(METHODS[side.method]) for side in every])
-    check_same("jacobians_T", [_KINDS[side.kind] for side in every])
-    check_same("jacobians_T", [f"of float{8 * s.itemsize}" if s.itemsize > 0 else None for s in every])
-    batched = [None if side.batch < 0 else side.batch for side in every]
-    check_same("the batch", [None if b is None else f"of {b} samples" if b else "a single sample" for b in batched])
-    below, size = None, -1
-    for number, side in enumerate(every):
-        if side.start < 0:  # neither a link nor a gradient
-            continue
-        if below is not None and side.start != size:
+    """Raise ValueError unless what ranks told goes together; return the dtype, and B."""
+    check_same("jacobians_T", [part.kind for part in every])
+    check_same("jacobians_T", [None if part.dtype is None else f"of {part.dtype}" for part in every])
+    words = {None: None, 0: "a single sample"}
+    check_same("the batch", [words.get(part.batch, f"of {part.batch} samples") for part in every])
+    ends = [(rank, part.start, part.stop) for rank, part in enumerate(every) if part.start is not None]
+    for (below, _, size), (rank, start, _) in pairwise(ends):
+        if start != size:
             raise ValueError(
                 f"jacobians_T must chain from rank to rank: states of size {size} are at the end of rank {below}'s "
-                f"run, and of size {side.start} at the start of rank {number}'s"
+                f"run, and of size {start} at the start of rank {rank}'s"
             )
-        below, size = number, side.stop
-    return max(side.itemsize for side in every), max(side.batch for side in every)
+    # The last rank, which has the gradient at the end, knows both.
+    return every[-1].dtype, every[-1].batch
 
 
 def check_same(name, every):
-    """Raise ValueError unless the words of all ranks are the same; None of a rank that cannot know fits any.
-
-    Parameters
-    ----------
-    name : str
-        What they are about.
-    every : list of str or None
-    """
+    """Raise ValueError unless the words of all ranks are the same; None of a rank that cannot know fits any."""
     known = [(rank, words) for rank, words in enumerate(every) if words is not None]
     for rank, words in known:
         if words != known[0][1]:
@@ -165,21 +144,3 @@ def check_same(name, every):
                 f"{name} must be the same on all ranks: it is {words} on rank {rank}, and {known[0][1]} on rank "
                 f"{known[0][0]}"
             )
-
-
-def faster(every):
-    """Choose between one rank after the other, and all at once with products, by what the plan predicts.
-
-    Parameters
-    ----------
-    every : list
-        Of every rank, in anything with the fields `sweep` and `multiply`, what it predicts for its run.
-
-    Returns
-    -------
-    {"linear", "chunked"}
-    """
-    first, *others = every[::-1]  # from the loss; there the gradient is known, and nobody needs the product at x_0
-    reduced = max([first.sweep, *(side.multiply for side in others[:-1])])
-    at_once = reduced + max((side.sweep for side in others), default=0)
-    return "chunked" if at_once < sum(side.sweep for side in every) else "linear"

@@ -23,17 +23,9 @@ _ENVIRONMENT = dict.fromkeys(("NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_
 
 
 def find_mpiexec():
-    """Find the program that starts ranks.
+    """Return the path of the mpiexec that was installed beside this Python, or else of the first on ``PATH``.
 
-    Returns
-    -------
-    str
-        The path of the mpiexec that was installed beside this Python, or else of the first on ``PATH``.
-
-    Raises
-    ------
-    FileNotFoundError
-        With what to install, if there is none.
+    FileNotFoundError is raised, with what to install, if there is none.
     """
     found = shutil.which("mpiexec", path=sysconfig.get_path("scripts")) or shutil.which("mpiexec")
     if found is None:

@@ -1,15 +1,12 @@
 """Recurrent layers whose steps are spread over MPI ranks: what is of size T stays where it is made (Section 3.6)."""
 
-from types import SimpleNamespace
-
 import numpy as np
 
 from bppsa_nb.cells import recurrent
-from bppsa_nb.chains import plan
-from bppsa_nb.distributed import arguments, ranks
+from bppsa_nb.distributed import arguments, predict, ranks
 from bppsa_nb.distributed.runs import Run
 from bppsa_nb.distributed.solver import go_back
-from bppsa_nb.distributed.training import add_up, checksum
+from bppsa_nb.distributed.training import add_up
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_array, check_finite, check_params
 
@@ -33,7 +30,7 @@ def forward(model, x, h0, backend, comm):
     functions, _ = _agree(group, model, look, lambda: x.shape[1])
     states = np.zeros((model.num_layers, x.shape[1], model.hidden_size), model.dtype) if h0 is None else h0
     saved, below, logits, fault = [], x, None, None
-    with group.together(1) as tell, np.errstate(all="ignore"):
+    with group.together() as tell, np.errstate(all="ignore"):
         for layer in range(model.num_layers):
             state = np.array(states[layer], order="C")
             group.timed(group.comm.Recv, state, group.neighbor(-1))
@@ -50,8 +47,8 @@ def forward(model, x, h0, backend, comm):
         hidden, *gates = (recurrent.stack(arrays) for arrays in zip(*saved, strict=True))
         if group.rank == group.size - 1:
             logits = state @ model.params["fc.weight"].T + model.params["fc.bias"]
-        finite = tell(logits is None or np.isfinite(logits).all())
-    if not finite.all():
+        finite = tell(logits is None or bool(np.isfinite(logits).all()))
+    if not all(finite):
         raise FloatingPointError(recurrent.overflow(model.dtype))
     return recurrent.Activations(x, hidden, gates[0] if gates else None, logits)
 
@@ -80,51 +77,47 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
         check_params(model.params, model.dtype, model.shapes())
         return backends.resolve(backend)
 
-    def predict():
-        shape = len(activations.x), activations.x.shape[1], model.hidden_size
-        seconds = plan.run_seconds(*shape, model.dtype, backend, model._rows)
-        return [arguments.METHODS.index(method), *(int(1e9 * part) for part in seconds)]
+    def foresee():
+        if method != "auto":
+            return method, None
+        batch, size = activations.x.shape[1], model.hidden_size
+        return method, predict.rank_costs((len(activations.x), batch, size), batch, model.dtype, backend, model._rows)
 
-    backend, every = _agree(group, model, look, lambda: activations.x.shape[1], predict, 3)
-    arguments.check_same("method", [repr(arguments.METHODS[rank[0]]) for rank in every])
+    backend, every = _agree(group, model, look, lambda: activations.x.shape[1], foresee)
+    arguments.check_same("method", [repr(chosen) for chosen, _ in every])
     if method == "auto":
-        method = arguments.faster([SimpleNamespace(sweep=sweep, multiply=product) for _, sweep, product in every])
+        method = predict.choose(tuple(costs for _, costs in every))
     grads = _go_back(group, model, activations, grad_logits, method, backend)
     if not all(np.isfinite(grad).all() for grad in grads.values()):
-        with group.together(0) as tell:
+        with group.together() as tell:
             recurrent.check_saved(activations)
             tell()
     return grads
 
 
-def _agree(group, model, look, batch, predict=list, count=0):
+def _agree(group, model, look, batch, foresee=lambda: None):
     """Have all ranks look at their arguments, and find whether these go together.
 
-    Returns
-    -------
-    object
-        What `look` returned here.
-    np.ndarray of int [shape=(ranks, count)]
-        What `predict` returned on all ranks.
+    Returned is what `look` returned here, and what `foresee` returned on all ranks.
     """
-    with group.together(3 + count) as tell:
+    with group.together() as tell:
         looked = look()
         sizes = model.input_size, model.hidden_size, model.num_classes, model.num_layers
-        here = (
-            f"{type(model).__name__}{sizes} of {model.dtype}",
-            f"those with checksum {checksum(model.params):08x}",
-            f"one of {batch()} samples",
-        )
-        every = tell(*map(ranks.checksum, here), *predict())
-    group.check_alike(("model", "model.params", "the batch"), here, every[:, :3])
-    return looked, every[:, 3:]
+        here = {
+            "model": f"{type(model).__name__}{sizes} of {model.dtype}",
+            "model.params": f"those {ranks.checksum(*model.params.values())}",
+            "the batch": f"one of {batch()} samples",
+        }
+        every = tell((here, foresee()))
+    group.check_alike([given for given, _ in every])
+    return looked, [prediction for _, prediction in every]
 
 
 def _go_back(group, model, activations, grad_logits, method, backend):
     """Go back through all layers; return the gradients of all parameters, summed over ranks."""
     functions, batch = recurrent.functions(model._cell, backend), activations.x.shape[1]
     layer, grad_output, local_grads = model.num_layers - 1, None, None
-    with group.together(0) as tell, np.errstate(all="ignore"):
+    with group.together() as tell, np.errstate(all="ignore"):
         grads = {name: np.zeros(shape, model.dtype) for name, shape in model.shapes().items() if "fc" in name}
         if grad_logits is not None:
             grads = {"fc.weight": grad_logits.T @ activations.hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
@@ -136,7 +129,7 @@ def _go_back(group, model, activations, grad_logits, method, backend):
         run = Run(links, batch, backend)
         grad_hidden = go_back(group, run, grad_output, local_grads, method).gradients
         del run
-        with group.together(0) as tell, np.errstate(all="ignore"):
+        with group.together() as tell, np.errstate(all="ignore"):
             from_x, from_h = functions["gate_gradients"](links, *parts.saved, grad_hidden)
             found = functions["parameter_gradients"](parts.below, parts.saved[0], from_x, from_h)
             grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}

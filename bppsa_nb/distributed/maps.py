@@ -10,29 +10,14 @@ a matrix and a vector.
 
 import numpy as np
 
-from bppsa_nb.chains.structured import apply_rows, apply_rows_scaled
-from bppsa_nb.operands.scaled import RangeLost
+from bppsa_nb.operands import rows as scaled_rows
+from bppsa_nb.operands.range import RangeLost
 
 IDENTITY, LINEAR, CONSTANT, LOST = range(4)
 
 
 def layout(matrices, batch, size, dtype):
-    """Return the layout of a map: a NumPy record.
-
-    Parameters
-    ----------
-    matrices : int
-        B, or 1 if all samples share one product.
-    batch, size : int
-        B and H.
-    dtype : np.dtype
-
-    Returns
-    -------
-    np.dtype
-        Of the fields `kind` (one of the constants above), `exponents` [shape=(matrices, H)], `rows`
-        [shape=(matrices, H, H)] and `offset` [shape=(B, H)].
-    """
+    """Return the layout of a map, a NumPy record, of B samples and H entries; 1 matrix if all samples share it."""
     return np.dtype(
         [
             ("kind", np.int64),
@@ -46,10 +31,7 @@ def layout(matrices, batch, size, dtype):
 def combine(a, b):
     """Set ``b = a ⋄ b``: first what `a` does, which is closer to the loss, then what `b` does (Section 3.1).
 
-    Parameters
-    ----------
-    a, b : np.void
-        Of the same `layout`. Where a product cannot keep its entries in range, `b` becomes `LOST`.
+    Where a product cannot keep its entries in range, `b` becomes `LOST`.
     """
     kinds = a["kind"], b["kind"]
     if LOST in kinds:
@@ -67,35 +49,8 @@ def combine(a, b):
 def _multiply(a, b):
     rows, exponents = b["rows"], b["exponents"]
     if a["offset"].any():  # M_b (M_a g + c_a) + c_b
-        b["offset"] += apply_rows(rows, exponents, a["offset"][:, None])[:, 0]
+        b["offset"] += scaled_rows.apply(rows, exponents, a["offset"][:, None])[:, 0]
     if a["kind"] == LINEAR:
-        product, powers = apply_rows_scaled(rows, exponents, a["rows"])
-        b["rows"], b["exponents"] = normalize(product, a["exponents"] + powers[..., 0])
+        product, powers = scaled_rows.apply_scaled(rows, exponents, a["rows"])
+        b["rows"], b["exponents"] = scaled_rows.normalize(product, a["exponents"] + powers[..., 0])
     b["kind"] = a["kind"]
-
-
-def normalize(rows, exponents):
-    """Move powers of two from rows to exponents, so that the largest entry of each row is in [1/2, 1).
-
-    Parameters
-    ----------
-    rows : np.ndarray [shape=(B, H, H)]
-    exponents : np.ndarray of int [shape=(B, H)]
-
-    Returns
-    -------
-    rows, exponents : np.ndarray
-        Standing for the same matrices.
-
-    Raises
-    ------
-    RangeLost
-        If the entries of one row differ by so much that a product could drop some of them, or are not finite.
-    """
-    size, info = np.abs(rows), np.finfo(rows.dtype)
-    peak = size.max(axis=-1, keepdims=True)
-    shift = np.frexp(peak)[1]
-    low = np.ldexp(peak, info.minexp // 2)
-    if not np.isfinite(peak).all() or ((size < low) & (size > 0)).any() or shift.min() < info.minexp:
-        raise RangeLost
-    return rows * np.ldexp(rows.dtype.type(1), -shift), exponents + shift[..., 0]

@@ -1,5 +1,6 @@
-"""What is measured of a chain over ranks: time, memory, messages, and ⋄ by itself."""
+"""What programs for mpiexec measure: time, memory, messages, and ⋄ by itself; and the options that they share."""
 
+import argparse
 import ctypes
 import re
 import time
@@ -10,27 +11,78 @@ import numpy as np
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import maps, ranks
 from bppsa_nb.distributed.runs import Run
+from bppsa_nb.machine import backends
 
 MESSAGES = tuple(8**i for i in range(1, 8))  # bytes
 
 
+_THREADS = """Ranks share the machine: on fewer cores than ranks times threads, limit the threads, as in
+NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 mpiexec -n 4 python -m """
+
+
+def parser(program, about):
+    """Return a parser for a program's arguments, with those that say how to measure."""
+    how = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": _THREADS + program}
+    made = argparse.ArgumentParser(f"python -m {program}", description=about, **how)
+    measuring = made.add_argument_group("the measurement")
+    add_option(measuring, "backend", ("auto", *backends.BACKENDS), "auto", "what computes")
+    add_option(measuring, "seed", int, 0, "of everything random")
+    add_option(measuring, "repeat", int, 5, "rounds that count")
+    add_option(measuring, "output", str, None, "a JSON file for all that is measured")
+    return made
+
+
+def add_option(parser, name, kind, default, text):
+    """Add an option whose help says its default; `kind` is a type, or a tuple of choices."""
+    choices = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
+    parser.add_argument(
+        f"--{name}", default=default, help=text + ("" if default is None else f" ({default})"), **choices
+    )
+
+
+def check(arguments, *counts):
+    """Complete the arguments of `parser`, or raise ValueError or RuntimeError, also if `counts` are below 1."""
+    for name in ("repeat", *counts):
+        value = getattr(arguments, name)
+        if value is not None and np.min(value) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {np.min(value)}")
+    if arguments.seed < 0:
+        raise ValueError(f"--seed must be at least 0, got {arguments.seed}")
+    path = arguments.output
+    if path is not None and (not Path(path).parent.is_dir() or (Path(path).exists() and not Path(path).is_file())):
+        raise ValueError(f"--output must be a file in a folder that exists, got {path!r}")
+    arguments.backend = backends.resolve(arguments.backend)
+
+
+def turns(calls, rounds, comm=None):
+    """Have calls, by name, take turns, all ranks at once: yield the round, the name, the result and the seconds.
+
+    Round -1, before the first, does not count.
+    """
+    from tqdm.auto import tqdm
+
+    rank = 0 if comm is None else comm.rank
+    for number in tqdm(range(-1, rounds), unit="round", leave=False, disable=True if rank else None):
+        for name, call in calls.items():
+            if comm is not None:
+                comm.Barrier()
+            start = time.perf_counter()
+            result = call()
+            yield number, name, result, time.perf_counter() - start
+
+
+def medians(calls, rounds):
+    """Time calls that take turns on this rank: median seconds by name."""
+    rows = [(name, seconds) for number, name, _, seconds in turns(calls, rounds) if number >= 0]
+    return {name: float(np.median([seconds for other, seconds in rows if other == name])) for name in calls}
+
+
 def peak(call):
-    """Call, and find out how much memory this process had at most meanwhile, above what it had before.
+    """Call; return the result, and the most bytes that this process had meanwhile, above what it had before.
 
     Memory that was freed earlier goes back to the system first, so that none of it is used again unseen. Counted is
-    what is resident, shared memory of MPI included, as far as it is touched for the first time.
-
-    Parameters
-    ----------
-    call : callable
-        Without arguments.
-
-    Returns
-    -------
-    result
-        What it returned.
-    bytes : int or None
-        None where the system does not tell: it takes Linux, whose ``/proc/self/clear_refs`` forgets the peak so far.
+    what is resident, shared memory of MPI included, as far as it is touched for the first time. None where the system
+    does not tell: it takes Linux, whose ``/proc/self/clear_refs`` forgets the peak so far.
     """
     status, forget = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -49,41 +101,10 @@ def peak(call):
     return result, max(resident("VmHWM") - before, 0)
 
 
-def medians(calls, rounds):
-    """Time calls that take turns; the first round does not count.
-
-    Parameters
-    ----------
-    calls : dict of str to callable
-    rounds : int
-
-    Returns
-    -------
-    dict of str to float
-        Median seconds.
-    """
-    seconds = {name: [] for name in calls}
-    for _ in range(1 + rounds):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - start)
-    return {name: float(np.median(each[1:])) for name, each in seconds.items()}
-
-
 def messages(comm, rounds):
-    """Send messages back and forth between the first two ranks.
+    """Send messages back and forth between the first two ranks, while others wait.
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        Of two ranks at least; the others wait.
-    rounds : int
-
-    Returns
-    -------
-    list of dict
-        `bytes` and the median `seconds` of one way, on the first rank; the others know nothing of it.
+    Returned are dicts of `bytes` and the median `seconds` of one way, on the first rank; the others know nothing of it.
     """
     found = []
     for size in MESSAGES:
@@ -111,22 +132,10 @@ def _tiny(width, batch, dtype, backend):
 
 
 def diamonds(width, batch, dtype, backend, rounds):
-    """Time ⋄ of two maps on this rank.
+    """Time ⋄ of two maps, made on a backend, on this rank; ⋄ itself is NumPy's.
 
-    Parameters
-    ----------
-    width, batch : int
-        H and B.
-    dtype : np.dtype
-    backend : {"numpy", "cpu", "cuda"}
-        What makes the maps; ⋄ itself is NumPy's.
-    rounds : int
-
-    Returns
-    -------
-    dict
-        `bytes` of a map; median seconds of `merge` (two products), `apply` (a product, and a gradient that is known)
-        and `keep` (a product, and the identity).
+    Returned are `bytes` of a map; median seconds of `merge` (two products), `apply` (a product, and a gradient that is
+    known) and `keep` (a product, and the identity).
     """
     run = _tiny(width, batch, dtype, backend)
     with np.errstate(all="ignore"):
@@ -144,30 +153,18 @@ def diamonds(width, batch, dtype, backend, rounds):
 def exscan(comm, width, batch, dtype, backend, rounds):
     """Time MPI's Exscan with ⋄ over the maps of all ranks, as the chunked scan calls it.
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-    width, batch, dtype, backend, rounds
-        As for `diamonds`.
-
-    Returns
-    -------
-    dict
-        `bytes` of a map; median `seconds`, of the rank that is done last; `combined`, how often this rank computed ⋄.
+    Returned are `bytes` of a map; median `seconds`, of the rank that is done last; `combined`, how often this rank
+    computed ⋄.
     """
     group = ranks.group(comm)
     scan = group.from_end
-    run, seconds = _tiny(width, batch, dtype, backend), []
+    run = _tiny(width, batch, dtype, backend)
     with np.errstate(all="ignore"):
         own = run.map(None, None)
     if scan.rank == scan.size - 1:
         own = run.nothing()
     if scan.rank == 0:
         own = run.known(np.ones((batch, width), dtype))
-    for _ in range(1 + rounds):
-        group.comm.Barrier()
-        start = time.perf_counter()
-        combined = run.exscan(group, scan, own)[1]
-        seconds.append(time.perf_counter() - start)
-    slowest = group.share(seconds[1:])
-    return {"bytes": run.layout.itemsize, "seconds": float(np.median(np.max(slowest, 0))), "combined": combined}
+    calls = list(turns({"exscan": lambda: run.exscan(group, scan, own)[1]}, rounds, group.comm))[1:]
+    slowest = np.max(group.share([seconds for *_, seconds in calls]), axis=0)
+    return {"bytes": run.layout.itemsize, "seconds": float(np.median(slowest)), "combined": calls[-1][2]}

@@ -7,21 +7,13 @@ import numpy as np
 from bppsa_nb.distributed import ranks
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels
-from bppsa_nb.multigrid.links import Alone
+from bppsa_nb.multigrid.neighbors import Alone
 
 _OPTIONS = tuple(field.name for field in fields(Options))
-_ALIKE = ("the solver", "net", "u0 or grad_output", "whether initial is given", *_OPTIONS)
 
 
 class Ranks(Alone):
-    """Every rank of a communicator holds a part of the layers, in order; see `bppsa_nb.multigrid.partition`.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-    backward : bool
-        Whether values go from the last rank to the first.
-    """
+    """Every rank of a communicator holds a part of the layers, in order; see `bppsa_nb.multigrid.partition`."""
 
     def __init__(self, comm, backward=False):
         self.backward, self._group, self._counts = backward, ranks.group(comm), None
@@ -35,7 +27,7 @@ class Ranks(Alone):
         return self._group.seconds
 
     def __enter__(self):
-        self._together = self._group.together(1 + len(_ALIKE))
+        self._together = self._group.together()
         self._tell = self._together.__enter__()
         return self
 
@@ -44,24 +36,23 @@ class Ranks(Alone):
 
     def agree(self, net, first, initial, options):
         """As `Alone.agree`; the only place where ranks can find that they cannot go on together."""
-        here = _describe(net, first, initial, options, self.backward)
-        every = self._tell(len(net), *map(ranks.checksum, here))
-        self._group.check_alike(_ALIKE, here, every[:, 1:])
-        layers = every[:, 0]
-        coarsening, levels = check_levels(int(layers.sum()), options.coarsening, options.levels)
+        every = self._tell((len(net), _describe(net, first, initial, options, self.backward)))
+        self._group.check_alike([given for _, given in every])
+        layers = [count for count, _ in every]
+        coarsening, levels = check_levels(sum(layers), options.coarsening, options.levels)
         unit = coarsening ** (levels - 1)
-        if any(int(count) % unit for count in layers[:-1]):
+        if any(count % unit for count in layers[:-1]):
             raise ValueError(
                 f"ranks must hold multiples of {unit} layers, all but the last, for coarsening={coarsening} and "
-                f"{levels} levels, as of multigrid.partition; got {layers.tolist()}"
+                f"{levels} levels, as of multigrid.partition; got {layers}"
             )
         return coarsening, levels
 
     def norm(self, norms):
         """Return the norm of the whole residual, as `Alone.norm`."""
         if self._counts is None:
-            self._counts = self._group.gather([len(norms)])[:, 0]
-        every = np.empty(self._counts.sum())
+            self._counts = self._group.share(len(norms))
+        every = np.empty(sum(self._counts))
         self._group.timed(self._group.comm.Allgatherv, np.ascontiguousarray(norms), [every, self._counts])
         return super().norm(every)
 
@@ -85,13 +76,11 @@ class Ranks(Alone):
 
 
 def _describe(net, first, initial, options, backward):
-    """Say what all ranks must be given alike, in the order of `_ALIKE`."""
-    start = np.ascontiguousarray(first)
-    chosen = [getattr(options, name) for name in _OPTIONS]
-    return (
-        "solve_adjoint" if backward else "solve",
-        f"layers of shape {net.weights.shape[1:]}, {net.dtype}, h={net.h!r}, {net.activation}",
-        f"of shape {start.shape}, with checksum {ranks.checksum(start):08x}",
-        str(initial is not None),
-        *(repr(value.item() if isinstance(value, np.generic) else value) for value in chosen),
-    )
+    """Say what all ranks must be given alike."""
+    chosen = {name: getattr(options, name) for name in _OPTIONS}
+    return {
+        "the solver": "solve_adjoint" if backward else "solve",
+        "net": f"layers of shape {net.weights.shape[1:]}, {net.dtype}, h={net.h!r}, {net.activation}",
+        "u0 or grad_output": f"of shape {first.shape}, {ranks.checksum(first)}",
+        "whether initial is given": str(initial is not None),
+    } | {name: repr(value.item() if isinstance(value, np.generic) else value) for name, value in chosen.items()}

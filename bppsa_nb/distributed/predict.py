@@ -1,28 +1,23 @@
-"""What a backward pass over ranks takes, predicted: a message takes α + β bytes, and ⋄ what it takes on one rank.
+"""What a chain takes over ranks, predicted: a message takes α + β bytes, and ⋄ what it takes on one rank.
 
-Steps (links of a chain) have a cost each, in seconds for the whole batch, and are shared out evenly. A message between
-two ranks takes a latency and its bytes over the bandwidth, whatever else is under way. The exchange of maps is MPI's
-Exscan by recursive doubling, as MPICH does it.
+A message between two ranks takes a latency and its bytes over the bandwidth, whatever else is under way. Maps are
+exchanged by MPI's Exscan, by recursive doubling, as MPICH does it. Ranks are places, counted from the loss. What they
+do ends in events: by when the last one ends, ``method="auto"`` chooses, and experiments predict larger machines.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb.distributed.maps import CONSTANT, IDENTITY, LINEAR
+from bppsa_nb.chains import plan
+from bppsa_nb.distributed.maps import layout
 from bppsa_nb.machine.parts import partition
+from bppsa_nb.schedule.events import Event, makespan
 
 
-class Link(NamedTuple):
-    """What a message takes.
-
-    Attributes
-    ----------
-    latency : float
-        Seconds, α.
-    bandwidth : float
-        Bytes per second, 1 / β.
-    """
+class Interconnect(NamedTuple):
+    """What a message takes: a latency α in seconds, and its bytes over a bandwidth 1 / β in bytes per second."""
 
     latency: float
     bandwidth: float
@@ -32,61 +27,40 @@ class Link(NamedTuple):
         return self.latency + size / self.bandwidth
 
 
+# Ranks of one computer; `bppsa_nb.papers.bppsa.rank_scaling` fits 2.3 µs and 6.1 GB/s to messages that it measures.
+SHARED_MEMORY = Interconnect(2e-6, 5e9)
+
+
 class Diamonds(NamedTuple):
-    """What one rank takes to combine maps, γ, in seconds.
+    """What one rank takes to combine maps, γ, in seconds."""
 
-    Attributes
-    ----------
-    merge, apply, keep : float
-        ⋄ of two products; of a product and a gradient that is known; of a map and the identity.
-    start : float
-        What Exscan takes before the first message.
-    size : int
-        Bytes of a map.
-    """
-
-    merge: float
-    apply: float
-    keep: float
-    start: float
-    size: int
+    merge: float  # ⋄ of two products
+    apply: float  # of a product and a gradient that is known
+    keep: float  # of a map and the identity
+    start: float  # what Exscan takes before the first message
+    size: int  # bytes of a map
 
 
 class Costs(NamedTuple):
-    """What one rank takes by itself, in seconds for one step of the whole batch.
-
-    Attributes
-    ----------
-    forward, sweep : float
-        A step forward, and a step back.
-    gradients : float
-        A step's share of the parameters' gradients.
-    jacobian : float
-        Storing a step's Jacobians; 0 for a structured chain.
-    product : float
-        Multiplying a step's Jacobians to the run's product.
-    state : int
-        Bytes of a state.
-    diamonds : Diamonds
-    """
+    """What one rank takes by itself, in seconds for one step of the whole batch."""
 
     forward: float
-    sweep: float
-    gradients: float
-    jacobian: float
-    product: float
-    state: int
+    sweep: float  # a step back
+    gradients: float  # a step's share of the parameters' gradients
+    jacobian: float  # storing a step's Jacobians; 0 for a structured chain
+    product: float  # multiplying them to the run's product
+    state: int  # bytes of a state
     diamonds: Diamonds
 
 
-def exscan(ready, link, diamonds):
-    """Simulate MPI's Exscan over maps by recursive doubling; place 0 is at the loss.
+def exscan(ready, interconnect, diamonds):
+    """Simulate MPI's Exscan over maps by recursive doubling.
 
     Parameters
     ----------
     ready : array_like [shape=(ranks,)]
         When each place has its map, in seconds.
-    link : Link
+    interconnect : Interconnect
     diamonds : Diamonds
 
     Returns
@@ -96,90 +70,109 @@ def exscan(ready, link, diamonds):
     combined : np.ndarray of int [shape=(ranks,)]
         How often each place computed ⋄.
     """
-    now, message = np.array(ready, float) + diamonds.start, link.seconds(diamonds.size)
-    size = len(now)
-    kind = np.full(size, LINEAR)
-    kind[-1], kind[0] = IDENTITY, CONSTANT
-    above = np.full(size, -1)  # the kind of what is known of places closer to the loss
-    combined = np.zeros(size, int)
-
-    def diamond(a, b):
-        """Return what a ⋄ takes, and its kind."""
-        took = np.where(a == CONSTANT, diamonds.apply, diamonds.merge)
-        took = np.where((a == IDENTITY) | (b == IDENTITY), diamonds.keep, took)
-        return took, np.maximum(a, b)  # a gradient that is known stays so, and so does a product
-
-    step = 1
-    while step < size:
-        places = np.arange(size)
-        other = places ^ step
-        meets = other < size
-        mine, theirs = places[meets], other[meets]
-        now[mine] = np.maximum(now[mine], now[theirs]) + message
-        came = kind[theirs]
-        from_loss = mine > theirs
-        took, merged = diamond(np.where(from_loss, came, kind[mine]), np.where(from_loss, kind[mine], came))
-        below, first = mine[from_loss], above[mine[from_loss]] < 0
-        again, kept = diamond(came[from_loss], above[below])
-        now[mine] += took
-        now[below] += np.where(first, 0, again)
-        combined[mine] += 1
-        combined[below] += ~first
-        kind[mine] = merged
-        above[below] = np.where(first, came[from_loss], kept)
+    now, message = np.array(ready, float) + diamonds.start, interconnect.seconds(diamonds.size)
+    place, combined, step = np.arange(len(now)), np.zeros(len(now), int), 1
+    while step < len(now):  # blocks of as many places swap what they have reduced to
+        other, farther = place ^ step, (place | step) // step * step
+        meets = other < len(now)
+        one = np.where(place < 2 * step, diamonds.apply, diamonds.merge)  # what begins at the loss is a gradient
+        both = np.where(farther == len(now) - 1, diamonds.keep, one)  # the last place has the identity
+        again = (place > other) & (place % step > 0)  # what lies before a place in its own block goes on, too
+        other = np.where(meets, other, place)
+        now = np.where(meets, np.maximum(now, now[other]) + message + both + again * one, now)
+        combined += meets * (1 + again)
         step *= 2
     return now, combined
 
 
-def scan(steps, ranks, costs, link, whole=False):
-    """Predict the chunked scan: reduce, Exscan, replay.
+class Runs(NamedTuple):
+    """What the runs of all places take by themselves, in seconds [shape=(ranks,)], and what they exchange."""
 
-    Parameters
-    ----------
-    steps, ranks : int
-    costs : Costs
-    link : Link
-    whole : bool
-        Whether to predict a step of training: the forward pass goes rank after rank, and each rank multiplies as soon
-        as its own states are there; the parameters' gradients follow the replay. Otherwise, the backward pass alone.
+    sweep: np.ndarray  # going back along a run
+    reduce: np.ndarray  # multiplying it into one product
+    forward: np.ndarray | None  # None for a backward pass alone
+    gradients: np.ndarray | None  # of parameters; None for a backward pass alone
+    state: int  # bytes
+    diamonds: Diamonds
 
-    Returns
-    -------
-    float
-        Seconds.
+    def events(self, method, interconnect):
+        """Schedule "chunked" (reduce, Exscan, replay), or "linear", place after place: a list of Event, by worker.
+
+        The forward pass goes from place to place; each one reduces as soon as its own states are there.
+        """
+        sweep, hop = np.array(self.sweep, float), interconnect.seconds(self.state)
+        hops, phases, there = np.arange(len(sweep)) * hop, [], np.zeros(len(sweep))
+        if self.forward is not None:
+            there = (np.cumsum(self.forward[::-1]) + hops)[::-1]
+            phases.append(("F", there - self.forward, self.forward))
+        if method == "linear":
+            phases.append(("sweep", there[0] + np.cumsum(sweep) - sweep + hops, sweep))
+        else:
+            reduce = np.array(self.reduce, float)
+            # Nobody needs the last product, and at the loss the gradient is known.
+            reduce[-1], reduce[0], sweep[0] = 0, sweep[0], 0
+            ready = there + reduce
+            done = exscan(ready, interconnect, self.diamonds)[0]
+            phases += [("reduce", there, reduce), ("Exscan", ready, done - ready), ("replay", done, sweep)]
+        if self.gradients is not None:
+            phases.append(("δW", phases[-1][1] + sweep, self.gradients))
+        return [
+            Event(place, start, took, label)
+            for label, starts, durations in phases
+            for place, (start, took) in enumerate(zip(starts.tolist(), durations.tolist(), strict=True))
+        ]
+
+
+class RankCosts(NamedTuple):
+    """What a rank is predicted to take: for its run, for one ⋄ of maps, in seconds; bytes of a state and of a map."""
+
+    sweep: float
+    multiply: float
+    apply: float
+    merge: float
+    state: int
+    map: int
+
+
+def rank_costs(shape, matrices, dtype, backend, weights):
+    """Predict a rank's RankCosts, of a run of shape (T, B, H), whose map has 1 or B matrices, by the planner's prices.
+
+    ⋄ of two maps takes NumPy about as long as a step's product; of a map and a gradient, as a step of going back.
     """
-    held = _held(steps, ranks)
-    start = np.zeros(ranks)
-    if whole:  # places count from the loss
-        start = (np.cumsum(held[::-1] * costs.forward) + np.arange(ranks) * link.seconds(costs.state))[::-1]
-    work = held * (costs.jacobian + costs.product)
-    work[-1], work[0] = 0, held[0] * costs.sweep
-    ready = start + work
-    done = exscan(ready, link, costs.diamonds)[0]
-    done[1:] += held[1:] * costs.sweep
-    return float(np.max(done + whole * held * costs.gradients))
+    steps, batch, size = shape
+    run = plan.run_seconds(steps, batch, size, dtype, backend, weights)
+    diamonds = plan.run_seconds(1, batch, size, dtype, "numpy", weights)
+    return RankCosts(*run, *diamonds, batch * size * dtype.itemsize, layout(matrices, batch, size, dtype).itemsize)
 
 
-def rank_after_rank(steps, ranks, costs, link, whole=False):
-    """Predict ordinary back-propagation, handed on from rank to rank; parameters and result are those of `scan`."""
-    held, hops = _held(steps, ranks), np.arange(ranks)
-    arrive = np.cumsum(held * costs.sweep) + hops * link.seconds(costs.state)
-    if whole:
-        arrive += steps * costs.forward + hops[-1] * link.seconds(costs.state)
-    return float(np.max(arrive + whole * held * costs.gradients))
+@lru_cache(256)
+def choose(every):
+    """Choose "linear" or "chunked", whose backward pass is predicted to end first, by a tuple of all RankCosts."""
+    sweep, multiply, apply, merge, state, size = zip(*every[::-1], strict=True)
+    runs = Runs(sweep, multiply, None, None, max(state), Diamonds(max(merge), max(apply), 0, 0, max(size)))
+    return min(("linear", "chunked"), key=lambda method: makespan(runs.events(method, SHARED_MEMORY)))
 
 
-def pipeline(steps, ranks, micro_batches, costs, link):
+def scan(steps, ranks, costs, interconnect, whole=False):
+    """Predict the seconds of the chunked scan, where `ranks` share `steps` evenly; of a `whole` step of training."""
+    return makespan(_runs(steps, ranks, costs, whole).events("chunked", interconnect))
+
+
+def rank_after_rank(steps, ranks, costs, interconnect, whole=False):
+    """Predict the seconds of ordinary back-propagation, as `scan` does."""
+    return makespan(_runs(steps, ranks, costs, whole).events("linear", interconnect))
+
+
+def _runs(steps, ranks, costs, whole):
+    held = np.array([part.stop - part.start for part in partition(steps, ranks)])[::-1]
+    around = (held * costs.forward, held * costs.gradients) if whole else (None, None)
+    return Runs(held * costs.sweep, held * (costs.jacobian + costs.product), *around, costs.state, costs.diamonds)
+
+
+def pipeline(steps, ranks, micro_batches, costs, interconnect):
     """Predict GPipe: micro-batches go forward through all ranks, then back (Figure 11, Appendix B).
 
-    Ranks keep the states of their steps, as on the other roads, and compute none again.
-
-    Parameters
-    ----------
-    steps, ranks, micro_batches : int
-    costs : Costs
-        Of one micro-batch.
-    link : Link
+    Ranks keep the states of their steps, as the others do, and compute none again. `costs` are of one micro-batch.
 
     Returns
     -------
@@ -191,11 +184,6 @@ def pipeline(steps, ranks, micro_batches, costs, link):
     held = -(-steps // ranks)
     forward = held * costs.forward
     backward = held * (costs.sweep + costs.gradients)
-    message = 2 * (ranks - 1) * link.seconds(costs.state)
+    message = 2 * (ranks - 1) * interconnect.seconds(costs.state)
     seconds = (micro_batches + ranks - 1) * (forward + backward) + message
     return seconds, 1 - micro_batches * (forward + backward) / seconds
-
-
-def _held(steps, ranks):
-    """Return how many steps each place holds, the one at the loss first."""
-    return np.array([part.stop - part.start for part in partition(steps, ranks)])[::-1]

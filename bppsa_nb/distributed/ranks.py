@@ -1,7 +1,6 @@
 """What MPI ranks find out together: whether all of them can go on, and with the same arguments."""
 
 import contextlib
-import json
 import os
 import sys
 import time
@@ -9,7 +8,6 @@ import traceback
 import zlib
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
@@ -20,10 +18,7 @@ from bppsa_nb.machine.parts import place
 def world():
     """Return the communicator of all ranks that mpiexec started; None for a single process without mpi4py.
 
-    Raises
-    ------
-    SystemExit
-        With what to install, if mpi4py is missing or does not belong to this mpiexec.
+    If mpi4py is missing, or does not belong to this mpiexec, the process exits, saying what to install.
     """
     _, started = place()
     try:
@@ -44,14 +39,7 @@ def world():
 
 @contextmanager
 def first_speaks(rank, *names):
-    """Let no rank but 0 print in a block.
-
-    Parameters
-    ----------
-    rank : int
-    names : {"stdout", "stderr"}
-        Where to.
-    """
+    """Let no rank but 0 print to ``"stdout"`` or ``"stderr"`` in a block."""
     with ExitStack() as quiet:
         if rank > 0:
             nowhere = quiet.enter_context(open(os.devnull, "w"))
@@ -64,11 +52,7 @@ def first_speaks(rank, *names):
 def ending_together(comm, foreseen):
     """Run a program's block; what is raised in it on one rank ends all of them.
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm or None
-    foreseen : tuple of type
-        Errors whose message says all there is to say; others show where they come from.
+    Of errors of the types `foreseen` the message says all there is to say; others show where they come from.
     """
     try:
         yield
@@ -90,16 +74,9 @@ def ending_together(comm, foreseen):
 def run_program(parser, check, run, argv=None):
     """Run a program on all processes that mpiexec started, or in this one alone.
 
-    Parameters
-    ----------
-    parser : argparse.ArgumentParser
-    check : callable
-        ``check(arguments, size)`` completes the arguments for so many ranks; what it raises as a ValueError or a
-        RuntimeError is wrong usage, which all ranks find, and the first one says.
-    run : callable
-        ``run(arguments, comm)``, with None for `comm` where mpi4py is missing; what it raises ends all ranks.
-    argv : list of str, optional
-        Arguments, the same on all ranks; the process's own by default.
+    ``check(arguments, size)`` completes the arguments for so many ranks; what it raises as a ValueError or a
+    RuntimeError is wrong usage, which all ranks find, and the first one says. ``run(arguments, comm)``, with None for
+    `comm` where mpi4py is missing, does the rest; what it raises ends all ranks.
     """
     if code := output.run(_run_program, parser, check, run, argv):
         sys.exit(code)
@@ -117,20 +94,6 @@ def _run_program(parser, check, run, argv):
         run(arguments, comm)
 
 
-def add_option(parser, name, kind, default, text):
-    """Add an option whose help says its default; `kind` is a type, or a tuple of choices."""
-    choices = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
-    parser.add_argument(
-        f"--{name}", default=default, help=text + ("" if default is None else f" ({default})"), **choices
-    )
-
-
-def check_output(path):
-    """Raise ValueError unless an option ``--output`` names a file that can be made, or is None."""
-    if path is not None and (not Path(path).parent.is_dir() or (Path(path).exists() and not Path(path).is_file())):
-        raise ValueError(f"--output must be a file in a folder that exists, got {path!r}")
-
-
 def check_comm(comm):
     """Raise TypeError unless `comm` is a communicator."""
     mpi = sys.modules.get("mpi4py.MPI")  # whoever has a communicator has loaded it
@@ -142,21 +105,7 @@ def check_comm(comm):
 
 
 def group(comm):
-    """Return the ranks of a communicator, ready to talk without meeting any message of the user's.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-
-    Returns
-    -------
-    Group
-
-    Raises
-    ------
-    TypeError
-        For anything else.
-    """
+    """Return the Group of a communicator, ready to talk without meeting any message of the user's."""
     check_comm(comm)
     return Group(kept(comm, "own", comm.Dup))
 
@@ -179,16 +128,9 @@ def kept(comm, name, make):
 class Group:
     """The ranks of a communicator.
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-
-    Attributes
-    ----------
-    comm : mpi4py.MPI.Intracomm
-    rank, size : int
-    seconds : float
-        Spent in communication so far, waiting for other ranks included.
+    What is small, or has a size of its own on every rank, goes pickled between them, by mpi4py's methods in lower case:
+    one user started them all. Large arrays go as they are, by its other methods. `seconds` were spent in communication
+    so far, waiting for other ranks included.
     """
 
     def __init__(self, comm):
@@ -212,80 +154,42 @@ class Group:
         return result
 
     def share(self, value):
-        """Return the values of all ranks, in a list: anything that JSON can hold."""
-        text = json.dumps(value).encode()
-        sizes = self.gather([len(text)])[:, 0]
-        every = np.empty(sizes.sum(), np.uint8)
-        self.timed(self.comm.Allgatherv, np.frombuffer(text, np.uint8), [every, sizes])
-        return [json.loads(part.tobytes()) for part in np.split(every, np.cumsum(sizes)[:-1])]
-
-    def gather(self, numbers):
-        """Return the integers of all ranks [shape=(ranks, numbers)]."""
-        every = np.empty((self.size, len(numbers)), np.int64)
-        self.timed(self.comm.Allgather, np.asarray(numbers, np.int64), every)
-        return every
+        """Return the values of all ranks, in a list."""
+        return self.timed(self.comm.allgather, value)
 
     @contextmanager
-    def together(self, count):
-        """Have what fails here fail on all ranks.
+    def together(self):
+        """Have what fails here fail on all ranks, in one exchange: on the others as a ValueError that says where.
 
-        Parameters
-        ----------
-        count : int
-            Integers that every rank tells the others.
-
-        Yields
-        ------
-        callable
-            To be called once, last, with this rank's integers; returns those of all ranks [shape=(ranks, count)].
-
-        Raises
-        ------
-        Exception
-            What the block raises before it has called, on this rank.
-        ValueError
-            On the others then, saying what and where.
+        What it yields is to be called once, last, with what this rank tells the others; it returns what all of them
+        tell, in a list.
         """
         told = False
 
-        def tell(*numbers):
+        def tell(value=None):
             nonlocal told
             told = True
-            every = self.gather([1, 0, *numbers])
-            if not every[:, 0].all():
-                raise ValueError(f"ranks go on together or not at all; {self._first_error(every)}")
-            return every[:, 2:]
+            every = self.share((None, value))
+            for rank, (error, _) in enumerate(every):
+                if error is not None:
+                    raise ValueError(f"ranks go on together or not at all; rank {rank} raised {error}")
+            return [value for _, value in every]
 
         try:
             yield tell
         except Exception as error:
             if not told:  # others wait, and must not wait for ever
-                text = _words(error).encode(errors="backslashreplace")
-                self._first_error(self.gather([0, len(text), *[0] * count]), text)
+                self.share((_words(error), None))
             raise
 
-    def _first_error(self, every, text=None):
-        """Have the first rank that failed say its error; return it."""
-        rank = int(np.argmin(every[:, 0]))
-        said = np.frombuffer(text, np.uint8).copy() if rank == self.rank else np.empty(every[rank, 1], np.uint8)
-        self.timed(self.comm.Bcast, said, rank)
-        return f"rank {rank} raised {said.tobytes().decode()}"
-
-    def check_alike(self, names, here, every):
-        """Raise ValueError on all ranks unless what they were given is the same.
-
-        Parameters
-        ----------
-        names, here : sequence of str
-            What there is to compare, and what it is on this rank, in words.
-        every : np.ndarray of int [shape=(ranks, len(names))]
-            `checksum` of these words, on all ranks.
-        """
-        for name, value, there in zip(names, here, every.T, strict=True):
-            if (other := np.flatnonzero(there != there[0])).size:
+    def check_alike(self, every):
+        """Raise ValueError on all ranks unless what they were given, in dicts of words by name, is the same."""
+        for name, here in every[self.rank].items():
+            odd = [rank for rank, given in enumerate(every) if given[name] != every[0][name]]
+            if odd:
                 raise ValueError(
-                    f"{name} must be the same on all ranks: rank {other[0]} has another than rank 0; "
-                    f"here, on rank {self.rank}, it is {value}"
+                    f"{name} must be the same on all ranks: rank {odd[0]} has another than rank 0; here, on rank "
+                    f"{self.rank}, it is {here}"
                 )
 
 
@@ -296,6 +200,9 @@ def _words(error):
         return type(error).__name__
 
 
-def checksum(what):
-    """Return an integer of 32 bits that other words, or another contiguous array, hardly have."""
-    return zlib.crc32(what.encode() if isinstance(what, str) else what)
+def checksum(*arrays):
+    """Return, in words, a number of 32 bits that other arrays hardly have: ranks compare it in the arrays' place."""
+    found = 0
+    for array in arrays:
+        found = zlib.crc32(np.ascontiguousarray(array), found)
+    return f"with checksum {found:08x}"

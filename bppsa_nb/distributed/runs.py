@@ -6,31 +6,17 @@ from functools import reduce
 import numpy as np
 
 from bppsa_nb.chains import backprop as chain
-from bppsa_nb.chains import plan
-from bppsa_nb.chains.structured import StructuredChain, apply_rows_scaled
-from bppsa_nb.distributed import maps
-from bppsa_nb.operands.dense import Dense
-from bppsa_nb.operands.scaled import Scaled
-from bppsa_nb.scan.operator import diamond
+from bppsa_nb.chains import counts
+from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.distributed import maps, predict
+from bppsa_nb.machine.twins import twin
+from bppsa_nb.operands import rows
 
 
 class Run:
-    """Consecutive links of a chain.
+    """Consecutive links of a chain: an array (T, B, H, H) or (T, 1, H, H), or a StructuredChain; T may be 0.
 
-    Parameters
-    ----------
-    links : np.ndarray [shape=(T, B, H, H)] or [shape=(T, 1, H, H)], or StructuredChain
-    batch : int
-        B.
-    backend : {"numpy", "cpu", "cuda"}
-
-    Attributes
-    ----------
-    shape : tuple of int
-        (T, B, H) of this run; T may be 0.
-    dtype : np.dtype
-    layout : np.dtype
-        Of its map.
+    `shape` is (T, B, H), `layout` that of its map.
     """
 
     def __init__(self, links, batch, backend):
@@ -41,40 +27,17 @@ class Run:
         self.layout = maps.layout(self._matrices, batch, size, links.dtype)
 
     def sweep(self, grad_output, local_grads):
-        """Go back one step after the other.
+        """Go back from the gradient (B, H) at the run's end: gradients (T + 1, B, H).
 
-        Parameters
-        ----------
-        grad_output : np.ndarray [shape=(B, H)]
-            The gradient at the run's end.
-        local_grads : np.ndarray [shape=(T, B, H)] or None
-            Loss terms below it; a term more, at the end, does not count.
-
-        Returns
-        -------
-        np.ndarray [shape=(T + 1, B, H)]
+        Loss terms (T, B, H), or None, are those below the end; a term more, at the end, does not count.
         """
-        go_back = chain.scan_structured if self.structured else chain.scan_dense
-        return go_back(self.links, grad_output, local_grads, self.backend, "linear", None)
+        return chain.go_back(self.links, grad_output, local_grads, self.backend, "linear")
 
     def map(self, grad_output, local_grads):
-        """Reduce the run to one map, taking along loss terms as `sweep` does.
+        """Reduce the run to one map, taking along loss terms as `sweep` does, those at the end (B, H) or None too.
 
-        Parameters
-        ----------
-        grad_output : np.ndarray [shape=(B, H)] or None
-            Loss terms at the run's end that are not in the gradient there.
-        local_grads : np.ndarray [shape=(T, B, H)] or None
-
-        Returns
-        -------
-        np.ndarray [shape=(2,)]
-            Of dtype `layout`: the map, and room for the one of all runs closer to the loss.
-
-        Raises
-        ------
-        RangeLost
-            If the product could not keep its entries in range.
+        Returned is an array of two: the map, and room for the one of all runs closer to the loss. RangeLost is raised
+        if the product could not keep its entries in range.
         """
         if self.shape[0] == 0 and grad_output is None:
             return self.nothing()
@@ -106,22 +69,9 @@ class Run:
     def exscan(self, group, comm, own):
         """Combine the maps of all runs closer to the loss, by MPI's ``Exscan`` with ⋄ for its operation.
 
-        Parameters
-        ----------
-        group : bppsa_nb.distributed.ranks.Group
-        comm : mpi4py.MPI.Intracomm
-            With ranks counted from the loss.
-        own : np.ndarray [shape=(2,)]
-            This run's map, and where to put the others'.
-
-        Returns
-        -------
-        gradient : np.ndarray [shape=(B, H)] or None
-            At this run's end. None at the loss, and where a product could not keep its entries in range.
-        combined : int
-            Times that ⋄ was computed here.
-        error : Exception or None
-            What it raised.
+        `own` is what `map`, `known` or `nothing` returned; `comm` counts ranks from the loss. Returned are the gradient
+        (B, H) at this run's end, None at the loss and where a product could not keep its entries in range; how often
+        ⋄ was computed here; and the Exception that it raised, if any.
         """
         mpi = sys.modules["mpi4py.MPI"]
         combined, failed = 0, None
@@ -145,49 +95,27 @@ class Run:
         above = own[1]
         return above["offset"] if above["kind"] == maps.CONSTANT else None, combined, failed
 
-    def send(self, group, comm, gradient):
-        """Hand the gradient at this run's start on, or NaN if there is none."""
-        if gradient is None:
-            gradient = np.full(self.shape[1:], np.nan, self.dtype)
-        group.timed(comm.Send, np.ascontiguousarray(gradient), comm.rank + 1)
-
-    def receive(self, group, comm):
-        """Wait for the gradient at this run's end."""
-        gradient = np.empty(self.shape[1:], self.dtype)
-        group.timed(comm.Recv, gradient, comm.rank - 1)
-        return gradient
-
-    def seconds(self):
-        """Predict what `sweep`, and what the product of a map takes."""
+    def costs(self):
+        """Predict what this rank takes: RankCosts."""
         weights = max(len(self.links.weights), 1) if self.structured else 0
-        return plan.run_seconds(*self.shape, self.dtype, self.backend, weights)
+        return predict.rank_costs(self.shape, self._matrices, self.dtype, self.backend, weights)
 
     def _product(self):
-        if self.backend == "numpy" and not self.structured:
-            product = reduce(diamond, (Scaled(Dense(link)) for link in self.links[::-1]))
-            return _by_rows(product.operand.matrix, product.exponent)
-        if self.backend == "numpy":
-            from bppsa_nb.chains.structured import products
-        elif self.backend == "cuda":
-            from bppsa_nb.chains.structured_cuda import products
-        elif self.structured:
-            from bppsa_nb.chains.structured_cpu import products
-        else:
-            from bppsa_nb.chains.chunks_cpu import products
+        kind = "structured" if self.structured else "stored"
+        products = twin(f"bppsa_nb.chains.{kind}", self.backend).products
         # Side by side as many chunks as there are workers for, of which the last may be shorter.
         steps, _, size = self.shape
-        count = max(1, min(plan.workers(self.backend) // self._matrices, steps // (2 * size)))
+        count = max(1, min(counts.workers(self.backend) // self._matrices, steps // (2 * size)))
         length = -(-steps // count)
         whole = steps // length * length
-        found = [products(self._part(0, whole), length)]
+        found = [products(self.part(0, whole), length)]
         if whole < steps:
-            found.append(products(self._part(whole, steps), steps - whole))
-        rows, exponents = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-        if exponents.ndim == 2:
-            rows, exponents = _by_rows(rows, exponents)
-        return reduce(_after, zip(rows[::-1], exponents[::-1], strict=True))
+            found.append(products(self.part(whole, steps), steps - whole))
+        matrices, exponents = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        return reduce(_after, zip(matrices[::-1], exponents[::-1], strict=True))
 
-    def _part(self, start, stop):
+    def part(self, start, stop):
+        """Return some of the links."""
         if not self.structured:
             return self.links[start:stop]
         carry = self.links.carry
@@ -195,13 +123,7 @@ class Run:
         return StructuredChain.made(self.links.weights, *parts)
 
 
-def _by_rows(matrices, exponents):
-    """Return what takes gradients to the right of matrices: their columns as rows, with a power of two each."""
-    rows = np.swapaxes(matrices, -1, -2)
-    return maps.normalize(rows, np.broadcast_to(np.asarray(exponents)[..., None], rows.shape[:-1]))
-
-
 def _after(a, b):
     """Multiply the products of two chunks, the one closer to the loss first."""
-    product, powers = apply_rows_scaled(*b, a[0])
-    return maps.normalize(product, a[1] + powers[..., 0])
+    product, powers = rows.apply_scaled(*b, a[0])
+    return rows.normalize(product, a[1] + powers[..., 0])

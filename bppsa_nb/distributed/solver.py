@@ -13,7 +13,7 @@ from bppsa_nb.chains import checks as chain_checks
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.arguments import check
 from bppsa_nb.machine.shown import shown
-from bppsa_nb.operands.scaled import RangeLost
+from bppsa_nb.operands.range import RangeLost
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend=
     run, end, method = check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
     solution = go_back(group, run, end, local_grads, method)
     if not solution.finite:
-        with group.together(0) as tell:
+        with group.together() as tell:
             given = {"grad_output": grad_output, "local_grads": local_grads, **chain_checks.parts(jacobians_T)}
             chain_checks.check_finite(**given)
             tell()
@@ -69,24 +69,8 @@ def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend=
 def go_back(group, run, grad_output, local_grads, method):
     """Compute the gradients at the points of this rank's run; the checked core of `solve`, as models use it.
 
-    Parameters
-    ----------
-    group : bppsa_nb.distributed.ranks.Group
-    run : runs.Run or lists.ListRun
-    grad_output : np.ndarray [shape=(B, H)] or None
-        Loss terms at the run's end that this rank knows of. On the last rank they are the gradient there.
-    local_grads : np.ndarray [shape=(T, B, H)] or list or None
-        Loss terms at the run's points; those at its end, if there are any, do not count.
-    method : {"linear", "chunked"}
-
-    Returns
-    -------
-    Solution
-
-    Raises
-    ------
-    Exception
-        What one rank raises; ValueError on the others, naming it.
+    `grad_output` [shape=(B, H)] or None are the loss terms at the run's end that this rank knows of: on the last rank
+    the gradient there. `local_grads` are those at the run's other points; one at its end does not count.
     """
     comm = group.from_end
     combined = 0
@@ -104,7 +88,7 @@ def go_back(group, run, grad_output, local_grads, method):
 def _chunked(group, comm, run, grad_output, local_grads):
     """Reduce, scan, replay; return gradients, how often ⋄ was computed here, and whether all ranks' are finite."""
     gradients, kept = None, True
-    with group.together(1) as tell:  # before the scan, from which no rank may stay away
+    with group.together() as tell:  # before the scan, from which no rank may stay away
         try:
             if comm.rank == 0:  # whose gradient is known
                 gradients = run.sweep(grad_output, local_grads)
@@ -115,37 +99,34 @@ def _chunked(group, comm, run, grad_output, local_grads):
                 own = run.map(grad_output, local_grads)
         except RangeLost:
             kept = False
-        if not tell(kept).all():
+        if not all(tell(kept)):
             return None, 0, False
     above, combined, fault = run.exscan(group, comm, own)
-    with group.together(1) as tell:
+    with group.together() as tell:
         if fault is not None:
             raise fault
         if above is not None:
             gradients = run.sweep(_sum(above, grad_output), local_grads)
         every = tell(gradients is not None and chain_checks.is_finite(gradients))
-    return gradients, combined, bool(every.all())
+    return gradients, combined, all(every)
 
 
 def _linear(group, comm, run, grad_output, local_grads):
     """Go back one rank after the other; return gradients, and whether all ranks' are finite."""
-    gradients = fault = below = None
+    gradients = fault = None
+    above = group.timed(comm.recv, source=comm.rank - 1) if comm.rank else None
     try:
-        grad = grad_output
-        if comm.rank > 0 and (above := run.receive(group, comm)) is not None:
-            grad = _sum(above, grad_output)
         if comm.rank == 0 or above is not None:
-            gradients = run.sweep(grad, local_grads)
-            below = gradients[0]
+            gradients = run.sweep(grad_output if above is None else _sum(above, grad_output), local_grads)
     except Exception as error:  # the others wait for this rank's gradient
         fault = error
     if comm.rank < comm.size - 1:
-        run.send(group, comm, below)
-    with group.together(1) as tell:
+        group.timed(comm.send, None if gradients is None else gradients[0], comm.rank + 1)
+    with group.together() as tell:
         if fault is not None:
             raise fault
         every = tell(gradients is not None and chain_checks.is_finite(gradients))
-    return gradients, bool(every.all())
+    return gradients, all(every)
 
 
 def _sum(gradient, terms):

@@ -4,27 +4,20 @@ import inspect
 import sys
 import time
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
+from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine.checks import is_integer
+from bppsa_nb.machine.interrupts import interrupts_held
+from bppsa_nb.training.local import Local, check_gradients, check_parts
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
 
 
 def add_up(group, arrays):
-    """Add up the arrays of all ranks, in one message; every rank gets the same bits.
-
-    Parameters
-    ----------
-    group : bppsa_nb.distributed.ranks.Group
-    arrays : dict of str to np.ndarray
-        Of the same names, shapes and dtype on all ranks.
-
-    Returns
-    -------
-    dict of str to np.ndarray
-    """
+    """Add up a dict of arrays over all ranks, in one message; every rank gets the same bits."""
     total = np.concatenate([array.ravel() for array in arrays.values()])
     group.timed(group.comm.Allreduce, sys.modules["mpi4py.MPI"].IN_PLACE, total)  # the same result, says the standard
     ends = np.cumsum([array.size for array in arrays.values()])
@@ -32,13 +25,8 @@ def add_up(group, arrays):
     return {name: part.reshape(array.shape) for (name, array), part in parts}
 
 
-def checksum(arrays):
-    """Return `bppsa_nb.distributed.ranks.checksum` of the arrays of a dict."""
-    return ranks.checksum(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values()))
-
-
-class Replicas:
-    """The ranks of a trainer.
+class Replicas(Local):
+    """Steps of a trainer on MPI ranks; its methods are those of `Local`.
 
     A replica is as many consecutive ranks as share the steps of a sequence. Rank r has place ``r % places`` in replica
     ``r // places``.
@@ -69,46 +57,35 @@ class Replicas:
     def __init__(self, comm, sequence_ranks):
         self.group = ranks.group(comm)
         size = self.group.size
-        with self.group.together(1) as tell:
+        with self.group.together() as tell:
             places = size if sequence_ranks is None else sequence_ranks
             if not is_integer(places):
                 raise TypeError(f"sequence_ranks must be an integer, got {places!r}")
             if places < 1 or size % places:
                 raise ValueError(f"sequence_ranks must divide the number of ranks, {size}, got {places}")
-            every = tell(places)
-        self.group.check_alike(["sequence_ranks"], [places], every)
+            every = tell({"sequence_ranks": int(places)})
+        self.group.check_alike(every)
         self.places, self.replicas = int(places), size // int(places)
         self.replica, self.place = divmod(self.group.rank, self.places)
         split = self.group.comm.Split
         self.comm = ranks.kept(self.group.comm, f"{places} places", lambda: split(self.replica, self.place))
+        self.speaks = self.group.rank == 0
+        self._arrived, self._stop = [], False  # Ctrl-C here, and on some rank
 
-    @contextmanager
-    def alike(self):
-        """Have what fails in a block fail on all ranks, and what they are given be the same.
+    def check(self, model, optimizer, method, backend, levels):
+        """Raise on all ranks unless these can be trained over steps, and are the same on all of them."""
+        with self.together() as given:
+            if not isinstance(model, Recurrent):
+                raise TypeError(
+                    f"model must be an RNN or a GRU with comm, which shares out steps, got {type(model).__name__}"
+                )
+            check_parts(model, optimizer)
+            model.check_method(method, backend, levels, self.comm)
+            given |= {"method": method, "optimizer": optimizer.settings()}
 
-        Yields
-        ------
-        dict of str to object
-            To be filled with names and values.
-        """
-        given = {}
-        with self.group.together(0) as tell:
-            yield given
-            here = {name: value if isinstance(value, str) else repr(value) for name, value in given.items()}
-            tell()
-        told = self.group.gather([ranks.checksum(words) for words in here.values()])
-        self.group.check_alike(list(here), list(here.values()), told)
-
-    def words_of(self, arrays):
-        """Return what tells a dict of arrays from others, in words."""
-        return f"that with checksum {checksum(arrays):08x}"
-
-    def first(self, number):
-        """Return the integer that rank 0 has."""
-        return int(self.group.gather([number])[0, 0])
-
-    def check_dataset(self, dataset):
-        """Raise TypeError unless a data set gives the parts that are asked for."""
+    def check_dataset(self, dataset, batch_size):
+        """Return what an epoch consists of; raise TypeError, too, for a data set that gives no parts of its steps."""
+        plan = super().check_dataset(dataset, batch_size)
         known = inspect.signature(dataset.batch).parameters.values()
         if self.places > 1 and not any(one.name == "part" or one.kind is one.VAR_KEYWORD for one in known):
             raise TypeError(
@@ -116,124 +93,107 @@ class Replicas:
                 "sequence_ranks, as bppsa_nb.training.datasets.ArrayDataset.batch does; "
                 f"{type(dataset).__name__}.batch does not"
             )
+        return plan
 
-    def own(self, dataset, indices):
-        """Return this rank's part of a batch: the steps of its place, of the samples of its replica."""
+    @contextmanager
+    def together(self):
+        """Have what fails in a block fail on all ranks, and what it puts into a dict be the same on them."""
+        given = {}
+        with self.group.together() as tell:
+            yield given
+            every = tell({name: _words(value) for name, value in given.items()})
+        self.group.check_alike(every)
+
+    def first(self, number):
+        """Return the integer that rank 0 has."""
+        return self.group.timed(self.group.comm.bcast, number)
+
+    @contextmanager
+    def stoppable(self):
+        """Hold Ctrl-C back: a rank that stopped by itself would have the others wait for ever."""
+        with interrupts_held() as self._arrived:
+            yield
+
+    def stop_if_asked(self):
+        """Raise KeyboardInterrupt, on all ranks at the same place, if Ctrl-C arrived on one of them."""
+        if self._stop:
+            time.sleep(0.2)  # mpiexec sends Ctrl-C to all ranks, and it is to arrive on none of them later
+            raise KeyboardInterrupt
+
+    def batch(self, dataset, indices):
+        """Return the steps of this rank's place, of the samples of its replica."""
         share = np.array_split(indices, self.replicas)[self.replica]
         if not len(share):
             return np.zeros((0, 0, 1)), np.zeros(0, np.int64)
         return dataset.batch(share, part=(self.place, self.places)) if self.places > 1 else dataset.batch(share)
 
-    def stop(self):
-        """Raise KeyboardInterrupt, on all ranks at the same place, while Ctrl-C is held back."""
-        time.sleep(0.2)  # mpiexec sends Ctrl-C to all ranks, and it is to arrive on none of them later
-        raise KeyboardInterrupt
-
-    def train(self, model, make, how, began, stopped):
-        """Compute the loss and the gradients of a batch.
-
-        Parameters
-        ----------
-        model : Recurrent
-        make : callable
-            Returns this rank's part of the batch: x [shape=(T, B, I)], of which T or B may be 0, and labels.
-        how : tuple
-            Method, backend and levels of the model's `backward`.
-        began : callable
-            Returns the seconds since the iteration began.
-        stopped : list
-            Not empty if Ctrl-C arrived here.
-
-        Returns
-        -------
-        loss : float
-            Mean over the batch of all replicas.
-        grads : dict of str to np.ndarray
-            Its gradients. Not all of them need be finite.
-        seconds : float
-            What `began` returned on rank 0.
-        stop : bool
-            Whether Ctrl-C arrived on some rank.
-
-        Raises
-        ------
-        TypeError, ValueError
-            On all ranks, if a part is wrong on one, or they do not go together.
-        FloatingPointError
-            On all ranks, if logits overflow.
-        """
-        method, backend, levels = how
+    def step(self, trainer, make):
+        """Compute one step; on all ranks raise what is wrong on one of them."""
+        began, model, how = time.perf_counter(), trainer.model, (trainer.method, trainer.backend, trainer.levels)
 
         def compute(x, y, samples):
-            activations, loss, grad_logits = model.forward(x, None, backend, self.comm), 0.0, None
+            activations, loss, grad_logits = model.forward(x, None, trainer.backend, self.comm), 0.0, None
             if activations.logits is not None:
                 share = len(y) / samples
                 loss, grad_logits = cross_entropy(activations.logits, y)
                 loss, grad_logits = loss * share, grad_logits * model.dtype.type(share)
-            grads = model.backward(activations, grad_logits, method, backend, levels, self.comm)
+            grads = model.backward(activations, grad_logits, *how, self.comm)
             if list(grads) != list(model.params):  # as which they are added up
                 raise ValueError(f"backward must return gradients of {list(model.params)}, got {list(grads)}")
             return (loss, 0.0), grads
 
         def finish(numbers):
-            return numbers[0], began() if self.group.rank == 0 else 0.0
+            return numbers[0], time.perf_counter() - began if self.group.rank == 0 else 0.0
 
-        (loss, seconds), grads, stop = self._compute(model, make, compute, stopped, finish)
+        (loss, self._seconds), grads = self._compute(model, make, compute, finish)
         if self.replicas > 1:
             if grads is None or self.place > 0:  # a replica's ranks have the same gradients, and one counts
                 grads = {name: np.zeros_like(param) for name, param in model.params.items()}
             grads = add_up(self.group, grads)
-        return loss, grads, seconds, stop
+        check_gradients(grads)
+        return loss, partial(trainer.optimizer.step, model.params, grads)
 
-    def evaluate(self, model, make, backend, stopped):
-        """Compute the loss of a batch, and how many of its samples are known.
+    def seconds(self):
+        """Return how long the last step took on rank 0."""
+        return self._seconds
 
-        Parameters and errors are those of `train`.
-
-        Returns
-        -------
-        loss : float
-            Summed over the batch of all replicas.
-        correct : float
-        stop : bool
-        """
+    def evaluate(self, trainer, make):
+        """Return the summed loss of a batch, and how many of its samples are known, over all ranks."""
 
         def compute(x, y, samples):
-            logits = model.forward(x, None, backend, self.comm).logits
+            logits = trainer.model.forward(x, None, trainer.backend, self.comm).logits
             if logits is None:
                 return (0.0, 0.0), None
             return (cross_entropy(logits, y)[0] * len(y), np.count_nonzero(logits.argmax(axis=1) == y)), None
 
-        (loss, correct), _, stop = self._compute(model, make, compute, stopped)
-        return loss, correct, stop
+        return self._compute(trainer.model, make, compute)[0]
 
-    def predict(self, model, x, backend):
+    def predict(self, trainer, x):
         """Return the classes of this replica's samples, on all of its ranks."""
-        logits = model.forward(x, None, backend, self.comm).logits
-        found = np.zeros(x.shape[1], np.int64) if logits is None else logits.argmax(axis=1)
-        self.comm.Bcast(found, self.places - 1)
-        return found
+        logits = trainer.model.forward(x, None, trainer.backend, self.comm).logits
+        classes = np.zeros(x.shape[1], np.int64) if logits is None else logits.argmax(axis=1)
+        self.comm.Bcast(classes, self.places - 1)
+        return classes
 
-    def _compute(self, model, make, compute, stopped, finish=tuple):
+    def _compute(self, model, make, compute, finish=tuple):
         """Make a batch, and compute with this replica's share of it; return sums of two numbers over all ranks."""
         x, y, samples = self._batch(model, make)
-        numbers, found, fault = (0.0, 0.0), None, None
-        with self.group.together(4) as tell:
+        numbers, grads, fault = (0.0, 0.0), None, None
+        with self.group.together() as tell:
             try:
                 if len(y):
-                    numbers, found = compute(x, y, samples)
+                    numbers, grads = compute(x, y, samples)
             except FloatingPointError as error:
                 fault = error
-            told = np.array(finish(numbers), np.float64).view(np.int64)
-            every = tell(fault is not None, len(stopped) > 0, *told)
-        if (failed := np.flatnonzero(every[:, 0])).size:
-            raise fault or FloatingPointError(f"logits overflow {model.dtype} on rank {failed[0]}")
-        sums = every[:, 2:].copy().view(np.float64).sum(axis=0)  # the same bits on all ranks
-        return sums.tolist(), found, bool(every[:, 1].any())
+            faults, stops, every = zip(*tell((fault is not None, bool(self._arrived), finish(numbers))), strict=True)
+        if any(faults):
+            raise fault or FloatingPointError(f"logits overflow {model.dtype} on rank {faults.index(True)}")
+        self._stop = any(stops)
+        return np.sum(every, axis=0).tolist(), grads  # the same bits on all ranks
 
     def _batch(self, model, make):
         """Return this rank's part of a batch, and how many samples all replicas have of it."""
-        with self.group.together(3) as tell:
+        with self.group.together() as tell:
             x, y = make()
             if not isinstance(x, np.ndarray) or x.ndim != 3:
                 raise ValueError(f"x must have shape (T, B, I) with comm, got {np.shape(x)}")
@@ -241,18 +201,24 @@ class Replicas:
             y = check_labels(y, x.shape[1], model.num_classes)
             if len(y):
                 model.check_input(x)
-            params = checksum(model.params)
-            every = tell(len(y), ranks.checksum(y.astype(np.int64)), params)
-        self.group.check_alike(["model.params"], [f"those with checksum {params:08x}"], every[:, 2:])
-        replicas = every[:, :2].reshape(self.replicas, self.places, 2)
-        if (odd := np.argwhere((replicas != replicas[:, :1]).any(axis=2))).size:
-            replica, place = map(int, odd[0])
-            first = replica * self.places
-            raise ValueError(
-                f"y must be the labels of the same samples on all ranks of a replica: rank {first + place} has others "
-                f"than rank {first}"
-            )
-        samples = int(replicas[:, 0, 0].sum())
+            params = {"model.params": f"those {ranks.checksum(*model.params.values())}"}
+            every = tell((params, (len(y), ranks.checksum(y.astype(np.int64)))))
+        self.group.check_alike([params for params, _ in every])
+        for rank, (_, labels) in enumerate(every):
+            first = rank - rank % self.places
+            if labels != every[first][1]:
+                raise ValueError(
+                    f"y must be the labels of the same samples on all ranks of a replica: rank {rank} has others than "
+                    f"rank {first}"
+                )
+        samples = sum(count for _, (count, _) in every[:: self.places])
         if not samples:
             raise ValueError("x must hold at least one sample, on all ranks together")
         return x, y, samples
+
+
+def _words(value):
+    """Say what an argument is, in words that differ where it does."""
+    if isinstance(value, dict) and all(isinstance(entry, np.ndarray) for entry in value.values()):
+        return f"that {ranks.checksum(*dict(sorted(value.items())).values())}"
+    return value if isinstance(value, str) else repr(value)

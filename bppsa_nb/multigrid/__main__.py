@@ -1,15 +1,15 @@
 """Layers spread over processes: ``mpiexec -n 4 python -m bppsa_nb.multigrid --depth 1024``."""
 
-import argparse
 import time
 import zlib
 from dataclasses import fields
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 
-from bppsa_nb.distributed import ranks
-from bppsa_nb.machine import backends, files
+from bppsa_nb.distributed import measure, ranks
+from bppsa_nb.machine import files
 from bppsa_nb.multigrid.cycles import CYCLES, RELAXATIONS, Options
 from bppsa_nb.multigrid.grids import check_levels, partition
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
@@ -23,26 +23,15 @@ Consecutive layers are spread over the ranks that mpiexec starts. Each rank make
 they, and all results, are the same on any number of ranks. Training is one step: states, loss, gradients at all states,
 gradients of all parameters; inference is the states alone. Serial propagation goes from rank to rank: the paper's model
 partitioning. The two methods take turns, and the first round does not count."""
-_THREADS = """Ranks share the machine: on fewer cores than ranks times threads, limit the threads, as in
-NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 mpiexec -n 4 python -m bppsa_nb.multigrid"""
 
 
 def main(argv=None):
-    """Run the program on this rank; an error ends all ranks.
-
-    Parameters
-    ----------
-    argv : list of str, optional
-        Arguments, the same on all ranks; the process's own by default.
-    """
+    """Run the program on this rank; an error ends all ranks."""
     ranks.run_program(_parser(), _check, _run, argv)
 
 
 def _parser():
-    how = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("python -m bppsa_nb.multigrid", None, _ABOUT, _THREADS, formatter_class=how)
-
-    add = ranks.add_option
+    parser, add = measure.parser("bppsa_nb.multigrid", _ABOUT), measure.add_option
     network = parser.add_argument_group("the network")
     add(network, "depth", int, 256, "residual layers")
     sizes = network.add_mutually_exclusive_group()
@@ -55,7 +44,6 @@ def _parser():
     add(network, "activation", ACTIVATIONS, "tanh", "of every layer")
     add(network, "weights", ("smooth", "independent"), "smooth", "over layers, or drawn for every layer")
     add(network, "dtype", ("float32", "float64"), "float64", "of everything")
-    add(network, "seed", int, 0, "of everything random")
     cycles = parser.add_argument_group("multigrid")
     add(cycles, "coarsening", int, 4, "layers in a block")
     add(cycles, "levels", int, None, "as many as leave at most c steps on the coarsest, if not given")
@@ -66,10 +54,6 @@ def _parser():
     add(cycles, "cycle", CYCLES, "V", "the kind of cycle")
     for name in "skip-downcycle", "nested-iteration":
         cycles.add_argument(f"--{name}", action="store_true", help="how to start; see bppsa_nb.multigrid.solve")
-    measuring = parser.add_argument_group("the measurement")
-    add(measuring, "backend", ("auto", *backends.BACKENDS), "auto", "where sweeps compute")
-    add(measuring, "repeat", int, 5, "rounds that count")
-    add(measuring, "output", str, None, "a JSON file for every round's times")
     return parser
 
 
@@ -77,16 +61,9 @@ def _check(arguments, size):
     """Complete the arguments, or raise ValueError or RuntimeError."""
     if arguments.channels is None and (arguments.kernel or arguments.image):
         raise ValueError("--kernel and --image are of convolutions: give their --channels too")
-    for name in ("width", "channels", "kernel", "image", "batch", "repeat"):
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name} must be at least 1, got {value}")
-    ranks.check_output(arguments.output)
+    measure.check(arguments, "width", "channels", "kernel", "image", "batch")
     if arguments.tol is None:
         arguments.tol = 1e-9 if arguments.dtype == "float64" else 1e-4
-    if arguments.seed < 0:
-        raise ValueError(f"--seed must be at least 0, got {arguments.seed}")
-    arguments.backend = backends.resolve(arguments.backend)
     arguments.options = {field.name: getattr(arguments, field.name) for field in fields(Options)}
     Options(**arguments.options)
     arguments.parts = partition(arguments.depth, size, arguments.coarsening, arguments.levels)
@@ -144,43 +121,30 @@ def _train(net, u0, target, how, backend, comm):
 
 
 def _run(arguments, comm):
-    from tqdm.auto import tqdm
-
     rank = 0 if comm is None else comm.rank
     net, u0, target = _network(arguments, arguments.parts[rank])
-    hows = {"multigrid": arguments.options, "serial": {"levels": 1}}
     if rank == 0:
         layers = ", ".join(str(part.stop - part.start) for part in arguments.parts)
         print(f"{arguments.depth} layers {net.weights.shape[1:]}, states {u0.shape}, {net.dtype}, {arguments.backend}")
         print(f"layers on each rank: {layers}", flush=True)
         levels = check_levels(arguments.depth, arguments.coarsening, arguments.levels)[1]
         print(f"levels: {levels}" + (", so multigrid is serial propagation" if levels == 1 else ""), flush=True)
+    hows = {"multigrid": arguments.options, "serial": {"levels": 1}}
+    calls = {name: partial(_train, net, u0, target, how, arguments.backend, comm) for name, how in hows.items()}
     seconds, found = [], {}
-    for _ in tqdm(range(1 + arguments.repeat), unit="round", disable=True if rank else None):
-        for method in METHODS:
-            if comm is not None:
-                comm.Barrier()
-            found[method], took = _train(net, u0, target, hows[method], arguments.backend, comm)
-            seconds.append(took)
+    for _, method, (solutions, took), _ in measure.turns(calls, arguments.repeat, comm):
+        found[method] = solutions
+        seconds.append(took)
     seconds = np.reshape(seconds[len(METHODS) :], (arguments.repeat, len(METHODS), len(TASKS), 2))
-    every = _gather(seconds, comm)
-    differences = _gather(_differences(found), comm).max(axis=0)
-    digest = int(_gather(_digest(found["multigrid"], arguments.parts[rank].start), comm).sum()) % 2**32
+    here = seconds, _differences(found), _digest(found["multigrid"], arguments.parts[rank].start)
+    every, differences, digests = zip(*([here] if comm is None else comm.allgather(here)), strict=True)
     if rank == 0:
+        every, digest = np.stack(every), sum(digests) % 2**32
         residuals = {"states": found["multigrid"].forward, "gradients": found["multigrid"].adjoint}
         residuals = {name: solution.residuals.tolist() for name, solution in residuals.items()}
-        _report(residuals, differences, digest, every)
+        _report(residuals, np.max(differences, axis=0), digest, every)
         if arguments.output:
             _write(arguments, residuals, digest, every)
-
-
-def _gather(values, comm):
-    """Return the values of all ranks [shape=(ranks, ...)]."""
-    values = np.asarray(values)
-    every = np.array([values]) if comm is None else np.empty((comm.size, *values.shape), values.dtype)
-    if comm is not None:
-        comm.Allgather(np.ascontiguousarray(values), every)
-    return every
 
 
 def _differences(found):

@@ -48,20 +48,12 @@ class Options:
             raise ValueError("nested_iteration and skip_downcycle both start on the coarsest level; take one of them")
 
 
-class Level:
+class GridLevel:
     """One level: the values at its points, what FAS adds to them, and what its blocks end with.
 
-    Parameters
-    ----------
-    grid : Grid
-    h : float
-        The network's step size.
-    initial : np.ndarray [shape=(N + 1, batch, ...)]
-        Values to start from, at all points of the network.
-    ops : module
-        `bppsa_nb.networks.residual_steps` or one of its twins.
-    sweep : callable
-        ``sweep(points, source, bounds, layers, sizes)`` fills F-points and returns what every block ends with.
+    Values start from `initial` (N + 1, batch, ...), at all points of the network. `ops` are
+    `bppsa_nb.networks.residual_steps` or one of its twins; ``sweep(points, source, bounds, layers, sizes)`` fills
+    F-points and returns what every block ends with.
     """
 
     def __init__(self, grid, h, initial, ops, sweep):
@@ -109,33 +101,21 @@ class Level:
 
 
 class Cycles:
-    """Cycles over levels.
+    """Cycles over levels, finest first; `neighbors` hold the layers before and after these."""
 
-    Parameters
-    ----------
-    levels : list of Level
-        Finest first.
-    options : Options
-    links : Alone or Ranks
-        To the processes that hold the layers before and after these.
-    """
-
-    def __init__(self, levels, options, links):
-        self.levels, self.options, self.links = levels, options, links
+    def __init__(self, levels, options, neighbors):
+        self.levels, self.options, self.neighbors = levels, options, neighbors
 
     def run(self):
         """Cycle until done; return the residual's norm after every cycle."""
         cycles, tol, norms = self.options.cycles, self.options.tol, []
         for _ in self._cycles():
-            norms.append(self.links.norm(self.levels[0].residuals()))
+            norms.append(self.neighbors.norm(self.levels[0].residuals()))
             if not math.isfinite(norms[-1]):
+                why = "the network itself does"
+                why = why if len(self.levels) == 1 else f"either {why}, or {_TOO_FAR}"
                 raise FloatingPointError(
-                    f"cycle {len(norms)} leaves the range of {self.levels[0].points.dtype}: "
-                    + (
-                        "the network itself does"
-                        if len(self.levels) == 1
-                        else f"either the network itself does, or {_TOO_FAR}"
-                    )
+                    f"cycle {len(norms)} leaves the range of {self.levels[0].points.dtype}: {why}"
                 )
             if len(norms) == cycles or (cycles is None and norms[-1] <= tol):
                 break
@@ -194,12 +174,12 @@ class Cycles:
 
     def _c_relax(self, level):
         level.c_relax()
-        self.links.shift(level)
+        self.neighbors.shift(level)
 
     def _solve_coarsest(self):
         """Propagate from the first point to the last; the coarsest level is a single block."""
         coarsest = self.levels[-1]
-        self.links.receive(coarsest)
+        self.neighbors.receive(coarsest)
         coarsest.f_relax()
         coarsest.c_relax()
-        self.links.send(coarsest)
+        self.neighbors.send(coarsest)

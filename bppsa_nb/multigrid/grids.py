@@ -48,18 +48,6 @@ def hierarchy(depth, coarsening, levels):
 
     Every c-th point and the last one are C-points, and the points of the next level (Eq. 23). Where c does not divide
     the number of steps, the last block is shorter, and so is the coarse step that stands for it.
-
-    Parameters
-    ----------
-    depth : int
-        Layers of the network.
-    coarsening : int
-        Layers in a block, c.
-    levels : int
-
-    Returns
-    -------
-    list of Grid
     """
     grids, points = [], np.arange(depth + 1)
     for level in range(levels):

@@ -11,10 +11,10 @@ import numpy as np
 
 from bppsa_nb.machine.checks import check_array, check_finite
 from bppsa_nb.machine.shown import shown
-from bppsa_nb.multigrid.cycles import Cycles, Level, Options
+from bppsa_nb.multigrid.cycles import Cycles, GridLevel, Options
 from bppsa_nb.multigrid.grids import hierarchy
-from bppsa_nb.multigrid.links import connect
-from bppsa_nb.networks.residual import ResidualNetwork, compute
+from bppsa_nb.multigrid.neighbors import connect
+from bppsa_nb.networks.residual import ResidualNetwork
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,17 +117,11 @@ def solve(
     Equation 18 in the paper drops the skip connection. Here L_h(U)^{n+1} = u^{n+1} - u^n - h F(u^n; θ^n), from
     Equation 1.
     """
-    with connect(comm) as links:
+    with connect(comm) as neighbors:
         _check_network(net)
-        net.check_state("u0", u0)
-        ops = compute(backend)
-        weights, biases = ops.load(net.weights), ops.load(net.biases)
-
-        def sweep(points, source, bounds, layers, sizes):
-            return ops.forward_sweep(points, source, bounds, layers, sizes, weights, biases, net.activation)
-
+        steps = net.forward_steps(u0, backend)
         options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
-        return _solve(net, u0, initial, ops, sweep, options, links)
+        return _solve(net, u0, *steps, initial, options, neighbors)
 
 
 def solve_adjoint(
@@ -175,46 +169,35 @@ def solve_adjoint(
     TypeError, ValueError, FloatingPointError, RuntimeError
         As in `solve`.
     """
-    with connect(comm, backward=True) as links:
+    with connect(comm, backward=True) as neighbors:
         _check_network(net)
-        net.check_state("states", states, (len(net) + 1,))
-        net.check_state("grad_output", grad_output)
-        check_array("grad_output", grad_output, net.dtype, states.shape[1:])
-        ops = compute(backend)
-        weights = ops.load(net.weights)
-        with np.errstate(all="ignore"):  # a slope is finite, whatever leaves the range on the way
-            slopes = ops.slopes(ops.load(states), weights, ops.load(net.biases), net.activation)
-
-        def sweep(points, source, bounds, layers, sizes):
-            return ops.adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes)
-
+        steps = net.adjoint_steps(states, grad_output, backend)
         options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
-        found = _solve(net, grad_output, initial, ops, sweep, options, links)
+        found = _solve(net, grad_output, *steps, initial, options, neighbors)
     return replace(found, states=np.ascontiguousarray(found.states[::-1]))
 
 
 def _check_network(net):
     if not isinstance(net, ResidualNetwork):
         raise TypeError(f"net must be a ResidualNetwork, got {type(net).__name__}")
-    net.check()
 
 
-def _solve(net, first, initial, ops, sweep, options, links):
+def _solve(net, first, ops, sweep, initial, options, neighbors):
     shape = (len(net) + 1, *first.shape)
     if initial is not None:
         check_array("initial", initial, net.dtype, shape)
         check_finite(initial=initial)
-    coarsening, count = links.agree(net, first, initial, options)
+    coarsening, count = neighbors.agree(net, first, initial, options)
     if initial is None:
         initial = np.broadcast_to(first, shape)
     else:
-        initial = initial[::-1] if links.backward else initial
-        if links.is_first:
+        initial = initial[::-1] if neighbors.backward else initial
+        if neighbors.is_first:
             initial = np.concatenate([first[None], initial[1:]])
     grids = hierarchy(len(net), coarsening, count)
-    if links.backward:
+    if neighbors.backward:
         grids = [grid.reversed() for grid in grids]
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the residual
-        levels = [Level(grid, net.h, initial, ops, sweep) for grid in grids]
-        residuals = Cycles(levels, options, links).run()
-    return Solution(ops.host(levels[0].points), np.array(residuals), links.seconds)
+        levels = [GridLevel(grid, net.h, initial, ops, sweep) for grid in grids]
+        residuals = Cycles(levels, options, neighbors).run()
+    return Solution(ops.host(levels[0].points), np.array(residuals), neighbors.seconds)

@@ -116,9 +116,7 @@ class ResidualNetwork:
         FloatingPointError
             If a state leaves the range of the dtype.
         """
-        from bppsa_nb.multigrid.solver import solve
-
-        return solve(self, u0, levels=1, backend=backend).states
+        return self._propagate(u0, *self.forward_steps(u0, backend), np.arange(len(self)))
 
     def backward(self, states, grad_output, backend="auto"):
         """Propagate gradients back, layer by layer.
@@ -143,9 +141,42 @@ class ResidualNetwork:
         FloatingPointError
             If a gradient leaves the range of the dtype.
         """
-        from bppsa_nb.multigrid.solver import solve_adjoint
+        steps = self.adjoint_steps(states, grad_output, backend)
+        gradients = self._propagate(grad_output, *steps, np.arange(len(self))[::-1])
+        return np.ascontiguousarray(gradients[::-1])
 
-        return solve_adjoint(self, states, grad_output, levels=1, backend=backend).states
+    def forward_steps(self, u0, backend):
+        """Check a first state; return the twin of `residual_steps` that computes, and its sweep over these layers."""
+        self.check()
+        self.check_state("u0", u0)
+        ops = compute(backend)
+        weights, biases = ops.load(self.weights), ops.load(self.biases)
+        return ops, lambda *blocks: ops.forward_sweep(*blocks, weights, biases, self.activation)
+
+    def adjoint_steps(self, states, grad_output, backend):
+        """Check states and the gradient at the last one; return as `forward_steps` does, for gradients."""
+        self.check()
+        self.check_state("states", states, (len(self) + 1,))
+        self.check_state("grad_output", grad_output)
+        check_array("grad_output", grad_output, self.dtype, states.shape[1:])
+        ops = compute(backend)
+        weights = ops.load(self.weights)
+        with np.errstate(all="ignore"):  # a slope is finite, whatever leaves the range on the way
+            slopes = ops.slopes(ops.load(states), weights, ops.load(self.biases), self.activation)
+        return ops, lambda *blocks: ops.adjoint_sweep(*blocks, weights, slopes)
+
+    def _propagate(self, first, ops, sweep, layers):
+        """Go through the layers as one block; return the values at all points."""
+        points = np.empty((len(self) + 1, *first.shape), self.dtype)
+        points[0] = first
+        points, sizes = ops.load(points), ops.load(np.full(len(self), self.h, self.dtype))
+        with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+            last = sweep(points, None, ops.load(np.array([0, len(self)])), ops.load(layers), sizes)
+        points = ops.host(points)
+        points[-1] = ops.host(last)[0]
+        if not np.isfinite(points[-1]).all():
+            raise FloatingPointError(f"cycle 1 leaves the range of {self.dtype}: the network itself does")
+        return points
 
     def parameter_gradients(self, states, gradients, backend="auto"):
         """Compute the gradients of weights and biases; no layer waits for another.

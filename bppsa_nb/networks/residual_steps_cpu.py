@@ -197,6 +197,16 @@ def _repeat(biases, out):
 
 
 @_compile
+def _fetch(matrix, sink):
+    """Read a number of every cache line in order, at which memory is faster than at the order of a product.
+
+    Their sum goes somewhere, or the compiler would leave the reading out.
+    """
+    for i in range(0, matrix.size, _LINE // matrix.itemsize):
+        sink[0] += matrix[i]
+
+
+@_compile
 def _rows(weights, layer, channels, kernel, transposed, turned):
     """Return a layer's weights as the rows that multiply what a kernel's columns see [shape=(k, channels, k channels)].
 
@@ -205,8 +215,7 @@ def _rows(weights, layer, channels, kernel, transposed, turned):
     size, item = channels * channels * kernel * kernel, weights.itemsize
     matrix = weights[layer * size : (layer + 1) * size]
     if kernel == 1:
-        for i in range(0, size, _LINE // item):  # in order, which memory is faster at than at what a product asks for
-            turned[0] += matrix[i]
+        _fetch(matrix, turned)
         down, across = (1, channels) if transposed else (channels, 1)
         return as_strided(matrix, (1, channels, channels), (size * item, down * item, across * item))
     for a in range(channels):

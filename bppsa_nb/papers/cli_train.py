@@ -198,7 +198,7 @@ def _on_first(comm, do):
     if comm is None:
         return do()
     group = ranks.group(comm)
-    with group.together(0) as tell:
+    with group.together() as tell:
         result = do() if group.rank == 0 else None
         tell()
     return result

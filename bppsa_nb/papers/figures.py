@@ -4,18 +4,7 @@ import io
 import textwrap
 
 from bppsa_nb.machine import files
-
-# Okabe and Ito's palette, which color-blind readers can tell apart. One color per role, in every figure.
-COLORS = {
-    "matrix": "#0072B2",
-    "vector": "#E69F00",
-    "identity": "#009E73",
-    "linear": "#D55E00",
-    "blelloch": "#0072B2",
-    "truncated": "#CC79A7",
-    "chunked": "#56B4E9",
-    "baseline": "#555555",
-}
+from bppsa_nb.schedule.colors import COLORS
 
 MAX_BYTES = 150_000
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from bppsa_nb.machine.checks import check_count
 from bppsa_nb.machine.shown import shown
-from bppsa_nb.multigrid.cycles import Cycles, Level, Options
+from bppsa_nb.multigrid.cycles import Cycles, GridLevel, Options
 from bppsa_nb.multigrid.grids import check_levels, hierarchy
-from bppsa_nb.multigrid.links import Alone
+from bppsa_nb.multigrid.neighbors import Alone
 from bppsa_nb.networks import residual_steps as steps
 from bppsa_nb.schedule import events as timeline
 
@@ -188,7 +188,7 @@ class _Run:
         if kind == "δO":
             grids = [grid.reversed() for grid in grids]
         sweeps = [partial(self._sweep, kind, level, states) for level in range(len(grids))]
-        levels = [Level(grid, 1, first, _OPS, sweep) for grid, sweep in zip(grids, sweeps, strict=True)]
+        levels = [GridLevel(grid, 1, first, _OPS, sweep) for grid, sweep in zip(grids, sweeps, strict=True)]
         Cycles(levels, self.options, Alone(kind == "δO")).run()
         self.stored[kind] = sum(self._stored(*each) for each in zip(levels, grids, strict=True))
         return levels[0].points[::-1] if kind == "δO" else levels[0].points

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from bppsa_nb.distributed.predict import Costs, Diamonds, Link, exscan, pipeline, rank_after_rank, scan
+from bppsa_nb.distributed.predict import Costs, Diamonds, Interconnect, exscan, pipeline, rank_after_rank, scan
 from bppsa_nb.papers.bppsa import figure_11
 from bppsa_nb.schedule import events as timeline
 
-LINK = Link(3.0, 4.0)
+LINK = Interconnect(3.0, 4.0)
 DIAMONDS = Diamonds(merge=7.0, apply=2.0, keep=0.5, start=11.0, size=20)
 COSTS = Costs(forward=1.0, sweep=2.0, gradients=0.25, jacobian=0.5, product=10.0, state=8, diamonds=DIAMONDS)
 
@@ -78,7 +78,7 @@ def test_two_ranks_need_no_product():
 
 def test_four_ranks_reduce_scan_and_replay():
     free = COSTS._replace(diamonds=Diamonds(0, 0, 0, 0, 0))
-    fast = Link(0, 1e9)
+    fast = Interconnect(0, 1e9)
     assert scan(40, 4, free, fast) == 10 * (0.5 + 10) + 10 * 2
     # In a whole step, ranks multiply while others go forward: the third has its states after 30 steps, and multiplies.
     whole = scan(40, 4, free, fast, whole=True)
@@ -89,10 +89,10 @@ def test_four_ranks_reduce_scan_and_replay():
 
 def test_uneven_shares_and_more_ranks_than_steps():
     free = COSTS._replace(diamonds=Diamonds(0, 0, 0, 0, 0))
-    assert scan(5, 4, free, Link(0, 1e9)) == 10.5 + 2  # the run at the loss has two steps, the others one
+    assert scan(5, 4, free, Interconnect(0, 1e9)) == 10.5 + 2  # the run at the loss has two steps, the others one
     # In time, the runs have 1, 1, 1 and 2 steps; the third multiplies from 3 to 13.5.
-    assert scan(5, 4, free, Link(0, np.inf), whole=True) == 13.5 + 2 + 0.25
-    assert rank_after_rank(2, 8, free, Link(0, np.inf)) == 2 * 2
+    assert scan(5, 4, free, Interconnect(0, np.inf), whole=True) == 13.5 + 2 + 0.25
+    assert rank_after_rank(2, 8, free, Interconnect(0, np.inf)) == 2 * 2
 
 
 @pytest.mark.parametrize("ranks, batches", [(1, 1), (2, 3), (4, 4), (5, 2)])
@@ -100,8 +100,8 @@ def test_gpipe_is_the_schedule_of_figure_11(ranks, batches):
     events, needs = figure_11.pipeline(ranks, batches, backward=True)
     timeline.check(events, needs)
     one = Costs(1.0, 0.75, 0.25, 0, 0, 0, DIAMONDS)
-    seconds, bubble = pipeline(ranks, ranks, batches, one, Link(0, 1))
+    seconds, bubble = pipeline(ranks, ranks, batches, one, Interconnect(0, 1))
     assert seconds == timeline.makespan(events)
     busy = sum(event.duration for event in events if event.worker == 0)
     assert bubble == pytest.approx(1 - busy / seconds)
-    assert pipeline(ranks, ranks, batches, one, Link(5, 1))[0] == seconds + 2 * (ranks - 1) * 5
+    assert pipeline(ranks, ranks, batches, one, Interconnect(5, 1))[0] == seconds + 2 * (ranks - 1) * 5

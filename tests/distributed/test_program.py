@@ -65,7 +65,7 @@ def test_methods_agree(measured, ranks, cell):
 def test_calls_of_the_operation_are_those_of_recursive_doubling(measured, ranks, cell):
     size = max(ranks, 1)
     found = measured(ranks, cell)[0]
-    known = predict.exscan(np.zeros(size), predict.Link(0, 1), predict.Diamonds(0, 0, 0, 0, 0))[1][::-1]
+    known = predict.exscan(np.zeros(size), predict.Interconnect(0, 1), predict.Diamonds(0, 0, 0, 0, 0))[1][::-1]
     assert max(known) <= 2 * np.ceil(np.log2(size))
     for row in found["exscans"] + [row for row in found["rows"] if row["method"] == "chunked"]:
         assert row["combined"] == known[row["rank"]]

@@ -287,12 +287,12 @@ def test_bad_activations_and_gradients_are_refused():
     cases = [
         ((found.states, grad), TypeError, "activations must come from ResidualModel.forward, got ndarray"),
         (
-            (module.Activations(found.x, found.opening, found.states[1:], found.closing), grad),
+            (module.ResidualActivations(found.x, found.opening, found.states[1:], found.closing), grad),
             ValueError,
             r"activations.states must have shape \(11, 4, 5\), got \(10, 4, 5\)",
         ),
         (
-            (module.Activations(found.x, found.opening[1:], found.states, found.closing), grad),
+            (module.ResidualActivations(found.x, found.opening[1:], found.states, found.closing), grad),
             ValueError,
             "activations.opening must be a tuple of 2 arrays",
         ),

@@ -210,6 +210,8 @@ def test_what_a_subclass_computes_itself_is_not_left_to_the_gpu(cell, optimizer,
         def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
             return super().backward(activations, grad_logits, "linear", "numpy", None, comm)
 
+    from bppsa_nb.training import device
+
     class Optimizer(optimizer):
         pass
 
@@ -217,7 +219,7 @@ def test_what_a_subclass_computes_itself_is_not_left_to_the_gpu(cell, optimizer,
         raise NotImplementedError
 
     monkeypatch.setattr(backends, "resolve", lambda backend: "cuda" if backend in ("auto", "cuda") else backend)
-    monkeypatch.setattr(Trainer, "_step_on_device", on_device)
+    monkeypatch.setattr(device, "DeviceTraining", on_device)
     x, y = DATA.batch(np.arange(4))
     with pytest.raises(NotImplementedError):
         Trainer(cell(1, 4, 3), optimizer(lr=0.01)).step(x, y)

@@ -8,11 +8,10 @@ from matplotlib import pyplot
 
 from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.scan.trace import UNIT, multiply_adds, trace
+from bppsa_nb.scan.trace import UNIT, trace
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.events import Event
-from bppsa_nb.schedule.scans import list_schedule
+from bppsa_nb.schedule.events import Event, multiply_adds
 
 TITLE = "A scan in chunks: three phases, the length of a chunk, and what it gains"
 CAPTION = (
@@ -88,7 +87,7 @@ def measure(scale, rng, progress):
         length = -(-LINKS // p)
         runs = {"chunked": _trace(LINKS, "chunked", length=length), "blelloch": _trace(LINKS, "blelloch")}
         for method, run in runs.items():
-            placed = list_schedule(run, p, work)
+            placed = timeline.scan_schedule(run, p, work)
             timeline.check(placed, run.needs)
             row = {"part": "workers", "method": method, "n": LINKS, "p": p, "multiply_adds": timeline.makespan(placed)}
             rows.append(row | ({"length": length} if method == "chunked" else {}))

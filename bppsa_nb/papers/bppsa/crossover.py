@@ -7,9 +7,9 @@ from matplotlib import pyplot
 
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.scan.trace import multiply_adds, trace
+from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.scans import list_schedule
+from bppsa_nb.schedule.events import multiply_adds
 
 TITLE = "Where P_Blelloch / P_Linear meets n / log n"
 CAPTION = (
@@ -49,7 +49,7 @@ def _path(n, method, size):
 def _count(point, rng):
     n, p = point["n"], point["p"]
     if p:
-        events = list_schedule(_trace(n, "blelloch"), p, multiply_adds(PAPER["H"]))
+        events = timeline.scan_schedule(_trace(n, "blelloch"), p, multiply_adds(PAPER["H"]))
         timeline.check(events, _trace(n, "blelloch").needs)
         # The linear scan is a single chain, whatever the number of workers.
         linear = _path(n, "linear", PAPER["H"])

@@ -21,11 +21,11 @@ RNN_SECONDS = {"quick": 0.25, "paper": 60.0}  # for one point
 
 def rnn_chain(T, B, H, rng):
     """Make the structured chain of an RNN that has read bitstreams."""
-    from bppsa_nb.cells import cpu
+    from bppsa_nb.cells import rnn_cpu
 
     model = rnn.RNN(1, H, 10, rng=rng)
     x, _ = Bitstream(T, B, rng=rng).batch(np.arange(B))
-    return cpu.rnn_chain(model.params["weight_hh_l0"], model.forward(x, backend="cpu").hidden[0])
+    return rnn_cpu.chain(model.params["weight_hh_l0"], model.forward(x, backend="cpu").hidden[0])
 
 
 def time_passes(model, x, y, backend, seconds, also=None):
@@ -122,14 +122,14 @@ def assembly(weight_hh, hidden, gates, backend):
     if backend == "numpy":
         return lambda: structured.jacobians_T(gru.chain(weight_hh, hidden, gates))
     if backend == "cpu":
-        from bppsa_nb.cells import cpu
+        from bppsa_nb.cells import gru_cpu
         from bppsa_nb.chains.structured_cpu import jacobians_T
 
-        return lambda: jacobians_T(cpu.gru_chain(weight_hh, hidden, gates))
+        return lambda: jacobians_T(gru_cpu.chain(weight_hh, hidden, gates))
     from numba import cuda
 
-    from bppsa_nb.cells.cuda import gru_chain
-    from bppsa_nb.chains.stored_cuda import launch_prepare, workspace
+    from bppsa_nb.cells import gru_cuda
+    from bppsa_nb.chains.levels_cuda import launch_prepare, workspace
     from bppsa_nb.chains.structured_cuda import Links, prepare
 
     _, T, B, H = gates.shape
@@ -137,7 +137,7 @@ def assembly(weight_hh, hidden, gates, backend):
     mats, exps, _, lost = workspace(T, B, B, H, hidden.dtype)
 
     def assemble():
-        launch_prepare(prepare, Links(gru_chain(weight_hh, hidden, gates)).arguments[2:], mats, exps, lost)
+        launch_prepare(prepare, Links(gru_cuda.chain(weight_hh, hidden, gates)).arguments[2:], mats, exps, lost)
         cuda.synchronize()
         return mats, exps
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot
 
-from bppsa_nb.distributed.predict import Costs, Diamonds, Link, exscan, rank_after_rank, scan
+from bppsa_nb.distributed.predict import Costs, Diamonds, Interconnect, exscan, rank_after_rank, scan
 from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
@@ -81,13 +81,13 @@ def _run(ranks, rounds, steps, seed):
 def fit(messages):
     """Fit α + β bytes to what messages took, so that the sum of squared relative errors is least.
 
-    Returns the link, and the root of the mean squared relative error.
+    Returns the interconnect, and the root of the mean squared relative error.
     """
     size, seconds = (messages[name].to_numpy(float) for name in ("bytes", "seconds"))
     terms = np.stack([1 / seconds, size / seconds], axis=1)
     latency, per_byte = np.linalg.lstsq(terms, np.ones(len(size)))[0]
     errors = (latency + per_byte * size) / seconds - 1
-    return Link(float(latency), float(1 / per_byte)), float(np.sqrt(np.mean(errors**2)))
+    return Interconnect(float(latency), float(1 / per_byte)), float(np.sqrt(np.mean(errors**2)))
 
 
 def link(table):

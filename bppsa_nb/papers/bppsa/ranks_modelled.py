@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib import pyplot
 
-from bppsa_nb.distributed.predict import Costs, Diamonds, Link, pipeline, rank_after_rank, scan
+from bppsa_nb.distributed.predict import Costs, Diamonds, Interconnect, pipeline, rank_after_rank, scan
 from bppsa_nb.papers import on_ranks, panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
@@ -22,7 +22,7 @@ CAPTION = (
     "as there are ranks. (f) Other RNNs of 30,000 steps, fast link."
 )
 RANKS = tuple(2**i for i in range(11))
-LINKS = {name: Link(*on_ranks.LINKS[name]) for name in ("25 Gb/s Ethernet", "200 Gb/s InfiniBand")}
+LINKS = {name: Interconnect(*on_ranks.LINKS[name]) for name in ("25 Gb/s Ethernet", "200 Gb/s InfiniBand")}
 FAST = "200 Gb/s InfiniBand"
 BATCH, CYCLES, COARSENING = 16, 2, 4
 SPLITS = (1, 2, 4, 8, 16)  # micro-batches

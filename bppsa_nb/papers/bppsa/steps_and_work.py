@@ -10,7 +10,6 @@ from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.levels import up_levels
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.scans import list_schedule
 
 TITLE = "Steps and work of the scans, counted from runs"
 CAPTION = (
@@ -56,7 +55,7 @@ def _count(point, rng):
     run = _trace(point["n"], point["method"], point["levels"])
     steps = run.steps
     if point["p"]:
-        events = list_schedule(run, point["p"])
+        events = timeline.scan_schedule(run, point["p"])
         timeline.check(events, run.needs)
         steps = timeline.makespan(events)
     return [{"steps": steps, "work": run.work, "mm": run.mm, "mv": run.mv}]

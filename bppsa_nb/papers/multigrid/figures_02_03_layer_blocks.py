@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from bppsa_nb import multigrid
-from bppsa_nb.multigrid.cycles import Level
+from bppsa_nb.multigrid.cycles import GridLevel
 from bppsa_nb.multigrid.grids import hierarchy
 from bppsa_nb.networks import residual_steps as steps
 from bppsa_nb.papers import panels
@@ -61,7 +61,7 @@ def relax(grid):
         return steps.forward_sweep(points, source, bounds, layers, sizes, net.weights, net.biases, net.activation)
 
     begin = 2.0**depth * np.arange(depth + 1).reshape(-1, 1, 1)
-    level = Level(grid, net.h, begin, steps, sweep)
+    level = GridLevel(grid, net.h, begin, steps, sweep)
     states = [level.points.copy()]
     level.f_relax()
     states.append(level.points.copy())

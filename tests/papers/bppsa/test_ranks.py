@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bppsa_nb.distributed.predict import Link
+from bppsa_nb.distributed.predict import Interconnect
 from bppsa_nb.papers.bppsa import rank_scaling, ranks_modelled
 from bppsa_nb.papers.progress import Progress
 
@@ -61,7 +61,7 @@ def test_the_fit_finds_latency_and_bandwidth_again():
     size = np.array([8, 512, 4096, 32768, 2**20])
     messages = pd.DataFrame({"bytes": size, "seconds": 3e-6 + size / 2e9})
     link, error = rank_scaling.fit(messages)
-    np.testing.assert_allclose(link, Link(3e-6, 2e9))
+    np.testing.assert_allclose(link, Interconnect(3e-6, 2e9))
     assert error == pytest.approx(0, abs=1e-9)
     wrong = messages.assign(seconds=messages["seconds"] * [1.1, 0.9, 1.1, 0.9, 1.1])
     assert 0.05 < rank_scaling.fit(wrong)[1] < 0.15
