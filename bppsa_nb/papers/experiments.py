@@ -28,7 +28,7 @@ from importlib import import_module
 from pathlib import Path
 
 from bppsa_nb.machine import files
-from bppsa_nb.machine.checks import generator
+from bppsa_nb.machine.checks import check_choice, generator
 from bppsa_nb.papers import bppsa, gru, multigrid, ooo, provenance, tables
 from bppsa_nb.papers.progress import Progress, read_kept
 
@@ -107,7 +107,7 @@ def run(name, scale="quick", seed=0, progress=True):
         If there is no such experiment or scale.
     """
     module = load(name)
-    _check_scale(scale)
+    check_choice("scale", scale, SCALES)
     now = provenance.describe(name, scale, seed)
     path = _where(now)
     sweep = Progress(path.with_suffix(".partial.json"), now, show=progress)
@@ -192,7 +192,7 @@ def table(name, scale="quick", device=None):
     """
     if not recordings(name):
         load(name)
-    _check_scale(scale)
+    check_choice("scale", scale, SCALES)
     recorded = [folder for folder, recorded_scale in recordings(name) if recorded_scale == scale]
     if device is None:
         device = min(recorded, key=lambda folder: folder != provenance.device(), default=None)
@@ -307,8 +307,3 @@ def _read(path):
     recorded = tables.read(path)
     recorded.attrs["provenance"]["reference"] = path.parents[1].name == REFERENCES
     return recorded
-
-
-def _check_scale(scale):
-    if scale not in SCALES:
-        raise ValueError(f"scale must be one of {', '.join(map(repr, SCALES))}, got {scale!r}")

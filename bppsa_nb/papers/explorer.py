@@ -1,12 +1,11 @@
 """Change costs, devices, micro-batches and policy in a notebook, and watch the timeline."""
 
-import io
-
 import ipywidgets as widgets
 import numpy as np
 from matplotlib.figure import Figure
 
 from bppsa_nb.machine.checks import check_choice, check_count
+from bppsa_nb.papers import panels
 from bppsa_nb.schedule.network import Network
 from bppsa_nb.schedule.pipelining import pipeline
 from bppsa_nb.schedule.replication import data_parallel
@@ -43,9 +42,7 @@ def picture(timeline):
     lanes = len(timeline.operations.workers)
     fig = Figure(figsize=(9.6, 1.2 + 0.4 * lanes), layout="constrained")
     timeline.plot(fig.subplots())
-    png = io.BytesIO()
-    fig.savefig(png, format="png", dpi=90, bbox_inches="tight")
-    return png.getvalue()
+    return panels.png(fig)
 
 
 def explorer(name="fast-forwarding", layers=8, devices=2, micro_batches=1):

@@ -1,5 +1,7 @@
 """What the figures of several experiments have in common: scales, ranges, legends, panels for machines."""
 
+import io
+
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -52,6 +54,13 @@ def legend(fig, handles=None, **look):
     """Explain a figure above it: handles, or whatever its first axes have labels for."""
     handles = fig.axes[0].get_legend_handles_labels()[0] if handles is None else handles
     fig.legend(handles=handles, **{"loc": "outside upper center", "ncols": len(handles)} | look)
+
+
+def png(fig):
+    """Return a figure as a PNG, for a notebook's widget."""
+    file = io.BytesIO()
+    fig.savefig(file, format="png", dpi=90, bbox_inches="tight")
+    return file.getvalue()
 
 
 def machines(table, width, height):

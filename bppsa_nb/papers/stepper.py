@@ -1,11 +1,10 @@
 """Step through a scan, level by level, in a notebook."""
 
-import io
-
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from bppsa_nb.machine.checks import check_choice, check_count
+from bppsa_nb.papers import panels
 from bppsa_nb.scan.trace import span_label, trace
 from bppsa_nb.schedule import draw
 
@@ -45,9 +44,7 @@ def picture(run, level):
     size = (max(5.0, 2.1 + 0.5 * len(run.result)), 1.6 + 0.7 * len(rows))
     fig = Figure(figsize=size, layout="constrained")
     draw.tree(run, fig.subplots(), upto=level)
-    png = io.BytesIO()
-    fig.savefig(png, format="png", dpi=90, bbox_inches="tight")
-    return png.getvalue()
+    return panels.png(fig)
 
 
 def stepper(n=7, method="blelloch", levels=1):

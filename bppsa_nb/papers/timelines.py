@@ -69,3 +69,13 @@ def iteration(timeline):
     """
     overlaps = timeline.policy == "zero_bubble" and not timeline.flush
     return float(timeline.span.max()) if overlaps else timeline.makespan
+
+
+def levels(run):
+    """Count what each level of a traced scan does, a row each."""
+    rows = []
+    for number, level in enumerate(run.levels, 1):
+        kinds = [product.product for product in level.products]
+        counts = {"mm": kinds.count("mm"), "mv": kinds.count("mv"), "moves": len(level.moves)}
+        rows.append({"n": run.n, "level": number, "phase": level.level.phase} | counts)
+    return rows

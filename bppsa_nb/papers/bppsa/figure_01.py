@@ -3,6 +3,7 @@
 import pandas as pd
 from matplotlib import pyplot
 
+from bppsa_nb.papers import timelines
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import draw
 
@@ -24,10 +25,7 @@ def measure(scale, rng, progress):
     """Count what each level of both scans does: one row per method and level."""
     rows = []
     for method in ("linear", "blelloch"):
-        for number, level in enumerate(trace(LAYERS, method).levels, 1):
-            kinds = [product.product for product in level.products]
-            counts = {"mm": kinds.count("mm"), "mv": kinds.count("mv"), "moves": len(level.moves)}
-            rows.append({"n": LAYERS, "method": method, "level": number, "phase": level.level.phase} | counts)
+        rows += [{"n": LAYERS, "method": method} | row for row in timelines.levels(trace(LAYERS, method))]
     return pd.DataFrame(rows)
 
 

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from bppsa_nb.papers import timelines
 from bppsa_nb.papers.bppsa.vgg import operators
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import draw
@@ -22,13 +23,7 @@ ALT = (
 
 def measure(scale, rng, progress):
     """Count what each level does: one row per level."""
-    chain = operators()
-    rows = []
-    for number, level in enumerate(trace(len(chain), "blelloch").levels, 1):
-        kinds = [product.product for product in level.products]
-        counts = {"mm": kinds.count("mm"), "mv": kinds.count("mv"), "moves": len(level.moves)}
-        rows.append({"n": len(chain), "level": number, "phase": level.level.phase} | counts)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(timelines.levels(trace(len(operators()), "blelloch")))
 
 
 def plot(table):

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 from matplotlib import pyplot
 
 from bppsa_nb.operands.counted import Pattern
@@ -13,7 +12,6 @@ from bppsa_nb.papers.bppsa.vgg import LEVELS, operators
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
 from bppsa_nb.scan import scan
-from bppsa_nb.training.datasets.images import Images
 
 TITLE = "Figure 10: the cost of every step on a pruned VGG-11"
 CAPTION = (
@@ -33,9 +31,7 @@ _LOOKS = {
 
 def measure(scale, rng, progress):
     """Count every step: a row per product for each way to store, and one per gradient operator of BP."""
-    seed = np.random.default_rng(rng).integers(2**32, size=2)
-    network, images = vgg.pruned(seed[0]), Images(rng=seed[1], num_samples=1)
-    links = network.links(network.forward(images.batch([0])[0]), from_input=True)
+    network, images, _, links = vgg.on_an_image(rng)
 
     def count(point, rng):
         if point["storage"] == "BP":

@@ -14,7 +14,6 @@ from bppsa_nb.papers.phrases import span
 from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.timing import take_turns
 from bppsa_nb.scan import scan
-from bppsa_nb.training.datasets.images import Images
 
 TITLE = "Planned products on a pruned VGG-11, measured"
 CAPTION = (
@@ -90,10 +89,7 @@ def _difference(product, expected):
 
 def measure(scale, rng, progress):
     """Measure every product of the truncated scan, and whole backward passes: a row each."""
-    seed = np.random.default_rng(rng).integers(2**32, size=2)
-    network, images = vgg.pruned(seed[0]), Images(rng=seed[1], num_samples=1)
-    activations = network.forward(images.batch([0])[0])
-    links = network.links(activations, from_input=True)
+    network, images, activations, links = vgg.on_an_image(rng)
     points = [{"part": "products"}, *({"part": "backward", "method": method} for method in METHODS)]
 
     def measure_point(point, rng):

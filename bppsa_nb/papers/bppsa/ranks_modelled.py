@@ -35,7 +35,7 @@ NETWORKS = {  # cell, width, steps that are timed
 WIDTHS = {"quick": (8, 60), "paper": (4, 8, 12, 40, 60, 80, 120)}  # of other RNNs
 ROUNDS = {"quick": 5, "paper": 15}
 NAMES = {"RNN": "RNN, H = 20", "narrow": "residual, 8 units", "wide": "residual, 128 units"}
-ROADS = {  # color
+METHODS = {  # color
     "scan": COLORS["blelloch"],
     "rank after rank": COLORS["linear"],
     "GPipe": COLORS["vector"],
@@ -206,7 +206,7 @@ def plot(table):
 
 def _draw_times(ax, table, network, task, title):
     rows = where(table, part="time", network=network, task=task)
-    for road, color in ROADS.items():
+    for road, color in METHODS.items():
         for link, dash in DASHES.items():
             part = where(rows, road=road, link=link)
             if len(part):
@@ -229,13 +229,13 @@ def _draw_times(ax, table, network, task, title):
 
 def _draw_memory(ax, rows):
     for network, dash in (("RNN", "-"), ("wide", ":")):
-        for road, color in (("scan", ROADS["scan"]), ("GPipe", ROADS["GPipe"])):
+        for road, color in (("scan", METHODS["scan"]), ("GPipe", METHODS["GPipe"])):
             part = where(rows, network=network, road=road)
             words = f"{road}, {NAMES[network]}"
             ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=color, label=words)
     for road, dash in (("GPipe, nothing computed again", "--"), ("GPipe, the same 16 samples", "-.")):
         part = where(rows, network="RNN", road=road)
-        ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=ROADS["GPipe"], lw=1.1, label=f"{road}, RNN")
+        ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=METHODS["GPipe"], lw=1.1, label=f"{road}, RNN")
     ax.set_ylim(rows["memory"].min() / 2**20 / 2, 300 * rows["memory"].max() / 2**20)
     ax.set(ylabel="MiB per rank", title="(c) memory")
     ax.legend(loc="upper right", fontsize=7)

@@ -1,7 +1,10 @@
 """The pruned VGG-11 of Section 5.3, and the products of a truncated scan over it."""
 
+import numpy as np
+
 from bppsa_nb.scan.trace import span_label, trace
 from bppsa_nb.sparse import VGG11, prune
+from bppsa_nb.training.datasets.images import Images
 
 RATE, LEVELS = 0.97, 2
 
@@ -21,6 +24,14 @@ def pruned(rng):
     network = VGG11(rng)
     network.masks = prune(network.params, RATE, "class_uniform")
     return network
+
+
+def on_an_image(rng):
+    """Make a pruned VGG-11, and let it see an image: network, the image's data set, activations, links."""
+    seed = np.random.default_rng(rng).integers(2**32, size=2)
+    network, images = pruned(seed[0]), Images(rng=seed[1], num_samples=1)
+    activations = network.forward(images.batch([0])[0])
+    return network, images, activations, network.links(activations, from_input=True)
 
 
 def products(patterns, levels):

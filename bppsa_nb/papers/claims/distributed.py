@@ -9,6 +9,7 @@ import numpy as np
 
 from bppsa_nb.papers.bppsa import ranks_modelled
 from bppsa_nb.papers.claims.claim import PAPER, Claim, require, rows_of, times, verdict
+from bppsa_nb.papers.phrases import span
 
 NEEDS_RANKS = "not measurable here: needs many machines"
 
@@ -30,7 +31,7 @@ def _memory(table):
     texts = ", ".join(f"{size / 2**20:.1f} on {ranks:.0f}" for ranks, size in most.items())
     share = most * most.index / most.loc[1]
     ours = f"MiB above what a rank had before, T = {rows['steps'].iloc[0]:,.0f}: {texts} ranks; "
-    ours += f"times p, {share.min():.2f} to {share.max():.2f} of one rank's"
+    ours += f"times p, {span(share, '{:.2f}')} of one rank's"
     return ours, verdict(share.max() <= 1.25)
 
 
@@ -54,7 +55,7 @@ def _against_others(table):
     texts = []
     for network in ("RNN", "narrow", "wide"):
         seconds = _modelled(table, network, "step").min()
-        each = ", ".join(f"{name} {1e3 * seconds[name]:.3g}" for name in ranks_modelled.ROADS if name in seconds)
+        each = ", ".join(f"{name} {1e3 * seconds[name]:.3g}" for name in ranks_modelled.METHODS if name in seconds)
         texts.append(f"{ranks_modelled.NAMES[network]}: {each}")
     return f"modelled, best of up to 1024 ranks, ms: {'; '.join(texts)}", NEEDS_RANKS
 

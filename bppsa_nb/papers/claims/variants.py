@@ -5,6 +5,7 @@ The article has no numbered sections, so `where` names the part. Its percentages
 
 from bppsa_nb.papers.claims.claim import ARTICLE, Claim, compare, require, rows_of, times, verdict
 from bppsa_nb.papers.gru import gru_throughput, small_products
+from bppsa_nb.papers.phrases import span
 from bppsa_nb.papers.tables import where
 
 LARGE = 2048  # the hidden size that the article calls very large
@@ -15,7 +16,7 @@ def _share_of_peak(table):
     rows = _one_core(table)
     share = rows["gflops"] / rows["peak"]
     few = require(share[rows["B"] <= FEW])
-    return f"{few.min():.0%} to {few.max():.0%} of the peak at B ≤ {FEW}", verdict(few.max() < 0.5)
+    return f"{span(few, '{:.0%}')} of the peak at B ≤ {FEW}", verdict(few.max() < 0.5)
 
 
 def _bandwidth_bound(table):
@@ -109,7 +110,7 @@ def _sizes(by_size):
 def _growth(table):
     steps = rows_of(table, part="chain").pivot(index="T", columns="name", values="steps")
     nothing, everything = steps["nothing"] / steps.index**2, steps["everything"] / steps.index
-    ours = f"{nothing.min():.2f} to {nothing.max():.2f} times T² steps, with all saved {everything.max():g} times T; "
+    ours = f"{span(nothing, '{:.2f}')} times T² steps, with all saved {everything.max():g} times T; "
     ours += f"T from {steps.index.min():g} to {steps.index.max():g}"
     return ours, verdict(nothing.max() <= 3 * nothing.min() and (everything == 1).all())
 

@@ -1,10 +1,10 @@
-"""Four roads to parallel depth, over depth and workers: time, critical path, work, memory and error of each."""
+"""Four ways to train in parallel, over depth and workers: time, critical path, work, memory and error of each."""
 
 from matplotlib import pyplot
 
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.multigrid import roads
+from bppsa_nb.papers.multigrid import methods
 from bppsa_nb.papers.phrases import listed
 from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
@@ -43,7 +43,7 @@ STARTS = {
 
 
 def measure(scale, rng, progress):
-    """Schedule every road at every depth on every number of workers, and measure errors: one row each."""
+    """Schedule every method at every depth on every number of workers, and measure errors: one row each."""
     points = [{"depth": depth, "workers": None} for depth in DEPTHS[scale]]
     points += [{"depth": n, "workers": p} for n in DEPTHS[scale] for p in WORKERS[scale] if p <= n]
     return progress.collect(points, _measure_point, rng)
@@ -52,29 +52,29 @@ def measure(scale, rng, progress):
 def _measure_point(point, rng):
     depth, workers = point["depth"], point["workers"]
     if workers is None:
-        found = roads.errors(depth, WIDTH, BATCH, CYCLES, rng)
-        return [{"part": "error", "start": start, "cycles": k, "error": error} for (start, k), error in found.items()]
-    found = {"serial": roads.pipeline(depth, workers)}
-    found |= {f"pipeline {b}": roads.pipeline(depth, workers, roads.best_split(depth, workers, b)) for b in BATCHES}
-    found |= {f"scan {q}": roads.scan(depth, workers, q) for q in WIDTHS}
-    rows = [_row(name, road, depth) for name, road in found.items()]
+        errors = methods.errors(depth, WIDTH, BATCH, CYCLES, rng)
+        return [{"part": "error", "start": start, "cycles": k, "error": error} for (start, k), error in errors.items()]
+    steps = {"serial": methods.pipeline(depth, workers)}
+    steps |= {f"pipeline {b}": methods.pipeline(depth, workers, methods.best_split(depth, workers, b)) for b in BATCHES}
+    steps |= {f"scan {q}": methods.scan(depth, workers, q) for q in WIDTHS}
+    rows = [_row(name, step, depth) for name, step in steps.items()]
     for start in STARTS:
         for k in CYCLES:
-            road = roads.layer_parallel(depth, workers, k, start)
-            rows.append(_row(f"multigrid {k}", road, depth) | {"start": start, "cycles": k})
+            step = methods.layer_parallel(depth, workers, k, start)
+            rows.append(_row(f"multigrid {k}", step, depth) | {"start": start, "cycles": k})
     return rows
 
 
-def _row(name, road, depth):
-    timeline.check(road.events, road.needs)
-    row = {"part": "road", "road": name, "time": road.time, "speedup": 3 * depth / road.time, "steps": road.steps}
+def _row(name, step, depth):
+    timeline.check(step.events, step.needs)
+    row = {"part": "road", "road": name, "time": step.time, "speedup": 3 * depth / step.time, "steps": step.steps}
     if not name.startswith("pipeline"):  # whose passes overlap
-        row |= {"backward": road.backward, "backward_speedup": 2 * depth / road.backward}
-    return row | {"work": road.work / (3 * depth), "memory": road.memory}
+        row |= {"backward": step.backward, "backward_speedup": 2 * depth / step.backward}
+    return row | {"work": step.work / (3 * depth), "memory": step.memory}
 
 
 def with_errors(table):
-    """Join what was counted with what was measured: a row per road, depth and number of workers.
+    """Join what was counted with what was measured: a row per method, depth and number of workers.
 
     The gradient's error is zero for back-propagation and pipelines, which do the same sums.
     """

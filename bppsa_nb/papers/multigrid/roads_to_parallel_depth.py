@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.papers import panels, timelines
-from bppsa_nb.papers.multigrid import roads
+from bppsa_nb.papers.multigrid import methods
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 
@@ -39,23 +39,23 @@ NAMES = {
 
 
 def measure(scale, rng, progress):
-    """Schedule all roads on the same workers: one row per road with its counts, and one per event."""
-    split = roads.best_split(DEPTH, WORKERS, BATCH)
-    error = roads.errors(DEPTH, WIDTH, BATCH, (1, 2), rng)
+    """Schedule all methods on the same workers: one row for each with its counts, and one per event."""
+    split = methods.best_split(DEPTH, WORKERS, BATCH)
+    error = methods.errors(DEPTH, WIDTH, BATCH, (1, 2), rng)
     chosen = {
-        "Back-propagation, layers on 16 workers": (roads.pipeline(DEPTH, WORKERS), 0.0),
-        f"Pipeline of {split} micro-batches": (roads.pipeline(DEPTH, WORKERS, split), 0.0),
-        "Multigrid, 1 cycle": (roads.layer_parallel(DEPTH, WORKERS, 1), error["layers", 1]),
-        "Multigrid, 2 cycles": (roads.layer_parallel(DEPTH, WORKERS, 2), error["layers", 2]),
-        "Scan of Jacobians": (roads.scan(DEPTH, WORKERS, WIDTH), error["scan", 0]),
+        "Back-propagation, layers on 16 workers": (methods.pipeline(DEPTH, WORKERS), 0.0),
+        f"Pipeline of {split} micro-batches": (methods.pipeline(DEPTH, WORKERS, split), 0.0),
+        "Multigrid, 1 cycle": (methods.layer_parallel(DEPTH, WORKERS, 1), error["layers", 1]),
+        "Multigrid, 2 cycles": (methods.layer_parallel(DEPTH, WORKERS, 2), error["layers", 2]),
+        "Scan of Jacobians": (methods.scan(DEPTH, WORKERS, WIDTH), error["scan", 0]),
     }
     rows = []
-    for name, (road, off) in chosen.items():
-        timeline.check(road.events, road.needs)
-        counts = {"time": road.time, "backward": road.backward, "steps": road.steps}
-        counts |= {"work": road.work / (3 * DEPTH), "memory": road.memory, "error": off}
+    for name, (step, off) in chosen.items():
+        timeline.check(step.events, step.needs)
+        counts = {"time": step.time, "backward": step.backward, "steps": step.steps}
+        counts |= {"work": step.work / (3 * DEPTH), "memory": step.memory, "error": off}
         rows.append({"part": "road", "road": name} | counts)
-        drawn = [event for event in road.events if event.worker < WORKERS and event.duration]
+        drawn = [event for event in step.events if event.worker < WORKERS and event.duration]
         rows += [{"part": "event", "road": name} | event._asdict() | {"label": "-"} for event in drawn]
     return pd.DataFrame(rows)
 
