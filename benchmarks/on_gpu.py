@@ -18,7 +18,7 @@ def replayed(launch):
     launch : callable
         Takes a stream.
     """
-    from bppsa_nb.machine import streams
+    from bppsa_nb.machine import cuda as streams
 
     stream = streams.new_stream()
     launch(stream)

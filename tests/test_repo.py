@@ -120,4 +120,5 @@ def test_the_map_in_contributing_names_every_module():
     named = set(re.findall(r"\b\w+\.py\b", house)) - {"naive.py"}
     modules = {path.name for path in (REPO / "bppsa_nb").rglob("*.py")}
     experiment_modules = {path.name for _, path in experiments._modules() if experiments._is_experiment(path)}
-    assert named == modules - experiment_modules
+    twins = {name for name in modules if re.sub(r"_(cpu|cuda)\.py$", ".py", name) in modules - {name, "cuda.py"}}
+    assert named - twins == modules - experiment_modules - twins

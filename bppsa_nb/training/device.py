@@ -25,8 +25,7 @@ from bppsa_nb.chains.plan import chunk_length
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.chains.structured_cuda import Chunks, Links, launch_chunked, launch_sweep, prepare
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.cuda import require
-from bppsa_nb.machine.streams import follow, new_stream, record, wait
+from bppsa_nb.machine.cuda import follow, new_stream, record, require, wait
 from bppsa_nb.machine.twins import twin
 from bppsa_nb.training import kernels_cuda as kernels
 from bppsa_nb.training.local import Local, check_gradients
