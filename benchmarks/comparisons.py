@@ -8,8 +8,7 @@ import peers
 from turns import quartiles, take_turns
 
 import bppsa_nb as bp
-from bppsa_nb.papers.bppsa import figure_08
-from bppsa_nb.papers.bppsa.crossover_map import rnn_chain
+from bppsa_nb.papers.bppsa import iterations
 from bppsa_nb.training.datasets.audio import FEATURES, LABELS
 from bppsa_nb.training.loss import cross_entropy
 
@@ -106,9 +105,9 @@ def compare(names, backend, present, seconds, say):
 def grid_points(scale):
     """List the sizes of Figure 8 (the RNN over T, and over B) and Figure 9 (the GRU), for every H: cell, T, B, H, I."""
     quick = scale == "quick"
-    lengths, length = figure_08.LENGTHS[scale], figure_08.LENGTH[scale]
-    batches = figure_08.BATCHES[:: 2 if quick else 1]
-    sizes = [(T, figure_08.BATCH) for T in lengths] + [(length, B) for B in batches]
+    lengths, length = iterations.RNN_LENGTHS[scale], iterations.RNN_LENGTH[scale]
+    batches = iterations.RNN_BATCHES[:: 2 if quick else 1]
+    sizes = [(T, iterations.RNN_BATCH) for T in lengths] + [(length, B) for B in batches]
     sets = [(each.frames, B, each.size) for each in FEATURES.values() for B in (BATCHES[:1] if quick else BATCHES)]
     return [
         point
@@ -171,7 +170,7 @@ def regret(points, backends, seconds, say):
     for T, B, H in points:
         rng = np.random.default_rng(0)
         fits = T * B * H * H * 4 <= STORED["cpu"] / 4
-        chains = {"structured": (rnn_chain(T, B, H, rng), 1)}
+        chains = {"structured": (iterations.rnn_chain(T, B, H, rng), 1)}
         if fits:
             chains["dense"] = (dense_chain(T, B, H, rng)[0], 0)
         grad_output = rng.standard_normal((B, H), np.float32)

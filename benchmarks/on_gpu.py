@@ -18,19 +18,19 @@ def replayed(launch):
     launch : callable
         Takes a stream.
     """
-    from bppsa_nb.training import device
+    from bppsa_nb.machine import streams
 
-    stream = device.new_stream()
+    stream = streams.new_stream()
     launch(stream)
-    device.wait(stream)
-    graph = None if backends.simulated() else device.record(launch, stream)
+    streams.wait(stream)
+    graph = None if backends.simulated() else streams.record(launch, stream)
 
     def run():
         if graph is None:
             launch(stream)
         else:
             graph.launch(stream)
-        device.wait(stream)
+        streams.wait(stream)
 
     return run
 
@@ -83,8 +83,9 @@ def backward(model, x, grad_output, method):
     """
     from numba import cuda
 
-    from bppsa_nb.cells import cuda as cells
+    from bppsa_nb.cells import layer_cuda as cells
     from bppsa_nb.chains.structured_cuda import Links
+    from bppsa_nb.machine.twins import twin
 
     activations = model.forward(x, backend="cuda")
     hidden, gated = cuda.to_device(activations.hidden[0]), activations.gates is not None
@@ -95,11 +96,11 @@ def backward(model, x, grad_output, method):
     parts = [new(cells.parts_of(T), rows * H, columns) for columns in (inputs + 1, H + 1)]
     names = [f"{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     grads = [new(*model.params[name].shape) for name in names]
-    chain = bp.StructuredChain.made(cuda.to_device(weights), slopes[:rows], gates[1] if gated else None)
+    chain = bp.StructuredChain.made(cuda.to_device(weights), slopes[-rows:], gates[1] if gated else None)
     scan, found, lost = _scan(Links(chain), grad_output, method, dense=False)
 
     def launch(stream):
-        cells.launch_slopes(hidden, gates, slopes, stream)
+        cells.launch_slopes(twin(model._cell, "cuda").CELL, hidden, gates, slopes, stream)
         scan(stream)
         cells.launch_at_sums(slopes, found, stream)
         cells.launch_gradients(x, hidden, slopes, *parts, grads, stream)
@@ -117,7 +118,8 @@ def forward(model, x):
     """Prepare a layer's forward pass; `fetch` returns the hidden states [shape=(T + 1, B, H)]."""
     from numba import cuda
 
-    from bppsa_nb.cells import cuda as cells
+    from bppsa_nb.cells import layer_cuda as cells
+    from bppsa_nb.machine.twins import twin
 
     (T, B, _), H = x.shape, model.hidden_size
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
@@ -126,7 +128,8 @@ def forward(model, x):
     transposed, products = cuda.device_array((H, sums), dtype), cuda.device_array((T, B, sums), dtype)
     hidden, x = cuda.to_device(np.zeros((T + 1, B, H), dtype)), cuda.to_device(x)
     gates = None if sums == H else cuda.device_array((4, T, B, H), dtype)
-    run = replayed(lambda stream: cells.launch_forward(x, params, transposed, products, hidden, gates, stream))
+    cell = twin(model._cell, "cuda").CELL
+    run = replayed(lambda stream: cells.launch_forward(cell, x, params, transposed, products, hidden, gates, stream))
     return run, hidden.copy_to_host
 
 
@@ -160,9 +163,9 @@ def _scan(links, grad_output, method, dense):
     """Return the launches of a scan, where the gradients will be, and what tells that its range was left."""
     from numba import cuda
 
-    from bppsa_nb.chains import stored_cuda as levels
+    from bppsa_nb.chains import levels_cuda as levels
     from bppsa_nb.chains import structured_cuda as chunks
-    from bppsa_nb.training.device import copy, fill, over
+    from bppsa_nb.training.kernels_cuda import copy, fill, over
 
     (T, B, H), dtype = links.shape, links.dtype
     output, zero = cuda.to_device(np.ascontiguousarray(grad_output[None])), dtype.type(0)

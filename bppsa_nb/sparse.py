@@ -1,46 +1,26 @@
 """Sparse transposed Jacobians: made analytically, multiplied by plan, and the networks that train with them."""
 
-from importlib import import_module as _import_module
+from bppsa_nb.machine import lazy as _lazy
 
-_HOME = {
-    "AvgPool2d": "networks.layers",
-    "CSRPattern": "operands.pattern",
-    "Conv2d": "networks.layers",
-    "Flatten": "networks.layers",
-    "LeNet5": "networks.models",
-    "Linear": "networks.layers",
-    "MaxPool2d": "networks.layers",
-    "Network": "networks.network",
-    "PlannedProduct": "operands.products",
-    "ReLU": "networks.layers",
-    "Sigmoid": "networks.layers",
-    "Tanh": "networks.layers",
-    "VGG11": "networks.models",
-    "avg_pool2d_jacobian_T": "networks.matrices",
-    "conv2d_jacobian_T": "networks.matrices",
-    "flatten_jacobian_T": "networks.matrices",
-    "kinds_of_zeros": "networks.matrices",
-    "linear_jacobian_T": "networks.matrices",
-    "load_weights": "networks.weights",
-    "masks_of": "networks.pruning",
-    "max_pool2d_jacobian_T": "networks.matrices",
-    "prune": "networks.pruning",
-    "relu_jacobian_T": "networks.matrices",
-    "save_weights": "networks.weights",
-    "sigmoid_jacobian_T": "networks.matrices",
-    "tanh_jacobian_T": "networks.matrices",
-}
-__all__ = sorted(_HOME)
-
-
-def __getattr__(name):
-    # Names load on first use (PEP 562): numbers of a pattern are asked for where Numba is not wanted.
-    if name not in _HOME:
-        raise AttributeError(f"module 'bppsa_nb.sparse' has no attribute {name!r}")
-    value = getattr(_import_module(f"bppsa_nb.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__():
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__, __all__ = _lazy.names(
+    __name__,
+    {
+        "networks.layers": ["AvgPool2d", "Conv2d", "Flatten", "Linear", "MaxPool2d", "ReLU", "Sigmoid", "Tanh"],
+        "operands.pattern": ["CSRPattern", "PlannedProduct"],
+        "networks.models": ["LeNet5", "VGG11"],
+        "networks.network": ["Network"],
+        "networks.matrices": [
+            "avg_pool2d_jacobian_T",
+            "conv2d_jacobian_T",
+            "flatten_jacobian_T",
+            "kinds_of_zeros",
+            "linear_jacobian_T",
+            "max_pool2d_jacobian_T",
+            "relu_jacobian_T",
+            "sigmoid_jacobian_T",
+            "tanh_jacobian_T",
+        ],
+        "networks.weights": ["load_weights", "save_weights"],
+        "networks.pruning": ["masks_of", "prune"],
+    },
+)

@@ -63,14 +63,14 @@ def few_threads(monkeypatch):
     from bppsa_nb.machine import backends
 
     if backends.simulated():
-        from bppsa_nb.cells import cuda as cells
-        from bppsa_nb.chains import stored_cuda as scan
+        from bppsa_nb.cells import layer_cuda as cells
+        from bppsa_nb.chains import levels_cuda as scan
         from bppsa_nb.chains import structured_cuda as structured
-        from bppsa_nb.training import device
+        from bppsa_nb.training import kernels_cuda as training
 
         for module in (scan, cells, structured):
             monkeypatch.setattr(module, "MAX_THREADS", 2)
-        for module in (cells, structured, device):
+        for module in (cells, structured, training):
             monkeypatch.setattr(module, "_THREADS", 4)
 
 

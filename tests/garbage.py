@@ -10,9 +10,9 @@ from bppsa_nb import distributed, graphs, multigrid, schedule, sparse
 from bppsa_nb.graphs import variants
 from bppsa_nb.operands.dense import Dense
 from bppsa_nb.scan import scan, trace
-from bppsa_nb.schedule import draw, scans
+from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.training import datasets, trainer
+from bppsa_nb.training import datasets, loss
 
 
 def numbers(*shape):
@@ -271,7 +271,7 @@ case(
 case("Trainer.evaluate", lambda: _trainer().evaluate, lambda _: {"dataset": bp.Bitstream(5, 8), "batch_size": 4})
 case("Trainer.save", lambda: _trainer().save, lambda folder: {"path": folder / "save.npz"})
 case("Trainer.load", lambda: _trainer().load, _saved)
-for function in trainer.accuracy, trainer.cross_entropy:
+for function in loss.accuracy, loss.cross_entropy:
     case(function.__name__, lambda f=function: f, lambda _: {"logits": numbers(2, 4), "labels": np.array([1, 2])})
 case(
     "Bitstream",
@@ -550,7 +550,7 @@ case(
 case("distributed.partition", lambda: distributed.partition, lambda _: {"steps": 10, "ranks": 3})
 case("scan", lambda: scan, lambda _: {"operands": [numbers(2), Dense(numbers(2, 2))], "method": "linear"})
 case("trace", lambda: trace.trace, lambda _: {"n": 5, "method": "truncated", "levels": 1, "length": None})
-case("list_schedule", lambda: scans.list_schedule, lambda _: {"trace": trace.trace(5, "blelloch"), "workers": 2})
+case("scan_schedule", lambda: timeline.scan_schedule, lambda _: {"trace": trace.trace(5, "blelloch"), "workers": 2})
 case(
     "timeline.check",
     lambda: timeline.check,

@@ -63,7 +63,7 @@ def test_backprop_on_a_gpu(T, H, B):
 @pytest.mark.parametrize("H", [on_simulator(33), on_simulator(64)])
 def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
     # Two links and one level: block 1 multiplies matrices. Tiles of 24 rows, so that the last one is cut short.
-    from bppsa_nb.chains import stored_cuda as cuda
+    from bppsa_nb.chains import levels_cuda as cuda
 
     monkeypatch.setattr(cuda, "MAX_THREADS", 64)
     monkeypatch.setattr(cuda, "SHARED_BYTES", 3 * 24 * H * 8)
@@ -82,11 +82,11 @@ def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
 @pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
 def test_extremes_are_found_wherever_they_stand(kind):
     """Nine threads, which are no power of two, with an entry each."""
-    from bppsa_nb.chains import stored_cuda as cuda
-    from bppsa_nb.chains.structured_cuda import on_device
+    from bppsa_nb.chains import levels_cuda as cuda
+    from bppsa_nb.machine.cuda import on_device
 
     for place in range(9):
-        for entry, exponent, lost in ((1024, 11, 0), (2.0**-70, 1, 1)):
+        for entry, exponent, lost in ((1024, 0, 0), (2.0**60, 61, 0), (2.0**-70, 1, 1)):
             matrix = np.ones((1, 1, 3, 3), np.float32)
             matrix.flat[place] = entry
             mats, exps, _, found = cuda.workspace(1, 1, 1, 3, np.float32)
@@ -158,7 +158,7 @@ def test_entries_too_far_apart_for_any_scale(kind):
 )
 def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
     if backends.simulated():  # fewer threads than numbers, so that every loop over them goes round
-        from bppsa_nb.cells import cuda
+        from bppsa_nb.cells import layer_cuda as cuda
 
         for name, value in {"MAX_THREADS": 2, "_THREADS": 3, "PARTS": 2}.items():
             monkeypatch.setattr(cuda, name, value)
@@ -221,7 +221,7 @@ def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
     found.append(cuda.sweep(stored, grad_output, local_grads))
     for result in (
         cuda.sweep(links, grad_output, local_grads),
-        cuda.scan(links, grad_output, local_grads, None),
+        cuda.levels(links, grad_output, local_grads, None),
         *found,
     ):
         assert result.dtype == dtype
@@ -270,7 +270,7 @@ def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
 def test_chunks_whose_products_leave_the_range(factor, kind):
     from bppsa_nb.chains import structured as plain
     from bppsa_nb.chains import structured_cuda as cuda
-    from bppsa_nb.operands.scaled import RangeLost
+    from bppsa_nb.operands.range import RangeLost
 
     # The product of the middle chunk is out of range, the gradient never is.
     slopes = np.full((1, 20, 1, 2), 1 / factor, np.float32)
@@ -288,6 +288,37 @@ def test_chunks_whose_products_leave_the_range(factor, kind):
         for scan in (plain.chunked, cuda.chunked):
             with pytest.raises(RangeLost), np.errstate(all="ignore"):
                 scan(case, grad_output, None, 5)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what overflows anyway
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+def test_range_is_kept_exactly_where_the_cpu_keeps_it(kind, dtype):
+    """Entries all over the range, in links and in gradients: both twins keep them, or neither does."""
+    from bppsa_nb.chains import stored_cpu, stored_cuda
+    from bppsa_nb.operands.range import RangeLost
+
+    rng, maxexp, kept = np.random.default_rng(0), np.finfo(dtype).maxexp, []
+    for _ in range(50):
+        T, H, B = rng.integers(1, 6), rng.integers(1, 4), rng.integers(1, 3)
+        spread, middle = rng.uniform(0, 0.9, 2) * maxexp
+        powers = rng.uniform(-spread, spread, (T, B, H, H)) / 2 + middle * rng.choice([-1, 0, 0, 1], (T, 1, 1, 1)) / 2
+        there = (rng.random(powers.shape) < 0.7).astype(dtype)
+        jacobians_T = np.ldexp(there, np.rint(powers).astype(int))
+        reach = rng.uniform(0, 0.9) * maxexp
+        grad_output = np.ldexp(dtype(1), np.rint(rng.uniform(-reach, reach, (B, H))).astype(int))
+        found = []
+        for twin in (stored_cpu, stored_cuda):
+            try:
+                with np.errstate(all="ignore"):
+                    found.append(twin.levels(jacobians_T, grad_output))
+            except RangeLost:
+                found.append(None)
+        kept.append(found[0] is not None)
+        assert (found[0] is None) == (found[1] is None)
+        if kept[-1]:
+            np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+    assert 10 < sum(kept) < 40
 
 
 def sparse_link(rng, m, n, kind, batch, dtype):
@@ -372,12 +403,12 @@ def test_auto_never_takes_the_simulator():
 
 
 def test_a_row_too_long_for_shared_memory():
-    from bppsa_nb.chains import stored_cuda as cuda
+    from bppsa_nb.chains import levels_cuda as cuda
 
     assert cuda.tile_rows(20, 4) == 20 and cuda.tile_rows(128, 8) == 16
     with pytest.raises(ValueError, match="jacobians_T: three rows of H = 5000 entries take 120000 bytes"):
         cuda.tile_rows(5000, 8)
-    from bppsa_nb.chains import structured_cuda as structured
+    from bppsa_nb.machine.cuda import shared_bytes
 
     with pytest.raises(ValueError, match="hidden_size: 5 H = 25000 numbers take 100000 bytes"):
-        structured.shared_bytes(25000, np.dtype(np.float32), "5 H = 25000")
+        shared_bytes(25000, np.dtype(np.float32), "5 H = 25000")

@@ -21,12 +21,13 @@ def kernels(real):
     """Yield every kernel of the package, with the signatures that it is compiled for where numbers are of a dtype."""
     from numba import types
 
-    from bppsa_nb.cells import cuda as cells
-    from bppsa_nb.chains import stored_cuda as scan
+    from bppsa_nb.cells import gru_cuda, rnn_cuda
+    from bppsa_nb.cells import layer_cuda as cells
+    from bppsa_nb.chains import levels_cuda as scan
     from bppsa_nb.chains import structured_cuda as structured
     from bppsa_nb.networks import residual_steps_cuda as multigrid
     from bppsa_nb.operands import products_cuda as sparse_cuda
-    from bppsa_nb.training import device
+    from bppsa_nb.training import kernels_cuda as training
 
     real = getattr(types, real)
     a1, a2, a3, a4, a5 = (types.Array(real, ndim, "C") for ndim in (1, 2, 3, 4, 5))
@@ -45,21 +46,21 @@ def kernels(real):
     yield structured.prepare, (*diagonals, a4, exps, lost)
     yield cells.input_products, (a3, a2, a1, a3)
     yield cells.transpose, (a2, a2)
-    yield cells.rnn_forward_kernel, (a3, a2, a1, a3)
-    yield cells.gru_forward_kernel, (a3, a2, a1, a3, a4)
-    yield cells.rnn_slopes, (a3, a4)
-    yield cells.gru_slopes, (a3, a4, a4)
+    yield rnn_cuda.run_forward, (a3, a2, a1, a3)
+    yield gru_cuda.run_forward, (a3, a2, a1, a3, a4)
+    yield rnn_cuda.run_slopes, (a3, a4)
+    yield gru_cuda.run_slopes, (a3, a4, a4)
     yield cells.at_sums, (a4, a3)
     yield cells.outer_products, (a4, number, number, a3, a3)
     yield cells.sum_parts, (a3, a2, a1)
     yield cells.input_gradients_kernel, (a4, number, number, a2, a3)
-    yield device.fill, (a3, real)
-    yield device.copy, (a3, a3)
+    yield training.fill, (a3, real)
+    yield training.copy, (a3, a3)
     doubles = types.Array(types.float64, 1, "C")
-    yield device.classify, (a3, a2, a1, a1, a2, doubles, a3, a2, a1, doubles, a1, lost)
-    yield device.judge, (a1, a1, lost)
-    yield device.adam, (a1, a1, a1, a1, a1, a1)
-    yield device.sgd, (a1, a1, a1, flag, a1, a1)
+    yield training.classify, (a3, a2, a1, a1, a2, doubles, a3, a2, a1, doubles, a1, lost)
+    yield training.flag_overflow, (a1, a1, lost)
+    yield training.adam, (a1, a1, a1, a1, a1, a1)
+    yield training.sgd, (a1, a1, a1, flag, a1, a1)
     columns = types.Array(types.int32, 1, "C")
     for index in (types.Array(whole, 1, "C") for whole in (types.int32, types.int64)):
         yield sparse_cuda.sums, (index, columns, a2, index, columns, a2, number, number, index, columns, a2)

@@ -52,6 +52,8 @@ def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
 def slopes(hidden, gates):
     """Compute how far each h_t moves with the sums that its gates see, from j2 ... j10 of Appendix E.
 
+    Here as everywhere, N comes first and M last: inputs are added to the first three, states to the last three.
+
     Parameters
     ----------
     hidden : np.ndarray [shape=(T + 1, B, H)]
@@ -59,15 +61,15 @@ def slopes(hidden, gates):
 
     Returns
     -------
-    to_r, to_z, to_n, to_m : np.ndarray [shape=(T, B, H)]
-        Derivatives of h_t by R_t, Z_t, N_t and M_t, all diagonal.
+    to_n, to_r, to_z, to_m : np.ndarray [shape=(T, B, H)]
+        Derivatives of h_t by N_t, R_t, Z_t and M_t, all diagonal.
     """
     r, z, n, m = gates
     j2, j3 = r * (1 - r), m  # d r / d R, d N / d r
     j5, j6 = r, 1 - n * n  # d N / d M, d n / d N
     j7 = 1 - z  # d h / d n
     j9, j10 = z * (1 - z), hidden[:-1] - n  # d z / d Z, d h / d z
-    return j2 * j3 * j6 * j7, j9 * j10, j6 * j7, j5 * j6 * j7
+    return j6 * j7, j2 * j3 * j6 * j7, j9 * j10, j5 * j6 * j7
 
 
 def chain(weight_hh, hidden, gates):
@@ -84,9 +86,9 @@ def chain(weight_hh, hidden, gates):
     StructuredChain
         Ready for `bppsa_nb.backprop`. Its weights, transposed, are J1, J8 and J4 of Appendix E.
     """
-    to_r, to_z, _, to_m = slopes(hidden, gates)
+    _, *by_states = slopes(hidden, gates)
     size = weight_hh.shape[1]
-    return StructuredChain.made(weight_hh.reshape(3, size, size), np.stack([to_r, to_z, to_m]), gates[1])
+    return StructuredChain.made(weight_hh.reshape(3, size, size), np.stack(by_states), gates[1])
 
 
 def gate_gradients(chain, hidden, gates, grad_hidden):
@@ -106,7 +108,7 @@ def gate_gradients(chain, hidden, gates, grad_hidden):
     """
     grad = grad_hidden[1:]
     at_r, at_z, at_m = chain.slopes * grad
-    at_n = grad * slopes(hidden, gates)[2]
+    at_n = grad * slopes(hidden, gates)[0]
     return [at_r, at_z, at_n], [at_r, at_z, at_m]
 
 
@@ -143,4 +145,4 @@ class GRU(Recurrent):
     (7, 2, 20)
     """
 
-    _cell, _rows = "gru", 3
+    _cell, _rows, _gates = __name__, 3, 4

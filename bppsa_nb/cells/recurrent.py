@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from bppsa_nb.machine.checks import (
 from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.parts import over_ranks
 from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.twins import twin
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,56 +49,17 @@ class Activations:
         return shown(self, "x", "hidden", "gates", "logits")
 
 
-def parameter_gradients(x, hidden, from_x, from_h):
-    """Turn gradients at a layer's sums into gradients of its parameters (Equation 2).
-
-    Parameters
-    ----------
-    x : np.ndarray [shape=(T, B, I)]
-        The layer's input.
-    hidden : np.ndarray [shape=(T + 1, B, H)]
-    from_x, from_h : list of np.ndarray [shape=(T, B, H)]
-        At what products of the input and of the hidden state were added to: one in an RNN, three in a GRU.
-
-    Returns
-    -------
-    dict of str to np.ndarray
-        Gradients of ``weight_ih``, ``weight_hh``, ``bias_ih`` and ``bias_hh``, summed over time and batch.
-    """
-    # All steps and samples at once: one matrix product per weight, after the time loop.
-    rows = lambda array: array.reshape(-1, array.shape[2])  # noqa: E731
-    return {
-        "weight_ih": np.concatenate([rows(at).T @ rows(x) for at in from_x]),
-        "weight_hh": np.concatenate([rows(at).T @ rows(hidden[:-1]) for at in from_h]),
-        "bias_ih": np.concatenate([at.sum(axis=(0, 1)) for at in from_x]),
-        "bias_hh": np.concatenate([at.sum(axis=(0, 1)) for at in from_h]),
-    }
-
-
-def input_gradients(weight_ih, from_x):
-    """Turn gradients at a layer's sums into gradients at its input.
-
-    Parameters
-    ----------
-    weight_ih : np.ndarray [shape=(G, I)]
-    from_x : list of np.ndarray [shape=(T, B, H)]
-
-    Returns
-    -------
-    np.ndarray [shape=(T, B, I)]
-    """
-    return sum(at @ weight for at, weight in zip(from_x, np.split(weight_ih, len(from_x)), strict=True))
-
-
 class Recurrent:
     """A classifier of sequences: recurrent layers, and a linear layer on the last state. See `RNN` and `GRU`.
 
-    A kind of cell gives its name, under which its functions are found, and how many sums each hidden unit has
-    (the rows of its weights, in units of H).
+    A kind of cell is a module with a subclass and three functions, `forward`, `chain` and `gate_gradients`, like
+    `bppsa_nb.cells.rnn`. The subclass gives the module's name, how many sums each hidden unit has (the rows of its
+    weights, in units of H), and how many arrays of gates `forward` keeps.
     """
 
     _cell: str
     _rows: int
+    _gates = 0
 
     def __init__(self, input_size, hidden_size, num_classes, num_layers=1, rng=0, dtype=np.float32):
         sizes = {
@@ -289,10 +250,10 @@ class Recurrent:
         steps, batch = activations.x.shape[:2]
         shape = (self.num_layers, steps + 1, batch, self.hidden_size)
         check_array("activations.hidden", activations.hidden, self.dtype, shape)
-        if (activations.gates is not None) != (self._cell == "gru"):
+        if (activations.gates is not None) != (self._gates > 0):
             raise TypeError(f"activations must come from {kind}.forward, got those of another kind of cell")
         if activations.gates is not None:
-            shape = (self.num_layers, 4, steps, batch, self.hidden_size)
+            shape = (self.num_layers, self._gates, steps, batch, self.hidden_size)
             check_array("activations.gates", activations.gates, self.dtype, shape)
 
 
@@ -300,7 +261,7 @@ def _backpropagate(links, grad_output, local_grads, method, backend, levels):
     """Find the gradients at one layer's hidden states [shape=(T + 1, B, H)]."""
     if not all(np.isfinite(grads).all() for grads in (grad_output, local_grads) if grads is not None):
         method = "linear"  # what overflowed on the way here is passed on; a scan would refuse it
-    run = partial(chain.scan_structured, links, grad_output, local_grads, backend)
+    run = partial(chain.go_back, links, grad_output, local_grads, backend)
     return chain.in_range(run, method, levels)
 
 
@@ -348,18 +309,17 @@ def overflow(dtype):
     return f"logits overflow {dtype}, though x and all parameters are finite"
 
 
+
 def functions(cell, backend):
-    """Look up the twins of a cell's computations on a backend."""
-    own, shared = ("forward", "chain", "gate_gradients"), ("parameter_gradients", "input_gradients")
-    if backend == "numpy":
-        module = import_module(f"bppsa_nb.cells.{cell}")
-        functions = {name: getattr(module, name) for name in own}
-        return functions | {"parameter_gradients": parameter_gradients, "input_gradients": input_gradients}
-    twins = import_module(f"bppsa_nb.cells.{backend}")
-    functions = {name: getattr(twins, f"{cell}_{name}") for name in own}
-    if backend == "cpu":
-        shared += ("backward",)  # all of the linear scan in one go
-    return functions | {name: getattr(twins, name) for name in shared}
+    """Look up what computes a cell on a backend, by name.
+
+    A cell that has no twin for the backend computes in NumPy; only its chain is scanned there.
+    """
+    own = twin(cell, backend, otherwise="numpy")
+    shared = twin("bppsa_nb.cells.layer", "numpy" if own.__name__ == cell else backend)
+    found = {name: getattr(own, name) for name in ("forward", "chain", "gate_gradients")}
+    found |= {name: getattr(shared, name) for name in ("parameter_gradients", "input_gradients")}
+    return found | ({"backward": own.backward} if hasattr(own, "backward") else {})  # all of the linear scan in one go
 
 
 def stack(arrays):

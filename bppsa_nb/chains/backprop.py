@@ -1,33 +1,19 @@
-"""Gradients along a chain: check the input, pick the method and the backend, run the scan."""
+"""Gradients along a chain: check the input, pick the method and the backend, go back, and see that all is in range."""
 
 import logging
-import math
+from functools import partial
 
 import numpy as np
-from scipy import sparse
 
-from bppsa_nb.chains import structured
-from bppsa_nb.chains.checks import (
-    check_dtype,
-    check_finite,
-    check_gradient,
-    check_links,
-    check_shape,
-    check_terms,
-    is_finite,
-    parts,
-)
+from bppsa_nb.chains import checks, listed
 from bppsa_nb.chains.plan import METHODS, chunk_length, explain
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import check_choice, check_floats, is_integer
+from bppsa_nb.machine.checks import check_choice, is_integer
 from bppsa_nb.machine.parts import over_ranks
-from bppsa_nb.operands.batched import BatchedCSR, Planned
-from bppsa_nb.operands.dense import CSR, Affine, Dense
-from bppsa_nb.operands.scaled import RangeLost, Scaled
-from bppsa_nb.scan import scan
+from bppsa_nb.machine.twins import twin
+from bppsa_nb.operands.range import RangeLost
 
-__all__ = ["StructuredChain", "backprop", "explain"]
 _log = logging.getLogger(__name__)
 
 
@@ -98,23 +84,47 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     if comm is not None:
         how = {"local_grads": local_grads, "method": method, "backend": backend, "levels": levels}
         return over_ranks("solver").solve(jacobians_T, grad_output, **how, comm=comm).gradients
-    weights = 0
-    if isinstance(jacobians_T, StructuredChain):
-        run = _prepare_structured(jacobians_T, grad_output, local_grads)
-        shape, weights = jacobians_T.shape, max(len(jacobians_T.weights), 1)  # 0 would stand for stored Jacobians
-    elif not isinstance(jacobians_T, (list, tuple)):
-        shape, run = _prepare_arrays(jacobians_T, grad_output, local_grads)
-    else:
-        shape, run = None, _prepare_list(jacobians_T, grad_output, local_grads)
-        batched = any(isinstance(link, BatchedCSR) for link in jacobians_T)
-        if not batched and (jacobians_T or grad_output.ndim == 1):  # without links, samples say that it is a batch
-            backend = numpy_only(backend)
+    chain, grad_output, shape, backend = checks.check_chain(jacobians_T, grad_output, local_grads, backend)
+    weights = max(len(chain.weights), 1) if isinstance(chain, StructuredChain) else 0  # 0 stands for stored Jacobians
     method, backend, levels = choose(method, backend, levels, shape, grad_output.dtype, weights)
+    run = listed.go_back if shape is None else go_back
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
-        gradients = in_range(lambda *how: run(backend, *how), method, levels)
-        if not is_finite(gradients):
-            check_finite(grad_output=grad_output, local_grads=local_grads, **parts(jacobians_T))
+        gradients = in_range(partial(run, chain, grad_output, local_grads, backend), method, levels)
+        if not checks.is_finite(gradients):
+            checks.check_finite(grad_output=grad_output, local_grads=local_grads, **checks.parts(jacobians_T))
     return gradients
+
+
+def go_back(chain, grad_output, local_grads, backend, method, levels=None):
+    """Go back along a stored or structured chain; the checked core of `backprop`, as models use it.
+
+    Parameters
+    ----------
+    chain : StructuredChain, or np.ndarray [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]
+    grad_output : np.ndarray [shape=(B, H)]
+        ``local_grads[T]`` included.
+    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
+    backend, method, levels
+        As `choose` returns them.
+
+    Returns
+    -------
+    np.ndarray [shape=(T + 1, B, H)]
+
+    Raises
+    ------
+    RangeLost
+        If a product could not keep its entries in range.
+    """
+    structured = isinstance(chain, StructuredChain)
+    there = twin("bppsa_nb.chains.structured" if structured else "bppsa_nb.chains.stored", backend)
+    if method == "linear":
+        return there.sweep(chain, grad_output, local_grads)
+    if method == "chunked":
+        weights = max(len(chain.weights), 1) if structured else 0
+        length = chunk_length(chain.shape[0], *grad_output.shape, grad_output.dtype, backend, weights)
+        return there.chunked(chain, grad_output, local_grads, length)
+    return there.levels(chain, grad_output, local_grads, levels)
 
 
 def in_range(run, method, levels):
@@ -124,7 +134,7 @@ def in_range(run, method, levels):
             gradients = run(method, levels)
         except RangeLost:
             gradients = None
-        if gradients is not None and is_finite(gradients):
+        if gradients is not None and checks.is_finite(gradients):
             return gradients
         _log.info("products of Jacobians leave the range of their dtype; using the linear scan")
     return run("linear", None)
@@ -161,154 +171,3 @@ def choose(method, backend, levels, shape, dtype, weights=0):
         # Of Jacobians in a list, one multiplies vectors at a time: the linear scan does the least work.
         method = "linear" if shape is None else explain(*shape, dtype=dtype, backend=backend, weights=weights).method
     return method, backend, levels
-
-
-def numpy_only(backend):
-    """Return the backend of a list of single matrices; raise ValueError if it was to be another."""
-    check_choice("backend", backend, (*backends.BACKENDS, "auto"))
-    if backend not in ("numpy", "auto"):
-        raise ValueError(
-            f"backend must be 'numpy' or 'auto' for a list of SciPy matrices and arrays, got {backend!r}; "
-            "links of type BatchedCSR run on all backends"
-        )
-    return "numpy"
-
-
-def _prepare_arrays(jacobians_T, grad_output, local_grads):
-    check_floats("jacobians_T", jacobians_T, ("T", "B", "H", "H"), ("T", "H", "H"))
-    batch, hidden = check_gradient(grad_output, jacobians_T.dtype)
-    shared = jacobians_T.ndim == 3
-    steps = jacobians_T.shape[0]
-    expected = (steps, hidden, hidden) if shared else (steps, batch, hidden, hidden)
-    check_shape("jacobians_T", jacobians_T.shape, expected, f"to chain with grad_output {grad_output.shape}")
-    grad_output = _with_last_term(grad_output, local_grads, steps)
-    if shared:
-        jacobians_T = jacobians_T[:, None]
-
-    def run(backend, method, levels):
-        return scan_dense(jacobians_T, grad_output, local_grads, backend, method, levels)
-
-    return (steps, batch, hidden), run
-
-
-def _prepare_structured(chain, grad_output, local_grads):
-    chain.check()  # what was changed in place since it was made
-    batch, hidden = check_gradient(grad_output, chain.dtype)
-    expected = f"{chain.shape[1:]} to chain with {chain}"
-    if (batch, hidden) != chain.shape[1:]:
-        raise ValueError(f"grad_output must have shape {expected}, got {grad_output.shape}")
-    grad_output = _with_last_term(grad_output, local_grads, chain.shape[0])
-
-    def run(backend, method, levels):
-        return scan_structured(chain, grad_output, local_grads, backend, method, levels)
-
-    return run
-
-
-def _with_last_term(grad_output, local_grads, steps):
-    """Check the loss terms of a dense chain, and add the last one to the gradient."""
-    if local_grads is None:
-        return grad_output
-    check_floats("local_grads", local_grads, ("T + 1", "B", "H"))
-    check_dtype("local_grads", local_grads.dtype, grad_output.dtype)
-    check_shape("local_grads", local_grads.shape, (steps + 1, *grad_output.shape), "(T + 1, B, H)")
-    with np.errstate(all="ignore"):
-        return grad_output + local_grads[steps]
-
-
-def scan_dense(jacobians_T, grad_output, local_grads, backend, method, levels):
-    length = _length(method, (len(jacobians_T), *grad_output.shape), grad_output.dtype, backend, 0)
-    if backend == "numpy":
-        operands = list(map(Dense, jacobians_T))
-        return np.stack(scan_operands(operands, grad_output, local_grads, method, levels, length))
-    if backend == "cpu":
-        from bppsa_nb.chains import stored_cpu as cpu
-
-        return cpu.backprop(jacobians_T, grad_output, local_grads, method, levels, length)
-    from bppsa_nb.chains import structured_cuda as cuda
-    from bppsa_nb.chains.stored_cuda import scan_levels
-
-    if method == "linear":
-        return cuda.sweep(jacobians_T, grad_output, local_grads)
-    if method == "chunked":
-        return cuda.chunked(jacobians_T, grad_output, local_grads, length)
-    return scan_levels(jacobians_T, grad_output, local_grads, levels)
-
-
-def scan_structured(chain, grad_output, local_grads, backend, method, levels):
-    """Go back along a structured chain; the checked core of `backprop`, as models use it.
-
-    Parameters
-    ----------
-    chain : StructuredChain
-    grad_output : np.ndarray [shape=(B, H)]
-        ``local_grads[T]`` included.
-    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
-    backend, method, levels
-        As `choose` returns them.
-
-    Returns
-    -------
-    np.ndarray [shape=(T + 1, B, H)]
-
-    Raises
-    ------
-    RangeLost
-        If a product could not keep its entries in range.
-    """
-    if backend == "numpy":
-        twin = structured
-    elif backend == "cpu":
-        from bppsa_nb.chains import structured_cpu as twin
-    else:
-        from bppsa_nb.chains import structured_cuda as twin
-    if method == "linear":
-        return twin.sweep(chain, grad_output, local_grads)
-    if method == "chunked":
-        length = _length(method, chain.shape, chain.dtype, backend, max(len(chain.weights), 1))
-        return twin.chunked(chain, grad_output, local_grads, length)
-    if backend == "cuda":  # where Jacobians are written out on the device, and stay there
-        return twin.scan(chain, grad_output, local_grads, levels)
-    return scan_dense(twin.jacobians_T(chain), grad_output, local_grads, backend, method, levels)
-
-
-def _length(method, shape, dtype, backend, weights):
-    return chunk_length(*shape, dtype, backend, weights) if method == "chunked" else None
-
-
-def list_chunk(method, count):
-    """Return how many of a list's links make a chunk: about as many as there are chunks; None for other methods."""
-    return math.isqrt(count) + 1 if method == "chunked" else None
-
-
-def _prepare_list(jacobians_T, grad_output, local_grads):
-    check_floats("grad_output", grad_output, ("n",), ("B", "n"))
-    sizes, dtype, batch = check_links(jacobians_T, grad_output)
-    lead = grad_output.shape[:-1]
-    if local_grads is not None:
-        check_terms(local_grads, sizes, dtype, batch, "T + 1")
-        with np.errstate(all="ignore"):
-            grad_output = grad_output + local_grads[-1]
-
-    def run(backend, method, levels):
-        operands = [list_operand(link, backend) for link in jacobians_T]
-        gradients = scan_operands(operands, grad_output, local_grads, method, levels, list_chunk(method, len(operands)))
-        return [np.array(g).reshape(*lead, -1) for g in gradients]
-
-    return run
-
-
-def list_operand(link, backend):
-    """Return the operand that a link of a list is."""
-    if isinstance(link, BatchedCSR):
-        return Planned.of(link, backend)
-    return CSR(sparse.csr_array(link)) if sparse.issparse(link) else Dense(link)
-
-
-def scan_operands(matrices, grad_output, local_grads, method, levels, length):
-    """Scan over operand objects: links in the order of time in, gradients in the order of time out."""
-    # The linear scan multiplies no matrices, so it needs no scaling.
-    links = matrices if method == "linear" else [Scaled(matrix) for matrix in matrices]
-    if local_grads is not None:
-        links = list(map(Affine, links, local_grads))  # the last term is in the gradient
-    return scan([grad_output, *reversed(links)], method, levels, length)[::-1]  # Equation 5's array starts at the loss

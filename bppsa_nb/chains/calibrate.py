@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 import numpy as np
 
 from bppsa_nb.chains import counts, plan, prices
+from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.chains.prices import METHODS, NAMES
+from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends, files, hardware
 
 SECONDS = 28  # of measuring, per backend
@@ -34,13 +36,7 @@ def runnable():
 
 
 def points():
-    """List what is measured, in an order in which the first points stand for all others.
-
-    Returns
-    -------
-    list of dict
-        `kind`, `method`, the sizes `T`, `B`, `H`, `weights`, and the `length` of a chunk (None if there are none).
-    """
+    """List what is measured, dicts of kind, method and sizes, in an order in which the first stand for all others."""
     listed = []
     sizes = itertools.product(counts.KINDS, METHODS, (10, 60, 400, 2500), (1, 8, 64), (4, 16, 64, 128), (1, 3))
     for kind, method, T, B, H, weights in sizes:
@@ -71,13 +67,8 @@ def count(point, backend):
 def chain(T, B, H, weights, rng):
     """Make a chain whose transposed Jacobians are orthogonal, so that gradients neither grow nor vanish.
 
-    Returns
-    -------
-    np.ndarray [shape=(T, B, H, H)] or StructuredChain
-        In float32; with more than one weight, all but the first are 0, which takes as long as other numbers do.
+    It is in float32; with more than one weight, all but the first are 0, which takes as long as other numbers do.
     """
-    from bppsa_nb import StructuredChain
-
     orthogonal = np.linalg.qr(rng.standard_normal((H, H)))[0].astype(np.float32)
     signs = rng.integers(0, 2, (max(weights, 1), T, B, H)).astype(np.float32) * 2 - 1
     if not weights:
@@ -88,22 +79,9 @@ def chain(T, B, H, weights, rng):
 
 
 def measure(backend, progress=True, seconds=SECONDS, clock=time.perf_counter):
-    """Time the methods at as many of the `points` as there is time for.
+    """Time the methods at as many of the `points` as there is time for; return these with their `seconds`.
 
-    Parameters
-    ----------
-    backend : {"numpy", "cpu", "cuda"}
-    progress : bool
-        Whether to show a bar, where the output is a terminal or a notebook.
-    seconds : float
-        About how long to go on.
-    clock : callable
-
-    Returns
-    -------
-    list of dict
-        Points with their `seconds`: of several calls the fastest, which neither had to compile nor was held up by
-        something else on the machine.
+    Of several calls it is the fastest, which neither had to compile nor was held up by something else on the machine.
     """
     from tqdm.auto import tqdm
 
@@ -120,8 +98,6 @@ def measure(backend, progress=True, seconds=SECONDS, clock=time.perf_counter):
 
 
 def _time(backend, point, clock):
-    from bppsa_nb import backprop
-
     operand = chain(*(point[name] for name in ("T", "B", "H", "weights")), np.random.default_rng(0))
     gradient = np.ones((point["B"], point["H"]), np.float32)
     times, begun = [], clock()
@@ -136,24 +112,7 @@ def _time(backend, point, clock):
 def fit(measured, backend):
     """Find the prices that explain the measured times best: in relative error, and none below 0.
 
-    Parameters
-    ----------
-    measured : list of dict
-        As `measure` returns them.
-    backend : {"numpy", "cpu", "cuda"}
-        That they were measured on.
-
-    Returns
-    -------
-    prices : dict
-        By kind of chain, method and count: seconds.
-    predicted : list of float
-        Seconds that these prices give for each point.
-
-    Raises
-    ------
-    ValueError
-        If no point is of some kind and method.
+    Returned are prices in seconds, by kind of chain, method and count, and what they predict for each point.
     """
     from scipy.optimize import nnls
 
@@ -178,17 +137,7 @@ def fit(measured, backend):
 
 
 def errors(record):
-    """Return how far predictions are from what was measured, relative to it.
-
-    Parameters
-    ----------
-    record : dict
-        As `load` returns it.
-
-    Returns
-    -------
-    median, worst : float
-    """
+    """Return how far a record's predictions are from what was measured, relative to it: median and worst."""
     off = [abs(point["predicted"] / point["seconds"] - 1) for point in record["points"]]
     return float(np.median(off)), max(off)
 

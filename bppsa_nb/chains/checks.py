@@ -4,10 +4,72 @@ import numpy as np
 from scipy import sparse
 
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.checks import FLOATS, all_finite, check_floats, wrong_shape
+from bppsa_nb.machine import backends
+from bppsa_nb.machine.checks import FLOATS, all_finite, check_choice, check_floats, wrong_shape
 from bppsa_nb.operands.batched import BatchedCSR
 
 _SINGLE, _SEVERAL = ("n",), ("B", "n")  # shapes of gradients along a list
+
+
+def check_chain(jacobians_T, grad_output, local_grads, backend):
+    """Check the arguments of `bppsa_nb.backprop`.
+
+    Returns
+    -------
+    chain : StructuredChain, np.ndarray [shape=(T, B, H, H)] or [shape=(T, 1, H, H)], or list
+    grad_output : np.ndarray
+        ``local_grads[T]`` included.
+    shape : tuple of int or None
+        (T, B, H); None for a list.
+    backend : str
+        As given, or "numpy" for a list of single matrices.
+    """
+    if isinstance(jacobians_T, (list, tuple)):
+        check_floats("grad_output", grad_output, _SINGLE, _SEVERAL)
+        sizes, dtype, batch = check_links(jacobians_T, grad_output)
+        if local_grads is not None:
+            check_terms(local_grads, sizes, dtype, batch, "T + 1")
+        batched = any(isinstance(link, BatchedCSR) for link in jacobians_T)
+        if not batched and (jacobians_T or grad_output.ndim == 1):  # without links, samples say that it is a batch
+            backend = numpy_only(backend)
+        return jacobians_T, _with_last_term(grad_output, local_grads), None, backend
+    if isinstance(jacobians_T, StructuredChain):
+        jacobians_T.check()  # what was changed in place since it was made
+        batch, hidden = check_gradient(grad_output, jacobians_T.dtype)
+        shape = jacobians_T.shape
+        if (batch, hidden) != shape[1:]:
+            expected = f"{shape[1:]} to chain with {jacobians_T}"
+            raise ValueError(f"grad_output must have shape {expected}, got {grad_output.shape}")
+    else:
+        check_floats("jacobians_T", jacobians_T, ("T", "B", "H", "H"), ("T", "H", "H"))
+        batch, hidden = check_gradient(grad_output, jacobians_T.dtype)
+        shape, shared = (len(jacobians_T), batch, hidden), jacobians_T.ndim == 3
+        expected = (len(jacobians_T), hidden, hidden) if shared else (*shape, hidden)
+        check_shape("jacobians_T", jacobians_T.shape, expected, f"to chain with grad_output {grad_output.shape}")
+        jacobians_T = jacobians_T[:, None] if shared else jacobians_T
+    if local_grads is not None:
+        check_floats("local_grads", local_grads, ("T + 1", "B", "H"))
+        check_dtype("local_grads", local_grads.dtype, grad_output.dtype)
+        check_shape("local_grads", local_grads.shape, (shape[0] + 1, *grad_output.shape), "(T + 1, B, H)")
+    return jacobians_T, _with_last_term(grad_output, local_grads), shape, backend
+
+
+def _with_last_term(grad_output, local_grads):
+    if local_grads is None:
+        return grad_output
+    with np.errstate(all="ignore"):
+        return grad_output + local_grads[-1]
+
+
+def numpy_only(backend):
+    """Return the backend of a list of single matrices; raise ValueError if it was to be another."""
+    check_choice("backend", backend, (*backends.BACKENDS, "auto"))
+    if backend not in ("numpy", "auto"):
+        raise ValueError(
+            f"backend must be 'numpy' or 'auto' for a list of SciPy matrices and arrays, got {backend!r}; "
+            "links of type BatchedCSR run on all backends"
+        )
+    return "numpy"
 
 
 def check_dtype(name, dtype, expected=None, of="grad_output"):

@@ -10,13 +10,12 @@ import math
 
 from numba import cuda
 
-from bppsa_nb.chains.stored_cuda import minexp, rescale
+from bppsa_nb.operands.scaled_cuda import blurred, half, inline, minexp, nmant, rescale, shift, smaller
 
-_device = cuda.jit(device=True, inline="always")
 _ROOM = 8  # powers of two that a row may grow or shrink by before it is scaled
 
 
-@_device
+@inline
 def dot(matrix, column, shared, offset):
     """Multiply a column of a matrix by numbers in shared memory, as four sums that do not wait for each other."""
     zero = matrix.dtype.type(0)
@@ -80,16 +79,9 @@ def sweep_chunks(stored, dense, weights, slopes, carry, with_carry, first, lengt
         ends[c, b, i] = shared[i]
 
 
-@_device
-def _smaller(smallest, value):
-    """Return the smaller of a size and that of a number, if that is not zero."""
-    size = abs(value)
-    return min(smallest, size) if size > 0 else smallest
-
-
-@_device
+@inline
 def _smallest_kept(stored, dense, weights, slopes, carry, with_carry, t, b):
-    """Return how small an entry may be after a step without having lost a term; see `chain.smallest_kept`."""
+    """Return how small an entry may be after a step without having lost a term; see `operands.rows`."""
     one, least = stored.dtype.type(1), minexp(stored.itemsize)
     smallest, largest = stored.dtype.type(math.inf), one
     slope, through = smallest, smallest
@@ -97,16 +89,36 @@ def _smallest_kept(stored, dense, weights, slopes, carry, with_carry, t, b):
     for q in range(size if dense else weights.shape[0]):
         for i in range(size):
             weight = stored[t, b % stored.shape[1], q, i] if dense else weights[q, i]
-            smallest, largest = _smaller(smallest, weight), max(largest, abs(weight))
-        slope = one if dense else _smaller(slope, slopes[q // size, t, b, q % size])
+            smallest, largest = smaller(smallest, weight), max(largest, abs(weight))
+        slope = one if dense else smaller(slope, slopes[q // size, t, b, q % size])
     if with_carry:
         for i in range(size):
-            through = _smaller(through, carry[t, b, i])
-    bound = math.ldexp(one, least // 2 + _ROOM + 1)
+            through = smaller(through, carry[t, b, i])
+    bound = math.ldexp(one, half(least) + _ROOM + 1)
     if slope * min(smallest, one) >= bound and through >= bound:
         return stored.dtype.type(0)
-    digits = 23 if stored.itemsize == 4 else 52
-    return math.ldexp(largest, least + digits + 8)
+    return math.ldexp(largest, blurred(least, nmant(stored.itemsize)))
+
+
+@inline
+def _settle(shared, start, size, last, narrow, lost):
+    """Scale a row of so many numbers, the largest into [1/2, 1), if it went far from there or it is the last time.
+
+    Returns the power of two that went, and the smallest size of an entry before; `narrow` is 2**half.
+    """
+    one, far, infinite = shared.dtype.type(1), shared.dtype.type(2**_ROOM), shared.dtype.type(math.inf)
+    peak, low, bottom, power = shared.dtype.type(0), infinite, infinite, 0
+    for i in range(start, start + size):
+        value = abs(shared[i])
+        peak, low, bottom = max(peak, value), smaller(low, value), min(bottom, value)
+    if not peak < infinite or low < peak * narrow:
+        lost[0] = 1
+    if last or peak > far or peak * far < one:
+        power = int(shift(math.frexp(peak)[1], minexp(shared.itemsize)))
+        scale = math.ldexp(one, -power)
+        for i in range(start, start + size):
+            shared[i] *= scale
+    return power, bottom
 
 
 @cuda.jit
@@ -127,9 +139,7 @@ def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, first, le
     wide = 4 * squares
     row, column = tid // squares * 4, tid % squares * 4
     zero, one = products.dtype.type(0), products.dtype.type(1)
-    least, infinite = minexp(products.itemsize), products.dtype.type(math.inf)
-    spread = math.ldexp(one, least // 2)
-    many, few = math.ldexp(one, _ROOM), math.ldexp(one, -_ROOM)
+    narrow = math.ldexp(one, half(minexp(products.itemsize)))
     diagonals = rows * wide  # where the step's slopes stand
     for q in range(tid, rows * wide, threads):
         shared[q] = one if q % wide == top + q // wide else zero
@@ -160,22 +170,12 @@ def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, first, le
                 shared[(row + r) * wide + column + i] = square[4 * r + i]
         cuda.syncthreads()
         for r in range(tid, min(rows, size - top), threads):
-            peak, low, bottom = zero, infinite, infinite
-            for i in range(size):
-                value = abs(shared[r * wide + i])
-                peak, low, bottom = max(peak, value), _smaller(low, value), min(bottom, value)
-            if not peak < infinite or low < peak * spread:
+            power, bottom = _settle(shared, r * wide, size, t == (first + c) * length, narrow, lost)
+            if power != 0:
+                exponents[c, b, top + r] += power
+            small = bottom * products.dtype.type(2**_ROOM) < narrow  # so that it may have lost a term
+            if small and bottom < _smallest_kept(stored, dense, weights, slopes, carry, with_carry, t, b):
                 lost[0] = 1
-            if bottom < few * spread and bottom < _smallest_kept(
-                stored, dense, weights, slopes, carry, with_carry, t, b
-            ):
-                lost[0] = 1
-            if peak > many or peak < few or t == (first + c) * length:
-                shift = int(max(math.frexp(peak)[1], least))
-                exponents[c, b, top + r] += shift
-                scale = math.ldexp(one, -shift)
-                for i in range(size):
-                    shared[r * wide + i] *= scale
     cuda.syncthreads()
     for q in range(tid, rows * wide, threads):
         r, i = q // wide, q % wide
@@ -185,7 +185,7 @@ def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, first, le
 
 @cuda.jit
 def across_chunks(products, exponents, offsets, affine, ends, lost):
-    """Take the gradient over the chunks' products, one sample per block; see `chain.apply_rows`.
+    """Take the gradient over the chunks' products, one sample per block; see `operands.rows.apply`.
 
     ``ends[-1]`` is the gradient at the start of the chunk at the loss; the others become those at the ends of theirs.
     """
@@ -193,8 +193,8 @@ def across_chunks(products, exponents, offsets, affine, ends, lost):
     b, size = cuda.blockIdx.x, ends.shape[2]
     tid, threads = cuda.threadIdx.x, cuda.blockDim.x
     zero, one = ends.dtype.type(0), ends.dtype.type(1)
-    least, digits = minexp(ends.itemsize), 23 if ends.itemsize == 4 else 52
-    smallest, half = math.ldexp(one, least + digits + 8), ends.dtype.type(least // 2)
+    least = minexp(ends.itemsize)
+    smallest, narrow = math.ldexp(one, blurred(least, nmant(ends.itemsize))), ends.dtype.type(half(least))
     nothing = ends.dtype.type(-(1 << 20))
     above = ends.shape[0] - 2
     for i in range(tid, size, threads):
@@ -220,7 +220,7 @@ def across_chunks(products, exponents, offsets, affine, ends, lost):
             total = zero
             for j in range(size):
                 total += math.ldexp(shared[j], int(shared[size + j] - top)) * products[c, b, j, i]
-            if bottom - top < half and abs(total) < smallest:
+            if bottom - top < narrow and abs(total) < smallest:
                 lost[0] = 1
             total = math.ldexp(total, down) * third * third * rest
             if affine:
@@ -245,8 +245,7 @@ def prepare(weights, slopes, carry, with_carry, mats, exps, lost):
         if with_carry and i == j:
             value += carry[t, b, i]
         mats[t, b, i, j] = value
-        high = max(high, abs(value))
-        low = _smaller(low, value)
+        high, low = max(high, abs(value)), smaller(low, value)
     exponent = rescale(mats[t, b], high, low, shared, lost)
     if cuda.threadIdx.x == 0:
         exps[t, b] = exponent

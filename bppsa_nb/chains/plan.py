@@ -7,6 +7,7 @@ import functools
 import shutil
 import textwrap
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,15 +93,7 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0):
 
 
 def run_seconds(T, B, H, dtype, backend, weights):
-    """Predict the parts of a scan over ranks: what going back along a run takes, and multiplying it into one matrix.
-
-    Parameters are those of `explain`.
-
-    Returns
-    -------
-    sweep, multiply : float
-        Seconds.
-    """
+    """Predict the seconds that going back along a run takes, and multiplying it into one matrix; see `explain`."""
     T, B, H, width, backend, weights = _checked(T, B, H, dtype, backend, weights)
     prices = _priced(backend)[0]["structured" if weights else "dense"]
     sizes = T, B, H, weights, backend
@@ -108,19 +101,13 @@ def run_seconds(T, B, H, dtype, backend, weights):
 
 
 def chunk_length(T, B, H, dtype=np.float32, backend="auto", weights=0):
-    """Return how many steps a chunk has: of several lengths, the one with the least predicted time.
+    """Return how many steps a chunk has, from 1 to max(T, 1): of several lengths, the one predicted to be the fastest.
 
-    Tried are the powers of two up to T, and T divided among the workers.
-
-    Parameters and errors are those of `explain`.
-
-    Returns
-    -------
-    int
-        In 1 ... max(T, 1).
+    Tried are the powers of two up to T, and T divided among the workers. Parameters and errors are those of `explain`.
     """
     sizes = _checked(T, B, H, dtype, backend, weights)
-    return _chunk_length(*sizes) if _imposed is None else min(_imposed, max(sizes[0], 1))
+    imposed = _imposed.get()
+    return _chunk_length(*sizes) if imposed is None else min(imposed, max(sizes[0], 1))
 
 
 def candidate_lengths(T, workers):
@@ -143,24 +130,23 @@ def chunks_of(length):
     Parameters
     ----------
     length : int or None
-        At least 1, or None for what is predicted; a chain that is shorter is one chunk. It holds for the whole process.
+        At least 1, or None for what is predicted; a chain that is shorter is one chunk.
 
     Raises
     ------
     ValueError
         If it is no such number.
     """
-    global _imposed
     if length is not None and (not is_integer(length) or length < 1):
         raise ValueError(f"length must be an integer >= 1 or None, got {length!r}")
-    before, _imposed = _imposed, length
+    before = _imposed.set(length)
     try:
         yield
     finally:
-        _imposed = before
+        _imposed.reset(before)
 
 
-_imposed = None
+_imposed = ContextVar("imposed", default=None)
 
 
 def calibrated(backend="auto"):

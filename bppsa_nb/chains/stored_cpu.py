@@ -1,193 +1,185 @@
-"""The dense scan compiled for CPUs: Algorithm 1, its lower levels shared out block by block.
-
-Same algorithm and same index arithmetic as :mod:`bppsa_nb.scan.blelloch` and :mod:`bppsa_nb.scan.truncated`, with
-gradients and matrices in two arrays. Position k of Equation 5's array is the gradient at k = 0 and link T - k
-otherwise, so neither array is ever reversed in memory:
-
-- ``mats[T - k, b]``  the matrix at position k, once it is a product or had to be scaled (``made[T - k, b]``); links
-  are read where they are,
-- ``exps[T - k, b]``  its power of two,
-- ``vecs[T + 1 - k, b]``  the gradient at position k, or the affine offset while a matrix stands there.
-
-When the scan is through, ``vecs[t]`` is the gradient at x_t; position 0, the identity, is the spare last row.
-"""
+"""Chains of stored Jacobians compiled for CPUs; twin of `bppsa_nb.chains.stored`."""
 
 import numpy as np
 
-from bppsa_nb.chains import chunks_cpu as cpu_chunks
-from bppsa_nb.chains import plan
-from bppsa_nb.machine.compiling import inline, njit
-from bppsa_nb.machine.memory import keep_freed_memory
+from bppsa_nb.chains.levels_cpu import levels  # noqa: F401  as the NumPy form has it, too
+from bppsa_nb.chains.stored import by_rows
+from bppsa_nb.machine.compiling import njit
+from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.views import add, copy
 from bppsa_nb.machine.workers import PIECES, THREADS, one_blas_thread, share_out
-from bppsa_nb.operands.scaled import RangeLost
-from bppsa_nb.operands.scaled_cpu import GROUP, SMALL, flat, matmul, matvec, moderate, normalize, plain
-from bppsa_nb.scan import levels as _levels
-
-keep_freed_memory()
+from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.scaled_cpu import GROUP, SMALL, dot, flat, matmul, matvec, moderate, normalize, plain
 
 _compile = njit(cache=True, nogil=True)
 
-BLOCK = 2**19  # bytes of matrices that one core multiplies among each other before it goes on: they stay in its cache
 
-_pair_left = inline(_levels.pair_left)
-_pair_right = inline(_levels.pair_right)
-_num_pairs = inline(_levels.num_pairs)
-_block_end = inline(_levels.block_end)
-_num_blocks = inline(_levels.num_blocks)
-
-
-@inline
-def _matrix(links, mats, made, t, b):
-    return mats[t, b] if made[t, b] else links[t, b]
-
-
-# Blocks of 2**high operands do not meet below level `high`, nor do samples ever: that is what the cores share out.
-# Piece q is block ``q // groups`` and a group of matrices, or samples, that are neighbors in memory, and take turns at
-# every pair. The arrays are described above.
+@_compile
+def _sweep(links, local_grads, gradients, low, high, first, last):
+    """Go from the gradients at x_high of samples ``first ... last - 1`` down to those at x_low."""
+    for t in range(high - 1, low - 1, -1):
+        for s in range(first, last):
+            dot(links[t, s % links.shape[1]], gradients[t + 1, s], gradients[t, s])
+            if local_grads.size:
+                add(gradients[t, s], local_grads[t, s])
 
 
 @_compile
-def _up(links, mats, exps, made, vecs, affine, low, high, group, first, last):
-    """Run up-sweep levels low ... high - 1 in pieces first ... last - 1 (Algorithm 1, lines 3-8)."""
-    T, batch, samples = mats.shape[0], mats.shape[1], vecs.shape[1]
-    groups, repeats = -(-batch // group), samples // batch  # every matrix is that of one sample, or of all
-    product, moved = np.empty(mats.shape[2:], mats.dtype), np.empty(mats.shape[2], mats.dtype)
-    kept = True
-    for q in range(first, last):
-        block, start = q // groups, q % groups * group
-        stop = min(start + group, batch)
-        if low == 0:  # links that could not be multiplied as they are
-            for t in range(T - _block_end(block, high, T), T + 1 - max(block << high, 1)):
-                for b in range(start, stop):
-                    exps[t, b] = 0
-                    if not moderate(flat(links[t, b])):
-                        made[t, b] = True
-                        copy(flat(links[t, b]), flat(mats[t, b]))
-                        exps[t, b], narrow = normalize(flat(mats[t, b]))
-                        kept &= narrow
-        for d in range(low, high):
-            pairs = 1 << (high - 1 - d)  # in a block
-            for j in range(block * pairs, min((block + 1) * pairs, _num_pairs(T, d))):
-                l, r = _pair_left(j, d), _pair_right(j, d, T)
-                for b in range(start, stop):
-                    right = _matrix(links, mats, made, T - r, b)
-                    if j == 0 or affine:
-                        # The first pair meets the gradient itself; with loss terms every pair moves its offset along.
-                        for s in range(b * repeats, (b + 1) * repeats):
-                            kept &= matvec(right, exps[T - r, b], vecs[T + 1 - l, s], moved)
-                            if affine:
-                                add(moved, vecs[T + 1 - r, s])
-                            copy(moved, vecs[T + 1 - r, s])
-                    if j > 0:
-                        left = _matrix(links, mats, made, T - l, b)  # line 6: a[l] ⋄ a[r] = a[r] a[l]
-                        exponent, narrow = matmul(right, left, mats[T - r, b], product)
-                        made[T - r, b] = True
-                        exps[T - r, b] += exps[T - l, b] + exponent
-                        kept &= narrow
-    return kept
+def _sweep_samples(links, local_grads, gradients, first, last):
+    _sweep(links, local_grads, gradients, 0, links.shape[0], first, last)
+    return True
+
+
+def sweep(jacobians_T, grad_output, local_grads=None):
+    """Go back one link after the other; twin of `bppsa_nb.chains.stored.sweep`."""
+    links, terms, gradients = _start(jacobians_T, grad_output, local_grads)
+    T, batch, hidden = len(links), *grad_output.shape
+    share_out(_sweep_samples, batch, links, terms, gradients, worth=T * batch * hidden**2 > SMALL)
+    return gradients
+
+
+def _start(jacobians_T, grad_output, local_grads):
+    """Return links and loss terms as compiled code takes them, and room for gradients with that at x_T."""
+    nothing = np.empty((0, *grad_output.shape), grad_output.dtype)
+    gradients = np.empty((len(jacobians_T) + 1, *grad_output.shape), grad_output.dtype)
+    gradients[-1] = grad_output
+    return plain(jacobians_T), nothing if local_grads is None else plain(local_grads), gradients
+
+
+# Chunk c of the links is those from c * length to before (c + 1) * length; the one at the loss may be shorter. The
+# gradient above that is known, so it is swept at once; no one needs the product of the one at x_0. The state below is
+# (links, local_grads, mats, exps, vecs, gradients): ``mats[c - 1, b]`` is the product of chunk c, and its affine offset
+# ``vecs[c - 1, s]``.
 
 
 @_compile
-def _down(links, mats, exps, made, vecs, affine, low, high, across, group, first, last):
-    """Run down-sweep levels high - 1 ... low in pieces first ... last - 1 (Algorithm 1, lines 10-17).
-
-    With `across`, a piece is all blocks for a group of samples: first comes a linear scan over the blocks' products.
-    Over two blocks this is Algorithm 1's first down-sweep level.
-    """
-    T, samples = mats.shape[0], vecs.shape[1]
-    groups, together = -(-samples // group), _num_blocks(T, high) if across else 1
-    total, moved = np.empty(mats.shape[2], mats.dtype), np.empty(mats.shape[2], mats.dtype)
+def _multiply(links, local_grads, steps, batch, products, exps, vecs):
+    """Multiply links ``steps[0] ... steps[1] - 1`` of a range of matrices into one each, and take loss terms along."""
+    shared, affine = links.shape[1] == 1, local_grads.size > 0
+    scratch = np.empty((2, *links.shape[2:]), links.dtype)
+    scaled, moved = scratch[0], scratch[1, 0]
+    low, high = steps
     kept = True
-    for q in range(first, last):
-        block, start = q // groups, q % groups * group
-        stop = min(start + group, samples)
-        if across:
-            for s in range(start, stop):
-                copy(vecs[T + 1 - _block_end(0, high, T), s], total)
-                for j in range(1, together):
-                    end, b = _block_end(j, high, T), s % mats.shape[1]
-                    kept &= matvec(_matrix(links, mats, made, T - end, b), exps[T - end, b], total, moved)
-                    if affine:
-                        add(moved, vecs[T + 1 - end, s])
-                    copy(total, vecs[T + 1 - end, s])
-                    copy(moved, total)
-                copy(total, vecs[0, s])
-        for d in range(high - 1, low - 1, -1):
-            pairs = 1 << (high - 1 - d)
-            for j in range(block * pairs, min((block + together) * pairs, _num_pairs(T, d))):
-                l, r = _pair_left(j, d), _pair_right(j, d, T)
-                for s in range(start, stop):
-                    if j == 0:
-                        copy(vecs[T + 1 - l, s], vecs[T + 1 - r, s])  # I ⋄ T = T, and a[l] becomes the identity
+    for t in range(high - 1, low - 1, -1):
+        for b in range(batch[0], batch[1]):
+            link, power, product = links[t, b], 0, products[b]
+            if not moderate(flat(link)):
+                copy(flat(link), flat(scaled))
+                link = scaled
+                power, narrow = normalize(flat(scaled))
+                kept &= narrow
+            if affine:
+                for s in range(0 if shared else b, vecs.shape[0] if shared else b + 1):
+                    if t < high - 1:
+                        kept &= matvec(link, power, vecs[s], moved)
+                        add(moved, local_grads[t, s])
+                        copy(moved, vecs[s])
                     else:
-                        b = s % mats.shape[1]
-                        left = _matrix(links, mats, made, T - l, b)
-                        kept &= matvec(left, exps[T - l, b], vecs[T + 1 - r, s], moved)  # lines 13, 15
-                        if affine:
-                            add(moved, vecs[T + 1 - l, s])
-                        copy(vecs[T + 1 - r, s], vecs[T + 1 - l, s])  # line 14
-                        copy(moved, vecs[T + 1 - r, s])
+                        copy(local_grads[t, s], vecs[s])
+            if t < high - 1:
+                exponent, narrow = matmul(link, product, product, scratch[1])
+                exps[b] += power + exponent
+                kept &= narrow
+            else:
+                copy(flat(link), flat(product))
+                exps[b] = power
     return kept
 
 
-def backprop(jacobians_T, grad_output, local_grads, method, levels, length=None):
-    """Run a dense scan on all cores; the checked core of :func:`bppsa_nb.backprop`.
+@_compile
+def _reduce(state, length, group, first, last):
+    """Phase 1: the products of chunks, and the gradients of the one at the loss."""
+    links, local_grads, mats, exps, vecs, gradients = state
+    T, batch = links.shape[:2]
+    groups = -(-batch // group)
+    kept = True
+    for q in range(first, last):
+        c, start, stop = q // groups, q % groups * group, min((q % groups + 1) * group, batch)
+        if c == 0:
+            low = (T - 1) // length * length
+            _sweep(links, local_grads, gradients, low, T, start, gradients.shape[1] if batch == 1 else stop)
+        else:
+            steps = (c * length, (c + 1) * length)
+            kept &= _multiply(links, local_grads, steps, (start, stop), mats[c - 1], exps[c - 1], vecs[c - 1])
+    return kept
 
-    Parameters
-    ----------
-    jacobians_T : np.ndarray [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]
-    grad_output : np.ndarray [shape=(B, H)]
-        ``local_grads[T]`` included.
-    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
-    method : {"linear", "blelloch", "truncated", "chunked"}
-    levels : int or None
-    length : int, optional
-        Links in a chunk of ``"chunked"``, at least 1; what `bppsa_nb.chains.plan.chunk_length` says if not given.
 
-    Returns
-    -------
-    np.ndarray [shape=(T + 1, B, H)]
+@_compile
+def _between(state, length, first, last):
+    """Phase 2: the gradients at the ends of chunks, by their products."""
+    _, local_grads, mats, exps, vecs, gradients = state
+    kept = True
+    for c in range(mats.shape[0], 0, -1):
+        low, high = c * length, (c + 1) * length
+        for s in range(first, last):
+            b = s % mats.shape[1]
+            kept &= matvec(mats[c - 1, b], exps[c - 1, b], gradients[high, s], gradients[low, s])
+            if local_grads.size:
+                add(gradients[low, s], vecs[c - 1, s])
+    return kept
+
+
+@_compile
+def _replay(state, length, group, first, last):
+    """Phase 3: the gradients inside of chunks, from those at their ends."""
+    links, local_grads, gradients = state[0], state[1], state[5]
+    samples = gradients.shape[1]
+    groups = -(-samples // group)
+    for q in range(first, last):
+        c, start, stop = q // groups, q % groups * group, min((q % groups + 1) * group, samples)
+        low = c * length + 1 if c > 0 else 0  # what phase 2 found is read by another thread
+        _sweep(links, local_grads, gradients, low, (c + 1) * length, start, stop)
+    return True
+
+
+def chunked(jacobians_T, grad_output, local_grads=None, length=1):
+    """Go back chunk by chunk; twin of `bppsa_nb.chains.stored.chunked`.
 
     Raises
     ------
     RangeLost
         If a product could not keep its entries in range.
     """
-    T, (batch, hidden) = len(jacobians_T), grad_output.shape
-    affine, links = local_grads is not None, plain(jacobians_T)
-    terms = plain(local_grads) if affine else np.empty((0, batch, hidden), grad_output.dtype)
-    if method == "linear":
-        return cpu_chunks.linear(links, grad_output, terms)
-    if method == "chunked":
-        if length is None:
-            length = plan.chunk_length(T, batch, hidden, links.dtype, "cpu", 0)
-        return cpu_chunks.chunked(links, grad_output, terms, length)
-    size = hidden**2 * links.itemsize
-    group = max(GROUP // size, 1)  # samples enough to read memory in order
-    mats = np.empty(links.shape, links.dtype)
-    exps, made = np.empty(mats.shape[:2], np.int64), np.zeros(mats.shape[:2], np.bool_)
-    vecs = np.empty((T + 2, batch, hidden), grad_output.dtype)
-    if affine:
-        vecs[1 : T + 1] = local_grads[:T]
-    vecs[T + 1] = grad_output
-    k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
-    # The largest blocks that stay in a cache and give every core a few.
-    groups, apart = -(-mats.shape[1] // group), k
-    while apart > 0 and (
-        _levels.num_blocks(T, apart) * groups < PIECES * THREADS or size * min(group, mats.shape[1]) << apart > BLOCK
-    ):
-        apart -= 1
-    state, worth, kept = (links, mats, exps, made, vecs, affine), mats.size * hidden > SMALL, True
-    matrices, samples = -(-mats.shape[1] // group), -(-batch // group)
-    low, top = _levels.num_blocks(T, apart), _levels.num_blocks(T, k)
+    links, terms, gradients = _start(jacobians_T, grad_output, local_grads)
+    T, (batch, hidden), matrices = len(links), grad_output.shape, links.shape[1]
+    if T == 0:
+        return gradients
+    below = (T - 1) // length  # chunks below the one at the loss
+    inner = max(below - 1, 0)  # and above the one at x_0: those that need products
+    mats, exps = np.empty((inner, *links.shape[1:]), links.dtype), np.empty((inner, matrices), np.int64)
+    vecs = np.empty((inner, batch, hidden), links.dtype)
+    group = max(GROUP // links[0, 0].nbytes, 1)  # samples enough to read memory in order
+    while group > 1 and below * -(-matrices // group) < PIECES * THREADS:
+        group //= 2
+    state, worth = (links, terms, mats, exps, vecs, gradients), T * batch * hidden**2 > SMALL
     with one_blas_thread():
-        if apart:
-            kept &= share_out(_up, low * matrices, *state, 0, apart, group, worth=worth)
-        kept &= share_out(_up, top * mats.shape[1], *state, apart, k, 1, worth=worth)
-        kept &= share_out(_down, batch, *state, apart, k, True, 1, worth=worth)
-        if apart:
-            kept &= share_out(_down, low * samples, *state, 0, apart, False, group, worth=worth)
+        count = (inner + 1) * -(-matrices // group)
+        kept = share_out(_reduce, count, state, length, group, worth=links.size * hidden > SMALL)
+        kept &= share_out(_between, batch, state, length, worth=False)
+        share_out(_replay, below * -(-batch // group), state, length, group, worth=worth)
     if not kept:
         raise RangeLost
-    return vecs[: T + 1]
+    return gradients
+
+
+@_compile
+def _multiply_chunks(links, length, products, exps, first, last):
+    nothing = np.empty((0, 1, 1), links.dtype)
+    kept = True
+    for q in range(first, last):
+        c, b = q // links.shape[1], q % links.shape[1]
+        steps = (c * length, (c + 1) * length)
+        kept &= _multiply(links, nothing, steps, (b, b + 1), products[c], exps[c], nothing[0])
+    return kept
+
+
+def products(jacobians_T, length):
+    """Multiply the links of each chunk; twin of `bppsa_nb.chains.stored.products`."""
+    links, chunks = plain(jacobians_T), len(jacobians_T) // length
+    require(chunks * links[0].nbytes, f"multiplying {chunks} chunks of {length} links")
+    mats, exps = np.empty((chunks, *links.shape[1:]), links.dtype), np.empty((chunks, links.shape[1]), np.int64)
+    with one_blas_thread():
+        worth = links.size * links.shape[2] > SMALL
+        if not share_out(_multiply_chunks, exps.size, links, length, mats, exps, worth=worth):
+            raise RangeLost
+    return by_rows(mats, exps)

@@ -5,9 +5,10 @@ Its Jacobians are never stored: a step reads a few numbers per hidden unit, wher
 
 import numpy as np
 
+from bppsa_nb.chains import stored
 from bppsa_nb.machine.checks import Fixed, check_floats, wrong_shape
 from bppsa_nb.machine.memory import require
-from bppsa_nb.operands.scaled import RangeLost
+from bppsa_nb.operands import rows
 
 
 class StructuredChain(Fixed):
@@ -205,7 +206,7 @@ def chunked(chain, grad_output, local_grads=None, length=1):
             for s in reversed(range(length)):
                 offsets = _back(chain.weights, slopes[:, :, s], _at(carry, s), offsets) + local[:, s]
         for c in reversed(range(1, count)):
-            ends[c - 1] = apply_rows(products[c - 1], exponents[c - 1], ends[c][:, None])[:, 0]
+            ends[c - 1] = rows.apply(products[c - 1], exponents[c - 1], ends[c][:, None])[:, 0]
             if local is not None:
                 ends[c - 1] += offsets[c]
     grads, swept = ends.copy(), gradients[:start].reshape(in_chunks)
@@ -215,6 +216,11 @@ def chunked(chain, grad_output, local_grads=None, length=1):
             grads += local[:, s]
         swept[:, s] = grads
     return gradients
+
+
+def levels(chain, grad_output, local_grads=None, levels=None):
+    """Write the Jacobians out, and scan them level by level: Algorithm 1, or with so many levels only."""
+    return stored.levels(jacobians_T(chain), grad_output, local_grads, levels)
 
 
 def _at(carry, step):
@@ -256,82 +262,8 @@ def _multiply(weights, slopes, carry):
     what = f"multiplying {count} chunks of {length} steps"
     require(3 * count * B * H * H * weights.dtype.itemsize, what)
     products = np.broadcast_to(np.eye(H, dtype=weights.dtype), (count, B, H, H))
-    exponents = np.zeros((count, B, H), np.int64)
-    info = np.finfo(weights.dtype)
-    half, floor = info.minexp // 2, smallest_kept(weights, slopes, carry)
+    exponents, floor = np.zeros((count, B, H), np.int64), rows.smallest_kept(weights, slopes, carry)
     for s in reversed(range(length)):
         products = _back(weights, slopes[:, :, s, :, None], None if carry is None else carry[:, s, :, None], products)
-        size = np.abs(products)
-        peak = size.max(axis=-1, keepdims=True)
-        low = np.ldexp(peak, half)
-        if not np.isfinite(peak).all() or ((size < low) & (size > 0) | (size < floor)).any():
-            raise RangeLost
-        shift = np.frexp(peak)[1]
-        products = np.ldexp(products, -shift, out=products)
-        exponents += shift[..., 0]
+        products, exponents = rows.normalize(products, exponents, floor)
     return products, exponents
-
-
-def smallest_kept(weights, slopes, carry):
-    """Return how small an entry of a product may be in a step of `products` without having lost any terms.
-
-    Entries lie within 2**(minexp / 2) below 1. A term is one of them times a slope and a weight, or times a carry.
-    Where none of these can underflow, an entry may have any size.
-    """
-    info = np.finfo(weights.dtype)
-    least = np.ldexp(1.0, info.minexp // 2 + 1)
-    if _smallest(slopes) * min(_smallest(weights), 1) >= least and (carry is None or _smallest(carry) >= least):
-        return 0.0
-    # What is lost is below the smallest normal number, before it is multiplied by a weight or after.
-    return float(np.ldexp(max(np.abs(weights).max(initial=0), 1), info.minexp + info.nmant + 8))
-
-
-def _smallest(array):
-    """Return the smallest size of a non-zero entry, infinity if there is none."""
-    smallest = np.inf
-    for part in np.nditer(array, ["external_loop", "buffered", "zerosize_ok"], buffersize=2**16):  # in little memory
-        size = np.abs(part)
-        smallest = min(smallest, float(np.min(size, where=size > 0, initial=np.inf)))
-    return smallest
-
-
-def apply_rows(rows, exponents, grads):
-    """Compute ``sum_j grads[v, j] * 2**exponents[j] * rows[j]`` in range, for every vector v of every sample.
-
-    Parameters
-    ----------
-    rows : np.ndarray [shape=(B, H, H)] or [shape=(1, H, H)]
-        The largest entry of each is in [1/2, 1), or all are 0.
-    exponents : np.ndarray of int [shape=(B, H)] or [shape=(1, H)]
-    grads : np.ndarray [shape=(B, V, H)]
-
-    Returns
-    -------
-    np.ndarray [shape=(B, V, H)]
-
-    Raises
-    ------
-    RangeLost
-        If an entry may be made up of terms too small to be seen.
-    """
-    return np.ldexp(*apply_rows_scaled(rows, exponents, grads))
-
-
-def apply_rows_scaled(rows, exponents, grads):
-    """Return `apply_rows` as numbers, and the powers of two, broadcasting to [shape=(B, V, 1)], that belong to them."""
-    info, there = np.finfo(grads.dtype), rows.any(axis=-1)[:, None]
-    exponents = np.where(there, exponents[:, None], 2 * info.minexp)  # the power of a row of zeros says nothing
-    top = exponents.max(axis=-1, keepdims=True)
-    factors = grads * np.where(there, np.ldexp(grads.dtype.type(1), exponents - top), 0)
-    size, least = np.abs(factors), float(np.ldexp(1.0, info.minexp // 2))
-    if ((size >= least) & (size <= 1 / least) | (grads == 0) | ~there).all():  # no term is lost
-        return factors @ rows, top
-    fractions, powers = np.frexp(np.where(there, grads, 0))
-    powers = np.where(fractions == 0, 2 * info.minexp + exponents.min(), powers + exponents)
-    top = powers.max(axis=-1, keepdims=True)
-    factors = np.ldexp(fractions, powers - top)
-    total = factors @ rows
-    wide = ((powers - top < info.minexp // 2) & (fractions != 0)).any(axis=-1)
-    if (np.abs(total[wide]) < np.ldexp(1.0, info.minexp + info.nmant + 8)).any():
-        raise RangeLost
-    return total, top

@@ -8,18 +8,21 @@ import math
 
 import numpy as np
 
-from bppsa_nb.chains.structured import apply_rows, smallest_kept
-from bppsa_nb.machine.compiling import njit
+from bppsa_nb.chains import stored_cpu
+from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.memory import keep_freed_memory, require
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import GROUP, multiply, product
 from bppsa_nb.machine.views import copy
 from bppsa_nb.machine.workers import one_blas_thread, share_out
-from bppsa_nb.operands.scaled import RangeLost
+from bppsa_nb.operands import range as rules
+from bppsa_nb.operands import rows
+from bppsa_nb.operands.range import RangeLost
 
 keep_freed_memory()
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+_half, _shift = inline(rules.half), inline(rules.shift)
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 
 
@@ -79,9 +82,14 @@ def chunked(chain, grad_output, local_grads=None, length=1):
         _sweep(chain, [count * length, T], gradients[T:], gradients)
         ends[-1:] = gradients[count * length]
         for c in reversed(range(inner)):
-            ends[c] = apply_rows(products[c], exponents[c], ends[c + 1][:, None])[:, 0] + offsets[c]
+            ends[c] = rows.apply(products[c], exponents[c], ends[c + 1][:, None])[:, 0] + offsets[c]
         _sweep(chain, bounds, ends, gradients)
     return gradients
+
+
+def levels(chain, grad_output, local_grads=None, levels=None):
+    """Write the Jacobians out, and scan them level by level; see `bppsa_nb.chains.structured.levels`."""
+    return stored_cpu.levels(jacobians_T(chain), grad_output, local_grads, levels)
 
 
 def products(chain, length):
@@ -98,7 +106,7 @@ def products(chain, length):
 def _products(arrays, length, skip, products, exponents):
     """Multiply the chunks from number `skip` on, as many as there is room for."""
     weights, slopes, carry = arrays
-    weights_T, floor = np.ascontiguousarray(weights.transpose(0, 2, 1)), smallest_kept(*arrays)
+    weights_T, floor = np.ascontiguousarray(weights.transpose(0, 2, 1)), rows.smallest_kept(*arrays)
     (count, B, H), steps = exponents.shape, (len(exponents) + skip) * length
     arrays = product(products.dtype), weights_T, slopes, carry, length, skip, floor, products, exponents
     if not share_out(_multiply, count * B, *arrays, worth=steps * B * H**3 > _WORTH):
@@ -181,7 +189,7 @@ def _multiply(product, weights_T, slopes, carry, length, skip, floor, products, 
     """
     batch, size, dtype = products.shape[1], products.shape[2], products.dtype.type
     info = np.finfo(products.dtype)
-    half, none = dtype(math.ldexp(1.0, info.minexp // 2)), dtype(np.inf)
+    half, none = dtype(math.ldexp(1.0, _half(info.minexp))), dtype(np.inf)
     at_sums = np.empty((len(weights_T), size, size), products.dtype)
     columns, moved = np.empty((size, size), products.dtype), np.empty((size, size), products.dtype)
     high, low, least = np.empty(size, products.dtype), np.empty(size, products.dtype), np.empty(size, products.dtype)
@@ -214,7 +222,7 @@ def _multiply(product, weights_T, slopes, carry, length, skip, floor, products, 
             for j in range(size):
                 if not high[j] < none or low[j] < high[j] * half or least[j] < floor:
                     return False
-                shift = max(math.frexp(high[j])[1], info.minexp)
+                shift = _shift(math.frexp(high[j])[1], info.minexp)
                 exponents[c, b, j] += shift
                 high[j] = dtype(math.ldexp(1.0, -shift))
             for i in range(size):

@@ -7,9 +7,10 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.chains.kernels_cuda import across_chunks, multiply_chunks, prepare, sweep_chunks
-from bppsa_nb.chains.stored_cuda import MAX_THREADS, SHARED_BYTES, collect, launch_prepare, launch_scan, workspace
+from bppsa_nb.chains.levels_cuda import run_levels
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.operands.scaled import RangeLost
+from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, on_device, require, shared_bytes
+from bppsa_nb.operands.range import RangeLost
 
 _THREADS = 256  # of a block that multiplies, at most
 
@@ -17,23 +18,8 @@ _THREADS = 256  # of a block that multiplies, at most
 class Chunks:
     """What the chunked scan keeps between its phases, on the device.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        (T, B, H).
-    length : int
-        Steps of a chunk.
-    dtype : np.dtype
-
-    Attributes
-    ----------
-    count, inner : int
-        Chunks below the one at the loss, and those of them that need a product: not the one at x_0.
-
-    Raises
-    ------
-    MemoryError
-        If it does not fit.
+    Of the `count` chunks below the one at the loss, `inner` need a product: not the one at x_0. Raises MemoryError if
+    these do not fit.
     """
 
     def __init__(self, shape, length, dtype):
@@ -54,22 +40,9 @@ class Chunks:
 class Links:
     """A chain on the device, as the kernels take it: stored Jacobians, or weights and diagonals.
 
-    Parameters
-    ----------
-    chain : StructuredChain or array [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]
-        Of host or device arrays.
-    batch : int, optional
-        How many samples share stored Jacobians.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        (T, B, H).
-    sums : int
-        Numbers that a step multiplies the gradient into: K H, or H for stored Jacobians.
-    arguments : tuple
-        ``stored, dense, weights, slopes, carry, with_carry`` of the kernels, stand-ins for what is not there included;
-        `weights` is [shape=(K H, H)].
+    `batch` samples share stored Jacobians [shape=(T, 1, H, H)]. A step multiplies the gradient into `sums` numbers: K
+    H, or H for stored Jacobians. `arguments` are ``stored, dense, weights, slopes, carry, with_carry`` of the kernels,
+    stand-ins for what is not there included; `weights` is [shape=(K H, H)].
     """
 
     def __init__(self, chain, batch=None):
@@ -95,11 +68,6 @@ class Links:
         self.arguments = stored, dense, weights, slopes, carry_, carry is not None
 
 
-def on_device(array):
-    """Return a device array as it is, and a host array copied to the device."""
-    return array if hasattr(array, "copy_to_host") else cuda.to_device(np.ascontiguousarray(array))
-
-
 def launch_sweep(links, first, chunks, length, ends, gradients, keep=True, stream=0):
     """Launch `sweep_chunks` on chunks ``first ... first + chunks - 1``."""
     _, batch, size = gradients.shape
@@ -119,18 +87,9 @@ def launch_multiply(links, first, count, length, products, exponents, lost, stre
 def launch_chunked(links, chunks, gradients, affine, lost, stream=0):
     """Launch all phases of the chunked scan.
 
-    Parameters
-    ----------
-    links : Links
-    chunks : Chunks
-        ``ends[-1]`` is the gradient at x_T.
-    gradients : device array [shape=(T + 1, B, H)]
-        Row T is the gradient at x_T. The others are loss terms, or zeros, and become what is found.
-    affine : bool
-        Whether there are loss terms below x_T.
-    lost : device array of int32 [shape=(1,)]
-        Set to 1 where a product could not keep its entries in range.
-    stream : stream
+    ``chunks.ends[-1]`` is the gradient at x_T, as is row T of `gradients` [shape=(T + 1, B, H)]; its other rows are
+    loss terms, if `affine`, or zeros, and become gradients. ``lost[0]`` becomes 1 where a product could not stay in
+    range.
     """
     _, batch, size = links.shape
     length, count, inner = chunks.length, chunks.count, chunks.inner
@@ -154,36 +113,6 @@ def _squares(size, sums, dtype):
         down -= 1
     shared = shared_bytes(16 * down * across + sums, dtype, f"four rows of H = {size} and K H = {sums}")
     return 4 * down, down * across, shared
-
-
-def shared_bytes(count, dtype, what):
-    """Return how many bytes of shared memory a block needs.
-
-    Raises
-    ------
-    ValueError
-        If it does not get them.
-    """
-    size = count * dtype.itemsize
-    if size > SHARED_BYTES:
-        raise ValueError(
-            f"hidden_size: {what} numbers take {size} bytes, but a thread block has {SHARED_BYTES} bytes of shared "
-            "memory; use backend='cpu'"
-        )
-    return size
-
-
-def require(size, what):
-    """Raise unless the device has memory for an array.
-
-    Raises
-    ------
-    MemoryError
-        If it does not.
-    """
-    free = cuda.current_context().get_memory_info().free
-    if size > free:
-        raise MemoryError(f"{what} takes {size / 2**30:.1f} GiB, but the device has {free / 2**30:.1f} GiB left")
 
 
 def sweep(chain, grad_output, local_grads=None):
@@ -234,26 +163,10 @@ def _start(chain, grad_output, local_grads):
     return cuda.to_device(gradients)
 
 
-def scan(chain, grad_output, local_grads, levels):
-    """Scan transposed Jacobians by levels; they are written out on the device and never leave it.
+def levels(chain, grad_output, local_grads=None, levels=None):
+    """Scan Jacobians level by level; they are written out on the device and never leave it.
 
-    Parameters
-    ----------
-    chain : StructuredChain
-    grad_output : np.ndarray [shape=(B, H)]
-        ``local_grads[T]`` included.
-    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
-    levels : int or None
-        k of the truncated scan; None for Blelloch's.
-
-    Returns
-    -------
-    np.ndarray [shape=(T + 1, B, H)]
-
-    Raises
-    ------
-    RangeLost
-        If a product could not keep its entries in range.
+    See `bppsa_nb.chains.structured.levels`.
     """
     T, batch, size = chain.shape
     if T == 0:
@@ -261,10 +174,4 @@ def scan(chain, grad_output, local_grads, levels):
     require(
         T * batch * size * size * chain.dtype.itemsize, f"storing {T} x {batch} transposed Jacobians of {size} x {size}"
     )
-    mats, exps, vecs, lost = workspace(T, batch, batch, size, chain.dtype)
-    if local_grads is not None:
-        vecs[1 : T + 1].copy_to_device(np.ascontiguousarray(local_grads[:T]))
-    vecs[T + 1].copy_to_device(np.ascontiguousarray(grad_output))
-    launch_prepare(prepare, Links(chain).arguments[2:], mats, exps, lost)
-    launch_scan(mats, exps, vecs, local_grads is not None, levels, lost)
-    return collect(vecs, lost)
+    return run_levels(prepare, Links(chain).arguments[2:], chain, batch, grad_output, local_grads, levels)

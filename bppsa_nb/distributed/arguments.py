@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import checks as chain_checks
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import predict
@@ -115,7 +114,7 @@ def _check_list(links, grad_output, local_grads, backend):
     if local_grads is not None:
         here, points = (sizes, "T + 1") if grad_output is not None else (sizes[:-1], "T (on all ranks but the last)")
         dtype, batch = chain_checks.check_terms(local_grads, here, dtype, batch, points)
-    backend = backends.resolve(chain.numpy_only(backend) if batch == 0 else backend)
+    backend = backends.resolve(chain_checks.numpy_only(backend) if batch == 0 else backend)
     start, stop = (None, None) if sizes[0] < 0 else (sizes[0], sizes[-1])
     return backend, _Part(
         _LIST, dtype and dtype.name, None if batch < 0 else batch, local_grads is not None, start, stop

@@ -4,7 +4,7 @@ from functools import cached_property, reduce
 
 import numpy as np
 
-from bppsa_nb.chains import backprop as chain
+from bppsa_nb.chains import listed
 from bppsa_nb.distributed import messages
 from bppsa_nb.operands.dense import Affine
 from bppsa_nb.operands.scaled import Scaled
@@ -23,11 +23,11 @@ class ListRun:
 
     @cached_property
     def _operands(self):  # made where ranks that fail say so
-        return [chain.list_operand(link, self._backend) for link in self._links]
+        return [listed.operand(link, self._backend) for link in self._links]
 
     def sweep(self, grad_output, local_grads):
         """Go back one link after the other; return a list of gradients."""
-        found = chain.scan_operands(self._operands, grad_output, local_grads, "linear", None, None)
+        found = listed.scan_operands(self._operands, grad_output, local_grads, "linear")
         return [np.array(gradient).reshape(*self._lead, -1) for gradient in found]
 
     def map(self, grad_output, local_grads):

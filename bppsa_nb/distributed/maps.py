@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from bppsa_nb.chains.structured import apply_rows, apply_rows_scaled
-from bppsa_nb.operands.scaled import RangeLost
+from bppsa_nb.operands import rows as scaled_rows
+from bppsa_nb.operands.range import RangeLost
 
 IDENTITY, LINEAR, CONSTANT, LOST = range(4)
 
@@ -52,22 +52,8 @@ def combine(a, b):
 def _multiply(a, b):
     rows, exponents = b["rows"], b["exponents"]
     if a["offset"].any():  # M_b (M_a g + c_a) + c_b
-        b["offset"] += apply_rows(rows, exponents, a["offset"][:, None])[:, 0]
+        b["offset"] += scaled_rows.apply(rows, exponents, a["offset"][:, None])[:, 0]
     if a["kind"] == LINEAR:
-        product, powers = apply_rows_scaled(rows, exponents, a["rows"])
-        b["rows"], b["exponents"] = normalize(product, a["exponents"] + powers[..., 0])
+        product, powers = scaled_rows.apply_scaled(rows, exponents, a["rows"])
+        b["rows"], b["exponents"] = scaled_rows.normalize(product, a["exponents"] + powers[..., 0])
     b["kind"] = a["kind"]
-
-
-def normalize(rows, exponents):
-    """Move powers of two from rows (B, H, H) to exponents (B, H): the largest entry of each row is in [1/2, 1) then.
-
-    RangeLost is raised if entries of one row differ by so much that a product could drop some, or are not finite.
-    """
-    size, info = np.abs(rows), np.finfo(rows.dtype)
-    peak = size.max(axis=-1, keepdims=True)
-    shift = np.frexp(peak)[1]
-    low = np.ldexp(peak, info.minexp // 2)
-    if not np.isfinite(peak).all() or ((size < low) & (size > 0)).any() or shift.min() < info.minexp:
-        raise RangeLost
-    return rows * np.ldexp(rows.dtype.type(1), -shift), exponents + shift[..., 0]

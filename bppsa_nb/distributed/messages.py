@@ -6,7 +6,8 @@ operands themselves, in the rounds of recursive doubling.
 
 from bppsa_nb.operands.batched import BatchedCSR, Planned
 from bppsa_nb.operands.dense import Affine
-from bppsa_nb.operands.scaled import RangeLost, Scaled
+from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.scaled import Scaled
 from bppsa_nb.scan.operator import IDENTITY, diamond
 
 LOST = None  # stands for an operand that could not be computed

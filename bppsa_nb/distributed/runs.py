@@ -6,13 +6,11 @@ from functools import reduce
 import numpy as np
 
 from bppsa_nb.chains import backprop as chain
-from bppsa_nb.chains import plan
-from bppsa_nb.chains.structured import StructuredChain, apply_rows_scaled
+from bppsa_nb.chains import counts
+from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import maps, predict
 from bppsa_nb.machine.twins import twin
-from bppsa_nb.operands.dense import Dense
-from bppsa_nb.operands.scaled import Scaled
-from bppsa_nb.scan.operator import diamond
+from bppsa_nb.operands import rows
 
 
 class Run:
@@ -33,8 +31,7 @@ class Run:
 
         Loss terms (T, B, H), or None, are those below the end; a term more, at the end, does not count.
         """
-        go_back = chain.scan_structured if self.structured else chain.scan_dense
-        return go_back(self.links, grad_output, local_grads, self.backend, "linear", None)
+        return chain.go_back(self.links, grad_output, local_grads, self.backend, "linear")
 
     def map(self, grad_output, local_grads):
         """Reduce the run to one map, taking along loss terms as `sweep` does, those at the end (B, H) or None too.
@@ -104,23 +101,18 @@ class Run:
         return predict.rank_costs(self.shape, self._matrices, self.dtype, self.backend, weights)
 
     def _product(self):
-        if self.backend == "numpy" and not self.structured:
-            product = reduce(diamond, (Scaled(Dense(link)) for link in self.links[::-1]))
-            return _by_rows(product.operand.matrix, product.exponent)
-        chunks = not self.structured and self.backend == "cpu"
-        products = twin(f"bppsa_nb.chains.{'chunks' if chunks else 'structured'}", self.backend).products
+        kind = "structured" if self.structured else "stored"
+        products = twin(f"bppsa_nb.chains.{kind}", self.backend).products
         # Side by side as many chunks as there are workers for, of which the last may be shorter.
         steps, _, size = self.shape
-        count = max(1, min(plan.workers(self.backend) // self._matrices, steps // (2 * size)))
+        count = max(1, min(counts.workers(self.backend) // self._matrices, steps // (2 * size)))
         length = -(-steps // count)
         whole = steps // length * length
         found = [products(self.part(0, whole), length)]
         if whole < steps:
             found.append(products(self.part(whole, steps), steps - whole))
-        rows, exponents = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-        if exponents.ndim == 2:
-            rows, exponents = _by_rows(rows, exponents)
-        return reduce(_after, zip(rows[::-1], exponents[::-1], strict=True))
+        matrices, exponents = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        return reduce(_after, zip(matrices[::-1], exponents[::-1], strict=True))
 
     def part(self, start, stop):
         """Return some of the links."""
@@ -131,13 +123,7 @@ class Run:
         return StructuredChain.made(self.links.weights, *parts)
 
 
-def _by_rows(matrices, exponents):
-    """Return what takes gradients to the right of matrices: their columns as rows, with a power of two each."""
-    rows = np.swapaxes(matrices, -1, -2)
-    return maps.normalize(rows, np.broadcast_to(np.asarray(exponents)[..., None], rows.shape[:-1]))
-
-
 def _after(a, b):
     """Multiply the products of two chunks, the one closer to the loss first."""
-    product, powers = apply_rows_scaled(*b, a[0])
-    return maps.normalize(product, a[1] + powers[..., 0])
+    product, powers = rows.apply_scaled(*b, a[0])
+    return rows.normalize(product, a[1] + powers[..., 0])

@@ -13,7 +13,7 @@ from bppsa_nb.chains import checks as chain_checks
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.arguments import check
 from bppsa_nb.machine.shown import shown
-from bppsa_nb.operands.scaled import RangeLost
+from bppsa_nb.operands.range import RangeLost
 
 _log = logging.getLogger(__name__)
 

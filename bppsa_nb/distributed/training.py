@@ -4,16 +4,20 @@ import inspect
 import sys
 import time
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 
+from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine.checks import is_integer
+from bppsa_nb.machine.interrupts import interrupts_held
+from bppsa_nb.training.local import Local, check_gradients, check_parts
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
 
 
 def add_up(group, arrays):
-    """Add up dicts of arrays, alike in names, shapes and dtype on all ranks, in one message, to the same bits."""
+    """Add up a dict of arrays over all ranks, in one message; every rank gets the same bits."""
     total = np.concatenate([array.ravel() for array in arrays.values()])
     group.timed(group.comm.Allreduce, sys.modules["mpi4py.MPI"].IN_PLACE, total)  # the same result, says the standard
     ends = np.cumsum([array.size for array in arrays.values()])
@@ -21,15 +25,12 @@ def add_up(group, arrays):
     return {name: part.reshape(array.shape) for (name, array), part in parts}
 
 
-class Replicas:
-    """The ranks of a trainer.
+class Replicas(Local):
+    """Steps of a trainer on MPI ranks; its methods are those of `Local`.
 
-    A replica is as many consecutive ranks as share the steps of a sequence. Rank r has place ``r % places`` in replica
-    ``r // places``.
-
-    `group` are all ranks, `comm` the places of this rank's replica; `replicas` and `places` say how many there are,
-    `replica` and `place` which this rank has. TypeError or ValueError is raised if `comm` is no communicator, or
-    cannot be cut into replicas of `sequence_ranks` (all ranks if None).
+    A replica is as many consecutive ranks as share the steps of a sequence: `sequence_ranks`, or all of them if that is
+    None. Rank r has place ``r % places`` in replica ``r // places``. `group` has all ranks, `comm` the places of this
+    rank's replica. TypeError or ValueError if `comm` is no communicator, or cannot be cut into replicas of one size.
     """
 
     def __init__(self, comm, sequence_ranks):
@@ -47,26 +48,23 @@ class Replicas:
         self.replica, self.place = divmod(self.group.rank, self.places)
         split = self.group.comm.Split
         self.comm = ranks.kept(self.group.comm, f"{places} places", lambda: split(self.replica, self.place))
+        self.speaks = self.group.rank == 0
+        self._arrived, self._stop = [], False  # Ctrl-C here, and on some rank
 
-    @contextmanager
-    def alike(self):
-        """Have what fails in a block fail on all ranks, and what the yielded dict is filled with be the same."""
-        given = {}
-        with self.group.together() as tell:
-            yield given
-            every = tell({name: value if isinstance(value, str) else repr(value) for name, value in given.items()})
-        self.group.check_alike(every)
+    def check(self, model, optimizer, method, backend, levels):
+        """Raise on all ranks unless these can be trained over steps, and are the same on all of them."""
+        with self.together() as given:
+            if not isinstance(model, Recurrent):
+                raise TypeError(
+                    f"model must be an RNN or a GRU with comm, which shares out steps, got {type(model).__name__}"
+                )
+            check_parts(model, optimizer)
+            model.check_method(method, backend, levels, self.comm)
+            given |= {"method": method, "optimizer": optimizer.settings()}
 
-    def words_of(self, arrays):
-        """Return what tells a dict of arrays from others, in words."""
-        return f"that {ranks.checksum(*arrays.values())}"
-
-    def first(self, number):
-        """Return the integer that rank 0 has."""
-        return self.group.timed(self.group.comm.bcast, number)
-
-    def check_dataset(self, dataset):
-        """Raise TypeError unless a data set gives the parts that are asked for."""
+    def check_dataset(self, dataset, batch_size):
+        """Return what an epoch consists of; raise TypeError, too, for a data set that gives no parts of its steps."""
+        plan = super().check_dataset(dataset, batch_size)
         known = inspect.signature(dataset.batch).parameters.values()
         if self.places > 1 and not any(one.name == "part" or one.kind is one.VAR_KEYWORD for one in known):
             raise TypeError(
@@ -74,86 +72,101 @@ class Replicas:
                 "sequence_ranks, as bppsa_nb.training.datasets.ArrayDataset.batch does; "
                 f"{type(dataset).__name__}.batch does not"
             )
+        return plan
 
-    def own(self, dataset, indices):
-        """Return this rank's part of a batch: the steps of its place, of the samples of its replica."""
+    @contextmanager
+    def together(self):
+        """Have what fails in a block fail on all ranks, and what it puts into a dict be the same on them."""
+        given = {}
+        with self.group.together() as tell:
+            yield given
+            every = tell({name: _words(value) for name, value in given.items()})
+        self.group.check_alike(every)
+
+    def first(self, number):
+        """Return the integer that rank 0 has."""
+        return self.group.timed(self.group.comm.bcast, number)
+
+    @contextmanager
+    def stoppable(self):
+        """Hold Ctrl-C back: a rank that stopped by itself would have the others wait for ever."""
+        with interrupts_held() as self._arrived:
+            yield
+
+    def stop_if_asked(self):
+        """Raise KeyboardInterrupt, on all ranks at the same place, if Ctrl-C arrived on one of them."""
+        if self._stop:
+            time.sleep(0.2)  # mpiexec sends Ctrl-C to all ranks, and it is to arrive on none of them later
+            raise KeyboardInterrupt
+
+    def batch(self, dataset, indices):
+        """Return the steps of this rank's place, of the samples of its replica."""
         share = np.array_split(indices, self.replicas)[self.replica]
         if not len(share):
             return np.zeros((0, 0, 1)), np.zeros(0, np.int64)
         return dataset.batch(share, part=(self.place, self.places)) if self.places > 1 else dataset.batch(share)
 
-    def stop(self):
-        """Raise KeyboardInterrupt, on all ranks at the same place, while Ctrl-C is held back."""
-        time.sleep(0.2)  # mpiexec sends Ctrl-C to all ranks, and it is to arrive on none of them later
-        raise KeyboardInterrupt
-
-    def train(self, model, make, how, began, stopped):
-        """Compute the loss and the gradients of a batch.
-
-        ``make()`` returns this rank's part of the batch: x (T, B, I), of which T or B may be 0, and labels. `how` is
-        the method, backend and levels of the model's `backward`; ``began()`` returns the seconds since the iteration
-        began; `stopped` is not empty if Ctrl-C arrived here. Returned are the mean loss over the batch of all replicas,
-        its gradients, not all of which need be finite, what `began` returned on rank 0, and whether Ctrl-C arrived on
-        some rank. On all ranks, TypeError or ValueError is raised if a part is wrong on one, or they do not go
-        together; FloatingPointError if logits overflow.
-        """
-        method, backend, levels = how
+    def step(self, trainer, make):
+        """Compute one step; on all ranks raise what is wrong on one of them."""
+        began, model, how = time.perf_counter(), trainer.model, (trainer.method, trainer.backend, trainer.levels)
 
         def compute(x, y, samples):
-            activations, loss, grad_logits = model.forward(x, None, backend, self.comm), 0.0, None
+            activations, loss, grad_logits = model.forward(x, None, trainer.backend, self.comm), 0.0, None
             if activations.logits is not None:
                 share = len(y) / samples
                 loss, grad_logits = cross_entropy(activations.logits, y)
                 loss, grad_logits = loss * share, grad_logits * model.dtype.type(share)
-            grads = model.backward(activations, grad_logits, method, backend, levels, self.comm)
+            grads = model.backward(activations, grad_logits, *how, self.comm)
             if list(grads) != list(model.params):  # as which they are added up
                 raise ValueError(f"backward must return gradients of {list(model.params)}, got {list(grads)}")
             return (loss, 0.0), grads
 
         def finish(numbers):
-            return numbers[0], began() if self.group.rank == 0 else 0.0
+            return numbers[0], time.perf_counter() - began if self.group.rank == 0 else 0.0
 
-        (loss, seconds), grads, stop = self._compute(model, make, compute, stopped, finish)
+        (loss, self._seconds), grads = self._compute(model, make, compute, finish)
         if self.replicas > 1:
             if grads is None or self.place > 0:  # a replica's ranks have the same gradients, and one counts
                 grads = {name: np.zeros_like(param) for name, param in model.params.items()}
             grads = add_up(self.group, grads)
-        return loss, grads, seconds, stop
+        check_gradients(grads)
+        return loss, partial(trainer.optimizer.step, model.params, grads)
 
-    def evaluate(self, model, make, backend, stopped):
-        """Compute the loss of a batch, summed, and how many of its samples are known; see `train`, also for errors.
+    def seconds(self):
+        """Return how long the last step took on rank 0."""
+        return self._seconds
 
-        Returned are both, over all replicas, and whether Ctrl-C arrived on some rank.
-        """
+    def evaluate(self, trainer, make):
+        """Return the summed loss of a batch, and how many of its samples are known, over all ranks."""
 
         def compute(x, y, samples):
-            logits = model.forward(x, None, backend, self.comm).logits
+            logits = trainer.model.forward(x, None, trainer.backend, self.comm).logits
             if logits is None:
                 return (0.0, 0.0), None
             return (cross_entropy(logits, y)[0] * len(y), np.count_nonzero(logits.argmax(axis=1) == y)), None
 
-        (loss, correct), _, stop = self._compute(model, make, compute, stopped)
-        return loss, correct, stop
+        return self._compute(trainer.model, make, compute)[0]
 
-    def predict(self, model, x, backend):
+    def predict(self, trainer, x):
         """Return the classes of this replica's samples, on all of its ranks."""
-        logits = model.forward(x, None, backend, self.comm).logits
+        logits = trainer.model.forward(x, None, trainer.backend, self.comm).logits
         return self.comm.bcast(None if logits is None else logits.argmax(axis=1), self.places - 1)
 
-    def _compute(self, model, make, compute, stopped, finish=tuple):
+    def _compute(self, model, make, compute, finish=tuple):
         """Make a batch, and compute with this replica's share of it; return sums of two numbers over all ranks."""
         x, y, samples = self._batch(model, make)
-        numbers, found, fault = (0.0, 0.0), None, None
+        numbers, grads, fault = (0.0, 0.0), None, None
         with self.group.together() as tell:
             try:
                 if len(y):
-                    numbers, found = compute(x, y, samples)
+                    numbers, grads = compute(x, y, samples)
             except FloatingPointError as error:
                 fault = error
-            faults, stops, every = zip(*tell((fault is not None, bool(stopped), finish(numbers))), strict=True)
+            faults, stops, every = zip(*tell((fault is not None, bool(self._arrived), finish(numbers))), strict=True)
         if any(faults):
             raise fault or FloatingPointError(f"logits overflow {model.dtype} on rank {faults.index(True)}")
-        return np.sum(every, axis=0).tolist(), found, any(stops)  # the same bits on all ranks
+        self._stop = any(stops)
+        return np.sum(every, axis=0).tolist(), grads  # the same bits on all ranks
 
     def _batch(self, model, make):
         """Return this rank's part of a batch, and how many samples all replicas have of it."""
@@ -179,3 +192,10 @@ class Replicas:
         if not samples:
             raise ValueError("x must hold at least one sample, on all ranks together")
         return x, y, samples
+
+
+def _words(value):
+    """Say what an argument is, in words that differ where it does."""
+    if isinstance(value, dict) and all(isinstance(entry, np.ndarray) for entry in value.values()):
+        return f"that {ranks.checksum(*dict(sorted(value.items())).values())}"
+    return value if isinstance(value, str) else repr(value)

@@ -38,6 +38,7 @@ Both run on arrays:
 """
 
 from bppsa_nb.graphs import library
-from bppsa_nb.graphs.graph import Graph, Node, relu, sigmoid, tanh
+from bppsa_nb.graphs.graph import Graph
+from bppsa_nb.graphs.nodes import Node, relu, sigmoid, tanh
 
 __all__ = ["Graph", "Node", "library", "relu", "sigmoid", "tanh"]

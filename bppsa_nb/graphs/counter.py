@@ -41,7 +41,7 @@ class Counter:
         function = getattr(np, name)
 
         def call(*inputs, out, **options):
-            found = function(*inputs, out=out, **options)
+            result = function(*inputs, out=out, **options)
             depth = max(int(self._depth(array).max(initial=0)) for array in inputs)
             self.launches += 1
             if name == "matmul":
@@ -52,7 +52,7 @@ class Counter:
                 self.elementwise += out.size
             self._depth(out)[...] = depth
             self.serial = max(self.serial, depth)
-            return found
+            return result
 
         return call
 

@@ -6,7 +6,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, FancyBboxPatch
 
-from bppsa_nb.graphs.graph import SOURCES
+from bppsa_nb.graphs.nodes import SOURCES
 
 # The article's red: Okabe and Ito's vermilion, with a thick border for those who do not see it.
 NEEDS = "#D55E00"
@@ -22,27 +22,11 @@ _SMALL = 6  # of longer ones
 
 
 def draw(graph, ax, direction="forward"):
-    """Draw a graph, or the backward graph derived from it, on the same places.
+    """Draw a graph whose nodes have places, ``"forward"`` or, as the graph derived from it, ``"backward"``.
 
     Circles are elementwise operations, squares matrix products; parameters are gray. A dot, where a wire splits, is a
     copy; wires that cross without one have nothing to do with each other. Operations that read activations on the way
-    back have a thick orange border, and backward these activations below them.
-
-    Parameters
-    ----------
-    graph : Graph
-        A forward graph whose nodes have places; `Graph.label` says what is written on them.
-    ax : matplotlib.axes.Axes
-    direction : {"forward", "backward"}
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-
-    Raises
-    ------
-    ValueError
-        If the direction is another, or a node has no place.
+    back have a thick orange border, and backward these activations below them. `Graph.label` says what is written.
     """
     if direction not in INKS:
         raise ValueError(f"direction must be 'forward' or 'backward', got {direction!r}")
@@ -79,44 +63,25 @@ def legend_handles():
 def routes(graph, node):
     """Lay the wires of an activation: right, up at the consumer's column (or that of the wire's rise), and right.
 
-    Parameters
-    ----------
-    graph : Graph
-    node : Node
-
-    Returns
-    -------
-    list of list of (float, float)
-        The corners of the wire, for every use of the activation.
+    Returns the corners of the wire, for every use of the activation.
     """
     x0, y0, *rise = graph.places[node.name]
-    found = []
+    wires = []
     for x1, y1 in _uses(graph, node):
         column = rise[0] if rise else x1
         corners = [(x0, y0), (column, y0), (column, y1), (x1, y1)]
-        found.append([corner for i, corner in enumerate(corners) if not i or corner != corners[i - 1]])
-    return found
+        wires.append([corner for i, corner in enumerate(corners) if not i or corner != corners[i - 1]])
+    return wires
 
 
 def junctions(wires):
-    """Find where the wires of one activation part.
-
-    Parameters
-    ----------
-    wires : list of list of (float, float)
-        From `routes`.
-
-    Returns
-    -------
-    dict of (float, float) to set of (int, int)
-        For each such point the directions in which wires go on from there.
-    """
-    found = {}
+    """Find the points where the wires of one activation part, and the directions in which they go on from there."""
+    parting = {}
     for point in {corner for wire in wires for corner in wire[1:-1]}:
         leaving = {direction for wire in wires for direction in _leaving(wire, point)}
         if len(leaving) > 1:
-            found[point] = leaving
-    return found
+            parting[point] = leaving
+    return parting
 
 
 def _leaving(wire, point):
@@ -131,12 +96,12 @@ def _leaving(wire, point):
 
 def _pieces(wires):
     """Cut wires at all of their corners, so that what they share is drawn once."""
-    corners, found = sorted({corner for wire in wires for corner in wire}), set()
+    corners, pieces = sorted({corner for wire in wires for corner in wire}), set()
     for wire in wires:
         for start, end in zip(wire, wire[1:], strict=False):
             between = [each for each in corners if each == end or _heading(start, end) in _leaving([start, end], each)]
-            found |= set(itertools.pairwise(sorted(between)))
-    return sorted(found)
+            pieces |= set(itertools.pairwise(sorted(between)))
+    return sorted(pieces)
 
 
 def _heading(start, end):

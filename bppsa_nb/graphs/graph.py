@@ -1,15 +1,14 @@
 """Differentiable graphs: operations are nodes, activations are the wires between them, and parameters are nodes too."""
 
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
 from scipy.special import expit
 
+from bppsa_nb.graphs import rules
+from bppsa_nb.graphs.nodes import SOURCES, Node, expression, sizes_text
 from bppsa_nb.machine.checks import as_list, check_kind, check_plain
-
-SOURCES = ("input", "parameter", "saved")
 
 _COMPUTE = {
     "sum": lambda *terms: reduce(np.add, terms),
@@ -22,106 +21,6 @@ _COMPUTE = {
     "step": lambda a: (a > 0).astype(a.dtype),
     "total": lambda a: a.sum(axis=0),
 }
-
-
-@dataclass(eq=False)
-class Node:
-    """An operation, and the activation on the wire that leaves it.
-
-    Nodes are made by a graph's `input` and `parameter`, and from there by arithmetic: ``a + b``, ``a - b``, ``-a``,
-    ``a * b``, ``a @ b`` (with ``.T`` on either side), ``1 - a``, and the functions `sigmoid`, `tanh` and `relu`.
-
-    Attributes
-    ----------
-    graph : Graph
-    op : str
-        "input", "parameter", "saved", "sum", "multiply", "matmul", "one_minus", "negate", "sigmoid", "tanh", "relu",
-        "step", "repeat" (one row for every sample) or "total" (the sum over samples).
-    inputs : tuple of Node
-    shape : tuple of (str or int)
-        A size each, such as ("B", "H"); text stands for a size that is known when the graph runs.
-    name : str
-        Unique in the graph.
-    transposed : tuple of bool
-        For "matmul": which of the two inputs are transposed.
-    rule_of : str or None
-        In a derived graph: the forward node whose rule this operation belongs to.
-    """
-
-    graph: "Graph" = field(repr=False)
-    op: str
-    inputs: tuple = field(repr=False)
-    shape: tuple
-    name: str
-    transposed: tuple = (False, False)
-    rule_of: str | None = None
-    automatic: bool = field(default=True, repr=False)  # whether the name was made up
-
-    def named(self, name):
-        """Give the activation a name, and return the node."""
-        self.graph.rename(self, name)
-        return self
-
-    @property
-    def T(self):
-        """The transposed activation, as an operand of ``@``."""
-        return _Transposed(self)
-
-    def __add__(self, other):
-        self.graph.own("+", self, other)
-        shapes = {self.shape, other.shape}
-        longer, shorter = sorted((self, other), key=lambda node: len(node.shape), reverse=True)
-        if len(shapes) == 2 and len(longer.shape) == 2 and shorter.shape == longer.shape[1:]:
-            row = self.graph.operation("repeat", (shorter,), longer.shape)  # a bias: the same for every sample
-            terms = [row if node is shorter else node for node in (self, other)]
-            return self.graph.operation("sum", terms, longer.shape)
-        if len(shapes) > 1:
-            raise ValueError(f"+ takes two activations of one shape, got {_show(self)} and {_show(other)}")
-        return self.graph.operation("sum", (self, other), self.shape)
-
-    def __mul__(self, other):
-        self.graph.own("*", self, other)
-        if self.shape != other.shape:
-            raise ValueError(f"* takes two activations of one shape, got {_show(self)} and {_show(other)}")
-        return self.graph.operation("multiply", (self, other), self.shape)
-
-    def __neg__(self):
-        return self.graph.operation("negate", (self,), self.shape)
-
-    def __sub__(self, other):
-        self.graph.own("-", self, other)
-        return self + -other
-
-    def __rsub__(self, one):
-        if isinstance(one, bool) or one != 1:
-            raise TypeError(f"only 1 can have an activation subtracted from it, got {one!r} - {self.name}")
-        return self.graph.operation("one_minus", (self,), self.shape)
-
-    def __matmul__(self, other):
-        return _matmul(self, other)
-
-
-@dataclass(frozen=True)
-class _Transposed:
-    node: Node
-
-    def __matmul__(self, other):
-        return _matmul(self, other)
-
-
-def sigmoid(node):
-    """Apply the logistic function to every element; its derivative is a (1 - a) at the activation a put out."""
-    return _nonlinearity("sigmoid", node)
-
-
-def tanh(node):
-    """Apply the hyperbolic tangent to every element; its derivative is 1 - a² at the activation a put out."""
-    return _nonlinearity("tanh", node)
-
-
-def relu(node):
-    """Replace what is negative by zero; the derivative is 1 where the activation put out is positive."""
-    return _nonlinearity("relu", node)
 
 
 class Graph:
@@ -174,7 +73,7 @@ class Graph:
 
     def __str__(self):
         """Write the graph as a program, a line per operation."""
-        lines = [f"{node.name} = {_expression(node)}" for node in self.nodes if node.op not in SOURCES]
+        lines = [f"{node.name} = {expression(node)}" for node in self.nodes if node.op not in SOURCES]
         lines += [f"{name} = {node.name}" for name, node in self.outputs.items() if name != node.name]
         return "\n".join(lines)
 
@@ -206,17 +105,11 @@ class Graph:
 
         A wire runs right, up at its consumer's column, or at the column given here, and right again.
         """
-        for name in places:
-            if name not in self.outputs:
-                self[name]
-        self.places |= places
+        self.places |= self._known(places)
 
     def label(self, **labels):
         r"""Say how activations are written in drawings, in TeX: ``g.label(h=r"h_{t-1}")``."""
-        for name in labels:
-            if name not in self.outputs:
-                self[name]
-        self.labels |= labels
+        self.labels |= self._known(labels)
 
     def copies(self):
         """Find the copies: how often each activation is used, where that is more than once.
@@ -248,16 +141,16 @@ class Graph:
         TypeError, ValueError
             If `wanted` are not names of nodes, or an input or a parameter that must be read is not given.
         """
-        given, left, found = set(given), self._named("wanted", wanted), set()
+        given, left, needed = set(given), self._named("wanted", wanted), set()
         while left:
             node = left.pop()
-            if node.name in given or node in found:
+            if node.name in given or node in needed:
                 continue
             if node.op in SOURCES:
                 raise ValueError(f"{self.name!r} cannot run without {node.name!r}; given: {', '.join(sorted(given))}")
-            found.add(node)
+            needed.add(node)
             left += node.inputs
-        return [node for node in self.nodes if node in found]
+        return [node for node in self.nodes if node in needed]
 
     def run(self, values, wanted=None):
         """Compute activations.
@@ -328,8 +221,8 @@ class Graph:
         saved = back.saved if saved is None else [node.name for node in self._named("saved", saved)]
         again = self.run({name: forward[name] for name in saved} | values, back.saved)
         read = {node.name: again[node.name] for node in back.nodes if node.op in ("saved", "parameter")}
-        found = back.run(read | {back.prefix + name: grad for name, grad in grad_outputs.items()})
-        return {name.removeprefix(back.prefix): found[name] for name in back.outputs}
+        errors = back.run(read | {back.prefix + name: grad for name, grad in grad_outputs.items()})
+        return {name.removeprefix(back.prefix): errors[name] for name in back.outputs}
 
     def backward(self):
         """Derive the graph of the error terms, one rule per node (see `bppsa_nb.graphs.rules`).
@@ -346,9 +239,7 @@ class Graph:
         ValueError
             If there is no output, or a node leads to none.
         """
-        from bppsa_nb.graphs import rules
-
-        return rules.derive(self)
+        return rules.derive(self, Graph(f"{self.name}, backward"))
 
     def source(self, op, name, shape):
         """Add a node without inputs: an "input", a "parameter" or a "saved" activation of another graph."""
@@ -386,6 +277,12 @@ class Graph:
             if node.graph is not self:
                 raise ValueError(f"{operator} takes nodes of one graph, got {node.name!r} of {node.graph.name!r}")
 
+    def _known(self, looks):
+        for name in looks:
+            if name not in self.outputs:
+                self[name]
+        return looks
+
     def _named(self, argument, names):
         """Return the nodes of these names, or raise TypeError or ValueError."""
         nodes = []
@@ -396,8 +293,7 @@ class Graph:
         return nodes
 
     def _sizes(self, argument, values):
-        if not isinstance(values, dict):
-            raise TypeError(f"{argument} must be a dict of arrays by the names of nodes, got {type(values).__name__}")
+        check_kind(argument, values, dict, "a dict of arrays by the names of nodes")
         sizes = {}
         for node, (name, value) in zip(self._named(argument, values), values.items(), strict=True):
             shape = node.shape
@@ -408,43 +304,6 @@ class Graph:
             if len(shape) != value.ndim or any(
                 isinstance(e, int) and e != n for e, n in zip(expected, value.shape, strict=True)
             ):
-                raise ValueError(f"{name} must have shape {_sizes_text(expected)}, got {_sizes_text(value.shape)}")
+                raise ValueError(f"{name} must have shape {sizes_text(expected)}, got {sizes_text(value.shape)}")
             sizes |= dict(zip(shape, value.shape, strict=True))
         return sizes
-
-
-def _matmul(left, right):
-    nodes = [side.node if isinstance(side, _Transposed) else side for side in (left, right)]
-    owner = next(node for node in nodes if isinstance(node, Node)).graph
-    owner.own("@", *nodes)
-    flips = tuple(isinstance(side, _Transposed) for side in (left, right))
-    shapes = [node.shape[::-1] if flip else node.shape for node, flip in zip(nodes, flips, strict=True)]
-    if any(len(shape) != 2 for shape in shapes) or shapes[0][1] != shapes[1][0]:
-        operands = " and ".join(_show(node) + ".T" * flip for node, flip in zip(nodes, flips, strict=True))
-        raise ValueError(f"@ takes two matrices whose inner sizes agree, got {operands}")
-    return owner.operation("matmul", nodes, (shapes[0][0], shapes[1][1]), flips)
-
-
-def _nonlinearity(op, node):
-    if not isinstance(node, Node):
-        raise TypeError(f"{op} takes a node of a graph, got {type(node).__name__}")
-    return node.graph.operation(op, (node,), node.shape)
-
-
-def _expression(node):
-    names = [each.name for each in node.inputs]
-    if node.op == "matmul":
-        names = [name + ".T" * flip for name, flip in zip(names, node.transposed, strict=True)]
-    signs = {"sum": " + ", "multiply": " * ", "matmul": " @ "}
-    if node.op in signs:
-        return signs[node.op].join(names)
-    prefixes = {"one_minus": "1 - ", "negate": "-"}
-    return prefixes[node.op] + names[0] if node.op in prefixes else f"{node.op}({names[0]})"
-
-
-def _show(node):
-    return f"{node.name} {_sizes_text(node.shape)}"
-
-
-def _sizes_text(shape):
-    return f"({', '.join(map(str, shape))})"

@@ -7,7 +7,8 @@ Input products (``W x_t + b``) are made for all steps at once, before the time l
 A step takes the hidden state ``h`` and puts out ``h_next``.
 """
 
-from bppsa_nb.graphs.graph import Graph, relu, sigmoid, tanh
+from bppsa_nb.graphs.graph import Graph
+from bppsa_nb.graphs.nodes import relu, sigmoid, tanh
 
 
 def operations():
@@ -61,16 +62,8 @@ def gru():
 
     Where z is 0, the hidden state stays as it is. (PyTorch and Equation 10 of BPPSA have 1 - z in place of z.)
     """
-    g = Graph("original GRU")
-    h, x_r, x_z, x_c = (g.input(name, "B", "H") for name in ("h", "x_r", "x_z", "x_c"))
-    U_r, U_z, U = (g.parameter(name, "H", "H") for name in ("U_r", "U_z", "U"))
-    z = sigmoid((x_z + (h @ U_z.T).named("U_zh")).named("a_z")).named("z")
-    r = sigmoid((x_r + (h @ U_r.T).named("U_rh")).named("a_r")).named("r")
-    rh = (r * h).named("rh")
-    c = tanh((x_c + (rh @ U.T).named("Urh")).named("a_c")).named("c")
-    keep = (1 - z).named("keep")
-    g.output(h_next=(keep * h).named("old") + (z * c).named("new"))
-    g.label(**_GRU_LABELS, rh=r"r \odot h", Urh=r"U (r \odot h)")
+    g = _gru("original GRU", lambda g, h, r, U: ((r * h).named("rh") @ U.T).named("Urh"))
+    g.label(rh=r"r \odot h", Urh=r"U (r \odot h)")
     g.place(**_GRU_PLACES, rh=(7.8, 3.9), U=(9.2, 3.05), Urh=(9.2, 3.9))
     return g
 
@@ -85,18 +78,29 @@ def gru_moved_reset(bias=False):
     bias : bool
         Whether the moved product has a bias of its own, ``r * (h @ U.T + b_u)``, as PyTorch's GRU has.
     """
-    g = Graph("GRU, reset moved")
+
+    def moved(g, h, r, U):
+        Uh = (h @ U.T + g.parameter("b_u", "H") if bias else h @ U.T).named("Uh")
+        return (r * Uh).named("rUh")
+
+    g = _gru("GRU, reset moved", moved)
+    g.label(Uh="U h", rUh=r"r \odot U h")
+    if not bias:  # drawn as in the article, which leaves it out
+        g.place(**_GRU_PLACES, U=(2, 3.05), Uh=(2, 3.9), rUh=(7.8, 3.9))
+    return g
+
+
+def _gru(name, recurrent):
+    """Describe what both GRUs have; `recurrent` makes what reaches the candidate of the hidden state."""
+    g = Graph(name)
     h, x_r, x_z, x_c = (g.input(name, "B", "H") for name in ("h", "x_r", "x_z", "x_c"))
     U_r, U_z, U = (g.parameter(name, "H", "H") for name in ("U_r", "U_z", "U"))
     z = sigmoid((x_z + (h @ U_z.T).named("U_zh")).named("a_z")).named("z")
     r = sigmoid((x_r + (h @ U_r.T).named("U_rh")).named("a_r")).named("r")
-    Uh = (h @ U.T + g.parameter("b_u", "H") if bias else h @ U.T).named("Uh")
-    c = tanh((x_c + (r * Uh).named("rUh")).named("a_c")).named("c")
+    c = tanh((x_c + recurrent(g, h, r, U)).named("a_c")).named("c")
     keep = (1 - z).named("keep")
     g.output(h_next=(keep * h).named("old") + (z * c).named("new"))
-    g.label(**_GRU_LABELS, Uh="U h", rUh=r"r \odot U h")
-    if not bias:  # drawn as in the article, which leaves it out
-        g.place(**_GRU_PLACES, U=(2, 3.05), Uh=(2, 3.9), rUh=(7.8, 3.9))
+    g.label(**_GRU_LABELS)
     return g
 
 

@@ -5,31 +5,20 @@ matmul likewise, with that activation transposed and the order kept. A nonlinear
 derivative, taken at the activation it puts out.
 """
 
-from bppsa_nb.graphs.graph import SOURCES, Graph
+from bppsa_nb.graphs.nodes import SOURCES
 
 
 def needed(node):
-    """List the forward activations that the rule of a node reads.
-
-    Parameters
-    ----------
-    node : Node
-
-    Returns
-    -------
-    list of Node
-        The inputs of a multiply or a matmul, a nonlinearity itself, nothing for others.
-    """
+    """List the nodes whose activations the rule of a node reads."""
     if node.op in ("multiply", "matmul"):
         return list(dict.fromkeys(node.inputs))
     return [node] if node.op in ("sigmoid", "tanh", "relu") else []
 
 
-def derive(graph):
-    """Derive the backward graph: what `Graph.backward` returns."""
+def derive(graph, back):
+    """Describe the backward graph in `back`, an empty one, and return it: what `Graph.backward` returns."""
     if not graph.outputs:
         raise ValueError(f"{graph.name!r} has no output to derive")
-    back = Graph(f"{graph.name}, backward")
     back.prefix = prefix = f"grad_{graph.prefix}"
     needs = {node: needed(node) for node in graph.nodes if needed(node)}
     back.needs = {node.name: tuple(each.name for each in read) for node, read in needs.items()}

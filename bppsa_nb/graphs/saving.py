@@ -11,35 +11,17 @@ from bppsa_nb.machine.shown import shown
 
 @dataclass(frozen=True)
 class Choice:
-    """Which activations of a step are kept for the backward pass, and what follows from it.
+    """Which activations of a step are kept for the backward pass, and what follows from it."""
 
-    Attributes
-    ----------
-    saved : tuple of str
-        The activations that are kept.
-    recomputed : tuple of str
-        The operations that run again, in order.
-    inputs_read : tuple of str
-        The inputs that they read, which must still be there.
-    kept : int
-        Numbers kept per step, inputs not counted.
-    kept_inputs : int
-        Numbers in `inputs_read`.
-    products, multiply_adds : int
-        Matrix products that run again, and multiply-adds in them.
-    launches, elementwise : int
-        Elementwise operations that run again, and the numbers they put out.
-    """
-
-    saved: tuple
-    recomputed: tuple
-    inputs_read: tuple
-    kept: int
-    kept_inputs: int
-    products: int
-    multiply_adds: int
-    launches: int
-    elementwise: int
+    saved: tuple  # names of what is kept
+    recomputed: tuple  # names of the operations that run again, in order
+    inputs_read: tuple  # names of the inputs that they read, which must still be there
+    kept: int  # numbers kept per step, inputs not counted
+    kept_inputs: int  # numbers in inputs_read
+    products: int  # matrix products that run again
+    multiply_adds: int  # in them
+    launches: int  # elementwise operations that run again
+    elementwise: int  # numbers that these put out
 
     @property
     def work(self):
@@ -48,22 +30,10 @@ class Choice:
 
 
 def choose(graph, saved, sizes, at_hand=("h", "h_next")):
-    """Find what must be recomputed if some activations are saved.
+    """Find what must be recomputed if some activations are saved; `sizes` are such as ``{"B": 16, "H": 64}``.
 
-    Parameters
-    ----------
-    graph : Graph
-    saved : iterable of str
-        The activations to keep.
-    sizes : dict of str to int
-        What sizes stand for, such as ``{"B": 16, "H": 64}``.
-    at_hand : iterable of str
-        What is kept anyway, and not counted: the hidden states of a recurrent step, which are the layer's output.
-        Parameters are at hand, too.
-
-    Returns
-    -------
-    Choice
+    What is `at_hand` is kept anyway, and not counted: the hidden states of a recurrent step, which are the layer's
+    output. So are parameters.
     """
     saved, at_hand = tuple(saved), tuple(name for name in at_hand if name in graph)
     sources = [node.name for node in graph.nodes if not node.inputs]
@@ -86,55 +56,24 @@ def choose(graph, saved, sizes, at_hand=("h", "h_next")):
 
 
 def choices(graph, sizes, at_hand=("h", "h_next")):
-    """Go through all subsets of the activations that the backward pass reads, from none to all.
-
-    Parameters
-    ----------
-    graph, sizes, at_hand
-        As for `choose`.
-
-    Returns
-    -------
-    list of Choice
-    """
+    """Make a list of `choose` for all subsets of the activations that the backward pass reads, from none to all."""
     read = [name for name in graph.backward().saved if name not in at_hand]
     subsets = [subset for count in range(len(read) + 1) for subset in combinations(read, count)]
     return [choose(graph, subset, sizes, at_hand) for subset in subsets]
 
 
 def front(points):
-    """Find the Pareto front: the points that no other point beats.
-
-    Parameters
-    ----------
-    points : sequence of (float, float)
-        Two costs each.
-
-    Returns
-    -------
-    list of bool
-        For every point, whether no other one is lower in one cost and not higher in the other.
-    """
+    """Tell for every point (two costs) whether none is lower in one and not higher in the other: a Pareto front."""
     return [not any(x <= a and y <= b and (x, y) != (a, b) for x, y in points) for a, b in points]
 
 
 @dataclass(eq=False)
 class ChainRun:
-    """What back-propagation through a chain gave, and what it took.
+    """What back-propagation through a chain gave, and what it took."""
 
-    Attributes
-    ----------
-    grads : dict of str to np.ndarray
-        Gradients of the parameters, and "h" for that of the initial state.
-    steps : int
-        Forward steps that ran, those that ran again included.
-    held : int
-        The most arrays that were held at a time, hidden states and other activations, each (B, H); not the inputs.
-    """
-
-    grads: dict = field(default_factory=dict)
-    steps: int = 0
-    held: int = 0
+    grads: dict = field(default_factory=dict)  # of the parameters, by name, and "h" for that of the initial state
+    steps: int = 0  # forward steps that ran, those that ran again included
+    held: int = 0  # the most arrays (B, H) held at a time, hidden states and other activations; not the inputs
 
     def __repr__(self):
         return shown(self, "grads", "steps", "held")
@@ -150,22 +89,12 @@ def backpropagate(step, inputs, parameters, h0, grad_output, every):
     inputs : list of dict of str to np.ndarray
         The other inputs, for every step.
     parameters : dict of str to np.ndarray
-    h0 : np.ndarray [shape=(B, H)]
-    grad_output : np.ndarray [shape=(B, H)]
-        Gradient at the last hidden state.
+    h0, grad_output : np.ndarray [shape=(B, H)]
+        The initial state, and the gradient at the last one.
     every : int or None
         0: the first pass keeps all activations that the backward pass reads. k > 0: it keeps the hidden state at every
         k-th step, from which k steps are recomputed and held at a time. None: it keeps none; every step is recomputed
         from the initial state.
-
-    Returns
-    -------
-    ChainRun
-
-    Raises
-    ------
-    ValueError
-        If `every` is negative or no integer.
     """
     if every is not None and (not isinstance(every, int) or isinstance(every, bool) or every < 0):
         raise ValueError(f"every must be None or an integer of at least 0, got {every!r}")
@@ -176,20 +105,20 @@ def backpropagate(step, inputs, parameters, h0, grad_output, every):
     def forward(h, start, stop):
         """Yield what the backward pass reads, step by step."""
         for t in range(start, stop):
-            found = step.run(parameters | inputs[t] | {"h": h}, [*back.saved, "h_next"])
+            known = step.run(parameters | inputs[t] | {"h": h}, [*back.saved, "h_next"])
             run.steps += 1
-            yield {name: found[name] for name in back.saved}
-            h = found["h_next"]
+            yield {name: known[name] for name in back.saved}
+            h = known["h_next"]
 
     def backward(states, kept, error):
         """Take the kept steps back, the last one first."""
         held = [*states, *(array for read in kept for array in read.values())]
         run.held = max(run.held, len({id(array) for array in held}))
         for read in reversed(kept):
-            found = back.run(read | at_hand | {"grad_h_next": error})
+            errors = back.run(read | at_hand | {"grad_h_next": error})
             for name in parameters:
-                run.grads[name] += found[f"grad_{name}"]
-            error = found["grad_h"]
+                run.grads[name] += errors[f"grad_{name}"]
+            error = errors["grad_h"]
         return error
 
     error = grad_output

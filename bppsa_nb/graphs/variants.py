@@ -49,6 +49,7 @@ from bppsa_nb.machine.checks import (
     check_choice,
     check_count,
     check_floats,
+    check_kind,
     check_params,
     float_dtype,
     generator,
@@ -192,8 +193,7 @@ def backward(params, x, activations, grad_hidden, xp=np):
     TypeError, ValueError
         As in `forward`, or for activations that belong to another x.
     """
-    if not isinstance(activations, Activations):
-        raise TypeError(f"activations must be what forward returned, got {type(activations).__name__}")
+    check_kind("activations", activations, Activations, "what forward returned")
     variant = activations.variant
     _check(variant, params, x, activations.hidden[0])
     check_array("activations.hidden", activations.hidden, x.dtype, (len(x) + 1, *activations.hidden[0].shape))
@@ -257,7 +257,7 @@ def _forward_reset_moved(params, x, h0, saved, xp):
     r, z, c, rz, rzc = blocks(params)
     bias[rz] += bias_m[rz]  # r multiplies m, so the last third of this one stays with m
     hidden, gates = allocate(x, h0)
-    products, candidate = np.empty_like(gates, shape=gates.shape[1:]), np.empty_like(hidden[0])
+    products, spare = np.empty_like(gates, shape=gates.shape[1:]), np.empty_like(hidden[0])
     kept = np.empty_like(hidden[1:]) if saved else None
     input_products(rows(x), W, bias, rows(gates), [rzc], xp)
     for t in range(len(x)):
@@ -265,15 +265,10 @@ def _forward_reset_moved(params, x, h0, saved, xp):
         xp.matmul(h, U.T, out=products)
         xp.add(a[:, rz], products[:, rz], out=a[:, rz])
         sigmoid(a[:, rz], xp)
-        if saved:
-            xp.add(products[:, c], bias_m[c], out=kept[t])
-            moved_candidate(a[:, r], kept[t], a[:, c], candidate, candidate, xp)
-            update(h, a[:, z], candidate, hidden[t + 1], xp)
-        else:
-            m = products[:, c]
-            xp.add(m, bias_m[c], out=m)
-            moved_candidate(a[:, r], m, a[:, c], m, a[:, c], xp)
-            update(h, a[:, z], a[:, c], hidden[t + 1], xp)
+        m, work, candidate = (kept[t], spare, spare) if saved else (products[:, c], products[:, c], a[:, c])
+        xp.add(products[:, c], bias_m[c], out=m)
+        moved_candidate(a[:, r], m, a[:, c], work, candidate, xp)
+        update(h, a[:, z], candidate, hidden[t + 1], xp)
     return hidden, gates, kept
 
 
@@ -336,14 +331,8 @@ def _backward_reset_moved(params, x, activations, grad_hidden, xp):
 
 
 def _gradients(weight_ih, weight_hh, bias_ih, bias_hh, x, h0):
-    return {
-        "weight_ih": weight_ih,
-        "weight_hh": weight_hh,
-        "bias_ih": bias_ih,
-        "bias_hh": bias_hh,
-        "x": x,
-        "h0": h0,
-    }
+    parameters = {"weight_ih": weight_ih, "weight_hh": weight_hh, "bias_ih": bias_ih, "bias_hh": bias_hh}
+    return parameters | {"x": x, "h0": h0}
 
 
 def _shapes(I, H):

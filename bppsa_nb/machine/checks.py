@@ -106,6 +106,12 @@ def all_finite(array):
         return math.isfinite(array.min()) and math.isfinite(array.max())
 
 
+def check_integers(name, array):
+    """Raise TypeError unless an array's dtype is one of integers."""
+    if not np.issubdtype(array.dtype, np.integer):
+        raise TypeError(f"{name} must hold integers, got {array.dtype}")
+
+
 def check_finite(**arrays):
     """Raise ValueError at the first NaN or infinity, naming the array and the place."""
     for name, array in arrays.items():
@@ -116,8 +122,7 @@ def check_finite(**arrays):
 
 def check_params(params, dtype, shapes):
     """Raise unless `params` holds an array of every name's shape, in the model's dtype."""
-    if not isinstance(params, dict):
-        raise TypeError(f"params must be a dict of arrays, got {type(params).__name__}")
+    check_kind("params", params, dict, "a dict of arrays")
     for name, shape in shapes.items():
         if name not in params:
             raise ValueError(f"params must have an entry {name!r}, got {sorted(params)}")
@@ -163,6 +168,12 @@ def check_amount(name, value):
     return number
 
 
+def check_between(name, value, low, high):
+    """Raise TypeError or ValueError unless `value` is a number, not less than `low` and less than `high`."""
+    if not low <= as_float(name, value) < high:
+        raise ValueError(f"{name} must be at least {low} and below {high}, got {value!r}")
+
+
 def check_choice(name, value, choices):
     """Raise ValueError unless `value` is one of a few texts."""
     if not isinstance(value, str) or value not in choices:
@@ -175,10 +186,10 @@ def check_flag(name, value):
         raise TypeError(f"{name} must be True or False, got {value!r}")
 
 
-def check_kind(name, value, kind, what):
-    """Raise TypeError unless `value` is of a kind; `what` says which."""
+def check_kind(name, value, kind, what, show=lambda value: type(value).__name__):
+    """Raise TypeError unless `value` is of a kind; `what` says which, and `show` what came."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be {what}, got {type(value).__name__}")
+        raise TypeError(f"{name} must be {what}, got {show(value)}")
 
 
 def float_dtype(dtype):

@@ -1,6 +1,7 @@
 """Where the project keeps its files, and how they are written: whole, or not at all."""
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -20,34 +21,19 @@ class DamagedError(ValueError):
 
 
 def root():
-    """Find the folder that holds `data/`, `figures/` and `notebooks/`.
+    """Return the folder that holds `data/`, `figures/` and `notebooks/`, a `pathlib.Path`.
 
-    Returns
-    -------
-    pathlib.Path
-        The checkout that the package was imported from (the folder with `pyproject.toml`); for an installed
-        copy without one, the current working directory.
+    It is the checkout that the package was imported from (the folder with `pyproject.toml`); for an installed copy
+    without one, the current working directory.
     """
     checkout = Path(__file__).resolve().parents[2]
     return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
 
 
 def shipped(*names):
-    """Find a folder that comes with a checkout of the project, and not with an installed package.
+    """Return a folder, by the names from `root` down, that comes with a checkout, and not with an installed package.
 
-    Parameters
-    ----------
-    *names : str
-        From `root` down.
-
-    Returns
-    -------
-    pathlib.Path
-
-    Raises
-    ------
-    FileNotFoundError
-        If it is not there; the message says where it would be.
+    If it is not there, a FileNotFoundError says where it would be.
     """
     folder = root().joinpath(*names)
     if not folder.is_dir():
@@ -114,7 +100,7 @@ def atomic_write(path, mode="wb"):
     file = None
     try:
         file = NamedTemporaryFile(mode, **options)
-        with _locked(file.name):
+        with locked(file.name):
             with file:
                 yield file
                 file.flush()
@@ -130,12 +116,7 @@ def atomic_write(path, mode="wb"):
 
 
 def check_writable(path):
-    """Raise what `atomic_write` raises for a path, but for what only writing shows; nothing is made or changed.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-    """
+    """Raise what `atomic_write` raises for a path, but for what only writing shows; nothing is made or changed."""
     target, _ = _target(path)
     folder = next(folder for folder in target.parents if folder.exists())
     try:
@@ -147,15 +128,9 @@ def check_writable(path):
 
 @contextmanager
 def one_at_a_time(folder):
-    """Have processes that write several files of a folder, which belong together, wait for each other.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        Made if it is missing.
-    """
+    """Have processes that write several files of a folder, which belong together, wait for each other; it is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         yield
 
 
@@ -164,16 +139,16 @@ def _target(path):
     path = check_path(path)
     target = Path(os.path.realpath(path))
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return target, 0o666 & ~_umask()
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "a file can be replaced, a device, a pipe or a socket cannot", str(path))
     if not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-    return target, stat.S_IMODE(found.st_mode)
+    return target, stat.S_IMODE(status.st_mode)
 
 
 def _remove_leftovers(path):
@@ -189,18 +164,28 @@ def _remove_leftovers(path):
 
 
 @contextmanager
-def _locked(path):
-    """Hold a file or a folder locked, where that can be done; whoever holds it already is waited for."""
+def locked(path, wait=True):
+    """Hold a file or a folder locked, where that can be done; whoever holds it is waited for, or a BlockingIOError."""
     if fcntl is None:
         yield
         return
     number = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
     try:
-        with suppress(OSError):  # not every file system has locks
-            fcntl.flock(number, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise
+        except OSError:  # not every file system has locks
+            pass
         yield
     finally:
         os.close(number)
+
+
+def checksum(path, algorithm):
+    """Return a file's checksum by an algorithm that `hashlib` has, in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def check_regular(path):
@@ -224,10 +209,8 @@ def read_npz(path, writer):
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError, ValueError, FileNotFoundError
         If `path` names no file, or a pipe or a device; if it is no such file, or damaged.
-    FileNotFoundError
-        If there is no such file.
     """
     import numpy as np
 
@@ -249,10 +232,7 @@ def read_npz(path, writer):
 def npz_entry(path, entries, name, like=None):
     """Return one of the arrays that `read_npz` read, finite, row by row, of the shape and dtype of `like` if given.
 
-    Raises
-    ------
-    ValueError
-        If it is not there, or not so; `path` and `name` are named.
+    If it is not there, or not so, a ValueError names `path` and `name`.
     """
     import numpy as np
 
@@ -274,33 +254,14 @@ def npz_entry(path, entries, name, like=None):
 
 
 def write_json(path, value):
-    """Write `value` as indented JSON, atomically.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        The file to write.
-    value : dict or list
-        Anything that JSON can hold; NumPy scalars become Python's.
-
-    Raises
-    ------
-    TypeError
-        If `value` holds something else.
-    """
+    """Write `value` as indented JSON, atomically; NumPy's scalars become Python's, what JSON lacks is a TypeError."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=python_scalar)
     with atomic_write(path, "w") as file:
         file.write(text + "\n")
 
 
 def read_json(path):
-    """Read a JSON file written by `write_json`.
-
-    Raises
-    ------
-    DamagedError
-        If it holds no JSON.
-    """
+    """Read a JSON file written by `write_json`, or raise DamagedError if it holds no JSON."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -42,17 +42,11 @@ def cores():
 
 
 def versions():
-    """Look up Python's version and the packages', without importing any.
-
-    Returns
-    -------
-    dict
-        Name to version; None for a package that is not installed.
-    """
-    found = {"bppsa-nb": bppsa_nb.__version__, "python": platform.python_version()}
+    """Return Python's version and the packages', None for what is not installed, by name; nothing is imported."""
+    known = {"bppsa-nb": bppsa_nb.__version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            known[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+            known[package] = None
+    return known

@@ -4,13 +4,7 @@ import numpy as np
 
 
 def available():
-    """Return how many bytes a program can still have, or None where the system does not say.
-
-    Returns
-    -------
-    int or None
-        Linux's own estimate, page cache that it would give up included.
-    """
+    """Return how many bytes a program can still have by Linux's own estimate, None where the system has none."""
     try:
         with open("/proc/meminfo") as file:
             lines = dict(line.split(":") for line in file)
@@ -20,19 +14,9 @@ def available():
 
 
 def require(size, what):
-    """Raise unless there is memory for an array, before it is asked for: Linux promises what it does not have.
+    """Raise MemoryError unless `size` bytes are available for `what`: Linux promises what it does not have.
 
-    Parameters
-    ----------
-    size : int
-        Bytes.
-    what : str
-        What they are for.
-
-    Raises
-    ------
-    MemoryError
-        If fewer are available. Where the system does not say, nothing is checked, and NumPy raises by itself.
+    Where the system does not say, nothing is checked, and NumPy raises by itself.
     """
     free = available()
     if free is not None and size > free:

@@ -6,17 +6,9 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 
 
 def run(program, *arguments):
-    """Run a program that prints; it ends where that cannot be written, quietly if its reader is gone.
+    """Run a program that prints, and return what it returns, or 1 where not all that it printed was written.
 
-    Parameters
-    ----------
-    program : callable
-    *arguments
-
-    Returns
-    -------
-    int or object
-        What `program` returns; 1 where not all that it printed was written.
+    It ends where that cannot be written, quietly if its reader is gone.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed from the start; the next file opened must not take its place

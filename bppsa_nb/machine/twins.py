@@ -1,9 +1,12 @@
 """One way to a twin: the module that computes the same on another backend."""
 
+import functools
 from importlib import import_module
+from importlib.util import find_spec
 
 
-def twin(module, backend):
+@functools.cache
+def twin(module, backend, otherwise=None):
     """Return the form of a module that computes on a backend, with the same functions under the same names.
 
     Parameters
@@ -12,9 +15,14 @@ def twin(module, backend):
         What NumPy computes, such as ``"bppsa_nb.chains.structured"``. Its twins are named after it:
         ``"bppsa_nb.chains.structured_cpu"``, compiled, and ``"bppsa_nb.chains.structured_cuda"``.
     backend : {"numpy", "cpu", "cuda"}
+    otherwise : {"numpy", "cpu", "cuda"}, optional
+        The backend to take where the module has no twin for that one.
 
     Returns
     -------
     module
     """
-    return import_module(module if backend == "numpy" else f"{module}_{backend}")
+    name = module if backend == "numpy" else f"{module}_{backend}"
+    if otherwise is not None and find_spec(name) is None:
+        return twin(module, otherwise)
+    return import_module(name)

@@ -22,7 +22,7 @@ from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
 from bppsa_nb.networks.geometry import sizes
-from bppsa_nb.networks.layers import Operator
+from bppsa_nb.networks.layers import check_operators, param_shapes
 from bppsa_nb.networks.residual import ResidualNetwork
 
 # What a model's `solver` may say, and what holds where it does not.
@@ -131,7 +131,7 @@ class ResidualModel:
         dtype=np.float32,
     ):
         self.dtype = float_dtype(dtype)
-        self.opening, self.closing = _operators("opening", opening), _operators("closing", closing)
+        self.opening, self.closing = check_operators("opening", opening), check_operators("closing", closing)
         names = ["residual", *(operator.name for operator in (*self.opening, *self.closing))]
         if len(set(names)) < len(names):
             raise ValueError(f"operators must have names of their own, and none be 'residual', got {names[1:]}")
@@ -147,9 +147,9 @@ class ResidualModel:
             raise ValueError(f"kernel_size must be odd, got {kernel_size}")
         kernel = (kernel_size,) * (len(self.state_shape) - 1)
         self.h, self.activation = 1 / depth if h is None else h, activation
-        self._shapes = _param_shapes(self.opening)
+        self._shapes = param_shapes(self.opening)
         self._shapes |= {"residual.weight": (depth, width, width, *kernel), "residual.bias": (depth, width)}
-        self._shapes |= _param_shapes(self.closing)
+        self._shapes |= param_shapes(self.closing)
         self.params = _initial(self._shapes, generator(rng), self.dtype)
         self._network()  # refuses what does not fit
         self.solver = solver
@@ -333,23 +333,10 @@ class ResidualModel:
                 check_array(f"activations.{name}[{i}]", outputs[i], self.dtype, (batch, *shape))
 
 
-def _operators(name, operators):
-    if not isinstance(operators, (list, tuple)):
-        raise TypeError(f"{name} must be a list of operators, got {operators!r}")
-    for i, operator in enumerate(operators):
-        if not isinstance(operator, Operator):
-            raise TypeError(f"{name}[{i}] must be an operator, as bppsa_nb.sparse.ReLU is, got {operator!r}")
-    return tuple(operators)
-
-
 def _output_shape(operators, shape):
     for operator in operators:
         shape = operator.output_shape(shape)
     return shape
-
-
-def _param_shapes(operators):
-    return {f"{op.name}.{part}": shape for op in operators for part, shape in op.param_shapes.items()}
 
 
 def _initial(shapes, rng, dtype):

@@ -19,18 +19,8 @@ _compile = njit(cache=True, error_model="numpy", nogil=True)
 def list_entries(mask, vertical, horizontal, out_shape, indptr, of_weight, entries, first, last):
     """List the entries of a convolution's transposed Jacobian, for rows of input channels and rows of the image.
 
-    Parameters
-    ----------
-    mask : np.ndarray of bool [shape=(C_in, C_out, kh, kw)]
-    vertical, horizontal : tuple of np.ndarray of int
-        `start`, `output` and `tap` of an axis.
-    out_shape : tuple of int
-        Height and width of the output.
-    indptr : np.ndarray of int [shape=(C_in * h * w + 1,)]
-    of_weight : bool
-        Whether to list places in the weight, with shape (C_out, C_in, kh, kw), instead of columns.
-    entries : np.ndarray of int32 [shape=(nnz,)]
-        Filled.
+    `mask` has shape (C_in, C_out, kh, kw); `vertical` and `horizontal` are `start`, `output` and `tap` of an axis.
+    `entries` [shape=(nnz,)] become columns or, `of_weight`, places in the weight, with shape (C_out, C_in, kh, kw).
     """
     inputs, outputs, kernel_h, kernel_w = mask.shape
     v_start, v_output, v_tap = vertical
@@ -146,21 +136,11 @@ def _challenge(x, tap, best, winner):
 
 @_compile
 def max_pool(planes, width, kernel, stride, slot, values, first, last):
-    """Fill 1 at the first maximum of every window, else 0.
+    """Fill 1 at the first maximum of every window of planes [shape=(P, h * w)], else 0.
 
     Taps take turns over a whole plane, in loops that the compiler vectorizes: at every place there might be a window,
-    of which `slot` then picks those there are.
-
-    Parameters
-    ----------
-    planes : np.ndarray [shape=(P, h * w)]
-    width : int
-        w.
-    kernel, stride : tuple of int
-        Vertical and horizontal.
-    slot : np.ndarray of uint32 [shape=(h_out, w_out, kh * kw)]
-        Where in a plane's values the entry of a window and a tap is.
-    values : np.ndarray [shape=(P, slot.size)]
+    of which `slot` [shape=(h_out, w_out, kh * kw)] then picks those there are: where in a plane's values [shape=(P,
+    slot.size)] the entry of a window and a tap is. `kernel` and `stride` are vertical and horizontal.
     """
     out_h, out_w, taps = slot.shape
     slots = slot.reshape(-1)

@@ -8,13 +8,7 @@ from bppsa_nb.machine.checks import is_integer
 
 
 def pair(name, value, least):
-    """Return an integer, or two of them, as two: vertical and horizontal.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `value` is neither, or if one is less than `least` or not below 2**31.
-    """
+    """Return an integer, or two of them, from `least` to below 2**31 as two; or raise TypeError or ValueError."""
     values = value if isinstance(value, (tuple, list)) else (value, value)
     if len(values) != 2 or not all(map(is_integer, values)):
         raise TypeError(f"{name} must be an integer or two, got {value!r}")
@@ -26,13 +20,7 @@ def pair(name, value, least):
 
 
 def sizes(name, shape, count=None):
-    """Return a shape as a tuple of integers from 1 to below 2**31, `count` of them if given.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none.
-    """
+    """Return a shape as a tuple of integers from 1 to below 2**31, `count` of them if given; or raise an error."""
     if not isinstance(shape, (tuple, list)) or not all(map(is_integer, shape)):
         raise TypeError(f"{name} must be a tuple of integers, got {shape!r}")
     if min(shape, default=0) < 1 or len(shape) != (count or len(shape)):
@@ -46,12 +34,6 @@ def sizes(name, shape, count=None):
 class Axis:
     """One axis of a convolution or pooling: input i reaches output o through tap k if o s - p + k d = i.
 
-    Parameters
-    ----------
-    size : int
-        Number of inputs.
-    kernel, stride, padding, dilation : int
-
     Attributes
     ----------
     outputs : int
@@ -60,11 +42,6 @@ class Axis:
         Whether input i reaches an output through tap k.
     start, output, tap : np.ndarray of int [shape=(size + 1,)], [shape=(pairs,)], [shape=(pairs,)]
         The same as lists: input i reaches ``output[start[i]:start[i + 1]]``, in rising order, through these taps.
-
-    Raises
-    ------
-    ValueError
-        If the kernel is larger than the padded input.
     """
 
     def __init__(self, size, kernel, stride=1, padding=0, dilation=1):
@@ -88,15 +65,7 @@ class Axis:
         self.tap = valid.shape[1] - 1 - np.nonzero(backwards)[1]
 
     def kinds(self):
-        """Tell inputs apart by the taps that are valid for them.
-
-        Returns
-        -------
-        axis : Axis
-            With one input of each kind.
-        kind : np.ndarray of int [shape=(size,)]
-            Every input's kind.
-        """
+        """Tell inputs apart by the taps valid for them: an axis with one of each kind, and every input's kind."""
         _, first, kind = np.unique(self.valid, axis=0, return_index=True, return_inverse=True)
         axis = copy(self)
         axis._list(self._output[first], self.valid[first])

@@ -11,11 +11,12 @@ input.
 """
 
 import math
+from abc import ABC, abstractmethod
 
 import numpy as np
 
 from bppsa_nb.machine import memory
-from bppsa_nb.machine.checks import check_finite, check_floats, check_plain, float_dtype
+from bppsa_nb.machine.checks import check_finite, check_floats, check_plain, float_dtype, wrong_shape
 from bppsa_nb.machine.workers import share_out
 from bppsa_nb.networks import fills
 from bppsa_nb.networks.geometry import Axis, pair, sizes
@@ -26,7 +27,7 @@ _WORTH = 2**19  # values below which a second thread is not woken
 _LARGE = 2**26  # bytes from which memory is asked for; to ask takes longer than to fill a small array
 
 
-class Jacobian:
+class Jacobian(ABC):
     """What all operators have.
 
     Attributes
@@ -42,6 +43,30 @@ class Jacobian:
 
     def __repr__(self):
         return f"{type(self).__name__}({self.input_shape} -> {self.output_shape}, nnz={self.pattern.nnz})"
+
+    @abstractmethod
+    def fill(self, source, out=None):
+        """Write the values.
+
+        Parameters
+        ----------
+        source : np.ndarray of float32 or float64, or dtype
+            What they are made from. Convolution and linear: the weight [shape=mask.shape], zero wherever the mask is
+            false. ReLU and max-pooling: the input; tanh and sigmoid: the output; one sample's [shape=input_shape], or
+            [shape=(B, *input_shape)] for B samples. All of them finite. Flattening and average pooling: a dtype.
+        out : np.ndarray [shape=(nnz,)] or [shape=(B, nnz)], optional
+            Where to write them, of the same dtype.
+
+        Returns
+        -------
+        np.ndarray [shape=(nnz,)] or [shape=(B, nnz)]
+            `out`, or a new array.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `source` or `out` are none of these.
+        """
 
     def _out(self, out, lead, dtype):
         """Return where to write values: `out`, if it can take them, or a new array."""
@@ -64,24 +89,11 @@ class Jacobian:
 class Convolution(Jacobian):
     """The transposed Jacobian of a two-dimensional convolution (Algorithms 2 to 4).
 
-    Row i has the same values as every row of the same input channel for which the same taps of the filter are valid.
-    So values are looked up in the weight for one row of each kind, and copied from there to all others.
+    Row i has the same values as every row of the same input channel for which the same taps of the filter are valid. So
+    values are looked up in the weight for one row of each kind, and copied from there to all others.
 
-    Parameters
-    ----------
-    mask : np.ndarray of bool [shape=(C_out, C_in, kh, kw)]
-        Which weights may be non-zero; the others are guaranteed zeros, as after pruning.
-    input_shape : tuple of int
-        ``(C_in, h, w)``.
-    stride, padding, dilation : int or (int, int)
-        As in PyTorch; vertical and horizontal.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument does not fit, or the kernel is larger than the padded input.
-    MemoryError
-        If the pattern does not fit into memory.
+    `mask` [shape=(C_out, C_in, kh, kw)] says which weights may be non-zero; the others are guaranteed zeros, as after
+    pruning. Other arguments and errors are those of `bppsa_nb.networks.matrices.conv2d_jacobian_T`.
     """
 
     def __init__(self, mask, input_shape, *, stride=1, padding=0, dilation=1):
@@ -108,28 +120,10 @@ class Convolution(Jacobian):
         self._repeats = not np.array_equal(self._begin, self.pattern.indptr[:-1])
 
     def fill(self, weight, out=None):
-        """Write the values.
-
-        Parameters
-        ----------
-        weight : np.ndarray of float32 or float64 [shape=mask.shape]
-            Finite; zero wherever the mask is false.
-        out : np.ndarray [shape=(nnz,)], optional
-            Where to write them, of the same dtype.
-
-        Returns
-        -------
-        np.ndarray [shape=(nnz,)]
-            `out`, or a new array.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `weight` or `out` are none of these.
-        """
+        """Write the values, by a weight; see `Jacobian.fill`."""
         weight = floats("weight", weight)
         if weight.shape != self.mask.shape:
-            raise ValueError(f"weight must have shape {self.mask.shape}, got {weight.shape}")
+            raise wrong_shape("weight", weight, self.mask.shape)
         flat = weight.reshape(-1)
         if not share_out(fills.usable, flat.size, flat, self.mask.reshape(-1), worth=flat.size > _WORTH):
             check_finite(weight=weight)
@@ -147,18 +141,7 @@ class Convolution(Jacobian):
 
 
 class Linear(Convolution):
-    """The transposed Jacobian of a fully connected layer, its transposed weight: a 1 x 1 convolution of one pixel.
-
-    Parameters
-    ----------
-    mask : np.ndarray of bool [shape=(out, in)]
-        Which weights may be non-zero.
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError
-        As for `Convolution`.
-    """
+    """The transposed Jacobian of a fully connected layer, its transposed weight: a 1 x 1 convolution of one pixel."""
 
     def __init__(self, mask):
         mask = _mask(mask, LINEAR)
@@ -170,20 +153,7 @@ class Linear(Convolution):
 
 
 class Elementwise(Jacobian):
-    """The diagonal transposed Jacobian of a function of each entry; see `ReLU`, `Tanh` and `Sigmoid`.
-
-    Parameters
-    ----------
-    input_shape : tuple of int
-        For instance ``(C, h, w)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `input_shape` is none.
-    MemoryError
-        If the pattern does not fit into memory.
-    """
+    """The diagonal transposed Jacobian of a function of each entry; see `ReLU`, `Tanh` and `Sigmoid`."""
 
     _argument, _expected = "y", ""
 
@@ -192,25 +162,7 @@ class Elementwise(Jacobian):
         super().__init__(shape, shape, *_diagonal(shape))
 
     def fill(self, x, out=None):
-        """Write the values.
-
-        Parameters
-        ----------
-        x : np.ndarray of float32 or float64 [shape=input_shape], or [shape=(B, *input_shape)] for B samples
-            ReLU's input, or the output of tanh or sigmoid. Finite.
-        out : np.ndarray [shape=(nnz,)] or [shape=(B, nnz)], optional
-            Where to write them, of the same dtype.
-
-        Returns
-        -------
-        np.ndarray [shape=(nnz,)] or [shape=(B, nnz)]
-            `out`, or a new array.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `x` or `out` are none of these.
-        """
+        """Write the values, by an input or an output; see `Jacobian.fill`."""
         x, lead = _samples(self._argument, x, self.input_shape)
         out = self._out(out, lead, x.dtype)
         if not share_out(self._slopes, x.size, x.reshape(-1), out.reshape(-1), worth=x.size > _WORTH):
@@ -238,41 +190,14 @@ class Sigmoid(Elementwise):
 
 
 class Flatten(Jacobian):
-    """The transposed Jacobian of flattening: the identity.
-
-    Parameters
-    ----------
-    input_shape : tuple of int
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError
-        As for `Elementwise`.
-    """
+    """The transposed Jacobian of flattening: the identity."""
 
     def __init__(self, input_shape):
         shape = sizes("input_shape", input_shape)
         super().__init__(shape, (math.prod(shape),), *_diagonal(shape))
 
     def fill(self, dtype=np.float32, out=None):
-        """Write the values, 1 each.
-
-        Parameters
-        ----------
-        dtype : {np.float32, np.float64}
-        out : np.ndarray [shape=(nnz,)], optional
-            Where to write them, of that dtype.
-
-        Returns
-        -------
-        np.ndarray [shape=(nnz,)]
-            `out`, or a new array.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `dtype` or `out` are none of these.
-        """
+        """Write the values, 1 each; see `Jacobian.fill`."""
         out = self._out(out, (), float_dtype(dtype))
         out.fill(1)
         return out
@@ -281,21 +206,8 @@ class Flatten(Jacobian):
 class Pooling(Jacobian):
     """What `MaxPool2d` and `AvgPool2d` have in common: every window's entries are stored.
 
-    Parameters
-    ----------
-    input_shape : tuple of int
-        ``(C, h, w)``. Rows and columns that no whole window reaches have no entries, as in PyTorch.
-    kernel_size : int or (int, int)
-        Vertical and horizontal.
-    stride : int or (int, int), optional
-        By default `kernel_size`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument does not fit, or the window is larger than the input.
-    MemoryError
-        If the pattern does not fit into memory.
+    Rows and columns that no whole window reaches have no entries, as in PyTorch. Arguments and errors are those of
+    `bppsa_nb.networks.matrices.avg_pool2d_jacobian_T`.
     """
 
     def __init__(self, input_shape, kernel_size, *, stride=None):
@@ -331,25 +243,7 @@ class MaxPool2d(Pooling):
         self._slot = slot.reshape(*self.output_shape[1:], taps)
 
     def fill(self, x, out=None):
-        """Write the values.
-
-        Parameters
-        ----------
-        x : np.ndarray of float32 or float64 [shape=(C, h, w)], or [shape=(B, C, h, w)] for B samples
-            The input, finite.
-        out : np.ndarray [shape=(nnz,)] or [shape=(B, nnz)], optional
-            Where to write them, of the same dtype.
-
-        Returns
-        -------
-        np.ndarray [shape=(nnz,)] or [shape=(B, nnz)]
-            `out`, or a new array.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `x` or `out` are none of these.
-        """
+        """Write the values, by an input; see `Jacobian.fill`."""
         x, lead = _samples("x", x, self.input_shape)
         out = self._out(out, lead, x.dtype)
         _, height, width = self.input_shape
@@ -364,7 +258,7 @@ class AvgPool2d(Pooling):
     """The transposed Jacobian of average pooling, 1 / (kh kw); see `Pooling` for the arguments."""
 
     def fill(self, dtype=np.float32, out=None):
-        """Write the values; as `Flatten.fill`."""
+        """Write the values, all alike; see `Jacobian.fill`."""
         out = self._out(out, (), float_dtype(dtype))
         out.fill(1 / math.prod(self.kernel_size))
         return out
@@ -427,21 +321,7 @@ def _count(filters, axes):
 
 
 def _entries(filters, axes, of_weight):
-    """List the entries of a convolution's transposed Jacobian.
-
-    Parameters
-    ----------
-    filters : np.ndarray of bool [shape=(C_out, C_in, kh, kw)]
-        Which weights are kept.
-    axes : list of Axis
-        Vertical and horizontal.
-    of_weight : bool
-        Whether to list places in the weight instead of columns.
-
-    Returns
-    -------
-    indptr, entries : np.ndarray of int [shape=(rows + 1,)], [shape=(nnz,)]
-    """
+    """List row pointers and columns of a convolution's transposed Jacobian, or places in the weight (`of_weight`)."""
     vertical, horizontal = axes
     # Through each pair of taps that is valid for it, an input reaches one output for every filter that keeps them.
     kept = filters.sum(axis=0, dtype=np.int64)

@@ -4,6 +4,8 @@ Arrays have the shapes that PyTorch gives them, samples first: images (B, C, H, 
 stand last. So neighbors in memory are neighbors in the image, of every sample: what im2col copies comes in long runs,
 one matrix product serves the whole batch, weights are used as they lie, and flattening costs nothing. Arrays that lie
 otherwise are taken as well, and copied.
+
+A new operator is a class here; `bppsa_nb.networks.jacobians` needs another one only if its Jacobian is of a new kind.
 """
 
 from abc import ABC, abstractmethod
@@ -12,6 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import expit
 
+from bppsa_nb.machine.checks import check_kind
 from bppsa_nb.networks.geometry import pair, sizes
 
 
@@ -21,6 +24,13 @@ def _samples_last(x):
 
 def _samples_first(x):
     return np.moveaxis(x, -1, 0)
+
+
+def _jacobians():
+    """Import what makes Jacobians where one is made: it brings the compiler, for which nobody else waits."""
+    from bppsa_nb.networks import jacobians
+
+    return jacobians
 
 
 class Operator(ABC):
@@ -35,11 +45,11 @@ class Operator(ABC):
     ----------
     param_shapes : dict of str to tuple
         Shapes of its parameters, ``weight`` and ``bias``; empty if there are none.
-    shared : bool
-        Whether all samples have the same Jacobian.
+    reads : {"x", "y", "weight", "dtype"}
+        What the Jacobian's values are made from: the input, the output, the weight; or all are alike.
     """
 
-    shared = False
+    reads = "x"
 
     def __init__(self, name):
         if not isinstance(name, str) or not name:
@@ -50,6 +60,11 @@ class Operator(ABC):
     def output_shape(self, input_shape):
         """Return one sample's output shape, or raise ValueError where the input's does not fit."""
         return input_shape
+
+    @property
+    def shared(self):
+        """bool: whether all samples have the same Jacobian."""
+        return self.reads in ("weight", "dtype")
 
     @abstractmethod
     def forward(self, x, *params):
@@ -67,15 +82,28 @@ class Operator(ABC):
     def jacobian(self, input_shape, mask=None):
         """Return the object of `bppsa_nb.networks.jacobians` that makes the transposed Jacobian."""
 
-    def source(self, x, y, *params):
+    def source(self, x, y, weight=None, bias=None):
         """Return what the Jacobian's values are made from: the weight, the input, the output or a dtype."""
-        return x
+        return {"x": x, "y": y, "weight": weight, "dtype": x.dtype}[self.reads]
 
     def __repr__(self):
         return f"{type(self).__name__}({self.name!r})"
 
     def _refuse(self, expected, got):
         raise ValueError(f"operator {self.name!r} needs an input of shape {expected}, got {got}")
+
+
+def check_operators(name, operators):
+    """Return operators as a tuple, or raise TypeError for what is no list of them."""
+    check_kind(name, operators, (list, tuple), "a list of operators", repr)
+    for i, operator in enumerate(operators):
+        check_kind(f"{name}[{i}]", operator, Operator, "an operator, as bppsa_nb.sparse.ReLU is", repr)
+    return tuple(operators)
+
+
+def param_shapes(operators):
+    """Return the shapes of all parameters of operators, by their names."""
+    return {f"{op.name}.{part}": shape for op in operators for part, shape in op.param_shapes.items()}
 
 
 class _Sliding(Operator):
@@ -123,7 +151,7 @@ class Conv2d(_Sliding):
         For height and width.
     """
 
-    shared = True
+    reads = "weight"
 
     def __init__(self, name, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1):
         super().__init__(name)
@@ -171,15 +199,9 @@ class Conv2d(_Sliding):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.Convolution`."""
-        from bppsa_nb.networks import jacobians
-
         mask = np.ones(self.param_shapes["weight"], bool) if mask is None else mask
         how = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
-        return jacobians.Convolution(mask, input_shape, **how)
-
-    def source(self, x, y, weight, bias):
-        """Return the weight."""
-        return weight
+        return _jacobians().Convolution(mask, input_shape, **how)
 
 
 class Linear(Operator):
@@ -191,7 +213,7 @@ class Linear(Operator):
     in_features, out_features : int
     """
 
-    shared = True
+    reads = "weight"
 
     def __init__(self, name, in_features, out_features):
         super().__init__(name)
@@ -222,13 +244,7 @@ class Linear(Operator):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.Linear`."""
-        from bppsa_nb.networks import jacobians
-
-        return jacobians.Linear(np.ones(self.param_shapes["weight"], bool) if mask is None else mask)
-
-    def source(self, x, y, weight, bias):
-        """Return the weight."""
-        return weight
+        return _jacobians().Linear(np.ones(self.param_shapes["weight"], bool) if mask is None else mask)
 
 
 class ReLU(Operator):
@@ -244,13 +260,13 @@ class ReLU(Operator):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.ReLU`."""
-        from bppsa_nb.networks import jacobians
-
-        return jacobians.ReLU(input_shape)
+        return _jacobians().ReLU(input_shape)
 
 
 class Tanh(Operator):
     """The hyperbolic tangent."""
+
+    reads = "y"
 
     def forward(self, x):
         """Compute it."""
@@ -262,17 +278,13 @@ class Tanh(Operator):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.Tanh`."""
-        from bppsa_nb.networks import jacobians
-
-        return jacobians.Tanh(input_shape)
-
-    def source(self, x, y):
-        """Return the output."""
-        return y
+        return _jacobians().Tanh(input_shape)
 
 
 class Sigmoid(Operator):
     """The logistic function."""
+
+    reads = "y"
 
     def forward(self, x):
         """Compute it."""
@@ -284,13 +296,7 @@ class Sigmoid(Operator):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.Sigmoid`."""
-        from bppsa_nb.networks import jacobians
-
-        return jacobians.Sigmoid(input_shape)
-
-    def source(self, x, y):
-        """Return the output."""
-        return y
+        return _jacobians().Sigmoid(input_shape)
 
 
 class _Pool(_Sliding):
@@ -340,15 +346,13 @@ class MaxPool2d(_Pool):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.MaxPool2d`."""
-        from bppsa_nb.networks import jacobians
-
-        return jacobians.MaxPool2d(input_shape, self.kernel_size, stride=self.stride)
+        return _jacobians().MaxPool2d(input_shape, self.kernel_size, stride=self.stride)
 
 
 class AvgPool2d(_Pool):
     """The mean of each window."""
 
-    shared = True
+    reads = "dtype"
 
     def forward(self, x):
         """Compute it."""
@@ -369,19 +373,13 @@ class AvgPool2d(_Pool):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.AvgPool2d`."""
-        from bppsa_nb.networks import jacobians
-
-        return jacobians.AvgPool2d(input_shape, self.kernel_size, stride=self.stride)
-
-    def source(self, x, y):
-        """Return the dtype: all values are alike."""
-        return x.dtype
+        return _jacobians().AvgPool2d(input_shape, self.kernel_size, stride=self.stride)
 
 
 class Flatten(Operator):
     """Images to vectors. In a scan it is no link: gradients are flat there anyway."""
 
-    shared = True
+    reads = "dtype"
 
     def output_shape(self, input_shape):
         """Return (n,)."""
@@ -397,10 +395,4 @@ class Flatten(Operator):
 
     def jacobian(self, input_shape, mask=None):
         """See `bppsa_nb.networks.jacobians.Flatten`."""
-        from bppsa_nb.networks import jacobians
-
-        return jacobians.Flatten(input_shape)
-
-    def source(self, x, y):
-        """Return the dtype: all values are 1."""
-        return x.dtype
+        return _jacobians().Flatten(input_shape)

@@ -49,8 +49,8 @@ def conv2d_jacobian_T(weight, input_shape, *, stride=1, padding=0, dilation=1):
         If the matrix does not fit into memory.
     """
     weight = _weight(weight, CONVOLUTION)
-    jacobian = Convolution(weight != 0, input_shape, stride=stride, padding=padding, dilation=dilation)
-    return jacobian.pattern.matrix(jacobian.fill(weight))
+    how = {"stride": stride, "padding": padding, "dilation": dilation}
+    return _matrix(Convolution(weight != 0, input_shape, **how), weight)
 
 
 def linear_jacobian_T(weight):
@@ -71,8 +71,7 @@ def linear_jacobian_T(weight):
         As for `conv2d_jacobian_T`.
     """
     weight = _weight(weight, LINEAR)
-    jacobian = Linear(weight != 0)
-    return jacobian.pattern.matrix(jacobian.fill(weight))
+    return _matrix(Linear(weight != 0), weight)
 
 
 def relu_jacobian_T(x):
@@ -123,8 +122,7 @@ def flatten_jacobian_T(input_shape, *, dtype=np.float32):
     TypeError, ValueError, MemoryError
         If an argument does not fit, or the matrix does not fit into memory.
     """
-    jacobian = Flatten(input_shape)
-    return jacobian.pattern.matrix(jacobian.fill(dtype))
+    return _matrix(Flatten(input_shape), dtype)
 
 
 def max_pool2d_jacobian_T(x, kernel_size, *, stride=None):
@@ -160,10 +158,8 @@ def avg_pool2d_jacobian_T(input_shape, kernel_size, *, stride=None, dtype=np.flo
     ----------
     input_shape : tuple of int
         ``(C, h, w)``.
-    kernel_size : int or (int, int)
-        Vertical and horizontal.
-    stride : int or (int, int), optional
-        By default `kernel_size`.
+    kernel_size, stride
+        As for `max_pool2d_jacobian_T`.
     dtype : {np.float32, np.float64}
         No input or weight tells it here.
 
@@ -176,8 +172,7 @@ def avg_pool2d_jacobian_T(input_shape, kernel_size, *, stride=None, dtype=np.flo
     TypeError, ValueError, MemoryError
         If an argument does not fit, or the matrix does not fit into memory.
     """
-    jacobian = AvgPool2d(input_shape, kernel_size, stride=stride)
-    return jacobian.pattern.matrix(jacobian.fill(dtype))
+    return _matrix(AvgPool2d(input_shape, kernel_size, stride=stride), dtype)
 
 
 def kinds_of_zeros(jacobian_T):
@@ -220,5 +215,8 @@ def _at(kind, name, x, *arguments, **options):
     x = floats(name, x)
     if x.ndim == 0 or x.size == 0:
         raise ValueError(f"{name} must have one axis or more, none of them empty, got shape {x.shape}")
-    jacobian = kind(x.shape, *arguments, **options)
-    return jacobian.pattern.matrix(jacobian.fill(x))
+    return _matrix(kind(x.shape, *arguments, **options), x)
+
+
+def _matrix(jacobian, source):
+    return jacobian.pattern.matrix(jacobian.fill(source))

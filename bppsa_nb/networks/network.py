@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.chains import backprop as chain
+from bppsa_nb.chains import listed
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import (
     check_array,
@@ -19,7 +20,7 @@ from bppsa_nb.machine.checks import (
 )
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.networks.geometry import sizes
-from bppsa_nb.networks.layers import Flatten, Operator
+from bppsa_nb.networks.layers import Flatten, check_operators, param_shapes
 from bppsa_nb.operands.batched import BatchedCSR
 from bppsa_nb.operands.counted import Pattern
 from bppsa_nb.scan import scan
@@ -50,6 +51,10 @@ class Activations:
     def logits(self):
         """np.ndarray [shape=(B, classes)]: the last output."""
         return self.outputs[-1]
+
+    def read_by(self, i):
+        """Return what operator number i read."""
+        return self.outputs[i - 1] if i else self.x
 
 
 class Network:
@@ -89,17 +94,12 @@ class Network:
     Notes
     -----
     The chain that is scanned begins at the first operator's output. Nobody needs the gradient at the image, and the
-    product for it is the dearest of all.
+    product for it is the most expensive of all.
     """
 
     def __init__(self, input_shape, operators, *, scan_until=None, init="uniform", rng=0, dtype=np.float32):
         self.dtype = float_dtype(dtype)
-        if not isinstance(operators, (list, tuple)):
-            raise TypeError(f"operators must be a list of operators, got {operators!r}")
-        for i, operator in enumerate(operators):
-            if not isinstance(operator, Operator):
-                raise TypeError(f"operators[{i}] must be an operator, as bppsa_nb.sparse.ReLU is, got {operator!r}")
-        self.operators = tuple(operators)
+        self.operators = check_operators("operators", operators)
         names = [operator.name for operator in self.operators]
         if not names:
             raise ValueError("operators must be one or more, got none")
@@ -120,12 +120,10 @@ class Network:
         places = [math.prod(shape[1:]) for shape in shapes[1:]]  # of a convolution's filters; one for other operators
         self._largest = max(w * p for w, p in zip(weights, places, strict=True))  # multiply-adds of a product
         self._scanned = len(names) if scan_until is None else names.index(scan_until) + 1
-        self.params = _initial(self._param_shapes(), init, generator(rng), self.dtype)
+        self._param_shapes = param_shapes(self.operators)
+        self.params = _initial(self._param_shapes, init, generator(rng), self.dtype)
         self._masks = self._pruned = None
         self._jacobians, self._pieces = {}, {}
-
-    def _param_shapes(self):
-        return {f"{op.name}.{part}": shape for op in self.operators for part, shape in op.param_shapes.items()}
 
     def _params(self, operator):
         return [self.params[f"{operator.name}.{part}"] for part in operator.param_shapes]
@@ -160,7 +158,7 @@ class Network:
         check_array("x", x, self.dtype, ("B", *self.shapes[0]))
         if len(x) == 0:
             raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
-        check_params(self.params, self.dtype, self._param_shapes())
+        check_params(self.params, self.dtype, self._param_shapes)
         check_finite(x=x)
         _check_pruned(self.params, self._pruned)
         outputs = []
@@ -170,10 +168,8 @@ class Network:
                 # Found where it arises, because ReLU hides what is negative.
                 if operator.param_shapes and not np.isfinite(outputs[-1]).all():
                     check_finite(**self._named_params())
-                    name = operator.name
-                    raise FloatingPointError(
-                        f"the output of {name!r} overflows {self.dtype}, though x and all parameters are finite"
-                    )
+                    why = f"overflows {self.dtype}, though x and all parameters are finite"
+                    raise FloatingPointError(f"the output of {operator.name!r} {why}")
         return Activations(x, tuple(outputs))
 
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None):
@@ -207,13 +203,12 @@ class Network:
             For shapes that do not fit, NaN or infinity, an unknown method or backend.
         """
         self._check_activations(activations)
-        batch, classes = activations.logits.shape
-        check_array("grad_logits", grad_logits, self.dtype, (batch, classes))
+        check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
         check_finite(grad_logits=grad_logits)
-        check_params(self.params, self.dtype, self._param_shapes())
+        check_params(self.params, self.dtype, self._param_shapes)
         self.check_method(method, backend, levels)
         grads = {}
-        with np.errstate(all="ignore"), self._blas(batch):
+        with np.errstate(all="ignore"), self._blas(len(grad_logits)):
             if method in ("auto", "ordinary") or not self.linked():
                 self._ordinary(activations, grad_logits, 0, grads)
             else:
@@ -225,7 +220,8 @@ class Network:
         for name, pruned in (self._pruned or {}).items():
             np.copyto(grads[name], 0, where=pruned)
         if not all(np.isfinite(grad).all() for grad in grads.values()):
-            check_finite(**self._named(activations), **self._named_params())
+            outputs = {f"activations.outputs[{i}]": output for i, output in enumerate(activations.outputs)}
+            check_finite(**{"activations.x": activations.x}, **outputs, **self._named_params())
         return {name: grads[name] for name in self.params}
 
     def _blas(self, batch):
@@ -252,31 +248,28 @@ class Network:
         for i in reversed(range(stop, len(self.operators))):
             self._add_gradients(activations, i, grad, grads)
             if i:
-                x, y = activations.outputs[i - 1], activations.outputs[i]
-                grad = self.operators[i].backward(grad, x, y, *self._params(self.operators[i]))
+                x, y, params = activations.read_by(i), activations.outputs[i], self._params(self.operators[i])
+                grad = self.operators[i].backward(grad, x, y, *params)
         return grad
 
     def _add_gradients(self, activations, i, grad, grads):
         operator = self.operators[i]
-        x = activations.outputs[i - 1] if i else activations.x
-        for part, found in zip(operator.param_shapes, operator.parameter_gradients(grad, x), strict=True):
-            grads[f"{operator.name}.{part}"] = found
+        parts = operator.parameter_gradients(grad, activations.read_by(i))
+        grads |= {f"{operator.name}.{part}": grad for part, grad in zip(operator.param_shapes, parts, strict=True)}
 
     def _scan(self, activations, grad_output, how, grads):
         """Find the gradients at the outputs of the scanned operators, a few samples at a time."""
         grad_output = np.ascontiguousarray(grad_output.reshape(len(grad_output), -1))
-        places = np.cumsum([self._is_link(i) for i in range(self._scanned)])  # of each output among the chain's points
+        numbers = self._link_numbers()
         wanted = [i for i in range(self._scanned) if self.operators[i].param_shapes]
-        pieces, buffers, size = {i: [] for i in wanted}, {}, self._piece(how["method"], how["levels"])
+        places = np.searchsorted(numbers, wanted, "right")  # of their outputs among the chain's points
+        pieces, buffers, size = [], {}, self._piece(how["method"], how["levels"])
         for start in range(0, len(grad_output), size):
             piece = slice(start, start + size)
-            links = self._links(activations, range(1, self._scanned), piece, buffers)
-            gradients = chain.backprop(links, grad_output[piece], **how)
-            for i in wanted:
-                pieces[i].append(gradients[places[i]])
-        for i in wanted:
-            grad = np.concatenate(pieces[i]).reshape(-1, *self.shapes[i + 1])
-            self._add_gradients(activations, i, grad, grads)
+            gradients = chain.backprop(self._links(activations, numbers, piece, buffers), grad_output[piece], **how)
+            pieces.append([gradients[place] for place in places])
+        for i, parts in zip(wanted, zip(*pieces, strict=True), strict=True):
+            self._add_gradients(activations, i, np.concatenate(parts).reshape(-1, *self.shapes[i + 1]), grads)
 
     def _piece(self, method, levels):
         """Return for how many samples Jacobians and products fit into `_BYTES`; at least one."""
@@ -284,26 +277,16 @@ class Network:
             costs = []
             # Products are planned here, which the scan would do otherwise: plans are kept with the patterns.
             links = [Pattern(each, costs) for each in reversed(self.patterns())]
-            scan([Pattern(None, costs), *links], method, levels, chain.list_chunk(method, len(links)))
+            scan([Pattern(None, costs), *links], method, levels, listed.chunk_length(method, len(links)))
             entries = sum(cost.entries for cost in costs if cost.kind == "mm")
             entries += sum(self.jacobian(op.name).pattern.nnz for op in self.linked() if not op.shared)
             self._pieces[method, levels] = max(1, _BYTES // (self.dtype.itemsize * max(1, entries)))
         return self._pieces[method, levels]
 
     def linked(self, from_input=False):
-        """Return the operators whose transposed Jacobians are the scan's links, in the order of `links`.
-
-        Parameters
-        ----------
-        from_input : bool
-            Whether the first operator is among them; training does without.
-
-        Returns
-        -------
-        list of Operator
-        """
+        """Return the operators whose transposed Jacobians are `links`, a list of Operator; `from_input` as there."""
         check_flag("from_input", from_input)
-        return [self.operators[i] for i in range(not from_input, self._scanned) if self._is_link(i, from_input)]
+        return [self.operators[i] for i in self._link_numbers(from_input)]
 
     def links(self, activations, from_input=False):
         """Make the transposed Jacobians that the scan multiplies.
@@ -322,21 +305,12 @@ class Network:
             the caller's.
         """
         self._check_activations(activations)
-        check_params(self.params, self.dtype, self._param_shapes())
+        check_params(self.params, self.dtype, self._param_shapes)
         check_flag("from_input", from_input)
-        return self._links(activations, range(not from_input, self._scanned), slice(None), None)
+        return self._links(activations, self._link_numbers(from_input), slice(None), None)
 
     def patterns(self, from_input=False):
-        """Return the patterns of `links`, which need no activations.
-
-        Parameters
-        ----------
-        from_input : bool
-
-        Returns
-        -------
-        list of CSRPattern
-        """
+        """Return the patterns of `links`, a list of CSRPattern, which need no activations; `from_input` as there."""
         return [self.jacobian(operator.name).pattern for operator in self.linked(from_input)]
 
     def jacobian(self, name):
@@ -360,20 +334,18 @@ class Network:
             self._jacobians[name] = self.operators[i].jacobian(self.shapes[i], mask)
         return self._jacobians[name]
 
-    def _is_link(self, i, from_input=False):
-        return i >= (not from_input) and type(self.operators[i]) is not Flatten  # what is made of it may change more
+    def _link_numbers(self, from_input=False):
+        scanned = range(not from_input, self._scanned)
+        return [i for i in scanned if type(self.operators[i]) is not Flatten]  # what is made of it may change more
 
     def _links(self, activations, numbers, piece, buffers):
         """Fill the values of some samples: into `buffers`, which the next call overwrites, or new arrays for None."""
         links = []
         for i in numbers:
             operator = self.operators[i]
-            if not self._is_link(i, from_input=True):
-                continue
-            jacobian = self.jacobian(operator.name)
-            x = activations.outputs[i - 1] if i else activations.x
-            source = operator.source(x[piece], activations.outputs[i][piece], *self._params(operator))
-            out = None
+            jacobian, out = self.jacobian(operator.name), None
+            x, y = activations.read_by(i)[piece], activations.outputs[i][piece]
+            source = operator.source(x, y, *self._params(operator))
             if buffers is not None:
                 rows = 1 if operator.shared else len(source)
                 if len(buffers.get(operator.name, ())) < rows:
@@ -402,17 +374,11 @@ class Network:
         self._jacobians, self._pieces = {}, {}
 
     def check_masks(self, masks, params):
-        """Raise what setting `masks` would raise, were these the parameters.
-
-        Parameters
-        ----------
-        masks : dict of str to np.ndarray of bool, or None
-        params : dict of str to np.ndarray
-        """
-        check_params(params, self.dtype, self._param_shapes())
+        """Raise what setting `masks` would raise, were these the parameters."""
+        check_params(params, self.dtype, self._param_shapes)
         if masks is None:
             return
-        shapes = {name: shape for name, shape in self._param_shapes().items() if len(shape) > 1}
+        shapes = {name: shape for name, shape in self._param_shapes.items() if len(shape) > 1}
         if not isinstance(masks, dict) or masks.keys() != shapes.keys():
             got = sorted(masks) if isinstance(masks, dict) else type(masks).__name__
             raise ValueError(f"masks must be a dict with the entries {sorted(shapes)}, got {got}")
@@ -434,10 +400,6 @@ class Network:
 
     def _named_params(self):
         return {f"params[{name!r}]": param for name, param in self.params.items()}
-
-    def _named(self, activations):
-        outputs = {f"activations.outputs[{i}]": output for i, output in enumerate(activations.outputs)}
-        return {"activations.x": activations.x} | outputs
 
 
 def _check_pruned(params, pruned):

@@ -1,9 +1,8 @@
 """Magnitude pruning, as in See et al. (2016): the smallest weights go, by one of three rules."""
 
-
 import numpy as np
 
-from bppsa_nb.machine.checks import check_choice, check_plain, is_number
+from bppsa_nb.machine.checks import check_between, check_choice, check_finite, check_kind, check_plain
 
 SCHEMES = ("class_blind", "class_uniform", "class_distribution")
 
@@ -46,10 +45,7 @@ def prune(params, rate, scheme="class_blind"):
     array([[ 0., -3.],
            [ 2.,  0.]])
     """
-    if not is_number(rate):
-        raise TypeError(f"rate must be a number, got {rate!r}")
-    if not 0 <= rate < 1:
-        raise ValueError(f"rate must be at least 0 and below 1, got {rate!r}")
+    check_between("rate", rate, 0, 1)
     check_choice("scheme", scheme, SCHEMES)
     weights = _weights(params)
     sizes = {name: np.abs(weight).ravel() for name, weight in weights.items()}
@@ -89,8 +85,7 @@ def masks_of(params):
 
 
 def _weights(params):
-    if not isinstance(params, dict):
-        raise TypeError(f"params must be a dict of arrays, got {type(params).__name__}")
+    check_kind("params", params, dict, "a dict of arrays")
     for name, param in params.items():
         check_plain(f"params[{name!r}]", param)
         if param.dtype.kind != "f":
@@ -99,8 +94,7 @@ def _weights(params):
     if not weights:
         raise ValueError(f"params must hold weights, arrays of two or more axes, got {sorted(params)}")
     for name, weight in weights.items():
-        if not np.isfinite(weight).all():
-            raise ValueError(f"params[{name!r}] must be finite, got {weight[~np.isfinite(weight)][0]}")
+        check_finite(**{f"params[{name!r}]": weight})
         if not weight.flags.writeable:
             raise ValueError(f"params[{name!r}] must be writable")
     return weights

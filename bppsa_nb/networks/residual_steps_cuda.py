@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.chains.stored_cuda import SHARED_BYTES
+from bppsa_nb.machine.cuda import SHARED_BYTES
 
 _device = cuda.jit(device=True, inline="always")
 _THREADS = 128

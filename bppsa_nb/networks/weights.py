@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_has
+from bppsa_nb.machine.checks import check_has, check_kind
 from bppsa_nb.machine.files import atomic_write, npz_entry, read_npz
 
 
@@ -70,5 +70,4 @@ def load_weights(model, path):
 
 def _check_model(model):
     check_has("model", model, ["params"], "bppsa_nb.LeNet5()")
-    if not isinstance(model.params, dict):
-        raise TypeError(f"model.params must be a dict of arrays, got {type(model.params).__name__}")
+    check_kind("model.params", model.params, dict, "a dict of arrays")

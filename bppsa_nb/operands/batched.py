@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import Fixed, check_floats
+from bppsa_nb.machine.checks import Fixed, check_floats, check_kind
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.machine.twins import twin
+from bppsa_nb.operands import products
 from bppsa_nb.operands.pattern import CSRPattern
 
 
@@ -52,8 +53,7 @@ class BatchedCSR(Fixed):
         -------
         BatchedCSR
         """
-        if not isinstance(pattern, CSRPattern):
-            raise TypeError(f"pattern must be a CSRPattern, got {type(pattern).__name__}")
+        check_kind("pattern", pattern, CSRPattern, "a CSRPattern")
         link = object.__new__(cls)
         link._hold(pattern, values)
         return link
@@ -74,27 +74,21 @@ class BatchedCSR(Fixed):
 
 
 class Planned:
-    """Sparse transposed Jacobians of several samples that share one pattern; their products are planned once.
+    """Sparse transposed Jacobians of several samples that share one pattern, which keeps the plans of its products.
 
-    Parameters
-    ----------
-    pattern : CSRPattern [shape=(m, n)]
-        Keeps the plans of its products; what is made anew every time is planned anew every time.
-    values : array [shape=(B, nnz)] or [shape=(1, nnz)]
-        Of each sample, or shared by all: where `backend` keeps them, see its twin of `bppsa_nb.operands.products`.
-    backend : {"numpy", "cpu", "cuda"}
+    Values [shape=(B, nnz)] or [shape=(1, nnz)] are where the backend's twin of `bppsa_nb.operands.products` has them.
     """
 
     def __init__(self, pattern, values, backend):
         self.pattern = pattern
         self.values = values
         self.backend = backend
-        self._twin = twin("bppsa_nb.operands.products", backend)
+        self._twin = twin(products.__name__, backend)
 
     @classmethod
     def of(cls, link, backend):
         """Make an operand of a `BatchedCSR`, with its values where the backend keeps them."""
-        send = twin("bppsa_nb.operands.products", backend).send
+        send = twin(products.__name__, backend).send
         return cls(link.pattern, send(np.ascontiguousarray(link.values)), backend)
 
     def __repr__(self):

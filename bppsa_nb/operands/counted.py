@@ -6,15 +6,7 @@ from bppsa_nb.machine.shown import shown
 
 
 class Cost(NamedTuple):
-    """What a product of patterns costs.
-
-    Attributes
-    ----------
-    kind : {"mm", "mv"}
-    multiply_adds : int
-    entries : int
-        Of the product, as they are stored.
-    """
+    """What a product of patterns costs; its kind is "mm" or "mv", its entries are those that are stored."""
 
     kind: str
     multiply_adds: int
@@ -22,14 +14,9 @@ class Cost(NamedTuple):
 
 
 class Pattern:
-    """Where an operand may be non-zero. Multiplying patterns counts what the numbers would cost.
+    """Where an operand may be non-zero: a `CSRPattern`, or None for a gradient, taken as dense.
 
-    Parameters
-    ----------
-    structure : CSRPattern [shape=(m, n)] or None
-        None stands for a gradient, taken as dense.
-    costs : list of Cost
-        Every product appends its own.
+    Multiplying patterns counts what the numbers would cost: every product appends a `Cost` to `costs`.
     """
 
     def __init__(self, structure, costs):

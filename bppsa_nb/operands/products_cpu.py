@@ -8,7 +8,7 @@ import numpy as np
 
 from bppsa_nb.machine.compiling import njit
 from bppsa_nb.machine.workers import share_out
-from bppsa_nb.operands.products import batch_of
+from bppsa_nb.operands.products import batch_of, send  # noqa: F401 - values stay in this computer's memory
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 _WORTH = 2**15  # multiply-adds, or entries to look at, below which a second thread is not woken
@@ -134,11 +134,6 @@ def _columns(a_indices, a, b, c, first, last):
         for p in range(max(first - sample * nnz, 0), min(last - sample * nnz, nnz)):
             c_s[p] = a_s[p] * b_s[a_indices[p]]
     return True
-
-
-def send(values):
-    """Leave values where they are, in this computer's memory."""
-    return values
 
 
 def product(plan, a, b, out=None):

@@ -8,9 +8,9 @@ code runs on Numba's simulator.
 import numpy as np
 from numba import cuda
 
+from bppsa_nb.machine.cuda import SHARED_BYTES
 from bppsa_nb.operands.products import batch_of
 
-SHARED_BYTES = 48 * 1024  # what every CUDA device grants a block without being asked for more
 THREADS = 128
 _PART = 2**14  # entries that one block looks at
 
@@ -137,8 +137,8 @@ def _blocks(count):
     return -(-count // THREADS)
 
 
-def product(plan, a, b):
-    """Run the numeric phase of a planned product; see `bppsa_nb.operands.products.product`.
+def product(plan, a, b, out=None):
+    """Run the numeric phase of a planned product; see `bppsa_nb.operands.products.product`. `out` is on the host.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def product(plan, a, b):
     pattern = plan.pattern
     c = cuda.device_array((batch_of(a, b), pattern.nnz), a.dtype)
     if not c.size:
-        return c
+        return c if out is None else out
     (a_indptr, a_indices), (b_indptr, b_indices) = map(_index, (plan.left, plan.right))
     blocks = c.shape[0] * pattern.shape[0]
     if plan.kind == "rows":
@@ -161,7 +161,7 @@ def product(plan, a, b):
         tile = min(SHARED_BYTES // c.dtype.itemsize, pattern.shape[1])
         arrays = (a_indptr, a_indices, a, b_indptr, b_indices, b, pattern.shape[1], tile, *_index(pattern), c)
         sums[blocks, THREADS, 0, tile * c.dtype.itemsize](*arrays)
-    return c
+    return c if out is None else c.copy_to_host(out)
 
 
 def apply(pattern, values, vectors):

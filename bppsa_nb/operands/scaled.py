@@ -1,20 +1,16 @@
-"""Operands times exact powers of two, so that their products stay in range."""
+"""Operands times exact powers of two, so that their products stay in range; see `bppsa_nb.operands.range`."""
 
 import numpy as np
 
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.operands import products
-
-
-class RangeLost(ArithmeticError):
-    """A product's entries spread over more powers of two than its dtype can carry."""
+from bppsa_nb.operands.range import RangeLost, narrow, threshold
 
 
 class Scaled:
     """An operand times a power of two, the largest stored entry of each sample being in [1/2, 1).
 
-    Products of hundreds of Jacobians leave the range of a float long before the gradient does. Scaling by
-    powers of two is exact, so nothing is rounded that the unscaled product would not have rounded.
+    Scaling by powers of two is exact, so nothing is rounded that the unscaled product would not have rounded.
 
     Parameters
     ----------
@@ -32,11 +28,11 @@ class Scaled:
 
     def __init__(self, operand, exponent=0, fresh=False):
         peak, floor = operand.extent()
-        if not _narrow(peak, floor):
+        if not narrow(peak, floor):
             raise RangeLost
-        shift = np.maximum(np.frexp(peak)[1], np.finfo(peak.dtype).minexp)
-        self.operand = operand.scaled(-shift, fresh)
-        self.exponent = exponent + shift
+        power = np.maximum(np.frexp(peak)[1], np.finfo(peak.dtype).minexp)
+        self.operand = operand.scaled(-power, fresh)
+        self.exponent = exponent + power
 
     def __repr__(self):
         return shown(self, "operand", "exponent")
@@ -45,15 +41,8 @@ class Scaled:
         if not isinstance(other, np.ndarray):
             return Scaled(self.operand @ other.operand, self.exponent + other.exponent, fresh=True)
         peak, floor = products.extent(other)
-        shift = np.frexp(peak)[1]
-        product = self.operand @ np.ldexp(other, -shift[..., None])
-        info = np.finfo(other.dtype)
-        if not _narrow(peak, floor) and np.abs(product).min(initial=1) < np.ldexp(1.0, info.minexp + info.nmant + 8):
+        power = np.frexp(peak)[1]
+        product = self.operand @ np.ldexp(other, -power[..., None])
+        if not narrow(peak, floor) and np.abs(product).min(initial=1) < threshold(other.dtype):
             raise RangeLost
-        return np.ldexp(product, (self.exponent + shift)[..., None])
-
-
-def _narrow(peak, floor):
-    # With every entry within half of the dtype's exponent range below the largest, no term of a product of two
-    # such operands underflows.
-    return not np.any(floor < np.ldexp(peak, np.finfo(peak.dtype).minexp // 2))
+        return np.ldexp(product, (self.exponent + power)[..., None])

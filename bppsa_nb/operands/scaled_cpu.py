@@ -1,4 +1,4 @@
-"""What the dense scans compiled for CPUs multiply by: matrices with a power of two, so that products stay in range."""
+"""What compiled scans multiply by: matrices with a power of two, so that products stay in range (`operands.range`)."""
 
 import math
 
@@ -8,9 +8,12 @@ from numba.extending import intrinsic
 
 from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.views import bits, copy, numbers
+from bppsa_nb.operands import range as rules
 
 _compile = njit(cache=True, nogil=True)
 _compile_sums = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # sums in any order, so in vectors
+
+half, ample, blurred, shift, part = map(inline, (rules.half, rules.ample, rules.blurred, rules.shift, rules.part))
 
 SMALL = 2**22  # multiply-adds that one core has done before a second one is of any use
 GROUP = 2**15  # bytes of neighboring matrices that are read in one go
@@ -41,8 +44,7 @@ def moderate(array):
     found = bits(array)
     kind = found.dtype.type
     magnitude = kind((1 << (found.itemsize * 8 - 1)) - 1)
-    least = kind((minexp // 2 + maxexp - 1) << nmant)
-    most = kind((maxexp // 2 - 16 + maxexp - 1) << nmant)
+    least, most = kind((half(minexp) + maxexp - 1) << nmant), kind((ample(maxexp) + maxexp - 1) << nmant)
     # The compiler vectorizes extremes of integers; those of floats, which may be NaN, it would not.
     low, high = magnitude, kind(0)
     for i in range(found.size):
@@ -63,20 +65,16 @@ def scale(array, exponent):
 
 @_compile
 def normalize(array):
-    """Scale numbers [shape=(n,)] in place by a power of two, the largest into [1/2, 1); see `operator.Scaled`.
-
-    Returns the exponent, and whether all entries lie close enough together for a product to lose none.
-    """
+    """Scale numbers [shape=(n,)] in place, the largest into [1/2, 1); return the exponent, and if they are narrow."""
     dtype, minexp = array.dtype.type, _limit(array, "minexp")
     peak, low = dtype(0), dtype(np.inf)
     for i in range(array.size):
         size = abs(array[i])
         peak = size if size > peak else peak
         low = size if 0 < size < low else low
-    exponent = math.frexp(peak)[1]
-    exponent = exponent if exponent > minexp else minexp
+    exponent = shift(math.frexp(peak)[1], minexp)
     scale(array, -exponent)
-    return exponent, low >= peak * dtype(math.ldexp(1.0, minexp // 2))
+    return exponent, low >= peak * dtype(math.ldexp(1.0, half(minexp)))
 
 
 @_compile_sums
@@ -99,20 +97,20 @@ def matvec(matrix, exponent, vector, out):
     else:
         scaled = np.empty(vector.size, vector.dtype)
         copy(vector, scaled)
-        shift, narrow = normalize(scaled)
-        exponent += shift
+        power, narrow = normalize(scaled)
+        exponent += power
         dot(matrix, scaled, out)
         if not narrow:
-            unit, entries = vector.dtype.type(1), flat(matrix)
-            for i in range(entries.size):
-                unit = abs(entries[i]) if abs(entries[i]) > unit else unit
-            unit *= vector.dtype.type(math.ldexp(1.0, minexp + _limit(vector, "nmant") + 8))
+            least = vector.dtype.type(math.ldexp(1.0, blurred(minexp, _limit(vector, "nmant"))))
             for i in range(out.size):
-                kept &= abs(out[i]) >= unit
+                unit = vector.dtype.type(1)
+                for j in range(vector.size):
+                    unit = max(unit, abs(matrix[i, j]))
+                kept &= abs(out[i]) >= unit * least
     # In steps that are normal numbers; beyond three of them the result is 0 or infinite anyway.
     exponent = min(max(exponent, 3 * minexp), 3 * (maxexp - 1))
     while exponent != 0:
-        step = min(max(exponent, minexp), maxexp - 1)
+        step = part(exponent, minexp, maxexp)
         scale(out, step)
         exponent -= step
     return kept

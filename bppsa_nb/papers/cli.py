@@ -4,13 +4,12 @@ import argparse
 import signal
 import sys
 import time
-from pathlib import Path
 
-from bppsa_nb.chains.plan import METHODS
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import backends, files, output
 from bppsa_nb.machine.interrupts import ended_once
 from bppsa_nb.papers import cli_train, experiments, notebooks, provenance
+from bppsa_nb.papers.cli_train import option, path, seed
 from bppsa_nb.training.datasets import openml
 
 
@@ -149,13 +148,13 @@ def _planner():
     from bppsa_nb.chains import calibrate, prices
 
     try:
-        found = {backend: prices.load(backend) for backend in calibrate.runnable()}
+        stored = {backend: prices.load(backend) for backend in calibrate.runnable()}
     except ValueError as error:
         return error
     except OSError as error:
         return f"the package's defaults: this machine's prices cannot be read: {error}"
-    dates = [f"{backend} ({record['date']})" for backend, record in found.items() if record]
-    missing = [backend for backend, record in found.items() if not record]
+    dates = [f"{backend} ({record['date']})" for backend, record in stored.items() if record]
+    missing = [backend for backend, record in stored.items() if not record]
     said = [f"calibrated: {', '.join(dates)}"] if dates else []
     if missing:
         said.append(f"not calibrated: {', '.join(missing)}; `bppsa-nb calibrate` takes half a minute for each")
@@ -210,13 +209,13 @@ def _fetch(arguments):
 
     title = "IRMAS" if arguments.dataset == "irmas" else openml.SETS[arguments.dataset].title
     try:
-        found = irmas.fetch() if title == "IRMAS" else openml.fetch(arguments.dataset)
+        folder = irmas.fetch() if title == "IRMAS" else openml.fetch(arguments.dataset)
     except (OSError, ValueError) as error:
         raise _Explained(error) from error
     except KeyboardInterrupt:
         kept = "What has come is kept" if title == "IRMAS" else "Files that came whole are kept"
         raise KeyboardInterrupt(f"{kept}: the same command goes on from there.") from None
-    print(f"{title} is in {found}")
+    print(f"{title} is in {folder}")
 
 
 def _train(arguments):
@@ -246,154 +245,59 @@ def _kept(what, done):
     return "\n".join(kept)
 
 
-def _seed(text):
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be an integer of at least 0, got {text!r}")
-    return int(text)
-
-
-def _count(text):
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
-    return int(text)
-
-
-def _path(text):
-    if not text:
-        raise argparse.ArgumentTypeError("must not be empty")
-    return Path(text)
-
-
 def _parser():
     parser = argparse.ArgumentParser(
         prog="bppsa-nb", description="Back-propagation as a parallel scan: an executable paper."
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    def add(name, command, help, description):
-        added = commands.add_parser(name, help=help, description=description)
-        added.set_defaults(command=command)
-
-        def option(flag, help, **more):
-            shown = help if more.get("default") is None else f"{help} (%(default)s)"
-            added.add_argument(flag, help=shown, **more)
-
-        return option
-
-    scale = {"choices": experiments.SCALES, "default": "quick", "help": "a laptop's sizes, or the paper's"}
-
-    option = add(
-        "figures",
-        _figures,
-        "measure, and draw the figures",
-        "Measure every experiment on this machine, record its table in data/measured/, which git ignores, and draw it "
-        "in figures/. Ctrl-C keeps what is measured; the same command goes on from there.",
-    )
-    option("--scale", **scale)
-    option("--only", nargs="+", metavar="NAME", help="these figures; `bppsa-nb list` names them all")
-    option("--seed", type=_seed, default=0, help="of everything random")
-    option("--device", help="measure nothing: draw what was recorded on this device, such as nvidia-h200")
-    option(
-        "--reference",
-        action="store_true",
-        help="record references, in data/results/, which git tracks, and say what they replace; with --device, draw "
-        "references even where something was measured here",
-    )
-
-    option = add(
-        "notebooks",
-        _notebooks,
-        "run the notebooks headless",
-        "Run copies of the notebooks from top to bottom; they regenerate their figures.",
-    )
-    option("--scale", **scale)
-    option("--only", nargs="+", metavar="NAME", help="these notebooks, by name or by number")
-
-    add("list", _list, "show figures, notebooks and recordings", "Show what there is.")
-
-    option = add(
-        "train",
-        _train,
-        "train an RNN on bitstreams, or a GRU on audio",
-        "Train the RNN of Equation 9 on the bitstreams of Equation 8, or with --audio the GRU of Equation 10 on "
-        "recordings of instruments; both have 20 hidden units, and learn by Adam.",
-    )
-    option("--length", type=int, metavar="T", help="bits of a sample (100)")
-    option("--samples", type=int, metavar="N", help="bitstreams of an epoch (32000)")
-    option(
-        "--audio",
-        nargs="?",
-        const=True,
-        metavar="FOLDER",
-        help="train on recordings: a folder of cel/, cla/, ... as IRMAS has them, or without one IRMAS itself, if it "
-        "was fetched, or else synthetic instruments; a quarter of the recordings is held out",
-    )
-    option("--features", choices=("S", "M", "L"), help="the set of Table 3 to make of the recordings (S)")
-    option("--cell", choices=("rnn", "gru"), help="what to train (rnn, with --audio gru)")
-    option("--layers", type=int, default=1, metavar="L", help="recurrent layers")
-    option("--batch-size", type=int, default=16, metavar="B", help="samples of an iteration")
-    option("--epochs", type=int, default=1, metavar="E", help="in all, those before --resume included")
-    option("--learning-rate", type=float, metavar="LR", help="Adam's step size (1e-5, with --audio 3e-4)")
-    option("--method", choices=("auto", *METHODS), default="auto", help="how gradients are found")
-    option("--levels", type=int, metavar="K", help="up-sweep levels of --method truncated")
-    option("--backend", choices=("auto", *backends.BACKENDS), default="auto", help="what computes")
-    option("--seed", type=_seed, default=0, help="of samples, their order and the initial parameters")
-    option(
-        "--save",
-        type=_path,
-        metavar="PATH",
-        help="write the trainer's state here, after Ctrl-C too; a file that is there already is written only where "
-        "--resume goes on from it",
-    )
-    option("--save-every", type=_count, metavar="N", help="and after every N iterations, whatever ends the process")
-    option(
-        "--resume", type=_path, metavar="PATH", help="go on from what --save wrote, on the data of the other options"
-    )
-    option(
-        "--distributed",
-        action="store_true",
-        help="train on all processes of `mpiexec -n 4 bppsa-nb train --distributed ...`; --resume takes what any "
-        "number of them wrote",
-    )
-    option(
-        "--sequence-ranks",
-        type=_count,
-        metavar="P",
-        help="processes that share the steps of a sequence (all); as many of these groups as there are share the "
-        "samples of an iteration",
-    )
-
-    added = add(
-        "fetch",
-        _fetch,
-        "download a data set",
-        "Download a data set into data/downloads/. After Ctrl-C, the same command goes on from there.",
-    )
-    sizes = [f"{wanted.title}, {wanted.size}" for wanted in openml.SETS.values()]
-    added("dataset", f"the training set of IRMAS, 3 GB; {'; '.join(sizes)}", choices=["irmas", *openml.SETS])
-
-    add("info", _info, "show devices, backends, versions and data sets", "Show what is here.")
-
-    option = add(
-        "calibrate",
-        _calibrate,
-        "measure what methods cost on this machine",
-        "Measure for half a minute per backend what a step, a multiply-add and the like cost on this machine, and "
-        "store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE names), where "
-        'method="auto" finds it. Best on a machine with nothing else to do. Ctrl-C leaves what was stored before.',
-    )
-    option("--backend", nargs="+", choices=backends.BACKENDS, help="these backends; all that run here if not given")
-    option("--defaults", action="store_true", help="make it what the package predicts by on other machines, too")
-
-    option = add(
-        "report",
-        _report,
-        "write the reproduction report",
-        "Hold every claim of the papers against the recorded tables: against references, in REPRODUCTION.md, which git "
-        "tracks, or with --output against what was measured here, and references for the rest.",
-    )
-    option("--output", type=_path, metavar="PATH", help="where to write it; REPRODUCTION.md if not given")
+    added = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, command, help, description, *options in _commands():
+        subparser = added.add_parser(name, help=help, description=description)
+        subparser.set_defaults(command=command)
+        for flag, settings in options:
+            subparser.add_argument(flag, **settings)
     return parser
+
+
+def _commands():
+    """List the commands: name, function, help, description, options."""
+    scale = option("--scale", "a laptop's sizes, or the paper's", choices=experiments.SCALES, default="quick")
+    sizes = [f"{wanted.title}, {wanted.size}" for wanted in openml.SETS.values()]
+    datasets = f"the training set of IRMAS, 3 GB; {'; '.join(sizes)}"
+    return [
+        ("figures", _figures, "measure, and draw the figures",
+         "Measure every experiment on this machine, record its table in data/measured/, which git ignores, and draw it "
+         "in figures/. Ctrl-C keeps what is measured; the same command goes on from there.",
+         scale,
+         option("--only", "these figures; `bppsa-nb list` names them all", nargs="+", metavar="NAME"),
+         option("--seed", "of everything random", type=seed, default=0),
+         option("--device", "measure nothing: draw what was recorded on this device, such as nvidia-h200"),
+         option("--reference", "record references, in data/results/, which git tracks, and say what they replace; with "
+                "--device, draw references even where something was measured here", action="store_true")),
+        ("notebooks", _notebooks, "run the notebooks headless",
+         "Run copies of the notebooks from top to bottom; they regenerate their figures.",
+         scale,
+         option("--only", "these notebooks, by name or by number", nargs="+", metavar="NAME")),
+        ("list", _list, "show figures, notebooks and recordings", "Show what there is."),
+        ("train", _train, "train an RNN on bitstreams, or a GRU on audio",
+         "Train the RNN of Equation 9 on the bitstreams of Equation 8, or with --audio the GRU of Equation 10 on "
+         "recordings of instruments; both have 20 hidden units, and learn by Adam.",
+         *cli_train.OPTIONS),
+        ("fetch", _fetch, "download a data set",
+         "Download a data set into data/downloads/. After Ctrl-C, the same command goes on from there.",
+         option("dataset", datasets, choices=["irmas", *openml.SETS])),
+        ("info", _info, "show devices, backends, versions and data sets", "Show what is here."),
+        ("calibrate", _calibrate, "measure what methods cost on this machine",
+         "Measure for half a minute per backend what a step, a multiply-add and the like cost on this machine, and "
+         "store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE names), "
+         'where method="auto" finds it. Best on a machine with nothing else to do. Ctrl-C leaves what was stored '
+         "before.",
+         option("--backend", "these backends; all that run here if not given", nargs="+", choices=backends.BACKENDS),
+         option("--defaults", "make it what the package predicts by on other machines, too", action="store_true")),
+        ("report", _report, "write the reproduction report",
+         "Hold every claim of the papers against the recorded tables: against references, in REPRODUCTION.md, which "
+         "git tracks, or with --output against what was measured here, and references for the rest.",
+         option("--output", "where to write it; REPRODUCTION.md if not given", type=path, metavar="PATH")),
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

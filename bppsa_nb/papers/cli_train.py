@@ -1,13 +1,90 @@
 """The command `bppsa-nb train`."""
 
+import argparse
 import os
 import sys
+from pathlib import Path
 
+from bppsa_nb.chains.plan import METHODS
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import files
+from bppsa_nb.machine.backends import BACKENDS
 from bppsa_nb.machine.interrupts import interrupts_held
 
 FORESEEN = (TypeError, ValueError, RuntimeError, OSError, FloatingPointError, MemoryError)  # they explain themselves
+
+
+def option(flag, help, **settings):
+    """Describe an option of a command, its default at the end of its help: what `add_argument` takes."""
+    shown = help if settings.get("default") is None else f"{help} (%(default)s)"
+    return flag, settings | {"help": shown}
+
+
+def seed(text):
+    """Read an integer of at least 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 0, got {text!r}")
+    return int(text)
+
+
+def count(text):
+    """Read an integer of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
+    return int(text)
+
+
+def path(text):
+    """Read a path."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return Path(text)
+
+
+OPTIONS = [
+    option("--length", "bits of a sample (100)", type=int, metavar="T"),
+    option("--samples", "bitstreams of an epoch (32000)", type=int, metavar="N"),
+    option(
+        "--audio",
+        "train on recordings: a folder of cel/, cla/, ... as IRMAS has them, or without one IRMAS itself, if it was "
+        "fetched, or else synthetic instruments; a quarter of the recordings is held out",
+        nargs="?",
+        const=True,
+        metavar="FOLDER",
+    ),
+    option("--features", "the set of Table 3 to make of the recordings (S)", choices=("S", "M", "L")),
+    option("--cell", "what to train (rnn, with --audio gru)", choices=("rnn", "gru")),
+    option("--layers", "recurrent layers", type=int, default=1, metavar="L"),
+    option("--batch-size", "samples of an iteration", type=int, default=16, metavar="B"),
+    option("--epochs", "in all, those before --resume included", type=int, default=1, metavar="E"),
+    option("--learning-rate", "Adam's step size (1e-5, with --audio 3e-4)", type=float, metavar="LR"),
+    option("--method", "how gradients are found", choices=("auto", *METHODS), default="auto"),
+    option("--levels", "up-sweep levels of --method truncated", type=int, metavar="K"),
+    option("--backend", "what computes", choices=("auto", *BACKENDS), default="auto"),
+    option("--seed", "of samples, their order and the initial parameters", type=seed, default=0),
+    option(
+        "--save",
+        "write the trainer's state here, after Ctrl-C too; a file that is there already is written only where --resume "
+        "goes on from it",
+        type=path,
+        metavar="PATH",
+    ),
+    option("--save-every", "and after every N iterations, whatever ends the process", type=count, metavar="N"),
+    option("--resume", "go on from what --save wrote, on the data of the other options", type=path, metavar="PATH"),
+    option(
+        "--distributed",
+        "train on all processes of `mpiexec -n 4 bppsa-nb train --distributed ...`; --resume takes what any number of "
+        "them wrote",
+        action="store_true",
+    ),
+    option(
+        "--sequence-ranks",
+        "processes that share the steps of a sequence (all); as many of these groups as there are share the samples of "
+        "an iteration",
+        type=count,
+        metavar="P",
+    ),
+]
 
 
 def run(arguments):
@@ -122,9 +199,9 @@ def _on_first(comm, do):
         return do()
     group = ranks.group(comm)
     with group.together() as tell:
-        found = do() if group.rank == 0 else None
+        result = do() if group.rank == 0 else None
         tell()
-    return found
+    return result
 
 
 def _data_on(arguments, comm):

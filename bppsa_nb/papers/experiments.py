@@ -28,7 +28,7 @@ from importlib import import_module
 from pathlib import Path
 
 from bppsa_nb.machine import files
-from bppsa_nb.machine.checks import generator
+from bppsa_nb.machine.checks import check_choice, generator
 from bppsa_nb.papers import bppsa, gru, multigrid, ooo, provenance, tables
 from bppsa_nb.papers.progress import Progress, read_kept
 
@@ -40,25 +40,16 @@ _used = ContextVar("folders", default=(MEASURED, REFERENCES))
 
 
 def names():
-    """List the experiments.
+    """List the experiments, sorted; none of them is imported.
 
-    Returns
-    -------
-    list of str
-        Names of the modules that define both `measure` and `plot`, sorted: the file's, such as ``figure_08``, or what
-        stands behind the figure's number, such as ``micro_batches``. None of them is imported.
+    Each has the name of its file, such as "figure_08", or what stands behind the figure's number, such as
+    "micro_batches".
     """
     return sorted(name for name, path in _modules() if _is_experiment(path))
 
 
 def load(name):
-    """Import an experiment's module.
-
-    Raises
-    ------
-    ValueError
-        If there is no such experiment.
-    """
+    """Import an experiment's module; a ValueError lists all there are if there is no such experiment."""
     for known, path in _modules():
         if known == name and _is_experiment(path):
             return import_module(f"bppsa_nb.papers.{path.parent.name}.{path.stem}")
@@ -79,13 +70,7 @@ def _is_experiment(path):
 
 @contextmanager
 def references(wanted=True):
-    """Read references only, and record what is measured as a reference, saying what it replaces.
-
-    Parameters
-    ----------
-    wanted : bool
-        Whether to; if not, nothing changes.
-    """
+    """Read references only, and record what is measured as a reference, saying what it replaces; if `wanted`."""
     before = _used.set((REFERENCES,) if wanted else _used.get())
     try:
         yield
@@ -122,7 +107,7 @@ def run(name, scale="quick", seed=0, progress=True):
         If there is no such experiment or scale.
     """
     module = load(name)
-    _check_scale(scale)
+    check_choice("scale", scale, SCALES)
     now = provenance.describe(name, scale, seed)
     path = _where(now)
     sweep = Progress(path.with_suffix(".partial.json"), now, show=progress)
@@ -148,11 +133,7 @@ def record(table, name, scale, seed):
     str
         Where the table is, seen from the checkout's root.
     """
-    now = provenance.describe(name, scale, seed)
-    path = _where(now)
-    with _replacing(path):
-        tables.write(table, now, path)
-    return _place(path)
+    return _record(tables.write, name, scale, seed, table)
 
 
 def record_rows(rows, notes, name, scale, seed):
@@ -167,22 +148,19 @@ def record_rows(rows, notes, name, scale, seed):
     name, scale, seed
         As for `record`.
 
-    Returns
-    -------
-    str
-        Where the table is, seen from the checkout's root.
-
     Raises
     ------
-    ValueError
-        If rows have different keys, or there are none.
-    TypeError
-        If a value is of another kind, or a column holds several.
+    ValueError, TypeError
+        As for `tables.write_rows`.
     """
+    return _record(tables.write_rows, name, scale, seed, rows, notes)
+
+
+def _record(write, name, scale, seed, *what):
     now = provenance.describe(name, scale, seed)
     path = _where(now)
     with _replacing(path):
-        tables.write_rows(rows, notes, now, path)
+        write(*what, now, path)
     return _place(path)
 
 
@@ -214,7 +192,7 @@ def table(name, scale="quick", device=None):
     """
     if not recordings(name):
         load(name)
-    _check_scale(scale)
+    check_choice("scale", scale, SCALES)
     recorded = [folder for folder, recorded_scale in recordings(name) if recorded_scale == scale]
     if device is None:
         device = min(recorded, key=lambda folder: folder != provenance.device(), default=None)
@@ -230,24 +208,19 @@ def table(name, scale="quick", device=None):
 
 
 def recordings(name, folder=None):
-    """List the recordings of an experiment or a benchmark.
+    """List the recordings of an experiment or a benchmark, (device, scale) of each.
 
     Parameters
     ----------
     name : str
     folder : {MEASURED, REFERENCES}, optional
         Only those there; of both by default.
-
-    Returns
-    -------
-    list of (str, str)
-        Device and scale.
     """
-    found = {}  # an ordered set
+    recorded = {}  # an ordered set
     for scale in SCALES:
         for place in _folders([folder] if folder else _used.get()):
-            found |= {(path.parent.name, scale): None for path in sorted(place.glob(f"*/{name}.{scale}.json"))}
-    return list(found)
+            recorded |= {(path.parent.name, scale): None for path in sorted(place.glob(f"*/{name}.{scale}.json"))}
+    return list(recorded)
 
 
 def draw(table):
@@ -277,17 +250,9 @@ def draw(table):
 
 
 def words(table):
-    """Return what is said of a recorded table's figure: the module's texts, or what its functions say of the table.
+    """Return what is said of a recorded table's figure, `caption` and `alt`.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From `run` or `table`.
-
-    Returns
-    -------
-    dict of str to str
-        `caption` and `alt`.
+    They are the module's texts, or what its functions say of the table.
     """
     module = load(table.attrs["provenance"]["name"])
     composers = {what: getattr(module, what, None) for what in ("caption", "alt")}
@@ -295,33 +260,17 @@ def words(table):
 
 
 def make(name, scale="quick", seed=0, progress=True):
-    """Measure an experiment and draw its figure: `run`, then `draw`.
-
-    Parameters
-    ----------
-    name, scale, seed, progress
-        As for `run`.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure.
-    """
+    """Measure an experiment and draw its figure: `run`, then `draw`, which see."""
     return draw(run(name, scale, seed, progress))
 
 
 def unfinished():
-    """Find the sweeps that were stopped.
-
-    Returns
-    -------
-    list of (str, str, int)
-        Experiment, scale, and how many points are kept.
-    """
+    """Find the sweeps that were stopped: experiment, scale, and how many points are kept, of each."""
     (folder,) = _folders(_used.get()[:1])
     kept = [read_kept(path) for path in sorted(folder.glob("*/*.partial.json"))]
-    told = [(each["provenance"].get("name"), each["provenance"].get("scale"), each["points"]) for each in kept if each]
-    return [(name, scale, len(points)) for name, scale, points in told if name and scale]
+    origins = [(each["provenance"], len(each["points"])) for each in kept if each]
+    named = [(origin.get("name"), origin.get("scale"), points) for origin, points in origins]
+    return [(name, scale, points) for name, scale, points in named if name and scale]
 
 
 def _folders(names):
@@ -355,11 +304,6 @@ def _replacing(path):
 
 
 def _read(path):
-    found = tables.read(path)
-    found.attrs["provenance"]["reference"] = path.parents[1].name == REFERENCES
-    return found
-
-
-def _check_scale(scale):
-    if scale not in SCALES:
-        raise ValueError(f"scale must be one of {', '.join(map(repr, SCALES))}, got {scale!r}")
+    recorded = tables.read(path)
+    recorded.attrs["provenance"]["reference"] = path.parents[1].name == REFERENCES
+    return recorded

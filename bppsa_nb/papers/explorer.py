@@ -1,12 +1,11 @@
 """Change costs, devices, micro-batches and policy in a notebook, and watch the timeline."""
 
-import io
-
 import ipywidgets as widgets
 import numpy as np
 from matplotlib.figure import Figure
 
 from bppsa_nb.machine.checks import check_choice, check_count
+from bppsa_nb.papers import panels
 from bppsa_nb.schedule.network import Network
 from bppsa_nb.schedule.pipelining import pipeline
 from bppsa_nb.schedule.replication import data_parallel
@@ -29,16 +28,7 @@ MOST = {"layers": 16, "devices": 8, "micro_batches": 8}  # more could not be rea
 
 
 def describe(timeline):
-    """Say in a sentence or two how good a schedule is.
-
-    Parameters
-    ----------
-    timeline : Timeline
-
-    Returns
-    -------
-    str
-    """
+    """Say in a sentence or two how good a schedule is."""
     busy = timeline.work / timeline.makespan if timeline.makespan else np.ones(timeline.operations.devices)
     text = f"{timeline.makespan:g} units; no schedule takes less than {timeline.lower_bound:g}. "
     if timeline.k is not None:
@@ -48,23 +38,11 @@ def describe(timeline):
 
 
 def picture(timeline):
-    """Draw a schedule.
-
-    Parameters
-    ----------
-    timeline : Timeline
-
-    Returns
-    -------
-    bytes
-        A PNG.
-    """
+    """Draw a schedule, as a PNG."""
     lanes = len(timeline.operations.workers)
     fig = Figure(figsize=(9.6, 1.2 + 0.4 * lanes), layout="constrained")
     timeline.plot(fig.subplots())
-    png = io.BytesIO()
-    fig.savefig(png, format="png", dpi=90, bbox_inches="tight")
-    return png.getvalue()
+    return panels.png(fig)
 
 
 def explorer(name="fast-forwarding", layers=8, devices=2, micro_batches=1):

@@ -4,18 +4,7 @@ import io
 import textwrap
 
 from bppsa_nb.machine import files
-
-# Okabe and Ito's palette, which color-blind readers can tell apart. One color per role, in every figure.
-COLORS = {
-    "matrix": "#0072B2",
-    "vector": "#E69F00",
-    "identity": "#009E73",
-    "linear": "#D55E00",
-    "blelloch": "#0072B2",
-    "truncated": "#CC79A7",
-    "chunked": "#56B4E9",
-    "baseline": "#555555",
-}
+from bppsa_nb.schedule.colors import COLORS
 
 MAX_BYTES = 150_000
 
@@ -48,18 +37,10 @@ def style():
 
 
 def provenance_line(provenance):
-    """Say in one line where a figure's numbers come from.
+    """Say in one line where a figure's numbers come from, by a table's `attrs["provenance"]`.
 
-    Parameters
-    ----------
-    provenance : dict
-        A table's `attrs["provenance"]`.
-
-    Returns
-    -------
-    str
-        Machine, scale and data, such as "Run on NVIDIA H200 · scale: paper · data: synthetic"; what is no reference
-        is "Run here, on" its machine, and what was collected from recordings leaves the machine to the figure.
+    Machine, scale and data, such as "Run on NVIDIA H200 · scale: paper · data: synthetic"; what is no reference is "Run
+    here, on" its machine, and what was collected from recordings leaves the machine to the figure.
     """
     machine = provenance.get("gpu") or f"{provenance['cpu']} ({provenance['cores']} cores)"
     where = f"Run on {machine}" if provenance["reference"] else f"Run here, on {machine}"

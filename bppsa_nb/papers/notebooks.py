@@ -14,17 +14,9 @@ class NotebookError(RuntimeError):
 
 
 def names():
-    """List the notebooks.
+    """List the notebooks, without suffix, in reading order.
 
-    Returns
-    -------
-    list of str
-        File names without suffix, in reading order.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there are none, as outside a checkout of the project.
+    There is a FileNotFoundError if there are none, as outside a checkout of the project.
     """
     return sorted(path.stem for path in _folder().glob("*.ipynb"))
 

@@ -19,27 +19,10 @@ LINKS = {  # latency in seconds, bytes per second
 
 
 def run(ranks, program, *arguments):
-    """Run a program of the package on some ranks, one thread each.
+    """Run a program of the package, such as "bppsa_nb.multigrid", on some ranks, one thread each; return what it wrote.
 
-    Parameters
-    ----------
-    ranks : int
-    program : str
-        A module with ``--output``, such as ``"bppsa_nb.multigrid"``.
-    *arguments
-        Its other arguments.
-
-    Returns
-    -------
-    dict
-        What it wrote.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no mpiexec, saying what to install.
-    RuntimeError
-        If the program fails, with what it printed.
+    The program takes ``--output``. There is a FileNotFoundError, saying what to install, if there is no mpiexec, and a
+    RuntimeError with what was printed if the program fails.
     """
     alone = {f"{name}_NUM_THREADS": "1" for name in ("NUMBA", "OPENBLAS", "OMP", "MKL")}
     alone["PYTHONPATH"] = os.pathsep.join([str(files.root()), *filter(None, [os.environ.get("PYTHONPATH")])])

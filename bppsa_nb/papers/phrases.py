@@ -2,20 +2,14 @@
 
 
 def span(values, shown="{:.3g}"):
-    """Say from where to where numbers go, such as "0.8 to 1.2"; where both ends read alike, one of them.
-
-    Parameters
-    ----------
-    values : pandas.Series or np.ndarray
-    shown : str
-        The format of a number.
-
-    Returns
-    -------
-    str
-    """
+    """Say from where to where numbers go, such as "0.8 to 1.2"; where both ends read alike, one of them."""
     low, high = shown.format(values.min()), shown.format(values.max())
     return low if low == high else f"{low} to {high}"
+
+
+def points(share):
+    """Put a difference of shares into words, in percentage points, such as "+1.2"."""
+    return f"{100 * share:+.1f}".replace("-", "−")
 
 
 def listed(words):

@@ -41,10 +41,10 @@ class Progress:
         Parameters
         ----------
         points : iterable of dict
-            What to measure: each a dict of numbers and text, all different.
+            What to measure: each a dict of numbers and text, all different, else there is a ValueError.
         measure_point : callable
             `measure_point(point, rng)` measures one point and returns a list of dicts, a row each. The
-            point's own values are added to every row.
+            point's own values are added to every row. Values are numbers, text or None, else there is a TypeError.
         rng : int or numpy.random.Generator
             Every point gets a generator of its own, spawned from this one by its place in the sweep: the same
             whether the sweep was stopped or not.
@@ -53,13 +53,6 @@ class Progress:
         -------
         pandas.DataFrame
             The rows of all points, in the order of `points`.
-
-        Raises
-        ------
-        ValueError
-            If a point comes twice.
-        TypeError
-            If a value of a point or a row is neither a number, nor text, nor None.
         """
         import pandas
         from tqdm.auto import tqdm
@@ -84,6 +77,12 @@ class Progress:
                     self._write()
                 shown.update()
         return pandas.DataFrame([row for key in keys for row in self._kept[key]])
+
+    def bar(self, steps, name):
+        """Return the steps of one point, shown as a bar of their own while they are gone through."""
+        from tqdm.auto import tqdm
+
+        return tqdm(steps, desc=name, leave=False, disable=None if self.show else True)
 
     def finish(self):
         """Forget the kept points: the table is complete, and the next run measures afresh."""

@@ -31,26 +31,10 @@ KINDS = {
 def describe(name, scale, seed):
     """Describe a measurement that is made here and now.
 
-    Parameters
-    ----------
-    name : str
-        The experiment.
-    scale : str
-        "quick" or "paper".
-    seed : int
-        The seed of everything random.
-
-    Returns
-    -------
-    dict
-        `name`, `scale`, `seed`; `device` ("cpu", or a GPU's name fit for a folder), `gpu` (its name or None),
-        `cpu` (the model), `cores` (usable here); `versions` of Python and packages; `commit` of the package's
-        source, `dirty` (whether the source differs from that; both None outside a checkout); `date` (UTC).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `seed` is no integer of at least 0.
+    `name`, `scale`, `seed` are as given (a TypeError or ValueError if the seed is no integer of at least 0); `device`
+    ("cpu", or a GPU's name fit for a folder), `gpu` (its name or None), `cpu` (the model), `cores` (usable here);
+    `versions` of Python and packages; `commit` of the package's source, `dirty` (whether the source differs from that;
+    both None outside a checkout); `date` (UTC).
     """
     check_count("seed", seed)
     commit, dirty = source_state()
@@ -70,17 +54,7 @@ def describe(name, scale, seed):
 
 
 def words(origin):
-    """Say in a few words where a recording comes from: date, commit and machine.
-
-    Parameters
-    ----------
-    origin : dict
-        From `describe`.
-
-    Returns
-    -------
-    str
-    """
+    """Say in a few words where a recording comes from: date, commit and machine."""
     return f"{origin['date']}, {commit(origin)}, {machine(origin)}"
 
 
@@ -95,32 +69,22 @@ def commit(origin):
 
 
 def device():
-    """Name the folder of this machine's recordings.
-
-    Returns
-    -------
-    str
-        "cpu", or the name of the GPU in lower case and dashes, such as "nvidia-h200".
-    """
+    """Name the folder of this machine's recordings: "cpu", or its GPU, such as "nvidia-h200"."""
     gpu = gpu_name()
     return re.sub("[^a-z0-9]+", "-", gpu.lower()).strip("-") if gpu else "cpu"
 
 
 def source_state():
-    """Look up which commit the package's source is at.
+    """Look up which commit the package's source is at, and whether it differs from that.
 
-    Returns
-    -------
-    commit : str or None
-        The commit's hash; None where the package is not imported from a git checkout of its own.
-    dirty : bool or None
-        Whether the source differs from that commit. Pictures and tables that a run rewrites do not count.
+    Both are None where the package is not imported from a git checkout of its own. Pictures and tables that a run
+    rewrites do not count.
     """
     checkout = Path(bppsa_nb.__file__).resolve().parents[1]
-    found = _git("rev-parse", "HEAD", "--show-toplevel")
-    if found is None:
+    printed = _git("rev-parse", "HEAD", "--show-toplevel")
+    if printed is None:
         return None, None
-    commit, top = found.splitlines()
+    commit, top = printed.splitlines()
     if Path(top).resolve() != checkout:  # a repository, but not the package's own
         return None, None
     return commit, bool(_git("status", "--porcelain", "--", "bppsa_nb", "pyproject.toml"))

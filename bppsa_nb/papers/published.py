@@ -31,8 +31,8 @@ def table(name):
     if name not in known:
         raise ValueError(f"name must be a published table, one of {', '.join(known)}; got {name!r}")
     try:
-        found = pandas.read_csv(folder / f"{name}.csv")
+        printed = pandas.read_csv(folder / f"{name}.csv")
     except ValueError as error:
         raise files.DamagedError(f"{folder / name}.csv is damaged: {error}") from error
-    found.attrs = files.read_json(folder / f"{name}.json")
-    return found
+    printed.attrs = files.read_json(folder / f"{name}.json")
+    return printed

@@ -19,18 +19,9 @@ is shown all the same, and a speedup below 1 means slower. **not measured yet**:
 
 
 def write(path=None):
-    """Write the report.
+    """Write the report, by default to `REPRODUCTION.md` in the checkout, of references only; return where it is.
 
-    Parameters
-    ----------
-    path : str or os.PathLike, optional
-        Where to. By default `REPRODUCTION.md` in the checkout, which is of references only; elsewhere, what was
-        measured here comes first.
-
-    Returns
-    -------
-    str or os.PathLike
-        Where it is.
+    Elsewhere, what was measured here comes first.
     """
     with experiments.references(wanted=path is None):
         composed = text()
@@ -41,12 +32,7 @@ def write(path=None):
 
 
 def text():
-    """Compose the report from the recorded tables, as Markdown.
-
-    Returns
-    -------
-    str
-    """
+    """Compose the report from the recorded tables, as Markdown."""
     lines, used = [_INTRODUCTION], {}
     known = claims()
     for paper in dict.fromkeys(claim.paper for claim in known):
@@ -69,36 +55,24 @@ def text():
 
 
 def hold(claim):
-    """Hold a claim against the recordings.
+    """Hold a claim against the recordings: what we found (or the command that finds out), provenance or None, verdict.
 
     What was measured here comes before references, a GPU's before a CPU's, the paper's scale before the quick one.
-
-    Parameters
-    ----------
-    claim : Claim
-
-    Returns
-    -------
-    ours : str
-        What we found, or the command that finds out.
-    origin : dict or None
-        The provenance of the table that says so.
-    verdict : str
     """
-    found = []
+    held = []
     for device, scale in experiments.recordings(claim.experiment):
         table = experiments.table(claim.experiment, scale, device)
         origin = table.attrs["provenance"]
         try:
-            ours, verdict = claim.judge(table)
+            ours, verdict = claim.check(table)
         except LookupError:  # a smaller scale lacks rows
             continue
         on_gpu = "cuda" in (origin["backend"] or ())  # a machine with a GPU may have computed without it
         if claim.gpu and not (on_gpu and scale == "paper"):
             verdict = NOT_YET if on_gpu else NEEDS_GPU
-        found.append(((not origin["reference"], on_gpu, scale == "paper"), ours, origin, verdict))
-    if found:
-        return max(found, key=lambda each: each[0])[1:]
+        held.append(((not origin["reference"], on_gpu, scale == "paper"), ours, origin, verdict))
+    if held:
+        return max(held, key=lambda each: each[0])[1:]
     command = f"`bppsa-nb figures --only {claim.experiment} --scale {'paper' if claim.gpu else 'quick'}`"
     return command, None, NEEDS_GPU if claim.gpu else NOT_YET
 

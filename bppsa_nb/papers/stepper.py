@@ -1,11 +1,10 @@
 """Step through a scan, level by level, in a notebook."""
 
-import io
-
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from bppsa_nb.machine.checks import check_choice, check_count
+from bppsa_nb.papers import panels
 from bppsa_nb.scan.trace import span_label, trace
 from bppsa_nb.schedule import draw
 
@@ -19,19 +18,7 @@ LARGEST = 63  # more could not be read
 
 
 def describe(run, level):
-    """Say in a sentence what a level does, and in another what was done so far.
-
-    Parameters
-    ----------
-    run : Trace
-        The scan.
-    level : int
-        1 for the first level; 0 for the state before it.
-
-    Returns
-    -------
-    str
-    """
+    """Say in a sentence what a level (0: the state before the first) does, and in another what was done so far."""
     done = run.levels[:level]
     if not level:
         text = f"The array before the first level: the gradient at x_{run.n}"
@@ -52,27 +39,12 @@ def describe(run, level):
 
 
 def picture(run, level):
-    """Draw a scan up to a level.
-
-    Parameters
-    ----------
-    run : Trace
-        The scan.
-    level : int
-        How many levels to draw.
-
-    Returns
-    -------
-    bytes
-        A PNG.
-    """
+    """Draw a scan up to a level, as a PNG."""
     rows = run.rows()
     size = (max(5.0, 2.1 + 0.5 * len(run.result)), 1.6 + 0.7 * len(rows))
     fig = Figure(figsize=size, layout="constrained")
     draw.tree(run, fig.subplots(), upto=level)
-    png = io.BytesIO()
-    fig.savefig(png, format="png", dpi=90, bbox_inches="tight")
-    return png.getvalue()
+    return panels.png(fig)
 
 
 def stepper(n=7, method="blelloch", levels=1):

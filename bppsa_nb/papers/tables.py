@@ -11,87 +11,50 @@ from bppsa_nb.papers import provenance
 
 _DATA = ("real", "synthetic", "stand-in")
 
-# How a column is stored, by what pandas finds in it.
-_KINDS = {
-    "boolean": "bool",
-    "integer": "int64",
-    "floating": "float64",
-    "mixed-integer-float": "float64",
-    "string": "str",
-    "empty": "str",
-}
-
 
 def write(table, origin, path):
-    """Write a table and its provenance.
+    """Write a pandas.DataFrame and where it comes from.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        Cells are numbers, text, or True and False. Its attrs are kept, `data`, `backend` and `collected` with the
-        provenance.
-    origin : dict
-        From `provenance.describe`.
-    path : pathlib.Path
-        Of the CSV.
-
-    Raises
-    ------
-    TypeError
-        If a column would not come back as it is.
-    ValueError
-        If `attrs["data"]` is of no known kind.
+    Cells are numbers, text, or True and False, else there is a TypeError. The table's attrs are kept; `data` (a
+    ValueError if of no known kind), `backend` and `collected` are kept with the provenance, `origin`.
     """
-    kinds = {column: _kind(table[column]) for column in table}
-    text = table.to_csv(index=False, lineterminator="\n")
-    _write(text, kinds, table.attrs | {"backend": _backends(table, table.attrs)}, origin, path)
+    columns = {name: column.astype(object).where(column.notna(), None).tolist() for name, column in table.items()}
+    _write(columns, table.attrs, origin, path)
 
 
 def write_rows(rows, notes, origin, path):
-    """Write what `write` does, from plain rows and without pandas, which a machine with a GPU may lack.
+    """Write what `write` does, from plain rows and notes, the table's attrs, and without pandas.
 
-    Parameters
-    ----------
-    rows : list of dict
-        One per measurement, all with the same keys: numbers, text, True or False; None where nothing was measured.
-    notes : dict
-        The table's attrs, its `backend` included if it has no such column.
-    origin, path
-        As for `write`.
-
-    Raises
-    ------
-    ValueError
-        If rows have different keys, or there are none.
-    TypeError
-        If a value is of another kind, or a column holds several.
+    Rows have the same keys; a value is None where nothing was measured. There is a ValueError if keys differ, or there
+    are no rows, a TypeError if a value is of another kind, or a column holds several.
     """
     if not rows or any(row.keys() != rows[0].keys() for row in rows):
         raise ValueError(f"rows must be one or more dicts with the same keys, got {[list(row) for row in rows]}")
-    columns = {column: [_python(row[column]) for row in rows] for column in rows[0]}
-    kinds = {column: _kind_of_values(column, values) for column, values in columns.items()}
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    for name, values in columns.items():
+        if all(value is None for value in values):
+            raise TypeError(f"column {name!r} must hold something, got nothing but None")
+    _write(columns, notes, origin, path)
+
+
+def _write(columns, notes, origin, path):
+    """Write a table's text and its provenance; the JSON, written last, seals the CSV."""
+    columns = {name: [_python(value) for value in values] for name, values in columns.items()}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
-    _write(text.getvalue(), kinds, notes | {"backend": _backends(columns, notes)}, origin, path)
-
-
-def _backends(table, notes):
-    return sorted(set(table["backend"])) if "backend" in table else notes.get("backend")
-
-
-def _write(text, kinds, notes, origin, path):
-    """Write a table's text and its provenance; the JSON, written last, seals the CSV."""
-    notes = dict(notes)
-    backend, data = notes.pop("backend"), notes.pop("data", "synthetic")
+    text, notes = text.getvalue(), dict(notes)
+    backend, data = notes.pop("backend", None), notes.pop("data", "synthetic")
+    if "backend" in columns:
+        backend = sorted(set(columns["backend"]))
     collected = {"collected": True} if notes.pop("collected", False) else {}
     if data not in _DATA:
         raise ValueError(f"attrs['data'] must be one of {', '.join(map(repr, _DATA))}, got {data!r}")
     described = {
         "provenance": origin | {"backend": backend, "data": data} | collected,
         "notes": notes,
-        "columns": kinds,
+        "columns": {name: _kind(name, values) for name, values in columns.items()},
         "sha256": _digest(text),
     }
     with files.one_at_a_time(path.parent):  # two that record one table leave the CSV and the JSON of the same run
@@ -123,20 +86,27 @@ def read(path):
     if text is None or _digest(text) != described["sha256"]:
         raise files.DamagedError(f"{path} is not the table that the .json beside it describes: measure again")
     # As text first: whatever pandas' own parser does, every number comes back to the last bit.
-    found = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
+    table = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
     kinds = described["columns"]
     try:
-        if list(kinds) != list(found):
-            raise ValueError(f"columns are {list(kinds)}, those of the table {list(found)}")
+        if list(kinds) != list(table):
+            raise ValueError(f"columns are {list(kinds)}, those of the table {list(table)}")
         for column, kind in kinds.items():
             if not isinstance(kind, str):
                 raise TypeError(f"the kind of column {column!r} is {kind!r}")
             if kind != "str":
-                found[column] = found[column].eq("True") if kind == "bool" else found[column].astype(kind)
+                table[column] = table[column].eq("True") if kind == "bool" else table[column].astype(kind)
     except (TypeError, ValueError) as error:
         raise files.DamagedError(f"{path.with_suffix('.json')} is damaged: {error}") from error
-    found.attrs = described["notes"] | {"provenance": described["provenance"]}
-    return found
+    table.attrs = described["notes"] | {"provenance": described["provenance"]}
+    return table
+
+
+def where(table, **columns):
+    """Return the rows of a table in which columns have these values."""
+    for column, value in columns.items():
+        table = table[table[column] == value]
+    return table
 
 
 def _description(path):
@@ -149,38 +119,27 @@ def _description(path):
 
 def _check(path, values, kinds):
     for name, kind in kinds.items():
-        found = values.get(name, ...) if isinstance(values, dict) else ...
-        if not isinstance(found, kind):
-            raise files.DamagedError(f"{path} is damaged: {name} is {'missing' if found is ... else repr(found)}")
-
-
-def _kind(column):
-    from pandas.api.types import infer_dtype
-
-    kind = _KINDS.get(infer_dtype(column, skipna=True))
-    missing = column.isna().any()
-    if kind is None or (kind == "bool" and missing) or (kind == "str" and column.eq("").any()):
-        raise TypeError(f"column {column.name!r} must hold numbers, text (not empty), or only True and False")
-    return "float64" if kind == "int64" and missing else kind
+        value = values.get(name, ...) if isinstance(values, dict) else ...
+        if not isinstance(value, kind):
+            raise files.DamagedError(f"{path} is damaged: {name} is {'missing' if value is ... else repr(value)}")
 
 
 def _python(value):
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _kind_of_values(column, values):
-    """Return how a column of Python's own values is stored; see `_kind`."""
-    found = {type(value) for value in values if value is not None}
-    missing = None in values
-    if found == {bool} and not missing:
+def _kind(name, values):
+    """Return how a column of Python's own values, or None, is stored."""
+    kinds, missing = {type(value) for value in values} - {type(None)}, None in values
+    if kinds == {bool} and not missing:
         return "bool"
-    if found == {str} and "" not in values:
+    if kinds == {str} and "" not in values:
         return "str"
-    if found == {int} and not missing:
+    if kinds == {int} and not missing:
         return "int64"
-    if found and found <= {int, float}:
+    if kinds <= {int, float}:
         return "float64"
-    raise TypeError(f"column {column!r} must hold numbers, text (not empty), or only True and False")
+    raise TypeError(f"column {name!r} must hold numbers, text (not empty), or only True and False")
 
 
 def _digest(text):

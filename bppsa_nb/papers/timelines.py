@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from bppsa_nb.papers import panels
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule.events import Event
 
@@ -9,21 +10,10 @@ IDLE = "idle"
 
 
 def rows(timeline, idle=False, **columns):
-    """Turn a schedule into rows, one per operation.
+    """Check a schedule, and turn it into rows: lane, worker, kind, label, start and duration of each operation.
 
-    Parameters
-    ----------
-    timeline : schedule.Timeline
-        It is checked first.
-    idle : bool
-        Whether to have rows, too, for when a device waits, from 0 to the makespan.
-    **columns
-        What every row says besides, such as the policy.
-
-    Returns
-    -------
-    list of dict
-        Lane, worker, kind, label, start and duration of each.
+    With `idle` there are rows, too, for when a device waits, from 0 to the makespan; `columns` is what every row says
+    besides, such as the policy.
     """
     timeline.check()
     ops = timeline.operations
@@ -44,35 +34,48 @@ def _idle(events, device, makespan):
             yield Event(device, start, end - start, "-", IDLE)
 
 
+def events(rows, label=None):
+    """Turn rows of a table back into events, all with the same label if one is given."""
+    made = [Event(int(worker), *rest) for worker, *rest in zip(*(rows[name] for name in Event._fields), strict=True)]
+    return made if label is None else [event._replace(label=label) for event in made]
+
+
 def plot(ax, rows, **looks):
-    """Draw rows that `rows` has made.
-
-    Parameters
-    ----------
-    ax : matplotlib.axes.Axes
-    rows : pandas.DataFrame
-        Of one schedule.
-    **looks
-        Handed to `draw.timeline`.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-    """
-    columns = (rows[name] for name in Event._fields)
-    events = [
-        Event(worker, start, duration, "" if label == "-" else label, kind)
-        for worker, start, duration, label, kind in zip(*columns, strict=True)
-    ]
+    """Draw rows of one schedule that `rows` has made; `looks` are handed to `draw.timeline`."""
     lanes = rows.drop_duplicates("worker").sort_values("worker")
     colors = {kind: color for kind, color in draw.OPERATION_COLORS.items() if kind in set(rows["kind"])}
     looks = {"unit": "unit times", "colors": colors, "names": draw.OPERATION_NAMES} | looks
-    return draw.timeline(events, ax, worker=lanes["lane"].tolist(), **looks)
+    return draw.timeline(events(rows.replace({"label": {"-": ""}})), ax, worker=lanes["lane"].tolist(), **looks)
 
 
 def legend(fig, kinds, **looks):
     """Explain the colors of some kinds once for a whole figure."""
-    from matplotlib.patches import Patch
+    colors = {draw.OPERATION_NAMES[kind]: draw.OPERATION_COLORS[kind] for kind in kinds}
+    panels.legend(fig, panels.patches(colors), **looks)
 
-    handles = [Patch(color=draw.OPERATION_COLORS[kind], label=draw.OPERATION_NAMES[kind]) for kind in kinds]
-    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles), **looks)
+
+def compare(ax, rows, title, longest, **looks):
+    """Draw rows of a schedule, with its `makespan`, and what it gains on the longest one, in the title."""
+    plot(ax, rows, legend=False, unit="", until=longest, **looks)
+    makespan = rows["makespan"].iloc[0]
+    gain = "" if makespan == longest else f", {longest / makespan:.2f}×"
+    ax.set_title(f"{title}: {makespan:g} units{gain}", loc="left", size=10)
+
+
+def iteration(timeline):
+    """Say how long an iteration takes when others follow: the makespan.
+
+    For ZB-H2, whose devices do not wait for each other in between, it is the longest span of a device.
+    """
+    overlaps = timeline.policy == "zero_bubble" and not timeline.flush
+    return float(timeline.span.max()) if overlaps else timeline.makespan
+
+
+def levels(run):
+    """Count what each level of a traced scan does, a row each."""
+    rows = []
+    for number, level in enumerate(run.levels, 1):
+        kinds = [product.product for product in level.products]
+        counts = {"mm": kinds.count("mm"), "mv": kinds.count("mv"), "moves": len(level.moves)}
+        rows.append({"n": run.n, "level": number, "phase": level.level.phase} | counts)
+    return rows

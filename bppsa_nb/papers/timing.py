@@ -6,20 +6,10 @@ import numpy as np
 
 
 def repeat(one_round, seconds, rounds=(3, 20)):
-    """Repeat what measures one round, after a round that does not count.
+    """Repeat what measures one round, after a round that does not count: seconds [shape=(rounds, parts)].
 
-    Parameters
-    ----------
-    one_round : callable
-        Returns what its parts took, in seconds [shape=(parts,)].
-    seconds : float
-        About how long to go on.
-    rounds : (int, int)
-        How many rounds at least, and how many at most.
-
-    Returns
-    -------
-    np.ndarray [shape=(rounds, parts)]
+    `one_round` returns what its parts took [shape=(parts,)]. It goes on for about so many `seconds`; `rounds` says how
+    many there are at least, and at most.
     """
     one_round()  # compiles, and touches the memory
     least, most = rounds
@@ -29,20 +19,15 @@ def repeat(one_round, seconds, rounds=(3, 20)):
     return np.array(measured)
 
 
+def quartiles(name, values):
+    """Return the median of values as `name`, and the quartiles as `<name>_low` and `<name>_high`."""
+    return dict(zip((f"{name}_low", name, f"{name}_high"), np.quantile(values, (0.25, 0.5, 0.75)), strict=True))
+
+
 def take_turns(calls, seconds, rounds=(3, 20)):
-    """Time calls that take turns.
+    """Time calls that take turns: seconds [shape=(rounds, calls)].
 
-    Parameters
-    ----------
-    calls : list of callable
-        Without arguments.
-    seconds, rounds
-        As for `repeat`.
-
-    Returns
-    -------
-    np.ndarray [shape=(rounds, calls)]
-        Seconds.
+    `seconds` and `rounds` are as for `repeat`.
     """
 
     def one_round():

@@ -24,20 +24,10 @@ def down_sweep(a, n, levels):
 
 
 def steps(a):
-    """Run Algorithm 1 in place, pausing after each level.
+    """Run Algorithm 1 in place, pausing after each of its ``max(0, 2⌈log2(n + 1)⌉ - 1)`` levels.
 
     Only the up-sweep multiplies matrices by matrices. The first level of the down-sweep only moves data; the
     gradient at x_0, which Algorithm 1 leaves out, is one more matrix-vector product on that level.
-
-    Parameters
-    ----------
-    a : list of operands [length n + 1]
-        Equation 5's array; becomes Equation 4's, ``[I, a0, a0 ⋄ a1, ...]``, with the product of all appended.
-
-    Yields
-    ------
-    Level
-        What was just done: ``max(0, 2⌈log2(n + 1)⌉ - 1)`` levels.
     """
     n = len(a) - 1
     k = up_levels(n)

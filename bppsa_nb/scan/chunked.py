@@ -13,17 +13,7 @@ def steps(a, length):
     With gradients this takes the linear scan's n products, and (c - 2) (length - 1) of matrices where there are c
     chunks.
 
-    Parameters
-    ----------
-    a : list of operands [length n + 1]
-        Equation 5's array; becomes Equation 4's, ``[I, a0, a0 ⋄ a1, ...]``, with the product of all appended.
-    length : int
-        Links of a chunk, at least 1. The first chunk holds the gradient and what the others leave over.
-
-    Yields
-    ------
-    Level
-        What was just done, in the order of phases.
+    A chunk has `length` links; the first one holds the gradient and what the others leave over.
     """
     n = len(a) - 1
     firsts = [0, *range(n + 1 - (n - 1) // length * length, n + 1, length)] if n else [0]

@@ -5,18 +5,7 @@ from bppsa_nb.scan.operator import IDENTITY, diamond
 
 
 def steps(a):
-    """Run the scan in place, pausing after each level.
-
-    Parameters
-    ----------
-    a : list of operands [length n + 1]
-        Equation 5's array; becomes Equation 4's, ``[I, a0, a0 ⋄ a1, ...]``, with the product of all appended.
-
-    Yields
-    ------
-    Level
-        What was just done: ``⌈log2(n + 1)⌉`` levels, the d-th of which has ``n + 1 - 2**d`` pairs.
-    """
+    """Run the scan in place, pausing after each of ``⌈log2(n + 1)⌉`` levels; the d-th has ``n + 1 - 2**d`` pairs."""
     n = len(a) - 1
     for d in range(down_levels(n)):
         level = Level("up", d, [(i - (1 << d), i) for i in range(1 << d, n + 1)])

@@ -1,25 +1,17 @@
 """Algorithm 1's index arithmetic: which pairs meet at which level, for any n.
 
-Algorithm 1 works on an array ``a[0 ... n]`` of ``n + 1`` operands. At level d it splits the array into blocks of
-``2**(d + 1)`` and pairs the ends of each block's two halves; the last block may be cut short. The functions below
-are plain integer arithmetic, so that the CPU and CUDA twins compile the very same code.
+Algorithm 1 works on an array ``a[0 ... n]``. At level d it splits it into blocks of ``2**(d + 1)`` and pairs the ends
+of each block's two halves; the last block may be cut short. The twins compile these very functions.
 """
 
 from typing import NamedTuple
-
-from bppsa_nb.machine.shown import shown
 
 
 class Level(NamedTuple):
     """What one level of a scan did: its ⋄ are independent of each other and can run in parallel.
 
-    Attributes
-    ----------
-    phase : {"up", "down", "linear"}
-    d : int or None
-        Algorithm 1's d; None for a step of a linear scan.
-    pairs : list of tuple of int
-        ``(l, r)``: the positions that met.
+    Its `phase` is "up", "down" or "linear"; `d` is Algorithm 1's, None for a step of a linear scan; `pairs` lists the
+    positions ``(l, r)`` that met.
     """
 
     phase: str
@@ -27,7 +19,7 @@ class Level(NamedTuple):
     pairs: list
 
     def __repr__(self):
-        return shown(self, "phase", "d", "pairs")
+        return f"Level(phase={self.phase!r}, d={self.d}, {len(self.pairs)} pairs)"
 
 
 def up_levels(n):
@@ -66,18 +58,5 @@ def block_end(j, k, n):
 
 
 def pairs(n, d):
-    """List level d's pairs.
-
-    Parameters
-    ----------
-    n : int
-        The last index of Algorithm 1's array.
-    d : int
-        The level.
-
-    Returns
-    -------
-    list of tuple of int
-        ``(l, r)``, no index twice: the pairs can be combined in parallel.
-    """
+    """List level d's pairs ``(l, r)``: no index twice, so that they can be combined in parallel."""
     return [(pair_left(j, d), pair_right(j, d, n)) for j in range(num_pairs(n, d))]

@@ -5,18 +5,7 @@ from bppsa_nb.scan.operator import IDENTITY, diamond
 
 
 def steps(a):
-    """Run the linear scan in place, pausing after each ⋄.
-
-    Parameters
-    ----------
-    a : list of operands [length n + 1]
-        Equation 5's array; becomes Equation 4's, ``[I, a0, a0 ⋄ a1, ...]``, with the product of all appended.
-
-    Yields
-    ------
-    Level
-        What was just done: n levels of one ⋄ each.
-    """
+    """Run the linear scan in place, pausing after each of its n ⋄; see `bppsa_nb.scan.steps`."""
     total = IDENTITY
     for i in range(len(a)):
         a[i], total = total, diamond(total, a[i])

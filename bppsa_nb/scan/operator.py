@@ -20,20 +20,7 @@ IDENTITY = _Identity()
 
 
 def diamond(a, b):
-    """Combine two operands: ``A ⋄ B = B A`` (Section 3.1).
-
-    Parameters
-    ----------
-    a : operand or gradient or IDENTITY
-        The operand that is closer to the loss.
-    b : operand or IDENTITY
-        The next one.
-
-    Returns
-    -------
-    operand or gradient
-        ``b @ a``: a gradient if `a` is one.
-    """
+    """Combine two operands, `a` the one closer to the loss: ``A ⋄ B = B A`` (Section 3.1), a gradient if `a` is one."""
     if a is IDENTITY:
         return b
     if b is IDENTITY:

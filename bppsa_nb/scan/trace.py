@@ -1,48 +1,29 @@
-"""Watch a scan run: feed it operands that only remember, and count and draw what it did.
+"""Watch a scan run: feed it operands that only remember, and count what it did.
 
-Nothing here knows Algorithm 1. The scan itself runs, over `operator.Traced` operands, and is looked at
-between two levels; steps, work and critical path are counted from what was seen.
+Nothing here knows Algorithm 1. The scan itself runs, over `Traced` operands, and is looked at between two levels.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
-from bppsa_nb.machine.checks import check_count
-from bppsa_nb.machine.shown import shown
-from bppsa_nb.scan import steps
+from bppsa_nb.scan import check_count, steps
 from bppsa_nb.scan.levels import Level
 from bppsa_nb.scan.operator import IDENTITY
 
 UNIT = {"mm": 1, "mv": 1}
 
 
-def multiply_adds(hidden):
-    """Return what ⋄ costs over dense Jacobians [shape=(H, H)]: H³ multiply-adds, or H² for a gradient."""
-    hidden = check_count("hidden", hidden, 1)
-    return {"mm": hidden**3, "mv": hidden**2}
-
-
+@dataclass(eq=False, repr=False, slots=True)
 class Traced:
     """An operand that multiplies nothing and remembers everything.
 
-    Parameters
-    ----------
-    kind : {"matrix", "vector"}
-    span : tuple of int
-        First and last position of Equation 5's array that went into it.
-    log : list
-        Every product appends itself to it, in the order of execution.
-    parents : tuple of Traced
-        ``(a, b)`` for ``a ⋄ b``; empty for an input.
+    It is a "matrix" or a "vector"; `span` holds the first and the last position of Equation 5's array that went into
+    it, and `parents` are ``(a, b)`` for ``a ⋄ b``, empty for an input. Every product appends itself to the log.
     """
 
-    __slots__ = ("kind", "log", "parents", "span")
-
-    def __init__(self, kind, span, log, parents=()):
-        self.kind = kind
-        self.span = span
-        self.log = log
-        self.parents = parents
+    kind: str
+    span: tuple
+    log: list
+    parents: tuple = ()
 
     def __matmul__(self, other):
         if other.span[1] + 1 != self.span[0] or self.kind == "vector":
@@ -54,110 +35,58 @@ class Traced:
     @property
     def product(self):
         """str: ``"mm"`` for a matrix-matrix, ``"mv"`` for a matrix-vector product, ``""`` for an input."""
-        if not self.parents:
-            return ""
-        return "mv" if self.kind == "vector" else "mm"
+        return "" if not self.parents else "mv" if self.kind == "vector" else "mm"
 
     def __repr__(self):
-        first, last = self.span
-        return f"{self.kind}[{first}]" if first == last else f"{self.kind}[{first}:{last}]"
+        return f"{self.kind}[{span_label(self)}]"
 
 
 @dataclass(frozen=True)
 class TracedLevel:
-    """What one level was seen to do.
-
-    Attributes
-    ----------
-    level : Level
-        Its phase, Algorithm 1's d, and the pairs of positions that met.
-    products : list of Traced
-        Every ⋄ that was computed, in order.
-    moves : list of tuple of int
-        ``(source, target)`` for every operand that changed its place.
-    changes : dict
-        Position -> what stands there now, where that changed.
-    """
+    """What one level was seen to do: its ⋄, who moved (source, target), and what stands now where it changed."""
 
     level: Level
-    products: list
-    moves: list
-    changes: dict
-
-    def __repr__(self):
-        return shown(self, "level", "products", "moves")
+    products: list = field(repr=False)
+    moves: list = field(repr=False)
+    changes: dict = field(repr=False)
 
 
-@dataclass(frozen=True)
 class Trace:
     """A scan that ran.
 
     Attributes
     ----------
-    n : int
-        Links of the chain; the array had n + 1 operands.
-    method : str
-        Which scan.
-    inputs, result : list of Traced
-        The array before and after. The result has n + 2 entries: the exclusive scan, then the product of all.
-    levels : list of TracedLevel
-        What happened in between.
+    n, method
+        Links of the chain, and which scan.
+    inputs, levels, result : list of Traced, of TracedLevel, of Traced
+        The array before, of n + 1 operands; what happened to it; the exclusive scan, then the product of all.
+    products : list of Traced
+        Every ⋄ in the order of execution.
+    needs : list of list of int
+        Which products each of them waits for.
+    steps, work : int
+        Levels, one after the other: the step complexity with a worker for every ⋄ (Equation 6); and ⋄ (Equation 7).
+    mm, mv : int
+        Of these, how many multiplied a matrix by a matrix, and by a gradient.
     """
 
-    n: int
-    method: str
-    inputs: list
-    levels: list
-    result: list
+    def __init__(self, n, method, inputs, levels, result):
+        self.n, self.method, self.inputs, self.levels, self.result = n, method, inputs, levels, result
+        self.products = [product for level in levels for product in level.products]
+        number = {product: i for i, product in enumerate(self.products)}
+        self.needs = [[number[parent] for parent in product.parents if parent.parents] for product in number]
+        self.steps, self.work = len(levels), len(number)
+        self.mm = sum(product.product == "mm" for product in number)
+        self.mv = self.work - self.mm
 
     def __repr__(self):
-        return shown(self, "n", "method", "steps", "work")
-
-    @property
-    def steps(self):
-        """int: levels, one after the other: the step complexity with a worker for every ⋄ (Equation 6)."""
-        return len(self.levels)
-
-    @cached_property
-    def products(self):
-        """Every ⋄ in the order of execution: a list of Traced."""
-        return [product for level in self.levels for product in level.products]
-
-    @property
-    def work(self):
-        """int: how many ⋄ were computed (Equation 7)."""
-        return len(self.products)
-
-    @property
-    def mm(self):
-        """int: how many of them multiplied a matrix by a matrix."""
-        return sum(product.product == "mm" for product in self.products)
-
-    @property
-    def mv(self):
-        """int: how many of them multiplied a matrix by a gradient."""
-        return self.work - self.mm
-
-    @cached_property
-    def needs(self):
-        """Which products each of `products` waits for: a list of indices for each."""
-        number = {product: i for i, product in enumerate(self.products)}
-        return [[number[parent] for parent in product.parents if parent.parents] for product in self.products]
+        return f"Trace(n={self.n}, method={self.method!r}, steps={self.steps}, work={self.work})"
 
     def critical_path(self, cost=UNIT):
         """Find the longest chain of products that wait for each other; moving data is free.
 
-        Parameters
-        ----------
-        cost : dict or sequence
-            What a product of kind ``"mm"`` and ``"mv"`` takes, or what each of `products` does.
-
-        Returns
-        -------
-        length : float
-            What the chain takes: no number of workers is faster.
-        products : list of Traced
-            The chain, first to last.
+        `cost` is what a product of kind ``"mm"`` and ``"mv"`` takes, a dict, or what each of `products` does. Returns
+        what the chain takes, which no number of workers beats, and its products, first to last.
         """
         costs = [cost[product.product] for product in self.products] if isinstance(cost, dict) else cost
         end, before = [], []
@@ -173,15 +102,10 @@ class Trace:
         return length, chain[::-1]
 
     def rows(self):
-        """Replay the array: one list before the first level and one after each.
+        """Replay the array: a list of its operands before the first level, and one after each.
 
-        A linear scan keeps its running product outside of the array. Here it stands where its last factor
-        stood.
-
-        Returns
-        -------
-        list of list
-            ``rows()[0]`` are the inputs. Where only moves are missing, the result follows as a last row.
+        A linear scan keeps its running product outside of the array. Here it stands where its last factor stood; where
+        only moves are missing, the result follows as a last row.
         """
         rows = [list(self.inputs)]
         for level in self.levels:
@@ -189,67 +113,34 @@ class Trace:
             for position, operand in level.changes.items():
                 row[position] = operand
             rows.append(row)
-        if rows[-1] != self.result:
-            rows.append(list(self.result))
-        return rows
+        return rows if rows[-1] == self.result else [*rows, list(self.result)]
 
 
 def trace(n, method, levels=None, length=None):
-    """Run a scan over n links, recording everything.
+    """Run a scan over the gradient at x_n and n transposed Jacobians, and return its `Trace`.
 
-    Parameters
-    ----------
-    n : int
-        Links of the chain: the gradient at x_n and n transposed Jacobians are scanned.
-    method : {"linear", "blelloch", "truncated", "chunked", "hillis_steele"}
-        Which scan.
-    levels : int, optional
-        The k of ``"truncated"``.
-    length : int, optional
-        Links of a chunk of ``"chunked"``.
-
-    Returns
-    -------
-    Trace
-
-    Raises
-    ------
-    TypeError, ValueError
-        If n is no integer of at least 0, or for what `bppsa_nb.scan.steps` refuses.
+    Parameters and errors are those of `bppsa_nb.scan.steps`; `n` is an integer of at least 0.
     """
-    n, log = check_count("n", n), []
+    check_count("n", n, 0, 2**31 - 1)
+    log = []
     a = [Traced("matrix" if i else "vector", (i, i), log) for i in range(n + 1)]
     return record(a, steps(a, method, levels, length), method)
 
 
 def record(a, levels, method):
-    """Record levels as they run.
-
-    Parameters
-    ----------
-    a : list of Traced
-        The array they run on, all with the same log.
-    levels : iterator of Level
-        What :func:`bppsa_nb.scan.steps` returns.
-    method : str
-        What to call it.
-
-    Returns
-    -------
-    Trace
-    """
-    log, inputs, shown, traced, seen = a[0].log, list(a), list(a), [], 0
+    """Record levels, as :func:`bppsa_nb.scan.steps` returns them, while they run on a list of Traced: a Trace."""
+    log, inputs, known, traced, seen = a[0].log, list(a), list(a), [], 0
     for level in levels:
         products, seen = log[seen:], len(log)
         if level.phase == "linear":
             moves, changes = [], {r: product for (_, r), product in zip(level.pairs, products, strict=True)}
         else:
-            place = {operand: position for position, operand in enumerate(shown)}
-            changes = {i: x for i, x in enumerate(a) if i >= len(shown) or shown[i] is not x}
+            place = {operand: position for position, operand in enumerate(known)}
+            changes = {i: x for i, x in enumerate(a) if i >= len(known) or known[i] is not x}
             moves = [(place[x], i) for i, x in changes.items() if x in place]
-        shown += [None] * (max(changes, default=0) + 1 - len(shown))
+        known += [None] * (max(changes, default=0) + 1 - len(known))
         for position, operand in changes.items():
-            shown[position] = operand
+            known[position] = operand
         traced.append(TracedLevel(level, products, moves, changes))
     return Trace(len(inputs) - 1, method, inputs, traced, list(a))
 

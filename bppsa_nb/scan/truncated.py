@@ -6,22 +6,10 @@ from bppsa_nb.scan.operator import IDENTITY, diamond
 
 
 def steps(a, levels):
-    """Run the truncated scan in place, pausing after each level.
+    """Run the truncated scan in place, pausing after each level: ``d = 0 ... k-1`` up, ``d = k-1 ... 0`` down.
 
-    Worth it where products grow dearer from level to level, as those of sparse matrices do.
-
-    Parameters
-    ----------
-    a : list of operands [length n + 1]
-        Equation 5's array; becomes Equation 4's, ``[I, a0, a0 ⋄ a1, ...]``, with the product of all appended.
-    levels : int
-        k: levels ``d = 0 ... k-1`` up and ``d = k-1 ... 0`` down. 0 is the linear scan; the tree's depth and
-        everything beyond is Algorithm 1.
-
-    Yields
-    ------
-    Level
-        What was just done.
+    Worth it where products grow dearer from level to level, as those of sparse matrices do. With k = 0 it is the linear
+    scan; with the tree's depth, and everything beyond, Algorithm 1.
     """
     n = len(a) - 1
     k = min(levels, up_levels(n))

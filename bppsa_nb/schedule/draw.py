@@ -12,22 +12,14 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.transforms import ScaledTranslation
 
 from bppsa_nb.machine.checks import check_amount, check_count, check_flag, check_kind
-from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import Trace, span_label
+from bppsa_nb.schedule.colors import COLORS, CYCLE, OPERATION_COLORS, OPERATION_NAMES  # noqa: F401 - also here
 from bppsa_nb.schedule.events import check_events
 
 _SIDE = 0.66  # of a square, where neighbors stand 1 apart
 _MOVE = "#777777"
 _INK = "#222222"
-# Okabe and Ito's colors in an order that keeps neighbors far apart.
-_CYCLE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
-
-# Of training's operations, in the order of a legend: what schedule.Timeline draws.
-OPERATION_COLORS = {"F": "#56B4E9", "δO": "#E69F00", "δW": "#009E73", "S[F]": "#999999", "S[δO]": "#CC79A7"}
-OPERATION_COLORS |= {"S[δW]": "#0072B2", "idle": COLORS["baseline"]}
-OPERATION_NAMES = {"F": "forward F", "δO": "output gradient δO", "δW": "weight gradient δW", "S[F]": "send output"}
-OPERATION_NAMES |= {"S[δO]": "send δO", "S[δW]": "send δW", "idle": "idle"}
 
 
 def tree(trace, ax=None, *, upto=None, label=span_label, names=None, highlight=(), legend=True):
@@ -72,7 +64,7 @@ def tree(trace, ax=None, *, upto=None, label=span_label, names=None, highlight=(
     if trace.method == "chunked":
         raise ValueError(
             "trace must be of a scan whose products stand in the array, but 'chunked' goes through its chunks twice "
-            "and keeps products beside it; draw.timeline(list_schedule(trace, workers)) shows what it does"
+            "and keeps products beside it; draw.timeline(scan_schedule(trace, workers)) shows what it does"
         )
     rows, width = trace.rows(), len(trace.result)
     heights = _heights(trace, rows)
@@ -309,21 +301,9 @@ def _letters(label):
 
 
 def operation_label(layer, micro_batch, micro_batches):
-    """Label an operation of training in a drawing: its layer, with the micro-batch below, as in the paper's Figure 13.
+    """Label an operation of training: its layer, with the micro-batch below, as in the paper's Figure 13.
 
-    Parameters
-    ----------
-    layer : int
-        From 1.
-    micro_batch : int
-        From 0.
-    micro_batches : int
-        How many there are. Of a single one nothing is said; up to 26 are letters.
-
-    Returns
-    -------
-    str
-        Such as ``"3"``, or mathtext such as ``"$3_{A}$"``.
+    Such as ``"3"`` where there is one micro-batch, or mathtext such as ``"$3_{A}$"``; of more than 26, numbers.
     """
     if micro_batches == 1:
         return str(layer)
@@ -334,6 +314,6 @@ def _default_colors(kinds):
     roles = {"mm": COLORS["matrix"], "mv": COLORS["vector"]}
     if set(kinds) <= roles.keys():
         return {kind: roles[kind] for kind in roles if kind in kinds}
-    if len(kinds) > len(_CYCLE):
-        raise ValueError(f"colors must be given for more than {len(_CYCLE)} kinds of events, got {len(kinds)} kinds")
-    return dict(zip(kinds, _CYCLE, strict=False))
+    if len(kinds) > len(CYCLE):
+        raise ValueError(f"colors must be given for more than {len(CYCLE)} kinds of events, got {len(kinds)} kinds")
+    return dict(zip(kinds, CYCLE, strict=False))

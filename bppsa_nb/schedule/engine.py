@@ -33,26 +33,24 @@ def _push(heap, low, size, item, rank):
 
 
 @njit(cache=True)
-def followers_of(needs):
-    """Turn who needs whom around.
+def _take(heap, low, size, rank):
+    """Take the first entry out of a heap of `size` entries."""
+    item = heap[low]
+    heap[low] = heap[low + size - 1]
+    _sift(heap, low, size - 1, rank)
+    return item
 
-    Parameters
-    ----------
-    needs : np.ndarray of int64 [shape=(n, k)]
-        The operations that each one waits for; -1 for none.
 
-    Returns
-    -------
-    first : np.ndarray of int64 [shape=(n + 1,)]
-    followers : np.ndarray of int64
-        ``followers[first[i]:first[i + 1]]`` wait for operation i.
-    """
+@njit(cache=True)
+def _followers(needs):
+    """Turn who needs whom around: ``followers[first[i]:first[i + 1]]`` wait for i, which waits for ``waiting[i]``."""
     n, k = needs.shape
-    first = np.zeros(n + 1, np.int64)
+    first, waiting = np.zeros(n + 1, np.int64), np.zeros(n, np.int64)
     for i in range(n):
         for j in range(k):
             if needs[i, j] >= 0:
                 first[needs[i, j] + 1] += 1
+                waiting[i] += 1
     for i in range(n):
         first[i + 1] += first[i]
     followers = np.empty(first[n], np.int64)
@@ -63,7 +61,7 @@ def followers_of(needs):
             if before >= 0:
                 followers[place[before]] = i
                 place[before] += 1
-    return first, followers
+    return first, followers, waiting
 
 
 @njit(cache=True)
@@ -77,6 +75,7 @@ def greedy(worker, workers, duration, needs, rank):
     workers : int
     duration : np.ndarray of float64 [shape=(n,)]
     needs : np.ndarray of int64 [shape=(n, k)]
+        The operations that each one waits for; -1 for none.
     rank : np.ndarray of int64 [shape=(n,)]
 
     Returns
@@ -84,16 +83,13 @@ def greedy(worker, workers, duration, needs, rank):
     np.ndarray of float64 [shape=(n,)]
         When each operation starts; NaN for those that wait for each other in a circle.
     """
-    n, k = needs.shape
-    first, followers = followers_of(needs)
-    waiting = np.zeros(n, np.int64)
+    n = len(worker)
+    first, followers, waiting = _followers(needs)
     low = np.zeros(workers + 1, np.int64)  # each worker's part of the heaps
     total = 0.0
     for i in range(n):
         low[worker[i] + 1] += 1
         total += duration[i]
-        for j in range(k):
-            waiting[i] += needs[i, j] >= 0
     for w in range(workers):
         low[w + 1] += low[w]
     heap, size = np.empty(n, np.int64), np.zeros(workers, np.int64)
@@ -115,10 +111,8 @@ def greedy(worker, workers, duration, needs, rank):
             w = idle[idling]
             asked[w] = False
             if free[w] and size[w]:
-                task = heap[low[w]]
+                task = _take(heap, low[w], size[w], rank)
                 size[w] -= 1
-                heap[low[w]] = heap[low[w] + size[w]]
-                _sift(heap, low[w], size[w], rank)
                 start[task], end[task], free[w] = now, now + duration[task], False
                 _push(running, 0, runs, task, end)
                 runs += 1
@@ -126,10 +120,8 @@ def greedy(worker, workers, duration, needs, rank):
             return start
         soonest = end[running[0]]
         while runs and end[running[0]] <= soonest + close:
-            task = running[0]
+            task = _take(running, 0, runs, end)
             runs -= 1
-            running[0] = running[runs]
-            _sift(running, 0, runs, end)
             now, w = end[task], worker[task]
             free[w] = True
             if not asked[w]:
@@ -149,25 +141,12 @@ def greedy(worker, workers, duration, needs, rank):
 
 @njit(cache=True)
 def chains(duration, needs):
-    """Find the longest chain up to the start of every operation, and after its end.
-
-    Parameters
-    ----------
-    duration : np.ndarray of float64 [shape=(n,)]
-    needs : np.ndarray of int64 [shape=(n, k)]
-
-    Returns
-    -------
-    head, tail : np.ndarray of float64 [shape=(n,)]
-        The least time before, and after. NaN in `head` for operations that wait for each other in a circle.
-    """
+    """Find the longest chain up to the start of every operation (NaN for those in a circle), and after its end."""
     n, k = needs.shape
-    first, followers = followers_of(needs)
-    waiting, order, done = np.zeros(n, np.int64), np.empty(n, np.int64), 0
+    first, followers, waiting = _followers(needs)
+    order, done = np.empty(n, np.int64), 0
     head, tail = np.full(n, np.nan), np.zeros(n)
     for i in range(n):
-        for j in range(k):
-            waiting[i] += needs[i, j] >= 0
         if not waiting[i]:
             order[done] = i
             done += 1
@@ -199,18 +178,7 @@ def busy_bound(mine, head, duration, tail):
 
     Jackson's preemptive schedule: the worker always goes on with the operation of the longest tail, even if that
     means to interrupt another one. For any set of its operations it takes at least as long as the least time before
-    them, their work, and the least time after them (Carlier 1982).
-
-    Parameters
-    ----------
-    mine : np.ndarray of int64
-        The worker's operations, by rising heads.
-    head, duration, tail : np.ndarray of float64 [shape=(n,)]
-
-    Returns
-    -------
-    float
-        0 for no operations.
+    them, their work, and the least time after them (Carlier 1982). `mine` are its operations, by rising heads.
     """
     m = len(mine)
     left, rank, heap = np.empty(m), np.empty(m), np.empty(m, np.int64)
@@ -231,7 +199,6 @@ def busy_bound(mine, head, duration, tail):
         else:
             now += left[task]
             bound = max(bound, now - rank[task])
+            _take(heap, 0, size, rank)
             size -= 1
-            heap[0] = heap[size]
-            _sift(heap, 0, size, rank)
     return bound

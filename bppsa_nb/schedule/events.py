@@ -1,7 +1,9 @@
 """A schedule is a timeline: which worker does what, and when.
 
 Every schedule of the project is a list of `Event`; `check` holds it to the two rules that make it a schedule,
-and :func:`bppsa_nb.schedule.draw.timeline` draws it.
+and :func:`bppsa_nb.schedule.draw.timeline` draws it. Tasks become events by `list_schedule`, where any worker may do
+any of them, as products of a scan (`scan_schedule`), and by `in_order`, where all is given but the time. One iteration
+of training is a `bppsa_nb.schedule.timeline.Timeline`, which also knows the operations that its events are.
 """
 
 import heapq
@@ -10,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb.machine.checks import as_list, check_amount, check_count, check_kind
+from bppsa_nb.scan.trace import UNIT, Trace, span_label
 
 
 class Event(NamedTuple):
@@ -91,23 +94,10 @@ def check(events, needs):
 
 
 def check_arrays(worker, start, end, needs, name, lane=str):
-    """Check that events given as arrays are a schedule.
+    """Check that events given as arrays are a schedule; raise ValueError as `check` does.
 
-    Parameters
-    ----------
-    worker : np.ndarray of int [shape=(n,)]
-    start, end : np.ndarray of float64 [shape=(n,)]
-    needs : np.ndarray of int [shape=(n, k)]
-        ``needs[i]``: which events must be over before event i starts; -1 for none.
-    name : callable
-        ``name(i)`` is what an error calls event i.
-    lane : callable
-        ``lane(w)`` is what an error calls worker w.
-
-    Raises
-    ------
-    ValueError
-        If a worker does two things at once, or an event starts before one that it needs is over.
+    `needs` [shape=(n, k)] are the events that must be over before; -1 for none. Errors call event i ``name(i)`` and
+    worker w ``lane(w)``.
     """
     for before in needs.T:
         late = np.flatnonzero((before >= 0) & (start < end[before]))
@@ -130,29 +120,9 @@ def check_arrays(worker, start, end, needs, name, lane=str):
 def list_schedule(durations, needs, workers):
     """Schedule tasks greedily: a free worker always takes the ready task with the longest way to the end.
 
-    No schedule on as many workers is shorter than half of this one (Graham 1966), and none on any number is
-    shorter than the longest chain of tasks.
-
-    Parameters
-    ----------
-    durations : sequence of float
-        How long each task takes.
-    needs : sequence of iterables of int
-        ``needs[i]``: the tasks that must be over before task i starts, all of them numbered below i.
-    workers : int
-        How many tasks can run at once.
-
-    Returns
-    -------
-    list of tuple of (int, float)
-        Worker and start of each task.
-
-    Raises
-    ------
-    TypeError
-        For arguments that are no such.
-    ValueError
-        If there is no worker, a duration is negative or not finite, or a task needs one that is not numbered below it.
+    Task i takes ``durations[i]``, once the tasks ``needs[i]`` are over, all of them numbered below i. Returns worker
+    and start of each. No schedule on as many workers is shorter than half of this one (Graham 1966), and none on any
+    number is shorter than the longest chain of tasks.
     """
     durations, workers = as_list("durations", durations, "a list of numbers"), check_count("workers", workers, 1)
     for i, duration in enumerate(durations):
@@ -188,6 +158,47 @@ def list_schedule(durations, needs, workers):
     return placed
 
 
+def multiply_adds(hidden):
+    """Return what ⋄ costs over dense Jacobians [shape=(H, H)]: H³ multiply-adds, or H² for a gradient."""
+    hidden = check_count("hidden", hidden, 1)
+    return {"mm": hidden**3, "mv": hidden**2}
+
+
+def scan_schedule(trace, workers, cost=UNIT):
+    """Run a traced scan on a number of workers, greedily and without waiting between levels; moving data is free.
+
+    Parameters
+    ----------
+    trace : Trace
+        The products and what they wait for.
+    workers : int
+        How many products can be computed at once.
+    cost : dict
+        What a product of kind ``"mm"`` and ``"mv"`` takes.
+
+    Returns
+    -------
+    list of Event
+        ``events[i]`` computes ``trace.products[i]``; `makespan` says when all are done.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments that are no such.
+    """
+    check_kind("trace", trace, Trace, "what bppsa_nb.scan.trace.trace returned")
+    check_kind("cost", cost, dict, "a dict with entries 'mm' and 'mv'")
+    for kind in UNIT:
+        check_amount(f"cost[{kind!r}]", cost.get(kind))
+    durations = [cost[product.product] for product in trace.products]
+    return [
+        Event(worker, start, duration, span_label(product), product.product)
+        for product, duration, (worker, start) in zip(
+            trace.products, durations, list_schedule(durations, trace.needs, workers), strict=True
+        )
+    ]
+
+
 def in_order(tasks, needs, sending):
     """Schedule tasks whose workers and order are given: each starts once its worker and all that it needs are there.
 
@@ -209,11 +220,6 @@ def in_order(tasks, needs, sending):
         The tasks, then the messages; links are numbered after the workers.
     needs : list of list of int
         Which events each of `events` waits for, as `check` takes it.
-
-    Raises
-    ------
-    ValueError
-        If a task needs one that is not numbered below it.
     """
     count, first_link = len(tasks), 1 + max((task.worker for task in tasks), default=-1)
     placed, waits, messages, sent, links, free = [], [], [], {}, {}, {}

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_count
+from bppsa_nb.machine.checks import check_count, check_kind
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.schedule.layers import check_batch, split
@@ -103,8 +103,7 @@ class Executor:
 
     def __init__(self, timeline, network, batch_size, optimizer=None, processes=None, replicas=1):
         self._layers = split(network)
-        if not isinstance(timeline, Timeline):
-            raise TypeError(f"timeline must be a schedule.Timeline, got {timeline!r}")
+        check_kind("timeline", timeline, Timeline, "a schedule.Timeline", repr)
         ops, L = timeline.operations, len(self._layers)
         if ops.network.layers != L:
             raise ValueError(f"timeline must be for the network's {L} layers {self._layers}, got {ops.network.layers}")
@@ -117,16 +116,14 @@ class Executor:
             raise ValueError(f"batch_size must be a multiple of {share}, to make {parts}, got {batch_size}")
         if processes is None:
             processes = ops.devices > 1 or replicas > 1
-        if not isinstance(processes, (bool, np.bool_)):
-            raise TypeError(f"processes must be True, False or None, got {processes!r}")
+        check_kind("processes", processes, (bool, np.bool_), "True, False or None", repr)
         if replicas > 1 and not processes:
             raise ValueError("replicas are processes, got processes=False")
         if processes and (ops.worker[ops.kind <= W] >= ops.devices).any():
             raise ValueError(f"processes must be False where a device has two streams, as {timeline!r}")
         self._ends_forward = ops.ends_forward
         each = timeline.policy == "1f1b" and not timeline.flush
-        if optimizer is not None and not isinstance(optimizer, (SGD, Adam)):
-            raise TypeError(f"optimizer must be an SGD or Adam, got {optimizer!r}")
+        check_kind("optimizer", optimizer, (SGD, Adam, type(None)), "an SGD or Adam", repr)
         if optimizer is not None and optimizer.steps:
             raise ValueError(f"optimizer must be a new one, got one that has taken {optimizer.steps} steps")
         if optimizer is not None and not (each or self._ends_forward):
@@ -229,13 +226,13 @@ class Executor:
             raise ValueError(f"x must hold {self._batch_size} samples, as the executor was told, got {len(x)}")
         return check_labels(labels, len(x), self._layers[-1].output_shape[0])
 
-    def _steps(self, workers, layers=None):
-        """Return the arguments of `Steps` for some workers, and some layers or all."""
-        ops, numbers = self._timeline.operations, range(1, len(self._layers) + 1)
+    def _steps(self, workers):
+        """Return the arguments of `Steps` for some workers."""
+        ops = self._timeline.operations
         program = [i for i in self._timeline.sequence.tolist() if ops.worker[i] in workers]
         columns = (column[program].tolist() for column in (ops.kind, ops.layer, ops.micro_batch))
         return {
-            "layers": {number: self._layers[number - 1] for number in (numbers if layers is None else layers)},
+            "layers": {number: self._layers[number - 1] for number in np.unique(ops.layer[program]).tolist()},
             "last": len(self._layers),
             "program": list(zip(program, *columns, strict=True)),
             "share": 1 if self._updates == "each" else ops.micro_batches * self._replicas,
@@ -260,26 +257,18 @@ class _Turns:
     def __call__(self, batch, following):
         from bppsa_nb.machine.workers import one_blas_thread
 
-        executor, params = self._executor, self._executor._network.params
-        layers = self._steps.layers
-        weights = {number: [params[name] for name in layer.params] for number, layer in layers.items()}
-        if executor._updates:
-            weights = {number: [array.copy() for array in arrays] for number, arrays in weights.items()}
+        executor, steps, params = self._executor, self._steps, self._executor._network.params
         times = np.empty((len(executor._timeline.operations), 2))
         batch, following = (
             each and tuple([values[part] for part in executor._parts()] for values in each)
             for each in (batch, following)
         )
         with one_blas_thread():
-            losses = self._steps.run(weights, batch, following, times)
-        sums, grads = self._steps.sums, {}
+            losses = steps.run(params, batch, following, times)
         with interrupts_held():
-            for number, layer in layers.items():
-                for place, name in enumerate(layer.params):
-                    if executor._updates:
-                        params[name][...] = weights[number][place]
-                    if number in sums:
-                        grads[name] = sums[number][place]
+            for name, weight in steps.weights.items() if executor._updates else ():
+                params[name][...] = weight
+        grads = steps.grads
         return losses, {name: grads[name] for name in params if name in grads}, times
 
     def close(self):
@@ -290,11 +279,10 @@ class _Processes:
     """A process for every device of a timeline, or every replica."""
 
     def __init__(self, executor):
-        from bppsa_nb.schedule.processes import Memory, Workers
+        from bppsa_nb.schedule.processes import SharedArrays, Workers
 
-        ops, network, L = executor._timeline.operations, executor._network, len(executor._layers)
-        self._executor, replicas, dtype = executor, executor._replicas, network.dtype
-        device = ops.worker[ops.select(F)[0]]
+        self._executor, ops = executor, executor._timeline.operations
+        replicas, dtype = executor._replicas, executor._network.dtype
         links = _links(executor._timeline)
         size = executor._batch_size // (ops.micro_batches * replicas)
         arrays = {"losses": ((replicas, ops.micro_batches), np.float64), "times": ((replicas, len(ops), 2), np.float64)}
@@ -309,15 +297,14 @@ class _Processes:
         for kind, number, m, _ in (message for messages in links.values() for message in messages):
             layer = executor._layers[number - 1]
             arrays[kind, number, m] = (*(layer.output_shape if kind == F else layer.input_shape), size), dtype
-        self._memory = Memory(arrays)
+        self._memory = SharedArrays(arrays)
         reduces = [(SW, int(ops.layer[i]), 0, i) for i in executor._timeline.sequence.tolist() if ops.kind[i] == SW]
         devices, names = [], []
         for replica in range(replicas):
             for d in range(ops.devices):
-                mine = [number for number in range(1, L + 1) if device[number - 1] == d]
                 devices.append(
                     {
-                        "steps": executor._steps([d], mine),
+                        "steps": executor._steps([d]),
                         "parts": executor._parts(replica),
                         "replica": replica,
                         "reduces": reduces,

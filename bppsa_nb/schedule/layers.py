@@ -4,63 +4,36 @@ import time
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_array, check_count, check_finite, check_params
+from bppsa_nb.machine.checks import check_array, check_count, check_finite, check_kind, check_params
 from bppsa_nb.networks import network as chains
+from bppsa_nb.networks.layers import param_shapes
 from bppsa_nb.schedule.network import Memory, Network
 from bppsa_nb.training.loss import cross_entropy
 
 
 class Layer:
-    """Neighboring operators that are scheduled as one layer; see `split`.
+    """Neighboring operators that are scheduled as one layer, of which only the last may have parameters; see `split`.
 
-    Parameters
-    ----------
-    operators : sequence of Operator
-        Of which only the last one may have parameters.
-    shapes : sequence of tuple of int
-        One sample's shape at the first operator's input and after every operator.
-    dtype : np.dtype
-    masks : dict of str to np.ndarray of bool
-        Which weights are kept, for names of `params`; all of those it does not have.
-
-    Attributes
-    ----------
-    params : dict of str to tuple of int
-        Names of its parameters in the network, and their shapes; empty for operators without.
-    input_shape, output_shape : tuple of int
-        Of one sample.
-    dtype : np.dtype
+    `shapes` are one sample's at the first operator's input and after every operator. `params` has the shapes of
+    parameters by their names in the network, and `masks` say which weights are kept, for those of these names that they
+    have.
     """
 
     def __init__(self, operators, shapes, dtype, masks=None):
         self._operators, self.dtype = tuple(operators), dtype
         self.input_shape, self.output_shape = shapes[0], shapes[-1]
         last = self._operators[-1]
-        self.params = {f"{last.name}.{part}": shape for part, shape in last.param_shapes.items()}
+        self.params = param_shapes([last])
         self._pruned = {name: ~mask for name, mask in (masks or {}).items() if name in self.params}
 
     def __repr__(self):
         return f"Layer({', '.join(operator.name for operator in self._operators)})"
 
     def forward(self, x, params):
-        """Compute F.
+        """Compute F of x [shape=(B, ...)], with parameters in the order of `Layer.params`.
 
-        Parameters
-        ----------
-        x : np.ndarray [shape=(B, ...)]
-            The layer's input.
-        params : sequence of np.ndarray
-            In the order of `Layer.params`.
-
-        Returns
-        -------
-        list of np.ndarray
-            What δO and δW read: the input, and the output of every operator. The last one is the layer's output.
-
-        Raises
-        ------
-        FloatingPointError
-            If the output leaves the range of the dtype.
+        Returns what δO and δW read: the input, and the output of every operator, the last of which is the layer's.
+        Raises FloatingPointError if it leaves the range of the dtype.
         """
         kept = [x]
         for operator in self._operators:
@@ -70,38 +43,13 @@ class Layer:
         return kept
 
     def output_grad(self, kept, grad, params):
-        """Compute δO: turn the gradient at the layer's output into the one at its input.
-
-        Parameters
-        ----------
-        kept : list of np.ndarray
-            What `forward` returned.
-        grad : np.ndarray [shape=(B, ...)]
-        params : sequence of np.ndarray
-            As they were in `forward`.
-
-        Returns
-        -------
-        np.ndarray [shape=(B, ...)]
-        """
+        """Compute δO: turn the gradient at the layer's output into the one at its input; `forward` returned `kept`."""
         for operator, x, y in zip(self._operators[::-1], kept[-2::-1], kept[:0:-1], strict=True):
             grad = operator.backward(grad, x, y, *(params if operator.param_shapes else ()))
         return grad
 
     def weight_grad(self, kept, grad):
-        """Compute δW: turn the gradient at the layer's output into those of its parameters.
-
-        Parameters
-        ----------
-        kept : list of np.ndarray
-            What `forward` returned.
-        grad : np.ndarray [shape=(B, ...)]
-
-        Returns
-        -------
-        list of np.ndarray
-            Summed over the batch, in the order of `Layer.params`; zero where masks prune.
-        """
+        """Compute δW: the gradients of `Layer.params`, summed over the batch; zero where masks prune."""
         if not self.params:
             return []
         grads = list(self._operators[-1].parameter_gradients(grad, kept[-2]))
@@ -131,8 +79,7 @@ def split(network):
     TypeError
         For anything else.
     """
-    if not isinstance(network, chains.Network):
-        raise TypeError(f"network must be a chain of operators, as bppsa_nb.sparse.Network is, got {network!r}")
+    check_kind("network", network, chains.Network, "a chain of operators, as bppsa_nb.sparse.Network is", repr)
     for name in ("forward", "backward"):
         if getattr(type(network), name) is not getattr(chains.Network, name):
             raise TypeError(f"network must be the chain of its operators, got a {name} of its own in {network!r}")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_amount, check_count, check_flag
+from bppsa_nb.machine.checks import check_amount, check_count, check_flag, check_kind
 from bppsa_nb.machine.shown import shown
 
 
@@ -34,6 +34,12 @@ class Assumptions:
     def __post_init__(self):
         for name, value in vars(self).items():
             check_flag(name, value)
+
+
+def check_problem(network, assumptions):
+    """Raise TypeError unless they are a `Network` and `Assumptions`."""
+    check_kind("network", network, Network, "a schedule.Network", repr)
+    check_kind("assumptions", assumptions, Assumptions, "schedule.Assumptions", repr)
 
 
 class Network:
@@ -78,8 +84,7 @@ class Network:
         self.weight_grad = costs("weight_grad", weight_grad, self.layers)
         self.sync = None if sync is None else costs("sync", sync, self.layers)
         memory = Memory(1, 1, 0) if memory is None else memory
-        if not isinstance(memory, Memory):
-            raise TypeError(f"memory must be a schedule.Memory, got {memory!r}")
+        check_kind("memory", memory, Memory, "a schedule.Memory", repr)
         self.memory = memory.of(self.layers)
         with np.errstate(over="ignore"):
             kinds = self.forward, self.output_grad, self.weight_grad, self.sync
@@ -140,9 +145,7 @@ class Memory:
 
     def of(self, layers):
         """Return the same with arrays of float64 [shape=(L,)], checked."""
-        parts = {}
-        for name, part in vars(self).items():
-            parts[name] = spread(f"memory.{name}", part, layers)
+        parts = {name: spread(f"memory.{name}", part, layers) for name, part in vars(self).items()}
         with np.errstate(over="ignore"):
             if not np.isfinite(sum(part.sum() for part in parts.values())):
                 raise ValueError("memory must have a finite sum, got inf")

@@ -13,37 +13,16 @@ F, O, W, SF, SO, SW = range(6)
 
 @dataclass(frozen=True, eq=False)
 class Operations:
-    """What is to be done in one iteration, one entry per operation.
+    """What is to be done in one iteration, one entry per operation: arrays of int64, but `duration` of float64."""
 
-    Attributes
-    ----------
-    kind : np.ndarray of int64 [shape=(n,)]
-        Places in `KINDS`.
-    layer : np.ndarray of int64 [shape=(n,)]
-        1 to L; for S, the layer whose output, output gradient or weight gradient is sent.
-    micro_batch : np.ndarray of int64 [shape=(n,)]
-        From 0.
-    worker : np.ndarray of int64 [shape=(n,)]
-        Who does it: devices first, then links.
-    duration : np.ndarray of float64 [shape=(n,)]
-    needs : np.ndarray of int64 [shape=(n, k)]
-        The operations whose results it reads; -1 for none.
-    workers : tuple of str
-        What workers are called.
-    devices : int
-        How many of them compute; the others are links.
-    network : Network
-    assumptions : Assumptions
-    """
-
-    kind: np.ndarray
-    layer: np.ndarray
-    micro_batch: np.ndarray
-    worker: np.ndarray
-    duration: np.ndarray
-    needs: np.ndarray
-    workers: tuple
-    devices: int
+    kind: np.ndarray  # [shape=(n,)] places in KINDS
+    layer: np.ndarray  # [shape=(n,)] 1 to L; for S, the layer whose output, output or weight gradient is sent
+    micro_batch: np.ndarray  # [shape=(n,)] from 0
+    worker: np.ndarray  # [shape=(n,)] who does it: devices first, then links
+    duration: np.ndarray  # [shape=(n,)]
+    needs: np.ndarray  # [shape=(n, k)] the operations whose results it reads; -1 for none
+    workers: tuple  # of str: what workers are called
+    devices: int  # how many of them compute; the others are links
     network: Network
     assumptions: Assumptions
 
@@ -77,10 +56,10 @@ class Operations:
 
     def select(self, kind):
         """Return the numbers of one kind's operations [shape=(micro_batches, L)]; -1 where there is none."""
-        found = np.full((self.micro_batches, self.network.layers), -1)
+        numbers = np.full((self.micro_batches, self.network.layers), -1)
         chosen = np.flatnonzero(self.kind == kind)
-        found[self.micro_batch[chosen], self.layer[chosen] - 1] = chosen
-        return found
+        numbers[self.micro_batch[chosen], self.layer[chosen] - 1] = chosen
+        return numbers
 
 
 class _Table:
@@ -109,20 +88,8 @@ class _Table:
 def training(network, device, micro_batches, boundary, assumptions):
     """List one iteration of pipeline-parallel training: forward pass, then backward pass, of every micro-batch.
 
-    Parameters
-    ----------
-    network : Network
-    device : np.ndarray of int [shape=(L,)]
-        Who holds each layer.
-    micro_batches : int
-    boundary : np.ndarray of float64 [shape=(L - 1,)]
-        What sending a layer's output to the next one's device takes, and the gradient back; nothing on one device.
-        A link carries one thing at a time, and each direction between two devices has its own.
-    assumptions : Assumptions
-
-    Returns
-    -------
-    Operations
+    Layers are on `device` [shape=(L,)]; `boundary` [shape=(L - 1,)] is what sending a layer's output to the next one's
+    device takes, and the gradient back. A link carries one thing at a time; each direction has its own.
     """
     L, table = network.layers, _Table(micro_batches)
     every = np.arange(L)
@@ -161,16 +128,7 @@ def training(network, device, micro_batches, boundary, assumptions):
 def synchronized(network, assumptions):
     """List one iteration of data-parallel training: backward pass, synchronization, the next forward pass.
 
-    Parameters
-    ----------
-    network : Network
-        With `sync`.
-    assumptions : Assumptions
-
-    Returns
-    -------
-    Operations
-        Worker 0 computes, worker 1 is the link.
+    Worker 0 computes, worker 1 is the link.
     """
     L, table = network.layers, _Table(1)
     every = np.arange(L)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bppsa_nb.machine.checks import check_choice, check_count, check_flag
-from bppsa_nb.schedule.network import Assumptions, Network, spread
+from bppsa_nb.schedule.network import Assumptions, check_problem, spread
 from bppsa_nb.schedule.operations import SF, SO, F, O, W, training
 from bppsa_nb.schedule.timeline import place
 
@@ -60,10 +60,7 @@ def pipeline(
     TypeError, ValueError
         For anything else, or more devices than layers.
     """
-    if not isinstance(network, Network):
-        raise TypeError(f"network must be a schedule.Network, got {network!r}")
-    if not isinstance(assumptions, Assumptions):
-        raise TypeError(f"assumptions must be schedule.Assumptions, got {assumptions!r}")
+    check_problem(network, assumptions)
     L = network.layers
     devices = check_count("devices", devices, 1, L, f" (the network has {L} layers)")
     micro_batches = check_count("micro_batches", micro_batches, 1)
@@ -89,18 +86,9 @@ def allocation(network, devices, policy, assumptions=Assumptions()):  # noqa: B0
 
 
 def blocks(network, devices, assumptions):
-    """Cut layers into consecutive blocks, the most expensive of which is as cheap as possible.
+    """Cut layers into consecutive blocks, the most expensive of which is as cheap as possible: each layer's device.
 
-    Parameters
-    ----------
-    network : Network
-    devices : int
-    assumptions : Assumptions
-
-    Returns
-    -------
-    np.ndarray of int64 [shape=(L,)]
-        Each layer's device. Among equally good cuts, those nearest to equal shares.
+    Among equally good cuts, those nearest to equal shares.
     """
     L, cost = network.layers, network.forward + network.output_grad + network.weight_grad
     if not assumptions.first_output_grad:

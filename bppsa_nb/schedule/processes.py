@@ -18,14 +18,8 @@ from bppsa_nb.schedule.operations import SW, F, O, W
 from bppsa_nb.schedule.steps import Steps
 
 
-class Memory:
-    """Arrays that several processes see.
-
-    Parameters
-    ----------
-    arrays : dict of hashable to tuple of (tuple of int, np.dtype)
-        Names, shapes and dtypes.
-    """
+class SharedArrays:
+    """Arrays that several processes see, by names of which `arrays` says the shape and the dtype."""
 
     def __init__(self, arrays):
         self._places, size = {}, 0
@@ -43,16 +37,9 @@ class Memory:
 class Workers:
     """Processes, one for each device, that wait for runs.
 
-    Parameters
-    ----------
-    memory : Memory
-    devices : list of dict
-        What `_serve` needs for each: arguments of `Steps`, and what else is said there.
-    links : dict of tuple of (int, int) to list of tuple
-        For every pair of devices, from and to, what one sends the other, in this order: kind, layer, micro-batch, and
-        the number of the operation that sends it, or -1.
-    names : list of str
-        What errors call the devices.
+    `devices` are what `_Worker` needs for each: arguments of `Steps`, and what else is said there. For every pair of
+    devices, from and to, `links` says what one sends the other, in this order: kind, layer, micro-batch, and the number
+    of the operation that sends it, or -1. Errors call the devices by `names`.
     """
 
     def __init__(self, memory, devices, links, names):
@@ -85,10 +72,7 @@ class Workers:
     def run(self, command):
         """Have all devices do something, and wait until all have.
 
-        Raises
-        ------
-        Exception
-            What the first worker that failed has raised, with its name; RuntimeError for one that has died.
+        Raises what the first worker that failed has raised, with its name; RuntimeError for one that has died.
         """
         for control in self._controls:
             with suppress(BrokenPipeError, ConnectionResetError):  # whoever has died is found below
@@ -211,29 +195,24 @@ class _Worker:
     def run(self, again):
         """Run the device's part of an iteration."""
         memory, steps, device = self._memory, self._steps, self._device
-        updates, first = device["steps"]["updates"], device["replica"] == 0
         self._reduced, self._summed = set(), SimpleQueue()
         self._expected = {end: iter(order) for end, order in self._orders.items()}
-        names = {number: layer.params for number, layer in steps.layers.items()}
-        weights = {number: [memory["param", name] for name in names[number]] for number in names}
-        if updates:  # others, and the parent if this goes wrong, have theirs
-            weights = {number: [array.copy() for array in arrays] for number, arrays in weights.items()}
+        params = {name: memory["param", name] for layer in steps.layers.values() for name in layer.params}
         times = memory["times"][device["replica"]]
         threads = [threading.Thread(target=self._serve, args=(link, times), daemon=True) for link in self._links]
         for thread in threads:
             thread.start()
         batch, following = None if again else self._batch(""), self._batch("next ") if device["ends_forward"] else None
-        losses = steps.run(weights, batch, following, times, self._receive, self._hand_on)
+        losses = steps.run(params, batch, following, times, self._receive, self._hand_on)
         for thread in threads:
             thread.join()
         if losses is not None:
             memory["losses"][device["replica"]] = losses
-        for number in names if first else ():
-            for place, name in enumerate(names[number]):
-                if updates:
-                    memory["param", name][...] = weights[number][place]
-                if number in steps.sums:
-                    memory["grad", name][...] = steps.sums[number][place]
+        if device["replica"] == 0:
+            for name, weight in steps.weights.items() if device["steps"]["updates"] else ():
+                params[name][...] = weight
+            for name, grad in steps.grads.items():
+                memory["grad", name][...] = grad
 
     def _batch(self, which):
         parts = [[self._memory[which + name][part] for part in self._device["parts"]] for name in ("x", "labels")]

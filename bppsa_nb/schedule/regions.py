@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_amount, check_count, check_flag
-from bppsa_nb.schedule.network import Assumptions, Network
+from bppsa_nb.machine.checks import check_count, check_flag, check_kind
+from bppsa_nb.schedule.network import Assumptions, check_problem
 from bppsa_nb.schedule.operations import KINDS, F, O, W
 from bppsa_nb.schedule.streams import Problem, TwoStreams
+from bppsa_nb.schedule.timeline import within
 
 _LEAST = 0.01  # speed-up; what runs a hundred times as slow is a mistake, and soon lost in rounding
 
@@ -40,10 +41,7 @@ class Regions:
     """
 
     def __init__(self, network, ends, assumptions=Assumptions()):  # noqa: B008 - frozen
-        if not isinstance(network, Network):
-            raise TypeError(f"network must be a schedule.Network, got {network!r}")
-        if not isinstance(assumptions, Assumptions):
-            raise TypeError(f"assumptions must be schedule.Assumptions, got {assumptions!r}")
+        check_problem(network, assumptions)
         passes = 2 * network.layers
         self.network, self.assumptions = network, assumptions
         self.ends = _rising("ends", ends, passes, f"twice {network.layers} layers")
@@ -64,8 +62,7 @@ class Regions:
         -------
         Regions
         """
-        if not isinstance(network, Network):
-            raise TypeError(f"network must be a schedule.Network, got {network!r}")
+        check_problem(network, assumptions)
         L = network.layers
         last = _rising("last", last, L, "the number of layers")
         return cls(network, [*(L - last[:-1][::-1]), L, *(L + last)], assumptions)
@@ -138,25 +135,15 @@ def joint_regions(main_regions, kernels, speedup, memory_limit=None, k=0, carry_
       region. As no kernel is planned later than its layer's F, the streams never wait for each other in a circle.
     - A kernel that ends late, or outlasts its region, runs on; those after it start later than planned.
     """
-    if not isinstance(main_regions, Regions):
-        raise TypeError(f"main_regions must be schedule.Regions, got {main_regions!r}")
+    check_kind("main_regions", main_regions, Regions, "schedule.Regions", repr)
     N = len(main_regions)
     kernels = _layers(kernels, main_regions.network.layers)
     speedup = _speedups(speedup, kernels, main_regions)
     k = check_count("k", k, 0, N, f" (there are {N} regions)")
-    limit = np.inf if memory_limit is None else check_amount("memory_limit", memory_limit)
     check_flag("carry_over", carry_over)
     problem = _problem(main_regions, kernels, speedup)
-    least = np.inf
-    for tried in range(k, N + 1):
-        timeline = TwoStreams(problem, *_algorithm_1(problem, tried, carry_over), tried)
-        if memory_limit is None:
-            return timeline
-        peak = float(timeline.peak_memory[0])
-        if peak <= limit:
-            return timeline
-        least = min(least, peak)
-    raise ValueError(f"memory_limit must be at least {least}, which these regions and kernels need; got {memory_limit}")
+    tried = (TwoStreams(problem, *_algorithm_1(problem, each, carry_over), each) for each in range(k, N + 1))
+    return next(within(memory_limit, tried, "{}, which these regions and kernels need"))
 
 
 def _problem(regions, kernels, speedup):
@@ -198,12 +185,8 @@ def _problem(regions, kernels, speedup):
 def _algorithm_1(problem, k, carry_over):
     """Plan the sub stream: Algorithm 1, after k pre-scheduled regions.
 
-    Returns
-    -------
-    order : np.ndarray of int64 [shape=(K,)]
-        Kernels in the order of the sub stream, as places in `problem.kernels`.
-    region : np.ndarray of int64 [shape=(K,)]
-        Where each kernel (in `problem`'s order) was put: 1 to N, or 0 if it runs as soon as it is ready.
+    Returns kernels in the order of the sub stream, as places in `problem.kernels`, and where each one (in `problem`'s
+    order) was put: 1 to N, or 0 if it runs as soon as it is ready.
     """
     kernels, took, ready, due, end = problem.kernels, problem.took, problem.ready, problem.due, problem.end
     N, close = len(end), 1e-12 * problem.total  # sums of the same costs in another order differ by rounding
@@ -234,10 +217,7 @@ def _algorithm_1(problem, k, carry_over):
 
 def _rising(name, values, most, why):
     """Return integers that rise to their most, as a read-only array."""
-    try:
-        array = np.asarray([check_count(f"{name}[{i}]", value, 1, most) for i, value in enumerate(values)], np.int64)
-    except TypeError as error:
-        raise TypeError(f"{name} must hold integers, got {values!r}") from error
+    array = _counts(name, values, most, "integers")
     if not len(array) or array[-1] != most or (np.diff(array) <= 0).any():
         raise ValueError(f"{name} must rise to {most}, {why}, got {values!r}")
     array.flags.writeable = False
@@ -245,14 +225,17 @@ def _rising(name, values, most, why):
 
 
 def _layers(kernels, L):
-    why = f" (the network has {L} layers)"
-    try:
-        layers = [check_count(f"kernels[{i}]", layer, 1, L, why) for i, layer in enumerate(kernels)]
-    except TypeError as error:
-        raise TypeError(f"kernels must hold layers, which are integers, got {kernels!r}") from error
-    if len(set(layers)) < len(layers):
+    layers = _counts("kernels", kernels, L, "layers, which are integers", f" (the network has {L} layers)")
+    if len(np.unique(layers)) < len(layers):
         raise ValueError(f"kernels must hold a layer once, got {kernels!r}")
-    return np.array(layers, np.int64)
+    return layers
+
+
+def _counts(name, values, most, what, why=""):
+    try:
+        return np.array([check_count(f"{name}[{i}]", each, 1, most, why) for i, each in enumerate(values)], np.int64)
+    except TypeError as error:
+        raise TypeError(f"{name} must hold {what}, got {values!r}") from error
 
 
 def _speedups(speedup, kernels, regions):
@@ -260,7 +243,7 @@ def _speedups(speedup, kernels, regions):
         array = np.asarray(speedup)
     except ValueError as error:
         raise ValueError(f"speedup must have rows of one length, got {speedup!r}") from error
-    if array.dtype == bool or not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+    if array.dtype.kind not in "fiu":
         raise TypeError(f"speedup must hold real numbers, got {speedup!r}")
     shape = (len(kernels), len(regions))
     if array.shape != shape:

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_amount, check_choice, check_count
-from bppsa_nb.schedule.network import Assumptions, Network
+from bppsa_nb.machine.checks import check_choice, check_count
+from bppsa_nb.schedule.network import Assumptions, check_problem
 from bppsa_nb.schedule.operations import SW, F, O, W, synchronized
-from bppsa_nb.schedule.timeline import place
+from bppsa_nb.schedule.timeline import place, within
 
 POLICIES = ("fifo", "priority", "reverse_first_k")
 
@@ -57,12 +57,9 @@ def data_parallel(
     The backward pass ends before the forward pass begins. That costs nothing: where a δW follows an F, both can change
     places. What reverse first-k may miss is a better order of the δW among the δO.
     """
-    if not isinstance(network, Network):
-        raise TypeError(f"network must be a schedule.Network, got {network!r}")
+    check_problem(network, assumptions)
     if network.sync is None:
         raise ValueError("network must have sync, the times of S[δW], for data-parallel training; got None")
-    if not isinstance(assumptions, Assumptions):
-        raise TypeError(f"assumptions must be schedule.Assumptions, got {assumptions!r}")
     check_choice("policy", policy, POLICIES)
     ops = synchronized(network, assumptions)
     if policy != "reverse_first_k":
@@ -71,20 +68,14 @@ def data_parallel(
                 raise ValueError(f"{name} is for policy='reverse_first_k' only, got {value!r} with policy={policy!r}")
         return _reversed(ops, 0, policy)
     largest = network.layers if k is None else check_count("k", k, 0, network.layers)
-    limit = np.inf if memory_limit is None else check_amount("memory_limit", memory_limit)
-    best = least = None
-    for tried in range(largest, -1, -1) if k is not None else range(largest + 1):
-        timeline = _reversed(ops, tried, policy)
-        peak = 0.0 if memory_limit is None else timeline.peak_memory[0]
-        least = peak if least is None else min(least, peak)
-        if peak <= limit:
-            if k is not None:
-                return timeline
-            # Sums of the same costs in another order differ by rounding: among equals, the lowest k.
-            if best is None or timeline.makespan < best.makespan * (1 - 1e-12):
-                best = timeline
-    if best is None:
-        raise ValueError(f"memory_limit must be at least {least:g}, which reverse first-k needs; got {memory_limit}")
+    falling = range(largest, -1, -1)
+    tried = (_reversed(ops, each, policy) for each in (falling if k is not None else falling[::-1]))
+    fitting = within(memory_limit, tried, "{:g}, which reverse first-k needs")
+    best = next(fitting)
+    for timeline in fitting if k is None else ():
+        # Sums of the same costs in another order differ by rounding: among equals, the lowest k.
+        if timeline.makespan < best.makespan * (1 - 1e-12):
+            best = timeline
     return best
 
 

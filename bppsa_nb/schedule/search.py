@@ -114,13 +114,8 @@ def _search(problem, head, tail, low, best, makespan, width):
 def _extended(placed, at, order, worker, workers, duration, needs, tail, limit):
     """Place one more operation, in every way that could lead to an optimal schedule.
 
-    Returns
-    -------
-    placed : np.ndarray of bool [shape=(s, n)]
-    at : np.ndarray of float64 [shape=(s, n)]
-        Starts of what is placed; the others' earliest starts.
-    bound : np.ndarray of float64 [shape=(s,)]
-        What no schedule that goes on so ends before: below the limit. If all is placed, when it ends.
+    Returns, for each of them, what is placed [shape=(s, n)]; starts of that, and the others' earliest starts [shape=(s,
+    n)]; and what no schedule that goes on so ends before [shape=(s,)]: below the limit. If all is placed, when it ends.
     """
     states, n = at.shape
     row, choice, many = np.empty(states * n, np.int64), np.empty(states * n, np.int64), 0

@@ -10,31 +10,12 @@ from bppsa_nb.training.loss import cross_entropy
 
 
 class Steps:
-    """A device, its layers, and what they keep between operations.
+    """A device, its layers (by their numbers from 1, of `last`), and what they keep between operations.
 
-    Parameters
-    ----------
-    layers : dict of int to Layer
-        The device's layers, by their numbers from 1.
-    last : int
-        L, the number of the network's last layer.
-    program : list of tuple of (int, int, int, int)
-        What the device does, in this order: the number of the operation, its kind, layer and micro-batch.
-    share : int
-        How many micro-batches, of all replicas, a batch's loss is the mean of.
-    updates : {None, "each", "before forward"}
-        What updates the weights: nothing here; every micro-batch, whose δO takes those of its F (PipeDream with
-        weight stashing); or every F, by the gradients that came before it.
-    optimizer : SGD or Adam, optional
-        Copied for every layer.
-
-    Attributes
-    ----------
-    sums : dict of int to list of np.ndarray
-        Gradients of every layer's parameters, added up in the order of the program.
-    products : dict of tuple of (int, int, int) to np.ndarray
-        What operations hand on, by kind, layer and micro-batch. The images come from the F of layer 0, the loss's
-        gradient from the δO of layer L + 1.
+    The program is what the device does, in this order: the number of the operation, its kind, layer and micro-batch. A
+    batch's loss is the mean of `share` micro-batches, of all replicas. `updates` says what updates the weights: None,
+    nothing here; "each", every micro-batch, whose δO takes those of its F (PipeDream with weight stashing); or
+    "before forward", every F, by the gradients that came before it. Every layer has a copy of the optimizer.
     """
 
     def __init__(self, layers, last, program, share, updates=None, optimizer=None):
@@ -42,35 +23,25 @@ class Steps:
         self._updates = updates
         self._optimizers = {number: copy.deepcopy(optimizer) for number in layers} if updates else {}
         self._gradients = {number: {kind for _, kind, l, _ in program if l == number} - {F} for number in layers}
-        self.sums, self.products, self._kept = {}, {}, {}
+        self.sums = {}  # layer -> gradients of its parameters, added up in the order of the program
+        # What operations hand on, by kind, layer and micro-batch. The images come from the F of layer 0, the loss's
+        # gradient from the δO of layer L + 1.
+        self.products, self._kept = {}, {}
 
-    def run(self, weights, batch, following, times, receive=None, hand_on=None):
-        """Follow the program.
+    def run(self, params, batch, following, times, receive=None, hand_on=None):
+        """Follow the program; return the micro-batches' losses on the device with the last layer, and None elsewhere.
 
-        Parameters
-        ----------
-        weights : dict of int to list of np.ndarray
-            Every layer's parameters; updated in place, if at all.
-        batch : tuple of (list of np.ndarray, list of np.ndarray) or None
-            Images and labels of every micro-batch. None goes on from the forward pass that ended the run before.
-        following : tuple of (list of np.ndarray, list of np.ndarray) or None
-            Where the program ends with a forward pass: what that one reads.
-        times : np.ndarray of float64 [shape=(n, 2)]
-            Filled with start and end of every operation of the program, in seconds.
-        receive, hand_on : callable, optional
-            Called with kind, layer and micro-batch before and after each one.
-
-        Returns
-        -------
-        np.ndarray of float64 [shape=(micro_batches,)] or None
-            Losses, on the device with the last layer.
-
-        Raises
-        ------
-        FloatingPointError
-            If an output, or a gradient that is to update weights, leaves the range of the dtype.
+        `params` are the layers' parameters by name, which stay as they are: updates are in `weights`. `batch` and
+        `following` are lists of images and of labels, an entry for every micro-batch: what a forward pass at the
+        beginning reads (None goes on from the one that ended the run before), and what one at the end does (None if
+        there is none). `times` [shape=(n, 2)] receives start and end of every operation, in seconds. `receive` and
+        `hand_on` are called with kind, layer and micro-batch before and after each one. Raises FloatingPointError if an
+        output, or a gradient that is to update weights, leaves the range of the dtype.
         """
-        self._weights, self.sums = weights, {}
+        # Who updates has copies: others, and the caller if this goes wrong, have theirs.
+        own = (lambda name: params[name].copy()) if self._updates else params.__getitem__
+        self._weights = {number: [own(name) for name in layer.params] for number, layer in self.layers.items()}
+        self.sums = {}
         if batch is not None:
             self._feed(batch)
             if following is not None:
@@ -92,6 +63,20 @@ class Steps:
                 if hand_on:
                     hand_on(kind, layer, m)
         return losses if self._last in self.layers else None
+
+    @property
+    def weights(self):
+        """Parameters after the last run, by name."""
+        return self._by_name(self._weights)
+
+    @property
+    def grads(self):
+        """Gradients of the last run, by parameters' names."""
+        return self._by_name(self.sums)
+
+    def _by_name(self, lists):
+        pairs = (zip(self.layers[number].params, arrays, strict=True) for number, arrays in lists.items())
+        return dict(pair for each in pairs for pair in each)
 
     def _feed(self, batch):
         x, self._labels = batch
@@ -123,11 +108,11 @@ class Steps:
         self._forget(O, layer, m)
 
     def _weight_grad(self, layer, m):
-        found = self.layers[layer].weight_grad(self._kept[layer, m][0], self.products[O, layer + 1, m])
+        grads = self.layers[layer].weight_grad(self._kept[layer, m][0], self.products[O, layer + 1, m])
         if layer not in self.sums:
-            self.sums[layer] = found
+            self.sums[layer] = grads
         else:
-            for total, grad in zip(self.sums[layer], found, strict=True):
+            for total, grad in zip(self.sums[layer], grads, strict=True):
                 total += grad
         if self._updates == "each":
             self._update(layer)

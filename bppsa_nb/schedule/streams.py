@@ -43,14 +43,7 @@ class Problem:
 
 
 def _run(problem, order, region):
-    """Run both streams, from event to event.
-
-    Returns
-    -------
-    operations : Operations
-        The main stream's in their order, then the sub stream's.
-    start, end : np.ndarray of float64 [shape=(n,)]
-    """
+    """Run both streams from event to event; return operations, the main stream's first, and their starts and ends."""
     L, main, kernels = problem.regions.network.layers, len(problem.kind), problem.kernels[order]
     kind = np.concatenate([problem.kind, np.full(len(kernels), W)])
     layer = np.concatenate([problem.layer, kernels])
@@ -210,21 +203,7 @@ class TwoStreams(Timeline):
             )
 
     def plot(self, ax=None, *, unit="unit times", legend=True):
-        """Draw both streams, with a line where the main stream goes on to another region.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure by default.
-        unit : str
-            What time is counted in.
-        legend : bool
-            Whether to explain the colors, above the bars.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-        """
+        """Draw both streams as `Timeline.plot`, with a line where the main stream goes on to another region."""
         ax = super().plot(ax, unit=unit, legend=legend)
         ends = np.concatenate([[0.0], self.region_ends])
         ax.set_ylim(2.0, -0.6)

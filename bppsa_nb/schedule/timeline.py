@@ -4,7 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_count
+from bppsa_nb.machine.checks import check_amount, check_count
 from bppsa_nb.schedule.events import Event, check_arrays
 from bppsa_nb.schedule.operations import KINDS, SF, SO, SW, F, O, W
 
@@ -23,11 +23,6 @@ class Timeline:
         Whether all micro-batches update the weights together, or each one on its own.
     k : int, optional
         Of reverse first-k.
-
-    Attributes
-    ----------
-    operations, start, policy, flush, k
-        As given.
     """
 
     def __init__(self, operations, start, policy, flush=True, k=None):
@@ -270,22 +265,22 @@ class Timeline:
         return draw.timeline(events, ax, worker=list(ops.workers), thin=links, **looks)
 
 
+def within(memory_limit, timelines, least):
+    """Yield the timelines of one device whose peak memory a limit allows; where none is, the error has `least`."""
+    limit, peaks, fits = np.inf if memory_limit is None else check_amount("memory_limit", memory_limit), [], False
+    for timeline in timelines:
+        peaks.append(0.0 if memory_limit is None else float(timeline.peak_memory[0]))
+        if peaks[-1] <= limit:
+            fits = True
+            yield timeline
+    if not fits:
+        raise ValueError(f"memory_limit must be at least {least.format(min(peaks))}; got {memory_limit}")
+
+
 def place(ops, waits, rank, policy, **kept):
-    """Let every worker start, of what is ready, the operation of the lowest rank.
+    """Let every worker start, of what is ready, the operation of the lowest rank: a `Timeline`, which gets `kept`.
 
-    Parameters
-    ----------
-    ops : Operations
-    waits : list of np.ndarray of int [shape=(n,)]
-        What an operation waits for beyond what it needs; -1 for nothing.
-    rank : np.ndarray of int64 [shape=(n,)]
-    policy : str
-    **kept
-        Handed to `Timeline`.
-
-    Returns
-    -------
-    Timeline
+    `waits` are arrays [shape=(n,)] of what an operation waits for beyond what it needs; -1 for nothing.
     """
     from bppsa_nb.schedule.engine import greedy
 

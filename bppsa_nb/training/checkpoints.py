@@ -6,90 +6,75 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.machine.files import atomic_write, check_path, npz_entry, python_scalar
+from bppsa_nb.machine.checks import check_count
+from bppsa_nb.machine.files import atomic_write, check_path, check_writable, npz_entry, python_scalar, read_npz
 
 _FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What there is in a file.
-
-    Attributes
-    ----------
-    params : dict of str to np.ndarray
-    masks : dict of str to np.ndarray or None
-    state : dict of str to dict of str to np.ndarray
-        The optimizer's averages.
-    note : dict
-        `steps` of the optimizer; `epoch`, `position`, `seed` and `plan` of the trainer.
-    loss, seconds : np.ndarray [shape=(iterations,), dtype=float64]
-    """
+    """What there is in a file, by the names of the parameters."""
 
     params: dict
     masks: dict | None
-    state: dict
-    note: dict
-    loss: np.ndarray
-    seconds: np.ndarray
+    state: dict  # the optimizer's averages, a dict of arrays each
+    note: dict  # steps of the optimizer; epoch, position, seed and plan of the trainer
+    loss: np.ndarray  # [shape=(iterations,), dtype=float64]
+    seconds: np.ndarray  # the same
 
 
-def write(path, model, optimizer, place, history):
-    """Write a file that `unpack` takes, or none.
+def check_saving(save_to, save_every, writes):
+    """Raise TypeError, ValueError or OSError unless a file can be saved so; only a process that `writes` tries it."""
+    if (save_to is None) != (save_every is None):
+        raise ValueError(f"save_to and save_every go together, got {save_to!r} and {save_every!r}")
+    if save_every is not None:
+        check_count("save_every", save_every, 1)
+        check_path(save_to, "save_to")
+        if writes:
+            check_writable(save_to)  # found out now, and not after so many iterations
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-    model, optimizer
-        Of the trainer.
-    place : dict
-        `epoch`, `position`, `seed` and `plan` of the trainer.
-    history : bppsa_nb.training.trainer.History
 
-    Raises
-    ------
-    TypeError, ValueError
-        If `path` names no file, or `unpack` would refuse it.
-    OSError
-        If it cannot be written.
-    """
+def write(path, trainer):
+    """Write a file that `read` takes, or none; what it raises is said by `Trainer.save`."""
     check_path(path)
+    model, optimizer, history = trainer.model, trainer.optimizer, trainer.history
     try:
-        note = {"format": _FORMAT, "optimizer": _settings(optimizer), "steps": optimizer.steps} | place
+        note = {"format": _FORMAT, "optimizer": _settings(optimizer), "steps": optimizer.steps}
+        note |= {"epoch": trainer.epoch, "position": trainer.position, "seed": trainer._seed, "plan": trainer._plan}
         entries = {"note": np.array(_json(note))}
         entries |= {"loss": history.loss, "seconds": history.seconds}
         state = optimizer.state or optimizer.zeros(model.params)
         masks = getattr(model, "masks", None) or {}
         for group, arrays in {"params": model.params, "masks": masks, **state}.items():
             entries |= {f"{group}/{name}": array for name, array in arrays.items()}
-        unpack(path, entries, model, optimizer)
+        _unpack(path, entries, model, optimizer)
     except (TypeError, ValueError) as error:
         raise type(error)(f"nothing was saved, for it could not be loaded: {error}") from error
     with atomic_write(path) as file:
         np.savez(file, **entries)
 
 
-def unpack(path, entries, model, optimizer):
-    """Check the entries of a file, and tell them apart.
+def read(path, model, optimizer):
+    """Return the arrays of a file, and the `Checkpoint` that they are; what it raises is said by `Trainer.load`."""
+    entries = read_npz(path, "Trainer.save")
+    return entries, _unpack(path, entries, model, optimizer)
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-        Where they are from, for the error.
-    entries : dict of str to np.ndarray
-        From `bppsa_nb.machine.files.read_npz`.
-    model, optimizer
-        Whose they are to be.
 
-    Returns
-    -------
-    Checkpoint
+def restore(trainer, checkpoint):
+    """Put a trainer where it was when a file was written."""
+    model, optimizer, note = trainer.model, trainer.optimizer, checkpoint.note
+    model.params.update(checkpoint.params)
+    if hasattr(model, "masks"):
+        model.masks = checkpoint.masks
+    optimizer.state, optimizer.steps = checkpoint.state, note["steps"]
+    trainer.epoch, trainer.position = note["epoch"], note["position"]
+    trainer._seed, trainer._plan = note["seed"], note["plan"]
+    trainer._loss, trainer._seconds = checkpoint.loss.tolist(), checkpoint.seconds.tolist()
 
-    Raises
-    ------
-    ValueError
-        If an entry is missing, left over, damaged or does not fit the model, or the optimizer is another one.
-    """
+
+def _unpack(path, entries, model, optimizer):
+    """Check the entries of a file, and tell them apart; ValueError names what is missing, left over or damaged."""
     entry = partial(npz_entry, path, entries)
     note = _read_note(path, entry("note"))
     if note["optimizer"] != _settings(optimizer):

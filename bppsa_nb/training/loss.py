@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import all_finite, as_array
+from bppsa_nb.machine.checks import as_array, check_finite
 
 
 def cross_entropy(logits, labels):
@@ -44,23 +44,7 @@ def cross_entropy(logits, labels):
 
 
 def accuracy(logits, labels):
-    """Compute the share of samples whose largest logit is at their label.
-
-    Parameters
-    ----------
-    logits : np.ndarray [shape=(B, C)]
-    labels : array_like of int [shape=(B,)]
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `cross_entropy`.
-    """
+    """Return the share of samples whose largest logit is at their label; arguments and errors of `cross_entropy`."""
     logits, labels = _checked(logits, labels)
     return float((logits.argmax(axis=1) == labels).mean())
 
@@ -72,8 +56,7 @@ def _checked(logits, labels):
     if logits.ndim != 2 or 0 in logits.shape:
         raise ValueError(f"logits must have shape (B, C), neither of them 0, got {logits.shape}")
     labels = check_labels(labels, *logits.shape)
-    if not all_finite(logits):
-        raise ValueError(f"logits must be finite, got {logits[~np.isfinite(logits)][0]}")
+    check_finite(logits=logits)
     return logits, labels
 
 

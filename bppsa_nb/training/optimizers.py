@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from bppsa_nb.machine.checks import as_array, check_count, is_number
+from bppsa_nb.machine.checks import as_array, check_between, check_count, check_kind, wrong_shape
 from bppsa_nb.machine.shown import shown
 
 
@@ -43,16 +43,13 @@ class _Optimizer:
 
         Raises
         ------
-        TypeError
-            If one of them is no dict of arrays.
-        ValueError
-            If names or shapes differ, or what is kept of the steps before was replaced by something else.
+        TypeError, ValueError
+            If they are no dicts of arrays, names or shapes differ, or what is kept of the steps before was replaced.
         FloatingPointError
             If a parameter or an average would leave the range of its dtype. Nothing is changed then.
         """
         for what, group in ("params", params), ("grads", grads):
-            if not isinstance(group, dict):
-                raise TypeError(f"{what} must be a dict of numpy.ndarray, got {type(group).__name__}")
+            check_kind(what, group, dict, "a dict of numpy.ndarray")
         if params.keys() != grads.keys():
             raise ValueError(f"grads must have the entries {sorted(params, key=str)}, got {sorted(grads, key=str)}")
         steps_taken = check_count("steps", self.steps, most=math.inf)  # before anything changes
@@ -103,7 +100,7 @@ def _check_shapes(name, grad, before):
         raise ValueError(f"params[{name!r}] must be writable, got a read-only array")
     shape = param.shape
     if grad.shape != shape:
-        raise ValueError(f"grads[{name!r}] must have shape {shape}, got {grad.shape}")
+        raise wrong_shape(f"grads[{name!r}]", grad, shape)
     for average in averages:
         if getattr(average, "shape", None) != shape:
             raise ValueError(_OTHER)
@@ -129,13 +126,13 @@ class SGD(_Optimizer):
 
     Raises
     ------
-    ValueError
-        If one of them is out of range.
+    TypeError, ValueError
+        If one of them is no number or out of range.
     """
 
     def __init__(self, lr, momentum=0.0):
-        _require_between("lr", lr, 0, np.inf)
-        _require_between("momentum", momentum, 0, 1)
+        check_between("lr", lr, 0, np.inf)
+        check_between("momentum", momentum, 0, 1)
         super().__init__(("momentum_buffer",) if momentum else (), lr=float(lr), momentum=float(momentum))
 
     def _update(self, grad, before, found):
@@ -158,17 +155,17 @@ class Adam(_Optimizer):
 
     Raises
     ------
-    ValueError
-        If one of them is out of range.
+    TypeError, ValueError
+        If one of them is no number or out of range.
     """
 
     def __init__(self, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
-        _require_between("lr", lr, 0, np.inf)
+        check_between("lr", lr, 0, np.inf)
         if as_array("betas", betas).shape != (2,):
             raise ValueError(f"betas must be two numbers, got {betas!r}")
         for i, beta in enumerate(betas):
-            _require_between(f"betas[{i}]", beta, 0, 1)
-        _require_between("eps", eps, 0, np.inf)
+            check_between(f"betas[{i}]", beta, 0, 1)
+        check_between("eps", eps, 0, np.inf)
         betas = [float(beta) for beta in betas]
         super().__init__(("exp_avg", "exp_avg_sq"), lr=float(lr), betas=betas, eps=float(eps))
 
@@ -188,10 +185,3 @@ class Adam(_Optimizer):
         np.multiply(new_avg, self.lr / (1 - beta1**steps), out=new_param)
         new_param /= denominator
         np.subtract(param, new_param, out=new_param)
-
-
-def _require_between(name, value, low, high):
-    if not is_number(value):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if not low <= value < high:
-        raise ValueError(f"{name} must be at least {low} and below {high}, got {value!r}")

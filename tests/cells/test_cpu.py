@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from bppsa_nb.cells import cpu, fused, gru, recurrent, rnn
+from bppsa_nb.cells import backward_cpu, gru, layer_cpu, recurrent, rnn
+from bppsa_nb.cells import layer as layers
 from bppsa_nb.chains import structured, structured_cpu
 from bppsa_nb.machine import workers
 
@@ -20,9 +21,9 @@ each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 def threads(request, monkeypatch):
     """As many threads, for however little there is to do."""
     monkeypatch.setattr(workers, "THREADS", request.param)
-    for module in (cpu, fused, structured_cpu):
+    for module in (layer_cpu, backward_cpu, structured_cpu):
         monkeypatch.setattr(module, "_WORTH", 0)
-    monkeypatch.setattr(cpu, "_WORTH_NUMBERS", 0)
+    monkeypatch.setattr(layer_cpu, "_WORTH_NUMBERS", 0)
     return request.param
 
 
@@ -48,8 +49,8 @@ def step_by_step(cell, x, params, saved, grad_output, local_grads):
     chain = module.chain(params[1], *saved)
     grad_hidden = structured.sweep(chain, grad_output, local_grads)
     from_x, from_h = module.gate_gradients(chain, *saved, grad_hidden)
-    grads = recurrent.parameter_gradients(x, saved[0], from_x, from_h)
-    return grads, recurrent.input_gradients(params[0], from_x)
+    grads = layers.parameter_gradients(x, saved[0], from_x, from_h)
+    return grads, layers.input_gradients(params[0], from_x)
 
 
 @each_cell
@@ -62,7 +63,7 @@ def test_backward_equals_step_by_step(terms, shape, dtype, cell):
         local_grads = None
     expected, expected_at_input = step_by_step(cell, x, params, saved, grad_output, local_grads)
     for inputs in (False, True):
-        grads, at_input = fused.backward(*params[:2], x, saved, grad_output, local_grads, inputs)
+        grads, at_input = backward_cpu.backward(*params[:2], x, saved, grad_output, local_grads, inputs)
         assert grads.keys() == expected.keys()
         for name, grad in grads.items():
             assert_close(grad, expected[name], dtype)
@@ -74,7 +75,7 @@ def test_backward_equals_step_by_step(terms, shape, dtype, cell):
 
 def everything(cell, x, params, saved, grad_output, local_grads):
     """All that compiled cells compute."""
-    functions = recurrent.functions(cell, "cpu")
+    functions = recurrent.functions(CELLS[cell].__name__, "cpu")
     arrays = functions["forward"](x, saved[0][0], *params)
     yield from arrays if isinstance(arrays, tuple) else [arrays]
     grads, at_input = functions["backward"](*params[:2], x, saved, grad_output, local_grads, True)
@@ -104,7 +105,7 @@ def test_nothing_is_written_to_but_the_result(cell):
     x, params, saved, grad_output, local_grads = layer(cell, (40, 9, 2, 5), np.float32)
     arrays = x, *params, *saved, grad_output, local_grads
     copies = [array.copy() for array in arrays]
-    fused.backward(*params[:2], x, saved, grad_output, local_grads, True)
+    backward_cpu.backward(*params[:2], x, saved, grad_output, local_grads, True)
     for array, copy in zip(arrays, copies, strict=True):
         np.testing.assert_array_equal(array, copy)
 
@@ -122,6 +123,7 @@ def test_gradients_that_vanish_pass_for_zero(cell):
     assert ((np.abs(plain) > 0) & (np.abs(plain) < tiny)).any()
     assert not ((np.abs(compiled) > 0) & (np.abs(compiled) < tiny)).any()
     np.testing.assert_allclose(compiled, plain, rtol=1e-5, atol=4 * tiny)
-    _, at_input = fused.backward(params[0], params[1] * np.float32(0.1), x, saved, grad_output * tiny, None, True)
+    weights = params[0], params[1] * np.float32(0.1)
+    _, at_input = backward_cpu.backward(*weights, x, saved, grad_output * tiny, None, True)
     assert not at_input[:-1].any()
     assert np.float32(tiny) / np.float32(2) > 0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from bppsa_nb.cells import cpu, fused, gru, recurrent, rnn
+from bppsa_nb.cells import backward_cpu, gru, gru_cpu, layer_cpu, recurrent, rnn, rnn_cpu
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains import structured, structured_cpu
@@ -62,9 +62,9 @@ def saved(result):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("forward", [rnn.forward, cpu.rnn_forward, gru.forward, cpu.gru_forward])
+@pytest.mark.parametrize("forward", [rnn.forward, rnn_cpu.forward, gru.forward, gru_cpu.forward])
 def test_forward_is_equation_9_or_10(forward, shape, dtype):
-    cell = "gru" if forward in (gru.forward, cpu.gru_forward) else "rnn"
+    cell = "gru" if forward in (gru.forward, gru_cpu.forward) else "rnn"
     x, h0, params, *_ = layer(cell, shape, dtype)
     oracle = naive.gru_forward if cell == "gru" else naive.rnn_forward
     for found, expected in zip(saved(forward(x, h0, *params)), saved(oracle(x, h0, *params)), strict=True):
@@ -75,7 +75,7 @@ def test_forward_is_equation_9_or_10(forward, shape, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_compiled_twins_equal_numpy(shape, dtype, cell):
-    plain, compiled = recurrent.functions(cell, "numpy"), recurrent.functions(cell, "cpu")
+    plain, compiled = (recurrent.functions(f"bppsa_nb.cells.{cell}", backend) for backend in ("numpy", "cpu"))
     x, h0, params, grad_output, local_grads = layer(cell, shape, dtype)
     arrays = saved(plain["forward"](x, h0, *params))
     links, twin = (each["chain"](params[1], *arrays) for each in (plain, compiled))
@@ -96,7 +96,7 @@ def test_compiled_twins_equal_numpy(shape, dtype, cell):
 @each_cell
 @pytest.mark.parametrize("H", [1, 3, 20, 64])
 def test_jacobians_equal_finite_differences(H, cell):
-    functions = {backend: recurrent.functions(cell, backend) for backend in SCANS}
+    functions = {backend: recurrent.functions(f"bppsa_nb.cells.{cell}", backend) for backend in SCANS}
     x, h0, params, *_ = layer(cell, (3, 2, 2, H), np.float64, seed=H)
     forward = functions["numpy"]["forward"]
     arrays = saved(forward(x, h0, *params))
@@ -120,7 +120,7 @@ def test_compiled_sigmoid(dtype):
     x = np.concatenate([np.linspace(-100, 100, 20001), [3e38, -3e38]]).astype(dtype)
     zero = np.zeros((len(x), 1), dtype)
     weight_ih = np.array([[1], [0], [0]], dtype)
-    _, gates = cpu.gru_forward(x[None, :, None], zero, weight_ih, np.zeros((3, 1), dtype), *np.zeros((2, 3), dtype))
+    _, gates = gru_cpu.forward(x[None, :, None], zero, weight_ih, np.zeros((3, 1), dtype), *np.zeros((2, 3), dtype))
     np.testing.assert_allclose(gates[0, 0, :, 0], expit(x.astype(np.float64)), rtol=0, atol=4 * np.finfo(dtype).eps)
     assert gates[0].min() >= 0 and gates[0].max() == 1
 
@@ -131,7 +131,7 @@ def test_compiled_tanh(dtype):
     x = np.concatenate([np.linspace(-22, 22, 20001), np.logspace(-20, 38, 500), [np.inf, -np.inf, np.nan]])
     x = x.astype(dtype)
     one, zero, none = np.ones((1, 1), dtype), np.zeros(1, dtype), np.zeros((len(x), 1), dtype)
-    result = cpu.rnn_forward(x[None, :, None], none, one, 0 * one, zero, zero)[1, :, 0]
+    result = rnn_cpu.forward(x[None, :, None], none, one, 0 * one, zero, zero)[1, :, 0]
     expected = np.tanh(x.astype(np.float64))
     np.testing.assert_allclose(result, expected, rtol=8 * np.finfo(dtype).eps, atol=0, equal_nan=True)
     assert np.nanmax(np.abs(result)) == 1
@@ -257,7 +257,7 @@ def test_gradients_that_vanish_pass_for_zero(cell):
     activations = model.forward(x, h0, "numpy")
     arrays = activations.hidden[0], *(() if activations.gates is None else (activations.gates[0],))
     grad_output = np.full((2, 5), 1e-3, np.float32)
-    links = recurrent.functions(cell, "numpy")["chain"](model.params["weight_hh_l0"], *arrays)
+    links = recurrent.functions(f"bppsa_nb.cells.{cell}", "numpy")["chain"](model.params["weight_hh_l0"], *arrays)
     plain, compiled = (scans.sweep(links, grad_output) for scans in SCANS.values())
     tiny = np.finfo(np.float32).tiny
     assert ((0 < np.abs(plain)) & (np.abs(plain) < tiny)).any()
@@ -271,7 +271,7 @@ def test_gradients_that_vanish_pass_for_zero(cell):
 @each_cell
 @each_backend
 def test_gradients_that_overflow_are_not_hidden(backend, cell):
-    functions = recurrent.functions(cell, backend)
+    functions = recurrent.functions(f"bppsa_nb.cells.{cell}", backend)
     x, h0, params, *_ = layer(cell, (3, 1, 1, 2), np.float32)
     arrays = saved(functions["forward"](x, h0, *params))
     with np.errstate(all="ignore"):
@@ -292,7 +292,7 @@ def test_blas_keeps_to_one_thread_where_cores_share_out(method, monkeypatch):
         entered.append(method)
         yield
 
-    for module in (cpu, fused):
+    for module in (layer_cpu, backward_cpu):
         monkeypatch.setattr(module, "one_blas_thread", limit)
     model, x, h0, grad_logits = case("gru", (2, 1, 1, 5), np.float32)
     model.backward(model.forward(x, h0, "cpu"), grad_logits, method, "cpu")
@@ -362,7 +362,7 @@ def test_no_steps_leave_the_initial_state(backend):
 def test_readonly_and_strided_arrays(backend):
     model, x, h0, grad_logits = case("rnn", (5, 3, 2, 4), np.float32)
     expected = model.backward(model.forward(x, h0, backend), grad_logits, "blelloch", backend)
-    compiled = len(cpu._rnn_forward.signatures), len(structured_cpu._assemble.signatures)
+    compiled = len(rnn_cpu._forward.signatures), len(structured_cpu._assemble.signatures)
     x = np.repeat(x.transpose(1, 0, 2), 2, axis=0)[::2].transpose(1, 0, 2)
     h0, grad_logits = np.asfortranarray(h0), np.asfortranarray(grad_logits)
     for name, param in model.params.items():
@@ -373,7 +373,7 @@ def test_readonly_and_strided_arrays(backend):
     for name, grad in grads.items():
         close(grad, expected[name], np.float32)
     # Nobody waits for the compiler because of how an array lies in memory.
-    assert (len(cpu._rnn_forward.signatures), len(structured_cpu._assemble.signatures)) == compiled
+    assert (len(rnn_cpu._forward.signatures), len(structured_cpu._assemble.signatures)) == compiled
 
 
 @each_backend

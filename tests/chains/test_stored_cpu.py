@@ -6,10 +6,10 @@ import naive
 import numpy as np
 import pytest
 
-from bppsa_nb.chains import chunks_cpu as cpu_chunks
+from bppsa_nb.chains import backprop, levels_cpu
 from bppsa_nb.chains import stored_cpu as cpu
 from bppsa_nb.operands import scaled_cpu as arithmetic
-from bppsa_nb.operands.scaled import RangeLost
+from bppsa_nb.operands.range import RangeLost
 
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 METHODS = [("blelloch", None, None), ("truncated", 2, None), *(("chunked", None, n) for n in (1, 3, 16, 1000))]
@@ -23,7 +23,10 @@ def chain(T, B, H, rng, matrices=None):
 
 def run(J, g, c, method, levels=None, length=None):
     """Give the twin what `bp.backprop` would."""
-    return cpu.backprop(J, g if c is None else g + c[-1], c, method, levels, length)
+    g = g if c is None else g + c[-1]
+    if method == "chunked":
+        return cpu.chunked(J, g, c, length)
+    return cpu.levels(J, g, c, levels)
 
 
 def check(J, g, c, *how, tolerance):
@@ -50,9 +53,11 @@ def test_chunks_of_any_length(T, length):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_groups_of_samples(how, threads, monkeypatch):
     monkeypatch.setattr("bppsa_nb.machine.workers.THREADS", threads)
-    monkeypatch.setattr(cpu, "SMALL", 0)  # share out even these
+    for module in (cpu, levels_cpu):
+        monkeypatch.setattr(module, "SMALL", 0)  # share out even these
     for group in (1, 2, 4):
-        monkeypatch.setattr(cpu, "GROUP", group * 9 * 4)
+        for module in (cpu, levels_cpu):
+            monkeypatch.setattr(module, "GROUP", group * 9 * 4)
         for matrices in (1, 5):
             J, g, c = chain(50, 5, 3, np.random.default_rng(group), matrices)
             check(J, g, c, *how, tolerance=1e-5)
@@ -141,9 +146,10 @@ def test_chunks_store_no_more_than_their_products():
 
 def test_the_planner_chooses_the_length(monkeypatch):
     asked = []
-    monkeypatch.setattr("bppsa_nb.chains.plan.chunk_length", lambda *sizes: asked.append(sizes) or 4)
+    monkeypatch.setattr(backprop, "chunk_length", lambda *sizes: asked.append(sizes) or 4)
     J, g, _ = chain(9, 2, 3, np.random.default_rng(6))
-    assert np.array_equal(run(J, g, None, "chunked"), run(J, g, None, "chunked", None, 4))
+    found = backprop.go_back(J, g, None, "cpu", "chunked")
+    assert np.array_equal(found, run(J, g, None, "chunked", None, 4))
     assert asked == [(9, 2, 3, np.float32, "cpu", 0)]
 
 
@@ -155,25 +161,26 @@ def test_the_planner_chooses_the_length(monkeypatch):
 @pytest.mark.parametrize(("count", "length"), [(1, 1), (1, 7), (3, 4), (6, 1)])
 def test_products_of_chunks(count, length, matrices, dtype):
     jacobians_T = chain(count * length, 3, 4, np.random.default_rng(length), matrices)[0].astype(dtype)
-    found, exponents = cpu_chunks.products(jacobians_T, length)
-    assert found.shape == (count, matrices, 4, 4) and exponents.shape == (count, matrices) and found.dtype == dtype
+    found, exponents = cpu.products(jacobians_T, length)
+    assert found.shape == (count, matrices, 4, 4) and exponents.shape == (count, matrices, 4) and found.dtype == dtype
     for c in range(count):
         for b in range(matrices):
             links = np.repeat(jacobians_T[c * length : (c + 1) * length, b : b + 1], 4, 1)
-            product = naive.backprop(links, np.eye(4))[0].T  # where the unit vectors go
-            assert np.abs(np.ldexp(found[c, b].astype(float), exponents[c, b]) - product).max() < TOLERANCE[dtype]
+            product = naive.backprop(links, np.eye(4))[0]  # where the unit vectors go
+            scaled = np.ldexp(found[c, b].astype(float), exponents[c, b][:, None])
+            assert np.abs(scaled - product).max() < TOLERANCE[dtype]
 
 
 def test_products_of_chunks_beyond_the_range():
     links = np.repeat(np.eye(3)[None, None] * 2.0**60, 50, 0).astype(np.float32)
-    found, exponents = cpu_chunks.products(links, 25)
-    assert np.allclose(np.ldexp(found.astype(float), exponents[..., None, None] - 1500), np.eye(3))
+    found, exponents = cpu.products(links, 25)
+    assert np.allclose(np.ldexp(found.astype(float), exponents[..., None] - 1500), np.eye(3))
     links[0, 0, 0, 1] = 2.0**-60
     with pytest.raises(RangeLost):
-        cpu_chunks.products(links, 25)
+        cpu.products(links, 25)
 
 
 @pytest.mark.parametrize("T", [0, 1, 5])
 def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
     J, g, c = chain(T, 2, 3, np.random.default_rng(T))
-    assert np.array_equal(cpu.backprop(J, g, c, "linear", None), cpu.backprop(J, g, c[:T], "linear", None))
+    assert np.array_equal(cpu.sweep(J, g, c), cpu.sweep(J, g, c[:T]))

@@ -437,10 +437,10 @@ def refusals():
     none = patched(messages, "diamond", failing(RuntimeError("broken")))
     yield "in the scan of a list", lambda: none(solving(listed, end_of_list))
     conversion = patched(
-        lists.chain, "list_operand", failing(MemoryError("no room")) if first else lists.chain.list_operand
+        lists.listed, "operand", failing(MemoryError("no room")) if first else lists.listed.operand
     )
     at_last = patched(
-        lists.chain, "list_operand", failing(MemoryError("no room")) if last else lists.chain.list_operand
+        lists.listed, "operand", failing(MemoryError("no room")) if last else lists.listed.operand
     )
     for method in "linear", "chunked":
         yield f"memory in a list, {method}", lambda m=method: conversion(solving(listed, end_of_list, method=m))

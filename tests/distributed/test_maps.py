@@ -16,9 +16,11 @@ import bppsa_nb as bp
 from bppsa_nb import distributed
 from bppsa_nb.distributed import maps, messages, predict
 from bppsa_nb.distributed.maps import CONSTANT, IDENTITY, LINEAR, LOST
+from bppsa_nb.operands import rows as scaled_rows
 from bppsa_nb.operands.batched import Planned
 from bppsa_nb.operands.dense import CSR, Affine, Dense
-from bppsa_nb.operands.scaled import RangeLost, Scaled
+from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.scaled import Scaled
 from bppsa_nb.scan import operator
 from bppsa_nb.scan.operator import diamond
 
@@ -59,7 +61,7 @@ def make(kind, sizes, dtype, rng, power=0):
     if kind == LINEAR:
         rows = rng.standard_normal((matrices, size, size)) * (rng.random((matrices, size, 1)) < 0.8)
         powers = rng.integers(-power, power + 1, (matrices, size))
-        found["rows"], found["exponents"] = maps.normalize(rows.astype(dtype), powers)
+        found["rows"], found["exponents"] = scaled_rows.normalize(rows.astype(dtype), powers)
     if kind in (LINEAR, CONSTANT):
         found["offset"] = rng.standard_normal((batch, size)) * (rng.random() < 0.7)
     return found
@@ -174,17 +176,17 @@ def test_what_changes_nothing_and_what_is_lost(kind):
 def test_rows_too_far_apart_are_not_cut_off(dtype):
     half = np.finfo(dtype).minexp // 2
     with pytest.raises(RangeLost):
-        maps.normalize(np.array([[[1, np.ldexp(1.0, half - 1)]] * 2], dtype), np.zeros((1, 2), int))
+        scaled_rows.normalize(np.array([[[1, np.ldexp(1.0, half - 1)]] * 2], dtype), np.zeros((1, 2), int))
     for bad in np.nan, np.inf:
         with pytest.raises(RangeLost):
-            maps.normalize(np.array([[[1, bad]] * 2], dtype), np.zeros((1, 2), int))
+            scaled_rows.normalize(np.array([[[1, bad]] * 2], dtype), np.zeros((1, 2), int))
     found = [np.zeros(1, maps.layout(1, 1, 2, dtype))[0] for _ in range(2)]
     far = np.ldexp(1.0, half + 9)
     for each, rows in zip(found, ([[1, far], [0, 1]], [[1, 0], [0, far]]), strict=True):
         each["kind"] = LINEAR
         each["rows"], each["exponents"] = [np.array(rows, dtype)], 0
         if rows[1][1] == far:
-            each["rows"], each["exponents"] = maps.normalize(np.array([rows], dtype), np.zeros((1, 2), int))
+            each["rows"], each["exponents"] = scaled_rows.normalize(np.array([rows], dtype), np.zeros((1, 2), int))
     maps.combine(*found)
     assert found[1]["kind"] == LOST
 

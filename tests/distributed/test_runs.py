@@ -11,7 +11,7 @@ from bppsa_nb.distributed import maps
 from bppsa_nb.distributed.lists import ListRun
 from bppsa_nb.distributed.runs import Run
 from bppsa_nb.operands.dense import Affine
-from bppsa_nb.operands.scaled import RangeLost
+from bppsa_nb.operands.range import RangeLost
 from bppsa_nb.scan.operator import IDENTITY
 
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}

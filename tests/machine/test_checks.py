@@ -3,7 +3,15 @@ import pytest
 
 import bppsa_nb as bp
 from bppsa_nb.graphs import variants
-from bppsa_nb.machine.checks import all_finite, as_float, float_dtype, generator
+from bppsa_nb.machine.checks import (
+    all_finite,
+    as_float,
+    check_between,
+    check_integers,
+    check_kind,
+    float_dtype,
+    generator,
+)
 from bppsa_nb.multigrid import ResidualModel
 from bppsa_nb.sparse import Flatten, LeNet5, Linear, Network
 from bppsa_nb.training.datasets import instruments
@@ -102,3 +110,19 @@ def test_as_float(value, expected):
     for wrong in (True, "1", None, 1j, np.timedelta64(1)):
         with pytest.raises(TypeError, match="^h must be a number, got"):
             as_float("h", wrong)
+
+
+@pytest.mark.parametrize(
+    "check, error, message",
+    [
+        (lambda: check_between("rate", "x", 0, 1), TypeError, "^rate must be a number, got 'x'$"),
+        (lambda: check_between("rate", 1, 0, 1), ValueError, "^rate must be at least 0 and below 1, got 1$"),
+        (lambda: check_between("rate", np.nan, 0, np.inf), ValueError, "^rate must be .* below inf, got nan$"),
+        (lambda: check_integers("y", np.zeros(2)), TypeError, "^y must hold integers, got float64$"),
+        (lambda: check_kind("a", [1], dict, "a dict"), TypeError, "^a must be a dict, got list$"),
+        (lambda: check_kind("a", [1], dict, "a dict", repr), TypeError, r"^a must be a dict, got \[1\]$"),
+    ],
+)
+def test_what_is_wrong_is_shown(check, error, message):
+    with pytest.raises(error, match=message):
+        check()

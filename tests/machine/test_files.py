@@ -255,3 +255,15 @@ def test_arrays_are_not_waited_for_at_a_pipe(tmp_path):
             files.read_npz(path, "nobody")
     finally:
         os.close(ours)
+
+
+def test_a_lock_is_waited_for_or_not(tmp_path):
+    pytest.importorskip("fcntl")
+    path = tmp_path / "lock"
+    path.touch()
+    with files.locked(path):
+        with pytest.raises(BlockingIOError), files.locked(path, wait=False):
+            pass
+    with files.locked(path, wait=False):
+        pass
+    assert files.checksum(path, "md5") == "d41d8cd98f00b204e9800998ecf8427e"

@@ -19,7 +19,7 @@ from bppsa_nb.scan import trace
 from bppsa_nb.schedule import cycles as timelines
 from bppsa_nb.training import datasets
 from bppsa_nb.training.datasets.audio import FEATURES
-from bppsa_nb.training.trainer import History
+from bppsa_nb.training.history import History
 
 
 def recurrent():

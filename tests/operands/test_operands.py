@@ -9,7 +9,8 @@ from bppsa_nb.operands.batched import Planned
 from bppsa_nb.operands.counted import Pattern
 from bppsa_nb.operands.dense import CSR, Affine, Dense
 from bppsa_nb.operands.pattern import CSRPattern
-from bppsa_nb.operands.scaled import RangeLost, Scaled
+from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.scaled import Scaled
 from bppsa_nb.scan.operator import IDENTITY, diamond
 from bppsa_nb.scan.trace import Traced
 

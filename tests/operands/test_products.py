@@ -222,7 +222,8 @@ def test_extent_of_many_parts():
 
 def test_plans_are_made_once_per_pattern(monkeypatch):
     made = []
-    monkeypatch.setattr(products, "PlannedProduct", lambda *both: made.append(both) or PlannedProduct(*both))
+    name = "bppsa_nb.operands.pattern.PlannedProduct"
+    monkeypatch.setattr(name, lambda *both: made.append(both) or PlannedProduct(*both))
     rng = np.random.default_rng(5)
     patterns = [CSRPattern.of(sparse.csr_array(rng.random((4, 4)) < 0.5)) for _ in range(9)]
     for iteration in range(3):

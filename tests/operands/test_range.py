@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import bppsa_nb as bp
 from bppsa_nb.chains import structured as numpy_twin
 from bppsa_nb.chains import structured_cpu as cpu_twin
-from bppsa_nb.operands.scaled import RangeLost
+from bppsa_nb.operands import rows as scaled_rows
+from bppsa_nb.operands.range import RangeLost
 
 TWINS = {"numpy": numpy_twin, "cpu": cpu_twin}
 each_backend = pytest.mark.parametrize("backend", TWINS)
@@ -121,17 +122,17 @@ def test_apply_rows(dtype):
     # Powers that no float holds cancel; a row of zeros may have any power.
     exponents = np.array([[3 * wide, 3 * wide + 1], [-2 * wide, 5 * wide]])
     grads = np.array([[[2.0**-wide, 2.0 ** -(wide + 1)]], [[2.0**wide, 1.0]]], dtype)
-    found = numpy_twin.apply_rows(rows, exponents - 2 * wide * np.array([[1], [-1]]), grads)
+    found = scaled_rows.apply(rows, exponents - 2 * wide * np.array([[1], [-1]]), grads)
     assert found.dtype == dtype
     assert np.array_equal(found, np.array([[[0.0, 1.25]], [[2.0 ** (wide - 1), 0.0]]], dtype))
-    assert np.array_equal(numpy_twin.apply_rows(rows, exponents, 0 * grads), 0 * grads)
+    assert np.array_equal(scaled_rows.apply(rows, exponents, 0 * grads), 0 * grads)
     # The small term would be lost, and nothing else is in its column.
     apart = np.array([[[1 / 2, 0], [0, 1 / 2]]], dtype)
     exponents = np.array([[wide, -wide]])
     with pytest.raises(RangeLost):
-        numpy_twin.apply_rows(apart, exponents, np.ones((1, 1, 2), dtype))
+        scaled_rows.apply(apart, exponents, np.ones((1, 1, 2), dtype))
     # Here it is lost, too, but beside what makes no difference.
-    found = numpy_twin.apply_rows(apart + 1 / 4, exponents, np.ones((1, 1, 2), dtype))
+    found = scaled_rows.apply(apart + 1 / 4, exponents, np.ones((1, 1, 2), dtype))
     assert np.array_equal(found, [[[0.75 * 2.0**wide, 0.25 * 2.0**wide]]])
 
 

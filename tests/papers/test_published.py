@@ -5,13 +5,13 @@ import pytest
 
 from bppsa_nb.machine import files
 from bppsa_nb.papers import published
-from bppsa_nb.papers.bppsa import figure_09, tables_4_5
+from bppsa_nb.papers.bppsa import epochs
 
 PAPER = files.root() / "data" / "paper"
 
 
 def row(name, **key):
-    table = tables_4_5.speedups(published.table(name))
+    table = epochs.breakdown(published.table(name))
     (found,) = [each for _, each in table.iterrows() if all(each[column] == value for column, value in key.items())]
     return found
 
@@ -43,7 +43,7 @@ def test_ratios_are_those_of_the_printed_tables(name, key, overall, backward):
     ],
 )
 def test_ratios_of_table_6_are_those_of_the_printed_table(features, B, overall, backward, overhead):
-    table = figure_09.breakdown(published.table("table_6")).set_index(["features", "B"])
+    table = epochs.breakdown(published.table("table_6")).set_index(["features", "B"])
     found = table.loc[(features, B), ["overall", "backward", "overhead"]].tolist()
     assert found == pytest.approx([overall, backward, overhead], rel=1e-9)
 

@@ -12,7 +12,7 @@ from bppsa_nb.scan import chunked, operator, scan, steps
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import Traced, trace
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.scans import list_schedule
+from bppsa_nb.schedule.events import scan_schedule as list_schedule
 
 LENGTHS = [1, 2, 3, 4, 7, 8, 25, 40, 41, 100]
 each_length = pytest.mark.parametrize("length", LENGTHS)

@@ -2,9 +2,10 @@ import pytest
 
 from bppsa_nb.scan import steps
 from bppsa_nb.scan.operator import IDENTITY
-from bppsa_nb.scan.trace import Traced, multiply_adds, record, span_label, trace
+from bppsa_nb.scan.trace import Traced, record, span_label, trace
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.scans import list_schedule
+from bppsa_nb.schedule.events import multiply_adds
+from bppsa_nb.schedule.events import scan_schedule as list_schedule
 
 METHODS = [("linear", None), ("blelloch", None), ("hillis_steele", None), ("truncated", 1), ("truncated", 2)]
 

@@ -9,10 +9,10 @@ from matplotlib.colors import same_color
 from bppsa_nb import schedule
 from bppsa_nb.papers import figures
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.scan.trace import multiply_adds, trace
+from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import draw
-from bppsa_nb.schedule.events import Event
-from bppsa_nb.schedule.scans import list_schedule
+from bppsa_nb.schedule.events import Event, multiply_adds
+from bppsa_nb.schedule.events import scan_schedule as list_schedule
 
 METHODS = [("linear", None), ("blelloch", None), ("hillis_steele", None), ("truncated", 1)]
 

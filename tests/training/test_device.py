@@ -339,7 +339,7 @@ def test_a_recorded_step_is_replayed(kind, monkeypatch):
     host, trainer = pair("rnn")
     x, y = draw(2, 1, np.random.default_rng(0))
     trainer.step(x, y)
-    trainer._device.graph = True
+    trainer._strategy.training.graph = True
     for _ in range(2):
         trainer.step(x, y)
     for _ in range(3):
@@ -353,14 +353,14 @@ def test_a_recorded_step_is_replayed(kind, monkeypatch):
 @pytest.mark.parametrize("cell", ["rnn", "gru"])
 def test_weight_gradients_may_run_as_late_as_they_like(kind, cell, method, monkeypatch):
     """What goes to the sub-stream runs when the main stream waits for it, and not before."""
-    from bppsa_nb.cells import cuda as cells
+    from bppsa_nb.cells import layer_cuda as cells
     from bppsa_nb.training import device
 
     host, trainer = pair(cell, num_layers=3, method=method)
     x, y = draw(3, 2, np.random.default_rng(0))
     host.step(x, y)
     trainer.step(x, y)  # makes the device's side
-    training, sub, queue, said = trainer._device, object(), [], []
+    training, sub, queue, said = trainer._strategy.training, object(), [], []
     launch_gradients, launch_at_sums = cells.launch_gradients, cells.launch_at_sums
 
     def later(*arguments):
@@ -399,7 +399,7 @@ def test_two_streams_compute_what_one_computes(cell, method):
     for graph in (True, False):
         for sub_stream in (True, False):
             _, trainer = pair(cell, num_layers=4, method=method, H=20)
-            trainer._device = DeviceTraining(trainer.model, trainer.optimizer, graph, sub_stream)
+            trainer._strategy.training = DeviceTraining(trainer.model, trainer.optimizer, graph, sub_stream)
             losses.append([trainer.step(x, y) for x, y in batches])
     assert losses[0] == losses[1] == losses[2] == losses[3]
 
@@ -415,7 +415,7 @@ def test_a_graph_computes_what_its_launches_compute(cell, method):
     losses = []
     for graph in (True, False):
         _, trainer = pair(cell, method=method, H=20)
-        trainer._device = DeviceTraining(trainer.model, trainer.optimizer, graph=graph)
+        trainer._strategy.training = DeviceTraining(trainer.model, trainer.optimizer, graph=graph)
         losses.append([trainer.step(x, y) for x, y in batches])
     assert losses[0] == losses[1]
 

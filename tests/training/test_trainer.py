@@ -210,6 +210,8 @@ def test_what_a_subclass_computes_itself_is_not_left_to_the_gpu(cell, optimizer,
         def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
             return super().backward(activations, grad_logits, "linear", "numpy", None, comm)
 
+    from bppsa_nb.training import device
+
     class Optimizer(optimizer):
         pass
 
@@ -217,7 +219,7 @@ def test_what_a_subclass_computes_itself_is_not_left_to_the_gpu(cell, optimizer,
         raise NotImplementedError
 
     monkeypatch.setattr(backends, "resolve", lambda backend: "cuda" if backend in ("auto", "cuda") else backend)
-    monkeypatch.setattr(Trainer, "_step_on_device", on_device)
+    monkeypatch.setattr(device, "DeviceTraining", on_device)
     x, y = DATA.batch(np.arange(4))
     with pytest.raises(NotImplementedError):
         Trainer(cell(1, 4, 3), optimizer(lr=0.01)).step(x, y)
@@ -373,6 +375,15 @@ def test_an_epoch_ends_as_it_began():
     for change in ({"batch_size": 2}, {"dataset": Bitstream(6, num_samples=30, num_classes=3)}):
         with pytest.raises(ValueError, match="an epoch was begun with {'num_samples': 22, 'batch_size': 4}"):
             fit(trainer, **change)
+
+
+def test_where_steps_do_not_run_is_not_loaded():
+    script = "import sys; from bppsa_nb import *; Trainer(RNN(1, 2, 2), Adam(), backend='numpy'); print(*sys.modules)"
+    repo = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", script], cwd=repo, stdout=subprocess.PIPE, text=True)
+    loaded = set(done.stdout.split())
+    assert "bppsa_nb.training.local" in loaded
+    assert not {"bppsa_nb.training.device", "bppsa_nb.distributed.training", "numba.cuda"} & loaded
 
 
 def test_progress_is_shown_on_request(capsys):

@@ -1,6 +1,8 @@
 """How the lead over PyTorch moves with T, B and H: draws what `benchmarks/run.py` recorded."""
 
-from bppsa_nb.papers.bppsa import peers
+from matplotlib.lines import Line2D
+
+from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
 
@@ -19,57 +21,44 @@ BATCH, LENGTH = 16, 1000  # of the RNN, while the other varies
 
 def measure(scale, rng, progress):
     """Collect the recordings of every machine."""
-    return peers.recordings("grid")
+    return recorded.collect("grid")
 
 
 def speedups(table):
-    """Divide PyTorch's times by ours.
+    """Divide PyTorch's best times by ours, per machine, cell, T, B, H, I and `method`.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From `benchmarks/run.py`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Per machine, cell, T, B, H, I and `method`: the speedups of the `backward` pass and of the whole `step` over
-        PyTorch's best.
+    `backward` is the speedup of the backward pass, `step` that of the whole training step.
     """
     keys = ["machine", "cell", "T", "B", "H", "I"]
     ours = table["name"].str.startswith("ours: ")
     best = table[~ours].groupby(keys)[["backward", "step"]].min()
-    found = table[ours].assign(method=table["name"].str.removeprefix("ours: ")).set_index(keys)
+    ratios = table[ours].assign(method=table["name"].str.removeprefix("ours: ")).set_index(keys)
     for part in ("backward", "step"):
-        found[part] = best[part].reindex(found.index) / found[part]
-    return found[["method", "backward", "step"]].reset_index()
+        ratios[part] = best[part].reindex(ratios.index) / ratios[part]
+    return ratios[["method", "backward", "step"]].reset_index()
 
 
 def alt(table):
     """Say what there is to see, and by how much each method leads or trails in training steps."""
-    found = speedups(table).groupby("method")["step"]
-    told = listed([f"{span(steps)} by the method {method}" for method, steps in found])
+    ratios = speedups(table).groupby("method")["step"]
+    texts = listed([f"{span(steps)} by the method {method}" for method, steps in ratios])
     return (
         "Plots of speedup over PyTorch on a logarithmic axis, with a line at 1, in a column for each H: the RNN over "
         "sequence length, the RNN over batch size, the GRU over its sets of features and batch sizes. A solid line for "
         "the backward pass and a dashed one for the whole step, of every method. Whole steps lead by factors of "
-        f"{told}."
+        f"{texts}."
     )
 
 
 def plot(table):
     """Draw the RNN over T and over B, and the GRU over its sets, for every H; one block for each machine."""
-    from matplotlib import pyplot
-    from matplotlib.lines import Line2D
-
-    found = speedups(table)
-    machines, sizes = found["machine"].unique(), sorted(found["H"].unique())
-    fig = pyplot.figure(figsize=(10.5, 7.4 * len(machines)), layout="constrained")
-    for part, machine in zip(fig.subfigures(len(machines), 1, squeeze=False)[:, 0], machines, strict=True):
-        part.suptitle(machine, size=10)
+    ratios = speedups(table)
+    sizes = sorted(ratios["H"].unique())
+    fig, parts = panels.machines(ratios, 10.5, 7.4)
+    for part, of_machine in parts:
         axes = part.subplots(3, len(sizes), sharey=True, squeeze=False)
         for column, H in enumerate(sizes):
-            rows = found[(found["machine"] == machine) & (found["H"] == H)]
+            rows = of_machine[of_machine["H"] == H]
             rnn, gru = rows[rows["cell"] == "RNN"], rows[rows["cell"] == "GRU"]
             _lines(axes[0, column], rnn[rnn["B"] == BATCH].assign(place=lambda r: r["T"].map(str)), ["T"])
             _lines(axes[1, column], rnn[rnn["T"] == LENGTH].assign(place=lambda r: r["B"].map(str)), ["B"])
@@ -80,9 +69,9 @@ def plot(table):
             ax.set_ylabel("PyTorch's time / ours")
         for ax in axes[2]:
             ax.set_xlabel("T, and B below it", size=8)
-    handles = [Line2D([], [], color=COLORS[method], label=method) for method in METHODS]
+    handles = panels.lines({method: COLORS[method] for method in METHODS})
     handles += [Line2D([], [], color="black", ls=ls, label=label) for ls, label in (("-", "backward"), ("--", "step"))]
-    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    panels.legend(fig, handles)
     return fig
 
 
@@ -95,7 +84,6 @@ def _lines(ax, rows, order):
         ax.plot(part["place"].map(places), part["backward"], ls="-", **look)
         ax.plot(part["place"].map(places), part["step"], ls="--", **look)
     ax.axhline(1, color="black", lw=1)
-    ax.set_yscale("log")
-    ax.yaxis.set_major_formatter("{x:g}×")
+    panels.log_scale(ax, "y", "{x:g}×")
     ax.set_xticks(list(places.values()), list(places), size=7)
     ax.grid(axis="x", visible=False)

@@ -2,16 +2,16 @@
 
 from functools import lru_cache
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.scan.trace import UNIT, multiply_adds, trace
+from bppsa_nb.scan.trace import UNIT, trace
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.events import Event
-from bppsa_nb.schedule.scans import list_schedule
+from bppsa_nb.schedule.events import Event, multiply_adds
 
 TITLE = "A scan in chunks: three phases, the length of a chunk, and what it gains"
 CAPTION = (
@@ -42,20 +42,9 @@ _trace = lru_cache(maxsize=2)(trace)
 
 
 def chunks(run, length, cost=UNIT):
-    """Schedule a chunked scan with a worker for each chunk, which does all that ends there.
+    """Schedule ``trace(n, "chunked", length=length)``: an event per product, its `kind` one of `PHASES`.
 
-    Parameters
-    ----------
-    run : Trace
-        Of ``trace(n, "chunked", length=length)``.
-    length : int
-    cost : dict
-        What a product of kind ``"mm"`` and ``"mv"`` takes.
-
-    Returns
-    -------
-    list of Event
-        One per product; `kind` is one of `PHASES`.
+    There is a worker for each chunk, which does all that ends there; `cost` says what products "mm" and "mv" take.
     """
     first = run.n + 1 - (run.n - 1) // length * length if run.n else 1  # positions of the chunk that holds the gradient
     events, free = [], {}
@@ -98,7 +87,7 @@ def measure(scale, rng, progress):
         length = -(-LINKS // p)
         runs = {"chunked": _trace(LINKS, "chunked", length=length), "blelloch": _trace(LINKS, "blelloch")}
         for method, run in runs.items():
-            placed = list_schedule(run, p, work)
+            placed = timeline.scan_schedule(run, p, work)
             timeline.check(placed, run.needs)
             row = {"part": "workers", "method": method, "n": LINKS, "p": p, "multiply_adds": timeline.makespan(placed)}
             rows.append(row | ({"length": length} if method == "chunked" else {}))
@@ -107,7 +96,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the timeline, time over the length of a chunk, and speedup over workers."""
-    fig = plt.figure(figsize=(9.6, 6.4), layout="constrained")
+    fig = pyplot.figure(figsize=(9.6, 6.4), layout="constrained")
     axes = fig.subplot_mosaic("tt;lw", height_ratios=(2.1, 3))
     part = {name: rows for name, rows in table.groupby("part")}
     _draw_timeline(axes["t"], part["timeline"])
@@ -118,8 +107,7 @@ def plot(table):
 
 
 def _draw_timeline(ax, rows):
-    columns = (rows["worker"].astype(int), rows["start"], rows["duration"], rows["label"], rows["kind"])
-    events = [Event(*values) for values in zip(*columns, strict=True)]
+    events = timelines.events(rows)
     looks = {"colors": {kind: color for kind, (_, color) in PHASES.items()}}
     looks["names"] = {kind: name for kind, (name, _) in PHASES.items()}
     draw.timeline(events, ax, unit=f"steps; {SMALL} links in chunks of {CHUNK}", **looks)
@@ -137,10 +125,9 @@ def _draw_lengths(ax, rows, loop):
         ax.axhline(tree[quantity] / loop[quantity], ls="--", lw=1.1, color=shade)
     ax.axhline(1, color="black", lw=1.1)
     ax.text(LENGTHS[0], 1.08, "the loop", va="bottom", size=9)
-    ax.set(xscale="log", yscale="log", xlabel="steps of a chunk", ylabel="time / the loop's")
+    panels.log_scale(ax, shown="{x:,g}")
+    ax.set(xlabel="steps of a chunk", ylabel="time / the loop's")
     ax.set_title(f"A worker for each chunk, n = {LINKS}", size=10)
-    ax.xaxis.set_major_formatter("{x:,.0f}")
-    ax.yaxis.set_major_formatter("{x:g}")
     ax.legend(loc="upper center", bbox_to_anchor=(0.56, 1.0))
 
 
@@ -150,9 +137,8 @@ def _draw_workers(ax, rows, loop):
         look = {"ms": 4} if method == "blelloch" else {"ms": 8, "mfc": "none"}
         ax.plot(part["p"], loop / part["multiply_adds"], "o-", **look, color=COLORS[method], label=words)
     ax.axhline(1, color="black", lw=1.1)
-    ax.set(xscale="log", yscale="log", xlabel="workers, $p$", ylabel="speedup over the loop")
+    panels.log_scale(ax, shown="{x:,g}")
     ax.set_xticks(10 ** np.arange(4))
+    ax.set(xlabel="workers, $p$", ylabel="speedup over the loop")
     ax.set_title(f"On p workers, n = {LINKS}, H = {SIZE}", size=10)
-    ax.xaxis.set_major_formatter("{x:,.0f}")
-    ax.yaxis.set_major_formatter("{x:g}")
     ax.legend(loc="lower right")

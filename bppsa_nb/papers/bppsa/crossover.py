@@ -2,13 +2,14 @@
 
 from functools import lru_cache
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import pyplot
 
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.scan.trace import multiply_adds, trace
+from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.scans import list_schedule
+from bppsa_nb.schedule.events import multiply_adds
 
 TITLE = "Where P_Blelloch / P_Linear meets n / log n"
 CAPTION = (
@@ -48,7 +49,7 @@ def _path(n, method, size):
 def _count(point, rng):
     n, p = point["n"], point["p"]
     if p:
-        events = list_schedule(_trace(n, "blelloch"), p, multiply_adds(PAPER["H"]))
+        events = timeline.scan_schedule(_trace(n, "blelloch"), p, multiply_adds(PAPER["H"]))
         timeline.check(events, _trace(n, "blelloch").needs)
         # The linear scan is a single chain, whatever the number of workers.
         linear = _path(n, "linear", PAPER["H"])
@@ -62,7 +63,7 @@ def _count(point, rng):
 
 def plot(table):
     """Draw the ratio of mean steps against n, and the speedup against p."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(10.2, 4.2), layout="constrained")
+    fig, (left, right) = pyplot.subplots(1, 2, figsize=(10.2, 4.2), layout="constrained")
     alone, shared = table[table["p"].isna()], table[table["p"].notna()]
     fewer = (alone["linear_steps"] / alone["blelloch_steps"]).groupby(alone["n"]).first()
     ratio = alone.assign(
@@ -75,15 +76,7 @@ def plot(table):
     shades = [COLORS[role] for role in ("identity", "blelloch", "truncated", "linear")]
     for (size, rows), shade in zip(ratio.groupby("H"), shades, strict=True):
         left.plot(rows["n"], rows["ratio"], color=shade)
-        left.annotate(
-            f"H = {size}",
-            (rows["n"].iloc[-1], rows["ratio"].iloc[-1]),
-            xytext=(5, 0),
-            textcoords="offset points",
-            color=shade,
-            va="center",
-            size=9,
-        )
+        panels.name_end(left, rows["n"], rows["ratio"], f"H = {size}", shade)
     paper = ratio[(ratio["H"] == PAPER["H"]) & ratio["n"].isin(PAPER["T"])]
     left.plot(paper["n"], paper["ratio"], "*", color="black", ms=9, zorder=4, label="the paper's RNN, T = n")
     left.plot([], [], color="black", lw=2.2, label="steps, linear / Blelloch, counted")
@@ -102,15 +95,7 @@ def plot(table):
     for (length, rows), shade in zip(shared.groupby("n"), shades, strict=False):
         speedup = rows["linear"] / rows["blelloch"]
         right.plot(rows["p"], speedup, "o-", color=shade, ms=4)
-        right.annotate(
-            f"T = {length}",
-            (rows["p"].iloc[-1], speedup.iloc[-1]),
-            xytext=(6, 0),
-            textcoords="offset points",
-            color=shade,
-            va="center",
-            size=9,
-        )
+        panels.name_end(right, rows["p"], speedup, f"T = {length}", shade)
     right.axhline(1, color="black", lw=1.1)
     right.text(1, 1.1, "as fast as linear", va="bottom", size=9)
     right.set_xscale("log", base=2)

@@ -3,11 +3,17 @@
 from functools import partial
 
 import numpy as np
+import pandas as pd
+from matplotlib import pyplot
+from matplotlib.patches import Patch, Rectangle
 
 import bppsa_nb as bp
 from bppsa_nb.machine import backends
+from bppsa_nb.papers import panels
+from bppsa_nb.papers.bppsa import iterations
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed
+from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.timing import take_turns
 
 TITLE = "Where which method wins"
@@ -43,35 +49,14 @@ def measure(scale, rng, progress):
     return progress.collect(points, partial(time_methods, seconds=SECONDS[scale], stored=STORED[scale]), rng)
 
 
-def rnn_chain(T, B, H, rng):
-    """Make the structured chain of an RNN that has read bitstreams."""
-    from bppsa_nb.cells import cpu
-
-    model = bp.RNN(1, H, 10, rng=rng)
-    x, _ = bp.Bitstream(T, B, rng=rng).batch(np.arange(B))
-    return cpu.rnn_chain(model.params["weight_hh_l0"], model.forward(x, backend="cpu").hidden[0])
-
-
 def time_methods(point, rng, seconds, stored):
     """Time the methods on one chain: the loop and chunks take turns, then levels with both.
 
-    Parameters
-    ----------
-    point : dict
-        `backend`, `H`, `T` and `B`.
-    rng : np.random.Generator
-    seconds : float
-        As for `timing.repeat`.
-    stored : int
-        Bytes of Jacobians beyond which ``"blelloch"`` is left out.
-
-    Returns
-    -------
-    list of dict
-        A row per method: the median in `seconds`, how many `rounds`, and whether it is `taken` by ``"auto"``.
+    Levels are left out where Jacobians would take more than `stored` bytes. A row per method: the median in `seconds`,
+    how many `rounds`, and whether it is `taken` by ``"auto"``.
     """
     backend, H, T, B = point["backend"], point["H"], point["T"], point["B"]
-    chain, grad_output = rnn_chain(T, B, H, rng), rng.standard_normal((B, H), np.float32)
+    chain, grad_output = iterations.rnn_chain(T, B, H, rng), rng.standard_normal((B, H), np.float32)
     calls = {
         method: partial(bp.backprop, chain, grad_output, method=method, backend=backend)
         for method in METHODS[: 3 if 4 * T * B * H * H <= stored else 2]
@@ -88,21 +73,10 @@ def time_methods(point, rng, seconds, stored):
 
 
 def winners(table):
-    """Find the fastest method at every point.
+    """Find the fastest method at every point: the `winner`, and its `lead`, the runner-up's time over its own.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Per backend, H, T and B: the `winner`, its `lead` (the runner-up's time over its own) and `regret`, the time of
-        the method that "auto" takes over the winner's.
+    `regret` is the time of the method that "auto" takes over the winner's.
     """
-    import pandas as pd
-
     rows = []
     for place, point in table.groupby(["backend", "H", "T", "B"], sort=False):
         ranked = point.sort_values("seconds")
@@ -116,45 +90,38 @@ def winners(table):
 
 def alt(table):
     """Say what there is to see, and where which method wins."""
-    told = []
+    texts = []
     for backend, cells in winners(table).groupby("backend", sort=False):
         won = cells["winner"].value_counts().reindex(METHODS, fill_value=0)
         counts = listed([f"{LABELS[method]} in {won[method]}" for method in METHODS])
-        told.append(f"On {backend}, the fastest is {counts} of {len(cells)} cells.")
+        texts.append(f"On {backend}, the fastest is {counts} of {len(cells)} cells.")
     return (
         "Heat maps over batch size B and sequence length T, one for each backend and state size H; a cell has the "
-        f"color of the fastest method and the number of its lead. {' '.join(told)}"
+        f"color of the fastest method and the number of its lead. {' '.join(texts)}"
     )
 
 
 def plot(table):
     """Draw a map for each backend and state size."""
-    from matplotlib import pyplot
-    from matplotlib.patches import Patch
-
     won = winners(table)
     chosen, sizes = won["backend"].unique(), won["H"].unique()
     lengths, batches = sorted(won["T"].unique()), sorted(won["B"].unique())
     height = 0.9 + len(chosen) * (0.75 + 0.28 * len(batches))
-    fig, axes = pyplot.subplots(
-        len(chosen), len(sizes), figsize=(9, height), sharex=True, sharey=True, squeeze=False, layout="constrained"
-    )
+    shape = {"figsize": (9, height), "sharex": True, "sharey": True, "squeeze": False, "layout": "constrained"}
+    fig, axes = pyplot.subplots(len(chosen), len(sizes), **shape)
     for row, backend in zip(axes, chosen, strict=True):
         for ax, size in zip(row, sizes, strict=True):
-            _draw_map(ax, won[(won["backend"] == backend) & (won["H"] == size)], lengths, batches)
+            _draw_map(ax, where(won, backend=backend, H=size), lengths, batches)
             ax.set_title(f"{backend}, H = {size}", size=10)
         row[0].set_ylabel("batch size, B")
     for ax in axes[-1]:
         ax.set_xlabel("sequence length, T")
-    handles = [Patch(color=COLORS[method], label=LABELS[method]) for method in METHODS]
-    handles.append(Patch(facecolor="none", edgecolor="black", lw=1.6, label="auto loses over 20 %"))
-    fig.legend(handles=handles, loc="outside upper center", ncols=4)
+    handles = panels.patches({LABELS[method]: COLORS[method] for method in METHODS})
+    panels.legend(fig, [*handles, Patch(facecolor="none", edgecolor="black", lw=1.6, label="auto loses over 20 %")])
     return fig
 
 
 def _draw_map(ax, won, lengths, batches):
-    from matplotlib.patches import Rectangle
-
     for cell in won.to_dict("records"):
         x, y = lengths.index(cell["T"]), batches.index(cell["B"])
         alpha = 0.75 if cell["lead"] >= 1.1 else 0.25

@@ -1,7 +1,7 @@
 """How much work each kernel launch of the scan has to share out: thread blocks per level."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
@@ -34,7 +34,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw blocks per launch against the multiprocessors there are."""
-    fig, ax = plt.subplots(figsize=(8.2, 4.2))
+    fig, ax = pyplot.subplots(figsize=(8.2, 4.2))
     colors = table["phase"].map({"up": COLORS["matrix"], "down": COLORS["vector"]})
     ax.bar(table["launch"], table["blocks"], color=colors, width=0.75)
     for phase, label in (("up", "up-sweep: matrix × matrix"), ("down", "down-sweep: matrix × vector")):

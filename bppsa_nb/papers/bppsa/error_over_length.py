@@ -1,6 +1,7 @@
 """Section 3.5, looked at closely: how the scans' rounding errors grow with the length of the chain."""
 
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb.cells import rnn
 from bppsa_nb.chains.backprop import backprop
@@ -31,19 +32,7 @@ def measure(scale, rng, progress):
 
 
 def errors(point, rng):
-    """Compare every method and backend in float32 with the linear scan in float64.
-
-    Parameters
-    ----------
-    point : dict
-        `chain`, one of `CHAINS`, and its length `T`.
-    rng : np.random.Generator
-
-    Returns
-    -------
-    list of dict
-        `method`, `backend` and `error`.
-    """
+    """Compare every method and backend in float32 with the linear scan in float64, on the `chain` of `point`."""
     T = point["T"]
     links = {"norm-preserving": _rotations, "rnn": _rnn_jacobians}[point["chain"]](T, rng)
     grad_output = rng.standard_normal((BATCH, HIDDEN)).astype(np.float32)
@@ -52,8 +41,8 @@ def errors(point, rng):
     for backend in dict.fromkeys(["numpy", "cpu", backends.resolve("auto")]):
         for method in METHODS:
             levels = up_levels(T) // 2 if method == "truncated" else None
-            found = backprop(links, grad_output, method=method, backend=backend, levels=levels)
-            error = float(np.abs(found - exact).max() / np.abs(exact).max())
+            gradients = backprop(links, grad_output, method=method, backend=backend, levels=levels)
+            error = float(np.abs(gradients - exact).max() / np.abs(exact).max())
             rows.append({"method": method, "backend": backend, "error": error})
     return rows
 
@@ -84,8 +73,6 @@ def alt(table):
 
 def plot(table):
     """Draw error against T, a panel per kind of chain."""
-    from matplotlib import pyplot
-
     fig, axes = pyplot.subplots(1, 2, figsize=(9.2, 4.0), sharey=True, layout="constrained")
     marks = {"cpu": "o", "cuda": "x"}
     sizes = {"linear": (3.4, 10), "blelloch": (2.0, 7), "truncated": (0.9, 4)}  # all stay visible under each other

@@ -1,8 +1,9 @@
 """Figure 1: back-propagation through seven layers as a scan, one step after the other and as a tree."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib import pyplot
 
+from bppsa_nb.papers import timelines
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import draw
 
@@ -24,16 +25,13 @@ def measure(scale, rng, progress):
     """Count what each level of both scans does: one row per method and level."""
     rows = []
     for method in ("linear", "blelloch"):
-        for number, level in enumerate(trace(LAYERS, method).levels, 1):
-            kinds = [product.product for product in level.products]
-            counts = {"mm": kinds.count("mm"), "mv": kinds.count("mv"), "moves": len(level.moves)}
-            rows.append({"n": LAYERS, "method": method, "level": number, "phase": level.level.phase} | counts)
+        rows += [{"n": LAYERS, "method": method} | row for row in timelines.levels(trace(LAYERS, method))]
     return pd.DataFrame(rows)
 
 
 def plot(table):
     """Draw both scans beside each other."""
-    fig, axes = plt.subplots(1, 2, figsize=(8.0, 4.7), layout="constrained")
+    fig, axes = pyplot.subplots(1, 2, figsize=(8.0, 4.7), layout="constrained")
     titles = {"linear": "Ordinary back-propagation", "blelloch": "BPPSA"}
     for ax, (method, levels) in zip(axes, table.groupby("method", sort=False), strict=True):
         draw.tree(trace(int(levels["n"].iloc[0]), method), ax, legend=False)

@@ -1,7 +1,7 @@
 """Figure 2: a convolutional network as a chain of functions, spread over devices (Section 2.1)."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib import pyplot
 from matplotlib.patches import Rectangle
 
 from bppsa_nb.papers.figures import COLORS
@@ -57,7 +57,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the chain forward, and the chain of gradients below it."""
-    fig, ax = plt.subplots(figsize=(11, 3.9), layout="constrained")
+    fig, ax = pyplot.subplots(figsize=(11, 3.9), layout="constrained")
     layers = list(table.itertuples())
     last = layers[-1].layer
     for device, group in table.groupby("device"):

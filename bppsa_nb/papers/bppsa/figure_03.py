@@ -2,6 +2,8 @@
 
 import pandas as pd
 
+from bppsa_nb.papers import timelines
+from bppsa_nb.papers.bppsa.vgg import operators
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import draw
 
@@ -21,30 +23,7 @@ ALT = (
 
 def measure(scale, rng, progress):
     """Count what each level does: one row per level."""
-    chain = operators()
-    rows = []
-    for number, level in enumerate(trace(len(chain), "blelloch").levels, 1):
-        kinds = [product.product for product in level.products]
-        counts = {"mm": kinds.count("mm"), "mv": kinds.count("mv"), "moves": len(level.moves)}
-        rows.append({"n": len(chain), "level": number, "phase": level.level.phase} | counts)
-    return pd.DataFrame(rows)
-
-
-def operators():
-    """Name the operators of VGG-11 that the scan covers, from the image on: ``"conv1"``, ``"relu1"``, ``"pool1"`` ...
-
-    Returns
-    -------
-    list of str
-    """
-    from bppsa_nb.sparse import VGG11
-
-    words, numbers, names = {"Conv2d": "conv", "ReLU": "relu", "MaxPool2d": "pool"}, {}, []
-    for operator in VGG11().linked(from_input=True):
-        word = words[type(operator).__name__]
-        numbers[word] = numbers.get(word, 0) + 1
-        names.append(f"{word}{numbers[word]}")
-    return names
+    return pd.DataFrame(timelines.levels(trace(len(operators()), "blelloch")))
 
 
 def plot(table):

@@ -1,7 +1,7 @@
 """Figure 4: the two primitives of Algorithm 1, traced on two operands."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.scan.blelloch import down_sweep, up_sweep
 from bppsa_nb.scan.trace import Traced, record
@@ -21,17 +21,7 @@ ALT = (
 
 
 def primitive(phase):
-    """Run one step on operands A and B.
-
-    Parameters
-    ----------
-    phase : {"up", "down"}
-
-    Returns
-    -------
-    Trace, callable
-        The run, and what to write on its operands.
-    """
+    """Run the step of a phase, "up" or "down", on operands A and B; return it, and what to write on its operands."""
     log = []
     if phase == "up":
         a = [Traced("matrix", (1, 1), log), Traced("matrix", (2, 2), log)]
@@ -55,7 +45,7 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw both primitives beside each other."""
-    fig, axes = plt.subplots(1, 2, figsize=(7.6, 2.5), layout="constrained")
+    fig, axes = pyplot.subplots(1, 2, figsize=(7.6, 2.5), layout="constrained")
     for ax, (phase, rows) in zip(axes, table.groupby("phase", sort=False), strict=True):
         trace, label = primitive(phase)
         before, after = list(rows["before"]), list(rows["after"])

@@ -2,7 +2,12 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 
+from bppsa_nb import sparse
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 
 TITLE = "Figure 5: transposed Jacobians of a convolution, max-pooling and ReLU"
@@ -38,19 +43,7 @@ def measure(scale, rng, progress):
 
 
 def matrices(rng):
-    """Make the transposed Jacobians.
-
-    Parameters
-    ----------
-    rng : np.random.Generator
-
-    Returns
-    -------
-    list of (str, scipy.sparse.csr_array)
-        What maps to what, and the matrix; in the order of `OPERATORS`.
-    """
-    from bppsa_nb import sparse
-
+    """Make the transposed Jacobians, in the order of `OPERATORS`: what maps to what, and a scipy.sparse.csr_array."""
     weight, x = rng.standard_normal((3, 2, 3, 3)), rng.standard_normal((2, 4, 4))
     return [
         ("3 × 3, padding 1: 2 × 4 × 4\n→ 3 × 4 × 4", sparse.conv2d_jacobian_T(weight, (2, 4, 4), padding=1)),
@@ -60,41 +53,26 @@ def matrices(rng):
 
 
 def kinds(table):
-    """Put one operator's entries into a dense array of kinds.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        The rows of one operator.
-
-    Returns
-    -------
-    np.ndarray of int8 [shape=(rows, columns)]
-        As from `bppsa_nb.sparse.kinds_of_zeros`.
-    """
+    """Put one operator's entries into an array as from `bppsa_nb.sparse.kinds_of_zeros` [shape=(rows, columns)]."""
     first = table.iloc[0]
-    found = np.zeros((first["rows"], first["columns"]), np.int8)
-    found[table["row"], table["column"]] = 1 + (table["value"] != 0)
-    return found
+    entries = np.zeros((first["rows"], first["columns"]), np.int8)
+    entries[table["row"], table["column"]] = 1 + (table["value"] != 0)
+    return entries
 
 
 def plot(table):
     """Draw the matrices side by side, a square to an entry."""
-    from matplotlib import pyplot
-    from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Patch
-
     colors = ListedColormap([color for color, _ in KINDS.values()])
     groups = [(operator, table[table["operator"] == operator]) for operator in OPERATORS]
     widths = [rows["columns"].iloc[0] / rows["rows"].iloc[0] for _, rows in groups]
     fig, axes = pyplot.subplots(1, 3, figsize=(9, 4.4), width_ratios=widths, layout="constrained")
     for ax, (operator, rows) in zip(axes, groups, strict=True):
-        found = kinds(rows)
-        ax.imshow(found, cmap=colors, vmin=0, vmax=len(KINDS) - 1, interpolation="none")
-        sparsity = 1 - len(rows) / found.size
+        entries = kinds(rows)
+        ax.imshow(entries, cmap=colors, vmin=0, vmax=len(KINDS) - 1, interpolation="none")
+        sparsity = 1 - len(rows) / entries.size
         ax.set_title(f"{operator}\n{rows['sizes'].iloc[0]}\nsparsity {sparsity:.3f}", size=9)
         ax.set(xlabel="output", ylabel="input")
         ax.grid(visible=False)
     handles = [Patch(facecolor=color, edgecolor="#999999", lw=0.5, label=label) for color, label in KINDS.values()]
-    fig.legend(handles=handles, loc="outside upper center", ncols=len(KINDS))
+    panels.legend(fig, handles)
     return fig

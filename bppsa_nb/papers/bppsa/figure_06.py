@@ -1,11 +1,13 @@
 """Figure 6: LeNet-5 trained on images by back-propagation and by BPPSA from the same seed."""
 
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb.machine import backends
-from bppsa_nb.papers.bppsa import figure_07
-from bppsa_nb.papers.bppsa.figure_07 import LIMIT, side_by_side
+from bppsa_nb.papers.bppsa import training_curves
+from bppsa_nb.papers.bppsa.training_curves import LIMIT
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.images import fetched
 from bppsa_nb.sparse import LeNet5, Network
 from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.loss import cross_entropy
@@ -17,20 +19,17 @@ ITERATIONS, EPOCHS = 100, 5  # at quick scale, and at the paper's
 BATCHES = {"quick": 8, "paper": 256}
 RATES, MOMENTUM = {"quick": 3e-4, "paper": 1e-3}, 0.9
 LOOK = 500  # images
+SPLITS = ("train", "test")
 
 
 def measure(scale, rng, progress):
     """Train on the stand-in (paper scale: CIFAR-10, if it was fetched): one row per iteration."""
-    from tqdm.auto import tqdm
-
-    training, held_out = images("train", scale), images("test", scale)
+    training, held_out = (fetched("cifar10", split) if scale == "paper" else Images(split=split) for split in SPLITS)
     seed = int(rng.integers(2**31))
     length = ITERATIONS if scale == "quick" else EPOCHS * -(-len(training) // BATCHES[scale])
 
     def train_on(point, _):
-        # One more than `length`, so that the last row shows what came of it.
-        bar = {"desc": "training", "leave": False, "disable": None if progress.show else True}
-        iterations = tqdm(range(length + 1), **bar)
+        iterations = progress.bar(range(length + 1), "training")  # the last row shows what came of the others
         return train(training, held_out, point["B"], point["rate"], seed, iterations, point["backend"])
 
     point = {"backend": backends.resolve("auto"), "B": BATCHES[scale], "rate": RATES[scale], "images": training.source}
@@ -39,48 +38,15 @@ def measure(scale, rng, progress):
     return table
 
 
-def images(split, scale):
-    """Load what is trained on: CIFAR-10 at the paper's scale, if it was fetched, or else the stand-in."""
-    if scale == "paper":
-        try:
-            return Images("cifar10", split)
-        except FileNotFoundError as error:
-            print(f"{error}. Digits over photographs stand in for it.")
-    return Images(split=split)
-
-
 def train(training, held_out, size, rate, seed, iterations, backend):
     """Train two copies of LeNet-5 side by side, one by each method, and a third by BP with disturbed gradients.
 
-    Parameters
-    ----------
-    training, held_out : Images
-        What to train on, and other images.
-    size : int
-        B, of a mini-batch.
-    rate : float
-        The learning rate.
-    seed : int
-        Of the initial parameters and of the order of the images.
-    iterations : iterable of int
-        Their numbers, from 0 on.
-    backend : str
-
-    Returns
-    -------
-    list of dict
-        A row per iteration as `figure_07.side_by_side` makes it; `loss_disturbed` of the mini-batch, by BP whose
-        gradients are disturbed at random by as much as BPPSA's differ; and for each method, before every tenth
-        iteration, `training_loss_<method>` and `test_loss_<method>`, of the first images of `training` and `held_out`.
+    Each iteration has a row of `training_curves.side_by_side`; `loss_disturbed` of the mini-batch, by BP whose
+    gradients are disturbed at random by as much as BPPSA's differ; and for each method, before every tenth iteration,
+    `training_loss_<method>` and `test_loss_<method>`, of the first images of `training` and `held_out`.
     """
-    epoch = -(-len(training) // size)
-    fixed = {"training_loss": training, "test_loss": held_out}
+    batch, fixed = training_curves.batches(training, size, seed), {"training_loss": training, "test_loss": held_out}
     fixed = {name: data.batch(np.arange(min(LOOK, len(data)))) for name, data in fixed.items()}
-
-    def batch(iteration):
-        order = np.random.default_rng([seed, iteration // epoch]).permutation(len(training))
-        start = iteration % epoch * size
-        return training.batch(order[start : start + size])
 
     def watch(model):
         return {name: cross_entropy(model.forward(x, backend=backend).logits, y)[0] for name, (x, y) in fixed.items()}
@@ -88,7 +54,7 @@ def train(training, held_out, size, rate, seed, iterations, backend):
     def new():
         return Network((3, 32, 32), LeNet5().operators, init="he", rng=seed), SGD(rate, MOMENTUM)
 
-    rows = side_by_side({method: new() for method in METHODS}, batch, iterations, backend, watch)
+    rows = training_curves.side_by_side({method: new() for method in METHODS}, batch, iterations, backend, watch)
     _disturb(*new(), batch, rows, backend, np.random.default_rng(seed))
     return rows
 
@@ -109,19 +75,11 @@ def _disturb(model, optimizer, batch, rows, backend, rng):
 def differences(table):
     """Compare both methods at every iteration.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `gradient` and `loss` as `figure_07.differences` has them, and `disturbed`, the relative difference of the
-        losses of BP and of BP with disturbed gradients.
+    `gradient` and `loss` are as `training_curves.differences` has them; `disturbed` is the relative difference of the
+    losses of BP and of BP with disturbed gradients.
     """
     disturbed = (table["loss_disturbed"] - table["loss_ordinary"]).abs() / table["loss_ordinary"]
-    return figure_07.differences(table, "ordinary").assign(disturbed=disturbed)
+    return training_curves.differences(table, "ordinary").assign(disturbed=disturbed)
 
 
 def caption(table):
@@ -141,44 +99,34 @@ def caption(table):
 
 def alt(table):
     """Say what there is to see, and how far both methods are apart."""
-    found, drawn = differences(table), table[table["test_loss_ordinary"].notna()]
+    both, drawn = differences(table), table[table["test_loss_ordinary"].notna()]
     losses = (drawn[f"{name}_loss_ordinary"] for name in ("training", "test"))
     fell = [f"{loss.iloc[0]:.2f} to {loss.iloc[-1]:.2f}" for loss in losses]
     return (
         "Three plots of LeNet-5 learning to classify images. Left, training loss over iterations: a line for BP, from "
         f"{fell[0]}, and dots for BPPSA. Middle, test loss: the same, from {fell[1]}. Right, on a logarithmic axis "
-        f"over iterations: BPPSA's gradients differ from BP's by at most {found['gradient'].max():.1e}, the losses of "
-        f"both runs by at most {found['loss'].max():.1e}, those of BP and of BP with gradients disturbed by as much by "
-        f"at most {found['disturbed'].max():.1e}; a dashed line is at {LIMIT:g}."
+        f"over iterations: BPPSA's gradients differ from BP's by at most {both['gradient'].max():.1e}, the losses of "
+        f"both runs by at most {both['loss'].max():.1e}, those of BP and of BP with gradients disturbed by as much by "
+        f"at most {both['disturbed'].max():.1e}; a dashed line is at {LIMIT:g}."
     )
 
 
 def plot(table):
     """Draw training loss, test loss, and how far gradients and losses differ."""
-    from matplotlib import pyplot
-
     fig, (left, middle, right) = pyplot.subplots(1, 3, figsize=(9.6, 3.5), layout="constrained")
     drawn = table[table["test_loss_ordinary"].notna()]
     for method, name in METHODS.items():
-        look = {"lw": 2} if method == "ordinary" else {"marker": "o", "ms": 3.5, "ls": ""}
-        look["color"] = COLORS["baseline" if method == "ordinary" else method]
+        look = training_curves.look("baseline" if method == "ordinary" else method)
         milliseconds = 1e3 * table[f"seconds_{method}"].median()
         shown = f"{milliseconds:.2g}" if milliseconds < 100 else f"{milliseconds:.0f}"
         left.plot(drawn["iteration"], drawn[f"training_loss_{method}"], label=f"{name}: {shown} ms each", **look)
         middle.plot(drawn["iteration"], drawn[f"test_loss_{method}"], label=name, **look)
     left.set(title="Training loss", ylabel=f"loss, {table['images'].iloc[0]}, B = {table['B'].iloc[0]}")
     middle.set(title="Test loss")
-    limits = np.array([left.get_ylim(), middle.get_ylim()])
-    low, high = limits[:, 0].min(), limits[:, 1].max()
-    for ax in (left, middle):
-        ax.set_ylim(low, high + 0.2 * (high - low))
-        ax.ticklabel_format(axis="y", useOffset=False)
-        ax.locator_params(axis="y", nbins=5)
-        ax.legend(loc="upper right")
-    middle.tick_params(labelleft=False)  # as on the left
-    found = differences(table)
-    found = found[found["iteration"] < found["iteration"].max()]  # the last one only shows what came of the others
-    worst = found.groupby(found["iteration"] // 10 * 10)[["gradient", "loss", "disturbed"]].max()
+    training_curves.share_losses(left, middle)
+    both = differences(table)
+    both = both[both["iteration"] < both["iteration"].max()]  # the last one only shows what came of the others
+    worst = both.groupby(both["iteration"] // 10 * 10)[["gradient", "loss", "disturbed"]].max()
     looks = {
         "gradient": ("gradients", {"color": "black"}),
         "loss": ("losses", {"color": COLORS["blelloch"]}),
@@ -186,10 +134,9 @@ def plot(table):
     }
     for quantity, (label, look) in looks.items():
         right.plot(worst.index, worst[quantity], lw=1.6, label=label, **look)
-    right.axhline(LIMIT, color="black", lw=1.1, ls="--")
-    right.text(0, 1.2 * LIMIT, "limit", va="bottom", size=9)
+    training_curves.draw_limit(right)
     right.set(title="BPPSA against BP", ylabel="relative difference, worst of 10")
-    right.set(yscale="log", ylim=(None, max(2e-3, 100 * worst.max(axis=None))))
+    right.set(ylim=(None, max(2e-3, 100 * worst.max(axis=None))))
     right.legend(loc="upper right")
     for ax in (left, middle, right):
         ax.set_xlabel("iteration")

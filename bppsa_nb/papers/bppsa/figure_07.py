@@ -1,11 +1,12 @@
 """Figure 7: the paper's RNN trained by BPTT and by BPPSA from the same seed, and their gradients compared."""
 
-import time
-
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.machine import backends
+from bppsa_nb.papers.bppsa import training_curves
+from bppsa_nb.papers.bppsa.training_curves import BATCH, LIMIT, METHODS, differences
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed
 from bppsa_nb.training.datasets import Bitstream
@@ -22,9 +23,7 @@ CAPTION = (
 )
 # The paper trains for 80 epochs of 2000 iterations; in the first, the curves show how they relate.
 SCALES = {"quick": {"T": 100, "iterations": 300}, "paper": {"T": 1000, "iterations": 2000}}
-BATCH, SAMPLES = 16, 32000
-LIMIT = 1e-5
-METHODS = {"linear": "BPTT", "blelloch": "BPPSA"}
+SAMPLES = 32000
 
 
 def measure(scale, rng, progress):
@@ -37,22 +36,10 @@ def measure(scale, rng, progress):
 
 
 def train(point, seed):
-    """Train two copies of the paper's RNN side by side, one by each method, and compare them.
+    """Train two copies of the paper's RNN side by side, one by each method, at the `backend` and `T` of `point`.
 
-    Parameters
-    ----------
-    point : dict
-        `backend`, `T` and the number of `iterations`.
-    seed : int
-        Of the samples, their order and the initial parameters.
-
-    Returns
-    -------
-    list of dict
-        A row per iteration: `loss_<method>` of the batch; `seconds_<method>` for forward pass, loss, backward pass
-        and update; `fixed_loss_<method>` on the first 1000 samples, before every tenth iteration; and for every
-        parameter `difference_<name>`, the largest difference between the two methods' gradients at the parameters
-        of the BPPSA run, relative to the largest entry of BPTT's.
+    Each of its `iterations` has a row of `training_curves.side_by_side`, with `fixed_loss_<method>` on the first 1000
+    samples before every tenth.
     """
     backend, dataset = point["backend"], Bitstream(point["T"], SAMPLES, rng=seed)
     order = np.random.default_rng(seed).permutation(SAMPLES)
@@ -65,134 +52,44 @@ def train(point, seed):
         return {"fixed_loss": cross_entropy(model.forward(x_fixed, backend=backend).logits, y_fixed)[0]}
 
     copies = {method: (RNN(1, 20, 10, rng=seed), Adam(lr=1e-5)) for method in METHODS}
-    return side_by_side(copies, batch, range(point["iterations"]), backend, watch)
-
-
-def side_by_side(copies, batch, iterations, backend, watch, every=10):
-    """Train two copies of a model side by side, one by each method, and compare them.
-
-    Parameters
-    ----------
-    copies : dict of str to (model, optimizer)
-        For each of two methods, both with the same parameters; the first is the one that the other is held against.
-    batch : callable
-        ``batch(iteration) -> (x, y)``.
-    iterations : iterable of int
-        Their numbers, from 0 on.
-    backend : str
-    watch : callable
-        ``watch(model) -> dict of numbers``, to be noted before every `every`-th iteration.
-    every : int
-
-    Returns
-    -------
-    list of dict
-        A row per iteration: `loss_<method>`, `seconds_<method>` and `difference_<name>` as `train` has them, and
-        what `watch` found as `<name>_<method>`.
-    """
-    reference, compared = copies
-    for method, (model, _) in copies.items():  # compiled, and memory touched, before the clock starts
-        _differentiate(model, *batch(0), method, backend)
-    rows = []
-    for iteration in iterations:
-        x, y = batch(iteration)
-        row = {"iteration": iteration}
-        for method, (model, optimizer) in copies.items():
-            if iteration % every == 0:
-                row |= {f"{name}_{method}": value for name, value in watch(model).items()}
-            start = time.perf_counter()
-            loss, grads, backward = _differentiate(model, x, y, method, backend)
-            seconds = time.perf_counter() - start
-            if method == compared:  # the check is not on the clock
-                others = backward(reference)
-                row |= {f"difference_{name}": _difference(grads[name], others[name]) for name in grads}
-            start = time.perf_counter()
-            optimizer.step(model.params, grads)
-            row |= {f"loss_{method}": loss, f"seconds_{method}": seconds + time.perf_counter() - start}
-        rows.append(row)
-    return rows
-
-
-def _differentiate(model, x, y, method, backend):
-    """Compute the loss and its gradients; return a function for other methods' gradients with them."""
-    activations = model.forward(x, backend=backend)
-    loss, grad_logits = cross_entropy(activations.logits, y)
-
-    def backward(method):
-        return model.backward(activations, grad_logits, method=method, backend=backend)
-
-    return loss, backward(method), backward
-
-
-def _difference(gradient, reference):
-    return float(np.abs(gradient - reference).max() / np.abs(reference).max())
-
-
-def differences(table, reference="linear"):
-    """Compare both methods at every iteration.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment, or another whose rows are `side_by_side`'s.
-    reference : str
-        The method that "blelloch" is held against.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `gradient`, the largest relative difference over all parameters, and `loss`, the relative difference of the
-        two runs' batch losses.
-    """
-    gradient = table.filter(like="difference_").max(axis=1)
-    loss = (table["loss_blelloch"] - table[f"loss_{reference}"]).abs() / table[f"loss_{reference}"]
-    return table[["backend", "iteration"]].assign(gradient=gradient, loss=loss)
+    return training_curves.side_by_side(copies, batch, range(point["iterations"]), backend, watch)
 
 
 def alt(table):
     """Say what there is to see, and how far both methods are apart."""
-    found, rows = differences(table), table[table["backend"] == table["backend"].iloc[0]]
+    compared, rows = differences(table), table[table["backend"] == table["backend"].iloc[0]]
     milliseconds = [f"{1e3 * rows[f'seconds_{method}'].median():.2g} ms by {name}" for method, name in METHODS.items()]
     return (
         "Three plots of the RNN learning to tell bitstreams apart. Left, loss over iterations: a line for BPTT and "
         "dots for BPPSA. Middle, the same two curves over seconds on a logarithmic axis; an iteration takes "
         f"{listed(milliseconds)}. Right, on a logarithmic axis over iterations, for every backend: the gradients of "
-        f"both methods differ by at most {found['gradient'].max():.1e}, the losses by at most "
-        f"{found['loss'].max():.1e}; a line is at {LIMIT:g}."
+        f"both methods differ by at most {compared['gradient'].max():.1e}, the losses by at most "
+        f"{compared['loss'].max():.1e}; a line is at {LIMIT:g}."
     )
 
 
 def plot(table):
     """Draw the loss over iterations and over seconds, and how far gradients and losses differ."""
-    from matplotlib import pyplot
-
     fig, (left, middle, right) = pyplot.subplots(1, 3, figsize=(9.6, 3.5), layout="constrained")
     first = table["backend"].iloc[0]
     rows = table[table["backend"] == first]
     for method, name in METHODS.items():
         seconds = rows[f"seconds_{method}"]
-        look = {"lw": 2} if method == "linear" else {"marker": "o", "ms": 3.5, "ls": ""}
+        look = training_curves.look(method)
         drawn = rows.assign(before=seconds.cumsum() - seconds)[rows[f"fixed_loss_{method}"].notna()]
-        loss, color = drawn[f"fixed_loss_{method}"], COLORS[method]
-        left.plot(drawn["iteration"], loss, color=color, label=name, **look)
+        loss = drawn[f"fixed_loss_{method}"]
+        left.plot(drawn["iteration"], loss, label=name, **look)
         label = f"{name}: {1e3 * seconds.median():.2g} ms each"
-        middle.plot(drawn["before"].iloc[1:], loss.iloc[1:], color=color, label=label, **look | {"ls": "-", "lw": 2})
+        middle.plot(drawn["before"].iloc[1:], loss.iloc[1:], label=label, **look | {"ls": "-", "lw": 2})
     left.set(title="Per iteration", xlabel="iteration", ylabel="training loss, 1000 fixed samples")
     middle.set(title=f"Per second (backend {first})", xlabel="seconds", xscale="log")
-    low, high = left.get_ylim()
-    for ax in (left, middle):
-        ax.set_ylim(low, high + 0.2 * (high - low))
-        ax.ticklabel_format(axis="y", useOffset=False)
-        ax.locator_params(axis="y", nbins=5)
-        ax.legend(loc="upper right")
-    middle.tick_params(labelleft=False)  # as on the left
+    training_curves.share_losses(left, middle)
     for backend, part in differences(table).groupby("backend", sort=False):
         worst = part.groupby(part["iteration"] // 10 * 10).max()
         style = {"numpy": ":", "cpu": "-", "cuda": "--"}[backend]
         right.plot(worst.index, worst["gradient"], style, color="black", lw=1.4, label=f"gradients, {backend}")
         right.plot(worst.index, worst["loss"], style, color=COLORS["baseline"], lw=0.9, label=f"losses, {backend}")
-    right.axhline(LIMIT, color=COLORS["linear"], lw=1.2)
-    right.text(0, 1.2 * LIMIT, "limit", va="bottom", color=COLORS["linear"], size=9)
+    training_curves.draw_limit(right)
     right.set(title="BPPSA against BPTT", xlabel="iteration", ylabel="relative difference, worst of 10")
     right.set(yscale="log", ylim=(None, 2e-3))
     right.legend(loc="upper right", ncols=1)

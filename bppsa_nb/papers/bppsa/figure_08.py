@@ -1,17 +1,18 @@
 """Figure 8: what a backward pass by BPPSA takes as T and 1/B grow, against ordinary back-propagation."""
 
-import time
 from functools import partial
 
 import numpy as np
+from matplotlib import pyplot
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator
 
-from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.machine import backends
+from bppsa_nb.papers import panels
+from bppsa_nb.papers.bppsa import iterations
+from bppsa_nb.papers.bppsa.iterations import speedups
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import span
-from bppsa_nb.papers.timing import repeat
-from bppsa_nb.training.datasets import Bitstream
-from bppsa_nb.training.loss import cross_entropy
 
 TITLE = "Figure 8: backward latency, speedup and breakdown over T and 1/B"
 CAPTION = (
@@ -21,120 +22,39 @@ CAPTION = (
     "all took turns, warm; black bars: standard deviation. Speedups below 1 mean that BPPSA is slower: it multiplies "
     "matrices where BP multiplies vectors, and needs many workers to share them out to."
 )
-LENGTHS = {"quick": (10, 30, 100, 300, 1000), "paper": (10, 30, 100, 300, 1000, 3000, 10000, 30000)}
-BATCHES = (256, 128, 64, 32, 16, 8, 4, 2)
-BATCH = 16  # while T varies
-LENGTH = {"quick": 100, "paper": 1000}  # while B varies
-SECONDS = {"quick": 0.25, "paper": 60.0}  # for one point
-METHODS = ("linear", "blelloch", "chunked")
+BATCH = iterations.RNN_BATCH
 LABELS = {"linear": "BP", "blelloch": "BPPSA, levels", "chunked": "BPPSA, chunks"}
 MARKS = {"numpy": ("s", ":"), "cpu": ("o", "-"), "cuda": ("^", "-")}
 
 
 def measure(scale, rng, progress):
     """Time all methods on every backend of this machine: one row per backend, T, B and method."""
-    sizes = [(T, BATCH) for T in LENGTHS[scale]]
-    sizes += [(LENGTH[scale], B) for B in BATCHES if (LENGTH[scale], B) not in sizes]
+    length, sizes = iterations.RNN_LENGTH[scale], [(T, BATCH) for T in iterations.RNN_LENGTHS[scale]]
+    sizes += [(length, B) for B in iterations.RNN_BATCHES if (length, B) not in sizes]
     chosen = dict.fromkeys(["numpy", "cpu", backends.resolve("auto")])
     points = [{"backend": backend, "T": T, "B": B} for backend in chosen for T, B in sizes]
-    table = progress.collect(points, partial(time_iterations, seconds=SECONDS[scale]), rng)
-    table.attrs["length_while_B_varies"] = LENGTH[scale]
+    table = progress.collect(points, partial(iterations.time_rnn, seconds=iterations.RNN_SECONDS[scale]), rng)
+    table.attrs["length_while_B_varies"] = length
     return table
-
-
-def time_iterations(point, rng, seconds):
-    """Time forward passes and all methods' backward passes, taking turns.
-
-    Parameters
-    ----------
-    point : dict
-        `backend`, `T` and `B`.
-    rng : np.random.Generator
-    seconds : float
-        As for `timing.repeat`.
-
-    Returns
-    -------
-    list of dict
-        A row per method: `forward` and `backward`, medians in seconds per iteration, `backward_std`, and how many
-        `rounds` there were. The forward pass holds the loss, the backward pass all parameter gradients and, for
-        ``"blelloch"``, the assembly of the Jacobians.
-    """
-    backend, T, B = point["backend"], point["T"], point["B"]
-    model = RNN(input_size=1, hidden_size=20, num_classes=10, rng=rng)
-    x, y = Bitstream(T, B, rng=rng).batch(np.arange(B))
-
-    def one_round():
-        marks = [time.perf_counter()]
-        activations = model.forward(x, backend=backend)
-        _, grad_logits = cross_entropy(activations.logits, y)
-        marks.append(time.perf_counter())
-        for method in METHODS:
-            model.backward(activations, grad_logits, method=method, backend=backend)
-            marks.append(time.perf_counter())
-        return np.diff(marks)
-
-    rounds = repeat(one_round, seconds)
-    forward, *backward = np.median(rounds, axis=0)
-    spread = np.std(rounds, axis=0)[1:]
-    return [
-        {"method": method, "forward": forward, "backward": median, "backward_std": std, "rounds": len(rounds)}
-        for method, median, std in zip(METHODS, backward, spread, strict=True)
-    ]
-
-
-def speedups(table):
-    """Compare the methods at every point.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Per backend, T and B: the times in seconds per iteration `forward`, `bp`, `bppsa` and `bppsa_std`, and the
-        speedups of the paper's BPPSA, by levels: `backward` (bp / bppsa) and `overall` (both with the forward pass).
-        For the chunked scan, where it was timed, `chunked`, `chunked_std` and `backward_chunked`; NaN elsewhere.
-    """
-    keys = ["backend", "T", "B"]
-    methods = {method: table[table["method"] == method].set_index(keys) for method in METHODS}
-    bp, bppsa, chunked = methods.values()
-    both = bppsa[["forward"]].assign(
-        bp=bp["backward"],
-        bppsa=bppsa["backward"],
-        bppsa_std=bppsa["backward_std"],
-        chunked=chunked["backward"],
-        chunked_std=chunked["backward_std"],
-    )
-    both["backward"] = both["bp"] / both["bppsa"]
-    both["overall"] = (both["forward"] + both["bp"]) / (both["forward"] + both["bppsa"])
-    both["backward_chunked"] = both["bp"] / both["chunked"]
-    return both.reset_index()
 
 
 def alt(table):
     """Say what there is to see, and the speedups on every backend."""
     levels, chunks = "backward", "backward_chunked"
-    told = [
+    texts = [
         f"on {backend} {span(rows[levels], '{:.2g}')} by levels and {span(rows[chunks], '{:.2g}')} by chunks"
         for backend, rows in speedups(table).groupby("backend", sort=False)
     ]
     return (
         "Six plots, three over sequence length T and three over the fraction 1/B of the machine per sample. Latency: "
         "the backward times of BP and of BPPSA, by levels and by chunks, on every backend. Backward speedup over BP, "
-        f"with a line at 1: {', '.join(told)}. Breakdown: bars of forward pass and backward pass, normalized by the "
+        f"with a line at 1: {', '.join(texts)}. Breakdown: bars of forward pass and backward pass, normalized by the "
         "baseline's total; bars that leave the panel have their height written on them."
     )
 
 
 def plot(table):
     """Draw latency, speedup and breakdown over T in the first row, over 1/B in the second."""
-    from matplotlib import pyplot
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
     fig, axes = pyplot.subplots(2, 3, figsize=(10.4, 5.8), layout="constrained")
     both = speedups(table)
     length = table.attrs["length_while_B_varies"]
@@ -152,12 +72,11 @@ def plot(table):
             ax.set_xlabel(label)
             ax.tick_params(axis="x", labelsize=7)
             ax.grid(axis="x", visible=False)
-    handles = [Patch(color=COLORS["baseline"], label="FP")]
-    handles += [Patch(color=COLORS[method], label=label) for method, label in LABELS.items()]
+    handles = panels.patches({"FP": COLORS["baseline"]} | {name: COLORS[method] for method, name in LABELS.items()})
     for backend in both["backend"].unique():
         marker, style = MARKS[backend]
         handles.append(Line2D([], [], color="black", marker=marker, ls=style, ms=4.5, label=f"on {backend}"))
-    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    panels.legend(fig, handles)
     return fig
 
 
@@ -173,16 +92,14 @@ def _latency(ax, rows):
 
 
 def _speedup(ax, rows):
-    from matplotlib.ticker import LogLocator
-
     for backend, part in rows.groupby("backend", sort=False):
         look = {"marker": MARKS[backend][0], "ls": MARKS[backend][1], "ms": 4.5}
         for method, name in (("blelloch", "backward"), ("chunked", "backward_chunked")):
             ax.plot(part["place"], part[name], color=COLORS[method], **look)
     ax.axhline(1, color="black", lw=1.1)
-    ax.set(yscale="log", ylabel="BP's time / BPPSA's time")
+    panels.log_scale(ax, "y")
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.yaxis.set_major_formatter("{x:g}")
+    ax.set_ylabel("BP's time / BPPSA's time")
 
 
 def _breakdown(ax, rows):

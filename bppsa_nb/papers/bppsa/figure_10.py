@@ -2,13 +2,16 @@
 
 import math
 
-import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb.operands.counted import Pattern
-from bppsa_nb.papers.bppsa.figure_03 import operators
+from bppsa_nb.operands.pattern import CSRPattern
+from bppsa_nb.papers import panels
+from bppsa_nb.papers.bppsa import vgg
+from bppsa_nb.papers.bppsa.vgg import LEVELS, operators
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.tables import where
 from bppsa_nb.scan import scan
-from bppsa_nb.scan.trace import span_label, trace
 
 TITLE = "Figure 10: the cost of every step on a pruned VGG-11"
 CAPTION = (
@@ -18,7 +21,6 @@ CAPTION = (
     "operators of ordinary back-propagation, which skip nothing. Right: hollow marks are for maxima only, the dashed "
     "line is BP's dearest."
 )
-RATE, LEVELS = 0.97, 2
 STORAGE = {"maxima": "as in the paper: maxima only", "planned": "as planned here: every entry"}
 _LOOKS = {
     "BP": ("BP: gradient operator", COLORS["identity"], "D"),
@@ -27,81 +29,42 @@ _LOOKS = {
 }
 
 
-def pruned_vgg(rng):
-    """Make a VGG-11 whose initial weights are pruned: the same share of each layer.
-
-    Parameters
-    ----------
-    rng : int or np.random.Generator
-
-    Returns
-    -------
-    VGG11
-    """
-    from bppsa_nb.sparse import VGG11, prune
-
-    network = VGG11(rng)
-    network.masks = prune(network.params, RATE, "class_uniform")
-    return network
-
-
 def measure(scale, rng, progress):
     """Count every step: a row per product for each way to store, and one per gradient operator of BP."""
-    from bppsa_nb.training.datasets.images import Images
-
-    seed = np.random.default_rng(rng).integers(2**32, size=2)
-    network, images = pruned_vgg(seed[0]), Images(rng=seed[1], num_samples=1)
-    links = network.links(network.forward(images.batch([0])[0]), from_input=True)
+    network, images, _, links = vgg.on_an_image(rng)
 
     def count(point, rng):
         if point["storage"] == "BP":
             return ordinary_costs(network)
-        patterns = [link.pattern for link in links]
-        if point["storage"] == "maxima":
-            patterns = [
-                maxima(link) if is_pool(name) else link.pattern for name, link in zip(names, links, strict=True)
-            ]
-        return scan_costs(patterns, LEVELS)
+        left_out = [point["storage"] == "maxima" and is_pool(name) for name in operators()]
+        return scan_costs([maxima(x) if few else x.pattern for few, x in zip(left_out, links, strict=True)], LEVELS)
 
-    names = operators()
     table = progress.collect([{"storage": storage} for storage in (*STORAGE, "BP")], count, rng)
     table.attrs["data"] = images.data
     return table
 
 
 def is_pool(name):
-    """Tell whether an operator, named as in `figure_03.operators`, is a max-pooling."""
+    """Tell whether an operator, named as in `vgg.operators`, is a max-pooling."""
     return name.startswith("pool")
 
 
 def maxima(link):
     """Return a link's pattern without the entries that are zero for its sample (Algorithms 8 and 9)."""
-    from bppsa_nb.sparse import CSRPattern
-
     matrix = link.pattern.matrix(link.values[0].copy())
     matrix.eliminate_zeros()
     return CSRPattern.of(matrix)
 
 
 def scan_costs(patterns, levels):
-    """Run the truncated scan over sparsity patterns, and note what every product costs.
+    """Run the truncated scan over sparsity patterns, from the image to the loss, and note what every product costs.
 
-    Parameters
-    ----------
-    patterns : list of CSRPattern
-        Of the transposed Jacobians, from the image to the loss.
-    levels : int
-        The k of ``"truncated"``.
-
-    Returns
-    -------
-    list of dict
-        The rows of `products`, with `multiply_adds`, and `critical`: whether it is on the longest path.
+    A row of `vgg.products` for each, with `multiply_adds`, and `critical`: whether it is on the longest path.
     """
     costs = []
     scan([Pattern(None, costs), *(Pattern(pattern, costs) for pattern in reversed(patterns))], "truncated", levels)
     counted = [cost.multiply_adds for cost in costs]
-    run, rows = products(patterns, levels)
+    run, rows = vgg.products(patterns, levels)
     critical = set(run.critical_path(counted)[1])
     return [
         row | {"multiply_adds": cost, "critical": product in critical}
@@ -109,47 +72,8 @@ def scan_costs(patterns, levels):
     ]
 
 
-def products(patterns, levels):
-    """List the products of the truncated scan over a chain, in the order of execution.
-
-    Parameters
-    ----------
-    patterns : list of CSRPattern
-        Of the transposed Jacobians, from the image to the loss; their shapes are looked at.
-    levels : int
-        The k of ``"truncated"``.
-
-    Returns
-    -------
-    run : Trace
-    rows : list of dict
-        For each of ``run.products``: `level`, counted from 1; `phase`, `d`; `kind`; `left` and `right`, the positions
-        that went into its operands; `dense`, the multiply-adds with dense matrices.
-    """
-    run = trace(len(patterns), "truncated", levels)
-    sizes = [patterns[-1].shape[1], *(pattern.shape[0] for pattern in reversed(patterns))]  # of x_n ... x_0
-    rows = []
-    for number, level in enumerate(run.levels, 1):
-        for product in level.products:
-            a, b = product.parents  # a stands closer to the loss: the product is b @ a
-            dense = sizes[b.span[1]] * sizes[a.span[1]] * (sizes[a.span[0] - 1] if a.kind == "matrix" else 1)
-            row = {"level": number, "phase": level.level.phase, "d": level.level.d, "kind": product.product}
-            rows.append(row | {"left": span_label(a), "right": span_label(b), "dense": dense})
-    return run, rows
-
-
 def ordinary_costs(network):
-    """Count the multiply-adds of ordinary back-propagation's gradient operators, which know no pruning.
-
-    Parameters
-    ----------
-    network : VGG11
-
-    Returns
-    -------
-    list of dict
-        A row per operator.
-    """
+    """Count the multiply-adds of ordinary back-propagation's operators, which know no pruning: a row each."""
     rows = []
     for name, operator in zip(operators(), network.linked(from_input=True), strict=True):
         jacobian = network.jacobian(operator.name)
@@ -166,7 +90,7 @@ def alt(table):
     """Say what there is to see, and how the dearest products compare."""
     dearest = table.groupby(["storage", "kind"])["multiply_adds"].max()
     ratios = {storage: dearest[storage, "mm"] / dearest["BP", "BP"] for storage in STORAGE}
-    products = table[(table["storage"] == "planned") & (table["kind"] == "mm")]
+    products = where(table, storage="planned", kind="mm")
     level = products.loc[products["multiply_adds"].idxmax(), "level"]
     return (
         "Two scatter plots on logarithmic axes: multiply-adds of each product over what it would take with dense "
@@ -180,8 +104,6 @@ def alt(table):
 
 def plot(table):
     """Draw the products as the paper does, for both ways to store, and the dearest of each level."""
-    from matplotlib import pyplot
-
     fig, axes = pyplot.subplots(1, 3, figsize=(11.2, 4.4), width_ratios=(1, 1, 0.9), layout="constrained")
     baseline = table[table["storage"] == "BP"]
     for ax, (storage, title) in zip(axes, STORAGE.items(), strict=False):
@@ -196,7 +118,7 @@ def plot(table):
         ax.sharey(axes[0])
     axes[0].set_ylabel("multiply-adds")
     axes[0].plot([], [], "o", color="#777777", mfc="white", label="not on the critical path")
-    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    panels.legend(fig, ncols=4)
     _levels(axes[2], table, baseline)
     axes[2].sharey(axes[0])
     return fig
@@ -204,16 +126,13 @@ def plot(table):
 
 def _mark_dearest(ax, rows):
     dearest = rows.loc[rows["multiply_adds"].idxmax()]
-    text = f"{dearest['multiply_adds'] / 1e6:.0f} M"
     ax.annotate(
-        text,
+        f"{dearest['multiply_adds'] / 1e6:.0f} M",
         (dearest["dense"], dearest["multiply_adds"]),
-        xytext=(-8, 0),
+        (-8, 0),
         textcoords="offset points",
-        ha="right",
-        va="center",
-        size=9,
         color=COLORS["matrix"],
+        **{"ha": "right", "va": "center", "size": 9},
     )
 
 

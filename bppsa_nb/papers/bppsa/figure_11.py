@@ -1,13 +1,14 @@
 """Figure 11: the forward pass of a pipeline, and why it has to be as full as it is long (Appendix B)."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
+from bppsa_nb.papers import timelines
+from bppsa_nb.papers.bppsa.gpipe import pipeline
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.events import Event
 
 TITLE = "Figure 11: the forward pass of a pipeline"
 CAPTION = (
@@ -23,38 +24,6 @@ ALT = (
 DEVICES = 8
 
 
-def pipeline(devices, batches, backward=False):
-    """Run micro-batches through a pipeline, everything as early as it can be (GPipe).
-
-    Parameters
-    ----------
-    devices, batches : int
-        Length of the pipeline, and how many micro-batches enter it.
-    backward : bool
-        Whether to come back, once all are through.
-
-    Returns
-    -------
-    events : list of Event
-        Every micro-batch on every device; `kind` is ``"F0"`` for the forward pass of micro-batch 0, ``"B0"`` for
-        its backward pass.
-    needs : list of list of int
-        Which events each waits for.
-    """
-    order = [("F", batch, device) for batch in range(batches) for device in range(devices)]
-    if backward:
-        order += [("B", batch, device) for batch in reversed(range(batches)) for device in reversed(range(devices))]
-    number = {task: i for i, task in enumerate(order)}
-    events, needs, latest = [], [], {}
-    for way, batch, device in order:
-        before = [(way, batch, device - 1 if way == "F" else device + 1), latest.get(device)]
-        needs.append([number[task] for task in before if task in number])
-        start = max((events[i].end for i in needs[-1]), default=0)
-        latest[device] = (way, batch, device)
-        events.append(Event(device, start, 1, str(batch), f"{way}{batch}"))
-    return events, needs
-
-
 def measure(scale, rng, progress):
     """Schedule the forward pass: one row per micro-batch and device."""
     events, needs = pipeline(DEVICES, DEVICES)
@@ -64,10 +33,10 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the timeline, and the boxes of the paper's figure."""
-    fig, ax = plt.subplots(figsize=(7.6, 3.9), layout="constrained")
-    columns = zip(table["worker"], table["start"], table["duration"], table["batch"], table["kind"], strict=True)
-    events = [Event(worker, start, duration, str(batch), kind) for worker, start, duration, batch, kind in columns]
-    draw.timeline(events, ax, worker="device", unit="time (one micro-batch on one device)", legend=False)
+    fig, ax = pyplot.subplots(figsize=(7.6, 3.9), layout="constrained")
+    draw.timeline(
+        timelines.events(table), ax, worker="device", unit="time (one micro-batch on one device)", legend=False
+    )
     entering = table[table["worker"] == 0]
     busy = table.groupby("start")["worker"].nunique()
     full, lanes = busy.idxmax(), busy.max()

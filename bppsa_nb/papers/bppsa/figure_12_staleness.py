@@ -2,10 +2,13 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
-from bppsa_nb.papers import experiments
+from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.phrases import points
+from bppsa_nb.papers.tables import where
 from bppsa_nb.sparse import AvgPool2d, Conv2d, Flatten, Linear, Network, ReLU
 from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.optimizers import SGD, Adam
@@ -37,7 +40,7 @@ def measure(scale, rng, progress):
     how = SCALES[scale]
     training, unseen = (Images(split=split, num_samples=how[split]) for split in ("train", "test"))
     seeds = np.random.default_rng(rng).integers(2**31, size=how["seeds"]).tolist()
-    points = [
+    runs = [
         {"images": len(training), "lr": lr, "seed": seed, "devices": devices}
         for lr in how["rates"]
         for seed in seeds
@@ -47,7 +50,7 @@ def measure(scale, rng, progress):
     def measure_point(point, rng):
         return train(training, unseen, how["epochs"], point["lr"], point["seed"], point["devices"])
 
-    table = progress.collect(points, measure_point, rng)
+    table = progress.collect(runs, measure_point, rng)
     if scale == "quick":
         recorded = experiments.table("staleness", "paper")
         shown = recorded["lr"].isin(how["rates"]) & recorded["devices"].isin(how["devices"])
@@ -70,26 +73,12 @@ def network(seed):
 
 
 def train(training, unseen, epochs, lr, seed, devices):
-    """Train by PipeDream, in the order of its timeline and with weight stashing.
+    """Train by PipeDream on so many devices, in the order of its timeline and with weight stashing.
 
-    Parameters
-    ----------
-    training, unseen : Images
-        What to train on, in batches of `BATCH`, and other images.
-    epochs : int
-        The pipeline is filled and drained in each.
-    lr : float
-        Adam's learning rate.
-    seed : int
-        Of the initial parameters, and of the order of the images.
-    devices : int
-        The stages. With one, every update comes before the next forward pass: no weights are stale.
-
-    Returns
-    -------
-    list of dict
-        A row per epoch: `staleness`, by how many updates the weights of the first device are old, at most;
-        `training_loss`, the mean over the batches, before their updates; `loss` and `accuracy` on the unseen images.
+    The pipeline is filled and drained in each epoch, and updates come after every `BATCH` images; with one device,
+    every update comes before the next forward pass. A row per epoch has `staleness`, by how many updates the weights of
+    the first device are old, at most; `training_loss`, the mean over the batches, before their updates; `loss` and
+    `accuracy` on the unseen images.
     """
     model, order = network(seed), np.random.default_rng(seed)
     count = len(training) // BATCH
@@ -99,70 +88,58 @@ def train(training, unseen, epochs, lr, seed, devices):
         for epoch in range(1, epochs + 1):
             result = run(*training.batch(order.permutation(len(training))[: count * BATCH]))
             loss, accuracy = Trainer(model, SGD(0)).evaluate(unseen, 100)
-            found = {"epoch": epoch, "staleness": staleness, "training_loss": result.loss}
-            rows.append(found | {"loss": loss, "accuracy": accuracy})
+            row = {"epoch": epoch, "staleness": staleness, "training_loss": result.loss}
+            rows.append(row | {"loss": loss, "accuracy": accuracy})
     return rows
 
 
 def gaps(table):
     """Compare each run of several devices with the one of the same seed without staleness, after the last epoch.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-
-    Returns
-    -------
-    pandas.DataFrame
-        For each `images`, `lr` and `devices`: `accuracy`, the mean over seeds; and `mean`, `least` and `most` of what
-        it lacks.
+    For each `images`, `lr` and `devices`: `accuracy`, the mean over seeds; and `mean`, `least` and `most` of what it
+    lacks.
     """
     rows = []
     for (images, lr), part in table.groupby(["images", "lr"]):
         runs = part[part["epoch"] == part["epoch"].max()].pivot(index="seed", columns="devices", values="accuracy")
         for devices in runs.columns.drop(1):
             lacks = runs[1] - runs[devices]
-            found = {"mean": lacks.mean(), "least": lacks.min(), "most": lacks.max()}
-            found["accuracy"] = runs[devices].mean()
-            rows.append({"images": images, "lr": lr, "devices": devices} | found)
+            lack = {"mean": lacks.mean(), "least": lacks.min(), "most": lacks.max()}
+            lack["accuracy"] = runs[devices].mean()
+            rows.append({"images": images, "lr": lr, "devices": devices} | lack)
     return pd.DataFrame(rows)
 
 
 def alt(table):
     """Say what there is to see, and what is missing in the end."""
-    told = [
+    texts = [
         f"{100 * row.mean:.1f} points ({100 * row.least:.1f} to {100 * row.most:.1f}) after the last of epochs of "
         f"{row.images // BATCH:.0f} updates, on {row.devices} devices at learning rate {row.lr:g}"
         for row in gaps(table).itertuples()
     ]
     return (
         "Plots of accuracy over epochs, with and without PipeDream's staleness, a row for each number of updates per "
-        f"epoch and a column for each learning rate. With staleness there are missing {'; '.join(told)}."
+        f"epoch and a column for each learning rate. With staleness there are missing {'; '.join(texts)}."
     )
 
 
 def plot(table):
     """Draw accuracy over epochs, for every number of images and learning rate: means, with ranges over seeds."""
-    from matplotlib import pyplot
-
     counts, rates = (sorted(table[name].unique()) for name in ("images", "lr"))
-    found_gaps, size = gaps(table), (9.6, 0.8 + 2.6 * len(counts))
-    fig, axes = pyplot.subplots(
-        len(counts), len(rates), figsize=size, sharex="row", sharey=True, squeeze=False, layout="constrained"
-    )
+    found_gaps, shape = gaps(table), {"figsize": (9.6, 0.8 + 2.6 * len(counts)), "layout": "constrained"}
+    fig, axes = pyplot.subplots(len(counts), len(rates), sharex="row", sharey=True, squeeze=False, **shape)
     for line, images in zip(axes, counts, strict=True):
         for ax, lr in zip(line, rates, strict=True):
-            part = table[(table["images"] == images) & (table["lr"] == lr)]
+            part = where(table, images=images, lr=lr)
             for i, (devices, rows) in enumerate(part.groupby("devices")):
                 label, color, marker = _LOOKS[devices]
                 runs = rows.groupby("epoch")["accuracy"].agg(["mean", "min", "max"])
-                ends = [runs["mean"] - runs["min"], runs["max"] - runs["mean"]]
                 look = {"color": color, "marker": marker, "ms": 5, "capsize": 3, "label": label}
-                ax.errorbar(runs.index + 0.06 * i, runs["mean"], ends, **look)
+                panels.errorbar(ax, runs.index + 0.06 * i, runs["min"], runs["mean"], runs["max"], **look)
             ax.set_title(f"{images // BATCH} updates per epoch, learning rate {lr:g}", size=10)
             ax.set_xticks(sorted(part["epoch"].unique()))
-            found = found_gaps[(found_gaps["images"] == images) & (found_gaps["lr"] == lr)]
-            words = [_in_words(row) for row in found.itertuples()]
+            shown = where(found_gaps, images=images, lr=lr)
+            words = [_in_words(row) for row in shown.itertuples()]
             ax.text(0.98, 0.04, "\n".join(words), transform=ax.transAxes, ha="right", size=9)
         line[0].set_ylabel("accuracy, unseen images")
     for ax in axes[-1]:
@@ -172,5 +149,5 @@ def plot(table):
 
 
 def _in_words(gap):
-    mean, most, least = (f"{-100 * value:+.1f}".replace("-", "−") for value in (gap.mean, gap.most, gap.least))
+    mean, most, least = (points(-lack) for lack in (gap.mean, gap.most, gap.least))
     return f"{gap.devices} devices, in the end: {mean} points ({most} to {least})"

@@ -1,12 +1,12 @@
 """Figure 13: the GRU trained on audio by BPTT and by BPPSA from the same seed."""
 
-import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.machine import backends
-from bppsa_nb.papers.bppsa import figure_07
-from bppsa_nb.papers.bppsa.figure_07 import BATCH, LIMIT, METHODS
+from bppsa_nb.papers.bppsa import training_curves
+from bppsa_nb.papers.bppsa.training_curves import BATCH, LIMIT, METHODS
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed
 from bppsa_nb.training.datasets import instruments
@@ -32,8 +32,6 @@ CHANCE = 1 / len(LABELS)
 
 def measure(scale, rng, progress):
     """Train on S, M and L by both methods on the fastest backend: a row per set and epoch, or `EVERY` iterations."""
-    from tqdm.auto import tqdm
-
     folder = instruments.clips(progress=progress.show)
     seed = int(rng.integers(2**31))
 
@@ -43,8 +41,7 @@ def measure(scale, rng, progress):
         epoch = -(-len(training) // BATCH)
         length, every = (ITERATIONS[point["features"]], EVERY) if scale == "quick" else (EPOCHS * epoch, epoch)
         # One more than `length`, so that the last row shows what came of it.
-        bar = {"desc": f"training on {point['features']}", "leave": False, "disable": None if progress.show else True}
-        iterations = tqdm(range(length + 1), **bar)
+        iterations = progress.bar(range(length + 1), f"training on {point['features']}")
         rows = train(training, held_out, point["rate"], seed, iterations, every, point["backend"])
         return [{"T": clips.features.frames, "data": clips.data} | row for row in condense(rows, every)]
 
@@ -57,44 +54,22 @@ def measure(scale, rng, progress):
 def train(training, held_out, rate, seed, iterations, every, backend):
     """Train copies of the paper's GRU side by side, and once more by BPTT with every batch in reverse.
 
-    Parameters
-    ----------
-    training, held_out : Instruments or ArrayDataset
-        Clips to train on, and others.
-    rate : float
-        Adam's learning rate.
-    seed : int
-        Of the initial parameters and of the order of the clips.
-    iterations : iterable of int
-        Their numbers, from 0 on.
-    every : int
-        How many of them lie between two looks at the models.
-    backend : str
-
-    Returns
-    -------
-    list of dict
-        A row per iteration as `figure_07.side_by_side` makes it; `loss_reversed` of the batch; and for each method,
-        before every `every`-th iteration, `training_loss_<method>` over all clips to train on and
-        `accuracy_<method>` on the others.
+    A row per iteration of `training_curves.side_by_side`; `loss_reversed` of the batch; and for each method, before
+    every `every`-th iteration, `training_loss_<method>` over all clips to train on and `accuracy_<method>` on the
+    others.
     """
-    epoch = -(-len(training) // BATCH)
-    coefficients = training.x.shape[2]
+    batch, coefficients = training_curves.batches(training, BATCH, seed), training.x.shape[2]
 
     def new():
         return GRU(coefficients, 20, len(LABELS), rng=seed), Adam(lr=rate)
-
-    def batch(iteration):
-        order = np.random.default_rng([seed, iteration // epoch]).permutation(len(training))
-        start = iteration % epoch * BATCH
-        return training.batch(order[start : start + BATCH])
 
     def watch(model):
         trainer = Trainer(model, Adam(lr=rate), backend=backend)
         loss, _ = trainer.evaluate(training, 256)
         return {"training_loss": loss, "accuracy": trainer.evaluate(held_out, 256)[1]}
 
-    rows = figure_07.side_by_side({method: new() for method in METHODS}, batch, iterations, backend, watch, every)
+    copies = {method: new() for method in METHODS}
+    rows = training_curves.side_by_side(copies, batch, iterations, backend, watch, every)
     again = Trainer(*new(), method="linear", backend=backend)
     for row in rows:
         x, y = batch(row["iteration"])
@@ -105,18 +80,9 @@ def train(training, held_out, rate, seed, iterations, every, backend):
 def condense(rows, every):
     """Put `every` iterations into one row, since a long training has many.
 
-    Parameters
-    ----------
-    rows : list of dict
-        From `train`.
-    every : int
-
-    Returns
-    -------
-    list of dict
-        `iteration`, the first; what was found when looking at the models before it; `seconds_<method>` in sum; and
-        the largest of `gradient`, the difference of both methods' gradients at the same parameters, of `drift`, that
-        of both runs' losses, and of `drift_reversed`, that of the losses of both runs by BPTT, all of them relative.
+    A row has `iteration`, the first; what was found when looking at the models before it; `seconds_<method>` in sum;
+    and the largest of `gradient`, the difference of both methods' gradients at the same parameters, of `drift`, that of
+    both runs' losses, and of `drift_reversed`, that of the losses of both runs by BPTT, all of them relative.
     """
     table = pd.DataFrame(rows)
     table["gradient"] = table.filter(like="difference_").max(axis=1)
@@ -150,8 +116,6 @@ def alt(table):
 
 def plot(table):
     """Draw a row of plots per set: loss over iterations and seconds, accuracy, differences."""
-    from matplotlib import pyplot
-
     sets = list(table.groupby("features", sort=False))
     shape = {"figsize": (11, 0.9 + 2.3 * len(sets)), "layout": "constrained", "squeeze": False}
     fig, axes = pyplot.subplots(len(sets), 4, **shape)
@@ -176,11 +140,10 @@ def _draw_training(axes, rows):
     for method, name in METHODS.items():
         seconds = rows[f"seconds_{method}"]
         before = seconds.cumsum() - seconds
-        loss, color = rows[f"training_loss_{method}"], COLORS[method]
-        look = {"lw": 2} if method == "linear" else {"marker": "o", "ms": 3.5, "ls": ""}
-        over_iterations.plot(rows["iteration"], loss, color=color, label=name, **look)
-        over_seconds.plot(before, loss, color=color, **look | {"ls": "-", "lw": 2})
-        accuracy.plot(rows["iteration"], rows[f"accuracy_{method}"], color=color, **look)
+        loss, look = rows[f"training_loss_{method}"], training_curves.look(method)
+        over_iterations.plot(rows["iteration"], loss, label=name, **look)
+        over_seconds.plot(before, loss, **look | {"ls": "-", "lw": 2})
+        accuracy.plot(rows["iteration"], rows[f"accuracy_{method}"], **look)
         last = rows[f"accuracy_{method}"].iloc[-1]
     accuracy.axhline(CHANCE, color="black", lw=1.1, ls="--")
     accuracy.text(rows["iteration"].iloc[-1], CHANCE, "guessing", ha="right", va="bottom", size=8)
@@ -195,6 +158,4 @@ def _draw_differences(ax, rows):
     }
     for quantity, (label, look) in looks.items():
         ax.plot(rows["iteration"], rows[quantity], lw=1.6, label=label, **look)
-    ax.axhline(LIMIT, color="black", lw=1.1, ls="--")
-    ax.text(0, LIMIT, " limit", va="bottom", size=8)
-    ax.set_yscale("log")
+    training_curves.draw_limit(ax)

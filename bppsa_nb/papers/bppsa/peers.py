@@ -1,8 +1,6 @@
 """How long the same work takes here, in PyTorch and in JAX: draws what `benchmarks/run.py` recorded."""
 
-import pandas as pd
-
-from bppsa_nb.papers import experiments
+from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
 
 TITLE = "The same work here, in PyTorch and in JAX"
@@ -13,50 +11,11 @@ CAPTION = (
     "compiled code here does. All in float32, B = 16, H = 20; T = 1000 for the chain and the RNN, 259 for the GRU, "
     "1034 in its set L."
 )
-COMMAND = "python benchmarks/run.py"
 
 
 def measure(scale, rng, progress):
     """Collect the recordings of every machine."""
-    return recordings("compare")
-
-
-def recordings(name):
-    """Put together what a benchmark recorded at the paper's scale, on all machines.
-
-    Parameters
-    ----------
-    name : str
-        Of the recording.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Its rows, with the columns `backend` and `machine`, which names processor, peers and date; `attrs` say that it
-        is collected, so that the figure's foot names no machine.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is none.
-    """
-    devices = [device for device, scale in experiments.recordings(name) if scale == "paper"]
-    if not devices:
-        raise FileNotFoundError(f"no recording of {name}; `{COMMAND}` makes one")
-    parts = []
-    for device in devices:
-        part = experiments.table(name, "paper", device)
-        origin = part.attrs["provenance"]
-        processor = origin["gpu"] or f"{origin['cpu']}, {origin['cores']} cores"
-        versions = [f"{title} {part.attrs[key]}" for key, title in PEERS.items() if key in part.attrs]
-        machine = ", ".join([processor, *versions, origin["date"]])
-        parts.append(part.assign(machine=machine, backend=(origin["backend"] or "cpu")))
-    table = pd.concat(parts, ignore_index=True)
-    table.attrs["collected"] = True
-    return table
-
-
-PEERS = {"torch": "PyTorch", "cudnn": "cuDNN", "jax": "JAX"}
+    return recorded.collect("compare")
 
 
 def role(name):
@@ -69,33 +28,28 @@ def role(name):
 
 def alt(table):
     """Say what there is to see, and who is the fastest and the slowest."""
-    told = []
+    texts = []
     for (_, comparison), rows in table.groupby(["machine", "comparison"], sort=False):
         times = rows.set_index("name")["seconds"].sort_values()
         ratio = times.iloc[-1] / times.iloc[0]
         first, last = times.index[0], times.index[-1]
-        told.append(f"{comparison}: “{first}” is the fastest, “{last}” takes {ratio:.2g} times as long")
+        texts.append(f"{comparison}: “{first}” is the fastest, “{last}” takes {ratio:.2g} times as long")
     return (
         "For each machine, one panel of horizontal bars for each comparison: gradients of a dense chain, and training "
-        f"steps of the RNN and of the GRU on two sets of features. {'. '.join(told)}."
+        f"steps of the RNN and of the GRU on two sets of features. {'. '.join(texts)}."
     )
 
 
 def plot(table):
     """Draw a row of panels for each machine, a panel for each comparison."""
-    from matplotlib import pyplot
-
-    machines, comparisons = table["machine"].unique(), table["comparison"].unique()
-    across = 2
+    comparisons, across = table["comparison"].unique(), 2
     down = -(-len(comparisons) // across)
     longest = table.groupby(["machine", "comparison"]).size().max()
-    height = len(machines) * (0.5 + down * (0.75 + 0.21 * longest))
-    fig = pyplot.figure(figsize=(11, height), layout="constrained")
-    for part, machine in zip(fig.subfigures(len(machines), 1, squeeze=False)[:, 0], machines, strict=True):
-        part.suptitle(machine, size=10)
+    fig, parts = panels.machines(table, 11, 0.5 + down * (0.75 + 0.21 * longest))
+    for part, rows in parts:
         axes = part.subplots(down, across, squeeze=False).ravel()
         for ax, comparison in zip(axes, comparisons, strict=False):
-            _bars(ax, table[(table["machine"] == machine) & (table["comparison"] == comparison)])
+            _bars(ax, rows[rows["comparison"] == comparison])
             ax.set_title(comparison, size=10)
         for ax in axes[len(comparisons) :]:
             ax.axis("off")
@@ -112,7 +66,6 @@ def _bars(ax, rows):
         text = f"{1e3 * row['seconds']:.3g} ms" + (f", {ratio:.3g}×" if ratio > 1 else "")
         ax.text(1.06 * max(high, ratio), place, text, va="center", size=8)
     ax.set_yticks(range(len(rows)), rows["name"], size=8)
-    ax.set_xscale("log")
+    panels.log_scale(ax, "x", "{x:g}×")
     ax.set_xlim(0.93, 5 * rows["seconds_high"].max() / best)
-    ax.xaxis.set_major_formatter("{x:g}×")
     ax.grid(axis="y", visible=False)

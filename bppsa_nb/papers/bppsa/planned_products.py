@@ -4,11 +4,14 @@ import time
 import tracemalloc
 
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb.operands.batched import Planned
-from bppsa_nb.papers.bppsa.figure_10 import LEVELS, products, pruned_vgg
+from bppsa_nb.papers.bppsa import vgg
+from bppsa_nb.papers.bppsa.vgg import LEVELS
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.timing import take_turns
 from bppsa_nb.scan import scan
 
@@ -30,16 +33,9 @@ _WAYS = {
 
 
 class Timed:
-    """An operand that measures its products: planned, by SciPy, and by SciPy without the zeros of this sample.
+    """An operand, one sample's, that measures its products: planned, by SciPy, and by SciPy without the sample's zeros.
 
-    Parameters
-    ----------
-    operand : Planned
-        Of one sample.
-    log : list
-        Every product appends a dict to it.
-    rounds : (int, int)
-        See `timing.take_turns`.
+    Every product appends a dict to `log`; `rounds` is as for `timing.take_turns`.
     """
 
     def __init__(self, operand, log, rounds):
@@ -93,12 +89,7 @@ def _difference(product, expected):
 
 def measure(scale, rng, progress):
     """Measure every product of the truncated scan, and whole backward passes: a row each."""
-    from bppsa_nb.training.datasets.images import Images
-
-    seed = np.random.default_rng(rng).integers(2**32, size=2)
-    network, images = pruned_vgg(seed[0]), Images(rng=seed[1], num_samples=1)
-    activations = network.forward(images.batch([0])[0])
-    links = network.links(activations, from_input=True)
+    network, images, activations, links = vgg.on_an_image(rng)
     points = [{"part": "products"}, *({"part": "backward", "method": method} for method in METHODS)]
 
     def measure_point(point, rng):
@@ -116,7 +107,7 @@ def _measure_products(links, rng, rounds):
     gradient = rng.standard_normal((1, links[-1].shape[1])).astype(np.float32)
     operands = [Timed(Planned(link.pattern, link.values, "cpu"), log, rounds) for link in reversed(links)]
     scan([gradient, *operands], "truncated", LEVELS)
-    _, rows = products([link.pattern for link in links], LEVELS)
+    _, rows = vgg.products([link.pattern for link in links], LEVELS)
     return [row | measured for row, measured in zip(rows, log, strict=True)]
 
 
@@ -139,19 +130,11 @@ def _measure_backward(network, activations, how, rng, rounds):
 
 
 def levels(table):
-    """Sum up the matrix-matrix products of each up-sweep level.
+    """Sum up the matrix-matrix products of each up-sweep level: seconds of each way, and `multiply_adds`.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Indexed by level: seconds of each way, `multiply_adds`, and `error`, the largest.
+    `error` is the largest.
     """
-    rows = table[(table["part"] == "products") & (table["kind"] == "mm")]
+    rows = where(table, part="products", kind="mm")
     sums = rows.groupby("level")[[*_WAYS, "symbolic", "multiply_adds"]].sum()
     return sums.assign(error=rows.groupby("level")["error"].max())
 
@@ -173,8 +156,6 @@ def alt(table):
 
 def plot(table):
     """Draw seconds per level and way, and the time and memory of backward passes."""
-    from matplotlib import pyplot
-
     fig, (left, middle, right) = pyplot.subplots(1, 3, figsize=(10.4, 4), width_ratios=(2, 1, 1), layout="constrained")
     sums = levels(table)
     places = np.arange(len(sums))

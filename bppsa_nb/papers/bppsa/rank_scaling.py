@@ -2,11 +2,13 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, Diamonds, Interconnect, exscan, rank_after_rank, scan
-from bppsa_nb.papers import on_ranks, provenance
+from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.tables import where
 
 TITLE = "The scan over MPI ranks: time, memory and ⋄ calls, measured"
 CAPTION = (
@@ -53,10 +55,10 @@ def measure(scale, rng, progress):
 def _run(ranks, rounds, steps, seed):
     """Run the program on some ranks; return a row per thing measured."""
     how = ["--steps", *steps, "--batch", B, "--width", H, "--backend", "cpu", "--seed", seed, "--repeat", rounds]
-    found = on_ranks.run(ranks, "bppsa_nb.distributed", *how, "--scan-widths", *WIDTHS)
+    measured = on_ranks.run(ranks, "bppsa_nb.distributed", *how, "--scan-widths", *WIDTHS)
     rows, key = [], ["steps", "rank", "method"]
-    memory = pd.DataFrame(found["memory"]).set_index(key)["bytes"]
-    times = pd.DataFrame(found["rows"])
+    memory = pd.DataFrame(measured["memory"]).set_index(key)["bytes"]
+    times = pd.DataFrame(measured["rows"])
     total = times.groupby(["steps", "method", "round"])["seconds"].max()  # of the rank that is done last
     for (T, rank, method), part in times.groupby(key):
         row = {"part": "rank", "steps": T, "rank": rank, "method": method, "combined": part["combined"].max()}
@@ -64,14 +66,14 @@ def _run(ranks, rounds, steps, seed):
         every = total[T, method]
         row |= {"total": every.median(), "low": every.min(), "high": every.max()}
         rows.append(row | {"done_by": part["done_by"].iloc[0], "memory": memory[T, rank, method]})
-    for parts in found.get("parts", []):
+    for parts in measured.get("parts", []):
         T = parts.pop("steps")
         rows += [{"part": f"alone, {name}", "steps": T, "seconds": seconds} for name, seconds in parts.items()]
-    for row in found.get("diamonds", []):
+    for row in measured.get("diamonds", []):
         sizes = {"width": row["width"], "bytes": row["bytes"]}
         rows += [{"part": f"alone, {name}", "seconds": row[name]} | sizes for name in ("merge", "apply", "keep")]
-    rows += [{"part": "message"} | row for row in found.get("messages", [])]
-    rows += [{"part": "exscan"} | row for row in found.get("exscans", []) if row["rank"] == 0]
+    rows += [{"part": "message"} | row for row in measured.get("messages", [])]
+    rows += [{"part": "exscan"} | row for row in measured.get("exscans", []) if row["rank"] == 0]
     names = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name) for name in names} for row in rows]
 
@@ -79,16 +81,7 @@ def _run(ranks, rounds, steps, seed):
 def fit(messages):
     """Fit α + β bytes to what messages took, so that the sum of squared relative errors is least.
 
-    Parameters
-    ----------
-    messages : pandas.DataFrame
-        With `bytes` and `seconds`.
-
-    Returns
-    -------
-    link : Interconnect
-    error : float
-        The root of the mean squared relative error.
+    Returns the interconnect, and the root of the mean squared relative error.
     """
     size, seconds = (messages[name].to_numpy(float) for name in ("bytes", "seconds"))
     terms = np.stack([1 / seconds, size / seconds], axis=1)
@@ -99,19 +92,15 @@ def fit(messages):
 
 def link(table):
     """Return the link that was fitted to messages between two ranks, and its error; see `fit`."""
-    return fit(table[(table["part"] == "message") & (table["ranks"] == 2)])
+    return fit(where(table, part="message", ranks=2))
 
 
 def costs(table, steps):
     """Return what one rank took by itself, of chains of so many steps.
 
     The sweep is a whole call on one rank, checks included.
-
-    Returns
-    -------
-    Costs
     """
-    alone = table[(table["ranks"] == 1) & (table["steps"] == steps)]
+    alone = where(table, ranks=1, steps=steps)
     part = alone.set_index("part")["seconds"]
     whole = alone[alone["method"] == "linear"]["total"].iloc[0]
     gradients = max(part["alone, backward"] - part["alone, sweep"], 0)
@@ -120,13 +109,8 @@ def costs(table, steps):
 
 
 def diamonds(table, width):
-    """Return what one rank took to combine maps of states of some width.
-
-    Returns
-    -------
-    Diamonds
-    """
-    rows = table[(table["width"] == width) & (table["ranks"] == 1)].set_index("part")
+    """Return what one rank took to combine maps of states of some width."""
+    rows = where(table, width=width, ranks=1).set_index("part")
     seconds = (rows["seconds"][name] for name in ("alone, merge", "alone, apply", "alone, keep", "exscan"))
     return Diamonds(*seconds, int(rows["bytes"].iloc[0]))
 
@@ -145,8 +129,8 @@ def _predicted_exscans(table, cores):
     """Predict Exscan on as many ranks as have a core each: the others wait for time slices, not for messages."""
     rows, (between, _) = [], link(table)
     for _, row in table[(table["part"] == "exscan") & (table["ranks"] <= cores)].iterrows():
-        found = diamonds(table, row["width"])
-        seconds = exscan(np.zeros(int(row["ranks"])), between, found)[0].max()
+        alone = diamonds(table, row["width"])
+        seconds = exscan(np.zeros(int(row["ranks"])), between, alone)[0].max()
         same = {name: row[name] for name in ("ranks", "width", "bytes")}
         rows.append({"part": "predicted exscan", "seconds": seconds} | same)
     return rows
@@ -158,13 +142,7 @@ def _turns(ranks, cores):
 
 
 def ratios(table):
-    """Return measured over predicted seconds.
-
-    Returns
-    -------
-    pandas.Series
-        By steps, ranks and method.
-    """
+    """Return measured over predicted seconds, by steps, ranks and method."""
     key = ["steps", "ranks", "method"]
     measured = table[table["part"] == "rank"].groupby(key)["total"].first()
     predicted = table[table["part"] == "predicted"].set_index(key)["total"]
@@ -176,17 +154,17 @@ def alt(table):
     ranks = table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
     longest = ranks[ranks["steps"] == ranks["steps"].max()]
     total = longest.groupby(["method", "ranks"])["total"].first()
-    told = [
+    texts = [
         f"{name} {listed([f'{1e3 * total[method, p]:.3g}' for p in RANKS])}" for method, (name, *_) in METHODS.items()
     ]
     chunked = longest[longest["method"] == "chunked"]
     memory = listed([f"{size / 2**20:.1f}" for size in chunked.groupby("ranks")["memory"].max()])
-    counted = table[(table["part"] == "rank") & (table["method"] == "chunked")].groupby("ranks")["combined"].max()
+    counted = where(table, part="rank", method="chunked").groupby("ranks")["combined"].max()
     calls = listed([f"{most:.0f} on {p}" for p, most in counted.items()])
     (between, _), on = link(table), listed([str(p) for p in RANKS])
     return (
         f"Four plots. (a) Milliseconds over T on logarithmic axes, dots measured and lines predicted; on {on} ranks, "
-        f"at T = {longest['steps'].iloc[0]:,.0f}, {'; '.join(told)}; measured over predicted, "
+        f"at T = {longest['steps'].iloc[0]:,.0f}, {'; '.join(texts)}; measured over predicted, "
         f"{span(ratios(table), '{:.2g}')}. (b) MiB over T: a line for the gradients alone on {on} ranks, each half of "
         f"the one before, and measured peaks, {memory} at the longest chain. (c) The most ⋄ calls of a rank, {calls}, "
         "beside the staircase of twice the rounded-up logarithm of ranks. (d) Microseconds over bytes: messages, with "
@@ -197,19 +175,14 @@ def alt(table):
 
 def plot(table):
     """Draw times over T, memory over T, ⋄ calls over ranks, and messages over bytes."""
-    from matplotlib import pyplot
-
     fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.4), layout="constrained")
     ranks = table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
     _draw_times(axes[0, 0], table, ranks)
     _draw_memory(axes[0, 1], ranks[ranks["method"] == "chunked"])
-    _draw_calls(axes[1, 0], table[(table["part"] == "rank") & (table["method"] == "chunked")])
+    _draw_calls(axes[1, 0], where(table, part="rank", method="chunked"))
     _draw_messages(axes[1, 1], table)
     for ax in axes[0]:
-        ticks = sorted(ranks["steps"].astype(int).unique())
-        ax.set_xscale("log")
-        ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-        ax.minorticks_off()
+        panels.log_scale(ax, "x", "{x:,}", sorted(ranks["steps"].astype(int).unique()))
         ax.set_xlabel("steps, T")
     return fig
 
@@ -218,21 +191,19 @@ def _draw_times(ax, table, ranks):
     predicted = table[table["part"] == "predicted"]
     for method, (name, color, marker) in METHODS.items():
         for p, dash in RANKS.items():
-            line, dots = (rows[(rows["method"] == method) & (rows["ranks"] == p)] for rows in (predicted, ranks))
+            line, dots = (where(rows, method=method, ranks=p) for rows in (predicted, ranks))
             dots = dots.drop_duplicates("steps")
             ax.plot(line["steps"], 1e3 * line["total"], dash, color=color, lw=1.3)
-            spread = 1e3 * np.abs(dots[["low", "high"]].T.to_numpy() - dots["total"].to_numpy())
             look = {"fmt": marker, "color": color, "ms": 4 + p, "mfc": "none", "lw": 0.8}
-            words = f"{name}, {p} rank{'s' if p > 1 else ''}"
-            ax.errorbar(dots["steps"], 1e3 * dots["total"], spread, label=words, **look)
+            look["label"] = f"{name}, {p} rank{'s' if p > 1 else ''}"
+            panels.errorbar(ax, dots["steps"], *(1e3 * dots[value] for value in ("low", "total", "high")), **look)
     found, cores = ratios(table), table.attrs["cores"]
     T = found.index.get_level_values("steps").max()
-    told = [f"{p} ranks, {m}: {found[T, p, m]:.2f}" for p in list(RANKS)[1:] for m in METHODS]
-    told = "\n".join([f"{cores} cores; at T = {T:,.0f},", "measured / predicted:", *told])
-    ax.text(0.98, 0.02, told, transform=ax.transAxes, ha="right", size=8)
-    ax.set_yscale("log")
+    texts = [f"{p} ranks, {m}: {found[T, p, m]:.2f}" for p in list(RANKS)[1:] for m in METHODS]
+    texts = "\n".join([f"{cores} cores; at T = {T:,.0f},", "measured / predicted:", *texts])
+    ax.text(0.98, 0.02, texts, transform=ax.transAxes, ha="right", size=8)
+    panels.log_scale(ax, "y", "{x:,g}")
     ax.set_ylim(0.2 * 1e3 * ranks["total"].min(), 30e3 * ranks["total"].max())
-    ax.yaxis.set_major_formatter("{x:,g}")
     ax.set(ylabel="milliseconds of one backward pass", title="(a) time")
     ax.legend(loc="upper left", ncols=2, fontsize=8)
 
@@ -244,8 +215,7 @@ def _draw_memory(ax, ranks):
         ax.plot(rows.index, rows, "o", color=color, label=words)
         steps = np.geomspace(rows.index[0], rows.index[-1], 20)
         ax.plot(steps, (steps / p + 1) * B * H * 4 / 2**20, "-", color=color, lw=1.1)
-    ax.set_yscale("log")
-    ax.yaxis.set_major_formatter("{x:g}")
+    panels.log_scale(ax, "y")
     ax.set(ylabel="MiB of the rank with the most", title="(b) peak memory of a rank")
     ax.legend(loc="upper left", fontsize=8)
 
@@ -265,17 +235,14 @@ def _draw_calls(ax, ranks):
 
 def _draw_messages(ax, table):
     between, error = link(table)
-    dots = table[(table["part"] == "message") & (table["ranks"] == 2)]
+    dots = where(table, part="message", ranks=2)
     size = np.geomspace(dots["bytes"].min(), dots["bytes"].max(), 100)
     gray = COLORS["baseline"]
     words = f"{1e6 * between.latency:.1f} µs + bytes / ({between.bandwidth / 1e9:.1f} GB/s), off by {error:.0%}"
     ax.plot(dots["bytes"], 1e6 * dots["seconds"], "o", color=gray, label="a message between two ranks")
     ax.plot(size, 1e6 * between.seconds(size), "-", color=gray, lw=1.1, label=words)
     for p in (2, 4):
-        dots, line = (
-            table[(table["part"] == part) & (table["ranks"] == p)].sort_values("bytes")
-            for part in ("exscan", "predicted exscan")
-        )
+        dots, line = (where(table, part=part, ranks=p).sort_values("bytes") for part in ("exscan", "predicted exscan"))
         words = f"Exscan of maps, {p} ranks" + ("" if len(line) else " that take turns")
         ax.plot(dots["bytes"], 1e6 * dots["seconds"], "s", color=_SHADES[p], label=words)
         if len(line):
@@ -283,8 +250,7 @@ def _draw_messages(ax, table):
             words = f"predicted, off by {off:.0%}"
             ax.plot(line["bytes"], 1e6 * line["seconds"], "--", color=_SHADES[p], lw=1.1, label=words)
     ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.yaxis.set_major_formatter("{x:,.0f}")
+    panels.log_scale(ax, "y", "{x:,.0f}")
     ax.set_ylim(top=0.5e9 * dots["seconds"].max())
     ax.set(xlabel="bytes of a message, or of a map", ylabel="microseconds", title="(d) messages, and Exscan with ⋄")
     ax.legend(loc="upper left", fontsize=8)

@@ -1,10 +1,12 @@
 """Training on up to 1024 ranks, predicted from what one takes: four ways to share out the steps of a chain."""
 
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.distributed.predict import Costs, Diamonds, Interconnect, pipeline, rank_after_rank, scan
-from bppsa_nb.papers import on_ranks
+from bppsa_nb.papers import on_ranks, panels
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
 
@@ -33,7 +35,7 @@ NETWORKS = {  # cell, width, steps that are timed
 WIDTHS = {"quick": (8, 60), "paper": (4, 8, 12, 40, 60, 80, 120)}  # of other RNNs
 ROUNDS = {"quick": 5, "paper": 15}
 NAMES = {"RNN": "RNN, H = 20", "narrow": "residual, 8 units", "wide": "residual, 128 units"}
-ROADS = {  # color
+METHODS = {  # color
     "scan": COLORS["blelloch"],
     "rank after rank": COLORS["linear"],
     "GPipe": COLORS["vector"],
@@ -67,8 +69,8 @@ def measure(scale, rng, progress):
 def _run(cell, width, steps, batch, rounds):
     """Run the program on one rank; return a row of seconds per step, and per ⋄."""
     how = ["--cell", cell, "--width", width, "--steps", steps, "--batch", batch, "--backend", "cpu"]
-    found = on_ranks.run(1, "bppsa_nb.distributed", *how, "--repeat", rounds)
-    parts, (diamond,), (alone,) = found["parts"][0], found["diamonds"], found["exscans"]
+    measured = on_ranks.run(1, "bppsa_nb.distributed", *how, "--repeat", rounds)
+    parts, (diamond,), (alone,) = measured["parts"][0], measured["diamonds"], measured["exscans"]
     sweep = parts.get("back", parts["sweep"])  # with Jacobians or without, whatever the network has
     seconds = {"forward": parts["forward"], "sweep": sweep, "gradients": max(parts["backward"] - sweep, 0)}
     seconds |= {"jacobian": parts.get("jacobians", 0), "product": parts["product"]}
@@ -78,21 +80,10 @@ def _run(cell, width, steps, batch, rounds):
 
 
 def costs(row, batch=BATCH):
-    """Turn a row of measured costs into what the model takes.
-
-    Parameters
-    ----------
-    row : mapping
-        Of the table's part ``"cost"``.
-    batch : int
-
-    Returns
-    -------
-    Costs
-    """
-    found = Diamonds(*(row[name] for name in ("merge", "apply", "keep", "start", "bytes")))
+    """Turn a row of measured costs, of the part "cost", into what the model takes."""
+    diamonds = Diamonds(*(row[name] for name in ("merge", "apply", "keep", "start", "bytes")))
     steps = (row[name] for name in ("forward", "sweep", "gradients", "jacobian", "product"))
-    return Costs(*steps, 4 * batch * int(row["width"]), found)
+    return Costs(*steps, 4 * batch * int(row["width"]), diamonds)
 
 
 def _times(network, one, sample=None):
@@ -143,30 +134,23 @@ def _memory(network, row):
         held = -(-steps // ranks)
         inside = 2 * held * state  # states of its own steps, and gradients
         jacobians = held * 4 * BATCH * row["matrix"]
-        found = {
+        sizes = {
             "scan": inside + jacobians + 3 * row["bytes"],
             "GPipe": inside + ranks * state,
             "GPipe, nothing computed again": inside + (ranks - 1) * held * state,
             "GPipe, the same 16 samples": inside / BATCH + state,
         }
         same = {"part": "memory", "network": network, "ranks": ranks}
-        rows += [same | {"road": road, "memory": float(size)} for road, size in found.items()]
+        rows += [same | {"road": road, "memory": float(size)} for road, size in sizes.items()]
     return rows
 
 
 def crossings(table, network, link, task="backward"):
-    """Find where the scan begins to pay, and where it is fastest.
+    """Find from how many ranks on the scan is faster than rank after rank (None: never), and on how many it is fastest.
 
-    Returns
-    -------
-    pays : int or None
-        From how many ranks on, of those modelled, it is faster than rank after rank; None if it never is.
-    best : int
-        The number of ranks on which it is fastest.
-    speedup : float
-        There, over rank after rank on as many ranks as it is fastest on.
+    The third number is its speedup there, over rank after rank on as many ranks as that is fastest on.
     """
-    rows = table[(table["network"] == network) & (table["link"] == link) & (table["task"] == task)]
+    rows = where(table, network=network, link=link, task=task)
     rows = rows[rows["road"].isin(["scan", "rank after rank"])].drop_duplicates(["road", "ranks"])
     times = rows.pivot(index="ranks", columns="road", values="seconds")
     wins = times.index[times["scan"] < times["rank after rank"]]
@@ -180,12 +164,12 @@ def alt(table):
     """Say what there is to see, and where the scan pays."""
 
     def scans(network, task):
-        told = []
+        texts = []
         for link, name in zip(DASHES, ("slow", "fast"), strict=True):
             pays, best, speedup = crossings(table, network, link, task)
             where = f"is faster than rank after rank from {pays} ranks on" if pays else "is never faster"
-            told.append(f"over the {name} link it {where}, and {speedup:.2g} times as fast at its best, on {best}")
-        return "; ".join(told)
+            texts.append(f"over the {name} link it {where}, and {speedup:.2g} times as fast at its best, on {best}")
+        return "; ".join(texts)
 
     rows = table[table["part"] == "width"]
     widths = {row["width"]: crossings(table, row["network"], FAST) for _, row in rows.iterrows()}
@@ -204,8 +188,6 @@ def alt(table):
 
 def plot(table):
     """Draw the RNN's backward pass and step, memory, steps of two residual networks, and RNNs over width."""
-    from matplotlib import pyplot
-
     fig, axes = pyplot.subplots(2, 3, figsize=(11.6, 7.4), layout="constrained")
     _draw_times(axes[0, 0], table, "RNN", "backward", "(a) backward pass, ")
     _draw_times(axes[0, 1], table, "RNN", "step", "(b) step, ")
@@ -214,33 +196,31 @@ def plot(table):
     _draw_times(axes[1, 1], table, "wide", "step", "(e) step, ")
     _draw_widths(axes[1, 2], table)
     for ax in axes.flat[:5]:
-        ax.set_xscale("log", base=2)
-        ax.set_xticks(RANKS[::2], RANKS[::2])
+        panels.sizes_axis(ax, RANKS[::2])
         ax.set_xlabel("ranks")
-        ax.set_yscale("log")
-        ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        panels.log_scale(ax, "y", "{x:,.10g}")
     axes[0, 1].legend(loc="upper right", fontsize=8)
     axes[1, 0].legend(loc="upper right", fontsize=8)
     return fig
 
 
 def _draw_times(ax, table, network, task, title):
-    rows = table[(table["part"] == "time") & (table["network"] == network) & (table["task"] == task)]
-    for road, color in ROADS.items():
+    rows = where(table, part="time", network=network, task=task)
+    for road, color in METHODS.items():
         for link, dash in DASHES.items():
-            part = rows[(rows["road"] == road) & (rows["link"] == link)]
+            part = where(rows, road=road, link=link)
             if len(part):
                 label = road if dash == "-" else None
                 ax.plot(part["ranks"], 1e3 * part["seconds"], dash, color=color, label=label, lw=1.5)
     words = []
     for link, dash in DASHES.items():
         pays, best, speedup = crossings(table, network, link, task)
-        scan_times = rows[(rows["road"] == "scan") & (rows["link"] == link)].set_index("ranks")["seconds"]
+        scan_times = where(rows, road="scan", link=link).set_index("ranks")["seconds"]
         for ranks, marker in ((pays, "v"), (best, "^")):
             if ranks is not None:
                 ax.plot(ranks, 1e3 * scan_times[ranks], marker, color="black", ms=6, zorder=5)
-        told = f"pays from {pays}" if pays else "never pays"
-        words.append(f"{'slow' if dash == '--' else 'fast'} link: {told}; best {best}, {speedup:.2g}×")
+        texts = f"pays from {pays}" if pays else "never pays"
+        words.append(f"{'slow' if dash == '--' else 'fast'} link: {texts}; best {best}, {speedup:.2g}×")
     ax.text(0.02, 0.02, "\n".join(words), transform=ax.transAxes, size=8)
     seconds = 1e3 * rows["seconds"]
     ax.set_ylim(seconds.min() / 4, 1.5 * seconds.max())
@@ -249,13 +229,13 @@ def _draw_times(ax, table, network, task, title):
 
 def _draw_memory(ax, rows):
     for network, dash in (("RNN", "-"), ("wide", ":")):
-        for road, color in (("scan", ROADS["scan"]), ("GPipe", ROADS["GPipe"])):
-            part = rows[(rows["network"] == network) & (rows["road"] == road)]
+        for road, color in (("scan", METHODS["scan"]), ("GPipe", METHODS["GPipe"])):
+            part = where(rows, network=network, road=road)
             words = f"{road}, {NAMES[network]}"
             ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=color, label=words)
     for road, dash in (("GPipe, nothing computed again", "--"), ("GPipe, the same 16 samples", "-.")):
-        part = rows[(rows["network"] == "RNN") & (rows["road"] == road)]
-        ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=ROADS["GPipe"], lw=1.1, label=f"{road}, RNN")
+        part = where(rows, network="RNN", road=road)
+        ax.plot(part["ranks"], part["memory"] / 2**20, dash, color=METHODS["GPipe"], lw=1.1, label=f"{road}, RNN")
     ax.set_ylim(rows["memory"].min() / 2**20 / 2, 300 * rows["memory"].max() / 2**20)
     ax.set(ylabel="MiB per rank", title="(c) memory")
     ax.legend(loc="upper right", fontsize=7)
@@ -263,22 +243,18 @@ def _draw_memory(ax, rows):
 
 def _draw_widths(ax, table):
     rows = table[table["part"] == "width"]
-    found = {row["width"]: crossings(table, row["network"], FAST) for _, row in rows.iterrows()}
-    widths = sorted(found)
+    crossed = {row["width"]: crossings(table, row["network"], FAST) for _, row in rows.iterrows()}
+    widths = sorted(crossed)
     color, other = COLORS["linear"], COLORS["blelloch"]
-    pays = [(width, found[width][0]) for width in widths if found[width][0]]
+    pays = [(width, crossed[width][0]) for width in widths if crossed[width][0]]
     ax.plot(*zip(*pays, strict=True), "o-", color=color, label="ranks from which the scan pays")
-    ax.plot(widths, [found[width][1] for width in widths], "s-", color=COLORS["baseline"], label="ranks at its best")
-    ax.plot(widths, [found[width][2] for width in widths], "^-", color=other, label="speedup there, backward pass")
+    ax.plot(widths, [crossed[width][1] for width in widths], "s-", color=COLORS["baseline"], label="ranks at its best")
+    ax.plot(widths, [crossed[width][2] for width in widths], "^-", color=other, label="speedup there, backward pass")
     ax.axhline(1, color=COLORS["baseline"], lw=0.8)
-    never = [f"{width:g}" for width in widths if not found[width][0]]
+    never = [f"{width:g}" for width in widths if not crossed[width][0]]
     if never:
         ax.text(0.02, 0.02, f"on no number of ranks at H = {', '.join(never)}", transform=ax.transAxes, size=8)
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.set_xticks(widths, [f"{width:g}" for width in widths])
-    ax.minorticks_off()
-    ax.yaxis.set_major_formatter("{x:,g}")
+    panels.log_scale(ax, shown="{x:,g}", ticks=widths)
     ax.set_ylim(0.3, 4e4)
     ax.set(xlabel="width of a state, H", title="(f) where the scan pays, RNNs")
     ax.legend(loc="upper right", fontsize=8)

@@ -2,11 +2,15 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
+from matplotlib.ticker import PercentFormatter
+from tqdm.auto import tqdm
 
 from bppsa_nb.networks.pruning import SCHEMES
-from bppsa_nb.papers import experiments
-from bppsa_nb.papers.bppsa import figure_06
+from bppsa_nb.papers import experiments, panels
+from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.images import fetched
 from bppsa_nb.papers.phrases import listed, span
 from bppsa_nb.sparse import VGG11, LeNet5, Network, masks_of, prune
 from bppsa_nb.training.datasets.images import Images
@@ -25,6 +29,7 @@ CAPTION = (
     "still pass. The paper's bars are for another data set, and for 100 epochs."
 )
 PAPER = {"trained": 0.901, "retrained": 0.889}  # Section 4.3
+THERE = "the paper, CIFAR-10, 100 epochs"
 STAGES = ("trained", "pruned", "retrained")
 CHANCE = 0.1
 MOMENTUM = 0.9
@@ -73,8 +78,8 @@ def measure(scale, rng, progress):
 
 
 def images(split, scale):
-    """Load some of the stand-in's images; at the paper's scale, all that `figure_06.images` finds."""
-    return Images(split=split, num_samples=IMAGES[split]) if scale == "quick" else figure_06.images(split, scale)
+    """Load some of the stand-in's images; at the paper's scale, all of CIFAR-10 or of the stand-in."""
+    return Images(split=split, num_samples=IMAGES[split]) if scale == "quick" else fetched("cifar10", split)
 
 
 def new(network, seed):
@@ -87,35 +92,17 @@ def new(network, seed):
 def stages(network, training, unseen, epochs, prunings, seed, show=False):
     """Train a network once; prune and retrain it in several ways, each from where training left it.
 
-    Parameters
-    ----------
-    network : {"LeNet5", "VGG11"}
-    training, unseen : Images
-        What to train on, and other images.
-    epochs : int
-        How long to train, and how long to retrain.
-    prunings : list of (str, float)
-        Scheme and rate, as `bppsa_nb.sparse.prune` takes them.
-    seed : int
-        Of the initial parameters, and of the order of the images.
-    show : bool
-        Whether to show a bar.
-
-    Returns
-    -------
-    list of dict
-        A row per stage: `scheme` and `rate` ("none" and 0 for "trained"), `stage`; `iterations` of training or
-        retraining since the stage before; `accuracy` and `loss` on the unseen images; the share of weights that are
-        zero, `pruned`, and of the layers where it is least and greatest, `pruned_least` and `pruned_most`; and for
-        "retrained" `difference`, the largest of |linear scan's - ordinary backward's gradient| over the largest of
-        the latter, the greatest over all parameters.
+    Every pruning is a scheme and a rate. A row per stage has `scheme` and `rate` ("none" and 0 for "trained"), `stage`;
+    `iterations` since the stage before; `accuracy` and `loss` on the unseen images; the share of weights that are zero,
+    `pruned`, and of the layers where it is least and greatest, `pruned_least` and `pruned_most`; and for "retrained"
+    `difference`, between gradients by the linear scan and by ordinary backward, as `compare` has it.
     """
     settings, model = SETTINGS[network], new(network, seed)
 
     def row(scheme, rate, stage, iterations, difference=None):
         loss, accuracy = Trainer(model, SGD(0)).evaluate(unseen, 100)
-        found = {"scheme": scheme, "rate": rate, "stage": stage, "iterations": iterations}
-        return found | {"accuracy": accuracy, "loss": loss} | _shares(model.params) | {"difference": difference}
+        about = {"scheme": scheme, "rate": rate, "stage": stage, "iterations": iterations}
+        return about | {"accuracy": accuracy, "loss": loss} | _shares(model.params) | {"difference": difference}
 
     first, second = (batches(len(training), settings["B"], epochs, [seed, part]) for part in (0, 1))
     train(model, training, first, settings["lr"], f"{network}, training" if show else None)
@@ -145,8 +132,6 @@ def batches(count, size, epochs, seed):
 
 def train(model, training, numbers, lr, shown):
     """Take a step on each batch of images, with an optimizer of its own: one from before moves pruned weights."""
-    from tqdm.auto import tqdm
-
     trainer = Trainer(model, SGD(lr, MOMENTUM), method="ordinary")
     for batch in tqdm(numbers, desc=shown, leave=False, disable=None if shown else True):
         trainer.step(*training.batch(batch))
@@ -164,7 +149,7 @@ def compare(model, x, y):
     activations = model.forward(x)
     _, grad_logits = cross_entropy(activations.logits, y)
     scanned, ordinary = (model.backward(activations, grad_logits, method) for method in ("linear", "ordinary"))
-    return max(float(np.abs(scanned[name] - ordinary[name]).max() / np.abs(ordinary[name]).max()) for name in ordinary)
+    return max(training_curves.difference(scanned[name], ordinary[name]) for name in ordinary)
 
 
 def _shares(params):
@@ -177,16 +162,16 @@ def _shares(params):
 def alt(table):
     """Say what there is to see, and the accuracy of every stage."""
     lenet, vgg = (table[table["network"] == name] for name in ("LeNet5", "VGG11"))
-    told = []
+    texts = []
     for rate, rows in lenet[lenet["rate"] > 0].groupby("rate"):
         pruned, retrained = (rows[rows["stage"] == stage]["accuracy"] for stage in ("pruned", "retrained"))
-        told.append(f"{span(pruned, '{:.0%}')} and {span(retrained, '{:.0%}')} at {rate:.0%}")
+        texts.append(f"{span(pruned, '{:.0%}')} and {span(retrained, '{:.0%}')} at {rate:.0%}")
     trained = lenet[lenet["stage"] == "trained"]["accuracy"].mean()
     stages = vgg.groupby("stage", sort=False)["accuracy"].mean()
     return (
         "Left, accuracy of LeNet-5 over the share of weights pruned, for three rules of pruning, with a dashed line at "
         f"the trained network's {trained:.0%} and a dotted one at guessing: right after pruning and after retraining "
-        f"it is {listed(told)}. Right, pairs of bars for VGG-11, ours beside the paper's: "
+        f"it is {listed(texts)}. Right, pairs of bars for VGG-11, ours beside the paper's: "
         f"{listed([f'{accuracy:.0%} {stage}' for stage, accuracy in stages.items()])}. The paper's are 90.1 % and 88.9 "
         "%."
     )
@@ -194,9 +179,6 @@ def alt(table):
 
 def plot(table):
     """Draw LeNet-5's accuracy over the share pruned, and VGG-11's three stages beside the paper's numbers."""
-    from matplotlib import pyplot
-    from matplotlib.ticker import PercentFormatter
-
     shape = {"figsize": (9.6, 4.4), "width_ratios": [1.35, 1], "sharey": True, "layout": "constrained"}
     fig, (left, right) = pyplot.subplots(1, 2, **shape)
     _draw_rates(left, table[table["network"] == "LeNet5"])
@@ -215,11 +197,11 @@ def _draw_rates(ax, rows):
     rates = sorted(rows.loc[rows["stage"] != "trained", "rate"].unique())
     for shift, (scheme, (label, color, marker)) in zip((-0.09, 0, 0.09), _LOOKS.items(), strict=True):
         for stage in ("retrained", "pruned"):
-            found = ways.xs((scheme, stage), level=("scheme", "stage")).loc[rates]
+            runs_of = ways.xs((scheme, stage), level=("scheme", "stage")).loc[rates]
             look = {"color": color, "marker": marker, "ms": 6, "capsize": 2.5}
             look |= {"ls": "-"} if stage == "retrained" else {"ls": "--", "mfc": "white", "lw": 1.2}
-            ends = [found["mean"] - found["min"], found["max"] - found["mean"]]
-            ax.errorbar(np.arange(len(rates)) + shift, found["mean"], ends, label=f"{label}, {stage}", **look)
+            runs = (runs_of[end] for end in ("min", "mean", "max"))
+            panels.errorbar(ax, np.arange(len(rates)) + shift, *runs, label=f"{label}, {stage}", **look)
     trained = rows.loc[rows["stage"] == "trained", "accuracy"].mean()
     ax.axhline(trained, color="black", lw=1.1, ls="--", zorder=1)
     iterations, size = rows["iterations"].iloc[0], rows["B"].iloc[0]
@@ -232,18 +214,13 @@ def _draw_rates(ax, rows):
 def _draw_stages(ax, rows):
     ours = rows.groupby("stage")["accuracy"].mean()
     here = f"here, {rows['images'].iloc[0]}, {rows['epochs'].iloc[0]} epochs"
-    series = {
-        here: (ours, -0.2, COLORS["blelloch"]),
-        "the paper, CIFAR-10, 100 epochs": (PAPER, 0.2, COLORS["baseline"]),
-    }
-    for label, (found, shift, color) in series.items():
-        places, values = zip(*[(i, found[stage]) for i, stage in enumerate(STAGES) if stage in found], strict=True)
-        drawn = ax.bar(np.add(places, shift), values, 0.38, color=color, label=label)
-        ax.bar_label(drawn, [f"{value:.1%}" for value in values], size=8.5, padding=4)
-    ax.set(
-        xticks=range(len(STAGES)),
-        xticklabels=["trained", "pruned to 97 %", "retrained"],
-        xlim=(-0.6, len(STAGES) - 0.4),
-    )
+    series = (here, ours, -0.2, COLORS["blelloch"]), (THERE, pd.Series(PAPER), 0.2, COLORS["baseline"])
+    for label, accuracy, shift, color in series:
+        accuracy = accuracy.reindex(STAGES).dropna()
+        places = [STAGES.index(stage) + shift for stage in accuracy.index]
+        drawn = ax.bar(places, accuracy, 0.38, color=color, label=label)
+        ax.bar_label(drawn, [f"{value:.1%}" for value in accuracy], size=8.5, padding=4)
+    ax.set_xticks(range(len(STAGES)), ["trained", "pruned to 97 %", "retrained"])
+    ax.set_xlim(-0.6, len(STAGES) - 0.4)
     ax.set_title(f"VGG-11: {rows['iterations'].iloc[0]} iterations of {rows['B'].iloc[0]}, and again", size=10.5)
     ax.grid(axis="x", visible=False)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.papers.bppsa import peers
+from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import span
 
@@ -19,30 +19,24 @@ ROLES = {"forward": "vector", "sweep": "linear", "chunked": "chunked", "linear":
 
 def measure(scale, rng, progress):
     """Collect the recordings of every machine."""
-    return peers.recordings("roofline")
+    return recorded.collect("roofline")
 
 
 def alt(table):
     """Say what there is to see, and how close every kernel comes to the peak."""
-    told = [f"{kernel} {span(rows['of_peak'], '{:.1%}')}" for kernel, rows in table.groupby("kernel", sort=False)]
+    texts = [f"{kernel} {span(rows['of_peak'], '{:.1%}')}" for kernel, rows in table.groupby("kernel", sort=False)]
     return (
         "Attained operations per second over operations per byte, both logarithmic, with a roof: a slope, as fast as a "
         "copy, and a flat part, as fast as a matrix product. A mark for each kernel and size, named in a key. Of the "
-        f"peak they attain: {', '.join(told)}."
+        f"peak they attain: {', '.join(texts)}."
     )
 
 
 def plot(table):
     """Draw a roofline for each machine."""
-    from matplotlib import pyplot
-
-    machines = table["machine"].unique()
-    fig, axes = pyplot.subplots(
-        len(machines), 1, figsize=(10.5, 4.9 * len(machines)), squeeze=False, layout="constrained"
-    )
-    for ax, machine in zip(axes[:, 0], machines, strict=True):
-        _draw_roof(ax, table[table["machine"] == machine])
-        ax.set_title(machine, size=10, loc="left")
+    fig, parts = panels.machines(table, 10.5, 4.9)
+    for part, rows in parts:
+        _draw_roof(part.subplots(), rows)
     return fig
 
 
@@ -64,8 +58,7 @@ def _draw_roof(ax, rows):
         ax.plot(row["x"], row["y"], MARKS[kind], label=label, **look)
         beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center", "size": 9}
         ax.annotate(letter, (row["x"], row["y"]), **beside)
-    ax.set(xscale="log", yscale="log", xlim=(ends[0], ends[-1]), ylim=(0.4 * shown["y"].min(), 2e-9 * peak))
+    panels.log_scale(ax)
+    ax.set(xlim=(ends[0], ends[-1]), ylim=(0.4 * shown["y"].min(), 2e-9 * peak))
     ax.set(xlabel="operations per byte, counted", ylabel="GFLOP/s, attained")
     ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=7.5)
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter("{x:g}")

@@ -1,9 +1,10 @@
 """Section 3.6 and Appendix B: what one device has to hold, counted, for BPPSA and for a pipeline."""
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import pyplot
 
-from bppsa_nb.papers.bppsa.figure_11 import pipeline
+from bppsa_nb.papers import panels
+from bppsa_nb.papers.bppsa.gpipe import pipeline
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import trace
@@ -38,21 +39,10 @@ def _count(point, rng):
 
 
 def scan_space(run, p):
-    """Count what the fullest of p devices holds at any time while a scan runs.
+    """Count the matrices, and the vectors, that the fullest of p devices holds at any time while a scan runs.
 
-    Every device owns an equal share of neighboring positions. Two matrices meet where the right one stands, so the
-    left one is held there meanwhile; otherwise it is the gradient that travels.
-
-    Parameters
-    ----------
-    run : Trace
-        The scan.
-    p : int
-        How many devices.
-
-    Returns
-    -------
-    matrices, vectors : int
+    Every device owns an equal share of neighboring positions. Two matrices meet where the right one stands, so the left
+    one is held there meanwhile; otherwise it is the gradient that travels.
     """
     owner = [min(i, run.n) * p // (run.n + 1) for i in range(run.n + 2)]
     rows, most = run.rows(), {"matrix": 0, "vector": 0}
@@ -77,16 +67,8 @@ def scan_space(run, p):
 def pipeline_space(layers, devices):
     """Count the activations that the fullest device of a pipeline holds at any time, per sample.
 
-    As many micro-batches enter as there are devices. Each leaves what entered a device there until it comes back;
-    the layers in between are computed again then.
-
-    Parameters
-    ----------
-    layers, devices : int
-
-    Returns
-    -------
-    int
+    As many micro-batches enter as there are devices. Each leaves what entered a device there until it comes back; the
+    layers in between are computed again then.
     """
     events, needs = pipeline(devices, devices, backward=True)
     timeline.check(events, needs)
@@ -107,11 +89,8 @@ def pipeline_space(layers, devices):
 def convolution_bytes():
     """Size up VGG-11's first convolution, 3 to 64 channels, 3×3, on 32×32 pixels, in float32.
 
-    Returns
-    -------
-    dict
-        Bytes of its output, and of its transposed Jacobian, dense and as the values of a sparse matrix (the
-        pattern is known beforehand and shared).
+    Bytes of its output, `activation`, and of its transposed Jacobian, `dense` and `sparse`: the values alone, since the
+    pattern is known beforehand and shared.
     """
     pixels, size = 32, 4
     # Along one axis, the outputs that a pixel reaches: 3, but 2 at either border.
@@ -122,7 +101,7 @@ def convolution_bytes():
 
 def plot(table):
     """Draw the counts, and what they come to in bytes."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9.6, 4.0), layout="constrained")
+    fig, (left, right) = pyplot.subplots(1, 2, figsize=(9.6, 4.0), layout="constrained")
     n, p = table["n"].iloc[0] + 1, table["p"]
     blue, sky, gray = COLORS["blelloch"], COLORS["chunked"], COLORS["baseline"]
     smooth = np.geomspace(1, p.max(), 100)
@@ -139,11 +118,7 @@ def plot(table):
     right.plot(p, total / 2**20, "-D", color=gray, ms=5, label="GPipe")
     right.set(ylabel="MiB per sample on the fullest device", title="Layers like VGG-11's first convolution")
     for ax in (left, right):
-        ax.set_xscale("log", base=2)
-        ax.set_yscale("log")
-        ax.set_xticks(4 ** np.arange(np.log2(n) // 2 + 1))
-        ax.xaxis.set_major_formatter("{x:,.0f}")
-        ax.yaxis.set_major_formatter("{x:,.0f}")
+        panels.log_scale(ax, shown="{x:,.0f}", ticks=4 ** np.arange(np.log2(n) // 2 + 1))
         ax.set_xlabel("devices, $p$")
     left.legend(loc="upper center", ncols=2)
     left.set_ylim(top=2e4)

@@ -2,14 +2,14 @@
 
 from functools import lru_cache
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import pyplot
 
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.levels import up_levels
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.scans import list_schedule
 
 TITLE = "Steps and work of the scans, counted from runs"
 CAPTION = (
@@ -55,7 +55,7 @@ def _count(point, rng):
     run = _trace(point["n"], point["method"], point["levels"])
     steps = run.steps
     if point["p"]:
-        events = list_schedule(run, point["p"])
+        events = timeline.scan_schedule(run, point["p"])
         timeline.check(events, run.needs)
         steps = timeline.makespan(events)
     return [{"steps": steps, "work": run.work, "mm": run.mm, "mv": run.mv}]
@@ -63,7 +63,7 @@ def _count(point, rng):
 
 def plot(table):
     """Draw steps and work against n, and steps against p."""
-    fig, axes = plt.subplots(1, 3, figsize=(9.8, 3.7), layout="constrained")
+    fig, axes = pyplot.subplots(1, 3, figsize=(9.8, 3.7), layout="constrained")
     alone, shared = table[table["p"].isna()], table[table["p"].notna()]
     largest = table["n"].max()
     for ax, part, x, y in (
@@ -100,7 +100,5 @@ def plot(table):
 
 def _line(ax, x, y, method, name, up=0):
     """Draw a formula, its name at the end."""
-    color = LOOKS[method][1]
-    ax.plot(x, y, "--", color=color, lw=1.1, zorder=2)
-    where = {"textcoords": "offset points", "xytext": (7, up)}
-    ax.annotate(name, (x[-1], y[-1]), color=color, va="center", size=9, annotation_clip=False, **where)
+    ax.plot(x, y, "--", color=LOOKS[method][1], lw=1.1, zorder=2)
+    panels.name_end(ax, x, y, name, LOOKS[method][1], up)

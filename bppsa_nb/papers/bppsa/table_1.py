@@ -4,8 +4,10 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
-from bppsa_nb.papers import experiments, published, timing
+from bppsa_nb.networks.jacobians import Convolution, MaxPool2d, ReLU
+from bppsa_nb.papers import experiments, panels, published, timing
 from bppsa_nb.papers.figures import COLORS
 
 TITLE = "Table 1: sparse transposed Jacobians, made analytically"
@@ -32,25 +34,11 @@ SERIES = {  # label, color, marker
 }
 
 
-def _convolution():
-    from bppsa_nb.networks.jacobians import Convolution
-
-    return Convolution(np.ones((64, 3, 3, 3), bool), (3, 32, 32), padding=1)
-
-
-def _relu():
-    from bppsa_nb.networks.jacobians import ReLU
-
-    return ReLU((64, 32, 32))
-
-
-def _max_pool():
-    from bppsa_nb.networks.jacobians import MaxPool2d
-
-    return MaxPool2d((64, 32, 32), 2)
-
-
-OPERATORS = {"Convolution": _convolution, "ReLU": _relu, "Max-pooling": _max_pool}
+OPERATORS = {
+    "Convolution": partial(Convolution, np.ones((64, 3, 3, 3), bool), (3, 32, 32), padding=1),
+    "ReLU": partial(ReLU, (64, 32, 32)),
+    "Max-pooling": partial(MaxPool2d, (64, 32, 32), 2),
+}
 
 
 def source(operator, rng):
@@ -80,19 +68,8 @@ def measure(scale, rng, progress):
 def time_filling(point, rng, seconds):
     """Make a pattern, and time filling its values beside copying as many.
 
-    Parameters
-    ----------
-    point : dict
-        `operator`, one of `OPERATORS`.
-    rng : np.random.Generator
-    seconds : float
-        As for `timing.repeat`.
-
-    Returns
-    -------
-    list of dict
-        One row: `sparsity`, `values` (their number), `dense_mib` and `values_mib` (in float32); the medians `copy`
-        and `fill` in seconds, and `over_copy`, the median of the rounds' ratios.
+    The row has `sparsity`, `values` (their number), `dense_mib` and `values_mib` (in float32); the medians `copy` and
+    `fill` in seconds, and `over_copy`, the median of the rounds' ratios.
     """
     jacobian, given = OPERATORS[point["operator"]](), source(point["operator"], rng)
     values = jacobian.fill(given)
@@ -111,19 +88,11 @@ def time_filling(point, rng, seconds):
 
 
 def speedups(recording):
-    """Divide autograd's times by ours.
+    """Divide autograd's times, recorded by `benchmarks/jacobians.py`, by ours.
 
-    Parameters
-    ----------
-    recording : pandas.DataFrame
-        From `benchmarks/jacobians.py`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row per operator: the speedup of `values` alone, and of `pattern` and values together, over one autograd.grad
-        per output, both on one thread; with `_low` and `_high` at the end, the least and the greatest of that and
-        three more, where dense columns are stored, and where both sides have all threads.
+    A row per operator: the speedup of `values` alone, and of `pattern` and values together, over one autograd.grad per
+    output, both on one thread; with `_low` and `_high` at the end, the least and the greatest of that and three more,
+    where dense columns are stored, and where both sides have all threads.
     """
     rows = []
     for operator, times in recording.groupby("operator", sort=False):
@@ -142,8 +111,6 @@ def speedups(recording):
 
 def plot(table):
     """Draw the table, the paper's numbers beside ours, and the speedups below."""
-    from matplotlib import pyplot
-
     fig, (above, below) = pyplot.subplots(2, 1, figsize=(9, 6), height_ratios=[1, 1.3], layout="constrained")
     above.axis("off")
     lines = [
@@ -183,12 +150,11 @@ def plot(table):
         below.plot(speedup, places + shift, marker, color=color, label=label, ms=7)
         for value, place in zip(speedup, places + shift, strict=True):
             below.annotate(scientific(value), (value, place), (0, 6), textcoords="offset points", ha="center", size=8)
-    below.set_xscale("log")
+    below.set(xscale="log", xlabel="times faster than autograd, one column at a time")
     below.set(yticks=places, yticklabels=table["operator"], ylim=(-0.6, len(table) - 0.3))
-    below.set_xlabel("times faster than autograd, one column at a time")
     below.set_title(f"Speedup, recorded on {table.attrs['recorded']}", size=10)
     below.grid(axis="y", visible=False)
-    fig.legend(*below.get_legend_handles_labels(), loc="outside upper center", ncols=len(SERIES))
+    panels.legend(fig, below.get_legend_handles_labels()[0])
     return fig
 
 

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.papers import published
 from bppsa_nb.training.datasets import instruments
-from bppsa_nb.training.datasets.audio import FEATURES, STAND_IN, mfcc, read
+from bppsa_nb.training.datasets.audio import FEATURES, SAMPLE_RATE, STAND_IN, mfcc, read
 
 TITLE = "Table 3: one clip in three sets of features"
 CAPTION = (
@@ -29,11 +30,11 @@ def measure(scale, rng, progress):
 
     def compute(point, _):
         settings = FEATURES[point["features"]]
-        found = mfcc(waveform, settings)
-        frames, size = found.shape
+        features = mfcc(waveform, settings)
+        frames, size = features.shape
         sizes = {"coefficients": settings.coefficients, "window": settings.window, "hop": settings.hop}
         sizes |= {"frames": frames, "size": size}
-        left = found[: 1 + frames // 3, : size // 2].astype(np.float64).round(3)
+        left = features[: 1 + frames // 3, : size // 2].astype(np.float64).round(3)
         return [
             sizes | {"frame": frame} | {f"c{i}": value for i, value in enumerate(row, 1)}
             for frame, row in enumerate(left)
@@ -45,18 +46,7 @@ def measure(scale, rng, progress):
 
 
 def with_printed(table):
-    """Put the printed settings and sizes above ours.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns `source` ("paper" or "here"), `features`, `coefficients`, `window`, `hop`, `frames` and `size`.
-    """
+    """Put the printed settings and sizes above ours; `source` is "paper" or "here"."""
     printed = published.table("table_3")
     ours = table[printed.columns].drop_duplicates()
     return pd.concat([printed.assign(source="paper"), ours.assign(source="here")], ignore_index=True)
@@ -64,10 +54,6 @@ def with_printed(table):
 
 def plot(table):
     """Draw a heat map per set, all over the same time."""
-    from matplotlib import pyplot
-
-    from bppsa_nb.training.datasets.audio import SAMPLE_RATE
-
     sets = list(table.groupby("features", sort=False))
     fig, axes = pyplot.subplots(len(sets), 1, figsize=(8, 5.6), sharex=True, layout="constrained")
     for ax, (features, rows) in zip(axes, sets, strict=True):

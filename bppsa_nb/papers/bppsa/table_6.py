@@ -1,8 +1,9 @@
 """Table 6: an epoch of the GRU benchmark on the paper's V100, and on this machine."""
 
+from matplotlib import pyplot
+
 from bppsa_nb.papers import experiments, provenance
-from bppsa_nb.papers.bppsa import figure_09
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.bppsa import epochs
 
 TITLE = "Table 6: an epoch of the GRU on the paper's V100, and here"
 CAPTION = (
@@ -24,49 +25,24 @@ def measure(scale, rng, progress):
     """Take what Figure 9 recorded on this machine, as the numbers are the same; without a recording, measure them."""
     device = provenance.device()
     if (device, scale) not in experiments.recordings("figure_09"):
-        return figure_09.measure(scale, rng, progress)
+        return epochs.measure_gru(scale, rng, progress)
     table = experiments.table("figure_09", scale, device)
     origin = table.attrs.pop("provenance")
     if provenance.machine(origin) != provenance.machine(provenance.describe("table_6", scale, 0)):
-        return figure_09.measure(scale, rng, progress)  # a reference, of another machine
+        return epochs.measure_gru(scale, rng, progress)  # a reference, of another machine
     table.attrs |= {"backend": origin["backend"], "recorded_with": "figure_09", "recorded_on": origin["date"]}
     return table
 
 
 def plot(table):
     """Draw seconds per epoch and speedups over S, M and L, a column per batch size."""
-    from matplotlib import pyplot
-    from matplotlib.lines import Line2D
-
     fig, axes = pyplot.subplots(2, 3, figsize=(9.4, 6), sharex=True, sharey="row", layout="constrained")
-    table = figure_09.breakdown(table)
-    seconds = {
-        "forward": ("forward pass", "baseline"),
-        "forward_overhead": ("with overhead", "vector"),
-        "baseline": ("baseline", "linear"),
-        "bppsa": ("BPPSA", "blelloch"),
-    }
-    ratios = {"overall": ("overall", "identity"), "backward": ("backward pass", "truncated")}
-    looks = {
-        "paper": {"marker": "o", "ms": 4.5, "lw": 1.5},
-        "here": {"marker": "s", "ms": 5.5, "lw": 1.5, "fillstyle": "none", "ls": "--"},
-    }
-    for column, B in zip(axes.T, figure_09.BATCHES, strict=True):
-        for source, look in looks.items():
-            rows = table[(table["B"] == B) & (table["source"] == source)].sort_values("T")
-            for ax, curves in zip(column, (seconds, ratios), strict=True):
-                for quantity, (_, role) in curves.items():
-                    ax.plot(rows["features"], rows[quantity], color=COLORS[role], **look)
-        column[0].set_title(f"B = {B}")
-        column[1].axhline(1, color="black", lw=1.1)
-        column[1].set_xlabel("set")
-    for ax, quantity in zip(axes[:, 0], ("seconds per epoch", "speedup of BPPSA"), strict=True):
-        ax.set(yscale="log", ylabel=quantity)
-        ax.yaxis.set_major_formatter("{x:g}")
-    machines = {"paper": f"{table.attrs['machine_of_the_paper']} (paper)", "here": "this machine"}
+    parts, here = epochs.breakdown(table), "this machine"
     if "recorded_on" in table.attrs:
-        machines["here"] += f", {table.attrs['recorded_on']}"
-    handles = [Line2D([], [], color=COLORS[role], label=words) for words, role in (seconds | ratios).values()]
-    handles += [Line2D([], [], color="black", label=machines[source], **look) for source, look in looks.items()]
-    fig.legend(handles=handles, loc="outside upper center", ncols=4)
+        here += f", {table.attrs['recorded_on']}"
+    columns = [(parts[parts["B"] == B].sort_values("T"), "features") for B in epochs.BATCHES]
+    epochs.draw(fig, axes, columns, table.attrs["machine_of_the_paper"], here)
+    for column, B in zip(axes.T, epochs.BATCHES, strict=True):
+        column[0].set_title(f"B = {B}")
+        column[1].set_xlabel("set")
     return fig

@@ -4,11 +4,12 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import published
-from bppsa_nb.papers.bppsa import figure_08
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.bppsa.epochs import breakdown, draw
+from bppsa_nb.papers.bppsa.iterations import RNN_SECONDS, speedups, time_rnn
 
 TITLE = "Tables 4 and 5: an epoch on the paper's V100, and here"
 CAPTION = (
@@ -23,7 +24,7 @@ ALT = (
     "this machine its marks are open. Below, speedups of BPPSA with a line at 1: the V100's overall speedup is "
     "between 1 and 2, its backward speedup rises to about 50 at T = 30000; this machine's are drawn beside them."
 )
-TABLES = {"table_4": "T", "table_5": "B"}
+TABLES = ("table_4", "table_5")
 LIMIT = {"quick": 1000 * 64, "paper": np.inf}  # of T times B, for what is measured here
 SAMPLES = 32000  # of an epoch
 
@@ -35,7 +36,7 @@ def measure(scale, rng, progress):
     sizes = sizes[sizes["T"] * sizes["B"] <= LIMIT[scale]]
     backend = backends.resolve("auto")
     points = [{"backend": backend} | size for size in sizes.to_dict("records")]
-    timed = progress.collect(points, partial(figure_08.time_iterations, seconds=figure_08.SECONDS[scale]), rng)
+    timed = progress.collect(points, partial(time_rnn, seconds=RNN_SECONDS[scale]), rng)
     ours = epochs(timed)
     parts = []
     for name in TABLES:
@@ -47,20 +48,12 @@ def measure(scale, rng, progress):
 
 
 def epochs(timed):
-    """Turn Figure 8's seconds per iteration into seconds per epoch, in the columns of Tables 4 and 5.
+    """Turn seconds per iteration, rows of `time_rnn` on one backend, into seconds per epoch.
 
-    Parameters
-    ----------
-    timed : pandas.DataFrame
-        From `figure_08.time_iterations`, on one backend.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `T`, `B`, and in seconds `forward` (the forward pass alone), `baseline` and `bppsa` (forward and backward
-        pass) with `bppsa_spread`, as if every iteration were off by the standard deviation.
+    The columns are `T`, `B`, `forward` (the forward pass alone), `baseline` and `bppsa` (forward and backward pass),
+    and `bppsa_spread`, as if every iteration were off by the standard deviation.
     """
-    both = figure_08.speedups(timed)
+    both = speedups(timed)
     iterations = SAMPLES / both["B"]
     return pd.DataFrame(
         {
@@ -74,57 +67,17 @@ def epochs(timed):
     )
 
 
-def speedups(table):
-    """Compute overall and backward speedups as Appendix G derives them.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        With columns `forward`, `baseline` and `bppsa`, such as from this experiment or from `published.table`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The table, with `overall` = baseline / bppsa and `backward` = (baseline - forward) / (bppsa - forward).
-    """
-    return table.assign(
-        overall=table["baseline"] / table["bppsa"],
-        backward=(table["baseline"] - table["forward"]) / (table["bppsa"] - table["forward"]),
-    )
-
-
 def plot(table):
     """Draw seconds per epoch and speedups, over T and over 1/B."""
-    from matplotlib import pyplot
-    from matplotlib.lines import Line2D
-
     fig, axes = pyplot.subplots(2, 2, figsize=(9, 5.8), sharex="col", sharey="row", layout="constrained")
-    table = speedups(table)
-    seconds = {"baseline": ("baseline", "linear"), "bppsa": ("BPPSA", "blelloch")}
-    seconds["forward"] = ("forward pass", "baseline")
-    ratios = {"overall": ("overall", "identity"), "backward": ("backward pass", "truncated")}
-    looks = {
-        "paper": {"marker": "o", "ms": 4.5, "lw": 1.5},
-        "here": {"marker": "s", "ms": 5.5, "lw": 1.5, "fillstyle": "none", "ls": "--"},
-    }
-    axes_of = {"T": "sequence length, T (B = 16)", "B": "fraction of the machine per sample, 1/B (T = 1000)"}
-    for column, (name, key) in zip(axes.T, TABLES.items(), strict=True):
-        rows = table[table["table"] == name]
-        label = "{}".format if key == "T" else "1/{}".format
-        for source in ("paper", "here"):  # the paper's rows come first, and set the order on the axis
-            part = rows[rows["source"] == source]
-            for ax, curves in zip(column, (seconds, ratios), strict=True):
-                for quantity, (_, role) in curves.items():
-                    ax.plot(part[key].map(label), part[quantity], color=COLORS[role], **looks[source])
-        column[0].set_title(name.replace("_", " ").capitalize())
-        column[1].axhline(1, color="black", lw=1.1)
-        column[1].set_xlabel(axes_of[key])
-        column[1].tick_params(axis="x", labelsize=8)
-    for ax, curves, quantity in ((axes[0, 0], seconds, "seconds per epoch"), (axes[1, 0], ratios, "speedup of BPPSA")):
-        ax.set(yscale="log", ylabel=quantity)
-        ax.yaxis.set_major_formatter("{x:g}")
-        ax.legend(handles=[Line2D([], [], color=COLORS[role], label=words) for words, role in curves.values()])
-    machines = {"paper": f"{table.attrs['machine_of_the_paper']} (paper)", "here": "this machine"}
-    machines = [Line2D([], [], color="black", label=machines[source], **look) for source, look in looks.items()]
-    axes[0, 1].legend(handles=machines)
+    parts = breakdown(table)
+    parts["1/B"] = parts["B"].map("1/{}".format)
+    parts["T"] = parts["T"].map(str)
+    columns = [(parts[parts["table"] == name], key) for name, key in (("table_4", "T"), ("table_5", "1/B"))]
+    draw(fig, axes, columns, table.attrs["machine_of_the_paper"])
+    labels = "sequence length, T (B = 16)", "fraction of the machine per sample, 1/B (T = 1000)"
+    for (above, below), name, label in zip(axes.T, TABLES, labels, strict=True):
+        above.set_title(name.replace("_", " ").capitalize())
+        below.set_xlabel(label)
+        below.tick_params(axis="x", labelsize=8)
     return fig

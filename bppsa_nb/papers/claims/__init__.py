@@ -1,7 +1,7 @@
 """What the papers claim, and how each claim is held against a recorded table.
 
-A row of the report is one `Claim`. Its judge gets the table of an experiment and returns what we found, in words, and
-the verdict; a judge that misses the rows it needs raises `LookupError`.
+A row of the report is one `Claim`. Its check gets the table of an experiment and returns what we found, in words, and
+the verdict; where rows that it needs are missing, it raises `LookupError`.
 """
 
 from bppsa_nb.papers.claims import complexity, distributed, gru, multigrid, ooo, rnn, sparse, variants

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bppsa_nb.papers.tables import where
+
 REPRODUCED, BETTER, MISSED = "reproduced", "better", "missed"
 NEEDS_GPU = "not measurable here: needs a GPU"
 NOT_YET = "not measured yet"
@@ -32,8 +34,8 @@ class Claim:
         The paper's number, and on what machine.
     experiment : str
         Whose table it is held against.
-    judge : callable
-        ``judge(table) -> (ours, verdict)``, both text.
+    check : callable
+        ``check(table) -> (ours, verdict)``, both text.
     gpu : bool
         Whether only a recording from a GPU can decide.
     """
@@ -43,22 +45,12 @@ class Claim:
     says: str
     number: str
     experiment: str
-    judge: Callable
+    check: Callable
     gpu: bool = False
 
 
 def compare(ours, theirs):
-    """Give the verdict on numbers of which more is better.
-
-    Parameters
-    ----------
-    ours, theirs : float or sequence of float
-        Of several pairs, the worst decides.
-
-    Returns
-    -------
-    str
-    """
+    """Give the verdict on numbers of which more is better; of several pairs, the worst decides."""
     worst = np.min(np.divide(ours, theirs))
     return BETTER if worst > 1.1 else REPRODUCED if worst >= 0.9 else MISSED
 
@@ -73,6 +65,11 @@ def require(rows):
     if not len(rows):
         raise LookupError
     return rows
+
+
+def rows_of(table, **columns):
+    """Return the rows of a table in which columns have these values; raise LookupError if there are none."""
+    return require(where(table, **columns))
 
 
 def times(ratio):

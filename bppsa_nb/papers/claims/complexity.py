@@ -3,15 +3,11 @@
 import numpy as np
 
 from bppsa_nb.papers.claims.claim import PAPER, Claim, require, verdict
+from bppsa_nb.papers.phrases import span
 
 
 def _alone(table, method):
     return require(table[table["p"].isna() & (table["method"] == method)])
-
-
-def _span(values):
-    low, high = (f"{value:.2f}" for value in (values.min(), values.max()))
-    return low if low == high else f"{low} to {high}"
 
 
 def _levels(table):
@@ -29,14 +25,14 @@ def _linear_steps(table):
 def _work(table):
     rows = _alone(table, "blelloch")
     per_link = rows["work"] / rows["n"]
-    ours = f"{_span(per_link)} ⋄ per link for n up to {rows['n'].max()}"
+    ours = f"{span(per_link, '{:.2f}')} ⋄ per link for n up to {rows['n'].max()}"
     return ours, verdict(per_link.max() <= 2 and (rows["mm"] < rows["n"]).all())
 
 
 def _workers(table):
     rows = require(table[table["p"].notna() & (table["method"] == "blelloch") & (table["p"] < table["n"])])
     ratio = rows["steps"] / (rows["n"] / rows["p"] + np.log2(rows["p"]))
-    ours = f"{_span(ratio)} times n/p + log₂ p, n = {rows['n'].max()}, p up to {rows['p'].max():.0f}"
+    ours = f"{span(ratio, '{:.2f}')} times n/p + log₂ p, n = {rows['n'].max()}, p up to {rows['p'].max():.0f}"
     return ours, verdict(ratio.max() <= 3 * ratio.min())
 
 
@@ -52,14 +48,14 @@ def _space(table):
     table = require(table)
     ratio = table["matrices"] / np.maximum(table["n"] / table["p"], 1)
     last = table.iloc[-1]
-    ours = f"{_span(ratio)} times that; {last['matrices']:.0f} at p = {last['p']:.0f}"
+    ours = f"{span(ratio, '{:.2f}')} times that; {last['matrices']:.0f} at p = {last['p']:.0f}"
     return ours, verdict(ratio.max() <= 3 * ratio.min())
 
 
 def _pipeline_space(table):
     table = require(table)
     ratio = table["activations"] / (table["n"] / table["p"] + table["p"])
-    ours = f"{_span(ratio)} times L/K + K, L = {table['n'].max() + 1}"
+    ours = f"{span(ratio, '{:.2f}')} times L/K + K, L = {table['n'].max() + 1}"
     return ours, verdict(ratio.max() <= 3 * ratio.min())
 
 
@@ -71,12 +67,7 @@ def _full_pipeline(table):
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     return [
         Claim(PAPER, "§3.6, Eq. 6", "With a worker for every ⋄, BPPSA takes logarithmically many steps.",
               "Θ(log n)", "steps_and_work", _levels),

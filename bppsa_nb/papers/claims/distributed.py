@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.papers.bppsa import ranks_modelled
-from bppsa_nb.papers.claims.claim import PAPER, Claim, require, times, verdict
+from bppsa_nb.papers.claims.claim import PAPER, Claim, require, rows_of, times, verdict
+from bppsa_nb.papers.phrases import span
 
 NEEDS_RANKS = "not measurable here: needs many machines"
 
@@ -17,9 +18,9 @@ def _calls(table):
     rows = require(table[(table["part"] == "rank") & (table["done_by"] == "chunked") & (table["ranks"] > 1)])
     limit = 2 * np.ceil(np.log2(rows["ranks"]))
     most = rows.groupby("ranks")["combined"].max()
-    told = ", ".join(f"{count:.0f} on {ranks:.0f}" for ranks, count in most.items())
+    texts = ", ".join(f"{count:.0f} on {ranks:.0f}" for ranks, count in most.items())
     lengths = rows.groupby(["ranks", "rank"])["combined"].nunique().max() == 1
-    ours = f"⋄ calls of a rank, counted: {told} ranks" + (", whatever T is" if lengths else ", depending on T")
+    ours = f"⋄ calls of a rank, counted: {texts} ranks" + (", whatever T is" if lengths else ", depending on T")
     return ours, verdict((rows["combined"] <= limit).all() and lengths)
 
 
@@ -27,23 +28,22 @@ def _memory(table):
     rows = table[(table["part"] == "rank") & (table["method"] == "chunked") & table["memory"].notna()]
     rows = require(rows[rows["steps"] == rows["steps"].max()])
     most = rows.groupby("ranks")["memory"].max()
-    told = ", ".join(f"{size / 2**20:.1f} on {ranks:.0f}" for ranks, size in most.items())
+    texts = ", ".join(f"{size / 2**20:.1f} on {ranks:.0f}" for ranks, size in most.items())
     share = most * most.index / most.loc[1]
-    ours = f"MiB above what a rank had before, T = {rows['steps'].iloc[0]:,.0f}: {told} ranks; "
-    ours += f"times p, {share.min():.2f} to {share.max():.2f} of one rank's"
+    ours = f"MiB above what a rank had before, T = {rows['steps'].iloc[0]:,.0f}: {texts} ranks; "
+    ours += f"times p, {span(share, '{:.2f}')} of one rank's"
     return ours, verdict(share.max() <= 1.25)
 
 
 def _modelled(table, network, task):
     """Return modelled seconds of the scan and of rank after rank, over the faster link, by ranks."""
-    rows = table[(table["part"] == "time") & (table["network"] == network) & (table["task"] == task)]
-    rows = require(rows[rows["link"] == ranks_modelled.FAST])
+    rows = rows_of(table, part="time", network=network, task=task, link=ranks_modelled.FAST)
     return rows.pivot(index="ranks", columns="road", values="seconds")
 
 
 def _advantage(task, table):
-    found = _modelled(table, "RNN", task)
-    gains = found["rank after rank"] / found["scan"]
+    seconds = _modelled(table, "RNN", task)
+    gains = seconds["rank after rank"] / seconds["scan"]
     pays, best, speedup = ranks_modelled.crossings(table, "RNN", ranks_modelled.FAST, task)
     last = gains.index[-1]
     ours = f"modelled from measured costs: {times(gains[4])} on 4 ranks, {times(gains[last])} on {last:.0f}; "
@@ -52,16 +52,16 @@ def _advantage(task, table):
 
 
 def _against_others(table):
-    told = []
+    texts = []
     for network in ("RNN", "narrow", "wide"):
-        found = _modelled(table, network, "step").min()
-        each = ", ".join(f"{name} {1e3 * found[name]:.3g}" for name in ranks_modelled.ROADS if name in found)
-        told.append(f"{ranks_modelled.NAMES[network]}: {each}")
-    return f"modelled, best of up to 1024 ranks, ms: {'; '.join(told)}", NEEDS_RANKS
+        seconds = _modelled(table, network, "step").min()
+        each = ", ".join(f"{name} {1e3 * seconds[name]:.3g}" for name in ranks_modelled.METHODS if name in seconds)
+        texts.append(f"{ranks_modelled.NAMES[network]}: {each}")
+    return f"modelled, best of up to 1024 ranks, ms: {'; '.join(texts)}", NEEDS_RANKS
 
 
 def _held(table, network, road):
-    rows = require(table[(table["part"] == "memory") & (table["network"] == network) & (table["road"] == road)])
+    rows = rows_of(table, part="memory", network=network, road=road)
     return rows.set_index("ranks")["memory"] / 2**20
 
 
@@ -75,13 +75,13 @@ def _pipeline(table):
 
 
 def _sparse(table):
-    told = []
+    texts = []
     for network in ("RNN", "wide"):
         scan, pipeline = (_held(table, network, road) for road in ("scan", "GPipe"))
         less = scan.index[scan < pipeline]
         when = f"from {less[0]:.0f} ranks on" if len(less) else "on no number of ranks"
-        told.append(f"{ranks_modelled.NAMES[network]}: {when} ({times(scan[1] / pipeline[1])} on one)")
-    return f"counted, less than a full pipeline holds: {'; '.join(told)}", verdict(_pays_off(table))
+        texts.append(f"{ranks_modelled.NAMES[network]}: {when} ({times(scan[1] / pipeline[1])} on one)")
+    return f"counted, less than a full pipeline holds: {'; '.join(texts)}", verdict(_pays_off(table))
 
 
 def _pays_off(table):
@@ -93,24 +93,19 @@ def _pays_off(table):
 
 
 def _widths(table):
-    rows = require(table[table["part"] == "width"])
-    most, found = rows["ranks"].max(), {}
+    rows = rows_of(table, part="width")
+    most, crossings = rows["ranks"].max(), {}
     for network, part in rows.groupby("network"):
-        found[int(part["width"].iloc[0])] = ranks_modelled.crossings(table, network, ranks_modelled.FAST)
-    told = ", ".join(
+        crossings[int(part["width"].iloc[0])] = ranks_modelled.crossings(table, network, ranks_modelled.FAST)
+    texts = ", ".join(
         f"H = {H}: " + (f"from {pays} ranks, {times(speedup)} at best" if pays else "never")
-        for H, (pays, _, speedup) in sorted(found.items())
+        for H, (pays, _, speedup) in sorted(crossings.items())
     )
-    return f"modelled, backward pass of RNNs on up to {most:.0f} ranks: {told}", NEEDS_RANKS
+    return f"modelled, backward pass of RNNs on up to {most:.0f} ranks: {texts}", NEEDS_RANKS
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     return [
         Claim(PAPER, "§1, §3.6", "Split over n devices, the backward pass takes logarithmically many steps.",
               "Θ(log n) (here: at most 2⌈log₂ p⌉ ⋄ a rank)", "rank_scaling", _calls),

@@ -3,13 +3,16 @@
 from functools import partial
 
 from bppsa_nb.papers import published
-from bppsa_nb.papers.bppsa import figure_07, figure_09, figure_13, table_3
+from bppsa_nb.papers.bppsa import table_3
+from bppsa_nb.papers.bppsa.epochs import breakdown
+from bppsa_nb.papers.bppsa.training_curves import LIMIT, METHODS
 from bppsa_nb.papers.claims.claim import PAPER, Claim, compare, require, times, verdict
+from bppsa_nb.papers.claims.rnn import table_row
 
 
 def _sizes(table):
-    found = table_3.with_printed(table)
-    paper, here = (rows.drop(columns="source") for _, rows in found.groupby("source", sort=False))
+    both = table_3.with_printed(table)
+    paper, here = (rows.drop(columns="source") for _, rows in both.groupby("source", sort=False))
     ours = ", ".join(f"{frames} × {size}" for frames, size in zip(here["frames"], here["size"], strict=True))
     return f"{ours}, on a clip", verdict(here.values.tolist() == paper.values.tolist())
 
@@ -18,34 +21,34 @@ def _gradients(table):
     lengths = table.groupby("features", sort=False)["iteration"].max()
     trained = ", ".join(f"{length} iterations on {features}" for features, length in lengths.items())
     largest = table["gradient"].max()
-    return f"{largest:.1e} at most, in {trained}", verdict(largest <= figure_13.LIMIT)
+    return f"{largest:.1e} at most, in {trained}", verdict(largest <= LIMIT)
 
 
 def _curves(table):
     """Ask for equal losses; where rounding has grown into chaos, for as long as BPTT is equal to itself."""
-    found, holds = [], []
+    texts, holds = [], []
     for features, rows in table.groupby("features", sort=False):
         together, itself = (_until(rows, name) for name in ("drift", "drift_reversed"))
         last = rows.iloc[-1]
         if together is None:
             words = f"{features}: to {rows['drift'].max():.1e} for {last['iteration']} iterations"
         else:
-            words = f"{features}: to {figure_13.LIMIT:g} for {together} of {last['iteration']} iterations, "
+            words = f"{features}: to {LIMIT:g} for {together} of {last['iteration']} iterations, "
             words += "BPTT with its samples in reverse " + ("throughout" if itself is None else f"for {itself}")
-        right = ", ".join(f"{last[f'accuracy_{method}']:.0%} by {name}" for method, name in figure_07.METHODS.items())
-        found.append(f"{words} (held-out clips right: {right})")
+        right = ", ".join(f"{last[f'accuracy_{method}']:.0%} by {name}" for method, name in METHODS.items())
+        texts.append(f"{words} (held-out clips right: {right})")
         holds.append(together is None or (itself is not None and together >= 0.8 * itself))
-    return "; ".join(found), verdict(all(holds))
+    return "; ".join(texts), verdict(all(holds))
 
 
 def _until(rows, name):
     """Find the iterations before a difference passes the limit; None if it does not."""
-    past = rows[rows[name] > figure_13.LIMIT]
+    past = rows[rows[name] > LIMIT]
     return past["iteration"].iloc[0] if len(past) else None
 
 
 def _ours(table):
-    return require(figure_09.breakdown(table[table["source"] == "here"]))
+    return require(breakdown(table[table["source"] == "here"]))
 
 
 def _largest_speedup(quantity, theirs, table):
@@ -54,12 +57,12 @@ def _largest_speedup(quantity, theirs, table):
 
 
 def _rises(table):
-    found, holds = [], []
+    texts, holds = [], []
     for B, rows in _ours(table).groupby("B"):
         first, *_, last = rows.sort_values("T")["backward"]
-        found.append(f"{times(first)} to {times(last)} at B = {B}")
+        texts.append(f"{times(first)} to {times(last)} at B = {B}")
         holds.append(last > first)
-    return ", ".join(found), verdict(all(holds))
+    return ", ".join(texts), verdict(all(holds))
 
 
 def _overhead(theirs, table):
@@ -71,33 +74,14 @@ def _shares(shares):
     return f"{shares.min():.0%} to {shares.max():.0%} of FP, median {shares.median():.0%}"
 
 
-def _table_row(features, B=16):
-    """Make a claim of a column of Table 6."""
-    printed = figure_09.breakdown(published.table("table_6"))
-    theirs = printed[(printed["features"] == features) & (printed["B"] == B)].iloc[0]
-
-    def judge(table):
-        rows = _ours(table)
-        ours = require(rows[(rows["features"] == features) & (rows["B"] == B)]).iloc[0]
-        quantities = ["overall", "backward"]
-        return in_words(ours), compare(ours[quantities].astype(float), theirs[quantities].astype(float))
-
-    def in_words(row):
-        return f"{times(row['overall'])} overall, {times(row['backward'])} backward without overhead"
-
+def _epoch(features, B=16):
     says = f"One epoch of the GRU on {features}, B = {B}: BPPSA against the baseline."
-    number = f"{theirs['baseline']:g} s / {theirs['bppsa']:g} s: {in_words(theirs)} (V100)"
-    return Claim(PAPER, "Table 6", says, number, "table_6", judge, gpu=True)
+    return table_row("table_6", "table_6", says, " without overhead", features=features, B=B)
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
-    printed = figure_09.breakdown(published.table("table_6"))
+    """List them, in the order of the report."""
+    printed = breakdown(published.table("table_6"))
     return [
         Claim(PAPER, "§4.2, Table 3", "Three sets of features trade resolution in time for resolution in frequency.",
               "259 × 38, 517 × 24, 1034 × 12", "table_3", _sizes),
@@ -114,5 +98,5 @@ def claims():
         Claim(PAPER, "Appendix E", "The forward overhead could be reduced if the values of the gates were at hand.",
               f"{_shares(printed['overhead'])}, to recompute and assemble (V100)", "figure_09",
               partial(_overhead, printed["overhead"]), gpu=True),
-        *(_table_row(features) for features in ("S", "M", "L")),
+        *(_epoch(features) for features in ("S", "M", "L")),
     ]

@@ -5,16 +5,17 @@ Speedups of GPUs are shown beside what CPU ranks gave, and beside simulations fr
 
 from functools import partial
 
-from bppsa_nb.papers.claims.claim import MULTIGRID, Claim, compare, require, times, verdict
+from bppsa_nb.papers.claims.claim import MULTIGRID, Claim, compare, require, rows_of, times, verdict
 from bppsa_nb.papers.multigrid import figures_06_07_layer_scaling as layer_scaling
 from bppsa_nb.papers.multigrid import layer_parallel_training
+from bppsa_nb.papers.tables import where
 
 ETHERNET = "25 Gb/s Ethernet"
 _SUFFICES = 4  # T = N h up to which two cycles are held to suffice; the paper does not say what its T is
 
 
 def _depths(table):
-    rows = require(table[table["solved"] == "states"])
+    rows = rows_of(table, solved="states")
     return rows.groupby(["weights", "activation", "N"])[["cycles", "factor", "error"]].first().reset_index()
 
 
@@ -51,21 +52,20 @@ def _two_cycles(table):
 
 
 def _constant_time(table):
-    rows = table[(table["road"] == "multigrid 2") & (table["start"] == "layers")]
-    steps = require(rows).groupby("depth")["steps"].first()
-    told = ", ".join(f"{count:g} at {depth}" for depth, count in steps.items())
-    ours = f"two cycles forward and backward, steps in a row: {told} layers; it grows with the logarithm of depth"
+    steps = rows_of(table, road="multigrid 2", start="layers").groupby("depth")["steps"].first()
+    texts = ", ".join(f"{count:g} at {depth}" for depth, count in steps.items())
+    ours = f"two cycles forward and backward, steps in a row: {texts} layers; it grows with the logarithm of depth"
     return ours, verdict(steps.nunique() == 1)
 
 
 def _concurrent(table):
-    run = require(table[(table["part"] == "run") & (table["method"] == "cycle")]).median(numeric_only=True)
+    run = rows_of(table, part="run", method="cycle").median(numeric_only=True)
     ours = f"on {run['threads']:.0f} CPU threads: {run['most_at_once']:.0f} blocks at once at most, "
     return ours + f"{run['at_once']:.1f} on average", compare(run["most_at_once"], 5)
 
 
 def _scaling(table, channels, task, part, method="multigrid", link=ETHERNET):
-    rows = table[(table["channels"] == channels) & (table["task"] == task) & (table["method"] == method)]
+    rows = where(table, channels=channels, task=task, method=method)
     rows = rows[(rows["part"] == part) & ((rows["link"] == link) | (part == "measured"))]
     return require(rows).set_index("ranks")
 
@@ -82,9 +82,9 @@ def _over_serial(task, theirs, table):
     few = layer_scaling.FEW
     measured, simulated = (_scaling(table, few, task, part) for part in ("measured", "simulated"))
     speedups = simulated["alone"] / simulated["seconds"]
-    told = ", ".join(f"{times(speedups[ranks])} on {ranks}" for ranks in theirs)
+    texts = ", ".join(f"{times(speedups[ranks])} on {ranks}" for ranks in theirs)
     many = measured[measured.index == measured.index.max()].iloc[0]
-    ours = f"simulated from stated costs: {told}; measured on {measured.index.max()} CPU ranks: "
+    ours = f"simulated from stated costs: {texts}; measured on {measured.index.max()} CPU ranks: "
     return ours + times(many["alone"] / many["seconds"]), compare(speedups[list(theirs)], list(theirs.values()))
 
 
@@ -93,9 +93,9 @@ def _over_partitioning(channels, theirs, table):
     for part in ("measured", "simulated"):
         both = [_scaling(table, channels, "training", part, method)["seconds"] for method in ("serial", "multigrid")]
         ratios[part] = both[0] / both[1]
-    told = ", ".join(f"{times(ratios['simulated'][ranks])} on {ranks}" for ranks in theirs)
+    texts = ", ".join(f"{times(ratios['simulated'][ranks])} on {ranks}" for ranks in theirs)
     most = ratios["measured"].index.max()
-    ours = f"simulated from stated costs: {told}; measured on {most} CPU ranks: {times(ratios['measured'][most])}"
+    ours = f"simulated from stated costs: {texts}; measured on {most} CPU ranks: {times(ratios['measured'][most])}"
     return ours, compare(ratios["simulated"][list(theirs)], list(theirs.values()))
 
 
@@ -106,12 +106,7 @@ def _waiting(table):
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     few, many = layer_scaling.FEW, layer_scaling.MANY
     return [
         Claim(MULTIGRID, "§IV-A, Figure 4", "Residuals fall alike for all depths, down to 1e-9.",

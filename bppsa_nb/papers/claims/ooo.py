@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.papers.bppsa import figure_12_staleness as staleness
-from bppsa_nb.papers.claims.claim import OOO, PAPER, Claim, compare, require, times, verdict
+from bppsa_nb.papers.claims.claim import OOO, PAPER, Claim, compare, require, rows_of, times, verdict
 from bppsa_nb.papers.ooo import figure_13_micro_batches as micro_batches
 from bppsa_nb.papers.ooo import figures_10_11_data_parallel_throughput as data_parallel_throughput
 
@@ -16,7 +16,7 @@ SIMULATED = "simulated from stated costs: "
 
 
 def _same_gradients(table):
-    runs = require(table[table["policy"] == "random"])
+    runs = rows_of(table, policy="random")
     largest = runs["difference"].max()
     return f"{largest:g} at most, in {len(runs)} random orders on LeNet-5", verdict(largest == 0)
 
@@ -38,7 +38,7 @@ def _modulo(table):
 
 
 def _busy(table):
-    rows = require(table[table["policy"] == "modulo"])
+    rows = rows_of(table, policy="modulo")
     gradients = rows[rows["kind"] != "F"]
     backward = rows["makespan"].iloc[0] - gradients["start"].min()
     shares = (gradients.groupby("lane")["duration"].sum() / backward).tolist()
@@ -54,8 +54,7 @@ def _memory_alone(table):
 
 
 def _counted(table):
-    rows = table[(table["part"] == "count") & (table["layers"] == micro_batches.COUNTED)]
-    return require(rows).set_index("schedule")
+    return rows_of(table, part="count", layers=micro_batches.COUNTED).set_index("schedule")
 
 
 def _sixteen_layers(name, other, theirs, words, table):
@@ -79,8 +78,8 @@ def _memory_of_fast_forward(table):
 
 
 def _first_k(table):
-    lengths = require(table[table["part"] == "k"]).set_index("k")["makespan"]
-    best = require(table[table["part"] == "optimum"])["makespan"].iloc[0]
+    lengths = rows_of(table, part="k").set_index("k")["makespan"]
+    best = rows_of(table, part="optimum")["makespan"].iloc[0]
     order, sent = (require(table[table["part"].str.startswith(mark)])["makespan"].iloc[0] for mark in ("(a)", "(b)"))
     ours = f"in an example of our own: {lengths[3]:g} units with k = 3, {lengths[4]:g} with k = 4, optimum {best:g}; "
     ours += f"{times(order / lengths[3])} and {times(sent / lengths[3])}"
@@ -90,21 +89,21 @@ def _first_k(table):
 def _first_k_faster(table):
     gains = data_parallel_throughput.gains(table)
     large = require(gains[gains["gpus"] >= 16])["over_priority"]
-    other = require(gains[gains["part"] == "ratio"])["over_priority"].max()
+    other = rows_of(gains, part="ratio")["over_priority"].max()
     ends = [large.min(), large.max()]
     ours = f"{SIMULATED}{ends[0]:.2f}× to {ends[1]:.2f}× over sending low layers first, ResNet-50 on 16 to 48 GPUs"
     return f"{ours}; up to {other:.2f}× if low layers have most weights", compare(ends, [1.1, 1.27])
 
 
 def _first_k_memory(table):
-    peaks = require(table[table["part"] == "memory"]).groupby("k")["bytes"].max()
+    peaks = rows_of(table, part="memory").groupby("k")["bytes"].max()
     more = peaks[data_parallel_throughput.DELAYED] / peaks[0] - 1
     ours = f"{more:.0%} more inputs and output gradients with k = {data_parallel_throughput.DELAYED}, ResNet-50"
     return ours, verdict(more < 0.01)
 
 
 def _over_gpipe(table, part="interconnect"):
-    rows = require(table[table["part"] == part])
+    rows = rows_of(table, part=part)
     by = "interconnect" if part == "interconnect" else "gpus"
     speedup = rows.pivot(index="system", columns=by, values="speedup")
     return speedup, speedup / speedup.loc["GPipe"]
@@ -144,15 +143,15 @@ def _over_pipedream(table):
 def _stale(table):
     """Ask whether accuracy is lower in the end, of the longest training, at every learning rate."""
     gaps = staleness.gaps(table)
-    gaps = require(gaps[gaps["devices"] == 4])
-    found = []
+    gaps = rows_of(gaps, devices=4)
+    texts = []
     for images, rows in gaps.groupby("images"):
         updates = images // staleness.BATCH * table.loc[table["images"] == images, "epoch"].max()
         points = [f"{100 * row.mean:.1f} ({100 * row.least:.1f} to {100 * row.most:.1f})" for row in rows.itertuples()]
         rates = ", ".join(f"{rate:g}" for rate in rows["lr"])
-        found.append(f"{', '.join(points)} points lower after {updates} updates with learning rates {rates}")
+        texts.append(f"{', '.join(points)} points lower after {updates} updates with learning rates {rates}")
     longest = gaps[gaps["images"] == gaps["images"].max()]
-    return "; ".join(found), verdict((longest["mean"] > 0).all())
+    return "; ".join(texts), verdict((longest["mean"] > 0).all())
 
 
 def claims():

@@ -3,8 +3,10 @@
 from functools import partial
 
 from bppsa_nb.papers import published
-from bppsa_nb.papers.bppsa import error_over_length, figure_07, figure_08, tables_4_5
-from bppsa_nb.papers.claims.claim import PAPER, THESIS, Claim, compare, require, times, verdict
+from bppsa_nb.papers.bppsa import error_over_length, figure_07, figure_08
+from bppsa_nb.papers.bppsa.epochs import breakdown
+from bppsa_nb.papers.claims.claim import PAPER, THESIS, Claim, compare, require, rows_of, times, verdict
+from bppsa_nb.papers.tables import where
 
 
 def _largest_difference(quantity, table):
@@ -15,12 +17,12 @@ def _largest_difference(quantity, table):
 
 
 def _rounding(table):
-    rows = table[(table["chain"] == "norm-preserving") & (table["T"] == table["T"].max())]
+    rows = where(table, chain="norm-preserving", T=table["T"].max())
     errors = rows.groupby("method")["error"].max()
     if not set(error_over_length.METHODS) <= set(errors.index):
         raise LookupError
-    found = f"{errors['blelloch']:.1e}, the linear scan's {errors['linear']:.1e}"
-    ours = f"error against float64 at T = {rows['T'].max()}: {found}"
+    both = f"{errors['blelloch']:.1e}, the linear scan's {errors['linear']:.1e}"
+    ours = f"error against float64 at T = {rows['T'].max()}: {both}"
     return ours, verdict(errors["blelloch"] <= 4 * errors["linear"])
 
 
@@ -32,7 +34,7 @@ def _fastest(table):
 
 def _speedup(quantity, theirs, table, T=1000, B=16):
     both = _fastest(table)
-    ours = require(both[(both["T"] == T) & (both["B"] == B)])[quantity].iloc[0]
+    ours = rows_of(both, T=T, B=B)[quantity].iloc[0]
     return times(ours), compare(ours, theirs)
 
 
@@ -52,32 +54,29 @@ def _scales(over, table):
     return ours, verdict(last["backward"] > first["backward"])
 
 
-def _table_row(name, T, B):
-    """Make a claim of a row of Table 4 or 5."""
-    printed = tables_4_5.speedups(published.table(name))
-    theirs = printed[(printed["T"] == T) & (printed["B"] == B)].iloc[0]
+def table_row(name, experiment, says, words="", **sizes):
+    """Make a claim of a row of Table 4, 5 or 6; `words` end what is said of a speedup."""
+    theirs = where(breakdown(published.table(name)), **sizes).iloc[0]
+    quantities = ["overall", "backward"]
 
-    def judge(table):
-        rows = tables_4_5.speedups(table[table["source"] == "here"])
-        ours = require(rows[(rows["T"] == T) & (rows["B"] == B)]).iloc[0]
-        quantities = ["overall", "backward"]
+    def check(table):
+        ours = rows_of(breakdown(table[table["source"] == "here"]), **sizes).iloc[0]
         return in_words(ours), compare(ours[quantities].astype(float), theirs[quantities].astype(float))
 
     def in_words(row):
-        return f"{times(row['overall'])} overall, {times(row['backward'])} backward"
+        return f"{times(row['overall'])} overall, {times(row['backward'])} backward{words}"
 
-    says = f"One epoch at T = {T}, B = {B}: BPPSA against the baseline."
     number = f"{theirs['baseline']:g} s / {theirs['bppsa']:g} s: {in_words(theirs)} (V100)"
-    return Claim(PAPER, name.replace("_", " ").capitalize(), says, number, "tables_4_5", judge, gpu=True)
+    return Claim(PAPER, name.replace("_", " ").capitalize(), says, number, experiment, check, gpu=True)
+
+
+def _epoch(name, T, B):
+    says = f"One epoch at T = {T}, B = {B}: BPPSA against the baseline."
+    return table_row(name, "tables_4_5", says, T=T, B=B)
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     return [
         Claim(PAPER, "§3.5", "BPPSA reconstructs BP: at the same parameters, the same gradients up to rounding.",
               "“the exact same outputs” (here: to 1e-5)", "figure_07", partial(_largest_difference, "gradient")),
@@ -97,11 +96,11 @@ def claims():
               "rises", "figure_08", partial(_scales, "T"), gpu=True),
         Claim(PAPER, "§5.1, Figure 8e", "BPPSA scales with the share of the GPU that a sample has: as B falls.",
               "rises", "figure_08", partial(_scales, "B"), gpu=True),
-        _table_row("table_4", 10, 16),
-        _table_row("table_4", 1000, 16),
-        _table_row("table_4", 30000, 16),
-        _table_row("table_5", 1000, 256),
-        _table_row("table_5", 1000, 2),
+        _epoch("table_4", 10, 16),
+        _epoch("table_4", 1000, 16),
+        _epoch("table_4", 30000, 16),
+        _epoch("table_5", 1000, 256),
+        _epoch("table_5", 1000, 2),
         Claim(THESIS, "§5.1, Figure 5.1", "Training the RNN at T = 1000, B = 16 is faster overall.",
               "2.17× (RTX 2070)", "figure_08", partial(_speedup, "overall", 2.17), gpu=True),
         Claim(THESIS, "§5.1, Figure 5.1", "Its backward pass alone.",

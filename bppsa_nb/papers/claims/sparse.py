@@ -5,22 +5,22 @@ from functools import partial
 from bppsa_nb.papers import published
 from bppsa_nb.papers.bppsa import figure_06, planned_products
 from bppsa_nb.papers.bppsa.table_1 import scientific
-from bppsa_nb.papers.claims.claim import PAPER, Claim, compare, require, times, verdict
+from bppsa_nb.papers.claims.claim import PAPER, Claim, compare, require, rows_of, times, verdict
 
 
 def _sparsity(operator, printed, table):
-    ours = require(table[table["operator"] == operator])["sparsity"].iloc[0]
+    ours = rows_of(table, operator=operator)["sparsity"].iloc[0]
     return f"{ours:.5f}", verdict(round(ours, 5) == printed)
 
 
 def _size(table):
-    row = require(table[table["operator"] == "Convolution"]).iloc[0]
+    row = rows_of(table, operator="Convolution").iloc[0]
     ours = f"{row['dense_mib']:.0f} MiB dense, {row['values_mib']:.1f} MiB the values"
     return ours, verdict(row["dense_mib"] == 768 and round(row["values_mib"], 1) == 6.5)
 
 
 def _generation(operator, theirs, table):
-    row = require(table[table["operator"] == operator]).iloc[0]
+    row = rows_of(table, operator=operator).iloc[0]
     values, pattern = row["speedup_values"], row["speedup_pattern"]
     ours = f"{scientific(values)}, the pattern being there; {scientific(pattern)} with the pattern made anew"
     return ours, compare(values, theirs)
@@ -63,38 +63,33 @@ def _retrained(table):
 
 
 def _dense_would_not(table):
-    rows = require(table[(table["storage"] == "planned") & (table["kind"] == "mm")])
+    rows = rows_of(table, storage="planned", kind="mm")
     dearest = rows.loc[rows["multiply_adds"].idxmax()]
     sparse, dense = dearest["multiply_adds"] / 1e6, dearest["dense"] / 1e12
     return f"dearest product: {sparse:.0f} M multiply-adds, dense {dense:.1f} T", verdict(1e6 * dense > 1000 * sparse)
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     printed = published.table("table_1").set_index("operator")
-    found = []
+    of_table_1 = []
     for operator, row in printed.iterrows():
-        found.append(
+        of_table_1.append(
             Claim(PAPER, "Table 1", f"{operator}, VGG-11's first: the share of guaranteed zeros.",
                   f"{row['sparsity']}", "table_1", partial(_sparsity, operator, row["sparsity"]))
         )
-    found.append(
+    of_table_1.append(
         Claim(PAPER, "§3.3", "The first convolution's Jacobian, dense and in CSR.",
               "768 MB, 6.5 MB", "table_1", _size)
     )
     for operator, row in printed.iterrows():
-        found.append(
+        of_table_1.append(
             Claim(PAPER, "Table 1", f"{operator}: analytical generation over autograd, one column at a time.",
                   f"{scientific(row['speedup'])} (Threadripper 1950X)", "table_1",
                   partial(_generation, operator, row["speedup"]))
         )
     return [
-        *found,
+        *of_table_1,
         Claim(PAPER, "§3.3", "With patterns known ahead of time, sparse products are significantly faster.",
               "“significantly better performance”", "planned_products", _planned),
         Claim(PAPER, "§3.5, Figure 6", "LeNet-5: at the same parameters, the same gradients up to rounding.",

@@ -3,8 +3,10 @@
 The article has no numbered sections, so `where` names the part. Its percentages are of speed: 20 % is 1.2×.
 """
 
-from bppsa_nb.papers.claims.claim import ARTICLE, Claim, compare, require, times, verdict
+from bppsa_nb.papers.claims.claim import ARTICLE, Claim, compare, require, rows_of, times, verdict
 from bppsa_nb.papers.gru import gru_throughput, small_products
+from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.tables import where
 
 LARGE = 2048  # the hidden size that the article calls very large
 FEW = 32  # rows, the smallest mini-batch whose throughput is compared
@@ -14,14 +16,14 @@ def _share_of_peak(table):
     rows = _one_core(table)
     share = rows["gflops"] / rows["peak"]
     few = require(share[rows["B"] <= FEW])
-    return f"{few.min():.0%} to {few.max():.0%} of the peak at B ≤ {FEW}", verdict(few.max() < 0.5)
+    return f"{span(few, '{:.0%}')} of the peak at B ≤ {FEW}", verdict(few.max() < 0.5)
 
 
 def _bandwidth_bound(table):
     """Ask for at least 80 % of memory's limit where that is below the processor's, with weights too large to cache."""
     rows = _one_core(table)
     rows = rows[rows["H"] == rows["H"].max()]
-    limited = require(rows[rows["bound"] == "memory"])
+    limited = rows_of(rows, bound="memory")
     share = limited["gflops"] / limited["roof"]
     shares = ", ".join(f"{each:.0%} at B = {B}" for B, each in zip(limited["B"], share, strict=True))
     free = require(rows.loc[rows["bound"] == "processor", "B"]).min()
@@ -35,7 +37,7 @@ def _one_core(table):
 
 def _inputs(table):
     """Compare what the recurrent products read, weights aside."""
-    rows = table[(table["direction"] == "forward") & (table["op"] == "matmul")]
+    rows = where(table, direction="forward", op="matmul")
     inputs = rows["reads"].str.split(", ").str[0]
     original, moved = (require(inputs[rows["graph"] == graph]).tolist() for graph in ("original", "moved"))
     ours = f"before: {', '.join(original)}; after: {', '.join(moved)}"
@@ -106,20 +108,15 @@ def _sizes(by_size):
 
 
 def _growth(table):
-    steps = require(table[table["part"] == "chain"]).pivot(index="T", columns="name", values="steps")
+    steps = rows_of(table, part="chain").pivot(index="T", columns="name", values="steps")
     nothing, everything = steps["nothing"] / steps.index**2, steps["everything"] / steps.index
-    ours = f"{nothing.min():.2f} to {nothing.max():.2f} times T² steps, with all saved {everything.max():g} times T; "
+    ours = f"{span(nothing, '{:.2f}')} times T² steps, with all saved {everything.max():g} times T; "
     ours += f"T from {steps.index.min():g} to {steps.index.max():g}"
     return ours, verdict(nothing.max() <= 3 * nothing.min() and (everything == 1).all())
 
 
 def claims():
-    """List them, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List them, in the order of the report."""
     return [
         Claim(ARTICLE, "principles", "The products of single time steps run far below the processor's potential.",
               "“substantially slower” (here: half)", "small_products", _share_of_peak),

@@ -1,9 +1,10 @@
 """The basic operations of differentiable graphs with their backward rules, a fully connected layer, a vanilla RNN."""
 
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.graphs import drawing, library
-from bppsa_nb.papers.gru.gru_graphs import count_operations
+from bppsa_nb.papers.gru.operations import count_operations
 
 TITLE = "Rules of differentiable graphs"
 CAPTION = (
@@ -22,12 +23,7 @@ ALT = (
 
 
 def graphs():
-    """Describe what is drawn.
-
-    Returns
-    -------
-    dict of str to Graph
-    """
+    """Describe what is drawn: a Graph for each name."""
     return library.operations() | {"fully connected": library.fully_connected(), "vanilla RNN": library.vanilla_rnn()}
 
 
@@ -38,8 +34,6 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the basic operations above, two layers made of them below."""
-    from matplotlib import pyplot
-
     fig = pyplot.figure(figsize=(8.8, 6.6), layout="constrained")
     grid = fig.add_gridspec(4, 10, height_ratios=(1.9, 2.6, 2, 2))
     described = graphs()

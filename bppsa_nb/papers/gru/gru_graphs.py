@@ -1,8 +1,10 @@
 """The GRU as a differentiable graph, forward and backward, before and after its reset gate is moved."""
 
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb.graphs import drawing, library
+from bppsa_nb.papers.gru.operations import count_operations
 
 TITLE = "The GRU as a differentiable graph"
 CAPTION = (
@@ -26,38 +28,8 @@ def measure(scale, rng, progress):
     return pd.concat([count_operations(make(), name) for name, make in GRAPHS.items()], ignore_index=True)
 
 
-def count_operations(graph, name):
-    """List the operations of a graph, forward and backward.
-
-    Parameters
-    ----------
-    graph : Graph
-    name : str
-        What to call it.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns `graph`, `direction`, `op`, `node`: what the operation is called or whose rule it belongs to; forward,
-        `reads`: the activations that its rule reads, None where there are none; `copies`: into how many wires the
-        activation splits that it puts out.
-    """
-    back, rows = graph.backward(), []
-    for direction, which in (("forward", graph), ("backward", back)):
-        copies = which.copies()
-        for node in which.nodes:
-            if node.inputs or node.op == "input":
-                of = node.rule_of or node.name
-                reads = ", ".join(back.needs.get(of, ())) if direction == "forward" else ""
-                row = {"graph": name, "direction": direction, "node": of, "op": node.op}
-                rows.append(row | {"reads": reads or None, "copies": copies.get(node.name, 1)})
-    return pd.DataFrame(rows)
-
-
 def plot(table):
     """Draw both graphs in both directions."""
-    from matplotlib import pyplot
-
     fig, axes = pyplot.subplots(4, 1, figsize=(8.8, 13.2), layout="constrained")
     titles = {"original": "Original GRU", "moved": "Reset gate moved behind the product"}
     panels = [(name, direction) for name in table["graph"].unique() for direction in drawing.INKS]

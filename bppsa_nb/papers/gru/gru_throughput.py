@@ -2,9 +2,13 @@
 
 from functools import partial
 
+from matplotlib import pyplot
+
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.gru.gru_variants import SIZES, STEPS, time_point
+from bppsa_nb.papers.gru.passes import SIZES, STEPS, time_point
 from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.tables import where
 
 TITLE = "Throughput of the GRU over hidden size"
 CAPTION = (
@@ -27,18 +31,7 @@ def measure(scale, rng, progress):
 
 
 def throughput(table):
-    """Divide the useful work by the time.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The table, with `gflops` in 10⁹ operations per second and its quartiles `gflops_low` and `gflops_high`.
-    """
+    """Divide the useful work by the time: `gflops`, with quartiles `gflops_low` and `gflops_high`."""
     # Three products with W and three with U forward, twice as many backward; what runs is counted in the tests.
     operations = 2 * 18 * table["T"] * table["B"] * table["H"] ** 2
     return table.assign(
@@ -51,7 +44,7 @@ def throughput(table):
 def alt(table):
     """Say what there is to see, and the throughput at every mini-batch."""
     rows = throughput(table)
-    told = [
+    texts = [
         f"{span(rows[(rows['B'] == B) & (rows['variant'] == COMPARED[0])]['gflops'], '{:.0f}')} at mini-batches of {B}"
         for B in BATCHES
     ]
@@ -59,26 +52,21 @@ def alt(table):
     return (
         "GFLOP per second over hidden sizes from 128 to 2048, for mini-batches of 32, 64 and 128: a solid line for the "
         "original GRU and a shaded band up to the variant with different saved activations. The original does "
-        f"{listed(told)}; the variant {gained} times that."
+        f"{listed(texts)}; the variant {gained} times that."
     )
 
 
 def plot(table):
     """Draw throughput over hidden size: a line and a band per mini-batch."""
-    from matplotlib import pyplot
-
     fig, ax = pyplot.subplots(figsize=(7.6, 4.4), layout="constrained")
     table = throughput(table)
     for B, role in BATCHES.items():
-        first, last = (table[(table["B"] == B) & (table["variant"] == name)] for name in COMPARED)
+        first, last = (where(table, B=B, variant=name) for name in COMPARED)
         ax.fill_between(first["H"], first["gflops"], last["gflops"].to_numpy(), color=COLORS[role], alpha=0.25, lw=0)
         for rows, look in ((first, {"fmt": "o-", "ms": 4}), (last, {"fmt": "none"})):
-            spread = [rows["gflops"] - rows["gflops_low"], rows["gflops_high"] - rows["gflops"]]
-            ax.errorbar(rows["H"], rows["gflops"], spread, color=COLORS[role], elinewidth=1, **look)
+            panels.with_quartiles(ax, rows["H"], rows, "gflops", color=COLORS[role], elinewidth=1, **look)
         ax.plot([], [], "o-", ms=4, color=COLORS[role], label=f"mini-batch {B}")
-    ax.set_xscale("log", base=2)
-    sizes = sorted(table["H"].unique())
-    ax.set_xticks(sizes, [str(size) for size in sizes])
+    panels.sizes_axis(ax, sorted(table["H"].unique()))
     ax.set(ylim=(0, 1.2 * table["gflops_high"].max()), xlabel="hidden size, H", ylabel="useful work, GFLOP/s")
     ax.set_title("From Original (line) to Different Saved Activations (edge)")
     ax.legend(loc="upper left", ncols=3)

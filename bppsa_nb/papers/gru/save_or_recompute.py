@@ -5,9 +5,12 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
+from matplotlib.ticker import MultipleLocator
 
 from bppsa_nb.graphs import library, saving
 from bppsa_nb.machine.workers import one_blas_thread
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.timing import take_turns
 
@@ -64,20 +67,8 @@ def measure(scale, rng, progress):
 def time_subsets(point, rng, seconds):
     """Count and time what recomputing takes, for all subsets of the activations that the backward pass reads.
 
-    Parameters
-    ----------
-    point : dict
-        `B` and `H`.
-    rng : np.random.Generator
-    seconds : float
-        As for `quartiles`.
-
-    Returns
-    -------
-    list of dict
-        A row per subset: `name` and `saved`; `kept` and `kept_inputs`, in numbers per hidden unit and sample;
-        `products`, `launches` and `work` (multiply-adds and elementwise operations, per hidden unit and sample);
-        what `quartiles` says of recomputing.
+    A row per subset: `name` and `saved`; `kept` and `kept_inputs`, in numbers per hidden unit and sample; `products`,
+    `launches` and `work` (multiply-adds and elementwise operations, per hidden unit and sample); what `quartiles` says.
     """
     graph = library.gru_moved_reset()
     unit = point["B"] * point["H"]
@@ -96,20 +87,9 @@ def time_subsets(point, rng, seconds):
 
 
 def time_chain(point, rng, seconds):
-    """Count and time back-propagation through a chain of steps: everything saved, nothing, and in between.
+    """Count and time back-propagation through a chain of `T` steps: everything saved, nothing, and in between.
 
-    Parameters
-    ----------
-    point : dict
-        `T`, `B` and `H`.
-    rng : np.random.Generator
-    seconds : float
-        As for `quartiles`.
-
-    Returns
-    -------
-    list of dict
-        A row per way: `name`; `steps`, run forward; `held`, arrays at a time; what `quartiles` says of both passes.
+    A row per way: `name`; `steps`, run forward; `held`, arrays at a time; what `quartiles` says of both passes.
     """
     graph, T = library.gru_moved_reset(), point["T"]
     values = random_values(graph, point, rng)
@@ -129,16 +109,7 @@ def time_chain(point, rng, seconds):
 def quartiles(calls, seconds):
     """Time calls that take turns, with one BLAS thread, so that small products do not wait for each other's threads.
 
-    Parameters
-    ----------
-    calls : list of callable
-    seconds : float
-        About how long to go on, as for `timing.repeat`.
-
-    Returns
-    -------
-    list of dict
-        For every call `seconds`, the median, with the quartiles `low` and `high`, and the number of `rounds`.
+    For every call `seconds`, the median, with the quartiles `low` and `high`, and the number of `rounds`.
     """
     with one_blas_thread():
         rounds = take_turns(calls, seconds)
@@ -160,9 +131,6 @@ def random_values(graph, sizes, rng):
 
 def plot(table):
     """Draw the subsets of a step above, the chain below."""
-    from matplotlib import pyplot
-    from matplotlib.ticker import FixedLocator, MultipleLocator
-
     fig, axes = pyplot.subplots(2, 3, figsize=(10.4, 6.4), layout="constrained")
     subsets, chain = table[table["part"] == "subset"], table[table["part"] == "chain"]
     B, H = (int(subsets[size].iloc[0]) for size in "BH")
@@ -195,14 +163,12 @@ def plot(table):
             if column == "seconds":
                 ax.vlines(part["T"], part["low"], part["high"], color=color, lw=1.2)
         ax.set_title(title, size=10)
-        ax.set(xscale="log", yscale="log", xlabel="steps in the chain, T", ylabel=label)
-        ax.xaxis.set_major_locator(FixedLocator(sorted(chain["T"].unique())))
-        ax.xaxis.set_minor_locator(FixedLocator([]))
-        ax.xaxis.set_major_formatter("{x:g}")
+        panels.log_scale(ax, "x", ticks=sorted(chain["T"].unique()))
+        ax.set(yscale="log", xlabel="steps in the chain, T", ylabel=label)
 
     handles = [*axes[0, 0].get_legend_handles_labels()[0], *axes[1, 0].get_legend_handles_labels()[0]]
     by_name = {handle.get_label(): handle for handle in handles}  # a line where there is one, the marker elsewhere
-    fig.legend(handles=list(by_name.values()), loc="outside upper center", ncols=len(by_name))
+    panels.legend(fig, list(by_name.values()))
     return fig
 
 

@@ -3,11 +3,14 @@
 from contextlib import nullcontext
 
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb.machine.workers import one_blas_thread
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
-from bppsa_nb.papers.timing import take_turns
+from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.timing import quartiles, take_turns
 
 TITLE = "Small products are slow"
 CAPTION = (
@@ -37,17 +40,10 @@ def measure(scale, rng, progress):
 
 
 def limits(rng):
-    """Measure what one core allows.
+    """Measure what one core allows, the best of some rounds each.
 
-    Parameters
-    ----------
-    rng : np.random.Generator
-
-    Returns
-    -------
-    dict
-        `peak`, of a large square product, in GFLOP/s; `bandwidth` of reading a large array, in GB/s; `launch`, the time
-        of the smallest product there is, in seconds. The best of some rounds each.
+    `peak`, of a large square product, in GFLOP/s; `bandwidth` of reading a large array, in GB/s; `launch`, the time of
+    the smallest product there is, in seconds.
     """
     n = LARGE["matrix"]
     square = rng.standard_normal((n, n), dtype=np.float32)
@@ -68,19 +64,8 @@ def limits(rng):
 def time_product(point, rng, seconds):
     """Time one product for three gates, and three for one each, taking turns.
 
-    Parameters
-    ----------
-    point : dict
-        `H`, `B`, and `threads` of BLAS: "one", or "all" that NumPy starts.
-    rng : np.random.Generator
-    seconds : float
-        About how long to go on.
-
-    Returns
-    -------
-    dict
-        `seconds` of the one product; `ratio`, the median over rounds of the three products' time divided by the one's,
-        with quartiles `ratio_low` and `ratio_high`.
+    `seconds` of the one product; `ratio`, the median over rounds of the three products' time divided by the one's, with
+    quartiles `ratio_low` and `ratio_high`. `threads` of BLAS are "one", or "all" that NumPy starts.
     """
     B, H = point["B"], point["H"]
     h, U = (rng.standard_normal(shape, dtype=np.float32) for shape in ((B, H), (3 * H, H)))
@@ -93,23 +78,14 @@ def time_product(point, rng, seconds):
 
     with one_blas_thread() if point["threads"] == "one" else nullcontext():
         one, three = take_turns([lambda: np.matmul(h, U.T, out=out), separate], seconds, ROUNDS).T
-    low, middle, high = np.quantile(three / one, (0.25, 0.5, 0.75))
-    return {"seconds": np.median(one), "ratio": middle, "ratio_low": low, "ratio_high": high}
+    return {"seconds": np.median(one)} | quartiles("ratio", three / one)
 
 
 def roofline(table):
     """Compare every product with what the machine allows.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From this experiment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The table, with `gflops`; `intensity`, operations per byte if every number is read or written once; `roof`, the
-        GFLOP/s that memory and processor allow at this intensity; and what bounds the roof, `memory` or `processor`.
+    `gflops`; `intensity`, operations per byte if every number is read or written once; `roof`, the GFLOP/s that memory
+    and processor allow at this intensity; and what is the `bound`, "memory" or "processor".
     """
     B, H = table["B"], table["H"]
     operations = 2 * B * H * 3 * H
@@ -126,21 +102,19 @@ def roofline(table):
 def alt(table):
     """Say what there is to see, and what one product gains over three."""
     compared = table[table["B"].isin(COMPARED)].groupby("threads", sort=False)
-    told = [
+    texts = [
         f"{span(rows['ratio'], '{:.2f}')} on {threads} core{'s' * (threads == 'all')}" for threads, rows in compared
     ]
     return (
         "Left, on logarithmic axes, GFLOP per second over operations per byte for hidden sizes from 128 to 2048, each "
         "a line over mini-batches from 1 to 512, and a roof that rises with memory bandwidth and is flat at the "
         "processor's peak. Right, the time of three separate products over that of one, over hidden size, for "
-        f"mini-batches of 32, 64 and 128: {listed(told)}."
+        f"mini-batches of 32, 64 and 128: {listed(texts)}."
     )
 
 
 def plot(table):
     """Draw the roofline and the products below it, and what concatenation wins."""
-    from matplotlib import pyplot
-
     fig, (left, right) = pyplot.subplots(1, 2, figsize=(9.6, 4.2), layout="constrained")
     table = roofline(table)
     bandwidth, peak = table["bandwidth"].iloc[0], table["peak"].iloc[0]
@@ -149,23 +123,20 @@ def plot(table):
     left.plot(intensity, np.minimum(bandwidth * intensity, peak), color="black", lw=2, label=limits)
     roles = dict(zip(SIZES, ("linear", "vector", "identity", "chunked", "matrix"), strict=True))
     for H, role in roles.items():
-        rows = table[(table["H"] == H) & (table["threads"] == "one")]
+        rows = where(table, H=H, threads="one")
         left.plot(rows["intensity"], rows["gflops"], "o-", ms=4, color=COLORS[role], label=f"H = {H}", lw=1.4)
-    left.set(xscale="log", yscale="log", xlabel="operations per byte", ylabel="GFLOP/s")
-    left.xaxis.set_major_formatter("{x:g}")
-    left.yaxis.set_major_formatter("{x:g}")
-    left.set_title("On one core, B from 1 to 512")
+    panels.log_scale(left)
+    left.set(xlabel="operations per byte", ylabel="GFLOP/s", title="On one core, B from 1 to 512")
     left.legend(loc="lower right")
     compared = table[table["B"].isin(COMPARED)]
     for (threads, B), rows in compared.groupby(["threads", "B"]):
         role = dict(zip(COMPARED, ("linear", "vector", "matrix"), strict=True))[B]
-        spread = [rows["ratio"] - rows["ratio_low"], rows["ratio_high"] - rows["ratio"]]
         look = {"fmt": "o-"} if threads == "all" else {"fmt": "s:", "fillstyle": "none"}
+        look |= {"ms": 4.5, "color": COLORS[role], "elinewidth": 1}
         label = f"B = {B}, {threads} core{'s' * (threads == 'all')}"
-        right.errorbar(rows["H"], rows["ratio"], spread, ms=4.5, color=COLORS[role], label=label, elinewidth=1, **look)
+        panels.with_quartiles(right, rows["H"], rows, "ratio", label=label, **look)
     right.axhline(1, color="black", lw=1.1)
-    right.set_xscale("log", base=2)
-    right.set_xticks(SIZES, [str(size) for size in SIZES])
+    panels.sizes_axis(right, SIZES)
     right.set(xlabel="hidden size, H", ylabel="time of three products / of one")
     right.set_ylim(0, 1.35 * compared["ratio_high"].max())
     right.set_title("Three products or one")

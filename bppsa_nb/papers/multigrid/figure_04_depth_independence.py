@@ -1,11 +1,14 @@
 """Paper 004's Figure 4: how fast multigrid solves residual networks, over their depth."""
 
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb import multigrid
 from bppsa_nb.machine import backends
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.tables import where
 
 TITLE = "Figure 4 of layer-parallel training: residuals over cycles, at several depths"
 CAPTION = (
@@ -50,19 +53,8 @@ def measure(scale, rng, progress):
 def histories(point, convolution, rng):
     """Solve one network, and its adjoint at the exact states.
 
-    Parameters
-    ----------
-    point : dict
-        `weights`, `activation`, `N` and `backend`.
-    convolution : tuple of int
-        Channels, kernel, pixels and batch, as in `CONVOLUTION`.
-    rng : np.random.Generator
-
-    Returns
-    -------
-    list of dict
-        A row per `solved` ("states" or "gradients") and `cycle`: `residual`; and, the same in all rows of a solution,
-        `cycles`, the convergence `factor` and the largest `error` against serial propagation.
+    A row per `solved` ("states" or "gradients") and `cycle`: `residual`; and, the same in all rows of a solution,
+    `cycles`, the convergence `factor` and the largest `error` against serial propagation.
     """
     net, first = network(point["weights"], point["activation"], point["N"], convolution, rng)
     grad_output, how = rng.standard_normal(first.shape), {"tol": TOL, "coarsening": COARSENING}
@@ -77,29 +69,14 @@ def histories(point, convolution, rng):
     rows = []
     for solved, (solution, reference) in solutions.items():
         residuals = solution.residuals
-        found = {"solved": solved, "cycles": solution.cycles, "error": float(np.abs(solution.states - reference).max())}
-        found["factor"] = float((residuals[-1] / residuals[0]) ** (1 / max(1, len(residuals) - 1)))
-        rows += [found | {"cycle": i, "residual": float(r)} for i, r in enumerate(residuals, 1)]
+        same = {"solved": solved, "cycles": solution.cycles, "error": float(np.abs(solution.states - reference).max())}
+        same["factor"] = float((residuals[-1] / residuals[0]) ** (1 / max(1, len(residuals) - 1)))
+        rows += [same | {"cycle": i, "residual": float(r)} for i, r in enumerate(residuals, 1)]
     return rows
 
 
 def network(weights, activation, N, convolution, rng):
-    """Make a network over a time of `T`, and samples.
-
-    Parameters
-    ----------
-    weights : {"smooth", "independent", "convolution"}
-    activation : {"tanh", "relu"}
-    N : int
-    convolution : tuple of int
-        Channels, kernel, pixels and batch, as in `CONVOLUTION`.
-    rng : np.random.Generator
-
-    Returns
-    -------
-    net : ResidualNetwork
-    u0 : np.ndarray [shape=(batch, q)] or [shape=(batch, channels, height, width)]
-    """
+    """Make a network over a time of `T`, and samples [shape=(batch, q)] or [shape=(batch, channels, height, width)]."""
     if weights == "convolution":
         channels, kernel, pixels, batch = convolution
         shape, first = (channels, channels, kernel, kernel), (batch, channels, pixels, pixels)
@@ -119,7 +96,7 @@ def network(weights, activation, N, convolution, rng):
 
 def alt(table):
     """Say what there is to see, and how many cycles it takes."""
-    told = [
+    texts = [
         f"{span(rows['cycles'], '{:.0f}')} cycles with {WEIGHTS[weights].lower()}, each of which "
         f"leaves {span(rows['factor'], '{:.1%}')} of the residual"
         for weights, rows in table.groupby("weights", sort=False)
@@ -128,22 +105,20 @@ def alt(table):
         "Six plots of the residual's norm over cycles on a logarithmic axis, tanh above and ReLU below: dense layers "
         "with smooth weights, with independent weights, and convolutions; in each, curves of networks of "
         f"{listed([f'{N:.0f}' for N in sorted(table['N'].unique())])} layers, dotted ones of gradients, and a dashed "
-        f"line at {TOL:g}. To pass it takes {'; '.join(told)}."
+        f"line at {TOL:g}. To pass it takes {'; '.join(texts)}."
     )
 
 
 def plot(table):
     """Draw residuals over cycles, a panel per kind of weights and activation."""
-    from matplotlib import pyplot
-
     depths, activations = sorted(table["N"].unique()), ("tanh", "relu")
     fig, axes = pyplot.subplots(2, 3, figsize=(9.6, 6.0), sharex=True, sharey=True, layout="constrained")
     for line, activation in zip(axes, activations, strict=True):
         for ax, (weights, title) in zip(line, WEIGHTS.items(), strict=True):
-            panel = table[(table["weights"] == weights) & (table["activation"] == activation)]
+            panel = where(table, weights=weights, activation=activation)
             for N, color, mark in zip(depths, _COLORS, _MARKS, strict=False):
                 for solved, look in (("states", {"marker": mark, "ms": 5, "lw": 1.4}), ("gradients", {"ls": ":"})):
-                    rows = panel[(panel["N"] == N) & (panel["solved"] == solved)]
+                    rows = where(panel, N=N, solved=solved)
                     ax.plot(rows["cycle"], rows["residual"], color=color, label=f"N = {N}", **look)
             ax.axhline(TOL, color="black", ls="--", lw=0.9)
             ax.set_title(f"{title}, {'tanh' if activation == 'tanh' else 'ReLU'}", size=10)
@@ -155,8 +130,8 @@ def plot(table):
     for ax in axes[:, 0]:
         ax.set_ylabel("norm of the residual")
     handles = axes[0, 0].get_lines()[: 2 * len(depths) : 2]
-    handles += pyplot.plot([], [], color=COLORS["baseline"], ls=":", label="gradients")
-    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    handles += panels.lines({"gradients": COLORS["baseline"]}, ls=":")
+    panels.legend(fig, handles)
     return fig
 
 
@@ -164,8 +139,5 @@ def _in_words(panel):
     words = []
     for solved in ("states", "gradients"):
         runs = panel[panel["solved"] == solved].groupby("N")[["cycles", "factor"]].first()
-        least, most = runs["cycles"].min(), runs["cycles"].max()
-        count = f"{least:g}" if least == most else f"{least:g} to {most:g}"
-        factors = f"{runs['factor'].min():.3f} to {runs['factor'].max():.3f}"
-        words.append(f"{solved}: {count} cycles, factor {factors}")
+        words.append(f"{solved}: {span(runs['cycles'], '{:g}')} cycles, factor {span(runs['factor'], '{:.3f}')}")
     return "\n".join(words)

@@ -6,8 +6,10 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import multigrid
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event
@@ -34,14 +36,14 @@ def measure(scale, rng, progress):
     net = multigrid.ResidualNetwork(weights, np.zeros((depth, channels), np.float32), 1 / depth, "relu")
     u0 = rng.standard_normal((1, channels, IMAGE, IMAGE), np.float32)
     methods = {"loop": {"levels": 1}, "cycle": {"cycles": 1, "coarsening": COARSENING}}
-    found = {method: [] for method in methods}
+    clocked = {method: [] for method in methods}
     for i in range(2 + runs):
         for method, options in methods.items():  # in turns
             events = clock(net, u0, options)
             if i >= 2:
-                found[method].append(events)
+                clocked[method].append(events)
     rows = []
-    for method, runs in found.items():
+    for method, runs in clocked.items():
         ends = [timeline.makespan(events) for events in runs]
         for events, end in zip(runs, ends, strict=True):
             row = {"part": "run", "method": method, "seconds": end, "blocks": len(events), "threads": THREADS}
@@ -56,20 +58,10 @@ def measure(scale, rng, progress):
 
 
 def clock(net, u0, options):
-    """Solve for the states with the compiled code, and clock every block.
+    """Solve for the states with the compiled code, and clock every block: events, in seconds from the first.
 
-    Parameters
-    ----------
-    net : multigrid.ResidualNetwork
-    u0 : np.ndarray
-    options : dict
-        For `multigrid.solve`.
-
-    Returns
-    -------
-    list of Event
-        One per block and sweep, as they ended; seconds from the start of the first. Worker 0 is the calling thread. A
-        single step by which the coarser level's right-hand side is made is a block, too.
+    There is one per block and sweep, as they ended. Worker 0 is the calling thread. A single step by which the coarser
+    level's right-hand side is made is a block, too.
     """
     from bppsa_nb.machine.workers import share_out
     from bppsa_nb.networks import residual_steps_cpu as cpu
@@ -151,19 +143,14 @@ def _compare(table):
 
 def plot(table):
     """Draw the loop and the cycle, one below the other."""
-    from matplotlib import pyplot
-    from matplotlib.patches import Patch
-
     runs = table[table["part"] == "run"].groupby("method", sort=False)[["seconds", "at_once", "most_at_once"]].median()
     events = table[table["part"] == "event"].astype({"worker": int})
     fig, axes = pyplot.subplots(2, figsize=(9.4, 3.4), layout="constrained", sharex=True)
     lanes = 1 + events["worker"].max()
-    used = [kind for kind in LOOKS if kind in set(events["kind"])]
-    colors = {kind: LOOKS[kind][1] for kind in used}
+    colors = {kind: color for kind, (_, color) in LOOKS.items() if kind in set(events["kind"])}
     for ax, (method, run) in zip(axes, runs.iterrows(), strict=True):
         rows = events[events["method"] == method]
-        columns = (1e3 * rows[name] if name in ("start", "duration") else rows[name] for name in Event._fields)
-        bars = [Event(*values)._replace(label="") for values in zip(*columns, strict=True)]
+        bars = timelines.events(rows.assign(start=1e3 * rows["start"], duration=1e3 * rows["duration"]), label="")
         names = [f"thread {i}" for i in range(lanes)]
         until = 1.02 * 1e3 * (events["start"] + events["duration"]).max()
         draw.timeline(bars, ax, colors=colors, worker=names, unit="", until=until, legend=False)
@@ -172,6 +159,5 @@ def plot(table):
         words = f"blocks at a time: {run['at_once']:.2f} on average, {run['most_at_once']:.0f} at most"
         ax.set_title(words, loc="right", size=9, weight="normal")
     axes[-1].set_xlabel("ms on CPU threads")
-    handles = [Patch(color=colors[kind], label=LOOKS[kind][0]) for kind in used]
-    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    panels.legend(fig, panels.patches({LOOKS[kind][0]: color for kind, color in colors.items()}))
     return fig

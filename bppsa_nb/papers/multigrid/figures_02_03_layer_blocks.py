@@ -2,11 +2,15 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
 
 from bppsa_nb import multigrid
 from bppsa_nb.multigrid.cycles import GridLevel
 from bppsa_nb.multigrid.grids import hierarchy
 from bppsa_nb.networks import residual_steps as steps
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 
 TITLE = "Figures 2 and 3 of layer-parallel training: layers in blocks, F- and C-relaxation"
@@ -48,14 +52,7 @@ def measure(scale, rng, progress):
 def relax(grid):
     """Run F-relaxation and then C-relaxation on a network whose layer n adds 2^n.
 
-    Parameters
-    ----------
-    grid : Grid
-
-    Returns
-    -------
-    before, relaxed, passed_on : np.ndarray of float64 [shape=(n + 1,)]
-        The values at all points before, between and after; see `decode`.
+    Returns the values at all points [shape=(n + 1,)] before, between and after; see `decode`.
     """
     depth = len(grid)
     net = multigrid.ResidualNetwork(np.zeros((depth, 1, 1)), 2.0 ** np.arange(depth)[:, None], 1, "relu")
@@ -65,12 +62,12 @@ def relax(grid):
 
     begin = 2.0**depth * np.arange(depth + 1).reshape(-1, 1, 1)
     level = GridLevel(grid, net.h, begin, steps, sweep)
-    found = [level.points.copy()]
+    states = [level.points.copy()]
     level.f_relax()
-    found.append(level.points.copy())
+    states.append(level.points.copy())
     level.c_relax()
-    found.append(level.points.copy())
-    return [values.ravel() for values in found]
+    states.append(level.points.copy())
+    return [values.ravel() for values in states]
 
 
 def decode(value):
@@ -81,8 +78,6 @@ def decode(value):
 
 def plot(table):
     """Draw the levels, and both relaxations."""
-    from matplotlib import pyplot
-
     fig, (above, below) = pyplot.subplots(2, figsize=(9.4, 5.2), height_ratios=(3, 2), layout="constrained")
     points = table[table["part"] == "point"].astype({"point": int, "block": int})
     for level, rows in points.groupby("level"):
@@ -109,8 +104,6 @@ def plot(table):
 
 
 def _draw_points(ax, rows, y, gap):
-    from matplotlib.patches import Rectangle
-
     fine = rows[rows["kind"] == "F"]
     for _, block in fine.groupby("block"):
         first, last = block["point"].min(), block["point"].max()
@@ -121,9 +114,6 @@ def _draw_points(ax, rows, y, gap):
 
 
 def _legend(fig):
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
     handles = [
         Line2D([], [], color=COLORS["linear"], marker="s", ls="", ms=8, label="C-point"),
         Line2D([], [], color=COLORS["chunked"], marker="o", ls="", ms=6, label="F-point"),
@@ -131,4 +121,4 @@ def _legend(fig):
         Line2D([], [], color=COLORS["matrix"], label="propagated within a block"),
         Line2D([], [], color=COLORS["vector"], label="propagated to the next C-point"),
     ]
-    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    panels.legend(fig, handles)

@@ -4,11 +4,14 @@ from functools import lru_cache
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
+from matplotlib.ticker import LogLocator
 
-from bppsa_nb.papers import on_ranks, provenance
+from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.on_ranks import LINKS
 from bppsa_nb.papers.phrases import listed
+from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule import transfer_time
 from bppsa_nb.schedule.cycles import record
@@ -47,19 +50,8 @@ INTENSITY = {4: 0.928, 64: 0.345}  # â€œthe computation to communication ratioâ€
 def parameters(channels, convolutions, dense=0):
     """Count the parameters of a network of the paper: MNIST's images lose two pixels on each side in the first layer.
 
-    Parameters
-    ----------
-    channels : int
-        Of all convolutions, with kernels of 7 x 7.
-    convolutions : int
-        Residual layers.
-    dense : int
-        Fully connected layers between them, whose input and output have the size of a state.
-
-    Returns
-    -------
-    int
-        Weights and biases of the opening convolution, of these layers, and of the last one with its 10 outputs.
+    Weights and biases of the opening convolution, of the residual ones, all with kernels of 7 x 7, of dense layers
+    between them, whose input and output have the size of a state, and of the last one with its 10 outputs.
     """
     state = channels * IMAGE**2
     opening, residual = (channels * (inputs * KERNEL**2 + 1) for inputs in (1, channels))
@@ -81,7 +73,7 @@ def measure(scale, rng, progress):
     measured = progress.collect(points, measure_point, rng)
     rows = []
     for channels, depth in DEPTHS[scale].items():
-        one = measured[(measured["channels"] == channels) & (measured["ranks"] == 1)]
+        one = where(measured, channels=channels, ranks=1)
         costs = _costs(one.set_index(["method", "task"])["compute"], depth)
         for ranks in sorted({point["ranks"] for point in points if point["channels"] == channels}):
             rows += _simulated("predicted", channels, depth, ranks, costs, "shared memory")
@@ -90,7 +82,7 @@ def measure(scale, rng, progress):
                 rows += _simulated("simulated", channels, DEPTH, ranks, costs, link)
     table = pd.concat([measured, pd.DataFrame(rows)], ignore_index=True)
     key = ["channels", "part", "link", "task"]
-    alone = table[(table["method"] == "serial") & (table["ranks"] == 1)].set_index(key)["seconds"]
+    alone = where(table, method="serial", ranks=1).set_index(key)["seconds"]
     table = table.join(alone.rename("alone"), on=key)  # what serial propagation takes on one rank
     table.attrs |= {"backend": "cpu", "links": {name: list(link) for name, link in LINKS.items()}}
     return table
@@ -149,18 +141,18 @@ def _simulated(part, channels, depth, ranks, costs, link):
 
 def alt(table):
     """Say what there is to see, and where multigrid passes serial propagation."""
-    few, told = table[(table["channels"] == FEW) & (table["part"] == "simulated")], []
+    few, texts = where(table, channels=FEW, part="simulated"), []
     for task in ("inference", "training"):
         for link in DASHES:
-            rows = few[(few["task"] == task) & (few["link"] == link)]
+            rows = where(few, task=task, link=link)
             speedup = (rows["alone"] / rows["seconds"]).groupby([rows["method"], rows["ranks"]]).first()
             passes = speedup["multigrid"].index[speedup["multigrid"] > 1]
-            where = f"passes 1 on {passes[0]} ranks" if len(passes) else "stays below 1"
+            leads = f"passes 1 on {passes[0]} ranks" if len(passes) else "stays below 1"
             ends = [f"{speedup[method, RANKS[-1]]:.2g} by {METHODS[method][0]}" for method in ("multigrid", "serial")]
-            told.append(f"in {task} over {link} multigrid {where}, and at {RANKS[-1]} it is {listed(ends)}")
+            texts.append(f"in {task} over {link} multigrid {leads}, and at {RANKS[-1]} it is {listed(ends)}")
     return (
         "Four plots on logarithmic axes over 1 to 64 ranks; dots are at the few ranks that were measured, lines are "
-        f"simulated. Speedup over serial propagation: {'; '.join(told)}. The paper's stars for inference are 0.25, "
+        f"simulated. Speedup over serial propagation: {'; '.join(texts)}. The paper's stars for inference are 0.25, "
         "1.25 and 4 at 1, 4 and 24 GPUs; its best in training is a line at 3.5. A rank's time in training: computing "
         "and communication. Multigrid over model partitioning, with the paper's stars, 1.3 at 4 and 10.2 at 64 GPUs."
     )
@@ -168,26 +160,20 @@ def alt(table):
 
 def plot(table):
     """Draw speedups in inference and training, what a rank's time goes to, and multigrid against model partitioning."""
-    from matplotlib import pyplot
-    from matplotlib.ticker import LogLocator
-
     fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.6), layout="constrained")
     few = table[table["channels"] == FEW]
     for ax, task, title in (axes[0, 0], "inference", "(a) inference"), (axes[0, 1], "training", "(b) training"):
         _draw_speedups(ax, few[few["task"] == task])
         ax.set_title(title, loc="left", size=10)
     _draw_published(*axes[0])
-    _draw_decomposition(axes[1, 0], few[(few["task"] == "training") & (few["method"] == "multigrid")])
+    _draw_decomposition(axes[1, 0], where(few, task="training", method="multigrid"))
     _draw_against_partitioning(axes[1, 1], table[table["task"] == "training"])
     ticks = [ranks for ranks in RANKS if ranks.bit_count() == 1]
     for ax in axes.flat:
         ax.set_xlabel("ranks (paper: GPUs)")
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        ax.set_xticks(ticks, ticks)
-        ax.minorticks_off()
+        panels.log_scale(ax, ticks=ticks)
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if ax is not axes[1, 0] else (1,)))
-        ax.yaxis.set_major_formatter("{x:g}")
+        ax.minorticks_off()
     return fig
 
 
@@ -217,8 +203,8 @@ def _ratios(rows):
 
 def _ratios_in_words(name, rows):
     ratios = _ratios(rows[rows["method"] == "multigrid"])
-    told = ", ".join(f"{ratio:.2f} on {ranks}" for ranks, ratio in ratios.items())
-    return f"{name}, measured / predicted: {told} ranks" if told else ""
+    texts = ", ".join(f"{ratio:.2f} on {ranks}" for ranks, ratio in ratios.items())
+    return f"{name}, measured / predicted: {texts} ranks" if texts else ""
 
 
 def _write_below(ax, text):
@@ -238,13 +224,13 @@ def _draw_decomposition(ax, rows):
     """Draw what a rank's time goes to, over serial propagation's time on one rank."""
     for part, color, marker in ("compute", COLORS["identity"], "o"), ("communication", COLORS["vector"], "s"):
         for source, dash in {**DASHES, "measured": marker}.items():
-            found = _of(source, rows[rows[part] > 0])
+            drawn = _of(source, rows[rows[part] > 0])
             label = {"measured": f"{part}, measured"}.get(source)
-            ax.plot(found["ranks"], found[part] / found["alone"], dash, color=color, label=label)
+            ax.plot(drawn["ranks"], drawn[part] / drawn["alone"], dash, color=color, label=label)
     far = rows[rows["ranks"] == RANKS[-1]].set_index("link")
     shares = far["communication"] / (far["compute"] + far["communication"])
-    told = "".join(f"\n{shares[link]:.0%} over {link}" for link in DASHES)
-    text = f"communication at {RANKS[-1]}: {WAITING:.0%} in the paper,{told}"
+    texts = "".join(f"\n{shares[link]:.0%} over {link}" for link in DASHES)
+    text = f"communication at {RANKS[-1]}: {WAITING:.0%} in the paper,{texts}"
     ax.text(0.98, 0.97, text, transform=ax.transAxes, ha="right", va="top", size=8)
     seconds = rows[["compute", "communication"]].div(rows["alone"], axis=0)
     ax.set_ylim(0.3 * seconds[seconds > 0].min().min(), 2 * seconds.max().max())
@@ -262,8 +248,8 @@ def _draw_against_partitioning(ax, rows):
             ax.plot(seconds.index, seconds["serial"] / seconds["multigrid"], dash, color=color, label=label)
     ax.plot(*zip(*LARGE, strict=True), "*", color="black", ms=9, label="2 billion parameters, paper")
     ax.axhline(1, color=COLORS["baseline"], lw=0.8)
-    told = ", ".join(f"{ratio:.1%} at {gpus}" for gpus, ratio in INTENSITY.items())
-    words = f"paper, computation to communication:\n{told} GPUs"
+    texts = ", ".join(f"{ratio:.1%} at {gpus}" for gpus, ratio in INTENSITY.items())
+    words = f"paper, computation to communication:\n{texts} GPUs"
     _write_below(ax, _ratios_in_words(f"{MANY} channels", rows[rows["channels"] == MANY]) + f"\n{words}")
     ax.legend(loc="upper left", fontsize=8)
     ax.set_ylabel("speedup over model partitioning")

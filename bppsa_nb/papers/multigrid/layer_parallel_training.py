@@ -2,13 +2,16 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import sparse
 from bppsa_nb.machine import backends
 from bppsa_nb.multigrid import ResidualModel
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import listed
-from bppsa_nb.training.datasets.images import Images
+from bppsa_nb.papers.images import fetched
+from bppsa_nb.papers.phrases import listed, points
+from bppsa_nb.papers.tables import where
 from bppsa_nb.training.loss import cross_entropy
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
@@ -70,11 +73,9 @@ class Digits:
 def measure(scale, rng, progress):
     """Train by both methods for every time and seed: a row per epoch, the beginning included."""
     training, unseen = (images(split, scale) for split in ("train", "test"))
-    backend, seeds = (
-        backends.resolve("auto"),
-        np.random.default_rng(rng).integers(2**31, size=max(TIMES.values())).tolist(),
-    )
-    points = [
+    backend = backends.resolve("auto")
+    seeds = np.random.default_rng(rng).integers(2**31, size=max(TIMES.values())).tolist()
+    runs = [
         {"T": T, "seed": seed, "method": method, "backend": backend}
         for T, count in TIMES.items()
         for seed in seeds[:count]
@@ -85,20 +86,14 @@ def measure(scale, rng, progress):
         model = new(training, point["T"] / DEPTH, point["seed"])
         return train(model, training, unseen, EPOCHS[scale], point["method"], point["seed"], backend)
 
-    table = progress.collect(points, measure_point, rng)
+    table = progress.collect(runs, measure_point, rng)
     table.attrs = {"data": training.data}
     return table
 
 
 def images(split, scale):
     """Load the digits, or at the paper's scale some of MNIST's images, if it was fetched, or else of their stand-in."""
-    if scale == "quick":
-        return Digits(split)
-    try:
-        return Images("mnist", split, IMAGES[split])
-    except FileNotFoundError as error:
-        print(f"{error}. Digits over photographs stand in for it.")
-    return Images(split=split, num_samples=IMAGES[split])
+    return Digits(split) if scale == "quick" else fetched("mnist", split, IMAGES[split])
 
 
 def new(training, h, seed):
@@ -116,22 +111,8 @@ def new(training, h, seed):
 def train(model, training, unseen, epochs, method, seed, backend):
     """Train a model by Adam.
 
-    Parameters
-    ----------
-    model : ResidualModel
-    training, unseen : Digits or Images
-        What to train on, and other images.
-    epochs : int
-    method : {"serial", "multigrid"}
-    seed : int
-        Of the order of the images.
-    backend : str
-
-    Returns
-    -------
-    list of dict
-        A row per epoch, from 0, before the first: `loss` and `accuracy` on the unseen images, by serial propagation;
-        for "multigrid", before the first and after the last, the `error_<solver>` of `gradient_errors`.
+    A row per epoch, from 0, before the first: `loss` and `accuracy` on the unseen images, by serial propagation; for
+    "multigrid", before the first and after the last, the `error_<solver>` of `gradient_errors`.
     """
     trainer, rows = Trainer(model, Adam(RATE), backend=backend), []
     for epoch in range(epochs + 1):
@@ -150,27 +131,16 @@ def train(model, training, unseen, epochs, method, seed, backend):
 def gradient_errors(model, x, y, backend):
     """Hold gradients by multigrid, at states by multigrid, against serial ones.
 
-    Parameters
-    ----------
-    model : ResidualModel
-        Without a solver.
-    x, y : np.ndarray
-        A batch.
-    backend : str
-
-    Returns
-    -------
-    dict of float
-        For each of `SOLVERS`, as `error_<solver>`, the norm of the difference over that of the serial gradients, all
-        parameters together.
+    For each of `SOLVERS`, as `error_<solver>`, the norm of the difference over that of the serial gradients, all
+    parameters together.
     """
-    serial, found = _differentiate(model, x, y, backend), {}
+    serial, errors = _differentiate(model, x, y, backend), {}
     for name, solver in SOLVERS.items():
         model.solver = solver
         difference = _differentiate(model, x, y, backend) - serial
-        found[f"error_{name}"] = float(np.sqrt((difference**2).sum() / (serial**2).sum()))
+        errors[f"error_{name}"] = float(np.sqrt((difference**2).sum() / (serial**2).sum()))
     model.solver = None
-    return found
+    return errors
 
 
 def _differentiate(model, x, y, backend):
@@ -182,23 +152,16 @@ def _differentiate(model, x, y, backend):
 def gaps(table):
     """Compare, after the last epoch, each run by two cycles with the serial one of the same seed.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-
-    Returns
-    -------
-    pandas.DataFrame
-        For each `T`: `serial` and `multigrid`, mean accuracies over seeds; `mean`, `least` and `most` of what two
-        cycles gain; and `spread`, the standard deviation over seeds of the serial accuracy.
+    For each `T`: `serial` and `multigrid`, mean accuracies over seeds; `mean`, `least` and `most` of what two cycles
+    gain; and `spread`, the standard deviation over seeds of the serial accuracy.
     """
     last, rows = table[table["epoch"] == table["epoch"].max()], []
     for T, part in last.groupby("T"):
         runs = part.pivot(index="seed", columns="method", values="accuracy")
         gained = runs["multigrid"] - runs["serial"]
-        found = {"serial": runs["serial"].mean(), "multigrid": runs["multigrid"].mean(), "mean": gained.mean()}
-        found |= {"least": gained.min(), "most": gained.max(), "spread": runs["serial"].std()}
-        rows.append({"T": T} | found)
+        compared = {"serial": runs["serial"].mean(), "multigrid": runs["multigrid"].mean(), "mean": gained.mean()}
+        compared |= {"least": gained.min(), "most": gained.max(), "spread": runs["serial"].std()}
+        rows.append({"T": T} | compared)
     return pd.DataFrame(rows)
 
 
@@ -206,7 +169,7 @@ def alt(table):
     """Say what there is to see, how accurate runs end, and how large errors are."""
     ends = [f"{row.serial:.0%} and {row.multigrid:.0%} for T = {row.T:g}" for row in gaps(table).itertuples()]
     errors = np.log(table.set_index("T").filter(like="error_").dropna()).groupby("T").mean()
-    told = [
+    texts = [
         f"{listed([f'{error:.1g}' for error in np.exp(errors[f'error_{name}'])])} with {name.replace('_', ' ')}"
         for name in SOLVERS
     ]
@@ -215,57 +178,45 @@ def alt(table):
         "Above, plots of accuracy on unseen digits over epochs, one for each T, by serial passes and by two cycles; in "
         f"the end it is {listed(ends)}. Below, the relative error of the gradient over T on logarithmic axes, after "
         "one, two and three cycles on the left, of two cycles from three first guesses on the right, with bars from "
-        f"before training to after it. Geometric means for T = {times}: {'; '.join(told)}."
+        f"before training to after it. Geometric means for T = {times}: {'; '.join(texts)}."
     )
 
 
 def plot(table):
     """Draw accuracy over epochs for every time, and the gradients' error over time."""
-    from matplotlib import pyplot
-
     fig = pyplot.figure(figsize=(9.6, 6.2), layout="constrained")
     above, below = fig.subfigures(2, 1, height_ratios=(1, 1.1))
-    times, found = sorted(table["T"].unique()), gaps(table).set_index("T")
+    times, gap_of = sorted(table["T"].unique()), gaps(table).set_index("T")
     looks = {"serial": ("serial passes", COLORS["baseline"], "s"), "multigrid": ("two cycles", COLORS["matrix"], "o")}
     axes = above.subplots(1, len(times), sharey=True)
     for ax, T in zip(axes, times, strict=True):
         for i, (method, (label, color, mark)) in enumerate(looks.items()):
-            rows = table[(table["T"] == T) & (table["method"] == method)]
+            rows = where(table, T=T, method=method)
             runs = rows.groupby("epoch")["accuracy"].agg(["mean", "min", "max"])
-            ends = [runs["mean"] - runs["min"], runs["max"] - runs["mean"]]
             look = {"color": color, "marker": mark, "ms": 5, "capsize": 3, "label": label}
-            ax.errorbar(runs.index + 0.1 * i, runs["mean"], ends, **look)
+            panels.errorbar(ax, runs.index + 0.1 * i, runs["min"], runs["mean"], runs["max"], **look)
         ax.set(title=f"T = {T:g}", xlabel="epoch", ylim=(0, 1.3), xticks=sorted(table["epoch"].unique()))
-        ax.text(0.98, 0.97, _in_words(found.loc[T]), transform=ax.transAxes, ha="right", va="top", size=9)
+        ax.text(0.98, 0.97, _in_words(gap_of.loc[T]), transform=ax.transAxes, ha="right", va="top", size=9)
     axes[0].set(ylabel="accuracy, unseen digits", yticks=np.arange(0, 1.1, 0.2))
     axes[0].legend(loc="center right")
     left, right = below.subplots(1, 2, sharey=True)
     colors = [COLORS[role] for role in ("vector", "matrix", "identity", "linear", "truncated")]
     styles = dict(zip(SOLVERS, zip(colors, "^osvD", strict=True), strict=True))
     errors = table[table["error_two cycles"].notna()]
-    for ax, title, labels in (
-        (left, "cycles", {name: name for name in ("one cycle", "two cycles", "three cycles")}),
-        (
-            right,
-            "first guesses",
-            {"two cycles": "the first state on all layers"}
-            | {name: name for name in ("skip_downcycle", "nested_iteration")},
-        ),
-    ):
-        for i, (name, label) in enumerate(labels.items()):
+    cycles, guesses = list(SOLVERS)[:3], list(SOLVERS)[3:]
+    for ax, title, names in (left, "cycles", cycles), (right, "first guesses", ["two cycles", *guesses]):
+        for i, name in enumerate(names):
+            label = "the first state on all layers" if name == "two cycles" and ax is right else name
             logs = np.log(errors[f"error_{name}"]).groupby([errors["T"], errors["epoch"]]).mean().unstack()
-            means = np.exp(logs.mean(axis=1))
-            ends = [means - np.exp(logs.min(axis=1)), np.exp(logs.max(axis=1)) - means]
+            low, mean, high = (np.exp(each(logs, axis=1)) for each in (np.min, np.mean, np.max))
             look = {"color": styles[name][0], "marker": styles[name][1], "ms": 5, "capsize": 3, "label": label}
-            ax.errorbar(1.05**i * means.index, means, ends, **look)
-        ax.set(xscale="log", yscale="log", xlabel="T = N h", xticks=times, title=f"error of the gradient: {title}")
-        ax.set_xticklabels([f"{T:g}" for T in times])
-        ax.minorticks_off()
+            panels.errorbar(ax, 1.05**i * mean.index, low, mean, high, **look)
+        panels.log_scale(ax, "x", ticks=times)
+        ax.set(yscale="log", xlabel="T = N h", title=f"error of the gradient: {title}")
         ax.legend(loc="lower right")
     left.set_ylabel("relative error")
     return fig
 
 
 def _in_words(gap):
-    mean, most, least = (f"{100 * value:+.1f}".replace("-", "−") for value in (gap["mean"], gap["most"], gap["least"]))
-    return f"in the end {mean} points\n({least} to {most})"
+    return f"in the end {points(gap['mean'])} points\n({points(gap['least'])} to {points(gap['most'])})"

@@ -1,8 +1,12 @@
-"""Four roads to parallel depth, over depth and workers: time, critical path, work, memory and error of each."""
+"""Four ways to train in parallel, over depth and workers: time, critical path, work, memory and error of each."""
 
+from matplotlib import pyplot
+
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.multigrid import roads
+from bppsa_nb.papers.multigrid import methods
 from bppsa_nb.papers.phrases import listed
+from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
 
 TITLE = "Roads to parallel depth over depth and workers: who is faster, and where"
@@ -39,7 +43,7 @@ STARTS = {
 
 
 def measure(scale, rng, progress):
-    """Schedule every road at every depth on every number of workers, and measure errors: one row each."""
+    """Schedule every method at every depth on every number of workers, and measure errors: one row each."""
     points = [{"depth": depth, "workers": None} for depth in DEPTHS[scale]]
     points += [{"depth": n, "workers": p} for n in DEPTHS[scale] for p in WORKERS[scale] if p <= n]
     return progress.collect(points, _measure_point, rng)
@@ -48,40 +52,31 @@ def measure(scale, rng, progress):
 def _measure_point(point, rng):
     depth, workers = point["depth"], point["workers"]
     if workers is None:
-        found = roads.errors(depth, WIDTH, BATCH, CYCLES, rng)
-        return [{"part": "error", "start": start, "cycles": k, "error": error} for (start, k), error in found.items()]
-    found = {"serial": roads.pipeline(depth, workers)}
-    found |= {f"pipeline {b}": roads.pipeline(depth, workers, roads.best_split(depth, workers, b)) for b in BATCHES}
-    found |= {f"scan {q}": roads.scan(depth, workers, q) for q in WIDTHS}
-    rows = [_row(name, road, depth) for name, road in found.items()]
+        errors = methods.errors(depth, WIDTH, BATCH, CYCLES, rng)
+        return [{"part": "error", "start": start, "cycles": k, "error": error} for (start, k), error in errors.items()]
+    steps = {"serial": methods.pipeline(depth, workers)}
+    steps |= {f"pipeline {b}": methods.pipeline(depth, workers, methods.best_split(depth, workers, b)) for b in BATCHES}
+    steps |= {f"scan {q}": methods.scan(depth, workers, q) for q in WIDTHS}
+    rows = [_row(name, step, depth) for name, step in steps.items()]
     for start in STARTS:
         for k in CYCLES:
-            road = roads.layer_parallel(depth, workers, k, start)
-            rows.append(_row(f"multigrid {k}", road, depth) | {"start": start, "cycles": k})
+            step = methods.layer_parallel(depth, workers, k, start)
+            rows.append(_row(f"multigrid {k}", step, depth) | {"start": start, "cycles": k})
     return rows
 
 
-def _row(name, road, depth):
-    timeline.check(road.events, road.needs)
-    row = {"part": "road", "road": name, "time": road.time, "speedup": 3 * depth / road.time, "steps": road.steps}
+def _row(name, step, depth):
+    timeline.check(step.events, step.needs)
+    row = {"part": "road", "road": name, "time": step.time, "speedup": 3 * depth / step.time, "steps": step.steps}
     if not name.startswith("pipeline"):  # whose passes overlap
-        row |= {"backward": road.backward, "backward_speedup": 2 * depth / road.backward}
-    return row | {"work": road.work / (3 * depth), "memory": road.memory}
+        row |= {"backward": step.backward, "backward_speedup": 2 * depth / step.backward}
+    return row | {"work": step.work / (3 * depth), "memory": step.memory}
 
 
 def with_errors(table):
-    """Join what was counted with what was measured.
+    """Join what was counted with what was measured: a row per method, depth and number of workers.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From `measure`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per road, depth and number of workers, with the gradient's error: zero for back-propagation and
-        pipelines, which do the same sums.
+    The gradient's error is zero for back-propagation and pipelines, which do the same sums.
     """
     counted = table[table["part"] == "road"].drop(columns="error").astype({"workers": int})
     counted["start"] = counted["start"].fillna("-")
@@ -94,17 +89,18 @@ def with_errors(table):
 
 def alt(table):
     """Say what there is to see: who gains how much on the most workers, and how far multigrid is off."""
-    found = with_errors(table)
-    depths, most = sorted(found["depth"].unique())[-3:], found["workers"].max()
-    rows = found[(found["workers"] == most) & found["start"].isin(("-", "scan", "layers"))].set_index(["road", "depth"])
+    joined = with_errors(table)
+    depths, most = sorted(joined["depth"].unique())[-3:], joined["workers"].max()
+    rows = joined[(joined["workers"] == most) & joined["start"].isin(("-", "scan", "layers"))].set_index(
+        ["road", "depth"]
+    )
 
     def gains(names, quantity):
-        told = [f"{LOOKS[name][0]}: {rows[quantity][name, depths[-1]]:.2g}" for name in names]
-        return "; ".join(told)
+        return "; ".join(f"{LOOKS[name][0]}: {rows[quantity][name, depths[-1]]:.2g}" for name in names)
 
     whole = ("pipeline 32", "pipeline 4", "multigrid 1", "multigrid 2", "scan 8")
     backward = ("scan 2", "scan 8", "scan 32", "multigrid 1", "multigrid 2")
-    measured = table[(table["part"] == "error") & (table["depth"] == depths[-1])].set_index(["start", "cycles"])
+    measured = where(table, part="error", depth=depths[-1]).set_index(["start", "cycles"])
     errors = [f"{100 * measured['error'][case]:.1g} percent" for case in (("layers", 1), ("layers", 2), ("skip", 2))]
     return (
         f"Six plots. Above, speedup over workers for {listed([f'{depth:,}' for depth in depths])} layers; on "
@@ -118,12 +114,10 @@ def alt(table):
 
 def plot(table):
     """Draw speedups over workers for every depth, the backward pass, errors, and critical paths over depth."""
-    from matplotlib import pyplot
-
-    found = with_errors(table)
-    depths, most = sorted(found["depth"].unique()), found["workers"].max()
+    joined = with_errors(table)
+    depths, most = sorted(joined["depth"].unique()), joined["workers"].max()
     fig = pyplot.figure(figsize=(10.4, 7.6), layout="constrained")
-    shown = [found[found["start"].isin(("-", "scan", "layers"))], depths[-3:]]
+    shown = [joined[joined["start"].isin(("-", "scan", "layers"))], depths[-3:]]
     axes = fig.subplot_mosaic([[f"N{depth}" for depth in shown[1]], ["backward", "error", "steps"]])
     for depth in shown[1]:
         rows = shown[0][shown[0]["depth"] == depth]
@@ -135,20 +129,11 @@ def plot(table):
     names = ["multigrid 1", "multigrid 2", "scan 2", "scan 8", "scan 32", "serial"]
     _draw_speedup(axes["backward"], top, names, "backward_speedup")
     axes["backward"].set(title=f"Backward alone, {depths[-1]:,} layers", ylabel="speedup, backward pass")
-    _draw_errors(axes["error"], found[(found["depth"] == depths[-1]) & (found["workers"] == most)])
+    _draw_errors(axes["error"], where(joined, depth=depths[-1], workers=most))
     _draw_steps(axes["steps"], shown[0])
-    fig.legend(*_handles(), loc="outside upper center", ncols=5)
+    handles = [pyplot.plot([], [], look, color=color, ms=4, label=words)[0] for words, color, look in LOOKS.values()]
+    panels.legend(fig, handles, ncols=5)
     return fig
-
-
-def _handles():
-    from matplotlib.lines import Line2D
-
-    handles = [
-        Line2D([], [], color=color, marker=look[:-1].rstrip("-") or None, ls=look.lstrip("so^"), ms=4)
-        for _, color, look in LOOKS.values()
-    ]
-    return handles, [words for words, _, _ in LOOKS.values()]
 
 
 def _draw_speedup(ax, rows, names, quantity):
@@ -157,9 +142,8 @@ def _draw_speedup(ax, rows, names, quantity):
         _, color, look = LOOKS[name]
         ax.plot(part["workers"], part[quantity], look, color=color, ms=4)
     ax.axhline(1, color="black", lw=0.8)
-    ax.set(xscale="log", yscale="log", xlabel="workers")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter("{x:g}")
+    panels.log_scale(ax)
+    ax.set_xlabel("workers")
 
 
 def _draw_errors(ax, rows):
@@ -181,9 +165,5 @@ def _draw_steps(ax, rows):
         part = steps[steps["road"] == name]
         _, color, look = LOOKS[name]
         ax.plot(part["depth"], part["steps"], look, color=color, ms=4)
-    ax.set(xscale="log", yscale="log", xlabel="layers", ylabel="steps that wait for each other")
-    ax.set_title("Critical path")
-    ax.set_xticks(sorted(rows["depth"].unique()))
-    ax.minorticks_off()
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter("{x:,.0f}")
+    panels.log_scale(ax, shown="{x:,.0f}", ticks=sorted(rows["depth"].unique()))
+    ax.set(xlabel="layers", ylabel="steps that wait for each other", title="Critical path")

@@ -1,11 +1,12 @@
 """One network, one cost model, one picture: back-propagation, a pipeline, multigrid and the scan as timelines."""
 
 import pandas as pd
+from matplotlib import pyplot
 
-from bppsa_nb.papers.multigrid import roads
+from bppsa_nb.papers import panels, timelines
+from bppsa_nb.papers.multigrid import methods
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule.events import Event
 
 TITLE = "Roads to parallel depth: one step of training by back-propagation, pipeline, multigrid and scan"
 CAPTION = (
@@ -38,23 +39,23 @@ NAMES = {
 
 
 def measure(scale, rng, progress):
-    """Schedule all roads on the same workers: one row per road with its counts, and one per event."""
-    split = roads.best_split(DEPTH, WORKERS, BATCH)
-    error = roads.errors(DEPTH, WIDTH, BATCH, (1, 2), rng)
-    found = {
-        "Back-propagation, layers on 16 workers": (roads.pipeline(DEPTH, WORKERS), 0.0),
-        f"Pipeline of {split} micro-batches": (roads.pipeline(DEPTH, WORKERS, split), 0.0),
-        "Multigrid, 1 cycle": (roads.layer_parallel(DEPTH, WORKERS, 1), error["layers", 1]),
-        "Multigrid, 2 cycles": (roads.layer_parallel(DEPTH, WORKERS, 2), error["layers", 2]),
-        "Scan of Jacobians": (roads.scan(DEPTH, WORKERS, WIDTH), error["scan", 0]),
+    """Schedule all methods on the same workers: one row for each with its counts, and one per event."""
+    split = methods.best_split(DEPTH, WORKERS, BATCH)
+    error = methods.errors(DEPTH, WIDTH, BATCH, (1, 2), rng)
+    chosen = {
+        "Back-propagation, layers on 16 workers": (methods.pipeline(DEPTH, WORKERS), 0.0),
+        f"Pipeline of {split} micro-batches": (methods.pipeline(DEPTH, WORKERS, split), 0.0),
+        "Multigrid, 1 cycle": (methods.layer_parallel(DEPTH, WORKERS, 1), error["layers", 1]),
+        "Multigrid, 2 cycles": (methods.layer_parallel(DEPTH, WORKERS, 2), error["layers", 2]),
+        "Scan of Jacobians": (methods.scan(DEPTH, WORKERS, WIDTH), error["scan", 0]),
     }
     rows = []
-    for name, (road, off) in found.items():
-        timeline.check(road.events, road.needs)
-        counts = {"time": road.time, "backward": road.backward, "steps": road.steps}
-        counts |= {"work": road.work / (3 * DEPTH), "memory": road.memory, "error": off}
+    for name, (step, off) in chosen.items():
+        timeline.check(step.events, step.needs)
+        counts = {"time": step.time, "backward": step.backward, "steps": step.steps}
+        counts |= {"work": step.work / (3 * DEPTH), "memory": step.memory, "error": off}
         rows.append({"part": "road", "road": name} | counts)
-        drawn = [event for event in road.events if event.worker < WORKERS and event.duration]
+        drawn = [event for event in step.events if event.worker < WORKERS and event.duration]
         rows += [{"part": "event", "road": name} | event._asdict() | {"label": "-"} for event in drawn]
     return pd.DataFrame(rows)
 
@@ -75,17 +76,19 @@ def alt(table):
 
 def plot(table):
     """Draw the timelines below each other, on one axis of time."""
-    from matplotlib import pyplot
-    from matplotlib.patches import Patch
-
     counts = table[table["part"] == "road"].set_index("road")
     events = table[table["part"] == "event"].astype({"worker": int})
     fig, axes = pyplot.subplots(len(counts), figsize=(9.4, 8.0), layout="constrained", sharex=True)
     for ax, (name, road) in zip(axes, counts.iterrows(), strict=True):
         rows = events[events["road"] == name]
-        columns = (rows[column] for column in Event._fields)
-        bars = [Event(*values)._replace(label="") for values in zip(*columns, strict=True)]
-        draw.timeline(bars, ax, colors=COLORS, unit="", until=1.02 * counts["time"].max(), legend=False)
+        draw.timeline(
+            timelines.events(rows, label=""),
+            ax,
+            colors=COLORS,
+            unit="",
+            until=1.02 * counts["time"].max(),
+            legend=False,
+        )
         ax.set_yticks([])
         ax.axvline(road["time"], color="black", lw=1.0)
         ax.set_title(f"{name}: {road['time']:.1f}", loc="left", size=10)
@@ -93,6 +96,6 @@ def plot(table):
         words = f"{road['steps']:.0f} steps in a row · work × {road['work']:.2g} · memory {road['memory']:.2g} · {off}"
         ax.set_title(words, loc="right", size=9, weight="normal")
     axes[-1].set_xlabel(f"time in layer steps; on one worker, the step takes {3 * DEPTH}")
-    handles = [Patch(color=color, label=NAMES[kind]) for kind, color in COLORS.items()]
-    fig.legend(handles=handles, loc="outside upper center", ncols=len(handles), fontsize=8.5, columnspacing=1.2)
+    handles = panels.patches({NAMES[kind]: color for kind, color in COLORS.items()})
+    panels.legend(fig, handles, fontsize=8.5, columnspacing=1.2)
     return fig

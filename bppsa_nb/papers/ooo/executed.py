@@ -4,11 +4,13 @@ from contextlib import ExitStack
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule.operations import F
 from bppsa_nb.sparse import Conv2d, Flatten, Linear, MaxPool2d, Network, ReLU
 
@@ -65,8 +67,8 @@ def measure(scale, rng, progress):
                     measured[policy].append(result.timeline)
     for policy, plan in plans.items():
         spans = [timeline.makespan for timeline in measured[policy]]
-        found = {"part": "policy", "policy": policy, "predicted": plan.makespan}
-        rows += [found | {"round": i, "measured": span} for i, span in enumerate(spans)]
+        same = {"part": "policy", "policy": policy, "predicted": plan.makespan}
+        rows += [same | {"round": i, "measured": span} for i, span in enumerate(spans)]
         if policy in DRAWN:
             middle = measured[policy][int(np.argsort(spans)[len(spans) // 2])]
             for which, timeline in (("predicted", plan), ("measured", middle)):
@@ -77,16 +79,10 @@ def measure(scale, rng, progress):
 
 
 def link(model, x, labels, costs, rounds):
-    """Measure how long arrays are under way from one process to the other.
+    """Measure how long arrays are under way from one process to the other: latency in seconds, bytes per second, rows.
 
-    One micro-batch goes through layers that are dealt out to two devices: whoever gets an array has waited for it.
-
-    Returns
-    -------
-    latency, bandwidth : float
-        Seconds, and bytes per second, by least squares.
-    rows : list of dict
-        For each boundary, the bytes that cross it and the median of the seconds.
+    One micro-batch goes through layers that are dealt out to two devices: whoever gets an array has waited for it. For
+    each boundary, a row has the bytes that cross it and the median of the seconds; a line is fitted by least squares.
     """
     from scipy.optimize import nnls
 
@@ -104,26 +100,18 @@ def link(model, x, labels, costs, rounds):
 
 
 def ratios(table):
-    """Compare what was measured with what was predicted.
+    """Compare what was measured with what was predicted, for each policy.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-
-    Returns
-    -------
-    pandas.DataFrame
-        For each policy: `predicted` seconds; `median`, `least` and `most` of the measured ones; and `ratio`, the
-        median over the predicted.
+    `predicted` seconds; `median`, `least` and `most` of the measured ones; and `ratio`, the median over the predicted.
     """
-    found = table[table["part"] == "policy"].groupby("policy", sort=False)
-    found = found.agg(
+    spans = table[table["part"] == "policy"].groupby("policy", sort=False)
+    spans = spans.agg(
         predicted=("predicted", "first"),
         median=("measured", "median"),
         least=("measured", "min"),
         most=("measured", "max"),
     )
-    return found.assign(ratio=found["median"] / found["predicted"])
+    return spans.assign(ratio=spans["median"] / spans["predicted"])
 
 
 def caption(table):
@@ -141,8 +129,6 @@ def caption(table):
 
 def plot(table):
     """Draw timelines predicted and measured, and makespans of all policies."""
-    from matplotlib import pyplot
-
     fig = pyplot.figure(figsize=(9.6, 6.8), layout="constrained")
     names = [[f"{which} {policy}" for policy in DRAWN] for which in ("predicted", "measured")]
     axes = fig.subplot_mosaic([*names, ["all"] * len(DRAWN)], height_ratios=(1, 1, 1.3))
@@ -152,7 +138,7 @@ def plot(table):
     for which in ("predicted", "measured"):
         for policy in DRAWN:
             ax = axes[f"{which} {policy}"]
-            rows = events[(events["policy"] == policy) & (events["which"] == which)]
+            rows = where(events, policy=policy, which=which)
             timelines.plot(ax, rows, legend=False, unit="ms" if which == "measured" else "", until=until, thin=(2, 3))
             ax.set_title(f"{_NAMES[policy]}, {which}", loc="left", size=10)
     timelines.legend(fig, ("F", "δO", "δW", "S[F]", "S[δO]"))
@@ -161,16 +147,16 @@ def plot(table):
 
 
 def _draw_makespans(ax, table):
-    found = ratios(table)
-    place = np.arange(len(found))
-    ends = 1e3 * np.array([found["median"] - found["least"], found["most"] - found["median"]])
-    ax.bar(place - 0.2, 1e3 * found["predicted"], 0.36, color=COLORS["chunked"], label="predicted from the profile")
-    ax.bar(place + 0.2, 1e3 * found["median"], 0.36, color=COLORS["matrix"], label="measured: median, least, most")
-    ax.errorbar(place + 0.2, 1e3 * found["median"], ends, fmt="none", color="black", capsize=3, lw=1)
-    top = 1e3 * found["most"].max()
-    for i, (ratio, most) in enumerate(zip(found["ratio"], found["most"], strict=True)):
+    compared = ratios(table)
+    place = np.arange(len(compared))
+    ends = 1e3 * np.array([compared["median"] - compared["least"], compared["most"] - compared["median"]])
+    ax.bar(place - 0.2, 1e3 * compared["predicted"], 0.36, color=COLORS["chunked"], label="predicted from the profile")
+    ax.bar(place + 0.2, 1e3 * compared["median"], 0.36, color=COLORS["matrix"], label="measured: median, least, most")
+    ax.errorbar(place + 0.2, 1e3 * compared["median"], ends, fmt="none", color="black", capsize=3, lw=1)
+    top = 1e3 * compared["most"].max()
+    for i, (ratio, most) in enumerate(zip(compared["ratio"], compared["most"], strict=True)):
         ax.text(i + 0.2, 1e3 * most + 0.02 * top, f"{ratio:.2f}×", ha="center", size=9)
-    ax.set_xticks(place, [_NAMES[policy] for policy in found.index])
+    ax.set_xticks(place, [_NAMES[policy] for policy in compared.index])
     ax.set(ylabel="makespan, ms", ylim=(0, 1.3 * top))
     ax.grid(axis="x", visible=False)
     ax.legend(loc="upper right", ncols=2)

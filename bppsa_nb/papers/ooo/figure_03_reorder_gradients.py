@@ -1,8 +1,8 @@
 """Figure 3 of ooo backprop: what waits for what in a backward pass, and the freedom that leaves."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.schedule import draw
@@ -42,17 +42,7 @@ def measure(scale, rng, progress):
 
 
 def shuffled(timeline, rng):
-    """Put a single device's operations into a random order that respects what they need.
-
-    Parameters
-    ----------
-    timeline : schedule.Timeline
-    rng : np.random.Generator
-
-    Returns
-    -------
-    schedule.Timeline
-    """
+    """Put a single device's operations into a random order that respects what they need."""
     ops, done, now = timeline.operations, set(), 0.0
     start = np.empty(len(ops))
     while len(done) < len(ops):
@@ -95,7 +85,7 @@ def caption(table):
 
 def plot(table):
     """Draw a lane for each kind of operation, and arrows between them."""
-    fig, axes = plt.subplots(len(POLICIES), figsize=(7.6, 4.8), sharex=True, layout="constrained")
+    fig, axes = pyplot.subplots(len(POLICIES), figsize=(7.6, 4.8), sharex=True, layout="constrained")
     for ax, (policy, title) in zip(axes, POLICIES.items(), strict=True):
         _draw(ax, table[table["policy"] == policy], title)
     axes[-1].set(xlabel="unit times of the backward pass", xlim=(0, table["start"].max() + 0.25))

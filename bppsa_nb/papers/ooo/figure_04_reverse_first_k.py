@@ -1,7 +1,7 @@
 """Figure 4 of ooo backprop: which weight gradients to send, and to compute, first; an example of our own."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
@@ -30,12 +30,7 @@ SCHEDULES = {
 
 
 def example():
-    """Make the example's network.
-
-    Returns
-    -------
-    schedule.Network
-    """
+    """Make the example's network."""
     return schedule.Network(FORWARD, OUTPUT_GRAD, WEIGHT_GRAD, sync=SYNC)
 
 
@@ -57,17 +52,13 @@ def measure(scale, rng, progress):
 
 def plot(table):
     """Draw the timelines, and the makespan over k."""
-    fig = plt.figure(figsize=(9.6, 4.9), layout="constrained")
+    fig = pyplot.figure(figsize=(9.6, 4.9), layout="constrained")
     axes = fig.subplot_mosaic([[title, "k"] for title in SCHEDULES], width_ratios=(3.4, 1))
     longest = table["makespan"].max()
     for title in SCHEDULES:
-        rows, ax = table[table["part"] == title].astype({"worker": int}), axes[title]
-        timelines.plot(ax, rows, legend=False, unit="", until=longest, thin=[1])
-        ax.set_xticks(range(0, int(longest) + 1, 5))
-        makespan = rows["makespan"].iloc[0]
-        gain = "" if makespan == longest else f", {longest / makespan:.2f}×"
-        ax.set_title(f"{title}: {makespan:g} units{gain}", loc="left", size=10)
-    ax.set_xlabel("unit times")
+        timelines.compare(axes[title], table[table["part"] == title], title, longest, thin=[1])
+        axes[title].set_xticks(range(0, int(longest) + 1, 5))
+    axes[title].set_xlabel("unit times")
     for title in list(SCHEDULES)[:-1]:
         axes[title].tick_params(labelbottom=False)
     timelines.legend(fig, ("δO", "δW", "S[δW]", "F", "idle"))

@@ -1,7 +1,7 @@
 """Figure 5 of ooo backprop: two devices, output gradients first, and layers dealt out one by one."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
@@ -32,22 +32,18 @@ def measure(scale, rng, progress):
     network, rows = schedule.Network.uniform(LAYERS), []
     for policy in POLICIES:
         timeline = schedule.pipeline(network, DEVICES, policy=policy)
-        found = {"makespan": timeline.makespan, "lower_bound": timeline.lower_bound}
-        found["peak_memory"] = timeline.peak_memory.max()  # inputs and output gradients, in tensors
-        rows += timelines.rows(timeline, policy=policy, **found)
+        counts = {"makespan": timeline.makespan, "lower_bound": timeline.lower_bound}
+        counts["peak_memory"] = timeline.peak_memory.max()  # inputs and output gradients, in tensors
+        rows += timelines.rows(timeline, policy=policy, **counts)
     return pd.DataFrame(rows)
 
 
 def plot(table):
     """Draw the timelines over one axis of time."""
-    fig, axes = plt.subplots(len(POLICIES), figsize=(7.6, 4.4), sharex=True, layout="constrained")
+    fig, axes = pyplot.subplots(len(POLICIES), figsize=(7.6, 4.4), sharex=True, layout="constrained")
     longest = table["makespan"].max()
     for ax, (policy, title) in zip(axes, POLICIES.items(), strict=True):
-        rows = table[table["policy"] == policy]
-        timelines.plot(ax, rows, legend=False, unit="", until=longest)
-        makespan = rows["makespan"].iloc[0]
-        gain = "" if makespan == longest else f", {longest / makespan:.2f}×"
-        ax.set_title(f"{title}: {makespan:g} units{gain}", loc="left", size=10)
+        timelines.compare(ax, table[table["policy"] == policy], title, longest)
     axes[-1].set_xlabel("unit times")
     timelines.legend(fig, ("F", "δO", "δW"))
     return fig

@@ -1,11 +1,12 @@
 """Figure 13 of ooo backprop: pipelines of micro-batches, with and without a flush, and what came after them."""
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.tables import where
 
 TITLE = "Figure 13 of ooo backprop: micro-batches in a pipeline, beside 1F1B and zero-bubble schedules"
 CAPTION = (
@@ -45,36 +46,9 @@ PANELS = {
 
 
 def run(name, layers):
-    """Schedule the example.
-
-    Parameters
-    ----------
-    name : str
-        One of `SCHEDULES`.
-    layers : int
-
-    Returns
-    -------
-    schedule.Timeline
-    """
+    """Schedule the example by one of `SCHEDULES`."""
     policy, flush = SCHEDULES[name]
     return schedule.pipeline(schedule.Network.uniform(layers), DEVICES, BATCHES, policy, flush)
-
-
-def duration(timeline):
-    """Say how long an iteration takes when others follow.
-
-    Parameters
-    ----------
-    timeline : schedule.Timeline
-
-    Returns
-    -------
-    float
-        The makespan; for ZB-H2, whose devices do not wait for each other in between, the longest span of a device.
-    """
-    overlaps = timeline.policy == "zero_bubble" and not timeline.flush
-    return float(timeline.span.max()) if overlaps else timeline.makespan
 
 
 def measure(scale, rng, progress):
@@ -87,32 +61,21 @@ def measure(scale, rng, progress):
             timeline = run(name, layers)
             timeline.check()
             row = {"part": "count", "schedule": name, "layers": layers, "policy": policy, "flush": float(flush)}
-            row |= {"makespan": timeline.makespan, "iteration": duration(timeline), "bound": timeline.lower_bound}
+            row |= {"makespan": timeline.makespan, "bound": timeline.lower_bound}
+            row |= {"iteration": timelines.iteration(timeline)}
             rows.append(row | {"idle": timeline.idle.max(), "peak_memory": timeline.peak_memory.max()})
     return pd.DataFrame(rows)
 
 
 def speedups(table, layers=COUNTED):
-    """Compare with GPipe.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From `measure`.
-    layers : int
-
-    Returns
-    -------
-    pandas.Series
-        GPipe's iteration over each one's, by schedule.
-    """
-    counts = table[(table["part"] == "count") & (table["layers"] == layers)].set_index("schedule")["iteration"]
+    """Divide GPipe's iteration by each one's: a Series by schedule."""
+    counts = where(table, part="count", layers=layers).set_index("schedule")["iteration"]
     return counts["GPipe"] / counts
 
 
 def plot(table):
     """Draw the timelines of the small example, and the speedups of the large one."""
-    fig, axes = plt.subplots(
+    fig, axes = pyplot.subplots(
         len(PANELS) + 1, figsize=(9.0, 8.6), height_ratios=[1] * len(PANELS) + [1.9], layout="constrained"
     )
     drawn = table[table["part"] == "timeline"].astype({"worker": int})

@@ -1,8 +1,8 @@
 """Figures 10 and 11 of ooo backprop, in shape: data-parallel training, simulated from stated costs."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers.figures import COLORS
@@ -45,10 +45,7 @@ NETWORKS = {
 def resnet_50():
     """List the convolutions of ResNet-50, and its last layer, for one image of 224 x 224.
 
-    Returns
-    -------
-    pandas.DataFrame
-        Per layer: its weights, multiply-adds, and the sizes of its input and output in numbers.
+    Per layer: its weights, multiply-adds, and the sizes of its input and output in numbers.
     """
     layers = [(49 * 3 * 64, 3 * 224**2, 64, 112)]
     channels, before = 64, 56
@@ -66,21 +63,7 @@ def resnet_50():
 
 
 def ring(weights, gpus, gigabits):
-    """Compute what it takes to add up gradients of all GPUs in a ring.
-
-    Parameters
-    ----------
-    weights : array_like
-        Their numbers, in float32.
-    gpus : int
-    gigabits : float
-        Per second.
-
-    Returns
-    -------
-    np.ndarray of float64
-        Seconds.
-    """
+    """Compute the seconds that adding up float32 gradients of all GPUs in a ring takes."""
     moved = 2 * (gpus - 1) / gpus * 4 * np.asarray(weights, float)
     return schedule.transfer_time(moved, gigabits * 1e9 / 8, latency=2 * (gpus - 1) * STEP)
 
@@ -139,31 +122,26 @@ def _policies(net):
 
 
 def gains(table):
-    """Compare reverse first-k with the two others.
+    """Compare reverse first-k with the two others, per part, GPUs, network and ratio.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From `measure`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Per part, GPUs, network and ratio: the others' makespan over that of reverse first-k, and this one's over the
-        lower bound.
+    `over_fifo` and `over_priority` are their makespans over its own, `to_bound` is this one over the lower bound.
     """
     keys = ["part", "gpus", "network", "ratio"]
     rows = table[table["policy"].notna()]
-    found = rows.pivot(index=keys, columns="policy", values="makespan")
-    ours = found["reverse_first_k"]
+    makespans = rows.pivot(index=keys, columns="policy", values="makespan")
+    ours = makespans["reverse_first_k"]
     bound = rows.groupby(keys, dropna=False)["lower_bound"].first()
-    compared = {"over_fifo": found["fifo"] / ours, "over_priority": found["priority"] / ours, "to_bound": ours / bound}
+    compared = {
+        "over_fifo": makespans["fifo"] / ours,
+        "over_priority": makespans["priority"] / ours,
+        "to_bound": ours / bound,
+    }
     return pd.DataFrame(compared).dropna().reset_index()
 
 
 def plot(table):
     """Draw throughput over GPUs, the gain over the ratio, and memory over time."""
-    fig, axes = plt.subplots(2, 2, figsize=(9.6, 6.6), layout="constrained")
+    fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 6.6), layout="constrained")
     for ax, title in zip(axes[0], BANDWIDTHS, strict=True):
         _draw_throughput(ax, table[table["part"] == title], title)
     _draw_gain(axes[1, 0], gains(table))

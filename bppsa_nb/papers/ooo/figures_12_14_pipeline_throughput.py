@@ -1,12 +1,12 @@
 """Figures 12 and 14 of ooo backprop, in shape: pipelines of transformers, simulated from stated costs."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
+from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.ooo.figure_13_micro_batches import duration
 from bppsa_nb.schedule.pipelining import allocation
 
 TITLE = "Figures 12 and 14 of ooo backprop, simulated: pipelines of transformers, over interconnects and GPUs"
@@ -52,43 +52,17 @@ def network(layers):
 
 
 def boundaries(net, policy, devices, inside, between):
-    """Compute what each boundary between layers takes.
-
-    Parameters
-    ----------
-    net : schedule.Network
-    policy : str
-    devices : int
-    inside, between : float
-        Bytes per second inside a node of `NODE` GPUs, and between nodes.
-
-    Returns
-    -------
-    np.ndarray of float64 [shape=(L - 1,)]
-        Seconds.
-    """
+    """Compute the seconds of each boundary between layers; bandwidths are those in nodes and between them."""
     node = allocation(net, devices, policy) // NODE
     times = [schedule.transfer_time(MESSAGE, bandwidth) for bandwidth in (inside, between)]
     return np.where(node[1:] == node[:-1], *times)
 
 
 def iteration(name, net, devices, batches, inside, between):
-    """Simulate one system.
+    """Simulate one of `SYSTEMS`: seconds of an iteration, and the lower bound of its makespan.
 
-    Parameters
-    ----------
-    name : str
-        One of `SYSTEMS`.
-    net : schedule.Network
-    devices, batches : int
-    inside, between : float
-        Bytes per second.
-
-    Returns
-    -------
-    dict
-        Seconds of an iteration, and the lower bound of its makespan; for PipeDream, only the seconds of as many
-        micro-batches at a steady pace, found from how much longer many more take.
+    For PipeDream, only the seconds of as many micro-batches at a steady pace, found from how much longer many more
+    take.
     """
     policy, flush, _ = SYSTEMS[name]
     cost = boundaries(net, policy, devices, inside, between)
@@ -102,7 +76,7 @@ def iteration(name, net, devices, batches, inside, between):
         long = 4 * max(batches, devices)
         return {"seconds": batches * (run(2 * long).makespan - run(long).makespan) / long}
     timeline = run(batches)
-    return {"seconds": duration(timeline), "lower_bound": timeline.lower_bound}
+    return {"seconds": timelines.iteration(timeline), "lower_bound": timeline.lower_bound}
 
 
 def measure(scale, rng, progress):
@@ -129,7 +103,7 @@ def _alone(net):
 
 def plot(table):
     """Draw the systems, three interconnects, and numbers of GPUs."""
-    fig = plt.figure(figsize=(9.6, 6.6), layout="constrained")
+    fig = pyplot.figure(figsize=(9.6, 6.6), layout="constrained")
     axes = fig.subplot_mosaic("sg;ig")
     rows = table[table["part"] == "interconnect"]
     speedup = rows.pivot(index="system", columns="interconnect", values="speedup").loc[list(SYSTEMS)]

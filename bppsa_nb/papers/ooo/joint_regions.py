@@ -2,10 +2,14 @@
 
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot
 
 from bppsa_nb import schedule
+from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule.operations import F, W
+from bppsa_nb.sparse import VGG11
 
 TITLE = "Weight gradients in a stream of their own: Algorithm 1 on VGG-11's costs, simulated"
 BATCH = {"quick": 16, "paper": 64}
@@ -26,8 +30,6 @@ LOOKS = {
 
 def measure(scale, rng, progress):
     """Profile VGG-11 and schedule it: a row per layer, and one per table of co-run speed-ups and schedule."""
-    from bppsa_nb.sparse import VGG11
-
     batch = BATCH[scale]
     x, labels = rng.standard_normal((batch, 3, 32, 32)).astype(np.float32), rng.integers(0, 10, batch)
     network = schedule.profile(VGG11(rng), x, labels, ROUNDS[scale])
@@ -39,10 +41,10 @@ def measure(scale, rng, progress):
         rows.append(row)
     for own in OWN:
         for top in TOP:
-            timelines = schedules(network, corun(own, top))
-            one = timelines["conventional"]
+            planned = schedules(network, corun(own, top))
+            one = planned["conventional"]
             for name in LOOKS:
-                result = timelines[name]
+                result = planned[name]
                 row = {"part": "speedup", "own": own, "top": top, "schedule": name, "k": result.k}
                 row |= {"speedup": one.makespan / result.makespan, "bound": one.makespan / result.lower_bound}
                 rows.append(row | {"memory": result.peak_memory[0] / one.peak_memory[0]})
@@ -52,19 +54,9 @@ def measure(scale, rng, progress):
 
 
 def corun(own, top):
-    """Make up a table of co-run speed-ups.
+    """Make up a table of co-run speed-ups, for δW_2 to δW_L and two regions per block [shape=(L - 1, N)].
 
-    Parameters
-    ----------
-    own : float
-        How much of the largest gain there is beside a kernel's own block.
-    top : float
-        The speed-up for blocks at opposite ends.
-
-    Returns
-    -------
-    np.ndarray of float64 [shape=(L - 1, N)]
-        For δW_2 to δW_L, and two regions per block.
+    `top` is the speed-up for blocks at opposite ends, `own` how much of this gain there is beside a kernel's own block.
     """
     blocks = np.arange(len(BLOCKS))
     kernels = np.searchsorted(BLOCKS, np.arange(2, BLOCKS[-1] + 1))
@@ -73,18 +65,7 @@ def corun(own, top):
 
 
 def schedules(network, speedup):
-    """Schedule a network in one stream, and in two: as soon as ready, by Algorithm 1, with a limit, with overruns.
-
-    Parameters
-    ----------
-    network : schedule.Network
-    speedup : np.ndarray [shape=(L - 1, N)]
-
-    Returns
-    -------
-    dict of str to schedule.TwoStreams
-        ``"conventional"`` and the keys of `LOOKS`.
-    """
+    """Schedule a network in one stream, "conventional", and in two, by every key of `LOOKS`."""
     regions = schedule.Regions.blocks(network, BLOCKS)
     one = schedule.joint_regions(regions, [], np.ones((0, len(regions))))
     kernels = range(2, network.layers + 1)
@@ -109,7 +90,7 @@ def recorded(table):
 
 def caption(table):
     """Say what to look at, and how much of the gain comes from the second stream."""
-    told = {own: _gains(table, own) for own in OWN}
+    gains = {own: _gains(table, own) for own in OWN}
     return (
         "Simulated from costs of VGG-11's 11 layers, profiled on this machine, with a supplied table of co-run "
         "speed-ups: 6% for a kernel beside its own block of layers, 10% for blocks at opposite ends, in between by "
@@ -119,17 +100,17 @@ def caption(table):
         "a forward pass. (b) Limit: 1.1 times conventional memory, kept by running the weight gradients of the first k "
         "regions as soon as they are ready. (c) Our addition: a kernel that outlasts its region takes the beginning of "
         "the next. Bound: what no order of these kernels exceeds. Of the bound's gain at speed-up "
-        f"{table['top'].max():g}, what runs as soon as it is ready has {told[OWN[0]]['as_ready']:.0%} in (e) and "
-        f"{told[OWN[1]]['as_ready']:.0%} in (f), Algorithm 1 as published {told[OWN[0]]['joint']:.0%} and "
-        f"{told[OWN[1]]['joint']:.0%}."
+        f"{table['top'].max():g}, what runs as soon as it is ready has {gains[OWN[0]]['as_ready']:.0%} in (e) and "
+        f"{gains[OWN[1]]['as_ready']:.0%} in (f), Algorithm 1 as published {gains[OWN[0]]['joint']:.0%} and "
+        f"{gains[OWN[1]]['joint']:.0%}."
     )
 
 
 def alt(table):
     """Say what there is to see, and what every schedule gains and keeps."""
-    timelines = schedules(recorded(table), corun(OWN[0], MOST))
-    one = timelines["conventional"].peak_memory[0]
-    memory = "; ".join(f"{words} {timelines[name].peak_memory[0] / one:.2f}" for name, (words, *_) in LOOKS.items())
+    planned = schedules(recorded(table), corun(OWN[0], MOST))
+    one = planned["conventional"].peak_memory[0]
+    memory = "; ".join(f"{words} {planned[name].peak_memory[0] / one:.2f}" for name, (words, *_) in LOOKS.items())
     ends = {own: _gains(table, own) for own in OWN}
     gains = ["; ".join(f"{words} {ends[own][name]:.0%}" for name, (words, *_) in LOOKS.items()) for own in OWN]
     return (
@@ -144,29 +125,27 @@ def alt(table):
 
 def _gains(table, own):
     """Return which part of the bound's gain every schedule has at the largest co-run speed-up of a kind of table."""
-    rows = table[(table["part"] == "speedup") & (table["own"] == own) & (table["top"] == table["top"].max())]
+    rows = where(table, part="speedup", own=own, top=table["top"].max())
     rows = rows.set_index("schedule")
     return ((rows["speedup"] - 1) / (rows["bound"] - 1)).to_dict()
 
 
 def plot(table):
     """Draw three timelines, memory, and speed-ups over two tables of co-run speed-ups."""
-    from matplotlib import pyplot
-
     fig = pyplot.figure(figsize=(10.4, 8.6), layout="constrained")
     axes = fig.subplot_mosaic("aaa;bbb;ccc;def", height_ratios=(1, 1, 1, 2.7))
-    timelines = schedules(recorded(table), corun(OWN[0], MOST))
-    end = max(timelines[name].makespan for name in DRAWN)
+    planned = schedules(recorded(table), corun(OWN[0], MOST))
+    end = max(planned[name].makespan for name in DRAWN)
     for letter, name in zip("abc", DRAWN, strict=True):
-        ax, result = axes[letter], timelines[name]
+        ax, result = axes[letter], planned[name]
         result.plot(ax, unit="ms" if letter == "c" else "", legend=False)
-        gain = timelines["conventional"].makespan / result.makespan
+        gain = planned["conventional"].makespan / result.makespan
         ax.set_title(f"({letter}) {LOOKS[name][0]}: k = {result.k}, {gain:.3f}× one stream", size=10, loc="left")
         ax.set_xlim(0, end)
         if letter != "c":
             ax.set_xticklabels([])
-    fig.legend(handles=_kinds(), loc="outside upper center", ncols=3)
-    _draw_memory(axes["d"], timelines)
+    timelines.legend(fig, ("F", "δO", "δW"))
+    _draw_memory(axes["d"], planned)
     rows = table[table["part"] == "speedup"]
     for letter, own, words in (("e", OWN[0], "60% of the gain"), ("f", OWN[1], "no gain")):
         _draw_speedups(axes[letter], rows[rows["own"] == own])
@@ -178,14 +157,6 @@ def plot(table):
     axes["f"].set_ylim(top)
     axes["f"].legend(loc="upper left")
     return fig
-
-
-def _kinds():
-    from matplotlib.patches import Patch
-
-    from bppsa_nb.schedule import draw
-
-    return [Patch(color=draw.OPERATION_COLORS[kind], label=draw.OPERATION_NAMES[kind]) for kind in ("F", "δO", "δW")]
 
 
 def while_main_runs(result):
@@ -202,13 +173,13 @@ def while_main_runs(result):
     return [f"{kind}{layer}" for kind, layer in zip(kinds, ops.layer[main], strict=True)], np.array(most)
 
 
-def _draw_memory(ax, timelines):
-    one = timelines["conventional"]
+def _draw_memory(ax, planned):
+    one = planned["conventional"]
     labels, most = while_main_runs(one)
     places = np.arange(len(labels))
     ax.step(places, most / 1e6, where="mid", color=COLORS["baseline"], label="one stream")
     for name, (words, color, mark) in LOOKS.items():
-        ax.plot(places, while_main_runs(timelines[name])[1] / 1e6, color=color, marker=mark, ms=4, lw=1.3, label=words)
+        ax.plot(places, while_main_runs(planned[name])[1] / 1e6, color=color, marker=mark, ms=4, lw=1.3, label=words)
     limit = LIMIT * one.peak_memory[0] / 1e6
     ax.axhline(limit, color="black", ls=":", lw=1.1)
     ax.text(places[-1], limit, "limit", ha="right", va="bottom", size=8)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.papers.bppsa import peers
+from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
 
 TITLE = "Issuing kernels, and running them"
@@ -21,22 +21,18 @@ PARTS = {"issue": ("until issued", COLORS["vector"]), "run": ("until done", COLO
 
 def measure(scale, rng, progress):
     """Collect the recordings of every machine."""
-    return peers.recordings("kernel_issue")
+    return recorded.collect("kernel_issue")
 
 
 def plot(table):
     """Draw a panel for each machine and cell."""
-    from matplotlib import pyplot
-
-    machines, cells = table["machine"].unique(), table["cell"].unique()
-    names = table.groupby("cell")["name"].nunique().max()
-    fig = pyplot.figure(figsize=(10, len(machines) * (1.3 + 0.55 * names)), layout="constrained")
-    for part, machine in zip(fig.subfigures(len(machines), 1, squeeze=False)[:, 0], machines, strict=True):
-        part.suptitle(machine, size=10)
+    cells, names = table["cell"].unique(), table.groupby("cell")["name"].nunique().max()
+    fig, parts = panels.machines(table, 10, 1.3 + 0.55 * names)
+    for part, rows in parts:
         for ax, cell in zip(part.subplots(1, len(cells), squeeze=False)[0], cells, strict=True):
-            _bars(ax, table[(table["machine"] == machine) & (table["cell"] == cell)])
+            _bars(ax, rows[rows["cell"] == cell])
             ax.set_title(f"{cell}, one training step", size=10)
-    fig.legend(*fig.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(PARTS))
+    panels.legend(fig)
     return fig
 
 

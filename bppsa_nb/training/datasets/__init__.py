@@ -12,9 +12,7 @@ Where the steps of a sequence are spread over MPI ranks, each of them asks for i
 `bppsa_nb.distributed.partition` cuts them, and all the labels.
 """
 
-import numpy as np
-
-from bppsa_nb.machine.checks import FLOATS, as_array
+from bppsa_nb.machine.checks import as_array, check_floats, check_integers
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.training.datasets.bitstream import Bitstream, check_indices, steps_of
 
@@ -33,22 +31,16 @@ class ArrayDataset:
 
     Raises
     ------
-    TypeError
-        If `x` does not hold float32 or float64, or `y` integers.
-    ValueError
-        If the shapes do not fit each other.
+    TypeError, ValueError
+        If `x` does not hold float32 or float64, or `y` integers, or the shapes do not fit each other.
     """
 
     def __init__(self, x, y):
         x, y = as_array("x", x), as_array("y", y)
-        if x.dtype not in FLOATS:
-            raise TypeError(f"x must be float32 or float64, got {x.dtype}")
-        if x.ndim != 3:
-            raise ValueError(f"x must have shape (T, N, I), got {x.shape}")
+        check_floats("x", x, ("T", "N", "I"))
         if y.shape != x.shape[1:2]:
             raise ValueError(f"y must have shape ({x.shape[1]},), one label per sample of x, got {y.shape}")
-        if not np.issubdtype(y.dtype, np.integer):
-            raise TypeError(f"y must hold integers, got {y.dtype}")
+        check_integers("y", y)
         self.x, self.y = x, y
 
     def __repr__(self):

@@ -5,22 +5,20 @@ seconds at 44.1 kHz. `Instruments` says how they are named.
 """
 
 import copy
-import hashlib
-import os
 import re
 import sys
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
-from importlib import metadata
 from numbers import Real
 from pathlib import PurePosixPath
 
 import numpy as np
 
 from bppsa_nb.machine import files
-from bppsa_nb.machine.checks import check_count, check_flag, generator
+from bppsa_nb.machine.checks import check_count, check_flag, check_kind, generator, wrong_shape
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.training.datasets.bitstream import check_indices, steps_of
+from bppsa_nb.training.datasets.kept_features import Kept
 
 NAMES = {
     "cel": "cello",
@@ -53,17 +51,13 @@ class Features:
     ----------
     coefficients : int
         Mel-frequency cepstral coefficients per channel, from 2 to 128; the first of them is dropped.
-    window : int
-        Samples of the Fourier transform's window, at least 1.
-    hop : int
-        Samples from one frame to the next, at least 1.
+    window, hop : int
+        Samples of the Fourier transform's window, and from one frame to the next, at least 1.
 
     Raises
     ------
-    TypeError
-        If one is not an integer.
-    ValueError
-        If one is out of range.
+    TypeError, ValueError
+        If one is not an integer, or out of range.
     """
 
     coefficients: int
@@ -111,17 +105,16 @@ def mfcc(waveform, features="S"):
 
     Raises
     ------
-    TypeError
-        If the waveform is not floating point.
-    ValueError
-        If it has another shape, is too short, not finite or beyond 1e10, or for unknown features.
+    TypeError, ValueError
+        If the waveform is not floating point, has another shape, is too short, not finite or beyond 1e10, or for
+        unknown features.
     RuntimeError
         If librosa finds no folder for what Numba compiles.
     """
     from_librosa = _from_librosa()
     features, waveform = _features(features), np.asarray(waveform)
     if waveform.ndim != 2 or len(waveform) != 2:
-        raise ValueError(f"waveform must have shape (2, samples), got {waveform.shape}")
+        raise wrong_shape("waveform", waveform, (2, "samples"))
     if not np.issubdtype(waveform.dtype, np.floating):
         raise TypeError(f"waveform must be floating point, got {waveform.dtype}")
     if waveform.shape[1] < features.window:
@@ -140,12 +133,7 @@ def mfcc(waveform, features="S"):
 
 
 def read(path):
-    """Read a clip.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        A stereo file at 44.1 kHz, in a format that libsndfile knows, such as WAV.
+    """Read a stereo clip at 44.1 kHz, in a format that libsndfile knows, such as WAV.
 
     Returns
     -------
@@ -154,11 +142,9 @@ def read(path):
 
     Raises
     ------
-    ValueError
-        If it is no regular file or corrupt, has another number of channels or another rate, or samples that are not
-        finite or beyond 1e10.
-    OSError
-        If it cannot be opened.
+    ValueError, OSError
+        If it cannot be opened, is no regular file, corrupt, of another number of channels or another rate, or has
+        samples that are not finite or beyond 1e10.
     """
     import soundfile
 
@@ -245,16 +231,11 @@ class Instruments:
 
     def _keep(self, clips, names):
         clips.flags.writeable = False
-        self._clips, self.files = clips, tuple(names)
+        self.x, self.files = clips.swapaxes(0, 1), tuple(names)
         self.y = np.array([LABELS.index(name.split("/")[0]) for name in names], np.int64)
 
     def __repr__(self):
         return shown(self, "x", "features", "data")
-
-    @property
-    def x(self):
-        """The features of all clips, (F, N, C)."""
-        return self._clips.transpose(1, 0, 2)
 
     def __len__(self):
         return len(self.y)
@@ -288,31 +269,28 @@ class Instruments:
 
         Raises
         ------
-        TypeError
-            If `share` is not a number.
-        ValueError
-            If `share` is out of range, or an instrument has a single recording.
+        TypeError, ValueError
+            If `share` is no number, or out of range, or an instrument has a single recording.
         """
-        if not isinstance(share, Real):
-            raise TypeError(f"share must be a number between 0 and 1, got {share!r}")
+        check_kind("share", share, Real, "a number between 0 and 1", repr)
         if not 0 < share < 1:
             raise ValueError(f"share must be between 0 and 1, got {share!r}")
         rng = generator(rng)
         recordings = np.array([_recording(name) for name in self.files])
         held_out = np.zeros(len(self), bool)
         for label in np.unique(self.y):
-            found, counts = np.unique(recordings[self.y == label], return_counts=True)
-            if len(found) < 2:
-                raise ValueError(f"{LABELS[label]} has a single recording, {found[0]}: it cannot be on both sides")
-            order = rng.permutation(len(found))
+            names, counts = np.unique(recordings[self.y == label], return_counts=True)
+            if len(names) < 2:
+                raise ValueError(f"{LABELS[label]} has a single recording, {names[0]}: it cannot be on both sides")
+            order = rng.permutation(len(names))
             sizes = np.cumsum(counts[order])[:-1]
             last = abs(sizes - share * counts.sum()).argmin()
-            held_out |= np.isin(recordings, found[order[: last + 1]])
+            held_out |= np.isin(recordings, names[order[: last + 1]])
         return self._part(~held_out), self._part(held_out)
 
     def _part(self, chosen):
         part = copy.copy(self)
-        part._keep(self._clips[chosen], [name for name, keep in zip(self.files, chosen, strict=True) if keep])
+        part._keep(self.x.swapaxes(0, 1)[chosen], [name for name, keep in zip(self.files, chosen, strict=True) if keep])
         return part
 
     def _tell(self, count, strict):
@@ -366,23 +344,18 @@ def _clips_in(folder):
         raise ValueError(f"{folder} lacks the folders {', '.join(missing)}; it must have {', '.join(LABELS)}")
     names = []
     for label in LABELS:
-        found = [path.name for path in (folder / label).iterdir() if path.suffix.lower() == ".wav"]
-        found = sorted(name for name in found if not name.startswith("."))
-        if not found:
+        clips = [path.name for path in (folder / label).iterdir() if path.suffix.lower() == ".wav"]
+        clips = sorted(name for name in clips if not name.startswith("."))
+        if not clips:
             raise ValueError(f"{folder / label} holds no .wav file")
-        names += [f"{label}/{name}" for name in found]
+        names += [f"{label}/{name}" for name in clips]
     return names
 
 
 def _load(folder, names, features, workers, progress):
     """Return features [shape=(N, F, C)], and the files that have none with the reason why."""
-    # Before any is read, so that a file that changes meanwhile is found changed the next time.
-    stamps = [_stamp(folder / name) for name in names]
-    clips = np.empty((len(names), features.frames, features.size), np.float32)
-    kept_in = _kept_in(folder, features)
-    with _explained(kept_in):
-        kept_in.mkdir(parents=True, exist_ok=True)
-        left = sorted(set(range(len(names))) - _pick_up(kept_in, names, stamps, clips))
+    kept = Kept(folder, names, (features, SAMPLE_RATE, SECONDS), (features.frames, features.size))
+    left = kept.pick_up()
 
     def compute(i):
         try:
@@ -391,17 +364,17 @@ def _load(folder, names, features, workers, progress):
             if frames != features.frames:
                 seconds, wrong = waveform.shape[1] / SAMPLE_RATE, "short" if frames < features.frames else "long"
                 raise ValueError(f"too {wrong}: {seconds:.3f} s, expected {SECONDS} s ({features.frames} frames)")
-            clips[i] = mfcc(waveform, features)
+            kept.clips[i] = mfcc(waveform, features)
         except (ValueError, OSError) as error:
             return str(error)
         return None
 
     reasons, fresh = {}, []
-    bar = {"total": len(names), "initial": len(names) - len(left), "desc": "MFCC", "unit": "clip"}
     if left:
         from bppsa_nb.machine.workers import in_threads
 
         _from_librosa()  # loaded before threads would do so all at once
+        bar = {"total": len(names), "initial": len(names) - len(left), "desc": "MFCC", "unit": "clip"}
         try:
             with closing(in_threads(compute, left, workers, progress, **bar)) as results:
                 for i, reason in results:
@@ -410,62 +383,9 @@ def _load(folder, names, features, workers, progress):
                     else:
                         reasons[i] = reason
                     if len(fresh) == _CHUNK:
-                        _store(kept_in, names, stamps, clips, fresh)
+                        kept.store(fresh)
                         fresh = []
         finally:
             if fresh:
-                _store(kept_in, names, stamps, clips, fresh)
-    return clips, [(names[i], reasons[i]) for i in sorted(reasons)]
-
-
-@contextmanager
-def _explained(kept_in):
-    try:
-        yield
-    except OSError as error:
-        raise OSError(f"features cannot be kept in {kept_in}: {error}") from error
-
-
-def _stamp(path):
-    try:
-        status = os.stat(path)
-    except OSError:
-        return "unknown"  # reading it says why
-    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
-
-
-def _kept_in(folder, features):
-    settings = repr((str(folder.resolve()), features, SAMPLE_RATE, SECONDS, metadata.version("librosa")))
-    key = hashlib.blake2b(settings.encode(), digest_size=8).hexdigest()
-    return files.root() / "data" / "downloads" / "features" / f"{features.frames}x{features.size}-{key}"
-
-
-def _store(kept_in, names, stamps, clips, chosen):
-    entries = [f"{names[i]} {stamps[i]}" for i in chosen]
-    key = hashlib.blake2b(os.fsencode("\n".join(entries)), digest_size=8).hexdigest()
-    with _explained(kept_in), files.atomic_write(kept_in / f"{key}.npz") as file:
-        np.savez(file, entries=np.array(entries), clips=clips[chosen])
-
-
-def _pick_up(kept_in, names, stamps, clips):
-    """Fill in the features that are kept; return the indices of their clips."""
-    wanted = {f"{name} {stamp}": i for i, (name, stamp) in enumerate(zip(names, stamps, strict=True))}
-    found = set()
-    for path in sorted(kept_in.glob("*.npz")):
-        try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as kept:
-                entries, values = kept["entries"].tolist(), kept["clips"]
-            if values.shape != (len(entries), *clips.shape[1:]) or values.dtype != clips.dtype:
-                raise ValueError(f"shape {values.shape}, dtype {values.dtype}")
-            if not np.isfinite(values).all():
-                raise ValueError("NaN or infinity")
-        except Exception as error:  # a damaged archive shows itself in many ways
-            print(f"features kept in {path} cannot be read and are computed anew: {error}", file=sys.stderr)
-            path.unlink()
-            continue
-        rows = {wanted[entry]: row for row, entry in enumerate(entries) if entry in wanted}
-        if not rows:
-            path.unlink()  # all of its clips are gone or have changed
-        clips[list(rows)] = values[list(rows.values())]
-        found |= rows.keys()
-    return found
+                kept.store(fresh)
+    return kept.clips, [(names[i], reasons[i]) for i in sorted(reasons)]

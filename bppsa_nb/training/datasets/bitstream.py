@@ -2,7 +2,15 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import as_array, check_count, float_dtype, generator, is_integer
+from bppsa_nb.machine.checks import (
+    as_array,
+    check_count,
+    check_integers,
+    float_dtype,
+    generator,
+    is_integer,
+    wrong_shape,
+)
 from bppsa_nb.machine.parts import partition
 from bppsa_nb.machine.shown import shown
 
@@ -76,12 +84,8 @@ class Bitstream:
 
         Raises
         ------
-        TypeError
-            If `indices` or `part` does not hold integers.
-        ValueError
-            If they have another shape, or there is no such part.
-        IndexError
-            If a number is out of range.
+        TypeError, ValueError, IndexError
+            If `indices` or `part` does not hold integers, has another shape, or is out of range.
         """
         indices = check_indices(indices, self.num_samples)
         steps = steps_of(part, self.length)
@@ -104,36 +108,13 @@ class Bitstream:
 
 
 def check_indices(indices, count):
-    """Check the numbers of samples that a batch is asked for.
-
-    Parameters
-    ----------
-    indices : array_like of int [shape=(B,)]
-        Sample numbers.
-    count : int
-        N, how many samples there are.
-
-    Returns
-    -------
-    np.ndarray [shape=(B,)]
-        The numbers.
-
-    Raises
-    ------
-    TypeError
-        If `indices` does not hold integers.
-    ValueError
-        If they have another shape.
-    IndexError
-        If a number is not in 0 ... N - 1.
-    """
+    """Return sample numbers as an array [shape=(B,)], or raise unless they are integers from 0 to `count` - 1."""
     indices = as_array("indices", indices)
     if indices.ndim != 1:
-        raise ValueError(f"indices must have shape (B,), got {indices.shape}")
+        raise wrong_shape("indices", indices, ("B",))
     if not len(indices):
         indices = indices.astype(np.int64)  # NumPy makes floats of an empty list
-    if not np.issubdtype(indices.dtype, np.integer):
-        raise TypeError(f"indices must hold integers, got {indices.dtype}")
+    check_integers("indices", indices)
     out = indices[(indices < 0) | (indices >= count)]
     if len(out):
         raise IndexError(f"indices must be from 0 to {count - 1}, got {out[0]}")
@@ -141,26 +122,7 @@ def check_indices(indices, count):
 
 
 def steps_of(part, steps):
-    """Return which steps a part has, checked.
-
-    Parameters
-    ----------
-    part : tuple of two int
-        (i, n) for the i-th of n parts.
-    steps : int
-        T.
-
-    Returns
-    -------
-    slice
-
-    Raises
-    ------
-    TypeError
-        If the two are not integers.
-    ValueError
-        If they are not two, or there is no such part.
-    """
+    """Return which of so many steps a part (i, n) has, a slice; raise TypeError or ValueError if there is none."""
     if not isinstance(part, (tuple, list)) or len(part) != 2:
         raise ValueError(f"part must be two integers (i, n), for the i-th of n parts, got {part!r}")
     if not all(map(is_integer, part)):

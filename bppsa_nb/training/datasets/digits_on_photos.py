@@ -20,25 +20,9 @@ _DRAWS = ("digit", "photo", "top", "left", "height", "angle", "down", "right", "
 
 
 def compose(count, split, rng):
-    """Compose samples.
+    """Return pixels [shape=(count, 3, 32, 32), dtype=uint8] and labels [shape=(count,), dtype=int64], the digits.
 
-    Parameters
-    ----------
-    count : int
-    split : {"train", "test"}
-    rng : int or np.random.Generator
-        The seed. Sample k is a pure function of the seed, the split and its number k.
-
-    Returns
-    -------
-    pixels : np.ndarray [shape=(count, 3, 32, 32), dtype=uint8]
-    labels : np.ndarray [shape=(count,), dtype=int64]
-        The digits.
-
-    Raises
-    ------
-    ImportError
-        If Pillow is missing, which reads the photographs.
+    Sample k is a pure function of the seed `rng`, the split and its number k. Pillow reads the photographs.
     """
     from sklearn.datasets import load_digits, load_sample_images
 

@@ -33,13 +33,7 @@ _UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
 
 
 def read(path, split):
-    """Read a data set's files.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        A folder with CIFAR-10's batches or with MNIST's idx files, or an archive (``.tar.gz``, ``.tar``) of the former.
-    split : {"train", "test"}
+    """Read a data set's files: a folder of CIFAR-10's batches or MNIST's idx files, or an archive of the former.
 
     Returns
     -------
@@ -49,10 +43,8 @@ def read(path, split):
 
     Raises
     ------
-    FileNotFoundError
-        If a file is missing.
-    ValueError
-        If a file is damaged or something else than it should be. It is named.
+    FileNotFoundError, ValueError
+        If a file is missing, damaged or something else than it should be. It is named.
     """
     if not path.is_dir():
         files.check_regular(path)
@@ -79,17 +71,7 @@ def read(path, split):
 
 
 def to_color(images):
-    """Bring images to one shape.
-
-    Parameters
-    ----------
-    images : np.ndarray [shape=(N, 3, 32, 32) or (N, 28, 28), dtype=uint8]
-
-    Returns
-    -------
-    np.ndarray [shape=(N, 3, 32, 32), dtype=uint8]
-        Gray ones get a margin of two zeros, and are repeated as red, green and blue.
-    """
+    """Bring images (N, 3, 32, 32) or (N, 28, 28) to the first shape: gray ones with a margin of zeros, thrice."""
     if images.ndim == 4:
         return images
     color = np.zeros((len(images), 3, 32, 32), np.uint8)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_choice, check_count
+from bppsa_nb.machine.checks import check_choice, check_count, check_kind
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.training.datasets import digits_on_photos, image_files, openml
 from bppsa_nb.training.datasets.bitstream import check_indices
@@ -49,10 +49,8 @@ class Images:
     ------
     FileNotFoundError
         If a data set or one of its files is not here; the message says what was looked for, or how to get it.
-    TypeError
-        If an argument is of another type.
-    ValueError
-        If `split` or `num_samples` is out of range, or a file is damaged or something else than it should be.
+    TypeError, ValueError
+        If an argument is of another type or out of range, or a file is damaged or something else than it should be.
 
     Examples
     --------
@@ -62,8 +60,7 @@ class Images:
     """
 
     def __init__(self, source=STAND_IN, split="train", num_samples=None, rng=0):
-        if not isinstance(source, (str, os.PathLike)):
-            raise TypeError(f"source must be a name or a path, got {source!r}")
+        check_kind("source", source, (str, os.PathLike), "a name or a path", repr)
         check_choice("split", split, SPLITS)
         if num_samples is not None:
             num_samples = check_count("num_samples", num_samples, 1)

@@ -33,69 +33,27 @@ _VOWELS = ((800, 1150, 2900), (400, 1600, 2700), (300, 2200, 2950), (450, 800, 2
 
 @dataclass(frozen=True)
 class Instrument:
-    """What an instrument sounds like. Pairs are the least and the most of what is drawn at random.
+    """What an instrument sounds like. Pairs are the least and the most of what is drawn at random."""
 
-    Attributes
-    ----------
-    pitches : (int, int)
-        MIDI numbers.
-    beat : (float, float)
-        Seconds between notes.
-    attack : (float, float)
-        Seconds until a note is loud; sets apart what speaks at once and what swells.
-    tilt : (float, float)
-        Partial k has amplitude k to the power of minus this; the first when loud, the second when soft.
-    decay : (float, float)
-        Seconds until a plucked or struck note has faded; (0, 0) for one that is held.
-    held : (float, float)
-        Share of the time between notes that a note is held.
-    voices : (int, int)
-        Notes that sound at once.
-    vibrato : (float, float)
-        Cents of the pitch.
-    vibrato_rate : (float, float)
-        Hz.
-    tremolo : float
-        Share of the loudness that goes with the vibrato.
-    slide : (float, float)
-        Cents that a note starts too low.
-    even : float
-        Amplitude of the even partials, relative.
-    stretch : float
-        Inharmonicity: partial k is at ``k sqrt(1 + stretch k^2)`` times the pitch.
-    breath : (float, float)
-        Amplitude of noise while a note sounds.
-    click : float
-        Amplitude of the noise at its beginning.
-    formants : tuple of float
-        Hz that the body amplifies; "sung" for vowels that change from note to note.
-    partials : tuple of int
-        The partials there are; all of them if empty.
-    drive : (float, float)
-        Gain into an amplifier that saturates; (0, 0) for none.
-    rotor : bool
-        Whether the loudspeaker turns.
-    """
-
-    pitches: tuple
-    beat: tuple
-    attack: tuple
-    tilt: tuple
-    decay: tuple = (0, 0)
-    held: tuple = (0.8, 1.1)
-    voices: tuple = (1, 1)
-    vibrato: tuple = (0, 0)
-    vibrato_rate: tuple = (5, 6)
-    tremolo: float = 0
-    slide: tuple = (0, 0)
-    even: float = 1
-    stretch: float = 0
-    breath: tuple = (0, 0.002)
-    click: float = 0
-    formants: tuple | str = ()
-    partials: tuple = ()
-    drive: tuple = (0, 0)
-    rotor: bool = False
+    pitches: tuple  # MIDI numbers
+    beat: tuple  # seconds between notes
+    attack: tuple  # seconds until a note is loud; sets apart what speaks at once and what swells
+    tilt: tuple  # partial k has amplitude k to the power of minus this; the first when loud, the second when soft
+    decay: tuple = (0, 0)  # seconds until a plucked or struck note has faded; (0, 0) for one that is held
+    held: tuple = (0.8, 1.1)  # share of the time between notes that a note is held
+    voices: tuple = (1, 1)  # notes that sound at once
+    vibrato: tuple = (0, 0)  # cents of the pitch
+    vibrato_rate: tuple = (5, 6)  # Hz
+    tremolo: float = 0  # share of the loudness that goes with the vibrato
+    slide: tuple = (0, 0)  # cents that a note starts too low
+    even: float = 1  # amplitude of the even partials, relative
+    stretch: float = 0  # inharmonicity: partial k is at k sqrt(1 + stretch k²) times the pitch
+    breath: tuple = (0, 0.002)  # amplitude of noise while a note sounds
+    click: float = 0  # amplitude of the noise at its beginning
+    formants: tuple | str = ()  # Hz that the body amplifies; "sung" for vowels that change from note to note
+    partials: tuple = ()  # the partials there are; all of them if empty
+    drive: tuple = (0, 0)  # gain into an amplifier that saturates; (0, 0) for none
+    rotor: bool = False  # whether the loudspeaker turns
 
 
 INSTRUMENTS = {
@@ -147,18 +105,7 @@ INSTRUMENTS = {
 
 
 def clips(count=CLIPS, seed=0, progress=True):
-    """Find clips to work with: IRMAS if it was fetched, or else the stand-in, and say which.
-
-    Parameters
-    ----------
-    count, seed, progress
-        For the stand-in, as for `stand_in`.
-
-    Returns
-    -------
-    pathlib.Path
-        A folder for `bppsa_nb.Instruments`.
-    """
+    """Find a folder for `bppsa_nb.Instruments`: IRMAS if it was fetched, or else the stand-in; and say which."""
     try:
         found = irmas.folder()
         print(f"IRMAS, in {found}")
@@ -169,13 +116,7 @@ def clips(count=CLIPS, seed=0, progress=True):
 
 
 def stand_in(count=CLIPS, seed=0, progress=True):
-    """Make the stand-in, unless it is there: `write_stand_in` to a folder in `data/downloads/`.
-
-    Returns
-    -------
-    pathlib.Path
-        The folder; counts and seeds have folders of their own.
-    """
+    """Return the stand-in's folder in `data/downloads/`, one for each count and seed, after `write_stand_in` to it."""
     folder = files.root() / "data" / "downloads" / f"stand-in-{_FORMAT}-{count}-{seed}"
     write_stand_in(folder, count, seed, progress)
     return folder
@@ -190,20 +131,11 @@ def write_stand_in(folder, count=CLIPS, seed=0, progress=True):
     Parameters
     ----------
     folder : str or os.PathLike
-        Where to; made if missing. It gets a file `stand-in.json` that says what it holds.
-    count : int
-        Clips in all, at least one per instrument.
-    seed : int
-        The seed of everything random, at least 0.
+        Made if missing; if it holds something else, a FileExistsError. A file `stand-in.json` says what it holds then.
+    count, seed : int
+        Clips in all, at least one per instrument, and the seed of everything random, at least 0.
     progress : bool
         Whether to show a bar.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `count` or `seed` is no such integer.
-    FileExistsError
-        If the folder holds something else.
     """
     import soundfile
 
@@ -235,26 +167,10 @@ def write_stand_in(folder, count=CLIPS, seed=0, progress=True):
 
 
 def play(label, seed=0, segment=1):
-    """Synthesize a clip.
+    """Synthesize a clip [shape=(2, 132300), dtype=float32]: left and right channel at 44.1 kHz, within -1 ... 1.
 
-    Parameters
-    ----------
-    label : str
-        One of `LABELS`.
-    seed : int or list of int
-        The recording: player, room and tuning.
-    segment : int
-        Which clip of it: the melody.
-
-    Returns
-    -------
-    np.ndarray [shape=(2, 132300), dtype=float32]
-        Left and right channel at 44.1 kHz, within -1 ... 1.
-
-    Raises
-    ------
-    ValueError
-        If there is no such instrument.
+    `label` is one of `LABELS`. The seed, an integer or several, says which recording: player, room and tuning; the
+    segment says which clip of it: the melody.
     """
     check_choice("label", label, LABELS)
     instrument = INSTRUMENTS[label]
@@ -279,15 +195,15 @@ class _Recording:
 
     def __init__(self, instrument, rng):
         self.instrument = instrument
-        self.beat = _draw(rng, instrument.beat)
-        self.attack = _draw(rng, instrument.attack)
+        self.beat = rng.uniform(*instrument.beat)
+        self.attack = rng.uniform(*instrument.attack)
         self.tilt = np.array(instrument.tilt) + rng.uniform(-0.1, 0.1)
-        self.decay = _draw(rng, instrument.decay)
-        self.vibrato = _draw(rng, instrument.vibrato)
-        self.vibrato_rate = _draw(rng, instrument.vibrato_rate)
-        self.breath = _draw(rng, instrument.breath)
-        self.drive = _draw(rng, instrument.drive)
-        self.rotor = rng.choice([_draw(rng, (0.7, 1.2)), _draw(rng, (5.5, 7))])  # Hz: slow or fast
+        self.decay = rng.uniform(*instrument.decay)
+        self.vibrato = rng.uniform(*instrument.vibrato)
+        self.vibrato_rate = rng.uniform(*instrument.vibrato_rate)
+        self.breath = rng.uniform(*instrument.breath)
+        self.drive = rng.uniform(*instrument.drive)
+        self.rotor = rng.choice([rng.uniform(0.7, 1.2), rng.uniform(5.5, 7)])  # Hz: slow or fast
         self.tuning = rng.uniform(0, 12)  # the key, in semitones and fractions of one
         self.formant_shift = rng.uniform(0.94, 1.06)
         self.place, self.width = rng.uniform(-0.6, 0.6), rng.uniform(0, 0.3)
@@ -303,7 +219,7 @@ class _Recording:
         time = -rng.uniform(0, self.beat)  # the clip begins anywhere in a note
         while time < SECONDS:
             step = self.beat * rng.choice([0.5, 1, 1, 1.5, 2])
-            length = step * _draw(rng, self.instrument.held)
+            length = step * rng.uniform(*self.instrument.held)
             count = rng.integers(self.instrument.voices[0], self.instrument.voices[1] + 1)
             chord = grade + np.array([0, 7, 4, 12])[:count] if count > 1 else [grade]
             if rng.random() > 0.2 and time + length > 0:  # or a rest
@@ -354,7 +270,7 @@ class _Recording:
         t = _seconds(length)
         swing = np.sin(2 * np.pi * self.vibrato_rate * rng.uniform(0.95, 1.05) * t + rng.uniform(0, 6))
         swing *= np.minimum(t / np.float32(0.4), 1)  # a vibrato starts late
-        cents = self.vibrato * swing - _draw(rng, self.instrument.slide) * np.exp(-t / np.float32(0.06))
+        cents = self.vibrato * swing - rng.uniform(*self.instrument.slide) * np.exp(-t / np.float32(0.06))
         phase = np.cumsum(np.exp2(cents / 1200), dtype=np.float64) * (frequency / SAMPLE_RATE * _TABLE)
         index = phase.astype(np.int32) & (_TABLE - 1)
         shape = 1 - np.exp(-t / np.float32(self.attack / 2))
@@ -413,10 +329,6 @@ class _Recording:
             wet[i % 2, delay:] += np.float32(gain) * sound[(i // 2) % 2, :-delay]
         wet *= np.float32(self.peak / max(abs(wet).max(), 1e-6))
         return wet + np.float32(self.hiss * self.peak) * rng.uniform(-1, 1, wet.shape).astype(np.float32)
-
-
-def _draw(rng, bounds):
-    return rng.uniform(*bounds)
 
 
 @cache

@@ -1,6 +1,5 @@
 """Download IRMAS: 6705 clips of eleven instruments (Bosch, Janer, Fuhrmann and Herrera, ISMIR 2012)."""
 
-import hashlib
 import lzma
 import os
 import re
@@ -9,13 +8,8 @@ import stat
 import sys
 import zipfile
 import zlib
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
-
-try:
-    import fcntl
-except ImportError:  # Windows: two fetches at once are not told apart there
-    fcntl = None
 
 from bppsa_nb.machine import files
 from bppsa_nb.training.datasets.audio import LABELS
@@ -31,38 +25,18 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, Runtime
 
 
 def folder():
-    """Find the training set.
-
-    Returns
-    -------
-    pathlib.Path
-        A folder for `bppsa_nb.Instruments`.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it was not downloaded; the message says how to.
-    """
-    found = _folder()
-    if not found.is_dir():
-        raise FileNotFoundError(f"IRMAS is not in {found}; `bppsa-nb fetch irmas` downloads it (3 GB)")
-    return found
+    """Return the training set's folder, or raise a FileNotFoundError that says how to download it."""
+    target = _folder()
+    if not target.is_dir():
+        raise FileNotFoundError(f"IRMAS is not in {target}; `bppsa-nb fetch irmas` downloads it (3 GB)")
+    return target
 
 
 def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
     """Download and unpack the training set, unless it is there.
 
-    A download that was cut off goes on where it was, if the server can do that. The archive is deleted once it is
-    unpacked.
-
-    Parameters
-    ----------
-    url : str
-        Where the archive is.
-    known_hash : str
-        Its checksum, after the algorithm's name and a colon.
-    progress : bool
-        Whether to show a bar.
+    A download that was cut off goes on where it was, if the server can do that. The archive, whose checksum is
+    `known_hash` (after the algorithm's name and a colon), is deleted once it is unpacked.
 
     Returns
     -------
@@ -78,14 +52,20 @@ def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
         If the archive has another checksum, which deletes it; or if it cannot be unpacked or holds what it should not,
         which does not, since another download would bring the same.
     """
-    found = _folder()
-    if found.is_dir():
-        return found
-    archive = found.with_name(found.name + ".zip")
+    target = _folder()
+    if target.is_dir():
+        return target
+    archive = target.with_name(target.name + ".zip")
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(found.with_name(f".{found.name}.lock")):
-        if found.is_dir():  # another fetch has just ended
-            return found
+    with ExitStack() as stack:
+        lock = target.with_name(f".{target.name}.lock")  # a file that stays; that it is locked ends with the process
+        lock.touch()
+        try:
+            stack.enter_context(files.locked(lock, wait=False))
+        except BlockingIOError as error:
+            raise OSError(f"another fetch is running: it holds {lock}") from error
+        if target.is_dir():  # another fetch has just ended
+            return target
         if not archive.exists():
             part = archive.with_name(archive.name + ".part")
             if not _download(url, part, progress) and _checksum(part, known_hash) != known_hash:
@@ -95,25 +75,13 @@ def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
                 )
             os.replace(part, archive)
         _check(archive, known_hash)
-        _unpack(archive, found, progress)
+        _unpack(archive, target, progress)
         archive.unlink()
-    return found
+    return target
 
 
 def _folder():
     return files.root() / "data" / "downloads" / "IRMAS-TrainingData"
-
-
-@contextmanager
-def _alone(lock):
-    """Keep other fetches away; the lock ends with the process, however that ends. Its file stays."""
-    with open(lock, "ab") as file:
-        if fcntl:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise OSError(f"another fetch is running: it holds {lock}") from error
-        yield
 
 
 def _download(url, part, progress):
@@ -155,8 +123,8 @@ def _kept(part):
 
 def _content_range(response):
     """Find where a response begins in the file, and the file's size; None for what is not said."""
-    said = re.match(r"bytes (?:(\d+)-\d+|\*)/(\d+)?", response.headers.get("Content-Range", ""))
-    return [number and int(number) for number in said.groups()] if said else [None, None]
+    match = re.match(r"bytes (?:(\d+)-\d+|\*)/(\d+)?", response.headers.get("Content-Range", ""))
+    return [number and int(number) for number in match.groups()] if match else [None, None]
 
 
 def _receive(response, begins, size, part, progress):
@@ -178,22 +146,21 @@ def _receive(response, begins, size, part, progress):
 
 def _checksum(path, known_hash):
     algorithm = known_hash.partition(":")[0]
-    with open(path, "rb") as file:
-        return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
+    return f"{algorithm}:{files.checksum(path, algorithm)}"
 
 
 def _check(archive, known_hash):
-    found = _checksum(archive, known_hash)
-    if found != known_hash:
+    checksum = _checksum(archive, known_hash)
+    if checksum != known_hash:
         archive.unlink()
-        raise ValueError(f"{archive} has checksum {found}, expected {known_hash}; it is deleted")
+        raise ValueError(f"{archive} has checksum {checksum}, expected {known_hash}; it is deleted")
 
 
-def _unpack(archive, found, progress):
+def _unpack(archive, target, progress):
     """Unpack the clips, and nothing else, into a new folder that appears only when it is complete."""
     from tqdm.auto import tqdm
 
-    unfinished = found.with_name(f".{found.name}.tmp")
+    unfinished = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
     try:
         with zipfile.ZipFile(archive) as entries:
@@ -201,11 +168,11 @@ def _unpack(archive, found, progress):
             for label in LABELS:
                 (unfinished / label).mkdir(parents=True)
             bar = {"desc": "unpacking", "unit": "clip", "disable": None if progress else True}
-            for target, entry in tqdm(targets.items(), **bar):
-                place = unfinished / target
+            for name, entry in tqdm(targets.items(), **bar):
+                place = unfinished / name
                 with entries.open(entry) as source, files.naming(place), open(place, "xb") as file:
                     shutil.copyfileobj(source, file)
-        os.replace(unfinished, found)
+        os.replace(unfinished, target)
     except _UNREADABLE as error:
         raise ValueError(f"{archive} cannot be unpacked: {str(error) or type(error).__name__}") from error
     finally:

@@ -1,6 +1,5 @@
 """Download CIFAR-10 and MNIST from OpenML, through scikit-learn; keep them as arrays of bytes."""
 
-import hashlib
 import http.client
 import shutil
 import socket
@@ -22,26 +21,13 @@ _TIMEOUT = 30  # seconds without a byte
 
 @dataclass(frozen=True)
 class Set:
-    """A data set at OpenML.
-
-    Attributes
-    ----------
-    title : str
-    name : str
-        At OpenML, where its version is 1.
-    shape : tuple of int
-        Of an image.
-    train : int
-        How many rows come before those of the test set.
-    size : str
-        How much is downloaded, about.
-    """
+    """A data set at OpenML."""
 
     title: str
-    name: str
-    shape: tuple
-    train: int
-    size: str
+    name: str  # at OpenML, where its version is 1
+    shape: tuple  # of an image
+    train: int  # how many rows come before those of the test set
+    size: str  # how much is downloaded, about
 
 
 SETS = {
@@ -51,25 +37,9 @@ SETS = {
 
 
 def load(key, split):
-    """Load a set that was fetched.
+    """Load a split of a set that was fetched; return its title, pixels and labels, as `image_files.read` does.
 
-    Parameters
-    ----------
-    key : {"cifar10", "mnist"}
-    split : {"train", "test"}
-
-    Returns
-    -------
-    title : str
-    pixels : np.ndarray [shape=(N, 3, 32, 32), dtype=uint8]
-    labels : np.ndarray [shape=(N,), dtype=int64]
-
-    Raises
-    ------
-    FileNotFoundError
-        If it was not fetched; the message says how to.
-    ValueError
-        If the file is not what was written.
+    Raises FileNotFoundError as `find` does, and ValueError if the file is not what was written.
     """
     path = find(key)
     _check(path, key)
@@ -80,21 +50,7 @@ def load(key, split):
 
 
 def find(key):
-    """Find what was fetched.
-
-    Parameters
-    ----------
-    key : {"cifar10", "mnist"}
-
-    Returns
-    -------
-    pathlib.Path
-
-    Raises
-    ------
-    FileNotFoundError
-        If it was not fetched; the message says how to.
-    """
+    """Return the path of what was fetched, or raise a FileNotFoundError that says how to fetch it."""
     path = _path(key)
     if not path.is_file() or not path.with_suffix(".json").is_file():
         title, size = SETS[key].title, SETS[key].size
@@ -110,10 +66,6 @@ def fetch(key):
 
     What came whole is kept in `data/downloads/openml/`, so that another fetch goes on from there.
 
-    Parameters
-    ----------
-    key : {"cifar10", "mnist"}
-
     Returns
     -------
     pathlib.Path
@@ -121,10 +73,9 @@ def fetch(key):
 
     Raises
     ------
-    OSError
-        If OpenML cannot be reached, the download is cut off or the disk is full.
-    ValueError
-        If what came has another checksum than OpenML says, or is no such data set; it is deleted.
+    OSError, ValueError
+        If OpenML cannot be reached, the download is cut off or the disk is full; if what came has another checksum than
+        OpenML says, or is no such data set, which is deleted.
     """
     wanted, path = SETS[key], _path(key)
     try:
@@ -138,7 +89,7 @@ def fetch(key):
     images, labels = _download(wanted)
     with files.atomic_write(path) as file:
         np.savez(file, images=images, labels=labels)
-    note = {"source": f"OpenML, {wanted.name}, version 1", "sha256": _sha256(path)}
+    note = {"source": f"OpenML, {wanted.name}, version 1", "sha256": files.checksum(path, "sha256")}
     files.write_json(path.with_suffix(".json"), note)
     return path
 
@@ -148,20 +99,15 @@ def _path(key):
 
 
 def _check(path, key):
-    found = _sha256(path)
+    checksum = files.checksum(path, "sha256")
     try:
         expected = files.read_json(path.with_suffix(".json"))["sha256"]
     except (ValueError, TypeError, KeyError):
         expected = f"what {path.stem}.json does not say"
-    if found != expected:
+    if checksum != expected:
         raise ValueError(
-            f"{path} is damaged: its SHA-256 is {found}, expected {expected}; `bppsa-nb fetch {key}` makes it anew"
+            f"{path} is damaged: its SHA-256 is {checksum}, expected {expected}; `bppsa-nb fetch {key}` makes it anew"
         )
-
-
-def _sha256(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _download(wanted):

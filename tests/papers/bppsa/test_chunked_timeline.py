@@ -3,8 +3,9 @@ import pytest
 
 from bppsa_nb.papers.bppsa import chunked_timeline
 from bppsa_nb.papers.progress import Progress
-from bppsa_nb.scan.trace import multiply_adds, trace
+from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
+from bppsa_nb.schedule.events import multiply_adds
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from matplotlib.colors import to_rgb
 
 from bppsa_nb import explain
 from bppsa_nb.machine import backends
-from bppsa_nb.papers.bppsa import crossover_map
+from bppsa_nb.papers.bppsa import crossover_map, iterations
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.progress import Progress
 
@@ -86,6 +86,6 @@ def test_one_panel_for_each_backend_and_size():
 
 
 def test_the_chain_is_that_of_a_network():
-    chain = crossover_map.rnn_chain(5, 2, 3, np.random.default_rng(0))
+    chain = iterations.rnn_chain(5, 2, 3, np.random.default_rng(0))
     assert chain.shape == (5, 2, 3) and chain.carry is None
     assert chain.dtype == np.float32 and ((chain.slopes > 0) & (chain.slopes <= 1)).all()

@@ -5,7 +5,7 @@ import pandas
 import pytest
 
 from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.papers.bppsa import figure_08, tables_4_5
+from bppsa_nb.papers.bppsa import epochs, figure_08, iterations, tables_4_5
 from bppsa_nb.papers.progress import Progress
 
 TIMED = pandas.DataFrame(
@@ -20,7 +20,7 @@ TIMED = pandas.DataFrame(
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
 def test_every_method_is_timed_in_the_same_rounds(backend):
     point = {"backend": backend, "T": 5, "B": 2}
-    rows = figure_08.time_iterations(point, np.random.default_rng(0), seconds=0)
+    rows = iterations.time_rnn(point, np.random.default_rng(0), seconds=0)
     assert [row["method"] for row in rows] == ["linear", "blelloch", "chunked"]
     assert [row["rounds"] for row in rows] == [3] * 3
     assert len({row["forward"] for row in rows}) == 1 and rows[0]["forward"] > 0
@@ -43,7 +43,7 @@ def test_every_method_is_charged_its_own_time(monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(RNN, "forward", slow_forward)
     monkeypatch.setattr(RNN, "backward", slow_backward)
-    rows = figure_08.time_iterations({"backend": "numpy", "T": 3, "B": 2}, np.random.default_rng(0), seconds=0)
+    rows = iterations.time_rnn({"backend": "numpy", "T": 3, "B": 2}, np.random.default_rng(0), seconds=0)
     assert {row["method"]: (row["forward"], row["backward"]) for row in rows} == {
         method: (1, each) for method, each in seconds.items()
     }
@@ -65,24 +65,24 @@ def test_an_epoch_is_32000_samples():
     (found,) = tables_4_5.epochs(TIMED).to_dict("records")
     expected = {"forward": 2.0, "baseline": 6.0, "bppsa": 3.0, "bppsa_spread": 0.25}
     assert found == {"T": 10, "B": 16} | {name: seconds * 2000 for name, seconds in expected.items()}
-    (ratios,) = tables_4_5.speedups(tables_4_5.epochs(TIMED)).to_dict("records")
+    (ratios,) = epochs.breakdown(tables_4_5.epochs(TIMED)).to_dict("records")
     assert (ratios["overall"], ratios["backward"]) == (2.0, 4.0)
 
 
 def test_paper_scale_is_the_grid_of_tables_4_and_5():
     from bppsa_nb.papers import published
 
-    assert list(figure_08.LENGTHS["paper"]) == published.table("table_4")["T"].tolist()
-    assert list(figure_08.BATCHES) == published.table("table_5")["B"].tolist()
-    assert figure_08.LENGTH["paper"] == 1000 and figure_08.BATCH == 16
+    assert list(iterations.RNN_LENGTHS["paper"]) == published.table("table_4")["T"].tolist()
+    assert list(iterations.RNN_BATCHES) == published.table("table_5")["B"].tolist()
+    assert iterations.RNN_LENGTH["paper"] == 1000 and iterations.RNN_BATCH == 16
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setattr(figure_08, "LENGTHS", {"quick": (2, 5)})
-    monkeypatch.setattr(figure_08, "LENGTH", {"quick": 5})
-    monkeypatch.setattr(figure_08, "BATCHES", (16, 2))
-    monkeypatch.setattr(figure_08, "SECONDS", {"quick": 0.0})
+    monkeypatch.setattr(iterations, "RNN_LENGTHS", {"quick": (2, 5)})
+    monkeypatch.setattr(iterations, "RNN_LENGTH", {"quick": 5})
+    monkeypatch.setattr(iterations, "RNN_BATCHES", (16, 2))
+    monkeypatch.setattr(iterations, "RNN_SECONDS", {"quick": 0.0})
 
 
 def test_figure_8_has_six_panels(tiny):

@@ -8,7 +8,7 @@ from bppsa_nb.cells import gru
 from bppsa_nb.chains.structured import jacobians_T
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import published
-from bppsa_nb.papers.bppsa import figure_09
+from bppsa_nb.papers.bppsa import epochs, figure_09, iterations
 from bppsa_nb.papers.progress import Progress
 from bppsa_nb.training.datasets.audio import Features
 
@@ -26,7 +26,7 @@ def test_what_is_assembled_is_what_the_scan_takes(backend):
     model = gru.GRU(3, 5, 2, rng=rng)
     activations = model.forward(rng.standard_normal((6, 2, 3), np.float32), backend="numpy")
     saved = model.params["weight_hh_l0"], activations.hidden[0], activations.gates[0]
-    found = figure_09.assembly(*saved, backend)()
+    found = iterations.assembly(*saved, backend)()
     if backend == "cuda":
         mats, exps = (array.copy_to_host() for array in found)
         found = mats * np.exp2(exps)[..., None, None]
@@ -35,8 +35,8 @@ def test_what_is_assembled_is_what_the_scan_takes(backend):
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
 def test_parts_are_timed_in_the_same_rounds(backend, monkeypatch):
-    monkeypatch.setattr(figure_09, "FEATURES", SMALL)
-    (row,) = figure_09.time_iterations({"features": "S", "B": 2}, np.random.default_rng(0), backend, seconds=0)
+    monkeypatch.setattr(iterations, "FEATURES", SMALL)
+    (row,) = iterations.time_gru({"features": "S", "B": 2}, np.random.default_rng(0), backend, seconds=0)
     assert row["rounds"] == 3
     whole = ("baseline", "forward_overhead", "bppsa", "chunked")
     assert 0 < row["forward"] < min(row[name] for name in whole)
@@ -54,14 +54,14 @@ def test_every_part_is_charged_to_what_needs_it(monkeypatch):
 
         return moving
 
-    monkeypatch.setattr(figure_09, "FEATURES", SMALL)
+    monkeypatch.setattr(iterations, "FEATURES", SMALL)
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(gru.GRU, "forward", moves_by(lambda _: 1, gru.GRU.forward))
     by_method = {"linear": 2, "blelloch": 4, "chunked": 16}
     monkeypatch.setattr(gru.GRU, "backward", moves_by(lambda given: by_method[given["method"]], gru.GRU.backward))
-    assembly = figure_09.assembly
-    monkeypatch.setattr(figure_09, "assembly", lambda *args: moves_by(lambda _: 8, assembly(*args)))
-    (row,) = figure_09.time_iterations({"features": "M", "B": 2}, np.random.default_rng(0), "numpy", seconds=0)
+    assembly = iterations.assembly
+    monkeypatch.setattr(iterations, "assembly", lambda *args: moves_by(lambda _: 8, assembly(*args)))
+    (row,) = iterations.time_gru({"features": "M", "B": 2}, np.random.default_rng(0), "numpy", seconds=0)
     seconds = {"forward": 1, "baseline": 1 + 2, "forward_overhead": 1 + 8, "bppsa": 1 + 4, "chunked": 1 + 16}
     assert row == seconds | {f"{name}_spread": 0 for name in seconds} | {"rounds": 3}
 
@@ -79,11 +79,11 @@ def test_columns_come_apart_as_appendix_g_says():
 @pytest.fixture(scope="module")
 def tiny():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figure_09, "FEATURES", SMALL)
-        patch.setattr(figure_09, "SECONDS", {"quick": 0.0})
+        patch.setattr(epochs, "FEATURES", SMALL)
+        patch.setattr(epochs, "GRU_SECONDS", {"quick": 0.0})
         seconds = {"forward": 1.0, "baseline": 3.0, "forward_overhead": 1.5, "bppsa": 2.0, "chunked": 4.5}
         row = seconds | {f"{name}_spread": 0.25 for name in seconds} | {"rounds": 3}
-        patch.setattr(figure_09, "time_iterations", lambda *args, **kwargs: [row])
+        patch.setattr(epochs, "time_gru", lambda *args, **kwargs: [row])
         yield figure_09.measure("quick", np.random.default_rng(0), Progress(show=False))
 
 

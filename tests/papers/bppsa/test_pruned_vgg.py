@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import sparse as scipy_sparse
 
-from bppsa_nb.papers.bppsa import figure_03, figure_10, planned_products
+from bppsa_nb.papers.bppsa import figure_03, figure_10, planned_products, vgg
 from bppsa_nb.papers.progress import Progress
 from bppsa_nb.sparse import Conv2d, CSRPattern, Flatten, Linear, MaxPool2d, Network, ReLU, prune
 
@@ -92,8 +92,7 @@ def tiny(monkeypatch):
         return network
 
     names = [f"{word}{number}" for number in (1, 2, 3) for word in ("conv", "relu", "pool")]
-    for module in (figure_10, planned_products):
-        monkeypatch.setattr(module, "pruned_vgg", build)
+    monkeypatch.setattr(vgg, "pruned", build)
     monkeypatch.setattr(figure_10, "operators", lambda: names)
     return build
 

@@ -3,7 +3,7 @@ import pytest
 
 from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, provenance, published
-from bppsa_nb.papers.bppsa import figure_09, table_6
+from bppsa_nb.papers.bppsa import epochs, table_6
 
 
 def seconds():
@@ -18,7 +18,7 @@ def seconds():
 
 def test_without_a_recording_figure_9_s_measurement_is_made(monkeypatch):
     monkeypatch.setattr(experiments, "recordings", lambda name: [("cpu", "paper"), ("another", "quick")])
-    monkeypatch.setattr(figure_09, "measure", lambda *args: args)
+    monkeypatch.setattr(epochs, "measure_gru", lambda *args: args)
     assert table_6.measure("quick", 1, 2) == ("quick", 1, 2)
 
 
@@ -44,7 +44,7 @@ def test_another_machine_s_reference_of_figure_9_is_not_taken_for_this_one_s(tmp
     with monkeypatch.context() as patch, experiments.references():
         patch.setattr(provenance, "describe", lambda *args: describe(*args) | {"cpu": "Abacus"})
         experiments.record(table, "figure_09", "quick", 0)
-    monkeypatch.setattr(figure_09, "measure", lambda *args: args)
+    monkeypatch.setattr(epochs, "measure_gru", lambda *args: args)
     assert table_6.measure("quick", 1, 2) == ("quick", 1, 2)
 
 

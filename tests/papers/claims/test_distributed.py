@@ -8,7 +8,7 @@ from bppsa_nb.papers.claims.claim import MISSED, REPRODUCED
 
 def judge(where, table):
     (claim,) = [each for each in distributed.claims() if each.where == where]
-    return claim.judge(table)
+    return claim.check(table)
 
 
 def ran(combined=3, memory=(40e6, 10e6)):

@@ -8,7 +8,7 @@ from bppsa_nb.papers.multigrid import figures_06_07_layer_scaling as layer_scali
 
 def judge(where, table, says=""):
     (claim,) = [each for each in multigrid.claims() if each.where == where and each.says.startswith(says)]
-    return claim.judge(table)
+    return claim.check(table)
 
 
 def histories(cycles, error=1e-11):

@@ -5,22 +5,22 @@ import pytest
 from bppsa_nb.papers.claims import claims, ooo
 from bppsa_nb.papers.claims.claim import BETTER, MISSED, OOO, REPRODUCED
 from bppsa_nb.papers.ooo import (
-    figure_04 as reverse_first_k,
+    figure_04_reverse_first_k as reverse_first_k,
 )
 from bppsa_nb.papers.ooo import (
-    figure_05 as fast_forward,
+    figure_05_fast_forward as fast_forward,
 )
 from bppsa_nb.papers.ooo import (
-    figure_13 as micro_batches,
+    figure_13_micro_batches as micro_batches,
 )
 from bppsa_nb.papers.ooo import (
-    figures_10_11 as data_parallel_throughput,
+    figures_10_11_data_parallel_throughput as data_parallel_throughput,
 )
 
 
 def judge(where, table, says=""):
     (claim,) = [each for each in ooo.claims() if each.where == where and each.says.startswith(says)]
-    return claim.judge(table)
+    return claim.check(table)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from bppsa_nb.papers.claims.claim import BETTER, MISSED, PAPER, REPRODUCED
 def judge(says, table):
     (found,) = [each for each in sparse.claims() if each.says.startswith(says)]
     assert found.paper == PAPER and not found.gpu
-    return found.judge(table)
+    return found.check(table)
 
 
 @pytest.mark.parametrize("share, verdict", [(0.991574, REPRODUCED), (0.99156, MISSED)])

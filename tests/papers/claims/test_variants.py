@@ -14,7 +14,7 @@ def claim(says):
 
 
 def judge(says, table):
-    return claim(says).judge(table)
+    return claim(says).check(table)
 
 
 def products(shares, H=2048, threads="one"):

@@ -7,16 +7,16 @@ import pytest
 from bppsa_nb import schedule
 from bppsa_nb.papers import experiments, timelines
 from bppsa_nb.papers.ooo import (
-    figure_03 as reorder_gradients,
+    figure_03_reorder_gradients as reorder_gradients,
 )
 from bppsa_nb.papers.ooo import (
-    figure_04 as reverse_first_k,
+    figure_04_reverse_first_k as reverse_first_k,
 )
 from bppsa_nb.papers.ooo import (
-    figure_05 as fast_forward,
+    figure_05_fast_forward as fast_forward,
 )
 from bppsa_nb.papers.ooo import (
-    figure_13 as micro_batches,
+    figure_13_micro_batches as micro_batches,
 )
 from bppsa_nb.schedule import draw
 

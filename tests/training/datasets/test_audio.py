@@ -14,7 +14,7 @@ import soundfile
 
 import bppsa_nb as bp
 from bppsa_nb.machine import files
-from bppsa_nb.training.datasets import audio
+from bppsa_nb.training.datasets import audio, kept_features
 from bppsa_nb.training.datasets.audio import FEATURES, LABELS, Features, Instruments, mfcc
 
 REPO = Path(__file__).parents[3]
@@ -431,7 +431,7 @@ def test_files_that_come_and_go(folder, watched):
 
 def test_another_librosa_computes_anew(folder, watched, monkeypatch):
     load(folder)
-    monkeypatch.setattr(audio.metadata, "version", lambda package: "0.0.1")
+    monkeypatch.setattr(kept_features.metadata, "version", lambda package: "0.0.1")
     load(folder)
     assert len(watched.calls) == 66
 
@@ -528,7 +528,7 @@ def test_ctrl_c_ends_the_threads_and_keeps_what_is_done(folder, tmp_path):
 import itertools, pathlib, signal, sys, time
 import numpy as np
 from bppsa_nb.machine import files
-from bppsa_nb.training.datasets import audio
+from bppsa_nb.training.datasets import audio, kept_features
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 files.root = lambda: pathlib.Path(sys.argv[2])

@@ -256,7 +256,7 @@ def test_ctrl_c_during_the_check_keeps_the_download(project, serve, monkeypatch)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(irmas.hashlib, "file_digest", stop)
+        patch.setattr(files.hashlib, "file_digest", stop)
         with pytest.raises(KeyboardInterrupt):
             server.fetch()
     check(server.fetch(), project)

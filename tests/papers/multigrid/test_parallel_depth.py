@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bppsa_nb.papers.multigrid import roads, roads_over_depth, roads_to_parallel_depth
+from bppsa_nb.papers.multigrid import methods, roads_over_depth, roads_to_parallel_depth
 from bppsa_nb.papers.progress import Progress
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
@@ -12,10 +12,10 @@ def work(road, workers):
 
 
 ROADS = {
-    "pipeline": lambda depth, workers: roads.pipeline(depth, workers, 4),
-    "multigrid": lambda depth, workers: roads.layer_parallel(depth, workers, 2),
-    "nested": lambda depth, workers: roads.layer_parallel(depth, workers, 1, "nested"),
-    "scan": lambda depth, workers: roads.scan(depth, workers, 3),
+    "pipeline": lambda depth, workers: methods.pipeline(depth, workers, 4),
+    "multigrid": lambda depth, workers: methods.layer_parallel(depth, workers, 2),
+    "nested": lambda depth, workers: methods.layer_parallel(depth, workers, 1, "nested"),
+    "scan": lambda depth, workers: methods.scan(depth, workers, 3),
 }
 
 
@@ -34,7 +34,7 @@ def test_every_road_is_a_schedule_of_its_work(name, workers):
 
 
 def test_back_propagation_over_workers_is_a_staircase():
-    road, message = roads.pipeline(32, 8), roads.LATENCY + roads.TRANSFER
+    road, message = methods.pipeline(32, 8), methods.LATENCY + methods.TRANSFER
     # One worker after the other, forward and back; the last one's weight gradients alone are not hidden.
     assert road.time == 2 * 32 + 2 * 7 * message + 32 / 8
     assert road.backward == 32 + 7 * message + 32 / 8
@@ -43,29 +43,33 @@ def test_back_propagation_over_workers_is_a_staircase():
 
 
 def test_a_pipeline_needs_a_batch():
-    assert roads.best_split(32, 8, 1) == 1
-    split = roads.best_split(32, 8, 16)
-    times = {m: roads.pipeline(32, 8, m).time for m in (1, 2, 4, 8, 16)}
+    assert methods.best_split(32, 8, 1) == 1
+    split = methods.best_split(32, 8, 16)
+    times = {m: methods.pipeline(32, 8, m).time for m in (1, 2, 4, 8, 16)}
     assert times[split] == min(times.values()) < times[1] / 2
-    assert roads.pipeline(32, 1, 8).time == roads.pipeline(32, 1).time == 3 * 32
+    assert methods.pipeline(32, 1, 8).time == methods.pipeline(32, 1).time == 3 * 32
 
 
 def test_no_road_s_gain_is_larger_than_its_workers():
     for workers in (2, 8):
-        for road in (roads.pipeline(32, workers, 16), roads.layer_parallel(32, workers, 1), roads.scan(32, workers, 1)):
+        for road in (
+            methods.pipeline(32, workers, 16),
+            methods.layer_parallel(32, workers, 1),
+            methods.scan(32, workers, 1),
+        ):
             assert 3 * 32 / road.time <= workers
 
 
 @pytest.mark.parametrize("width", [1, 5])
 def test_the_scan_goes_forward_layer_by_layer_and_back_in_levels(width):
     depth = 16
-    road = roads.scan(depth, depth, width)
+    road = methods.scan(depth, depth, width)
     kinds = [event.kind for event in road.events if event.worker < depth]
     assert [kinds.count(kind) for kind in ("F", "loss", "δW")] == [depth, 1, depth]
     products = kinds.count("J") - depth  # besides those that make them
     assert products + kinds.count("δO") == (road.work - 3 * depth + (1 - width) * products)
     forward = [event for event in road.events if event.kind == "F"]
-    assert [event.start for event in forward] == [n * (1 + roads.LATENCY + roads.TRANSFER) for n in range(depth)]
+    assert [event.start for event in forward] == [n * (1 + methods.LATENCY + methods.TRANSFER) for n in range(depth)]
     # With a layer on every worker, the longest chain of tasks is that of steps and products.
     ends = []
     for event, before in zip(road.events, road.needs, strict=True):
@@ -96,11 +100,11 @@ def _longest(counts):
 
 @pytest.mark.parametrize("width", [1, 5])
 def test_the_scan_takes_its_critical_path_where_messages_are_free(monkeypatch, width):
-    paid = roads.scan(16, 16, width).backward
-    monkeypatch.setattr(roads, "LATENCY", 0.0)
-    monkeypatch.setattr(roads, "TRANSFER", 0.0)
+    paid = methods.scan(16, 16, width).backward
+    monkeypatch.setattr(methods, "LATENCY", 0.0)
+    monkeypatch.setattr(methods, "TRANSFER", 0.0)
     chain, _ = trace(16, "blelloch").critical_path({"mm": width, "mv": 1})
-    road = roads.scan(16, 16, width)
+    road = methods.scan(16, 16, width)
     # Jacobians, products, a weight gradient; the first and the last worker have two positions.
     assert 0 <= road.backward - (1 + chain + 1) <= width
     assert paid > road.backward + 1  # several messages lie on it otherwise
@@ -108,19 +112,19 @@ def test_the_scan_takes_its_critical_path_where_messages_are_free(monkeypatch, w
 
 
 def test_what_is_sent_takes_its_size():
-    road = roads.scan(16, 4, 6)
+    road = methods.scan(16, 4, 6)
     messages = [event for event in road.events if event.kind == "message"]
     for event in messages:
         size = 6 if event.label == "what J gives" else 1
-        assert event.duration == roads.LATENCY + size * roads.TRANSFER
-    took = {event.duration for event in roads.layer_parallel(64, 4, 1).events if event.kind == "message"}
-    assert took == {roads.LATENCY + roads.TRANSFER}
-    took = {event.duration for event in roads.pipeline(64, 4, 8).events if event.kind.startswith("S")}
-    assert took == {roads.LATENCY + roads.TRANSFER / 8}
+        assert event.duration == methods.LATENCY + size * methods.TRANSFER
+    took = {event.duration for event in methods.layer_parallel(64, 4, 1).events if event.kind == "message"}
+    assert took == {methods.LATENCY + methods.TRANSFER}
+    took = {event.duration for event in methods.pipeline(64, 4, 8).events if event.kind.startswith("S")}
+    assert took == {methods.LATENCY + methods.TRANSFER / 8}
 
 
 def test_products_are_where_they_stand():
-    run, road = trace(16, "blelloch"), roads.scan(16, 2, 6)
+    run, road = trace(16, "blelloch"), methods.scan(16, 2, 6)
     holder = [1] * 9 + [0] * 9  # of positions: the gradient, and layers 15 to 8; then layers 7 to 0
     up = [
         pair
@@ -137,17 +141,17 @@ def test_products_are_where_they_stand():
 
 def test_memory_of_multigrid_by_hand():
     # States, and for the adjoint points on levels of 32, 8 and 2 steps, right-hand sides, and what blocks end with.
-    assert roads.layer_parallel(32, 1, 1).memory == 33 + (33 + 9 + 3) + (8 + 2) + (8 + 2 + 1)
+    assert methods.layer_parallel(32, 1, 1).memory == 33 + (33 + 9 + 3) + (8 + 2) + (8 + 2 + 1)
 
 
 def test_multigrid_takes_no_more_workers_than_blocks():
-    assert roads.layer_parallel(32, 32, 1) == roads.layer_parallel(32, 8, 1)
+    assert methods.layer_parallel(32, 32, 1) == methods.layer_parallel(32, 8, 1)
 
 
 def test_only_multigrid_is_approximate_and_cycles_make_it_less_so():
-    found = roads.errors(64, 4, 3, (1, 2, 4), np.random.default_rng(0))
+    found = methods.errors(64, 4, 3, (1, 2, 4), np.random.default_rng(0))
     assert 0 < found["scan", 0] < 1e-13
-    for start in roads.STARTS:
+    for start in methods.STARTS:
         assert 1 > found[start, 1] > 5 * found[start, 2] > 25 * found[start, 4] > 1e-12
     assert found["layers", 2] < found["skip", 2]
 

@@ -19,48 +19,28 @@ _WORTH = 2**21  # multiply-adds that one core has done before a second one is of
 
 
 def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
-    """Compute the gradients of a layer's parameters, and at its input.
+    """Compute the gradients of a layer's parameters, a dict, and at its input, None unless `inputs` asks for them.
 
-    Parameters
-    ----------
-    weight_ih : np.ndarray [shape=(G, I)]
-    weight_hh : np.ndarray [shape=(G, H)]
-        G is H in an RNN and 3 H in a GRU.
-    x : np.ndarray [shape=(T, B, I)]
-        The layer's input.
-    saved : list of np.ndarray
-        Hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
-    grad_output : np.ndarray [shape=(B, H)]
-        Gradient of the loss at the last hidden state.
-    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
-        Loss terms that enter at every hidden state; `grad_output` includes the last of them.
-    inputs : bool
-        Whether gradients at the input are asked for.
-
-    Returns
-    -------
-    grads : dict of str to np.ndarray
-        Gradients of ``weight_ih``, ``weight_hh``, ``bias_ih`` and ``bias_hh``, summed over time and batch.
-    at_input : np.ndarray [shape=(T, B, I)] or None
+    This is a sweep along the layer's chain, its gate gradients, and those of `bppsa_nb.cells.layer`, with their
+    arguments; `saved` are hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
     """
     (steps, batch, width), size = x.shape, grad_output.shape[1]
     hidden, *gates = saved
-    # Gradients come as those at the sums M, R, Z, N: hidden states were added to the first three of a GRU's, inputs to
-    # the last three. An RNN has one sum.
+    # Gradients at a GRU's sums come in the order N, R, Z, M: inputs were added to the first three, states to the last
+    # three. An RNN has one sum.
     kinds, count = (4, 3) if gates else (1, 1)
-    weights_x = weight_ih.reshape(count, size, width)
-    weights_h = weight_hh.reshape(count, size, size)[[2, 0, 1] if gates else [0]]
+    weights = weight_ih.reshape(count, size, width)[[2, 0, 1] if gates else [0]], weight_hh.reshape(count, size, size)
     gates = gates[0] if gates else None  # without them, no code for them is compiled
     local = np.empty((0, batch, size), x.dtype) if local_grads is None else local_grads
     at_input = np.empty((steps if inputs else 0, batch, width), x.dtype)
     groups = -(-batch // GROUP)
-    sums = [np.zeros((groups, kinds, size * columns), x.dtype) for columns in (width, size, 1)]
-    work = steps * batch * (weights_x.size + weights_h.size)
-    arrays = product(x.dtype), x, hidden, gates, weights_x, weights_h, grad_output, local, at_input, *sums
+    sums = tuple(np.zeros((groups, kinds, size * columns), x.dtype) for columns in (width, size, 1))
+    work = steps * batch * (weight_ih.size + weight_hh.size)
+    arrays = product(x.dtype), x, hidden, gates, weights, (grad_output, local), at_input, sums
     with one_blas_thread():
         share_out(_back, groups, *arrays, worth=work > _WORTH)
     by_x, by_h, bias = (found.sum(axis=0) for found in sums)  # in the order of the groups, whichever core had them
-    from_h, from_x = [1, 2, 0] if count == 3 else [0], slice(kinds - count, None)
+    from_x, from_h = [1, 2, 0] if count == 3 else [0], slice(kinds - count, None)
     grads = {
         "weight_ih": by_x[from_x].reshape(weight_ih.shape),
         "weight_hh": by_h[from_h].reshape(weight_hh.shape),
@@ -71,8 +51,9 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
 
 
 @_compile
-def _back(product, x, hidden, gates, weights_x, weights_h, grad_output, local, at_input, by_x, by_h, bias, first, last):
+def _back(product, x, hidden, gates, weights, above, at_input, sums, first, last):
     """Go back with groups first ... last - 1 of samples."""
+    (weights_x, weights_h), (grad_output, local), (by_x, by_h, bias) = weights, above, sums
     (steps, batch, width), size = x.shape, hidden.shape[2]
     count, kinds = len(weights_h), by_h.shape[1]
     for group in range(first, last):
@@ -98,13 +79,13 @@ def _back(product, x, hidden, gates, weights_x, weights_h, grad_output, local, a
                     _rnn_step(grad, numbers(hidden, here + state, n), numbers(at_sums, (t - start) * n, n))
                 else:
                     _gru_step(grad, through, gates, here, hidden, at_sums, (t - start) * n, _STEPS * n)
-                multiply(product, at_sums[:, t - start], weights_h, grads)
+                multiply(product, at_sums[kinds - count :, t - start], weights_h, grads)
                 if gates is not None:
                     add(grad, through)
                 if local.size:
                     add(grad, numbers(local, here, n))
                 if at_input.size:
-                    multiply(product, at_sums[kinds - count :, t - start], weights_x, at_input[t, b0:b1])
+                    multiply(product, at_sums[:, t - start], weights_x, at_input[t, b0:b1])
             for s in range(end - start):
                 t = start + s
                 copy(numbers(x, (t * batch + b0) * width, wide), numbers(x_rows, s * wide, wide))
@@ -114,9 +95,9 @@ def _back(product, x, hidden, gates, weights_x, weights_h, grad_output, local, a
             rows = (end - start) * samples
             for i in range(2 * count):
                 if i < count:
-                    k, seen, found, total = i, h_rows, found_h, by_h
+                    k, seen, found, total = i, x_rows, found_x, by_x
                 else:
-                    k, seen, found, total = i + kinds - 2 * count, x_rows, found_x, by_x
+                    k, seen, found, total = i + kinds - 2 * count, h_rows, found_h, by_h
                 np.dot(at_rows[k, :rows].T, seen[:rows], found)
                 add(total[group, k], numbers(found, 0, found.size))
         for k in range(kinds):
@@ -142,8 +123,8 @@ def _gru_step(grad, through, gates, here, hidden, at, there, apart):
     n, one, gate = grad.size, grad.dtype.type(1), gates.size // 4
     r, z = numbers(gates, here, n), numbers(gates, gate + here, n)
     new, m = numbers(gates, 2 * gate + here, n), numbers(gates, 3 * gate + here, n)
-    at_m, at_r = numbers(at, there, n), numbers(at, apart + there, n)
-    at_z, at_n = numbers(at, 2 * apart + there, n), numbers(at, 3 * apart + there, n)
+    at_n, at_r = numbers(at, there, n), numbers(at, apart + there, n)
+    at_z, at_m = numbers(at, 2 * apart + there, n), numbers(at, 3 * apart + there, n)
     before = numbers(hidden, here, n)
     for i in range(n):
         to_new = grad[i] * (one - z[i])

@@ -1,4 +1,4 @@
-"""Four roads to parallel depth under one cost model: who does what, and when, in one step of training.
+"""One step of training by four methods under one cost model: who does what, and when.
 
 Time and work are counted in layer steps: what it takes to multiply a whole batch of states with the weights of one
 dense layer, batch times q² multiply-adds. An adjoint step and the gradient of a layer's weights take as much; slopes of
@@ -30,7 +30,7 @@ STARTS = {
 }
 
 
-class Road(NamedTuple):
+class Step(NamedTuple):
     """One step of training, scheduled and counted.
 
     Attributes
@@ -79,7 +79,7 @@ def pipeline(depth, workers, micro_batches=1):
     needs = [before[before >= 0].tolist() for before in planned.operations.needs]
     forward = max(event.end for event in planned.events if event.kind == "F" and event.worker == workers - 1)
     memory = float(planned.peak_memory.max())
-    return Road(planned.events, needs, 2 * depth, 3 * depth, memory, planned.makespan - forward)
+    return Step(planned.events, needs, 2 * depth, 3 * depth, memory, planned.makespan - forward)
 
 
 def best_split(depth, workers, batch):
@@ -96,7 +96,7 @@ def layer_parallel(depth, workers, cycles, start="layers"):
     backward = timeline.makespan(recorded.part("loss", "δO", "δW").timeline(message=LATENCY + TRANSFER)[0])
     states = -(-depth // workers) + 1
     memory = float(max(recorded.stored["F"].max(), states + recorded.stored["δO"].max()))
-    return Road(events, needs, _steps(depth, cycles, start), recorded.work(), memory, backward)
+    return Step(events, needs, _steps(depth, cycles, start), recorded.work(), memory, backward)
 
 
 @lru_cache(maxsize=64)
@@ -146,7 +146,7 @@ def scan(depth, workers, width):
     steps = depth + 1 + run.critical_path()[0] + 1  # forward, the last Jacobian, products, a weight gradient
     memory = held.max() * (2 + width) + 1
     work = 3 * depth + run.mm * width + run.mv
-    return Road(events, waits, steps, work, float(memory), backward)
+    return Step(events, waits, steps, work, float(memory), backward)
 
 
 def network(depth, width, rng):
@@ -156,12 +156,9 @@ def network(depth, width, rng):
 
 
 def errors(depth, width, batch, cycles, rng):
-    """Compute the parameters' gradients on all roads, and how far they are from back-propagation's.
+    """Compute the parameters' gradients by all methods, and how far they are from back-propagation's.
 
-    Returns
-    -------
-    dict
-        ``("scan", 0)`` or (start, cycles) -> ||difference|| / ||gradient||, over all weights and biases.
+    Returns ||difference|| / ||gradient||, over all weights and biases, by ("scan", 0) and (start, cycles).
     """
     net = network(depth, width, rng)
     u0, grad_output = rng.standard_normal((2, batch, width))
@@ -171,11 +168,11 @@ def errors(depth, width, batch, cycles, rng):
 
     states = net.forward(u0)
     right = gradients(states, net.backward(states, grad_output))
-    found = {("scan", 0): gradients(states, bp.backprop(net.jacobians_T(states), grad_output, method="blelloch"))}
+    computed = {("scan", 0): gradients(states, bp.backprop(net.jacobians_T(states), grad_output, method="blelloch"))}
     for start, options in STARTS.items():
         for k in cycles:
             options = options | {"cycles": k, "coarsening": COARSENING}
             solved = multigrid.solve(net, u0, **options).states
             adjoint = multigrid.solve_adjoint(net, solved, grad_output, **options).states
-            found[start, k] = gradients(solved, adjoint)
-    return {road: float(np.linalg.norm(each - right) / np.linalg.norm(right)) for road, each in found.items()}
+            computed[start, k] = gradients(solved, adjoint)
+    return {method: float(np.linalg.norm(each - right) / np.linalg.norm(right)) for method, each in computed.items()}

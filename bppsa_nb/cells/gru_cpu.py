@@ -1,0 +1,104 @@
+"""The GRU compiled for CPUs; twin of `bppsa_nb.cells.gru`.
+
+A step multiplies the states of a few samples tile by tile (`machine.tiles`), then runs once over all their numbers, in
+a loop that the compiler vectorizes.
+"""
+
+import numpy as np
+
+from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
+from bppsa_nb.cells.layer_cpu import STEPS, compiled, share_numbers, share_samples
+from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.machine.elementary import sigmoid, tanh
+from bppsa_nb.machine.subnormals import flush, restore
+from bppsa_nb.machine.tiles import GROUP, multiply
+from bppsa_nb.machine.views import numbers
+
+
+def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
+    """Run Equation 10 over time; see `bppsa_nb.cells.gru.forward`."""
+    hidden = np.empty((len(x) + 1, *h0.shape), x.dtype)
+    gates = np.empty((4, len(x), *h0.shape), x.dtype)
+    hidden[0] = h0
+    bias, size = np.concatenate([bias_ih, bias_hh[-h0.shape[1] :]]), len(h0[0])
+    bias[: 2 * size] += bias_hh[: 2 * size]
+    share_samples(_forward, 3, x, weight_ih, weight_hh, bias, hidden, gates)
+    return hidden, gates
+
+
+@compiled
+def _forward(product, x, weights_x, weights_h, added, from_h, hidden, gates, first, last):
+    (steps, batch, inputs), width = x.shape, hidden.shape[2]
+    begin, end, state = first * GROUP, min(last * GROUP, batch), batch * width
+    low, n, gate = begin * width, (end - begin) * width, steps * batch * width
+    together = STEPS if end - begin == batch else 1
+    x_rows, rows = x.reshape(1, steps * batch, inputs), gates.reshape(4, steps * batch, width)
+    h_r, h_z, h_n = numbers(from_h, low, n), numbers(from_h, state + low, n), numbers(from_h, 2 * state + low, n)
+    to_r, to_z = numbers(added, low, n), numbers(added, state + low, n)
+    to_n, to_m = numbers(added, 2 * state + low, n), numbers(added, 3 * state + low, n)
+    for start in range(0, steps, together):
+        stop = min(start + together, steps)
+        top, bottom = start * batch + begin, (stop - 1) * batch + end
+        for k in range(3):
+            multiply(product, x_rows[:, top:bottom], weights_x[k : k + 1], rows[k, top:bottom])
+        for t in range(start, stop):
+            for k in range(3):
+                multiply(product, hidden[t : t + 1, begin:end], weights_h[k : k + 1], from_h[k, begin:end])
+            here = t * state + low
+            r, z = numbers(gates, here, n), numbers(gates, gate + here, n)  # until now what inputs add to the sums
+            n_, m = numbers(gates, 2 * gate + here, n), numbers(gates, 3 * gate + here, n)
+            before, after = numbers(hidden, here, n), numbers(hidden, here + state, n)
+            for i in range(n):
+                reset = sigmoid(r[i] + to_r[i] + h_r[i])
+                update = sigmoid(z[i] + to_z[i] + h_z[i])
+                state_sum = h_n[i] + to_m[i]
+                new = tanh(n_[i] + to_n[i] + reset * state_sum)
+                r[i], z[i], n_[i], m[i] = reset, update, new, state_sum
+                after[i] = new + update * (before[i] - new)
+    return True
+
+
+def chain(weight_hh, hidden, gates):
+    """Take the transposed Jacobians for a chain of three weights and a carry; see `bppsa_nb.cells.gru.chain`."""
+    slopes = np.empty((3, *gates.shape[1:]), hidden.dtype)
+    share_numbers(_slopes, hidden[:-1].reshape(-1), gates.reshape(4, -1), slopes.reshape(3, -1))
+    return StructuredChain.made(weight_hh.reshape(3, -1, weight_hh.shape[1]), slopes, gates[1])
+
+
+@compiled
+def _slopes(hidden, gates, slopes, first, last):
+    one = hidden.dtype.type(1)
+    r, z, n, m = gates[0], gates[1], gates[2], gates[3]
+    to_r, to_z, to_m = slopes[0], slopes[1], slopes[2]
+    for i in range(first, last):
+        to_m[i] = r[i] * (one - n[i] * n[i]) * (one - z[i])
+        to_r[i] = to_m[i] * (one - r[i]) * m[i]
+        to_z[i] = z[i] * (one - z[i]) * (hidden[i] - n[i])
+    return True
+
+
+def gate_gradients(chain, hidden, gates, grad_hidden):
+    """Compute the gradients at the sums of the gates, three of the four where the chain's slopes were.
+
+    See `bppsa_nb.cells.gru.gate_gradients`; the chain is used up.
+    """
+    at_n = np.empty_like(gates[2])
+    flat = grad_hidden[1:].reshape(-1), gates.reshape(4, -1), chain.slopes.reshape(3, -1), at_n.reshape(-1)
+    share_numbers(_gate_gradients, *flat)
+    at_r, at_z, at_m = chain.slopes
+    return [at_r, at_z, at_n], [at_r, at_z, at_m]
+
+
+@compiled
+def _gate_gradients(grad, gates, at, at_n, first, last):
+    one = grad.dtype.type(1)
+    z, n = gates[1], gates[2]
+    at_r, at_z, at_m = at[0], at[1], at[2]
+    before = flush()
+    for i in range(first, last):
+        at_r[i] *= grad[i]
+        at_z[i] *= grad[i]
+        at_m[i] *= grad[i]
+        at_n[i] = grad[i] * ((one - n[i] * n[i]) * (one - z[i]))
+    restore(before)
+    return True

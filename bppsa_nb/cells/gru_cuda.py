@@ -1,0 +1,74 @@
+"""The GRU on a GPU; twin of `bppsa_nb.cells.gru`."""
+
+import math
+from functools import partial
+
+from numba import cuda
+
+from bppsa_nb.cells import layer_cuda
+from bppsa_nb.chains.kernels_cuda import dot
+from bppsa_nb.operands.scaled_cuda import inline
+
+
+@inline
+def _sigmoid(x, one):
+    small = math.exp(-abs(x))  # which does not overflow: the simulator's exp, Python's own, would refuse to
+    return (small if x < 0 else one) / (one + small)
+
+
+@cuda.jit
+def run_forward(products, weight_hh_T, bias_hh, hidden, gates):
+    """Run Equation 10 over time and keep the gates, one sample per block; arguments as for the RNN's."""
+    before = cuda.shared.array(0, hidden.dtype)  # the state, r, z, M, and what the input adds to n
+    b, steps, size, sums = cuda.blockIdx.x, products.shape[0], hidden.shape[2], products.shape[2]
+    tid, threads = cuda.threadIdx.x, cuda.blockDim.x
+    one = hidden.dtype.type(1)
+    for j in range(tid, size, threads):
+        before[j] = hidden[0, b, j]
+    ahead = products[0, b, tid]
+    for t in range(steps):
+        now, ahead = ahead, products[min(t + 1, steps - 1), b, tid]  # read ahead: no step waits for memory
+        cuda.syncthreads()
+        for g in range(tid, sums, threads):
+            added = now if g == tid else products[t, b, g]
+            total = bias_hh[g] + dot(weight_hh_T, g, before, 0)
+            if g < 2 * size:
+                before[size + g] = _sigmoid(added + total, one)
+            else:
+                before[size + g] = total
+                before[2 * size + g] = added
+        cuda.syncthreads()
+        for i in range(tid, size, threads):
+            r, z, m = before[size + i], before[2 * size + i], before[3 * size + i]
+            n = math.tanh(before[4 * size + i] + r * m)
+            gates[0, t, b, i] = r
+            gates[1, t, b, i] = z
+            gates[2, t, b, i] = n
+            gates[3, t, b, i] = m
+            before[i] = n + z * (before[i] - n)
+            hidden[t + 1, b, i] = before[i]
+
+
+@cuda.jit
+def run_slopes(hidden, gates, slopes):
+    """Compute the derivatives of h_t by N_t, R_t, Z_t and M_t, those of one hidden unit per thread.
+
+    See `bppsa_nb.cells.gru.slopes`, whose order it is. The last three are those of the chain; N_t sees the input only.
+    """
+    q = cuda.grid(1)
+    batch, size = slopes.shape[2], slopes.shape[3]
+    t, b, i = q // (batch * size), q // size % batch, q % size
+    if t < slopes.shape[1]:
+        one = slopes.dtype.type(1)
+        r, z, n, m = gates[0, t, b, i], gates[1, t, b, i], gates[2, t, b, i], gates[3, t, b, i]
+        to_n = (one - n * n) * (one - z)  # j6 j7
+        slopes[0, t, b, i] = to_n
+        slopes[1, t, b, i] = r * (one - r) * m * to_n
+        slopes[2, t, b, i] = z * (one - z) * (hidden[t, b, i] - n)
+        slopes[3, t, b, i] = r * to_n
+
+
+CELL = layer_cuda.Cell(run_forward, run_slopes, sums=4, room=5)
+forward = partial(layer_cuda.forward, CELL)
+chain = partial(layer_cuda.chain, CELL)
+gate_gradients = partial(layer_cuda.gate_gradients, CELL)

@@ -1,0 +1,257 @@
+"""What layers of any cell share on a GPU; twin of `bppsa_nb.cells.layer`.
+
+A time loop is one launch with one sample per block; what does not wait for another step (input products, diagonals,
+gradients at the sums, gradients of the parameters) is spread over all steps and samples.
+
+Launchers take device arrays and a stream, allocate nothing and wait for nothing: `training.device` records them.
+
+Gradients at the S sums of a cell are [shape=(S, T, B, H)]. An RNN has one sum; a GRU's are N, R, Z, M: inputs are added
+to the first three, states to the last three. Rows of weights come as R, Z, N or M: those of gate j belong to sum
+(j + 1) % 3 for the input, and (j + 1) % 4 for the state; in an RNN, to sum 0 either way.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import cuda
+
+from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.machine.cuda import MAX_THREADS, shared_bytes
+
+_THREADS = 128  # of a block in kernels without shared memory
+PARTS = 256  # into how many sums the rows of a weight's gradient are split, at most
+
+
+class Cell(NamedTuple):
+    """What launchers need to know of a kind of cell."""
+
+    run_forward: object  # kernel of the time loop
+    run_slopes: object  # kernel of the chain's diagonals
+    sums: int  # S; a GRU keeps as many gates
+    room: int  # numbers of shared memory per hidden unit in the time loop
+
+
+@cuda.jit
+def input_products(x, weight_ih, bias_ih, out):
+    """Compute ``out = x @ weight_ih.T + bias_ih`` for all steps and samples, one number per thread."""
+    q = cuda.grid(1)
+    row, g = q // out.shape[2], q % out.shape[2]
+    t, b = row // out.shape[1], row % out.shape[1]
+    if t < out.shape[0]:
+        total = bias_ih[g]
+        for i in range(x.shape[2]):
+            total += weight_ih[g, i] * x[t, b, i]
+        out[t, b, g] = total
+
+
+@cuda.jit
+def transpose(matrix, out):
+    """Write a matrix out by columns, one number per thread."""
+    q = cuda.grid(1)
+    i, j = q // out.shape[1], q % out.shape[1]
+    if i < out.shape[0]:
+        out[i, j] = matrix[j, i]
+
+
+@cuda.jit
+def at_sums(slopes, grad_hidden):
+    """Turn slopes into the gradients at their sums, in place: times the gradient at the state, one per thread."""
+    q = cuda.grid(1)
+    steps, batch, size = slopes.shape[1], slopes.shape[2], slopes.shape[3]
+    b, i = q // size % batch, q % size
+    t, k = q // (batch * size) % steps, q // (batch * size) // steps
+    if k < slopes.shape[0]:
+        slopes[k, t, b, i] *= grad_hidden[t + 1, b, i]
+
+
+@cuda.jit
+def outer_products(at, count, cycle, right, parts):
+    """Compute ``at.T @ right`` and the sums of `at` over a share of the steps per block; the shares are the parts.
+
+    Rows are those of `count` gates, gate j of sum ``(j + 1) % cycle``; `parts` is [shape=(parts, K H, I + 1)].
+    """
+    steps, batch, size = at.shape[1], at.shape[2], at.shape[3]
+    columns = parts.shape[2]
+    share = (steps + parts.shape[0] - 1) // parts.shape[0]
+    first = cuda.blockIdx.x * share
+    for q in range(cuda.threadIdx.x, count * size * columns, cuda.blockDim.x):
+        row, column = q // columns, q % columns
+        k, i = (row // size + 1) % cycle, row % size
+        total = parts.dtype.type(0)
+        for t in range(first, min(first + share, steps)):
+            for b in range(batch):
+                if column < columns - 1:
+                    total += at[k, t, b, i] * right[t, b, column]
+                else:
+                    total += at[k, t, b, i]
+        parts[cuda.blockIdx.x, row, column] = total
+
+
+@cuda.jit
+def sum_parts(parts, weight, bias):
+    """Add the parts up in their order, one number per thread: the same sum at every run."""
+    q = cuda.grid(1)
+    row, column = q // parts.shape[2], q % parts.shape[2]
+    if row < parts.shape[1]:
+        total = parts.dtype.type(0)
+        for part in range(parts.shape[0]):
+            total += parts[part, row, column]
+        if column < parts.shape[2] - 1:
+            weight[row, column] = total
+        else:
+            bias[row] = total
+
+
+@cuda.jit
+def input_gradients_kernel(at, count, cycle, weight_ih, out):
+    """Compute the gradients at a layer's input, one number per thread; `at` as for `outer_products`."""
+    q = cuda.grid(1)
+    row, column = q // out.shape[2], q % out.shape[2]
+    t, b = row // out.shape[1], row % out.shape[1]
+    if t < out.shape[0]:
+        size = at.shape[3]
+        total = out.dtype.type(0)
+        for k in range(count):
+            source = (k + 1) % cycle
+            for i in range(size):
+                total += at[source, t, b, i] * weight_ih[k * size + i, column]
+        out[t, b, column] = total
+
+
+def launch_forward(cell, x, params, weight_hh_T, products, hidden, gates=None, stream=0):
+    """Launch a layer's forward pass over x [shape=(T, B, I)], T at least 1; ``hidden[0]`` is given.
+
+    `params` are weight_ih, weight_hh, bias_ih and bias_hh; `weight_hh_T` [shape=(H, G)] and `products` [shape=(T, B,
+    G)] are worked on.
+    """
+    weight_ih, weight_hh, bias_ih, bias_hh = params
+    _, batch, size = hidden.shape
+    sums = len(weight_hh)
+    input_products[_blocks(products.size), _THREADS, stream](x, weight_ih, bias_ih, products)
+    transpose[_blocks(weight_hh.size), _THREADS, stream](weight_hh, weight_hh_T)
+    kept = (hidden,) if gates is None else (hidden, gates)
+    what = f"{cell.room} H = {cell.room * size}" if cell.room > 1 else f"H = {size}"
+    shared = shared_bytes(cell.room * size, hidden.dtype, what)
+    cell.run_forward[batch, min(sums, MAX_THREADS), stream, shared](products, weight_hh_T, bias_hh, *kept)
+
+
+def launch_slopes(cell, hidden, gates, slopes, stream=0):
+    """Launch the diagonals of a layer's chain [shape=(S, T, B, H)]."""
+    saved = (hidden,) if gates is None else (hidden, gates)
+    cell.run_slopes[_blocks(slopes[0].size), _THREADS, stream](*saved, slopes)
+
+
+def launch_at_sums(slopes, grad_hidden, stream=0):
+    """Launch the gradients at a layer's sums, in place of the slopes, from those at its states."""
+    at_sums[_blocks(slopes.size), _THREADS, stream](slopes, grad_hidden)
+
+
+def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
+    """Launch the gradients of a layer's parameters, its δW, from those at the sums, which the slopes are by now.
+
+    `parts_ih` [shape=(parts, K H, I + 1)] and `parts_hh` [shape=(parts, K H, H + 1)] are worked on; `grads` are those
+    of weight_ih, weight_hh, bias_ih and bias_hh.
+    """
+    count = _gates_of(slopes)
+    for parts, cycle, right, weight, bias in (
+        (parts_ih, count, x, grads[0], grads[2]),
+        (parts_hh, len(slopes), hidden, grads[1], grads[3]),
+    ):
+        outer_products[len(parts), _THREADS, stream](slopes, count, cycle, right, parts)
+        sum_parts[_blocks(parts[0].size), _THREADS, stream](parts, weight, bias)
+
+
+def launch_input_gradients(slopes, weight_ih, out, stream=0):
+    """Launch the gradients at a layer's input [shape=(T, B, I)]; `slopes` are gradients at the sums by now."""
+    count = _gates_of(slopes)
+    input_gradients_kernel[_blocks(out.size), _THREADS, stream](slopes, count, count, weight_ih, out)
+
+
+def _gates_of(slopes):
+    """Return how many sums inputs are added to, and states."""
+    return max(len(slopes) - 1, 1)
+
+
+def _blocks(count):
+    return -(-count // _THREADS)
+
+
+def parts_of(steps):
+    """Return into how many sums the rows of a weight's gradient are split."""
+    return min(PARTS, steps)
+
+
+def forward(cell, x, h0, *params):
+    """Run a cell over time; see the `forward` of its NumPy form."""
+    steps, batch, _ = x.shape
+    hidden = np.empty((steps + 1, *h0.shape), h0.dtype)
+    hidden[0] = h0
+    gates = np.empty((cell.sums, steps, *h0.shape), h0.dtype) if cell.sums > 1 else None
+    if steps:
+        params = [cuda.to_device(param) for param in params]
+        work = [cuda.device_array(shape, h0.dtype) for shape in (params[1].shape[::-1], (steps, batch, len(params[1])))]
+        found = cuda.to_device(hidden)
+        kept = None if gates is None else cuda.device_array(gates.shape, gates.dtype)
+        launch_forward(cell, cuda.to_device(x), params, *work, found, kept)
+        found.copy_to_host(hidden)
+        if gates is not None:
+            kept.copy_to_host(gates)
+    return hidden if gates is None else (hidden, gates)
+
+
+def chain(cell, weight_hh, hidden, gates=None):
+    """Take the transposed Jacobians for a chain; see the `chain` of the cell's NumPy form."""
+    size = weight_hh.shape[1]
+    weights, shape = weight_hh.reshape(-1, size, size), (cell.sums, *hidden[1:].shape)
+    if shape[1] == 0:
+        return StructuredChain.made(weights, np.empty((len(weights), *shape[1:]), hidden.dtype), None)
+    slopes, gates = cuda.device_array(shape, hidden.dtype), None if gates is None else cuda.to_device(gates)
+    launch_slopes(cell, cuda.to_device(hidden), gates, slopes)
+    return StructuredChain.made(weights, slopes[-len(weights) :], None if gates is None else gates[1])
+
+
+def gate_gradients(cell, chain, hidden, *rest):
+    """Compute the gradients at the sums; see the `gate_gradients` of the cell's NumPy form."""
+    *gates, grad_hidden = rest
+    at = cuda.device_array((cell.sums, *hidden[1:].shape), hidden.dtype)
+    if at.size:
+        launch_slopes(cell, cuda.to_device(hidden), cuda.to_device(gates[0]) if gates else None, at)
+        launch_at_sums(at, cuda.to_device(grad_hidden))
+    count = _gates_of(at)
+    return tuple([at[(j + 1) % cycle] for j in range(count)] for cycle in (count, len(at)))
+
+
+def parameter_gradients(x, hidden, from_x, from_h):
+    """Sum up the gradients of a layer's parameters; twin of `bppsa_nb.cells.layer.parameter_gradients`."""
+    x, hidden = cuda.to_device(x), cuda.to_device(hidden)
+    of_x = [_outer_product(at, x) for at in from_x]
+    of_h = [_outer_product(at, hidden) for at in from_h]
+    found = {"weight_ih": of_x, "weight_hh": of_h}
+    grads = {name: np.concatenate([weight for weight, _ in pairs]) for name, pairs in found.items()}
+    biases = {"bias_ih": of_x, "bias_hh": of_h}
+    return grads | {name: np.concatenate([bias for _, bias in pairs]) for name, pairs in biases.items()}
+
+
+def _outer_product(at, right):
+    steps, batch, size = at.shape
+    columns = right.shape[2]
+    if steps == 0:
+        return np.zeros((size, columns), at.dtype), np.zeros(size, at.dtype)
+    parts = cuda.device_array((parts_of(steps), size, columns + 1), at.dtype)
+    weight, bias = cuda.device_array((size, columns), at.dtype), cuda.device_array(size, at.dtype)
+    outer_products[len(parts), _THREADS](at.reshape(1, steps, batch, size), 1, 1, right, parts)
+    sum_parts[_blocks(parts[0].size), _THREADS](parts, weight, bias)
+    return weight.copy_to_host(), bias.copy_to_host()
+
+
+def input_gradients(weight_ih, from_x):
+    """Compute the gradients at a layer's input; twin of `bppsa_nb.cells.layer.input_gradients`."""
+    steps, batch, size = from_x[0].shape
+    total = np.zeros((steps, batch, weight_ih.shape[1]), weight_ih.dtype)
+    for at, weight in zip(from_x, np.split(weight_ih, len(from_x)), strict=True):
+        if steps:
+            out = cuda.device_array(total.shape, total.dtype)
+            weight = cuda.to_device(np.ascontiguousarray(weight))
+            input_gradients_kernel[_blocks(out.size), _THREADS](at.reshape(1, steps, batch, size), 1, 1, weight, out)
+            total += out.copy_to_host()
+    return total

@@ -1,0 +1,76 @@
+"""The vanilla RNN compiled for CPUs; twin of `bppsa_nb.cells.rnn`.
+
+A step multiplies the states of a few samples tile by tile (`machine.tiles`), then runs once over all their numbers, in
+a loop that the compiler vectorizes.
+"""
+
+import numpy as np
+
+from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
+from bppsa_nb.cells.layer_cpu import STEPS, compiled, share_numbers, share_samples
+from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.machine.elementary import tanh
+from bppsa_nb.machine.subnormals import flush, restore
+from bppsa_nb.machine.tiles import GROUP, multiply
+from bppsa_nb.machine.views import numbers
+
+
+def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
+    """Run Equation 9 over time; see `bppsa_nb.cells.rnn.forward`."""
+    hidden = np.empty((len(x) + 1, *h0.shape), x.dtype)
+    hidden[0] = h0
+    share_samples(_forward, 1, x, weight_ih, weight_hh, bias_ih + bias_hh, hidden)
+    return hidden
+
+
+@compiled
+def _forward(product, x, weights_x, weights_h, added, from_h, hidden, first, last):
+    (steps, batch, inputs), width = x.shape, hidden.shape[2]
+    begin, end = first * GROUP, min(last * GROUP, batch)
+    low, n = begin * width, (end - begin) * width
+    together = STEPS if end - begin == batch else 1  # steps whose inputs lie side by side, so are multiplied at once
+    x_rows, rows = x.reshape(1, steps * batch, inputs), hidden.reshape((steps + 1) * batch, width)
+    to_sum, of_h, sums = numbers(added, low, n), numbers(from_h, low, n), from_h[0, begin:end]
+    for start in range(0, steps, together):
+        stop = min(start + together, steps)
+        top, bottom = start * batch + begin, (stop - 1) * batch + end
+        multiply(product, x_rows[:, top:bottom], weights_x, rows[batch + top : batch + bottom])
+        for t in range(start, stop):
+            multiply(product, hidden[t : t + 1, begin:end], weights_h, sums)
+            after = numbers(hidden, (t + 1) * batch * width + low, n)
+            for i in range(n):
+                after[i] = tanh(after[i] + to_sum[i] + of_h[i])
+    return True
+
+
+def chain(weight_hh, hidden):
+    """Take the transposed Jacobians for a chain of one weight; see `bppsa_nb.cells.rnn.chain`."""
+    slopes = np.empty((1, *hidden[1:].shape), hidden.dtype)
+    share_numbers(_slopes, hidden[1:].reshape(-1), slopes.reshape(-1))
+    return StructuredChain.made(weight_hh[None], slopes)
+
+
+@compiled
+def _slopes(hidden, slopes, first, last):
+    one = hidden.dtype.type(1)
+    for i in range(first, last):
+        slopes[i] = one - hidden[i] * hidden[i]
+    return True
+
+
+def gate_gradients(chain, hidden, grad_hidden):
+    """Compute the gradients at the sums inside tanh, where the chain's slopes were.
+
+    See `bppsa_nb.cells.rnn.gate_gradients`; the chain is used up.
+    """
+    share_numbers(_gate_gradients, grad_hidden[1:].reshape(-1), chain.slopes.reshape(-1))
+    return [chain.slopes[0]], [chain.slopes[0]]
+
+
+@compiled
+def _gate_gradients(grad, at, first, last):
+    before = flush()
+    for i in range(first, last):
+        at[i] *= grad[i]
+    restore(before)
+    return True

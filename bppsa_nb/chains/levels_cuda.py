@@ -1,0 +1,182 @@
+"""Algorithm 1 over stored Jacobians on a GPU: one kernel launch per level, one thread block per ⋄ (Section 4.1).
+
+The arrays and the index arithmetic are those of :mod:`bppsa_nb.chains.levels_cpu`: position k of Equation 5's array is
+``mats[T - k, b]``, ``exps[T - k, b]`` and ``vecs[T + 1 - k, b]``. Everything stays on the device between levels.
+
+Each kernel works for any H: matrices pass through shared memory a few rows at a time, `tile_rows` of them, and the
+threads of a block share out the entries. No warp intrinsics, so that the same code runs on Numba's simulator.
+"""
+
+import math
+
+import numpy as np
+from numba import cuda
+
+from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES
+from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.scaled_cuda import inline, matvec, multiply, rescale, smaller
+from bppsa_nb.scan import levels as _levels
+
+_pair_left, _pair_right, _num_pairs = map(inline, (_levels.pair_left, _levels.pair_right, _levels.num_pairs))
+_block_end, _num_blocks = map(inline, (_levels.block_end, _levels.num_blocks))
+
+
+def tile_rows(hidden, itemsize):
+    """Return how many rows of a matrix fit into shared memory, three tiles (left, right, product) at a time.
+
+    Raises
+    ------
+    ValueError
+        If not even one row fits.
+    """
+    rows = SHARED_BYTES // (3 * hidden * itemsize)
+    if rows < 1:
+        raise ValueError(
+            f"jacobians_T: three rows of H = {hidden} entries take {3 * hidden * itemsize} bytes, but a thread block "
+            f"has {SHARED_BYTES} bytes of shared memory; use backend='cpu'"
+        )
+    return min(rows, hidden)
+
+
+def _threads(hidden):
+    return min(MAX_THREADS, hidden * hidden)
+
+
+def _shared_bytes(hidden, itemsize):
+    # Three tiles; afterwards the same bytes hold two numbers per thread while extremes are reduced.
+    return max(3 * tile_rows(hidden, itemsize) * hidden, 2 * _threads(hidden)) * itemsize
+
+
+@cuda.jit
+def prepare(jacobians_T, mats, exps, lost):
+    """Copy one transposed Jacobian per block into the scan's working array, scaled."""
+    shared = cuda.shared.array(0, mats.dtype)
+    t, b = cuda.blockIdx.x // mats.shape[1], cuda.blockIdx.x % mats.shape[1]
+    hidden = mats.shape[2]
+    high = mats.dtype.type(0)
+    low = mats.dtype.type(math.inf)
+    for q in range(cuda.threadIdx.x, hidden * hidden, cuda.blockDim.x):
+        value = jacobians_T[t, b, q // hidden, q % hidden]
+        mats[t, b, q // hidden, q % hidden] = value
+        high, low = max(high, abs(value)), smaller(low, value)
+    exponent = rescale(mats[t, b], high, low, shared, lost)
+    if cuda.threadIdx.x == 0:
+        exps[t, b] = exponent
+
+
+@cuda.jit
+def up_level(mats, exps, vecs, affine, d, tile, lost):
+    """Run one up-sweep level (Algorithm 1, lines 4-7): one pair per block, per sample."""
+    shared = cuda.shared.array(0, mats.dtype)
+    T, batch = mats.shape[0], mats.shape[1]
+    j, b = cuda.blockIdx.x // batch, cuda.blockIdx.x % batch
+    l, r = _pair_left(j, d), _pair_right(j, d, T)
+    right = mats[T - r, b]
+    if j == 0 or affine:
+        # The first pair meets the gradient itself; with loss terms every pair moves its offset along.
+        last = vecs.shape[1] if batch == 1 else b + 1
+        for s in range(b, last):
+            offset = vecs[T + 1 - r, s]
+            matvec(right, exps[T - r, b], vecs[T + 1 - l, s], offset, affine, offset, shared, lost)
+    if j > 0:
+        exponent = multiply(right, mats[T - l, b], tile, shared, lost)  # line 6: a[l] ⋄ a[r] = a[r] a[l]
+        if cuda.threadIdx.x == 0:
+            exps[T - r, b] += exps[T - l, b] + exponent
+
+
+@cuda.jit
+def across_blocks(mats, exps, vecs, affine, levels, lost):
+    """Scan linearly over the blocks' products, one sample per block of threads.
+
+    Over two blocks this is Algorithm 1's first down-sweep level, with the gradient at x_0.
+    """
+    shared = cuda.shared.array(0, mats.dtype)
+    T, s = mats.shape[0], cuda.blockIdx.x
+    b = s % mats.shape[1]
+    tid, threads, hidden = cuda.threadIdx.x, cuda.blockDim.x, mats.shape[2]
+    end = _block_end(0, levels, T)
+    for i in range(tid, hidden, threads):
+        vecs[0, s, i] = vecs[T + 1 - end, s, i]  # row 0 carries the product of all blocks so far
+    for j in range(1, _num_blocks(T, levels)):
+        end = _block_end(j, levels, T)
+        offset = vecs[T + 1 - end, s]
+        matvec(mats[T - end, b], exps[T - end, b], vecs[0, s], offset, affine, offset, shared, lost)
+        for i in range(tid, hidden, threads):
+            vecs[0, s, i], vecs[T + 1 - end, s, i] = vecs[T + 1 - end, s, i], vecs[0, s, i]
+
+
+@cuda.jit
+def down_level(mats, exps, vecs, affine, d, lost):
+    """Run one down-sweep level (Algorithm 1, lines 11-16): one pair per block, per sample."""
+    shared = cuda.shared.array(0, mats.dtype)
+    T, batch = mats.shape[0], vecs.shape[1]
+    j, s = cuda.blockIdx.x // batch, cuda.blockIdx.x % batch
+    b = s % mats.shape[1]
+    l, r = _pair_left(j, d), _pair_right(j, d, T)
+    left, right = vecs[T + 1 - l, s], vecs[T + 1 - r, s]
+    if j > 0:
+        matvec(mats[T - l, b], exps[T - l, b], right, left, affine, left, shared, lost)  # lines 13, 15
+    for i in range(cuda.threadIdx.x, mats.shape[2], cuda.blockDim.x):
+        left[i], right[i] = right[i], left[i]  # line 14; with j = 0: I ⋄ T = T
+
+
+def launch_scan(mats, exps, vecs, affine, levels, lost, stream=0):
+    """Launch the levels of a prepared scan; returns at once, with vecs[t] the gradient at x_t.
+
+    `mats`, `exps` and `vecs` are those of a `workspace`, and overwritten: transposed Jacobians with their exponents;
+    and in row T + 1 the gradient at x_T, in rows 1 ... T, if `affine`, loss terms at x_0 ... x_{T-1}. ``lost[0]``
+    becomes 1 where a product could not keep its entries in range.
+    """
+    T, batch = mats.shape[:2]
+    samples, hidden = vecs.shape[1:]
+    tile, threads = tile_rows(hidden, vecs.dtype.itemsize), _threads(hidden)
+    shared = _shared_bytes(hidden, vecs.dtype.itemsize)
+    k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
+    for d in range(k):
+        up_level[_levels.num_pairs(T, d) * batch, threads, stream, shared](mats, exps, vecs, affine, d, tile, lost)
+    across_blocks[samples, threads, stream, shared](mats, exps, vecs, affine, k, lost)
+    for d in reversed(range(k)):
+        down_level[_levels.num_pairs(T, d) * samples, threads, stream, shared](mats, exps, vecs, affine, d, lost)
+
+
+def workspace(T, batch, samples, hidden, dtype):
+    """Allocate what `launch_scan` works on: mats, exps, vecs and lost, whose shapes are below."""
+    lost = cuda.to_device(np.zeros(1, np.int32))
+    mats = cuda.device_array((T, batch, hidden, hidden), dtype)
+    return mats, cuda.device_array((T, batch), np.int32), cuda.device_array((T + 2, samples, hidden), dtype), lost
+
+
+def launch_prepare(kernel, arguments, mats, exps, lost, stream=0):
+    """Launch a kernel that fills `mats` and `exps`, one block per transposed Jacobian."""
+    hidden = mats.shape[2]
+    grid = mats.shape[0] * mats.shape[1]
+    kernel[grid, _threads(hidden), stream, _shared_bytes(hidden, mats.dtype.itemsize)](*arguments, mats, exps, lost)
+
+
+def run_levels(kernel, arguments, chain, batch, grad_output, local_grads, levels):
+    """Have a kernel write `batch` Jacobians per link of a chain, scan them level by level, and fetch the gradients.
+
+    Raises
+    ------
+    RangeLost
+        If a product could not keep its entries in range.
+    """
+    T, affine = chain.shape[0], local_grads is not None
+    mats, exps, vecs, lost = workspace(T, batch, *grad_output.shape, grad_output.dtype)
+    if affine:
+        vecs[1 : T + 1].copy_to_device(np.ascontiguousarray(local_grads[:T]))
+    vecs[T + 1].copy_to_device(np.ascontiguousarray(grad_output))
+    launch_prepare(kernel, arguments, mats, exps, lost)
+    launch_scan(mats, exps, vecs, affine, levels, lost)
+    if lost.copy_to_host()[0]:
+        raise RangeLost
+    return vecs.copy_to_host()[:-1]
+
+
+def levels(jacobians_T, grad_output, local_grads=None, levels=None):
+    """Scan level by level; twin of `bppsa_nb.chains.stored.levels`."""
+    if len(jacobians_T) == 0:
+        return grad_output[None].copy()
+    tile_rows(grad_output.shape[1], grad_output.itemsize)
+    arguments = (cuda.to_device(np.ascontiguousarray(jacobians_T)),)
+    return run_levels(prepare, arguments, jacobians_T, jacobians_T.shape[1], grad_output, local_grads, levels)

@@ -1,0 +1,45 @@
+"""Chains whose links are listed one by one, of whatever sizes: the scan over one operand per link.
+
+Links that are BatchedCSR run on any backend; single matrices run in NumPy.
+"""
+
+import math
+
+import numpy as np
+from scipy import sparse
+
+from bppsa_nb.operands.batched import BatchedCSR, Planned
+from bppsa_nb.operands.dense import CSR, Affine, Dense
+from bppsa_nb.operands.scaled import Scaled
+from bppsa_nb.scan import scan
+
+
+def operand(link, backend):
+    """Return the operand that a link of a list is."""
+    if isinstance(link, BatchedCSR):
+        return Planned.of(link, backend)
+    return CSR(sparse.csr_array(link)) if sparse.issparse(link) else Dense(link)
+
+
+def go_back(links, grad_output, local_grads, backend, method, levels=None):
+    """Return the gradients at x_0 ... x_T, a list of arrays, along T links.
+
+    Parameters are those of `bppsa_nb.backprop`, checked, with ``local_grads[T]`` in `grad_output`.
+    """
+    operands = [operand(link, backend) for link in links]
+    found = scan_operands(operands, grad_output, local_grads, method, levels, chunk_length(method, len(operands)))
+    return [np.array(gradient).reshape(*grad_output.shape[:-1], -1) for gradient in found]
+
+
+def chunk_length(method, count):
+    """Return how many of a list's links make a chunk: about as many as there are chunks; None for other methods."""
+    return math.isqrt(count) + 1 if method == "chunked" else None
+
+
+def scan_operands(operands, grad_output, local_grads, method, levels=None, length=None):
+    """Scan over operands: links in the order of time in, gradients in the order of time out."""
+    # The linear scan multiplies no matrices, so it needs no scaling.
+    links = operands if method == "linear" else [Scaled(link) for link in operands]
+    if local_grads is not None:
+        links = list(map(Affine, links, local_grads))  # the last term is in the gradient
+    return scan([grad_output, *reversed(links)], method, levels, length)[::-1]  # Equation 5's array starts at the loss

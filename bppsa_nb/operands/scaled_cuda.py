@@ -1,0 +1,156 @@
+"""What kernels multiply by: matrices with a power of two, so that products stay in range (`bppsa_nb.operands.range`).
+
+A block of threads has one matrix. All functions are called by every thread of it; entry q, counted row by row, is that
+of thread q modulo the number of threads.
+"""
+
+import math
+
+from numba import cuda
+
+from bppsa_nb.operands import range as rules
+
+inline = cuda.jit(device=True, inline="always")
+
+half, ample, blurred, shift, part = map(inline, (rules.half, rules.ample, rules.blurred, rules.shift, rules.part))
+
+
+@inline
+def minexp(itemsize):
+    """Return what ``np.finfo`` says of the dtype with numbers of so many bytes, which is not to be had in kernels."""
+    return -126 if itemsize == 4 else -1022
+
+
+@inline
+def maxexp(itemsize):
+    """Return what ``np.finfo`` says of the dtype with numbers of so many bytes."""
+    return 128 if itemsize == 4 else 1024
+
+
+@inline
+def nmant(itemsize):
+    """Return what ``np.finfo`` says of the dtype with numbers of so many bytes."""
+    return 23 if itemsize == 4 else 52
+
+
+@inline
+def smaller(smallest, value):
+    """Return the smaller of a size and that of a number, if that is not zero."""
+    size = abs(value)
+    return min(smallest, size) if size > 0 else smallest
+
+
+@inline
+def moderate(one, high, low, itemsize):
+    """Say whether numbers with these largest and smallest sizes can be multiplied as they are."""
+    most, least = math.ldexp(one, ample(maxexp(itemsize))), math.ldexp(one, half(minexp(itemsize)))
+    return high <= most and low >= least
+
+
+@inline
+def rescale(matrix, high, low, shared, lost):
+    """Scale a block's matrix in place, the largest entry into [1/2, 1), unless it is moderate.
+
+    high, low: the largest and the smallest non-zero size among the entries that this thread wrote. Returns the
+    exponent, to every thread.
+    """
+    tid, threads, hidden = cuda.threadIdx.x, cuda.blockDim.x, matrix.shape[0]
+    cuda.syncthreads()
+    shared[tid] = high
+    shared[threads + tid] = low
+    cuda.syncthreads()
+    reach = 1
+    while 2 * reach < threads:
+        reach *= 2
+    while reach > 0:
+        if tid < reach and tid + reach < threads:
+            shared[tid] = max(shared[tid], shared[tid + reach])
+            shared[threads + tid] = min(shared[threads + tid], shared[threads + tid + reach])
+        cuda.syncthreads()
+        reach //= 2
+    one, peak, floor = matrix.dtype.type(1), shared[0], shared[threads]
+    exponent = 0
+    if not moderate(one, peak, floor, matrix.itemsize):
+        exponent = int(shift(math.frexp(peak)[1], minexp(matrix.itemsize)))
+        if tid == 0 and floor < peak * math.ldexp(one, half(minexp(matrix.itemsize))):
+            lost[0] = 1
+        scale = math.ldexp(one, -exponent)
+        for q in range(tid, hidden * hidden, threads):
+            matrix[q // hidden, q % hidden] *= scale
+    return exponent
+
+
+@inline
+def multiply(right, left, tile, shared, lost):
+    """Set ``right = right @ left``, scaled if need be, in place: ⋄ of two matrices. Returns the exponent.
+
+    Matrices pass through shared memory `tile` rows at a time: of the left, of the right, and of their product.
+    """
+    tid, threads, hidden = cuda.threadIdx.x, cuda.blockDim.x, right.shape[0]
+    columns, product = tile * hidden, 2 * tile * hidden  # offsets of the second and the third tile
+    zero = right.dtype.type(0)
+    high, low = zero, right.dtype.type(math.inf)
+    for top in range(0, hidden, tile):
+        entries = min(tile, hidden - top) * hidden
+        for q in range(tid, entries, threads):
+            shared[q] = right[top + q // hidden, q % hidden]
+            shared[product + q] = zero
+        for first in range(0, hidden, tile):
+            depth = min(tile, hidden - first)
+            cuda.syncthreads()
+            for q in range(tid, depth * hidden, threads):
+                shared[columns + q] = left[first + q // hidden, q % hidden]
+            cuda.syncthreads()
+            for q in range(tid, entries, threads):
+                row, column = q // hidden * hidden + first, columns + q % hidden
+                total = shared[product + q]
+                for k in range(depth):
+                    total += shared[row + k] * shared[column + k * hidden]
+                shared[product + q] = total
+        for q in range(tid, entries, threads):
+            value = shared[product + q]
+            right[top + q // hidden, q % hidden] = value
+            high, low = max(high, abs(value)), smaller(low, value)
+        cuda.syncthreads()
+    return rescale(right, high, low, shared, lost)
+
+
+@inline
+def matvec(matrix, exponent, vector, offset, affine, out, shared, lost):
+    """Set ``out = 2**exponent * matrix @ vector + offset``; `out` may be `offset`, but not overlap `vector`."""
+    tid, threads, hidden = cuda.threadIdx.x, cuda.blockDim.x, matrix.shape[0]
+    cuda.syncthreads()
+    for i in range(tid, hidden, threads):
+        shared[i] = vector[i]
+    cuda.syncthreads()
+    one, itemsize = matrix.dtype.type(1), matrix.itemsize
+    zero, least, most = matrix.dtype.type(0), minexp(itemsize), maxexp(itemsize)
+    peak, low = zero, matrix.dtype.type(math.inf)
+    for i in range(hidden):
+        peak, low = max(peak, abs(shared[i])), smaller(low, shared[i])
+    scale, wide = one, False
+    if not moderate(one, peak, low, itemsize):
+        power = int(shift(math.frexp(peak)[1], least))
+        scale, wide = math.ldexp(one, -power), low < peak * math.ldexp(one, half(least))
+        exponent += power
+    # In parts that are normal numbers; beyond three of them the result is 0 or infinite anyway.
+    exponent = int(min(max(exponent, 3 * least), 3 * (most - 1)))
+    for i in range(tid, hidden, threads):
+        total = zero
+        for j in range(hidden):
+            total += matrix[i, j] * (shared[j] * scale)
+        if wide:
+            unit = one
+            for j in range(hidden):
+                unit = max(unit, abs(matrix[i, j]))
+            if abs(total) < unit * math.ldexp(one, blurred(least, nmant(itemsize))):
+                lost[0] = 1
+        rest = exponent
+        while rest != 0:
+            step = int(part(rest, least, most))
+            total *= math.ldexp(one, step)
+            rest -= step
+        if affine:
+            total += offset[i]
+        out[i] = total
+    cuda.syncthreads()

@@ -1,0 +1,87 @@
+"""Epochs of the benchmarks as Tables 4 to 6 have them, the paper's machine beside this one."""
+
+from functools import partial
+
+import pandas as pd
+from matplotlib.lines import Line2D
+
+from bppsa_nb.machine import backends
+from bppsa_nb.papers import panels, published
+from bppsa_nb.papers.bppsa.iterations import time_gru
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.training.datasets.audio import FEATURES
+
+BATCHES = (16, 32, 64)  # of the GRU
+CLIPS = 6705  # of the GRU's epoch: IRMAS's training set
+GRU_SECONDS = {"quick": 0.3, "paper": 60.0}  # for one point
+CURVES = (  # above and below
+    {
+        "forward": ("forward pass", "baseline"),
+        "forward_overhead": ("with overhead", "vector"),
+        "baseline": ("baseline", "linear"),
+        "bppsa": ("BPPSA", "blelloch"),
+    },
+    {"overall": ("overall", "identity"), "backward": ("backward pass", "truncated")},
+)
+LOOKS = {
+    "paper": {"marker": "o", "ms": 4.5, "lw": 1.5},
+    "here": {"marker": "s", "ms": 5.5, "lw": 1.5, "fillstyle": "none", "ls": "--"},
+}
+
+
+def measure_gru(scale, rng, progress):
+    """Time all sets and batch sizes on this machine's fastest backend, per epoch; put them below Table 6."""
+    printed = published.table("table_6")
+    backend = backends.resolve("auto")
+    points = [{"features": features, "B": B} for features in FEATURES for B in BATCHES]
+    timed = progress.collect(points, partial(time_gru, backend=backend, seconds=GRU_SECONDS[scale]), rng)
+    seconds = timed.columns.drop(["features", "B", "rounds"])
+    timed[seconds] = timed[seconds].mul(CLIPS / timed["B"], axis=0)
+    table = pd.concat([printed.assign(source="paper"), timed.assign(source="here")], ignore_index=True)
+    table["T"] = table["features"].map({name: features.frames for name, features in FEATURES.items()})
+    table.attrs = {"backend": backend, "machine_of_the_paper": printed.attrs["gpu"]}
+    return table
+
+
+def breakdown(table):
+    """Take the columns of Tables 4 to 6 apart, as Appendix G says.
+
+    To `forward`, `baseline` and `bppsa`, as in ``published.table("table_6")``, come the parts `fp`, `bp` and
+    `bppsa_alone`, and the ratios `overall` = baseline / bppsa and `backward` = bp / bppsa_alone; with
+    `forward_overhead`, which `bppsa_alone` then excludes, also `fo` and `overhead` = fo / fp; with `chunked`, also
+    `chunked_alone` and `backward_chunked` = bp / chunked_alone.
+    """
+    forward = table["forward"]
+    parts = table.assign(fp=forward, bp=table["baseline"] - forward, overall=table["baseline"] / table["bppsa"])
+    if "forward_overhead" in table:
+        parts["fo"] = table["forward_overhead"] - forward
+        parts["overhead"] = parts["fo"] / parts["fp"]
+    if "chunked" in table:
+        parts["chunked_alone"] = table["chunked"] - forward
+        parts["backward_chunked"] = parts["bp"] / parts["chunked_alone"]
+    alone = table["bppsa"] - table.get("forward_overhead", forward)
+    return parts.assign(bppsa_alone=alone, backward=parts["bp"] / alone)
+
+
+def draw(fig, axes, columns, machine, here="this machine"):
+    """Draw seconds per epoch above and speedups below, the paper's filled, ours open.
+
+    For each column of axes [shape=(2, columns)], `columns` has rows of `breakdown` with their `source`, and the column
+    that is their axis of x; `machine` and `here` are what the machines are called.
+    """
+    drawn = {}
+    for column, (rows, x) in zip(axes.T, columns, strict=True):
+        for source, look in LOOKS.items():  # the paper's rows come first, and set the order on the axis
+            part = rows[rows["source"] == source]
+            for ax, curves in zip(column, CURVES, strict=True):
+                for quantity, (label, role) in curves.items():
+                    if quantity in part:
+                        ax.plot(part[x], part[quantity], color=COLORS[role], **look)
+                        drawn[label] = COLORS[role]
+        column[1].axhline(1, color="black", lw=1.1)
+    for ax, quantity in zip(axes[:, 0], ("seconds per epoch", "speedup of BPPSA"), strict=True):
+        panels.log_scale(ax, "y")
+        ax.set_ylabel(quantity)
+    names = {"paper": f"{machine} (paper)", "here": here}
+    handles = [Line2D([], [], color="black", label=names[source], **look) for source, look in LOOKS.items()]
+    panels.legend(fig, [*panels.lines(drawn), *handles], ncols=4)

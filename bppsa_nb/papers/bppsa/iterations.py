@@ -1,0 +1,144 @@
+"""Iterations of the paper's two benchmarks, timed: forward pass and all methods' backward passes, in turns."""
+
+import time
+
+import numpy as np
+
+from bppsa_nb.cells import gru, rnn
+from bppsa_nb.chains import structured
+from bppsa_nb.papers.timing import repeat
+from bppsa_nb.training.datasets import Bitstream
+from bppsa_nb.training.datasets.audio import FEATURES, LABELS
+from bppsa_nb.training.loss import cross_entropy
+
+METHODS = ("linear", "blelloch", "chunked")
+RNN_LENGTHS = {"quick": (10, 30, 100, 300, 1000), "paper": (10, 30, 100, 300, 1000, 3000, 10000, 30000)}
+RNN_BATCHES = (256, 128, 64, 32, 16, 8, 4, 2)
+RNN_BATCH = 16  # while T varies
+RNN_LENGTH = {"quick": 100, "paper": 1000}  # while B varies
+RNN_SECONDS = {"quick": 0.25, "paper": 60.0}  # for one point
+
+
+def rnn_chain(T, B, H, rng):
+    """Make the structured chain of an RNN that has read bitstreams."""
+    from bppsa_nb.cells import rnn_cpu
+
+    model = rnn.RNN(1, H, 10, rng=rng)
+    x, _ = Bitstream(T, B, rng=rng).batch(np.arange(B))
+    return rnn_cpu.chain(model.params["weight_hh_l0"], model.forward(x, backend="cpu").hidden[0])
+
+
+def time_passes(model, x, y, backend, seconds, also=None):
+    """Time the forward pass with its loss, the backward pass by every method, and `also`: seconds, a row per round."""
+
+    def one_round():
+        marks = [time.perf_counter()]
+        activations = model.forward(x, backend=backend)
+        _, grad_logits = cross_entropy(activations.logits, y)
+        marks.append(time.perf_counter())
+        for method in METHODS:
+            model.backward(activations, grad_logits, method=method, backend=backend)
+            marks.append(time.perf_counter())
+        if also:
+            also()
+            marks.append(time.perf_counter())
+        return np.diff(marks)
+
+    return repeat(one_round, seconds)
+
+
+def time_rnn(point, rng, seconds):
+    """Time the paper's RNN at the `backend`, `T` and `B` of `point`: a row per method.
+
+    `forward` and `backward` are medians in seconds per iteration, `backward_std` a standard deviation. The forward pass
+    holds the loss, the backward pass all parameter gradients and, for "blelloch", the assembly of the Jacobians.
+    """
+    backend, T, B = point["backend"], point["T"], point["B"]
+    model = rnn.RNN(input_size=1, hidden_size=20, num_classes=10, rng=rng)
+    x, y = Bitstream(T, B, rng=rng).batch(np.arange(B))
+    rounds = time_passes(model, x, y, backend, seconds)
+    forward, *backward = np.median(rounds, axis=0)
+    return [
+        {"method": method, "forward": forward, "backward": median, "backward_std": std, "rounds": len(rounds)}
+        for method, median, std in zip(METHODS, backward, np.std(rounds, axis=0)[1:], strict=True)
+    ]
+
+
+def speedups(table):
+    """Compare the methods of the RNN at every point, given rows of `time_rnn`.
+
+    Per backend, T and B: the times in seconds per iteration `forward`, `bp`, `bppsa` and `bppsa_std`, and the speedups
+    of the paper's BPPSA, by levels: `backward` (bp / bppsa) and `overall` (both with the forward pass). For the chunked
+    scan, where it was timed, `chunked`, `chunked_std` and `backward_chunked`; NaN elsewhere.
+    """
+    keys = ["backend", "T", "B"]
+    bp, bppsa, chunked = (table[table["method"] == method].set_index(keys) for method in METHODS)
+    both = bppsa[["forward"]].assign(
+        bp=bp["backward"],
+        bppsa=bppsa["backward"],
+        bppsa_std=bppsa["backward_std"],
+        chunked=chunked["backward"],
+        chunked_std=chunked["backward_std"],
+    )
+    both["backward"] = both["bp"] / both["bppsa"]
+    both["overall"] = (both["forward"] + both["bp"]) / (both["forward"] + both["bppsa"])
+    both["backward_chunked"] = both["bp"] / both["chunked"]
+    return both.reset_index()
+
+
+def time_gru(point, rng, backend, seconds):
+    """Time the paper's GRU on the set `features` of Table 3 and `B` of `point`, on features drawn at random: one row.
+
+    The columns are those of Table 6 in seconds per iteration: `forward`, `baseline` (with the backward pass by BPTT),
+    `forward_overhead` (with the assembly of Jacobians), `bppsa` (with the backward pass by BPPSA in levels) and
+    `chunked` (with the one in chunks), medians; each one's standard deviation as `<name>_spread`.
+    """
+    features, B = FEATURES[point["features"]], point["B"]
+    model = gru.GRU(features.size, 20, len(LABELS), rng=rng)
+    x = rng.standard_normal((features.frames, B, features.size), np.float32)
+    y = rng.integers(len(LABELS), size=B)
+    # What does not change from round to round; times depend on sizes only.
+    saved = model.forward(x, backend=backend)
+    assemble = assembly(model.params["weight_hh_l0"], saved.hidden[0], saved.gates[0], backend)
+    forward, bp, bppsa, chunked, overhead = time_passes(model, x, y, backend, seconds, assemble).T
+    whole = {
+        "forward": forward,
+        "baseline": forward + bp,
+        "forward_overhead": forward + overhead,
+        "bppsa": forward + bppsa,  # the assembly is part of the backward pass
+        "chunked": forward + chunked,  # whose diagonals are, too
+    }
+    row = {name: np.median(each) for name, each in whole.items()}
+    return [row | {f"{name}_spread": np.std(each) for name, each in whole.items()} | {"rounds": len(forward)}]
+
+
+def assembly(weight_hh, hidden, gates, backend):
+    """Prepare to assemble a layer's transposed Jacobians as a backward pass does, by a function without arguments.
+
+    From weight_hh [shape=(3 H, H)], hidden [shape=(T + 1, B, H)] and gates [shape=(4, T, B, H)], it returns them
+    [shape=(T, B, H, H)] when they are ready; on a GPU they stay there, scaled, beside their exponents of two [shape=(T,
+    B)].
+    """
+    if backend == "numpy":
+        return lambda: structured.jacobians_T(gru.chain(weight_hh, hidden, gates))
+    if backend == "cpu":
+        from bppsa_nb.cells import gru_cpu
+        from bppsa_nb.chains.structured_cpu import jacobians_T
+
+        return lambda: jacobians_T(gru_cpu.chain(weight_hh, hidden, gates))
+    from numba import cuda
+
+    from bppsa_nb.cells import gru_cuda
+    from bppsa_nb.chains.levels_cuda import launch_prepare, workspace
+    from bppsa_nb.chains.structured_cuda import Links, prepare
+
+    _, T, B, H = gates.shape
+    weight_hh, hidden, gates = map(cuda.to_device, (weight_hh, hidden, gates))
+    mats, exps, _, lost = workspace(T, B, B, H, hidden.dtype)
+
+    def assemble():
+        launch_prepare(prepare, Links(gru_cuda.chain(weight_hh, hidden, gates)).arguments[2:], mats, exps, lost)
+        cuda.synchronize()
+        return mats, exps
+
+    return assemble

@@ -1,0 +1,73 @@
+"""What the figures of several experiments have in common: scales, ranges, legends, panels for machines."""
+
+import io
+
+from matplotlib import pyplot
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import NullLocator
+
+
+def log_scale(ax, which="xy", shown="{x:g}", ticks=None):
+    """Make axes logarithmic, with plain numbers; those of x at `ticks` only, if there are any."""
+    for axis in which:
+        ax.set(**{f"{axis}scale": "log"})
+        getattr(ax, f"{axis}axis").set_major_formatter(shown)
+    if ticks is not None:
+        ax.set_xticks(ticks, [shown.format(x=tick) for tick in ticks])
+        ax.xaxis.set_minor_locator(NullLocator())
+
+
+def sizes_axis(ax, sizes):
+    """Make the axis of x logarithmic to base 2, with every size named."""
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(sizes, [str(size) for size in sizes])
+
+
+def errorbar(ax, x, low, middle, high, **look):
+    """Draw values with bars from low to high."""
+    return ax.errorbar(x, middle, [middle - low, high - middle], **look)
+
+
+def with_quartiles(ax, x, rows, name, **look):
+    """Draw a column of rows, with bars from its quartiles `<name>_low` to `<name>_high`."""
+    return errorbar(ax, x, rows[f"{name}_low"], rows[name], rows[f"{name}_high"], **look)
+
+
+def name_end(ax, x, y, name, color, up=0):
+    """Write the name of a line at its end."""
+    end, look = (list(x)[-1], list(y)[-1]), {"va": "center", "size": 9, "annotation_clip": False}
+    ax.annotate(name, end, (6, up), textcoords="offset points", color=color, **look)
+
+
+def patches(colors):
+    """Return handles for a legend: a patch per label, {label: color}."""
+    return [Patch(color=color, label=label) for label, color in colors.items()]
+
+
+def lines(colors, **look):
+    """Return handles for a legend: a line per label, {label: color}."""
+    return [Line2D([], [], color=color, label=label, **look) for label, color in colors.items()]
+
+
+def legend(fig, handles=None, **look):
+    """Explain a figure above it: handles, or whatever its first axes have labels for."""
+    handles = fig.axes[0].get_legend_handles_labels()[0] if handles is None else handles
+    fig.legend(handles=handles, **{"loc": "outside upper center", "ncols": len(handles)} | look)
+
+
+def png(fig):
+    """Return a figure as a PNG, for a notebook's widget."""
+    file = io.BytesIO()
+    fig.savefig(file, format="png", dpi=90, bbox_inches="tight")
+    return file.getvalue()
+
+
+def machines(table, width, height):
+    """Make a figure with a part for each machine of `table`, each so high; return it, and (part, rows) of each."""
+    names = table["machine"].unique()
+    fig = pyplot.figure(figsize=(width, len(names) * height), layout="constrained")
+    parts = fig.subfigures(len(names), 1, squeeze=False)[:, 0]
+    for part, name in zip(parts, names, strict=True):
+        part.suptitle(name, size=10)
+    return fig, [(part, table[table["machine"] == name]) for part, name in zip(parts, names, strict=True)]

@@ -1,0 +1,157 @@
+"""What a training step on a GPU launches beside its cells and its scan: loss, range, and the optimizers' updates."""
+
+import math
+
+from numba import cuda
+
+from bppsa_nb.training.optimizers import Adam
+
+_THREADS = 256
+SETTINGS = 8  # numbers that the optimizers' kernels read
+DONE, LOST, LOGITS, GRADIENTS, UPDATE = range(5)  # how a step ended: the last three overflowed, LOST is for `RangeLost`
+
+
+@cuda.jit
+def fill(array, value):
+    """Set every entry [shape=(T, B, H)] to a value, one per thread."""
+    q = cuda.grid(1)
+    batch, size = array.shape[1], array.shape[2]
+    t = q // (batch * size)
+    if t < array.shape[0]:
+        array[t, q // size % batch, q % size] = value
+
+
+@cuda.jit
+def copy(source, target):
+    """Copy an array [shape=(T, B, H)], one number per thread."""
+    q = cuda.grid(1)
+    batch, size = source.shape[1], source.shape[2]
+    t, b, i = q // (batch * size), q // size % batch, q % size
+    if t < source.shape[0]:
+        target[t, b, i] = source[t, b, i]
+
+
+@cuda.jit
+def classify(hidden, weight, bias, labels, logits, losses, gradients, grad_weight, grad_bias, loss, status, lost):
+    """Compute logits, the mean softmax cross-entropy, and gradients at the last state and of the last layer.
+
+    One block. `logits` becomes their gradient, ``gradients[-1]`` that at the last state. The loss is worked out in
+    double precision, as in `bppsa_nb.training.loss.cross_entropy`.
+    """
+    tid, threads = cuda.threadIdx.x, cuda.blockDim.x
+    last, batch, size, classes = hidden.shape[0] - 1, hidden.shape[1], hidden.shape[2], weight.shape[0]
+    zero, one = hidden.dtype.type(0), hidden.dtype.type(1)
+    if tid == 0:
+        status[0] = zero
+        lost[0] = 0
+    cuda.syncthreads()
+    for q in range(tid, batch * classes, threads):
+        b, c = q // classes, q % classes
+        total = bias[c]
+        for i in range(size):
+            total += hidden[last, b, i] * weight[c, i]
+        logits[b, c] = total
+        if total - total != zero:  # infinite, or not a number
+            status[0] = hidden.dtype.type(LOGITS)
+    cuda.syncthreads()
+    for b in range(tid, batch, threads):
+        top, label, shares = float(logits[b, 0]), int(labels[b]), 0.0
+        for c in range(classes):
+            top = max(top, float(logits[b, c]))
+        for c in range(classes):
+            shares += math.exp(float(logits[b, c]) - top)
+        losses[b] = math.log(shares) - (float(logits[b, label]) - top)
+        for c in range(classes):
+            share = math.exp(float(logits[b, c]) - top) / shares
+            logits[b, c] = (share - 1.0 if c == label else share) / batch
+    cuda.syncthreads()
+    if tid == 0:
+        mean = 0.0
+        for b in range(batch):
+            mean += losses[b]
+        loss[0] = mean / batch
+    for q in range(tid, classes * (size + 1), threads):
+        c, i = q // (size + 1), q % (size + 1)
+        total = zero
+        for b in range(batch):
+            total += logits[b, c] * (hidden[last, b, i] if i < size else one)
+        if i < size:
+            grad_weight[c, i] = total
+        else:
+            grad_bias[c] = total
+    for q in range(tid, batch * size, threads):
+        b, i = q // size, q % size
+        total = zero
+        for c in range(classes):
+            total += logits[b, c] * weight[c, i]
+        gradients[last, b, i] = total
+
+
+@cuda.jit
+def flag_overflow(grads, status, lost):
+    """Say in ``status[0]`` whether the gradients [shape=(P,)] are to be used. One block."""
+    zero = grads.dtype.type(0)
+    if cuda.threadIdx.x == 0 and status[0] == zero and lost[0] != 0:
+        status[0] = grads.dtype.type(LOST)
+    cuda.syncthreads()
+    for q in range(cuda.threadIdx.x, grads.shape[0], cuda.blockDim.x):
+        if grads[q] - grads[q] != zero and status[0] == zero:
+            status[0] = grads.dtype.type(GRADIENTS)
+
+
+@cuda.jit
+def adam(params, grads, first, second, settings, status):
+    """Update one parameter per thread; see `optimizers.Adam`. What is not finite is not for the host."""
+    q = cuda.grid(1)
+    if q < params.shape[0] and status[0] == params.dtype.type(0):
+        rate, correction, new_first = settings[0], settings[1], settings[2]
+        keep_second, new_second, eps = settings[3], settings[4], settings[5]
+        grad = grads[q]
+        first[q] += new_first * (grad - first[q])
+        second[q] = second[q] * keep_second + new_second * grad * grad
+        params[q] -= rate * first[q] / (math.sqrt(second[q]) * correction + eps)
+        if params[q] - params[q] != params.dtype.type(0) or second[q] - second[q] != params.dtype.type(0):
+            status[0] = params.dtype.type(UPDATE)
+
+
+@cuda.jit
+def sgd(params, grads, velocity, with_velocity, settings, status):
+    """Update one parameter per thread; see `optimizers.SGD`. What is not finite is not for the host."""
+    q = cuda.grid(1)
+    if q < params.shape[0] and status[0] == params.dtype.type(0):
+        moved = grads[q]
+        if with_velocity:
+            moved += velocity[q] * settings[1]
+            velocity[q] = moved
+        params[q] -= settings[0] * moved
+        if params[q] - params[q] != params.dtype.type(0):
+            status[0] = params.dtype.type(UPDATE)
+
+
+def settings_of(optimizer):
+    """Return what the kernels multiply by in the optimizer's next step, worked out in double precision."""
+    if not isinstance(optimizer, Adam):
+        return [optimizer.lr, optimizer.momentum]
+    (beta1, beta2), steps = optimizer.betas, optimizer.steps + 1
+    rate, correction = optimizer.lr / (1 - beta1**steps), (1 - beta2**steps) ** -0.5
+    return [rate, correction, 1 - beta1, beta2, 1 - beta2, optimizer.eps]
+
+
+def launch_update(optimizer, params, grads, averages, settings, status, lost, stream):
+    """Launch an optimizer's step, which does nothing where the gradients are not to be used."""
+    one_block(flag_overflow, stream)(grads, status, lost)
+    if isinstance(optimizer, Adam):
+        over(adam, params, stream)(params, grads, *averages, settings, status)
+    else:
+        moving = bool(averages)  # as the optimizer was made, whatever its momentum is now
+        over(sgd, params, stream)(params, grads, averages[0] if moving else grads, moving, settings, status)
+
+
+def one_block(kernel, stream):
+    """Configure a kernel to run as one block."""
+    return kernel[1, _THREADS, stream]
+
+
+def over(kernel, array, stream):
+    """Configure a kernel to run with one thread for each number of a device array."""
+    return kernel[-(-array.size // _THREADS), _THREADS, stream]

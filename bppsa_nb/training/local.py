@@ -1,0 +1,106 @@
+"""Where a trainer's steps run: in this process, by what model and optimizer compute themselves."""
+
+import time
+from contextlib import nullcontext
+from functools import partial
+
+import numpy as np
+
+from bppsa_nb.machine.checks import all_finite, check_count, check_has
+from bppsa_nb.training.loss import check_order, cross_entropy
+
+
+class Local:
+    """Steps in this process.
+
+    `bppsa_nb.training.device.OnDevice` and `bppsa_nb.distributed.training.Replicas` have the same methods. `make` is
+    always a callable that returns a batch, its inputs and its labels.
+
+    Attributes
+    ----------
+    speaks : bool
+        Whether this process shows progress and writes files.
+    """
+
+    speaks = True
+
+    def check(self, model, optimizer, method, backend, levels):
+        """Raise what `Trainer` says it raises, unless these can be trained so."""
+        check_parts(model, optimizer)
+        model.check_method(method, backend, levels)
+
+    def check_dataset(self, dataset, batch_size):
+        """Return what an epoch consists of, or raise TypeError or ValueError where a data set gives no batches."""
+        batch_size = check_count("batch_size", batch_size, 1)
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "batch"):
+            raise TypeError(
+                "dataset must have a length and a method batch(indices), as "
+                f"bppsa_nb.training.datasets.ArrayDataset(x, y) has, got {type(dataset).__name__}"
+            )
+        if len(dataset) == 0:
+            raise ValueError("dataset must hold at least one sample")
+        return {"num_samples": len(dataset), "batch_size": batch_size}
+
+    def together(self):
+        """Have what fails in a block fail wherever steps run, and what it puts into a dict be the same there."""
+        return nullcontext({})
+
+    def first(self, number):
+        """Return the integer that counts where each process has one."""
+        return number
+
+    def stoppable(self):
+        """Have Ctrl-C end a block where all processes can be stopped."""
+        return nullcontext()
+
+    def stop_if_asked(self):
+        """Raise KeyboardInterrupt if Ctrl-C was held back."""
+
+    def batch(self, dataset, indices):
+        """Return what this process needs of a batch."""
+        return dataset.batch(indices)
+
+    def step(self, trainer, make):
+        """Compute one step; return its loss, and a call that writes the result into model and optimizer."""
+        self._began = time.perf_counter()
+        x, y = make()
+        check_order(x, y)
+        return self._compute(trainer, x, y)
+
+    def _compute(self, trainer, x, y):
+        model = trainer.model
+        activations = model.forward(x, backend=trainer.backend)
+        loss, grad_logits = cross_entropy(activations.logits, y)
+        grads = model.backward(activations, grad_logits, trainer.method, trainer.backend, trainer.levels)
+        check_gradients(grads, f" after {len(x)} time steps" if x.ndim == 3 else "")  # sequences, not images
+        return loss, partial(trainer.optimizer.step, model.params, grads)
+
+    def seconds(self):
+        """Return how long ago the last step began."""
+        return time.perf_counter() - self._began
+
+    def evaluate(self, trainer, make):
+        """Return the summed loss of a batch, and how many of its samples are known."""
+        x, y = make()
+        check_order(x, y)
+        logits = trainer.model.forward(x, backend=trainer.backend).logits
+        return cross_entropy(logits, y)[0] * len(y), np.count_nonzero(logits.argmax(axis=1) == y)
+
+    def predict(self, trainer, x):
+        """Return the most likely class of every sample."""
+        return trainer.model.forward(x, backend=trainer.backend).logits.argmax(axis=1)
+
+
+def check_parts(model, optimizer):
+    """Raise TypeError unless a model and an optimizer have what a trainer needs of them."""
+    check_has("model", model, ("params", "forward", "backward", "check_method"), "bppsa_nb.RNN(1, 20, 10)")
+    check_has("optimizer", optimizer, ("step", "settings", "zeros", "state", "steps"), "bppsa_nb.Adam()")
+
+
+def check_gradients(grads, after=""):
+    """Raise FloatingPointError unless all gradients are finite; `after` says how many steps back they go."""
+    for name, grad in grads.items():
+        if not all_finite(grad):
+            raise FloatingPointError(
+                f"the gradient of {name} overflows {grad.dtype}{after}; the parameters were not updated"
+            )
