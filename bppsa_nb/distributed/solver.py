@@ -114,8 +114,8 @@ def _chunked(group, comm, run, grad_output, local_grads):
 def _linear(group, comm, run, grad_output, local_grads):
     """Go back one rank after the other; return gradients, and whether all ranks' are finite."""
     gradients = fault = None
-    above = group.timed(comm.recv, source=comm.rank - 1) if comm.rank else None
     try:
+        above = group.timed(comm.recv, source=comm.rank - 1) if comm.rank else None
         if comm.rank == 0 or above is not None:
             gradients = run.sweep(grad_output if above is None else _sum(above, grad_output), local_grads)
     except Exception as error:  # the others wait for this rank's gradient

@@ -114,9 +114,7 @@ class Cycles:
             if not math.isfinite(norms[-1]):
                 why = "the network itself does"
                 why = why if len(self.levels) == 1 else f"either {why}, or {_TOO_FAR}"
-                raise FloatingPointError(
-                    f"cycle {len(norms)} leaves the range of {self.levels[0].points.dtype}: {why}"
-                )
+                raise FloatingPointError(f"cycle {len(norms)} leaves the range of {self.levels[0].points.dtype}: {why}")
             if len(norms) == cycles or (cycles is None and norms[-1] <= tol):
                 break
             if cycles is None and len(norms) > _PATIENCE and min(norms[-_PATIENCE:]) >= min(norms[:-_PATIENCE]):
