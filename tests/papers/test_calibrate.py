@@ -64,7 +64,7 @@ def world(monkeypatch):
         clock.now += 5.0 * (len(calls) == 0)  # the first call compiles
         calls.append((method, backend, *length))
 
-    monkeypatch.setattr(bp, "backprop", backprop)
+    monkeypatch.setattr(calibrate, "backprop", backprop)
     monkeypatch.setattr(calibrate, "points", lambda: copy.deepcopy(SOME))
     return prices, clock, calls
 
@@ -253,7 +253,7 @@ def test_an_interrupted_run_leaves_the_old_file(world, cache, monkeypatch):
         if next(calls) == 20:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(bp, "backprop", stop)
+    monkeypatch.setattr(calibrate, "backprop", stop)
     with pytest.raises(KeyboardInterrupt):
         calibrate.run(["numpy", "cpu"], False)
     assert [file.name for file in cache.iterdir()] == ["prices.json"]
