@@ -290,6 +290,20 @@ def test_chunks_whose_products_leave_the_range(factor, kind):
                 scan(case, grad_output, None, 5)
 
 
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+def test_a_row_of_zeros_does_not_stop_chunks(kind):
+    from bppsa_nb.chains import structured as plain
+    from bppsa_nb.chains import structured_cuda as cuda
+
+    # One unit is saturated where the middle chunk ends; the other's row goes far from 1, and the gradient need not.
+    slopes = np.ones((1, 15, 1, 2), np.float32)
+    slopes[:, 5:10], slopes[0, 9, 0, 1] = 2.0**-20, 0
+    links = plain.StructuredChain(np.array([[[0.5, -1], [1, 0.5]]], np.float32), slopes)
+    grad_output = np.full((1, 2), 2.0**60, np.float32)
+    found = cuda.chunked(links, grad_output, None, 5)  # and does not raise RangeLost
+    np.testing.assert_allclose(found, plain.sweep(links, grad_output), rtol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what overflows anyway
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])

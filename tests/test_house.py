@@ -23,17 +23,24 @@ def _name(path):
     return ".".join(path.relative_to(HOUSE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-MODULES = {_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in sorted(HOUSE.rglob("*.py"))}
+MODULES = {_name(path): path for path in sorted(HOUSE.rglob("*.py"))}
 
 
 def room(name):
     return name.split(".")[1] if "." in name else ""
 
 
-def _imports():
-    """List what imports what, in functions too: pairs of modules."""
+@pytest.fixture(scope="module")
+def trees():
+    """What the modules are made of; not kept, for the collector of garbage would walk through it all day."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+@pytest.fixture(scope="module")
+def imports(trees):
+    """What imports what, in functions too: pairs of modules."""
     pairs = set()
-    for name, tree in MODULES.items():
+    for name, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 pairs |= {(name, alias.name) for alias in node.names if alias.name in MODULES}
@@ -43,19 +50,16 @@ def _imports():
     return sorted(pairs)
 
 
-IMPORTS = _imports()
-
-
 def test_there_are_twelve_rooms():
     assert {room(name) for name in MODULES} - {"", "sparse"} == {*ROOMS, "graphs"}
     assert len({*ROOMS, "graphs"}) == 12
 
 
-def test_imports_go_down():
+def test_imports_go_down(imports):
     programs = ".__main__"  # stand above all rooms
     up = [
         (one, other)
-        for one, other in IMPORTS
+        for one, other in imports
         if not one.endswith(programs)
         and one not in FACADES
         and other not in FACADES
@@ -64,10 +68,10 @@ def test_imports_go_down():
     assert up == []
 
 
-def test_what_is_imported_by_name_is_known():
+def test_what_is_imported_by_name_is_known(trees):
     """Names made at run time: twins, in the same room; public names; experiments; and what runs over ranks."""
     calls = {}
-    for name, tree in MODULES.items():
+    for name, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
                 calls.setdefault(name, []).append(ast.unparse(node.args[0]))
@@ -75,42 +79,42 @@ def test_what_is_imported_by_name_is_known():
     assert set(calls) <= {
         *("bppsa_nb.machine.twins", "bppsa_nb.machine.lazy", "bppsa_nb.papers.experiments"),
     }
-    for name, tree in MODULES.items():
+    for name, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "twin":
                 named = node.args[0].value if isinstance(node.args[0], ast.Constant) else name
                 assert room(named) in BELOW[room(name)], name
 
 
-def test_the_facades_are_used_from_above():
+def test_the_facades_are_used_from_above(imports):
     """What the public names stand for is no secret to those below them."""
-    for one, other in IMPORTS:
+    for one, other in imports:
         if other in FACADES and one not in FACADES and not one.endswith("__main__"):
             assert room(one) == "papers" or one in ("bppsa_nb.distributed.engines", "bppsa_nb.machine.hardware"), one
 
 
-def test_there_are_no_circles():
-    waiting = {name: {other for one, other in IMPORTS if one == name} - {name} - FACADES for name in MODULES}
+def test_there_are_no_circles(imports):
+    waiting = {name: {other for one, other in imports if one == name} - {name} - FACADES for name in MODULES}
     while free := [name for name, needs in waiting.items() if not needs & waiting.keys()]:
         for name in free:
             del waiting[name]
     assert sorted(waiting) == []
 
 
-def test_no_experiment_imports_an_experiment():
+def test_no_experiment_imports_an_experiment(trees, imports):
     def is_experiment(name):
-        functions = {node.name for node in MODULES[name].body if isinstance(node, ast.FunctionDef)}
+        functions = {node.name for node in trees[name].body if isinstance(node, ast.FunctionDef)}
         return name.startswith("bppsa_nb.papers.") and {"measure", "plot"} <= functions
 
-    assert [pair for pair in IMPORTS if all(map(is_experiment, pair))] == []
+    assert [pair for pair in imports if all(map(is_experiment, pair))] == []
 
 
-def test_the_scan_is_read_in_one_sitting():
+def test_the_scan_is_read_in_one_sitting(trees):
     lines = [len(path.read_text(encoding="utf-8").splitlines()) for path in (HOUSE / "scan").glob("*.py")]
     assert sum(lines) <= 450
     outside = {
         node.module.split(".")[0]
-        for name, tree in MODULES.items()
+        for name, tree in trees.items()
         if room(name) == "scan"
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
@@ -127,11 +131,9 @@ def test_the_path_to_the_scan_is_short_and_its_length_is_true():
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_modules_and_functions_are_short(name):
-    path = HOUSE.parent / Path(*name.split("."))
-    path = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 450
-    for node in ast.walk(MODULES[name]):
+def test_modules_and_functions_are_short(name, trees):
+    assert len(MODULES[name].read_text(encoding="utf-8").splitlines()) <= 450
+    for node in ast.walk(trees[name]):
         if isinstance(node, ast.FunctionDef):
             first = node.body[1] if ast.get_docstring(node) is not None and len(node.body) > 1 else node.body[0]
             assert node.end_lineno - first.lineno + 2 <= 60, node.name

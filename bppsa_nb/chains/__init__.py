@@ -1,1 +1,1 @@
-"""Gradients along chains: stored, structured and listed ones, each in NumPy, compiled for CPUs, and in CUDA kernels."""
+"""Gradients along chains: stored and structured ones, in NumPy, compiled, and in CUDA kernels; and listed ones."""

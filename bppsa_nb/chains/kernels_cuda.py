@@ -10,7 +10,7 @@ import math
 
 from numba import cuda
 
-from bppsa_nb.operands.scaled_cuda import blurred, half, inline, minexp, nmant, rescale, shift, smaller
+from bppsa_nb.operands.scaled_cuda import blurred, half, inline, minexp, nmant, rescale, shift, smaller, spread
 
 _ROOM = 8  # powers of two that a row may grow or shrink by before it is scaled
 
@@ -94,7 +94,7 @@ def _smallest_kept(stored, dense, weights, slopes, carry, with_carry, t, b):
     if with_carry:
         for i in range(size):
             through = smaller(through, carry[t, b, i])
-    bound = math.ldexp(one, half(least) + _ROOM + 1)
+    bound = math.ldexp(one, half(least) + _ROOM)  # entries are 2**(half - _ROOM) at least
     if slope * min(smallest, one) >= bound and through >= bound:
         return stored.dtype.type(0)
     return math.ldexp(largest, blurred(least, nmant(stored.itemsize)))
@@ -104,7 +104,7 @@ def _smallest_kept(stored, dense, weights, slopes, carry, with_carry, t, b):
 def _settle(shared, start, size, last, narrow, lost):
     """Scale a row of so many numbers, the largest into [1/2, 1), if it went far from there or it is the last time.
 
-    Returns the power of two that went, and the smallest size of an entry before; `narrow` is 2**half.
+    Returns the power of two that went, and the smallest size of an entry before; `narrow` is 2**spread.
     """
     one, far, infinite = shared.dtype.type(1), shared.dtype.type(2**_ROOM), shared.dtype.type(math.inf)
     peak, low, bottom, power = shared.dtype.type(0), infinite, infinite, 0
@@ -139,7 +139,7 @@ def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, first, le
     wide = 4 * squares
     row, column = tid // squares * 4, tid % squares * 4
     zero, one = products.dtype.type(0), products.dtype.type(1)
-    narrow = math.ldexp(one, half(minexp(products.itemsize)))
+    narrow = math.ldexp(one, spread(minexp(products.itemsize)))
     diagonals = rows * wide  # where the step's slopes stand
     for q in range(tid, rows * wide, threads):
         shared[q] = one if q % wide == top + q // wide else zero
@@ -194,7 +194,7 @@ def across_chunks(products, exponents, offsets, affine, ends, lost):
     tid, threads = cuda.threadIdx.x, cuda.blockDim.x
     zero, one = ends.dtype.type(0), ends.dtype.type(1)
     least = minexp(ends.itemsize)
-    smallest, narrow = math.ldexp(one, blurred(least, nmant(ends.itemsize))), ends.dtype.type(half(least))
+    smallest, narrow = math.ldexp(one, blurred(least, nmant(ends.itemsize))), ends.dtype.type(spread(least))
     nothing = ends.dtype.type(-(1 << 20))
     above = ends.shape[0] - 2
     for i in range(tid, size, threads):
@@ -202,6 +202,11 @@ def across_chunks(products, exponents, offsets, affine, ends, lost):
     for c in range(above - 1, -1, -1):
         for j in range(tid, size, threads):
             fraction, power = math.frexp(ends[c + 1, b, j])
+            i = 0
+            while i < size and products[c, b, j, i] == 0:
+                i += 1
+            if i == size:  # the power of a row of zeros says nothing
+                fraction = zero
             shared[j] = fraction
             shared[size + j] = nothing if fraction == 0 else ends.dtype.type(power + exponents[c, b, j])
         cuda.syncthreads()

@@ -1,6 +1,7 @@
-"""Chains whose links are listed one by one, of whatever sizes: the scan over one operand per link.
+"""Chains as lists of operands, one per link: Equation 5's array, and the scan over it.
 
-Links that are BatchedCSR run on any backend; single matrices run in NumPy.
+Stored Jacobians in NumPy go this way, and so do links that were listed one by one, of whatever sizes: BatchedCSR on any
+backend, single matrices in NumPy.
 """
 
 import math

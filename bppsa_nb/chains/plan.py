@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.chains import prices as stored
+from bppsa_nb.chains import prices
 from bppsa_nb.chains.counts import KINDS, blelloch, chunked, linear, price, product, workers
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import float_dtype, is_integer
@@ -165,38 +165,38 @@ def _priced(backend):
     """Return a backend's prices, a few words on where they come from, and whether that is this machine."""
     advice = "`bppsa-nb calibrate` measures this machine"
     try:
-        found = stored.load(backend)
+        found = prices.load(backend)
     except OSError as error:  # a home folder that is another user's, for one
         found, advice = None, f"this machine's cannot be read: {error}"
     if found is not None:
         return found["prices"], f"prices measured on this machine, {found['date']}", True
     if backend == "cuda":
-        prices = {kind: dict.fromkeys(("linear", "blelloch", "chunked"), _CUDA) for kind in KINDS}
-        return prices, f"the package's orders of magnitude for a large GPU; {advice}", False
-    found = stored.defaults(backend)
+        guessed = {kind: dict.fromkeys(("linear", "blelloch", "chunked"), _CUDA) for kind in KINDS}
+        return guessed, f"the package's orders of magnitude for a large GPU; {advice}", False
+    found = prices.defaults(backend)
     return found["prices"], f"the package's defaults, measured on {found['machine']}; {advice}", False
 
 
 @functools.lru_cache(1024)
 def _chunk_length(T, B, H, width, backend, weights):
-    prices = _priced(backend)[0]["structured" if weights else "dense"]["chunked"]
+    costs = _priced(backend)[0]["structured" if weights else "dense"]["chunked"]
     return min(
         candidate_lengths(T, workers(backend)),
-        key=lambda length: price(chunked(T, B, H, weights, backend, length), prices, width),
+        key=lambda length: price(chunked(T, B, H, weights, backend, length), costs, width),
     )
 
 
 @functools.lru_cache(1024)
 def _explain(T, B, H, width, backend, weights):
     every_kind, source, _ = _priced(backend)
-    prices = every_kind["structured" if weights else "dense"]
+    costs = every_kind["structured" if weights else "dense"]
     length = _chunk_length(T, B, H, width, backend, weights)
     counts = {
         "linear": linear(T, B, H, weights, backend),
         "chunked": chunked(T, B, H, weights, backend, length),
         "blelloch": blelloch(T, B, H, weights, backend),
     }
-    seconds = {method: price(counts[method], prices[method], width) for method in counts}
+    seconds = {method: price(counts[method], costs[method], width) for method in counts}
     # Trees as high as the chain is long, and one or two chunks, are the linear scan with more to do around it.
     shorter = {"blelloch": up_levels(T) + down_levels(T) < T, "chunked": length * 2 < T, "linear": True}
     method = min((name for name in seconds if shorter[name]), key=seconds.get)

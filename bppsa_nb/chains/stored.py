@@ -2,7 +2,7 @@
 
 They take ``jacobians_T`` [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]; ``grad_output`` [shape=(B, H)], the gradient at
 x_T; and ``local_grads`` [shape=(T + 1, B, H)], loss terms that enter at every x_t, or None, the term at x_T being in
-`grad_output`. All but `products` return the gradients at x_0 ... x_T [shape=(T + 1, B, H)].
+`grad_output`. `sweep`, `chunked` and `levels` return the gradients at x_0 ... x_T [shape=(T + 1, B, H)].
 """
 
 from functools import reduce
@@ -38,26 +38,7 @@ def _scan(jacobians_T, grad_output, local_grads, method, **how):
 
 
 def products(jacobians_T, length):
-    """Multiply the links of each chunk.
-
-    Parameters
-    ----------
-    jacobians_T : np.ndarray [shape=(T, B, H, H)]
-    length : int
-        Links of a chunk; T is a multiple of it, and not 0.
-
-    Returns
-    -------
-    products : np.ndarray [shape=(chunks, B, H, H)]
-        Row j is where unit vector j ends, times a power of two.
-    exponents : np.ndarray of int [shape=(chunks, B, H)]
-        That power of each row.
-
-    Raises
-    ------
-    RangeLost
-        If one could not keep its entries in range.
-    """
+    """Multiply the links of each chunk; arguments and results are those of `bppsa_nb.chains.structured.products`."""
     found = []
     for start in range(0, len(jacobians_T), length):
         links = (Scaled(Dense(link)) for link in jacobians_T[start : start + length][::-1])

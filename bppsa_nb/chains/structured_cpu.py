@@ -22,7 +22,7 @@ from bppsa_nb.operands.range import RangeLost
 keep_freed_memory()
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
-_half, _shift = inline(rules.half), inline(rules.shift)
+_spread, _shift = inline(rules.spread), inline(rules.shift)
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 
 
@@ -189,7 +189,7 @@ def _multiply(product, weights_T, slopes, carry, length, skip, floor, products, 
     """
     batch, size, dtype = products.shape[1], products.shape[2], products.dtype.type
     info = np.finfo(products.dtype)
-    half, none = dtype(math.ldexp(1.0, _half(info.minexp))), dtype(np.inf)
+    narrow, none = dtype(math.ldexp(1.0, _spread(info.minexp))), dtype(np.inf)
     at_sums = np.empty((len(weights_T), size, size), products.dtype)
     columns, moved = np.empty((size, size), products.dtype), np.empty((size, size), products.dtype)
     high, low, least = np.empty(size, products.dtype), np.empty(size, products.dtype), np.empty(size, products.dtype)
@@ -220,7 +220,7 @@ def _multiply(product, weights_T, slopes, carry, length, skip, floor, products, 
                     entry = entry if entry > 0 else none
                     low[j] = entry if entry < low[j] else low[j]
             for j in range(size):
-                if not high[j] < none or low[j] < high[j] * half or least[j] < floor:
+                if not high[j] < none or low[j] < high[j] * narrow or least[j] < floor:
                     return False
                 shift = _shift(math.frexp(high[j])[1], info.minexp)
                 exponents[c, b, j] += shift

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_array, check_finite
+from bppsa_nb.machine.checks import check_array, check_finite, check_kind
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.multigrid.cycles import Cycles, GridLevel, Options
 from bppsa_nb.multigrid.grids import hierarchy
@@ -118,7 +118,7 @@ def solve(
     Equation 1.
     """
     with connect(comm) as neighbors:
-        _check_network(net)
+        check_kind("net", net, ResidualNetwork, "a ResidualNetwork")
         steps = net.forward_steps(u0, backend)
         options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
         return _solve(net, u0, *steps, initial, options, neighbors)
@@ -170,16 +170,11 @@ def solve_adjoint(
         As in `solve`.
     """
     with connect(comm, backward=True) as neighbors:
-        _check_network(net)
+        check_kind("net", net, ResidualNetwork, "a ResidualNetwork")
         steps = net.adjoint_steps(states, grad_output, backend)
         options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
         found = _solve(net, grad_output, *steps, initial, options, neighbors)
     return replace(found, states=np.ascontiguousarray(found.states[::-1]))
-
-
-def _check_network(net):
-    if not isinstance(net, ResidualNetwork):
-        raise TypeError(f"net must be a ResidualNetwork, got {type(net).__name__}")
 
 
 def _solve(net, first, ops, sweep, initial, options, neighbors):

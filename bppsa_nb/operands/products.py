@@ -1,4 +1,4 @@
-"""Sparse products by plan in NumPy: the numeric phase, and what range the values of operands have.
+"""Sparse products by plan in NumPy, the numeric phase; and the extent and scale of values, sparse or dense.
 
 Plans are `bppsa_nb.operands.pattern.PlannedProduct`; the twins of this module are `products_cpu` and `products_cuda`.
 """

@@ -2,18 +2,20 @@
 
 Products of hundreds of Jacobians leave the range of a float long before the gradient does. So a matrix, or each of its
 rows, carries an exact power of two beside it. Normal numbers lie between 2**minexp and 2**maxexp and have nmant binary
-digits behind the first (`numpy.finfo`); four powers of two made of these decide:
+digits behind the first (`numpy.finfo`); powers of two made of these decide:
 
-`half`      Where all entries lie within it below the largest, no term of a product of two such operands underflows:
-            they are *narrow*. What is not narrow cannot be multiplied safely, whatever its scale.
+`half`      No product of two numbers from here up underflows: 2 * half = minexp.
+`spread`    Entries that lie within it below the largest are *narrow*: with that one in [1/2, 1), none is below
+            ``half``. What is not narrow cannot be multiplied safely, whatever its scale.
 `ample`     Between ``half`` and this, numbers can be multiplied as they are, and 2**32 such terms be added up:
             2 * ample + 32 = maxexp. They are *moderate*, and need no scale.
 `blurred`   A term that underflows is off by less than 2**minexp. From here up, 256 of them are less than the last digit
             of what they are added to; below, a sum may have lost a term that counts.
 `shift`     The power of two that goes, so that the largest entry is in [1/2, 1): its own, but none whose inverse would
             overflow.
+`part`      A power of two may be too far out for one factor; this is as much of it as one can carry.
 
-All take plain integers, so that compiled code and kernels inline these very functions.
+These six take plain integers, so that compiled code and kernels inline them; `narrow` and `threshold` are for arrays.
 """
 
 import numpy as np
@@ -24,8 +26,13 @@ class RangeLost(ArithmeticError):
 
 
 def half(minexp):
-    """Return how far entries may lie below the largest of a narrow operand, as a power of two."""
+    """Return the power of two from which up products do not underflow."""
     return minexp // 2
+
+
+def spread(minexp):
+    """Return how far entries may lie below the largest of a narrow operand, as a power of two."""
+    return minexp // 2 + 1
 
 
 def ample(maxexp):
@@ -49,8 +56,8 @@ def part(exponent, minexp, maxexp):
 
 
 def narrow(peak, floor):
-    """Tell whether the smallest non-zero sizes lie within `half` of the largest, in all of several operands."""
-    return not np.any(floor < np.ldexp(peak, half(np.finfo(peak.dtype).minexp)))
+    """Tell for each of several operands whether its smallest non-zero size lies within `spread` of its largest."""
+    return floor >= np.ldexp(peak, spread(np.finfo(peak.dtype).minexp))
 
 
 def threshold(dtype):

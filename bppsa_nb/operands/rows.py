@@ -5,7 +5,7 @@ Row j stands for ``2**exponents[j] * rows[j]`` and is where unit vector j ends; 
 
 import numpy as np
 
-from bppsa_nb.operands.range import RangeLost, half, threshold
+from bppsa_nb.operands.range import RangeLost, half, spread, threshold
 
 
 def normalize(rows, exponents, floor=0.0):
@@ -31,7 +31,7 @@ def normalize(rows, exponents, floor=0.0):
     """
     size = np.abs(rows)
     peak = size.max(axis=-1, keepdims=True)
-    low = np.ldexp(peak, half(np.finfo(rows.dtype).minexp))
+    low = np.ldexp(peak, spread(np.finfo(rows.dtype).minexp))
     if not np.isfinite(peak).all() or ((size < low) & (size > 0) | (size < floor)).any():
         raise RangeLost
     power = np.frexp(peak)[1]
@@ -41,10 +41,10 @@ def normalize(rows, exponents, floor=0.0):
 def smallest_kept(weights, slopes, carry):
     """Return how small an entry of a product may be in a step of `bppsa_nb.chains.structured.products`.
 
-    Below, it may have lost terms. Entries lie within 2**half below 1. A term is one of them times a slope and a weight,
+    Below, it may have lost terms. Entries are 2**half at least. A term is one of them times a slope and a weight,
     or times a carry. Where none of these can underflow, an entry may have any size.
     """
-    least = np.ldexp(1.0, half(np.finfo(weights.dtype).minexp) + 1)
+    least = np.ldexp(1.0, half(np.finfo(weights.dtype).minexp))
     if _smallest(slopes) * min(_smallest(weights), 1) >= least and (carry is None or _smallest(carry) >= least):
         return 0.0
     # What is lost is below the smallest normal number, before it is multiplied by a weight or after.
@@ -96,7 +96,7 @@ def apply_scaled(rows, exponents, grads):
     top = powers.max(axis=-1, keepdims=True)
     factors = np.ldexp(fractions, powers - top)
     total = factors @ rows
-    wide = ((powers - top < half(info.minexp)) & (fractions != 0)).any(axis=-1)
+    wide = ((powers - top < spread(info.minexp)) & (fractions != 0)).any(axis=-1)
     if (np.abs(total[wide]) < threshold(grads.dtype)).any():
         raise RangeLost
     return total, top

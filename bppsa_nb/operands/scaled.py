@@ -10,7 +10,8 @@ from bppsa_nb.operands.range import RangeLost, narrow, threshold
 class Scaled:
     """An operand times a power of two, the largest stored entry of each sample being in [1/2, 1).
 
-    Scaling by powers of two is exact, so nothing is rounded that the unscaled product would not have rounded.
+    A sample that is zero stays as it is. Scaling by powers of two is exact, so nothing is rounded that the unscaled
+    product would not have rounded. A product with a vector raises RangeLost where it may have lost a term.
 
     Parameters
     ----------
@@ -28,9 +29,9 @@ class Scaled:
 
     def __init__(self, operand, exponent=0, fresh=False):
         peak, floor = operand.extent()
-        if not narrow(peak, floor):
+        if not narrow(peak, floor).all():
             raise RangeLost
-        power = np.maximum(np.frexp(peak)[1], np.finfo(peak.dtype).minexp)
+        power = np.maximum(np.frexp(peak)[1], np.finfo(peak.dtype).minexp)  # `range.shift`
         self.operand = operand.scaled(-power, fresh)
         self.exponent = exponent + power
 
@@ -43,6 +44,6 @@ class Scaled:
         peak, floor = products.extent(other)
         power = np.frexp(peak)[1]
         product = self.operand @ np.ldexp(other, -power[..., None])
-        if not narrow(peak, floor) and np.abs(product).min(initial=1) < threshold(other.dtype):
+        if (~narrow(peak, floor)[..., None] & (np.abs(product) < threshold(other.dtype))).any():
             raise RangeLost
         return np.ldexp(product, (self.exponent + power)[..., None])

@@ -13,7 +13,8 @@ from bppsa_nb.operands import range as rules
 _compile = njit(cache=True, nogil=True)
 _compile_sums = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})  # sums in any order, so in vectors
 
-half, ample, blurred, shift, part = map(inline, (rules.half, rules.ample, rules.blurred, rules.shift, rules.part))
+half, spread, ample = map(inline, (rules.half, rules.spread, rules.ample))
+blurred, shift, part = map(inline, (rules.blurred, rules.shift, rules.part))
 
 SMALL = 2**22  # multiply-adds that one core has done before a second one is of any use
 GROUP = 2**15  # bytes of neighboring matrices that are read in one go
@@ -74,7 +75,7 @@ def normalize(array):
         low = size if 0 < size < low else low
     exponent = shift(math.frexp(peak)[1], minexp)
     scale(array, -exponent)
-    return exponent, low >= peak * dtype(math.ldexp(1.0, half(minexp)))
+    return exponent, low >= peak * dtype(math.ldexp(1.0, spread(minexp)))
 
 
 @_compile_sums

@@ -12,7 +12,8 @@ from bppsa_nb.operands import range as rules
 
 inline = cuda.jit(device=True, inline="always")
 
-half, ample, blurred, shift, part = map(inline, (rules.half, rules.ample, rules.blurred, rules.shift, rules.part))
+half, spread, ample = map(inline, (rules.half, rules.spread, rules.ample))
+blurred, shift, part = map(inline, (rules.blurred, rules.shift, rules.part))
 
 
 @inline
@@ -72,7 +73,7 @@ def rescale(matrix, high, low, shared, lost):
     exponent = 0
     if not moderate(one, peak, floor, matrix.itemsize):
         exponent = int(shift(math.frexp(peak)[1], minexp(matrix.itemsize)))
-        if tid == 0 and floor < peak * math.ldexp(one, half(minexp(matrix.itemsize))):
+        if tid == 0 and floor < peak * math.ldexp(one, spread(minexp(matrix.itemsize))):
             lost[0] = 1
         scale = math.ldexp(one, -exponent)
         for q in range(tid, hidden * hidden, threads):
@@ -131,7 +132,7 @@ def matvec(matrix, exponent, vector, offset, affine, out, shared, lost):
     scale, wide = one, False
     if not moderate(one, peak, low, itemsize):
         power = int(shift(math.frexp(peak)[1], least))
-        scale, wide = math.ldexp(one, -power), low < peak * math.ldexp(one, half(least))
+        scale, wide = math.ldexp(one, -power), low < peak * math.ldexp(one, spread(least))
         exponent += power
     # In parts that are normal numbers; beyond three of them the result is 0 or infinite anyway.
     exponent = int(min(max(exponent, 3 * least), 3 * (most - 1)))

@@ -7,6 +7,7 @@ import io
 import numpy as np
 
 from bppsa_nb.machine import files
+from bppsa_nb.machine.checks import check_choice
 from bppsa_nb.papers import provenance
 
 _DATA = ("real", "synthetic", "stand-in")
@@ -49,8 +50,7 @@ def _write(columns, notes, origin, path):
     if "backend" in columns:
         backend = sorted(set(columns["backend"]))
     collected = {"collected": True} if notes.pop("collected", False) else {}
-    if data not in _DATA:
-        raise ValueError(f"attrs['data'] must be one of {', '.join(map(repr, _DATA))}, got {data!r}")
+    check_choice("attrs['data']", data, _DATA)
     described = {
         "provenance": origin | {"backend": backend, "data": data} | collected,
         "notes": notes,

@@ -16,10 +16,7 @@ def rows(timeline, idle=False, **columns):
     besides, such as the policy.
     """
     timeline.check()
-    ops = timeline.operations
-    numbers = zip(ops.layer.tolist(), ops.micro_batch.tolist(), strict=True)
-    labels = [draw.operation_label(layer, m, ops.micro_batches) for layer, m in numbers]
-    events = [event._replace(label=label) for event, label in zip(timeline.events, labels, strict=True)]
+    ops, events = timeline.operations, draw.labelled(timeline)
     if idle:
         events += [event for device in range(ops.devices) for event in _idle(events, device, timeline.makespan)]
     return [columns | {"lane": ops.workers[event.worker]} | event._asdict() for event in events]

@@ -310,6 +310,14 @@ def operation_label(layer, micro_batch, micro_batches):
     return f"${layer}_{{{chr(ord('A') + micro_batch) if micro_batches <= 26 else micro_batch}}}$"
 
 
+def labelled(timeline):
+    """Return the events of a `Timeline`, each with the label of its operation."""
+    ops = timeline.operations
+    numbers = zip(ops.layer.tolist(), ops.micro_batch.tolist(), strict=True)
+    labels = [operation_label(layer, m, ops.micro_batches) for layer, m in numbers]
+    return [event._replace(label=label) for event, label in zip(timeline.events, labels, strict=True)]
+
+
 def _default_colors(kinds):
     roles = {"mm": COLORS["matrix"], "mv": COLORS["vector"]}
     if set(kinds) <= roles.keys():

@@ -255,14 +255,11 @@ class Timeline:
         from bppsa_nb.schedule import draw
 
         ops = self.operations
-        numbers = zip(ops.layer.tolist(), ops.micro_batch.tolist(), strict=True)
-        labels = [draw.operation_label(layer, m, ops.micro_batches) for layer, m in numbers]
-        events = [event._replace(label=label) for event, label in zip(self.events, labels, strict=True)]
         kinds = {KINDS[kind] for kind in np.unique(ops.kind)}
         colors = {kind: color for kind, color in draw.OPERATION_COLORS.items() if kind in kinds}
         looks = {"colors": colors, "names": draw.OPERATION_NAMES, "unit": unit, "legend": legend}
         links = set(ops.worker[ops.kind > W].tolist())
-        return draw.timeline(events, ax, worker=list(ops.workers), thin=links, **looks)
+        return draw.timeline(draw.labelled(self), ax, worker=list(ops.workers), thin=links, **looks)
 
 
 def within(memory_limit, timelines, least):

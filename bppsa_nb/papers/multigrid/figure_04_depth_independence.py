@@ -1,4 +1,4 @@
-"""Paper 004's Figure 4: how fast multigrid solves residual networks, over their depth."""
+"""Figure 4 of layer-parallel training: how fast multigrid solves residual networks, over their depth."""
 
 import numpy as np
 from matplotlib import pyplot

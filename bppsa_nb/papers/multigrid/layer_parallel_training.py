@@ -1,4 +1,4 @@
-"""Paper 004, Section IV-A: training with two cycles forward and two backward, held against serial back-propagation."""
+"""Section IV-A of layer-parallel training: two cycles forward, two backward, held against back-propagation."""
 
 import numpy as np
 import pandas as pd
