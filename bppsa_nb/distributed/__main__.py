@@ -97,11 +97,11 @@ def _residual(arguments, steps, rank, ranks, state):
 
 def _make(arguments, steps, comm):
     """Make the links of this rank, rank after rank: a forward pass."""
-    state = comm.recv(source=comm.rank - 1) if comm.rank else None
+    state = ranks.exchange(comm, None, source=comm.rank - 1) if comm.rank else None
     make = _residual if arguments.cell == "residual" else _recurrent
     made = make(arguments, steps, comm.rank, comm.size, state)
     if comm.rank < comm.size - 1:
-        comm.send(made.last, comm.rank + 1)
+        ranks.exchange(comm, made.last, to=comm.rank + 1)
     return made
 
 

@@ -1,9 +1,10 @@
-"""Operands of the scan as messages between ranks that one user started: pickled, as mpi4py does it.
+"""Operands of the scan as messages between ranks that one user started: pickled.
 
 What a run of a list does to a gradient has a size of its own, unlike the maps that MPI scans for us. So ranks exchange
 operands themselves, in the rounds of recursive doubling.
 """
 
+from bppsa_nb.distributed import ranks
 from bppsa_nb.operands.batched import BatchedCSR, Planned
 from bppsa_nb.operands.dense import Affine
 from bppsa_nb.operands.range import RangeLost
@@ -39,7 +40,7 @@ def exscan(group, comm, own, backend):
     for bit in range(rounds):
         partner = comm.rank ^ (1 << bit)
         if partner < comm.size:
-            other = placed(group.timed(comm.sendrecv, block, partner, source=partner), backend)
+            other = placed(group.timed(ranks.exchange, comm, block, partner, partner), backend)
             if partner < comm.rank:
                 before = combine(other, before)
             if bit + 1 < rounds:  # after the last round nobody asks for the block

@@ -115,13 +115,13 @@ def _linear(group, comm, run, grad_output, local_grads):
     """Go back one rank after the other; return gradients, and whether all ranks' are finite."""
     gradients = fault = None
     try:
-        above = group.timed(comm.recv, source=comm.rank - 1) if comm.rank else None
+        above = group.timed(ranks.exchange, comm, None, source=comm.rank - 1) if comm.rank else None
         if comm.rank == 0 or above is not None:
             gradients = run.sweep(grad_output if above is None else _sum(above, grad_output), local_grads)
     except Exception as error:  # the others wait for this rank's gradient
         fault = error
     if comm.rank < comm.size - 1:
-        group.timed(comm.send, None if gradients is None else gradients[0], comm.rank + 1)
+        group.timed(ranks.exchange, comm, None if gradients is None else gradients[0], to=comm.rank + 1)
     with group.together() as tell:
         if fault is not None:
             raise fault
