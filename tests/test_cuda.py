@@ -313,7 +313,7 @@ def test_range_is_kept_exactly_where_the_cpu_keeps_it(kind, dtype):
     from bppsa_nb.operands.range import RangeLost
 
     rng, maxexp, kept = np.random.default_rng(0), np.finfo(dtype).maxexp, []
-    for _ in range(50):
+    for _ in range(30):
         T, H, B = rng.integers(1, 6), rng.integers(1, 4), rng.integers(1, 3)
         spread, middle = rng.uniform(0, 0.9, 2) * maxexp
         powers = rng.uniform(-spread, spread, (T, B, H, H)) / 2 + middle * rng.choice([-1, 0, 0, 1], (T, 1, 1, 1)) / 2
@@ -332,7 +332,7 @@ def test_range_is_kept_exactly_where_the_cpu_keeps_it(kind, dtype):
         assert (found[0] is None) == (found[1] is None)
         if kept[-1]:
             np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
-    assert 10 < sum(kept) < 40
+    assert 6 < sum(kept) < 24
 
 
 def sparse_link(rng, m, n, kind, batch, dtype):
