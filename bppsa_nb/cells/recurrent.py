@@ -309,7 +309,6 @@ def overflow(dtype):
     return f"logits overflow {dtype}, though x and all parameters are finite"
 
 
-
 def functions(cell, backend):
     """Look up what computes a cell on a backend, by name.
 
