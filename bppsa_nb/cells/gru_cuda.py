@@ -7,7 +7,7 @@ from numba import cuda
 
 from bppsa_nb.cells import layer_cuda
 from bppsa_nb.chains.kernels_cuda import dot
-from bppsa_nb.operands.scaled_cuda import inline
+from bppsa_nb.machine.cuda import inline
 
 
 @inline

@@ -10,7 +10,8 @@ import math
 
 from numba import cuda
 
-from bppsa_nb.operands.scaled_cuda import blurred, half, inline, minexp, nmant, rescale, shift, smaller, spread
+from bppsa_nb.machine.cuda import inline
+from bppsa_nb.operands.scaled_cuda import blurred, half, minexp, nmant, rescale, shift, smaller, spread
 
 _ROOM = 8  # powers of two that a row may grow or shrink by before it is scaled
 

@@ -12,9 +12,9 @@ import math
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES
+from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, inline
 from bppsa_nb.operands.range import RangeLost
-from bppsa_nb.operands.scaled_cuda import inline, matvec, multiply, rescale, smaller
+from bppsa_nb.operands.scaled_cuda import matvec, multiply, rescale, smaller
 from bppsa_nb.scan import levels as _levels
 
 _pair_left, _pair_right, _num_pairs = map(inline, (_levels.pair_left, _levels.pair_right, _levels.num_pairs))

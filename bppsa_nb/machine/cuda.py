@@ -1,10 +1,11 @@
-"""What launchers of kernels need to know of a GPU; and streams, whose launches can be recorded as a graph."""
+"""What kernels and their launchers need to know of a GPU; streams, whose launches can be recorded as a graph."""
 
 import numpy as np
 from numba import cuda
 
 from bppsa_nb.machine import backends
 
+inline = cuda.jit(device=True, inline="always")  # what kernels call
 SHARED_BYTES = 48 * 1024  # what every CUDA device grants a block without being asked for more
 MAX_THREADS = 512  # of a block, here
 

@@ -8,9 +8,8 @@ import math
 
 from numba import cuda
 
+from bppsa_nb.machine.cuda import inline
 from bppsa_nb.operands import range as rules
-
-inline = cuda.jit(device=True, inline="always")
 
 half, spread, ample = map(inline, (rules.half, rules.spread, rules.ample))
 blurred, shift, part = map(inline, (rules.blurred, rules.shift, rules.part))

@@ -73,3 +73,38 @@ def test_a_gpu_s_kernels_are_compiled_too_and_the_simulator_s_are_not(monkeypatc
         backends.resolve("cuda")
     monkeypatch.setattr(backends, "simulated", lambda: True)
     assert (backends.resolve("auto"), backends.resolve("cuda")) == ("numpy", "cuda")
+
+
+COMPILE = """
+import numpy as np
+if hasattr(np, "row_stack"):
+    del np.row_stack
+from bppsa_nb.chains import kernels_cuda
+from numba import cuda, types
+array = types.Array(types.float32, 1, "C")
+print(".entry" in cuda.compile_ptx(kernels_cuda.cuda.jit(lambda x: None).py_func, (array,), cc=(9, 0))[0])
+"""
+LAUNCH = """
+{first}
+from bppsa_nb.machine import cuda as ours
+from numba import cuda
+cuda.jit(lambda: None)[1, 1]  # which numba-cuda warns of, and does not launch yet
+print("ready")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="NVIDIA publishes no numba-cuda for macOS")
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (COMPILE, "True"),
+        (LAUNCH.format(first=""), "ready"),
+        (LAUNCH.format(first="from numba import cuda"), "ready"),
+    ],
+)
+def test_the_first_kernel_neither_fails_nor_warns(program, said):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout.strip() == said and not done.stderr, done.stderr
