@@ -7,7 +7,6 @@ import numpy as np
 
 import bppsa_nb as bp
 from bppsa_nb.chains import plan
-from bppsa_nb.machine import backends
 
 
 def replayed(launch):
@@ -23,7 +22,7 @@ def replayed(launch):
     stream = streams.new_stream()
     launch(stream)
     streams.wait(stream)
-    graph = None if backends.simulated() else streams.record(launch, stream)
+    graph = streams.record(launch, stream) if streams.records() else None
 
     def run():
         if graph is None:

@@ -16,7 +16,7 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.cuda import MAX_THREADS, shared_bytes
+from bppsa_nb.machine.cuda import MAX_THREADS, launch, shared_bytes
 
 _THREADS = 128  # of a block in kernels without shared memory
 PARTS = 256  # into how many sums the rows of a weight's gradient are split, at most
@@ -132,7 +132,7 @@ def launch_forward(cell, x, params, weight_hh_T, products, hidden, gates=None, s
     kept = (hidden,) if gates is None else (hidden, gates)
     what = f"{cell.room} H = {cell.room * size}" if cell.room > 1 else f"H = {size}"
     shared = shared_bytes(cell.room * size, hidden.dtype, what)
-    cell.run_forward[batch, min(sums, MAX_THREADS), stream, shared](products, weight_hh_T, bias_hh, *kept)
+    launch(cell.run_forward, batch, min(sums, MAX_THREADS), stream, shared, products, weight_hh_T, bias_hh, *kept)
 
 
 def launch_slopes(cell, hidden, gates, slopes, stream=0):

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, inline
+from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, inline, launch
 from bppsa_nb.operands.range import RangeLost
 from bppsa_nb.operands.scaled_cuda import matvec, multiply, rescale, smaller
 from bppsa_nb.scan import levels as _levels
@@ -132,11 +132,12 @@ def launch_scan(mats, exps, vecs, affine, levels, lost, stream=0):
     tile, threads = tile_rows(hidden, vecs.dtype.itemsize), _threads(hidden)
     shared = _shared_bytes(hidden, vecs.dtype.itemsize)
     k = _levels.up_levels(T) if levels is None else min(levels, _levels.up_levels(T))
+    block, arrays = (threads, stream, shared), (mats, exps, vecs, affine)
     for d in range(k):
-        up_level[_levels.num_pairs(T, d) * batch, threads, stream, shared](mats, exps, vecs, affine, d, tile, lost)
-    across_blocks[samples, threads, stream, shared](mats, exps, vecs, affine, k, lost)
+        launch(up_level, _levels.num_pairs(T, d) * batch, *block, *arrays, d, tile, lost)
+    launch(across_blocks, samples, *block, *arrays, k, lost)
     for d in reversed(range(k)):
-        down_level[_levels.num_pairs(T, d) * samples, threads, stream, shared](mats, exps, vecs, affine, d, lost)
+        launch(down_level, _levels.num_pairs(T, d) * samples, *block, *arrays, d, lost)
 
 
 def workspace(T, batch, samples, hidden, dtype):
@@ -150,7 +151,8 @@ def launch_prepare(kernel, arguments, mats, exps, lost, stream=0):
     """Launch a kernel that fills `mats` and `exps`, one block per transposed Jacobian."""
     hidden = mats.shape[2]
     grid = mats.shape[0] * mats.shape[1]
-    kernel[grid, _threads(hidden), stream, _shared_bytes(hidden, mats.dtype.itemsize)](*arguments, mats, exps, lost)
+    shared = _shared_bytes(hidden, mats.dtype.itemsize)
+    launch(kernel, grid, _threads(hidden), stream, shared, *arguments, mats, exps, lost)
 
 
 def run_levels(kernel, arguments, chain, batch, grad_output, local_grads, levels):

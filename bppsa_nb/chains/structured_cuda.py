@@ -9,7 +9,7 @@ from numba import cuda
 from bppsa_nb.chains.kernels_cuda import across_chunks, multiply_chunks, prepare, sweep_chunks
 from bppsa_nb.chains.levels_cuda import run_levels
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, on_device, require, shared_bytes
+from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, launch, on_device, require, shared_bytes
 from bppsa_nb.operands.range import RangeLost
 
 _THREADS = 256  # of a block that multiplies, at most
@@ -73,7 +73,8 @@ def launch_sweep(links, first, chunks, length, ends, gradients, keep=True, strea
     _, batch, size = gradients.shape
     shared = shared_bytes(size + links.sums, gradients.dtype, f"H + K H = {size + links.sums}")
     threads = min(MAX_THREADS, max(size, links.sums))
-    sweep_chunks[chunks * batch, threads, stream, shared](*links.arguments, first, length, ends, gradients, keep)
+    arrays = *links.arguments, first, length, ends, gradients, keep
+    launch(sweep_chunks, chunks * batch, threads, stream, shared, *arrays)
 
 
 def launch_multiply(links, first, count, length, products, exponents, lost, stream=0):
@@ -100,8 +101,8 @@ def launch_chunked(links, chunks, gradients, affine, lost, stream=0):
             launch_sweep(links, 1, inner, length, chunks.offsets, gradients, keep=False, stream=stream)
     if count:
         shared = shared_bytes(2 * size, links.dtype, f"2 H = {2 * size}")
-        arrays = chunks.products, chunks.exponents, chunks.offsets, affine, chunks.ends
-        across_chunks[batch, min(MAX_THREADS, size), stream, shared](*arrays, lost)
+        arrays = chunks.products, chunks.exponents, chunks.offsets, affine, chunks.ends, lost
+        launch(across_chunks, batch, min(MAX_THREADS, size), stream, shared, *arrays)
         launch_sweep(links, 0, count, length, chunks.ends, gradients, stream=stream)
 
 

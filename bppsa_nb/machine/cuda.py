@@ -1,5 +1,9 @@
 """What kernels and their launchers need to know of a GPU; streams, whose launches can be recorded as a graph."""
 
+import gc
+import os
+from contextlib import contextmanager, suppress
+
 import numpy as np
 from numba import cuda
 
@@ -8,6 +12,7 @@ from bppsa_nb.machine import backends
 inline = cuda.jit(device=True, inline="always")  # what kernels call
 SHARED_BYTES = 48 * 1024  # what every CUDA device grants a block without being asked for more
 MAX_THREADS = 512  # of a block, here
+_ANY_KERNEL = 256  # threads for which a block has registers, though each may have 255 of its 65,536
 
 
 def shared_bytes(count, dtype, what):
@@ -25,6 +30,14 @@ def shared_bytes(count, dtype, what):
             "memory; use backend='cpu'"
         )
     return size
+
+
+def launch(kernel, blocks, threads, stream, shared, *arguments):
+    """Launch a kernel with so many threads a block, or with as many as its registers leave room for."""
+    if threads > _ANY_KERNEL and not backends.simulated():
+        kernel = kernel.specialize(*arguments)  # compiled by now, so that the registers are known
+        threads = min(threads, kernel.get_max_threads_per_block())
+    kernel[blocks, threads, stream, shared](*arguments)
 
 
 def require(size, what):
@@ -46,15 +59,19 @@ def on_device(array):
 
 
 def new_stream():
-    """Make a stream that launches can be recorded on; on the simulator, where there are none, 0."""
+    """Make a stream that launches can be recorded on; on the simulator, where there are none, 0.
+
+    It waits for the legacy stream, on which `numba.cuda.to_device` copies: that returns while the last bytes of memory
+    that is not pinned are still on their way.
+    """
     if backends.simulated():
         return 0
-    from cuda.core import Device
+    from cuda.core import Device, StreamOptions
 
     cuda.current_context()  # Numba's context, which is the device's own
     device = Device()
     device.set_current()
-    return device.create_stream()
+    return device.create_stream(options=StreamOptions(nonblocking=False))
 
 
 def wait(stream):
@@ -69,12 +86,39 @@ def follow(stream, other):
         stream.wait(other)
 
 
-def record(launch, stream):
-    """Record launches as a CUDA graph, ready to be launched on the stream."""
+def records():
+    """Tell whether launches are recorded: on a GPU they are, unless the environment says ``BPPSA_NB_CUDA_GRAPH=0``."""
+    return not backends.simulated() and os.environ.get("BPPSA_NB_CUDA_GRAPH", "1") != "0"
+
+
+def record(issue, stream):
+    """Record what `issue` launches on a stream as a CUDA graph, ready to be launched on it.
+
+    What goes wrong ends the recording, so that the stream can be used as before.
+    """
     builder = stream.create_graph_builder()
-    builder.begin_building()
-    launch(builder.stream)
-    builder.end_building()
+    with _nothing_freed():
+        builder.begin_building()
+        try:
+            issue(builder.stream)
+        except BaseException:
+            with suppress(Exception):  # of what was cut short; the error that counts is on its way
+                builder.end_building()
+            raise
+        builder.end_building()
     graph = builder.complete()
     graph.upload(stream)
     return graph
+
+
+@contextmanager
+def _nothing_freed():
+    """Free no device memory in a block, which would end a recording: neither Numba nor the garbage collector."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with cuda.defer_cleanup():
+            yield
+    finally:
+        if collects:
+            gc.enable()

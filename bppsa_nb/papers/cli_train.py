@@ -61,6 +61,12 @@ OPTIONS = [
     option("--method", "how gradients are found", choices=("auto", *METHODS), default="auto"),
     option("--levels", "up-sweep levels of --method truncated", type=int, metavar="K"),
     option("--backend", "what computes", choices=("auto", *BACKENDS), default="auto"),
+    option(
+        "--plain-launches",
+        "on a GPU, issue a step's launches one by one instead of recording them as a CUDA graph; BPPSA_NB_CUDA_GRAPH=0 "
+        "does the same for any program",
+        action="store_true",
+    ),
     option("--seed", "of samples, their order and the initial parameters", type=seed, default=0),
     option(
         "--save",
@@ -103,6 +109,8 @@ def run(arguments):
     """
     if arguments.save_every is not None and arguments.save is None:
         raise ValueError("--save-every needs --save PATH")
+    if arguments.plain_launches:
+        os.environ["BPPSA_NB_CUDA_GRAPH"] = "0"
     comm = ranks.world() if arguments.distributed else None
     if not arguments.distributed and arguments.sequence_ranks is not None:
         raise ValueError("--sequence-ranks is for --distributed only")

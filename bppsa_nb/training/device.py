@@ -25,7 +25,7 @@ from bppsa_nb.chains.plan import chunk_length
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.chains.structured_cuda import Chunks, Links, launch_chunked, launch_sweep, prepare
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.cuda import follow, new_stream, record, require, wait
+from bppsa_nb.machine.cuda import follow, new_stream, record, records, require, wait
 from bppsa_nb.machine.twins import twin
 from bppsa_nb.training import kernels_cuda as kernels
 from bppsa_nb.training.local import Local, check_gradients
@@ -77,12 +77,13 @@ class DeviceTraining:
     """Training steps of a recurrent model on the GPU.
 
     Model and optimizer on the host stay the owners: what a step finds is written into their arrays by `commit`, and
-    what was changed there in between is sent before the next step. Without `graph`, launches are not recorded but
-    issued anew; without `sub_stream`, weight gradients of a stack of layers keep the conventional order.
+    what was changed there in between is sent before the next step. Without `graph`, or where nothing `records`, every
+    step issues its launches anew; without `sub_stream`, weight gradients of a stack of layers keep the conventional
+    order.
     """
 
     def __init__(self, model, optimizer, graph=True, sub_stream=True):
-        self.model, self.optimizer, self.graph = model, optimizer, graph and not backends.simulated()
+        self.model, self.optimizer, self.graph = model, optimizer, graph and records()
         self.shapes = {name: param.shape for name, param in model.params.items()}
         self.count = sum(param.size for param in model.params.values())
         self.averages = tuple(optimizer.zeros(model.params))
@@ -244,9 +245,20 @@ class Step:
             self.launch(self.training.stream)
         else:
             if self.recorded is None:
-                self.recorded = record(self.launch, self.training.stream)
-            self.recorded.launch(self.training.stream)
+                self.recorded = self._record()
+            self.recorded(self.training.stream)
         self.runs += 1
+
+    def _record(self):
+        try:
+            return record(self.launch, self.training.stream).launch
+        except Exception as error:  # a driver's, Numba's: training need not stop for it
+            warnings.warn(
+                f"a training step could not be recorded as a CUDA graph; its launches are issued one by one: {error}",
+                stacklevel=7,  # who called Trainer.step
+            )
+            self.training.graph = False
+            return self.launch
 
     def launch(self, stream):
         """Issue every launch of a step."""

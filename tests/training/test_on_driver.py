@@ -1,0 +1,109 @@
+"""Training steps on a driver that launches nothing: what the host asks of a GPU, and how it takes a refusal."""
+
+import json
+
+import on_driver
+import pytest
+
+from bppsa_nb.machine import backends
+
+pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator needs no driver")
+
+# Cell, method, H and layers; and what the environment says.
+RECORDED = [
+    (("rnn", "linear", 20, 1), {}),
+    (("rnn", "chunked", 20, 2), {}),
+    (("rnn", "blelloch", 20, 1), {}),
+    (("gru", "linear", 20, 2), {}),
+    (("gru", "chunked", 20, 1), {}),
+]
+FEW = {"DRIVER_MAX_THREADS": "288"}  # where 449, 450 and 400 would be asked for
+WIDE = [(("rnn", "linear", 449, 1), FEW), (("gru", "chunked", 150, 1), FEW), (("rnn", "blelloch", 20, 1), FEW)]
+REFUSED = (("gru", "chunked", 20, 2), {"DRIVER_FAILS": "1"})
+PLAIN = (("gru", "chunked", 20, 2), {"BPPSA_NB_CUDA_GRAPH": "0"})
+CASES = [*WIDE, *RECORDED, REFUSED, PLAIN]  # what a kernel may have is asked for once
+# All in one process, which compiles every kernel once; lines of its own go into the driver's log.
+PROGRAM = """
+import json, os, warnings
+import numpy as np, bppsa_nb as bp
+
+def say(*what):
+    with open(os.environ["DRIVER_LOG"], "a") as log:
+        print(*what, file=log)
+
+def train(cell, method, hidden, layers):
+    model = dict(rnn=bp.RNN, gru=bp.GRU)[cell](3, hidden, 4, layers, rng=0)
+    trainer = bp.Trainer(model, bp.Adam(), method=method)
+    for _ in range(4):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            trainer.step(np.zeros((50, 2, 3), np.float32), np.zeros(2, int))
+        for warning in caught:
+            say("WARNING", warning.filename, warning.message)
+    say("STEPS", trainer.optimizer.steps)
+
+for case, environment in json.loads(CASES):
+    say("CASE", json.dumps([case, environment]))
+    os.environ.update(environment)
+    train(*case)
+    for name in environment:
+        del os.environ[name]
+"""
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory):
+    """What the driver was asked for, by case."""
+    folder = tmp_path_factory.mktemp("driver")
+    if missing := on_driver.build(folder):
+        pytest.skip(missing)
+    found = {}
+    for line in on_driver.run(folder, f"CASES = {json.dumps(CASES)!r}\n{PROGRAM}"):
+        if line.startswith("CASE "):
+            here = found.setdefault(line.removeprefix("CASE "), [])
+        else:
+            here.append(line)
+    return lambda case: found[json.dumps(case)]
+
+
+def launches(log):
+    return [dict(zip(line.split()[::2], line.split()[1::2], strict=True)) for line in log if line.startswith("LAUNCH")]
+
+
+def lines(log, *words):
+    return [line for line in log if line.startswith(words)]
+
+
+@pytest.mark.parametrize("case", RECORDED, ids=str)
+def test_steps_are_recorded_once_and_replayed(logs, case):
+    log = logs(case)
+    assert log[-1] == "STEPS 4" and not lines(log, "UNSAFE", "UNJOINED", "WARNING")
+    assert len(lines(log, "BEGIN")) == 1 and len(lines(log, "REPLAY")) == 3
+    (nodes,) = (int(line.split()[-1]) for line in lines(log, "END"))
+    assert len(launches(log)) == 2 * nodes > 20  # launch by launch first, and then for the recording
+
+
+def test_streams_wait_for_copies_that_are_still_on_their_way(logs):
+    streams = [line for case in CASES for line in lines(logs(case), "STREAM")]
+    assert len(streams) >= len(CASES) and all(line.endswith(" waits for the legacy stream") for line in streams)
+
+
+@pytest.mark.parametrize("case", WIDE, ids=str)
+def test_blocks_have_as_many_threads_as_there_are_registers_for(logs, case):
+    log = logs(case)
+    assert log[-1] == "STEPS 4" and max(int(launch["block"]) for launch in launches(log)) == 288
+
+
+def test_a_step_that_cannot_be_recorded_is_launched_one_by_one_and_says_so_once(logs):
+    log = logs(REFUSED)
+    assert log[-1] == "STEPS 4"
+    (warning,) = lines(log, "WARNING")  # that stands where the user's program called
+    assert warning.startswith(
+        "WARNING <string> a training step could not be recorded as a CUDA graph; its launches are"
+    )
+    assert len(lines(log, "BEGIN")) == len(lines(log, "END")) == 1 and not lines(log, "REPLAY")
+
+
+def test_launches_may_be_plain_from_the_start(logs):
+    log = logs(PLAIN)
+    assert log[-1] == "STEPS 4" and len(launches(log)) > 80 and not lines(log, "BEGIN", "REPLAY", "WARNING")
