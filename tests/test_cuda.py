@@ -142,6 +142,13 @@ def test_entries_too_far_apart_for_any_scale(kind):
     assert np.array_equal(linear, bp.backprop(J, g, method="blelloch", backend="cuda"))
 
 
+@pytest.fixture(params=[True, False], ids=["registers", "any H"])
+def weights_in_registers(request, monkeypatch):
+    """Time loops made for one H, and those for any."""
+    if not request.param:
+        monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)
+
+
 @pytest.mark.parametrize("cell", ["rnn", "gru"])
 @pytest.mark.parametrize(
     ("T", "B", "H", "num_layers", "dtype"),
@@ -156,7 +163,7 @@ def test_entries_too_far_apart_for_any_scale(kind):
         on_gpu(100, 3, 600, 1, np.float64),
     ],
 )
-def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
+def test_recurrent_networks(T, B, H, num_layers, dtype, cell, weights_in_registers, monkeypatch):
     if backends.simulated():  # fewer threads than numbers, so that every loop over them goes round
         from bppsa_nb.cells import layer_cuda as cuda
 
@@ -194,7 +201,7 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("local", [False, True])
-def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
+def test_structured_chains(T, B, H, K, dtype, local, weights_in_registers, monkeypatch):
     from bppsa_nb.chains import structured as plain
     from bppsa_nb.chains import structured_cuda as cuda
 

@@ -1,6 +1,6 @@
-"""The CUDA kernels as machine code, for three generations of GPUs, with nothing spilled to local memory.
+"""The CUDA kernels as machine code, for three generations of GPUs: nothing spilled, and time steps within a budget.
 
-One of their three gates; `test_cuda.py` has the other two. A kernel is compiled in two steps: Numba writes PTX, for the
+Two of their four gates; `test_cuda.py` has the others. A kernel is compiled in two steps: Numba writes PTX, for the
 oldest generation and those after it, and NVIDIA's linker makes machine code of it for one of them. On a GPU, Numba
 writes PTX for that very generation: `make test-full` does so for each.
 """
@@ -8,17 +8,22 @@ writes PTX for that very generation: `make test-full` does so for each.
 import functools
 import re
 
+import numpy as np
 import pytest
 
-from bppsa_nb.machine import backends
+from bppsa_nb.machine import backends, sass
+from bppsa_nb.machine.cuda import REGISTERS
 
 pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
 OLDEST = "sm_75"
 REALS = ["float32", "float64"]
 
 
-def kernels(real):
-    """Yield every kernel of the package, with the signatures that it is compiled for where numbers are of a dtype."""
+def kernels(real, widest=False):
+    """Yield every kernel of the package, with the signatures that it is compiled for where numbers are of a dtype.
+
+    Time loops that are made for one H come for 20, and for the `widest` that keep weights in registers as well.
+    """
     from numba import types
 
     from bppsa_nb.cells import gru_cuda, rnn_cuda
@@ -29,7 +34,8 @@ def kernels(real):
     from bppsa_nb.operands import products_cuda as sparse_cuda
     from bppsa_nb.training import kernels_cuda as training
 
-    real = getattr(types, real)
+    number_of, real = getattr(np, real), getattr(types, real)
+    most = 32 * REGISTERS // real.bitwidth
     a1, a2, a3, a4, a5 = (types.Array(real, ndim, "C") for ndim in (1, 2, 3, 4, 5))
     exps, lost = types.Array(types.int32, 2, "C"), types.Array(types.int32, 1, "C")
     number, flag = types.int64, types.boolean
@@ -40,6 +46,12 @@ def kernels(real):
     i3 = types.Array(types.int32, 3, "C")
     diagonals = (a2, a4, a3, flag)
     links = (a4, flag, *diagonals)
+    for size in (20, most) if widest else (20,):
+        yield rnn_cuda.run_forward_of(size, number_of), (a3, a2, a1, a3)
+        yield gru_cuda.run_forward_of(size, number_of), (a3, a2, a1, a3, a4)
+        for count, keep in ((1, True), (1, False), (3, True)):
+            sweep = structured.sweep_chunks_of(min(size, most // count), count, count == 3, keep, number_of)
+            yield sweep, (a2, a4, a3, number, number, a3, a3)
     yield structured.sweep_chunks, (*links, number, number, a3, a3, flag)
     yield structured.multiply_chunks, (*links, number, number, number, a4, i3, lost)
     yield structured.across_chunks, (a4, i3, a3, flag, a3, lost)
@@ -82,17 +94,17 @@ def kernels(real):
 
 
 @functools.cache
-def ptx(real, generation):
+def ptx(real, generation, widest):
     """Compile every kernel for a dtype; return (kernel, PTX) pairs."""
     from numba import cuda
 
     cc = int(generation[3]), int(generation[4])
-    return [(kernel, cuda.compile_ptx(kernel.py_func, types, cc=cc)[0]) for kernel, types in kernels(real)]
+    return [(kernel, cuda.compile_ptx(kernel.py_func, types, cc=cc)[0]) for kernel, types in kernels(real, widest)]
 
 
-def check(real, compiled_for, linked_for):
+def check(real, compiled_for, linked_for, widest=False):
     core = pytest.importorskip("cuda.core", reason="needs the gpu extra")
-    found = ptx(real, compiled_for)
+    found = ptx(real, compiled_for, widest)
     assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 39
     for kernel, text in found:
         if real == "float32" and kernel.py_func.__name__ != "classify":  # whose loss is in double precision
@@ -116,4 +128,33 @@ def test_every_kernel_compiles_without_spills(real, generation):
 @pytest.mark.parametrize("generation", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("real", REALS)
 def test_every_kernel_compiles_without_spills_from_ptx_of_its_own(real, generation):
-    check(real, generation, generation)
+    check(real, generation, generation, widest=True)
+
+
+# Instructions of a time step at the papers' size, H = 20 in single precision, on a GPU of the ninth generation.
+BUDGETS = {"RNN forward": 110, "GRU forward": 180, "RNN sweep": 90, "GRU sweep": 190}
+
+
+def hot_kernels():
+    from numba import types
+
+    from bppsa_nb.cells import gru_cuda, rnn_cuda
+    from bppsa_nb.chains.kernels_cuda import sweep_chunks_of
+
+    a1, a2, a3, a4 = (types.Array(types.float32, ndim, "C") for ndim in (1, 2, 3, 4))
+    sweep = (a2, a4, a3, types.int64, types.int64, a3, a3)
+    return {
+        "RNN forward": (rnn_cuda.run_forward_of(20, np.float32), (a3, a2, a1, a3)),
+        "GRU forward": (gru_cuda.run_forward_of(20, np.float32), (a3, a2, a1, a3, a4)),
+        "RNN sweep": (sweep_chunks_of(20, 1, False, True, np.float32), sweep),
+        "GRU sweep": (sweep_chunks_of(20, 3, True, True, np.float32), sweep),
+    }
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_a_time_step_keeps_to_its_budget(name):
+    pytest.importorskip("cuda.core", reason="needs the gpu extra")
+    code = sass.read(*hot_kernels()[name])
+    products = 60 if name == "GRU sweep" else 20
+    assert code.loops[0].names["FFMA"] >= products and code.local == 0  # so it is the time loop, and not unrolled more
+    assert code.loops[0].instructions <= BUDGETS[name], code.loops[0]

@@ -57,6 +57,7 @@ def test_conda_environment_agrees_with_pyproject():
     # The gpu extra: numba-cuda[cu12] there is numba-cuda with CUDA 12 here.
     assert requirements(EXTRAS["gpu"])["numba-cuda"].extras == {"cu12"}
     assert conda.pop("cuda-version") == SpecifierSet(">=12,<13")
+    conda["nvidia-cuda-nvdisasm"] = conda.pop("cuda-nvdisasm")
     wanted = requirements(PROJECT["dependencies"], EXTRAS["gpu"], EXTRAS["mpi"], EXTRAS["test"])
     assert conda == {name: requirement.specifier for name, requirement in wanted.items()}
 

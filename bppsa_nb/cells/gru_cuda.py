@@ -1,13 +1,16 @@
 """The GRU on a GPU; twin of `bppsa_nb.cells.gru`."""
 
 import math
-from functools import partial
+from functools import cache, partial
 
+import numpy as np
 from numba import cuda
 
 from bppsa_nb.cells import layer_cuda
 from bppsa_nb.chains.kernels_cuda import dot
-from bppsa_nb.machine.cuda import inline
+from bppsa_nb.machine.cuda import dot_of, inline
+
+U = np.uint32  # see `dot_of`
 
 
 @inline
@@ -16,9 +19,54 @@ def _sigmoid(x, one):
     return (small if x < 0 else one) / (one + small)
 
 
+@cache
+def run_forward_of(size, real):
+    """Make `run_forward` for one H: a thread per row of the weights, which it keeps in registers."""
+    dot, numbers, one = dot_of(size, real), 5 * size, real(1)
+
+    @cuda.jit
+    def run_forward(products, weight_hh_T, bias_hh, hidden, gates):
+        shared = cuda.shared.array(numbers, real)  # the state, r, z, M, and what the input adds to n
+        weights = cuda.local.array(size, real)
+        b, g = U(cuda.blockIdx.x), U(cuda.threadIdx.x)
+        steps, last = products.shape[0], products.shape[0] - 1
+        for j in range(size):
+            weights[j] = weight_hh_T[j, g]
+        bias, h = bias_hh[g], hidden[U(0), b, g % U(size)]
+        if g < U(size):
+            shared[g] = h
+        # Read four steps ahead, so that none waits for memory.
+        x0, x1 = products[U(0), b, g], products[U(min(1, last)), b, g]
+        x2, x3 = products[U(min(2, last)), b, g], products[U(min(3, last)), b, g]
+        cuda.syncthreads()
+        for t in range(steps):
+            added = x0
+            x0, x1, x2, x3 = x1, x2, x3, products[U(min(t + 4, last)), b, g]
+            total = dot(bias, weights, shared, U(0))
+            if g < U(2 * size):
+                shared[U(size) + g] = _sigmoid(added + total, one)
+            else:
+                shared[U(size) + g] = total
+                shared[U(2 * size) + g] = added
+            cuda.syncthreads()
+            if g < U(size):
+                r, z, m = shared[U(size) + g], shared[U(2 * size) + g], shared[U(3 * size) + g]
+                n = math.tanh(shared[U(4 * size) + g] + r * m)
+                h = n + z * (h - n)
+                shared[g] = h
+                hidden[U(t + 1), b, g] = h
+                gates[U(0), U(t), b, g] = r
+                gates[U(1), U(t), b, g] = z
+                gates[U(2), U(t), b, g] = n
+                gates[U(3), U(t), b, g] = m
+            cuda.syncthreads()
+
+    return run_forward
+
+
 @cuda.jit
 def run_forward(products, weight_hh_T, bias_hh, hidden, gates):
-    """Run Equation 10 over time and keep the gates, one sample per block; arguments as for the RNN's."""
+    """Run Equation 10 over time for any H and keep the gates, one sample per block; arguments as for the RNN's."""
     before = cuda.shared.array(0, hidden.dtype)  # the state, r, z, M, and what the input adds to n
     b, steps, size, sums = cuda.blockIdx.x, products.shape[0], hidden.shape[2], products.shape[2]
     tid, threads = cuda.threadIdx.x, cuda.blockDim.x
@@ -68,7 +116,7 @@ def run_slopes(hidden, gates, slopes):
         slopes[3, t, b, i] = r * to_n
 
 
-CELL = layer_cuda.Cell(run_forward, run_slopes, sums=4, room=5)
+CELL = layer_cuda.Cell(run_forward_of, run_forward, run_slopes, sums=4, room=5)
 forward = partial(layer_cuda.forward, CELL)
 chain = partial(layer_cuda.chain, CELL)
 gate_gradients = partial(layer_cuda.gate_gradients, CELL)

@@ -16,7 +16,7 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.cuda import MAX_THREADS, launch, shared_bytes
+from bppsa_nb.machine.cuda import MAX_THREADS, in_registers, launch, shared_bytes
 
 _THREADS = 128  # of a block in kernels without shared memory
 PARTS = 256  # into how many sums the rows of a weight's gradient are split, at most
@@ -25,7 +25,8 @@ PARTS = 256  # into how many sums the rows of a weight's gradient are split, at 
 class Cell(NamedTuple):
     """What launchers need to know of a kind of cell."""
 
-    run_forward: object  # kernel of the time loop
+    run_forward_of: object  # makes the kernel of the time loop for one H, whose weights fit into registers
+    run_forward: object  # that kernel for any other H
     run_slopes: object  # kernel of the chain's diagonals
     sums: int  # S; a GRU keeps as many gates
     room: int  # numbers of shared memory per hidden unit in the time loop
@@ -130,6 +131,10 @@ def launch_forward(cell, x, params, weight_hh_T, products, hidden, gates=None, s
     input_products[_blocks(products.size), _THREADS, stream](x, weight_ih, bias_ih, products)
     transpose[_blocks(weight_hh.size), _THREADS, stream](weight_hh, weight_hh_T)
     kept = (hidden,) if gates is None else (hidden, gates)
+    if in_registers(size, hidden.dtype):
+        run_forward = cell.run_forward_of(size, hidden.dtype.type)
+        run_forward[batch, sums, stream](products, weight_hh_T, bias_hh, *kept)
+        return
     what = f"{cell.room} H = {cell.room * size}" if cell.room > 1 else f"H = {size}"
     shared = shared_bytes(cell.room * size, hidden.dtype, what)
     launch(cell.run_forward, batch, min(sums, MAX_THREADS), stream, shared, products, weight_hh_T, bias_hh, *kept)

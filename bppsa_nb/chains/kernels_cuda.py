@@ -7,12 +7,15 @@ linear scan where there is only one. `prepare` writes Jacobians out, for the sca
 """
 
 import math
+from functools import cache
 
+import numpy as np
 from numba import cuda
 
-from bppsa_nb.machine.cuda import inline
+from bppsa_nb.machine.cuda import dot_of, inline
 from bppsa_nb.operands.scaled_cuda import blurred, half, minexp, nmant, rescale, shift, smaller, spread
 
+U = np.uint32  # see `dot_of`
 _ROOM = 8  # powers of two that a row may grow or shrink by before it is scaled
 
 
@@ -33,9 +36,49 @@ def dot(matrix, column, shared, offset):
     return (a + b) + (c + d)
 
 
+@cache
+def sweep_chunks_of(size, count, carried, keep, real):
+    """Make `sweep_chunks` for one H and K: a thread per state's entry, with its K columns of weights in registers."""
+    sums, numbers, zero = count * size, 2 * count * size, real(0)
+    dot = dot_of(sums, real)
+
+    @cuda.jit
+    def sweep_chunks(weights, slopes, carry, first, length, ends, gradients):
+        at_sums = cuda.shared.array(numbers, real)  # of this step, and of the next one meanwhile
+        column, slope = cuda.local.array(sums, real), cuda.local.array(count, real)
+        batch = U(gradients.shape[1])
+        c, b, i = U(cuda.blockIdx.x) // batch, U(cuda.blockIdx.x) % batch, U(cuda.threadIdx.x)
+        start = (first + int(c)) * length
+        last = min(start + length, gradients.shape[0] - 1) - 1
+        for q in range(sums):
+            column[q] = weights[q, i]
+        for k in range(count):
+            slope[k] = slopes[U(k), U(last), b, i]
+        term, through = gradients[U(last), b, i], carry[U(last), b, i] if carried else zero
+        grad, here = ends[c, b, i] if keep else zero, U(0)
+        for t in range(last, start - 1, -1):
+            for k in range(count):
+                at_sums[here + U(k * size) + i] = slope[k] * grad
+            total = term + through * grad if carried else term
+            ahead = U(max(t - 1, start))  # read a step ahead, so that none waits for memory
+            for k in range(count):
+                slope[k] = slopes[U(k), ahead, b, i]
+            term = gradients[ahead, b, i]
+            if carried:
+                through = carry[ahead, b, i]
+            cuda.syncthreads()
+            grad = dot(total, column, at_sums, here)
+            here = U(sums) - here
+            if keep:
+                gradients[U(t), b, i] = grad
+        ends[c, b, i] = grad
+
+    return sweep_chunks
+
+
 @cuda.jit
 def sweep_chunks(stored, dense, weights, slopes, carry, with_carry, first, length, ends, gradients, keep):
-    """Go back along chunks (Equation 3), one chunk of one sample per block.
+    """Go back along chunks (Equation 3) of any H, one chunk of one sample per block.
 
     The first six arguments are those of `Links`. ``ends[c]`` is the gradient at the end of chunk ``first + c`` and
     becomes that at its start. `gradients` holds loss terms and becomes what is found; if `keep` is false, it stays as

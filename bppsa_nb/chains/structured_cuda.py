@@ -6,10 +6,10 @@ Launchers take device arrays and a stream, allocate nothing and wait for nothing
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.chains.kernels_cuda import across_chunks, multiply_chunks, prepare, sweep_chunks
+from bppsa_nb.chains.kernels_cuda import across_chunks, multiply_chunks, prepare, sweep_chunks, sweep_chunks_of
 from bppsa_nb.chains.levels_cuda import run_levels
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, launch, on_device, require, shared_bytes
+from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, in_registers, launch, on_device, require, shared_bytes
 from bppsa_nb.operands.range import RangeLost
 
 _THREADS = 256  # of a block that multiplies, at most
@@ -71,6 +71,11 @@ class Links:
 def launch_sweep(links, first, chunks, length, ends, gradients, keep=True, stream=0):
     """Launch `sweep_chunks` on chunks ``first ... first + chunks - 1``."""
     _, batch, size = gradients.shape
+    _, dense, weights, slopes, carry, carried = links.arguments
+    if not dense and in_registers(links.sums, gradients.dtype):
+        sweep = sweep_chunks_of(size, len(slopes), carried, keep, gradients.dtype.type)
+        sweep[chunks * batch, size, stream](weights, slopes, carry, first, length, ends, gradients)
+        return
     shared = shared_bytes(size + links.sums, gradients.dtype, f"H + K H = {size + links.sums}")
     threads = min(MAX_THREADS, max(size, links.sums))
     arrays = *links.arguments, first, length, ends, gradients, keep

@@ -12,6 +12,7 @@ from bppsa_nb.machine import backends
 inline = cuda.jit(device=True, inline="always")  # what kernels call
 SHARED_BYTES = 48 * 1024  # what every CUDA device grants a block without being asked for more
 MAX_THREADS = 512  # of a block, here
+REGISTERS = 128  # of a thread's 255, of four bytes each: what it may keep weights in
 _ANY_KERNEL = 256  # threads for which a block has registers, though each may have 255 of its 65,536
 
 
@@ -30,6 +31,34 @@ def shared_bytes(count, dtype, what):
             "memory; use backend='cpu'"
         )
     return size
+
+
+def in_registers(count, dtype):
+    """Tell whether a thread can keep so many weights in registers."""
+    return count * dtype.itemsize <= 4 * REGISTERS
+
+
+def dot_of(count, real):
+    """Make a dot product of `count` numbers in registers with as many in shared memory, from `offset` on, and `start`.
+
+    It is four sums that do not wait for each other. Indices are unsigned, or known when it is compiled: others, Numba
+    would have to look at, for those below zero count from the end.
+    """
+    whole, zero, U = count - count % 4, real(0), np.uint32
+
+    @inline
+    def dot(start, registers, shared, offset):
+        a, b, c, d = start, zero, zero, zero
+        for q in range(0, whole, 4):
+            a += registers[q] * shared[offset + U(q)]
+            b += registers[q + 1] * shared[offset + U(q + 1)]
+            c += registers[q + 2] * shared[offset + U(q + 2)]
+            d += registers[q + 3] * shared[offset + U(q + 3)]
+        for q in range(whole, count):
+            a += registers[q] * shared[offset + U(q)]
+        return (a + b) + (c + d)
+
+    return dot
 
 
 def launch(kernel, blocks, threads, stream, shared, *arguments):

@@ -307,6 +307,7 @@ def test_bad_input_is_refused_as_on_the_host(kind):
 @pytest.mark.parametrize("kind", here)
 def test_fit_save_and_load(kind, tmp_path):
     whole, device = pair("rnn")
+    pytest.importorskip("tqdm")  # which a GPU's machine may lack
     dataset = ArrayDataset(*draw(3, 5, np.random.default_rng(0)))
     for trainer in (whole, device):
         trainer.fit(dataset, epochs=1, batch_size=2, progress=False)

@@ -1,0 +1,41 @@
+"""What is read in machine code, of kernels whose code is known."""
+
+import pytest
+
+from bppsa_nb.machine import backends, sass
+
+pytest.importorskip("cuda.core", reason="needs the gpu extra")
+pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator compiles nothing")
+
+
+def read(generation="sm_90"):
+    from numba import cuda, types
+
+    @cuda.jit
+    def kernel(x, out):
+        total = x.dtype.type(0)
+        for t in range(x.shape[0]):
+            cuda.syncthreads()
+            total = total * x[t] + x[t]
+        out[0] = total
+
+    array = types.Array(types.float32, 1, "C")
+    return sass.read(kernel, (array, array), generation)
+
+
+@pytest.mark.parametrize("generation", ["sm_75", "sm_80", "sm_90"])
+def test_a_loop_of_one_step(generation):
+    code = read(generation)
+    assert 8 <= code.registers <= 64 and code.local == 0
+    longest = code.loops[0]
+    assert longest.instructions == longest.last - longest.first + 1
+    assert longest.names["BAR"] == longest.names["FFMA"] >= 1  # one each per step, however many of them it unrolled
+    assert longest.names["LDG"] == longest.names["FFMA"] and longest.waits >= 1
+    assert longest.instructions < longest.cycles < 20 * longest.instructions
+
+
+def test_without_a_disassembler(monkeypatch):
+    monkeypatch.setattr("sys.path", [])
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(FileNotFoundError, match="nvdisasm"):
+        sass._disassemble(b"")
