@@ -233,7 +233,7 @@ def across_chunks(products, exponents, offsets, affine, ends, lost):
 
     ``ends[-1]`` is the gradient at the start of the chunk at the loss; the others become those at the ends of theirs.
     """
-    shared = cuda.shared.array(0, ends.dtype)  # factors of the rows, then their powers of two
+    shared = cuda.shared.array(0, ends.dtype)  # fractions of the gradient, powers of two, and both: the rows' factors
     b, size = cuda.blockIdx.x, ends.shape[2]
     tid, threads = cuda.threadIdx.x, cuda.blockDim.x
     zero, one = ends.dtype.type(0), ends.dtype.type(1)
@@ -260,6 +260,9 @@ def across_chunks(products, exponents, offsets, affine, ends, lost):
             top = max(top, power)
             if power > nothing:
                 bottom = min(bottom, power)
+        for j in range(tid, size, threads):
+            shared[2 * size + j] = math.ldexp(shared[j], int(shared[size + j] - top))
+        cuda.syncthreads()
         # What overflows does so in factors; beyond three of them the result is infinite anyway. The simulator's ldexp,
         # Python's own, refuses to.
         down, up = int(min(top, zero)), int(min(max(top, zero), ends.dtype.type(-3 * least)))
@@ -268,7 +271,7 @@ def across_chunks(products, exponents, offsets, affine, ends, lost):
         for i in range(tid, size, threads):
             total = zero
             for j in range(size):
-                total += math.ldexp(shared[j], int(shared[size + j] - top)) * products[c, b, j, i]
+                total += shared[2 * size + j] * products[c, b, j, i]
             if bottom - top < narrow and abs(total) < smallest:
                 lost[0] = 1
             total = math.ldexp(total, down) * third * third * rest

@@ -105,7 +105,7 @@ def launch_chunked(links, chunks, gradients, affine, lost, stream=0):
         if affine:
             launch_sweep(links, 1, inner, length, chunks.offsets, gradients, keep=False, stream=stream)
     if count:
-        shared = shared_bytes(2 * size, links.dtype, f"2 H = {2 * size}")
+        shared = shared_bytes(3 * size, links.dtype, f"3 H = {3 * size}")
         arrays = chunks.products, chunks.exponents, chunks.offsets, affine, chunks.ends, lost
         launch(across_chunks, batch, min(MAX_THREADS, size), stream, shared, *arrays)
         launch_sweep(links, 0, count, length, chunks.ends, gradients, stream=stream)
