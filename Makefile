@@ -22,7 +22,7 @@ figures: .venv/.installed
 # A process per core takes one file of tests after the other, the longest ones first. The CUDA simulator must be chosen
 # before Numba is imported, so its tests have processes of their own; they are few, and shared out one by one.
 PYTEST := $(BIN)/python -m pytest --numprocesses=logical
-LONGEST := tests/test_machine_code.py tests/distributed
+LONGEST := tests/test_machine_code.py tests/distributed tests/training/test_on_driver.py
 SIMULATED := tests/test_cuda.py tests/networks/test_residual_steps_cuda.py tests/training/test_device.py tests/test_benchmarks.py tests/papers/bppsa/test_figure_09.py
 
 test: lint

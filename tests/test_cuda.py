@@ -142,13 +142,6 @@ def test_entries_too_far_apart_for_any_scale(kind):
     assert np.array_equal(linear, bp.backprop(J, g, method="blelloch", backend="cuda"))
 
 
-@pytest.fixture(params=[True, False], ids=["registers", "any H"])
-def weights_in_registers(request, monkeypatch):
-    """Time loops made for one H, and those for any."""
-    if not request.param:
-        monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)
-
-
 @pytest.mark.parametrize("cell", ["rnn", "gru"])
 @pytest.mark.parametrize(
     ("T", "B", "H", "num_layers", "dtype"),
@@ -163,7 +156,7 @@ def weights_in_registers(request, monkeypatch):
         on_gpu(100, 3, 600, 1, np.float64),
     ],
 )
-def test_recurrent_networks(T, B, H, num_layers, dtype, cell, weights_in_registers, monkeypatch):
+def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
     if backends.simulated():  # fewer threads than numbers, so that every loop over them goes round
         from bppsa_nb.cells import layer_cuda as cuda
 
@@ -175,10 +168,13 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, weights_in_registe
     h0 = rng.uniform(-1, 1, (num_layers, B, H)).astype(dtype)
     expected = model.forward(x, h0, backend="numpy")
     activations = model.forward(x, h0, backend="cuda")
+    with monkeypatch.context() as patch:
+        patch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)
+        by_any = model.forward(x, h0, backend="cuda")  # by the kernels for any H
     for name in ("hidden", "gates", "logits") if cell == "gru" else ("hidden", "logits"):
-        found = getattr(activations, name)
-        assert found.dtype == dtype and found.shape == getattr(expected, name).shape
-        np.testing.assert_allclose(found, getattr(expected, name), rtol=0, atol=10 * TOLERANCE[dtype], err_msg=name)
+        for found in (getattr(activations, name), getattr(by_any, name)):
+            assert found.dtype == dtype and found.shape == getattr(expected, name).shape
+            np.testing.assert_allclose(found, getattr(expected, name), rtol=0, atol=10 * TOLERANCE[dtype], err_msg=name)
     expected = model.backward(activations, grad_logits, method="linear", backend="numpy")
     for method, levels in [("linear", None), ("blelloch", None), ("truncated", 1), ("chunked", None)]:
         grads = model.backward(activations, grad_logits, method=method, backend="cuda", levels=levels)
@@ -201,7 +197,7 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, weights_in_registe
     ],
 )
 @pytest.mark.parametrize("local", [False, True])
-def test_structured_chains(T, B, H, K, dtype, local, weights_in_registers, monkeypatch):
+def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
     from bppsa_nb.chains import structured as plain
     from bppsa_nb.chains import structured_cuda as cuda
 
@@ -226,6 +222,9 @@ def test_structured_chains(T, B, H, K, dtype, local, weights_in_registers, monke
     stored = plain.jacobians_T(links)
     found += [cuda.chunked(stored, grad_output, local_grads, length) for length in lengths]
     found.append(cuda.sweep(stored, grad_output, local_grads))
+    with monkeypatch.context() as patch:
+        patch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)  # by the kernels for any H
+        found += [cuda.sweep(links, grad_output, local_grads), cuda.chunked(links, grad_output, local_grads, 2)]
     for result in (
         cuda.sweep(links, grad_output, local_grads),
         cuda.levels(links, grad_output, local_grads, None),

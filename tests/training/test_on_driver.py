@@ -10,17 +10,11 @@ from bppsa_nb.machine import backends
 pytestmark = pytest.mark.skipif(backends.simulated(), reason="the simulator needs no driver")
 
 # Cell, method, H and layers; and what the environment says.
-RECORDED = [
-    (("rnn", "linear", 20, 1), {}),
-    (("rnn", "chunked", 20, 2), {}),
-    (("rnn", "blelloch", 20, 1), {}),
-    (("gru", "linear", 20, 2), {}),
-    (("gru", "chunked", 20, 1), {}),
-]
-FEW = {"DRIVER_MAX_THREADS": "288"}  # where 449, 450 and 400 would be asked for
-WIDE = [(("rnn", "linear", 449, 1), FEW), (("gru", "chunked", 150, 1), FEW), (("rnn", "blelloch", 20, 1), FEW)]
-REFUSED = (("gru", "chunked", 20, 2), {"DRIVER_FAILS": "1"})
-PLAIN = (("gru", "chunked", 20, 2), {"BPPSA_NB_CUDA_GRAPH": "0"})
+RECORDED = [(("rnn", "linear", 20, 2), {}), (("rnn", "chunked", 20, 1), {}), (("rnn", "blelloch", 20, 1), {})]
+FEW = {"DRIVER_MAX_THREADS": "288"}  # where 450 and 400 would be asked for
+WIDE = [(("gru", "chunked", 150, 1), FEW), (("rnn", "blelloch", 20, 1), FEW)]
+REFUSED = (("rnn", "linear", 20, 2), {"DRIVER_FAILS": "1"})
+PLAIN = (("rnn", "linear", 20, 2), {"BPPSA_NB_CUDA_GRAPH": "0"})
 CASES = [*WIDE, *RECORDED, REFUSED, PLAIN]  # what a kernel may have is asked for once
 # All in one process, which compiles every kernel once; lines of its own go into the driver's log.
 PROGRAM = """
@@ -106,4 +100,4 @@ def test_a_step_that_cannot_be_recorded_is_launched_one_by_one_and_says_so_once(
 
 def test_launches_may_be_plain_from_the_start(logs):
     log = logs(PLAIN)
-    assert log[-1] == "STEPS 4" and len(launches(log)) > 80 and not lines(log, "BEGIN", "REPLAY", "WARNING")
+    assert log[-1] == "STEPS 4" and len(launches(log)) > 60 and not lines(log, "BEGIN", "REPLAY", "WARNING")
