@@ -1,6 +1,8 @@
 """Promises that the repository makes as a whole."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -123,3 +125,19 @@ def test_the_map_in_contributing_names_every_module():
     experiment_modules = {path.name for _, path in experiments._modules() if experiments._is_experiment(path)}
     twins = {name for name in modules if re.sub(r"_(cpu|cuda)\.py$", ".py", name) in modules - {name, "cuda.py"}}
     assert named - twins == modules - experiment_modules - twins
+
+
+@pytest.mark.full
+def test_gpu_tests_are_collected_from_the_source_tree_alone(tmp_path):
+    """A machine with a GPU may have neither this package installed, nor librosa, JupyterLab, tqdm, or Git's folder."""
+    for name in ("bppsa_nb", "tests", "benchmarks"):
+        shutil.copytree(REPO / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(REPO / "pyproject.toml", tmp_path)
+    missing = "librosa", "jupyterlab", "nbclient", "nbformat", "IPython", "ipywidgets", "seaborn", "sklearn", "tqdm"
+    (tmp_path / "lacking.py").write_text(f"import sys\nsys.modules |= dict.fromkeys({missing})\n")
+    files = re.search(r"SIMULATED := (.*)", (REPO / "Makefile").read_text())[1].split()
+    command = [sys.executable, "-m", "pytest", "-p", "lacking", "--collect-only", "-q", "-m", "gpu", *files]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert all(f"{file}::" in done.stdout for file in files[:3])

@@ -22,11 +22,11 @@ def _sigmoid(x, one):
 @cache
 def run_forward_of(size, real):
     """Make `run_forward` for one H: a thread per row of the weights, which it keeps in registers."""
-    dot, numbers, one = dot_of(size, real), 5 * size, real(1)
+    dot, one = dot_of(size, real), real(1)
 
     @cuda.jit
     def run_forward(products, weight_hh_T, bias_hh, hidden, gates):
-        shared = cuda.shared.array(numbers, real)  # the state, r, z, M, and what the input adds to n
+        shared = cuda.shared.array(0, hidden.dtype)  # the state, r, z, M, and what the input adds to n
         weights = cuda.local.array(size, real)
         b, g = U(cuda.blockIdx.x), U(cuda.threadIdx.x)
         steps, last = products.shape[0], products.shape[0] - 1

@@ -133,7 +133,7 @@ def launch_forward(cell, x, params, weight_hh_T, products, hidden, gates=None, s
     kept = (hidden,) if gates is None else (hidden, gates)
     if in_registers(size, hidden.dtype):
         run_forward = cell.run_forward_of(size, hidden.dtype.type)
-        run_forward[batch, sums, stream](products, weight_hh_T, bias_hh, *kept)
+        run_forward[batch, sums, stream, 2 * sums * hidden.dtype.itemsize](products, weight_hh_T, bias_hh, *kept)
         return
     what = f"{cell.room} H = {cell.room * size}" if cell.room > 1 else f"H = {size}"
     shared = shared_bytes(cell.room * size, hidden.dtype, what)

@@ -16,11 +16,11 @@ U = np.uint32  # see `dot_of`
 @cache
 def run_forward_of(size, real):
     """Make `run_forward` for one H: a thread per hidden unit, its weights in registers, one barrier a step."""
-    dot, numbers = dot_of(size, real), 2 * size
+    dot = dot_of(size, real)
 
     @cuda.jit
     def run_forward(products, weight_hh_T, bias_hh, hidden):
-        states = cuda.shared.array(numbers, real)  # h_t, and where h_{t+1} goes meanwhile
+        states = cuda.shared.array(0, hidden.dtype)  # h_t, and where h_{t+1} goes meanwhile
         weights = cuda.local.array(size, real)
         b, i = U(cuda.blockIdx.x), U(cuda.threadIdx.x)
         steps, last = products.shape[0], products.shape[0] - 1

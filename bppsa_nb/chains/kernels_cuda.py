@@ -39,12 +39,12 @@ def dot(matrix, column, shared, offset):
 @cache
 def sweep_chunks_of(size, count, carried, keep, real):
     """Make `sweep_chunks` for one H and K: a thread per state's entry, with its K columns of weights in registers."""
-    sums, numbers, zero = count * size, 2 * count * size, real(0)
+    sums, zero = count * size, real(0)
     dot = dot_of(sums, real)
 
     @cuda.jit
     def sweep_chunks(weights, slopes, carry, first, length, ends, gradients):
-        at_sums = cuda.shared.array(numbers, real)  # of this step, and of the next one meanwhile
+        at_sums = cuda.shared.array(0, ends.dtype)  # of this step, and of the next one meanwhile
         column, slope = cuda.local.array(sums, real), cuda.local.array(count, real)
         batch = U(gradients.shape[1])
         c, b, i = U(cuda.blockIdx.x) // batch, U(cuda.blockIdx.x) % batch, U(cuda.threadIdx.x)

@@ -74,7 +74,8 @@ def launch_sweep(links, first, chunks, length, ends, gradients, keep=True, strea
     _, dense, weights, slopes, carry, carried = links.arguments
     if not dense and in_registers(links.sums, gradients.dtype):
         sweep = sweep_chunks_of(size, len(slopes), carried, keep, gradients.dtype.type)
-        sweep[chunks * batch, size, stream](weights, slopes, carry, first, length, ends, gradients)
+        shared = 2 * links.sums * gradients.dtype.itemsize
+        sweep[chunks * batch, size, stream, shared](weights, slopes, carry, first, length, ends, gradients)
         return
     shared = shared_bytes(size + links.sums, gradients.dtype, f"H + K H = {size + links.sums}")
     threads = min(MAX_THREADS, max(size, links.sums))

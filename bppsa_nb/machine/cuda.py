@@ -42,7 +42,8 @@ def dot_of(count, real):
     """Make a dot product of `count` numbers in registers with as many in shared memory, from `offset` on, and `start`.
 
     It is four sums that do not wait for each other. Indices are unsigned, or known when it is compiled: others, Numba
-    would have to look at, for those below zero count from the end.
+    would have to look at, for those below zero count from the end. Kernels leave the size of what they share to their
+    launch: arrays of a known size are made by the thread that comes first, and in the simulator two may.
     """
     whole, zero, U = count - count % 4, real(0), np.uint32
 
