@@ -224,7 +224,8 @@ def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
     found.append(cuda.sweep(stored, grad_output, local_grads))
     with monkeypatch.context() as patch:
         patch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)  # by the kernels for any H
-        found += [cuda.sweep(links, grad_output, local_grads), cuda.chunked(links, grad_output, local_grads, 2)]
+        found += [cuda.chunked(chain, grad_output, local_grads, 2) for chain in (links, stored)]
+        found.append(cuda.sweep(links, grad_output, local_grads))
     for result in (
         cuda.sweep(links, grad_output, local_grads),
         cuda.levels(links, grad_output, local_grads, None),
@@ -308,6 +309,40 @@ def test_a_row_of_zeros_does_not_stop_chunks(kind):
     grad_output = np.full((1, 2), 2.0**60, np.float32)
     found = cuda.chunked(links, grad_output, None, 5)  # and does not raise RangeLost
     np.testing.assert_allclose(found, plain.sweep(links, grad_output), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what overflows anyway
+@pytest.mark.parametrize("registers", [128, 0])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+def test_gradients_far_from_one_between_chunks(kind, dtype, registers, monkeypatch):
+    from numba import cuda
+
+    from bppsa_nb.chains import structured_cuda
+
+    monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", registers)
+    rng, most, (B, H) = np.random.default_rng(0), np.finfo(dtype).maxexp, (8, 3)
+    for terms_are_lost in (False, True):
+        powers = rng.integers(9 - most, most - 9, (B, 1)) + rng.integers(-9, 9, (B, H))
+        rows = rng.uniform(0.5, 1, (1, B, H, H)).astype(dtype)
+        # Of half the samples, products bring the gradient back to one; of the others, anywhere.
+        exponents = np.where(np.arange(B)[:, None] % 2, -powers, rng.integers(-most, most, (B, 1)))
+        exponents[5], exponents[7] = (most - 1, 0, 0) - powers[5], -most - 3 - powers[7]  # to either end of the range
+        if terms_are_lost:  # two cancel, and the third is too far below them
+            powers[3], exponents[3], rows[0, 3] = (0, 0, 16 - most), 0, [[0.5], [-0.5], [0.5]]
+        grads = np.ldexp(np.ones((B, H), dtype), powers)
+        chunks = structured_cuda.Chunks((15, B, H), 5, np.dtype(dtype))  # one product is crossed
+        chunks.products.copy_to_device(rows)
+        chunks.exponents.copy_to_device(exponents[None].astype(np.int32))
+        chunks.ends.copy_to_device(np.stack([grads, grads, grads]))
+        lost = cuda.to_device(np.zeros(1, np.int32))
+        structured_cuda.launch_across(chunks, False, lost)
+        expected = sum(np.ldexp(np.longdouble(rows[0, :, j]), (powers + exponents)[:, j, None]) for j in range(H))
+        with np.errstate(all="ignore"):
+            expected = expected.astype(dtype)
+        assert lost.copy_to_host()[0] == terms_are_lost
+        least = np.finfo(dtype).smallest_subnormal
+        np.testing.assert_allclose(chunks.ends.copy_to_host()[0], expected, rtol=1e-6, atol=2 * least)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what overflows anyway

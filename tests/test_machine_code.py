@@ -29,6 +29,7 @@ def kernels(real, widest=False):
     from bppsa_nb.cells import gru_cuda, rnn_cuda
     from bppsa_nb.cells import layer_cuda as cells
     from bppsa_nb.chains import levels_cuda as scan
+    from bppsa_nb.chains import multiply_cuda as multiply
     from bppsa_nb.chains import structured_cuda as structured
     from bppsa_nb.networks import residual_steps_cuda as multigrid
     from bppsa_nb.operands import products_cuda as sparse_cuda
@@ -37,13 +38,12 @@ def kernels(real, widest=False):
     number_of, real = getattr(np, real), getattr(types, real)
     most = 32 * REGISTERS // real.bitwidth
     a1, a2, a3, a4, a5 = (types.Array(real, ndim, "C") for ndim in (1, 2, 3, 4, 5))
-    exps, lost = types.Array(types.int32, 2, "C"), types.Array(types.int32, 1, "C")
+    lost, exps, i3 = (types.Array(types.int32, ndim, "C") for ndim in (1, 2, 3))
     number, flag = types.int64, types.boolean
     yield scan.prepare, (a4, a4, exps, lost)
     yield scan.up_level, (a4, exps, a3, flag, number, number, lost)
     yield scan.across_blocks, (a4, exps, a3, flag, number, lost)
     yield scan.down_level, (a4, exps, a3, flag, number, lost)
-    i3 = types.Array(types.int32, 3, "C")
     diagonals = (a2, a4, a3, flag)
     links = (a4, flag, *diagonals)
     for size in (20, most) if widest else (20,):
@@ -52,8 +52,14 @@ def kernels(real, widest=False):
         for count, keep in ((1, True), (1, False), (3, True)):
             sweep = structured.sweep_chunks_of(min(size, most // count), count, count == 3, keep, number_of)
             yield sweep, (a2, a4, a3, number, number, a3, a3)
+        for count in (1, 3):
+            product = multiply.multiply_chunks_of(min(size, most // count), count, count == 3, number_of)
+            yield product, (a2, a4, a3, number, number, a4, i3, lost)
+        yield multiply.multiply_stored_of(min(size, most // 2), number_of), (a4, number, number, a4, i3, lost)
+        for affine in (True, False):
+            yield structured.across_chunks_of(size, affine, number_of), (a4, i3, a3, a3, lost)
     yield structured.sweep_chunks, (*links, number, number, a3, a3, flag)
-    yield structured.multiply_chunks, (*links, number, number, number, a4, i3, lost)
+    yield multiply.multiply_chunks, (*links, number, number, number, a4, i3, lost)
     yield structured.across_chunks, (a4, i3, a3, flag, a3, lost)
     yield structured.prepare, (*diagonals, a4, exps, lost)
     yield cells.input_products, (a3, a2, a1, a3)
@@ -105,7 +111,7 @@ def ptx(real, generation, widest):
 def check(real, compiled_for, linked_for, widest=False):
     core = pytest.importorskip("cuda.core", reason="needs the gpu extra")
     found = ptx(real, compiled_for, widest)
-    assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 39
+    assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 40
     for kernel, text in found:
         if real == "float32" and kernel.py_func.__name__ != "classify":  # whose loss is in double precision
             assert ".f64" not in text, kernel  # single precision stays single

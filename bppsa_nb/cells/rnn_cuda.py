@@ -26,7 +26,7 @@ def run_forward_of(size, real):
         steps, last = products.shape[0], products.shape[0] - 1
         for j in range(size):
             weights[j] = weight_hh_T[j, i]
-        bias, here = bias_hh[i], U(0)
+        bias, here = bias_hh[i], U(0)  # which half of `states` is h_t's
         states[i] = hidden[U(0), b, i]
         # Read four steps ahead, so that none waits for memory.
         x0, x1 = products[U(0), b, i], products[U(min(1, last)), b, i]
@@ -35,9 +35,9 @@ def run_forward_of(size, real):
         for t in range(steps):
             added = x0 + bias
             x0, x1, x2, x3 = x1, x2, x3, products[U(min(t + 4, last)), b, i]
-            h = math.tanh(dot(added, weights, states, here))
-            here = U(size) - here
-            states[here + i] = h
+            h = math.tanh(dot(added, weights, states, here * U(size)))
+            here = U(1) - here
+            states[here * U(size) + i] = h
             hidden[U(t + 1), b, i] = h
             cuda.syncthreads()
 

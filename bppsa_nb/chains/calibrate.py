@@ -191,5 +191,3 @@ def write_defaults(records):
     """Make what `run` returned the prices that come with the package, without the points, for other machines."""
     prices.store_defaults(records)
     plan.refresh()
-
-

@@ -1,9 +1,9 @@
 """Kernels of linear and chunked scans, over structured chains and over stored Jacobians.
 
-Jacobians of a structured chain are made of weights and diagonals where they are multiplied. Three kernels are the
-three phases of the chunked scan: `multiply_chunks` takes the unit vectors back along each chunk; `across_chunks` takes
-the gradient back over the products; `sweep_chunks` replays the chunks, one chunk of one sample per block, and is the
-linear scan where there is only one. `prepare` writes Jacobians out, for the scan by levels.
+Jacobians of a structured chain are made of weights and diagonals where they are multiplied. The chunked scan has three
+phases: `multiply_cuda` takes the unit vectors back along each chunk; `across_chunks` takes the gradient back over the
+products; `sweep_chunks` replays the chunks, one chunk of one sample per block, and is the linear scan where there is
+only one. `prepare` writes Jacobians out, for the scan by levels.
 """
 
 import math
@@ -13,10 +13,11 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.machine.cuda import dot_of, inline
-from bppsa_nb.operands.scaled_cuda import blurred, half, minexp, nmant, rescale, shift, smaller, spread
+from bppsa_nb.operands import range as rules
+from bppsa_nb.operands.scaled_cuda import blurred, minexp, nmant, rescale, smaller, spread
 
 U = np.uint32  # see `dot_of`
-_ROOM = 8  # powers of two that a row may grow or shrink by before it is scaled
+NOTHING = -(1 << 20)  # the power of two of a zero, and of a row of zeros
 
 
 @inline
@@ -58,7 +59,7 @@ def sweep_chunks_of(size, count, carried, keep, real):
         grad, here = ends[c, b, i] if keep else zero, U(0)
         for t in range(last, start - 1, -1):
             for k in range(count):
-                at_sums[here + U(k * size) + i] = slope[k] * grad
+                at_sums[here * U(sums) + U(k * size) + i] = slope[k] * grad
             total = term + through * grad if carried else term
             ahead = U(max(t - 1, start))  # read a step ahead, so that none waits for memory
             for k in range(count):
@@ -67,8 +68,8 @@ def sweep_chunks_of(size, count, carried, keep, real):
             if carried:
                 through = carry[ahead, b, i]
             cuda.syncthreads()
-            grad = dot(total, column, at_sums, here)
-            here = U(sums) - here
+            grad = dot(total, column, at_sums, here * U(sums))
+            here = U(1) - here
             if keep:
                 gradients[U(t), b, i] = grad
         ends[c, b, i] = grad
@@ -123,108 +124,55 @@ def sweep_chunks(stored, dense, weights, slopes, carry, with_carry, first, lengt
         ends[c, b, i] = shared[i]
 
 
-@inline
-def _smallest_kept(stored, dense, weights, slopes, carry, with_carry, t, b):
-    """Return how small an entry may be after a step without having lost a term; see `operands.rows`."""
-    one, least = stored.dtype.type(1), minexp(stored.itemsize)
-    smallest, largest = stored.dtype.type(math.inf), one
-    slope, through = smallest, smallest
-    size = stored.shape[2] if dense else weights.shape[1]
-    for q in range(size if dense else weights.shape[0]):
-        for i in range(size):
-            weight = stored[t, b % stored.shape[1], q, i] if dense else weights[q, i]
-            smallest, largest = smaller(smallest, weight), max(largest, abs(weight))
-        slope = one if dense else smaller(slope, slopes[q // size, t, b, q % size])
-    if with_carry:
-        for i in range(size):
-            through = smaller(through, carry[t, b, i])
-    bound = math.ldexp(one, half(least) + _ROOM)  # entries are 2**(half - _ROOM) at least
-    if slope * min(smallest, one) >= bound and through >= bound:
-        return stored.dtype.type(0)
-    return math.ldexp(largest, blurred(least, nmant(stored.itemsize)))
+@cache
+def across_chunks_of(size, affine, real):
+    """Make `across_chunks` for one H: a thread per entry of the gradient, its column of the products in registers."""
+    dot, info, zero, nothing = dot_of(size, real), np.finfo(real), real(0), real(NOTHING)
+    least, most, narrow = info.minexp, info.maxexp - 1, real(rules.spread(info.minexp))
+    powers = np.ldexp(real(1), np.arange(least, most + 1))  # looked up: ldexp takes some forty instructions
+    smallest = real(2.0 ** rules.blurred(info.minexp, info.nmant))
 
-
-@inline
-def _settle(shared, start, size, last, narrow, lost):
-    """Scale a row of so many numbers, the largest into [1/2, 1), if it went far from there or it is the last time.
-
-    Returns the power of two that went, and the smallest size of an entry before; `narrow` is 2**spread.
-    """
-    one, far, infinite = shared.dtype.type(1), shared.dtype.type(2**_ROOM), shared.dtype.type(math.inf)
-    peak, low, bottom, power = shared.dtype.type(0), infinite, infinite, 0
-    for i in range(start, start + size):
-        value = abs(shared[i])
-        peak, low, bottom = max(peak, value), smaller(low, value), min(bottom, value)
-    if not peak < infinite or low < peak * narrow:
-        lost[0] = 1
-    if last or peak > far or peak * far < one:
-        power = int(shift(math.frexp(peak)[1], minexp(shared.itemsize)))
-        scale = math.ldexp(one, -power)
-        for i in range(start, start + size):
-            shared[i] *= scale
-    return power, bottom
-
-
-@cuda.jit
-def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, first, length, rows, products, exponents, lost):
-    """Multiply the Jacobians of chunks ``first``, ``first + 1``, ..., by going back from the unit vectors.
-
-    The first six arguments are those of `Links`. A block takes `rows` of the vectors through one chunk of one sample;
-    each row carries a power of two of its own. Every thread has a square of four rows and columns in registers.
-    """
-    shared = cuda.shared.array(0, products.dtype)
-    square = cuda.local.array(16, products.dtype)
-    batch, size, count = products.shape[1], products.shape[2], 1 if dense else slopes.shape[0]
-    groups = (size + rows - 1) // rows
-    c, b = cuda.blockIdx.x // (batch * groups), cuda.blockIdx.x // groups % batch
-    top = cuda.blockIdx.x % groups * rows  # the first row
-    tid, threads = cuda.threadIdx.x, cuda.blockDim.x
-    squares = (size + 3) // 4
-    wide = 4 * squares
-    row, column = tid // squares * 4, tid % squares * 4
-    zero, one = products.dtype.type(0), products.dtype.type(1)
-    narrow = math.ldexp(one, spread(minexp(products.itemsize)))
-    diagonals = rows * wide  # where the step's slopes stand
-    for q in range(tid, rows * wide, threads):
-        shared[q] = one if q % wide == top + q // wide else zero
-    for r in range(tid, min(rows, size - top), threads):
-        exponents[c, b, top + r] = 0
-    for t in range((first + c + 1) * length - 1, (first + c) * length - 1, -1):
-        for k in range(count):  # no division here: it would take as long as the rest of the step
-            for j in range(tid, size, threads):
-                shared[diagonals + k * size + j] = one if dense else slopes[k, t, b, j]
-        cuda.syncthreads()
-        for i in range(4):
-            through = carry[t, b, min(column + i, size - 1)] if with_carry else zero
-            for r in range(4):
-                square[4 * r + i] = through * shared[(row + r) * wide + column + i]
-        for k in range(count):
+    @cuda.jit
+    def across_chunks(products, exponents, offsets, ends, lost):
+        shared = cuda.shared.array(0, ends.dtype)  # powers of two of the gradient times its rows, and its rows' factors
+        power_of_two, column = cuda.const.array_like(powers), cuda.local.array(size, real)
+        b, i, last = U(cuda.blockIdx.x), U(cuda.threadIdx.x), ends.shape[0] - 3
+        grad, before = ends[U(last + 2), b, i], U(max(last, 0))
+        ends[U(last + 1), b, i] = grad
+        for j in range(size):
+            column[j] = products[before, b, U(j), i]
+        exponent, offset = exponents[before, b, i], offsets[before, b, i] if affine else zero
+        here = U(0)
+        for c in range(last, -1, -1):
+            fraction, power = math.frexp(grad)
+            power = nothing if fraction == 0 else max(nothing, real(power + exponent))
+            shared[here * U(size) + i] = power
+            cuda.syncthreads()
+            top = nothing
             for j in range(size):
-                slope = shared[diagonals + k * size + j]
-                for i in range(4):
-                    if dense:
-                        weight = stored[t, b % stored.shape[1], min(column + i, size - 1), j]
-                    else:
-                        weight = weights[k * size + j, min(column + i, size - 1)] * slope
-                    for r in range(4):
-                        square[4 * r + i] += weight * shared[(row + r) * wide + j]
-        cuda.syncthreads()
-        for i in range(4):
-            for r in range(4):
-                shared[(row + r) * wide + column + i] = square[4 * r + i]
-        cuda.syncthreads()
-        for r in range(tid, min(rows, size - top), threads):
-            power, bottom = _settle(shared, r * wide, size, t == (first + c) * length, narrow, lost)
-            if power != 0:
-                exponents[c, b, top + r] += power
-            small = bottom * products.dtype.type(2**_ROOM) < narrow  # so that it may have lost a term
-            if small and bottom < _smallest_kept(stored, dense, weights, slopes, carry, with_carry, t, b):
-                lost[0] = 1
-    cuda.syncthreads()
-    for q in range(tid, rows * wide, threads):
-        r, i = q // wide, q % wide
-        if top + r < size and i < size:
-            products[c, b, top + r, i] = shared[q]
+                top = max(top, shared[here * U(size) + U(j)])
+            shared[U(2 * size) + i] = fraction * power_of_two[U(max(int(power - top), least) - least)]
+            cuda.syncthreads()
+            total, added = dot(zero, column, shared, U(2 * size)), offset
+            before = U(max(c - 1, 0))  # read a chunk ahead
+            for j in range(size):
+                column[j] = products[before, b, U(j), i]
+            exponent, offset = exponents[before, b, i], offsets[before, b, i] if affine else zero
+            if abs(total) < smallest:
+                for j in range(ends.shape[2]):  # seldom: not worth `size` copies of it
+                    power = shared[here * U(size) + U(j)]
+                    if power > nothing and power - top < narrow:
+                        lost[0] = 1
+            here = U(1) - here
+            # Beyond three factors the result is zero or infinite anyway.
+            for _ in range(3):
+                part = min(max(int(top), least), most)
+                total *= power_of_two[U(part - least)]
+                top -= real(part)
+            grad = total + added
+            ends[U(c), b, i] = grad
+
+    return across_chunks
 
 
 @cuda.jit
@@ -233,45 +181,35 @@ def across_chunks(products, exponents, offsets, affine, ends, lost):
 
     ``ends[-1]`` is the gradient at the start of the chunk at the loss; the others become those at the ends of theirs.
     """
-    shared = cuda.shared.array(0, ends.dtype)  # fractions of the gradient, powers of two, and both: the rows' factors
+    shared = cuda.shared.array(0, ends.dtype)  # powers of two of the gradient times its rows, and its rows' factors
     b, size = cuda.blockIdx.x, ends.shape[2]
     tid, threads = cuda.threadIdx.x, cuda.blockDim.x
-    zero, one = ends.dtype.type(0), ends.dtype.type(1)
+    zero, one, nothing = ends.dtype.type(0), ends.dtype.type(1), ends.dtype.type(NOTHING)
     least = minexp(ends.itemsize)
     smallest, narrow = math.ldexp(one, blurred(least, nmant(ends.itemsize))), ends.dtype.type(spread(least))
-    nothing = ends.dtype.type(-(1 << 20))
     above = ends.shape[0] - 2
     for i in range(tid, size, threads):
         ends[above, b, i] = ends[above + 1, b, i]
     for c in range(above - 1, -1, -1):
         for j in range(tid, size, threads):
             fraction, power = math.frexp(ends[c + 1, b, j])
-            i = 0
-            while i < size and products[c, b, j, i] == 0:
-                i += 1
-            if i == size:  # the power of a row of zeros says nothing
-                fraction = zero
-            shared[j] = fraction
-            shared[size + j] = nothing if fraction == 0 else ends.dtype.type(power + exponents[c, b, j])
+            shared[j] = nothing if fraction == 0 else max(nothing, ends.dtype.type(power + exponents[c, b, j]))
+            shared[size + j] = fraction
         cuda.syncthreads()
         top, bottom = nothing, -nothing
         for j in range(size):
-            power = shared[size + j]
+            power = shared[j]
             top = max(top, power)
             if power > nothing:
                 bottom = min(bottom, power)
         for j in range(tid, size, threads):
-            shared[2 * size + j] = math.ldexp(shared[j], int(shared[size + j] - top))
+            shared[size + j] = math.ldexp(shared[size + j], int(shared[j] - top))
         cuda.syncthreads()
-        # What overflows does so in factors; beyond three of them the result is infinite anyway. The simulator's ldexp,
-        # Python's own, refuses to.
-        down, up = int(min(top, zero)), int(min(max(top, zero), ends.dtype.type(-3 * least)))
-        third = math.ldexp(one, up // 3)
-        rest = math.ldexp(one, up - 2 * (up // 3))
+        third, rest, down = _in_factors(top, one, least)
         for i in range(tid, size, threads):
             total = zero
             for j in range(size):
-                total += shared[2 * size + j] * products[c, b, j, i]
+                total += shared[size + j] * products[c, b, j, i]
             if bottom - top < narrow and abs(total) < smallest:
                 lost[0] = 1
             total = math.ldexp(total, down) * third * third * rest
@@ -279,6 +217,17 @@ def across_chunks(products, exponents, offsets, affine, ends, lost):
                 total += offsets[c, b, i]
             ends[c, b, i] = total
         cuda.syncthreads()
+
+
+@inline
+def _in_factors(power, one, least):
+    """Return three factors, the first to be taken twice, and a power of two below one, that are 2**power together.
+
+    What overflows does so in factors; beyond three of them the result is infinite anyway. The simulator's ldexp,
+    Python's own, refuses to.
+    """
+    down, up = min(int(power), 0), min(max(int(power), 0), -3 * least)
+    return math.ldexp(one, up // 3), math.ldexp(one, up - 2 * (up // 3)), down
 
 
 @cuda.jit

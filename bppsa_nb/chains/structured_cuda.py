@@ -6,8 +6,9 @@ Launchers take device arrays and a stream, allocate nothing and wait for nothing
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.chains.kernels_cuda import across_chunks, multiply_chunks, prepare, sweep_chunks, sweep_chunks_of
+from bppsa_nb.chains.kernels_cuda import across_chunks, across_chunks_of, prepare, sweep_chunks, sweep_chunks_of
 from bppsa_nb.chains.levels_cuda import run_levels
+from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, in_registers, launch, on_device, require, shared_bytes
 from bppsa_nb.operands.range import RangeLost
@@ -86,9 +87,32 @@ def launch_sweep(links, first, chunks, length, ends, gradients, keep=True, strea
 def launch_multiply(links, first, count, length, products, exponents, lost, stream=0):
     """Launch `multiply_chunks` on chunks ``first ... first + count - 1``."""
     _, batch, size = links.shape
+    stored, dense, weights, slopes, carry, carried = links.arguments
+    shared = (size * (links.sums + size) + (0 if dense else 2 * (links.sums + size))) * links.dtype.itemsize
+    if in_registers(2 * size if dense else links.sums, links.dtype) and shared <= SHARED_BYTES:
+        if dense:
+            multiply, arrays = multiply_stored_of(size, links.dtype.type), (stored,)
+        else:
+            multiply = multiply_chunks_of(size, len(slopes), carried, links.dtype.type)
+            arrays = weights, slopes, carry
+        multiply[count * batch, size, stream, shared](*arrays, first, length, products, exponents, lost)
+        return
     rows, threads, shared = _squares(size, links.sums, links.dtype)
     arrays = first, length, rows, products, exponents, lost
     multiply_chunks[count * batch * -(-size // rows), threads, stream, shared](*links.arguments, *arrays)
+
+
+def launch_across(chunks, affine, lost, stream=0):
+    """Launch `across_chunks`, one sample per block."""
+    _, batch, size = chunks.ends.shape
+    dtype = chunks.ends.dtype
+    if in_registers(size, dtype):
+        across, shared = across_chunks_of(size, affine, dtype.type), 3 * size * dtype.itemsize
+        across[batch, size, stream, shared](chunks.products, chunks.exponents, chunks.offsets, chunks.ends, lost)
+        return
+    shared = shared_bytes(2 * size, dtype, f"2 H = {2 * size}")
+    arrays = chunks.products, chunks.exponents, chunks.offsets, affine, chunks.ends, lost
+    launch(across_chunks, batch, min(MAX_THREADS, size), stream, shared, *arrays)
 
 
 def launch_chunked(links, chunks, gradients, affine, lost, stream=0):
@@ -98,7 +122,6 @@ def launch_chunked(links, chunks, gradients, affine, lost, stream=0):
     loss terms, if `affine`, or zeros, and become gradients. ``lost[0]`` becomes 1 where a product could not stay in
     range.
     """
-    _, batch, size = links.shape
     length, count, inner = chunks.length, chunks.count, chunks.inner
     launch_sweep(links, count, 1, length, chunks.ends[count:], gradients, stream=stream)
     if inner:
@@ -106,9 +129,7 @@ def launch_chunked(links, chunks, gradients, affine, lost, stream=0):
         if affine:
             launch_sweep(links, 1, inner, length, chunks.offsets, gradients, keep=False, stream=stream)
     if count:
-        shared = shared_bytes(3 * size, links.dtype, f"3 H = {3 * size}")
-        arrays = chunks.products, chunks.exponents, chunks.offsets, affine, chunks.ends, lost
-        launch(across_chunks, batch, min(MAX_THREADS, size), stream, shared, *arrays)
+        launch_across(chunks, affine, lost, stream)
         launch_sweep(links, 0, count, length, chunks.ends, gradients, stream=stream)
 
 

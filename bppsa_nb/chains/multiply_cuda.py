@@ -1,0 +1,258 @@
+"""Kernels that multiply the Jacobians of chunks: the first phase of the chunked scan.
+
+The rows of a product are where the unit vectors end that go back along the chunk. Each carries a power of two of its
+own (`bppsa_nb.operands.rows`), and is scaled when it went far from one. Exponents of rows of zeros are `NOTHING`.
+"""
+
+import math
+from functools import cache
+
+import numpy as np
+from numba import cuda
+
+from bppsa_nb.chains.kernels_cuda import NOTHING
+from bppsa_nb.machine.cuda import dot_of, inline
+from bppsa_nb.operands.scaled_cuda import blurred, half, minexp, nmant, shift, smaller, spread
+
+U = np.uint32  # see `dot_of`
+_ROOM = 8  # powers of two that a row may grow or shrink by before it is scaled
+
+
+@inline
+def _settle(shared, start, stride, size, peak, bottom, last, lost):
+    """Scale a row of so many numbers, the largest into [1/2, 1), if it went far from there or it is the last time.
+
+    `peak` and `bottom` are the largest and the smallest size of an entry. Returns the power of two that went.
+    """
+    zero, one, far = shared.dtype.type(0), shared.dtype.type(1), shared.dtype.type(2**_ROOM)
+    narrow = peak * math.ldexp(one, spread(minexp(shared.itemsize)))
+    if not peak < shared.dtype.type(math.inf):
+        lost[0] = 1
+    if bottom < narrow:  # zeros may be
+        for i in range(size):
+            entry = abs(shared[start + U(i) * stride])
+            if entry < narrow and entry > zero:
+                lost[0] = 1
+    power = 0
+    if last or peak > far or peak * far < one:
+        power = int(shift(math.frexp(peak)[1], minexp(shared.itemsize)))
+        scale = math.ldexp(one, -power)
+        for i in range(size):
+            shared[start + U(i) * stride] *= scale
+    return power
+
+
+@inline
+def _suspect(bottom, shared):
+    """Tell whether an entry of this size may have lost a term, so that `_kept` should be asked."""
+    one = shared.dtype.type(1)
+    return bottom * shared.dtype.type(2**_ROOM) < math.ldexp(one, spread(minexp(shared.itemsize)))
+
+
+@inline
+def _kept(smallest, largest, slope, through, shared):
+    """Return how small an entry may be after a step without having lost a term; see `operands.rows.smallest_kept`.
+
+    Of the step's numbers that are not zero: the smallest and the largest weight, the smallest slope and carry.
+    """
+    one, least = shared.dtype.type(1), minexp(shared.itemsize)
+    bound = math.ldexp(one, half(least) + _ROOM)  # entries are 2**(half - _ROOM) at least
+    if slope * min(smallest, one) >= bound and through >= bound:
+        return shared.dtype.type(0)
+    return math.ldexp(max(largest, one), blurred(least, nmant(shared.itemsize)))
+
+
+@inline
+def _kept_of_step(stored, dense, weights, slopes, carry, with_carry, t, b, shared):
+    """Compute `_kept` of step t of sample b."""
+    one, infinite = shared.dtype.type(1), shared.dtype.type(math.inf)
+    smallest, largest, slope, through = infinite, one, infinite, infinite
+    size = stored.shape[2] if dense else weights.shape[1]
+    for q in range(size if dense else weights.shape[0]):
+        for i in range(size):
+            weight = stored[t, b % stored.shape[1], q, i] if dense else weights[q, i]
+            smallest, largest = smaller(smallest, weight), max(largest, abs(weight))
+        slope = one if dense else smaller(slope, slopes[q // size, t, b, q % size])
+    for i in range(size if with_carry else 0):
+        through = smaller(through, carry[t, b, i])
+    return _kept(smallest, largest, slope, through, shared)
+
+
+@cache
+def _step_of(size, sums, width, carried, real):
+    """Make a step of one row, whose entries times the slopes are in registers; it returns the row's power of two.
+
+    It multiplies them by one column of the weights after the other, which all threads read from shared memory at once.
+    Behind the weights stand all rows, then slopes and carries, if any: `width` numbers, from `at` on.
+    """
+    dot, one, infinite, zero = dot_of(sums, real), real(1), real(math.inf), real(0)
+
+    @inline
+    def step(power, factors, shared, row, at, last, products, lost):
+        peak, bottom = zero, infinite
+        for i in range(size):
+            place = row + U(i) * U(size)
+            total = shared[at + U(sums) + U(i)] * shared[place] if carried else zero
+            total = dot(total, factors, shared, U(i) * U(sums))
+            shared[place] = total
+            peak, bottom = max(peak, abs(total)), min(bottom, abs(total))
+        if _suspect(bottom, shared):
+            smallest, largest, slope, through = infinite, one, infinite if width else one, infinite
+            for q in range(size * sums):
+                smallest, largest = smaller(smallest, shared[U(q)]), max(largest, abs(shared[U(q)]))
+            for q in range(width):
+                if q < sums:
+                    slope = smaller(slope, shared[at + U(q)])
+                else:
+                    through = smaller(through, shared[at + U(q)])
+            if bottom < _kept(smallest, largest, slope, through, shared):
+                lost[0] = 1
+        power += _settle(shared, row, U(size), products.shape[3], peak, bottom, last, lost)
+        return NOTHING if last and peak == zero else power
+
+    return step
+
+
+@cache
+def multiply_chunks_of(size, count, carried, real):
+    """Make `multiply_chunks` for one H and K: a thread per row, which goes back as the gradient does in a sweep."""
+    sums, rows, diagonals = count * size, count * size * size, (count + 1) * size * size
+    width = sums + size if carried else sums
+    step, one, zero = _step_of(size, sums, width, carried, real), real(1), real(0)
+
+    @cuda.jit
+    def multiply_chunks(weights, slopes, carry, first, length, products, exponents, lost):
+        shared = cuda.shared.array(0, products.dtype)  # columns of weights, all rows, slopes of this step and the next
+        factors, slope = cuda.local.array(sums, real), cuda.local.array(count, real)
+        batch = U(products.shape[1])
+        c, b, r = U(cuda.blockIdx.x) // batch, U(cuda.blockIdx.x) % batch, U(cuda.threadIdx.x)
+        start, row = (first + int(c)) * length, U(rows) + r  # entries of a row are `size` apart: threads read neighbors
+        last = start + length - 1
+        for q in range(sums):
+            shared[r * U(sums) + U(q)] = weights[q, r]
+        for i in range(size):
+            shared[row + U(i * size)] = one if U(i) == r else zero
+        for k in range(count):
+            slope[k] = slopes[U(k), U(last), b, r]
+        through, power, here = carry[U(last), b, r] if carried else zero, 0, U(0)
+        for t in range(last, start - 1, -1):
+            at, ahead = U(diagonals) + here * U(width), U(max(t - 1, start))  # read a step ahead
+            for k in range(count):
+                shared[at + U(k * size) + r] = slope[k]
+                slope[k] = slopes[U(k), ahead, b, r]
+            if carried:
+                shared[at + U(sums) + r] = through
+                through = carry[ahead, b, r]
+            cuda.syncthreads()
+            for j in range(size):
+                entry = shared[row + U(j * size)]
+                for k in range(count):
+                    factors[k * size + j] = entry * shared[at + U(k * size + j)]
+            power = step(power, factors, shared, row, at, t == start, products, lost)
+            here = U(1) - here
+        exponents[c, b, r] = power
+        for i in range(size):
+            products[c, b, r, U(i)] = shared[row + U(i * size)]
+
+    return multiply_chunks
+
+
+@cache
+def multiply_stored_of(size, real):
+    """Make `multiply_chunks` of stored Jacobians for one H: each takes the place of the weights in turn."""
+    step, one, zero, rows = _step_of(size, size, 0, False, real), real(1), real(0), size * size
+
+    @cuda.jit
+    def multiply_stored(stored, first, length, products, exponents, lost):
+        shared = cuda.shared.array(0, products.dtype)  # a Jacobian, all rows
+        factors, jacobian = cuda.local.array(size, real), cuda.local.array(size, real)
+        batch = U(products.shape[1])
+        c, b, r = U(cuda.blockIdx.x) // batch, U(cuda.blockIdx.x) % batch, U(cuda.threadIdx.x)
+        start, row, source = (first + int(c)) * length, U(rows) + r, b % U(stored.shape[1])
+        last, power = start + length - 1, 0
+        for i in range(size):
+            shared[row + U(i * size)] = one if U(i) == r else zero
+            jacobian[i] = stored[U(last), source, U(i), r]
+        for t in range(last, start - 1, -1):
+            ahead = U(max(t - 1, start))
+            cuda.syncthreads()  # all are done with the step before
+            for i in range(size):
+                shared[U(i * size) + r] = jacobian[i]
+                jacobian[i] = stored[ahead, source, U(i), r]
+            cuda.syncthreads()
+            for j in range(size):
+                factors[j] = shared[row + U(j * size)]
+            power = step(power, factors, shared, row, U(0), t == start, products, lost)
+        exponents[c, b, r] = power
+        for i in range(size):
+            products[c, b, r, U(i)] = shared[row + U(i * size)]
+
+    return multiply_stored
+
+
+@cuda.jit
+def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, first, length, rows, products, exponents, lost):
+    """Multiply the Jacobians of chunks ``first``, ``first + 1``, ..., of any H, by going back from the unit vectors.
+
+    The first six arguments are those of `Links`. A block takes `rows` of the vectors through one chunk of one sample.
+    Every thread has a square of four rows and columns in registers.
+    """
+    shared = cuda.shared.array(0, products.dtype)
+    square = cuda.local.array(16, products.dtype)
+    batch, size, count = products.shape[1], products.shape[2], 1 if dense else slopes.shape[0]
+    groups = (size + rows - 1) // rows
+    c, b = cuda.blockIdx.x // (batch * groups), cuda.blockIdx.x // groups % batch
+    top = cuda.blockIdx.x % groups * rows  # the first row
+    tid, threads = cuda.threadIdx.x, cuda.blockDim.x
+    squares = (size + 3) // 4
+    wide = 4 * squares
+    row, column = tid // squares * 4, tid % squares * 4
+    zero, one, infinite = products.dtype.type(0), products.dtype.type(1), products.dtype.type(math.inf)
+    diagonals = rows * wide  # where the step's slopes stand
+    for q in range(tid, rows * wide, threads):
+        shared[q] = one if q % wide == top + q // wide else zero
+    for r in range(tid, min(rows, size - top), threads):
+        exponents[c, b, top + r] = 0
+    for t in range((first + c + 1) * length - 1, (first + c) * length - 1, -1):
+        for k in range(count):  # no division here: it would take as long as the rest of the step
+            for j in range(tid, size, threads):
+                shared[diagonals + k * size + j] = one if dense else slopes[k, t, b, j]
+        cuda.syncthreads()
+        for i in range(4):
+            through = carry[t, b, min(column + i, size - 1)] if with_carry else zero
+            for r in range(4):
+                square[4 * r + i] = through * shared[(row + r) * wide + column + i]
+        for k in range(count):
+            for j in range(size):
+                slope = shared[diagonals + k * size + j]
+                for i in range(4):
+                    if dense:
+                        weight = stored[t, b % stored.shape[1], min(column + i, size - 1), j]
+                    else:
+                        weight = weights[k * size + j, min(column + i, size - 1)] * slope
+                    for r in range(4):
+                        square[4 * r + i] += weight * shared[(row + r) * wide + j]
+        cuda.syncthreads()
+        for i in range(4):
+            for r in range(4):
+                shared[(row + r) * wide + column + i] = square[4 * r + i]
+        cuda.syncthreads()
+        for r in range(tid, min(rows, size - top), threads):
+            peak, bottom = zero, infinite
+            for i in range(size):
+                value = abs(shared[r * wide + i])
+                peak, bottom = max(peak, value), min(bottom, value)
+            if _suspect(bottom, shared):
+                if bottom < _kept_of_step(stored, dense, weights, slopes, carry, with_carry, t, b, shared):
+                    lost[0] = 1
+            end = t == (first + c) * length
+            power = _settle(shared, U(r * wide), U(1), size, peak, bottom, end, lost)
+            if power != 0:
+                exponents[c, b, top + r] += power
+            if end and peak == 0:
+                exponents[c, b, top + r] = NOTHING
+    cuda.syncthreads()
+    for q in range(tid, rows * wide, threads):
+        r, i = q // wide, q % wide
+        if top + r < size and i < size:
+            products[c, b, top + r, i] = shared[q]
