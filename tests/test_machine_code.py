@@ -69,7 +69,7 @@ def kernels(real, widest=False):
     yield rnn_cuda.run_slopes, (a3, a4)
     yield gru_cuda.run_slopes, (a3, a4, a4)
     yield cells.at_sums, (a4, a3)
-    yield cells.outer_products, (a4, number, number, a3, a3)
+    yield cells.outer_products, (a1, number, number, number, number, a1, a3)
     yield cells.sum_parts, (a3, a2, a1)
     yield cells.input_gradients_kernel, (a4, number, number, a2, a3)
     yield training.fill, (a3, real)

@@ -18,6 +18,7 @@ from numba import cuda
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.cuda import MAX_THREADS, in_registers, launch, shared_bytes
 
+U, W = np.uint32, np.uint64  # see `dot_of`
 _THREADS = 128  # of a block in kernels without shared memory
 PARTS = 256  # into how many sums the rows of a weight's gradient are split, at most
 
@@ -66,37 +67,48 @@ def at_sums(slopes, grad_hidden):
 
 
 @cuda.jit
-def outer_products(at, count, cycle, right, parts):
-    """Compute ``at.T @ right`` and the sums of `at` over a share of the steps per block; the shares are the parts.
+def outer_products(at, rows, size, count, cycle, right, parts):
+    """Compute ``at.T @ right`` and the sums of `at` over a share of the rows per block; the shares are the parts.
 
-    Rows are those of `count` gates, gate j of sum ``(j + 1) % cycle``; `parts` is [shape=(parts, K H, I + 1)].
+    Steps and samples are one axis here, of so many rows: `at` is [shape=(S, rows, H)] and `right` [shape=(rows, I)],
+    both as one line, so that the next address is an addition away. The result's rows are those of `count` gates, gate j
+    of sum ``(j + 1) % cycle``; `parts` is [shape=(parts, K H, I + 1)].
     """
-    steps, batch, size = at.shape[1], at.shape[2], at.shape[3]
-    columns = parts.shape[2]
-    share = (steps + parts.shape[0] - 1) // parts.shape[0]
+    columns, share = parts.shape[2], (rows + parts.shape[0] - 1) // parts.shape[0]
     first = cuda.blockIdx.x * share
+    last = min(first + share, rows)
     for q in range(cuda.threadIdx.x, count * size * columns, cuda.blockDim.x):
-        row, column = q // columns, q % columns
-        k, i = (row // size + 1) % cycle, row % size
-        total = parts.dtype.type(0)
-        for t in range(first, min(first + share, steps)):
-            for b in range(batch):
-                if column < columns - 1:
-                    total += at[k, t, b, i] * right[t, b, column]
-                else:
-                    total += at[k, t, b, i]
-        parts[cuda.blockIdx.x, row, column] = total
+        g, column, total = q // columns, q % columns, parts.dtype.type(0)
+        here = W(((g // size + 1) % cycle * rows + first) * size + g % size)
+        there = W(first * (columns - 1) + column)
+        if column < columns - 1:
+            for _ in range(first, last):
+                total += at[here] * right[there]
+                here += W(size)
+                there += W(columns - 1)
+        else:
+            for _ in range(first, last):
+                total += at[here]
+                here += W(size)
+        parts[cuda.blockIdx.x, g, column] = total
 
 
 @cuda.jit
 def sum_parts(parts, weight, bias):
-    """Add the parts up in their order, one number per thread: the same sum at every run."""
+    """Add the parts up in an order that is always the same, one number per thread."""
     q = cuda.grid(1)
     row, column = q // parts.shape[2], q % parts.shape[2]
     if row < parts.shape[1]:
-        total = parts.dtype.type(0)
-        for part in range(parts.shape[0]):
-            total += parts[part, row, column]
+        zero, i, j, last = parts.dtype.type(0), U(row), U(column), parts.shape[0] - 1
+        a, b, c, d = zero, zero, zero, zero
+        for part in range(0, last - 2, 4):  # four at a time, so that three need not wait for the first
+            a += parts[U(part), i, j]
+            b += parts[U(part + 1), i, j]
+            c += parts[U(part + 2), i, j]
+            d += parts[U(part + 3), i, j]
+        for part in range((last + 1) // 4 * 4, last + 1):
+            a += parts[U(part), i, j]
+        total = (a + b) + (c + d)
         if column < parts.shape[2] - 1:
             weight[row, column] = total
         else:
@@ -157,12 +169,13 @@ def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
     `parts_ih` [shape=(parts, K H, I + 1)] and `parts_hh` [shape=(parts, K H, H + 1)] are worked on; `grads` are those
     of weight_ih, weight_hh, bias_ih and bias_hh.
     """
-    count = _gates_of(slopes)
+    count, (_, steps, batch, size) = _gates_of(slopes), slopes.shape
     for parts, cycle, right, weight, bias in (
         (parts_ih, count, x, grads[0], grads[2]),
         (parts_hh, len(slopes), hidden, grads[1], grads[3]),
     ):
-        outer_products[len(parts), _THREADS, stream](slopes, count, cycle, right, parts)
+        lines = slopes.reshape(slopes.size), batch * steps, size, count, cycle, right.reshape(right.size), parts
+        outer_products[len(parts), _THREADS, stream](*lines)
         sum_parts[_blocks(parts[0].size), _THREADS, stream](parts, weight, bias)
 
 
@@ -244,7 +257,8 @@ def _outer_product(at, right):
         return np.zeros((size, columns), at.dtype), np.zeros(size, at.dtype)
     parts = cuda.device_array((parts_of(steps), size, columns + 1), at.dtype)
     weight, bias = cuda.device_array((size, columns), at.dtype), cuda.device_array(size, at.dtype)
-    outer_products[len(parts), _THREADS](at.reshape(1, steps, batch, size), 1, 1, right, parts)
+    lines = at.reshape(at.size), steps * batch, size, 1, 1, right.reshape(right.size), parts
+    outer_products[len(parts), _THREADS](*lines)
     sum_parts[_blocks(parts[0].size), _THREADS](parts, weight, bias)
     return weight.copy_to_host(), bias.copy_to_host()
 
