@@ -6,11 +6,13 @@ of thread q modulo the number of threads.
 
 import math
 
+import numpy as np
 from numba import cuda
 
 from bppsa_nb.machine.cuda import inline
 from bppsa_nb.operands import range as rules
 
+U = np.uint32  # see `machine.cuda.dot_of`
 half, spread, ample = map(inline, (rules.half, rules.spread, rules.ample))
 blurred, shift, part = map(inline, (rules.blurred, rules.shift, rules.part))
 
@@ -102,10 +104,12 @@ def multiply(right, left, tile, shared, lost):
                 shared[columns + q] = left[first + q // hidden, q % hidden]
             cuda.syncthreads()
             for q in range(tid, entries, threads):
-                row, column = q // hidden * hidden + first, columns + q % hidden
+                row, column = U(q // hidden * hidden + first), U(columns + q % hidden)
                 total = shared[product + q]
-                for k in range(depth):
-                    total += shared[row + k] * shared[column + k * hidden]
+                for _ in range(depth):
+                    total += shared[row] * shared[column]
+                    row += U(1)
+                    column += U(hidden)
                 shared[product + q] = total
         for q in range(tid, entries, threads):
             value = shared[product + q]
@@ -138,7 +142,7 @@ def matvec(matrix, exponent, vector, offset, affine, out, shared, lost):
     for i in range(tid, hidden, threads):
         total = zero
         for j in range(hidden):
-            total += matrix[i, j] * (shared[j] * scale)
+            total += matrix[U(i), U(j)] * (shared[U(j)] * scale)
         if wide:
             unit = one
             for j in range(hidden):
