@@ -164,7 +164,7 @@ def _scan(links, grad_output, method, dense):
 
     from bppsa_nb.chains import levels_cuda as levels
     from bppsa_nb.chains import structured_cuda as chunks
-    from bppsa_nb.training.kernels_cuda import copy, fill, over
+    from bppsa_nb.training.kernels_cuda import copy, fill
 
     (T, B, H), dtype = links.shape, links.dtype
     output, zero = cuda.to_device(np.ascontiguousarray(grad_output[None])), dtype.type(0)
@@ -173,7 +173,7 @@ def _scan(links, grad_output, method, dense):
         kernel, arguments = (levels.prepare, links.arguments[:1]) if dense else (chunks.prepare, links.arguments[2:])
 
         def launch(stream):
-            over(copy, output, stream)(output, vecs[T + 1 :])
+            copy(output, vecs[T + 1 :], stream)
             levels.launch_prepare(kernel, arguments, mats, exps, lost, stream)
             levels.launch_scan(mats, exps, vecs, False, None, lost, stream)
 
@@ -187,9 +187,9 @@ def _scan(links, grad_output, method, dense):
         ends = cuda.device_array((1, B, H), dtype)
 
     def launch(stream):
-        over(fill, found, stream)(found, zero)
+        fill(found, zero, stream)
         for place in (found[T:], ends):  # what the sweep starts from, and overwrites
-            over(copy, output, stream)(output, place)
+            copy(output, place, stream)
         if method == "chunked":
             chunks.launch_chunked(links, kept, found, False, lost, stream)
         else:

@@ -102,18 +102,17 @@ def run_slopes(hidden, gates, slopes):
     """Compute the derivatives of h_t by N_t, R_t, Z_t and M_t, those of one hidden unit per thread.
 
     See `bppsa_nb.cells.gru.slopes`, whose order it is. The last three are those of the chain; N_t sees the input only.
+    All arrays are one line, of four parts each but `hidden`.
     """
-    q = cuda.grid(1)
-    batch, size = slopes.shape[2], slopes.shape[3]
-    t, b, i = q // (batch * size), q // size % batch, q % size
-    if t < slopes.shape[1]:
+    q, each = cuda.grid(1), slopes.shape[0] // 4
+    if q < each:
         one = slopes.dtype.type(1)
-        r, z, n, m = gates[0, t, b, i], gates[1, t, b, i], gates[2, t, b, i], gates[3, t, b, i]
+        r, z, n, m = gates[q], gates[each + q], gates[2 * each + q], gates[3 * each + q]
         to_n = (one - n * n) * (one - z)  # j6 j7
-        slopes[0, t, b, i] = to_n
-        slopes[1, t, b, i] = r * (one - r) * m * to_n
-        slopes[2, t, b, i] = z * (one - z) * (hidden[t, b, i] - n)
-        slopes[3, t, b, i] = r * to_n
+        slopes[q] = to_n
+        slopes[each + q] = r * (one - r) * m * to_n
+        slopes[2 * each + q] = z * (one - z) * (hidden[q] - n)
+        slopes[3 * each + q] = r * to_n
 
 
 CELL = layer_cuda.Cell(run_forward_of, run_forward, run_slopes, sums=4, room=5)

@@ -35,15 +35,13 @@ class Cell(NamedTuple):
 
 @cuda.jit
 def input_products(x, weight_ih, bias_ih, out):
-    """Compute ``out = x @ weight_ih.T + bias_ih`` for all steps and samples, one number per thread."""
-    q = cuda.grid(1)
-    row, g = q // out.shape[2], q % out.shape[2]
-    t, b = row // out.shape[1], row % out.shape[1]
-    if t < out.shape[0]:
+    """Compute ``out = x @ weight_ih.T + bias_ih``, one row per block: those of all steps and samples."""
+    row = W(cuda.blockIdx.x)
+    for g in range(cuda.threadIdx.x, out.shape[1], cuda.blockDim.x):
         total = bias_ih[g]
-        for i in range(x.shape[2]):
-            total += weight_ih[g, i] * x[t, b, i]
-        out[t, b, g] = total
+        for i in range(x.shape[1]):
+            total += weight_ih[U(g), U(i)] * x[row, U(i)]
+        out[row, U(g)] = total
 
 
 @cuda.jit
@@ -56,14 +54,16 @@ def transpose(matrix, out):
 
 
 @cuda.jit
-def at_sums(slopes, grad_hidden):
-    """Turn slopes into the gradients at their sums, in place: times the gradient at the state, one per thread."""
-    q = cuda.grid(1)
-    steps, batch, size = slopes.shape[1], slopes.shape[2], slopes.shape[3]
-    b, i = q // size % batch, q % size
-    t, k = q // (batch * size) % steps, q // (batch * size) // steps
-    if k < slopes.shape[0]:
-        slopes[k, t, b, i] *= grad_hidden[t + 1, b, i]
+def at_sums(slopes, grad_hidden, count):
+    """Turn the slopes of so many sums into the gradients at them, in place: times the gradient at the state.
+
+    A state's number per thread; both arrays are one line, and ``grad_hidden[0]`` is not needed.
+    """
+    q, each = cuda.grid(1), slopes.shape[0] // count
+    if q < each:
+        grad = grad_hidden[grad_hidden.shape[0] - each + q]
+        for k in range(count):
+            slopes[k * each + q] *= grad
 
 
 @cuda.jit
@@ -117,18 +117,15 @@ def sum_parts(parts, weight, bias):
 
 @cuda.jit
 def input_gradients_kernel(at, count, cycle, weight_ih, out):
-    """Compute the gradients at a layer's input, one number per thread; `at` as for `outer_products`."""
-    q = cuda.grid(1)
-    row, column = q // out.shape[2], q % out.shape[2]
-    t, b = row // out.shape[1], row % out.shape[1]
-    if t < out.shape[0]:
-        size = at.shape[3]
+    """Compute the gradients at a layer's input [shape=(rows, I)], one row per block; gates as for `outer_products`."""
+    row, size = W(cuda.blockIdx.x), at.shape[2]
+    for column in range(cuda.threadIdx.x, out.shape[1], cuda.blockDim.x):
         total = out.dtype.type(0)
         for k in range(count):
-            source = (k + 1) % cycle
+            source = U((k + 1) % cycle)
             for i in range(size):
-                total += at[source, t, b, i] * weight_ih[k * size + i, column]
-        out[t, b, column] = total
+                total += at[source, row, U(i)] * weight_ih[U(k * size + i), U(column)]
+        out[row, U(column)] = total
 
 
 def launch_forward(cell, x, params, weight_hh_T, products, hidden, gates=None, stream=0):
@@ -140,7 +137,9 @@ def launch_forward(cell, x, params, weight_hh_T, products, hidden, gates=None, s
     weight_ih, weight_hh, bias_ih, bias_hh = params
     _, batch, size = hidden.shape
     sums = len(weight_hh)
-    input_products[_blocks(products.size), _THREADS, stream](x, weight_ih, bias_ih, products)
+    rows = len(x) * batch
+    lines = x.reshape(rows, x.shape[2]), weight_ih, bias_ih, products.reshape(rows, sums)
+    input_products[rows, min(_THREADS, sums), stream](*lines)
     transpose[_blocks(weight_hh.size), _THREADS, stream](weight_hh, weight_hh_T)
     kept = (hidden,) if gates is None else (hidden, gates)
     if in_registers(size, hidden.dtype):
@@ -155,12 +154,12 @@ def launch_forward(cell, x, params, weight_hh_T, products, hidden, gates=None, s
 def launch_slopes(cell, hidden, gates, slopes, stream=0):
     """Launch the diagonals of a layer's chain [shape=(S, T, B, H)]."""
     saved = (hidden,) if gates is None else (hidden, gates)
-    cell.run_slopes[_blocks(slopes[0].size), _THREADS, stream](*saved, slopes)
+    cell.run_slopes[_blocks(slopes[0].size), _THREADS, stream](*map(_line, (*saved, slopes)))
 
 
 def launch_at_sums(slopes, grad_hidden, stream=0):
     """Launch the gradients at a layer's sums, in place of the slopes, from those at its states."""
-    at_sums[_blocks(slopes.size), _THREADS, stream](slopes, grad_hidden)
+    at_sums[_blocks(slopes[0].size), _THREADS, stream](_line(slopes), _line(grad_hidden), len(slopes))
 
 
 def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
@@ -174,7 +173,7 @@ def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
         (parts_ih, count, x, grads[0], grads[2]),
         (parts_hh, len(slopes), hidden, grads[1], grads[3]),
     ):
-        lines = slopes.reshape(slopes.size), batch * steps, size, count, cycle, right.reshape(right.size), parts
+        lines = _line(slopes), batch * steps, size, count, cycle, _line(right), parts
         outer_products[len(parts), _THREADS, stream](*lines)
         sum_parts[_blocks(parts[0].size), _THREADS, stream](parts, weight, bias)
 
@@ -182,7 +181,13 @@ def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
 def launch_input_gradients(slopes, weight_ih, out, stream=0):
     """Launch the gradients at a layer's input [shape=(T, B, I)]; `slopes` are gradients at the sums by now."""
     count = _gates_of(slopes)
-    input_gradients_kernel[_blocks(out.size), _THREADS, stream](slopes, count, count, weight_ih, out)
+    (_, steps, batch, size), inputs = slopes.shape, out.shape[2]
+    lines = slopes.reshape(len(slopes), steps * batch, size), count, count, weight_ih, out.reshape(-1, inputs)
+    input_gradients_kernel[steps * batch, min(_THREADS, inputs), stream](*lines)
+
+
+def _line(array):
+    return array.reshape(array.size)
 
 
 def _gates_of(slopes):
@@ -257,7 +262,7 @@ def _outer_product(at, right):
         return np.zeros((size, columns), at.dtype), np.zeros(size, at.dtype)
     parts = cuda.device_array((parts_of(steps), size, columns + 1), at.dtype)
     weight, bias = cuda.device_array((size, columns), at.dtype), cuda.device_array(size, at.dtype)
-    lines = at.reshape(at.size), steps * batch, size, 1, 1, right.reshape(right.size), parts
+    lines = _line(at), steps * batch, size, 1, 1, _line(right), parts
     outer_products[len(parts), _THREADS](*lines)
     sum_parts[_blocks(parts[0].size), _THREADS](parts, weight, bias)
     return weight.copy_to_host(), bias.copy_to_host()
@@ -271,6 +276,6 @@ def input_gradients(weight_ih, from_x):
         if steps:
             out = cuda.device_array(total.shape, total.dtype)
             weight = cuda.to_device(np.ascontiguousarray(weight))
-            input_gradients_kernel[_blocks(out.size), _THREADS](at.reshape(1, steps, batch, size), 1, 1, weight, out)
+            launch_input_gradients(at.reshape(1, steps, batch, size), weight, out)
             total += out.copy_to_host()
     return total

@@ -33,13 +33,44 @@ class Loop(NamedTuple):
         """How many instructions there are."""
         return self.names.total()
 
+    @property
+    def products(self):
+        """How many multiply-adds are among them."""
+        return sum(self.names[name] for name in ("FFMA", "DFMA"))
+
 
 class MachineCode(NamedTuple):
-    """What a kernel takes: registers of a thread, bytes of local memory, and its loops, the longest one first."""
+    """What a kernel takes: registers of a thread, bytes of local memory, all its code as if it were a loop, its loops.
+
+    The longest loop comes first.
+    """
 
     registers: int
     local: int
+    whole: Loop
     loops: list
+
+    def step(self, trips=0):
+        """Return what a pass through the longest loop takes, as a `Loop`.
+
+        Of the loops inside it, the one with the most multiply-adds is passed `trips` times. Others are for what seldom
+        happens, and are left out.
+        """
+        longest, *others = self.loops
+        inside = [loop for loop in others if longest.first <= loop.first and loop.last <= longest.last]
+        outermost = [a for a in inside if not any(b.first <= a.first and a.last <= b.last for b in inside if a != b)]
+        names, cycles, waits = Counter(longest.names), longest.cycles, longest.waits
+        for loop in outermost:
+            names, cycles, waits = names - loop.names, cycles - loop.cycles, waits - loop.waits
+        if trips:
+            repeated = max(inside, key=lambda loop: loop.products)
+            names += Counter({name: trips * count for name, count in repeated.names.items()})
+            cycles, waits = cycles + trips * repeated.cycles, waits + trips * repeated.waits
+        return Loop(longest.first, longest.last, names, cycles, waits)
+
+    def innermost(self):
+        """Return the shortest loop that multiplies and adds, as it is: it may have been unrolled."""
+        return min((loop for loop in self.loops if loop.products), key=lambda loop: loop.instructions / loop.products)
 
 
 def read(kernel, signature, generation="sm_90"):
@@ -70,7 +101,8 @@ def read(kernel, signature, generation="sm_90"):
     cubin, log = linker.link("cubin").code, linker.get_info_log()
     registers = re.search(r"Used (\d+) registers", log)
     local = re.search(r"(\d+) bytes stack frame", log)
-    return MachineCode(int(registers[1]), int(local[1]), _loops(*_instructions(_disassemble(cubin))))
+    code, labels = _instructions(_disassemble(cubin))
+    return MachineCode(int(registers[1]), int(local[1]), _loop(code, 0, len(code) - 1), _loops(code, labels))
 
 
 def _disassemble(cubin):
@@ -102,10 +134,14 @@ def _loops(code, labels):
         jump = _JUMP.search(text)
         first = labels.get(jump[1], last) if jump else last
         if last - first + 1 >= _SHORTEST:
-            part = code[first : last + 1]
-            names = Counter(_name(text) for text, *_ in part)
-            loops.append(Loop(first, last, names, sum(cycles for _, cycles, _ in part), sum(w for *_, w in part)))
+            loops.append(_loop(code, first, last))
     return sorted(loops, key=lambda loop: -loop.instructions)
+
+
+def _loop(code, first, last):
+    part = code[first : last + 1]
+    names = Counter(_name(text) for text, *_ in part)
+    return Loop(first, last, names, sum(cycles for _, cycles, _ in part), sum(waits for *_, waits in part))
 
 
 def _name(text):

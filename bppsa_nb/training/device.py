@@ -270,7 +270,7 @@ class Step:
             cells.launch_forward(self.cell, below, params, self.weight_hh_T, self.products, hidden, gates, stream)
             cells.launch_slopes(self.cell, hidden, gates, self.slopes[layer], stream)
             below = hidden[1:]
-        kernels.over(kernels.fill, scan.gradients, stream)(scan.gradients, zero)
+        kernels.fill(scan.gradients, zero, stream)
         kernels.one_block(kernels.classify, stream)(
             *(self.hidden[-1], arrays["fc.weight"], arrays["fc.bias"], self.labels, self.logits, self.losses),
             *(scan.gradients, grads["fc.weight"], grads["fc.bias"], training.loss, self.status, scan.lost),
@@ -288,7 +288,7 @@ class Step:
             if layer:
                 # The layer below is read at every step: its loss terms enter everywhere but at h_0.
                 first, rest = scan.gradients[:1], scan.gradients[1:]
-                kernels.over(kernels.fill, first, stream)(first, zero)
+                kernels.fill(first, zero, stream)
                 cells.launch_input_gradients(self.slopes[layer], arrays[f"weight_ih_l{layer}"], rest, stream)
         follow(stream, sub)
         work = self.params, training.grads, self.averages, self.settings, self.status, scan.lost
@@ -319,15 +319,15 @@ class Scan:
         links, gradients = self.links[layer], self.gradients
         steps = len(gradients) - 1
         if self.method == "linear":
-            kernels.over(kernels.copy, self.ends, stream)(gradients[steps:], self.ends)
+            kernels.copy(gradients[steps:], self.ends, stream)
             launch_sweep(links, 0, 1, steps, self.ends, gradients, stream=stream)
             return gradients
         if self.method == "chunked":
             ends = self.chunks.ends[self.chunks.count :]
-            kernels.over(kernels.copy, ends, stream)(gradients[steps:], ends)
+            kernels.copy(gradients[steps:], ends, stream)
             launch_chunked(links, self.chunks, gradients, affine, self.lost, stream)
             return gradients
-        kernels.over(kernels.copy, gradients, stream)(gradients, self.vecs[1:])
+        kernels.copy(gradients, self.vecs[1:], stream)
         launch_prepare(prepare, links.arguments[2:], self.mats, self.exps, self.lost, stream)
         launch_scan(self.mats, self.exps, self.vecs, affine, self.levels, self.lost, stream)
         return self.vecs[: steps + 1]

@@ -12,23 +12,19 @@ DONE, LOST, LOGITS, GRADIENTS, UPDATE = range(5)  # how a step ended: the last t
 
 
 @cuda.jit
-def fill(array, value):
-    """Set every entry [shape=(T, B, H)] to a value, one per thread."""
+def _fill(line, value):
+    """Set every number of a line to a value, one per thread."""
     q = cuda.grid(1)
-    batch, size = array.shape[1], array.shape[2]
-    t = q // (batch * size)
-    if t < array.shape[0]:
-        array[t, q // size % batch, q % size] = value
+    if q < line.shape[0]:
+        line[q] = value
 
 
 @cuda.jit
-def copy(source, target):
-    """Copy an array [shape=(T, B, H)], one number per thread."""
+def _copy(source, target):
+    """Copy a line of numbers, one per thread."""
     q = cuda.grid(1)
-    batch, size = source.shape[1], source.shape[2]
-    t, b, i = q // (batch * size), q // size % batch, q % size
-    if t < source.shape[0]:
-        target[t, b, i] = source[t, b, i]
+    if q < source.shape[0]:
+        target[q] = source[q]
 
 
 @cuda.jit
@@ -150,6 +146,16 @@ def launch_update(optimizer, params, grads, averages, settings, status, lost, st
 def one_block(kernel, stream):
     """Configure a kernel to run as one block."""
     return kernel[1, _THREADS, stream]
+
+
+def fill(array, value, stream):
+    """Launch the setting of every number of an array to a value."""
+    over(_fill, array, stream)(array.reshape(array.size), value)
+
+
+def copy(source, target, stream):
+    """Launch the copying of an array to another of its shape."""
+    over(_copy, source, stream)(source.reshape(source.size), target.reshape(target.size))
 
 
 def over(kernel, array, stream):

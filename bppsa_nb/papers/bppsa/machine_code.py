@@ -1,0 +1,83 @@
+"""What the hot kernels became, at the papers' size: H = 20, float32, a GPU of the ninth generation.
+
+`read` compiles them and reads their machine code, which needs the `gpu` extra but no GPU; `store` keeps what it found
+in the package, for figures and for `chains.plan`, whose default prices these are.
+"""
+
+import numpy as np
+
+from bppsa_nb.chains import costs
+from bppsa_nb.machine import files, sass
+
+H, GENERATION = 20, "sm_90"
+
+
+def kernels():
+    """List the hot kernels.
+
+    Returns
+    -------
+    dict of str to tuple
+        By name: the kernel, the types of its arguments, and how often a step passes its inner loop, 0 for kernels that
+        have none; None where what counts is a multiply-add of the innermost loop, and "whole" for kernels without a
+        loop.
+    """
+    from numba import types
+
+    from bppsa_nb.cells import gru_cuda, layer_cuda, rnn_cuda
+    from bppsa_nb.chains import kernels_cuda, levels_cuda, multiply_cuda
+    from bppsa_nb.operands import products_cuda
+
+    real, number, flag = np.float32, types.int64, types.boolean
+    a1, a2, a3, a4 = (types.Array(types.float32, ndim, "C") for ndim in (1, 2, 3, 4))
+    i1, i2, i3 = (types.Array(types.int32, ndim, "C") for ndim in (1, 2, 3))
+    sweep, product = (a2, a4, a3, number, number, a3, a3), (number, number, a4, i3, i1)
+    forward = a3, a2, a1, a3
+    sparse = i1, i1, a2, i1, i1, a2, number, number, i1, i1, a2
+    return {
+        "RNN forward": (rnn_cuda.run_forward_of(H, real), forward, 0),
+        "GRU forward": (gru_cuda.run_forward_of(H, real), (*forward, a4), 0),
+        "RNN sweep": (kernels_cuda.sweep_chunks_of(H, 1, False, True, real), sweep, 0),
+        "GRU sweep": (kernels_cuda.sweep_chunks_of(H, 3, True, True, real), sweep, 0),
+        "RNN products": (multiply_cuda.multiply_chunks_of(H, 1, False, real), (a2, a4, a3, *product), H),
+        "GRU products": (multiply_cuda.multiply_chunks_of(H, 3, True, real), (a2, a4, a3, *product), H),
+        "dense products": (multiply_cuda.multiply_stored_of(H, real), (a4, *product), H),
+        "across chunks": (kernels_cuda.across_chunks_of(H, True, real), (a4, i3, a3, a3, i1), 0),
+        "up-sweep": (levels_cuda.up_level, (a4, i2, a3, flag, number, number, i1), None),
+        "down-sweep": (levels_cuda.down_level, (a4, i2, a3, flag, number, i1), None),
+        "weight gradients": (layer_cuda.outer_products, (a1, number, number, number, number, a1, a3), None),
+        "RNN assembly": (rnn_cuda.run_slopes, (a1, a1), "whole"),
+        "GRU assembly": (gru_cuda.run_slopes, (a1, a1, a1), "whole"),
+        "sparse products": (products_cuda.sums, sparse, None),
+    }
+
+
+def read(name):
+    """Read what a kernel takes.
+
+    Returns
+    -------
+    chains.costs.Cost
+
+    Raises
+    ------
+    ModuleNotFoundError, FileNotFoundError
+        If the `gpu` extra is not installed.
+    """
+    kernel, types, trips = kernels()[name]
+    code = sass.read(kernel, types, GENERATION)
+    if trips == "whole":
+        part, per = code.whole, 1
+    elif trips is None:
+        part = code.innermost()
+        per = part.products
+    else:
+        part, per = code.step(trips), 1
+    numbers = part.instructions, part.products, part.cycles, part.waits
+    return costs.Cost(code.registers, code.local, *(round(number / per, 1) for number in numbers))
+
+
+def store():
+    """Read all kernels, and keep what was found in the package."""
+    found = {name: read(name)._asdict() for name in kernels()}
+    files.write_json(costs.PATH, {"generation": GENERATION, "H": H, "dtype": "float32", "kernels": found})
