@@ -85,17 +85,20 @@ def _step_of(size, sums, width, carried, real):
     It multiplies them by one column of the weights after the other, which all threads read from shared memory at once.
     Behind the weights stand all rows, then slopes and carries, if any: `width` numbers, from `at` on.
     """
-    dot, one, infinite, zero = dot_of(sums, real), real(1), real(math.inf), real(0)
+    dot, one, infinite, zero, pairs = dot_of(sums, real), real(1), real(math.inf), real(0), -(-size // 2)
 
     @inline
     def step(power, factors, shared, row, at, last, products, lost):
         peak, bottom = zero, infinite
-        for i in range(size):
-            place = row + U(i) * U(size)
-            total = shared[at + U(sums) + U(i)] * shared[place] if carried else zero
-            total = dot(total, factors, shared, U(i) * U(sums))
-            shared[place] = total
-            peak, bottom = max(peak, abs(total)), min(bottom, abs(total))
+        for pair in range(pairs):  # two columns at a time: the sums of one need not wait for each other
+            i, j = U(2 * pair), U(min(2 * pair + 1, size - 1))
+            first = shared[at + U(sums) + i] * shared[row + i * U(size)] if carried else zero
+            second = shared[at + U(sums) + j] * shared[row + j * U(size)] if carried else zero
+            first = dot(first, factors, shared, i * U(sums))
+            second = dot(second, factors, shared, j * U(sums))
+            shared[row + i * U(size)], shared[row + j * U(size)] = first, second
+            first, second = abs(first), abs(second)
+            peak, bottom = max(peak, max(first, second)), min(bottom, min(first, second))
         if _suspect(bottom, shared):
             smallest, largest, slope, through = infinite, one, infinite if width else one, infinite
             for q in range(size * sums):

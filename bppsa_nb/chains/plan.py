@@ -12,18 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.chains import prices
-from bppsa_nb.chains.counts import KINDS, blelloch, chunked, linear, price, product, workers
+from bppsa_nb.chains import costs, prices
+from bppsa_nb.chains.counts import blelloch, chunked, linear, price, product, workers
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import float_dtype, is_integer
 from bppsa_nb.scan.levels import down_levels, up_levels
 
 METHODS = ("linear", "blelloch", "truncated", "chunked")
-
-# Orders of magnitude for a large GPU: they need only tell methods apart that differ by a factor.
-_CUDA = {"launches": 1e-5, "steps": 1e-6, "merges": 2e-6, "crossings": 1e-6}
-_CUDA |= {"matvec": 1e-10, "matmul": 1e-10, "entries": 1e-11}
-
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
@@ -171,32 +166,31 @@ def _priced(backend):
     if found is not None:
         return found["prices"], f"prices measured on this machine, {found['date']}", True
     if backend == "cuda":
-        guessed = {kind: dict.fromkeys(("linear", "blelloch", "chunked"), _CUDA) for kind in KINDS}
-        return guessed, f"the package's orders of magnitude for a large GPU; {advice}", False
+        return costs.prices(), f"the machine code of the package's kernels, for an H100 or H200; {advice}", False
     found = prices.defaults(backend)
     return found["prices"], f"the package's defaults, measured on {found['machine']}; {advice}", False
 
 
 @functools.lru_cache(1024)
 def _chunk_length(T, B, H, width, backend, weights):
-    costs = _priced(backend)[0]["structured" if weights else "dense"]["chunked"]
+    priced = _priced(backend)[0]["structured" if weights else "dense"]["chunked"]
     return min(
         candidate_lengths(T, workers(backend)),
-        key=lambda length: price(chunked(T, B, H, weights, backend, length), costs, width),
+        key=lambda length: price(chunked(T, B, H, weights, backend, length), priced, width),
     )
 
 
 @functools.lru_cache(1024)
 def _explain(T, B, H, width, backend, weights):
     every_kind, source, _ = _priced(backend)
-    costs = every_kind["structured" if weights else "dense"]
+    priced = every_kind["structured" if weights else "dense"]
     length = _chunk_length(T, B, H, width, backend, weights)
     counts = {
         "linear": linear(T, B, H, weights, backend),
         "chunked": chunked(T, B, H, weights, backend, length),
         "blelloch": blelloch(T, B, H, weights, backend),
     }
-    seconds = {method: price(counts[method], costs[method], width) for method in counts}
+    seconds = {method: price(counts[method], priced[method], width) for method in counts}
     # Trees as high as the chain is long, and one or two chunks, are the linear scan with more to do around it.
     shorter = {"blelloch": up_levels(T) + down_levels(T) < T, "chunked": length * 2 < T, "linear": True}
     method = min((name for name in seconds if shorter[name]), key=seconds.get)

@@ -13,6 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from bppsa_nb.machine import backends
+
 _LABEL = re.compile(r"^(\.L_x_\d+):")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,5}\*/\s+(.*?);\s*/\* 0x[0-9a-f]+ \*/")
 _JUMP = re.compile(r"BRA `\((\.L_x_\d+)\)")
@@ -91,7 +93,11 @@ def read(kernel, signature, generation="sm_90"):
     ------
     ModuleNotFoundError, FileNotFoundError
         If the compiler, or the disassembler, is not installed.
+    UnavailableError
+        On the simulator, which compiles nothing.
     """
+    if backends.simulated():
+        raise backends.UnavailableError("machine code: Numba's simulator compiles nothing; unset NUMBA_ENABLE_CUDASIM")
     import cuda.core as core
     from numba import cuda
 

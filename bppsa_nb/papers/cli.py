@@ -129,6 +129,9 @@ def _list(arguments):
 
 
 def _info(arguments):
+    if arguments.kernels:
+        _kernels()
+        return
     gpu = provenance.gpu_name()
     simulator = "Numba's simulator (to step through kernels; its times mean nothing)"
     print(f"processor   {provenance.cpu_name()}, {provenance.cores()} cores usable")
@@ -142,6 +145,26 @@ def _info(arguments):
     print("data sets   bitstreams: made from a seed, nothing to download")
     print(f"            IRMAS: {_irmas()}")
     print(f"            images: {_images()}")
+
+
+def _kernels():
+    from bppsa_nb.papers.bppsa import machine_code
+
+    titles = "registers", "spilled", "instructions", "multiply-adds", "cycles", "microseconds"
+    try:
+        for place, name in enumerate(machine_code.kernels()):
+            cost = machine_code.read(name)
+            if place == 0:
+                print("What the hot kernels became for an H100 (H = 20, float32), and what one warp does in a step.")
+                print("Microseconds are predicted from machine code, not measured.\n")
+                print(f"{'':<18}{''.join(f'{title:>14}' for title in titles)}  a step is")
+            numbers = cost.registers, cost.spilled, cost.instructions, cost.products, cost.cycles, 1e6 * cost.seconds
+            numbers = "".join(f"{number:14.4g}" for number in numbers)
+            print(f"{name:<18}{numbers}  {machine_code.step_of(name)}", flush=True)
+    except (ModuleNotFoundError, FileNotFoundError) as error:
+        raise _Explained(f"kernels cannot be compiled here, but with `pip install 'bppsa-nb[gpu]'`: {error}") from error
+    except backends.UnavailableError as error:
+        raise _Explained(error) from error
 
 
 def _planner():
@@ -285,7 +308,9 @@ def _commands():
         ("fetch", _fetch, "download a data set",
          "Download a data set into data/downloads/. After Ctrl-C, the same command goes on from there.",
          option("dataset", datasets, choices=["irmas", *openml.SETS])),
-        ("info", _info, "show devices, backends, versions and data sets", "Show what is here."),
+        ("info", _info, "show devices, backends, versions and data sets", "Show what is here.",
+         option("--kernels", "what the CUDA kernels became, instead: compile them, and read their machine code; needs "
+                "no GPU", action="store_true")),
         ("calibrate", _calibrate, "measure what methods cost on this machine",
          "Measure for half a minute per backend what a step, a multiply-add and the like cost on this machine, and "
          "store it in the user's cache folder (or the folder that the environment variable BPPSA_NB_CACHE names), "

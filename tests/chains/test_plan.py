@@ -275,7 +275,14 @@ def test_defaults_say_that_they_are():
         assert not plan.calibrated(backend)
         source = plan.explain(10, 2, 3, backend=backend).source
         assert "the package's defaults, measured on" in source and "`bppsa-nb calibrate`" in source
-    assert "orders of magnitude" in plan.explain(10, 2, 3, backend="cuda").source
+    assert "machine code" in plan.explain(10, 2, 3, backend="cuda").source
+
+
+@pytest.mark.parametrize(("T", "method"), [(30, "linear"), (3000, "chunked"), (30000, "chunked")])
+def test_what_a_gpu_is_expected_to_do_from_its_machine_code(T, method):
+    explanation = plan.explain(T, 16, 20, backend="cuda", weights=1)
+    assert explanation.method == method
+    assert 0.5e-7 * T < explanation.seconds["linear"] < 2e-7 * T + 1e-5
 
 
 def test_calibrated(prices):

@@ -19,8 +19,8 @@ def kernels():
     -------
     dict of str to tuple
         By name: the kernel, the types of its arguments, and how often a step passes its inner loop, 0 for kernels that
-        have none; None where what counts is a multiply-add of the innermost loop, and "whole" for kernels without a
-        loop.
+        have none; None where what counts is a multiply-add of the innermost loop, and "whole" for kernels whose
+        threads compute a number each, without a loop.
     """
     from numba import types
 
@@ -39,9 +39,9 @@ def kernels():
         "GRU forward": (gru_cuda.run_forward_of(H, real), (*forward, a4), 0),
         "RNN sweep": (kernels_cuda.sweep_chunks_of(H, 1, False, True, real), sweep, 0),
         "GRU sweep": (kernels_cuda.sweep_chunks_of(H, 3, True, True, real), sweep, 0),
-        "RNN products": (multiply_cuda.multiply_chunks_of(H, 1, False, real), (a2, a4, a3, *product), H),
-        "GRU products": (multiply_cuda.multiply_chunks_of(H, 3, True, real), (a2, a4, a3, *product), H),
-        "dense products": (multiply_cuda.multiply_stored_of(H, real), (a4, *product), H),
+        "RNN products": (multiply_cuda.multiply_chunks_of(H, 1, False, real), (a2, a4, a3, *product), H // 2),
+        "GRU products": (multiply_cuda.multiply_chunks_of(H, 3, True, real), (a2, a4, a3, *product), H // 2),
+        "dense products": (multiply_cuda.multiply_stored_of(H, real), (a4, *product), H // 2),
         "across chunks": (kernels_cuda.across_chunks_of(H, True, real), (a4, i3, a3, a3, i1), 0),
         "up-sweep": (levels_cuda.up_level, (a4, i2, a3, flag, number, number, i1), None),
         "down-sweep": (levels_cuda.down_level, (a4, i2, a3, flag, number, i1), None),
@@ -50,6 +50,16 @@ def kernels():
         "GRU assembly": (gru_cuda.run_slopes, (a1, a1, a1), "whole"),
         "sparse products": (products_cuda.sums, sparse, None),
     }
+
+
+def step_of(name):
+    """Say in a few words what a step of a kernel is."""
+    *_, trips = kernels()[name]
+    if trips is None:
+        return "a multiply-add"
+    if trips == "whole":
+        return "a state's Jacobian"
+    return "a chunk" if name == "across chunks" else "a time step of every row" if trips else "a time step"
 
 
 def read(name):
