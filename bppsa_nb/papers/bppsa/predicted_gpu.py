@@ -1,0 +1,103 @@
+"""What the machine code of the kernels lets one expect of a GPU, beside the paper's Tables 4 and 5: nothing has run."""
+
+import pandas as pd
+from matplotlib import pyplot
+from matplotlib.lines import Line2D
+
+from bppsa_nb.chains import costs, plan
+from bppsa_nb.chains.counts import COUNTS, price, workers
+from bppsa_nb.papers import panels, published
+from bppsa_nb.papers.bppsa.machine_code import H
+from bppsa_nb.papers.bppsa.tables_4_5 import SAMPLES
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.phrases import span
+
+TITLE = "Predicted from machine code: an iteration of the RNN on an H100"
+TABLES = {"table_4": "T", "table_5": "B"}
+PARTS = {
+    "forward": ("forward pass", "baseline"),
+    "linear": ("backward, step by step", "linear"),
+    "blelloch": ("backward, BPPSA in levels", "blelloch"),
+    "chunked": ("backward, in chunks", "chunked"),
+}
+LOOKS = {
+    "paper": {"marker": "o", "ms": 4.5, "lw": 1.6},
+    "predicted": {"marker": "D", "ms": 5, "lw": 1.2, "fillstyle": "none", "ls": ":"},
+}
+
+
+def caption(table):
+    """Say what is a prediction, and what would have to be true for it to hold."""
+    step = 1e6 * costs.table()["RNN forward"].seconds
+    return (
+        "Filled: the paper's V100, Tables 4 and 5 per iteration; its BPPSA goes in levels, its baseline is cuDNN. "
+        "Open: predictions for an H100 at 1.98 GHz, which nothing has confirmed: cycles of our kernels, as the "
+        f"compiler wrote them ({step:.2g} µs a step forward), times how often each is passed, and "
+        f"{1e6 * costs.LAUNCH:.0f} µs a launch. GPUs five years apart do not compare; slopes do."
+    )
+
+
+def alt(table):
+    """Say what there is to see, and the predicted gain from chunks."""
+    wide = table[(table["source"] == "predicted") & (table["table"] == "table_4")]
+    wide = wide.pivot_table(index="T", columns="part", values="seconds").loc[1000:]
+    gain = span(wide["linear"] / wide["chunked"], "{:.2g}")
+    return (
+        "Two plots of milliseconds per iteration on logarithmic axes, over sequence length T and over batch size B. "
+        "Filled marks of the paper's V100 lie above open marks predicted for an H100. Forward passes rise with T on "
+        "both. Predicted backward passes step by step rise alongside; in chunks they stay below from T = 1000 on, by a "
+        f"factor of {gain}; in levels they lie above chunks everywhere."
+    )
+
+
+def measure(scale, rng, progress):
+    """Work out what is predicted at the sizes of both tables; put it below what the paper printed."""
+    rows = []
+    for name in TABLES:
+        printed = published.table(name)
+        for row in printed.itertuples():
+            sizes = {"table": name, "T": row.T, "B": row.B}
+            iteration = row.B / SAMPLES
+            epoch = {"forward": row.forward, "linear": row.baseline - row.forward, "blelloch": row.bppsa - row.forward}
+            rows += [sizes | {"source": "paper", "part": part, "seconds": s * iteration} for part, s in epoch.items()]
+            found = predicted(row.T, row.B)
+            rows += [sizes | {"source": "predicted", "part": part, "seconds": s} for part, s in found.items()]
+    table = pd.DataFrame(rows)
+    table.attrs = {"machine_of_the_paper": printed.attrs["gpu"], "collected": True}  # nothing runs here
+    return table
+
+
+def predicted(T, B):
+    """Predict the seconds of a forward pass, and of a backward pass by each method.
+
+    Prices measured on a GPU here, if there are any, do not enter.
+    """
+    prices = costs.prices()["structured"]
+    waves = -(-B // workers("cuda"))
+    seconds = {"forward": 3 * costs.LAUNCH + T * waves * costs.table()["RNN forward"].seconds}
+    for method, count in COUNTS.items():
+        lengths = plan.candidate_lengths(T, workers("cuda")) if method == "chunked" else [None]
+        tried = [count(T, B, H, 1, "cuda", *([length] if length else [])) for length in lengths]
+        seconds[method] = min(price(counts, prices[method]) for counts in tried)
+    return seconds
+
+
+def plot(table):
+    """Draw milliseconds per iteration over T and over B, the paper's machine beside what is predicted."""
+    fig, axes = pyplot.subplots(1, 2, figsize=(9, 4.4), sharey=True, layout="constrained")
+    for ax, (name, size) in zip(axes, TABLES.items(), strict=True):
+        rows = table[table["table"] == name].sort_values(size)
+        for (source, part), curve in rows.groupby(["source", "part"]):
+            ax.plot(curve[size], 1e3 * curve["seconds"], color=COLORS[PARTS[part][1]], **LOOKS[source])
+        panels.log_scale(ax, "y")
+        panels.sizes_axis(ax, sorted(rows[size].unique()))
+    axes[0].set_title("B = 16")
+    axes[0].set_xlabel("sequence length, T")
+    axes[0].set_ylabel("milliseconds per iteration")
+    axes[1].set_title("T = 1000")
+    axes[1].set_xlabel("batch size, B")
+    machines = f"{table.attrs['machine_of_the_paper']}, measured (the paper)", "H100, predicted from machine code"
+    looks = zip(machines, LOOKS.values(), strict=True)
+    marks = [Line2D([], [], color="#555555", label=label, **look) for label, look in looks]
+    panels.legend(fig, [*panels.patches({label: COLORS[role] for label, role in PARTS.values()}), *marks], ncols=3)
+    return fig
