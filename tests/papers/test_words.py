@@ -28,6 +28,7 @@ MEASURED = {
     "layer_scaling": ["seconds"],
     "peers": ["seconds"],
     "planned_products": ["planned"],
+    "predicted_gpu": ["seconds"],
     "rank_scaling": ["total", "memory", "seconds"],
     "ranks_modelled": ["seconds"],
     "reorder_gradients": ["difference"],

@@ -7,8 +7,8 @@ from matplotlib.lines import Line2D
 from bppsa_nb.chains import costs, plan
 from bppsa_nb.chains.counts import COUNTS, price, workers
 from bppsa_nb.papers import panels, published
+from bppsa_nb.papers.bppsa.epochs import SAMPLES
 from bppsa_nb.papers.bppsa.machine_code import H
-from bppsa_nb.papers.bppsa.tables_4_5 import SAMPLES
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.phrases import span
 
@@ -28,7 +28,8 @@ LOOKS = {
 
 def caption(table):
     """Say what is a prediction, and what would have to be true for it to hold."""
-    step = 1e6 * costs.table()["RNN forward"].seconds
+    longest = table[(table["source"] == "predicted") & (table["part"] == "forward")].sort_values("T").iloc[-1]
+    step = 1e6 * longest["seconds"] / longest["T"]
     return (
         "Filled: the paper's V100, Tables 4 and 5 per iteration; its BPPSA goes in levels, its baseline is cuDNN. "
         "Open: predictions for an H100 at 1.98 GHz, which nothing has confirmed: cycles of our kernels, as the "

@@ -8,7 +8,7 @@ from matplotlib import pyplot
 
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import published
-from bppsa_nb.papers.bppsa.epochs import breakdown, draw
+from bppsa_nb.papers.bppsa.epochs import SAMPLES, breakdown, draw
 from bppsa_nb.papers.bppsa.iterations import RNN_SECONDS, speedups, time_rnn
 
 TITLE = "Tables 4 and 5: an epoch on the paper's V100, and here"
@@ -26,7 +26,6 @@ ALT = (
 )
 TABLES = ("table_4", "table_5")
 LIMIT = {"quick": 1000 * 64, "paper": np.inf}  # of T times B, for what is measured here
-SAMPLES = 32000  # of an epoch
 
 
 def measure(scale, rng, progress):
