@@ -44,13 +44,14 @@ class Loop(NamedTuple):
 class MachineCode(NamedTuple):
     """What a kernel takes: registers of a thread, bytes of local memory, all its code as if it were a loop, its loops.
 
-    The longest loop comes first.
+    The longest loop comes first. Instructions are listed by name, in the order in which they stand.
     """
 
     registers: int
     local: int
     whole: Loop
     loops: list
+    names: list
 
     def step(self, trips=0):
         """Return what a pass through the longest loop takes, as a `Loop`.
@@ -71,8 +72,10 @@ class MachineCode(NamedTuple):
         return Loop(longest.first, longest.last, names, cycles, waits)
 
     def innermost(self):
-        """Return the shortest loop that multiplies and adds, as it is: it may have been unrolled."""
-        return min((loop for loop in self.loops if loop.products), key=lambda loop: loop.instructions / loop.products)
+        """Return the innermost loop with the most multiply-adds among its instructions; it may have been unrolled."""
+        counting = [loop for loop in self.loops if loop.products]
+        leaves = [a for a in counting if not any(a.first <= b.first and b.last <= a.last for b in counting if a != b)]
+        return max(leaves, key=lambda loop: loop.products / loop.instructions)
 
 
 def read(kernel, signature, generation="sm_90"):
@@ -108,7 +111,8 @@ def read(kernel, signature, generation="sm_90"):
     registers = re.search(r"Used (\d+) registers", log)
     local = re.search(r"(\d+) bytes stack frame", log)
     code, labels = _instructions(_disassemble(cubin))
-    return MachineCode(int(registers[1]), int(local[1]), _loop(code, 0, len(code) - 1), _loops(code, labels))
+    names = [_name(text) for text, *_ in code]
+    return MachineCode(int(registers[1]), int(local[1]), _loop(code, 0, len(code) - 1), _loops(code, labels), names)
 
 
 def _disassemble(cubin):

@@ -87,7 +87,29 @@ def read(name):
     return costs.Cost(code.registers, code.local, *(round(number / per, 1) for number in numbers))
 
 
+def loops():
+    """Read the RNN's time loop, instruction by instruction.
+
+    Returns
+    -------
+    dict of str to list of str
+        Instructions by name, of the kernel ``"for H = 20"``: a whole step; and of that ``"for any H"``: eight
+        multiply-adds of its innermost loop.
+    """
+    from numba import types
+
+    from bppsa_nb.cells import rnn_cuda
+
+    a1, a2, a3 = (types.Array(types.float32, ndim, "C") for ndim in (1, 2, 3))
+    made = sass.read(rnn_cuda.run_forward_of(H, np.float32), (a3, a2, a1, a3), GENERATION)
+    any_size = sass.read(rnn_cuda.run_forward, (a3, a2, a1, a3), GENERATION)
+    chosen = {f"for H = {H}": (made, made.loops[0]), "for any H": (any_size, any_size.innermost())}
+    return {name: code.names[loop.first : loop.last + 1] for name, (code, loop) in chosen.items()}
+
+
 def store():
     """Read all kernels, and keep what was found in the package."""
     found = {name: read(name)._asdict() for name in kernels()}
-    files.write_json(costs.PATH, {"generation": GENERATION, "H": H, "dtype": "float32", "kernels": found})
+    files.write_json(
+        costs.PATH, {"generation": GENERATION, "H": H, "dtype": "float32", "kernels": found, "loops": loops()}
+    )
