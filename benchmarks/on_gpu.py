@@ -164,7 +164,7 @@ def _scan(links, grad_output, method, dense):
 
     from bppsa_nb.chains import levels_cuda as levels
     from bppsa_nb.chains import structured_cuda as chunks
-    from bppsa_nb.training.kernels_cuda import copy, fill
+    from bppsa_nb.machine.arrays_cuda import copy, fill
 
     (T, B, H), dtype = links.shape, links.dtype
     output, zero = cuda.to_device(np.ascontiguousarray(grad_output[None])), dtype.type(0)

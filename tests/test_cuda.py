@@ -378,6 +378,123 @@ def test_range_is_kept_exactly_where_the_cpu_keeps_it(kind, dtype, monkeypatch):
     assert 6 < sum(kept) < 24
 
 
+@pytest.fixture
+def fetched(monkeypatch):
+    """Sizes of all arrays that came back to the host."""
+    from numba import cuda
+
+    if backends.simulated():  # whose threads are slow to start
+        for module in ("machine.arrays_cuda._", "cells.layer_cuda._", "chains.levels_cuda.MAX_"):
+            monkeypatch.setattr(f"bppsa_nb.{module}THREADS", 2)
+
+    kind, sizes = type(cuda.device_array(1)), []
+    fetch = kind.copy_to_host
+
+    def copy_to_host(self, *args, **how):
+        sizes.append(self.size)
+        return fetch(self, *args, **how)
+
+    monkeypatch.setattr(kind, "copy_to_host", copy_to_host)
+    return sizes
+
+
+@pytest.mark.parametrize(
+    ("T", "B", "H"), [on_simulator(0, 2, 3), on_simulator(1, 1, 2), on_simulator(4, 2, 2), on_gpu(500, 16, 20)]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_arrays_on_the_gpu_stay_there(T, B, H, dtype, fetched):
+    from numba import cuda
+
+    rng = np.random.default_rng([T, B, H])
+    jacobians_T, grad_output, local_grads = cast(dtype, *chain(T, B, H, rng, local=True))
+    weights, slopes, carry = (
+        rng.uniform(-1, 1, shape).astype(dtype) / 2 for shape in ((2, H, H), (2, T, B, H), (T, B, H))
+    )
+    there = [cuda.to_device(array) for array in (weights, slopes, carry)]
+    chains = {
+        "dense": (jacobians_T, cuda.to_device(jacobians_T)),
+        "shared": (np.ascontiguousarray(jacobians_T[:, 0]), cuda.to_device(np.ascontiguousarray(jacobians_T[:, 0]))),
+        "structured": (bp.StructuredChain(weights, slopes, carry), bp.StructuredChain(*there)),
+    }
+    for here, there in chains.values():
+        for local, (method, levels) in zip((None, local_grads) * 3, METHODS, strict=False):
+            expected = bp.backprop(here, grad_output, local_grads=local, backend="numpy")
+            terms = None if local is None else cuda.to_device(local)
+            fetched.clear()
+            found = bp.backprop(there, cuda.to_device(grad_output), local_grads=terms, method=method, levels=levels)
+            assert max(fetched, default=1) == 1  # whether all is finite and in range
+            assert found.dtype == dtype
+            assert error(found.copy_to_host(), expected) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("cell", [bp.RNN, bp.GRU])
+@pytest.mark.parametrize(("T", "B", "L"), [on_simulator(4, 2, 1), on_simulator(3, 1, 2), on_gpu(300, 16, 2)])
+def test_models_take_and_return_arrays_on_the_gpu(T, B, L, cell, fetched):
+    from numba import cuda
+
+    rng = np.random.default_rng([T, B, L])
+    model = cell(2, 3, 4, L, rng=0, dtype=np.float64)
+    x, h0, grad_logits = (rng.standard_normal(shape) for shape in ((T, B, 2), (L, B, 3), (B, 4)))
+    for initial in (None, h0):
+        expected = model.forward(x, initial, backend="numpy")
+        fetched.clear()
+        found = model.forward(cuda.to_device(x), initial if initial is None else cuda.to_device(initial))
+        assert max(fetched) == 1
+        for name in ("hidden", "logits") + (() if found.gates is None else ("gates",)):
+            np.testing.assert_allclose(getattr(found, name).copy_to_host(), getattr(expected, name), atol=1e-10)
+        for method in ("linear", "chunked", "blelloch", "auto"):
+            grads = model.backward(expected, grad_logits, method, backend="numpy")
+            fetched.clear()
+            there = model.backward(found, cuda.to_device(grad_logits), method)
+            assert max(fetched) == 1 and list(there) == list(grads)
+            for name, grad in there.items():
+                np.testing.assert_allclose(grad.copy_to_host(), grads[name], rtol=1e-6, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what is not finite
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+def test_what_arrays_on_the_gpu_are_refused_for(kind):
+    from numba import cuda
+
+    put, T, B, H = cuda.to_device, 3, 2, 2
+    J, g, x = np.ones((T, B, H, H)), np.ones((B, H)), np.ones((T, B, 2))
+    model, weights = bp.RNN(2, 3, 4, rng=0, dtype=np.float64), np.ones((1, H, H))
+    saved, nan = model.forward(put(x)), np.where(np.arange(H) > 0, np.nan, 1.0)
+    refused = {
+        "grad_output must be in the GPU's memory": lambda: bp.backprop(put(J), g),
+        "jacobians_T must be in the GPU's memory": lambda: bp.backprop(J, put(g)),
+        "local_grads must be in the GPU's": lambda: bp.backprop(put(J), put(g), local_grads=np.ones((T + 1, B, H))),
+        "got list": lambda: bp.backprop([J[0, 0]], put(g)),
+        "backend must be 'cuda' or 'auto'": lambda: bp.backprop(put(J), put(g), backend="cpu"),
+        "grad_output has float64": lambda: bp.backprop(put(J.astype(np.float32)), put(g)),
+        r"to chain with grad_output \(2, 2\)": lambda: bp.backprop(put(np.ones((T, B, 3, 3))), put(g)),
+        r"jacobians_T must be finite, got nan at \[0, 0, 0, 1\]": lambda: bp.backprop(put(J * nan), put(g)),
+        "slopes must be in the GPU's memory": lambda: bp.StructuredChain(put(weights), np.ones((1, T, B, H))),
+        "weights must have shape": lambda: bp.StructuredChain(put(weights), put(np.ones((2, T, B, H)))),
+        "at least one step": lambda: model.forward(put(x)[:0]),
+        "x must have the model's dtype": lambda: model.forward(put(x.astype(np.float32))),
+        r"x must be finite, got nan at \[0, 0, 1\]": lambda: model.forward(put(x * nan)),
+        "grad_logits must be in the GPU's memory": lambda: model.backward(saved, np.ones((B, 4))),
+        "grad_logits must be finite": lambda: model.backward(saved, put(np.full((B, 4), np.inf))),
+    }
+    for match, call in refused.items():
+        with pytest.raises((TypeError, ValueError), match=match):
+            call()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(backends.simulated() or not backends.cuda_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("library", ["torch", "cupy"])
+def test_arrays_of_other_libraries(library):
+    module = pytest.importorskip(library)
+    put = (lambda array: module.from_numpy(array).cuda()) if library == "torch" else module.asarray
+    jacobians_T, grad_output, _ = cast(np.float32, *chain(100, 4, 20, np.random.default_rng(0)))
+    found = bp.backprop(put(jacobians_T), put(grad_output))
+    back = module.as_tensor(found, device="cuda").cpu().numpy() if library == "torch" else module.asarray(found).get()
+    expected = bp.backprop(jacobians_T, grad_output, backend="numpy")
+    assert error(back, expected) < TOLERANCE[np.float32]
+
+
 def sparse_link(rng, m, n, kind, batch, dtype):
     if kind == "diagonal":
         filled = np.eye(m, n, dtype=bool)

@@ -33,6 +33,7 @@ def kernels(real, widest=False):
     from bppsa_nb.chains import levels_cuda as scan
     from bppsa_nb.chains import multiply_cuda as multiply
     from bppsa_nb.chains import structured_cuda as structured
+    from bppsa_nb.machine import arrays_cuda
     from bppsa_nb.networks import residual_steps_cuda as multigrid
     from bppsa_nb.operands import products_cuda as sparse_cuda
     from bppsa_nb.training import kernels_cuda as training
@@ -74,8 +75,10 @@ def kernels(real, widest=False):
     yield cells.outer_products, (a1, number, number, number, number, a1, a3)
     yield cells.sum_parts, (a3, a2, a1)
     yield cells.input_gradients_kernel, (a3, number, number, a2, a2)
-    yield training._fill, (a1, real)
-    yield training._copy, (a1, a1)
+    yield arrays_cuda._fill, (a1, real)
+    yield arrays_cuda._copy, (a1, a1)
+    yield arrays_cuda._add, (a1, a1)
+    yield arrays_cuda._find_lost, (a1, lost)
     doubles = types.Array(types.float64, 1, "C")
     yield training.classify, (a3, a2, a1, a1, a2, doubles, a3, a2, a1, doubles, a1, lost)
     yield training.flag_overflow, (a1, a1, lost)
@@ -113,7 +116,7 @@ def ptx(real, generation, widest):
 def check(real, compiled_for, linked_for, widest=False):
     core = pytest.importorskip("cuda.core", reason="needs the gpu extra")
     found = ptx(real, compiled_for, widest)
-    assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 40
+    assert len({(kernel.py_func.__module__, kernel.py_func.__name__) for kernel, _ in found}) == 42
     for kernel, text in found:
         if real == "float32" and kernel.py_func.__name__ != "classify":  # whose loss is in double precision
             assert ".f64" not in text, kernel  # single precision stays single

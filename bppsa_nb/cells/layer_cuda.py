@@ -16,6 +16,7 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.machine.arrays_cuda import line
 from bppsa_nb.machine.cuda import MAX_THREADS, in_registers, launch, shared_bytes
 
 U, W = np.uint32, np.uint64  # see `dot_of`
@@ -154,12 +155,12 @@ def launch_forward(cell, x, params, weight_hh_T, products, hidden, gates=None, s
 def launch_slopes(cell, hidden, gates, slopes, stream=0):
     """Launch the diagonals of a layer's chain [shape=(S, T, B, H)]."""
     saved = (hidden,) if gates is None else (hidden, gates)
-    cell.run_slopes[_blocks(slopes[0].size), _THREADS, stream](*map(_line, (*saved, slopes)))
+    cell.run_slopes[_blocks(slopes[0].size), _THREADS, stream](*map(line, (*saved, slopes)))
 
 
 def launch_at_sums(slopes, grad_hidden, stream=0):
     """Launch the gradients at a layer's sums, in place of the slopes, from those at its states."""
-    at_sums[_blocks(slopes[0].size), _THREADS, stream](_line(slopes), _line(grad_hidden), len(slopes))
+    at_sums[_blocks(slopes[0].size), _THREADS, stream](line(slopes), line(grad_hidden), len(slopes))
 
 
 def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
@@ -173,7 +174,7 @@ def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
         (parts_ih, count, x, grads[0], grads[2]),
         (parts_hh, len(slopes), hidden, grads[1], grads[3]),
     ):
-        lines = _line(slopes), batch * steps, size, count, cycle, _line(right), parts
+        lines = line(slopes), batch * steps, size, count, cycle, line(right), parts
         outer_products[len(parts), _THREADS, stream](*lines)
         sum_parts[_blocks(parts[0].size), _THREADS, stream](parts, weight, bias)
 
@@ -186,8 +187,23 @@ def launch_input_gradients(slopes, weight_ih, out, stream=0):
     input_gradients_kernel[steps * batch, min(_THREADS, inputs), stream](*lines)
 
 
-def _line(array):
-    return array.reshape(array.size)
+def launch_linear(states, weight, bias, out, stream=0):
+    """Launch a linear layer, ``out = states @ weight.T + bias``, of one step: states are [shape=(B, H)]."""
+    input_products[len(states), min(_THREADS, len(bias)), stream](states, weight, bias, out)
+
+
+def launch_back_linear(at, weight, out, stream=0):
+    """Launch the gradients at a linear layer's states [shape=(B, H)], ``out = at @ weight``."""
+    lines = at.reshape(1, *at.shape), 1, 1, weight, out
+    input_gradients_kernel[len(at), min(_THREADS, out.shape[1]), stream](*lines)
+
+
+def launch_linear_gradients(states, at, grad_weight, grad_bias, stream=0):
+    """Launch the gradients of a linear layer's parameters, ``at.T @ states`` and the sums of `at` [shape=(B, C)]."""
+    (batch, classes), size = at.shape, states.shape[1]
+    parts = cuda.device_array((1, classes, size + 1), at.dtype)
+    outer_products[1, _THREADS, stream](line(at), batch, classes, 1, 1, line(states), parts)
+    sum_parts[_blocks(parts.size), _THREADS, stream](parts, grad_weight, grad_bias)
 
 
 def _gates_of(slopes):
@@ -262,7 +278,7 @@ def _outer_product(at, right):
         return np.zeros((size, columns), at.dtype), np.zeros(size, at.dtype)
     parts = cuda.device_array((parts_of(steps), size, columns + 1), at.dtype)
     weight, bias = cuda.device_array((size, columns), at.dtype), cuda.device_array(size, at.dtype)
-    lines = _line(at), steps * batch, size, 1, 1, _line(right), parts
+    lines = line(at), steps * batch, size, 1, 1, line(right), parts
     outer_products[len(parts), _THREADS](*lines)
     sum_parts[_blocks(parts[0].size), _THREADS](parts, weight, bias)
     return weight.copy_to_host(), bias.copy_to_host()

@@ -16,6 +16,8 @@ from bppsa_nb.machine.checks import (
     check_params,
     float_dtype,
     generator,
+    on_gpu,
+    on_host,
 )
 from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.parts import over_ranks
@@ -104,7 +106,8 @@ class Recurrent:
         Parameters
         ----------
         x : np.ndarray [shape=(T, B, I)]
-            Inputs, time first, in the model's dtype. T may be 0.
+            Inputs, time first, in the model's dtype. T may be 0. On a GPU (an array of Numba, CuPy, PyTorch or any
+            library with ``__cuda_array_interface__``; T at least 1), so are the activations, and then the gradients.
         h0 : np.ndarray [shape=(L, B, H)], optional
             Initial hidden state of every layer, zeros if not given.
         backend : {"auto", "numpy", "cpu", "cuda"}
@@ -129,6 +132,8 @@ class Recurrent:
         """
         if comm is not None:
             return over_ranks("layers").forward(self, x, h0, backend, comm)
+        if on_gpu(x):
+            return twin(__name__, "cuda").forward(self, x, h0, backend)
         backend = backends.resolve(backend)
         twins = functions(self._cell, backend)
         if h0 is None:
@@ -188,6 +193,8 @@ class Recurrent:
             return over_ranks("layers").backward(self, activations, grad_logits, method, backend, levels, comm)
         self.check_activations(activations)
         x, hidden = activations.x, activations.hidden
+        if on_gpu(x):
+            return twin(__name__, "cuda").backward(self, activations, grad_logits, method, backend, levels)
         check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
         check_finite(grad_logits=grad_logits)
         shapes = self.shapes()
@@ -222,17 +229,23 @@ class Recurrent:
 
     def check_input(self, x, h0=None):
         """Raise what `forward` would raise for these arguments and the parameters as they are."""
-        check_array("x", x, self.dtype, ("T", "B", self.input_size))
+        self.check_sizes(x, h0)
+        # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
+        check_finite(x=x, **self.named_params(), **({} if h0 is None else {"h0": h0}))
+
+    def check_sizes(self, x, h0=None):
+        """Raise what `forward` would raise for the types and shapes of these arguments, which may be on a GPU."""
+        check_array("x", on_host(x), self.dtype, ("T", "B", self.input_size))
         batch = x.shape[1]
         if batch == 0:
             raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
         check_params(self.params, self.dtype, self.shapes())
-        # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
-        finite = {"x": x} | {f"params[{name!r}]": param for name, param in self.params.items()}
         if h0 is not None:
-            check_array("h0", h0, self.dtype, (self.num_layers, batch, self.hidden_size))
-            finite["h0"] = h0
-        check_finite(**finite)
+            check_array("h0", on_host(h0), self.dtype, (self.num_layers, batch, self.hidden_size))
+
+    def named_params(self):
+        """Return the parameters by the names that errors give them."""
+        return {f"params[{name!r}]": param for name, param in self.params.items()}
 
     def check_method(self, method, backend="auto", levels=None, comm=None):
         """Raise what `backward` would raise for these arguments."""
@@ -246,15 +259,15 @@ class Recurrent:
         kind = type(self).__name__
         if not isinstance(activations, Activations):
             raise TypeError(f"activations must come from {kind}.forward, got {type(activations).__name__}")
-        check_array("activations.x", activations.x, self.dtype, ("T", "B", self.input_size))
+        check_array("activations.x", on_host(activations.x), self.dtype, ("T", "B", self.input_size))
         steps, batch = activations.x.shape[:2]
         shape = (self.num_layers, steps + 1, batch, self.hidden_size)
-        check_array("activations.hidden", activations.hidden, self.dtype, shape)
+        check_array("activations.hidden", on_host(activations.hidden), self.dtype, shape)
         if (activations.gates is not None) != (self._gates > 0):
             raise TypeError(f"activations must come from {kind}.forward, got those of another kind of cell")
         if activations.gates is not None:
             shape = (self.num_layers, self._gates, steps, batch, self.hidden_size)
-            check_array("activations.gates", activations.gates, self.dtype, shape)
+            check_array("activations.gates", on_host(activations.gates), self.dtype, shape)
 
 
 def _backpropagate(links, grad_output, local_grads, method, backend, levels):

@@ -9,7 +9,7 @@ from bppsa_nb.chains import checks, listed
 from bppsa_nb.chains.plan import METHODS, chunk_length, explain
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import check_choice, is_integer
+from bppsa_nb.machine.checks import check_choice, is_integer, on_gpu
 from bppsa_nb.machine.parts import over_ranks
 from bppsa_nb.machine.twins import twin
 from bppsa_nb.operands.range import RangeLost
@@ -51,7 +51,9 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     Returns
     -------
     np.ndarray [shape=(T + 1, B, H)] or list of np.ndarray
-        Gradients at x_0 ... x_T, in the dtype of the input (float32 or float64). With `comm` at the points of this
+        Gradients at x_0 ... x_T, in the dtype of the input (float32 or float64). Where the arrays are on a GPU (those
+        of Numba, CuPy, PyTorch or any library with ``__cuda_array_interface__``; all of them, contiguous), Numba's
+        device array; nothing passes through the host, not even for checks. With `comm` at the points of this
         rank's run, both ends included.
 
     Raises
@@ -84,6 +86,9 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     if comm is not None:
         how = {"local_grads": local_grads, "method": method, "backend": backend, "levels": levels}
         return over_ranks("solver").solve(jacobians_T, grad_output, **how, comm=comm).gradients
+    ends = [getattr(jacobians_T, "slopes", jacobians_T), grad_output, local_grads]
+    if any(map(on_gpu, ends)):
+        return twin(__name__, "cuda").backprop(jacobians_T, grad_output, local_grads, method, backend, levels)
     chain, grad_output, shape, backend = checks.check_chain(jacobians_T, grad_output, local_grads, backend)
     weights = max(len(chain.weights), 1) if isinstance(chain, StructuredChain) else 0  # 0 stands for stored Jacobians
     method, backend, levels = choose(method, backend, levels, shape, grad_output.dtype, weights)

@@ -100,6 +100,8 @@ def measure(backend, progress=True, seconds=SECONDS, clock=time.perf_counter):
 def _time(backend, point, clock):
     operand = chain(*(point[name] for name in ("T", "B", "H", "weights")), np.random.default_rng(0))
     gradient = np.ones((point["B"], point["H"]), np.float32)
+    if backend == "cuda":  # where chains come from there, too
+        operand, gradient = _on_gpu(operand), _on_gpu(gradient)
     times, begun = [], clock()
     with plan.chunks_of(point["length"]):
         while len(times) < 3 or (clock() - begun < 0.01 and len(times) < 10):
@@ -107,6 +109,15 @@ def _time(backend, point, clock):
             backprop(operand, gradient, method=point["method"], backend=backend)
             times.append(clock() - start)
     return times
+
+
+def _on_gpu(operand):
+    from numba import cuda
+
+    if not isinstance(operand, StructuredChain):
+        return cuda.to_device(operand)
+    parts = operand.weights, operand.slopes, operand.carry
+    return StructuredChain(*(None if part is None else cuda.to_device(part) for part in parts))
 
 
 def fit(measured, backend):

@@ -12,7 +12,8 @@ import math
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, inline, launch
+from bppsa_nb.machine.arrays_cuda import fetched, put
+from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, inline, launch, on_device
 from bppsa_nb.operands.range import RangeLost
 from bppsa_nb.operands.scaled_cuda import matvec, multiply, rescale, smaller
 from bppsa_nb.scan import levels as _levels
@@ -156,7 +157,7 @@ def launch_prepare(kernel, arguments, mats, exps, lost, stream=0):
 
 
 def run_levels(kernel, arguments, chain, batch, grad_output, local_grads, levels):
-    """Have a kernel write `batch` Jacobians per link of a chain, scan them level by level, and fetch the gradients.
+    """Have a kernel write `batch` Jacobians per link of a chain, and scan them level by level.
 
     Raises
     ------
@@ -166,19 +167,21 @@ def run_levels(kernel, arguments, chain, batch, grad_output, local_grads, levels
     T, affine = chain.shape[0], local_grads is not None
     mats, exps, vecs, lost = workspace(T, batch, *grad_output.shape, grad_output.dtype)
     if affine:
-        vecs[1 : T + 1].copy_to_device(np.ascontiguousarray(local_grads[:T]))
-    vecs[T + 1].copy_to_device(np.ascontiguousarray(grad_output))
+        put(local_grads[:T], vecs[1 : T + 1])
+    put(grad_output, vecs[T + 1])
     launch_prepare(kernel, arguments, mats, exps, lost)
     launch_scan(mats, exps, vecs, affine, levels, lost)
     if lost.copy_to_host()[0]:
         raise RangeLost
-    return vecs.copy_to_host()[:-1]
+    return fetched(vecs[:-1], grad_output)
 
 
 def levels(jacobians_T, grad_output, local_grads=None, levels=None):
     """Scan level by level; twin of `bppsa_nb.chains.stored.levels`."""
     if len(jacobians_T) == 0:
-        return grad_output[None].copy()
-    tile_rows(grad_output.shape[1], grad_output.itemsize)
-    arguments = (cuda.to_device(np.ascontiguousarray(jacobians_T)),)
+        gradients = cuda.device_array((1, *grad_output.shape), grad_output.dtype)
+        put(grad_output, gradients[0])
+        return fetched(gradients, grad_output)
+    tile_rows(grad_output.shape[1], grad_output.dtype.itemsize)
+    arguments = (on_device(jacobians_T),)
     return run_levels(prepare, arguments, jacobians_T, jacobians_T.shape[1], grad_output, local_grads, levels)

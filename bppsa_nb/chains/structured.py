@@ -6,7 +6,7 @@ Its Jacobians are never stored: a step reads a few numbers per hidden unit, wher
 import numpy as np
 
 from bppsa_nb.chains import stored
-from bppsa_nb.machine.checks import Fixed, check_floats, wrong_shape
+from bppsa_nb.machine.checks import Fixed, check_floats, on_gpu, on_host, wrong_shape
 from bppsa_nb.machine.memory import require
 from bppsa_nb.operands import rows
 
@@ -21,7 +21,8 @@ class StructuredChain(Fixed):
     Parameters
     ----------
     weights : np.ndarray [shape=(K, H, H)]
-        What K sums multiply the state by, in PyTorch's layout. K may be 0 if there is a carry.
+        What K sums multiply the state by, in PyTorch's layout. K may be 0 if there is a carry. All arrays may be on a
+        GPU instead, those of any library.
     slopes : np.ndarray [shape=(K, T, B, H)]
     carry : np.ndarray [shape=(T, B, H)], optional
 
@@ -48,7 +49,12 @@ class StructuredChain(Fixed):
     _fixed = ("weights", "slopes", "carry")
 
     def __init__(self, weights, slopes, carry=None):
-        self._fix(weights=weights, slopes=slopes, carry=carry)
+        parts = {"weights": weights, "slopes": slopes} | ({} if carry is None else {"carry": carry})
+        if any(map(on_gpu, parts.values())):
+            from bppsa_nb.machine.arrays_cuda import taken
+
+            parts = {name: taken(name, array) for name, array in parts.items()}
+        self._fix(**{"carry": None} | parts)
         self.check()
 
     @classmethod
@@ -60,7 +66,7 @@ class StructuredChain(Fixed):
 
     def check(self):
         """Raise TypeError or ValueError unless the arrays still fit together: their shapes can be set in place."""
-        weights, slopes, carry = self.weights, self.slopes, self.carry
+        weights, slopes, carry = map(on_host, (self.weights, self.slopes, self.carry))
         _check("weights", weights, ("K", "H", "H"), weights)
         _check("slopes", slopes, ("K", "T", "B", "H"), weights)
         count, steps, batch, size = slopes.shape

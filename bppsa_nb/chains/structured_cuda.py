@@ -10,6 +10,7 @@ from bppsa_nb.chains.kernels_cuda import across_chunks, across_chunks_of, prepar
 from bppsa_nb.chains.levels_cuda import run_levels
 from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, multiply_stored_of
 from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.machine.arrays_cuda import fetched, fill, put
 from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, in_registers, launch, on_device, require, shared_bytes
 from bppsa_nb.operands.range import RangeLost
 
@@ -144,12 +145,16 @@ def _squares(size, sums, dtype):
 
 
 def sweep(chain, grad_output, local_grads=None):
-    """Go back one step after the other; see `bppsa_nb.chains.structured.sweep`. The chain may be stored Jacobians."""
+    """Go back one step after the other; see `bppsa_nb.chains.structured.sweep`. The chain may be stored Jacobians.
+
+    All arrays are on the host, or all on the device, as is what is returned; so for `chunked` and `levels`.
+    """
     gradients = _start(chain, grad_output, local_grads)
     if chain.shape[0]:
-        ends = cuda.to_device(np.array(grad_output[None]))
+        ends = cuda.device_array((1, *grad_output.shape), chain.dtype)
+        put(grad_output, ends[0])
         launch_sweep(Links(chain, len(grad_output)), 0, 1, chain.shape[0], ends, gradients)
-    return gradients.copy_to_host()
+    return fetched(gradients, grad_output)
 
 
 def chunked(chain, grad_output, local_grads=None, length=1):
@@ -158,11 +163,11 @@ def chunked(chain, grad_output, local_grads=None, length=1):
     if chain.shape[0]:
         links, lost = Links(chain, len(grad_output)), cuda.to_device(np.zeros(1, np.int32))
         chunks = Chunks(links.shape, length, links.dtype)
-        chunks.ends[chunks.count].copy_to_device(np.ascontiguousarray(grad_output))
+        put(grad_output, chunks.ends[chunks.count])
         launch_chunked(links, chunks, gradients, local_grads is not None, lost)
         if lost.copy_to_host()[0]:
             raise RangeLost
-    return gradients.copy_to_host()
+    return fetched(gradients, grad_output)
 
 
 def products(chain, length):
@@ -184,11 +189,13 @@ def products(chain, length):
 
 def _start(chain, grad_output, local_grads):
     T = chain.shape[0]
-    gradients = np.zeros((T + 1, *grad_output.shape), chain.dtype)
-    if local_grads is not None:
-        gradients[:T] = local_grads[:T]
-    gradients[T] = grad_output
-    return cuda.to_device(gradients)
+    gradients = cuda.device_array((T + 1, *grad_output.shape), chain.dtype)
+    if T and local_grads is None:
+        fill(gradients[:T], chain.dtype.type(0))
+    elif T:
+        put(local_grads[:T], gradients[:T])
+    put(grad_output, gradients[T])
+    return gradients
 
 
 def levels(chain, grad_output, local_grads=None, levels=None):
@@ -198,7 +205,7 @@ def levels(chain, grad_output, local_grads=None, levels=None):
     """
     T, batch, size = chain.shape
     if T == 0:
-        return grad_output[None].copy()
+        return fetched(_start(chain, grad_output, None), grad_output)
     require(
         T * batch * size * size * chain.dtype.itemsize, f"storing {T} x {batch} transposed Jacobians of {size} x {size}"
     )

@@ -30,6 +30,16 @@ class Fixed:
         object.__setattr__(self, name, value)
 
 
+def on_gpu(array):
+    """Tell whether an array is in a GPU's memory: Numba's, CuPy's, PyTorch's, or one of Numba's simulator."""
+    return hasattr(array, "__cuda_array_interface__") or hasattr(array, "copy_to_host")
+
+
+def on_host(array):
+    """Return what to check in place of an array on a GPU: one on the host with its shape and dtype, a single zero."""
+    return np.broadcast_to(np.zeros((), array.dtype), array.shape) if on_gpu(array) else array
+
+
 def as_array(name, value):
     """Return `value` as an array, or raise TypeError for a masked one, whose mask would be lost, or what makes none."""
     if isinstance(value, np.ma.MaskedArray):

@@ -24,7 +24,7 @@ from bppsa_nb.chains.levels_cuda import launch_prepare, launch_scan, workspace
 from bppsa_nb.chains.plan import chunk_length
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.chains.structured_cuda import Chunks, Links, launch_chunked, launch_sweep, prepare
-from bppsa_nb.machine import backends
+from bppsa_nb.machine import arrays_cuda, backends
 from bppsa_nb.machine.cuda import follow, new_stream, record, records, require, wait
 from bppsa_nb.machine.twins import twin
 from bppsa_nb.training import kernels_cuda as kernels
@@ -270,7 +270,7 @@ class Step:
             cells.launch_forward(self.cell, below, params, self.weight_hh_T, self.products, hidden, gates, stream)
             cells.launch_slopes(self.cell, hidden, gates, self.slopes[layer], stream)
             below = hidden[1:]
-        kernels.fill(scan.gradients, zero, stream)
+        arrays_cuda.fill(scan.gradients, zero, stream)
         kernels.one_block(kernels.classify, stream)(
             *(self.hidden[-1], arrays["fc.weight"], arrays["fc.bias"], self.labels, self.logits, self.losses),
             *(scan.gradients, grads["fc.weight"], grads["fc.bias"], training.loss, self.status, scan.lost),
@@ -288,7 +288,7 @@ class Step:
             if layer:
                 # The layer below is read at every step: its loss terms enter everywhere but at h_0.
                 first, rest = scan.gradients[:1], scan.gradients[1:]
-                kernels.fill(first, zero, stream)
+                arrays_cuda.fill(first, zero, stream)
                 cells.launch_input_gradients(self.slopes[layer], arrays[f"weight_ih_l{layer}"], rest, stream)
         follow(stream, sub)
         work = self.params, training.grads, self.averages, self.settings, self.status, scan.lost
@@ -319,15 +319,15 @@ class Scan:
         links, gradients = self.links[layer], self.gradients
         steps = len(gradients) - 1
         if self.method == "linear":
-            kernels.copy(gradients[steps:], self.ends, stream)
+            arrays_cuda.copy(gradients[steps:], self.ends, stream)
             launch_sweep(links, 0, 1, steps, self.ends, gradients, stream=stream)
             return gradients
         if self.method == "chunked":
             ends = self.chunks.ends[self.chunks.count :]
-            kernels.copy(gradients[steps:], ends, stream)
+            arrays_cuda.copy(gradients[steps:], ends, stream)
             launch_chunked(links, self.chunks, gradients, affine, self.lost, stream)
             return gradients
-        kernels.copy(gradients, self.vecs[1:], stream)
+        arrays_cuda.copy(gradients, self.vecs[1:], stream)
         launch_prepare(prepare, links.arguments[2:], self.mats, self.exps, self.lost, stream)
         launch_scan(self.mats, self.exps, self.vecs, affine, self.levels, self.lost, stream)
         return self.vecs[: steps + 1]

@@ -4,27 +4,12 @@ import math
 
 from numba import cuda
 
+from bppsa_nb.machine.arrays_cuda import over
 from bppsa_nb.training.optimizers import Adam
 
 _THREADS = 256
 SETTINGS = 8  # numbers that the optimizers' kernels read
 DONE, LOST, LOGITS, GRADIENTS, UPDATE = range(5)  # how a step ended: the last three overflowed, LOST is for `RangeLost`
-
-
-@cuda.jit
-def _fill(line, value):
-    """Set every number of a line to a value, one per thread."""
-    q = cuda.grid(1)
-    if q < line.shape[0]:
-        line[q] = value
-
-
-@cuda.jit
-def _copy(source, target):
-    """Copy a line of numbers, one per thread."""
-    q = cuda.grid(1)
-    if q < source.shape[0]:
-        target[q] = source[q]
 
 
 @cuda.jit
@@ -146,18 +131,3 @@ def launch_update(optimizer, params, grads, averages, settings, status, lost, st
 def one_block(kernel, stream):
     """Configure a kernel to run as one block."""
     return kernel[1, _THREADS, stream]
-
-
-def fill(array, value, stream):
-    """Launch the setting of every number of an array to a value."""
-    over(_fill, array, stream)(array.reshape(array.size), value)
-
-
-def copy(source, target, stream):
-    """Launch the copying of an array to another of its shape."""
-    over(_copy, source, stream)(source.reshape(source.size), target.reshape(target.size))
-
-
-def over(kernel, array, stream):
-    """Configure a kernel to run with one thread for each number of a device array."""
-    return kernel[-(-array.size // _THREADS), _THREADS, stream]

@@ -17,8 +17,8 @@ CAPTION = (
     "bits. Read from the compiler's output; nothing was timed."
 )
 ALT = (
-    "Two blocks of colored squares, one per instruction. Left, nearly two hundred squares for eight multiply-adds: most "
-    "are grey, for addresses and indices, with a few for memory scattered among them and the multiply-adds at the end. "
+    "Two blocks of colored squares, one per instruction. Left, nearly two hundred squares for eight multiply-adds: "
+    "most are grey, for addresses and indices, with a few for memory among them and the multiply-adds at the end. "
     "Right, less than half as many for a whole step: multiply-adds in long runs, some squares for tanh and memory, and "
     "about a third grey."
 )

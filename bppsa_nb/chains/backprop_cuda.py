@@ -1,0 +1,48 @@
+"""Gradients along chains whose arrays are on a GPU already, and stay there; twin of `bppsa_nb.chains.backprop`."""
+
+from functools import partial
+
+from numba import cuda
+
+from bppsa_nb.chains import checks
+from bppsa_nb.chains.backprop import choose, go_back, in_range
+from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.machine.arrays_cuda import add, copy, taken
+from bppsa_nb.machine.checks import on_host
+
+
+def backprop(jacobians_T, grad_output, local_grads, method, backend, levels):
+    """Compute what `bppsa_nb.backprop` computes, which see; the result is on the GPU."""
+    structured = isinstance(jacobians_T, StructuredChain)
+    if structured:
+        for name in ("weights", "slopes", "carry"):
+            if getattr(jacobians_T, name) is not None:
+                taken(f"jacobians_T.{name}", getattr(jacobians_T, name))
+    else:
+        jacobians_T = taken("jacobians_T", jacobians_T)
+    grad_output = taken("grad_output", grad_output)
+    local_grads = None if local_grads is None else taken("local_grads", local_grads)
+    parts = jacobians_T, grad_output, local_grads
+    seen = [part if part is None or part is jacobians_T and structured else on_host(part) for part in parts]
+    *_, shape, _ = checks.check_chain(*seen, backend)
+    weights = max(len(jacobians_T.weights), 1) if structured else 0
+    method, _, levels = choose(method, cuda_only(backend), levels, shape, grad_output.dtype, weights)
+    T, _, H = shape
+    chain = jacobians_T if structured or jacobians_T.ndim == 4 else jacobians_T.reshape(T, 1, H, H)
+    end = grad_output
+    if local_grads is not None:
+        end = cuda.device_array(grad_output.shape, grad_output.dtype)
+        copy(grad_output, end)
+        add(end, local_grads[T])
+    gradients = in_range(partial(go_back, chain, end, local_grads, "cuda"), method, levels)
+    if not checks.is_finite(gradients):
+        parts = {"grad_output": grad_output, "local_grads": local_grads, **checks.parts(jacobians_T)}
+        checks.check_finite(**{name: part.copy_to_host() for name, part in parts.items() if part is not None})
+    return gradients
+
+
+def cuda_only(backend):
+    """Return the backend of arrays on a GPU; raise ValueError if it was to be another."""
+    if backend not in ("auto", "cuda"):
+        raise ValueError(f"backend must be 'cuda' or 'auto' for arrays in a GPU's memory, got {backend!r}")
+    return "cuda"

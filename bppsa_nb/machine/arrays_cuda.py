@@ -1,0 +1,108 @@
+"""Whole device arrays: taken over from other libraries, filled, copied, added, looked at."""
+
+import numpy as np
+from numba import cuda
+
+from bppsa_nb.machine.checks import on_gpu
+
+_THREADS = 256
+_BLOCKS = 1024  # at most, of a kernel whose threads look at many numbers
+
+
+@cuda.jit
+def _fill(line, value):
+    """Set every number of a line to a value, one per thread."""
+    q = cuda.grid(1)
+    if q < line.shape[0]:
+        line[q] = value
+
+
+@cuda.jit
+def _copy(source, target):
+    """Copy a line of numbers, one per thread."""
+    q = cuda.grid(1)
+    if q < source.shape[0]:
+        target[q] = source[q]
+
+
+@cuda.jit
+def _add(line, other):
+    """Add a line of numbers to another, one per thread."""
+    q = cuda.grid(1)
+    if q < line.shape[0]:
+        line[q] += other[q]
+
+
+@cuda.jit
+def _find_lost(line, found):
+    """Set ``found[0]`` if a number is infinite, or not a number."""
+    zero = line.dtype.type(0)
+    for q in range(cuda.grid(1), line.shape[0], cuda.gridsize(1)):
+        if line[q] - line[q] != zero:
+            found[0] = 1
+
+
+def over(kernel, array, stream=0):
+    """Configure a kernel to run with one thread for each number of a device array."""
+    threads = min(_THREADS, array.size)
+    return kernel[-(-array.size // threads), threads, stream]
+
+
+def line(array):
+    """Return a device array as one line of numbers."""
+    return array.reshape(array.size)
+
+
+def fill(array, value, stream=0):
+    """Launch the setting of every number of an array to a value."""
+    over(_fill, array, stream)(line(array), value)
+
+
+def copy(source, target, stream=0):
+    """Launch the copying of an array to another of its shape."""
+    over(_copy, source, stream)(line(source), line(target))
+
+
+def put(array, target):
+    """Copy an array, on the host or a GPU, to a device array of its shape."""
+    if on_gpu(array):
+        copy(array, target)
+    else:
+        target.copy_to_device(np.ascontiguousarray(array))
+
+
+def fetched(array, like):
+    """Return a device array as it is, if another array is on a GPU as well; otherwise fetch it."""
+    return array if on_gpu(like) else array.copy_to_host()
+
+
+def add(array, other, stream=0):
+    """Launch the addition of another array to an array, in place."""
+    over(_add, array, stream)(line(array), line(other))
+
+
+def all_finite(array):
+    """Tell whether a device array holds neither NaN nor infinity; only the answer comes to the host."""
+    if array.size == 0:
+        return True
+    found, threads = cuda.to_device(np.zeros(1, np.int32)), min(_THREADS, array.size)
+    _find_lost[min(-(-array.size // threads), _BLOCKS), threads](line(array), found)
+    return not found.copy_to_host()[0]
+
+
+def taken(name, array):
+    """Take an array of any library over, without a copy, as Numba's.
+
+    Raises
+    ------
+    TypeError
+        If it is not in a GPU's memory.
+    ValueError
+        If its numbers do not stand one after the other.
+    """
+    if not on_gpu(array):
+        raise TypeError(f"{name} must be in the GPU's memory, as other arguments are, got {type(array).__name__}")
+    array = array if hasattr(array, "copy_to_host") else cuda.as_cuda_array(array)
+    if not array.flags["C_CONTIGUOUS"]:
+        raise ValueError(f"{name} must be contiguous, row by row, got shape {array.shape} in another order")
+    return array
