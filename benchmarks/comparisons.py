@@ -16,6 +16,7 @@ STORED = {"cpu": 1e9, "cuda": 4e9}  # bytes of Jacobians beyond which the per-le
 STATES = 2**24  # numbers in all states of a chain beyond which "auto" is not judged
 WIDE = 4096  # numbers in a step, B x H, below which PyTorch's second thread costs time instead of saving it
 SIZES = (20, 32, 64)  # H
+BACKWARD = "backward", "backward_low", "backward_high"
 BATCHES = (16, 32, 64)  # of the GRU, in Figure 9
 
 
@@ -90,7 +91,8 @@ def compare(names, backend, present, seconds, say):
     rows = []
     for comparison in names:
         prepare, T, B, H = COMPARISONS[comparison]
-        timed = take_turns(prepare(T, B, H, backend, present, np.random.default_rng(0)), seconds)
+        rounds = (3, 501 if backend == "cuda" else 51)  # steps of a GPU are short
+        timed = take_turns(prepare(T, B, H, backend, present, np.random.default_rng(0)), seconds, rounds)
         ours = np.median(next(iter(timed.values())).sum(axis=1))
         say(f"{comparison}: T={T}, B={B}, H={H}, float32")
         for name, rounds in timed.items():
@@ -129,13 +131,15 @@ def grid(points, backend, present, seconds, say):
         competitors = {f"ours: {method}": stages(model, x, y, method, backend) for method in methods}
         if "torch" in present:
             steps = peers.torch_steps(model, x, y, backend)
-            best = ("flush_denormal", "cuDNN", *(("threads",) if B * H >= WIDE else ()))
+            best = ("flush_denormal", "cuDNN", "CUDA graph", *(("threads",) if B * H >= WIDE else ()))
             competitors |= {name: step for name, step in steps.items() if name.endswith(best)}
         said = []
-        for name, rounds in take_turns(competitors, seconds, rounds=(2, 21)).items():
+        for name, rounds in take_turns(competitors, seconds, (2, 201 if backend == "cuda" else 21)).items():
             row = {"cell": cell, "T": T, "B": B, "H": H, "I": inputs, "name": name, "rounds": len(rounds)}
             whole = rounds[:, 0] if rounds.shape[1] == 2 else rounds.sum(axis=1)
-            row |= quartiles("backward", rounds[:, 1]) | quartiles("step", whole)
+            parts = rounds.shape[1] > 1  # what is recorded as a whole has none
+            backward = quartiles("backward", rounds[:, 1]) if parts else dict.fromkeys(BACKWARD)
+            row |= backward | quartiles("step", whole)
             rows.append(row)
             said.append(f"{name.removeprefix('ours: ')} {1e3 * row['step']:.3g}")
         say(f"  {cell} T={T} B={B} H={H}: " + ", ".join(said) + " ms")

@@ -78,13 +78,7 @@ def torch_step(model, x, y, device="cpu", threads=1, flush=False, wait=True):
     """
     import torch
 
-    kind = {bp.RNN: torch.nn.RNN, bp.GRU: torch.nn.GRU}[type(model)]
-    layers = kind(model.input_size, model.hidden_size, model.num_layers).to(device)
-    fc = torch.nn.Linear(model.hidden_size, model.num_classes).to(device)
-    with torch.no_grad():
-        for name, value in model.params.items():
-            module = fc if name.startswith("fc.") else layers
-            getattr(module, name.removeprefix("fc.")).copy_(torch.from_numpy(value))
+    layers, fc = torch_model(model, device)
     optimizer = torch.optim.Adam([*layers.parameters(), *fc.parameters()], lr=1e-5)
     x_there, y_there = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
     done = torch.cuda.synchronize if device == "cuda" and wait else lambda: None
@@ -113,11 +107,61 @@ def torch_step(model, x, y, device="cpu", threads=1, flush=False, wait=True):
     return [forward, backward, update]
 
 
+def torch_model(model, device):
+    """Make torch.nn.RNN or torch.nn.GRU and a linear layer, with a copy of our model's parameters."""
+    import torch
+
+    # 32 bits of every number, as ours have them.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    kind = {bp.RNN: torch.nn.RNN, bp.GRU: torch.nn.GRU}[type(model)]
+    layers = kind(model.input_size, model.hidden_size, model.num_layers).to(device)
+    fc = torch.nn.Linear(model.hidden_size, model.num_classes).to(device)
+    with torch.no_grad():
+        for name, value in model.params.items():
+            module = fc if name.startswith("fc.") else layers
+            getattr(module, name.removeprefix("fc.")).copy_(torch.from_numpy(value))
+    return layers, fc
+
+
+def torch_graph(model, x, y):
+    """Return PyTorch's whole training step on a GPU, recorded as a CUDA graph, with a fused, capturable Adam."""
+    import torch
+
+    layers, fc = torch_model(model, "cuda")
+    optimizer = torch.optim.Adam([*layers.parameters(), *fc.parameters()], lr=1e-5, fused=True, capturable=True)
+    x, y = torch.from_numpy(x).cuda(), torch.from_numpy(y).cuda()
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        torch.nn.functional.cross_entropy(fc(layers(x)[0][-1]), y).backward()
+        optimizer.step()
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    optimizer.zero_grad(set_to_none=True)
+    with torch.cuda.graph(graph):
+        step()
+
+    def replay():
+        graph.replay()
+        torch.cuda.synchronize()
+
+    return [replay]
+
+
 def torch_steps(model, x, y, device):
     """Return PyTorch's training steps by name: on 1 thread, on all, with subnormals flushed; or on a GPU."""
     kind = f"torch.nn.{type(model).__name__}"
     if device == "cuda":
-        return {f"{kind}, cuDNN": torch_step(model, x, y, "cuda")}
+        return {
+            f"{kind}, cuDNN": torch_step(model, x, y, "cuda"),
+            f"{kind}, cuDNN, CUDA graph": torch_graph(model, x, y),
+        }
     cores = provenance.cores()
     named = {f"{kind}, 1 thread": {}, f"{kind}, 1 thread, flush_denormal": {"flush": True}}
     if cores > 1:

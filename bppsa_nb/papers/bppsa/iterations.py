@@ -56,7 +56,7 @@ def time_passes(model, x, y, backend, seconds, also=None):
             marks.append(time.perf_counter())
         return np.diff(marks)
 
-    return repeat(one_round, seconds)
+    return repeat(one_round, seconds, (3, 200 if backend == "cuda" else 20))
 
 
 def time_rnn(point, rng, seconds):
