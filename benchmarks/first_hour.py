@@ -186,7 +186,7 @@ def speed(hour):
     if hour.tiny:
         hour.say("figures and tables take the paper's sizes: not on the simulator")
         return
-    iterations.RNN_SECONDS["paper"] = epochs.GRU_SECONDS["paper"] = 4.0
+    iterations.RNN_SECONDS["paper"] = epochs.GRU_SECONDS["paper"] = 2.5
     for name in ("figure_08", "figure_09", "tables_4_5", "table_6"):
         if hour.left() < 60:
             hour.say(f"no time left for {name}")

@@ -7,6 +7,7 @@ import numpy as np
 
 import bppsa_nb as bp
 from bppsa_nb.chains import plan
+from bppsa_nb.machine.cuda import on_device
 
 
 def replayed(launch):
@@ -87,15 +88,15 @@ def backward(model, x, grad_output, method):
     from bppsa_nb.machine.twins import twin
 
     activations = model.forward(x, backend="cuda")
-    hidden, gated = cuda.to_device(activations.hidden[0]), activations.gates is not None
-    gates, x = cuda.to_device(activations.gates[0]) if gated else None, cuda.to_device(x)
+    hidden, gated = on_device(activations.hidden[0]), activations.gates is not None
+    gates, x = on_device(activations.gates[0]) if gated else None, on_device(x)
     (T, B, inputs), H, rows = x.shape, model.hidden_size, 3 if gated else 1
     new = lambda *shape: cuda.device_array(shape, model.dtype)  # noqa: E731
     slopes, weights = new(4 if gated else 1, T, B, H), model.params["weight_hh_l0"].reshape(rows, H, H)
     parts = [new(cells.parts_of(T), rows * H, columns) for columns in (inputs + 1, H + 1)]
     names = [f"{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
     grads = [new(*model.params[name].shape) for name in names]
-    chain = bp.StructuredChain.made(cuda.to_device(weights), slopes[-rows:], gates[1] if gated else None)
+    chain = bp.StructuredChain.made(on_device(weights), slopes[-rows:], gates[1] if gated else None)
     scan, found, lost = _scan(Links(chain), grad_output, method, dense=False)
 
     def launch(stream):
@@ -122,10 +123,10 @@ def forward(model, x):
 
     (T, B, _), H = x.shape, model.hidden_size
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-    params = tuple(cuda.to_device(model.params[name]) for name in names)
+    params = tuple(on_device(model.params[name]) for name in names)
     sums, dtype = len(model.params["weight_hh_l0"]), x.dtype
     transposed, products = cuda.device_array((H, sums), dtype), cuda.device_array((T, B, sums), dtype)
-    hidden, x = cuda.to_device(np.zeros((T + 1, B, H), dtype)), cuda.to_device(x)
+    hidden, x = on_device(np.zeros((T + 1, B, H), dtype)), on_device(x)
     gates = None if sums == H else cuda.device_array((4, T, B, H), dtype)
     cell = twin(model._cell, "cuda").CELL
     run = replayed(lambda stream: cells.launch_forward(cell, x, params, transposed, products, hidden, gates, stream))
@@ -167,7 +168,7 @@ def _scan(links, grad_output, method, dense):
     from bppsa_nb.machine.arrays_cuda import copy, fill
 
     (T, B, H), dtype = links.shape, links.dtype
-    output, zero = cuda.to_device(np.ascontiguousarray(grad_output[None])), dtype.type(0)
+    output, zero = on_device(grad_output[None]), dtype.type(0)
     if method == "blelloch":
         mats, exps, vecs, lost = levels.workspace(T, B, B, H, dtype)
         kernel, arguments = (levels.prepare, links.arguments[:1]) if dense else (chunks.prepare, links.arguments[2:])

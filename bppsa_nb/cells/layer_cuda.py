@@ -16,8 +16,8 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.arrays_cuda import line
-from bppsa_nb.machine.cuda import MAX_THREADS, in_registers, launch, shared_bytes
+from bppsa_nb.machine.arrays_cuda import line, put
+from bppsa_nb.machine.cuda import MAX_THREADS, in_registers, launch, on_device, shared_bytes
 
 U, W = np.uint32, np.uint64  # see `dot_of`
 _THREADS = 128  # of a block in kernels without shared memory
@@ -223,19 +223,16 @@ def parts_of(steps):
 def forward(cell, x, h0, *params):
     """Run a cell over time; see the `forward` of its NumPy form."""
     steps, batch, _ = x.shape
-    hidden = np.empty((steps + 1, *h0.shape), h0.dtype)
-    hidden[0] = h0
     gates = np.empty((cell.sums, steps, *h0.shape), h0.dtype) if cell.sums > 1 else None
-    if steps:
-        params = [cuda.to_device(param) for param in params]
-        work = [cuda.device_array(shape, h0.dtype) for shape in (params[1].shape[::-1], (steps, batch, len(params[1])))]
-        found = cuda.to_device(hidden)
-        kept = None if gates is None else cuda.device_array(gates.shape, gates.dtype)
-        launch_forward(cell, cuda.to_device(x), params, *work, found, kept)
-        found.copy_to_host(hidden)
-        if gates is not None:
-            kept.copy_to_host(gates)
-    return hidden if gates is None else (hidden, gates)
+    if steps == 0:
+        return h0[None].copy() if gates is None else (h0[None].copy(), gates)
+    params = [on_device(param) for param in params]
+    work = [cuda.device_array(shape, h0.dtype) for shape in (params[1].shape[::-1], (steps, batch, len(params[1])))]
+    found = cuda.device_array((steps + 1, *h0.shape), h0.dtype)
+    put(h0, found[0])
+    kept = None if gates is None else cuda.device_array(gates.shape, gates.dtype)
+    launch_forward(cell, on_device(x), params, *work, found, kept)
+    return found.copy_to_host() if gates is None else (found.copy_to_host(), kept.copy_to_host())
 
 
 def chain(cell, weight_hh, hidden, gates=None):
@@ -244,8 +241,8 @@ def chain(cell, weight_hh, hidden, gates=None):
     weights, shape = weight_hh.reshape(-1, size, size), (cell.sums, *hidden[1:].shape)
     if shape[1] == 0:
         return StructuredChain.made(weights, np.empty((len(weights), *shape[1:]), hidden.dtype), None)
-    slopes, gates = cuda.device_array(shape, hidden.dtype), None if gates is None else cuda.to_device(gates)
-    launch_slopes(cell, cuda.to_device(hidden), gates, slopes)
+    slopes, gates = cuda.device_array(shape, hidden.dtype), None if gates is None else on_device(gates)
+    launch_slopes(cell, on_device(hidden), gates, slopes)
     return StructuredChain.made(weights, slopes[-len(weights) :], None if gates is None else gates[1])
 
 
@@ -254,15 +251,15 @@ def gate_gradients(cell, chain, hidden, *rest):
     *gates, grad_hidden = rest
     at = cuda.device_array((cell.sums, *hidden[1:].shape), hidden.dtype)
     if at.size:
-        launch_slopes(cell, cuda.to_device(hidden), cuda.to_device(gates[0]) if gates else None, at)
-        launch_at_sums(at, cuda.to_device(grad_hidden))
+        launch_slopes(cell, on_device(hidden), on_device(gates[0]) if gates else None, at)
+        launch_at_sums(at, on_device(grad_hidden))
     count = _gates_of(at)
     return tuple([at[(j + 1) % cycle] for j in range(count)] for cycle in (count, len(at)))
 
 
 def parameter_gradients(x, hidden, from_x, from_h):
     """Sum up the gradients of a layer's parameters; twin of `bppsa_nb.cells.layer.parameter_gradients`."""
-    x, hidden = cuda.to_device(x), cuda.to_device(hidden)
+    x, hidden = on_device(x), on_device(hidden)
     of_x = [_outer_product(at, x) for at in from_x]
     of_h = [_outer_product(at, hidden) for at in from_h]
     found = {"weight_ih": of_x, "weight_hh": of_h}
@@ -291,7 +288,7 @@ def input_gradients(weight_ih, from_x):
     for at, weight in zip(from_x, np.split(weight_ih, len(from_x)), strict=True):
         if steps:
             out = cuda.device_array(total.shape, total.dtype)
-            weight = cuda.to_device(np.ascontiguousarray(weight))
+            weight = on_device(np.ascontiguousarray(weight))
             launch_input_gradients(at.reshape(1, steps, batch, size), weight, out)
             total += out.copy_to_host()
     return total

@@ -15,6 +15,7 @@ from bppsa_nb.chains.backprop_cuda import cuda_only
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import all_finite, fill, put, taken
 from bppsa_nb.machine.checks import check_array, check_finite, check_params, on_host
+from bppsa_nb.machine.cuda import on_device
 from bppsa_nb.machine.twins import twin
 
 _NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
@@ -40,12 +41,12 @@ def forward(model, x, h0, backend):
             fill(hidden[layer, 0], dtype.type(0))
         else:
             put(h0[layer], hidden[layer, 0])
-        params = [cuda.to_device(model.params[f"{name}_l{layer}"]) for name in _NAMES]
+        params = [on_device(model.params[f"{name}_l{layer}"]) for name in _NAMES]
         kept = None if gates is None else gates[layer]
         cells.launch_forward(cell, below, params, *work, hidden[layer], kept)
         below = hidden[layer, 1:]
     logits = cuda.device_array((B, model.num_classes), dtype)
-    fc = (cuda.to_device(model.params[name]) for name in ("fc.weight", "fc.bias"))
+    fc = (on_device(model.params[name]) for name in ("fc.weight", "fc.bias"))
     cells.launch_linear(hidden[L - 1, T], *fc, logits)
     if not all_finite(logits):
         raise FloatingPointError(overflow(dtype))
@@ -65,7 +66,7 @@ def backward(model, activations, grad_logits, method, backend, levels):
     grads = {name: cuda.device_array(shape, dtype) for name, shape in shapes.items()}
     cells.launch_linear_gradients(hidden[L - 1, T], grad_logits, grads["fc.weight"], grads["fc.bias"])
     grad_output, local_grads = cuda.device_array((B, H), dtype), None
-    cells.launch_back_linear(grad_logits, cuda.to_device(model.params["fc.weight"]), grad_output)
+    cells.launch_back_linear(grad_logits, on_device(model.params["fc.weight"]), grad_output)
     slopes = cuda.device_array((cell.sums, T, B, H), dtype)
     for layer in reversed(range(L)):
         weights = model.params[f"weight_hh_l{layer}"].reshape(-1, H, H)
@@ -73,7 +74,7 @@ def backward(model, activations, grad_logits, method, backend, levels):
         if gates is not None:
             kept, carry = gates[layer], gates[layer, 1]
         cells.launch_slopes(cell, states, kept, slopes)
-        links = StructuredChain.made(cuda.to_device(weights), slopes[-len(weights) :], carry)
+        links = StructuredChain.made(on_device(weights), slopes[-len(weights) :], carry)
         run = partial(chain.go_back, links, grad_output, local_grads, "cuda")
         cells.launch_at_sums(slopes, chain.in_range(run, method, levels))
         below = hidden[layer - 1, 1:] if layer else x
@@ -83,7 +84,7 @@ def backward(model, activations, grad_logits, method, backend, levels):
             # The layer below is read at every step: its loss terms enter everywhere but at h_0.
             local_grads = cuda.device_array((T + 1, B, H), dtype)
             fill(local_grads[:1], dtype.type(0))
-            weight_ih = cuda.to_device(model.params[f"weight_ih_l{layer}"])
+            weight_ih = on_device(model.params[f"weight_ih_l{layer}"])
             cells.launch_input_gradients(slopes, weight_ih, local_grads[1:])
             grad_output = local_grads[T]
     return grads

@@ -112,12 +112,12 @@ def _time(backend, point, clock):
 
 
 def _on_gpu(operand):
-    from numba import cuda
+    from bppsa_nb.machine.cuda import on_device
 
     if not isinstance(operand, StructuredChain):
-        return cuda.to_device(operand)
+        return on_device(operand)
     parts = operand.weights, operand.slopes, operand.carry
-    return StructuredChain(*(None if part is None else cuda.to_device(part) for part in parts))
+    return StructuredChain(*(None if part is None else on_device(part) for part in parts))
 
 
 def fit(measured, backend):

@@ -102,7 +102,20 @@ def taken(name, array):
     """
     if not on_gpu(array):
         raise TypeError(f"{name} must be in the GPU's memory, as other arguments are, got {type(array).__name__}")
-    array = array if hasattr(array, "copy_to_host") else cuda.as_cuda_array(array)
+    if not hasattr(array, "copy_to_host"):
+        said = dict(array.__cuda_array_interface__)
+        if _contiguous(said["shape"], said.get("strides"), np.dtype(said["typestr"]).itemsize):
+            said["strides"] = None
+        array = cuda.from_cuda_array_interface(said, owner=array)
     if not array.flags["C_CONTIGUOUS"]:
         raise ValueError(f"{name} must be contiguous, row by row, got shape {array.shape} in another order")
     return array
+
+
+def _contiguous(shape, strides, step):
+    """Tell whether numbers stand one after the other, row by row; an axis of one may have any stride."""
+    for size, stride in zip(reversed(shape), reversed(strides or ()), strict=False):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True

@@ -84,8 +84,13 @@ def require(size, what):
 
 
 def on_device(array):
-    """Return a device array as it is, and a host array copied to the device."""
-    return array if hasattr(array, "copy_to_host") else cuda.to_device(np.ascontiguousarray(array))
+    """Return a device array as it is, and a host array copied to the device.
+
+    NumPy takes an axis of one for contiguous whatever its stride is, zero included; Numba does not.
+    """
+    if hasattr(array, "copy_to_host"):
+        return array
+    return cuda.to_device(np.ascontiguousarray(array).reshape(array.size).reshape(array.shape))
 
 
 def new_stream():

@@ -37,7 +37,9 @@ def time_passes(model, x, y, backend, seconds, also=None):
     if backend == "cuda":
         from numba import cuda
 
-        put, fetch, wait = cuda.to_device, (lambda array: array.copy_to_host()), cuda.synchronize
+        from bppsa_nb.machine.cuda import on_device
+
+        put, fetch, wait = on_device, (lambda array: array.copy_to_host()), cuda.synchronize
     x = put(x)
 
     def one_round():
