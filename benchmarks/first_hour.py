@@ -70,8 +70,8 @@ from bppsa_nb.papers.bppsa import epochs, iterations  # noqa: E402
 class Hour:
     """What a stage has until when, where its results go, and how large its problems are."""
 
-    def __init__(self, out, minutes=MINUTES):
-        self.end, self.out = time.monotonic() + 60 * minutes, Path(out)
+    def __init__(self, out, minutes):
+        self.begun, self.seconds, self.out = time.monotonic(), 60 * minutes, Path(out)
         self.tiny = backends.simulated()
         if self.tiny:  # no table of this machine is one of its processor
             provenance.device = lambda: "simulator"
@@ -79,7 +79,7 @@ class Hour:
 
     def left(self):
         """Return how many seconds are left."""
-        return self.end - time.monotonic()
+        return self.begun + self.seconds - time.monotonic()
 
     def folder(self):
         """Return where tables of this device are, and make it."""
@@ -89,7 +89,7 @@ class Hour:
 
     def say(self, line):
         """Print a line at once, with the time."""
-        print(f"[{60 * MINUTES - self.left():5.0f} s] {line}", flush=True)
+        print(f"[{self.seconds - self.left():5.0f} s] {line}", flush=True)
 
     def keep(self, name, rows, notes=None, scale="paper"):
         """Record a table, and pack all there are."""
@@ -171,7 +171,7 @@ def tests(hour):
     """Run the tests that need a GPU."""
     simulated = (REPO / "Makefile").read_text(encoding="utf-8").split("SIMULATED := ")[1].splitlines()[0].split()
     wanted = ["-m", "simulator", "-k", "row_of_zeros"] if hour.tiny else ["-m", "gpu"]
-    hour.run("tests", [sys.executable, "-m", "pytest", "-W", "default", "-q", "-x", *wanted, *simulated])
+    hour.run("tests", [sys.executable, "-m", "pytest", "-W", "default", "-q", "--maxfail=25", *wanted, *simulated])
 
 
 def quick(hour):
@@ -336,12 +336,13 @@ def main(arguments=None):
     """Run a stage."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=STAGES)
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="after which nothing new begins; %(default)s")
     parser.add_argument("--out", default=os.environ.get("OUT", "first_hour"), help="where the archive goes")
     chosen = parser.parse_args(arguments)
     if not backends.cuda_available() and not backends.simulated():
         parser.error("no GPU was found; NUMBA_ENABLE_CUDASIM=1 tries a stage at tiny sizes")
     plan.refresh()
-    hour = Hour(chosen.out)
+    hour = Hour(chosen.out, chosen.minutes)
     try:
         STAGES[chosen.stage](hour)
     finally:

@@ -22,11 +22,11 @@ def build(folder):
     return None
 
 
-def run(folder, program):
+def run(folder, program, cwd=None):
     """Run a program on the driver built in `folder`, and return the driver's log, in lines."""
     log = folder / "log"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     kept |= {"PYTHONPATH": os.pathsep.join(sys.path), "LD_LIBRARY_PATH": str(folder), "DRIVER_LOG": str(log)}
-    done = subprocess.run([sys.executable, "-c", program], env=kept, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], env=kept, cwd=cwd, capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return log.read_text().splitlines()

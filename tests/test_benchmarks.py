@@ -1,11 +1,14 @@
 """The benchmarks as programs: what they count, record and refuse. Nothing here depends on how long anything takes."""
 
 import ast
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
+import on_driver
 import pandas
 import pytest
 
@@ -17,7 +20,7 @@ from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.scan.trace import trace
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
-MODULES = ("turns", "peers", "on_gpu", "comparisons", "roofline", "issue", "run")
+MODULES = ("turns", "peers", "on_gpu", "comparisons", "roofline", "issue", "run", "first_hour")
 
 
 @pytest.fixture(autouse=True)
@@ -493,3 +496,37 @@ def test_the_package_imports_neither_benchmarks_nor_peers():
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
             assert not {name.split(".")[0] for name in names} & {"benchmarks", "torch", "jax", *MODULES}, path
+
+
+@pytest.mark.simulator
+@pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
+def test_a_stage_of_the_first_hour_packs_what_it_measured(folder, monkeypatch, capsys):
+    import first_hour
+
+    monkeypatch.setattr(provenance, "device", provenance.device)  # which the stage replaces
+    monkeypatch.setitem(first_hour.STAGES, "profile", lambda hour: hour.keep("grid", [{"T": 1, "seconds": 0.5}]))
+    first_hour.main(["profile", "--out", str(folder / "out")])
+    assert "profile: done" in capsys.readouterr().out
+    with tarfile.open(folder / "out" / "simulator.tar.gz") as archive:
+        names = archive.getnames()
+    assert {"grid.paper.csv", "grid.paper.json"} <= {Path(name).name for name in names}
+    assert all(name.startswith("data/results/simulator") for name in names)
+
+
+@pytest.mark.full
+def test_every_stage_of_the_first_hour_ends_on_the_stand_in(tmp_path):
+    """Values are zeros there; what counts is that every call is one that Numba and the driver take."""
+    if backends.simulated():
+        pytest.skip("the simulator needs no driver")
+    if missing := on_driver.build(tmp_path):
+        pytest.skip(missing)
+    for name in ("bppsa_nb", "tests", "benchmarks"):
+        shutil.copytree(FOLDER.parent / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "Makefile"):
+        shutil.copy(FOLDER.parent / name, tmp_path)
+    shutil.copytree(FOLDER.parent / "data" / "paper", tmp_path / "data" / "paper")
+    for stage in ("smoke", "tests", "quick", "profile", "speed", "grid", "sizes"):
+        program = f"import runpy, sys; sys.argv = {['first_hour.py', stage, '--minutes', '0.5', '--out', 'out']}\n"
+        program += "sys.path.insert(0, 'benchmarks'); runpy.run_path('benchmarks/first_hour.py', run_name='__main__')"
+        on_driver.run(tmp_path, program, cwd=tmp_path)
+        assert (tmp_path / "out" / "stand-in.tar.gz").is_file()

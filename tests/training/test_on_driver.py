@@ -36,12 +36,35 @@ def train(cell, method, hidden, layers):
             say("WARNING", warning.filename, warning.message)
     say("STEPS", trainer.optimizer.steps)
 
+def call():
+    # An axis of one has no stride in NumPy, where it is made by None; and arrays of other libraries are on the GPU.
+    from numba import cuda
+    J, g = np.zeros((5, 2, 20, 20), np.float32), np.zeros(20, np.float32)[None]
+    x = np.zeros((6, 1), np.float32)[..., None]
+    class Foreign:
+        def __init__(self, array):
+            self.there = cuda.to_device(np.ascontiguousarray(array).reshape(array.size).reshape(array.shape))
+            self.__cuda_array_interface__ = self.there.__cuda_array_interface__ | {"strides": array.strides}
+            self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+    model = bp.RNN(1, 20, 3, 2, rng=0)
+    for method in ("linear", "chunked", "blelloch"):
+        bp.backprop(J[:, :1], g, method=method, backend="cuda")
+        assert type(bp.backprop(Foreign(J[:, 0].copy()), Foreign(g), method=method)) is type(cuda.device_array(1))
+        model.backward(model.forward(x, backend="cuda"), np.zeros((1, 3), np.float32), method, backend="cuda")
+        model.backward(model.forward(Foreign(x)), Foreign(np.zeros(3, np.float32)[None]), method)
+    try:
+        bp.backprop(Foreign(J[:, 0].transpose(0, 2, 1)), Foreign(g))
+    except ValueError as error:
+        say("REFUSED", error)
+
 for case, environment in json.loads(CASES):
     say("CASE", json.dumps([case, environment]))
     os.environ.update(environment)
     train(*case)
     for name in environment:
         del os.environ[name]
+say("CASE", json.dumps("arrays"))
+call()
 """
 
 
@@ -58,6 +81,14 @@ def logs(tmp_path_factory):
         else:
             here.append(line)
     return lambda case: found[json.dumps(case)]
+
+
+def test_arrays_of_any_strides_and_libraries_are_taken(logs):
+    log = logs("arrays")
+    assert not lines(log, "UNSAFE")
+    assert lines(log, "REFUSED") == [
+        "REFUSED jacobians_T must be contiguous, row by row, got shape (5, 20, 20) in another order"
+    ]
 
 
 def launches(log):
