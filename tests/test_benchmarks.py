@@ -172,7 +172,7 @@ def test_ratios_are_to_the_first(monkeypatch):
     import comparisons
 
     seconds = {"ours": np.array([[1.0, 1], [2, 2], [1, 2]]), "theirs": np.full((3, 1), 12.0)}
-    monkeypatch.setattr(comparisons, "take_turns", lambda competitors, seconds_: seconds)
+    monkeypatch.setattr(comparisons, "take_turns", lambda competitors, seconds_, rounds: seconds)
     monkeypatch.setattr(comparisons, "COMPARISONS", {"x": (lambda *args: None, 1, 2, 3)})
     ours, theirs = comparisons.compare(["x"], "cpu", {}, 1, lambda line: None)
     assert (ours["seconds"], theirs["seconds"], theirs["ratio"]) == (3, 12, 4)
@@ -514,7 +514,7 @@ def test_a_stage_of_the_first_hour_packs_what_it_measured(folder, monkeypatch, c
 
 
 @pytest.mark.full
-def test_every_stage_of_the_first_hour_ends_on_the_stand_in(tmp_path):
+def test_every_stage_of_the_first_hour_ends_on_the_stand_in(tmp_path, monkeypatch):
     """Values are zeros there; what counts is that every call is one that Numba and the driver take."""
     if backends.simulated():
         pytest.skip("the simulator needs no driver")
@@ -525,6 +525,7 @@ def test_every_stage_of_the_first_hour_ends_on_the_stand_in(tmp_path):
     for name in ("pyproject.toml", "Makefile"):
         shutil.copy(FOLDER.parent / name, tmp_path)
     shutil.copytree(FOLDER.parent / "data" / "paper", tmp_path / "data" / "paper")
+    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path / "cache"))
     for stage in ("smoke", "tests", "quick", "profile", "speed", "grid", "sizes"):
         program = f"import runpy, sys; sys.argv = {['first_hour.py', stage, '--minutes', '0.5', '--out', 'out']}\n"
         program += "sys.path.insert(0, 'benchmarks'); runpy.run_path('benchmarks/first_hour.py', run_name='__main__')"
