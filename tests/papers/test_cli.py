@@ -17,10 +17,11 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import bppsa_nb
-from bppsa_nb.chains import calibrate, plan, prices
+from bppsa_nb.chains import calibrate, costs, plan, prices
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import files, interrupts
 from bppsa_nb.papers import cli, experiments, notebooks, provenance
+from bppsa_nb.papers.bppsa import machine_code
 from bppsa_nb.training.datasets import irmas, openml
 
 REPO = Path(__file__).parents[2]
@@ -364,6 +365,22 @@ def test_info_says_whether_the_planner_is_calibrated(planner, capsys, monkeypatc
     prices.path().write_text("{")
     assert cli.main(["info"]) == 0
     assert f"planner     {prices.path()} is damaged" in capsys.readouterr().out
+
+
+def test_info_prints_what_kernels_became_as_far_as_they_can_be_compiled(monkeypatch, capsys):
+    pytest.importorskip("numba.cuda")
+    monkeypatch.setattr(machine_code, "read", costs.table().__getitem__)
+    assert cli.main(["info", "--kernels"]) == 0
+    shown = capsys.readouterr().out
+    forward = next(line for line in shown.splitlines() if line.startswith("RNN forward"))
+    assert forward.split()[-3:] == ["a", "time", "step"] and "Microseconds are predicted" in shown
+
+    def read(name):
+        raise ModuleNotFoundError("No module named 'cuda'")
+
+    monkeypatch.setattr(machine_code, "read", read)
+    assert cli.main(["info", "--kernels"]) == 1
+    assert "kernels cannot be compiled here, but with `pip install 'bppsa-nb[gpu]'`" in capsys.readouterr().err
 
 
 def test_info_says_whether_irmas_is_here(project, capsys):
