@@ -33,7 +33,7 @@ def on_ranks(rank_session, tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, pytest.param(7, marks=pytest.mark.full)])
 def test_any_number_of_ranks_finds_what_one_process_does(on_ranks, ranks):
     assert [rank["wrong"] for rank in on_ranks(ranks)] == [[]] * ranks
 
@@ -94,7 +94,7 @@ for method in "linear", "chunked":
     }
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4, 7])
+@pytest.mark.parametrize("ranks", [2, 3, 4, pytest.param(7, marks=pytest.mark.full)])
 def test_what_one_rank_cannot_do_none_does(on_ranks, ranks):
     every = [rank["refused"] for rank in on_ranks(ranks)]
     for rank, said in enumerate(every):
