@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = _lazy.names(
         "operands.batched": ["BatchedCSR"],
         "cells.rnn": ["RNN"],
         "cells.gru": ["GRU"],
+        "cells.unroll": ["unroll"],
         "training.trainer": ["Trainer"],
         "training.history": ["History"],
         "training.optimizers": ["Adam", "SGD"],

@@ -1,5 +1,6 @@
 """What a hostile user passes, and good calls of everything public to pass it to, one argument at a time."""
 
+import functools
 import pathlib
 
 import numpy as np
@@ -191,6 +192,21 @@ case(
 )
 
 
+case(
+    "unroll",
+    lambda: functools.partial(bp.unroll, lambda h, x: h / 2),
+    lambda _: {
+        "h0": numbers(2, 3),
+        "inputs": numbers(5, 2, 3),
+        "method": "chunked",
+        "jacobian": None,
+        "length": 2,
+        "tol": 0.1,
+        "most": 3,
+    },
+)
+
+
 def _recurrent(cell):
     name, model = cell.__name__, lambda: cell(2, 3, 4)
     made = {"input_size": 2, "hidden_size": 3, "num_classes": 4, "num_layers": 1, "rng": 0, "dtype": np.float32}
@@ -201,6 +217,13 @@ def _recurrent(cell):
             lambda: model().forward,
             lambda _, b=backend: {"x": numbers(5, 2, 2), "h0": numbers(1, 2, 3), "backend": b, "comm": None},
         )
+        for method in "chunked", "newton":
+            how = {"method": method, "length": 2, "tol": 0.1, "most": 3}
+            case(
+                f"{name}.forward, {method}, {backend}",
+                lambda: model().forward,
+                lambda _, b=backend, how=how: {"x": numbers(5, 2, 2), "backend": b, **how},
+            )
         case(
             f"{name}.backward, {backend}",
             lambda: model().backward,

@@ -7,7 +7,9 @@ a loop that the compiler vectorizes.
 import numpy as np
 
 from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
-from bppsa_nb.cells.layer_cpu import STEPS, compiled, share_numbers, share_samples
+from bppsa_nb.cells.layer_cpu import STEPS, by_columns, compiled, share_numbers, share_samples
+from bppsa_nb.cells.repair import BLOCK
+from bppsa_nb.cells.repair_cpu import apart, places, put, take
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.elementary import sigmoid, tanh
 from bppsa_nb.machine.subnormals import flush, restore
@@ -20,9 +22,7 @@ def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
     hidden = np.empty((len(x) + 1, *h0.shape), x.dtype)
     gates = np.empty((4, len(x), *h0.shape), x.dtype)
     hidden[0] = h0
-    bias, size = np.concatenate([bias_ih, bias_hh[-h0.shape[1] :]]), len(h0[0])
-    bias[: 2 * size] += bias_hh[: 2 * size]
-    share_samples(_forward, 3, x, weight_ih, weight_hh, bias, hidden, gates)
+    share_samples(_forward, 3, x, weight_ih, weight_hh, _added(bias_ih, bias_hh), hidden, gates)
     return hidden, gates
 
 
@@ -55,6 +55,72 @@ def _forward(product, x, weights_x, weights_h, added, from_h, hidden, gates, fir
                 new = tanh(n_[i] + to_n[i] + reset * state_sum)
                 r[i], z[i], n_[i], m[i] = reset, update, new, state_sum
                 after[i] = new + update * (before[i] - new)
+    return True
+
+
+def _added(bias_ih, bias_hh):
+    """Return what is added to the sums of R, Z, N and M."""
+    size = len(bias_hh) // 3
+    added = np.concatenate([bias_ih, bias_hh[2 * size :]])
+    added[: 2 * size] += bias_hh[: 2 * size]
+    return added
+
+
+GATES = 4
+
+
+def prepare(weight_ih, weight_hh, bias_ih, bias_hh):
+    """Lay weights out as `run_lanes` takes them: by columns, and what is added to the sums."""
+    return by_columns(weight_ih, 3), by_columns(weight_hh, 3), _added(bias_ih, bias_hh).reshape(4, -1)
+
+
+@compiled
+def run_lanes(product, x, weights_x, weights_h, added, hidden, gates, length, tol, lanes, began, found, first, last):
+    """Run groups of lanes; see `bppsa_nb.cells.repair_cpu.Chunks`. A group ends where all of it met what was there."""
+    batch, inputs, width = x.shape[1], x.shape[2], hidden.shape[2]
+    after = hidden[1:]
+    for group in range(first, last):
+        place = places(lanes, group * GROUP, min(GROUP, len(lanes) - group * GROUP), length, batch)
+        count, n = len(place), len(place) * width
+        rows, from_x = np.empty((1, BLOCK * count, inputs), x.dtype), np.empty((3, BLOCK * count, width), x.dtype)
+        states, from_h = np.empty((1, count, width), x.dtype), np.empty((3, count, width), x.dtype)
+        state = numbers(states, 0, n)
+        h_r, h_z, h_n = numbers(from_h, 0, n), numbers(from_h, n, n), numbers(from_h, 2 * n, n)
+        to_r, to_z = numbers(added, 0, n), numbers(added, GROUP * width, n)
+        to_n, to_m = numbers(added, 2 * GROUP * width, n), numbers(added, 3 * GROUP * width, n)
+        take(began, lanes[group * GROUP : group * GROUP + count], 0, states[0])
+        look, gap = length if tol < 0 else min(BLOCK, length), x.dtype.type(0)
+        for start in range(0, length, BLOCK):
+            stop = min(start + BLOCK, length)
+            for s in range(start, stop):
+                take(x, place, s * batch, rows[0, (s - start) * count : (s - start + 1) * count])
+            here = (stop - start) * count
+            for k in range(3):
+                multiply(product, rows[:, :here], weights_x[k : k + 1], from_x[k, :here])
+            for s in range(start, stop):
+                for k in range(3):
+                    multiply(product, states, weights_h[k : k + 1], from_h[k])
+                row = (s - start) * count
+                r, z = numbers(from_x, row * width, n), numbers(from_x, (BLOCK * count + row) * width, n)
+                n_ = numbers(from_x, (2 * BLOCK * count + row) * width, n)
+                for i in range(n):
+                    reset = sigmoid(r[i] + to_r[i] + h_r[i])
+                    update = sigmoid(z[i] + to_z[i] + h_z[i])
+                    state_sum = h_n[i] + to_m[i]
+                    new = tanh(n_[i] + to_n[i] + reset * state_sum)
+                    r[i], z[i], n_[i], h_n[i] = reset, update, new, state_sum
+                    state[i] = new + update * (state[i] - new)
+                if s + 1 == look and tol >= 0:
+                    gap = apart(states[0], place, s * batch, after)
+                put(states[0], place, s * batch, after)
+                for k in range(3):
+                    put(from_x[k, row : row + count], place, s * batch, gates[k])
+                put(from_h[2], place, s * batch, gates[3])
+            if stop == look:
+                if gap <= tol:
+                    break
+                look = min(2 * look + BLOCK, length)
+        found[group, 0], found[group, 1] = stop, gap if gap <= tol else 0
     return True
 
 

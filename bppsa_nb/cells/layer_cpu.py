@@ -32,12 +32,15 @@ _ROWS = 256  # of a product that adds to them: enough for BLAS, and small enough
 def share_samples(function, sums, x, weight_ih, weight_hh, bias, *filled):
     """Have a compiled forward pass go through time, by groups of samples where that is worth it."""
     (steps, batch, _), size = x.shape, weight_hh.shape[1]
-    by_x, by_h = (
-        np.ascontiguousarray(weight.reshape(sums, size, -1).transpose(0, 2, 1)) for weight in (weight_ih, weight_hh)
-    )
+    by_x, by_h = by_columns(weight_ih, sums), by_columns(weight_hh, sums)
     added = np.tile(bias.reshape(-1, size), batch)  # repeated for all samples
     arrays = product(x.dtype), x, by_x, by_h, added, np.empty((sums, batch, size), x.dtype), *filled
     share_out(function, -(-batch // GROUP), *arrays, worth=steps * batch * (by_x.size + by_h.size) > _WORTH)
+
+
+def by_columns(weight, sums):
+    """Lay a cell's weights (sums * H, J) out as `machine.tiles.multiply` takes them: (sums, J, H)."""
+    return np.ascontiguousarray(weight.reshape(sums, len(weight) // sums, -1).transpose(0, 2, 1))
 
 
 def share_numbers(function, array, *arrays):

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bppsa_nb.cells import unroll
+from bppsa_nb.cells.repair import Chunks
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import (
@@ -24,6 +26,8 @@ from bppsa_nb.machine.parts import over_ranks
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.machine.twins import twin
 
+_NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
+
 
 @dataclass(frozen=True, eq=False)
 class Activations:
@@ -40,12 +44,15 @@ class Activations:
     logits : np.ndarray [shape=(B, C)]
         One score per class, from the last hidden state of the last layer. Of ranks that share the steps, the last one
         has them; None on the others.
+    solved : list of Solved, or None
+        Of every layer, how its states were found; None for the loop, and in it for a sequence of one chunk.
     """
 
     x: np.ndarray
     hidden: np.ndarray
     gates: np.ndarray | None
     logits: np.ndarray | None
+    solved: list | None = None
 
     def __repr__(self):
         return shown(self, "x", "hidden", "gates", "logits")
@@ -100,7 +107,7 @@ class Recurrent:
     def _input_size(self, layer):
         return self.hidden_size if layer else self.input_size
 
-    def forward(self, x, h0=None, backend="auto", comm=None):
+    def forward(self, x, h0=None, backend="auto", comm=None, *, method="linear", length=None, tol=None, most=None):
         """Compute hidden states and logits.
 
         Parameters
@@ -115,6 +122,20 @@ class Recurrent:
             Ranks that share the steps, in the order of time, each with its own (of any number, 0 included) in `x`. All
             of them call, with the same parameters; `h0` is given on rank 0, or nowhere. Hidden states and gates are
             those of this rank's steps, and `logits` are on the last rank.
+        method : {"linear", "chunked", "newton"}
+            How the states of a layer are found. ``"linear"`` is the loop over time. ``"chunked"`` runs chunks of it at
+            once, from a guess, and repairs each from what the one before really ended with, until it meets the states
+            it had. ``"newton"`` corrects what chunks begin with by products of their Jacobians, until they meet, and
+            where that fails goes on as ``"chunked"``; with ``length=1``, it is DEER. A sequence of one chunk is a loop.
+        length : int, optional
+            Steps of a chunk.
+        tol : float, optional
+            Chunks meet where states differ by no more; 4.8e-7 in float32 and 1e-12 in float64 by default. 0 asks for
+            the loop's own bits, on backends ``"cpu"`` and ``"cuda"``: on ``"numpy"``, sums are rounded in another order
+            where more samples go together.
+        most : float, optional
+            What may be spent. For ``"chunked"``, how much work repairs may be, in that of the loop, before chunks are
+            taken one after the other (4); for ``"newton"``, how many corrections there may be (8).
 
         Returns
         -------
@@ -130,6 +151,11 @@ class Recurrent:
         FloatingPointError
             If finite inputs and parameters give logits that are not.
         """
+        how = unroll.How(method, length, tol, most)
+        if comm is not None or on_gpu(x):
+            if method != "linear":
+                where = "over ranks" if comm is not None else "where x is on a GPU"
+                raise ValueError(f"method must be 'linear' {where}, got {method!r}")
         if comm is not None:
             return over_ranks("layers").forward(self, x, h0, backend, comm)
         if on_gpu(x):
@@ -141,17 +167,19 @@ class Recurrent:
             h0 = np.zeros((self.num_layers, x.shape[1], self.hidden_size), self.dtype)
         else:
             self.check_input(x, h0)
-        saved, below = [], x
+        saved, solved, below = [], [], x
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             for layer, initial in enumerate(h0):
-                saved.append(run_layer(self, twins, layer, below, initial))
+                found, how_found = solve_layer(self, twins, layer, below, initial, how, backend)
+                saved.append(found)
+                solved.append(how_found)
                 below = saved[-1][0][1:]
             last = saved[-1][0][-1]
             logits = last @ self.params["fc.weight"].T + self.params["fc.bias"]
         if not all_finite(logits):
             raise FloatingPointError(overflow(self.dtype))
         hidden, *gates = (stack(arrays) for arrays in zip(*saved, strict=True))
-        return Activations(x, hidden, gates[0] if gates else None, logits)
+        return Activations(x, hidden, gates[0] if gates else None, logits, None if how.method == "linear" else solved)
 
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
         """Compute the gradients of all parameters.
@@ -278,9 +306,29 @@ def _backpropagate(links, grad_output, local_grads, method, backend, levels):
     return chain.in_range(run, method, levels)
 
 
+def solve_layer(model, twins, layer, below, initial, how, backend):
+    """Run a layer forward as `how` says; return what `run_layer` returns, and how it was solved, or None."""
+    run = partial(run_layer, model, twins, layer)
+    if how.method == "linear":
+        return run(below, initial), None
+    make = Chunks
+    if "run_lanes" in twins:
+        params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
+        make = partial(twin("bppsa_nb.cells.repair", backend).Chunks, twins, params)
+    weight_hh = plain(model.params[f"weight_hh_l{layer}"])
+    where = "numpy" if backend == "cuda" else backend  # chunks are on the host
+
+    def linearize(chunks):
+        links = functions(model._cell, where)["chain"](weight_hh, *map(plain, chunks.side_by_side()))
+        products, exponents = twin("bppsa_nb.chains.structured", where).products(links, chunks.length)
+        return np.ldexp(products, exponents[..., None]).reshape(chunks.count, chunks.B, *products.shape[2:])
+
+    return unroll.solve(how, run, plain(below), plain(initial), make, linearize, np.maximum(1, abs(initial)))
+
+
 def run_layer(model, twins, layer, below, initial):
     """Run a layer forward; return its hidden states, and the gates if it has any."""
-    params = [model.params[f"{name}_l{layer}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
     result = twins["forward"](*map(plain, (below, initial, *params)))
     return result if isinstance(result, tuple) else (result,)
 
@@ -331,7 +379,9 @@ def functions(cell, backend):
     shared = twin("bppsa_nb.cells.layer", "numpy" if own.__name__ == cell else backend)
     found = {name: getattr(own, name) for name in ("forward", "chain", "gate_gradients")}
     found |= {name: getattr(shared, name) for name in ("parameter_gradients", "input_gradients")}
-    return found | ({"backward": own.backward} if hasattr(own, "backward") else {})  # all of the linear scan in one go
+    # Some cells have all of the linear scan in one go, and chunks of the time loop.
+    more = "backward", "prepare", "run_lanes", "GATES"
+    return found | {name: getattr(own, name) for name in more if hasattr(own, name)}
 
 
 def stack(arrays):

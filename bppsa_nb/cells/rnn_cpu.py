@@ -7,7 +7,9 @@ a loop that the compiler vectorizes.
 import numpy as np
 
 from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
-from bppsa_nb.cells.layer_cpu import STEPS, compiled, share_numbers, share_samples
+from bppsa_nb.cells.layer_cpu import STEPS, by_columns, compiled, share_numbers, share_samples
+from bppsa_nb.cells.repair import BLOCK
+from bppsa_nb.cells.repair_cpu import apart, places, put, take
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.elementary import tanh
 from bppsa_nb.machine.subnormals import flush, restore
@@ -40,6 +42,49 @@ def _forward(product, x, weights_x, weights_h, added, from_h, hidden, first, las
             after = numbers(hidden, (t + 1) * batch * width + low, n)
             for i in range(n):
                 after[i] = tanh(after[i] + to_sum[i] + of_h[i])
+    return True
+
+
+GATES = 0
+
+
+def prepare(weight_ih, weight_hh, bias_ih, bias_hh):
+    """Lay weights out as `run_lanes` takes them: by columns, and what is added to the sums."""
+    return by_columns(weight_ih, 1), by_columns(weight_hh, 1), (bias_ih + bias_hh)[None]
+
+
+@compiled
+def run_lanes(product, x, weights_x, weights_h, added, hidden, length, tol, lanes, began, found, first, last):
+    """Run groups of lanes; see `bppsa_nb.cells.repair_cpu.Chunks`. A group ends where all of it met what was there."""
+    batch, inputs, width = x.shape[1], x.shape[2], hidden.shape[2]
+    after = hidden[1:]
+    for group in range(first, last):
+        place = places(lanes, group * GROUP, min(GROUP, len(lanes) - group * GROUP), length, batch)
+        count, n = len(place), len(place) * width
+        rows, from_x = np.empty((1, BLOCK * count, inputs), x.dtype), np.empty((BLOCK * count, width), x.dtype)
+        states, from_h = np.empty((1, count, width), x.dtype), np.empty((count, width), x.dtype)
+        state, to_sum, of_h = numbers(states, 0, n), numbers(added, 0, n), numbers(from_h, 0, n)
+        take(began, lanes[group * GROUP : group * GROUP + count], 0, states[0])
+        look, gap = length if tol < 0 else min(BLOCK, length), x.dtype.type(0)
+        for start in range(0, length, BLOCK):
+            stop = min(start + BLOCK, length)
+            for s in range(start, stop):
+                take(x, place, s * batch, rows[0, (s - start) * count : (s - start + 1) * count])
+            here = (stop - start) * count
+            multiply(product, rows[:, :here], weights_x, from_x[:here])
+            for s in range(start, stop):
+                multiply(product, states, weights_h, from_h)
+                of_x = numbers(from_x, (s - start) * n, n)
+                for i in range(n):
+                    state[i] = tanh(of_x[i] + to_sum[i] + of_h[i])
+                if s + 1 == look and tol >= 0:
+                    gap = apart(states[0], place, s * batch, after)
+                put(states[0], place, s * batch, after)
+            if stop == look:
+                if gap <= tol:
+                    break
+                look = min(2 * look + BLOCK, length)
+        found[group, 0], found[group, 1] = stop, gap if gap <= tol else 0
     return True
 
 

@@ -1,0 +1,69 @@
+"""Newton's method for a recurrence: what chunks begin with is corrected by products of Jacobians.
+
+With chunks of one step, this is DEER: all states at once, each step linearized where it is, and the linear recurrence
+that is left solved by the scan that back-propagates. Longer chunks need fewer products, but each pass runs them step by
+step (multiple shooting).
+"""
+
+import numpy as np
+
+from bppsa_nb.cells.repair import distance
+from bppsa_nb.chains.backprop import backprop
+from bppsa_nb.machine.checks import all_finite
+
+
+def correct(chunks, linearize, tol, most, bound):
+    """Correct what chunks begin with until the gaps between them are within `tol`.
+
+    Parameters
+    ----------
+    chunks : Chunks
+        That ran already.
+    linearize : callable
+        Takes chunks; returns the derivative of each lane's end by its beginning, an array (lanes, H, H).
+    tol : float
+    most : int
+        Corrections, at the most.
+    bound : np.ndarray [shape=(B, H)] or None
+        How large states can be: where Newton's method goes beyond, it is brought back.
+
+    Returns
+    -------
+    bool
+        Whether the gaps are within `tol`; if not, there were too many corrections, or one was not finite.
+    """
+    while True:
+        began, ended = chunks.began, chunks.ends[:-1]
+        if (distance(began[1:], ended) <= tol).all():
+            return True
+        if chunks.solved.corrections == most:
+            return False
+        with np.errstate(all="ignore"):
+            corrected = began[1:] + propagate(linearize(chunks), ended - began[1:])
+        if bound is not None:
+            corrected = np.clip(corrected, -bound, bound)
+        if not all_finite(corrected):
+            return False
+        chunks.run_all(np.concatenate([began[:1], corrected]))
+        chunks.solved.corrections += 1
+
+
+def propagate(products, gaps):
+    """Solve ``d_{c+1} = P_c d_c + gaps[c]`` with ``d_0 = 0``, all steps of it at once, by the scan.
+
+    Parameters
+    ----------
+    products : np.ndarray [shape=(C, B, H, H)]
+        The first and the last are not needed.
+    gaps : np.ndarray [shape=(C - 1, B, H)]
+
+    Returns
+    -------
+    np.ndarray [shape=(C - 1, B, H)]
+        d_1 ... d_{C-1}; NaN where products or gaps are not finite.
+    """
+    if not (all_finite(products) and all_finite(gaps)):
+        return np.full_like(gaps, np.nan)
+    local = np.zeros_like(gaps)
+    local[:-1] = gaps[:0:-1]  # backprop goes from high indices to low ones
+    return backprop(products[1:-1][::-1], gaps[0], local_grads=local)[::-1]

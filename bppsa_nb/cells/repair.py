@@ -1,0 +1,204 @@
+"""The time loop in parallel: chunks of it run at once, and each is repaired until it meets what it had.
+
+To the loop, chunks are samples: it need not know. All but the first start from a guess. What a chunk ends with is where
+its successor should have begun; where it did not, the successor runs again from there, but only until it meets the
+states that it had, for from then on nothing changes. After the n-th pass at least n chunks are exact, so that never
+more steps wait for each other than in the loop, but for two chunks' more.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bppsa_nb.machine.shown import shown
+
+SEED = 64  # steps of the loop, at the most, whose end is the guess that chunks start from
+BLOCK = 32  # steps of a repair before it is first looked whether it has met what was there
+
+
+@dataclass(eq=False)
+class Solved:
+    """How a recurrence was solved.
+
+    Attributes
+    ----------
+    method : {"chunked", "newton"}
+    length : int
+        Steps of a chunk.
+    passes : int
+        How often chunks ran, the first pass over all of them and the last repair included.
+    gaps : list of float
+        After every pass, the largest difference between what a chunk began with and what the one before ended with.
+    left : list of int
+        After every pass, how many chunks, each of one sample, did not begin where they should have.
+    steps : int
+        Steps that waited for each other; the loop has T.
+    work : float
+        Steps that were computed, in those of the loop.
+    joined : float
+        The largest difference that was let stand where a repair met what was there: at most the tolerance.
+    corrections : int
+        Newton's, all that there were.
+    finished : {"met", "serially", "repaired"}
+        Whether all chunks met, or some had to be taken one after the other; or Newton's method had to be given up, and
+        chunks were repaired instead.
+    """
+
+    method: str
+    length: int
+    passes: int = 0
+    gaps: list = field(default_factory=list)
+    left: list = field(default_factory=list)
+    steps: int = 0
+    work: float = 0.0
+    joined: float = 0.0
+    corrections: int = 0
+    finished: str = "met"
+
+    def __repr__(self):
+        return shown(self, "method", "length", "passes", "left", "steps", "work", "joined", "corrections", "finished")
+
+    def add(self, other):
+        """Go on with another way."""
+        self.passes, self.steps, self.work = (
+            self.passes + other.passes,
+            self.steps + other.steps,
+            self.work + other.work,
+        )
+        self.gaps, self.left = self.gaps + other.gaps, self.left + other.left
+        self.joined, self.finished = other.joined, "repaired"
+        return self
+
+
+class Chunks:
+    """A recurrence cut into chunks, all but the last of one length; its last input is repeated to fill that up.
+
+    Chunk c of sample b is lane ``c * B + b``.
+
+    Parameters
+    ----------
+    run : callable
+        ``run(x, h0)``, with inputs (K, n, ...) and states (n, ...), returns a tuple of arrays: the states (K + 1, n,
+        ...), `h0` first; then what else is kept of each step (G, K, n, ...), if anything.
+    x : np.ndarray [shape=(T, B, ...)]
+        T at least 1.
+    h0 : np.ndarray [shape=(B, ...)]
+    length : int
+    """
+
+    def __init__(self, run, x, h0, length):
+        self.run, self.length, self.h0 = run, length, h0
+        self.T, self.B = x.shape[:2]
+        self.count = -(-self.T // length)
+        missing = self.count * length - self.T
+        self.x = np.concatenate([x, np.broadcast_to(x[-1:], (missing, *x.shape[1:]))]) if missing else x
+        self.hidden = np.empty((self.count * length + 1, *h0.shape), h0.dtype)
+        self.hidden[0] = h0
+        self.ends = self.by_chunks(self.hidden[1:])[:, -1]
+        self.rest = None
+        self.solved = Solved("chunked", length)
+
+    def by_chunks(self, array):
+        """View an array of all steps as (C, length, B, ...)."""
+        return array.reshape(self.count, self.length, *array.shape[1:])
+
+    def guess(self):
+        """Return states for all chunks to begin with: `h0`, and for the others what some steps from there lead to."""
+        steps = min(SEED, self.length)
+        reached = self.run(self.x[:steps], self.h0)[0][-1]
+        self._count(steps, steps * self.B)
+        began = np.empty((self.count, *self.h0.shape), self.h0.dtype)
+        began[0], began[1:] = self.h0, reached
+        return began
+
+    def run_all(self, began):
+        """Run all chunks from these states, as one batch."""
+        self.began = began
+        self._count(*self.run_lanes(np.arange(self.count * self.B), None)[:2])
+        self.solved.passes += 1
+
+    def wrong(self, tol):
+        """List the lanes that did not begin with what the one before ended with, ascending; take notes of the gaps."""
+        began, ended = self.began[1:], self.ends[:-1]
+        apart = distance(began, ended)
+        wrong = ~(apart <= tol)
+        if wrong.any():  # what is not finite is no distance from itself
+            same = (began == ended) | ((began != began) & (ended != ended))
+            wrong &= ~same.all(axis=tuple(range(2, began.ndim)))
+        lanes = self.B + np.flatnonzero(wrong)
+        self.solved.gaps.append(float(apart.max(initial=0)))
+        self.solved.left.append(len(lanes))
+        return lanes
+
+    def repair(self, tol, most):
+        """Run those again that began wrong, until none is left: all at once while that is work for `most` loops.
+
+        From then on one after the other: where a recurrence forgets nothing, what follows a wrong chunk runs in vain.
+        """
+        before = self.solved.work
+        while (lanes := self.wrong(tol)).size:
+            if self.solved.work - before >= most:
+                self.solved.finished = "serially"
+                lanes = lanes[np.unique(lanes % self.B, return_index=True)[1]]  # the first of every sample
+            c, b = divmod(lanes, self.B)
+            self.began[c, b] = self.ends[c - 1, b]
+            steps, work, joined = self.run_lanes(lanes, tol)
+            self._count(steps, work)
+            self.solved.joined = max(self.solved.joined, joined)
+            self.solved.passes += 1
+
+    def run_lanes(self, lanes, tol):
+        """Run lanes from where they begin, each until it meets what was there within `tol`; None: to the end.
+
+        Returns
+        -------
+        steps, work : int
+            Of the lane that took longest, and of all.
+        joined : float
+            The largest difference where one met.
+        """
+        c, b = divmod(lanes, self.B)
+        states, x = self.began[c, b], self.by_chunks(self.x)
+        stop = work = joined = 0
+        while c.size and stop < self.length:
+            start, stop = stop, self.length if tol is None else min(2 * stop + BLOCK, self.length)
+            new = self.run(x[c, start:stop, b].swapaxes(0, 1), states)
+            if self.rest is None:
+                self.rest = [np.empty((len(part), *self.x.shape[:2], *part.shape[3:]), part.dtype) for part in new[1:]]
+            states, before = new[0][-1], self.by_chunks(self.hidden[1:])[c, stop - 1, b]
+            self.by_chunks(self.hidden[1:])[c, start:stop, b] = new[0][1:].swapaxes(0, 1)
+            for array, part in zip(self.rest, new[1:], strict=True):
+                for kept, found in zip(array, part, strict=True):
+                    self.by_chunks(kept)[c, start:stop, b] = found.swapaxes(0, 1)
+            work += (stop - start) * len(c)
+            if tol is not None:
+                apart = distance(states[None], before[None])[0]
+                met = apart <= tol
+                joined = max(joined, float(apart[met].max(initial=0)))
+                c, b, states = c[~met], b[~met], states[~met]
+        return stop, work, joined
+
+    def side_by_side(self):
+        """Return what began and all states (length + 1, C * B, ...), and what else was kept (G, length, C * B, ...)."""
+        began = self.began.reshape(1, -1, *self.h0.shape[1:])
+        hidden = np.concatenate([began, self.as_lanes(self.hidden[1:])])
+        return hidden, *(np.stack([*map(self.as_lanes, array)]) for array in self.rest)
+
+    def as_lanes(self, array):
+        """Lay an array of all steps out with chunks side by side, (length, C * B, ...)."""
+        return self.by_chunks(array).swapaxes(0, 1).reshape(self.length, self.count * self.B, *array.shape[2:])
+
+    def _count(self, steps, work):
+        self.solved.steps += steps
+        self.solved.work += work / (self.T * self.B)
+
+    def result(self):
+        """Return the states (T + 1, B, ...), and what else was kept (G, T, B, ...)."""
+        return self.hidden[: self.T + 1], *(np.ascontiguousarray(array[:, : self.T]) for array in self.rest)
+
+
+def distance(a, b):
+    """Return how far states (C, n, ...) are apart at the most (C, n), relative to them where they are beyond 1."""
+    with np.errstate(all="ignore"):
+        apart = np.abs(a - b) / np.maximum(1, np.abs(b))
+    return apart.max(axis=tuple(range(2, a.ndim)), initial=0)

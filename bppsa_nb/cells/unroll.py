@@ -1,0 +1,196 @@
+"""Recurrences, run step by step, in chunks that are repaired, or by Newton's method."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from bppsa_nb.cells import newton
+from bppsa_nb.cells.repair import Chunks, Solved
+from bppsa_nb.machine.checks import as_array, check_choice, check_count, check_finite, is_number
+from bppsa_nb.machine.shown import shown
+
+METHODS = ("linear", "chunked", "newton")
+TOLERANCE = {4: 4 * float(np.finfo(np.float32).eps), 8: 1e-12}  # by bytes of a number
+REPAIRS = 4  # loops' work, before chunks are taken one after the other
+CORRECTIONS = 8  # before Newton's method is given up
+
+
+@dataclass(frozen=True)
+class How:
+    """How a recurrence is solved, checked; see `bppsa_nb.cells.recurrent.Recurrent.forward`."""
+
+    method: str
+    length: int | None = None
+    tol: float | None = None
+    most: int | None = None
+
+    def __post_init__(self):
+        check_choice("method", self.method, METHODS)
+        for name in ("length", "tol", "most"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if self.method == "linear":
+                raise ValueError(f"{name} is for method='chunked' and 'newton' only, got {value!r} with 'linear'")
+            if name == "length" or (name == "most" and self.method == "newton"):
+                check_count(name, value, 1)
+            elif not is_number(value) or not 0 <= value < np.inf:
+                raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+
+
+def solve(how, run, x, h0, make=Chunks, linearize=None, bound=None):
+    """Solve a recurrence.
+
+    Parameters
+    ----------
+    how : How
+    run, x, h0
+        As `Chunks` takes them.
+    make : callable
+        ``make(run, x, h0, length)`` cuts it into chunks.
+    linearize, bound
+        As `newton.correct` takes them; for method "newton" only.
+
+    Returns
+    -------
+    arrays : tuple of np.ndarray
+        The states (T + 1, B, ...), and what else `run` keeps.
+    solved : Solved or None
+        None for the loop.
+    """
+    steps, batch = x.shape[:2]
+    length = how.length or chunk_length(steps, batch)
+    if how.method == "linear" or steps <= length:
+        return run(x, h0), None
+    tol = TOLERANCE[h0.dtype.itemsize] if how.tol is None else how.tol
+    chunks = make(run, x, h0, length)
+    if how.method == "newton":
+        chunks.solved.method = "newton"
+        chunks.run_all(np.concatenate([h0[None], np.zeros((chunks.count - 1, *h0.shape), h0.dtype)]))
+        chunks.run_all(np.concatenate([h0[None], chunks.ends[:-1]]))  # no worse a guess than others, and free
+        most = CORRECTIONS if how.most is None else how.most
+        if not newton.correct(chunks, linearize, tol, most, bound):
+            arrays, solved = solve(How("chunked", tol=tol), run, x, h0, make)
+            return arrays, chunks.solved.add(solved)
+    else:
+        chunks.run_all(chunks.guess())
+    chunks.repair(tol, REPAIRS if how.most is None else how.most)
+    return chunks.result(), chunks.solved
+
+
+def chunk_length(steps, batch):
+    """Return how many steps a chunk has where nothing is said."""
+    return max(1, -(-steps // max(2, round((steps / (2 * batch)) ** 0.5))))
+
+
+@dataclass(frozen=True, eq=False)
+class Unrolled:
+    """What `unroll` finds.
+
+    Attributes
+    ----------
+    states : np.ndarray [shape=(T + 1, B, ...)]
+        `h0`, and the state after every step.
+    solved : Solved or None
+        How they were found; None for the loop.
+    """
+
+    states: np.ndarray
+    solved: Solved | None
+
+    def __repr__(self):
+        return shown(self, "states", "solved")
+
+
+def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, tol=None, most=None):
+    """Run a recurrence of one's own, ``h_{t+1} = step(h_t, inputs[t])``, in order or many steps at once.
+
+    Parameters
+    ----------
+    step : callable
+        ``step(h, x)`` takes states (n, ...) and inputs (n, ...) of any number of samples, and returns their next
+        states; no sample may depend on another.
+    h0 : np.ndarray [shape=(B, ...)]
+        Where samples begin, in float32 or float64.
+    inputs : np.ndarray [shape=(T, B, ...)]
+        Time first. Where there are none, ``np.empty((T, B, 0))``.
+    method : {"linear", "chunked", "newton"}
+        The loop; chunks that are repaired until they meet, exact whatever the recurrence; or Newton's method, which
+        needs the `jacobian`.
+    jacobian : callable, optional
+        ``jacobian(h, x)`` returns the derivatives (n, H, H) of ``step(h, x)`` by states h (n, H).
+    length, tol, most
+        As for the `forward` of a model.
+
+    Returns
+    -------
+    Unrolled
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments that do not fit, or a step that returns something else than states.
+    FloatingPointError
+        If states are not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> leaky = unroll(lambda h, x: 0.5 * h + x, np.zeros((1, 1)), np.ones((6, 1, 1)), length=2)
+    >>> leaky.states.ravel()
+    array([0.     , 1.     , 1.5    , 1.75   , 1.875  , 1.9375 , 1.96875])
+    """
+    how = How(method, length, tol, most)
+    h0, inputs = as_array("h0", h0), as_array("inputs", inputs)
+    if h0.ndim < 1 or len(h0) == 0 or h0.dtype not in (np.float32, np.float64):
+        raise ValueError(
+            f"h0 must be float32 or float64 [shape=(B, ...)], B at least 1, got {h0.dtype}{list(h0.shape)}"
+        )
+    if inputs.ndim < 2 or inputs.shape[1] != len(h0):
+        raise ValueError(f"inputs must be [shape=(T, {len(h0)}, ...)] as h0 has {len(h0)} samples, got {inputs.shape}")
+    check_finite(h0=h0)
+    if not callable(step):
+        raise TypeError(f"step must be a function of states and inputs, got {type(step).__name__}")
+    if method != "newton" and jacobian is not None:
+        raise ValueError(f"jacobian is for method='newton' only, got {jacobian!r} with method={method!r}")
+    if method == "newton" and not (callable(jacobian) and h0.ndim == 2):
+        what = f"{jacobian!r} and h0 {list(h0.shape)}"
+        raise ValueError(f"jacobian must be a function, and h0 [shape=(B, H)], for method='newton', got {what}")
+    linearize = partial(_products, jacobian)
+    with np.errstate(all="ignore"):
+        (states,), solved = solve(how, partial(_loop, step), inputs, h0, linearize=linearize)
+    if not np.isfinite(states).all():
+        t = int(np.argmin(np.isfinite(states.reshape(len(states), -1)).all(axis=1)))
+        raise FloatingPointError(f"the state after {t} steps is not finite")
+    return Unrolled(states, solved)
+
+
+def _loop(step, x, h0):
+    hidden = np.empty((len(x) + 1, *h0.shape), h0.dtype)
+    hidden[0] = h0
+    for t in range(len(x)):
+        found = step(hidden[t], x[t])
+        if np.shape(found) != h0.shape or np.asarray(found).dtype != h0.dtype:
+            found = np.asarray(found)
+            raise ValueError(
+                f"step must return {h0.dtype}{list(h0.shape)} as it was given, got {found.dtype}{list(found.shape)}"
+            )
+        hidden[t + 1] = found
+    return (hidden,)
+
+
+def _products(jacobian, chunks):
+    """Multiply the Jacobians of every chunk."""
+    hidden, *_ = chunks.side_by_side()
+    x = chunks.as_lanes(chunks.x)
+    _, n, size = hidden.shape
+    product = np.broadcast_to(np.eye(size, dtype=hidden.dtype), (n, size, size))
+    for t in range(chunks.length):
+        found = np.asarray(jacobian(hidden[t], x[t]))
+        if found.shape != product.shape:
+            raise ValueError(
+                f"jacobian must return {list(product.shape)} of states {list(hidden[t].shape)}, got {list(found.shape)}"
+            )
+        product = found.astype(hidden.dtype, copy=False) @ product
+    return product.reshape(chunks.count, chunks.B, size, size)
