@@ -61,7 +61,8 @@ except ImportError:
 import numpy as np  # noqa: E402
 
 import bppsa_nb as bp  # noqa: E402
-from bppsa_nb.chains import calibrate, costs, plan, prices  # noqa: E402
+from bppsa_nb.cells import calibrate  # noqa: E402
+from bppsa_nb.chains import costs, plan, prices  # noqa: E402
 from bppsa_nb.machine import backends, files  # noqa: E402
 from bppsa_nb.papers import experiments, provenance  # noqa: E402
 from bppsa_nb.papers.bppsa import epochs, iterations  # noqa: E402

@@ -9,6 +9,7 @@ import numpy as np
 from bppsa_nb.cells import unroll
 from bppsa_nb.cells.repair import Chunks
 from bppsa_nb.chains import backprop as chain
+from bppsa_nb.chains import plan
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import (
     all_finite,
@@ -45,7 +46,7 @@ class Activations:
         One score per class, from the last hidden state of the last layer. Of ranks that share the steps, the last one
         has them; None on the others.
     solved : list of Solved, or None
-        Of every layer, how its states were found; None for the loop, and in it for a sequence of one chunk.
+        Of every layer, how its states were found, and None where that was the loop; None where it was all loops.
     """
 
     x: np.ndarray
@@ -107,7 +108,7 @@ class Recurrent:
     def _input_size(self, layer):
         return self.hidden_size if layer else self.input_size
 
-    def forward(self, x, h0=None, backend="auto", comm=None, *, method="linear", length=None, tol=None, most=None):
+    def forward(self, x, h0=None, backend="auto", comm=None, *, method="auto", length=None, tol=None, most=None):
         """Compute hidden states and logits.
 
         Parameters
@@ -122,11 +123,13 @@ class Recurrent:
             Ranks that share the steps, in the order of time, each with its own (of any number, 0 included) in `x`. All
             of them call, with the same parameters; `h0` is given on rank 0, or nowhere. Hidden states and gates are
             those of this rank's steps, and `logits` are on the last rank.
-        method : {"linear", "chunked", "newton"}
+        method : {"auto", "linear", "chunked", "newton"}
             How the states of a layer are found. ``"linear"`` is the loop over time. ``"chunked"`` runs chunks of it at
             once, from a guess, and repairs each from what the one before really ended with, until it meets the states
             it had. ``"newton"`` corrects what chunks begin with by products of their Jacobians, until they meet, and
             where that fails goes on as ``"chunked"``; with ``length=1``, it is DEER. A sequence of one chunk is a loop.
+            ``"auto"`` takes what `bppsa_nb.explain` expects to be faster, with ``forward=True``: the loop, or chunks
+            whose repairs are no more work than the loop (``most=1``).
         length : int, optional
             Steps of a chunk.
         tol : float, optional
@@ -153,7 +156,7 @@ class Recurrent:
         """
         how = unroll.How(method, length, tol, most)
         if comm is not None or on_gpu(x):
-            if method != "linear":
+            if method not in ("auto", "linear"):
                 where = "over ranks" if comm is not None else "where x is on a GPU"
                 raise ValueError(f"method must be 'linear' {where}, got {method!r}")
         if comm is not None:
@@ -179,7 +182,7 @@ class Recurrent:
         if not all_finite(logits):
             raise FloatingPointError(overflow(self.dtype))
         hidden, *gates = (stack(arrays) for arrays in zip(*saved, strict=True))
-        return Activations(x, hidden, gates[0] if gates else None, logits, None if how.method == "linear" else solved)
+        return Activations(x, hidden, gates[0] if gates else None, logits, solved if any(solved) else None)
 
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
         """Compute the gradients of all parameters.
@@ -308,7 +311,13 @@ def _backpropagate(links, grad_output, local_grads, method, backend, levels):
 
 def solve_layer(model, twins, layer, below, initial, how, backend):
     """Run a layer forward as `how` says; return what `run_layer` returns, and how it was solved, or None."""
-    run = partial(run_layer, model, twins, layer)
+    run, length = partial(run_layer, model, twins, layer), how.length
+    if how.method != "linear" and length is None:
+        sizes = *below.shape[:2], model.hidden_size, model.dtype, backend, model._rows
+        expected = plan.explain(*sizes, forward=True)
+        length = expected.length
+        if how.method == "auto":
+            how = unroll.How(expected.method, most=1 if expected.method == "chunked" else None)
     if how.method == "linear":
         return run(below, initial), None
     make = Chunks
@@ -323,7 +332,7 @@ def solve_layer(model, twins, layer, below, initial, how, backend):
         products, exponents = twin("bppsa_nb.chains.structured", where).products(links, chunks.length)
         return np.ldexp(products, exponents[..., None]).reshape(chunks.count, chunks.B, *products.shape[2:])
 
-    return unroll.solve(how, run, plain(below), plain(initial), make, linearize, np.maximum(1, abs(initial)))
+    return unroll.solve(how, length, run, plain(below), plain(initial), make, linearize, np.maximum(1, abs(initial)))
 
 
 def run_layer(model, twins, layer, below, initial):

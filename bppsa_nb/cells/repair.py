@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bppsa_nb.chains.counts import REPAIR, SEED
 from bppsa_nb.machine.shown import shown
-
-SEED = 64  # steps of the loop, at the most, whose end is the guess that chunks start from
-BLOCK = 32  # steps of a repair before it is first looked whether it has met what was there
 
 
 @dataclass(eq=False)
@@ -161,7 +159,7 @@ class Chunks:
         states, x = self.began[c, b], self.by_chunks(self.x)
         stop = work = joined = 0
         while c.size and stop < self.length:
-            start, stop = stop, self.length if tol is None else min(2 * stop + BLOCK, self.length)
+            start, stop = stop, self.length if tol is None else min(2 * stop + REPAIR, self.length)
             new = self.run(x[c, start:stop, b].swapaxes(0, 1), states)
             if self.rest is None:
                 self.rest = [np.empty((len(part), *self.x.shape[:2], *part.shape[3:]), part.dtype) for part in new[1:]]

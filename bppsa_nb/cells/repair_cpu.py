@@ -6,6 +6,7 @@ What differs is one function: lanes go through time in groups, and write their s
 import numpy as np
 
 from bppsa_nb.cells import repair
+from bppsa_nb.chains.counts import REPAIR
 from bppsa_nb.machine.compiling import inline
 from bppsa_nb.machine.tiles import GROUP, product
 from bppsa_nb.machine.views import copy, numbers
@@ -39,7 +40,7 @@ class Chunks(repair.Chunks):
         until = dtype.type(-1 if tol is None else tol)
         loop = self.length, until, lanes, self.began, found
         arrays = product(dtype), self.x, weights_x, weights_h, np.tile(bias, GROUP), self.hidden, *self.rest
-        steps = self.length if tol is None else repair.BLOCK
+        steps = self.length if tol is None else REPAIR
         work = steps * len(lanes) * (weights_x.size + weights_h.size)
         share_out(self._loop, groups, *arrays, *loop, worth=work > _WORTH)
         sizes = np.minimum(GROUP, len(lanes) - GROUP * np.arange(groups))

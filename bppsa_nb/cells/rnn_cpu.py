@@ -8,8 +8,8 @@ import numpy as np
 
 from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
 from bppsa_nb.cells.layer_cpu import STEPS, by_columns, compiled, share_numbers, share_samples
-from bppsa_nb.cells.repair import BLOCK
 from bppsa_nb.cells.repair_cpu import apart, places, put, take
+from bppsa_nb.chains.counts import REPAIR
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.elementary import tanh
 from bppsa_nb.machine.subnormals import flush, restore
@@ -61,13 +61,13 @@ def run_lanes(product, x, weights_x, weights_h, added, hidden, length, tol, lane
     for group in range(first, last):
         place = places(lanes, group * GROUP, min(GROUP, len(lanes) - group * GROUP), length, batch)
         count, n = len(place), len(place) * width
-        rows, from_x = np.empty((1, BLOCK * count, inputs), x.dtype), np.empty((BLOCK * count, width), x.dtype)
+        rows, from_x = np.empty((1, REPAIR * count, inputs), x.dtype), np.empty((REPAIR * count, width), x.dtype)
         states, from_h = np.empty((1, count, width), x.dtype), np.empty((count, width), x.dtype)
         state, to_sum, of_h = numbers(states, 0, n), numbers(added, 0, n), numbers(from_h, 0, n)
         take(began, lanes[group * GROUP : group * GROUP + count], 0, states[0])
-        look, gap = length if tol < 0 else min(BLOCK, length), x.dtype.type(0)
-        for start in range(0, length, BLOCK):
-            stop = min(start + BLOCK, length)
+        look, gap = length if tol < 0 else min(REPAIR, length), x.dtype.type(0)
+        for start in range(0, length, REPAIR):
+            stop = min(start + REPAIR, length)
             for s in range(start, stop):
                 take(x, place, s * batch, rows[0, (s - start) * count : (s - start + 1) * count])
             here = (stop - start) * count
@@ -83,7 +83,7 @@ def run_lanes(product, x, weights_x, weights_h, added, hidden, length, tol, lane
             if stop == look:
                 if gap <= tol:
                     break
-                look = min(2 * look + BLOCK, length)
+                look = min(2 * look + REPAIR, length)
         found[group, 0], found[group, 1] = stop, gap if gap <= tol else 0
     return True
 

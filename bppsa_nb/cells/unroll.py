@@ -7,6 +7,7 @@ import numpy as np
 
 from bppsa_nb.cells import newton
 from bppsa_nb.cells.repair import Chunks, Solved
+from bppsa_nb.chains.plan import chunk_length
 from bppsa_nb.machine.checks import as_array, check_choice, check_count, check_finite, is_number
 from bppsa_nb.machine.shown import shown
 
@@ -26,25 +27,29 @@ class How:
     most: int | None = None
 
     def __post_init__(self):
-        check_choice("method", self.method, METHODS)
+        check_choice("method", self.method, ("auto", *METHODS))
         for name in ("length", "tol", "most"):
             value = getattr(self, name)
             if value is None:
                 continue
-            if self.method == "linear":
-                raise ValueError(f"{name} is for method='chunked' and 'newton' only, got {value!r} with 'linear'")
+            if self.method in ("auto", "linear"):
+                only = "is for method='chunked' and 'newton' only"
+                raise ValueError(f"{name} {only}, got {value!r} with {self.method!r}")
             if name == "length" or (name == "most" and self.method == "newton"):
                 check_count(name, value, 1)
             elif not is_number(value) or not 0 <= value < np.inf:
                 raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
 
 
-def solve(how, run, x, h0, make=Chunks, linearize=None, bound=None):
+def solve(how, length, run, x, h0, make=Chunks, linearize=None, bound=None):
     """Solve a recurrence.
 
     Parameters
     ----------
     how : How
+        Its method is not "auto".
+    length : int
+        Steps of a chunk; a sequence that is no longer is run as a loop.
     run, x, h0
         As `Chunks` takes them.
     make : callable
@@ -59,9 +64,7 @@ def solve(how, run, x, h0, make=Chunks, linearize=None, bound=None):
     solved : Solved or None
         None for the loop.
     """
-    steps, batch = x.shape[:2]
-    length = how.length or chunk_length(steps, batch)
-    if how.method == "linear" or steps <= length:
+    if how.method == "linear" or len(x) <= length:
         return run(x, h0), None
     tol = TOLERANCE[h0.dtype.itemsize] if how.tol is None else how.tol
     chunks = make(run, x, h0, length)
@@ -71,17 +74,12 @@ def solve(how, run, x, h0, make=Chunks, linearize=None, bound=None):
         chunks.run_all(np.concatenate([h0[None], chunks.ends[:-1]]))  # no worse a guess than others, and free
         most = CORRECTIONS if how.most is None else how.most
         if not newton.correct(chunks, linearize, tol, most, bound):
-            arrays, solved = solve(How("chunked", tol=tol), run, x, h0, make)
+            arrays, solved = solve(How("chunked", tol=tol), length, run, x, h0, make)
             return arrays, chunks.solved.add(solved)
     else:
         chunks.run_all(chunks.guess())
     chunks.repair(tol, REPAIRS if how.most is None else how.most)
     return chunks.result(), chunks.solved
-
-
-def chunk_length(steps, batch):
-    """Return how many steps a chunk has where nothing is said."""
-    return max(1, -(-steps // max(2, round((steps / (2 * batch)) ** 0.5))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +139,7 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
     >>> leaky.states.ravel()
     array([0.     , 1.     , 1.5    , 1.75   , 1.875  , 1.9375 , 1.96875])
     """
+    check_choice("method", method, METHODS)
     how = How(method, length, tol, most)
     h0, inputs = as_array("h0", h0), as_array("inputs", inputs)
     if h0.ndim < 1 or len(h0) == 0 or h0.dtype not in (np.float32, np.float64):
@@ -159,7 +158,9 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
         raise ValueError(f"jacobian must be a function, and h0 [shape=(B, H)], for method='newton', got {what}")
     linearize = partial(_products, jacobian)
     with np.errstate(all="ignore"):
-        (states,), solved = solve(how, partial(_loop, step), inputs, h0, linearize=linearize)
+        if length is None:
+            length = chunk_length(*inputs.shape[:2], max(1, h0[0].size), h0.dtype, "numpy", 1, forward=True)
+        (states,), solved = solve(how, length, partial(_loop, step), inputs, h0, linearize=linearize)
     if not np.isfinite(states).all():
         t = int(np.argmin(np.isfinite(states.reshape(len(states), -1)).all(axis=1)))
         raise FloatingPointError(f"the state after {t} steps is not finite")

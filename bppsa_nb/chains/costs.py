@@ -72,7 +72,12 @@ def prices():
     # Rows of stored Jacobians come from memory when they are needed.
     of_stored = {"steps": 5e-7, "matvec": cost["down-sweep"] / _H}
     merges = {"merges": cost["dense products"] - matmul * _H**3}
+    # The time loop, one or in chunks: K matrices, and K² operations on each number.
+    operations = (cost["GRU forward"] - cost["RNN forward"] - 2 * matvec * _H**2) / 8
+    loop = {"launches": LAUNCH, "terms": operations, "matvec": matvec}
+    loop["steps"] = cost["RNN forward"] - operations - matvec * _H**2
     return {
+        "forward": {"linear": loop, "chunked": loop},
         "structured": {"linear": linear, "blelloch": level, "chunked": chunked},
         "dense": {"linear": linear | of_stored, "blelloch": level, "chunked": chunked | of_stored | merges},
     }

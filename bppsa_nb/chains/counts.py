@@ -1,7 +1,7 @@
 """What each method does, counted.
 
 A method's predicted time is the sum of its counts times what one of them costs, in seconds (`bppsa_nb.chains.prices`).
-The functions `linear`, `blelloch` and `chunked` count:
+The functions `linear`, `blelloch` and `chunked`, and of the forward pass `loop` and `repaired`, count:
 
 ============  ==========================================================================================
 `launches`    times that workers are set to work and waited for: at least once a call, and once a level of the tree
@@ -25,9 +25,9 @@ import functools
 
 from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
 
-KINDS = ("dense", "structured")
-
 BLOCKS = 1024  # thread blocks that a large GPU runs at once
+SEED = 64  # steps of a time loop, at the most, whose end is the guess that its chunks start from
+REPAIR = 32  # steps of a repair before it is first looked whether it has met what was there
 
 
 def linear(T, B, H, weights, backend):
@@ -131,7 +131,38 @@ def product(T, B, H, weights, backend):
     }
 
 
+def loop(T, B, H, weights, backend):
+    """Count what a time loop does: the forward pass of a cell whose step multiplies by K = `weights` matrices."""
+    return solving(1, T, T * B, H, weights, backend)
+
+
+def repaired(T, B, H, weights, backend, length):
+    """Count what a time loop does in chunks of `length` steps, each of which meets what it had after `REPAIR` steps."""
+    if length >= T:
+        return loop(T, B, H, weights, backend)
+    chunks, repairs, seed = -(-T // length), -(-REPAIR // length), min(SEED, length)
+    repair = repairs * min(REPAIR, length)
+    lanes = (chunks * length + (chunks - 1) * repair + seed) * B
+    return solving(2 + repairs, seed + length + repair, lanes, H, weights, backend)
+
+
+def solving(passes, steps, lanes, H, weights, backend):
+    """Count what a time loop does whose `steps` wait for each other, and take so many samples and chunks in all."""
+    together = -(-lanes // max(steps, 1))
+    each = lanes * _samples(together, 1, backend) / max(together, 1)
+    operations = weights**2  # on a hidden unit: tanh of a sum, or of a GRU three functions and what goes between them
+    return {
+        "launches": passes,
+        "steps": steps,
+        "terms": steps * operations,
+        "rows": each,
+        "matvec": each * H * H * weights,
+        "entries": each * H * operations,
+    }
+
+
 COUNTS = {"linear": linear, "blelloch": blelloch, "chunked": chunked}
+KINDS = {"dense": COUNTS, "structured": COUNTS, "forward": {"linear": loop, "chunked": repaired}}
 
 
 def price(counts, prices, width=1):

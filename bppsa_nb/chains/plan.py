@@ -13,16 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.chains import costs, prices
-from bppsa_nb.chains.counts import blelloch, chunked, linear, price, product, workers
+from bppsa_nb.chains.counts import KINDS, linear, price, product, solving, workers
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import float_dtype, is_integer
+from bppsa_nb.machine.checks import check_flag, float_dtype, is_integer
 from bppsa_nb.scan.levels import down_levels, up_levels
 
 METHODS = ("linear", "blelloch", "truncated", "chunked")
 
+
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What ``method="auto"`` takes for a chain, and what each candidate was expected to cost.
+    """What ``method="auto"`` takes, and what each candidate was expected to cost.
 
     Attributes
     ----------
@@ -36,6 +37,8 @@ class Explanation:
         One sentence. The explanation itself, printed, says everything, in lines that fit the terminal.
     source : str
         Where the prices come from: this machine, or the package's defaults.
+    caution : str
+        What may turn out otherwise.
     """
 
     method: str
@@ -44,6 +47,7 @@ class Explanation:
     length: int
     reason: str
     source: str
+    caution: str
 
     def __repr__(self):
         lines = [f"method={self.method!r}, backend={self.backend!r}: {self.reason}"]
@@ -51,17 +55,14 @@ class Explanation:
             note = f", chunks of {self.length} steps" if name == "chunked" else ""
             lines.append(f"  {name:<10} {seconds * 1e3:10.3g} ms predicted{note}")
         lines.append(f"Predicted from {self.source}.")
-        lines.append(
-            "Matrix products carry exact powers of two; where the entries of one lie too far apart for the dtype, "
-            "the linear scan computes the answer."
-        )
+        lines.append(self.caution)
         width = min(shutil.get_terminal_size().columns, 100)
         how = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
         return "\n".join(textwrap.fill(line, width, **how) for line in lines)
 
 
-def explain(T, B, H, dtype=np.float32, backend="auto", weights=0):
-    """Say which method and backend ``"auto"`` takes for a chain, and why.
+def explain(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False):
+    """Say which method and backend ``"auto"`` takes for a chain, or to go forward in time, and why.
 
     Parameters
     ----------
@@ -72,6 +73,8 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0):
     backend : {"auto", "numpy", "cpu", "cuda"}
     weights : int
         How many weights a `StructuredChain` has: 1 from an RNN, 3 from a GRU. 0 stands for stored dense Jacobians.
+    forward : bool
+        Whether it is about the forward pass of a layer of such cells, of H hidden units; weights are 1 or more then.
 
     Returns
     -------
@@ -82,27 +85,36 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0):
     ValueError
         If T or weights is negative, B or H not positive, or the backend unknown.
     TypeError
-        For another dtype.
+        For another dtype, or `forward` that is no bool.
     """
-    return _explain(*_checked(T, B, H, dtype, backend, weights))
+    check_flag("forward", forward)
+    sizes = _checked(T, B, H, dtype, backend, weights, fewest=int(forward))
+    return _explain(_kind(sizes[-1], forward), *sizes)
 
 
 def run_seconds(T, B, H, dtype, backend, weights):
     """Predict the seconds that going back along a run takes, and multiplying it into one matrix; see `explain`."""
     T, B, H, width, backend, weights = _checked(T, B, H, dtype, backend, weights)
-    prices = _priced(backend)[0]["structured" if weights else "dense"]
+    prices = _priced(backend)[0][_kind(weights)]
     sizes = T, B, H, weights, backend
     return price(linear(*sizes), prices["linear"], width), price(product(*sizes), prices["chunked"], width)
 
 
-def chunk_length(T, B, H, dtype=np.float32, backend="auto", weights=0):
+def solve_seconds(passes, steps, work, T, B, H, dtype, backend, weights):
+    """Predict the seconds of a forward pass in chunks from what it took: see `bppsa_nb.cells.repair.Solved`."""
+    T, B, H, width, backend, weights = _checked(T, B, H, dtype, backend, weights, fewest=1)
+    counts = solving(passes + 1, steps, round(work * T * B), H, weights, backend)  # and the guess
+    return price(counts, _priced(backend)[0]["forward"]["chunked"], width)
+
+
+def chunk_length(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False):
     """Return how many steps a chunk has, from 1 to max(T, 1): of several lengths, the one predicted to be the fastest.
 
     Tried are the powers of two up to T, and T divided among the workers. Parameters and errors are those of `explain`.
     """
-    sizes = _checked(T, B, H, dtype, backend, weights)
-    imposed = _imposed.get()
-    return _chunk_length(*sizes) if imposed is None else min(imposed, max(sizes[0], 1))
+    sizes = _checked(T, B, H, dtype, backend, weights, fewest=int(forward))
+    imposed = None if forward else _imposed.get()
+    return _chunk_length(_kind(sizes[-1], forward), *sizes) if imposed is None else min(imposed, max(sizes[0], 1))
 
 
 def candidate_lengths(T, workers):
@@ -111,8 +123,12 @@ def candidate_lengths(T, workers):
     return sorted(powers | {max(1, -(-T // workers))})
 
 
-def _checked(T, B, H, dtype, backend, weights):
-    for name, value, least in (("T", T, 0), ("B", B, 1), ("H", H, 1), ("weights", weights, 0)):
+def _kind(weights, forward=False):
+    return "forward" if forward else "structured" if weights else "dense"
+
+
+def _checked(T, B, H, dtype, backend, weights, fewest=0):
+    for name, value, least in (("T", T, 0), ("B", B, 1), ("H", H, 1), ("weights", weights, fewest)):
         if not is_integer(value) or value < least:
             raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
     return int(T), int(B), int(H), float_dtype(dtype).itemsize // 4, backends.resolve(backend), int(weights)
@@ -172,8 +188,8 @@ def _priced(backend):
 
 
 @functools.lru_cache(1024)
-def _chunk_length(T, B, H, width, backend, weights):
-    priced = _priced(backend)[0]["structured" if weights else "dense"]["chunked"]
+def _chunk_length(kind, T, B, H, width, backend, weights):
+    priced, chunked = _priced(backend)[0][kind]["chunked"], KINDS[kind]["chunked"]
     return min(
         candidate_lengths(T, workers(backend)),
         key=lambda length: price(chunked(T, B, H, weights, backend, length), priced, width),
@@ -181,31 +197,35 @@ def _chunk_length(T, B, H, width, backend, weights):
 
 
 @functools.lru_cache(1024)
-def _explain(T, B, H, width, backend, weights):
+def _explain(kind, T, B, H, width, backend, weights):
     every_kind, source, _ = _priced(backend)
-    priced = every_kind["structured" if weights else "dense"]
-    length = _chunk_length(T, B, H, width, backend, weights)
-    counts = {
-        "linear": linear(T, B, H, weights, backend),
-        "chunked": chunked(T, B, H, weights, backend, length),
-        "blelloch": blelloch(T, B, H, weights, backend),
-    }
-    seconds = {method: price(counts[method], priced[method], width) for method in counts}
+    length = _chunk_length(kind, T, B, H, width, backend, weights)
+    counts = _counts(kind, T, B, H, weights, backend, length)
+    seconds = {method: price(counts[method], every_kind[kind][method], width) for method in counts}
     # Trees as high as the chain is long, and one or two chunks, are the linear scan with more to do around it.
     shorter = {"blelloch": up_levels(T) + down_levels(T) < T, "chunked": length * 2 < T, "linear": True}
     method = min((name for name in seconds if shorter[name]), key=seconds.get)
-    return Explanation(method, backend, seconds, length, _reason(method, T, B, H, weights, length), source)
-
-
-def _reason(method, T, B, H, weights, length):
-    # By a single worker, so that work is counted whole.
-    work = {
-        "linear": linear(T, B, H, weights, "numpy"),
-        "chunked": chunked(T, B, H, weights, "numpy", length),
-        "blelloch": blelloch(T, B, H, weights, "numpy"),
-    }
-    work = {name: counts["matvec"] + counts.get("matmul", 0) for name, counts in work.items()}
+    # What is said counts work whole: by a single worker.
+    alone = _counts(kind, T, B, H, weights, "numpy", length)
+    work = {name: counted["matvec"] + counted.get("matmul", 0) for name, counted in alone.items()}
     times = {name: f"{work[name] / max(work['linear'], 1):.3g} times the work" for name in work}
+    reason = (_forward_reason if kind == "forward" else _reason)(method, T, length, times)
+    caution = (
+        "If chunks soon meet; where they do not, the rest is taken one chunk after the other, and a trainer goes back "
+        "to the loop."
+        if kind == "forward"
+        else "Matrix products carry exact powers of two; where the entries of one lie too far apart for the dtype, "
+        "the linear scan computes the answer."
+    )
+    return Explanation(method, backend, seconds, length, reason, source, caution)
+
+
+def _counts(kind, T, B, H, weights, backend, length):
+    sizes, methods = (T, B, H, weights, backend), KINDS[kind]
+    return {name: count(*sizes, length) if name == "chunked" else count(*sizes) for name, count in methods.items()}
+
+
+def _reason(method, T, length, times):
     levels = up_levels(T) + down_levels(T)
     if method == "linear":
         return (
@@ -218,3 +238,12 @@ def _reason(method, T, B, H, weights, length):
             f"{times['chunked']} of the linear scan"
         )
     return f"{levels} levels instead of {T} steps: the workers make up for {times['blelloch']} of the linear scan"
+
+
+def _forward_reason(method, T, length, times):
+    if method == "linear":
+        return f"a loop of {T} steps is over before chunks of it have been started, repaired, and found to meet"
+    return (
+        f"{-(-T // length)} chunks of at most {length} steps go side by side, as samples do, and what follows a wrong "
+        f"guess is repaired, {times['chunked']} of the loop"
+    )

@@ -1,6 +1,5 @@
 """What steps, products and memory cost: prices measured on this machine, in the user's cache, and those of others."""
 
-import itertools
 import logging
 import math
 import os
@@ -10,8 +9,7 @@ from pathlib import Path
 from bppsa_nb.chains import counts
 from bppsa_nb.machine import files, hardware
 
-FORMAT = 1  # another one for every change of what is counted
-METHODS = tuple(counts.COUNTS)
+FORMAT = 2  # another one for every change of what is counted
 NAMES = tuple(counts.chunked(1, 1, 1, 1, "numpy", 1))  # all there are
 DEFAULTS = Path(__file__).with_name("prices.json")
 
@@ -99,6 +97,11 @@ def store_defaults(records):
     files.write_json(DEFAULTS, {"format": FORMAT, "backends": _read(DEFAULTS) | slim})
 
 
+def kinds_and_methods():
+    """List the pairs that have prices."""
+    return [(kind, method) for kind, methods in counts.KINDS.items() for method in methods]
+
+
 def stored():
     """Read the prices of all backends in this machine's file, wherever they come from."""
     try:
@@ -124,7 +127,7 @@ def _read(where):
         for record in content["backends"].values():
             if not isinstance(record["machine"], str) or not isinstance(record["date"], str):
                 raise TypeError("machine and date must be text")
-            for kind, method in itertools.product(counts.KINDS, METHODS):
+            for kind, method in kinds_and_methods():
                 for name, price in record["prices"][kind][method].items():
                     if name not in NAMES or not math.isfinite(price) or price < 0:
                         raise ValueError(f"{kind} {method}: the price of {name} is {price!r}")

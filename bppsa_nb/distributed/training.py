@@ -51,7 +51,7 @@ class Replicas(Local):
         self.speaks = self.group.rank == 0
         self._arrived, self._stop = [], False  # Ctrl-C here, and on some rank
 
-    def check(self, model, optimizer, method, backend, levels):
+    def check(self, model, optimizer, method, backend, levels, forward):
         """Raise on all ranks unless these can be trained over steps, and are the same on all of them."""
         with self.together() as given:
             if not isinstance(model, Recurrent):
@@ -59,8 +59,9 @@ class Replicas(Local):
                     f"model must be an RNN or a GRU with comm, which shares out steps, got {type(model).__name__}"
                 )
             check_parts(model, optimizer)
+            forward.check(model)
             model.check_method(method, backend, levels, self.comm)
-            given |= {"method": method, "optimizer": optimizer.settings()}
+            given |= {"method": method, "optimizer": optimizer.settings(), "forward": forward.method}
 
     def check_dataset(self, dataset, batch_size):
         """Return what an epoch consists of; raise TypeError, too, for a data set that gives no parts of its steps."""

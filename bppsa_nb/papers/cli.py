@@ -168,7 +168,8 @@ def _kernels():
 
 
 def _planner():
-    from bppsa_nb.chains import calibrate, prices
+    from bppsa_nb.cells import calibrate
+    from bppsa_nb.chains import prices
 
     try:
         stored = {backend: prices.load(backend) for backend in calibrate.runnable()}
@@ -185,7 +186,8 @@ def _planner():
 
 
 def _calibrate(arguments):
-    from bppsa_nb.chains import calibrate, prices
+    from bppsa_nb.cells import calibrate
+    from bppsa_nb.chains import prices
 
     try:
         records = calibrate.run(arguments.backend, progress=sys.stderr.isatty())

@@ -10,6 +10,7 @@ from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import files
 from bppsa_nb.machine.backends import BACKENDS
 from bppsa_nb.machine.interrupts import interrupts_held
+from bppsa_nb.training.forward import METHODS as FORWARD
 
 FORESEEN = (TypeError, ValueError, RuntimeError, OSError, FloatingPointError, MemoryError)  # they explain themselves
 
@@ -59,6 +60,7 @@ OPTIONS = [
     option("--epochs", "in all, those before --resume included", type=int, default=1, metavar="E"),
     option("--learning-rate", "Adam's step size (1e-5, with --audio 3e-4)", type=float, metavar="LR"),
     option("--method", "how gradients are found", choices=("auto", *METHODS), default="auto"),
+    option("--forward", "how states are found", choices=FORWARD, default="auto"),
     option("--levels", "up-sweep levels of --method truncated", type=int, metavar="K"),
     option("--backend", "what computes", choices=("auto", *BACKENDS), default="auto"),
     option(
@@ -148,6 +150,7 @@ def _train_on(arguments, comm):
     model = kind(inputs, 20, classes, arguments.layers, rng=arguments.seed)
     optimizer = bp.Adam(lr=rate if arguments.learning_rate is None else arguments.learning_rate)
     how = {"method": arguments.method, "backend": arguments.backend, "levels": arguments.levels}
+    how |= {"forward": arguments.forward}
     trainer = bp.Trainer(model, optimizer, **how, comm=comm, sequence_ranks=arguments.sequence_ranks)
     if arguments.resume:
         trainer.load(arguments.resume)

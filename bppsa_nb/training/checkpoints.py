@@ -1,6 +1,7 @@
 """What `Trainer` saves: entries of an ``.npz`` file, and the one rule of what they must be, to be written or read."""
 
 import json
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,6 +43,7 @@ def write(path, trainer):
     try:
         note = {"format": _FORMAT, "optimizer": _settings(optimizer), "steps": optimizer.steps}
         note |= {"epoch": trainer.epoch, "position": trainer.position, "seed": trainer._seed, "plan": trainer._plan}
+        note |= {"forward": [trainer.forward.spent, trainer.forward.rest]}
         entries = {"note": np.array(_json(note))}
         entries |= {"loss": history.loss, "seconds": history.seconds}
         state = optimizer.state or optimizer.zeros(model.params)
@@ -70,6 +72,7 @@ def restore(trainer, checkpoint):
     optimizer.state, optimizer.steps = checkpoint.state, note["steps"]
     trainer.epoch, trainer.position = note["epoch"], note["position"]
     trainer._seed, trainer._plan = note["seed"], note["plan"]
+    trainer.forward.spent, trainer.forward.rest = note["forward"]
     trainer._loss, trainer._seconds = checkpoint.loss.tolist(), checkpoint.seconds.tolist()
 
 
@@ -126,6 +129,8 @@ def _read_note(path, array):
         if plan is not None:
             sound &= plan.keys() == {"num_samples", "batch_size"}
             sound &= all(type(count) is int and 0 < count for count in plan.values())
+        spent, rest = note.setdefault("forward", [None, 0])  # files of earlier versions do not have it
+        sound &= type(rest) is int and 0 <= rest and (spent is None or 0 <= spent < math.inf)
         if note["epoch"] or note["position"]:
             sound &= seed is not None and note["position"] < plan["num_samples"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

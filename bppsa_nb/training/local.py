@@ -24,9 +24,10 @@ class Local:
 
     speaks = True
 
-    def check(self, model, optimizer, method, backend, levels):
+    def check(self, model, optimizer, method, backend, levels, forward):
         """Raise what `Trainer` says it raises, unless these can be trained so."""
         check_parts(model, optimizer)
+        forward.check(model)
         model.check_method(method, backend, levels)
 
     def check_dataset(self, dataset, batch_size):
@@ -69,11 +70,16 @@ class Local:
 
     def _compute(self, trainer, x, y):
         model = trainer.model
-        activations = model.forward(x, backend=trainer.backend)
+        activations = model.forward(x, backend=trainer.backend, **trainer.forward.how())
         loss, grad_logits = cross_entropy(activations.logits, y)
         grads = model.backward(activations, grad_logits, trainer.method, trainer.backend, trainer.levels)
         check_gradients(grads, f" after {len(x)} time steps" if x.ndim == 3 else "")  # sequences, not images
-        return loss, partial(trainer.optimizer.step, model.params, grads)
+        return loss, partial(self._update, trainer, grads, activations)
+
+    @staticmethod
+    def _update(trainer, grads, activations):
+        trainer.optimizer.step(trainer.model.params, grads)
+        trainer.forward.remember(trainer.model, activations, trainer.backend)
 
     def seconds(self):
         """Return how long ago the last step began."""
@@ -83,12 +89,16 @@ class Local:
         """Return the summed loss of a batch, and how many of its samples are known."""
         x, y = make()
         check_order(x, y)
-        logits = trainer.model.forward(x, backend=trainer.backend).logits
+        logits = self._logits(trainer, x)
         return cross_entropy(logits, y)[0] * len(y), np.count_nonzero(logits.argmax(axis=1) == y)
 
     def predict(self, trainer, x):
         """Return the most likely class of every sample."""
-        return trainer.model.forward(x, backend=trainer.backend).logits.argmax(axis=1)
+        return self._logits(trainer, x).argmax(axis=1)
+
+    @staticmethod
+    def _logits(trainer, x):
+        return trainer.model.forward(x, backend=trainer.backend, **trainer.forward.how()).logits
 
 
 def check_parts(model, optimizer):

@@ -11,6 +11,7 @@ from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.parts import over_ranks
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.training import checkpoints
+from bppsa_nb.training.forward import Forward
 from bppsa_nb.training.history import History
 from bppsa_nb.training.local import Local
 
@@ -34,6 +35,9 @@ class Trainer:
     sequence_ranks : int, optional
         How many consecutive ranks share the steps of a sequence, in the order of time; by default all. There are
         ``comm.size // sequence_ranks`` replicas of the model, which share out the samples of each batch, in order.
+    forward : {"auto", "linear", "chunked", "newton"}
+        How the states of an RNN or a GRU are found; see their `forward`. ``"auto"`` goes back to the loop for a while
+        where chunks take longer to meet.
 
     Attributes
     ----------
@@ -58,9 +62,20 @@ class Trainer:
     (2,)
     """
 
-    def __init__(self, model, optimizer, method="auto", backend="auto", levels=None, comm=None, sequence_ranks=None):
+    def __init__(
+        self,
+        model,
+        optimizer,
+        method="auto",
+        backend="auto",
+        levels=None,
+        comm=None,
+        sequence_ranks=None,
+        forward="auto",
+    ):
         self._strategy = _strategy(model, backend, comm, sequence_ranks)
-        self._strategy.check(model, optimizer, method, backend, levels)
+        self.forward = Forward(forward)
+        self._strategy.check(model, optimizer, method, backend, levels, self.forward)
         self.model, self.optimizer = model, optimizer
         self.method, self.backend, self.levels = method, backend, levels
         self.epoch = self.position = 0

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import bppsa_nb as bp
-from bppsa_nb.chains import calibrate, plan
+from bppsa_nb.cells import calibrate
 from bppsa_nb.chains import counts as counting
+from bppsa_nb.chains import plan
 from bppsa_nb.chains import prices as prices_kept
 from bppsa_nb.machine import backends
 from bppsa_nb.operands.dense import Dense

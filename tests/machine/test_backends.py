@@ -7,7 +7,7 @@ import sys
 import numba  # noqa: F401  reads its environment when it is imported, so before any test changes that
 import pytest
 
-from bppsa_nb.chains import calibrate
+from bppsa_nb.cells import calibrate
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import cli
 

@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 
 import bppsa_nb as bp
-from bppsa_nb.chains import calibrate, plan
+from bppsa_nb.cells import calibrate
 from bppsa_nb.chains import counts as counting
+from bppsa_nb.chains import plan
 from bppsa_nb.chains import prices as prices_kept
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import cli, provenance
 
+PAIRS = prices_kept.kinds_and_methods()
 SOME = [
-    dict(kind=kind, method=method, T=T, B=2, H=3, weights=int(kind == "structured"), length=length)
-    for kind, method, T in itertools.product(counting.KINDS, counting.COUNTS, (4, 9))
+    dict(kind=kind, method=method, T=T, B=2, H=3, weights=int(kind != "dense"), length=length)
+    for (kind, method), T in itertools.product(PAIRS, (4, 9))
     for length in ([2, 3] if method == "chunked" else [None])
 ]
 
@@ -48,8 +50,8 @@ def world(monkeypatch):
     clock, calls = Clock(), []
     rng = np.random.default_rng(0)
     prices = {
-        kind: {method: {name: 1e-6 * (1 + rng.random()) for name in calibrate.NAMES} for method in counting.COUNTS}
-        for kind in counting.KINDS
+        kind: {method: {name: 1e-6 * (1 + rng.random()) for name in calibrate.NAMES} for method in methods}
+        for kind, methods in counting.KINDS.items()
     }
 
     def backprop(operand, grad_output, method, backend):
@@ -64,14 +66,22 @@ def world(monkeypatch):
         clock.now += 5.0 * (len(calls) == 0)  # the first call compiles
         calls.append((method, backend, *length))
 
+    def forward(backend, point):
+        def run():
+            counted = calibrate.count(point, backend)
+            clock.now += counting.price(counted, prices["forward"][point["method"]])
+
+        return run
+
     monkeypatch.setattr(calibrate, "backprop", backprop)
+    monkeypatch.setattr(calibrate, "_forward", forward)
     monkeypatch.setattr(calibrate, "points", lambda: copy.deepcopy(SOME))
     return prices, clock, calls
 
 
 def records(**changes):
     """Make a record of every backend, for this machine."""
-    prices = {kind: {method: {"steps": 1e-6} for method in counting.COUNTS} for kind in counting.KINDS}
+    prices = {kind: {method: {"steps": 1e-6} for method in methods} for kind, methods in counting.KINDS.items()}
     record = {"date": "2026-01-02", "versions": {}, "prices": prices, "points": []}
     return {backend: record | {"machine": prices_kept.machine(backend)} | changes for backend in ("numpy", "cpu")}
 
@@ -109,13 +119,12 @@ def test_the_folder_is_where_the_system_keeps_caches(monkeypatch, tmp_path):
 def test_points_are_small_and_kinds_and_methods_take_turns():
     points = calibrate.points()
     assert len({tuple(point.items()) for point in points}) == len(points) > 100
-    pairs = list(itertools.product(counting.KINDS, counting.COUNTS))
-    for start in range(0, calibrate.FEWEST, len(pairs)):
-        turn = points[start : start + len(pairs)]
-        assert sorted((point["kind"], point["method"]) for point in turn) == sorted(pairs)
+    for start in range(0, calibrate.FEWEST, len(PAIRS)):
+        turn = points[start : start + len(PAIRS)]
+        assert sorted((point["kind"], point["method"]) for point in turn) == sorted(PAIRS)
     for point in points:
         assert (point["length"] is not None) == (point["method"] == "chunked")
-        assert (point["weights"] > 0) == (point["kind"] == "structured")
+        assert (point["weights"] > 0) == (point["kind"] != "dense")
         assert point["T"] * point["B"] * point["H"] ** 2 <= calibrate.LARGEST
     for name in ("T", "B", "H"):
         assert len({point[name] for point in points if point["method"] == "linear"}) >= 3
@@ -132,6 +141,19 @@ def test_gradients_of_a_measured_chain_neither_grow_nor_vanish(weights):
     assert not np.allclose(gradients[0], gradients[1])
 
 
+@pytest.mark.parametrize("weights", [1, 3])
+def test_a_measured_forward_pass_forgets_at_once(weights):
+    point = dict(kind="forward", T=400, B=2, H=5, weights=weights)
+    loop = calibrate._forward("numpy", point | {"method": "linear", "length": None})()
+    chunks = calibrate._forward("numpy", point | {"method": "chunked", "length": 80})()
+    assert loop.solved is None and np.allclose(loop.hidden, chunks.hidden, rtol=0, atol=1e-6)
+    (solved,) = chunks.solved
+    counted = calibrate.count(point | {"method": "chunked", "length": 80}, "numpy")
+    assert (solved.passes + 1, solved.steps, round(solved.work * 400 * 2)) == tuple(
+        counted[name] for name in ("launches", "steps", "rows")
+    )
+
+
 def test_times_are_not_those_of_the_first_call(world):
     prices, clock, calls = world
     measured = calibrate.measure("numpy", False, seconds=5.5, clock=clock)
@@ -139,7 +161,7 @@ def test_times_are_not_those_of_the_first_call(world):
     for point in measured:
         expected = counting.price(calibrate.count(point, "numpy"), prices[point["kind"]][point["method"]])
         assert point["seconds"] == pytest.approx(expected, rel=1e-6)
-    assert len(calls) >= 3 * len(SOME) and clock.now > 5.5
+    assert len(calls) >= 3 * sum(point["kind"] != "forward" for point in SOME) and clock.now > 5.5
     assert {call[2] for call in calls if call[0] == "chunked"} == {2, 3}
 
 
@@ -159,9 +181,9 @@ def test_a_fit_predicts_chains_that_were_not_measured(backend):
     known = {
         kind: {
             method: {name: 10.0 ** rng.uniform(-10, -5) for name in calibrate.NAMES if rng.random() < 0.6}
-            for method in counting.COUNTS
+            for method in methods
         }
-        for kind in counting.KINDS
+        for kind, methods in counting.KINDS.items()
     }
 
     def seconds(prices, point):
@@ -238,7 +260,7 @@ def test_a_run_is_stored_and_planned_by(world, cache):
 def test_a_run_keeps_what_the_file_holds_on_others(world, cache, before):
     kept = {"cpu": records()["cpu"]}
     if before != "nothing":
-        contents = {"others": {"format": 1, "backends": kept}, "damaged": "{", "another format": {"format": 0}}
+        contents = {"others": {"format": prices_kept.FORMAT, "backends": kept}, "damaged": "{", "another format": {"format": 0}}
         write(cache, contents[before])
     calibrate.run(["numpy"], False, seconds=0.1, clock=world[1])
     assert plan.calibrated("numpy")
@@ -246,7 +268,7 @@ def test_a_run_keeps_what_the_file_holds_on_others(world, cache, before):
 
 
 def test_an_interrupted_run_leaves_the_old_file(world, cache, monkeypatch):
-    old = write(cache, {"format": 1, "backends": records()}).read_text()
+    old = write(cache, {"format": prices_kept.FORMAT, "backends": records()}).read_text()
     calls = iter(range(1000))
 
     def stop(*args, **how):
@@ -276,7 +298,7 @@ def test_the_simulator_is_not_measured(monkeypatch):
 def test_new_defaults_leave_those_of_other_backends(tmp_path, monkeypatch):
     monkeypatch.setattr(prices_kept, "DEFAULTS", tmp_path / "prices.json")
     old = records(machine="old", points=[])
-    (tmp_path / "prices.json").write_text(json.dumps({"format": 1, "backends": old}))
+    (tmp_path / "prices.json").write_text(json.dumps({"format": prices_kept.FORMAT, "backends": old}))
     new = {"numpy": records(machine="new", points=SOME)["numpy"]}
     calibrate.write_defaults(new | {"cuda": new["numpy"]})
     stored = json.loads((tmp_path / "prices.json").read_text())["backends"]
@@ -297,7 +319,7 @@ def test_no_file(cache):
 
 
 def test_prices_of_another_machine_are_left_alone(cache, caplog):
-    path = write(cache, {"format": 1, "backends": records(machine="Another, 64 cores")})
+    path = write(cache, {"format": prices_kept.FORMAT, "backends": records(machine="Another, 64 cores")})
     with caplog.at_level(logging.INFO):
         assert prices_kept.load("cpu") is None and not plan.calibrated("cpu")
     assert f"{path}: prices of cpu are of Another, 64 cores, not of {prices_kept.machine('cpu')}" in caplog.text
@@ -307,7 +329,7 @@ def test_another_format_is_left_alone(cache, caplog):
     path = write(cache, {"format": 99, "somewhere": "else"})
     with caplog.at_level(logging.INFO):
         assert prices_kept.load("numpy") is None
-    assert f"{path}: format is 99, not 1" in caplog.text
+    assert f"{path}: format is 99, not {prices_kept.FORMAT}" in caplog.text
 
 
 NOWHERE = {
@@ -364,13 +386,13 @@ def test_where_prices_cannot_be_stored_nothing_is_measured(nowhere, monkeypatch,
 
 
 def damaged():
-    sound = {"format": 1, "backends": records()}
+    sound = {"format": prices_kept.FORMAT, "backends": records()}
     yield "{"
     yield 10_000 * "["
     yield "[1]"
     yield "{}"
-    yield json.dumps({"format": 1})
-    yield json.dumps({"format": 1, "backends": []})
+    yield json.dumps({"format": prices_kept.FORMAT})
+    yield json.dumps({"format": prices_kept.FORMAT, "backends": []})
     for place, wrong in [
         (("machine",), 3),
         (("date",), None),
@@ -410,7 +432,7 @@ def test_bytes_that_are_no_text(cache):
 
 @pytest.mark.filterwarnings("error")
 def test_backprop_goes_by_the_prices(cache):
-    content = {"format": 1, "backends": records()}
+    content = {"format": prices_kept.FORMAT, "backends": records()}
     content["backends"]["numpy"]["prices"]["dense"]["linear"] = {"steps": 1.0}
     write(cache, content)
     jacobians_T, grad_output = np.ones((9, 2, 3, 3)), np.ones((2, 3))

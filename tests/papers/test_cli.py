@@ -17,7 +17,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import bppsa_nb
-from bppsa_nb.chains import calibrate, costs, plan, prices
+from bppsa_nb.cells import calibrate
+from bppsa_nb.chains import costs, plan, prices
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import files, interrupts
 from bppsa_nb.papers import cli, experiments, notebooks, provenance
@@ -313,8 +314,8 @@ def test_calibrate_measures_all_that_runs_here_and_shows_prices(planner, capsys)
         assert f"{backend} on {prices.machine(backend)}, nanoseconds of one:" in shown
         assert plan.calibrated(backend)
     lines = shown.splitlines()
-    assert lines[1].split() == ["dense"] * 3 + ["structured"] * 3
-    assert lines[2].split() == ["linear", "blelloch", "chunked"] * 2
+    assert lines[1].split() == ["dense"] * 3 + ["structured"] * 3 + ["forward"] * 2
+    assert lines[2].split() == ["linear", "blelloch", "chunked"] * 2 + ["linear", "chunked"]
     assert [line.split()[0] for line in lines[3 : 3 + len(prices.NAMES)]] == list(prices.NAMES)
     linear = prices.load("numpy")["prices"]["dense"]["linear"]
     row = dict(line.split()[:2] for line in lines[3 : 3 + len(prices.NAMES)])
@@ -329,7 +330,7 @@ def test_calibrate_measures_all_that_runs_here_and_shows_prices(planner, capsys)
 
 def test_calibrate_measures_the_backend_that_is_asked_for(planner, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(prices, "DEFAULTS", tmp_path / "prices.json")
-    prices.DEFAULTS.write_text('{"format": 1, "backends": {}}')
+    prices.DEFAULTS.write_text(f'{{"format": {prices.FORMAT}, "backends": {{}}}}')
     assert cli.main(["calibrate", "--backend", "cpu", "--defaults"]) == 0
     assert planner == ["cpu"]
     assert list(files.read_json(prices.DEFAULTS)["backends"]) == ["cpu"]
@@ -607,7 +608,7 @@ def test_a_second_ctrl_c_loses_nothing(tmp_path, monkeypatch, capsys, foreground
 SIGTERM = """
 import signal, sys, types
 import bppsa_nb
-from bppsa_nb.papers import cli, experiments, notebooks; from bppsa_nb.chains import calibrate
+from bppsa_nb.papers import cli, experiments, notebooks; from bppsa_nb.cells import calibrate
 from bppsa_nb.training.datasets import irmas
 
 def stop(*args, **options):

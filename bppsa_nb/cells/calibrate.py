@@ -8,12 +8,15 @@ import itertools
 import math
 import time
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 
+from bppsa_nb.cells.gru import GRU
+from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains import counts, plan, prices
 from bppsa_nb.chains.backprop import backprop
-from bppsa_nb.chains.prices import METHODS, NAMES
+from bppsa_nb.chains.prices import NAMES
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine import backends, files, hardware
 
@@ -38,12 +41,14 @@ def runnable():
 def points():
     """List what is measured, dicts of kind, method and sizes, in an order in which the first stand for all others."""
     listed = []
-    sizes = itertools.product(counts.KINDS, METHODS, (10, 60, 400, 2500), (1, 8, 64), (4, 16, 64, 128), (1, 3))
-    for kind, method, T, B, H, weights in sizes:
+    sizes = (10, 60, 400, 2500), (1, 8, 64), (4, 16, 64, 128), (1, 3)
+    for (kind, method), T, B, H, weights in itertools.product(prices.kinds_and_methods(), *sizes):
         if kind == "dense" and weights == 3:
             continue
         weights = 0 if kind == "dense" else weights
         lengths = sorted({T // 16, math.isqrt(T), T // 2} - {0}) if method == "chunked" else [None]
+        if (kind, method) == ("forward", "chunked"):  # a few steps, or two chunks, leave hardly anything to repair
+            lengths = [n for n in (T // 16, math.isqrt(T), T // 5) if n >= counts.REPAIR // 2]
         for length in lengths:
             point = dict(kind=kind, method=method, T=T, B=B, H=H, weights=weights, length=length)
             done = count(point, "numpy")
@@ -61,7 +66,7 @@ def count(point, backend):
     """Count what a method does at a point; see `bppsa_nb.chains.counts`."""
     sizes = [point[name] for name in ("T", "B", "H", "weights")]
     length = [point["length"]] if point["method"] == "chunked" else []
-    return counts.COUNTS[point["method"]](*sizes, backend, *length)
+    return counts.KINDS[point["kind"]][point["method"]](*sizes, backend, *length)
 
 
 def chain(T, B, H, weights, rng):
@@ -98,17 +103,31 @@ def measure(backend, progress=True, seconds=SECONDS, clock=time.perf_counter):
 
 
 def _time(backend, point, clock):
+    call = (_forward if point["kind"] == "forward" else _backward)(backend, point)
+    times, begun = [], clock()
+    with plan.chunks_of(None if point["kind"] == "forward" else point["length"]):
+        while len(times) < 3 or (clock() - begun < 0.01 and len(times) < 10):
+            start = clock()
+            call()
+            times.append(clock() - start)
+    return times
+
+
+def _backward(backend, point):
     operand = chain(*(point[name] for name in ("T", "B", "H", "weights")), np.random.default_rng(0))
     gradient = np.ones((point["B"], point["H"]), np.float32)
     if backend == "cuda":  # where chains come from there, too
         operand, gradient = _on_gpu(operand), _on_gpu(gradient)
-    times, begun = [], clock()
-    with plan.chunks_of(point["length"]):
-        while len(times) < 3 or (clock() - begun < 0.01 and len(times) < 10):
-            start = clock()
-            backprop(operand, gradient, method=point["method"], backend=backend)
-            times.append(clock() - start)
-    return times
+    return partial(backprop, operand, gradient, method=point["method"], backend=backend)
+
+
+def _forward(backend, point):
+    model, rng = {1: RNN, 3: GRU}[point["weights"]](1, point["H"], 1), np.random.default_rng(0)
+    for name in ("weight_hh_l0", "bias_hh_l0"):
+        model.params[name][...] = 0  # what forgets at once is what `counts.repaired` counts
+    x = rng.standard_normal((point["T"], point["B"], 1)).astype(np.float32)
+    how = {"method": "linear"} if point["method"] == "linear" else {"method": "chunked", "length": point["length"]}
+    return partial(model.forward, x if backend != "cuda" else _on_gpu(x), backend=backend, **how)
 
 
 def _on_gpu(operand):
@@ -128,7 +147,7 @@ def fit(measured, backend):
     from scipy.optimize import nnls
 
     fitted, predicted = {}, [0.0] * len(measured)
-    for kind, method in itertools.product(counts.KINDS, METHODS):
+    for kind, method in prices.kinds_and_methods():
         chosen = [i for i, point in enumerate(measured) if (point["kind"], point["method"]) == (kind, method)]
         if not chosen:
             raise ValueError(f"measured must have points of all kinds and methods, got none of {kind} {method}")

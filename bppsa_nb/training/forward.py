@@ -1,0 +1,65 @@
+"""How a trainer goes forward in time: in chunks, as long as these take less time than the loop."""
+
+from dataclasses import dataclass
+
+from bppsa_nb.cells.recurrent import Recurrent
+from bppsa_nb.chains.plan import explain, solve_seconds
+from bppsa_nb.machine.checks import check_choice
+
+METHODS = ("auto", "linear", "chunked", "newton")
+AGAIN = 50  # iterations by the loop, before chunks are tried again
+
+
+@dataclass
+class Forward:
+    """The method of a trainer's forward passes, and what ``"auto"`` remembers of them.
+
+    Whether chunks soon meet is not known before they did, and changes as a network learns. What they took is counted,
+    and priced as `bppsa_nb.explain` prices it, not timed: training twice gives the same bits.
+
+    Attributes
+    ----------
+    method : {"auto", "linear", "chunked", "newton"}
+    spent : float or None
+        Predicted time of the last iterations in chunks, the later the more it counts, in that of the loop.
+    rest : int
+        Iterations that the loop still has, before chunks are tried again.
+    """
+
+    method: str
+    spent: float | None = None
+    rest: int = 0
+
+    def check(self, model):
+        """Raise ValueError or TypeError unless a model can go forward so."""
+        check_choice("forward", self.method, METHODS)
+        if self.method != "auto" and not _goes(model):
+            name = type(model).__name__
+            raise ValueError(f"forward must be 'auto' for a {name}, which has no loop over time, got {self.method!r}")
+
+    def how(self):
+        """Return what is said to the model's `forward`, by keyword."""
+        if self.method != "auto":
+            return {"method": self.method}
+        return {"method": "linear"} if self.rest else {}
+
+    def remember(self, model, activations, backend):
+        """Take notes of an iteration that is done."""
+        if self.rest:
+            self.rest -= 1
+        elif self.method == "auto" and _goes(model) and activations.solved is not None:
+            steps, batch, _ = activations.x.shape
+            sizes = batch, model.hidden_size, model.dtype, backend, model._rows
+            loop = explain(steps, *sizes, forward=True).seconds["linear"]
+            chunks = sum(
+                loop if one is None else solve_seconds(one.passes, one.steps, one.work, steps, *sizes)
+                for one in activations.solved
+            )
+            share = chunks / (loop * model.num_layers)
+            self.spent = share if self.spent is None else self.spent + (share - self.spent) / 4
+            if self.spent > 1:
+                self.spent, self.rest = None, AGAIN
+
+
+def _goes(model):
+    return getattr(type(model), "forward", None) is Recurrent.forward

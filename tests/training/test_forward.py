@@ -1,0 +1,122 @@
+"""How a trainer goes forward in time."""
+
+import numpy as np
+import pytest
+
+import bppsa_nb as bp
+from bppsa_nb.chains import plan
+from bppsa_nb.networks.models import LeNet5
+from bppsa_nb.training import forward
+
+T = 400
+
+
+@pytest.fixture(autouse=True)
+def uncalibrated(tmp_path, monkeypatch):
+    """Predict by the package's own prices, by which NumPy takes chunks of a sequence of T steps."""
+    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
+    plan.refresh()
+    assert plan.explain(T, 1, 20, backend="numpy", weights=1, forward=True).method == "chunked"
+    yield
+    plan.refresh()
+
+
+def trainer(chaos, **how):
+    """Make a trainer of a network that forgets, or of one that does not; it hardly changes."""
+    model = bp.RNN(1, 20, 10, rng=0)
+    if chaos:
+        model.params["weight_hh_l0"] *= 3.5
+    return bp.Trainer(model, bp.SGD(lr=1e-30), backend="numpy", method="linear", **how)
+
+
+@pytest.fixture
+def methods(monkeypatch):
+    """Give a list of how the states of every pass are found."""
+    seen, really = [], bp.RNN.forward
+
+    def spy(self, *args, **how):
+        found = really(self, *args, **how)
+        seen.append("linear" if found.solved is None else found.solved[0].finished)
+        return found
+
+    monkeypatch.setattr(forward.Recurrent, "forward", spy)
+    return seen
+
+
+def test_a_network_that_forgets_goes_in_chunks(methods):
+    chosen = trainer(False)
+    chosen.fit(bp.Bitstream(T, 4), 1, 1, progress=False)
+    assert methods == ["met"] * 4
+    assert chosen.forward.rest == 0 and 0 < chosen.forward.spent < 1
+
+
+def test_a_network_in_chaos_goes_back_to_the_loop_and_tries_again(methods):
+    chosen, data = trainer(True), bp.Bitstream(T, forward.AGAIN + 2)
+    chosen.fit(data, 1, 1, progress=False)
+    assert methods == ["serially"] + ["linear"] * forward.AGAIN + ["serially"]
+    assert chosen.forward.rest == forward.AGAIN
+    loop = trainer(True, forward="linear")
+    loop.fit(data, 1, 1, progress=False)
+    assert methods[-len(data) :] == ["linear"] * len(data)
+    np.testing.assert_allclose(chosen.history.loss, loop.history.loss, rtol=1e-5)
+
+
+def test_some_bad_iterations_among_good_ones_do_not_count(monkeypatch):
+    """What counts is the average, the last iteration by a quarter."""
+    chosen, model = forward.Forward("auto"), bp.RNN(1, 20, 10)
+    activations = model.forward(np.ones((T, 1, 1), np.float32), backend="numpy", method="chunked")
+    for share, spent, rest in ((0.5, 0.5, 0), (2, 0.875, 0), (0.5, 0.78125, 0), (1.5, 0.9609375, 0), (1.5, None, 50)):
+        loop = plan.explain(T, 1, 20, backend="numpy", weights=1, forward=True).seconds["linear"]
+        monkeypatch.setattr(forward, "solve_seconds", lambda *sizes, seconds=share * loop: seconds)
+        chosen.remember(model, activations, "numpy")
+        assert chosen.rest == rest and (chosen.spent == spent or chosen.spent == pytest.approx(spent))
+    assert chosen.how() == {"method": "linear"}
+
+
+def test_what_it_remembers_is_saved(methods, tmp_path):
+    data, path = bp.Bitstream(T, 6), tmp_path / "state.npz"
+    make = data.batch
+    for chaos in (False, True):
+        whole, half, rest = (trainer(chaos) for _ in range(3))
+        data.batch = make
+        whole.fit(data, 1, 1, progress=False)
+        left = iter(range(3))
+
+        def stop(indices, left=left):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return make(indices)
+
+        data.batch = stop
+        with pytest.raises(KeyboardInterrupt):
+            half.fit(data, 1, 1, progress=False)
+        half.save(path)
+        rest.load(path)
+        assert rest.forward == half.forward and (rest.forward.spent is None) == chaos
+        data.batch = make
+        rest.fit(data, 1, 1, progress=False)
+        np.testing.assert_array_equal(rest.history.loss, whole.history.loss)
+        assert rest.forward == whole.forward
+
+
+def test_evaluating_takes_no_notes(methods):
+    chosen = trainer(True)
+    chosen.evaluate(bp.Bitstream(T, 3), 1)
+    assert methods == ["serially"] * 3 and chosen.forward == forward.Forward("auto")
+
+
+@pytest.mark.parametrize("method", ["linear", "chunked", "newton"])
+def test_another_method_is_always_taken(method, methods):
+    chosen = trainer(True, forward=method)
+    chosen.fit(bp.Bitstream(T, 3), 1, 1, progress=False)
+    assert methods == [{"linear": "linear", "chunked": "serially", "newton": "repaired"}[method]] * 3
+    assert chosen.forward == forward.Forward(method)
+
+
+def test_forward_is_checked():
+    with pytest.raises(ValueError, match="forward must be one of 'auto', 'linear', 'chunked', 'newton', got 'magic'"):
+        trainer(False, forward="magic")
+    network = LeNet5(rng=0)
+    bp.Trainer(network, bp.SGD(lr=0.1))
+    with pytest.raises(ValueError, match="forward must be 'auto' for a LeNet5, which has no loop over time"):
+        bp.Trainer(network, bp.SGD(lr=0.1), forward="chunked")
