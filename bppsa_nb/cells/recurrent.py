@@ -135,7 +135,7 @@ class Recurrent:
         tol : float, optional
             Chunks meet where states differ by no more; 4.8e-7 in float32 and 1e-12 in float64 by default. 0 asks for
             the loop's own bits, on backends ``"cpu"`` and ``"cuda"``: on ``"numpy"``, sums are rounded in another order
-            where more samples go together.
+            where more samples go together. A network in chaos magnifies whatever is rounded or let stand.
         most : float, optional
             What may be spent. For ``"chunked"``, how much work repairs may be, in that of the loop, before chunks are
             taken one after the other (4); for ``"newton"``, how many corrections there may be (8).

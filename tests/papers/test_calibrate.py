@@ -260,8 +260,8 @@ def test_a_run_is_stored_and_planned_by(world, cache):
 def test_a_run_keeps_what_the_file_holds_on_others(world, cache, before):
     kept = {"cpu": records()["cpu"]}
     if before != "nothing":
-        contents = {"others": {"format": prices_kept.FORMAT, "backends": kept}, "damaged": "{", "another format": {"format": 0}}
-        write(cache, contents[before])
+        others = {"format": prices_kept.FORMAT, "backends": kept}
+        write(cache, {"others": others, "damaged": "{", "another format": {"format": 0}}[before])
     calibrate.run(["numpy"], False, seconds=0.1, clock=world[1])
     assert plan.calibrated("numpy")
     assert plan.calibrated("cpu") == (before == "others")

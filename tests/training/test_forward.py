@@ -58,7 +58,7 @@ def test_a_network_in_chaos_goes_back_to_the_loop_and_tries_again(methods):
     loop = trainer(True, forward="linear")
     loop.fit(data, 1, 1, progress=False)
     assert methods[-len(data) :] == ["linear"] * len(data)
-    np.testing.assert_allclose(chosen.history.loss, loop.history.loss, rtol=1e-5)
+    np.testing.assert_array_equal(chosen.history.loss[1:-1], loop.history.loss[1:-1])
 
 
 def test_some_bad_iterations_among_good_ones_do_not_count(monkeypatch):
