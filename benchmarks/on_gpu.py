@@ -129,11 +129,16 @@ def forward(model, x):
     hidden, x = on_device(np.zeros((T + 1, B, H), dtype)), on_device(x)
     gates = None if sums == H else cuda.device_array((4, T, B, H), dtype)
     cell = twin(model._cell, "cuda").CELL
-    run = replayed(lambda stream: cells.launch_forward(cell, x, params, transposed, products, hidden, gates, stream))
-    return run, hidden.copy_to_host
+    loop = products, transposed, params[3], hidden, gates
+
+    def launch(stream):
+        cells.launch_inputs(x, params, transposed, products, stream)
+        cells.launch_loop(cell, cells.run_forward_of, B, *loop, stream=stream)
+
+    return replayed(launch), hidden.copy_to_host
 
 
-def training_step(model, x, y, method, graph, sub_stream=True):
+def training_step(model, x, y, method, graph, sub_stream=True, forward="auto"):
     """Prepare a training step that is on the device, inputs and labels included.
 
     Parameters
@@ -143,6 +148,8 @@ def training_step(model, x, y, method, graph, sub_stream=True):
     method : str
     graph, sub_stream : bool
         As for `bppsa_nb.training.device.DeviceTraining`.
+    forward : {"auto", "linear", "chunked"}
+        How the states are found.
 
     Returns
     -------
@@ -151,11 +158,14 @@ def training_step(model, x, y, method, graph, sub_stream=True):
     wait : callable
         Returns when it is done.
     """
+    from bppsa_nb.cells.recurrent import settled
+    from bppsa_nb.cells.unroll import How
     from bppsa_nb.training import device
 
     training = device.DeviceTraining(model, bp.Adam(lr=1e-5), graph, sub_stream)
-    training.step(x, y, method)
-    (step,) = training.steps.values()
+    how, length = settled(model, How(forward), x.shape, "cuda")
+    training.step(x, y, method, length=length if how.method == "chunked" else None)
+    *_, step = training.steps.values()
     return step.run, lambda: device.wait(training.stream)
 
 

@@ -6,7 +6,7 @@ from functools import cache, partial
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.cells import layer_cuda
+from bppsa_nb.cells import layer_cuda, repair_cuda
 from bppsa_nb.chains.kernels_cuda import dot
 from bppsa_nb.machine.cuda import dot_of, inline
 
@@ -20,26 +20,22 @@ def _sigmoid(x, one):
 
 
 @cache
-def run_forward_of(size, real):
-    """Make `run_forward` for one H: a thread per row of the weights, which it keeps in registers."""
+def steps_of(size, real):
+    """Make `run_steps` for one H: a thread per row of the weights, which it keeps in registers."""
     dot, one = dot_of(size, real), real(1)
 
-    @cuda.jit
-    def run_forward(products, weight_hh_T, bias_hh, hidden, gates):
-        shared = cuda.shared.array(0, hidden.dtype)  # the state, r, z, M, and what the input adds to n
+    @inline
+    def run_steps(products, weight_hh_T, bias_hh, shared, hidden, gates, b, start, stop):
         weights = cuda.local.array(size, real)
-        b, g = U(cuda.blockIdx.x), U(cuda.threadIdx.x)
-        steps, last = products.shape[0], products.shape[0] - 1
+        g, last = U(cuda.threadIdx.x), stop - 1
         for j in range(size):
             weights[j] = weight_hh_T[j, g]
-        bias, h = bias_hh[g], hidden[U(0), b, g % U(size)]
-        if g < U(size):
-            shared[g] = h
+        bias, h = bias_hh[g], shared[g % U(size)]
         # Read four steps ahead, so that none waits for memory.
-        x0, x1 = products[U(0), b, g], products[U(min(1, last)), b, g]
-        x2, x3 = products[U(min(2, last)), b, g], products[U(min(3, last)), b, g]
+        x0, x1 = products[U(start), b, g], products[U(min(start + 1, last)), b, g]
+        x2, x3 = products[U(min(start + 2, last)), b, g], products[U(min(start + 3, last)), b, g]
         cuda.syncthreads()
-        for t in range(steps):
+        for t in range(start, stop):
             added = x0
             x0, x1, x2, x3 = x1, x2, x3, products[U(min(t + 4, last)), b, g]
             total = dot(bias, weights, shared, U(0))
@@ -61,21 +57,17 @@ def run_forward_of(size, real):
                 gates[U(3), U(t), b, g] = m
             cuda.syncthreads()
 
-    return run_forward
+    return run_steps
 
 
-@cuda.jit
-def run_forward(products, weight_hh_T, bias_hh, hidden, gates):
-    """Run Equation 10 over time for any H and keep the gates, one sample per block; arguments as for the RNN's."""
-    before = cuda.shared.array(0, hidden.dtype)  # the state, r, z, M, and what the input adds to n
-    b, steps, size, sums = cuda.blockIdx.x, products.shape[0], hidden.shape[2], products.shape[2]
-    tid, threads = cuda.threadIdx.x, cuda.blockDim.x
+@inline
+def run_steps(products, weight_hh_T, bias_hh, before, hidden, gates, b, start, stop):
+    """Run Equation 10 for any H and keep the gates; arguments as for the RNN's, `before` with room for five H."""
+    size, sums, tid, threads = hidden.shape[2], products.shape[2], cuda.threadIdx.x, cuda.blockDim.x
     one = hidden.dtype.type(1)
-    for j in range(tid, size, threads):
-        before[j] = hidden[0, b, j]
-    ahead = products[0, b, tid]
-    for t in range(steps):
-        now, ahead = ahead, products[min(t + 1, steps - 1), b, tid]  # read ahead: no step waits for memory
+    ahead = products[start, b, tid]
+    for t in range(start, stop):
+        now, ahead = ahead, products[min(t + 1, stop - 1), b, tid]  # read ahead: no step waits for memory
         cuda.syncthreads()
         for g in range(tid, sums, threads):
             added = now if g == tid else products[t, b, g]
@@ -115,7 +107,8 @@ def run_slopes(hidden, gates, slopes):
         slopes[3 * each + q] = r * to_n
 
 
-CELL = layer_cuda.Cell(run_forward_of, run_forward, run_slopes, sums=4, room=5)
+CELL = layer_cuda.Cell(steps_of, run_steps, run_slopes, sums=4, room=(5, 5))
 forward = partial(layer_cuda.forward, CELL)
+solve = partial(repair_cuda.solve, CELL)
 chain = partial(layer_cuda.chain, CELL)
 gate_gradients = partial(layer_cuda.gate_gradients, CELL)

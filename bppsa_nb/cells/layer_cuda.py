@@ -10,6 +10,7 @@ to the first three, states to the last three. Rows of weights come as R, Z, N or
 (j + 1) % 3 for the input, and (j + 1) % 4 for the state; in an RNN, to sum 0 either way.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -27,11 +28,11 @@ PARTS = 256  # into how many sums the rows of a weight's gradient are split, at 
 class Cell(NamedTuple):
     """What launchers need to know of a kind of cell."""
 
-    run_forward_of: object  # makes the kernel of the time loop for one H, whose weights fit into registers
-    run_forward: object  # that kernel for any other H
+    steps_of: object  # makes what runs steps of the time loop for one H, whose weights fit into registers
+    run_steps: object  # the same for any other H
     run_slopes: object  # kernel of the chain's diagonals
     sums: int  # S; a GRU keeps as many gates
-    room: int  # numbers of shared memory per hidden unit in the time loop
+    room: tuple  # numbers of shared memory per hidden unit in the time loop, for one H and for any
 
 
 @cuda.jit
@@ -43,6 +44,21 @@ def input_products(x, weight_ih, bias_ih, out):
         for i in range(x.shape[1]):
             total += weight_ih[U(g), U(i)] * x[row, U(i)]
         out[row, U(g)] = total
+
+
+@cache
+def run_forward_of(run_steps):
+    """Make the kernel of the time loop: one sample per block; ``hidden[0]`` and the input products are given."""
+
+    @cuda.jit
+    def run_forward(products, weight_hh_T, bias_hh, hidden, gates):
+        shared = cuda.shared.array(0, hidden.dtype)  # the state first
+        b = U(cuda.blockIdx.x)
+        for j in range(cuda.threadIdx.x, hidden.shape[2], cuda.blockDim.x):
+            shared[U(j)] = hidden[U(0), b, U(j)]
+        run_steps(products, weight_hh_T, bias_hh, shared, hidden, gates, b, 0, products.shape[0])
+
+    return run_forward
 
 
 @cuda.jit
@@ -129,27 +145,32 @@ def input_gradients_kernel(at, count, cycle, weight_ih, out):
         out[row, U(column)] = total
 
 
-def launch_forward(cell, x, params, weight_hh_T, products, hidden, gates=None, stream=0):
-    """Launch a layer's forward pass over x [shape=(T, B, I)], T at least 1; ``hidden[0]`` is given.
+def launch_inputs(x, params, weight_hh_T, products, stream=0):
+    """Launch what a layer's time loop reads.
 
     `params` are weight_ih, weight_hh, bias_ih and bias_hh; `weight_hh_T` [shape=(H, G)] and `products` [shape=(T, B,
-    G)] are worked on.
+    G)] are written.
     """
-    weight_ih, weight_hh, bias_ih, bias_hh = params
-    _, batch, size = hidden.shape
-    sums = len(weight_hh)
-    rows = len(x) * batch
+    weight_ih, weight_hh, bias_ih, _ = params
+    rows, sums = len(x) * x.shape[1], len(weight_hh)
     lines = x.reshape(rows, x.shape[2]), weight_ih, bias_ih, products.reshape(rows, sums)
     input_products[rows, min(_THREADS, sums), stream](*lines)
     transpose[_blocks(weight_hh.size), _THREADS, stream](weight_hh, weight_hh_T)
-    kept = (hidden,) if gates is None else (hidden, gates)
-    if in_registers(size, hidden.dtype):
-        run_forward = cell.run_forward_of(size, hidden.dtype.type)
-        run_forward[batch, sums, stream, 2 * sums * hidden.dtype.itemsize](products, weight_hh_T, bias_hh, *kept)
+
+
+def launch_loop(cell, kernel_of, blocks, products, weight_hh_T, bias_hh, hidden, gates, more=(), room=0, stream=0):
+    """Launch a kernel that `kernel_of` makes of the cell's steps, with `room` for more numbers per hidden unit."""
+    size, dtype, sums = hidden.shape[2], hidden.dtype, products.shape[2]
+    kept = hidden.reshape(1, *hidden.shape) if gates is None else gates  # where there are none, none are written
+    arguments = products, weight_hh_T, bias_hh, hidden, kept, *more
+    made, any_size = (count + room for count in cell.room)
+    if in_registers(size, dtype):
+        kernel = kernel_of(cell.steps_of(size, dtype.type))
+        kernel[blocks, sums, stream, made * size * dtype.itemsize](*arguments)
         return
-    what = f"{cell.room} H = {cell.room * size}" if cell.room > 1 else f"H = {size}"
-    shared = shared_bytes(cell.room * size, hidden.dtype, what)
-    launch(cell.run_forward, batch, min(sums, MAX_THREADS), stream, shared, products, weight_hh_T, bias_hh, *kept)
+    what = f"{any_size} H = {any_size * size}" if any_size > 1 else f"H = {size}"
+    shared = shared_bytes(any_size * size, dtype, what)
+    launch(kernel_of(cell.run_steps), blocks, min(sums, MAX_THREADS), stream, shared, *arguments)
 
 
 def launch_slopes(cell, hidden, gates, slopes, stream=0):
@@ -222,17 +243,30 @@ def parts_of(steps):
 
 def forward(cell, x, h0, *params):
     """Run a cell over time; see the `forward` of its NumPy form."""
-    steps, batch, _ = x.shape
-    gates = np.empty((cell.sums, steps, *h0.shape), h0.dtype) if cell.sums > 1 else None
-    if steps == 0:
-        return h0[None].copy() if gates is None else (h0[None].copy(), gates)
-    params = [on_device(param) for param in params]
-    work = [cuda.device_array(shape, h0.dtype) for shape in (params[1].shape[::-1], (steps, batch, len(params[1])))]
-    found = cuda.device_array((steps + 1, *h0.shape), h0.dtype)
-    put(h0, found[0])
-    kept = None if gates is None else cuda.device_array(gates.shape, gates.dtype)
-    launch_forward(cell, on_device(x), params, *work, found, kept)
-    return found.copy_to_host() if gates is None else (found.copy_to_host(), kept.copy_to_host())
+    if len(x) == 0:
+        hidden = h0[None].copy()
+        return hidden if cell.sums == 1 else (hidden, np.empty((cell.sums, 0, *h0.shape), h0.dtype))
+    *_, hidden, gates = loop = prepared(cell, x, h0, *params)
+    launch_loop(cell, run_forward_of, x.shape[1], *loop)
+    return hidden.copy_to_host() if gates is None else (hidden.copy_to_host(), gates.copy_to_host())
+
+
+def prepared(cell, x, h0, *params):
+    """Put on the device what a time loop reads, and launch what it waits for.
+
+    Returns
+    -------
+    products, weight_hh_T, bias_hh, hidden, gates
+        As the kernels take them; gates are None where a cell keeps none.
+    """
+    (steps, batch, _), dtype, params = x.shape, h0.dtype, [on_device(param) for param in params]
+    sums, size = params[1].shape
+    hidden = cuda.device_array((steps + 1, batch, size), dtype)
+    put(h0, hidden[0])
+    gates = cuda.device_array((cell.sums, steps, batch, size), dtype) if cell.sums > 1 else None
+    weight_hh_T, products = cuda.device_array((size, sums), dtype), cuda.device_array((steps, batch, sums), dtype)
+    launch_inputs(on_device(x), params, weight_hh_T, products)
+    return products, weight_hh_T, params[3], hidden, gates
 
 
 def chain(cell, weight_hh, hidden, gates=None):

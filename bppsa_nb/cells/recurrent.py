@@ -155,14 +155,13 @@ class Recurrent:
             If finite inputs and parameters give logits that are not.
         """
         how = unroll.How(method, length, tol, most)
-        if comm is not None or on_gpu(x):
-            if method not in ("auto", "linear"):
-                where = "over ranks" if comm is not None else "where x is on a GPU"
-                raise ValueError(f"method must be 'linear' {where}, got {method!r}")
+        if method == "newton" and (comm is not None or on_gpu(x)):
+            where = "over ranks" if comm is not None else "where x is on a GPU"
+            raise ValueError(f"method must be 'auto', 'linear' or 'chunked' {where}, got 'newton'")
         if comm is not None:
             return over_ranks("layers").forward(self, x, h0, backend, comm)
         if on_gpu(x):
-            return twin(__name__, "cuda").forward(self, x, h0, backend)
+            return twin(__name__, "cuda").forward(self, x, h0, backend, how)
         backend = backends.resolve(backend)
         twins = functions(self._cell, backend)
         if h0 is None:
@@ -309,17 +308,27 @@ def _backpropagate(links, grad_output, local_grads, method, backend, levels):
     return chain.in_range(run, method, levels)
 
 
+def settled(model, how, shape, backend):
+    """Return how a layer whose input has a shape (T, B, I) is solved on a backend, and how long its chunks are."""
+    steps, batch, _ = shape
+    length = how.length
+    if how.method != "linear" and length is None:
+        expected = plan.explain(steps, batch, model.hidden_size, model.dtype, backend, model._rows, forward=True)
+        length = expected.length
+        if how.method == "auto" and expected.method == "chunked":
+            how = unroll.How("chunked", most=1)
+    return (unroll.How("linear"), steps) if how.method in ("auto", "linear") or steps <= length else (how, length)
+
+
 def solve_layer(model, twins, layer, below, initial, how, backend):
     """Run a layer forward as `how` says; return what `run_layer` returns, and how it was solved, or None."""
-    run, length = partial(run_layer, model, twins, layer), how.length
-    if how.method != "linear" and length is None:
-        sizes = *below.shape[:2], model.hidden_size, model.dtype, backend, model._rows
-        expected = plan.explain(*sizes, forward=True)
-        length = expected.length
-        if how.method == "auto":
-            how = unroll.How(expected.method, most=1 if expected.method == "chunked" else None)
+    run = partial(run_layer, model, twins, layer)
+    how, length = settled(model, how, below.shape, backend)
     if how.method == "linear":
         return run(below, initial), None
+    if how.method == "chunked" and "solve" in twins:
+        params = [plain(model.params[f"{name}_l{layer}"]) for name in _NAMES]
+        return twins["solve"](length, *how.limits(model.dtype), plain(below), plain(initial), *params)
     make = Chunks
     if "run_lanes" in twins:
         params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
@@ -388,8 +397,8 @@ def functions(cell, backend):
     shared = twin("bppsa_nb.cells.layer", "numpy" if own.__name__ == cell else backend)
     found = {name: getattr(own, name) for name in ("forward", "chain", "gate_gradients")}
     found |= {name: getattr(shared, name) for name in ("parameter_gradients", "input_gradients")}
-    # Some cells have all of the linear scan in one go, and chunks of the time loop.
-    more = "backward", "prepare", "run_lanes", "GATES"
+    # Some cells have all of the linear scan in one go, and chunks of the time loop, or all that solves these.
+    more = "backward", "prepare", "run_lanes", "GATES", "solve"
     return found | {name: getattr(own, name) for name in more if hasattr(own, name)}
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.cells import layer_cuda as cells
-from bppsa_nb.cells.recurrent import Activations, overflow
+from bppsa_nb.cells.recurrent import Activations, overflow, settled
+from bppsa_nb.cells.repair_cuda import Chunks
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.backprop_cuda import cuda_only
 from bppsa_nb.chains.structured import StructuredChain
@@ -21,7 +22,7 @@ from bppsa_nb.machine.twins import twin
 _NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
 
 
-def forward(model, x, h0, backend):
+def forward(model, x, h0, backend, how):
     """Compute what `Recurrent.forward` computes, which see; everything but `h0` is on the GPU, and so may that be."""
     cuda_only(backend)
     cell, x = _cell(model), taken("x", x)
@@ -34,23 +35,28 @@ def forward(model, x, h0, backend):
     hidden = cuda.device_array((L, T + 1, B, H), dtype)
     gates = cuda.device_array((L, cell.sums, T, B, H), dtype) if cell.sums > 1 else None
     rows = len(model.params["weight_hh_l0"])
-    work = cuda.device_array((H, rows), dtype), cuda.device_array((T, B, rows), dtype)
-    below = x
+    weight_hh_T, products = cuda.device_array((H, rows), dtype), cuda.device_array((T, B, rows), dtype)
+    below, solved = x, []
+    how, length = settled(model, how, x.shape, "cuda")
     for layer in range(L):
         if h0 is None:
             fill(hidden[layer, 0], dtype.type(0))
         else:
             put(h0[layer], hidden[layer, 0])
         params = [on_device(model.params[f"{name}_l{layer}"]) for name in _NAMES]
-        kept = None if gates is None else gates[layer]
-        cells.launch_forward(cell, below, params, *work, hidden[layer], kept)
+        loop = products, weight_hh_T, params[3], hidden[layer], None if gates is None else gates[layer]
+        cells.launch_inputs(below, params, weight_hh_T, products)
+        if how.method == "linear":
+            cells.launch_loop(cell, cells.run_forward_of, B, *loop)
+        else:
+            solved.append(Chunks(cell, loop, length).solve(*how.limits(dtype)))
         below = hidden[layer, 1:]
     logits = cuda.device_array((B, model.num_classes), dtype)
     fc = (on_device(model.params[name]) for name in ("fc.weight", "fc.bias"))
     cells.launch_linear(hidden[L - 1, T], *fc, logits)
     if not all_finite(logits):
         raise FloatingPointError(overflow(dtype))
-    return Activations(x, hidden, gates, logits)
+    return Activations(x, hidden, gates, logits, solved or None)
 
 
 def backward(model, activations, grad_logits, method, backend, levels):

@@ -40,6 +40,11 @@ class How:
             elif not is_number(value) or not 0 <= value < np.inf:
                 raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
 
+    def limits(self, dtype):
+        """Return the tolerance, and what may be spent."""
+        tol = TOLERANCE[np.dtype(dtype).itemsize] if self.tol is None else self.tol
+        return tol, {"newton": CORRECTIONS}.get(self.method, REPAIRS) if self.most is None else self.most
+
 
 def solve(how, length, run, x, h0, make=Chunks, linearize=None, bound=None):
     """Solve a recurrence.
@@ -66,19 +71,19 @@ def solve(how, length, run, x, h0, make=Chunks, linearize=None, bound=None):
     """
     if how.method == "linear" or len(x) <= length:
         return run(x, h0), None
-    tol = TOLERANCE[h0.dtype.itemsize] if how.tol is None else how.tol
+    tol, most = how.limits(h0.dtype)
     chunks = make(run, x, h0, length)
     if how.method == "newton":
         chunks.solved.method = "newton"
         chunks.run_all(np.concatenate([h0[None], np.zeros((chunks.count - 1, *h0.shape), h0.dtype)]))
         chunks.run_all(np.concatenate([h0[None], chunks.ends[:-1]]))  # no worse a guess than others, and free
-        most = CORRECTIONS if how.most is None else how.most
         if not newton.correct(chunks, linearize, tol, most, bound):
             arrays, solved = solve(How("chunked", tol=tol), length, run, x, h0, make)
             return arrays, chunks.solved.add(solved)
+        most = REPAIRS
     else:
         chunks.run_all(chunks.guess())
-    chunks.repair(tol, REPAIRS if how.most is None else how.most)
+    chunks.repair(tol, most)
     return chunks.result(), chunks.solved
 
 

@@ -72,12 +72,14 @@ def prices():
     # Rows of stored Jacobians come from memory when they are needed.
     of_stored = {"steps": 5e-7, "matvec": cost["down-sweep"] / _H}
     merges = {"merges": cost["dense products"] - matmul * _H**3}
-    # The time loop, one or in chunks: K matrices, and K² operations on each number.
-    operations = (cost["GRU forward"] - cost["RNN forward"] - 2 * matvec * _H**2) / 8
-    loop = {"launches": LAUNCH, "terms": operations, "matvec": matvec}
-    loop["steps"] = cost["RNN forward"] - operations - matvec * _H**2
+    # The time loop multiplies by K matrices, and does K² operations on each number.
+    forward = {}
+    for method, name in (("linear", "forward"), ("chunked", "forward, chunks")):
+        operations = (cost[f"GRU {name}"] - cost[f"RNN {name}"] - 2 * matvec * _H**2) / 8
+        steps = cost[f"RNN {name}"] - operations - matvec * _H**2
+        forward[method] = {"launches": LAUNCH, "steps": steps, "terms": operations, "matvec": matvec}
     return {
-        "forward": {"linear": loop, "chunked": loop},
+        "forward": forward,
         "structured": {"linear": linear, "blelloch": level, "chunked": chunked},
         "dense": {"linear": linear | of_stored, "blelloch": level, "chunked": chunked | of_stored | merges},
     }

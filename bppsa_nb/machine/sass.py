@@ -71,9 +71,12 @@ class MachineCode(NamedTuple):
             cycles, waits = cycles + trips * repeated.cycles, waits + trips * repeated.waits
         return Loop(longest.first, longest.last, names, cycles, waits)
 
-    def innermost(self):
-        """Return the innermost loop with the most multiply-adds among its instructions; it may have been unrolled."""
-        counting = [loop for loop in self.loops if loop.products]
+    def innermost(self, needed=None):
+        """Return the innermost loop with the most multiply-adds among its instructions; it may have been unrolled.
+
+        With an instruction that is `needed`, only loops that have it count.
+        """
+        counting = [loop for loop in self.loops if loop.products and (needed is None or loop.names[needed])]
         leaves = [a for a in counting if not any(a.first <= b.first and b.last <= a.last for b in counting if a != b)]
         return max(leaves, key=lambda loop: loop.products / loop.instructions)
 

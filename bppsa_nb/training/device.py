@@ -17,11 +17,13 @@ from numba import cuda
 
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells.gru import GRU
-from bppsa_nb.cells.recurrent import overflow
+from bppsa_nb.cells.recurrent import overflow, settled
+from bppsa_nb.cells.repair_cuda import Chunks as LoopChunks
 from bppsa_nb.cells.rnn import RNN
+from bppsa_nb.cells.unroll import TOLERANCE, How
 from bppsa_nb.chains.backprop import choose
 from bppsa_nb.chains.levels_cuda import launch_prepare, launch_scan, workspace
-from bppsa_nb.chains.plan import chunk_length
+from bppsa_nb.chains.plan import chunk_length, explain
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.chains.structured_cuda import Chunks, Links, launch_chunked, launch_sweep, prepare
 from bppsa_nb.machine import arrays_cuda, backends
@@ -42,13 +44,24 @@ class OnDevice(Local):
 
     def _compute(self, trainer, x, y):
         model, optimizer = trainer.model, trainer.optimizer
-        if not self._runs_whole(model, optimizer, trainer.backend, x):
+        if trainer.forward.method == "newton" or not self._runs_whole(model, optimizer, trainer.backend, x):
             return super()._compute(trainer, x, y)
         model.check_input(x)
         labels = check_labels(y, x.shape[1], model.num_classes)
         if self.training is None or (self.training.model, self.training.optimizer) != (model, optimizer):
             self.training = DeviceTraining(model, optimizer)
-        return self.training.step(x, labels, trainer.method, trainer.levels), self.training.commit
+        method, length = settled(model, How(**{"method": "auto"} | trainer.forward.how()), x.shape, "cuda")
+        length = length if method.method == "chunked" else None
+        loss, met = self.training.step(x, labels, trainer.method, trainer.levels, length)
+        return loss, partial(self._update_whole, trainer, x.shape, length, met)
+
+    def _update_whole(self, trainer, shape, length, met):
+        self.training.commit()
+        share, model = None, trainer.model
+        if length is not None:
+            expected = explain(*shape[:2], model.hidden_size, model.dtype, "cuda", model._rows, forward=True).seconds
+            share = expected["chunked"] / expected["linear"] + (not met)  # where they did not meet, the loop followed
+        trainer.forward.remember(share)
 
     def _runs_whole(self, model, optimizer, backend, x):
         if not isinstance(model, (RNN, GRU)) or backends.resolve(backend) != "cuda":  # not as when the trainer was made
@@ -112,34 +125,41 @@ class DeviceTraining:
         starts = range(0, len(self.host), self.count)
         return [flat[start : min(start + self.count, len(self.host))] for start in starts]
 
-    def step(self, x, labels, method="auto", levels=None):
-        """Compute one step on the device for checked x (T, B, I), T > 0, and labels (B,); return its loss.
+    def step(self, x, labels, method="auto", levels=None, length=None):
+        """Compute one step on the device for checked x (T, B, I), T > 0, and labels (B,).
 
-        Nothing on the host changes. FloatingPointError if logits, a gradient or an update leave the range of the dtype,
+        Returned are its loss, and whether chunks of the time loop met, where it is run in chunks of a `length`. Nothing
+        on the host changes. FloatingPointError if logits, a gradient or an update leave the range of the dtype,
         MemoryError if what a step works on does not fit.
         """
         self._send()
         T, B, _ = x.shape
         shape = T, B, self.model.hidden_size
         method, _, levels = choose(method, "cuda", levels, shape, self.model.dtype, self.model._rows)
-        key = (T, B, method, levels)
-        if key not in self.steps:
-            while len(self.steps) > 1:  # a full batch and the last one of an epoch
-                self.steps.pop(next(iter(self.steps)))
-            self.steps[key] = Step(self, *key)
-        step = self.steps[key]
-        step.load(x, labels)
-        step.run()
-        status = self._fetch()
+        status = self._run((T, B, method, levels, length), x, labels)
+        met = status != kernels.UNMET
+        if not met:  # nothing was updated
+            status = self._run((T, B, method, levels, None), x, labels)
         if status == kernels.LOST:
             # Products of Jacobians left the range: nothing was updated, and the linear scan answers.
-            fallback = Step(self, T, B, "linear", None)
+            fallback = Step(self, T, B, "linear", None, None)
             fallback.load(x, labels)
             fallback.launch(self.stream)
             status = self._fetch()
         if status != kernels.DONE:
             self._explain(status, T)
-        return float(self.loss.copy_to_host()[0])
+        return float(self.loss.copy_to_host()[0]), met
+
+    def _run(self, key, x, labels):
+        """Run a kind of step; return how it ended."""
+        if key not in self.steps:
+            while len(self.steps) > 3:  # a full batch and the last one of an epoch, in chunks and by the loop
+                self.steps.pop(next(iter(self.steps)))
+            self.steps[key] = Step(self, *key)
+        step = self.steps[key]
+        step.load(x, labels)
+        step.run()
+        return self._fetch()
 
     def _explain(self, status, steps):
         """Raise the error of a step that left the range of the dtype."""
@@ -189,9 +209,12 @@ class DeviceTraining:
 
 
 class Step:
-    """One shape of training step by one method: its arrays on the device, and its launches."""
+    """One shape of training step by one method: its arrays on the device, and its launches.
 
-    def __init__(self, training, T, B, method, levels):
+    With a `length`, the time loop runs in chunks.
+    """
+
+    def __init__(self, training, T, B, method, levels, length):
         model = training.model
         self.training = training
         self.cell = twin(model._cell, "cuda").CELL
@@ -220,6 +243,12 @@ class Step:
             weights = self.arrays[f"weight_hh_l{layer}"].reshape(rows, H, H)
             carry = self.gates[layer][1] if gated else None
             chains.append(StructuredChain.made(weights, self.slopes[layer][-rows:], carry))
+        self.unmet = cuda.to_device(np.zeros(1, np.int32))
+        self.loops = [
+            (self.products, self.weight_hh_T, self.arrays[f"bias_hh_l{layer}"], self.hidden[layer], self.gates[layer])
+            for layer in range(L)
+        ]
+        self.passes = length and [LoopChunks(self.cell, loop, length, self.unmet) for loop in self.loops]
         self.scan = Scan(chains, (T, B, H), dtype, rows, method, levels)
         self.recorded = None
         self.runs = 0
@@ -255,7 +284,7 @@ class Step:
         except Exception as error:  # a driver's, Numba's: training need not stop for it
             warnings.warn(
                 f"a training step could not be recorded as a CUDA graph; its launches are issued one by one: {error}",
-                stacklevel=7,  # who called Trainer.step
+                stacklevel=8,  # who called Trainer.step
             )
             self.training.graph = False
             return self.launch
@@ -267,7 +296,11 @@ class Step:
         below, zero = self.x, training.model.dtype.type(0)
         for layer, (hidden, gates) in enumerate(zip(self.hidden, self.gates, strict=True)):
             params = tuple(arrays[f"{name}_l{layer}"] for name in names)
-            cells.launch_forward(self.cell, below, params, self.weight_hh_T, self.products, hidden, gates, stream)
+            cells.launch_inputs(below, params, self.weight_hh_T, self.products, stream)
+            if self.passes:
+                self.passes[layer].launch_fixed(TOLERANCE[hidden.dtype.itemsize], stream)
+            else:
+                cells.launch_loop(self.cell, cells.run_forward_of, hidden.shape[1], *self.loops[layer], stream=stream)
             cells.launch_slopes(self.cell, hidden, gates, self.slopes[layer], stream)
             below = hidden[1:]
         arrays_cuda.fill(scan.gradients, zero, stream)
@@ -291,7 +324,7 @@ class Step:
                 arrays_cuda.fill(first, zero, stream)
                 cells.launch_input_gradients(self.slopes[layer], arrays[f"weight_ih_l{layer}"], rest, stream)
         follow(stream, sub)
-        work = self.params, training.grads, self.averages, self.settings, self.status, scan.lost
+        work = self.params, training.grads, self.averages, self.settings, self.status, scan.lost, self.unmet
         kernels.launch_update(training.optimizer, *work, stream)
 
 

@@ -43,22 +43,28 @@ class Forward:
             return {"method": self.method}
         return {"method": "linear"} if self.rest else {}
 
-    def remember(self, model, activations, backend):
-        """Take notes of an iteration that is done."""
+    def remember(self, share=None):
+        """Take notes of an iteration that is done, whose chunks took a share of the loop's time; None for the loop."""
         if self.rest:
             self.rest -= 1
-        elif self.method == "auto" and _goes(model) and activations.solved is not None:
-            steps, batch, _ = activations.x.shape
-            sizes = batch, model.hidden_size, model.dtype, backend, model._rows
-            loop = explain(steps, *sizes, forward=True).seconds["linear"]
-            chunks = sum(
-                loop if one is None else solve_seconds(one.passes, one.steps, one.work, steps, *sizes)
-                for one in activations.solved
-            )
-            share = chunks / (loop * model.num_layers)
+        elif self.method == "auto" and share is not None:
             self.spent = share if self.spent is None else self.spent + (share - self.spent) / 4
             if self.spent > 1:
                 self.spent, self.rest = None, AGAIN
+
+
+def share_of(model, activations, backend):
+    """Predict the time that a forward pass took in chunks, in that of the loop; None for the loop."""
+    if not _goes(model) or activations.solved is None:
+        return None
+    steps, batch, _ = activations.x.shape
+    sizes = batch, model.hidden_size, model.dtype, backend, model._rows
+    loop = explain(steps, *sizes, forward=True).seconds["linear"]
+    chunks = sum(
+        loop if one is None else solve_seconds(one.passes, one.steps, one.work, steps, *sizes)
+        for one in activations.solved
+    )
+    return chunks / (loop * model.num_layers)
 
 
 def _goes(model):

@@ -9,7 +9,8 @@ from bppsa_nb.training.optimizers import Adam
 
 _THREADS = 256
 SETTINGS = 8  # numbers that the optimizers' kernels read
-DONE, LOST, LOGITS, GRADIENTS, UPDATE = range(5)  # how a step ended: the last three overflowed, LOST is for `RangeLost`
+# How a step ended: chunks of the time loop did not meet; LOST is for `RangeLost`, and the last three overflowed.
+DONE, UNMET, LOST, LOGITS, GRADIENTS, UPDATE = range(6)
 
 
 @cuda.jit
@@ -69,11 +70,15 @@ def classify(hidden, weight, bias, labels, logits, losses, gradients, grad_weigh
 
 
 @cuda.jit
-def flag_overflow(grads, status, lost):
+def flag_overflow(grads, status, lost, unmet):
     """Say in ``status[0]`` whether the gradients [shape=(P,)] are to be used. One block."""
     zero = grads.dtype.type(0)
-    if cuda.threadIdx.x == 0 and status[0] == zero and lost[0] != 0:
-        status[0] = grads.dtype.type(LOST)
+    if cuda.threadIdx.x == 0:
+        if unmet[0] != 0:  # whatever came of it
+            status[0] = grads.dtype.type(UNMET)
+            unmet[0] = 0
+        elif status[0] == zero and lost[0] != 0:
+            status[0] = grads.dtype.type(LOST)
     cuda.syncthreads()
     for q in range(cuda.threadIdx.x, grads.shape[0], cuda.blockDim.x):
         if grads[q] - grads[q] != zero and status[0] == zero:
@@ -118,9 +123,9 @@ def settings_of(optimizer):
     return [rate, correction, 1 - beta1, beta2, 1 - beta2, optimizer.eps]
 
 
-def launch_update(optimizer, params, grads, averages, settings, status, lost, stream):
+def launch_update(optimizer, params, grads, averages, settings, status, lost, unmet, stream):
     """Launch an optimizer's step, which does nothing where the gradients are not to be used."""
-    one_block(flag_overflow, stream)(grads, status, lost)
+    one_block(flag_overflow, stream)(grads, status, lost, unmet)
     if isinstance(optimizer, Adam):
         over(adam, params, stream)(params, grads, *averages, settings, status)
     else:

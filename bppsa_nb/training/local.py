@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.machine.checks import all_finite, check_count, check_has
+from bppsa_nb.training.forward import share_of
 from bppsa_nb.training.loss import check_order, cross_entropy
 
 
@@ -79,7 +80,7 @@ class Local:
     @staticmethod
     def _update(trainer, grads, activations):
         trainer.optimizer.step(trainer.model.params, grads)
-        trainer.forward.remember(trainer.model, activations, trainer.backend)
+        trainer.forward.remember(share_of(trainer.model, activations, trainer.backend))
 
     def seconds(self):
         """Return how long ago the last step began."""

@@ -1,5 +1,7 @@
 """Training steps on the device: on the simulator at tiny sizes, and on a GPU where there is one (see test_cuda.py)."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from on_cuda import on_gpu, on_simulator
@@ -207,9 +209,9 @@ def test_where_products_leave_the_range_the_linear_scan_answers(kind, monkeypatc
     made = []
 
     class Step(module.Step):
-        def __init__(self, training, T, B, method, levels):
+        def __init__(self, training, T, B, method, levels, length):
             made.append(method)
-            super().__init__(training, T, B, method, levels)
+            super().__init__(training, T, B, method, levels, length)
 
     monkeypatch.setattr(module, "Step", Step)
     host, device = pair("gru", method="chunked")
@@ -221,6 +223,49 @@ def test_where_products_leave_the_range_the_linear_scan_answers(kind, monkeypatc
         assert abs(device.step(x, y) - host.step(x, y)) < 2e-5
     assert made == ["chunked", "linear"]
     check_same(host, device, 2e-5)
+
+
+@pytest.mark.parametrize("cell", ["rnn", "gru"])
+@pytest.mark.parametrize("kind", here)
+def test_a_step_in_chunks_is_that_of_the_loop(kind, cell, monkeypatch):
+    from bppsa_nb.training import device as module
+
+    used, really = [], module.settled
+    monkeypatch.setattr(module, "settled", lambda *args: (module.How("chunked"), 2) if used else really(*args))
+    expected = plan.explain(6, 2, 3, backend="cuda", weights=1, forward=True)
+    costs = dataclasses.replace(expected, seconds={"linear": 4.0, "chunked": 1.0})
+    monkeypatch.setattr(module, "explain", lambda *args, **how: costs)
+    for layers in (1, 2):
+        trainers = [pair(cell, layers)[1] for _ in range(2)]
+        rng = np.random.default_rng(0)
+        for _ in range(2):  # launched, and replayed
+            x, y = draw(6, 2, rng)
+            losses = []
+            for chunks in (False, True):
+                used[:] = [1] * chunks
+                losses.append(trainers[chunks].step(x, y))
+            assert abs(losses[0] - losses[1]) < 2e-6
+        check_same(*trainers, 2e-6)
+        assert [step.passes is not None for step in trainers[1]._strategy.training.steps.values()] == [True]
+        assert (trainers[1].forward.spent, trainers[0].forward.spent) == (0.25, None)
+
+
+@pytest.mark.parametrize("kind", here)
+def test_where_chunks_do_not_meet_the_loop_answers(kind, monkeypatch):
+    from bppsa_nb.training import device as module
+
+    monkeypatch.setattr(module, "settled", lambda *args: (module.How("chunked"), 1))
+    loop, device = (pair("rnn")[1] for _ in range(2))
+    x, y = draw(12, 2, np.random.default_rng(0))
+    for trainer in (loop, device):
+        trainer.model.params["weight_hh_l0"] *= 8
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "settled", lambda *args: (module.How("linear"), 12))
+        expected = loop.step(x, y)
+    assert device.step(x, y) == expected
+    check_same(loop, device, 0)
+    assert [step.passes is None for step in device._strategy.training.steps.values()] == [False, True]
+    assert (device.forward.spent, device.forward.rest) == (None, 50)
 
 
 def negated(model):

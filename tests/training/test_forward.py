@@ -61,16 +61,25 @@ def test_a_network_in_chaos_goes_back_to_the_loop_and_tries_again(methods):
     np.testing.assert_array_equal(chosen.history.loss[1:-1], loop.history.loss[1:-1])
 
 
-def test_some_bad_iterations_among_good_ones_do_not_count(monkeypatch):
+def test_some_bad_iterations_among_good_ones_do_not_count():
     """What counts is the average, the last iteration by a quarter."""
-    chosen, model = forward.Forward("auto"), bp.RNN(1, 20, 10)
-    activations = model.forward(np.ones((T, 1, 1), np.float32), backend="numpy", method="chunked")
-    for share, spent, rest in ((0.5, 0.5, 0), (2, 0.875, 0), (0.5, 0.78125, 0), (1.5, 0.9609375, 0), (1.5, None, 50)):
-        loop = plan.explain(T, 1, 20, backend="numpy", weights=1, forward=True).seconds["linear"]
-        monkeypatch.setattr(forward, "solve_seconds", lambda *sizes, seconds=share * loop: seconds)
-        chosen.remember(model, activations, "numpy")
-        assert chosen.rest == rest and (chosen.spent == spent or chosen.spent == pytest.approx(spent))
+    chosen = forward.Forward("auto")
+    for share, spent in ((0.5, 0.5), (2, 0.875), (0.5, 0.78125), (1.5, 0.9609375), (1.5, None)):
+        chosen.remember(share)
+        assert (chosen.spent, chosen.rest) == (spent, 0 if spent else forward.AGAIN)
     assert chosen.how() == {"method": "linear"}
+    chosen.remember()
+    assert chosen.rest == forward.AGAIN - 1
+
+
+def test_the_share_of_the_loop_is_predicted_from_what_chunks_took():
+    model, x = bp.RNN(1, 20, 10, num_layers=2), np.ones((T, 1, 1), np.float32)
+    short, long = (
+        forward.share_of(model, model.forward(x, backend="numpy", method="chunked", length=length), "numpy")
+        for length in (40, 390)
+    )
+    assert 0 < short < 1 < long
+    assert forward.share_of(model, model.forward(x, method="linear"), "numpy") is None
 
 
 def test_what_it_remembers_is_saved(methods, tmp_path):

@@ -19,12 +19,12 @@ def kernels():
     -------
     dict of str to tuple
         By name: the kernel, the types of its arguments, and how often a step passes its inner loop, 0 for kernels that
-        have none; None where what counts is a multiply-add of the innermost loop, and "whole" for kernels whose
-        threads compute a number each, without a loop.
+        have none; None where what counts is a multiply-add of the innermost loop, "waits" where it is the loop with a
+        barrier, and "whole" for kernels whose threads compute a number each, without a loop.
     """
     from numba import types
 
-    from bppsa_nb.cells import gru_cuda, layer_cuda, rnn_cuda
+    from bppsa_nb.cells import gru_cuda, layer_cuda, repair_cuda, rnn_cuda
     from bppsa_nb.chains import kernels_cuda, levels_cuda, multiply_cuda
     from bppsa_nb.operands import products_cuda
 
@@ -32,11 +32,15 @@ def kernels():
     a1, a2, a3, a4 = (types.Array(types.float32, ndim, "C") for ndim in (1, 2, 3, 4))
     i1, i2, i3 = (types.Array(types.int32, ndim, "C") for ndim in (1, 2, 3))
     sweep, product = (a2, a4, a3, number, number, a3, a3), (number, number, a4, i3, i1)
-    forward = a3, a2, a1, a3
+    forward, loop_of, chunks_of = (a3, a2, a1, a3, a4), layer_cuda.run_forward_of, repair_cuda.run_chunks_of
+    chunks = *forward, number, number, types.float32, number, a3, a3, a3, a3, i1
+    rnn, gru = (cell.steps_of(H, real) for cell in (rnn_cuda, gru_cuda))
     sparse = i1, i1, a2, i1, i1, a2, number, number, i1, i1, a2
     return {
-        "RNN forward": (rnn_cuda.run_forward_of(H, real), forward, 0),
-        "GRU forward": (gru_cuda.run_forward_of(H, real), (*forward, a4), 0),
+        "RNN forward": (loop_of(rnn), forward, 0),
+        "GRU forward": (loop_of(gru), forward, 0),
+        "RNN forward, chunks": (chunks_of(rnn), chunks, "waits"),
+        "GRU forward, chunks": (chunks_of(gru), chunks, "waits"),
         "RNN sweep": (kernels_cuda.sweep_chunks_of(H, 1, False, True, real), sweep, 0),
         "GRU sweep": (kernels_cuda.sweep_chunks_of(H, 3, True, True, real), sweep, 0),
         "RNN products": (multiply_cuda.multiply_chunks_of(H, 1, False, real), (a2, a4, a3, *product), H // 2),
@@ -59,7 +63,9 @@ def step_of(name):
         return "a multiply-add"
     if trips == "whole":
         return "a state's Jacobian"
-    return "a chunk" if name == "across chunks" else "a time step of every row" if trips else "a time step"
+    if name == "across chunks":
+        return "a chunk"
+    return "a time step" if trips in (0, "waits") else "a time step of every row"
 
 
 def read(name):
@@ -78,6 +84,8 @@ def read(name):
     code = sass.read(kernel, types, GENERATION)
     if trips == "whole":
         part, per = code.whole, 1
+    elif trips == "waits":
+        part, per = code.innermost("BAR"), 1
     elif trips is None:
         part = code.innermost()
         per = part.products
@@ -98,11 +106,13 @@ def loops():
     """
     from numba import types
 
-    from bppsa_nb.cells import rnn_cuda
+    from bppsa_nb.cells import layer_cuda, rnn_cuda
 
-    a1, a2, a3 = (types.Array(types.float32, ndim, "C") for ndim in (1, 2, 3))
-    made = sass.read(rnn_cuda.run_forward_of(H, np.float32), (a3, a2, a1, a3), GENERATION)
-    any_size = sass.read(rnn_cuda.run_forward, (a3, a2, a1, a3), GENERATION)
+    a1, a2, a3, a4 = (types.Array(types.float32, ndim, "C") for ndim in (1, 2, 3, 4))
+    of_steps = rnn_cuda.steps_of(H, np.float32), rnn_cuda.run_steps
+    made, any_size = (
+        sass.read(layer_cuda.run_forward_of(steps), (a3, a2, a1, a3, a4), GENERATION) for steps in of_steps
+    )
     chosen = {f"for H = {H}": (made, made.loops[0]), "for any H": (any_size, any_size.innermost())}
     return {name: code.names[loop.first : loop.last + 1] for name, (code, loop) in chosen.items()}
 

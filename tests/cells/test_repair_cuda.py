@@ -1,0 +1,112 @@
+"""Chunks of the time loop on a GPU: on the simulator at tiny sizes, and on a GPU where there is one."""
+
+import numpy as np
+import pytest
+from on_cuda import on_gpu, on_simulator
+
+import bppsa_nb as bp
+from bppsa_nb.chains import plan
+from bppsa_nb.machine import backends
+
+if backends.simulated() or backends.cuda_available():
+    from numba import cuda
+
+    from bppsa_nb.cells import repair_cuda
+
+pytestmark = pytest.mark.usefixtures("few_threads")
+MODELS = {"rnn": bp.RNN, "gru": bp.GRU}
+here = [on_simulator("simulator"), on_gpu("gpu")]
+
+
+@pytest.fixture(autouse=True)
+def uncalibrated(tmp_path, monkeypatch):
+    """Predict by the package's own prices."""
+    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
+    plan.refresh()
+    yield
+    plan.refresh()
+
+
+def case(cell, T, B, H, layers=1, growth=1.0, dtype=np.float32):
+    rng = np.random.default_rng(T + B)
+    model = MODELS[cell](2, H, 3, layers, rng=rng, dtype=dtype)
+    for layer in range(layers):
+        model.params[f"weight_hh_l{layer}"] *= growth
+    return model, rng.standard_normal((T, B, 2)).astype(dtype), rng.standard_normal((layers, B, H)).astype(dtype)
+
+
+def same(found, loop):
+    return all(
+        one is other is None or np.array_equal(one, other)
+        for one, other in [(found.hidden, loop.hidden), (found.gates, loop.gates), (found.logits, loop.logits)]
+    )
+
+
+@pytest.mark.parametrize("cell", MODELS)
+@pytest.mark.parametrize(
+    ("T", "B", "H", "layers", "length", "growth", "dtype"),
+    [
+        on_simulator(1, 1, 2, 1, 1, 1, np.float32),
+        on_simulator(7, 2, 2, 1, 3, 1, np.float64),
+        on_simulator(9, 1, 2, 2, 4, 5, np.float32),
+        on_gpu(1000, 16, 20, 1, 50, 1, np.float32),
+        on_gpu(997, 5, 20, 2, 31, 5, np.float64),
+        on_gpu(300, 2, 300, 1, 40, 3, np.float32),
+    ],
+)
+def test_without_tolerance_chunks_have_the_loops_bits(cell, T, B, H, layers, length, growth, dtype, monkeypatch):
+    model, x, h0 = case(cell, T, B, H, layers, growth, dtype)
+    monkeypatch.setattr(repair_cuda, "REPAIR", 2 if backends.simulated() else repair_cuda.REPAIR)
+    for any_size in (False, True):
+        if any_size:
+            monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)
+        loop = model.forward(x, h0, "cuda", method="linear")
+        for most in (None, 0):
+            found = model.forward(x, h0, "cuda", method="chunked", length=length, tol=0, most=most)
+            assert same(found, loop) and found.hidden.dtype == dtype
+            assert (found.solved is None) == (T <= length)
+            for solved in found.solved or ():
+                assert solved.left[-1] == 0 and solved.joined == 0 and solved.steps <= T + 2 * length
+                assert solved.finished == "met" if most is None else solved.finished in ("met", "serially")
+
+
+@pytest.mark.parametrize("kind", here)
+@pytest.mark.parametrize("cell", MODELS)
+def test_what_it_took_is_what_numpy_counts(cell, kind):
+    T, B, length, tol = (24, 2, 6, 1e-2) if kind == "simulator" else (2000, 3, 100, 1e-5)
+    model, x, h0 = case(cell, T, B, 2)
+    for most in (None, 0.2):
+        how = {"method": "chunked", "length": length, "tol": tol, "most": most}
+        (expected,), (found,) = (model.forward(x, h0, backend, **how).solved for backend in ("numpy", "cuda"))
+        assert found.left[0] == expected.left[0] > 0
+        assert found.gaps[0] == pytest.approx(expected.gaps[0], abs=1e-5)
+        assert found.finished == expected.finished
+        if most is None:
+            assert (found.passes, found.left, found.steps) == (expected.passes, expected.left, expected.steps)
+            # NumPy's last chunk is as long as the others.
+            assert found.work == pytest.approx(expected.work, abs=length / T)
+
+
+@pytest.mark.parametrize("kind", here)
+@pytest.mark.parametrize("cell", MODELS)
+def test_arrays_on_a_gpu_stay_there(cell, kind):
+    model, x, h0 = case(cell, 9 if kind == "simulator" else 900, 2, 2, 2)
+    loop = model.forward(x, h0, "cuda", method="linear")
+    length = len(x) // 3
+    found = model.forward(cuda.to_device(x), h0, "cuda", method="chunked", length=length, tol=0)
+    assert np.array_equal(found.hidden.copy_to_host(), loop.hidden)
+    assert [one.length for one in found.solved] == [length] * 2
+    by_price = model.forward(cuda.to_device(x), h0)
+    assert (by_price.solved is None) == (kind == "simulator")  # too short
+    assert abs(by_price.hidden.copy_to_host() - loop.hidden).max() < 2e-5
+    with pytest.raises(ValueError, match="method must be 'auto', 'linear' or 'chunked' where x is on a GPU"):
+        model.forward(cuda.to_device(x), method="newton")
+
+
+@pytest.mark.parametrize("kind", here)
+def test_newton_goes_through_the_host(kind):
+    model, x, h0 = case("gru", 7, 1, 2)
+    loop = model.forward(x, h0, "cuda", method="linear")
+    found = model.forward(x, h0, "cuda", method="newton", length=2)
+    assert found.solved[0].method == "newton"
+    np.testing.assert_allclose(found.hidden, loop.hidden, rtol=0, atol=2e-5)
