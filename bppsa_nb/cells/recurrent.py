@@ -122,7 +122,7 @@ class Recurrent:
         comm : mpi4py.MPI.Intracomm, optional
             Ranks that share the steps, in the order of time, each with its own (of any number, 0 included) in `x`. All
             of them call, with the same parameters; `h0` is given on rank 0, or nowhere. Hidden states and gates are
-            those of this rank's steps, and `logits` are on the last rank.
+            those of this rank's steps, and `logits` are on the last rank. In chunks, each rank has one.
         method : {"auto", "linear", "chunked", "newton"}
             How the states of a layer are found. ``"linear"`` is the loop over time. ``"chunked"`` runs chunks of it at
             once, from a guess, and repairs each from what the one before really ended with, until it meets the states
@@ -159,7 +159,9 @@ class Recurrent:
             where = "over ranks" if comm is not None else "where x is on a GPU"
             raise ValueError(f"method must be 'auto', 'linear' or 'chunked' {where}, got 'newton'")
         if comm is not None:
-            return over_ranks("layers").forward(self, x, h0, backend, comm)
+            if length is not None or most is not None:
+                raise ValueError(f"length and most must be None over ranks, got {length!r} and {most!r}")
+            return over_ranks("layers").forward(self, x, h0, backend, comm, how)
         if on_gpu(x):
             return twin(__name__, "cuda").forward(self, x, h0, backend, how)
         backend = backends.resolve(backend)
@@ -329,10 +331,7 @@ def solve_layer(model, twins, layer, below, initial, how, backend):
     if how.method == "chunked" and "solve" in twins:
         params = [plain(model.params[f"{name}_l{layer}"]) for name in _NAMES]
         return twins["solve"](length, *how.limits(model.dtype), plain(below), plain(initial), *params)
-    make = Chunks
-    if "run_lanes" in twins:
-        params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
-        make = partial(twin("bppsa_nb.cells.repair", backend).Chunks, twins, params)
+    make = chunks_of(model, twins, layer, backend)
     weight_hh = plain(model.params[f"weight_hh_l{layer}"])
     where = "numpy" if backend == "cuda" else backend  # chunks are on the host
 
@@ -342,6 +341,14 @@ def solve_layer(model, twins, layer, below, initial, how, backend):
         return np.ldexp(products, exponents[..., None]).reshape(chunks.count, chunks.B, *products.shape[2:])
 
     return unroll.solve(how, length, run, plain(below), plain(initial), make, linearize, np.maximum(1, abs(initial)))
+
+
+def chunks_of(model, twins, layer, backend):
+    """Return what cuts a layer's time loop into chunks on the host, as `unroll.solve` takes it."""
+    if "run_lanes" not in twins:
+        return Chunks
+    params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
+    return partial(twin("bppsa_nb.cells.repair", backend).Chunks, twins, params)
 
 
 def run_layer(model, twins, layer, below, initial):

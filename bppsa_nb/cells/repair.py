@@ -117,14 +117,9 @@ class Chunks:
 
     def wrong(self, tol):
         """List the lanes that did not begin with what the one before ended with, ascending; take notes of the gaps."""
-        began, ended = self.began[1:], self.ends[:-1]
-        apart = distance(began, ended)
-        wrong = ~(apart <= tol)
-        if wrong.any():  # what is not finite is no distance from itself
-            same = (began == ended) | ((began != began) & (ended != ended))
-            wrong &= ~same.all(axis=tuple(range(2, began.ndim)))
+        wrong, gap = differ(self.began[1:], self.ends[:-1], tol)
         lanes = self.B + np.flatnonzero(wrong)
-        self.solved.gaps.append(float(apart.max(initial=0)))
+        self.solved.gaps.append(gap)
         self.solved.left.append(len(lanes))
         return lanes
 
@@ -193,6 +188,16 @@ class Chunks:
     def result(self):
         """Return the states (T + 1, B, ...), and what else was kept (G, T, B, ...)."""
         return self.hidden[: self.T + 1], *(np.ascontiguousarray(array[:, : self.T]) for array in self.rest)
+
+
+def differ(began, ended, tol):
+    """Tell which states (C, n, ...) are farther apart than `tol`, bools (C, n), and how far any are at the most."""
+    apart = distance(began, ended)
+    wrong = ~(apart <= tol)
+    if wrong.any():  # what is not finite is no distance from itself
+        same = (began == ended) | ((began != began) & (ended != ended))
+        wrong &= ~same.all(axis=tuple(range(2, began.ndim)))
+    return wrong, float(apart.max(initial=0))
 
 
 def distance(a, b):

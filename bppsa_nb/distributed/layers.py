@@ -1,8 +1,11 @@
 """Recurrent layers whose steps are spread over MPI ranks: what is of size T stays where it is made (Section 3.6)."""
 
+from functools import partial
+
 import numpy as np
 
-from bppsa_nb.cells import recurrent
+from bppsa_nb.cells import recurrent, unroll
+from bppsa_nb.cells.repair import Solved, differ
 from bppsa_nb.distributed import arguments, predict, ranks
 from bppsa_nb.distributed.runs import Run
 from bppsa_nb.distributed.solver import go_back
@@ -11,11 +14,8 @@ from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_array, check_finite, check_params
 
 
-def forward(model, x, h0, backend, comm):
-    """Compute hidden states at this rank's steps; parameters, result and errors are those of `Recurrent.forward`.
-
-    A layer's last state goes to the next rank as soon as it is known, so that ranks work on different layers at a time.
-    """
+def forward(model, x, h0, backend, comm, how):
+    """Compute hidden states at this rank's steps; parameters, result and errors are those of `Recurrent.forward`."""
     group = ranks.group(comm)
 
     def look():
@@ -27,9 +27,45 @@ def forward(model, x, h0, backend, comm):
         model.check_input(x, h0)
         return functions
 
-    functions, _ = _agree(group, model, look, lambda: x.shape[1])
+    def foresee():
+        if how.method != "auto":
+            return how, None
+        return how, predict.forward_costs(x.shape[:2], model.hidden_size, model.dtype, backend, model._rows)
+
+    functions, every = _agree(group, model, look, lambda: x.shape[1], foresee)
+    for name in ("method", "tol"):
+        arguments.check_same(name, [repr(getattr(other, name)) for other, _ in every])
+    method = predict.choose_forward(tuple(costs for _, costs in every)) if how.method == "auto" else how.method
     states = np.zeros((model.num_layers, x.shape[1], model.hidden_size), model.dtype) if h0 is None else h0
-    saved, below, logits, fault = [], x, None, None
+    if method == "linear" or group.size == 1:
+        saved, solved = _one_after_the_other(group, model, functions, x, states), None
+    else:
+        tol = unroll.How("chunked", tol=how.tol).limits(model.dtype)[0]
+        saved, solved = [], []
+        for layer, state in enumerate(states):
+            make = recurrent.chunks_of(model, functions, layer, backends.resolve(backend))
+            run = partial(recurrent.run_layer, model, functions, layer)
+            below = saved[-1][0][1:] if saved else x
+            arrays, found = _all_at_once(group, run, make, below, state, tol)
+            saved.append(arrays)
+            solved.append(found)
+    with group.together() as tell, np.errstate(all="ignore"):
+        hidden, *gates = (recurrent.stack(arrays) for arrays in zip(*saved, strict=True))
+        logits = None
+        if group.rank == group.size - 1:
+            logits = saved[-1][0][-1] @ model.params["fc.weight"].T + model.params["fc.bias"]
+        finite = tell(logits is None or bool(np.isfinite(logits).all()))
+    if not all(finite):
+        raise FloatingPointError(recurrent.overflow(model.dtype))
+    return recurrent.Activations(x, hidden, gates[0] if gates else None, logits, solved)
+
+
+def _one_after_the_other(group, model, functions, x, states):
+    """Run all layers, each rank from what the one before ended with; return what is kept of each.
+
+    A layer's last state goes to the next rank as soon as it is known, so that ranks work on different layers at a time.
+    """
+    saved, below, fault = [], x, None
     with group.together() as tell, np.errstate(all="ignore"):
         for layer in range(model.num_layers):
             state = np.array(states[layer], order="C")
@@ -44,13 +80,58 @@ def forward(model, x, h0, backend, comm):
             group.timed(group.comm.Send, np.ascontiguousarray(state), group.neighbor(1))
         if fault is not None:
             raise fault
-        hidden, *gates = (recurrent.stack(arrays) for arrays in zip(*saved, strict=True))
-        if group.rank == group.size - 1:
-            logits = state @ model.params["fc.weight"].T + model.params["fc.bias"]
-        finite = tell(logits is None or bool(np.isfinite(logits).all()))
-    if not all(finite):
-        raise FloatingPointError(recurrent.overflow(model.dtype))
-    return recurrent.Activations(x, hidden, gates[0] if gates else None, logits)
+        tell()
+    return saved
+
+
+def _all_at_once(group, run, make, x, state, tol):
+    """Run a layer on all ranks at once, each but the first from zeros, and repair until they meet.
+
+    What a rank ends with, the next one should have begun with: where it did not, it runs again from there, until it
+    meets the states it had. After as many rounds as there are ranks all is right, whatever a cell remembers.
+
+    Returns
+    -------
+    arrays : tuple of np.ndarray
+        What `run` returns.
+    solved : Solved
+        The same on all ranks: steps are those of the rank that took longest.
+    """
+    with group.together() as tell, np.errstate(all="ignore"):
+        state = np.array(state if group.rank == 0 else np.zeros_like(state), order="C")
+        before, chunks = state.copy(), make(run, recurrent.plain(x), state, len(x)) if len(x) else None
+        if chunks is not None:
+            chunks.run_all(state[None])
+        lengths = tell(len(x))
+    total, solved = max(sum(lengths), 1), Solved("chunked", max(lengths), 1, steps=max(lengths), work=1.0)
+    took, fault = (0, 0, 0.0), None
+    while True:
+        end = state if chunks is None else chunks.ends[0]
+        group.timed(group.comm.Sendrecv, end, group.neighbor(1), recvbuf=before, source=group.neighbor(-1))
+        with group.together() as tell, np.errstate(all="ignore"):
+            if fault is not None:
+                raise fault
+            wrong, gap = differ(state[None], before[None], tol)
+            lanes = np.flatnonzero(wrong)
+            every = tell((gap, len(lanes), took))
+        gaps, left, tooks = zip(*every, strict=True)
+        steps, work, joined = zip(*tooks, strict=True)
+        solved.gaps.append(max(gaps))
+        solved.left.append(sum(left))
+        solved.steps, solved.work = solved.steps + max(steps), solved.work + sum(work) / (total * len(state))
+        solved.joined = max(solved.joined, *joined)
+        if not any(left):
+            return run(x, state) if chunks is None else chunks.result(), solved
+        solved.passes += 1
+        took = 0, 0, 0.0
+        try:
+            state[lanes] = before[lanes]
+            if chunks is not None and len(lanes):
+                with np.errstate(all="ignore"):
+                    chunks.began[0] = chunks.hidden[0] = state
+                    took = chunks.run_lanes(lanes, tol)
+        except Exception as error:  # the others wait for what this rank ends with
+            fault = error
 
 
 def check_method(method, levels, comm):

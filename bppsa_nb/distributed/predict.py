@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb.chains import plan
+from bppsa_nb.chains.counts import REPAIR
 from bppsa_nb.distributed.maps import layout
 from bppsa_nb.machine.parts import partition
 from bppsa_nb.schedule.events import Event, makespan
@@ -141,6 +142,23 @@ def choose(every):
     sweep, multiply, apply, merge, state, size = zip(*every[::-1], strict=True)
     runs = Runs(sweep, multiply, None, None, max(state), Diamonds(max(merge), max(apply), 0, 0, max(size)))
     return min(("linear", "chunked"), key=lambda method: makespan(runs.events(method, SHARED_MEMORY)))
+
+
+def forward_costs(shape, size, dtype, backend, weights):
+    """Predict what a rank takes for its run of shape (T, B) forward; return that in seconds, T, and a state's bytes."""
+    steps, batch = shape
+    loop = plan.explain(steps, batch, size, dtype, backend, weights, forward=True).seconds["linear"]
+    return loop, steps, batch * size * dtype.itemsize
+
+
+@lru_cache(256)
+def choose_forward(every):
+    """Choose "linear", rank after rank, or "chunked", all at once with repairs, by a tuple of all ranks' costs."""
+    loops, steps, size = zip(*every, strict=True)
+    hop = SHARED_MEMORY.seconds(max(size))
+    passes = 1 + -(-REPAIR // max(1, min(steps)))
+    seconds = {"linear": sum(loops) + len(loops) * hop, "chunked": passes * (max(loops) + 3 * hop)}
+    return min(seconds, key=seconds.get)
 
 
 def scan(steps, ranks, costs, interconnect, whole=False):

@@ -60,6 +60,8 @@ class Replicas(Local):
                 )
             check_parts(model, optimizer)
             forward.check(model)
+            if forward.method == "newton":
+                raise ValueError("forward must be 'auto', 'linear' or 'chunked' with comm, got 'newton'")
             model.check_method(method, backend, levels, self.comm)
             given |= {"method": method, "optimizer": optimizer.settings(), "forward": forward.method}
 
@@ -112,7 +114,7 @@ class Replicas(Local):
         began, model, how = time.perf_counter(), trainer.model, (trainer.method, trainer.backend, trainer.levels)
 
         def compute(x, y, samples):
-            activations, loss, grad_logits = model.forward(x, None, trainer.backend, self.comm), 0.0, None
+            activations, loss, grad_logits = self._forward(trainer, x), 0.0, None
             if activations.logits is not None:
                 share = len(y) / samples
                 loss, grad_logits = cross_entropy(activations.logits, y)
@@ -141,7 +143,7 @@ class Replicas(Local):
         """Return the summed loss of a batch, and how many of its samples are known, over all ranks."""
 
         def compute(x, y, samples):
-            logits = trainer.model.forward(x, None, trainer.backend, self.comm).logits
+            logits = self._forward(trainer, x).logits
             if logits is None:
                 return (0.0, 0.0), None
             return (cross_entropy(logits, y)[0] * len(y), np.count_nonzero(logits.argmax(axis=1) == y)), None
@@ -150,8 +152,12 @@ class Replicas(Local):
 
     def predict(self, trainer, x):
         """Return the classes of this replica's samples, on all of its ranks."""
-        logits = trainer.model.forward(x, None, trainer.backend, self.comm).logits
+        logits = self._forward(trainer, x).logits
         return self.comm.bcast(None if logits is None else logits.argmax(axis=1), self.places - 1)
+
+    def _forward(self, trainer, x):
+        # Ranks that go at once and are repaired wait no longer than for each other: there is nothing to remember.
+        return trainer.model.forward(x, None, trainer.backend, self.comm, **trainer.forward.how())
 
     def _compute(self, model, make, compute, finish=tuple):
         """Make a batch, and compute with this replica's share of it; return sums of two numbers over all ranks."""

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 import bppsa_nb as bp
 from bppsa_nb import multigrid, sparse
-from bppsa_nb.cells import recurrent
+from bppsa_nb.cells import recurrent, repair
 from bppsa_nb.distributed import partition
 
 COMM = MPI.COMM_WORLD
@@ -35,18 +35,19 @@ def models():
     """Return where a forward or a backward pass differs from that of one process."""
     kinds = itertools.product(("rnn", "gru"), (1, 2, 3))
     hows = itertools.cycle(itertools.product(("numpy", "cpu"), ("linear", "chunked", "auto")))
-    rest = itertools.cycle([(SIZE + 4, "float64"), (1, "float64"), (9, "float32"), (0, "float64"), (13, "float64")])
+    rest = itertools.cycle([(SIZE + 4, "float64"), (1, "float64"), (9, "float32"), (0, "float64"), (300, "float64")])
+    forwards = itertools.cycle([{"method": "chunked"}, {}, {"method": "chunked", "tol": 0}, {"method": "linear"}])
     wrong = []
     for (cell, layers), turn in itertools.product(kinds, range(2 if SIZE < 7 else 1)):
-        (backend, method), (steps, dtype) = next(hows), next(rest)
-        case = f"{cell} {layers} T={steps} {dtype} {backend} {method}"
+        (backend, method), (steps, dtype), forward = next(hows), next(rest), next(forwards)
+        case = f"{cell} {layers} T={steps} {dtype} {backend} {method} {forward}"
         net, rng = model(cell, layers, dtype), np.random.default_rng(steps)
         x, grad = rng.standard_normal((steps, B, INPUTS)).astype(dtype), rng.standard_normal((B, CLASSES)).astype(dtype)
         h0 = rng.uniform(-1, 1, (layers, B, HIDDEN)).astype(dtype) if turn else None
-        whole = net.forward(x, h0, backend)
+        whole = net.forward(x, h0, backend, method="linear")
         expected = net.backward(whole, grad, "linear", backend)
         part = partition(steps, SIZE)[RANK]
-        here = net.forward(x[part], h0 if RANK == 0 else None, backend, comm=COMM)
+        here = net.forward(x[part], h0 if RANK == 0 else None, backend, comm=COMM, **forward)
         found = net.backward(here, grad if LAST else None, method, backend, comm=COMM)
         wrong += [f"{case}: {name}" for name in expected if far(found[name], expected[name], dtype)]
         points = slice(part.start, part.stop + 1)
@@ -56,11 +57,25 @@ def models():
         if LAST:
             pairs.append(("logits", here.logits, whole.logits))
         wrong += [f"{case}: {name}" for name, a, b in pairs if far(a, b, dtype)]
+        wrong += [f"{case}: {word}" for word in of_solved(here, steps, forward)]
         if (here.logits is None) == LAST or list(found) != list(net.params):
             wrong.append(f"{case}: whose logits, or names")
         if len(set(COMM.allgather(bits(found)))) > 1:
             wrong.append(f"{case}: bits between ranks")
     return wrong
+
+
+def of_solved(here, steps, forward):
+    """Return what is wrong with how ranks say that they solved a forward pass."""
+    if len(set(COMM.allgather(repr(here.solved)))) > 1:
+        yield "solved differently"
+    if (here.solved is None) == (forward.get("method") == "chunked" and SIZE > 1) and forward:
+        yield f"solved {here.solved}"
+    for one in here.solved or ():
+        if one.steps > SIZE * one.length or one.left[-1] or one.passes != len(one.gaps) or one.passes > SIZE + 1:
+            yield repr(one)
+        if SIZE == 2 and steps == 300 and one.steps > one.length + 100:
+            yield f"{one} went on after it met"
 
 
 def bits(arrays):
@@ -152,7 +167,14 @@ def failing(*arguments):
     raise OSError("the disk is gone")
 
 
-def patched(module, name, call):
+run_lanes = repair.Chunks.run_lanes
+
+
+def failing_repair(chunks, lanes, tol):
+    return run_lanes(chunks, lanes, tol) if tol is None else failing()
+
+
+def patched(module, name, call, failing=failing):
     """Call while a function of a module fails on the last rank."""
     kept = getattr(module, name)
     if LAST:
@@ -168,8 +190,8 @@ def refusals(folder):
     net, part = model(layers=2), slice(3 * RANK, 3 * RANK + 3)
     x, grad = np.random.default_rng(0).standard_normal((3 * SIZE, B, INPUTS))[part], np.ones((B, CLASSES))
 
-    def forward(x=x, h0=None, backend="numpy", net=net, comm=COMM):
-        return lambda: net.forward(x, h0, backend, comm)
+    def forward(x=x, h0=None, backend="numpy", net=net, comm=COMM, **how):
+        return lambda: net.forward(x, h0, backend, comm, **how)
 
     saved, odd = forward()(), x.copy()
     odd[1, 1, 2] = np.nan
@@ -188,7 +210,14 @@ def refusals(folder):
     yield "backend", forward(backend="tpu" if LAST else "numpy")
     yield "logits", forward(net=large)
     yield "no communicator", forward(comm="world")
-    yield "in a layer", lambda: patched(recurrent, "run_layer", forward())
+    yield "in a layer", lambda: patched(recurrent, "run_layer", forward(method="linear"))
+    yield "in a chunk", lambda: patched(recurrent, "run_layer", forward(method="chunked"))
+    yield "in a gap", lambda: patched(repair, "distance", forward(method="chunked"))
+    yield "in a repair", lambda: patched(repair.Chunks, "run_lanes", forward(method="chunked"), failing_repair)
+    yield "forward", forward(method="linear" if LAST else "chunked")
+    yield "tol", forward(method="chunked", tol=0 if LAST else None)
+    yield "newton", forward(method="newton")
+    yield "chunks' length", forward(method="chunked", length=3)
 
     def backward(grad=grad if LAST else None, method="auto", levels=None, saved=saved, net=net):
         return lambda: net.backward(saved, grad, method, "numpy", levels, COMM)
@@ -212,6 +241,8 @@ def refusals(folder):
     yield "place", lambda: trainer(COMM, 1.0 if LAST else 1)
     yield "other places", lambda: trainer(COMM, 1 if LAST else SIZE)
     yield "how", lambda: trainer(COMM, method="blelloch")
+    yield "how forward", lambda: trainer(COMM, forward="newton")
+    yield "ways forward", lambda: trainer(COMM, forward="linear" if LAST else "auto")
     yield "optimizer", lambda: trainer(COMM, optimizer=bp.SGD(0.1 + LAST))
     yield "optimizer class", lambda: trainer(COMM, optimizer=bp.SGD if LAST else bp.SGD(0.1))
     who = trainer(COMM, 2)
