@@ -133,12 +133,16 @@ class Chunks:
             if self.solved.work - before >= most:
                 self.solved.finished = "serially"
                 lanes = lanes[np.unique(lanes % self.B, return_index=True)[1]]  # the first of every sample
-            c, b = divmod(lanes, self.B)
-            self.began[c, b] = self.ends[c - 1, b]
-            steps, work, joined = self.run_lanes(lanes, tol)
-            self._count(steps, work)
-            self.solved.joined = max(self.solved.joined, joined)
-            self.solved.passes += 1
+            self.repair_lanes(lanes, tol)
+
+    def repair_lanes(self, lanes, tol):
+        """Run lanes again, from what those before them ended with, each until it meets what was there."""
+        c, b = divmod(lanes, self.B)
+        self.began[c, b] = self.ends[c - 1, b]
+        steps, work, joined = self.run_lanes(lanes, tol)
+        self._count(steps, work)
+        self.solved.joined = max(self.solved.joined, joined)
+        self.solved.passes += 1
 
     def run_lanes(self, lanes, tol):
         """Run lanes from where they begin, each until it meets what was there within `tol`; None: to the end.

@@ -21,7 +21,8 @@ _ABOUT = """Time the backward pass along a chain whose links are spread over the
 A chain is an RNN's, a GRU's (weights shared by all steps, no Jacobian stored), or a residual network's, whose Jacobians
 are stored. The methods: "linear", rank after rank, and "chunked", which reduces every run to one product, has MPI scan
 the products, and replays. They take turns; a first round does not count. Each has a first call whose memory is looked
-at: how much a rank has at most, above what it had before.
+at: how much a rank has at most, above what it had before. Of recurrent cells, so is the forward pass: "linear", rank
+after rank, and "chunked", all ranks at once, who repair what they are handed.
 
 The program also times MPI's Exscan with ⋄; on one rank, what a rank does by itself; on several, messages."""
 
@@ -57,30 +58,36 @@ class _Run(NamedTuple):
     """A run of links, the state at its end, and calls of what a rank does by itself to get there and back.
 
     The calls are the forward pass, and the backward pass with the gradients of all parameters; unless a chain is
-    structured, also storing the Jacobians, and going back without them.
+    structured, also storing the Jacobians, and going back without them. `spread` is the forward pass of a recurrent
+    cell over ranks, by a method.
     """
 
     links: object
     last: np.ndarray
     alone: dict
+    spread: object = None
 
 
-def _recurrent(arguments, steps, rank, ranks, state):
+def _recurrent(arguments, steps, comm, state):
     """Run a recurrent cell over random bits, from the state that the run before ends with."""
+    rank, ranks = comm.rank, comm.size
     dtype, batch = np.dtype(arguments.dtype), arguments.batch
     made = {"rnn": bp.RNN, "gru": bp.GRU}[arguments.cell]
     model = made(1, arguments.width, 10, rng=arguments.seed, dtype=dtype)
     x, _ = bp.Bitstream(steps, batch, rng=arguments.seed, dtype=dtype).batch(np.arange(batch), (rank, ranks))
-    forward = partial(model.forward, x, None if state is None else state[None], arguments.backend)
+    initial = None if state is None else state[None]
+    forward = partial(model.forward, x, initial, arguments.backend, method="linear")
+    spread = partial(model.forward, x, None, arguments.backend, comm)
     activations, grad = forward(), np.full((batch, 10), 1 / batch, dtype)
     saved = [activations.hidden[0]] if activations.gates is None else [activations.hidden[0], activations.gates[0]]
     links = getattr(cells, arguments.cell).chain(model.params["weight_hh_l0"], *saved)
     backward = partial(model.backward, activations, grad, "linear", arguments.backend)
-    return _Run(links, activations.hidden[0, -1], {"forward": forward, "backward": backward})
+    return _Run(links, activations.hidden[0, -1], {"forward": forward, "backward": backward}, spread)
 
 
-def _residual(arguments, steps, rank, ranks, state):
+def _residual(arguments, steps, comm, state):
     """Run dense residual layers, from the state that the run before ends with."""
+    rank, ranks = comm.rank, comm.size
     dtype, width, backend = np.dtype(arguments.dtype), arguments.width, arguments.backend
     layers = range(steps)[partition(steps, ranks)[rank]]
     draws = [np.random.default_rng((arguments.seed, 1 + n)).standard_normal((width, width)) for n in layers]
@@ -99,14 +106,14 @@ def _make(arguments, steps, comm):
     """Make the links of this rank, rank after rank: a forward pass."""
     state = ranks.exchange(comm, None, source=comm.rank - 1) if comm.rank else None
     make = _residual if arguments.cell == "residual" else _recurrent
-    made = make(arguments, steps, comm.rank, comm.size, state)
+    made = make(arguments, steps, comm, state)
     if comm.rank < comm.size - 1:
         ranks.exchange(comm, made.last, to=comm.rank + 1)
     return made
 
 
 def _run(arguments, comm):
-    measured = {"rows": [], "memory": [], "differences": []}
+    measured = {"rows": [], "memory": [], "differences": [], "forward": []}
     if comm.size == 1:
         measured["parts"] = []
     if comm.rank == 0:
@@ -154,11 +161,23 @@ def _measure(arguments, steps, comm):
         row = {"rank": comm.rank, "round": number, "method": method, "done_by": solution.method}
         row |= {"seconds": seconds, "communication": solution.communication, "combined": solution.combined}
         rows += [row] if number >= 0 else []
-    found = {"rows": rows, "memory": memory, "differences": [difference]}
+    found = {"rows": rows, "memory": memory, "differences": [difference], "forward": _forward(made, arguments, comm)}
     if comm.size == 1:
         found["parts"] = [_parts(made, grad, arguments)]
     every = comm.allgather(found)
     return {name: sum((rank[name] for rank in every), []) for name in found}
+
+
+def _forward(made, arguments, comm):
+    """Time a recurrent cell's forward pass over ranks; return a row per method and round."""
+    if made.spread is None:
+        return []
+    calls, rows = {method: partial(made.spread, method=method) for method in METHODS}, []
+    for number, method, activations, seconds in measure.turns(calls, arguments.repeat, comm):
+        passes = 1 if activations.solved is None else activations.solved[0].passes
+        row = {"rank": comm.rank, "round": number, "method": method, "seconds": seconds, "passes": passes}
+        rows += [row] if number >= 0 else []
+    return rows
 
 
 def _few(links):
@@ -198,6 +217,10 @@ def _report(found):
         print(f"{rank:<6}{method:<10}{seconds:12.2f}{waited:25.2f}{mine[0]['combined']:6}{above:>12}")
         if mine[0]["done_by"] != method:
             print(f"      products left the range of the dtype: {mine[0]['done_by']} computed the gradients")
+    for method in METHODS if found["forward"] else ():
+        rows = [row for row in found["forward"] if row["method"] == method]
+        slowest = [max(row["seconds"] for row in rows if row["round"] == n) for n in {row["round"] for row in rows}]
+        print(f"forward, {method}: {1e3 * np.median(slowest):.2f} milliseconds, {rows[0]['passes']} passes")
     for parts in found.get("parts", []):
         told = (f"{name} {1e3 * seconds:.2f}" for name, seconds in parts.items())
         print(f"milliseconds of all links, by themselves: {', '.join(told)}")

@@ -32,6 +32,9 @@ class Interconnect(NamedTuple):
 SHARED_MEMORY = Interconnect(2e-6, 5e9)
 
 
+WORDS = 64  # bytes of what ranks tell each other after a round of repairs
+
+
 class Diamonds(NamedTuple):
     """What one rank takes to combine maps, γ, in seconds."""
 
@@ -95,15 +98,26 @@ class Runs(NamedTuple):
     gradients: np.ndarray | None  # of parameters; None for a backward pass alone
     state: int  # bytes
     diamonds: Diamonds
+    repair: float | None = None  # forward, what a round of repairs takes; None where places wait for each other
+    rounds: int = 0  # of repairs
 
     def events(self, method, interconnect):
         """Schedule "chunked" (reduce, Exscan, replay), or "linear", place after place: a list of Event, by worker.
 
-        The forward pass goes from place to place; each one reduces as soon as its own states are there.
+        The forward pass goes from place to place, and each one reduces as soon as its own states are there; or all
+        places begin at once, and repair what they are handed, round after round.
         """
         sweep, hop = np.array(self.sweep, float), interconnect.seconds(self.state)
         hops, phases, there = np.arange(len(sweep)) * hop, [], np.zeros(len(sweep))
-        if self.forward is not None:
+        if self.forward is not None and self.repair is not None:
+            # After each pass, what it ended with goes on, and all hear from all whether something is left.
+            told = hop + np.ceil(np.log2(len(sweep))) * interconnect.seconds(WORDS)
+            there = np.full(len(sweep), max(self.forward) + told)
+            phases.append(("F", np.zeros(len(sweep)), np.array(self.forward, float)))
+            for _ in range(self.rounds):
+                phases.append(("repair", there, np.full(len(sweep), self.repair)))
+                there = there + self.repair + told
+        elif self.forward is not None:
             there = (np.cumsum(self.forward[::-1]) + hops)[::-1]
             phases.append(("F", there - self.forward, self.forward))
         if method == "linear":
@@ -161,9 +175,17 @@ def choose_forward(every):
     return min(seconds, key=seconds.get)
 
 
-def scan(steps, ranks, costs, interconnect, whole=False):
-    """Predict the seconds of the chunked scan, where `ranks` share `steps` evenly; of a `whole` step of training."""
-    return makespan(_runs(steps, ranks, costs, whole).events("chunked", interconnect))
+def scan(steps, ranks, costs, interconnect, whole=False, repaired=False):
+    """Predict the seconds of the chunked scan, where `ranks` share `steps` evenly; of a `whole` step of training.
+
+    Its forward pass goes rank after rank, or is `repaired`: all at once, until states meet after `REPAIR` steps.
+    """
+    runs = _runs(steps, ranks, costs, whole)
+    if repaired and ranks > 1:
+        held = -(-steps // ranks)
+        rounds = -(-REPAIR // held)
+        runs = runs._replace(repair=min(REPAIR, held) * costs.forward, rounds=rounds)
+    return makespan(runs.events("chunked", interconnect))
 
 
 def rank_after_rank(steps, ranks, costs, interconnect, whole=False):

@@ -126,3 +126,35 @@ def test_gpipe_is_the_schedule_of_figure_11(ranks, batches):
     busy = sum(event.duration for event in events if event.worker == 0)
     assert bubble == pytest.approx(1 - busy / seconds)
     assert pipeline(ranks, ranks, batches, one, Interconnect(5, 1))[0] == seconds + 2 * (ranks - 1) * 5
+
+
+def test_a_forward_pass_that_is_repaired_waits_for_no_other_rank():
+    free = COSTS._replace(diamonds=Diamonds(0, 0, 0, 0, 0))
+    link, rounds, held = Interconnect(0.5, np.inf), 2, 16  # REPAIR steps are two rounds of so many
+    told = 0.5 + 2 * 0.5  # to the next rank, and log2(4) messages to hear from all
+    forward = held * COSTS.forward + told + rounds * (held * COSTS.forward + told)
+    serial = scan(4 * held, 4, free, link, whole=True)
+    found = scan(4 * held, 4, free, link, whole=True, repaired=True)
+    backward = found - forward
+    assert backward > 0 and scan(4 * held, 4, free, link, whole=True) == serial
+    runs = predict._runs(4 * held, 4, free, True)._replace(repair=held * COSTS.forward, rounds=rounds)
+    events = runs.events("chunked", link)
+    timeline.check(events, [[]] * len(events))
+    assert min(event.start for event in events if event.label == "reduce") == forward
+    assert [event.label for event in events if event.worker == 2].count("repair") == rounds
+    # The last place had to wait for all others; now it waits for its own run, and a short repair.
+    runs = predict._runs(40000, 16, free, True)
+    first = []
+    for repair in (None, 32.0):
+        events = runs._replace(repair=repair, rounds=1).events("chunked", link)
+        first.append(max(event.start for event in events if event.label == "reduce"))
+    assert first[0] == 40000 + 15 * 0.5 and first[1] == 2500 + 32 + 2 * (0.5 + 4 * 0.5)
+
+
+def test_ranks_begin_at_once_where_that_is_shorter():
+    def costs(steps):
+        return 1e-6 * steps, steps, 1280
+
+    assert predict.choose_forward((costs(1000),) * 2) == "linear"  # a repair may be as long as a run
+    assert predict.choose_forward((costs(1000),) * 4) == "chunked"
+    assert predict.choose_forward((costs(3),) * 4) == "linear"

@@ -1,0 +1,125 @@
+"""How wrong states are, over time and iterations: Newton's method on all of them, and chunks that are repaired."""
+
+import numpy as np
+from matplotlib import pyplot
+from matplotlib.colors import LogNorm
+
+from bppsa_nb.papers.forward import networks
+from bppsa_nb.papers.tables import where
+
+TITLE = "Where states are right, iteration after iteration"
+SIZES = {"quick": {"iterations": 300}, "paper": {"iterations": 1000}}
+T, LENGTH, MOST, SHOWN = 320, 20, 16, 10
+KINDS = {
+    "fresh": "a fresh network",
+    "trained": "trained",
+    "latch": "two basins",
+    "chaos": "chaos",
+}
+METHODS = {"newton": "Newton (DEER)", "chunks": "chunks, repaired"}
+RIGHT, WRONG = 1e-10, 1.0
+
+
+def measure(scale, rng, progress):
+    """Find the states of each network by both methods: a row per iteration and stretch of time, its worst error."""
+    points = [{"network": name} for name in KINDS]
+
+    def measure_point(point, rng):
+        model = _network(point["network"], rng, **SIZES[scale])
+        x = networks.pulses(T) if point["network"] == "latch" else networks.inputs(T, 1, rng)
+        exact = networks.states_of(model, x)
+        least = networks.exponent(model, x, rng)
+        iterates = {
+            "newton": networks.newton(model, x, MOST),
+            "chunks": networks.chunks(model, x, LENGTH, MOST),
+        }
+        rows = []
+        for method, found in iterates.items():
+            for iteration, states in enumerate(found):
+                error = abs(states - exact).max(axis=(1, 2)).reshape(-1, SHOWN).max(axis=1)
+                error = np.where(np.isfinite(error), error, WRONG)
+                rows += [
+                    {"method": method, "iteration": iteration, "t": SHOWN * i, "error": float(each), "exponent": least}
+                    for i, each in enumerate(error)
+                ]
+        return rows
+
+    return progress.collect(points, measure_point, rng)
+
+
+def _network(name, rng, iterations):
+    if name == "trained":
+        return networks.trained(rng, iterations, 100)
+    if name == "latch":
+        return networks.latch()
+    model = networks.fresh(rng)
+    return networks.scaled(model, 3) if name == "chaos" else model
+
+
+def iterations(table, network, method):
+    """Return after how many iterations all is right; None where that is not among those shown."""
+    worst = where(table, network=network, method=method).groupby("iteration")["error"].max()
+    right = worst.index[worst < 100 * RIGHT]
+    return int(right[0]) if len(right) else None
+
+
+def _said(table, network, method):
+    found = iterations(table, network, method)
+    return f"not within {MOST}" if found is None else f"after {found}"
+
+
+def caption(table):
+    """Say what is drawn, and when all is right."""
+    exponents = table.groupby("network")["exponent"].first()
+    said = "; ".join(
+        f"{name} ({exponents[kind]:+.2f}): Newton {_said(table, kind, 'newton')}, chunks {_said(table, kind, 'chunks')}"
+        for kind, name in KINDS.items()
+    ).replace("-", "−")
+    return (
+        f"The largest error of {SHOWN} steps, in double precision; one sample, T = {T}, {T // LENGTH} chunks of "
+        f"{LENGTH}. White line: what must be right by then, a step more per iteration, or a chunk. In brackets the "
+        f"largest Lyapunov exponent; all right: {said}."
+    )
+
+
+def alt(table):
+    """Say what there is to see."""
+    said = [
+        f"{name}: all is right {_said(table, kind, 'newton')} corrections by Newton's method, and "
+        f"{_said(table, kind, 'chunks')} repairs of chunks"
+        for kind, name in KINDS.items()
+    ]
+    return (
+        "Eight heat maps of error over time steps and iterations: Newton's method above, chunks below, for four "
+        f"networks. {'; '.join(said)}. Where Newton's method is not done, errors stay large right of a steep white "
+        "line that gains one step per iteration; below, the line gains a whole chunk, and no error is left beyond it "
+        "after as many repairs as there are chunks."
+    )
+
+
+def plot(table):
+    """Draw a map per network and method."""
+    fig, axes = pyplot.subplots(2, 4, figsize=(11.4, 5.4), sharex=True, sharey=True, layout="constrained")
+    exponents = table.groupby("network")["exponent"].first()
+    for column, (kind, name) in enumerate(KINDS.items()):
+        for row, (method, words) in enumerate(METHODS.items()):
+            ax = axes[row, column]
+            part = where(table, network=kind, method=method)
+            errors = part.pivot(index="iteration", columns="t", values="error").clip(RIGHT, WRONG)
+            shown = ax.imshow(
+                errors, origin="lower", aspect="auto", cmap="magma_r", norm=LogNorm(RIGHT, WRONG),
+                extent=(0, T, -0.5, MOST + 0.5), interpolation="nearest",
+            )  # fmt: skip
+            done = np.arange(MOST + 1) + 1
+            exact = done if method == "newton" else done * LENGTH
+            ax.step(np.minimum(exact, T), np.arange(MOST + 1), where="mid", color="white", lw=3)
+            ax.step(np.minimum(exact, T), np.arange(MOST + 1), where="mid", color="#333333", lw=1)
+            ax.grid(visible=False)
+            if row == 0:
+                ax.set_title(f"{name}, λ = {exponents[kind]:+.2f}".replace("-", "−"))
+            else:
+                ax.set_xlabel("time step")
+            if column == 0:
+                ax.set_ylabel(f"{words}\n{'corrections' if method == 'newton' else 'repairs'}")
+    fig.colorbar(shown, ax=axes, label="largest error", shrink=0.8)
+    return fig
