@@ -16,7 +16,7 @@ BELOW |= {"scan": {"scan"}, "graphs": {"graphs", "machine", "scan", "cells"}}
 BELOW["papers"] |= {"graphs"}
 FACADES = {"bppsa_nb", "bppsa_nb.sparse"}  # the public names: whoever stands above all they name may use them
 UP = [("bppsa_nb.machine.parts", "bppsa_nb.distributed")]  # for comm=, and nothing else
-PAPERS = ("bppsa", "ooo", "gru", "multigrid")
+PAPERS = ("bppsa", "ooo", "gru", "multigrid", "forward")
 
 
 def _name(path):

@@ -47,8 +47,8 @@ def points():
             continue
         weights = 0 if kind == "dense" else weights
         lengths = sorted({T // 16, math.isqrt(T), T // 2} - {0}) if method == "chunked" else [None]
-        if (kind, method) == ("forward", "chunked"):  # a few steps, or two chunks, leave hardly anything to repair
-            lengths = [n for n in (T // 16, math.isqrt(T), T // 5) if n >= counts.REPAIR // 2]
+        if (kind, method) == ("forward", "chunked"):  # a few steps leave hardly anything to repair
+            lengths = [n for n in lengths if counts.SEED < T and n >= counts.REPAIR // 2]
         for length in lengths:
             point = dict(kind=kind, method=method, T=T, B=B, H=H, weights=weights, length=length)
             done = count(point, "numpy")

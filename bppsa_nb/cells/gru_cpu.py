@@ -14,7 +14,7 @@ from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.elementary import sigmoid, tanh
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import GROUP, multiply
-from bppsa_nb.machine.views import numbers
+from bppsa_nb.machine.views import copy, numbers
 
 
 def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
@@ -36,6 +36,8 @@ def _forward(product, x, weights_x, weights_h, added, from_h, hidden, gates, fir
     h_r, h_z, h_n = numbers(from_h, low, n), numbers(from_h, state + low, n), numbers(from_h, 2 * state + low, n)
     to_r, to_z = numbers(added, low, n), numbers(added, state + low, n)
     to_n, to_m = numbers(added, 2 * state + low, n), numbers(added, 3 * state + low, n)
+    # A copy, for what is written must not begin where what is read ends, or else the loop is not vectorized.
+    before = np.empty(n, x.dtype)
     for start in range(0, steps, together):
         stop = min(start + together, steps)
         top, bottom = start * batch + begin, (stop - 1) * batch + end
@@ -47,7 +49,8 @@ def _forward(product, x, weights_x, weights_h, added, from_h, hidden, gates, fir
             here = t * state + low
             r, z = numbers(gates, here, n), numbers(gates, gate + here, n)  # until now what inputs add to the sums
             n_, m = numbers(gates, 2 * gate + here, n), numbers(gates, 3 * gate + here, n)
-            before, after = numbers(hidden, here, n), numbers(hidden, here + state, n)
+            after = numbers(hidden, here + state, n)
+            copy(numbers(hidden, here, n), before)
             for i in range(n):
                 reset = sigmoid(r[i] + to_r[i] + h_r[i])
                 update = sigmoid(z[i] + to_z[i] + h_z[i])
@@ -84,8 +87,9 @@ def run_lanes(product, x, weights_x, weights_h, added, hidden, gates, length, to
         count, n = len(place), len(place) * width
         rows, from_x = np.empty((1, REPAIR * count, inputs), x.dtype), np.empty((3, REPAIR * count, width), x.dtype)
         states, from_h = np.empty((1, count, width), x.dtype), np.empty((3, count, width), x.dtype)
-        state = numbers(states, 0, n)
+        state, m = numbers(states, 0, n), np.empty((count, width), x.dtype)  # apart from what is read: see `_forward`
         h_r, h_z, h_n = numbers(from_h, 0, n), numbers(from_h, n, n), numbers(from_h, 2 * n, n)
+        sums = numbers(m, 0, n)
         to_r, to_z = numbers(added, 0, n), numbers(added, GROUP * width, n)
         to_n, to_m = numbers(added, 2 * GROUP * width, n), numbers(added, 3 * GROUP * width, n)
         take(began, lanes[group * GROUP : group * GROUP + count], 0, states[0])
@@ -108,14 +112,14 @@ def run_lanes(product, x, weights_x, weights_h, added, hidden, gates, length, to
                     update = sigmoid(z[i] + to_z[i] + h_z[i])
                     state_sum = h_n[i] + to_m[i]
                     new = tanh(n_[i] + to_n[i] + reset * state_sum)
-                    r[i], z[i], n_[i], h_n[i] = reset, update, new, state_sum
+                    r[i], z[i], n_[i], sums[i] = reset, update, new, state_sum
                     state[i] = new + update * (state[i] - new)
                 if s + 1 == look and tol >= 0:
                     gap = apart(states[0], place, s * batch, after)
                 put(states[0], place, s * batch, after)
                 for k in range(3):
                     put(from_x[k, row : row + count], place, s * batch, gates[k])
-                put(from_h[2], place, s * batch, gates[3])
+                put(m, place, s * batch, gates[3])
             if stop == look:
                 if gap <= tol:
                     break

@@ -28,6 +28,7 @@ from bppsa_nb.machine.shown import shown
 from bppsa_nb.machine.twins import twin
 
 _NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
+_LOOP, _CHUNKS = unroll.How("linear"), unroll.How("chunked", most=1)  # what "auto" takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,11 +316,11 @@ def settled(model, how, shape, backend):
     steps, batch, _ = shape
     length = how.length
     if how.method != "linear" and length is None:
-        expected = plan.explain(steps, batch, model.hidden_size, model.dtype, backend, model._rows, forward=True)
+        expected = plan.forward_plan(steps, batch, model.hidden_size, model.dtype, backend, model._rows)
         length = expected.length
-        if how.method == "auto" and expected.method == "chunked":
-            how = unroll.How("chunked", most=1)
-    return (unroll.How("linear"), steps) if how.method in ("auto", "linear") or steps <= length else (how, length)
+        if how.method == "auto":
+            how = _LOOP if expected.method == "linear" else _CHUNKS
+    return (_LOOP, steps) if how.method == "linear" or steps <= length else (how, length)
 
 
 def solve_layer(model, twins, layer, below, initial, how, backend):

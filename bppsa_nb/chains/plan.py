@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.chains import costs, prices
-from bppsa_nb.chains.counts import KINDS, linear, price, product, solving, workers
+from bppsa_nb.chains.counts import KINDS, REPAIR, linear, price, product, solving, workers
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_flag, float_dtype, is_integer
 from bppsa_nb.scan.levels import down_levels, up_levels
@@ -90,6 +90,11 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False)
     check_flag("forward", forward)
     sizes = _checked(T, B, H, dtype, backend, weights, fewest=int(forward))
     return _explain(_kind(sizes[-1], forward), *sizes)
+
+
+def forward_plan(T, B, H, dtype, backend, weights):
+    """Return what `explain` says of a forward pass whose sizes are known to be right; asked for at every call."""
+    return _explain("forward", T, B, H, dtype.itemsize // 4, backend, weights)
 
 
 def run_seconds(T, B, H, dtype, backend, weights):
@@ -190,8 +195,11 @@ def _priced(backend):
 @functools.lru_cache(1024)
 def _chunk_length(kind, T, B, H, width, backend, weights):
     priced, chunked = _priced(backend)[0][kind]["chunked"], KINDS[kind]["chunked"]
+    lengths = candidate_lengths(T, workers(backend))
+    if kind == "forward":  # shorter chunks are repaired again and again
+        lengths = [length for length in lengths if length >= REPAIR] or [max(T, 1)]
     return min(
-        candidate_lengths(T, workers(backend)),
+        lengths,
         key=lambda length: price(chunked(T, B, H, weights, backend, length), priced, width),
     )
 
@@ -203,7 +211,10 @@ def _explain(kind, T, B, H, width, backend, weights):
     counts = _counts(kind, T, B, H, weights, backend, length)
     seconds = {method: price(counts[method], every_kind[kind][method], width) for method in counts}
     # Trees as high as the chain is long, and one or two chunks, are the linear scan with more to do around it.
-    shorter = {"blelloch": up_levels(T) + down_levels(T) < T, "chunked": length * 2 < T, "linear": True}
+    shorter = {"blelloch": up_levels(T) + down_levels(T) < T, "linear": True}
+    shorter["chunked"] = length * 2 < T
+    if kind == "forward":  # and how often chunks are repaired is not known: they must be expected to gain a tenth
+        shorter["chunked"] = length < T and seconds["chunked"] < 0.9 * seconds["linear"]
     method = min((name for name in seconds if shorter[name]), key=seconds.get)
     # What is said counts work whole: by a single worker.
     alone = _counts(kind, T, B, H, weights, "numpy", length)

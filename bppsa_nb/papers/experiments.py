@@ -29,7 +29,7 @@ from pathlib import Path
 
 from bppsa_nb.machine import files
 from bppsa_nb.machine.checks import check_choice, generator
-from bppsa_nb.papers import bppsa, gru, multigrid, ooo, provenance, tables
+from bppsa_nb.papers import bppsa, forward, gru, multigrid, ooo, provenance, tables
 from bppsa_nb.papers.progress import Progress, read_kept
 
 SCALES = ("quick", "paper")
@@ -58,7 +58,7 @@ def load(name):
 
 def _modules():
     """Yield the name that each module has as an experiment, and its path."""
-    for paper in (bppsa, ooo, gru, multigrid):
+    for paper in (bppsa, ooo, gru, multigrid, forward):
         for path in (path for folder in paper.__path__ for path in Path(folder).glob("*.py")):
             yield re.sub(r"^figures?(_\d+)+_", "", path.stem), path
 

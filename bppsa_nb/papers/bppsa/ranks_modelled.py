@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib import pyplot
 
-from bppsa_nb.distributed.predict import Costs, Diamonds, Interconnect, pipeline, rank_after_rank, scan
+from bppsa_nb.distributed.predict import Costs, Interconnect, pipeline, rank_after_rank, scan
 from bppsa_nb.papers import on_ranks, panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
@@ -51,7 +51,7 @@ def measure(scale, rng, progress):
 
     def measure_point(point, rng):
         cell, width, steps = NETWORKS.get(point["network"]) or ("rnn", int(point["network"].split()[-1]), 500)
-        return _run(cell, width, steps, point["batch"], ROUNDS[scale])
+        return on_ranks.alone(cell, width, steps, point["batch"], ROUNDS[scale])
 
     measured = progress.collect(points, measure_point, rng)
     known = {(row.pop("network"), row.pop("batch")): row for row in measured.to_dict("records")}
@@ -66,29 +66,9 @@ def measure(scale, rng, progress):
     return table
 
 
-def _run(cell, width, steps, batch, rounds):
-    """Run the program on one rank; return a row of seconds per step, and per ⋄."""
-    how = ["--cell", cell, "--width", width, "--steps", steps, "--batch", batch, "--backend", "cpu"]
-    measured = on_ranks.run(1, "bppsa_nb.distributed", *how, "--repeat", rounds)
-    parts, (diamond,), (alone,) = measured["parts"][0], measured["diamonds"], measured["exscans"]
-    sweep = parts.get("back", parts["sweep"])  # with Jacobians or without, whatever the network has
-    seconds = {"forward": parts["forward"], "sweep": sweep, "gradients": max(parts["backward"] - sweep, 0)}
-    seconds |= {"jacobian": parts.get("jacobians", 0), "product": parts["product"]}
-    row = {"width": width, "matrix": width**2 if cell == "residual" else width}
-    row |= {name: each / steps for name, each in seconds.items()}
-    return [row | {name: diamond[name] for name in ("merge", "apply", "keep", "bytes")} | {"start": alone["seconds"]}]
-
-
-def costs(row, batch=BATCH):
-    """Turn a row of measured costs, of the part "cost", into what the model takes."""
-    diamonds = Diamonds(*(row[name] for name in ("merge", "apply", "keep", "start", "bytes")))
-    steps = (row[name] for name in ("forward", "sweep", "gradients", "jacobian", "product"))
-    return Costs(*steps, 4 * batch * int(row["width"]), diamonds)
-
-
 def _times(network, one, sample=None):
     """Predict a network's backward pass and, where costs of a single sample are given too, its step of training."""
-    steps, batch, rows = STEPS.get(network, STEPS["RNN"]), costs(one), []
+    steps, batch, rows = STEPS.get(network, STEPS["RNN"]), on_ranks.costs(one, BATCH), []
 
     def add(road, link, ranks, task, seconds):
         same = {"part": "time" if sample else "width", "network": network, "width": one["width"]}
@@ -101,7 +81,8 @@ def _times(network, one, sample=None):
                 if sample:
                     add(road, name, ranks, "step", predict(steps, ranks, batch, link, whole=True))
             if sample:
-                splits = {m: pipeline(steps, ranks, m, _micro_batch(batch, costs(sample, 1), m), link) for m in SPLITS}
+                single = on_ranks.costs(sample, 1)
+                splits = {m: pipeline(steps, ranks, m, _micro_batch(batch, single, m), link) for m in SPLITS}
                 best = min(splits, key=splits.get)
                 add("GPipe", name, ranks, "step", splits[best][0])
                 rows[-1] |= {"micro_batches": best, "bubble": splits[best][1]}

@@ -4,7 +4,7 @@ A row of the report is one `Claim`. Its check gets the table of an experiment an
 the verdict; where rows that it needs are missing, it raises `LookupError`.
 """
 
-from bppsa_nb.papers.claims import complexity, distributed, gru, multigrid, ooo, rnn, sparse, variants
+from bppsa_nb.papers.claims import complexity, distributed, forward, gru, multigrid, ooo, rnn, sparse, variants
 from bppsa_nb.papers.claims.claim import Claim
 
 __all__ = ["Claim", "claims"]
@@ -17,5 +17,5 @@ def claims():
     -------
     list of Claim
     """
-    modules = complexity, distributed, rnn, gru, sparse, variants, ooo, multigrid
+    modules = complexity, distributed, rnn, gru, sparse, variants, ooo, multigrid, forward
     return [claim for module in modules for claim in module.claims()]

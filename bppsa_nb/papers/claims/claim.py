@@ -15,6 +15,7 @@ PAPER = "BPPSA: Scaling Back-propagation by Parallel Scan Algorithm"
 THESIS = "The thesis version, where its settings differ"
 ARTICLE = "Optimizing RNNs with differentiable graphs (Baidu SVAIL, Part II)"
 OOO = "Scheduling optimization techniques for neural network training (out-of-order backprop)"
+FORWARD = "The forward pass in parallel: DEER, quasi-DEER, ParaRNN, and when Newton's method works"
 MULTIGRID = "Layer-parallel training of deep residual networks via nonlinear multigrid"
 
 

@@ -29,6 +29,11 @@ def trained(rng, iterations, T, rate=1e-3, dtype=np.float64):
     model = fresh(rng, np.float32)
     trainer = Trainer(model, Adam(lr=rate), method="linear", forward="linear")
     trainer.fit(Bitstream(T, 16 * iterations, rng=rng), 1, 16, rng=0, progress=False)
+    return like(model, dtype)
+
+
+def like(model, dtype):
+    """Return a model with the same parameters in another precision."""
     found = fresh(0, dtype)
     for name, param in model.params.items():
         found.params[name][...] = param
@@ -75,8 +80,11 @@ def exponent(model, x, rng):
     return float(grown / len(states))
 
 
-def newton(model, x, most):
-    """Yield all states [shape=(T, B, H)], corrected once more each time: Newton's method, by the scan (DEER)."""
+def newton(model, x, most, diagonal=False):
+    """Yield all states [shape=(T, B, H)], corrected once more each time: Newton's method, by the scan (DEER).
+
+    Of Jacobians, quasi-DEER takes the `diagonal` alone.
+    """
     weight = model.params["weight_hh_l0"]
     added = x @ model.params["weight_ih_l0"].T + model.params["bias_ih_l0"] + model.params["bias_hh_l0"]
     states = np.tanh(added)  # a step from zeros
@@ -84,7 +92,7 @@ def newton(model, x, most):
     for _ in range(most):
         before = np.concatenate([np.zeros_like(states[:1]), states[:-1]])
         found = np.tanh(added + before @ weight.T)
-        slopes = (1 - found**2)[..., None] * weight
+        slopes = (1 - found**2)[..., None] * (np.diag(np.diag(weight)) if diagonal else weight)
         with np.errstate(all="ignore"):
             corrected = states + propagate(np.concatenate([slopes, slopes[:1]]), found - states)
         states = np.clip(corrected, -1, 1)  # whatever tanh returns

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from bppsa_nb.distributed.predict import Interconnect
+from bppsa_nb.papers import on_ranks
 from bppsa_nb.papers.bppsa import rank_scaling, ranks_modelled
 from bppsa_nb.papers.progress import Progress
 
@@ -80,7 +81,7 @@ def made(product=10e-6):
         return [costs | {name: costs[name] * (batch / 16) for name in ("forward", "sweep", "gradients")}]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranks_modelled, "_run", run)
+        patch.setattr(ranks_modelled.on_ranks, "alone", run)
         patch.setattr(ranks_modelled, "STEPS", {"RNN": 30000, "narrow": 512, "wide": 512})
         patch.setattr(ranks_modelled, "RANKS", (1, 2, 4, 8, 16, 32, 64, 128))
         return ranks_modelled.measure("quick", 0, Progress(show=False))
@@ -136,8 +137,8 @@ def test_the_model_is_drawn(modelled):
 
 def test_costs_come_from_the_program():
     pytest.importorskip("mpi4py")
-    (row,) = ranks_modelled._run("residual", 3, 20, 16, 1)
-    costs = ranks_modelled.costs(row)
+    (row,) = on_ranks.alone("residual", 3, 20, 16, 1)
+    costs = on_ranks.costs(row, 16)
     assert costs.state == 4 * 16 * 3 and costs.diamonds.size == 8 + 16 * (8 * 3 + 4 * 3**2 + 4 * 3)
     assert min(costs[:5]) >= 0 < min(costs.forward, costs.sweep, costs.product, costs.jacobian)
     assert (row["width"], row["matrix"]) == (3, 9)

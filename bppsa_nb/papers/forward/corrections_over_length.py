@@ -1,0 +1,104 @@
+"""How many corrections Newton's method takes as sequences grow, on networks that have learned nothing yet."""
+
+import numpy as np
+from matplotlib import pyplot
+
+from bppsa_nb.cells.gru import GRU
+from bppsa_nb.papers import panels
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.forward import networks
+from bppsa_nb.papers.tables import where
+
+TITLE = "On fresh networks, Newton's method takes as many corrections at any length"
+SIZES = {"quick": (100, 300, 1000, 3000), "paper": (100, 300, 1000, 3000, 10000, 30000)}
+DRAWS = {"quick": 1, "paper": 5}  # of weights and inputs
+RIGHT = {"float32": 1e-5, "float64": 1e-10}
+MOST = 100
+KINDS = {  # words, color, marker
+    "rnn": ("RNN, H = 20, DEER", "vector", "o"),
+    "quasi": ("RNN, H = 20, quasi-DEER", "linear", "s"),
+    "gru": ("GRU, H = 20, DEER", "identity", "^"),
+    "example": ("GRU, H = 2, B = 16, DEER", "matrix", "D"),
+}
+
+
+def measure(scale, rng, progress):
+    """Solve fresh networks by Newton's method: a row per network, length, dtype and draw."""
+    draws = range(DRAWS[scale])
+    points = [
+        {"network": kind, "T": T, "dtype": dtype, "draw": draw}
+        for kind in KINDS
+        for T in SIZES[scale]
+        for dtype in RIGHT
+        for draw in draws
+    ]
+    return progress.collect(points, lambda point, rng: [_solve(rng=rng, **point)], rng)
+
+
+def _solve(network, T, dtype, draw, rng):
+    batch = 16 if network == "example" else 1
+    x, right = networks.inputs(T, batch, rng, np.dtype(dtype)), RIGHT[dtype]
+    if network == "quasi":
+        model = networks.fresh(rng, dtype)
+        exact = networks.states_of(model, x)
+        errors = (float(abs(states - exact).max()) for states in networks.newton(model, x, MOST, diagonal=True))
+        corrections, error = next(pair for pair in enumerate(errors) if pair[1] < right or pair[0] == MOST)
+        return {"corrections": corrections, "error": error}
+    make = {"rnn": networks.fresh, "gru": _gru, "example": _example}[network]
+    model = make(rng, np.dtype(dtype))
+    exact = model.forward(x, method="linear", backend="cpu").hidden
+    found = model.forward(x, method="newton", length=1, tol=right, most=MOST, backend="cpu")
+    return {"corrections": found.solved[0].corrections, "error": float(abs(found.hidden - exact).max())}
+
+
+def _gru(rng, dtype):
+    return GRU(1, networks.H, networks.CLASSES, rng=rng, dtype=dtype)
+
+
+def _example(rng, dtype):
+    return GRU(1, 2, 2, rng=rng, dtype=dtype)
+
+
+def caption(table):
+    """Say what is counted, and how many there are."""
+    said = [f"{words}: {span_of(table, kind)}" for kind, (words, *_) in KINDS.items()]
+    return (
+        "Corrections until all residuals (quasi-DEER: errors) are within 1e-5 in single precision (dashed) and 1e-10 "
+        f"in double precision, from T = {table['T'].min()} to {table['T'].max():,}; fresh weights, one sample if "
+        f"nothing else is said; lines: medians over {table['draw'].nunique()} draws. In single and in double "
+        f"precision, {'; '.join(said)}."
+    )
+
+
+def span_of(table, kind):
+    """Return from how many to how many corrections a network takes, in single and in double precision, in words."""
+    said = []
+    for dtype in RIGHT:
+        found = where(table, network=kind, dtype=dtype)["corrections"]
+        said.append(f"{found.min()}" if found.min() == found.max() else f"{found.min()} to {found.max()}")
+    return " and ".join(said)
+
+
+def alt(table):
+    """Say what there is to see, and how many corrections there are."""
+    said = [f"{words}: {span_of(table, kind)}" for kind, (words, *_) in KINDS.items()]
+    return (
+        "A plot of corrections over the length of a sequence, both axes logarithmic, with a line per network and "
+        f"precision. All are flat or nearly so. In single and double precision, {'; '.join(said)}."
+    )
+
+
+def plot(table):
+    """Draw corrections over length."""
+    fig, ax = pyplot.subplots(figsize=(7.2, 4.2), layout="constrained")
+    for kind, (words, role, marker) in KINDS.items():
+        for dtype, dash in zip(RIGHT, ("--", "-"), strict=True):
+            found = where(table, network=kind, dtype=dtype).groupby("T")["corrections"].median()
+            look = {"color": COLORS[role], "marker": marker, "ms": 5, "lw": 1.3, "fillstyle": "none"}
+            label = f"{words}, {'single' if dtype == 'float32' else 'double'} precision"
+            ax.plot(found.index, found, dash, label=label, **look)
+    panels.log_scale(ax, shown="{x:,g}", ticks=sorted(table["T"].unique()))
+    ax.set_yticks([1, 2, 3, 5, 10, 20, 50], ["1", "2", "3", "5", "10", "20", "50"])
+    ax.set(xlabel="length of the sequence, T", ylabel="corrections", ylim=(0.9, 500))
+    ax.legend(loc="upper left", fontsize=8, ncols=2)
+    return fig

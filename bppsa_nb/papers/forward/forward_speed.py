@@ -1,0 +1,119 @@
+"""How long the forward pass takes here: the loop, chunks that are repaired, Newton's method, and what is chosen."""
+
+import numpy as np
+from matplotlib import pyplot
+
+from bppsa_nb.cells.gru import GRU
+from bppsa_nb.papers import panels
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.forward import networks
+from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.timing import quartiles, take_turns
+
+TITLE = "The forward pass of one sample: how often a loop's time fits into another's"
+SIZES = {"quick": (1000, 3000), "paper": (1000, 10000, 30000)}
+ITERATIONS, SECONDS = {"quick": 100, "paper": 300}, {"quick": 0.3, "paper": 3}
+KINDS = {"fresh": "RNN, fresh", "trained": "RNN, trained", "gru": "GRU, fresh"}
+METHODS = {  # words, color
+    "chunked": ("chunks, repaired", "chunked"),
+    "auto": ("chosen by price", "blelloch"),
+    "newton": ("Newton on chunks", "vector"),
+}
+
+TICKS = {"numpy": (0.1, 0.2, 0.5, 1, 2, 5, 10, 20), "cpu": (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 3)}
+
+
+def measure(scale, rng, progress):
+    """Time methods that take turns: a row per network, length, backend and method."""
+    points = [
+        {"network": kind, "T": T, "backend": backend}
+        for kind in KINDS
+        for T in SIZES[scale]
+        for backend in ("numpy", "cpu")
+    ]
+
+    def measure_point(point, rng):
+        model = _network(point["network"], ITERATIONS[scale], rng)
+        x = networks.inputs(point["T"], 1, rng, np.float32)
+        methods = ["linear", *METHODS]
+        calls = [lambda method=method: model.forward(x, None, point["backend"], method=method) for method in methods]
+        times = take_turns(calls, SECONDS[scale])
+        ratios = times[:, :1] / times
+        exact, rows = model.forward(x, None, point["backend"], method="linear").hidden, []
+        for i, method in enumerate(methods):
+            found = model.forward(x, None, point["backend"], method=method)
+            solved = found.solved[0] if found.solved else None
+            row = {"method": method, "chunks": -(-point["T"] // solved.length) if solved else 1}
+            row |= {"passes": solved.passes if solved else 1, "error": float(abs(found.hidden - exact).max())}
+            rows.append(row | {"seconds": float(np.median(times[:, i]))} | quartiles("ratio", ratios[:, i]))
+        return rows
+
+    return progress.collect(points, measure_point, rng)
+
+
+def _network(kind, iterations, rng):
+    if kind == "gru":
+        return GRU(1, networks.H, networks.CLASSES, rng=rng)
+    if kind == "trained":
+        return networks.trained(rng, iterations, 100, dtype=np.float32)
+    return networks.fresh(rng, np.float32)
+
+
+def ratio(table, network, backend, method="chunked"):
+    """Return how often the loop's time is a method's, by T."""
+    rows = where(table, network=network, backend=backend, method=method)
+    return rows.set_index("T")["ratio"]
+
+
+def _said(table, method):
+    return "; ".join(
+        f"{words}, {backend}: " + ", ".join(f"{each:.2g}" for each in ratio(table, kind, backend, method))
+        for kind, words in KINDS.items()
+        for backend in ("numpy", "cpu")
+    )
+
+
+def caption(table):
+    """Say what is timed, and what comes out."""
+    lengths = ", ".join(f"{T:,}" for T in sorted(table["T"].unique()))
+    return (
+        f"H = {networks.H}, one sample, single precision, T = {lengths}; medians of a loop's time over the other's, of "
+        f"calls in turns, bars: quartiles. States are within {table['error'].max():.0e} of the loop's of the same "
+        f"backend. Chunks, repaired: {_said(table, 'chunked')}."
+    )
+
+
+def alt(table):
+    """Say what there is to see, and what comes out."""
+    return (
+        "Six panels of bars, three networks by two backends, over the length of a sequence: how often the loop's time "
+        "is that of repaired chunks, of what is chosen by price, and of Newton's method, on a logarithmic axis with a "
+        f"line at 1. Chunks: {_said(table, 'chunked')}. Chosen: {_said(table, 'auto')}. Newton: "
+        f"{_said(table, 'newton')}."
+    )
+
+
+def plot(table):
+    """Draw ratios over length, a panel per network and backend."""
+    fig, axes = pyplot.subplots(2, 3, figsize=(10, 5.6), sharey="row", layout="constrained")
+    lengths = sorted(table["T"].unique())
+    for row, (backend, words) in enumerate({"numpy": "NumPy", "cpu": "compiled"}.items()):
+        for ax, (kind, name) in zip(axes[row], KINDS.items(), strict=True):
+            for i, (method, (_, role)) in enumerate(METHODS.items()):
+                rows = where(table, network=kind, backend=backend, method=method)
+                at = np.arange(len(lengths)) + 0.27 * (i - 1)
+                low, high = rows["ratio"] - rows["ratio_low"], rows["ratio_high"] - rows["ratio"]
+                ax.bar(at, rows["ratio"], 0.25, yerr=[low, high], color=COLORS[role], error_kw={"lw": 0.8})
+            ax.axhline(1, color=COLORS["baseline"], lw=1)
+            ax.set_title(f"{name}, {words}")
+            ax.set_xticks(range(len(lengths)), [f"{T:,}" for T in lengths])
+            panels.log_scale(ax, "y", "{x:g}")
+            ax.set_yticks(TICKS[backend], [f"{tick:g}" for tick in TICKS[backend]])
+            ax.set_yticks([], minor=True)
+            ax.grid(visible=False, axis="x")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("times the loop's speed")
+    for ax in axes[1]:
+        ax.set_xlabel("length of the sequence, T")
+    panels.legend(fig, panels.patches({words: COLORS[role] for words, role in METHODS.values()}), ncols=3)
+    return fig
