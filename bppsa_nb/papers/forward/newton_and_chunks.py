@@ -1,9 +1,12 @@
 """How wrong states are, over time and iterations: Newton's method on all of them, and chunks that are repaired."""
 
 import numpy as np
+import pandas as pd
 from matplotlib import pyplot
 from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
 
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.forward import networks
 from bppsa_nb.papers.tables import where
 
@@ -26,25 +29,37 @@ def measure(scale, rng, progress):
 
     def measure_point(point, rng):
         model = _network(point["network"], rng, **SIZES[scale])
-        x = networks.pulses(T) if point["network"] == "latch" else networks.inputs(T, 1, rng)
-        exact = networks.states_of(model, x)
-        least = networks.exponent(model, x, rng)
-        iterates = {
-            "newton": networks.newton(model, x, MOST),
-            "chunks": networks.chunks(model, x, LENGTH, MOST),
-        }
-        rows = []
-        for method, found in iterates.items():
-            for iteration, states in enumerate(found):
-                error = abs(states - exact).max(axis=(1, 2)).reshape(-1, SHOWN).max(axis=1)
-                error = np.where(np.isfinite(error), error, WRONG)
-                rows += [
-                    {"method": method, "iteration": iteration, "t": SHOWN * i, "error": float(each), "exponent": least}
-                    for i, each in enumerate(error)
-                ]
-        return rows
+        return errors(model, networks.pulses(T) if point["network"] == "latch" else networks.inputs(T, 1, rng), rng)
 
     return progress.collect(points, measure_point, rng)
+
+
+def errors(model, x, rng):
+    """Find a network's states by both methods; return rows of `method`, `iteration`, `t`, `error` and `exponent`."""
+    exact, least, rows = networks.states_of(model, x), networks.exponent(model, x, rng), []
+    iterates = {"newton": networks.newton(model, x, MOST), "chunks": networks.chunks(model, x, LENGTH, MOST)}
+    for method, found in iterates.items():
+        for iteration, states in enumerate(found):
+            error = abs(states - exact).max(axis=(1, 2)).reshape(-1, SHOWN).max(axis=1)
+            error = np.where(np.isfinite(error), error, WRONG)
+            same = {"method": method, "iteration": iteration, "exponent": least}
+            rows += [same | {"t": SHOWN * i, "error": float(each)} for i, each in enumerate(error)]
+    return rows
+
+
+def picture(radius, seed=0):
+    """Draw both maps for a network whose recurrent weights have a spectral radius: a slider's picture, as a PNG."""
+    rng = np.random.default_rng(seed)
+    model, x = networks.scaled(networks.fresh(rng), radius), networks.inputs(T, 1, rng)
+    table = pd.DataFrame(errors(model, x, rng))
+    fig = Figure(figsize=(9, 2.8), layout="constrained")
+    axes = fig.subplots(1, 2, sharey=True)
+    for ax, (method, words) in zip(axes, METHODS.items(), strict=True):
+        _draw(ax, where(table, method=method), method)
+        ax.set(title=words, xlabel="time step")
+    axes[0].set_ylabel("corrections, repairs")
+    fig.suptitle(f"spectral radius {radius:.1f}, largest Lyapunov exponent {table['exponent'][0]:+.2f}", size=10)
+    return panels.png(fig)
 
 
 def _network(name, rng, iterations):
@@ -102,24 +117,24 @@ def plot(table):
     fig, axes = pyplot.subplots(2, 4, figsize=(11.4, 5.4), sharex=True, sharey=True, layout="constrained")
     exponents = table.groupby("network")["exponent"].first()
     for column, (kind, name) in enumerate(KINDS.items()):
-        for row, (method, words) in enumerate(METHODS.items()):
-            ax = axes[row, column]
-            part = where(table, network=kind, method=method)
-            errors = part.pivot(index="iteration", columns="t", values="error").clip(RIGHT, WRONG)
-            shown = ax.imshow(
-                errors, origin="lower", aspect="auto", cmap="magma_r", norm=LogNorm(RIGHT, WRONG),
-                extent=(0, T, -0.5, MOST + 0.5), interpolation="nearest",
-            )  # fmt: skip
-            done = np.arange(MOST + 1) + 1
-            exact = done if method == "newton" else done * LENGTH
-            ax.step(np.minimum(exact, T), np.arange(MOST + 1), where="mid", color="white", lw=3)
-            ax.step(np.minimum(exact, T), np.arange(MOST + 1), where="mid", color="#333333", lw=1)
-            ax.grid(visible=False)
-            if row == 0:
-                ax.set_title(f"{name}, λ = {exponents[kind]:+.2f}".replace("-", "−"))
-            else:
-                ax.set_xlabel("time step")
-            if column == 0:
-                ax.set_ylabel(f"{words}\n{'corrections' if method == 'newton' else 'repairs'}")
+        for row, method in enumerate(METHODS):
+            shown = _draw(axes[row, column], where(table, network=kind, method=method), method)
+        axes[0, column].set_title(f"{name}, λ = {exponents[kind]:+.2f}".replace("-", "−"))
+        axes[1, column].set_xlabel("time step")
+    for ax, words, what in zip(axes[:, 0], METHODS.values(), ("corrections", "repairs"), strict=True):
+        ax.set_ylabel(f"{words}\n{what}")
     fig.colorbar(shown, ax=axes, label="largest error", shrink=0.8)
     return fig
+
+
+def _draw(ax, rows, method):
+    """Draw errors over time and iterations, and what must be right by then."""
+    shown = rows.pivot(index="iteration", columns="t", values="error").clip(RIGHT, WRONG)
+    extent = (0, T, -0.5, MOST + 0.5)
+    look = {"origin": "lower", "aspect": "auto", "cmap": "magma_r", "interpolation": "nearest", "extent": extent}
+    image = ax.imshow(shown, norm=LogNorm(RIGHT, WRONG), **look)
+    exact = np.minimum((np.arange(MOST + 1) + 1) * (1 if method == "newton" else LENGTH), T)
+    for color, width in (("white", 3), ("#333333", 1)):
+        ax.step(exact, np.arange(MOST + 1), where="mid", color=color, lw=width)
+    ax.grid(visible=False)
+    return image

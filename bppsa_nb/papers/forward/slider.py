@@ -1,0 +1,43 @@
+"""Drag the spectral radius of a network's weights in a notebook, and see where its states are right."""
+
+import ipywidgets as widgets
+
+from bppsa_nb.machine.checks import is_number
+from bppsa_nb.papers.forward.newton_and_chunks import picture
+
+RADII = (0.2, 4.0)
+
+
+def slider(radius=0.6, seed=0):
+    """Show errors over time and iterations, by both methods, of a network whose spectral radius can be dragged.
+
+    Parameters
+    ----------
+    radius : float
+        Where the slider begins, from 0.2 to 4.
+    seed : int
+        Of weights and inputs.
+
+    Returns
+    -------
+    ipywidgets.VBox
+        Show it as the last line of a cell.
+
+    Raises
+    ------
+    ValueError
+        For a radius out of range.
+    """
+    low, high = RADII
+    if not is_number(radius) or not low <= radius <= high:
+        raise ValueError(f"radius must be from {low} to {high}, got {radius!r}")
+    image = widgets.Image(format="png", layout={"max_width": "100%"})
+    look = {"style": {"description_width": "initial"}, "layout": {"width": "60%"}, "continuous_update": False}
+    control = widgets.FloatSlider(radius, min=low, max=high, step=0.1, description="spectral radius", **look)
+
+    def show(_=None):
+        image.value = picture(control.value, seed)
+
+    control.observe(show, "value")
+    show()
+    return widgets.VBox([control, image])
