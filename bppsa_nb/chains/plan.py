@@ -115,7 +115,8 @@ def solve_seconds(passes, steps, work, T, B, H, dtype, backend, weights):
 def chunk_length(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False):
     """Return how many steps a chunk has, from 1 to max(T, 1): of several lengths, the one predicted to be the fastest.
 
-    Tried are the powers of two up to T, and T divided among the workers. Parameters and errors are those of `explain`.
+    Tried are the powers of two up to T, and T divided among the workers; forward, T divided by powers of two.
+    Parameters and errors are those of `explain`.
     """
     sizes = _checked(T, B, H, dtype, backend, weights, fewest=int(forward))
     imposed = None if forward else _imposed.get()
@@ -195,9 +196,11 @@ def _priced(backend):
 @functools.lru_cache(1024)
 def _chunk_length(kind, T, B, H, width, backend, weights):
     priced, chunked = _priced(backend)[0][kind]["chunked"], KINDS[kind]["chunked"]
-    lengths = candidate_lengths(T, workers(backend))
-    if kind == "forward":  # shorter chunks are repaired again and again
-        lengths = [length for length in lengths if length >= REPAIR] or [max(T, 1)]
+    if kind == "forward":  # 2, 4, 8 ... chunks fill registers; short ones are repaired again and again
+        halved = [-(-T // 2**i) for i in range(1, T.bit_length())]
+        lengths = sorted(length for length in halved if length >= REPAIR) or [max(T, 1)]
+    else:
+        lengths = candidate_lengths(T, workers(backend))
     return min(
         lengths,
         key=lambda length: price(chunked(T, B, H, weights, backend, length), priced, width),
