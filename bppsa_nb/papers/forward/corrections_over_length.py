@@ -91,10 +91,10 @@ def alt(table):
 def plot(table):
     """Draw corrections over length."""
     fig, ax = pyplot.subplots(figsize=(7.2, 4.2), layout="constrained")
-    for kind, (words, role, marker) in KINDS.items():
+    for i, (kind, (words, role, marker)) in enumerate(KINDS.items()):  # later ones lie on earlier ones
         for dtype, dash in zip(RIGHT, ("--", "-"), strict=True):
             found = where(table, network=kind, dtype=dtype).groupby("T")["corrections"].median()
-            look = {"color": COLORS[role], "marker": marker, "ms": 5, "lw": 1.3, "fillstyle": "none"}
+            look = {"color": COLORS[role], "marker": marker, "ms": 10 - 2 * i, "lw": 3 - 0.6 * i, "fillstyle": "none"}
             label = f"{words}, {'single' if dtype == 'float32' else 'double'} precision"
             ax.plot(found.index, found, dash, label=label, **look)
     panels.log_scale(ax, shown="{x:,g}", ticks=sorted(table["T"].unique()))

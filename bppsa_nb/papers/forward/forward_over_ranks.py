@@ -135,6 +135,7 @@ def plot(table):
             part = where(table, part="modelled", batch=batch, road=road)
             ax.plot(part["ranks"], 1e3 * part["seconds"], color=COLORS[role], label=words)
         ax.set_title(f"({letter}) training step, modelled, B = {batch}")
+    axes[1].set_ylim(bottom=0.3 * axes[1].get_ylim()[0])
     axes[1].legend(loc="lower left", fontsize=8)
     for ax, ticks in zip(axes, (RANKS, MODELLED[::2], MODELLED[::2]), strict=True):
         panels.sizes_axis(ax, ticks)
