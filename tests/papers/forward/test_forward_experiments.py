@@ -1,0 +1,162 @@
+"""The experiments on going forward in parallel: what they count and draw, at small sizes."""
+
+import numpy as np
+import pytest
+
+from bppsa_nb.papers.forward import (
+    along_training,
+    corrections_over_length,
+    forward_over_ranks,
+    forward_speed,
+    lyapunov_turn,
+    networks,
+    newton_and_chunks,
+    slider,
+    steps_over_workers,
+)
+from bppsa_nb.papers.progress import Progress
+
+QUIET = Progress(show=False)
+
+
+def weighted(weight):
+    """Make a network with the weights between its hidden units given, and no others."""
+    model = networks.fresh(0)
+    for param in model.params.values():
+        param[...] = 0
+    model.params["weight_hh_l0"][...] = weight
+    return model
+
+
+def test_the_exponent_is_the_logarithm_of_the_largest_factor():
+    weight, x = np.diag(np.linspace(0.1, 0.7, networks.H)), np.zeros((2000, 1, 1))
+    assert networks.exponent(weighted(weight), x, np.random.default_rng(0)) == pytest.approx(np.log(0.7), abs=2e-3)
+
+
+def test_newton_gains_a_step_and_repairs_gain_a_chunk_even_in_chaos():
+    rng = np.random.default_rng(0)
+    model, x = networks.scaled(networks.fresh(rng), 4), networks.inputs(40, 2, rng)
+    exact = networks.states_of(model, x)
+    for k, states in enumerate(networks.newton(model, x, 6)):
+        np.testing.assert_allclose(states[: k + 1], exact[: k + 1], rtol=0, atol=1e-9)
+        assert abs(states - exact).max() > 0.1
+    for k, states in enumerate(networks.chunks(model, x, 5, 7)):
+        np.testing.assert_array_equal(states[: 5 * (k + 1)], exact[: 5 * (k + 1)])
+    assert k == 7 and (states == exact).all()
+
+
+def test_newton_solves_what_is_linear_at_once_and_its_diagonal_does_not():
+    weight = 1e-6 * np.random.default_rng(0).standard_normal((networks.H, networks.H))
+    weight[np.diag_indices(networks.H)] = 0.9
+    model, x = weighted(weight), np.ones((50, 1, 1))
+    model.params["weight_ih_l0"][...] = 1e-6  # where tanh is the identity
+    exact = networks.states_of(model, x)
+    off = {}
+    for diagonal in (False, True):
+        *_, found = networks.newton(model, x, 1, diagonal)
+        off[diagonal] = abs(found - exact).max()
+    assert off[False] < 1e-14 < 1e-12 < off[True]
+
+
+def test_states_of_each_network_are_found_as_their_kind_allows(monkeypatch):
+    monkeypatch.setattr(newton_and_chunks, "SIZES", {"quick": {"iterations": 2}})
+    table = newton_and_chunks.measure("quick", np.random.default_rng(0), QUIET)
+    found = {
+        (kind, method): newton_and_chunks.iterations(table, kind, method)
+        for kind in newton_and_chunks.KINDS
+        for method in newton_and_chunks.METHODS
+    }
+    assert found["fresh", "newton"] <= 4 and found["fresh", "chunks"] <= 3
+    assert found["latch", "newton"] is None and found["chaos", "newton"] is None
+    count = newton_and_chunks.T // newton_and_chunks.LENGTH  # of which two begin right: the guess is where one ends
+    assert 1 < found["latch", "chunks"] < found["chaos", "chunks"] == count - 2
+    exponents = table.groupby("network")["exponent"].first()
+    assert exponents["latch"] < exponents["fresh"] < 0 < exponents["chaos"]
+    assert len(newton_and_chunks.plot(table).axes) == 9  # eight maps and a bar of colors
+
+
+def test_newton_turns_with_the_exponent(monkeypatch):
+    monkeypatch.setattr(lyapunov_turn, "SIZES", {"quick": {"radii": (0.5, 5), "seeds": 2}})
+    table = lyapunov_turn.measure("quick", np.random.default_rng(0), QUIET)
+    calm, wild = (table[table["radius"] == radius] for radius in (0.5, 5))
+    assert (calm["exponent"] < -0.4).all() and (wild["exponent"] > 0.1).all()
+    assert calm["newton"].max() <= 4 and wild["newton"].min() > lyapunov_turn.T / 2
+    assert calm["repairs"].max() <= 2 and (wild["repairs"] == lyapunov_turn.CHUNKS - 2).all()
+    basins = table[table["network"] == lyapunov_turn.BASINS]
+    assert (basins["exponent"] < -0.5).all() and basins["newton"].min() > 20
+    assert len(lyapunov_turn.plot(table).axes) == 2
+
+
+def test_training_is_looked_at_and_left_alone(monkeypatch):
+    monkeypatch.setattr(along_training, "SIZES", {"quick": {"T": 64, "iterations": 4, "every": 2}})
+    table = along_training.measure("quick", np.random.default_rng(0), QUIET)
+    assert table["iteration"].tolist() == [0, 2, 4] * 3 and table["met"].all()
+    assert table["corrections"].between(1, 4).all() and table["steps"].between(4 / 64, 2).all()
+    assert table["error"].max() < 2e-5 and table["rounding"].max() < 1e-5
+    assert len(along_training.plot(table).axes) == 2
+
+
+def test_every_network_is_tried_at_every_length(monkeypatch):
+    monkeypatch.setattr(corrections_over_length, "SIZES", {"quick": (30, 90)})
+    monkeypatch.setattr(corrections_over_length, "DRAWS", {"quick": 1})
+    table = corrections_over_length.measure("quick", np.random.default_rng(0), QUIET)
+    assert set(table["T"]) == {30, 90} and set(table["network"]) == set(corrections_over_length.KINDS)
+    full = table[table["network"] != "quasi"]
+    assert full["corrections"].between(1, 5).all()
+    assert table[table["network"] == "quasi"]["corrections"].min() > full["corrections"].max()
+    assert len(corrections_over_length.plot(table).axes) == 1
+
+
+def test_dependent_steps_of_a_training_step():
+    assert steps_over_workers._backward(1000, 1) == 1000
+    assert steps_over_workers._backward(1000, 10) == 100 * 21 + 10
+    assert steps_over_workers._newton(1000, 1, corrections=3) == 4 * (1000 * 23 + 0)
+    tree = 2 * 10 * 20
+    assert steps_over_workers._backward(10240, 1024) == 10 * 21 + tree
+
+
+def test_roads_are_counted_over_workers(monkeypatch):
+    monkeypatch.setattr(steps_over_workers, "SIZES", {"quick": {"T": 512, "iterations": 2}})
+    table = steps_over_workers.measure("quick", np.random.default_rng(0), QUIET)
+    for _, rows in table.groupby(["network", "road"]):
+        assert rows["workers"].tolist() == list(steps_over_workers.WORKERS)
+        assert (rows["steps"].diff().dropna() <= 0).all()  # more workers are never worse: some may rest
+    one = table[table["workers"] == 1].set_index("road")["steps"]
+    assert (one[["serial", "backward", "repair"]] == 2 * 512).all()
+    gains = steps_over_workers.gains(table, "fresh")
+    assert gains["serial"] == 1 < gains["backward"] < 2 < gains["repair"]
+    assert len(steps_over_workers.plot(table).axes) == 2
+
+
+def test_methods_take_turns_on_every_network(monkeypatch):
+    for name, value in (("SIZES", (200,)), ("ITERATIONS", 1), ("SECONDS", 0.01)):
+        monkeypatch.setattr(forward_speed, name, {"quick": value})
+    table = forward_speed.measure("quick", np.random.default_rng(0), QUIET)
+    assert len(table) == 3 * 2 * 4 and (table["seconds"] > 0).all() and table["error"].max() < 2e-5
+    assert (table[table["method"] == "linear"]["ratio"] == 1).all()
+    assert (table["ratio_low"] <= table["ratio_high"]).all()
+    assert len(forward_speed.plot(table).axes) == 6
+
+
+def test_the_forward_pass_is_measured_on_ranks_and_modelled_on_more(monkeypatch, rank_session):
+    monkeypatch.setattr(forward_over_ranks.on_ranks, "run", rank_session.measure)
+    monkeypatch.setattr(forward_over_ranks, "SIZES", {"quick": {"steps": 200, "rounds": 2}})
+    monkeypatch.setattr(forward_over_ranks, "RANKS", (1, 2))
+    table = forward_over_ranks.measure("quick", np.random.default_rng(0), QUIET)
+    measured = table[table["part"] == "measured"]
+    assert len(measured) == 2 * 2 * 2 and (measured["seconds_low"] <= measured["seconds_high"]).all()
+    gains = forward_over_ranks.gains(table, 1)
+    assert gains["serial"] >= 1 and gains["both"] >= gains["scan"]
+    assert len(forward_over_ranks.plot(table).axes) == 3
+
+
+def test_a_radius_is_dragged_and_drawn():
+    box = slider.slider(0.5)
+    control, image = box.children
+    before = bytes(image.value)
+    assert before.startswith(b"\x89PNG")
+    control.value = 3.0
+    assert bytes(image.value) != before
+    for radius in (0.1, 5, True, None, "2"):
+        with pytest.raises(ValueError, match=r"^radius must be from 0.2 to 4.0, got "):
+            slider.slider(radius)
