@@ -30,7 +30,7 @@ def correct(chunks, linearize, tol, most, bound):
     Returns
     -------
     bool
-        Whether the gaps are within `tol`; if not, there were too many corrections, or one was not finite.
+        Whether the gaps are within `tol`; if not, there were too many corrections.
     """
     while True:
         began, ended = chunks.began, chunks.ends[:-1]
@@ -42,8 +42,7 @@ def correct(chunks, linearize, tol, most, bound):
             corrected = began[1:] + propagate(linearize(chunks), ended - began[1:])
         if bound is not None:
             corrected = np.clip(corrected, -bound, bound)
-        if not all_finite(corrected):
-            return False
+        corrected = np.where(np.isfinite(corrected), corrected, ended)  # where tangents lead out of range, just a pass
         chunks.run_all(np.concatenate([began[:1], corrected]))
         chunks.solved.corrections += 1
 

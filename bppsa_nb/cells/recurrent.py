@@ -134,7 +134,7 @@ class Recurrent:
         length : int, optional
             Steps of a chunk.
         tol : float, optional
-            Chunks meet where states differ by no more; 4.8e-7 in float32 and 1e-12 in float64 by default. 0 asks for
+            Chunks meet where states differ by no more; 2.4e-7 in float32 and 1e-12 in float64 by default. 0 asks for
             the loop's own bits, on backends ``"cpu"`` and ``"cuda"``: on ``"numpy"``, sums are rounded in another order
             where more samples go together. A network in chaos magnifies whatever is rounded or let stand.
         most : float, optional

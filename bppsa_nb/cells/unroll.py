@@ -12,7 +12,7 @@ from bppsa_nb.machine.checks import as_array, check_choice, check_count, check_f
 from bppsa_nb.machine.shown import shown
 
 METHODS = ("linear", "chunked", "newton")
-TOLERANCE = {4: 4 * float(np.finfo(np.float32).eps), 8: 1e-12}  # by bytes of a number
+TOLERANCE = {4: 2 * float(np.finfo(np.float32).eps), 8: 1e-12}  # by bytes of a number
 REPAIRS = 4  # loops' work, before chunks are taken one after the other
 CORRECTIONS = 8  # before Newton's method is given up
 

@@ -105,6 +105,14 @@ def test_deer_takes_few_iterations_while_a_network_is_fresh(backend, T):
         assert abs(found.hidden - model.forward(x, None, backend, method="linear").hidden).max() <= WITHIN[dtype]
 
 
+@pytest.mark.parametrize(("radius", "seed", "most"), [(1.2, 2, 20), (1.3, 1, 15), (1.5, 1, 30)])
+def test_newton_goes_on_where_tangents_lead_out_of_range(radius, seed, most):
+    """In single precision, products of the Jacobians of a wrong guess overflow where states themselves do not."""
+    model, x, _ = case("rnn", 1000, 1, radius=radius, seed=seed)
+    found = model.forward(x, None, "cpu", method="newton", length=1, tol=1e-5, most=most)
+    assert found.solved[0].finished == "met" and found.solved[0].corrections > 5
+
+
 @each_backend
 def test_chaos_is_solved_serially_at_little_more_than_the_loops_steps(backend):
     model, x, h0 = case("rnn", 600, 2, radius=4.0)

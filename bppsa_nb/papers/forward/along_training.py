@@ -40,10 +40,11 @@ def _train(rate, rng, T, iterations, every):
 
 
 def _look(model, x):
-    """Find the states of a batch by both methods, to 1e-5."""
+    """Find the states of a batch by both methods, by Newton's in double precision, to 1e-5."""
     loop = model.forward(x, backend="cpu", method="linear").hidden
-    exact = networks.states_of(networks.like(model, np.float64), x.astype(np.float64))
-    deer = model.forward(x, backend="cpu", method="newton", length=1, tol=1e-5, most=MOST).solved[0]
+    double, x_double = networks.like(model, np.float64), x.astype(np.float64)
+    exact = networks.states_of(double, x_double)
+    deer = double.forward(x_double, backend="cpu", method="newton", length=1, tol=1e-5, most=MOST).solved[0]
     chunks = model.forward(x, backend="cpu", method="chunked", length=-(-len(x) // CHUNKS))
     (solved,) = chunks.solved
     return {
@@ -71,9 +72,9 @@ def caption(table):
         said.append(f"rate {rate:g}: {words}, {steps:.2f} T")
     return (
         f"Every {table['iteration'].unique()[1]:g} iterations of Adam, T = {table['T'].iloc[0]}: the states of "
-        f"{BATCH} other samples, in single precision; a line per draw of weights and data. Left: until all residuals "
-        f"are within 1e-5; crosses at the top: not within {MOST}. Right: steps that wait for each other, {CHUNKS} "
-        f"chunks, until all meet; their states are within {table['error'].max():.0e} of the loop's, and those within "
+        f"{BATCH} other samples; a line per draw of weights and data. Left: until all residuals are within 1e-5, in "
+        f"double precision; crosses at the top: not within {MOST}. Right: steps that wait for each other, {CHUNKS} "
+        f"chunks, until all meet, in single precision; their states are within {table['error'].max():.0e} of the loop's, and those within "
         f"{table['rounding'].max():.0e} of double precision's. "
         f"Medians: {'; '.join(said)}."
     )
@@ -108,7 +109,7 @@ def plot(table):
     panels.log_scale(axes[0], "y", ticks=None)
     axes[0].set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
     axes[0].set(xlabel="iteration of training", ylabel="corrections", title="Newton on all states (DEER)")
-    axes[0].legend(loc="upper left", bbox_to_anchor=(0.0, 0.93))
+    panels.legend(fig)
     axes[1].axhline(1, color=COLORS["baseline"], lw=1)
     axes[1].annotate("the loop", (0, 1), (2, 3), textcoords="offset points", size=8, color=COLORS["baseline"])
     axes[1].set(xlabel="iteration of training", ylabel="dependent steps / T", title=f"{CHUNKS} chunks, repaired")

@@ -95,7 +95,8 @@ def newton(model, x, most, diagonal=False):
         slopes = (1 - found**2)[..., None] * (np.diag(np.diag(weight)) if diagonal else weight)
         with np.errstate(all="ignore"):
             corrected = states + propagate(np.concatenate([slopes, slopes[:1]]), found - states)
-        states = np.clip(corrected, -1, 1)  # whatever tanh returns
+        corrected = np.clip(corrected, -1, 1)  # whatever tanh returns
+        states = np.where(np.isfinite(corrected), corrected, found)
         yield states
 
 
