@@ -74,9 +74,8 @@ def caption(table):
         f"Every {table['iteration'].unique()[1]:g} iterations of Adam, T = {table['T'].iloc[0]}: the states of "
         f"{BATCH} other samples; a line per draw of weights and data. Left: until all residuals are within 1e-5, in "
         f"double precision; crosses at the top: not within {MOST}. Right: steps that wait for each other, {CHUNKS} "
-        f"chunks, until all meet, in single precision; their states are within {table['error'].max():.0e} of the loop's, and those within "
-        f"{table['rounding'].max():.0e} of double precision's. "
-        f"Medians: {'; '.join(said)}."
+        f"chunks, until all meet, in single precision; their states are within {table['error'].max():.0e} of the "
+        f"loop's, and those within {table['rounding'].max():.0e} of double precision's. Medians: {'; '.join(said)}."
     )
 
 

@@ -88,7 +88,8 @@ def caption(table):
     return (
         f"RNN, H = {networks.H}, T = {table['T'].iloc[0]:,}, one sample. Counted, not timed: a step is as much as the "
         "cell's; a product of Jacobians takes H of them; messages take none. Corrections (DEER, to 1e-5, in double "
-        f"precision) and repairs (in single) were counted on the networks. Times faster than the loops on {max(WORKERS)} workers: {'; '.join(said)}."
+        "precision) and repairs (in single) were counted on the networks. Times faster than the loops on "
+        f"{max(WORKERS)} workers: {'; '.join(said)}."
     )
 
 
