@@ -68,9 +68,35 @@ def training(cell, features=None):
         competitors = {f"ours: {method}, {where}": ours(method, where) for method, where in chosen}
         if backend == "cuda":
             competitors["ours: auto, cuda, inputs from the host"] = trained("auto", "cuda")
-        return competitors | (peers.torch_steps(model, x, y, backend) if "torch" in present else {})
+        return competitors | others(model, x, y, backend, present)
 
     return prepare
+
+
+def others(model, x, y, backend, present):
+    """Return the peers' training steps, of those that are installed."""
+    competitors = peers.torch_steps(model, x, y, backend) if "torch" in present else {}
+    return competitors | (peers.jax_steps(model, x, y) if "jax" in present else {})
+
+
+def one_sample(T, B, H, backend, present, rng):
+    """Training steps of the RNN on a long sequence: forward and backward in a loop each, or in chunks."""
+    model, x, y = problem("RNN", T, B, H, 1, rng)
+
+    def ours(where, forward, method):
+        if where == "cuda":
+            return list(on_gpu.training_step(model, x, y, method, graph=True, forward=forward))
+        trainer = bp.Trainer(model, bp.Adam(lr=1e-5), method=method, backend=where, forward=forward)
+        return [lambda: trainer.step(x, y)]
+
+    ways = {"auto": ("auto", "auto"), "linear": ("linear", "linear")}
+    ways |= {"linear forward, chunked": ("linear", "chunked"), "chunked, both ways": ("chunked", "chunked")}
+    competitors = {
+        f"ours: {name}, {where}": ours(where, *way)
+        for where in ([backend] if backend == "cuda" else [backend, "numpy"])
+        for name, way in ways.items()
+    }
+    return competitors | others(model, x, y, backend, present)
 
 
 COMPARISONS = {  # name: what competes, T, B, H
@@ -78,10 +104,11 @@ COMPARISONS = {  # name: what competes, T, B, H
     "RNN training step": (training("RNN"), 1000, 16, 20),
     "GRU training step": (training("GRU", "S"), FEATURES["S"].frames, 16, 20),
     "GRU training step, set L": (training("GRU", "L"), FEATURES["L"].frames, 16, 20),
+    "RNN training step, one long sample": (one_sample, 30000, 1, 20),
 }
 PARTS = {
     "chain": ["gradients of a dense chain"],
-    "rnn": ["RNN training step"],
+    "rnn": ["RNN training step", "RNN training step, one long sample"],
     "gru": ["GRU training step", "GRU training step, set L"],
 }
 

@@ -169,6 +169,66 @@ def torch_steps(model, x, y, device):
     return {name: torch_step(model, x, y, **how) for name, how in named.items()}
 
 
+def jax_step(model, x, y, unroll):
+    """Return the same training step in JAX, jitted as a whole: `jax.lax.scan` over time, so many steps unrolled.
+
+    Raises
+    ------
+    AssertionError
+        If its loss is not ours.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_default_matmul_precision", "highest")  # 32 bits on a GPU, too
+    x_there, y_there, lr, (beta1, beta2), eps = jnp.asarray(x), jnp.asarray(y), 1e-5, (0.9, 0.999), 1e-8
+
+    def rnn(h, into, weight_T, bias):
+        return jnp.tanh(into + h @ weight_T + bias)
+
+    def gru(h, into, weight_T, bias):
+        (r, z, n), (from_r, from_z, from_n) = jnp.split(into, 3, -1), jnp.split(h @ weight_T + bias, 3, -1)
+        z = jax.nn.sigmoid(z + from_z)
+        return (1 - z) * jnp.tanh(n + jax.nn.sigmoid(r + from_r) * from_n) + z * h
+
+    cell = {bp.RNN: rnn, bp.GRU: gru}[type(model)]
+
+    def loss_of(params):
+        into = x_there @ params["weight_ih_l0"].T + params["bias_ih_l0"]
+        weight_T, bias = params["weight_hh_l0"].T, params["bias_hh_l0"]
+        h = jnp.zeros((x.shape[1], model.hidden_size), x.dtype)
+        h, _ = jax.lax.scan(lambda h, into: (cell(h, into, weight_T, bias), None), h, into, unroll=unroll)
+        logits = h @ params["fc.weight"].T + params["fc.bias"]
+        return -jnp.take_along_axis(jax.nn.log_softmax(logits), y_there[:, None], 1).mean()
+
+    @jax.jit
+    def step(params, averages, squares, count):
+        loss, grads = jax.value_and_grad(loss_of)(params)
+        averages = {name: beta1 * averages[name] + (1 - beta1) * grad for name, grad in grads.items()}
+        squares = {name: beta2 * squares[name] + (1 - beta2) * grad**2 for name, grad in grads.items()}
+        first, second = 1 - beta1**count, 1 - beta2**count
+        for name in params:
+            params[name] -= lr / first * averages[name] / (jnp.sqrt(squares[name] / second) + eps)
+        return params, averages, squares, count + 1, loss
+
+    params = {name: jnp.asarray(value) for name, value in model.params.items()}
+    zeros = {name: jnp.zeros_like(value) for name, value in params.items()}
+    saved = {"state": (params, zeros, zeros, jnp.float32(1))}
+
+    def turn():
+        *saved["state"], loss = jax.block_until_ready(step(*saved["state"]))
+        return loss
+
+    theirs, (ours, _) = float(turn()), cross_entropy(model.forward(x, backend="numpy").logits, y)
+    assert abs(theirs - ours) < 1e-4, f"JAX's loss is {theirs}, ours {ours}"
+    return [turn]
+
+
+def jax_steps(model, x, y):
+    """Return JAX's training steps by name."""
+    return {f"jax.lax.scan, unroll={unroll}": jax_step(model, x, y, unroll) for unroll in (1, 8)}
+
+
 def jax_scans(jacobians_T, grad_output):
     """Return JAX's ways to the gradients of a dense chain, by name, on whatever device it takes.
 

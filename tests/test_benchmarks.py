@@ -119,6 +119,19 @@ def test_our_step_and_pytorch_s_train_alike(cell):
     assert torch.tensor(1e-40).mul(0.5).item() > 0  # subnormal numbers are as they were
 
 
+@pytest.mark.parametrize("cell", ["RNN", "GRU"])
+def test_jax_s_step_trains_alike(cell):
+    pytest.importorskip("jax")
+    import peers
+
+    model, x, y = small(cell)
+    (turn,) = peers.jax_step(model, x, y, unroll=2)  # takes its first step here, to compare losses
+    trainer = bp.Trainer(model, bp.Adam(lr=1e-5), method="linear", backend="cpu")
+    ours = np.array([trainer.step(x, y) for _ in range(6)])
+    theirs = np.array([float(turn()) for _ in range(5)])
+    assert abs(ours[1:] - theirs).max() < 1e-6 < abs(ours[1:] - ours[0]).min()
+
+
 def test_a_peer_with_another_loss_does_not_compete(monkeypatch):
     pytest.importorskip("torch")
     import peers
