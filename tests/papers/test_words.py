@@ -10,7 +10,9 @@ from bppsa_nb.papers.phrases import listed, span
 # Experiments that take words from their tables, and the measured columns that these depend on.
 MEASURED = {
     "against_pytorch": ["step"],
+    "along_training": ["corrections", "steps"],
     "concurrent_blocks": ["seconds", "at_once"],
+    "corrections_over_length": ["corrections"],
     "crossover_map": ["seconds"],
     "depth_independence": ["cycles", "factor"],
     "error_over_length": ["error"],
@@ -21,11 +23,15 @@ MEASURED = {
     "figure_09": ["bppsa", "chunked"],
     "figure_10": ["multiply_adds"],
     "figure_13": ["gradient", "accuracy_linear", "accuracy_blelloch", "drift", "drift_reversed"],
+    "forward_over_ranks": ["seconds"],
+    "forward_speed": ["ratio"],
     "gru_throughput": ["seconds", "relative"],
     "gru_variants": ["relative"],
     "joint_regions": ["speedup", "bound"],
     "layer_parallel_training": ["accuracy", "error_two cycles"],
     "layer_scaling": ["seconds"],
+    "lyapunov_turn": ["newton", "repairs", "exponent"],
+    "newton_and_chunks": ["error", "exponent"],
     "peers": ["seconds"],
     "planned_products": ["planned"],
     "predicted_gpu": ["seconds"],
@@ -38,6 +44,7 @@ MEASURED = {
     "roofline": ["of_peak"],
     "small_products": ["ratio"],
     "staleness": ["accuracy"],
+    "steps_over_workers": ["steps"],
 }
 
 
