@@ -79,8 +79,8 @@ def others(model, x, y, backend, present):
     return competitors | (peers.jax_steps(model, x, y) if "jax" in present else {})
 
 
-def one_sample(T, B, H, backend, present, rng):
-    """Training steps of the RNN on a long sequence: forward and backward in a loop each, or in chunks."""
+def long_sequences(T, B, H, backend, present, rng):
+    """Training steps of the RNN on long sequences: forward and backward in a loop each, or in chunks."""
     model, x, y = problem("RNN", T, B, H, 1, rng)
 
     def ours(where, forward, method):
@@ -104,11 +104,12 @@ COMPARISONS = {  # name: what competes, T, B, H
     "RNN training step": (training("RNN"), 1000, 16, 20),
     "GRU training step": (training("GRU", "S"), FEATURES["S"].frames, 16, 20),
     "GRU training step, set L": (training("GRU", "L"), FEATURES["L"].frames, 16, 20),
-    "RNN training step, one long sample": (one_sample, 30000, 1, 20),
+    "RNN training step, a long sample": (long_sequences, 30000, 1, 20),
+    "RNN training step, 16 long samples": (long_sequences, 30000, 16, 20),
 }
 PARTS = {
     "chain": ["gradients of a dense chain"],
-    "rnn": ["RNN training step", "RNN training step, one long sample"],
+    "rnn": ["RNN training step", "RNN training step, a long sample", "RNN training step, 16 long samples"],
     "gru": ["GRU training step", "GRU training step, set L"],
 }
 

@@ -8,8 +8,8 @@ CAPTION = (
     "Medians of one run by benchmarks/run.py in which all took turns, warm, with whatever a method must prepare; lines "
     "at the ends: quartiles. A bar is how many times as long as the fastest one of its panel takes. Training steps are "
     "forward pass, loss, backward pass and Adam. PyTorch with flush_denormal counts subnormal numbers as zero, as "
-    "compiled code here does. All in float32, H = 20; B = 16, but for one long sample, of T = 30,000; T = 1000 for the "
-    "chain and the RNN, 259 for the GRU, 1034 in its set L."
+    "compiled code here does. All in float32, H = 20; B = 16, or a single sample; T = 1000 for the chain and the "
+    "RNN, 30,000 where samples are long, 259 for the GRU, 1034 in its set L."
 )
 
 
@@ -36,7 +36,7 @@ def alt(table):
         texts.append(f"{comparison}: “{first}” is the fastest, “{last}” takes {ratio:.2g} times as long")
     return (
         "For each machine, one panel of horizontal bars for each comparison: gradients of a dense chain, and training "
-        f"steps of the RNN, on one long sample, too, and of the GRU on two sets of features. {'. '.join(texts)}."
+        f"steps of the RNN, on long samples, too, and of the GRU on two sets of features. {'. '.join(texts)}."
     )
 
 
