@@ -35,6 +35,7 @@ MEASURED = {
     "peers": ["seconds"],
     "planned_products": ["planned"],
     "predicted_gpu": ["seconds"],
+    "predicted_steps": ["gain"],
     "rank_scaling": ["total", "memory", "seconds"],
     "ranks_modelled": ["seconds"],
     "reorder_gradients": ["difference"],

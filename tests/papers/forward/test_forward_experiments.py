@@ -11,6 +11,7 @@ from bppsa_nb.papers.forward import (
     lyapunov_turn,
     networks,
     newton_and_chunks,
+    predicted_steps,
     slider,
     steps_over_workers,
 )
@@ -148,6 +149,19 @@ def test_the_forward_pass_is_measured_on_ranks_and_modelled_on_more(monkeypatch,
     gains = forward_over_ranks.gains(table, 1)
     assert gains["serial"] >= 1 and gains["both"] >= gains["scan"]
     assert len(forward_over_ranks.plot(table).axes) == 3
+
+
+def test_what_machine_code_predicts_lies_in_its_range():
+    table = predicted_steps.measure("quick", None, QUIET)
+    assert (table["gain_low"] <= table["gain"]).all() and (table["gain"] < table["gain_high"]).sum() > 40
+    np.testing.assert_allclose(table["gain"], table["loops"] / table["seconds"])
+    only = table[table["road"] == "backward"]
+    assert only["gain"].max() < 2 < predicted_steps.longest(table, "RNN", 16)["gain"]  # a loop is left
+    assert predicted_steps.longest(table, "RNN", 16)["gain"] < predicted_steps.longest(table, "RNN", 1)["gain"]
+    loops, chunks = predicted_steps.seconds(30000, 1, 1, "both")
+    assert predicted_steps.seconds(30000, 1, 1, "both", products=2)[0] == loops  # which multiply no matrices
+    assert predicted_steps.seconds(30000, 1, 1, "both", products=2)[1] > chunks
+    assert len(predicted_steps.plot(table).axes) == 2
 
 
 def test_a_radius_is_dragged_and_drawn():
