@@ -75,8 +75,8 @@ def caption(table):
     return (
         f"Predictions for an H100, which nothing has confirmed: cycles of the kernels for H = {H}, as the compiler "
         f"wrote them, times how often each is passed, and {1e6 * costs.LAUNCH:.0f} µs a launch. Bands: steps, or "
-        f"products of Jacobians, {OFF:g} times as long or as short as predicted. Fresh weights, repaired once. T = 30,000: "
-        f"{'; '.join(said)}."
+        f"products of Jacobians, {OFF:g} times as long or as short as predicted. Fresh weights, repaired once. "
+        f"T = 30,000: {'; '.join(said)}."
     )
 
 
