@@ -20,14 +20,14 @@ def _short_chunks(monkeypatch):
 
 @pytest.mark.parametrize("B", [1, 5])
 @pytest.mark.parametrize("H", [1, 3, 20, 33, 64])
-@pytest.mark.parametrize("T", [0, 1, 2, 3, 5, 10, 100, 1000])
+@pytest.mark.parametrize("T", [0, 1, 2, 3, 5, 10, 100, 300, pytest.param(1000, marks=pytest.mark.full)])
 def test_equals_the_oracle(T, H, B):
     jacobians_T, grad_output, local_grads = chain(T, B, H, np.random.default_rng([T, H, B]), local=T <= 100)
     oracle = naive.backprop(jacobians_T, grad_output, local_grads)
     for dtype, tolerance in TOLERANCE.items():
         J, g, c = cast(dtype, jacobians_T, grad_output, local_grads)
         for backend in BACKENDS:
-            for method, levels in METHODS[:3] if T == 1000 else METHODS:
+            for method, levels in METHODS[:3] if T > 100 else METHODS:
                 result = bp.backprop(J, g, local_grads=c, method=method, backend=backend, levels=levels)
                 assert result.dtype == dtype and result.shape == (T + 1, B, H)
                 assert error(result, oracle) < tolerance, (backend, method, levels, dtype)

@@ -15,7 +15,7 @@ def trainer(method, backend):
 
 @pytest.mark.parametrize(
     ("T", "backend"),
-    [(100, "numpy"), (100, "cpu"), *(pytest.param(1000, b, marks=pytest.mark.full) for b in ("numpy", "cpu"))],
+    [(30, "numpy"), (100, "cpu"), *(pytest.param(1000, b, marks=pytest.mark.full) for b in ("numpy", "cpu"))],
 )
 def test_bppsa_trains_as_bptt_does(T, backend):
     dataset = bp.Bitstream(T, ITERATIONS * B, rng=0)
