@@ -33,7 +33,7 @@ def on_ranks(rank_session, tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, pytest.param(7, marks=pytest.mark.full)])
+@pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 4, 7))])
 def test_any_number_of_ranks_finds_what_one_process_does(on_ranks, ranks):
     assert [rank["wrong"] for rank in on_ranks(ranks)] == [[]] * ranks
 
@@ -94,7 +94,7 @@ for method in "linear", "chunked":
     }
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4, pytest.param(7, marks=pytest.mark.full)])
+@pytest.mark.parametrize("ranks", [2, 3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (4, 7))])
 def test_what_one_rank_cannot_do_none_does(on_ranks, ranks):
     every = [rank["refused"] for rank in on_ranks(ranks)]
     for rank, said in enumerate(every):
@@ -117,7 +117,8 @@ def test_a_rank_that_is_killed_ends_the_run(tmp_path):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
-@pytest.mark.parametrize("T", [10000, pytest.param(30000, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("T", [10000, 30000])
 def test_a_rank_needs_memory_in_proportion_to_its_run(tmp_path, T):
     path, every = tmp_path / "memory.json", {}
     with Session(4) as session:  # of its own: its ranks hold nothing that other tests left

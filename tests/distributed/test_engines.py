@@ -73,6 +73,7 @@ def test_a_killed_rank_is_an_error_and_no_hang():
     ranks.stop()  # once more changes nothing
 
 
+@pytest.mark.full
 def test_ranks_end_with_the_process_that_started_them():
     program = (
         "import sys, time; sys.path.insert(0, sys.argv[1])\n"

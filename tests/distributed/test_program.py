@@ -30,7 +30,8 @@ def measured(rank_session, tmp_path_factory):
     return found
 
 
-RUNS = [(0, "rnn"), (1, "residual"), (2, "residual"), (4, "residual"), (5, "gru"), (7, "rnn")]
+RUNS = [(0, "rnn"), (1, "residual"), (2, "residual"), (5, "gru")]
+RUNS += [pytest.param(*run, marks=pytest.mark.full) for run in ((4, "residual"), (7, "rnn"))]
 
 
 @pytest.mark.parametrize("ranks, cell", RUNS)

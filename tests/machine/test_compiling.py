@@ -233,7 +233,7 @@ assert len(Compiled.found) <= MOST, Compiled.found
 """
 
 
-@pytest.mark.parametrize("first", FIRST)
+@pytest.mark.parametrize("first", ["rnn", pytest.param("scan", marks=pytest.mark.full)])
 def test_a_first_step_compiles_little_and_a_second_process_nothing(tmp_path, first):
     """Seconds are for benchmarks; here, what they are spent on is counted."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -28,7 +28,7 @@ def on_ranks(rank_session, tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 4))])
 def test_any_number_of_ranks_finds_the_same_bits(on_ranks, ranks):
     every = on_ranks(ranks)
     assert len(every) == ranks
