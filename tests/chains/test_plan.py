@@ -324,3 +324,48 @@ def test_what_saves_no_step_is_the_linear_scan(backend, weights):
 def test_lengths_that_cannot_be_imposed(length):
     with pytest.raises(ValueError, match=r"length must be an integer >= 1 or None, got"), plan.chunks_of(length):
         pass
+
+
+# The forward pass.
+
+
+@pytest.mark.parametrize(("T", "B", "length"), [(640, 3, 64), (1000, 2, 125), (4096, 1, 512)])
+def test_counts_of_chunks_are_those_of_a_cell_that_forgets_at_once(T, B, length):
+    model = bp.RNN(1, 20, 3, rng=0)
+    for name in ("weight_hh_l0", "bias_hh_l0"):
+        model.params[name][...] = 0
+    x = np.random.default_rng(0).standard_normal((T, B, 1)).astype(np.float32)
+    (solved,) = model.forward(x, backend="numpy", method="chunked", length=length).solved
+    ran = counting.solving(solved.passes + 1, solved.steps, round(solved.work * T * B), 20, 1, "numpy")
+    expected = counting.repaired(T, B, 20, 1, "numpy", length)
+    assert ran["launches"] == expected["launches"] and ran["steps"] == expected["steps"]
+    assert expected["matvec"] == pytest.approx(ran["matvec"], rel=0.1)  # the first of all chunks is never repaired
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("B", [1, 16])
+@pytest.mark.parametrize("T", [0, 1, 31, 32, 63, 64, 65, 1000, 30001])
+def test_forward_chunks_are_a_power_of_two_in_number_and_no_shorter_than_a_repair(T, B, backend):
+    length = plan.chunk_length(T, B, 20, backend=backend, weights=1, forward=True)
+    halved = [-(-T // 2**i) for i in range(1, T.bit_length())]
+    assert length in halved and length >= counting.REPAIR if T >= 63 else length == max(T, 1)
+
+
+def test_forward_chunks_must_be_expected_to_gain_a_tenth(prices):
+    prices["linear"] |= {"steps": 1.0}
+    prices["chunked"] |= {"launches": 200.0}
+    explanation = plan.explain(1000, 1, 20, backend="numpy", weights=1, forward=True)
+    chunks = explanation.seconds["chunked"]
+    assert explanation.method == "chunked" and explanation.seconds["linear"] == 1000 and chunks == 600
+    assert explanation.reason.startswith("32 chunks of at most 32 steps go side by side, as samples do")
+    prices["chunked"] |= {"launches": 310.0}
+    plan.refresh()
+    explanation = plan.explain(1000, 1, 20, backend="numpy", weights=1, forward=True)
+    assert explanation.method == "linear" and explanation.seconds["chunked"] == 930
+    assert explanation.reason.startswith("a loop of 1000 steps is over before chunks of it have been started")
+
+
+@pytest.mark.parametrize("weights, forward", [(0, True), (1, 1), (1, "yes")])
+def test_what_goes_forward_has_weights(weights, forward):
+    with pytest.raises((TypeError, ValueError), match="^weights must be an integer >= 1|^forward must be"):
+        plan.explain(10, 1, 20, backend="numpy", weights=weights, forward=forward)
