@@ -14,7 +14,7 @@ from bppsa_nb.training.datasets.audio import FEATURES
 BATCHES = (16, 32, 64)  # of the GRU
 SAMPLES = 32000  # of the RNN's epoch
 CLIPS = 6705  # of the GRU's epoch: IRMAS's training set
-GRU_SECONDS = {"quick": 0.3, "paper": 60.0}  # for one point
+GRU_SECONDS = {"quick": 0.2, "paper": 60.0}  # for one point
 CURVES = (  # above and below
     {
         "forward": ("forward pass", "baseline"),

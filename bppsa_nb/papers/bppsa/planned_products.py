@@ -23,7 +23,7 @@ CAPTION = (
     "the most memory that it takes beyond weights and activations: values, and patterns, which are kept from one "
     "iteration to the next."
 )
-ROUNDS = {"quick": (2, 20), "paper": (10, 50)}
+ROUNDS = {"quick": (2, 6), "paper": (10, 50)}
 METHODS = {"ordinary": ("ordinary", None), "linear": ("linear", None), "truncated": ("truncated", LEVELS)}
 _WAYS = {
     "scipy": ("SciPy, same entries", "#999999"),

@@ -18,7 +18,7 @@ CAPTION = (
     "turns; bars from quartile to quartile."
 )
 BATCHES = {32: "linear", 64: "vector", 128: "matrix"}
-SECONDS = {"quick": 0.2, "paper": 20.0}  # for one point
+SECONDS = {"quick": 0.1, "paper": 20.0}  # for one point
 COMPARED = ("original", "saved")
 
 

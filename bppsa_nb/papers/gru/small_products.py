@@ -23,7 +23,7 @@ CAPTION = (
 SIZES = (128, 256, 512, 1024, 2048)
 BATCHES = (1, 4, 16, 32, 64, 128, 512)
 COMPARED = (32, 64, 128)  # mini-batches on the right
-SECONDS = {"quick": 0.03, "paper": 5.0}  # for one point
+SECONDS = {"quick": 0.02, "paper": 5.0}  # for one point
 ROUNDS = (5, 1000)
 LARGE = {"matrix": 2048, "vector": 3 * 2048**2}  # the square product, and the array that is read
 

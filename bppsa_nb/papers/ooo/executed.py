@@ -25,7 +25,7 @@ POLICIES = ("conventional", "gpipe", "fast_forward", "modulo", "1f1b", "zero_bub
 DRAWN = ("gpipe", "zero_bubble")
 _NAMES = dict(zip(POLICIES, ("conventional", "GPipe", "fast-forward", "modulo", "1F1B", "zero-bubble"), strict=True))
 DEVICES, MICRO_BATCHES, BATCH = 2, 4, 8  # BATCH images in each micro-batch
-ROUNDS = {"quick": 9, "paper": 60}
+ROUNDS = {"quick": 6, "paper": 60}
 
 
 def network(seed):
