@@ -71,8 +71,8 @@ def kernels(real, widest=False):
     yield cells.input_products, (a2, a2, a1, a2)
     yield cells.transpose, (a2, a2)
     for cell in (rnn_cuda, gru_cuda):
-        yield cells.run_forward_of(cell.run_steps), (a3, a2, a1, a3, a4)
-        yield repair.run_chunks_of(cell.run_steps), (a3, a2, a1, a3, a4, *chunks)
+        yield cells.run_forward_of(cell.CELL.any_steps), (a3, a2, a1, a3, a4)
+        yield repair.run_chunks_of(cell.CELL.any_steps), (a3, a2, a1, a3, a4, *chunks)
     yield rnn_cuda.run_slopes, (a1, a1)
     yield gru_cuda.run_slopes, (a1, a1, a1)
     yield cells.at_sums, (a1, a1, number)
@@ -151,7 +151,7 @@ BUDGETS = {
     "RNN forward": 90,
     "GRU forward": 170,
     "RNN forward, chunks": 105,
-    "GRU forward, chunks": 180,
+    "GRU forward, chunks": 185,
     "RNN sweep": 75,
     "GRU sweep": 150,
     "RNN products": 1100,

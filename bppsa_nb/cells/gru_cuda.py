@@ -21,15 +21,12 @@ def _sigmoid(x, one):
 
 @cache
 def steps_of(size, real):
-    """Make `run_steps` for one H: a thread per row of the weights, which it keeps in registers."""
+    """Make what loads weights and runs steps, for one H: a thread per row of the weights."""
     dot, one = dot_of(size, real), real(1)
 
     @inline
-    def run_steps(products, weight_hh_T, bias_hh, shared, hidden, gates, b, start, stop):
-        weights = cuda.local.array(size, real)
+    def run_steps(products, weights, bias_hh, shared, hidden, gates, b, start, stop):
         g, last = U(cuda.threadIdx.x), stop - 1
-        for j in range(size):
-            weights[j] = weight_hh_T[j, g]
         bias, h = bias_hh[g], shared[g % U(size)]
         # Read four steps ahead, so that none waits for memory.
         x0, x1 = products[U(start), b, g], products[U(min(start + 1, last)), b, g]
@@ -57,7 +54,7 @@ def steps_of(size, real):
                 gates[U(3), U(t), b, g] = m
             cuda.syncthreads()
 
-    return run_steps
+    return layer_cuda.load_of(size, real), run_steps
 
 
 @inline
@@ -107,7 +104,7 @@ def run_slopes(hidden, gates, slopes):
         slopes[3 * each + q] = r * to_n
 
 
-CELL = layer_cuda.Cell(steps_of, run_steps, run_slopes, sums=4, room=(5, 5))
+CELL = layer_cuda.Cell(steps_of, (layer_cuda.leave, run_steps), run_slopes, sums=4, room=5)
 forward = partial(layer_cuda.forward, CELL)
 solve = partial(repair_cuda.solve, CELL)
 chain = partial(layer_cuda.chain, CELL)

@@ -18,7 +18,7 @@ from numba import cuda
 
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import line, put
-from bppsa_nb.machine.cuda import MAX_THREADS, in_registers, launch, on_device, shared_bytes
+from bppsa_nb.machine.cuda import MAX_THREADS, fitted, in_registers, inline, launch, on_device, shared_bytes
 
 U, W = np.uint32, np.uint64  # see `dot_of`
 _THREADS = 128  # of a block in kernels without shared memory
@@ -28,11 +28,11 @@ PARTS = 256  # into how many sums the rows of a weight's gradient are split, at 
 class Cell(NamedTuple):
     """What launchers need to know of a kind of cell."""
 
-    steps_of: object  # makes what runs steps of the time loop for one H, whose weights fit into registers
-    run_steps: object  # the same for any other H
+    steps_of: object  # makes, for an H whose weights fit into registers, what loads them and what runs steps with them
+    any_steps: tuple  # these two for any other H
     run_slopes: object  # kernel of the chain's diagonals
     sums: int  # S; a GRU keeps as many gates
-    room: tuple  # numbers of shared memory per hidden unit in the time loop, for one H and for any
+    room: int  # numbers of shared memory per hidden unit in the time loop
 
 
 @cuda.jit
@@ -47,8 +47,29 @@ def input_products(x, weight_ih, bias_ih, out):
 
 
 @cache
-def run_forward_of(run_steps):
+def load_of(size, real):
+    """Make what loads a thread's weights into registers."""
+
+    @inline
+    def load(weight_hh_T):
+        weights, g = cuda.local.array(size, real), U(cuda.threadIdx.x)
+        for j in range(size):
+            weights[j] = weight_hh_T[j, g]
+        return weights
+
+    return load
+
+
+@inline
+def leave(weight_hh_T):
+    """Leave weights where they are, which are too many for registers."""
+    return weight_hh_T
+
+
+@cache
+def run_forward_of(steps):
     """Make the kernel of the time loop: one sample per block; ``hidden[0]`` and the input products are given."""
+    load, run_steps = steps
 
     @cuda.jit
     def run_forward(products, weight_hh_T, bias_hh, hidden, gates):
@@ -56,7 +77,7 @@ def run_forward_of(run_steps):
         b = U(cuda.blockIdx.x)
         for j in range(cuda.threadIdx.x, hidden.shape[2], cuda.blockDim.x):
             shared[U(j)] = hidden[U(0), b, U(j)]
-        run_steps(products, weight_hh_T, bias_hh, shared, hidden, gates, b, 0, products.shape[0])
+        run_steps(products, load(weight_hh_T), bias_hh, shared, hidden, gates, b, 0, products.shape[0])
 
     return run_forward
 
@@ -163,14 +184,14 @@ def launch_loop(cell, kernel_of, blocks, products, weight_hh_T, bias_hh, hidden,
     size, dtype, sums = hidden.shape[2], hidden.dtype, products.shape[2]
     kept = hidden.reshape(1, *hidden.shape) if gates is None else gates  # where there are none, none are written
     arguments = products, weight_hh_T, bias_hh, hidden, kept, *more
-    made, any_size = (count + room for count in cell.room)
+    room += cell.room
     if in_registers(size, dtype):
-        kernel = kernel_of(cell.steps_of(size, dtype.type))
-        kernel[blocks, sums, stream, made * size * dtype.itemsize](*arguments)
-        return
-    what = f"{any_size} H = {any_size * size}" if any_size > 1 else f"H = {size}"
-    shared = shared_bytes(any_size * size, dtype, what)
-    launch(kernel_of(cell.run_steps), blocks, min(sums, MAX_THREADS), stream, shared, *arguments)
+        kernel, threads = fitted(kernel_of(cell.steps_of(size, dtype.type)), sums, *arguments)
+        if threads == sums:  # one for each sum's weights
+            kernel[blocks, threads, stream, room * size * dtype.itemsize](*arguments)
+            return
+    shared = shared_bytes(room * size, dtype, f"{room} H = {room * size}")
+    launch(kernel_of(cell.any_steps), blocks, min(sums, MAX_THREADS), stream, shared, *arguments)
 
 
 def launch_slopes(cell, hidden, gates, slopes, stream=0):

@@ -13,7 +13,7 @@ from numba import cuda
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells.repair import Solved
 from bppsa_nb.chains.counts import REPAIR, SEED
-from bppsa_nb.machine.cuda import in_registers, inline
+from bppsa_nb.machine.cuda import inline
 
 ALL = -1  # which chunks run if they are wrong; or one of them, by its number; or none, by the number of all
 REPEATS = 3  # repairs of a step that is recorded, which cannot look how many it needs
@@ -33,7 +33,7 @@ def _apart(shared, old, size, infinite):
 
 
 @cache
-def run_chunks_of(run_steps):
+def run_chunks_of(steps):
     """Make the kernel of a pass: a chunk of one sample per block, in the order of time.
 
     `before` and `ended` [shape=(C, B, H)] are what chunks ended with before and after it, `began` what they began with,
@@ -41,6 +41,7 @@ def run_chunks_of(run_steps):
     began with before. A negative `tol` is for the first pass: all run to their end, from what chunk 0 ended with.
     Where chunks are wrong that `which` leaves out, ``unmet[0]`` is 1 then.
     """
+    load, run_steps = steps
 
     @cuda.jit
     def run_chunks(
@@ -52,6 +53,7 @@ def run_chunks_of(run_steps):
         infinite, joined = hidden.dtype.type(math.inf), hidden.dtype.type(0)
         start = chunk * length
         last, first_pass = min(start + length, products.shape[0]), tol < joined
+        weights = load(weight_hh_T)  # here: in the loop below, as many addresses would be kept in registers
         for j in range(tid, size, threads):
             shared[j] = hidden[0, b, j] if chunk == 0 else before[0 if first_pass else chunk - 1, b, j]
             shared[old + j] = began[chunk, b, j]
@@ -69,7 +71,7 @@ def run_chunks_of(run_steps):
             begin, stop = stop, last if first_pass else min(start + 2 * (stop - start) + REPAIR, last)
             for j in range(tid, size, threads):
                 shared[old + j] = hidden[stop, b, j]
-            run_steps(products, weight_hh_T, bias_hh, shared, hidden, gates, b, begin, stop)
+            run_steps(products, weights, bias_hh, shared, hidden, gates, b, begin, stop)
             cuda.syncthreads()
             joined = _apart(shared, old, size, infinite)
             goes_on = stop < last and not joined <= tol
@@ -111,7 +113,7 @@ class Chunks:
     def launch(self, tol, which=ALL, count=None, length=None, stream=0):
         """Launch a pass, over so many chunks of a length, all of the chunks' if nothing is said."""
         size, dtype = self.began.shape[2], self.began.dtype.type
-        old = self.cell.room[0 if in_registers(size, self.began.dtype) else 1] * size
+        old = self.cell.room * size
         before, ended = self.ends
         more = old, self.length if length is None else length, dtype(tol), which
         more = *more, before, self.began, ended, self.found, self.unmet

@@ -15,15 +15,12 @@ U = np.uint32  # see `dot_of`
 
 @cache
 def steps_of(size, real):
-    """Make `run_steps` for one H: a thread per hidden unit, its weights in registers, one barrier a step."""
+    """Make what loads weights and runs steps, for one H: a thread per hidden unit, one barrier a step."""
     dot = dot_of(size, real)
 
     @inline
-    def run_steps(products, weight_hh_T, bias_hh, states, hidden, gates, b, start, stop):
-        weights = cuda.local.array(size, real)
+    def run_steps(products, weights, bias_hh, states, hidden, gates, b, start, stop):
         i, last = U(cuda.threadIdx.x), stop - 1
-        for j in range(size):
-            weights[j] = weight_hh_T[j, i]
         bias, h, here = bias_hh[i], states[i], U(0)  # which half of `states` is h_t's; h_{t+1} goes to the other
         # Read four steps ahead, so that none waits for memory.
         x0, x1 = products[U(start), b, i], products[U(min(start + 1, last)), b, i]
@@ -39,7 +36,7 @@ def steps_of(size, real):
             cuda.syncthreads()
         states[i] = h
 
-    return run_steps
+    return layer_cuda.load_of(size, real), run_steps
 
 
 @inline
@@ -67,7 +64,7 @@ def run_slopes(hidden, slopes):
         slopes[q] = slopes.dtype.type(1) - h * h
 
 
-CELL = layer_cuda.Cell(steps_of, run_steps, run_slopes, sums=1, room=(2, 1))
+CELL = layer_cuda.Cell(steps_of, (layer_cuda.leave, run_steps), run_slopes, sums=1, room=2)
 forward = partial(layer_cuda.forward, CELL)
 solve = partial(repair_cuda.solve, CELL)
 chain = partial(layer_cuda.chain, CELL)

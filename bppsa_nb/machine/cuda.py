@@ -62,11 +62,17 @@ def dot_of(count, real):
     return dot
 
 
+def fitted(kernel, threads, *arguments):
+    """Return a kernel, and how many threads a block of it may have: so many, or as many as it has registers for."""
+    if threads <= _ANY_KERNEL or backends.simulated():
+        return kernel, threads
+    kernel = kernel.specialize(*arguments)  # compiled by now, so that the registers are known
+    return kernel, min(threads, kernel.get_max_threads_per_block())
+
+
 def launch(kernel, blocks, threads, stream, shared, *arguments):
-    """Launch a kernel with so many threads a block, or with as many as its registers leave room for."""
-    if threads > _ANY_KERNEL and not backends.simulated():
-        kernel = kernel.specialize(*arguments)  # compiled by now, so that the registers are known
-        threads = min(threads, kernel.get_max_threads_per_block())
+    """Launch a kernel with so many threads a block, or with as many as it has registers for."""
+    kernel, threads = fitted(kernel, threads, *arguments)
     kernel[blocks, threads, stream, shared](*arguments)
 
 

@@ -109,7 +109,7 @@ def loops():
     from bppsa_nb.cells import layer_cuda, rnn_cuda
 
     a1, a2, a3, a4 = (types.Array(types.float32, ndim, "C") for ndim in (1, 2, 3, 4))
-    of_steps = rnn_cuda.steps_of(H, np.float32), rnn_cuda.run_steps
+    of_steps = rnn_cuda.steps_of(H, np.float32), rnn_cuda.CELL.any_steps
     made, any_size = (
         sass.read(layer_cuda.run_forward_of(steps), (a3, a2, a1, a3, a4), GENERATION) for steps in of_steps
     )
