@@ -14,6 +14,7 @@ from bppsa_nb.machine.shown import shown
 METHODS = ("linear", "chunked", "newton")
 TOLERANCE = {4: 2 * float(np.finfo(np.float32).eps), 8: 1e-12}  # by bytes of a number
 REPAIRS = 4  # loops' work, before chunks are taken one after the other
+REPAIRS_OF_ARRAYS = 16  # where a step is a function of arrays, for which more samples are little more work
 CORRECTIONS = 8  # before Newton's method is given up
 
 
@@ -112,8 +113,8 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
     Parameters
     ----------
     step : callable
-        ``step(h, x)`` takes states (n, ...) and inputs (n, ...) of any number of samples, and returns their next
-        states; no sample may depend on another.
+        ``step(h, x)`` takes states (n, ...) and inputs (n, ...) of any number of samples, which it may not change, and
+        returns their next states; no sample may depend on another.
     h0 : np.ndarray [shape=(B, ...)]
         Where samples begin, in float32 or float64.
     inputs : np.ndarray [shape=(T, B, ...)]
@@ -124,7 +125,7 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
     jacobian : callable, optional
         ``jacobian(h, x)`` returns the derivatives (n, H, H) of ``step(h, x)`` by states h (n, H).
     length, tol, most
-        As for the `forward` of a model.
+        As for the `forward` of a model; but chunks are repaired up to the work of 16 loops, if nothing else is said.
 
     Returns
     -------
@@ -133,7 +134,7 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
     Raises
     ------
     TypeError, ValueError
-        For arguments that do not fit, or a step that returns something else than states.
+        For arguments that do not fit, or a step that returns something else than states, or changes what it is given.
     FloatingPointError
         If states are not finite.
 
@@ -145,7 +146,7 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
     array([0.     , 1.     , 1.5    , 1.75   , 1.875  , 1.9375 , 1.96875])
     """
     check_choice("method", method, METHODS)
-    how = How(method, length, tol, most)
+    how = How(method, length, tol, REPAIRS_OF_ARRAYS if method == "chunked" and most is None else most)
     h0, inputs = as_array("h0", h0), as_array("inputs", inputs)
     if h0.ndim < 1 or len(h0) == 0 or h0.dtype not in (np.float32, np.float64):
         raise ValueError(
@@ -175,8 +176,9 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
 def _loop(step, x, h0):
     hidden = np.empty((len(x) + 1, *h0.shape), h0.dtype)
     hidden[0] = h0
+    before, x = _read_only(hidden), _read_only(x)
     for t in range(len(x)):
-        found = step(hidden[t], x[t])
+        found = step(before[t], x[t])
         if np.shape(found) != h0.shape or np.asarray(found).dtype != h0.dtype:
             found = np.asarray(found)
             raise ValueError(
@@ -186,10 +188,15 @@ def _loop(step, x, h0):
     return (hidden,)
 
 
+def _read_only(array):
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def _products(jacobian, chunks):
     """Multiply the Jacobians of every chunk."""
-    hidden, *_ = chunks.side_by_side()
-    x = chunks.as_lanes(chunks.x)
+    hidden, x = map(_read_only, (chunks.side_by_side()[0], chunks.as_lanes(chunks.x)))
     _, n, size = hidden.shape
     product = np.broadcast_to(np.eye(size, dtype=hidden.dtype), (n, size, size))
     for t in range(chunks.length):

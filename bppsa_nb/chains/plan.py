@@ -136,7 +136,8 @@ def _kind(weights, forward=False):
 def _checked(T, B, H, dtype, backend, weights, fewest=0):
     for name, value, least in (("T", T, 0), ("B", B, 1), ("H", H, 1), ("weights", weights, fewest)):
         if not is_integer(value) or value < least:
-            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+            of = ": forward, an RNN has 1, and a GRU 3" if least and name == "weights" else ""
+            raise ValueError(f"{name} must be an integer >= {least}, got {value!r}{of}")
     return int(T), int(B), int(H), float_dtype(dtype).itemsize // 4, backends.resolve(backend), int(weights)
 
 
