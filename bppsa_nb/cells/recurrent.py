@@ -134,9 +134,10 @@ class Recurrent:
         length : int, optional
             Steps of a chunk.
         tol : float, optional
-            Chunks meet where states differ by no more; 2.4e-7 in float32 and 1e-12 in float64 by default. 0 asks for
-            the loop's own bits, on backends ``"cpu"`` and ``"cuda"``: on ``"numpy"``, sums are rounded in another order
-            where more samples go together. A network in chaos magnifies whatever is rounded or let stand.
+            Chunks meet where states differ by no more than so many times the largest number of a state; 2.4e-7 in
+            float32 and 1e-12 in float64 by default, which is as if the loop had been rounded otherwise there. 0 asks
+            for the loop's own bits, on backends ``"cpu"`` and ``"cuda"``: on ``"numpy"``, sums are rounded in another
+            order where more samples go together. A network in chaos magnifies whatever is rounded or let stand.
         most : float, optional
             What may be spent. For ``"chunked"``, how much work repairs may be, in that of the loop, before chunks are
             taken one after the other (4); for ``"newton"``, how many corrections there may be (8).

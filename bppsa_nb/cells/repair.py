@@ -34,7 +34,8 @@ class Solved:
     work : float
         Steps that were computed, in those of the loop.
     joined : float
-        The largest difference that was let stand where a repair met what was there: at most the tolerance.
+        The largest difference that was let stand, where a repair met what was there or a chunk had begun: at most the
+        tolerance.
     corrections : int
         Newton's, all that there were.
     finished : {"met", "serially", "repaired"}
@@ -134,6 +135,7 @@ class Chunks:
                 self.solved.finished = "serially"
                 lanes = lanes[np.unique(lanes % self.B, return_index=True)[1]]  # the first of every sample
             self.repair_lanes(lanes, tol)
+        self.solved.joined = max(self.solved.joined, self.solved.gaps[-1])
 
     def repair_lanes(self, lanes, tol):
         """Run lanes again, from what those before them ended with, each until it meets what was there."""
@@ -205,7 +207,12 @@ def differ(began, ended, tol):
 
 
 def distance(a, b):
-    """Return how far states (C, n, ...) are apart at the most (C, n), relative to them where they are beyond 1."""
+    """Return how far states (C, n, ...) are apart at the most (C, n), relative to the largest number of both.
+
+    Within rounding of that size, a repair that ends is as if the loop had rounded otherwise once: no state is taken for
+    nothing, not even where states are tiny and grow.
+    """
+    axes = tuple(range(2, a.ndim))
     with np.errstate(all="ignore"):
-        apart = np.abs(a - b) / np.maximum(1, np.abs(b))
-    return apart.max(axis=tuple(range(2, a.ndim)), initial=0)
+        apart, scale = (np.abs(each).max(axis=axes, initial=0) for each in (a - b, np.maximum(np.abs(a), np.abs(b))))
+        return np.where(apart == 0, 0, apart / scale)

@@ -74,12 +74,16 @@ def put(what, first, further, array):
 
 @inline
 def apart(states, first, further, array):
-    """Return the largest difference between states of lanes and what is there; infinity for NaN."""
-    most, one, width = states.dtype.type(0), states.dtype.type(1), states.shape[1]
+    """Return how far states of lanes are from what is there, as `repair.distance` does; infinity for NaN."""
+    zero, infinite, width = states.dtype.type(0), states.dtype.type(np.inf), states.shape[1]
+    most = zero
     for i in range(first.size):
         now, before = numbers(states, i * width, width), numbers(array, (first[i] + further) * width, width)
+        gap = scale = zero
         for j in range(width):
-            here = abs(now[j] - before[j]) / max(one, abs(before[j]))
-            if not here <= most:
-                most = here if here == here else states.dtype.type(np.inf)
+            scale = max(scale, abs(now[j]), abs(before[j]))
+            if not abs(now[j] - before[j]) <= gap:
+                gap = abs(now[j] - before[j]) if now[j] - before[j] == now[j] - before[j] else infinite
+        if gap > zero:
+            most = max(most, gap / scale if gap < infinite else infinite)
     return most

@@ -21,14 +21,18 @@ REPEATS = 3  # repairs of a step that is recorded, which cannot look how many it
 
 @inline
 def _apart(shared, old, size, infinite):
-    """Return how far the first numbers are from those behind `old`, at the most, relative to these where beyond 1."""
-    one, most = shared.dtype.type(1), shared.dtype.type(0)
+    """Return how far the first numbers are from those behind `old`, as `repair.distance` does."""
+    zero = shared.dtype.type(0)
+    most, scale = zero, zero
     for j in range(size):
         now, before = shared[j], shared[old + j]
-        gap = abs(now - before) / max(one, abs(before))
+        gap = abs(now - before)
         same = now == before or (now != now and before != before)
         if not same and not gap <= most:
             most = gap if gap == gap else infinite
+        scale = max(scale, abs(now), abs(before))
+    if most > zero:
+        most = most / scale if scale < infinite else infinite
     return most
 
 
@@ -154,7 +158,7 @@ class Chunks:
             solved.gaps.append(float(gap.max()))
             solved.left.append(int(np.count_nonzero(wrong)))
             if not wrong.any():
-                solved.work = work / loop
+                solved.work, solved.joined = work / loop, max(solved.joined, solved.gaps[-1])
                 return solved
             if which != ALL:
                 solved.finished = "serially"

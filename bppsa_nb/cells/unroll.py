@@ -114,14 +114,15 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
     ----------
     step : callable
         ``step(h, x)`` takes states (n, ...) and inputs (n, ...) of any number of samples, which it may not change, and
-        returns their next states; no sample may depend on another.
+        returns their next states. It is called more than once for a step: it may depend on nothing else, neither on
+        other samples nor on chance nor on calls before.
     h0 : np.ndarray [shape=(B, ...)]
         Where samples begin, in float32 or float64.
     inputs : np.ndarray [shape=(T, B, ...)]
         Time first. Where there are none, ``np.empty((T, B, 0))``.
     method : {"linear", "chunked", "newton"}
-        The loop; chunks that are repaired until they meet, exact whatever the recurrence; or Newton's method, which
-        needs the `jacobian`.
+        The loop; chunks that are repaired until they meet within `tol`, whatever the recurrence; or Newton's method,
+        which needs the `jacobian`.
     jacobian : callable, optional
         ``jacobian(h, x)`` returns the derivatives (n, H, H) of ``step(h, x)`` by states h (n, H).
     length, tol, most

@@ -175,6 +175,25 @@ def test_recurrences_of_ones_own(method):
         assert found.states.shape == (301, *h0.shape)
 
 
+@each_backend
+@pytest.mark.parametrize("method", ["chunked", "newton"])
+def test_states_that_are_tiny_and_grow_are_not_taken_for_nothing(backend, method):
+    model = bp.RNN(1, 20, 10, rng=0)
+    for name, value in model.params.items():
+        value[:] = 1.1 * np.eye(20) if name == "weight_hh_l0" else 0
+    x, h0 = np.zeros((1000, 1, 1), np.float32), np.full((1, 1, 20), 1e-15, np.float32)
+    loop = model.forward(x, h0, backend, method="linear").hidden
+    found = model.forward(x, h0, backend, method=method, length=50)
+    assert loop[0, -1].min() > 0.3
+    np.testing.assert_allclose(found.hidden, loop, rtol=1e-5)
+
+
+def test_what_was_let_stand_is_told():
+    found = bp.unroll(lambda h, x: 0.5 * h + x, np.ones((1, 1)), np.ones((200, 1, 1)), length=20, tol=1e-3)
+    loop = bp.unroll(lambda h, x: 0.5 * h + x, np.ones((1, 1)), np.ones((200, 1, 1)), method="linear")
+    assert 0 < np.abs(found.states - loop.states).max() <= 2 * found.solved.joined <= 2e-3
+
+
 def test_a_slow_leak_is_repaired_and_not_taken_serially():
     inputs = np.random.default_rng(0).standard_normal((3000, 2, 1))
     solved = bp.unroll(lambda h, x: 0.9 * h + 0.1 * np.tanh(x), np.zeros((2, 1)), inputs, length=40).solved
