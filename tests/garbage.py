@@ -579,5 +579,4 @@ case(
     lambda: timeline.check,
     lambda _: {"events": [timeline.Event(0, 0, 1, "a"), timeline.Event(1, 1, 1, "b")], "needs": [[], [0]]},
 )
-case("draw.tree", lambda: draw.tree, lambda _: {"trace": trace.trace(2, "linear"), "ax": None, "upto": 1})
 case("draw.timeline", lambda: draw.timeline, lambda _: {"events": [timeline.Event(0, 0, 1, "a")], "ax": None})

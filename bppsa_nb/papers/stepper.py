@@ -1,12 +1,11 @@
 """Step through a scan, level by level, in a notebook."""
 
 import ipywidgets as widgets
-from matplotlib.figure import Figure
+from IPython.display import HTML, display
 
 from bppsa_nb.machine.checks import check_choice, check_count
-from bppsa_nb.papers import panels
-from bppsa_nb.scan.trace import span_label, trace
-from bppsa_nb.schedule import draw
+from bppsa_nb.scan.trace import trace
+from bppsa_nb.schedule.svg import scan_figure
 
 METHODS = {
     "linear scan": "linear",
@@ -17,34 +16,34 @@ METHODS = {
 LARGEST = 63  # more could not be read
 
 
-def describe(run, level):
-    """Say in a sentence what a level (0: the state before the first) does, and in another what was done so far."""
-    done = run.levels[:level]
-    if not level:
-        text = f"The array before the first level: the gradient at x_{run.n}"
-        text += f" and {run.n} transposed Jacobian{'s' * (run.n != 1)}." if run.n else ", and nothing to do."
-        return text
-    this = run.levels[level - 1]
-    parts = [" ⋄ ".join(f"({span_label(parent)})" for parent in product.parents) for product in this.products]
-    what = f"computes {len(parts)} product{'s' * (len(parts) != 1)}" if parts else "computes nothing"
-    few = ", ".join(parts[:4]) + (", …" if len(parts) > 4 else "")
-    phase, d, _ = this.level
-    where = "linear" if phase == "linear" else f"{phase}-sweep, d = {d}"
-    text = f"Level {level} of {run.steps} ({where}) {what}{': ' * bool(parts)}{few}"
-    if this.moves:
-        text += f", and moves {len(this.moves)} operand{'s' * (len(this.moves) != 1)}"
-    kinds = [product.product for before in done for product in before.products]
-    text += f". So far {kinds.count('mm')} matrix-matrix and {kinds.count('mv')} matrix-vector products"
-    return text + f", of {run.mm} and {run.mv} in all."
+class Stepper:
+    """A scan to step through: shown as the last line of a cell. See `stepper`."""
 
+    def __init__(self, n, method, levels):
+        self.links = widgets.BoundedIntText(n, min=0, max=LARGEST, description="n")
+        self.method = widgets.Dropdown(options=METHODS, value=method, description="method")
+        self.levels = widgets.BoundedIntText(levels, min=0, max=LARGEST, description="levels")
+        self._shown = None
+        for control in (self.links, self.method, self.levels):
+            control.observe(self._redraw, "value")
+        self._redraw()
 
-def picture(run, level):
-    """Draw a scan up to a level, as a PNG."""
-    rows = run.rows()
-    size = (max(5.0, 2.1 + 0.5 * len(run.result)), 1.6 + 0.7 * len(rows))
-    fig = Figure(figsize=size, layout="constrained")
-    draw.tree(run, fig.subplots(), upto=level)
-    return panels.png(fig)
+    @property
+    def html(self):
+        """str: The picture, its slider and its script, which need neither Python nor the internet."""
+        truncated = self.method.value == "truncated"
+        return scan_figure(trace(self.links.value, self.method.value, self.levels.value if truncated else None))
+
+    def _redraw(self, _=None):
+        self.levels.layout.display = None if self.method.value == "truncated" else "none"
+        if self._shown is not None:
+            self._shown.update(HTML(self.html))
+
+    def _ipython_display_(self):
+        controls = widgets.HBox([self.links, self.method, self.levels])
+        # Without a kernel there is nothing to choose, and nothing is shown in the controls' place.
+        display(controls._repr_mimebundle_() | {"text/plain": "", "text/html": ""}, raw=True)
+        self._shown = display(HTML(self.html), display_id=True)
 
 
 def stepper(n=7, method="blelloch", levels=1):
@@ -61,8 +60,8 @@ def stepper(n=7, method="blelloch", levels=1):
 
     Returns
     -------
-    ipywidgets.VBox
-        Show it as the last line of a cell, and drag the slider.
+    Stepper
+        Show it as the last line of a cell; drag the slider, or use the arrow keys on it.
 
     Raises
     ------
@@ -71,26 +70,4 @@ def stepper(n=7, method="blelloch", levels=1):
     """
     n, levels = check_count("n", n, 0, LARGEST), check_count("levels", levels, 0, LARGEST)
     check_choice("method", method, METHODS.values())
-    links = widgets.BoundedIntText(n, min=0, max=LARGEST, description="n")
-    choice = widgets.Dropdown(options=METHODS, value=method, description="method")
-    k = widgets.BoundedIntText(levels, min=0, max=LARGEST, description="k")
-    slider = widgets.IntSlider(0, min=0, max=1, description="level")
-    sentence, image = widgets.HTML(), widgets.Image(format="png", layout={"max_width": "100%"})
-    shown = {}
-
-    def show(_=None):
-        sentence.value = describe(shown["run"], slider.value)
-        image.value = picture(shown["run"], slider.value)
-
-    def rerun(_=None):
-        k.layout.display = None if choice.value == "truncated" else "none"
-        shown["run"] = trace(links.value, choice.value, k.value if choice.value == "truncated" else None)
-        slider.max = shown["run"].steps
-        slider.value = 0
-        show()
-
-    for control in (links, choice, k):
-        control.observe(rerun, "value")
-    slider.observe(show, "value")
-    rerun()
-    return widgets.VBox([widgets.HBox([links, choice, k]), slider, sentence, image])
+    return Stepper(n, method, levels)

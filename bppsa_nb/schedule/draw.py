@@ -16,13 +16,14 @@ from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import Trace, span_label
 from bppsa_nb.schedule.colors import COLORS, CYCLE, OPERATION_COLORS, OPERATION_NAMES  # noqa: F401 - also here
 from bppsa_nb.schedule.events import check_events
+from bppsa_nb.schedule.svg import cleared_at
 
 _SIDE = 0.66  # of a square, where neighbors stand 1 apart
 _MOVE = "#777777"
 _INK = "#222222"
 
 
-def tree(trace, ax=None, *, upto=None, label=span_label, names=None, highlight=(), legend=True):
+def tree(trace, ax=None, *, label=span_label, names=None, highlight=(), legend=True):
     """Draw a traced scan: the array from left to right, one row of it per level from top to bottom.
 
     Squares are operands, labeled with the positions that went into them; faint ones have not changed, and are
@@ -35,8 +36,6 @@ def tree(trace, ax=None, *, upto=None, label=span_label, names=None, highlight=(
         The scan.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
-    upto : int, optional
-        How many levels to draw; all by default.
     label : callable, optional
         What to write on an operand.
     names : tuple of list of str, optional
@@ -59,7 +58,6 @@ def tree(trace, ax=None, *, upto=None, label=span_label, names=None, highlight=(
     """
     check_kind("trace", trace, Trace, "what bppsa_nb.scan.trace.trace returned")
     _check_axes(ax)
-    upto = trace.steps if upto is None else check_count("upto", upto)
     check_flag("legend", legend)
     if trace.method == "chunked":
         raise ValueError(
@@ -71,22 +69,21 @@ def tree(trace, ax=None, *, upto=None, label=span_label, names=None, highlight=(
     if ax is None:
         size = (max(4.4, 2.1 + 0.62 * width), 1.1 + 0.62 * heights[-1] + 0.6 * legend)
         ax = plt.subplots(figsize=size, layout="constrained")[1]
-    complete = upto >= trace.steps
-    shown, squares = rows if complete else rows[: upto + 1], []
-    for r, row in enumerate(shown):
+    squares = []
+    for r, row in enumerate(rows):
         if r:
             squares += _lines(ax, trace, rows, heights, r, highlight)
         for position, operand in enumerate(row):
             fresh = not r or position >= len(rows[r - 1]) or rows[r - 1][position] is not operand
             bold = fresh and operand in highlight and operand in trace.levels[r - 1].products
-            text = label(operand) if fresh or r == len(shown) - 1 else ""
+            text = label(operand) if fresh or r == len(rows) - 1 else ""
             squares.append(_square(ax, position, -heights[r], operand, text, fresh, bold))
     ax.add_collection(PatchCollection(squares, match_original=True, snap=True, zorder=3))
 
     inputs, result = names or chain_names(trace.n)
     ax.set(xlim=(-0.6, width - 0.4), ylim=(-heights[-1] - 1.1, 0.6), aspect="equal")
     ax.set_xticks([])
-    for position, name in enumerate(result if complete else []):
+    for position, name in enumerate(result):
         ax.text(position, -heights[-1] - 0.8, name, ha="center", va="center", color=_INK, size=9)
     levels = [f"{i}. {_level_name(level)}" for i, level in enumerate(trace.levels, 1)]
     ax.set_yticks([-height for height in heights], ["inputs", *levels, "moved"][: len(rows)])
@@ -137,15 +134,8 @@ def _heights(trace, rows):
     """Place the rows; where the array's end is cleared (Algorithm 1, line 9) needs room of its own."""
     heights = [0.0]
     for r in range(1, len(rows)):
-        heights.append(heights[-1] + (1.4 if _cleared(trace, rows, r) is None else 2.0))
+        heights.append(heights[-1] + (1.4 if cleared_at(trace, rows, r) is None else 2.0))
     return heights
-
-
-def _cleared(trace, rows, r):
-    """Return where the identity was put just before the level of row r, or None."""
-    if r > trace.steps or IDENTITY in rows[r - 1] or IDENTITY not in rows[r]:
-        return None
-    return trace.levels[r - 1].level.pairs[0][1]
 
 
 def _square(ax, x, y, operand, text, fresh=True, bold=False, side=_SIDE):
@@ -162,7 +152,7 @@ def _square(ax, x, y, operand, text, fresh=True, bold=False, side=_SIDE):
 def _lines(ax, trace, rows, heights, r, highlight):
     place = {operand: position for position, operand in enumerate(rows[r - 1])}
     above, below = -heights[r - 1] - _SIDE / 2, -heights[r] + _SIDE / 2
-    cleared, squares = _cleared(trace, rows, r), []
+    cleared, squares = cleared_at(trace, rows, r), []
     if cleared is not None:
         middle, side = (above + below) / 2, 0.42
         squares.append(_square(ax, cleared, middle, IDENTITY, "I", side=side))

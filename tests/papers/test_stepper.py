@@ -1,60 +1,43 @@
-import io
-
-import numpy as np
 import pytest
-from PIL import Image
+from IPython.core.interactiveshell import InteractiveShell
 
-from bppsa_nb.papers.stepper import describe, stepper
+from bppsa_nb.papers.stepper import stepper
 from bppsa_nb.scan.trace import trace
+from bppsa_nb.schedule.svg import scan_figure
 
 
-def parts(box):
-    (links, choice, k), slider, sentence, image = box.children[0].children, *box.children[1:]
-    return links, choice, k, slider, sentence, image
+def test_it_shows_the_scan_that_was_chosen():
+    shown = stepper(8, "truncated", 1)
+    assert shown.html == scan_figure(trace(8, "truncated", 1)) and shown.levels.layout.display is None
+    shown.levels.value = 0
+    assert shown.html == scan_figure(trace(8, "truncated", 0))
+    shown.links.value, shown.method.value = 4, "hillis_steele"
+    assert shown.html == scan_figure(trace(4, "hillis_steele")) and shown.levels.layout.display == "none"
+    shown.links.value = 0
+    assert "nothing to do" in shown.html
 
 
-def test_sentences():
-    run = trace(3, "blelloch")
-    assert [describe(run, level) for level in range(4)] == [
-        "The array before the first level: the gradient at x_3 and 3 transposed Jacobians.",
-        "Level 1 of 3 (up-sweep, d = 0) computes 2 products: (0) ⋄ (1), (2) ⋄ (3). "
-        "So far 1 matrix-matrix and 1 matrix-vector products, of 1 and 3 in all.",
-        "Level 2 of 3 (down-sweep, d = 1) computes 1 product: (0:1) ⋄ (2:3), and moves 1 operand. "
-        "So far 1 matrix-matrix and 2 matrix-vector products, of 1 and 3 in all.",
-        "Level 3 of 3 (down-sweep, d = 0) computes 1 product: (0:1) ⋄ (2), and moves 3 operands. "
-        "So far 1 matrix-matrix and 3 matrix-vector products, of 1 and 3 in all.",
-    ]
-    assert describe(trace(0, "linear"), 0).endswith("the gradient at x_0, and nothing to do.")
-    assert "Level 2 of 5 (linear) computes 1 product: (0:1) ⋄ (2)." in describe(trace(5, "linear"), 2)
-    assert "(6) ⋄ (7), …." in describe(trace(20, "blelloch"), 1)
+@pytest.fixture
+def published():
+    """What a notebook is given to show, or to show in the place of something."""
+    shell = InteractiveShell.instance()
+    found, publish = [], shell.display_pub.publish
+    shell.display_pub.publish = lambda data, metadata=None, **more: found.append((data, more))
+    yield found
+    shell.display_pub.publish = publish
+    InteractiveShell.clear_instance()
 
 
-def test_stepping_through():
-    links, choice, k, slider, sentence, image = parts(stepper(5))
-    assert (links.value, choice.value, slider.value, slider.max) == (5, "blelloch", 0, 5)
-    assert k.layout.display == "none"
-    pictures = []
-    for level in range(6):
-        slider.value = level
-        assert sentence.value == describe(trace(5, "blelloch"), level)
-        pictures.append(np.asarray(Image.open(io.BytesIO(image.value))))
-    assert all((a != b).any() for a, b in zip(pictures, pictures[1:], strict=False))
-
-
-def test_changing_the_scan():
-    links, choice, k, slider, sentence, _ = parts(stepper(8, "truncated", 1))
-    slider.value = 3
-    assert k.layout.display is None
-    k.value = 0
-    assert (slider.value, slider.max) == (0, 8)
-    links.value = 4
-    assert slider.max == 4
-    choice.value = "hillis_steele"
-    assert slider.max == 3
-    assert k.layout.display == "none"
-    links.value = 0
-    assert slider.max == 0
-    assert "nothing to do" in sentence.value
+def test_choosing_redraws_in_the_same_place_and_without_a_kernel_nothing_is_to_be_chosen(published):
+    shown = stepper(7)
+    shown._ipython_display_()
+    (controls, _), (picture, how) = published
+    assert controls["text/html"] == controls["text/plain"] == "" and len(controls) == 3  # a widget, or nothing
+    assert picture["text/html"] == shown.html and "<script>" in shown.html and "http" not in shown.html
+    shown.links.value = 3
+    (again, where) = published[-1]
+    assert again["text/html"] == scan_figure(trace(3, "blelloch"))
+    assert where["update"] and where["transient"] == how["transient"]
 
 
 @pytest.mark.parametrize(

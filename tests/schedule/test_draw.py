@@ -70,11 +70,6 @@ def test_tree_says_what_stands_where():
     ]
 
 
-@pytest.mark.parametrize("upto, count", [(0, 0), (1, 8), (2, 12), (99, 32)])
-def test_tree_up_to_a_level(upto, count):
-    assert len(lines(draw.tree(trace(7, "blelloch"), upto=upto))) == count
-
-
 def test_highlighted_products_stand_out():
     run = trace(7, "blelloch")
     chain = run.critical_path()[1]
@@ -231,7 +226,6 @@ def test_timeline_wants_colors_for_many_kinds():
     [
         (lambda: draw.tree(None), "trace must be what bppsa_nb.scan.trace.trace returned, got NoneType"),
         (lambda: draw.tree(trace(3, "linear"), ax=5), "ax must be Matplotlib's axes, got int"),
-        (lambda: draw.tree(trace(3, "linear"), upto=1.5), "upto must be an integer, got 1.5"),
         (lambda: draw.tree(trace(3, "linear"), legend=None), "legend must be True or False, got None"),
         (lambda: draw.timeline([5]), r"events\[0\] must be an Event, got int"),
         (lambda: draw.timeline([], ax=5), "ax must be Matplotlib's axes, got int"),

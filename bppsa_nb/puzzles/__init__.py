@@ -1,0 +1,161 @@
+"""Puzzles that answer back: `check` tells at once whether an answer is right, and if it is not, what is wrong."""
+
+import inspect
+import sys
+import time
+from contextlib import contextmanager
+from html import escape
+
+from bppsa_nb.puzzles.heart import Verdict
+
+__all__ = ["NAMES", "check", "hint", "progress", "solution"]
+
+_SCANS = ("diamond", "totals", "reduce", "before", "down_sweep", "pairs", "affine", "chunks", "exscan")
+_ARRAYS = ("rnn_jacobian", "gru_jacobian", "weight_gradient", "sparse_product")
+_KERNELS = ("up_level", "down_level", "up_level_of_batch")
+NAMES = (*_SCANS, *_ARRAYS, *_KERNELS)  # in the order in which to solve them
+SECONDS = 10  # that an answer may take in Python; kernels have a limit of their own
+
+
+def puzzle(name):
+    """Return a `bppsa_nb.puzzles.heart.Puzzle`; a ValueError lists all there are if there is none of that name."""
+    if name in _SCANS:
+        from bppsa_nb.puzzles.scans import PUZZLES
+    elif name in _ARRAYS:
+        from bppsa_nb.puzzles.arrays import PUZZLES
+    elif name in _KERNELS:
+        from bppsa_nb.puzzles.kernels import PUZZLES
+    else:
+        raise ValueError(f"name must be a puzzle, one of {', '.join(NAMES)}; got {name!r}")
+    return PUZZLES[name]
+
+
+def check(name, yours):
+    """Say whether an answer to a puzzle is right.
+
+    Parameters
+    ----------
+    name : str
+        Of the puzzle, which is also what the answer is called.
+    yours : callable
+        The answer.
+
+    Returns
+    -------
+    Verdict
+        True if it is right. As the last line of a cell it says what is wrong, and draws your scan beside the right one.
+
+    Raises
+    ------
+    ValueError
+        If there is no such puzzle.
+    """
+    asked = puzzle(name)
+    try:
+        with _limited(getattr(yours, "__code__", None)):
+            verdict = asked.judge(yours)
+    except _TooLong:
+        verdict = Verdict(False, f"still running after {SECONDS} seconds. Does every loop of yours end?")
+    if verdict:
+        _keep(name)
+    return verdict
+
+
+def hint(name, depth=1):
+    """Print a hint: the first, the second, which says more, or the third, which says nearly all."""
+    hints = puzzle(name).hints
+    if depth not in range(1, len(hints) + 1):
+        raise ValueError(f"depth must be from 1 to {len(hints)}, got {depth!r}")
+    print(hints[depth - 1])
+
+
+def solution(name):
+    """Print the solution of a puzzle."""
+    solved = puzzle(name).solution
+    text = inspect.getsource(getattr(solved, "py_func", solved))
+    before, _, rest = text.partition('"""')
+    print(before.rstrip() + rest.partition('"""')[2].rstrip())  # without its docstring, which is the question
+
+
+def progress():
+    """Return which puzzles are solved, to be shown as the last line of a cell."""
+    return Progress(_solved())
+
+
+class Progress:
+    """Which puzzles were solved, `solved`, of `NAMES`."""
+
+    def __init__(self, solved):
+        self.solved = [name for name in NAMES if name in solved]
+
+    def __repr__(self):
+        marks = ("●" if name in self.solved else "○" for name in NAMES)
+        return f"{len(self.solved)} of {len(NAMES)}\n" + "\n".join(map(" ".join, zip(marks, NAMES, strict=True)))
+
+    def _repr_html_(self):
+        side, cells = 132, []
+        for i, name in enumerate(NAMES):
+            done, x, y = name in self.solved, side * (i % 6) + 4, 44 * (i // 6) + 4
+            box = f'x="{x}" y="{y}" width="{side - 8}" height="34" rx="5" stroke="#00795a"'
+            text = f'x="{x + side / 2 - 4}" y="{y + 21}" font-size="12" text-anchor="middle"'
+            cells.append(
+                f"<g><title>{escape(puzzle(name).title)}</title>"
+                f'<rect {box} fill="{"#00795a" if done else "none"}"/>'
+                f'<text {text} fill="{"#ffffff" if done else "currentColor"}">{"✓ " * done}{name}</text></g>'
+            )
+        said, rows = f"{len(self.solved)} of {len(NAMES)} puzzles solved", -(-len(NAMES) // 6)
+        seen = f'style="max-width:{6 * side}px" role="img" aria-label="{said}: {", ".join(self.solved) or "none yet"}"'
+        body = "".join(cells)
+        return f'<p>{said}</p><svg viewBox="0 0 {6 * side} {44 * rows}" {seen} font-family="sans-serif">{body}</svg>'
+
+
+def _file():
+    from bppsa_nb.chains.prices import folder
+
+    return folder() / "puzzles.json"
+
+
+def _solved():
+    from bppsa_nb.machine import files
+
+    path = _file()
+    if not path.exists():
+        return []
+    kept = files.read_json(path)
+    if not isinstance(kept, list):
+        raise files.DamagedError(f"{path} is damaged: it should list puzzles that were solved, got {kept!r}")
+    return kept
+
+
+def _keep(name):
+    from bppsa_nb.machine import files
+
+    kept = _solved()
+    if name not in kept:
+        _file().parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(_file(), [*kept, name])
+
+
+class _TooLong(BaseException):  # so that no `except Exception` of an answer keeps it
+    pass
+
+
+@contextmanager
+def _limited(code):
+    """End what runs in an answer's file after some seconds, wherever Python can be told to look at the clock."""
+    stop, before = time.monotonic() + SECONDS, sys.gettrace()
+
+    def trace(frame, event, _):
+        if frame.f_code.co_filename != code.co_filename:
+            return None
+        frame.f_trace_opcodes = True  # for a loop on one line
+        if time.monotonic() > stop:
+            raise _TooLong
+        return trace
+
+    if code is not None:
+        sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

@@ -1,0 +1,224 @@
+"""Puzzles about what is scanned: Jacobians of an RNN and of a GRU, gradients of weights, sparse products."""
+
+from itertools import product
+
+import numpy as np
+
+from bppsa_nb.puzzles.heart import Puzzle, Wrong, call
+
+
+def _compare(what, found, right, mistakes):
+    """Raise `Wrong` unless an array is right; `mistakes` are what is often found instead, and what to say of it."""
+    if not isinstance(found, np.ndarray) or found.shape != right.shape:
+        shape = f"an array of shape {found.shape}" if isinstance(found, np.ndarray) else repr(found)
+        raise Wrong(f"{what} is {shape} and should be an array of shape {right.shape}")
+    if np.allclose(found, right):
+        return
+    for wrong, why in mistakes:
+        if wrong.shape == found.shape and np.allclose(found, wrong):
+            raise Wrong(f"{what}: {why}")
+    place = tuple(int(i) for i in np.argwhere(~np.isclose(found, right))[0])
+    raise Wrong(f"{what}[{', '.join(map(str, place))}] is {found[place]:.4f} and should be {right[place]:.4f}")
+
+
+def rnn_jacobian(weight_hh, h):
+    """Return the transposed Jacobian of a step of an RNN, h' = tanh(W_hh h + ...).
+
+    `weight_hh` is W_hh, of H by H numbers; `h` is the state *behind* the step, h', of H numbers. The slope of tanh
+    there is 1 - h'². Entry [i, j] is how much number i before the step moves number j behind it.
+    """
+    return weight_hh.T * (1 - h**2)
+
+
+def _rule_rnn_jacobian(answer):
+    rng = np.random.default_rng(0)
+    weight, h = rng.standard_normal((3, 3)), np.tanh(rng.standard_normal(3))
+    slope, right = 1 - h**2, rnn_jacobian(weight, h)
+    mistakes = [
+        (right.T, "that is the Jacobian; it is to be transposed"),
+        (weight.T, "the slopes of tanh are missing"),
+        (weight, "the slopes of tanh are missing, and it is to be transposed"),
+        (weight.T * slope[:, None], "the slopes belong to what is behind the step: to columns, once it is transposed"),
+        (weight * slope, "the slopes belong to what is behind the step: to the rows of W_hh, before it is transposed"),
+        (weight.T * (1 - h), "the slope of tanh is 1 - h'², the square"),
+        (weight.T * (1 - np.tanh(h) ** 2), "h' is what tanh gave already; its slope is 1 - h'²"),
+    ]
+    _compare("rnn_jacobian(weight_hh, h)", call(answer, weight.copy(), h.copy()), right, mistakes)
+    return (
+        "Right: a matrix that is shared by all steps, and a diagonal for each. The package never stores their product."
+    )
+
+
+def gru_jacobian(weight_hh, h, r, z, n, m):
+    """Return the transposed Jacobian of a step of a GRU, h' = (1 - z) n + z h.
+
+    r and z are sigmoid(W_r h + ...) and sigmoid(W_z h + ...), n is tanh(... + r m), and m = W_n h + b_n. `weight_hh`
+    has the rows of W_r, W_z and W_n, one below the other (3 H by H); `h` is the state *before* the step. h reaches h'
+    four ways: past the gates, through z, through m, and through r.
+    """
+    W_r, W_z, W_n = np.split(weight_hh, 3)
+    to_n = (1 - z) * (1 - n**2)
+    through_z = W_z.T * ((h - n) * z * (1 - z))
+    return np.diag(z) + through_z + W_n.T * (to_n * r) + W_r.T * (to_n * m * r * (1 - r))
+
+
+def _rule_gru_jacobian(answer):
+    rng = np.random.default_rng(0)
+    weight, h, m = rng.standard_normal((9, 3)), rng.uniform(-1, 1, 3), rng.standard_normal(3)
+    r, z, n = (*rng.uniform(0.1, 0.9, (2, 3)), rng.uniform(-0.9, 0.9, 3))
+    W_r, W_z, W_n = np.split(weight, 3)
+    to_n = (1 - z) * (1 - n**2)
+    ways = {
+        "past the gates": np.diag(z),
+        "through z": W_z.T * ((h - n) * z * (1 - z)),
+        "through m": W_n.T * (to_n * r),
+        "through r": W_r.T * (to_n * m * r * (1 - r)),
+    }
+    right = gru_jacobian(weight, h, r, z, n, m)
+    mistakes = [
+        (right.T, "that is the Jacobian; it is to be transposed"),
+        (right - 2 * ways["through z"], "z times h and 1 - z times n: through z it is (h - n), and not (n - h)"),
+        (right + ways["through m"] * (1 / r - 1), "n is tanh(... + r m): through m there is a factor r"),
+        (right + ways["through r"] * (1 / m - 1), "n is tanh(... + r m): through r there is a factor m"),
+    ]
+    for taken in product((True, False), repeat=4):
+        missing = [way for way, here in zip(ways, taken, strict=True) if not here]
+        if missing and any(taken):
+            found = sum(matrix for matrix, here in zip(ways.values(), taken, strict=True) if here)
+            mistakes.append((found, f"a way is missing: {' and '.join(missing)}"))
+    found = call(answer, *(array.copy() for array in (weight, h, r, z, n, m)))
+    _compare("gru_jacobian(...)", found, right, mistakes)
+    return "Right: three weights that all steps share, and four diagonals for each step."
+
+
+def weight_gradient(grad_sums, hidden):
+    """Return the gradients of W_hh and of b_hh of an RNN, from all steps at once.
+
+    `grad_sums` (T, B, H) are the gradients at W_hh h_t + b_hh for all T steps and B samples, which the scan has found.
+    `hidden` (T + 1, B, H) are the states; ``hidden[t]`` is the one that step t starts from. Return two arrays, (H, H)
+    and (H,). Nothing waits for anything: no loop over steps is needed.
+    """
+    return np.einsum("tbi,tbj->ij", grad_sums, hidden[:-1]), grad_sums.sum(axis=(0, 1))
+
+
+def _rule_weight_gradient(answer):
+    rng = np.random.default_rng(0)
+    grad, hidden = rng.standard_normal((4, 2, 3)), rng.standard_normal((5, 2, 3))
+    weight, bias = weight_gradient(grad, hidden)
+    found = call(answer, grad.copy(), hidden.copy())
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise Wrong(f"it returned {found!r} and should return two arrays, of W_hh and of b_hh")
+    mistakes = [
+        (weight.T, "row i belongs to number i of the sum, column j to number j of the state: it is transposed"),
+        (np.einsum("tbi,tbj->ij", grad, hidden[1:]), "W_hh is multiplied by the state *before* the step, hidden[:-1]"),
+        (np.einsum("tbi,tbj->ij", grad[-1:], hidden[-2:-1]), "that is of the last step; W_hh is used in all of them"),
+        (np.einsum("bi,bj->ij", grad[0], hidden[0]), "that is of the first step; W_hh is used in all of them"),
+        (weight / 4, "gradients of all steps are added up; nobody divides by T"),
+        (weight / 8, "gradients of all steps and samples are added up; nobody divides"),
+        (weight / 2, "gradients of all samples are added up; the loss has divided by B already"),
+    ]
+    _compare("the gradient of W_hh", found[0], weight, mistakes)
+    mistakes = [
+        (bias / 2, "gradients of all samples are added up; the loss has divided by B already"),
+        (grad.mean(axis=(0, 1)), "gradients of all steps and samples are added up; nobody divides"),
+        (grad[-1].sum(axis=0), "that is of the last step; b_hh is used in all of them"),
+    ]
+    _compare("the gradient of b_hh", found[1], bias, mistakes)
+    return "Right: one product of matrices with T B rows. What has to wait is in the scan, and nothing else is."
+
+
+def sparse_product(starts, left, right, a, b):
+    """Return the values of a sparse product C = A B, by a plan.
+
+    Where the zeros are does not change from step to step, so who meets whom is planned once. `a` and `b` are the
+    values of A and B. Entry k of C is the sum of ``a[left[q]] * b[right[q]]`` for q from ``starts[k]`` up to
+    ``starts[k + 1]``, which is not included; every entry has one q at least.
+    """
+    return np.add.reduceat(a[left] * b[right], starts[:-1])
+
+
+def _rule_sparse_product(answer):
+    from scipy import sparse
+
+    rng = np.random.default_rng(0)
+    for rows, inner, columns in ((4, 5, 3), (6, 4, 7), (1, 1, 1)):
+        A, B = (rng.standard_normal(shape) * (rng.random(shape) < 0.6) for shape in ((rows, inner), (inner, columns)))
+        A[0, 0] = B[0, 0] = 1.5
+        A, B = sparse.csr_array(A), sparse.csr_array(B)
+        plan = _plan(A, B)
+        wanted, terms = sparse_product(*plan, A.data, B.data), A.data[plan[1]] * B.data[plan[2]]
+        mistakes = [
+            (terms, "those are all products; each entry is the sum of its own"),
+            (terms[plan[0][:-1]], "that is the first product of each entry; there may be more"),
+            (terms[plan[0][1:] - 1], "that is the last product of each entry; there may be more"),
+            (np.cumsum(terms)[plan[0][1:] - 1], "those are running totals; every entry starts from zero"),
+        ]
+        found = call(answer, *(array.copy() for array in (*plan, A.data, B.data)))
+        _compare(f"of {rows} x {inner} times {inner} x {columns}, what it returned", found, wanted, mistakes)
+    return "Right. What SciPy does at every product, and this does not, is to find out where the entries are."
+
+
+def _plan(A, B):
+    """Find who meets whom, entry by entry of the product, row by row."""
+    found = {}
+    for i in range(A.shape[0]):
+        for p in range(A.indptr[i], A.indptr[i + 1]):
+            for q in range(B.indptr[A.indices[p]], B.indptr[A.indices[p] + 1]):
+                found.setdefault((i, int(B.indices[q])), []).append((p, q))
+    meets = [found[place] for place in sorted(found)]
+    left, right = (np.array([pair[side] for entry in meets for pair in entry]) for side in (0, 1))
+    return np.cumsum([0, *map(len, meets)]), left, right
+
+
+PUZZLES = {
+    "rnn_jacobian": Puzzle(
+        "The Jacobian of an RNN",
+        """def rnn_jacobian(weight_hh, h):
+    return weight_hh""",
+        (
+            "One number behind the step is h'_j = tanh(sum over i of W_hh[j, i] h_i). What is its slope in h_i?",
+            "It is (1 - h'_j²) W_hh[j, i], and stands at [i, j].",
+            "weight_hh.T has W_hh[j, i] at [i, j]. Multiply its columns by the slopes.",
+        ),
+        rnn_jacobian,
+        _rule_rnn_jacobian,
+    ),
+    "gru_jacobian": Puzzle(
+        "The Jacobian of a GRU",
+        """def gru_jacobian(weight_hh, h, r, z, n, m):
+    W_r, W_z, W_n = np.split(weight_hh, 3)
+    return np.diag(z)""",
+        (
+            "Write down what h' moves by if only z moves; only n; only h itself. Then what z and n move by if h does.",
+            "h' moves by (h - n) dz + (1 - z) dn + z dh. dz is z (1 - z) W_z dh, and dn is (1 - n²) (r dm + m dr).",
+            "A factor behind the step scales columns once it is transposed: W_z.T * ((h - n) * z * (1 - z)).",
+        ),
+        gru_jacobian,
+        _rule_gru_jacobian,
+    ),
+    "weight_gradient": Puzzle(
+        "Gradients of weights, all at once",
+        """def weight_gradient(grad_sums, hidden):
+    T, B, H = grad_sums.shape
+    return np.zeros((H, H)), np.zeros(H)""",
+        (
+            "For one step and one sample, the sum is W_hh h + b_hh. If its gradient is g, what is that of W_hh[i, j]?",
+            "g_i h_j, with h the state that the step starts from. Then add up over steps and samples.",
+            'np.einsum("tbi,tbj->ij", ..., ...)',
+        ),
+        weight_gradient,
+        _rule_weight_gradient,
+    ),
+    "sparse_product": Puzzle(
+        "A planned product of sparse matrices",
+        """def sparse_product(starts, left, right, a, b):
+    return a[left] * b[right]""",
+        (
+            "All products first: a[left] * b[right]. Then the sum of each entry's own.",
+            "Entry k's are those from starts[k] to starts[k + 1].",
+            "np.add.reduceat adds up the parts of an array that begin at given places.",
+        ),
+        sparse_product,
+        _rule_sparse_product,
+    ),
+}

@@ -1,0 +1,59 @@
+"""Draw a verdict: the scan that an answer really was, with what is wrong in red, beside the right one."""
+
+from html import escape
+
+from bppsa_nb.schedule import svg
+
+_LONGEST = 8  # letters on a square
+
+
+def verdict(found):
+    """Return the HTML of a `bppsa_nb.puzzles.heart.Verdict`."""
+    color, sign = ("#00795a", "✓") if found.right else ("#c00000", "✗")
+    said = f'<p role="status"><b style="color:{color}">{sign}</b> {escape(found.message)}</p>'
+    if not found.yours or len(found.yours[0]) > 12:  # what could not be read
+        return said
+    drawn = [f"<div>Your scan{_draw(found.yours, _marks(found))}</div>"]
+    if found.solution:
+        drawn.append(f"<div>As it should be{_draw(found.solution)}</div>")
+    return said + f'<div class="scans">{"".join(drawn)}</div>'
+
+
+def _marks(found):
+    """Find the squares to point at: where the wrong word was made, and of what; or where it ended, if it was given."""
+    rows, word = found.yours, found.marked
+    if word is None:
+        return ()
+    if word.first_out_of_order() is not word:  # it is right, and stands where another should
+        right = [getattr(each, "text", None) for each in found.solution[-1]]
+        last = enumerate(zip(rows[-1], right, strict=False))
+        return {(len(rows) - 1, place) for place, (each, text) in last if each is word and word.text != text}
+    r = next(r for r, row in enumerate(rows) if word in row)
+    above = {(r - 1, place) for place, each in enumerate(rows[r - 1]) if each in word.parents}
+    return {(r, rows[r].index(word)), *above}
+
+
+def _draw(rows, marked=()):
+    levels = ["before", *(f"level {r}" for r in range(1, len(rows)))]
+    last = ", ".join(_label(word) for word in rows[-1])
+    places = [str(place) for place in range(len(rows[0]))]
+    sentences = [f"The list {level}: {', '.join(map(_label, row))}." for level, row in zip(levels, rows, strict=True)]
+    sentences[-1] = (
+        f"A list of {len(rows[0])} before a scan and after each of {len(rows) - 1} levels; it ends as {last}."
+    )
+    return svg.figure(rows, _look, levels, sentences, names=places, marked=marked, legend=(), steps=False)
+
+
+def _look(word):
+    if not hasattr(word, "text"):
+        return svg.Look("word", _label(word))
+    return svg.Look("word" if word.text else "identity", _label(word), "join", word.parents)
+
+
+def _label(word):
+    text = getattr(word, "text", None)
+    if text is None:
+        return repr(word)[:_LONGEST]
+    if len(text) > _LONGEST:
+        return f"{text[:3]}…{text[-3:]}"
+    return text or "I"

@@ -1,0 +1,238 @@
+"""The heart of the puzzles: words that remember what they were joined from, and a judge of scans over them.
+
+Joining words is associative, has an identity, the empty word, and does not commute. Above all it is free: what comes
+out spells how it was made, and nothing else spells the same. So a scan that is right for distinct letters is right for
+every operation that is associative and has an identity: for matrices, transposed Jacobians, affine maps.
+
+This file needs nothing but Python, so that the same puzzles run in a notebook and in a web page.
+"""
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFG"  # lists of up to 33
+LENGTHS = (4, 5, 6, 7, 8, 3, 2, 1, *range(9, len(LETTERS) + 1))  # a list of 4 shows more than one of 1
+
+
+class Wrong(Exception):
+    """What is wrong with an answer, in a sentence; and the word to point at, if it is one's fault."""
+
+    def __init__(self, message, word=None):
+        super().__init__(message)
+        self.word = word
+
+
+class Word:
+    """Letters in the order in which they were joined: of which two words, and on which level of a scan."""
+
+    def __init__(self, text, parents=(), level=0):
+        self.text, self.parents, self.level = text, parents, level
+
+    def __repr__(self):
+        return repr(self.text)
+
+    def first_out_of_order(self):
+        """Return the word where its letters stopped being neighbors in order, or None if they still are."""
+        for parent in self.parents:
+            if found := parent.first_out_of_order():
+                return found
+        return None if self.text in LETTERS else self
+
+
+class Join:
+    """``op(a, b)``, the word a followed by the word b: what a puzzle's answer is given. It never raises for an order.
+
+    `level` is that of the scan which runs; `early`, the first word joined from one that is made on the same level.
+    """
+
+    def __init__(self, most):
+        self.most, self.level, self.count, self.early = most, 1, 0, None
+
+    def __call__(self, a, b):
+        """Join two words."""
+        for which, word in (("first", a), ("second", b)):
+            if not isinstance(word, Word):
+                raise Wrong(f"op was given {word!r} as its {which}; it joins what the list held and what op returned")
+        if not a.text or not b.text:
+            return a if a.text else b
+        self.count += 1
+        if self.count > self.most:
+            raise Wrong(f"op was called {self.count} times. Does every loop of yours end?")
+        word = Word(a.text + b.text, (a, b), self.level)
+        if self.early is None and self.level in (a.level, b.level):
+            self.early = word
+        return word
+
+
+class Task:
+    """A scan of one list: what it holds before and must hold then, and what is enough for that.
+
+    `wanted` are texts by place; `levels` and `joins` what is enough; `arguments` what the answer is given beside the
+    list and op.
+    """
+
+    def __init__(self, what, start, wanted, levels, joins, *arguments):
+        self.what, self.start, self.wanted = what, start, wanted
+        self.levels, self.joins, self.arguments = levels, joins, arguments
+
+
+class Puzzle:
+    """The stub of an answer, three hints, and a solution, whose docstring is the question.
+
+    `rule` is given an answer, raises `Wrong`, and returns a Verdict or what to say of a right one.
+    """
+
+    def __init__(self, title, stub, hints, solution, rule):
+        self.title, self.stub, self.hints, self.solution, self.rule = title, stub, hints, solution, rule
+
+    def judge(self, answer):
+        """Return the `Verdict` on an answer."""
+        try:
+            if not callable(answer):
+                raise Wrong(f"the answer is a function, and not {answer!r}")
+            found = self.rule(answer)
+        except Wrong as wrong:
+            return Verdict(False, str(wrong))
+        return found if isinstance(found, Verdict) else Verdict(True, found)
+
+
+class Verdict:
+    """Whether an answer is right, and why not; `yours` and `solution` are what the list held, level by level."""
+
+    def __init__(self, right, message, yours=(), solution=(), marked=None):
+        self.right, self.message, self.yours, self.solution, self.marked = right, message, yours, solution, marked
+
+    def __bool__(self):
+        return self.right
+
+    def __repr__(self):
+        return f"{'✓' if self.right else '✗'} {self.message}"
+
+    def _repr_html_(self):
+        from bppsa_nb.puzzles.drawing import verdict
+
+        return verdict(self)
+
+
+def judge(answer, solution, tasks):
+    """Run a scan, a generator that pauses after each level, on all tasks: the Verdict on it."""
+    for task in tasks:
+        rows, right = [], []
+        try:
+            run(answer, task, rows)
+        except Exception as error:
+            wrong = error if isinstance(error, Wrong) else Wrong(said(error, answer))
+            run(solution, task, right)
+            return Verdict(False, f"{task.what}, {wrong}", rows, right, wrong.word)
+    rows, shown = [], max((task for task in tasks if len(task.start) <= 8), key=lambda task: len(task.start))
+    joins = run(answer, shown, rows).count
+    took = f"{len(rows) - 1} level{'s' * (len(rows) != 2)} and {joins} joins"
+    most = max(len(task.start) for task in tasks)
+    return Verdict(True, f"Right for every list of up to {most} places. {shown.what.capitalize()} takes {took}.", rows)
+
+
+def call(answer, *arguments):
+    """Call an answer; what it raises becomes `Wrong`, in words."""
+    try:
+        return answer(*arguments)
+    except Wrong:
+        raise
+    except Exception as error:
+        raise Wrong(said(error, answer)) from error
+
+
+def run(answer, task, rows):
+    """Run a scan over words, put what the list held into `rows`, and return its `Join`; Wrong says what is wrong."""
+    a, n = list(task.start), len(task.start)
+    op = Join(4 * n * n + 16)
+    rows.append(list(a))
+    pauses = answer(a, op, *task.arguments)
+    if not hasattr(pauses, "__next__"):
+        raise Wrong(f"it returned {pauses!r} and never paused; write yield behind each level")
+    for number, _ in enumerate(pauses):
+        _keep(rows, a)
+        op.level += 1
+        if number > 4 * n + 16:
+            raise Wrong(f"it paused {number} times and went on. Does every loop of yours end?")
+    _keep(rows, a)
+    if len(a) != n:
+        raise Wrong(f"the list has {len(a)} places at the end; it works in place, and leaves them {n}")
+    for place, wanted in task.wanted.items():
+        if not isinstance(a[place], Word) or a[place].text != wanted:
+            raise told(place, a[place], wanted)
+    if op.early:
+        first = next(word for word in op.early.parents if word.level == op.early.level)
+        raise Wrong(
+            f"level {op.early.level} makes {op.early} of {first}, which is made on that very level; all joins of a "
+            "level run at once, and none may wait for another",
+            op.early,
+        )
+    if len(rows) - 1 > task.levels:
+        raise Wrong(f"it takes {len(rows) - 1} levels, and {task.levels} are enough")
+    if op.count > task.joins:
+        raise Wrong(f"it joins {op.count} times, and {task.joins} are enough")
+    return op
+
+
+def _keep(rows, a):
+    if len(a) != len(rows[-1]) or any(now is not before for now, before in zip(a, rows[-1], strict=True)):
+        rows.append(list(a))
+
+
+def told(place, found, wanted):
+    """Say what is wrong with what a place holds, as a `Wrong`."""
+    if not isinstance(found, Word):
+        return Wrong(f"place {place} holds {found!r} and should hold {wanted!r}, a word of the list or of op")
+    text, name = found.text, lambda text: repr(text) if text else "the identity"
+    twice = [letter for letter in text if text.count(letter) > 1]
+    missing = "".join(letter for letter in wanted if letter not in text)
+    beyond = "".join(letter for letter in text if letter not in wanted)
+    if twice:
+        why = f"{twice[0]!r} is in it twice. Was something overwritten before it was read?"
+    elif not missing and not beyond:
+        why = "right letters, wrong order. Which of the two stands closer to the loss?"
+    elif not wanted:
+        why = "nothing stands before it"
+    elif not text:
+        why = "nothing has come there yet"
+    elif not missing and text == wanted + beyond and len(beyond) == 1:
+        why = f"{beyond!r} is one too far. Does it hold what stands before its place, or up to it?"
+    elif not missing:
+        why = f"{beyond!r} does not belong there"
+    elif not beyond:
+        why = f"{missing!r} is missing"
+    else:
+        why = f"it has {beyond!r} in place of {missing!r}"
+    return Wrong(f"place {place}: {name(text)} should be {name(wanted)}: {why}", found.first_out_of_order() or found)
+
+
+def said(error, answer):
+    """Say what an answer raised, and on which of its lines."""
+    code, line, at = getattr(answer, "__code__", None), "", error.__traceback__
+    while at is not None and code is not None:
+        if at.tb_frame.f_code.co_filename == code.co_filename and at.tb_lineno >= code.co_firstlineno:
+            line = f" on line {at.tb_lineno - code.co_firstlineno + 1} of yours"
+        at = at.tb_next
+    return f"{type(error).__name__}{line}: {error}"
+
+
+class Terms:
+    """Matrices and vectors without numbers: a sum of products of letters. It prints as one would write it."""
+
+    def __init__(self, *terms):
+        self.terms = sorted(terms)
+
+    def __matmul__(self, other):
+        return Terms(*(a + b for a in self.terms for b in _terms(self, "@", other)))
+
+    def __add__(self, other):
+        return Terms(*self.terms, *_terms(self, "+", other))
+
+    def __eq__(self, other):
+        return isinstance(other, Terms) and self.terms == other.terms
+
+    def __repr__(self):
+        return " + ".join(" ".join(term) for term in self.terms) or "0"
+
+
+def _terms(left, sign, right):
+    if not isinstance(right, Terms):
+        raise TypeError(f"{left} {sign} {right!r}: only matrices and vectors can be multiplied and added here")
+    return right.terms

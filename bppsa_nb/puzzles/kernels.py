@@ -1,0 +1,403 @@
+"""Puzzles about CUDA kernels. They run on letters, too: matrices that spell what they were multiplied from.
+
+A = [[1, 1], [0, 1]] and B = [[1, 0], [1, 1]] are free: no two products of them are the same. Letter k is A^k B, and a 1
+in the corner makes it H by H, with H = 3. So a matrix that a kernel has written can be read, and told off in words.
+"""
+
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import numpy as np
+from numba import cuda
+from numba.core.errors import NumbaError
+
+from bppsa_nb.machine import backends
+from bppsa_nb.puzzles.heart import LETTERS, Puzzle, Verdict, Word, Wrong, told
+from bppsa_nb.puzzles.scans import pairs
+from bppsa_nb.scan import levels
+
+H = 3
+LENGTHS = (8, 4, 7, 3, 2, 6)  # places of the lists that are tried, the gradient's included
+SECONDS = 10  # that a launch may take
+left_of = cuda.jit(levels.pair_left, device=True)
+right_of = cuda.jit(levels.pair_right, device=True)
+_A, _B = np.array([[1.0, 1], [0, 1]]), np.array([[1.0, 0], [1, 1]])
+
+
+def spelled(word):
+    """Return the matrix of a word [shape=(H, H)]: the product of its letters' matrices by ⋄, in reverse."""
+    found = np.eye(H)
+    for letter in word:
+        found[:2, :2] = np.linalg.matrix_power(_A, LETTERS.index(letter)) @ _B @ found[:2, :2]
+    return found
+
+
+def read(matrix):
+    """Return the word that a matrix spells, or None if it is no product of letters; see `spelled`."""
+    corner = np.array(matrix)
+    if corner.shape != (H, H) or (corner[2] != (0, 0, 1)).any() or (corner[:, 2] != (0, 0, 1)).any():
+        return None
+    return _read_columns(corner[:2, :2] @ (1, 1), corner[:2, :2])
+
+
+def read_vector(vector):
+    """Return the word whose matrix took a vector of ones to this one, or None if there is none."""
+    return _read_columns(np.array(vector[:2]), None) if vector[2] == 1 else None
+
+
+def _read_columns(ones, corner):
+    """Undo letter by letter what was done to (1, 1): larger above is A's doing, larger below B's."""
+    x, y = ones
+    if not (np.isfinite((x, y)).all() and x >= 1 and y >= 1 and x == int(x) and y == int(y) and max(x, y) < 1e15):
+        return None
+    text, power = "", 0
+    while (x, y) != (1, 1):
+        if x > y:
+            x, power = x - y, power + 1
+        elif y > x and power < len(LETTERS):
+            x, y, text, power = x, y - x, LETTERS[power] + text, 0
+        else:
+            return None
+    if power or (corner is not None and not np.array_equal(spelled(text)[:2, :2], corner)):
+        return None
+    return text
+
+
+def launch(kernel, blocks, threads, *arguments):
+    """Launch a kernel on copies of host arrays, wait for it, and return what they hold then; `Wrong` if it fails."""
+    if not hasattr(kernel, "py_func"):
+        raise Wrong(f"{getattr(kernel, '__name__', kernel)!r} is a function and no kernel; write @cuda.jit above it")
+    backends.resolve("cuda")
+    on_device = [cuda.to_device(each) if isinstance(each, np.ndarray) else each for each in arguments]
+    try:
+        with _watched(kernel) if backends.simulated() else _timed():
+            kernel[blocks, threads](*on_device)
+    except NumbaError as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise Wrong(f"it does not compile: {' '.join(lines[:2])}") from error
+    except (Wrong, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        raise Wrong(_told_by_simulator(error, kernel)) from error
+    return [each.copy_to_host() for each in on_device if hasattr(each, "copy_to_host")]
+
+
+def _told_by_simulator(error, kernel):
+    """Say which thread of which block raised what, on which line."""
+    text, where, at, line = str(error), "", error.__traceback__, ""
+    if text.startswith("tid=") and " ctaid=" in text:
+        thread, _, rest = text.removeprefix("tid=").partition(" ctaid=")
+        block, _, text = rest.partition("]")
+        where = f"thread ({thread.strip('[]')}) of block ({block.strip('[')}): "
+    while at is not None:
+        if at.tb_frame.f_code is kernel.py_func.__code__:
+            line = f" on line {at.tb_lineno - at.tb_frame.f_code.co_firstlineno + 1}"
+        at = at.tb_next
+    return f"{where}{type(error).__name__}{line}: {text.lstrip(': ')}"
+
+
+class TooLong(Exception):
+    """A thread of the simulator took longer than it may."""
+
+
+@contextmanager
+def _timed():
+    """Wait for a GPU no longer than a launch may take."""
+    yield
+    done, start = cuda.event(), time.monotonic()
+    done.record()
+    while not done.query():
+        if time.monotonic() - start > SECONDS:
+            raise Wrong(
+                f"it has not ended after {SECONDS} seconds; restart the notebook, for a GPU cannot be told to stop"
+            )
+        time.sleep(0.001)
+
+
+@contextmanager
+def _watched(kernel):
+    """Give the simulator's threads a limit of time, and see that all threads of a block reach the same barriers."""
+    from numba.cuda.simulator.kernel import BlockThread
+
+    code, stop, barriers, waits = kernel.py_func.__code__, time.monotonic() + SECONDS, {}, BlockThread.syncthreads
+
+    def trace(frame, event, _):
+        if frame.f_code is not code:
+            return None
+        frame.f_trace_opcodes = True  # for a loop on one line
+        if time.monotonic() > stop:
+            raise TooLong(f"still running after {SECONDS} seconds. Does every loop of yours end?")
+        return trace
+
+    def noted(thread):
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_code is not code:
+            frame = frame.f_back
+        line = frame.f_lineno - code.co_firstlineno + 1 if frame else 0
+        seen.setdefault(tuple(thread.blockIdx), {}).setdefault(tuple(thread.threadIdx), []).append(line)
+        waits(thread)
+
+    seen = barriers
+    before, BlockThread.syncthreads = threading.gettrace(), noted
+    threading.settrace(trace)
+    try:
+        yield
+    finally:
+        threading.settrace(before)
+        BlockThread.syncthreads = waits
+    count = int(np.prod(kernel.block_dim))
+    for block, lines in seen.items():
+        most = max(lines.values(), key=len)
+        other = next((thread for thread, reached in lines.items() if reached != most), None)
+        if other is None and len(lines) == count:
+            continue
+        what = f"thread {other} at {_lines(lines[other])}" if other is not None else "others at none"
+        one = next(thread for thread, reached in lines.items() if reached == most)
+        raise Wrong(f"block {block}: thread {one} waits at {_lines(most)}, {what}; all threads reach the same barriers")
+
+
+def _lines(lines):
+    return (
+        "the barriers of lines " + ", ".join(map(str, lines)) if len(lines) > 1 else f"the barrier of line {lines[0]}"
+    )
+
+
+class _Levels:
+    """What a list of words holds, level by level: as it should be, and as kernels leave it."""
+
+    def __init__(self, what, texts):
+        self.what, self.right = what, [[Word(text) for text in texts]]
+        self.yours = [list(self.right[0])]
+
+    def level(self, d, made, found):
+        """Take what a level should have made, texts by place with the places of their parents, and what is there.
+
+        Raises ``_Told``, whose verdict shows both, if they are not the same.
+        """
+        for rows, texts in ((self.right, {p: text for p, (text, _) in made.items()}), (self.yours, found)):
+            row, before = list(rows[-1]), rows[-1]
+            for place, text in texts.items():
+                if text != before[place].text:
+                    parents = [before[p] for p in made[place][1]] if place in made else []
+                    row[place] = Word("?" if text is None else text, parents)
+            rows.append(row)
+        for place, text in sorted(found.items()):
+            wanted = self.right[-1][place].text
+            if text == wanted:
+                continue
+            word, where = self.yours[-1][place], f"{self.what}, level d = {d}"
+            if text is None:
+                said = (
+                    f"place {place}: numbers that no letters multiply to should be {wanted!r}. Does a thread read what "
+                )
+                said += "another one has yet to write, or has overwritten? Does each compute its own entry?"
+            else:
+                said = str(told(place, word, wanted))
+            raise _Told(Verdict(False, f"{where}, {said}", self.yours, self.right, word))
+
+
+class _Told(Exception):
+    def __init__(self, verdict):
+        super().__init__(verdict.message)
+        self.verdict = verdict
+
+
+def _judged(rule):
+    """Turn what a rule raises into its verdict."""
+
+    def judged(answer):
+        try:
+            return rule(answer)
+        except _Told as told:
+            return told.verdict
+
+    return judged
+
+
+@cuda.jit
+def up_level(mats, d):
+    """Multiply the pairs of level d of the way up: a[r] becomes a[l] ⋄ a[r].
+
+    `mats` (n, H, H) is the list. Each pair has a block of H by H threads, one for each entry of its product. `left_of`
+    and `right_of` say where the pair stands. It works in place: no thread may overwrite what another has yet to read.
+    """
+    pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y
+    l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)
+    entry = 0.0
+    for k in range(H):
+        entry += mats[r, i, k] * mats[l, k, j]
+    cuda.syncthreads()
+    mats[r, i, j] = entry
+
+
+@_judged
+def _rule_up_level(answer):
+    for n in LENGTHS:
+        letters = LETTERS[:n]
+        mats, words = np.stack([spelled(letter) for letter in letters]), list(letters)
+        seen = _Levels(f"a list of {n}", letters)
+        for d in range(levels.up_levels(n - 1)):
+            there = pairs(n - 1, d)
+            (mats,) = launch(answer, len(there), (H, H), mats, d)
+            made = {r: (words[l] + words[r], (l, r)) for l, r in there}
+            seen.level(d, made, {place: read(matrix) for place, matrix in enumerate(mats)})
+            for r, (text, _) in made.items():
+                words[r] = text
+    _numbers(answer, 6)
+    return "Right, in words and in numbers: one launch per level, one block per pair."
+
+
+def _numbers(answer, n, batch=()):
+    """See that a kernel of the way up is right for numbers, too: words have zeros where it may be wrong."""
+    mats = np.random.default_rng(0).standard_normal((n, *batch, H, H))
+    for d in range(levels.up_levels(n - 1)):
+        wanted, there = mats.copy(), pairs(n - 1, d)
+        for l, r in there:
+            wanted[r] = mats[r] @ mats[l]
+        (mats,) = launch(answer, (len(there), *batch), (H, H), mats, d)
+        if not np.allclose(mats, wanted):
+            place = tuple(int(i) for i in np.argwhere(~np.isclose(mats, wanted))[0])
+            raise Wrong(
+                f"words come out right, but of numbers entry {place} is {mats[place]} and should be {wanted[place]}"
+            )
+
+
+@cuda.jit
+def down_level(mats, vecs, d):
+    """Hand down gradients on level d of the way down.
+
+    `mats` (n, H, H) is what the way up left: at ``mats[l]`` stands the product of a block's left half. `vecs` (n, H)
+    are gradients: at ``vecs[r]`` stands that of everything before the block. The left half gets it, and the right half
+    gets it multiplied by the left half's product. Only before the first block (pair 0) stands nothing, and its left
+    half holds the gradient itself: any column of ``mats[l]`` is what ``vecs[r]`` gets. Each pair has H threads.
+    """
+    pair, i = cuda.blockIdx.x, cuda.threadIdx.x
+    l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)
+    if pair == 0:
+        vecs[r, i] = mats[l, i, 0]
+    else:
+        entry = 0.0
+        for k in range(H):
+            entry += mats[l, i, k] * vecs[r, k]
+        cuda.syncthreads()
+        vecs[l, i], vecs[r, i] = vecs[r, i], entry
+
+
+@_judged
+def _rule_down_level(answer):
+    for n in LENGTHS:
+        letters, ones = LETTERS[:n], np.ones(H)
+        words = list(letters)
+        for d in range(levels.up_levels(n - 1)):
+            for l, r in pairs(n - 1, d):
+                words[r] = words[l] + words[r]
+        mats = np.stack([spelled(word.removeprefix("a")) for word in words])
+        for place, word in enumerate(words):
+            if word.startswith("a"):
+                mats[place] = (mats[place] @ ones)[:, None]
+        vecs, seen = np.zeros((n, H)), _Levels(f"a list of {n}", [""] * n)
+        for d in reversed(range(levels.down_levels(n - 1))):
+            there, before, made = pairs(n - 1, d), {p: word.text for p, word in enumerate(seen.right[-1])}, {}
+            for l, r in there:
+                made[r] = before[r] + words[l], (r,)
+                if l > 0 and r != there[0][1]:
+                    made[l] = before[r], (r,)
+            mats, vecs = launch(answer, len(there), H, mats, vecs, d)
+            found = {p: None if (text := read_vector(vecs[p])) is None else "a" + text for p in made}
+            seen.level(d, made, {p: "" if found[p] is None and not vecs[p].any() else found[p] for p in made})
+    rng = np.random.default_rng(0)
+    jacobians_T, g = rng.standard_normal((5, H, H)), rng.standard_normal(H)
+    mats, vecs, right = np.stack([np.tile(g[:, None], H), *jacobians_T]), np.zeros((6, H)), [g]
+    for jacobian_T in jacobians_T[:-1]:
+        right.append(jacobian_T @ right[-1])
+    for d in range(levels.up_levels(5)):
+        for l, r in pairs(5, d):
+            mats[r] = mats[r] @ mats[l]
+    for d in reversed(range(levels.down_levels(5))):
+        mats, vecs = launch(answer, len(pairs(5, d)), H, mats, vecs, d)
+    for place, (found, wanted) in enumerate(zip(vecs[1:], right, strict=True), 1):
+        if not np.allclose(found, wanted):
+            raise Wrong(f"words come out right, but of numbers place {place} has {found} and should have {wanted}")
+    return "Right, in words and in numbers. With the way up, that is back-propagation on a GPU."
+
+
+@cuda.jit
+def up_level_of_batch(mats, d):
+    """Multiply the pairs of level d of the way up for all samples of a batch at once.
+
+    `mats` (n, B, H, H) holds B lists. The grid has two axes: ``cuda.blockIdx.x`` is the pair, ``cuda.blockIdx.y`` the
+    sample.
+    """
+    pair, b, i, j = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x, cuda.threadIdx.y
+    l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)
+    entry = 0.0
+    for k in range(H):
+        entry += mats[r, b, i, k] * mats[l, b, k, j]
+    cuda.syncthreads()
+    mats[r, b, i, j] = entry
+
+
+@_judged
+def _rule_up_level_of_batch(answer):
+    for n in (4, 7, 2):
+        samples = LETTERS[:n], LETTERS[n : 2 * n]
+        mats = np.stack([[spelled(sample[place]) for sample in samples] for place in range(n)])
+        seen = [_Levels(f"a batch of two lists of {n}, sample {b}", sample) for b, sample in enumerate(samples)]
+        for d in range(levels.up_levels(n - 1)):
+            there = pairs(n - 1, d)
+            (mats,) = launch(answer, (len(there), 2), (H, H), mats, d)
+            for b, each in enumerate(seen):
+                words = [word.text for word in each.right[-1]]
+                made = {r: (words[l] + words[r], (l, r)) for l, r in there}
+                each.level(d, made, {place: read(matrix) for place, matrix in enumerate(mats[:, b])})
+    _numbers(answer, 5, (3,))
+    return "Right: B samples are B times as many blocks, and not a launch more."
+
+
+_GIVEN = "    l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)"
+PUZZLES = {
+    "up_level": Puzzle(
+        "A kernel for the way up",
+        f"""@cuda.jit
+def up_level(mats, d):
+    pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y
+{_GIVEN}""",
+        (
+            "a[l] ⋄ a[r] is the matrix product a[r] a[l]. Which row and which column make entry [i, j]?",
+            "Add up mats[r, i, k] * mats[l, k, j] over k. Others read mats[r] at the same time: when may you write?",
+            "cuda.syncthreads() waits until all threads of the block have come so far.",
+        ),
+        up_level,
+        _rule_up_level,
+    ),
+    "down_level": Puzzle(
+        "A kernel for the way down",
+        f"""@cuda.jit
+def down_level(mats, vecs, d):
+    pair, i = cuda.blockIdx.x, cuda.threadIdx.x
+{_GIVEN}""",
+        (
+            "As in `down_sweep`, a pair per block: a[l], a[r] = a[r], op(a[r], a[l]), where a[r] is a vector.",
+            "op(a[r], a[l]) is mats[l] times vecs[r]: add up mats[l, i, k] * vecs[r, k]. For pair 0, copy instead.",
+            "Who writes vecs[r, i] before others have read vecs[r] spoils their sums: a barrier, before both stores.",
+        ),
+        down_level,
+        _rule_down_level,
+    ),
+    "up_level_of_batch": Puzzle(
+        "A batch",
+        f"""@cuda.jit
+def up_level_of_batch(mats, d):
+    pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y
+{_GIVEN}""",
+        (
+            "What differs between two samples of a pair? Not where they stand.",
+            "b = cuda.blockIdx.y, and every mats[..., i, j] becomes mats[..., b, i, j].",
+            "That is all: blocks know nothing of each other.",
+        ),
+        up_level_of_batch,
+        _rule_up_level_of_batch,
+    ),
+}

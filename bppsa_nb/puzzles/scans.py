@@ -1,0 +1,425 @@
+"""Puzzles about scans, in pure Python: from ⋄ to Algorithm 1 for any length, and on to chunks and ranks."""
+
+from bppsa_nb.puzzles.heart import LENGTHS, LETTERS, Join, Puzzle, Task, Terms, Word, Wrong, call, judge, said, told
+
+IDENTITY = Word("")
+
+
+def _letters(n):
+    return [Word(letter) for letter in LETTERS[:n]]
+
+
+def diamond(a, b):
+    """Return a ⋄ b, of two matrices.
+
+    `a` is the one closer to the loss. You have ``@``.
+    """
+    return b @ a
+
+
+def _rule_diamond(answer):
+    A, B, g = Terms("A"), Terms("B"), Terms("g")
+    for a, b in ((A, B), (g, A), (B @ A, B)):
+        found, wanted = call(answer, a, b), b @ a
+        if not isinstance(found, Terms) or found != wanted:
+            swapped = isinstance(found, Terms) and found == a @ b
+            why = "what is closer to the loss is applied first, so it stands on the right" if swapped else "each once"
+            raise Wrong(f"diamond({a}, {b}) is {found} and should be {wanted}: {why}")
+    return "Right: multiplication in reverse. g ⋄ A ⋄ B is B A g, whichever ⋄ comes first."
+
+
+def totals(items, op):
+    """Return the running totals of a list: the first item, the first two joined, the first three, and so on.
+
+    ``op(a, b)`` joins two, a before b; here it writes one word behind the other.
+    """
+    found = [items[0]]
+    for item in items[1:]:
+        found.append(op(found[-1], item))
+    return found
+
+
+def _rule_totals(answer):
+    for n in LENGTHS:
+        found = call(answer, _letters(n), Join(n * n))
+        if not isinstance(found, list) or len(found) != n:
+            raise Wrong(f"a list of {n}: it returned {found!r} and should return a list of {n}, a total per item")
+        for place, word in enumerate(found):
+            if not isinstance(word, Word) or word.text != LETTERS[: place + 1]:
+                raise Wrong(f"a list of {n}, {told(place, word, LETTERS[: place + 1])}")
+    return f"Right for every list of up to {max(LENGTHS)}. Python has it, too: list(itertools.accumulate(items, op))."
+
+
+def reduce(a, op):
+    """Join the whole list into its last place, by a tree.
+
+    Neighbors are joined first, then neighboring pairs, then fours: half as many joins on every level. It works in
+    place, and pauses with ``yield`` after each level. The joins of a level run at once: none may need what another
+    one makes. The list has 1, 2, 4, 8 or so on places.
+    """
+    half = 1
+    while half < len(a):
+        for r in range(2 * half - 1, len(a), 2 * half):
+            a[r] = op(a[r - half], a[r])
+        yield
+        half *= 2
+
+
+def _rule_reduce(answer):
+    tasks = [
+        Task(f"a list of {n}", _letters(n), {n - 1: LETTERS[:n]}, n.bit_length() - 1, n - 1)
+        for n in (4, 8, 2, 1, 16, 32)
+    ]
+    return judge(answer, reduce, tasks)
+
+
+def before(letters, r, d):
+    """Return what a place holds on the way down.
+
+    The way down makes of that tree what stands *before* each place. Before its level d, blocks have ``2 ** (d + 1)``
+    places, the last one perhaps fewer; and the last place of each block, `r`, holds everything before the block.
+    `letters` is what the list began with, as a text.
+    """
+    size = 2 ** (d + 1)
+    return letters[: r // size * size]
+
+
+def _rule_before(answer):
+    for n in LENGTHS[:17]:
+        letters = LETTERS[:n]
+        for d in reversed(range((n - 1).bit_length())):
+            for first in range(0, n, 2 ** (d + 1)):
+                r = min(first + 2 ** (d + 1), n) - 1
+                found, wanted = call(answer, letters, r, d), letters[:first]
+                if found == wanted:
+                    continue
+                block = letters[first : r + 1]
+                if found == block:
+                    why = f"{block!r} is its own block, which it held before the way down"
+                elif found == letters[:r]:
+                    why = f"what stands in its own block, {block!r}, it does not know yet"
+                elif found == letters[: r + 1]:
+                    why = f"its own block, {block!r}, is not before it"
+                else:
+                    why = f"its block is {block!r}; what stands before that"
+                raise Wrong(f"before({letters!r}, r={r}, d={d}) is {found!r} and should be {wanted!r}: {why}")
+    return "Right: on the way down, the last place of a block holds everything before the block."
+
+
+def down_sweep(a, op, pairs, levels):
+    """Hand down what stands before each place.
+
+    The tree has been joined, and its last place now holds the identity. Level by level, from ``levels - 1`` down to 0,
+    ``pairs(d)`` lists (l, r), the last places of a block's two halves: at r stands everything before the block, at l
+    the left half. Hand each half what it needs, so that place i ends with everything before it. Pause after each level.
+    """
+    for d in reversed(range(levels)):
+        for l, r in pairs(d):
+            a[l], a[r] = a[r], op(a[r], a[l])
+        yield
+
+
+def _rule_down_sweep(answer):
+    tasks = []
+    for n in LENGTHS:
+        a, op, levels = _letters(n), Join(n), (n - 1).bit_length()
+        for d in range(levels - 1):
+            for l, r in pairs(n - 1, d):
+                a[r] = op(a[l], a[r])
+        for word in a:
+            word.level = 0
+        a[-1] = IDENTITY
+        wanted = {place: LETTERS[:place] for place in range(n)}
+        tasks.append(Task(f"a list of {n}", a, wanted, levels, n, lambda d, n=n: pairs(n - 1, d), levels))
+    return judge(answer, down_sweep, tasks)
+
+
+def pairs(n, d):
+    """List the pairs (l, r) of level d, for places 0 to n.
+
+    l is the last place of a block's left half, of ``2 ** d`` places; r is the last place of the block, which has twice
+    as many, or ends at n. A block without a right half has no pair. The way up and the way down will use it.
+    """
+    half, found = 2**d, []
+    for first in range(0, n - half + 1, 2 * half):
+        found.append((first + half - 1, min(first + 2 * half - 1, n)))
+    return found
+
+
+def sweeps_by(pairs):
+    """Make Algorithm 1 of what lists the pairs of a level."""
+
+    def pairs_of(n, d):
+        found = call(pairs, n, d)
+        try:
+            places = [place for l, r in found for place in (l, r)]
+            right = all(0 <= l < r <= n for l, r in found) and len(set(places)) == len(places)
+        except TypeError:
+            right = False
+        if not right:
+            raise Wrong(f"pairs({n}, {d}) is {found!r}; it lists (l, r) with 0 <= l < r <= {n}, and no place twice")
+        return found
+
+    def sweeps(a, op):
+        n = len(a) - 1
+        levels = n.bit_length()
+        for d in range(levels - 1):
+            for l, r in pairs_of(n, d):
+                a[r] = op(a[l], a[r])
+            yield
+        a[n] = IDENTITY
+        for d in reversed(range(levels)):
+            for l, r in pairs_of(n, d):
+                a[l], a[r] = a[r], op(a[r], a[l])
+            yield
+
+    return sweeps
+
+
+def _rule_pairs(answer):
+    tasks = []
+    for n in LENGTHS:
+        wanted, levels = {place: LETTERS[:place] for place in range(n)}, (n - 1).bit_length()
+        tasks.append(Task(f"a list of {n}", _letters(n), wanted, max(1, 2 * levels - 1), 2 * n))
+    return judge(sweeps_by(answer), sweeps_by(pairs), tasks)
+
+
+def affine(first, second):
+    """Return what two steps back do together, where each adds a loss term.
+
+    `first` is (A, p): it takes a gradient g to A g + p. `second` is (B, q), and takes that to B (A g + p) + q. Return a
+    matrix and a loss term again.
+    """
+    (A, p), (B, q) = first, second
+    return B @ A, B @ p + q
+
+
+def _rule_affine(answer):
+    A, p, B, q = map(Terms, "ApBq")
+    found, call_ = call(answer, (A, p), (B, q)), "affine((A, p), (B, q))"
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise Wrong(f"{call_} is {found!r} and should be a matrix and a loss term, as what it is given")
+    matrix, offset = found
+    for name, what, wanted in (("matrix", matrix, B @ A), ("loss term", offset, B @ p + q)):
+        if not isinstance(what, Terms) or what != wanted:
+            raise Wrong(
+                f"{call_} has the {name} {what} and should have {wanted}: a gradient g becomes A g + p, "
+                "and then B (A g + p) + q"
+            )
+    return "Right: maps g -> A g + p can be scanned as matrices can. So a loss at every step costs a sum, and no level."
+
+
+def chunks(a, op, length):
+    """Scan with few workers, each with a chunk of `length` places; the last one may have fewer.
+
+    First, all chunks at once make running totals of their own, a place after the other. Then the totals at their ends
+    are joined, a chunk after the other. Last, all at once, every other place joins what stands before its chunk. Place
+    i ends with the total up to i, itself included. Pause after each step.
+    """
+    firsts = range(0, len(a), length)
+    for s in range(1, length):
+        for i in (first + s for first in firsts if first + s < len(a)):
+            a[i] = op(a[i - 1], a[i])
+        yield
+    for first in firsts[1:]:
+        last = min(first + length, len(a)) - 1
+        a[last] = op(a[first - 1], a[last])
+        yield
+    for first in firsts[1:]:
+        for i in range(first, min(first + length, len(a)) - 1):
+            a[i] = op(a[first - 1], a[i])
+    yield
+
+
+def _rule_chunks(answer):
+    tasks = []
+    for n in (8, 7, 4, 3, 2, 1, 16, 33):
+        for length in (4, 3, 2, 1, 5, n):
+            what, count = f"a list of {n} in chunks of {length}", -(-n // length)
+            wanted = {place: LETTERS[: place + 1] for place in range(n)}
+            tasks.append(Task(what, _letters(n), wanted, length + count, 2 * n, length))
+    return judge(answer, chunks, tasks)
+
+
+def exscan(run, op, identity):
+    """Scan over machines: what one rank does that has a run of the list, perhaps an empty one.
+
+    MPI's Exscan takes a word from every rank, and gives each what those of all ranks before it are, joined:
+    ``before = yield total`` calls it. Return a list: for each place of the run, what stands before it in the whole
+    list. On rank 0, MPI leaves undefined what Exscan gives; here it is None.
+    """
+    total = identity
+    for word in run:
+        total = op(total, word)
+    before = yield total
+    total, found = identity if before is None else before, []
+    for word in run:
+        found.append(total)
+        total = op(total, word)
+    return found
+
+
+def _rule_exscan(answer):
+    for runs in (["ab", "cde", "fg"], ["abcd"], ["a", "", "bcd"], ["", "ab"], list("abcd")):
+        before = ""
+        for rank, run in enumerate(runs):
+            where, op = f"rank {rank} of {len(runs)}, which has {run!r}", Join(4 * len(run) + 4)
+            steps = call(answer, [Word(letter) for letter in run], op, IDENTITY)
+            if not hasattr(steps, "send"):
+                raise Wrong(f"{where}: it returned {steps!r} and never asked; write before = yield total")
+            total = _go_on(answer, steps, None, where)
+            if not isinstance(total, Word) or total.text != run:
+                raise Wrong(f"{where}: it hands {total!r} to Exscan, and should hand {run!r}, all that it has")
+            found = _go_on(answer, steps, Word(before) if rank else None, where)  # undefined on rank 0
+            if not isinstance(found, Returned):
+                raise Wrong(f"{where}: it asks a second time, with {found!r}; Exscan is called once")
+            if not isinstance(found.value, list) or len(found.value) != len(run):
+                raise Wrong(f"{where}: it returned {found.value!r}, and should return a list of {len(run)}")
+            for place, word in enumerate(found.value):
+                if not isinstance(word, Word) or word.text != before + run[:place]:
+                    raise Wrong(f"{where}, {told(place, word, before + run[:place])}")
+            before += run
+    return "Right, for empty runs, too: two passes over one's own run, and one message between them."
+
+
+class Returned:
+    """What a generator returned."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __repr__(self):
+        return f"nothing, and returns {self.value!r},"
+
+
+def _go_on(answer, steps, given, where):
+    """Give a generator what it waits for; return what it yields, or what it `Returned`."""
+    try:
+        return steps.send(given)
+    except StopIteration as stop:
+        return Returned(stop.value)
+    except Wrong:
+        raise
+    except Exception as error:
+        raise Wrong(f"{where}: {said(error, answer)}") from error
+
+
+PUZZLES = {
+    "diamond": Puzzle(
+        "Multiplication in reverse",
+        """def diamond(a, b):
+    return a @ b""",
+        (
+            "The gradient g at the end comes first in the list, then the last step's transposed Jacobian A. What "
+            "is the gradient one step earlier?",
+            "It is A g. So g ⋄ A = A g.",
+            "A ⋄ B = B A, for any two.",
+        ),
+        diamond,
+        _rule_diamond,
+    ),
+    "totals": Puzzle(
+        "Running totals",
+        """def totals(items, op):
+    return items""",
+        (
+            "A loop with one variable, the total so far.",
+            "Start with the first item. Every total is the one before it, joined with the next item.",
+            "for item in items[1:]: found.append(op(found[-1], item))",
+        ),
+        totals,
+        _rule_totals,
+    ),
+    "reduce": Puzzle(
+        "A tree",
+        """def reduce(a, op):
+    yield""",
+        (
+            "After a level, every block of 2, then 4, then 8 places has its whole word in its last place.",
+            "On the level that makes blocks of 2 * half, the left half's word stands `half` places before the "
+            "right one's.",
+            "for r in range(2 * half - 1, len(a), 2 * half): a[r] = op(a[r - half], a[r])",
+        ),
+        reduce,
+        _rule_reduce,
+    ),
+    "before": Puzzle(
+        "What a place knows on the way down",
+        """def before(letters, r, d):
+    return letters[:r]""",
+        (
+            "Where does the block begin whose last place is r?",
+            "At a multiple of its size, 2 ** (d + 1): the largest one that is not beyond r.",
+            "r // size * size",
+        ),
+        before,
+        _rule_before,
+    ),
+    "down_sweep": Puzzle(
+        "The way down",
+        """def down_sweep(a, op, pairs, levels):
+    for d in reversed(range(levels)):
+        for l, r in pairs(d):
+            pass
+        yield""",
+        (
+            "The left half needs what stands before the block; the right half needs that, followed by the left half.",
+            "a[l] gets what stood at a[r]. a[r] gets both, joined. Which of them comes first in the list?",
+            "a[l], a[r] = a[r], op(..., ...): both right sides are read before anything is written.",
+        ),
+        down_sweep,
+        _rule_down_sweep,
+    ),
+    "pairs": Puzzle(
+        "Any length",
+        """def pairs(n, d):
+    return [(0, 1)]""",
+        (
+            "Blocks begin at 0, 2 * half, 4 * half ... For which of these is there a right half, so a place first "
+            "+ half?",
+            "For first up to n - half. l is first + half - 1.",
+            "r is first + 2 * half - 1, or n if that is less.",
+        ),
+        pairs,
+        _rule_pairs,
+    ),
+    "affine": Puzzle(
+        "A loss at every step",
+        """def affine(first, second):
+    (A, p), (B, q) = first, second
+    return A, p""",
+        (
+            "Multiply out B (A g + p) + q.",
+            "What is multiplied with g is the matrix, the rest is the loss term.",
+            "The loss term is B p + q.",
+        ),
+        affine,
+        _rule_affine,
+    ),
+    "chunks": Puzzle(
+        "Few workers",
+        """def chunks(a, op, length):
+    yield""",
+        (
+            "In (1), step s is about the places s, length + s, 2 * length + s ...: each joins the place before it.",
+            "In (2), the end of a chunk is joined with the end of the chunk before it, which is right by then.",
+            "In (3), a[i] = op(a[first - 1], a[i]) for all places of a chunk but its last, where `first` is its "
+            "first place.",
+        ),
+        chunks,
+        _rule_chunks,
+    ),
+    "exscan": Puzzle(
+        "Ranks",
+        """def exscan(run, op, identity):
+    before = yield identity
+    return run""",
+        (
+            "Which word must others know of this run?",
+            "All of it, joined. Then go through the run once more, from `before` on.",
+            "On rank 0, begin with the identity. Put the total into the list before you join the place's own word.",
+        ),
+        exscan,
+        _rule_exscan,
+    ),
+}

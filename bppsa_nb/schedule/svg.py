@@ -1,0 +1,182 @@
+"""Draw a scan as a page shows it: an SVG with a group for each level, and a few lines of script that step through them.
+
+Without the script all levels show, so that it reads on paper, too. `draw.tree` makes pictures of the same rows.
+"""
+
+from functools import cache
+from html import escape
+from pathlib import Path
+
+from bppsa_nb.scan.operator import IDENTITY
+from bppsa_nb.scan.trace import span_label
+from bppsa_nb.schedule.colors import COLORS
+
+_SIDE, _GAP, _ROW, _TOP, _LEFT = 32, 14, 62, 36, 128  # pixels: a square, between two, from row to row, the margins
+_LETTER = 7.5  # about as wide as one is
+_LEGEND = (
+    ("square matrix", "transposed Jacobian(s)"),
+    ("square vector", "gradient"),
+    ("square identity", "identity"),
+    ("line mm", "matrix × matrix"),
+    ("line mv", "matrix × vector"),
+    ("line move", "moves"),
+)
+
+
+class Look:
+    """How an operand is drawn: its kind and label, which kind of product made it, and of which operands."""
+
+    def __init__(self, kind, label, product="", parents=()):
+        self.kind, self.label, self.product, self.parents = kind, label, product, parents
+
+
+def figure(rows, look, levels, sentences, *, names=(), result=(), cleared=None, marked=(), legend=_LEGEND, steps=True):
+    """Draw what a list held before a scan and after each of its levels.
+
+    Parameters
+    ----------
+    rows : list of list
+        Operands, or None where there is none yet; the same object is the same operand.
+    look : callable
+        ``look(operand)`` returns a `Look`.
+    levels, sentences : list of str
+        What a row is called, and what is said of it.
+    names, result : sequence of str
+        What to write above the first row and below the last.
+    cleared : dict, optional
+        By row, the place where the identity was put just before its level.
+    marked : collection of tuple of int
+        Rows and places of squares that are red, with the lines that lead there.
+    legend : sequence of tuple of str
+        Classes and names of what to explain.
+    steps : bool
+        Whether there is a slider that shows the levels one after the other.
+
+    Returns
+    -------
+    str
+        HTML: a ``<figure>``; its looks and its script, if it is to be stepped through, are within.
+    """
+    head = "".join(f"--{role}:{COLORS[role]};" for role in ("matrix", "vector", "identity"))
+    caption = f'<figcaption role="status" aria-live="polite">{escape(sentences[-1])}</figcaption>'
+    explained = "".join(f'<span><i class="{kind}"></i>{name}</span>' for kind, name in legend)
+    return (
+        f'<figure class="scan" style="{head}"><style>{_read("scan.css")}</style>'
+        f"{svg(rows, look, levels, sentences, names, result, cleared, marked)}"
+        f'<div class="legend">{explained}</div>'
+        + (f"{caption}<script>{_read('scan.js')}</script>" if steps else "")
+        + "</figure>"
+    )
+
+
+def svg(rows, look, levels, sentences, names=(), result=(), cleared=None, marked=()):
+    """Draw the rows alone; see `figure`."""
+    looks = {id(x): look(x) for row in rows for x in row if x is not None}
+    side = max(_SIDE, *(min(9, len(each.label)) * _LETTER + 8 for each in looks.values()))
+    column, number = side + _GAP, {key: i for i, key in enumerate(looks)}
+    middle = lambda place: _LEFT + column * place + side / 2  # noqa: E731
+    groups = []
+    for r, row in enumerate(rows):
+        above = {id(x): place for place, x in enumerate(rows[r - 1])} if r else {}
+        y, lines, squares = _TOP + _ROW * r, [], []
+        for place, x in enumerate(row):
+            if x is None:
+                continue
+            here, at = looks[id(x)], middle(place)
+            fresh = not r or place >= len(rows[r - 1]) or rows[r - 1][place] is not x
+            if r and fresh:
+                sources, kind = ([x], "move") if id(x) in above else (here.parents, here.product)
+                wrong = " wrong" * ((r, place) in marked and kind != "move")
+                for source in (above[id(each)] for each in sources if id(each) in above):
+                    lines.append(_line(kind + wrong, middle(source), y - _ROW + _SIDE, at, y))
+                if here.kind == "identity" and cleared and r in cleared and id(x) not in above:
+                    root, half = middle(cleared[r]), y - _ROW / 2 + _SIDE / 2
+                    lines.append(_line("move", root, half, at, y))
+                    squares.append(_square("identity", root, half - 9, 18, 18, "I"))
+            kind = here.kind + " old" * (not fresh) + " wrong" * ((r, place) in marked)
+            parents = " ".join(str(number[id(p)]) for p in here.parents if id(p) in number)
+            data = f' data-id="{number[id(x)]}"' + f' data-from="{parents}"' * bool(parents)
+            squares.append(_square(kind, at, y, side, _SIDE, here.label, data))
+        name = f'<text class="level" x="4" y="{y + 20}">{escape(levels[r])}</text>'
+        said = f'data-level="{r}" data-sentence="{escape(sentences[r])}"'
+        below = _names(result, middle, y + 48) if r == len(rows) - 1 else ""
+        groups.append(f"<g {said}>{name}{''.join(lines)}{''.join(squares)}{below}</g>")
+    width = round(middle(max(map(len, rows)) - 1) + column / 2)
+    height = _TOP + _ROW * len(rows) - (0 if result else _ROW - _SIDE - 8)
+    return (
+        f'<svg viewBox="0 0 {width} {height}" style="--w:{width}px;--h:{height}px" role="img" '
+        f'aria-label="{escape(sentences[-1])}">{_names(names, middle, 22)}{"".join(groups)}</svg>'
+    )
+
+
+def _square(kind, middle, y, width, height, label, data=""):
+    size = min(13, (width - 4) / max(1, len(label)) * 1.75)
+    small = f' style="font-size:{size:.1f}px"' if size < 12.5 else ""
+    return (
+        f'<g class="{kind}"{data}><rect x="{middle - width / 2:g}" y="{y:g}" width="{width:g}" height="{height}"/>'
+        f'<text x="{middle:g}" y="{y + height / 2 + 4.5:g}"{small}>{escape(label)}</text></g>'
+    )
+
+
+def _line(kind, x1, y1, x2, y2):
+    return f'<line class="{kind}" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"/>'
+
+
+def _names(names, middle, y):
+    places = enumerate(names)
+    return "".join(f'<text class="name" x="{middle(i):g}" y="{y}">{escape(name)}</text>' for i, name in places)
+
+
+@cache
+def _read(name):
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def scan_figure(trace):
+    """Draw a `bppsa_nb.scan.trace.Trace`, to be stepped through: HTML."""
+    rows = trace.rows()
+    called = (f"{i}. {_called(level.level)}" for i, level in enumerate(trace.levels, 1))
+    levels = ["inputs", *called, "moved"][: len(rows)]
+    sentences = [describe(trace, level) for level in range(trace.steps + 1)]
+    sentences += ["Moved to where the result stands: " + sentences[-1]] * (len(rows) - len(sentences))
+    below = "₀₁₂₃₄₅₆₇₈₉"
+    sub = ["".join(below[int(digit)] for digit in str(t)) for t in range(trace.n + 1)]
+    names = [f"∇x{sub[trace.n]}", *(f"J{sub[t]}ᵀ" for t in range(trace.n, 0, -1))]
+    result = ["I", *(f"∇x{each}" for each in reversed(sub))]
+    cleared = {r: place for r in range(1, len(rows)) if (place := cleared_at(trace, rows, r)) is not None}
+    return figure(rows, _look, levels, sentences, names=names, result=result, cleared=cleared)
+
+
+def _look(operand):
+    if operand is IDENTITY:
+        return Look("identity", "I")
+    return Look(operand.kind, span_label(operand), operand.product, operand.parents)
+
+
+def _called(level):
+    return "linear" if level.phase == "linear" else f"{level.phase}-sweep, d = {level.d}"
+
+
+def cleared_at(trace, rows, r):
+    """Return where the identity was put just before the level of row r (Algorithm 1, line 9), or None."""
+    if r > trace.steps or IDENTITY in rows[r - 1] or IDENTITY not in rows[r]:
+        return None
+    return trace.levels[r - 1].level.pairs[0][1]
+
+
+def describe(trace, level):
+    """Say in a sentence what a level (0: the state before the first) does, and in another what was done so far."""
+    if not level:
+        text = f"The array before the first level: the gradient at x_{trace.n}"
+        text += f" and {trace.n} transposed Jacobian{'s' * (trace.n != 1)}." if trace.n else ", and nothing to do."
+        return text
+    this = trace.levels[level - 1]
+    parts = [" ⋄ ".join(f"({span_label(parent)})" for parent in product.parents) for product in this.products]
+    what = f"computes {len(parts)} product{'s' * (len(parts) != 1)}" if parts else "computes nothing"
+    few = ", ".join(parts[:4]) + (", …" if len(parts) > 4 else "")
+    text = f"Level {level} of {trace.steps} ({_called(this.level)}) {what}{': ' * bool(parts)}{few}"
+    if this.moves:
+        text += f", and moves {len(this.moves)} operand{'s' * (len(this.moves) != 1)}"
+    kinds = [product.product for before in trace.levels[:level] for product in before.products]
+    text += f". So far {kinds.count('mm')} matrix-matrix and {kinds.count('mv')} matrix-vector products"
+    return text + f", of {trace.mm} and {trace.mv} in all."

@@ -1,0 +1,242 @@
+"""The puzzles about kernels: on the simulator, and on a GPU where there is one."""
+
+import numpy as np
+import pytest
+from on_cuda import on_gpu, on_simulator
+
+from bppsa_nb import puzzles
+from bppsa_nb.machine import backends
+
+here = [on_simulator("simulator"), on_gpu("gpu")]
+NAMES = ("up_level", "down_level", "up_level_of_batch")
+if backends.simulated() or backends.cuda_available():
+    from numba import cuda  # noqa: F401 - answers use it
+
+    from bppsa_nb.puzzles import kernels
+    from bppsa_nb.puzzles.kernels import H, left_of, right_of  # noqa: F401 - answers use them
+
+UP = """@cuda.jit
+def up_level(mats, d):
+    pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y
+    l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)
+    entry = 0.0
+    for k in range(H):
+        entry += mats[r, i, k] * mats[l, k, j]
+    cuda.syncthreads()
+    mats[r, i, j] = entry
+"""
+DOWN = """@cuda.jit
+def down_level(mats, vecs, d):
+    pair, i = cuda.blockIdx.x, cuda.threadIdx.x
+    l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)
+    if pair == 0:
+        vecs[r, i] = mats[l, i, 0]
+    else:
+        entry = 0.0
+        for k in range(H):
+            entry += mats[l, i, k] * vecs[r, k]
+        cuda.syncthreads()
+        vecs[l, i], vecs[r, i] = vecs[r, i], entry
+"""
+BATCH = (
+    UP.replace("up_level", "up_level_of_batch").replace("mats[r, ", "mats[r, b, ").replace("mats[l, ", "mats[l, b, ")
+)
+BATCH = BATCH.replace("    entry = 0.0\n", "    b, entry = cuda.blockIdx.y, 0.0\n")
+FIRST = "a list of 8, level d = 0, place 1: "
+# What is changed in a right answer, and what is said then.
+WRONG = [
+    (
+        "up_level",
+        UP,
+        ("mats[r, i, k] * mats[l, k, j]", "mats[l, i, k] * mats[r, k, j]"),
+        FIRST + "'ba' should be 'ab': right",
+    ),
+    (
+        "up_level",
+        UP,
+        ("mats[r, i, j] = entry", "mats[l, i, j] = entry"),
+        "place 0: 'ab' should be 'a': 'b' is one too far",
+    ),
+    (
+        "up_level",
+        UP,
+        ("    cuda.syncthreads()\n", ""),
+        "numbers that no letters multiply to should be 'cd'. Does a thread",
+    ),
+    ("up_level", UP, ("range(H)", "range(H - 1)"), "numbers that no letters multiply to should be 'ab'"),
+    ("up_level", UP, ("range(H)", "range(2)"), "numbers that no letters multiply to should be 'ab'"),
+    ("up_level", UP, ("entry += ", "entry = "), "numbers that no letters multiply to should be 'ab'"),
+    ("up_level", UP, ("mats[l, k, j]", "mats[l, j, k]"), "place 1: numbers that no letters multiply to should be 'ab'"),
+    (
+        "up_level",
+        UP,
+        ("left_of(pair, d)", "left_of(pair, 0)"),
+        "level d = 1, place 3: 'acd' should be 'abcd': 'b' is missing",
+    ),
+    (
+        "up_level",
+        UP,
+        ("mats.shape[0] - 1)", "mats.shape[0])"),
+        "IndexError on line 7: index 7 is out of bounds for axis 0 with size 7",
+    ),
+    ("up_level", UP, ("@cuda.jit\n", ""), "'up_level' is a function and no kernel; write @cuda.jit above it"),
+    (
+        "down_level",
+        DOWN,
+        ("mats[l, i, k] * vecs[r, k]", "mats[l, k, i] * vecs[r, k]"),
+        "place 7: 'abcdaaaabaaab' should be 'abcdef'",
+    ),
+    ("down_level", DOWN, ("mats[l, i, k]", "mats[r, i, k]"), "level d = 1, place 7: 'abcdefgh' should be 'abcdef'"),
+    (
+        "down_level",
+        DOWN,
+        ("vecs[r, i], entry", "entry, vecs[r, i]"),
+        "level d = 1, place 5: 'abcdef' should be 'abcd': 'ef' does",
+    ),
+    (
+        "down_level",
+        DOWN,
+        ("vecs[l, i], vecs[r, i] = vecs[r, i], entry", "vecs[r, i] = entry"),
+        "place 5: the identity should be",
+    ),
+    (
+        "down_level",
+        DOWN,
+        ("    if pair == 0:\n", "    if pair < 0:\n"),
+        "level d = 2, place 7: the identity should be 'abcd'",
+    ),
+    (
+        "down_level",
+        DOWN,
+        ("    if pair == 0:\n", "    if True:\n"),
+        "level d = 1, place 5: the identity should be 'abcd'",
+    ),
+    ("down_level", DOWN, ("= mats[l, i, 0]", "= mats[r, i, 0]"), "level d = 2, place 7"),
+    (
+        "up_level_of_batch",
+        BATCH,
+        ("cuda.blockIdx.y", "0"),
+        "two lists of 4, sample 0, level d = 0, place 1: 'aab' should be 'ab'",
+    ),
+    ("up_level_of_batch", BATCH, ("mats[l, b,", "mats[l, 0,"), "sample 1, level d = 0, place 1: 'af' should be 'ef'"),
+    (
+        "up_level_of_batch",
+        BATCH,
+        ("mats[r, b, i, k]", "mats[r, 1 - b, i, k]"),
+        "sample 0, level d = 0, place 1: 'af' should be",
+    ),
+    (
+        "up_level_of_batch",
+        BATCH,
+        ("cuda.blockIdx.y", "cuda.blockIdx.x"),
+        "sample 0, level d = 0, place 1: 'aab' should be 'ab'",
+    ),
+    (
+        "up_level_of_batch",
+        BATCH,
+        ("mats[r, b, i, j] = entry", "mats[r, 0, i, j] = entry"),
+        "sample 0, level d = 0, place 1: ",
+    ),
+]
+# What only the simulator can tell.
+TOLD = [
+    (
+        ("mats[l, k, j]", "mats[l + 40, k, j]"),
+        " of block (0, 0, 0): IndexError on line 7: index 40 is out of bounds for axis 0 with size 8",
+    ),
+    (
+        ("    cuda.syncthreads()\n", "    if i > 0:\n        cuda.syncthreads()\n"),
+        "waits at the barrier of line 9, others at none",
+    ),
+    (
+        (
+            "    cuda.syncthreads()\n",
+            "    if j == 1:\n        cuda.syncthreads()\n    else:\n        cuda.syncthreads()\n",
+        ),
+        "waits at the barrier of line 11, thread (0, 1, 0) at the barrier of line 9; all threads reach",
+    ),
+    (
+        ("        entry += ", "        while True: pass\n        entry += "),
+        "line 7: still running after 0.5 seconds. Does",
+    ),
+    (("entry = 0.0", "entry = nothing"), "NameError on line 5: name 'nothing' is not defined"),
+]
+
+
+def answer(name, source):
+    return define(source)[name]
+
+
+def define(source):
+    names = dict(globals())
+    exec(compile(source, "an answer", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("kind", here)
+@pytest.mark.parametrize("name", NAMES)
+def test_solutions_are_right_and_stubs_are_not(name, kind, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
+    puzzle = puzzles.puzzle(name)
+    assert puzzles.check(name, puzzle.solution)
+    assert not puzzles.check(name, answer(name, puzzle.stub)) and len(puzzle.hints) == 3
+    puzzles.solution(name)
+    text = capsys.readouterr().out
+    assert text.startswith("@cuda.jit\ndef ") and '"""' not in text
+    assert sum(each == name for each, *_ in WRONG) >= 5
+
+
+@pytest.mark.parametrize("kind", here)
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_wrong_kernels_are_told_why(number, kind):
+    name, source, (old, new), message = WRONG[number]
+    assert old in source and puzzles.puzzle(name).judge(answer(name, source)).right
+    verdict = puzzles.puzzle(name).judge(answer(name, source.replace(old, new)))
+    if kind == "gpu" and "syncthreads" in old:
+        return  # a race is lost sometimes only
+    assert not verdict and message in verdict.message
+
+
+@pytest.mark.parametrize("kind", here[:1])
+@pytest.mark.parametrize("number", range(len(TOLD)))
+def test_the_simulator_names_block_and_thread(number, kind, monkeypatch):
+    monkeypatch.setattr(kernels, "SECONDS", 0.5)
+    (old, new), message = TOLD[number]
+    verdict = puzzles.puzzle("up_level").judge(answer("up_level", UP.replace(old, new)))
+    assert old in UP and not verdict and message in verdict.message
+
+
+@pytest.mark.parametrize("kind", here)
+def test_wrong_kernels_are_drawn(kind):
+    verdict = puzzles.puzzle("up_level").judge(answer("up_level", UP.replace("left_of(pair, d)", "left_of(pair, 0)")))
+    html = verdict._repr_html_()
+    assert html.count("<svg") == 2 and html.count('<g class="word wrong"') == 3 and ">acd<" in html
+
+
+@pytest.mark.parametrize("kind", here)
+def test_matrices_spell_words(kind):
+    rng = np.random.default_rng(0)
+    for length in range(9):
+        word = "".join(rng.choice([*"abcdefgh"], length))
+        matrix = kernels.spelled(word)
+        assert kernels.read(matrix) == word == kernels.read_vector(matrix @ np.ones(H))
+        other = kernels.spelled(word + "a")
+        assert np.array_equal(other, kernels.spelled("a") @ matrix)
+    for wrong in (
+        matrix * 1.5,
+        matrix * np.nan,
+        matrix.T @ np.diag([1, 1, 2]),
+        -matrix,
+        np.zeros((3, 3)),
+        matrix * 1e200,
+    ):
+        assert kernels.read(wrong) is None
+    for wrong in ([2, 4, 1], [0, 1, 1], [1, 2, 2], [np.inf, 1, 1], [1.5, 1, 1], [3, 1, 1]):
+        assert kernels.read_vector(np.array(wrong)) is None
+
+
+def test_without_a_gpu_and_its_simulator_it_says_what_to_do():
+    if backends.simulated() or backends.cuda_available():
+        pytest.skip("kernels run here")
+    with pytest.raises(backends.UnavailableError, match="NUMBA_ENABLE_CUDASIM"):
+        puzzles.check("up_level", puzzles.puzzle("up_level").solution)

@@ -1,0 +1,122 @@
+"""What all puzzles share: `check`, hints, solutions, what was solved, and the pictures."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from bppsa_nb import puzzles
+from bppsa_nb.machine import files
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "puzzles.json"
+
+
+def swapped(a, op, pairs, levels):
+    for d in reversed(range(levels)):
+        for l, r in pairs(d):
+            a[l], a[r] = a[r], op(a[l], a[r])
+        yield
+
+
+def misplaced(a, op, pairs, levels):
+    for d in range(levels):
+        for l, r in pairs(d):
+            a[l], a[r] = a[r], op(a[r], a[l])
+        yield
+
+
+def endless(a, op):
+    while True:
+        pass
+
+
+def solved(name):
+    return puzzles.puzzle(name).solution
+
+
+def test_what_was_solved_is_kept(cache):
+    assert repr(puzzles.progress()).startswith("0 of 16\n○ diamond")
+    assert not puzzles.check("diamond", lambda a, b: a @ b) and not cache.exists()
+    for name in ("diamond", "reduce", "diamond"):
+        assert puzzles.check(name, solved(name))
+    assert files.read_json(cache) == ["diamond", "reduce"]
+    shown = puzzles.progress()
+    assert shown.solved == ["diamond", "reduce"] and "● reduce" in repr(shown) and "○ totals" in repr(shown)
+    drawn = ET.fromstring(re.search("<svg.*</svg>", shown._repr_html_())[0])
+    assert [text.text for text in drawn.iter("text")][:3] == ["✓ diamond", "totals", "✓ reduce"]
+    assert drawn.get("aria-label") == "2 of 16 puzzles solved: diamond, reduce"
+
+
+@pytest.mark.parametrize("text", ["{", "3", "\xff"])
+def test_a_damaged_record_is_named(cache, text):
+    cache.parent.mkdir()
+    cache.write_bytes(text.encode("latin-1"))
+    with pytest.raises(files.DamagedError, match=r"puzzles\.json is damaged: "):
+        puzzles.progress()
+
+
+def test_hints_and_solutions_are_printed(capsys):
+    puzzles.hint("down_sweep")
+    puzzles.hint("down_sweep", 3)
+    first, third = capsys.readouterr().out.splitlines()
+    assert first.startswith("The left half needs") and third.startswith("a[l], a[r] = a[r]")
+    puzzles.solution("down_sweep")
+    text, names = capsys.readouterr().out, {}
+    assert '"""' not in text and "_rule" not in text
+    exec(text, names)
+    assert puzzles.check("down_sweep", names["down_sweep"])
+    for depth in (0, 4, "a"):
+        with pytest.raises(ValueError, match=f"depth must be from 1 to 3, got {depth!r}"):
+            puzzles.hint("diamond", depth)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda: puzzles.check("scan", len), lambda: puzzles.hint(3), lambda: puzzles.solution([])]
+)
+def test_there_is_no_such_puzzle(call):
+    with pytest.raises(ValueError, match=r"name must be a puzzle, one of diamond, totals.*; got "):
+        call()
+
+
+def test_what_does_not_end_is_ended(monkeypatch):
+    monkeypatch.setattr(puzzles, "SECONDS", 0.2)
+    assert repr(puzzles.check("reduce", endless)) == "✗ still running after 0.2 seconds. Does every loop of yours end?"
+
+
+def drawings(verdict):
+    html = verdict._repr_html_()
+    assert html.startswith('<p role="status">')
+    return [ET.fromstring(found) for found in re.findall("<svg.*?</svg>", html, re.DOTALL)]
+
+
+def red(drawing):
+    return [(g.find("rect").get("x"), g.find("text").text) for g in drawing.iter("g") if "wrong" in g.get("class", "")]
+
+
+def test_what_is_wrong_is_red_and_the_right_scan_stands_beside_it():
+    yours, right = drawings(puzzles.check("down_sweep", swapped))
+    assert [text for _, text in red(yours)] == ["c", "ab", "cab"] and red(right) == []
+    assert sum(line.get("class") == "join wrong" for line in yours.iter("line")) == 2
+    yours, right = drawings(puzzles.check("down_sweep", misplaced))
+    assert [text for _, text in red(yours)][0] != "" and red(right) == []
+    (own,) = drawings(puzzles.check("down_sweep", solved("down_sweep")))
+    assert red(own) == [] and "it ends as I, a, ab, abc, abcd, abcde, abcdef, abcdefg" in own.get("aria-label")
+
+
+def test_what_could_not_be_read_is_not_drawn():
+    assert drawings(puzzles.check("diamond", lambda a, b: a)) == []
+
+    def right_for_few(a, op):
+        for i in range(0 if len(a) > 8 else 1, len(a).bit_length()):
+            for r in range(2**i - 1, len(a), 2**i):
+                a[r] = op(a[r - 2 ** (i - 1)], a[r]) if i else a[r]
+            yield
+        if len(a) > 8:
+            a[-1] = a[0]
+
+    verdict = puzzles.check("reduce", right_for_few)
+    assert not verdict and "a list of 16" in verdict.message and drawings(verdict) == []

@@ -1,0 +1,150 @@
+"""The puzzles about scans: solutions pass, wrong answers fail and are told why, and no judge is too kind."""
+
+import ast
+import copy
+import inspect
+import itertools
+import random
+import subprocess
+import sys
+
+import pytest
+from wrong_scans import WRONG
+
+from bppsa_nb.puzzles import scans
+from bppsa_nb.puzzles.heart import LETTERS, Join, Terms, Word
+from bppsa_nb.scan import levels
+
+
+@pytest.mark.parametrize("name", scans.PUZZLES)
+def test_solutions_are_right_and_stubs_are_not(name):
+    puzzle, names = scans.PUZZLES[name], {}
+    assert puzzle.judge(puzzle.solution).right and puzzle.solution.__name__ == name and len(puzzle.hints) == 3
+    exec(puzzle.stub, names)
+    assert not puzzle.judge(names[name]).right
+    assert not puzzle.judge(None).right and not puzzle.judge(lambda *_: None).right
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_wrong_answers_are_told_why(number):
+    name, answer, message = WRONG[number]
+    verdict = scans.PUZZLES[name].judge(answer)
+    assert not verdict and message in verdict.message
+
+
+def test_there_are_five_wrong_answers_each():
+    names = [name for name, *_ in WRONG]
+    assert min(names.count(name) for name in scans.PUZZLES) >= 5
+
+
+def test_places_are_those_of_the_package():
+    for n in range(40):
+        for d in range(7):
+            assert scans.pairs(n, d) == levels.pairs(n, d)
+
+
+def test_it_needs_nothing_but_python():
+    program = "import sys; from bppsa_nb.puzzles.scans import PUZZLES; "
+    program += "print([each.judge(each.solution).right for each in PUZZLES.values()]"
+    program += ", {'numpy', 'scipy', 'numba', 'IPython'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{[True] * len(scans.PUZZLES)} set()"
+
+
+def loop(name, answer):
+    """Whether an answer does what a loop over letters does, for longer lists than the judge tries."""
+    letters = LETTERS + "".join(map(chr, range(0x3B1, 0x3B1 + 15)))
+    op = lambda a, b: Word(a.text + b.text)  # noqa: E731
+    for n in range(1, 41):
+        a, last = [Word(letter) for letter in letters[:n]], n - 1
+        if name == "reduce":
+            if n & last:
+                continue
+            wanted = [None] * last + [letters[:n]]
+            list(itertools.islice(answer(a, op), 999))
+        elif name == "chunks":
+            wanted = [letters[: i + 1] for i in range(n)]
+            list(itertools.islice(answer(a, op, 1 + n // 3), 999))
+        elif name == "down_sweep":
+            wanted = [letters[:i] for i in range(n)]
+            for d in range(levels.up_levels(last)):
+                for l, r in levels.pairs(last, d):
+                    a[r] = op(a[l], a[r])
+            a[-1] = Word("")
+            list(itertools.islice(answer(a, op, lambda d, n=last: levels.pairs(n, d), levels.down_levels(last)), 999))
+        else:
+            wanted = [letters[:i] for i in range(n)]
+            list(itertools.islice(scans.sweeps_by(answer)(a, op), 999))
+        if len(a) != n or any(w is not None and x.text != w for x, w in zip(a, wanted, strict=True)):
+            return False
+    return True
+
+
+class Mutation(ast.NodeTransformer):
+    """Change one thing of a program: a number, a name, an operator, an order."""
+
+    def __init__(self, at, rng):
+        self.at, self.rng, self.seen = at, rng, -1
+
+    def generic_visit(self, node):
+        node = super().generic_visit(node)
+        fits = isinstance(node, (ast.Constant, ast.Name, ast.BinOp, ast.Call, ast.Tuple, ast.Compare))
+        if not fits or not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            return node
+        self.seen += 1
+        return self.change(copy.deepcopy(node)) if self.seen == self.at else node
+
+    def change(self, node):
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            node.value += self.rng.choice((-1, 1))
+        elif isinstance(node, ast.Name):
+            node.id = self.rng.choice(
+                [name for name in ("l", "r", "d", "n", "half", "first", "i", "last", "s") if name != node.id]
+            )
+        elif isinstance(node, ast.BinOp):
+            node.op = self.rng.choice((ast.Add(), ast.Sub(), ast.Mult(), ast.FloorDiv()))
+        elif isinstance(node, ast.Compare):
+            node.ops = [self.rng.choice((ast.LtE(), ast.Lt(), ast.Gt(), ast.NotEq()))]
+        elif isinstance(node, (ast.Call, ast.Tuple)):
+            (node.args if isinstance(node, ast.Call) else node.elts).reverse()
+        return node
+
+
+@pytest.mark.parametrize("name", ["reduce", "down_sweep", "pairs", "chunks"])
+def test_what_the_loop_refuses_is_never_accepted(name):
+    source, rng, found = ast.parse(inspect.getsource(scans.PUZZLES[name].solution)), random.Random(0), [0, 0]
+    counter = Mutation(-2, rng)
+    counter.visit(copy.deepcopy(source))
+    for mutant in range(150):
+        tree = copy.deepcopy(source)
+        for _ in range(1 + mutant % 2):
+            tree = ast.fix_missing_locations(Mutation(rng.randrange(counter.seen + 1), rng).visit(tree))
+        names = {}
+        try:
+            exec(compile(tree, "mutant", "exec"), names)
+            answer = names[name]
+            accepted = scans.PUZZLES[name].judge(answer).right
+        except (SyntaxError, TypeError, KeyError):
+            continue
+        found[accepted] += 1
+        if accepted:
+            assert loop(name, answer), ast.unparse(tree)
+    assert found[False] >= 60
+
+
+def test_the_judge_sees_what_was_made_too_early():
+    op = Join(100)
+    a, b, c = map(Word, "abc")
+    ab = op(a, b)
+    assert op.early is None and (ab.text, ab.level) == ("ab", 1)
+    op.level = 2
+    assert op(ab, c).text == "abc" and op.early is None
+    op(op(ab, c), Word(""))
+    op(op(a, c), c)
+    assert op.early.text == "acc"
+
+
+def test_terms_are_free():
+    A, B, p = map(Terms, "ABp")
+    assert (A + B) @ p == A @ p + B @ p == B @ p + A @ p
+    assert A @ B != B @ A and repr(A @ B @ p + p) == "A B p + p" and (A @ B) @ p == A @ (B @ p)

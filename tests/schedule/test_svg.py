@@ -1,0 +1,71 @@
+"""Scans as pages draw them."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from bppsa_nb.scan.operator import IDENTITY
+from bppsa_nb.scan.trace import span_label, trace
+from bppsa_nb.schedule import svg
+
+SCANS = [(7, "blelloch", None), (63, "blelloch", None), (9, "truncated", 2)]
+SCANS += [(n, method, None) for n in (0, 1, 2, 5) for method in ("linear", "blelloch", "hillis_steele")]
+
+
+def drawing(html):
+    return ET.fromstring(re.search("<svg.*</svg>", html, re.DOTALL)[0])
+
+
+def squares(group):
+    return [each for each in group.iter("g") if each.get("data-id") is not None]
+
+
+@pytest.mark.parametrize(("n", "method", "levels"), SCANS)
+def test_each_level_is_a_group_with_what_the_array_holds(n, method, levels):
+    run = trace(n, method, levels)
+    rows, groups = run.rows(), [g for g in drawing(svg.scan_figure(run)).iter("g") if g.get("data-level")]
+    assert [int(group.get("data-level")) for group in groups] == [*range(len(rows))]
+    made = {}
+    for r, (row, group) in enumerate(zip(rows, groups, strict=True)):
+        assert group.get("data-sentence").startswith(svg.describe(run, r) if r <= run.steps else "Moved")
+        row = [operand for operand in row if operand is not None]
+        drawn = squares(group)
+        assert len(drawn) == len(row)
+        for square, operand in zip(drawn, row, strict=True):
+            assert made.setdefault(square.get("data-id"), operand) is operand
+            assert square.find("text").text == span_label(operand)
+            if operand is not IDENTITY and operand.parents:
+                assert [made[number] for number in square.get("data-from").split()] == [*operand.parents]
+    lines = [line.get("class") for line in drawing(svg.scan_figure(run)).iter("line")]
+    if method in ("blelloch", "truncated", "hillis_steele"):  # where parents stand in the row above
+        assert lines.count("mm") == 2 * run.mm if method == "blelloch" else lines.count("mm") <= 2 * run.mm
+
+
+def test_sentences():
+    run = trace(3, "blelloch")
+    assert [svg.describe(run, level) for level in range(4)] == [
+        "The array before the first level: the gradient at x_3 and 3 transposed Jacobians.",
+        "Level 1 of 3 (up-sweep, d = 0) computes 2 products: (0) ⋄ (1), (2) ⋄ (3). "
+        "So far 1 matrix-matrix and 1 matrix-vector products, of 1 and 3 in all.",
+        "Level 2 of 3 (down-sweep, d = 1) computes 1 product: (0:1) ⋄ (2:3), and moves 1 operand. "
+        "So far 1 matrix-matrix and 2 matrix-vector products, of 1 and 3 in all.",
+        "Level 3 of 3 (down-sweep, d = 0) computes 1 product: (0:1) ⋄ (2), and moves 3 operands. "
+        "So far 1 matrix-matrix and 3 matrix-vector products, of 1 and 3 in all.",
+    ]
+    assert svg.describe(trace(0, "linear"), 0).endswith("the gradient at x_0, and nothing to do.")
+    assert "Level 2 of 5 (linear) computes 1 product: (0:1) ⋄ (2)." in svg.describe(trace(5, "linear"), 2)
+    assert "(6) ⋄ (7), …." in svg.describe(trace(20, "blelloch"), 1)
+
+
+def test_what_is_wrong_and_its_parents_are_red():
+    good, bad = svg.Look("word", "ab"), svg.Look("word", "<c&d>", "join", ("x", "y"))
+    looks = {"x": good, "y": good, "z": bad}
+    text = svg.figure(
+        [["x", "y"], ["x", "z"]], looks.get, ["one", "two"], ["", "done"], marked={(0, 1), (1, 1)}, steps=False
+    )
+    assert "<script>" not in text and "<figcaption" not in text
+    found = drawing(text)
+    assert sum("wrong" in each.get("class", "") for each in squares(found)) == 2
+    assert [line.get("class") for line in found.iter("line")] == ["join wrong", "join wrong"]
+    assert "<c&d>" in [each.text for each in found.iter("text")]
