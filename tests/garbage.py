@@ -7,7 +7,7 @@ import numpy as np
 from scipy import sparse as scipy_sparse
 
 import bppsa_nb as bp
-from bppsa_nb import distributed, graphs, multigrid, schedule, sparse
+from bppsa_nb import distributed, graphs, multigrid, puzzles, schedule, sparse
 from bppsa_nb.graphs import variants
 from bppsa_nb.operands.dense import Dense
 from bppsa_nb.scan import scan, trace
@@ -579,4 +579,7 @@ case(
     lambda: timeline.check,
     lambda _: {"events": [timeline.Event(0, 0, 1, "a"), timeline.Event(1, 1, 1, "b")], "needs": [[], [0]]},
 )
+case("draw.tree", lambda: draw.tree, lambda _: {"trace": trace.trace(2, "linear"), "ax": None})
+case("puzzles.hint", lambda: puzzles.hint, lambda _: {"name": "diamond", "depth": 1})
+case("puzzles.solution", lambda: puzzles.solution, lambda _: {"name": "diamond"})
 case("draw.timeline", lambda: draw.timeline, lambda _: {"events": [timeline.Event(0, 0, 1, "a")], "ax": None})

@@ -19,14 +19,14 @@ SECONDS = 10  # that an answer may take in Python; kernels have a limit of their
 
 def puzzle(name):
     """Return a `bppsa_nb.puzzles.heart.Puzzle`; a ValueError lists all there are if there is none of that name."""
+    if not isinstance(name, str) or name not in NAMES:
+        raise ValueError(f"name must be a puzzle, one of {', '.join(NAMES)}; got {name!r}")
     if name in _SCANS:
         from bppsa_nb.puzzles.scans import PUZZLES
     elif name in _ARRAYS:
         from bppsa_nb.puzzles.arrays import PUZZLES
-    elif name in _KERNELS:
-        from bppsa_nb.puzzles.kernels import PUZZLES
     else:
-        raise ValueError(f"name must be a puzzle, one of {', '.join(NAMES)}; got {name!r}")
+        from bppsa_nb.puzzles.kernels import PUZZLES
     return PUZZLES[name]
 
 
@@ -64,7 +64,7 @@ def check(name, yours):
 def hint(name, depth=1):
     """Print a hint: the first, the second, which says more, or the third, which says nearly all."""
     hints = puzzle(name).hints
-    if depth not in range(1, len(hints) + 1):
+    if type(depth) is not int or not 1 <= depth <= len(hints):
         raise ValueError(f"depth must be from 1 to {len(hints)}, got {depth!r}")
     print(hints[depth - 1])
 
