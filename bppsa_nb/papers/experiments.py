@@ -233,8 +233,8 @@ def draw(table):
 
     Returns
     -------
-    matplotlib.figure.Figure
-        The figure, closed for pyplot, so that a notebook shows it once.
+    bppsa_nb.papers.figures.Shown
+        What a notebook shows; the figure is closed.
     """
     from matplotlib import pyplot
 
@@ -244,9 +244,10 @@ def draw(table):
     module = load(origin["name"])
     figures.style()
     fig = module.plot(table)
-    figures.save(fig, origin["name"], **words(table), provenance=origin)
+    said = words(table)
+    path = figures.save(fig, origin["name"], **said, provenance=origin)
     pyplot.close(fig)
-    return fig
+    return figures.Shown(path, said["alt"])
 
 
 def words(table):

@@ -1,12 +1,16 @@
 """How figures look, and how they are saved: with alt text, a caption, and where their numbers come from."""
 
+import base64
 import io
 import textwrap
+from html import escape
 
 from bppsa_nb.machine import files
 from bppsa_nb.schedule.colors import COLORS
 
 MAX_BYTES = 150_000
+
+_DPI = 130
 
 _FOOT = "foot"
 _FOOT_SIZE = 7.5  # points
@@ -87,7 +91,7 @@ def save(fig, name, *, alt, caption, provenance):
     _draw_foot(fig, [caption, provenance_line(provenance)])
 
     drawn = io.BytesIO()
-    fig.savefig(drawn, format="png", dpi=130, bbox_inches="tight")
+    fig.savefig(drawn, format="png", dpi=_DPI, bbox_inches="tight")
     # 256 colors are plenty for a drawing, and half the bytes.
     information = PngInfo()
     for key, text in (("Title", name), ("Description", alt)):  # nothing that changes by itself
@@ -104,6 +108,30 @@ def save(fig, name, *, alt, caption, provenance):
         file.write(picture.getvalue())
     files.write_json(folder / f"{name}.json", {"alt": alt, "caption": caption, "provenance": provenance})
     return folder / f"{name}.png"
+
+
+class Shown:
+    """A picture in `figures/`, as a notebook shows it: once, with its alt text.
+
+    Notebooks embed figures as they were committed, for pages that are only read. Where a figure has been drawn, it
+    stands in the place of that.
+    """
+
+    def __init__(self, path, alt):
+        self.path, self.alt, self._png = path, alt, path.read_bytes()
+
+    def __repr__(self):
+        return f"{self.path.name}: {self.alt}"
+
+    def _repr_html_(self):
+        from PIL import Image
+
+        width = Image.open(io.BytesIO(self._png)).width * 96 / _DPI
+        source = f"data:image/png;base64,{base64.b64encode(self._png).decode()}"
+        return (
+            f'<style>img[src*="/{self.path.name}"] {{ display: none; }}</style>'
+            f'<img src="{source}" alt="{escape(self.alt)}" style="width: {width:.0f}px; max-width: 100%;">'
+        )
 
 
 def _draw_foot(fig, paragraphs):

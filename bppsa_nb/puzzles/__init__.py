@@ -10,7 +10,7 @@ from bppsa_nb.puzzles.heart import Verdict
 
 __all__ = ["NAMES", "check", "hint", "progress", "solution"]
 
-_SCANS = ("diamond", "totals", "reduce", "before", "down_sweep", "pairs", "affine", "chunks", "exscan")
+_SCANS = ("totals", "reduce", "before", "down_sweep", "pairs", "diamond", "affine", "chunks", "exscan")
 _ARRAYS = ("rnn_jacobian", "gru_jacobian", "weight_gradient", "sparse_product")
 _KERNELS = ("up_level", "down_level", "up_level_of_batch")
 NAMES = (*_SCANS, *_ARRAYS, *_KERNELS)  # in the order in which to solve them

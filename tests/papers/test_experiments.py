@@ -1,6 +1,8 @@
+import base64
 import importlib
 import json
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -416,12 +418,17 @@ def test_nothing_measured_in_a_checkout_reaches_a_test(toy, tmp_path):
 def test_make_draws_the_figure_with_its_words_and_provenance(toy, tmp_path):
     from matplotlib import pyplot
 
-    fig = experiments.make("toy", progress=False)
+    shown = experiments.make("toy", progress=False)
     assert (tmp_path / "figures" / "toy.png").stat().st_size > 1000
     words = files.read_json(tmp_path / "figures" / "toy.json")
     assert (words["alt"], words["caption"]) == (toy.ALT, toy.CAPTION)
     assert words["provenance"] == experiments.table("toy").attrs["provenance"]
-    assert not pyplot.fignum_exists(fig.number)
+    assert not pyplot.get_fignums()
+    html = shown._repr_html_()  # the figure in the place of the committed one, and both once
+    assert f'alt="{toy.ALT}"' in html and 'img[src*="/toy.png"] { display: none; }' in html
+    encoded = re.search('src="data:image/png;base64,([^"]*)"', html)[1]
+    assert base64.b64decode(encoded) == (tmp_path / "figures" / "toy.png").read_bytes()
+    assert repr(shown) == f"toy.png: {toy.ALT}"
 
 
 def test_words_may_come_from_the_table(toy, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import re
 import nbformat
 import pytest
 
+from bppsa_nb import puzzles
 from bppsa_nb.machine import files
 from bppsa_nb.papers import notebooks
 
@@ -24,9 +25,19 @@ def images(notebook):
             yield from MARKDOWN_IMAGE.findall(cell.source)
 
 
-def test_notebooks_are_numbered_from_one_and_named_by_what_one_does():
-    assert all(re.fullmatch(r"\d\d(_[a-z0-9]+){2,}", name) for name in NAMES), NAMES
-    assert [int(name[:2]) for name in NAMES] == list(range(1, len(NAMES) + 1))
+def test_notebooks_are_numbered_and_named_by_what_one_does():
+    assert all(re.fullmatch(r"\d\db?(_[a-z0-9]+){2,}", name) for name in NAMES), NAMES
+    assert sorted({int(name[:2]) for name in NAMES}) == list(range(len(NAMES) - 1))  # and one is 02b
+
+
+def test_every_puzzle_is_asked_with_its_stub_in_order():
+    asked = []
+    for name in ("00_solve_scan_puzzles", "02b_solve_kernel_puzzles"):
+        for cell in read(name).cells:
+            if found := re.search(r'^check\("(\w+)", \1\)$', cell.source, re.MULTILINE):
+                asked.append(found[1])
+                assert cell.source == f"{puzzles.puzzle(found[1]).stub}\n\n\n{found[0]}"
+    assert sorted(asked) == sorted(puzzles.NAMES) and asked[:9] == [*puzzles.NAMES[:9]]
 
 
 @pytest.mark.parametrize("name", NAMES)

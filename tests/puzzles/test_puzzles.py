@@ -39,16 +39,16 @@ def solved(name):
 
 
 def test_what_was_solved_is_kept(cache):
-    assert repr(puzzles.progress()).startswith("0 of 16\n○ diamond")
+    assert repr(puzzles.progress()).startswith("0 of 16\n○ totals")
     assert not puzzles.check("diamond", lambda a, b: a @ b) and not cache.exists()
     for name in ("diamond", "reduce", "diamond"):
         assert puzzles.check(name, solved(name))
     assert files.read_json(cache) == ["diamond", "reduce"]
     shown = puzzles.progress()
-    assert shown.solved == ["diamond", "reduce"] and "● reduce" in repr(shown) and "○ totals" in repr(shown)
+    assert shown.solved == ["reduce", "diamond"] and "● reduce" in repr(shown) and "○ totals" in repr(shown)
     drawn = ET.fromstring(re.search("<svg.*</svg>", shown._repr_html_())[0])
-    assert [text.text for text in drawn.iter("text")][:3] == ["✓ diamond", "totals", "✓ reduce"]
-    assert drawn.get("aria-label") == "2 of 16 puzzles solved: diamond, reduce"
+    assert [text.text for text in drawn.iter("text")][:3] == ["totals", "✓ reduce", "before"]
+    assert drawn.get("aria-label") == "2 of 16 puzzles solved: reduce, diamond"
 
 
 @pytest.mark.parametrize("text", ["{", "3", "\xff"])
@@ -78,7 +78,7 @@ def test_hints_and_solutions_are_printed(capsys):
     "call", [lambda: puzzles.check("scan", len), lambda: puzzles.hint(3), lambda: puzzles.solution([])]
 )
 def test_there_is_no_such_puzzle(call):
-    with pytest.raises(ValueError, match=r"name must be a puzzle, one of diamond, totals.*; got "):
+    with pytest.raises(ValueError, match=r"name must be a puzzle, one of totals, reduce.*; got "):
         call()
 
 
