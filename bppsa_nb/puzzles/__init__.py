@@ -6,9 +6,9 @@ import time
 from contextlib import contextmanager
 from html import escape
 
-from bppsa_nb.puzzles.heart import Verdict
+from bppsa_nb.puzzles.heart import IDENTITY, Verdict, Watched
 
-__all__ = ["NAMES", "check", "hint", "progress", "solution"]
+__all__ = ["IDENTITY", "NAMES", "check", "hint", "progress", "show", "solution"]
 
 _SCANS = ("totals", "reduce", "before", "down_sweep", "pairs", "diamond", "affine", "chunks", "exscan")
 _ARRAYS = ("rnn_jacobian", "gru_jacobian", "weight_gradient", "sparse_product")
@@ -43,7 +43,7 @@ def check(name, yours):
     Returns
     -------
     Verdict
-        True if it is right. As the last line of a cell it says what is wrong, and draws your scan beside the right one.
+        True if it is right. As the last line of a cell it says what is wrong, and draws both, yours and the right one.
 
     Raises
     ------
@@ -59,6 +59,25 @@ def check(name, yours):
     if verdict:
         _keep(name)
     return verdict
+
+
+def show(scan, letters, *more):
+    """Run a scan of one's own over letters.
+
+    Parameters
+    ----------
+    scan : callable
+        A generator ``scan(a, op, ...)`` that works on a list in place and pauses after each level; ``op(a, b)`` joins two.
+    letters : str
+    *more
+        What else the scan takes, such as `IDENTITY`.
+
+    Returns
+    -------
+    Watched
+        As the last line of a cell, it draws what the list held before the scan and after each level.
+    """
+    return Watched(scan, letters, *more)
 
 
 def hint(name, depth=1):

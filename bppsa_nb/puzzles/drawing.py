@@ -19,6 +19,11 @@ def verdict(found):
     return said + f'<div class="scans">{"".join(drawn)}</div>'
 
 
+def watched(scan):
+    """Return the HTML of a `bppsa_nb.puzzles.heart.Watched`."""
+    return _draw(scan.rows)
+
+
 def _marks(found):
     """Find the squares to point at: where the wrong word was made, and of what; or where it ended, if it was given."""
     rows, word = found.yours, found.marked

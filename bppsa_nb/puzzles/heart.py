@@ -36,6 +36,9 @@ class Word:
         return None if self.text in LETTERS else self
 
 
+IDENTITY = Word("")
+
+
 class Join:
     """``op(a, b)``, the word a followed by the word b: what a puzzle's answer is given. It never raises for an order.
 
@@ -169,6 +172,26 @@ def run(answer, task, rows):
     if op.count > task.joins:
         raise Wrong(f"it joins {op.count} times, and {task.joins} are enough")
     return op
+
+
+class Watched:
+    """A scan over letters, level by level: `rows` are what the list held; `joins`, how often two were joined."""
+
+    def __init__(self, scan, letters, *more):
+        a, op = [Word(letter) for letter in letters], Join(4 * len(letters) ** 2 + 16)
+        self.rows = [list(a)]
+        for _ in scan(a, op, *more):
+            _keep(self.rows, a)
+        _keep(self.rows, a)
+        self.joins = op.count
+
+    def __repr__(self):
+        return "\n".join(" ".join(word.text or "I" for word in row) for row in self.rows)
+
+    def _repr_html_(self):
+        from bppsa_nb.puzzles.drawing import watched
+
+        return watched(self)
 
 
 def _keep(rows, a):

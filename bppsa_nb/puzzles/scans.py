@@ -1,8 +1,20 @@
 """Puzzles about scans, in pure Python: from ⋄ to Algorithm 1 for any length, and on to chunks and ranks."""
 
-from bppsa_nb.puzzles.heart import LENGTHS, LETTERS, Join, Puzzle, Task, Terms, Word, Wrong, call, judge, said, told
-
-IDENTITY = Word("")
+from bppsa_nb.puzzles.heart import (
+    IDENTITY,
+    LENGTHS,
+    LETTERS,
+    Join,
+    Puzzle,
+    Task,
+    Terms,
+    Word,
+    Wrong,
+    call,
+    judge,
+    said,
+    told,
+)
 
 
 def _letters(n):

@@ -107,6 +107,19 @@ def test_what_is_wrong_is_red_and_the_right_scan_stands_beside_it():
     assert red(own) == [] and "it ends as I, a, ab, abc, abcd, abcde, abcdef, abcdefg" in own.get("aria-label")
 
 
+def test_a_scan_of_ones_own_is_shown():
+    def loop(a, op):
+        for i in range(1, len(a)):
+            a[i] = op(a[i - 1], a[i])
+            yield
+
+    shown = puzzles.show(loop, "abc")
+    assert repr(shown) == "a b c\na ab c\na ab abc" and shown.joins == 2
+    drawn = ET.fromstring(re.search("<svg.*</svg>", shown._repr_html_())[0])
+    assert drawn.get("aria-label") == "A list of 3 before a scan and after each of 2 levels; it ends as a, ab, abc."
+    assert "I" in repr(puzzles.show(lambda a, op, identity: iter([a.append(identity)]), "a", puzzles.IDENTITY))
+
+
 def test_what_could_not_be_read_is_not_drawn():
     assert drawings(puzzles.check("diamond", lambda a, b: a)) == []
 
