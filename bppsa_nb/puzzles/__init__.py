@@ -67,7 +67,7 @@ def show(scan, letters, *more):
     Parameters
     ----------
     scan : callable
-        A generator ``scan(a, op, ...)`` that works on a list in place and pauses after each level; ``op(a, b)`` joins two.
+        A generator ``scan(a, op, ...)``: works on a list in place, and pauses after each level. ``op(a, b)`` joins two.
     letters : str
     *more
         What else the scan takes, such as `IDENTITY`.
