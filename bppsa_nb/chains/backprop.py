@@ -26,12 +26,13 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     ----------
     jacobians_T : np.ndarray [shape=(T, B, H, H)] or [shape=(T, H, H)], StructuredChain, or list
         Transposed Jacobians: ``jacobians_T[t, b] = (d x_{t+1} / d x_t)^T``, or shared by the batch; or the weights
-        and diagonals that they are made of. A list holds T SciPy sparse matrices or 2-d arrays
-        [shape=(n_t, n_{t+1})] whose sizes chain and may differ, which run on backend ``"numpy"``, or T
-        `BatchedCSR`, which run on any; their products are planned once per pattern.
+        and diagonals that they are made of. A list holds T links whose sizes chain and may differ: SciPy sparse
+        matrices and arrays [shape=(n_t, n_{t+1})], or for a batch arrays [shape=(B, n_t, n_{t+1})] or [shape=(1, n_t,
+        n_{t+1})], which run on backend ``"numpy"``; or `BatchedCSR`, which run on any, and whose products are planned
+        once per pattern.
     grad_output : np.ndarray [shape=(B, H)]
-        Gradient of the loss at x_T; one sample is a batch of one. For a list [shape=(n,)], or [shape=(B, n)] with
-        `BatchedCSR`.
+        Gradient of the loss at x_T; one sample is a batch of one. For a list [shape=(n,)], or [shape=(B, n)] where
+        its links are of a batch.
     local_grads : np.ndarray [shape=(T + 1, B, H)], optional
         Loss terms that enter at every x_t; for a list, a list of T + 1 arrays.
     method : {"auto", "linear", "blelloch", "truncated", "chunked"}

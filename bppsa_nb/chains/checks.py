@@ -29,8 +29,8 @@ def check_chain(jacobians_T, grad_output, local_grads, backend):
         sizes, dtype, batch = check_links(jacobians_T, grad_output)
         if local_grads is not None:
             check_terms(local_grads, sizes, dtype, batch, "T + 1")
-        batched = any(isinstance(link, BatchedCSR) for link in jacobians_T)
-        if not batched and (jacobians_T or grad_output.ndim == 1):  # without links, samples say that it is a batch
+        planned = any(isinstance(link, BatchedCSR) for link in jacobians_T)
+        if not planned and (jacobians_T or grad_output.ndim == 1):  # without links, samples say that it is a batch
             backend = numpy_only(backend)
         return jacobians_T, _with_last_term(grad_output, local_grads), None, backend
     if isinstance(jacobians_T, StructuredChain):
@@ -120,10 +120,10 @@ def check_links(links, end):
     """
     for t, matrix in enumerate(links):
         if not isinstance(matrix, BatchedCSR) and not sparse.issparse(matrix):
-            check_floats(f"jacobians_T[{t}]", matrix, ("m", "n"))
+            check_floats(f"jacobians_T[{t}]", matrix, ("m", "n"), ("B", "m", "n"))
         elif len(matrix.shape) != 2:
             raise wrong_shape(f"jacobians_T[{t}]", matrix, ("m", "n"))
-    batched = any(isinstance(matrix, BatchedCSR) for matrix in links)
+    batched, planned = any(map(_is_batched, links)), any(isinstance(link, BatchedCSR) for link in links)
     batch, sizes, dtype, of = (-1 if batched or not links else 0), [-1], None, "grad_output"
     if end is not None:
         check_floats("grad_output", end, *([_SEVERAL] if batched else [_SINGLE] if links else [_SINGLE, _SEVERAL]))
@@ -131,25 +131,36 @@ def check_links(links, end):
             raise ValueError(f"grad_output must not be empty, got shape {end.shape}")
         sizes, dtype, batch = [end.shape[-1]], end.dtype, len(end) if end.ndim == 2 else 0
     elif links:
-        of, sizes = f"jacobians_T[{len(links) - 1}]", [links[-1].shape[1]]
+        of, sizes = f"jacobians_T[{len(links) - 1}]", [links[-1].shape[-1]]
     for t in reversed(range(len(links))):
         name, matrix = f"jacobians_T[{t}]", links[t]
         if batched:
-            batch = _check_batched(name, matrix, batch)
-        if matrix.shape[1] != sizes[-1]:
+            batch = _check_batched(name, matrix, batch, planned)
+        if matrix.shape[-1] != sizes[-1]:
             below = f"jacobians_T[{t + 1}]" if t + 1 < len(links) else "grad_output"
             raise ValueError(f"{name} must have {sizes[-1]} columns to chain with {below}, got shape {matrix.shape}")
-        found = (matrix.values if batched else matrix).dtype
+        found = (matrix.values if isinstance(matrix, BatchedCSR) else matrix).dtype
         check_dtype(name, found, dtype, of)
         dtype = found
-        sizes.append(matrix.shape[0])
+        sizes.append(matrix.shape[-2])
     return sizes[::-1], dtype, batch
 
 
-def _check_batched(name, link, batch):
-    """Check one link of a batched list; return B if it is known now."""
-    if not isinstance(link, BatchedCSR):
-        raise TypeError(f"{name} must be a BatchedCSR like the other links, got {type(link).__name__}")
+def _is_batched(link):
+    return isinstance(link, BatchedCSR) or (isinstance(link, np.ndarray) and link.ndim == 3)
+
+
+def _check_batched(name, link, batch, planned):
+    """Check one link of a batched list, all of which are `planned` or none; return B if it is known now."""
+    if not _is_batched(link) or isinstance(link, BatchedCSR) != planned:
+        kind = "a BatchedCSR" if planned else "an array (B, m, n)"
+        got = f"an array {link.shape}" if isinstance(link, np.ndarray) else type(link).__name__
+        raise TypeError(f"{name} must be {kind} like the other links, got {got}")
+    if not planned:
+        if len(link) == 0 or (len(link) != 1 and batch not in (-1, len(link))):
+            expected = f"({'B' if batch < 0 else batch}, m, n) or (1, m, n)"
+            raise ValueError(f"{name} must have shape {expected}, got {link.shape}")
+        return batch if len(link) == 1 else len(link)
     check_floats(f"{name}.values", link.values, ("B", "nnz"))
     samples, nnz = len(link.values), link.pattern.nnz
     if link.values.shape[1] != nnz or (samples != 1 and batch not in (-1, samples)):

@@ -3,10 +3,12 @@
 Its Jacobians are never stored: a step reads a few numbers per hidden unit, where a stored Jacobian has H of them.
 """
 
+import math
+
 import numpy as np
 
 from bppsa_nb.chains import stored
-from bppsa_nb.machine.checks import Fixed, check_floats, on_gpu, on_host, wrong_shape
+from bppsa_nb.machine.checks import Fixed, check_floats, is_number, on_gpu, on_host, wrong_shape
 from bppsa_nb.machine.memory import require
 from bppsa_nb.operands import rows
 
@@ -16,7 +18,8 @@ class StructuredChain(Fixed):
 
     ``(d x_{t+1} / d x_t)^T = sum_k weights[k].T @ diag(slopes[k, t, b]) + diag(carry[t, b])``: the form that every
     recurrent cell has whose sums ``weights[k] @ h`` go through elementwise functions. `slopes` says how far the next
-    state moves with each sum, `carry` how far with the state itself. The arrays are neither copied nor replaced.
+    state moves with each sum, `carry` how far with the state itself. Arrays of these shapes are neither copied nor
+    replaced.
 
     Parameters
     ----------
@@ -24,7 +27,8 @@ class StructuredChain(Fixed):
         What K sums multiply the state by, in PyTorch's layout. K may be 0 if there is a carry. All arrays may be on a
         GPU instead, those of any library.
     slopes : np.ndarray [shape=(K, T, B, H)]
-    carry : np.ndarray [shape=(T, B, H)], optional
+    carry : np.ndarray [shape=(T, B, H)] or float, optional
+        An axis along which it stays the same may have a length of one, or be left out.
 
     Raises
     ------
@@ -41,7 +45,7 @@ class StructuredChain(Fixed):
     >>> import bppsa_nb as bp
     >>> W, hidden = np.array([[0.5, -1.0], [1.0, 0.5]]), np.ones((4, 1, 2))
     >>> slopes = 0.1 * (1 - np.tanh(hidden[:-1] @ W.T) ** 2)
-    >>> chain = bp.StructuredChain(W[None], slopes[None], carry=np.full((3, 1, 2), 0.9))
+    >>> chain = bp.StructuredChain(W[None], slopes[None], carry=0.9)
     >>> bp.backprop(chain, np.ones((1, 2)), method="chunked", backend="numpy").shape
     (4, 1, 2)
     """
@@ -54,6 +58,8 @@ class StructuredChain(Fixed):
             from bppsa_nb.machine.arrays_cuda import taken
 
             parts = {name: taken(name, array) for name, array in parts.items()}
+        elif carry is not None:
+            parts["carry"] = _spread(carry, slopes)
         self._fix(**{"carry": None} | parts)
         self.check()
 
@@ -99,6 +105,21 @@ class StructuredChain(Fixed):
         T, B, H = self.shape
         carry = "" if self.carry is None else ", with a carry"
         return f"StructuredChain(T={T}, B={B}, H={H}, weights={len(self.weights)}{carry})"
+
+
+def _spread(carry, slopes):
+    """Write out a carry that stays the same along some axes; what does not fit is left to the checks."""
+    shape = np.shape(slopes)[1:]
+    if is_number(carry) and isinstance(slopes, np.ndarray):
+        if not math.isfinite(carry):
+            raise ValueError(f"carry must be finite, got {carry!r}")
+        return np.full(shape, carry, slopes.dtype)
+    if not isinstance(carry, np.ndarray) or carry.shape == shape:
+        return carry
+    try:
+        return np.ascontiguousarray(np.broadcast_to(carry, shape))
+    except ValueError:
+        return carry
 
 
 def _check(name, array, shape, like):

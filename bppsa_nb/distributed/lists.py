@@ -37,7 +37,7 @@ class ListRun:
             operands = map(Affine, operands, reversed(local_grads[: len(self._links)]))
         found = reduce(diamond, operands, IDENTITY)
         if self._affine and local_grads is None and self._links:  # all operands of a scan are of one kind
-            found = Affine(found, np.zeros((*self._lead, self._links[0].shape[0]), self._dtype))
+            found = Affine(found, np.zeros((*self._lead, self._links[0].shape[-2]), self._dtype))
         return found
 
     def known(self, gradient):

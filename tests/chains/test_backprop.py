@@ -316,6 +316,24 @@ def with_entry(array, index, value):
     return array
 
 
+@pytest.mark.parametrize("terms", [False, True])
+@pytest.mark.parametrize("shared", [(), (1, 2)])
+@pytest.mark.parametrize("method", ["linear", "blelloch", "truncated", "chunked", "auto"])
+def test_a_list_of_links_of_a_batch(method, shared, terms):
+    rng, sizes, B = np.random.default_rng(0), [3, 4, 2, 5, 5], 6
+    links = [rng.standard_normal((1 if t in shared else B, *sizes[t : t + 2])) for t in range(4)]
+    grad, local = rng.standard_normal((B, 5)), [rng.standard_normal((B, n)) for n in sizes] if terms else None
+    levels = 1 if method == "truncated" else None
+    found = bp.backprop(links, grad, local_grads=local, method=method, levels=levels)
+    for b in range(B):
+        one = [link[b if len(link) > 1 else 0] for link in links]
+        own = [term[b] for term in local] if terms else None
+        expected = bp.backprop(one, grad[b], local_grads=own, method="linear")
+        for here, there in zip(found, expected, strict=True):
+            assert here.shape == (B, *there.shape)
+            np.testing.assert_allclose(here[b], there, rtol=1e-12, atol=1e-13)
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "kind", "message"),
     [
@@ -360,7 +378,12 @@ def with_entry(array, index, value):
         ((J, G), {"method": "blelloch", "levels": 2}, ValueError, "levels is for method='truncated' only"),
         (([J[0, 0], G], G[0]), {}, ValueError, r"jacobians_T\[0\] must have 2 columns .* jacobians_T\[1\]"),
         (([J[0, 0]], G[0, :2]), {}, ValueError, r"jacobians_T\[0\] must have 2 columns .* grad_output"),
-        (([J[0]], G[0]), {}, ValueError, r"jacobians_T\[0\] must have shape \(m, n\), got \(2, 3, 3\)$"),
+        (([J[0]], G[0]), {}, ValueError, r"grad_output must have shape \(B, n\), got \(3,\); one sample is"),
+        (([J[0]], np.ones((4, 3))), {}, ValueError, r"jacobians_T\[0\] must have shape \(4, m, n\) or \(1, m, n\)"),
+        (([J[0], J[0, 0]], G), {}, TypeError, r"jacobians_T\[1\] must be an array \(B, m, n\) like the other"),
+        (([J[0, 0], J[0]], G), {}, TypeError, r"jacobians_T\[0\] must be an array \(B, m, n\) .* an array \(3, 3\)"),
+        (([J], G), {}, ValueError, r"jacobians_T\[0\] must have shape \(m, n\) or \(B, m, n\), got \(4, 2, 3, 3\)"),
+        (([J[0]], G), {"backend": "cpu"}, ValueError, "backend must be 'numpy' or 'auto' for a list"),
         (([J[0, 0]], G), {}, ValueError, r"grad_output must have shape \(n,\), got \(2, 3\)$"),
         (([J[0, 0].astype("f")], G[0]), {}, TypeError, r"jacobians_T\[0\] has dtype float32"),
         (([sparse.csr_array(J[0, 0]).astype(int)], G[0]), {}, TypeError, r"jacobians_T\[0\] must be float32"),

@@ -293,12 +293,24 @@ W, S, C = np.ones((2, 3, 3)), np.ones((2, 4, 5, 3)), np.ones((4, 5, 3))
 G, L = np.ones((5, 3)), np.ones((5, 5, 3))
 
 
+@pytest.mark.parametrize("carry", [0.5, 1, np.float32(0.5), C[0, 0], C[:, :1], np.array(0.5)], ids=repr)
+def test_a_carry_may_stay_the_same_along_an_axis(carry):
+    whole = np.broadcast_to(carry, C.shape).astype(C.dtype)
+    chain = bp.StructuredChain(W, S, carry)
+    assert np.array_equal(chain.carry, whole) and chain.carry.flags.c_contiguous
+    for backend in ("numpy", "cpu"):
+        found = bp.backprop(chain, np.ones(C.shape[1:]), method="chunked", backend=backend)
+        expected = bp.backprop(bp.StructuredChain(W, S, whole), np.ones(C.shape[1:]), method="linear", backend=backend)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
         ((W.tolist(), S), TypeError, "weights must be a numpy.ndarray, got list"),
         ((W, None), TypeError, "slopes must be a numpy.ndarray, got NoneType"),
-        ((W, S, 0.5), TypeError, "carry must be a numpy.ndarray, got float"),
+        ((W, S, "0.5"), TypeError, "carry must be a numpy.ndarray, got str"),
+        ((W, S, np.nan), ValueError, "carry must be finite, got nan"),
         ((W, np.ma.masked_less(S, 0)), TypeError, "slopes must be a numpy.ndarray, got MaskedArray"),
         ((W.astype(int), S), TypeError, "weights must be float32 or float64, got int64"),
         ((W, S.astype("f2")), TypeError, "slopes must be float32 or float64, got float16"),
@@ -312,16 +324,12 @@ G, L = np.ones((5, 3)), np.ones((5, 5, 3))
             r"slopes must have shape \(K, T, B, H\), got \(4, 5, 3\); one weight is slopes\[None\]; one step is "
             r"slopes\[:, None\]; one sample is slopes\[:, :, None\]$",
         ),
-        (
-            (W, S, C[0]),
-            ValueError,
-            r"carry must have shape \(T, B, H\), got \(5, 3\); one step is carry\[None\]; one sample is carry\[:, ",
-        ),
+        ((W, S, C[0, 0, :2]), ValueError, r"carry must have shape \(T, B, H\), got \(2,\)"),
         ((W[:1], S), ValueError, r"weights must have shape \(K, H, H\) = \(2, 3, 3\) to go with slopes \(2, 4, 5, 3\)"),
         ((W[:, :2], S), ValueError, r"weights must have shape .*, got \(2, 2, 3\)"),
         ((W[:, :, :2], S), ValueError, r"weights must have shape .*, got \(2, 3, 2\)"),
         ((W, S, C[:3]), ValueError, r"carry must have shape \(T, B, H\) = \(4, 5, 3\) to go with .*, got \(3, 5, 3\)"),
-        ((W, S, C[:, :1]), ValueError, r"carry must have shape .*, got \(4, 1, 3\)"),
+        ((W, S, C[:, :2]), ValueError, r"carry must have shape .*, got \(4, 2, 3\)"),
         ((W, S[:, :, :0]), ValueError, r"slopes must have at least one sample .*, got shape \(2, 4, 0, 3\)"),
         ((W[:, :0, :0], S[..., :0]), ValueError, r"slopes must have .* one entry each, got shape \(2, 4, 5, 0\)"),
         ((W[:0], S[:0]), ValueError, r"slopes must hold at least one diagonal per step without a carry, got \(0, 4"),
