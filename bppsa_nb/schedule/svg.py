@@ -180,3 +180,23 @@ def describe(trace, level):
     kinds = [product.product for before in trace.levels[:level] for product in before.products]
     text += f". So far {kinds.count('mm')} matrix-matrix and {kinds.count('mv')} matrix-vector products"
     return text + f", of {trace.mm} and {trace.mv} in all."
+
+
+def animation(trace):
+    """Draw a Trace as an SVG that stands on its own, and shows one level after the other: `figures/scan.svg`."""
+    rows, step, levels = trace.rows(), 1.3, trace.steps + 1
+    whole = scan_figure(trace)
+    start, end = whole.index("<svg"), whole.index("</svg>")
+    drawn = whole[start:end].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" class="scan" ', 1)
+    roles = "".join(f"--{role}:{COLORS[role]};" for role in ("matrix", "vector", "identity"))
+    lasting = step * (len(rows) + 3)
+    moves = "".join(
+        f"@keyframes level{r}{{0%,{100 * step * r / lasting:.1f}%{{opacity:0}}"
+        f"{100 * (step * r + 0.4) / lasting:.1f}%,97%{{opacity:1}}100%{{opacity:0}}}}"
+        f'.scan [data-level="{r}"]{{animation:level{r} {lasting:g}s infinite}}'
+        for r in range(1, levels)
+    )
+    style = f"svg{{{roles}background:#fff;font:13px sans-serif}}{_read('scan.css')}"
+    style += f"@media (prefers-reduced-motion: no-preference){{{moves}}}"
+    head, rest = drawn.split(">", 1)
+    return f"{head}><style>{style}</style>{rest}</svg>\n"

@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from bppsa_nb.machine import files
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import span_label, trace
 from bppsa_nb.schedule import svg
@@ -69,3 +70,9 @@ def test_what_is_wrong_and_its_parents_are_red():
     assert sum("wrong" in each.get("class", "") for each in squares(found)) == 2
     assert [line.get("class") for line in found.iter("line")] == ["join wrong", "join wrong"]
     assert "<c&d>" in [each.text for each in found.iter("text")]
+
+
+def test_the_animation_is_that_of_the_scan():
+    text = svg.animation(trace(7, "blelloch"))
+    assert (files.root() / "figures" / "scan.svg").read_text(encoding="utf-8") == text
+    assert ET.fromstring(text).get("role") == "img" and text.count("@keyframes") == 5 and "http" not in text[90:]
