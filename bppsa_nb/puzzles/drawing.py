@@ -46,7 +46,11 @@ def _draw(rows, marked=()):
     sentences[-1] = (
         f"A list of {len(rows[0])} before a scan and after each of {len(rows) - 1} levels; it ends as {last}."
     )
-    return svg.figure(rows, _look, levels, sentences, names=places, marked=marked, legend=(), steps=False)
+    empty = [any(getattr(word, "text", None) == "" for word in row) for row in rows]
+    # Where the identity comes up, somebody has put it into the last place (Algorithm 1, line 9).
+    cleared = {r: len(rows[0]) - 1 for r in range(1, len(rows)) if empty[r] and not empty[r - 1]}
+    how = {"names": places, "cleared": cleared, "marked": marked, "legend": (), "steps": False}
+    return svg.figure(rows, _look, levels, sentences, **how)
 
 
 def _look(word):

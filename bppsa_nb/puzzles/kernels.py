@@ -148,7 +148,8 @@ def _watched(kernel):
         threading.settrace(before)
         BlockThread.syncthreads = waits
     count = int(np.prod(kernel.block_dim))
-    for block, lines in seen.items():
+    for block, lines in sorted(seen.items()):
+        lines = dict(sorted(lines.items()))  # they came as threads happened to run
         most = max(lines.values(), key=len)
         other = next((thread for thread, reached in lines.items() if reached != most), None)
         if other is None and len(lines) == count:
