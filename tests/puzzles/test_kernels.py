@@ -153,7 +153,7 @@ TOLD = [
             "    cuda.syncthreads()\n",
             "    if j == 1:\n        cuda.syncthreads()\n    else:\n        cuda.syncthreads()\n",
         ),
-        "thread (0, 0, 0) waits at the barrier of line 11, thread (0, 1, 0) at the barrier of line 9; all threads reach",
+        "thread (0, 0, 0) waits at the barrier of line 11, thread (0, 1, 0) at the barrier of line 9; all",
     ),
     (
         ("        entry += ", "        while True: pass\n        entry += "),

@@ -1,0 +1,127 @@
+"""The lesson in a real JupyterLab, opened in Chromium: run, stepped through by mouse and keyboard, answered wrong."""
+
+import shutil
+
+import on_browser
+import pytest
+
+from bppsa_nb.machine import files
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(on_browser.CHROMIUM is None, reason="needs Chromium"),
+]
+NOTEBOOKS = ("00_solve_scan_puzzles", "01_see_backprop_as_a_scan", "02_run_the_levels_on_cuda")
+NOTEBOOKS = (*NOTEBOOKS, "02b_solve_kernel_puzzles")
+WIDGET = "[...jupyterapp.shell.widgets('main')][0]"
+ERRORS = f"""{WIDGET}.content.widgets.flatMap((cell) => cell.model.outputs ? cell.model.outputs.toJSON() : [])
+    .filter((output) => output.output_type == "error" || output.name == "stderr")
+    .filter((output) => !/^bppsa_nb: compiling, once/.test(output.text))"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """The address of a JupyterLab on a copy of this checkout, and a page to open it in."""
+    folder = tmp_path_factory.mktemp("lab")
+    root = folder / "checkout"
+    for name in ("notebooks", "figures", "data", "bppsa_nb"):
+        shutil.copytree(files.root() / name, root / name, ignore=shutil.ignore_patterns("measured", "__pycache__"))
+    for name in ("pyproject.toml", "CONTRIBUTING.md"):
+        shutil.copy(files.root() / name, root)
+    with on_browser.jupyterlab(folder, root) as address, on_browser.browser(folder) as page:
+        yield address, page
+
+
+def run_all(lab, name):
+    """Open a notebook, run all of it, and see that nothing was wrong."""
+    address, page = lab
+    page.call("Page.navigate", url=f"{address}/lab/tree/notebooks/{name}.ipynb?reset")
+    page.wait(f"window.jupyterapp && {WIDGET} && {WIDGET}.content && {WIDGET}.content.widgets.length > 5")
+    page.wait(f"{WIDGET}.sessionContext.session?.kernel?.status == 'idle'")
+    page.run(f"jupyterapp.shell.activateById({WIDGET}.id)")
+    page.run("jupyterapp.commands.execute('notebook:run-all-cells')")
+    page.wait(f"{WIDGET}.content.widgets.every((cell) => cell.model.type != 'code' || cell.model.executionCount)", 120)
+    page.wait(f"{WIDGET}.sessionContext.session.kernel.status == 'idle'")
+    assert page.run(ERRORS) == [] and page.errors == []
+    return page
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_run_all_and_each_figure_is_there_once(lab, name):
+    page = run_all(lab, name)
+    seen = page.run("""[...document.querySelectorAll('.jp-Notebook img')].filter((img) => img.offsetParent)
+        .map((img) => [img.src.slice(0, 40), img.alt])""")
+    assert all(source.startswith("data:image/png") and len(alt) > 40 for source, alt in seen)
+    embedded = page.run("document.querySelectorAll('.jp-MarkdownOutput img').length")
+    assert len(seen) == embedded == (3 if name[:3] in ("01_", "02_") else 0)
+
+
+def test_the_stepper_is_moved_by_mouse_and_keyboard(lab):
+    page = run_all(lab, "01_see_backprop_as_a_scan")
+    figure = "[...document.querySelectorAll('figure.scan')].find((f) => f.querySelector('input'))"
+    caption, slider = f"{figure}.querySelector('figcaption').textContent", f"{figure}.querySelector('input')"
+    assert page.run(caption).startswith("The array before the first level")
+    page.click(f"{figure}.querySelectorAll('button')[2]")  # one level on
+    assert page.run(caption).startswith("Level 1 of 5 (up-sweep, d = 0)")
+    cell = page.run(f"{WIDGET}.content.activeCellIndex")
+    page.run(f"{slider}.focus()")
+    for level in (2, 3, 4, 5):
+        page.key("ArrowRight", 39)
+        assert page.run(caption).startswith(f"Level {level} of 5")
+        levels = f"[...{figure}.querySelectorAll('[data-level]')]"
+        hidden = page.run(f"{levels}.map((g) => getComputedStyle(g).visibility == 'hidden')")
+        assert hidden == [False] * (level + 1) + [True] * (5 - level)
+    page.key("ArrowDown", 40)
+    page.key("Home", 36)
+    assert page.run(caption).startswith("The array before") and page.run(f"{WIDGET}.content.activeCellIndex") == cell
+    page.click(slider)  # its middle
+    assert page.run(f"+{slider}.value") in (2, 3) and page.run(caption).startswith(
+        f"Level {page.run(slider + '.value')}"
+    )
+    square = f"[...{figure}.querySelectorAll('[data-id]')].find((g) => g.textContent == '0:3')"
+    page.run(f"({square}).dispatchEvent(new PointerEvent('pointerover', {{bubbles: true}}))")
+    asked = page.run(f"[...{figure}.querySelectorAll('.asked [data-id].asked')].map((g) => g.textContent)")
+    assert {"0", "1", "2", "3", "0:1", "2:3", "0:3"} >= set(asked) >= {"0", "0:1", "2:3", "0:3"}
+
+
+def test_a_step_takes_no_time(lab):
+    page = run_all(lab, "01_see_backprop_as_a_scan")
+    figure = "[...document.querySelectorAll('figure.scan')].find((f) => f.querySelector('input'))"
+    page.run("""{
+        const n = document.querySelector('.jp-OutputArea input[type=number]');
+        n.value = 63;
+        for (const kind of ['input', 'change']) n.dispatchEvent(new Event(kind, {bubbles: true}));
+    }""")
+    page.wait(f"{figure}.querySelectorAll('[data-level]').length == 12")
+    took = page.run(f"""(() => {{
+        const on = {figure}.querySelectorAll('button')[2], times = [];
+        for (let level = 0; level < 11; level++) {{
+            const start = performance.now();
+            on.click(); {figure}.getBoundingClientRect();
+            times.push(performance.now() - start);
+        }}
+        return Math.max(...times);
+    }})()""")
+    print(f"a step at n = 63 takes at most {took:.1f} ms")
+    assert page.run(f"{figure}.querySelector('figcaption').textContent").startswith("Level 11 of 11")
+
+
+def test_a_wrong_answer_shows_the_red_square(lab):
+    page = run_all(lab, "00_solve_scan_puzzles")
+    page.run(f"""{WIDGET}.content.widgets.map((cell) => cell.model.sharedModel)
+        .find((model) => model.getSource().startsWith('def down_sweep'))
+        .setSource(`def down_sweep(a, op, pairs, levels):
+    for d in reversed(range(levels)):
+        for l, r in pairs(d):
+            a[l], a[r] = a[r], op(a[l], a[r])
+        yield
+
+
+check("down_sweep", down_sweep)`)""")
+    page.run("jupyterapp.commands.execute('notebook:run-all-cells')")
+    page.wait(
+        "[...document.querySelectorAll('p')].some((p) => p.textContent.includes(\"place 3: 'cab' should be 'abc'\"))"
+    )
+    red = """[...document.querySelectorAll('.scan g.wrong')].filter((g) => g.textContent == 'cab')
+        .map((g) => getComputedStyle(g.querySelector('rect')).stroke)"""
+    assert page.wait(red) == ["rgb(192, 0, 0)"]
