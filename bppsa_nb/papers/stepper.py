@@ -24,7 +24,8 @@ class Stepper:
         self.method = widgets.Dropdown(options=METHODS, value=method, description="method")
         self.levels = widgets.BoundedIntText(levels, min=0, max=LARGEST, description="levels")
         self._shown = None
-        for control in (self.links, self.method, self.levels):
+        self.squares = widgets.Dropdown(options=["numbers", "letters", "shapes"], description="squares")
+        for control in (self.links, self.method, self.levels, self.squares):
             control.observe(self._redraw, "value")
         self._redraw()
 
@@ -32,7 +33,8 @@ class Stepper:
     def html(self):
         """str: The picture, its slider and its script, which need neither Python nor the internet."""
         truncated = self.method.value == "truncated"
-        return scan_figure(trace(self.links.value, self.method.value, self.levels.value if truncated else None))
+        run = trace(self.links.value, self.method.value, self.levels.value if truncated else None)
+        return scan_figure(run, self.squares.value)
 
     def _redraw(self, _=None):
         self.levels.layout.display = None if self.method.value == "truncated" else "none"
@@ -40,7 +42,7 @@ class Stepper:
             self._shown.update(HTML(self.html))
 
     def _ipython_display_(self):
-        controls = widgets.HBox([self.links, self.method, self.levels])
+        controls = widgets.HBox([self.links, self.method, self.levels, self.squares], layout={"flex_flow": "row wrap"})
         # Without a kernel there is nothing to choose, and nothing is shown in the controls' place.
         display(controls._repr_mimebundle_() | {"text/plain": "", "text/html": ""}, raw=True)
         self._shown = display(HTML(self.html), display_id=True)

@@ -4,8 +4,6 @@ from html import escape
 
 from bppsa_nb.schedule import svg
 
-_LONGEST = 8  # letters on a square
-
 
 def verdict(found):
     """Return the HTML of a `bppsa_nb.puzzles.heart.Verdict`."""
@@ -62,7 +60,5 @@ def _look(word):
 def _label(word):
     text = getattr(word, "text", None)
     if text is None:
-        return repr(word)[:_LONGEST]
-    if len(text) > _LONGEST:
-        return f"{text[:3]}…{text[-3:]}"
-    return text or "I"
+        return repr(word)[:8]
+    return svg.shortened(text) or "I"

@@ -3,7 +3,7 @@
 Without the script all levels show, so that it reads on paper, too. `draw.tree` makes pictures of the same rows.
 """
 
-from functools import cache
+from functools import cache, partial
 from html import escape
 from pathlib import Path
 
@@ -24,10 +24,10 @@ _LEGEND = (
 
 
 class Look:
-    """How an operand is drawn: its kind and label, which kind of product made it, and of which operands."""
+    """How an operand is drawn: its kind and label, which kind of product made it, of which operands, how wide it is."""
 
-    def __init__(self, kind, label, product="", parents=()):
-        self.kind, self.label, self.product, self.parents = kind, label, product, parents
+    def __init__(self, kind, label, product="", parents=(), width=None):
+        self.kind, self.label, self.product, self.parents, self.width = kind, label, product, parents, width
 
 
 def figure(rows, look, levels, sentences, *, names=(), result=(), cleared=None, marked=(), legend=_LEGEND, steps=True):
@@ -96,7 +96,7 @@ def svg(rows, look, levels, sentences, names=(), result=(), cleared=None, marked
             kind = here.kind + " old" * (not fresh) + " wrong" * ((r, place) in marked)
             parents = " ".join(str(number[id(p)]) for p in here.parents if id(p) in number)
             data = f' data-id="{number[id(x)]}"' + f' data-from="{parents}"' * bool(parents)
-            squares.append(_square(kind, at, y, side, _SIDE, here.label, data))
+            squares.append(_square(kind, at, y, here.width or side, _SIDE, here.label, data))
         name = f'<text class="level" x="4" y="{y + 20}">{escape(levels[r])}</text>'
         said = f'data-level="{r}" data-sentence="{escape(sentences[r])}"'
         below = _names(result, middle, y + 48) if r == len(rows) - 1 else ""
@@ -132,25 +132,45 @@ def _read(name):
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-def scan_figure(trace):
-    """Draw a `bppsa_nb.scan.trace.Trace`, to be stepped through: HTML."""
+def scan_figure(trace, squares="numbers"):
+    """Draw a `bppsa_nb.scan.trace.Trace`, to be stepped through: HTML. Squares tell places, words, or shapes only."""
     rows = trace.rows()
     called = (f"{i}. {_called(level.level)}" for i, level in enumerate(trace.levels, 1))
     levels = ["inputs", *called, "moved"][: len(rows)]
-    sentences = [describe(trace, level) for level in range(trace.steps + 1)]
+    sentences = [describe(trace, level, _LABELS[squares]) for level in range(trace.steps + 1)]
     sentences += ["Moved to where the result stands: " + sentences[-1]] * (len(rows) - len(sentences))
     below = "₀₁₂₃₄₅₆₇₈₉"
     sub = ["".join(below[int(digit)] for digit in str(t)) for t in range(trace.n + 1)]
     names = [f"∇x{sub[trace.n]}", *(f"J{sub[t]}ᵀ" for t in range(trace.n, 0, -1))]
     result = ["I", *(f"∇x{each}" for each in reversed(sub))]
     cleared = {r: place for r in range(1, len(rows)) if (place := cleared_at(trace, rows, r)) is not None}
-    return figure(rows, _look, levels, sentences, names=names, result=result, cleared=cleared)
+    look = partial(_look, squares=squares)
+    return figure(rows, look, levels, sentences, names=names, result=result, cleared=cleared)
 
 
-def _look(operand):
+def _word(operand):
+    if operand is IDENTITY:
+        return "I"
+    first, last = operand.span
+    return shortened("".join(_LETTERS[place % len(_LETTERS)] for place in range(first, last + 1)))
+
+
+def shortened(word):
+    """Return what a square has room for, of a word."""
+    return word if len(word) <= 8 else f"{word[:3]}…{word[-3:]}"
+
+
+def _look(operand, squares):
     if operand is IDENTITY:
         return Look("identity", "I")
-    return Look(operand.kind, span_label(operand), operand.product, operand.parents)
+    label, width = _LABELS[squares](operand), None
+    if squares == "shapes":
+        label, width = "", _SIDE / 4 if operand.kind == "vector" else None
+    return Look(operand.kind, label, operand.product, operand.parents, width)
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZαβγδεζηθικλμ"
+_LABELS = {"numbers": span_label, "letters": _word, "shapes": span_label}
 
 
 def _called(level):
@@ -164,14 +184,14 @@ def cleared_at(trace, rows, r):
     return trace.levels[r - 1].level.pairs[0][1]
 
 
-def describe(trace, level):
+def describe(trace, level, label=span_label):
     """Say in a sentence what a level (0: the state before the first) does, and in another what was done so far."""
     if not level:
         text = f"The array before the first level: the gradient at x_{trace.n}"
         text += f" and {trace.n} transposed Jacobian{'s' * (trace.n != 1)}." if trace.n else ", and nothing to do."
         return text
     this = trace.levels[level - 1]
-    parts = [" ⋄ ".join(f"({span_label(parent)})" for parent in product.parents) for product in this.products]
+    parts = [" ⋄ ".join(f"({label(parent)})" for parent in product.parents) for product in this.products]
     what = f"computes {len(parts)} product{'s' * (len(parts) != 1)}" if parts else "computes nothing"
     few = ", ".join(parts[:4]) + (", …" if len(parts) > 4 else "")
     text = f"Level {level} of {trace.steps} ({_called(this.level)}) {what}{': ' * bool(parts)}{few}"

@@ -13,6 +13,8 @@ def test_it_shows_the_scan_that_was_chosen():
     assert shown.html == scan_figure(trace(8, "truncated", 0))
     shown.links.value, shown.method.value = 4, "hillis_steele"
     assert shown.html == scan_figure(trace(4, "hillis_steele")) and shown.levels.layout.display == "none"
+    shown.squares.value = "letters"
+    assert shown.html == scan_figure(trace(4, "hillis_steele"), "letters")
     shown.links.value = 0
     assert "nothing to do" in shown.html
 

@@ -43,6 +43,18 @@ def test_each_level_is_a_group_with_what_the_array_holds(n, method, levels):
         assert lines.count("mm") == 2 * run.mm if method == "blelloch" else lines.count("mm") <= 2 * run.mm
 
 
+def test_squares_tell_letters_or_shapes():
+    run = trace(12, "blelloch")
+    letters = svg.scan_figure(run, "letters")
+    drawn = {each.find("text").text for each in squares(drawing(letters))}
+    assert {*"abcdefghijklm", "abcd", "efgh", "abc…jkl"} < drawn and "0:3" not in drawn
+    assert "computes 3 products: (ab) ⋄ (cd), (ef) ⋄ (gh), (ij) ⋄ (kl)" in letters
+    shapes = squares(drawing(svg.scan_figure(run, "shapes")))
+    widths = {(each.get("class").split()[0], float(each.find("rect").get("width"))) for each in shapes}
+    assert widths == {("matrix", 32), ("vector", 8), ("identity", 32)}
+    assert {each.find("text").text for each in shapes} == {None, "I"}
+
+
 def test_sentences():
     run = trace(3, "blelloch")
     assert [svg.describe(run, level) for level in range(4)] == [
