@@ -4,20 +4,23 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help figures test test-full lab lint
+.PHONY: help figures test test-full book lab lint
 
 help:
 	@echo "make figures    run the notebooks at quick scale; they measure, and redraw figures/"
 	@echo "make test       lint and test; neither a GPU nor much time is needed"
 	@echo "make test-full  test at the papers' sizes too, and on the GPU where there is one"
+	@echo "make book       build the web book of what make figures ran: build/book/html/index.html"
 	@echo "make lab        open the notebooks in JupyterLab"
 	@echo "make lint       check code and notebooks with ruff"
 	@echo
 	@echo "The first of them installs the tested versions into .venv (some minutes, once)."
 	@echo "Another Python than python3: make test PYTHON=python3.13"
 
+KEPT := build/notebooks
+
 figures: .venv/.installed
-	$(BIN)/bppsa-nb notebooks --scale quick
+	$(BIN)/bppsa-nb notebooks --scale quick --keep $(KEPT)
 
 # A process per core takes one file of tests after the other, the longest ones first. The CUDA simulator must be chosen
 # before Numba is imported, so its tests have processes of their own; they are few, and shared out one by one.
@@ -33,6 +36,12 @@ test: lint
 test-full: test
 	$(BIN)/python -m pytest -m "(full or gpu) and not simulator"
 
+book: .venv/.docs $(KEPT)
+	$(BIN)/python docs/book.py
+
+$(KEPT):
+	$(MAKE) figures
+
 lab: .venv/.installed
 	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks
 
@@ -45,4 +54,8 @@ lint: .venv/.installed
 	this is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.13")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[gpu,mpi,test]'
+	@touch $@
+
+.venv/.docs: .venv/.installed
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[docs]'
 	@touch $@

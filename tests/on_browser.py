@@ -14,10 +14,10 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 
 
 class Page:
-    """A page of a browser."""
+    """A page of a browser: what it raised or logged as errors, and what it asked for (if ``Network.enable`` was)."""
 
     def __init__(self, socket):
-        self._socket, self._number, self.errors = socket, 0, []
+        self._socket, self._number, self.errors, self.logged, self.requests = socket, 0, [], [], []
 
     def call(self, method, **parameters):
         """Call a method of the protocol; return its result."""
@@ -25,7 +25,14 @@ class Page:
         while True:
             message = json.loads(self._socket.recv())
             if message.get("method") == "Runtime.exceptionThrown":
-                self.errors.append(message["params"]["exceptionDetails"]["exception"].get("description", "?"))
+                details = message["params"]["exceptionDetails"]
+                self.errors.append(details.get("exception", {}).get("description", details["text"]))
+            if message.get("method") == "Log.entryAdded" and message["params"]["entry"]["level"] == "error":
+                self.logged.append(message["params"]["entry"]["text"])
+            if message.get("method") == "Runtime.consoleAPICalled" and message["params"]["type"] == "error":
+                self.logged.append(str([each.get("value") for each in message["params"]["args"]]))
+            if message.get("method") == "Network.requestWillBeSent":
+                self.requests.append(message["params"]["request"]["url"])
             if message.get("method") == "Page.javascriptDialogOpening":  # "leave without saving?"
                 self._send("Page.handleJavaScriptDialog", accept=True)
             if message.get("id") == number:
@@ -56,9 +63,17 @@ class Page:
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code)
 
+    def open(self, url, width=1200, dark=False):
+        """Open an address, and wait until it has loaded."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.call("Emulation.setEmulatedMedia", features=scheme)
+        self.call("Page.navigate", url=url)
+        self.wait(f"document.readyState == 'complete' && location.href.startsWith({url.split('#')[0]!r})")
+
     def click(self, script):
         """Click into the middle of an element."""
-        self.run(f"({script}).scrollIntoView({{block: 'center'}})")
+        self.run(f"({script}).scrollIntoView({{block: 'center', behavior: 'instant'}})")
         box = self.run(
             f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])(({script}).getBoundingClientRect())"
         )
@@ -72,6 +87,7 @@ def browser(folder):
     from websocket import create_connection
 
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "--remote-allow-origins=*"]
+    flags.append("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")  # no request leaves this machine
     command = [CHROMIUM, *flags, f"--user-data-dir={folder / 'profile'}", "--window-size=1300,1000", "about:blank"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

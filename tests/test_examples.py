@@ -1,16 +1,24 @@
-"""The examples that readers copy: the README's, and those in docstrings."""
+"""The examples that readers copy: the README's, those of the how-to pages, and those in docstrings."""
 
 import doctest
 import importlib
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bppsa_nb
 
 PACKAGE = Path(bppsa_nb.__file__).parent
 EXAMPLES = [path for path in sorted(PACKAGE.rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]
+
+
+def python_in(path):
+    return re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+PAGES = [path for path in sorted((PACKAGE.parent / "docs").glob("*.md")) if python_in(path)]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
@@ -21,13 +29,22 @@ def test_docstrings(path):
 
 
 def test_readme(capsys):
-    text = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    (example,) = python_in(PACKAGE.parent / "README.md")
     names = {}
     exec(compile(example, "README.md", "exec"), names)
     assert abs(names["by_scan"] - names["step_by_step"]).max() < 1e-12
     assert names["history"].loss.shape == (64,)
     assert "blelloch" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_pages(path):
+    names = {}
+    for example in python_in(path):
+        exec(compile(example, path.name, "exec"), names)
+    if path.stem == "own_cell":
+        by_loop = bppsa_nb.backprop(names["chain"], np.ones((4, 20)), method="linear")
+        assert abs(names["gradients"] - by_loop).max() < 1e-12
 
 
 def test_every_public_name_loads():

@@ -69,9 +69,8 @@ def test_constraints_are_exact_and_within_bounds():
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert all(re.fullmatch("[a-z0-9-]+", name) and Version(version) for name, version in pins.items())
     assert list(pins) == sorted(pins)
-    for name, requirement in requirements(
-        PROJECT["dependencies"], EXTRAS["gpu"], EXTRAS["mpi"], EXTRAS["test"]
-    ).items():
+    extras = [EXTRAS[name] for name in ("docs", "gpu", "mpi", "test")]
+    for name, requirement in requirements(PROJECT["dependencies"], *extras).items():
         assert pins[canonicalize_name(name)] in requirement.specifier, name
     assert not {"torch", "jax", "jaxlib"} & set(pins)
 

@@ -22,7 +22,7 @@ told("diamond", "TypeError on line 1 of yours: unsupported operand type")(lambda
 told("diamond", "TypeError on line 1 of yours: A @ 2: only matrices and vectors")(lambda a, b: a @ 2)
 
 
-@told("totals", "a list of 4, place 0: the identity should be 'a': nothing has come there yet")
+@told("totals", "a list of 4, place 0: the identity should be 'a': nothing has come there, or it was over")
 def exclusive(items, op):
     from bppsa_nb.puzzles.heart import Word
 
@@ -81,6 +81,13 @@ def one_after_the_other(a, op):
     for i in range(1, len(a)):
         a[i] = op(a[i - 1], a[i])
     yield
+
+
+@told("reduce", "a list of 4, op has joined, but the list is as it was: a = ... makes another list")
+def another_list(a, op):
+    while len(a) > 1:
+        a = [op(a[i], a[i + 1]) for i in range(0, len(a), 2)]
+        yield
 
 
 @told("reduce", "a list of 4, it takes 3 levels, and 2 are enough")
@@ -170,7 +177,7 @@ told("before", "before('abcde', r=4, d=1) is 'a' and should be 'abcd': its block
 told("before", "before('abcd', r=3, d=1) is None and should be ''")(lambda letters, r, d: None)
 
 
-@told("down_sweep", "a list of 4, place 3: 'cab' should be 'abc': right letters, wrong order. Which of the two stands")
+@told("down_sweep", "a list of 4, place 3: 'cab' should be 'abc': right letters, wrong order. Which of the two comes")
 def blellochs_own(a, op, pairs, levels):
     for d in reversed(range(levels)):
         for l, r in pairs(d):
@@ -178,7 +185,7 @@ def blellochs_own(a, op, pairs, levels):
         yield
 
 
-@told("down_sweep", "a list of 4, place 1: the identity should be 'a': nothing has come there yet")
+@told("down_sweep", "a list of 4, place 1: the identity should be 'a': nothing has come there, or it was over")
 def overwritten(a, op, pairs, levels):
     for d in reversed(range(levels)):
         for l, r in pairs(d):
@@ -211,6 +218,14 @@ def left_half_forgotten(a, op, pairs, levels):
         yield
 
 
+@told("down_sweep", "words are joined by op(x, y), and not by +")
+def by_plus(a, op, pairs, levels):
+    for d in reversed(range(levels)):
+        for l, r in pairs(d):
+            a[l], a[r] = a[r], a[r] + a[l]
+        yield
+
+
 @told("down_sweep", "a list of 8, level 1 makes 'abcdefg' of 'abcdef'")
 def one_pause(a, op, pairs, levels):
     for d in reversed(range(levels)):
@@ -240,20 +255,27 @@ def forgets(a, op, pairs, levels):
     yield
 
 
-told("pairs", "a list of 4, place 0: 'aba' should be the identity: 'a' is in it twice.")(lambda n, d: [(0, 1)])
-told("pairs", "a list of 5, place 0: 'abcd' should be the identity: nothing stands before it")(
+told("pairs", "pairs(3, 0) is [(0, 1)] and should be [(0, 1), (2, 3)]")(lambda n, d: [(0, 1)])
+told("pairs", "pairs(4, 2) is [] and should be [(3, 4)]: a block whose right half is cut short has a pair, too")(
     lambda n, d: [(i + 2**d - 1, i + 2 ** (d + 1) - 1) for i in range(0, n - 2 ** (d + 1) + 2, 2 ** (d + 1))]
 )
-told(
-    "pairs", "a list of 5, pairs(4, 0) is [(0, 1), (2, 3), (4, 5)]; it lists (l, r) with 0 <= l < r <= 4, and no place"
-)(lambda n, d: [(i + 2**d - 1, i + 2 ** (d + 1) - 1) for i in range(0, n + 1, 2 ** (d + 1))])
-told("pairs", "pairs(4, 0) is [(0, 1), (2, 3), (4, 4)]; it lists (l, r) with 0 <= l < r <= 4, and no place twice")(
+told("pairs", "pairs(4, 0) is [(0, 1), (2, 3), (4, 5)] and should be [(0, 1), (2, 3)]: there is no place after 4")(
+    lambda n, d: [(i + 2**d - 1, i + 2 ** (d + 1) - 1) for i in range(0, n + 1, 2 ** (d + 1))]
+)
+told("pairs", "pairs(4, 0) is [(0, 1), (2, 3), (4, 4)] and should be [(0, 1), (2, 3)]: a block without a right half")(
     lambda n, d: [(i + 2**d - 1, min(i + 2 ** (d + 1) - 1, n)) for i in range(0, n + 1, 2 ** (d + 1))]
 )
-told("pairs", "pairs(3, 0) is [(0, 1), (1, 2), (2, 3)]; it lists")(lambda n, d: [(i, i + 1) for i in range(n)])
-told("pairs", "a list of 4, place 0: 'a' should be the identity: nothing stands before it")(lambda n, d: [(0, n)])
-told("pairs", "pairs(3, 0) is None; it lists (l, r)")(lambda n, d: None)
-told("pairs", "a list of 4, ZeroDivisionError on line 1 of yours")(lambda n, d: [(0, 1 // d)])
+told("pairs", "pairs(3, 0) is [(0, 1)] and should be [(0, 1), (2, 3)]: n is the last place, so there are 4")(
+    lambda n, d: [(i + 2**d - 1, min(i + 2 ** (d + 1), n) - 1) for i in range(0, n - 2**d, 2 ** (d + 1))]
+)
+told("pairs", "pairs(3, 0) is [(0, 1), (1, 2), (2, 3)] and should be [(0, 1), (2, 3)]: blocks have 2 places")(
+    lambda n, d: [(i, i + 1) for i in range(n)]
+)
+told("pairs", "pairs(3, 0) is [(0, 3)] and should be [(0, 1), (2, 3)]: blocks have 2")(lambda n, d: [(0, n)])
+told("pairs", "pairs(3, 0) is None and should be [(0, 1), (2, 3)], a list")(lambda n, d: None)
+told("pairs", "and should be [(0, 1), (2, 3)], a list")(lambda n, d: iter([(0, 1)]))
+told("pairs", "pairs(3, 0) is [3, 'x'] and should be")(lambda n, d: [3, "x"])
+told("pairs", "ZeroDivisionError on line 1 of yours")(lambda n, d: [(0, 1 // d)])
 
 told("affine", "affine((A, p), (B, q)) has the matrix A B and should have B A: a gradient g becomes A g + p")(
     lambda first, second: (first[0] @ second[0], first[0] @ second[1] + first[1])
@@ -391,7 +413,7 @@ told("exscan", "rank 0 of 3, which has 'ab', place 0: 'a' should be the identity
 told("exscan", "rank 0 of 3, which has 'ab', place 0 holds None and should hold ''")(
     exscan_by(total, lambda before, run, op, identity: [before, *run][: len(run)])
 )
-told("exscan", "rank 1 of 3, which has 'cde', place 0: the identity should be 'ab': nothing has come there yet")(
+told("exscan", "rank 1 of 3, which has 'cde', place 0: the identity should be 'ab': nothing has come")(
     exscan_by(total, lambda before, run, op, identity: _from(identity, run, op))
 )
 told("exscan", "rank 1 of 3, which has 'cde', place 1: 'cab' should be 'abc': right letters, wrong order.")(

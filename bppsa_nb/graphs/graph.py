@@ -41,7 +41,7 @@ class Graph:
     outputs : dict of str to Node
         What leaves the graph.
     prefix : str
-        In a derived graph: what the names of error terms begin with, "grad_" if it was derived once. Empty elsewhere.
+        In a derived graph: what names of error terms begin with, ``"grad_"`` if it was derived once. Empty elsewhere.
     needs : dict of str to tuple of str
         In a derived graph: for every forward node the forward activations that its rule reads. Empty elsewhere.
     places, labels : dict

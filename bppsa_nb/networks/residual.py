@@ -88,7 +88,7 @@ class ResidualNetwork:
         return self.weights.shape[4] if self.weights.ndim == 5 else 0
 
     def check_state(self, name, u, points=()):
-        """Raise TypeError or ValueError unless u [shape=(*points, batch, ...)] is a finite state of this network."""
+        """Raise TypeError or ValueError unless u ``[shape=(*points, batch, ...)]`` is a finite state of the net."""
         image = ("height", "width") if self.kernel_size else ()
         check_array(name, u, self.dtype, (*points, "B", self.weights.shape[1], *image))
         if 0 in u.shape:

@@ -100,7 +100,7 @@ def _notebooks(arguments):
     done = []
     try:
         for name in _chosen(wanted, known, "notebook"):
-            seconds = notebooks.run(name, arguments.scale)
+            seconds = notebooks.run(name, arguments.scale, arguments.keep)
             done.append(name)
             print(f"{name:<40} {seconds:7.1f} s", flush=True)
     except notebooks.NotebookError as error:
@@ -301,7 +301,8 @@ def _commands():
         ("notebooks", _notebooks, "run the notebooks headless",
          "Run copies of the notebooks from top to bottom; they regenerate their figures.",
          scale,
-         option("--only", "these notebooks, by name or by number", nargs="+", metavar="NAME")),
+         option("--only", "these notebooks, by name or by number", nargs="+", metavar="NAME"),
+         option("--keep", "keep the copies with their outputs in this folder", type=path, metavar="FOLDER")),
         ("list", _list, "show figures, notebooks and recordings", "Show what there is."),
         ("train", _train, "train an RNN on bitstreams, or a GRU on audio",
          "Train the RNN of Equation 9 on the bitstreams of Equation 8, or with --audio the GRU of Equation 10 on "

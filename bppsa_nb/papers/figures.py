@@ -1,6 +1,7 @@
 """How figures look, and how they are saved: with alt text, a caption, and where their numbers come from."""
 
 import base64
+import hashlib
 import io
 import textwrap
 from html import escape
@@ -8,7 +9,8 @@ from html import escape
 from bppsa_nb.machine import files
 from bppsa_nb.schedule.colors import COLORS
 
-MAX_BYTES = 150_000
+MAX_BYTES = 150_000  # of a picture
+MAX_VECTOR_BYTES = 200_000
 
 _DPI = 130
 
@@ -56,7 +58,8 @@ def provenance_line(provenance):
 def save(fig, name, *, alt, caption, provenance):
     """Write `figures/<name>.png`, and `figures/<name>.json` with what the picture alone does not say.
 
-    The caption and the provenance line are drawn small at the figure's foot.
+    The caption and the provenance line are drawn small at the figure's foot. For pages that have them beside the
+    picture there is `figures/<name>.svg`, without a foot, which git ignores; see `vector`.
 
     Parameters
     ----------
@@ -88,7 +91,7 @@ def save(fig, name, *, alt, caption, provenance):
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"{argument} must say something about figure {name!r}, got {text!r}")
     alt, caption = " ".join(alt.split()), " ".join(caption.split())
-    _draw_foot(fig, [caption, provenance_line(provenance)])
+    foot = _draw_foot(fig, [caption, provenance_line(provenance)])
 
     drawn = io.BytesIO()
     fig.savefig(drawn, format="png", dpi=_DPI, bbox_inches="tight")
@@ -107,7 +110,36 @@ def save(fig, name, *, alt, caption, provenance):
     with files.atomic_write(folder / f"{name}.png") as file:
         file.write(picture.getvalue())
     files.write_json(folder / f"{name}.json", {"alt": alt, "caption": caption, "provenance": provenance})
+    _save_vector(fig, foot, folder / f"{name}.svg")
     return folder / f"{name}.png"
+
+
+def vector(name):
+    """Return the path of a figure's SVG, or None if there is none of the figure that is there."""
+    path = files.root() / "figures" / f"{name}.svg"
+    return path if path.is_file() and _digest(name) in path.read_text(encoding="utf-8")[:1000] else None
+
+
+def _save_vector(fig, foot, path):
+    import matplotlib
+
+    drawn, layout = io.StringIO(), fig.get_layout_engine()
+    fig.set_layout_engine("none")  # it is laid out by now, which takes longer than drawing it
+    foot.set_visible(False)
+    with matplotlib.rc_context({"svg.hashsalt": path.stem}):  # the same figure, the same text
+        fig.savefig(drawn, format="svg", bbox_inches=fig.get_tightbbox().padded(0.1), metadata={"Date": None})
+    foot.set_visible(True)
+    fig.set_layout_engine(layout)
+    if len(drawn.getvalue()) > MAX_VECTOR_BYTES:
+        path.unlink(missing_ok=True)
+        return
+    with files.atomic_write(path, "w") as file:
+        file.write(drawn.getvalue().replace("<svg ", f"<!-- {_digest(path.stem)} -->\n<svg ", 1))
+
+
+def _digest(name):
+    """Tell the words that belong to a figure from those of another time."""
+    return hashlib.sha256((files.root() / "figures" / f"{name}.json").read_bytes()).hexdigest()
 
 
 class Shown:
@@ -147,5 +179,5 @@ def _draw_foot(fig, paragraphs):
         lines = [line for paragraph in paragraphs for line in textwrap.wrap(paragraph, letters)]
         foot.set_text("\n".join(lines))
         if foot.get_window_extent().width <= 0.98 * width * fig.dpi or letters <= 10:
-            break
+            return foot
         letters -= 2

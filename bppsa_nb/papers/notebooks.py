@@ -21,8 +21,8 @@ def names():
     return sorted(path.stem for path in _folder().glob("*.ipynb"))
 
 
-def run(name, scale="quick", progress=True):
-    """Run a copy of a notebook in memory, in a fresh kernel; the file stays as it is.
+def run(name, scale="quick", keep=None, progress=True):
+    """Run a copy of a notebook, in a fresh kernel; the file stays as it is.
 
     The kernel works in `notebooks/`, as JupyterLab's does, and imports this very package. Its figures go to
     `figures/`, its tables to `data/measured/`.
@@ -32,7 +32,9 @@ def run(name, scale="quick", progress=True):
     name : str
         One of `names()`.
     scale : {"quick", "paper"}
-        Set after what the cell tagged `parameters` sets.
+        Set where the cell tagged `parameters` sets it.
+    keep : path-like, optional
+        A folder for the copy with its outputs, ``<name>.ipynb``; nothing is kept of one that fails.
     progress : bool
         Whether to show a bar, where the output is a terminal.
 
@@ -44,11 +46,11 @@ def run(name, scale="quick", progress=True):
     Raises
     ------
     ValueError
-        If no cell, or more than one, is tagged `parameters`.
+        If no cell, or more than one, is tagged `parameters`, or it does not set `scale` once.
     NotebookError
         If a cell raises, or the kernel dies.
     OSError
-        If figures or tables cannot be written.
+        If figures, tables, or the copy cannot be written.
     """
     import nbformat
     from nbclient import NotebookClient
@@ -56,8 +58,10 @@ def run(name, scale="quick", progress=True):
     from tqdm import tqdm
 
     start = time.perf_counter()
-    for folder in ("figures", "data/measured"):
-        files.check_writable(files.root() / folder / name)
+    kept = None if keep is None else Path(keep).resolve() / f"{name}.ipynb"
+    for path in (files.root() / "figures" / name, files.root() / "data/measured" / name, kept):
+        if path is not None:
+            files.check_writable(path)
     notebook = nbformat.read(_folder() / f"{name}.ipynb", as_version=4)
     _set_scale(notebook, name, scale)
     quiet = ["--log-level=ERROR"]  # the kernel's own log, not what cells print
@@ -71,6 +75,9 @@ def run(name, scale="quick", progress=True):
                 message = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
                 where = f"{name}.ipynb, cell {index + 1} of {len(notebook.cells)}"
                 raise NotebookError(f"{where}: {message}") from None
+    if kept is not None:
+        with files.atomic_write(kept, "w") as file:
+            nbformat.write(notebook, file)
     return time.perf_counter() - start
 
 
@@ -82,7 +89,9 @@ def _set_scale(notebook, name, scale):
     tagged = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
     if len(tagged) != 1:
         raise ValueError(f"{name}.ipynb must have one cell tagged `parameters`, found {len(tagged)}")
-    tagged[0].source += f"\nscale = {scale!r}"
+    tagged[0].source, found = re.subn(r"^scale = .*$", f"scale = {scale!r}", tagged[0].source, flags=re.MULTILINE)
+    if found != 1:
+        raise ValueError(f"{name}.ipynb must set `scale` on one line of its cell tagged `parameters`, found {found}")
 
 
 def _environment():

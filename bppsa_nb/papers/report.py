@@ -5,7 +5,7 @@ from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.papers.claims import claims
 from bppsa_nb.papers.claims.claim import NEEDS_GPU, NOT_YET
 
-_INTRODUCTION = """\
+INTRODUCTION = """\
 # Reproduction report
 
 Every claim of the papers that this project has looked at, and what came out of it. `bppsa-nb report` writes this page;
@@ -33,7 +33,7 @@ def write(path=None):
 
 def text():
     """Compose the report from the recorded tables, as Markdown."""
-    lines, used = [_INTRODUCTION], {}
+    lines, used = [INTRODUCTION], {}
     known = claims()
     for paper in dict.fromkeys(claim.paper for claim in known):
         lines += [f"## {paper}\n", "| where | claim | the paper | ours | machine, scale, data | verdict |"]

@@ -5,7 +5,7 @@ from IPython.display import HTML, display
 
 from bppsa_nb.machine.checks import check_choice, check_count
 from bppsa_nb.scan.trace import trace
-from bppsa_nb.schedule.svg import scan_figure
+from bppsa_nb.schedule.traced import scan_figure
 
 METHODS = {
     "linear scan": "linear",

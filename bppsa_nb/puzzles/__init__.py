@@ -1,11 +1,13 @@
 """Puzzles that answer back: `check` tells at once whether an answer is right, and if it is not, what is wrong."""
 
+import difflib
 import inspect
 import sys
 import time
 from contextlib import contextmanager
 from html import escape
 
+from bppsa_nb.machine import files
 from bppsa_nb.puzzles.heart import IDENTITY, Verdict, Watched
 
 __all__ = ["IDENTITY", "NAMES", "check", "hint", "progress", "show", "solution"]
@@ -20,7 +22,9 @@ SECONDS = 10  # that an answer may take in Python; kernels have a limit of their
 def puzzle(name):
     """Return a `bppsa_nb.puzzles.heart.Puzzle`; a ValueError lists all there are if there is none of that name."""
     if not isinstance(name, str) or name not in NAMES:
-        raise ValueError(f"name must be a puzzle, one of {', '.join(NAMES)}; got {name!r}")
+        close = difflib.get_close_matches(str(name), NAMES, 1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise ValueError(f"name must be a puzzle, one of {', '.join(NAMES)}; got {name!r}{meant}")
     if name in _SCANS:
         from bppsa_nb.puzzles.scans import PUZZLES
     elif name in _ARRAYS:
@@ -57,7 +61,10 @@ def check(name, yours):
     except _TooLong:
         verdict = Verdict(False, f"still running after {SECONDS} seconds. Does every loop of yours end?")
     if verdict:
-        _keep(name)
+        try:
+            _keep(name)
+        except (OSError, files.DamagedError) as error:
+            verdict.message += f" But that cannot be kept for `progress()`: {error}"
     return verdict
 
 
@@ -76,8 +83,23 @@ def show(scan, letters, *more):
     -------
     Watched
         As the last line of a cell, it draws what the list held before the scan and after each level.
+
+    Raises
+    ------
+    ValueError
+        If letters are none, or no text.
+    TypeError
+        If the scan does not pause.
+    TimeoutError
+        If it takes longer than `SECONDS`.
     """
-    return Watched(scan, letters, *more)
+    if not isinstance(letters, str) or not letters:
+        raise ValueError(f'letters must be a text such as "abcd", got {letters!r}')
+    try:
+        with _limited(getattr(scan, "__code__", None)):
+            return Watched(scan, letters, *more)
+    except _TooLong:
+        raise TimeoutError(f"still running after {SECONDS} seconds. Does every loop of yours end?") from None
 
 
 def hint(name, depth=1):
@@ -135,20 +157,19 @@ def _file():
 
 
 def _solved():
-    from bppsa_nb.machine import files
-
     path = _file()
     if not path.exists():
         return []
-    kept = files.read_json(path)
-    if not isinstance(kept, list):
-        raise files.DamagedError(f"{path} is damaged: it should list puzzles that were solved, got {kept!r}")
+    try:
+        kept = files.read_json(path)
+    except files.DamagedError as error:
+        raise files.DamagedError(f"{error}; delete it to begin anew") from error
+    if not isinstance(kept, list) or not all(name in NAMES for name in kept):
+        raise files.DamagedError(f"{path} is damaged: got {kept!r}, not a list of puzzles; delete it to begin anew")
     return kept
 
 
 def _keep(name):
-    from bppsa_nb.machine import files
-
     kept = _solved()
     if name not in kept:
         _file().parent.mkdir(parents=True, exist_ok=True)

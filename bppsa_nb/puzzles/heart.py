@@ -28,6 +28,11 @@ class Word:
     def __repr__(self):
         return repr(self.text)
 
+    def __add__(self, other):
+        raise Wrong("words are joined by op(x, y), and not by +")
+
+    __radd__ = __add__
+
     def first_out_of_order(self):
         """Return the word where its letters stopped being neighbors in order, or None if they still are."""
         for parent in self.parents:
@@ -127,6 +132,7 @@ def judge(answer, solution, tasks):
     rows, shown = [], max((task for task in tasks if len(task.start) <= 8), key=lambda task: len(task.start))
     joins = run(answer, shown, rows).count
     took = f"{len(rows) - 1} level{'s' * (len(rows) != 2)} and {joins} joins"
+    took += ", not counting those with the identity" if any(word is IDENTITY for row in rows for word in row) else ""
     most = max(len(task.start) for task in tasks)
     return Verdict(True, f"Right for every list of up to {most} places. {shown.what.capitalize()} takes {took}.", rows)
 
@@ -139,6 +145,28 @@ def call(answer, *arguments):
         raise
     except Exception as error:
         raise Wrong(said(error, answer)) from error
+
+
+class Returned:
+    """What a generator returned."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __repr__(self):
+        return f"nothing, and returns {self.value!r},"
+
+
+def go_on(answer, steps, given, where):
+    """Give a generator what it waits for; return what it yields, or what it `Returned`."""
+    try:
+        return steps.send(given)
+    except StopIteration as stop:
+        return Returned(stop.value)
+    except Wrong:
+        raise
+    except Exception as error:
+        raise Wrong(f"{where}: {said(error, answer)}") from error
 
 
 def run(answer, task, rows):
@@ -159,6 +187,8 @@ def run(answer, task, rows):
         raise Wrong(f"the list has {len(a)} places at the end; it works in place, and leaves them {n}")
     for place, wanted in task.wanted.items():
         if not isinstance(a[place], Word) or a[place].text != wanted:
+            if op.count and len(rows) == 1:
+                raise Wrong("op has joined, but the list is as it was: a = ... makes another list; write a[i] = ...")
             raise told(place, a[place], wanted)
     if op.early:
         first = next(word for word in op.early.parents if word.level == op.early.level)
@@ -180,7 +210,10 @@ class Watched:
     def __init__(self, scan, letters, *more):
         a, op = [Word(letter) for letter in letters], Join(4 * len(letters) ** 2 + 16)
         self.rows = [list(a)]
-        for _ in scan(a, op, *more):
+        pauses = scan(a, op, *more)
+        if not hasattr(pauses, "__next__"):
+            raise TypeError(f"a scan pauses after each level, by yield; this one returned {pauses!r}")
+        for _ in pauses:
             _keep(self.rows, a)
         _keep(self.rows, a)
         self.joins = op.count
@@ -199,22 +232,27 @@ def _keep(rows, a):
         rows.append(list(a))
 
 
+def name(text):
+    """Call a word by what it spells, or by what it is, if it spells nothing."""
+    return repr(text) if text else "the identity"
+
+
 def told(place, found, wanted):
     """Say what is wrong with what a place holds, as a `Wrong`."""
     if not isinstance(found, Word):
         return Wrong(f"place {place} holds {found!r} and should hold {wanted!r}, a word of the list or of op")
-    text, name = found.text, lambda text: repr(text) if text else "the identity"
+    text = found.text
     twice = [letter for letter in text if text.count(letter) > 1]
     missing = "".join(letter for letter in wanted if letter not in text)
     beyond = "".join(letter for letter in text if letter not in wanted)
     if twice:
         why = f"{twice[0]!r} is in it twice. Was something overwritten before it was read?"
     elif not missing and not beyond:
-        why = "right letters, wrong order. Which of the two stands closer to the loss?"
+        why = "right letters, wrong order. Which of the two comes first in the list?"
     elif not wanted:
         why = "nothing stands before it"
     elif not text:
-        why = "nothing has come there yet"
+        why = "nothing has come there, or it was overwritten before it was read"
     elif not missing and text == wanted + beyond and len(beyond) == 1:
         why = f"{beyond!r} is one too far. Does it hold what stands before its place, or up to it?"
     elif not missing:

@@ -4,23 +4,18 @@ A = [[1, 1], [0, 1]] and B = [[1, 0], [1, 1]] are free: no two products of them 
 in the corner makes it H by H, with H = 3. So a matrix that a kernel has written can be read, and told off in words.
 """
 
-import sys
-import threading
-import time
-from contextlib import contextmanager
-
 import numpy as np
 from numba import cuda
-from numba.core.errors import NumbaError
 
 from bppsa_nb.machine import backends
-from bppsa_nb.puzzles.heart import LETTERS, Puzzle, Verdict, Word, Wrong, told
+from bppsa_nb.puzzles import compiled
+from bppsa_nb.puzzles.heart import LETTERS, Puzzle, Verdict, Word, Wrong, name, told
+from bppsa_nb.puzzles.launches import launch
 from bppsa_nb.puzzles.scans import pairs
 from bppsa_nb.scan import levels
 
 H = 3
 LENGTHS = (8, 4, 7, 3, 2, 6)  # places of the lists that are tried, the gradient's included
-SECONDS = 10  # that a launch may take
 left_of = cuda.jit(levels.pair_left, device=True)
 right_of = cuda.jit(levels.pair_right, device=True)
 _A, _B = np.array([[1.0, 1], [0, 1]]), np.array([[1.0, 0], [1, 1]])
@@ -65,117 +60,21 @@ def _read_columns(ones, corner):
     return text
 
 
-def launch(kernel, blocks, threads, *arguments):
-    """Launch a kernel on copies of host arrays, wait for it, and return what they hold then; `Wrong` if it fails."""
-    if not hasattr(kernel, "py_func"):
-        raise Wrong(f"{getattr(kernel, '__name__', kernel)!r} is a function and no kernel; write @cuda.jit above it")
-    backends.resolve("cuda")
-    on_device = [cuda.to_device(each) if isinstance(each, np.ndarray) else each for each in arguments]
-    try:
-        with _watched(kernel) if backends.simulated() else _timed():
-            kernel[blocks, threads](*on_device)
-    except NumbaError as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        raise Wrong(f"it does not compile: {' '.join(lines[:2])}") from error
-    except (Wrong, KeyboardInterrupt):
-        raise
-    except Exception as error:
-        raise Wrong(_told_by_simulator(error, kernel)) from error
-    return [each.copy_to_host() for each in on_device if hasattr(each, "copy_to_host")]
-
-
-def _told_by_simulator(error, kernel):
-    """Say which thread of which block raised what, on which line."""
-    text, where, at, line = str(error), "", error.__traceback__, ""
-    if text.startswith("tid=") and " ctaid=" in text:
-        thread, _, rest = text.removeprefix("tid=").partition(" ctaid=")
-        block, _, text = rest.partition("]")
-        where = f"thread ({thread.strip('[]')}) of block ({block.strip('[')}): "
-    while at is not None:
-        if at.tb_frame.f_code is kernel.py_func.__code__:
-            line = f" on line {at.tb_lineno - at.tb_frame.f_code.co_firstlineno + 1}"
-        at = at.tb_next
-    return f"{where}{type(error).__name__}{line}: {text.lstrip(': ')}"
-
-
-class TooLong(Exception):
-    """A thread of the simulator took longer than it may."""
-
-
-@contextmanager
-def _timed():
-    """Wait for a GPU no longer than a launch may take."""
-    yield
-    done, start = cuda.event(), time.monotonic()
-    done.record()
-    while not done.query():
-        if time.monotonic() - start > SECONDS:
-            raise Wrong(
-                f"it has not ended after {SECONDS} seconds; restart the notebook, for a GPU cannot be told to stop"
-            )
-        time.sleep(0.001)
-
-
-@contextmanager
-def _watched(kernel):
-    """Give the simulator's threads a limit of time, and see that all threads of a block reach the same barriers."""
-    from numba.cuda.simulator.kernel import BlockThread
-
-    code, stop, barriers, waits = kernel.py_func.__code__, time.monotonic() + SECONDS, {}, BlockThread.syncthreads
-
-    def trace(frame, event, _):
-        if frame.f_code is not code:
-            return None
-        frame.f_trace_opcodes = True  # for a loop on one line
-        if time.monotonic() > stop:
-            raise TooLong(f"still running after {SECONDS} seconds. Does every loop of yours end?")
-        return trace
-
-    def noted(thread):
-        frame = sys._getframe(1)
-        while frame is not None and frame.f_code is not code:
-            frame = frame.f_back
-        line = frame.f_lineno - code.co_firstlineno + 1 if frame else 0
-        seen.setdefault(tuple(thread.blockIdx), {}).setdefault(tuple(thread.threadIdx), []).append(line)
-        waits(thread)
-
-    seen = barriers
-    before, BlockThread.syncthreads = threading.gettrace(), noted
-    threading.settrace(trace)
-    try:
-        yield
-    finally:
-        threading.settrace(before)
-        BlockThread.syncthreads = waits
-    count = int(np.prod(kernel.block_dim))
-    for block, lines in sorted(seen.items()):
-        lines = dict(sorted(lines.items()))  # they came as threads happened to run
-        most = max(lines.values(), key=len)
-        other = next((thread for thread, reached in lines.items() if reached != most), None)
-        if other is None and len(lines) == count:
-            continue
-        what = f"thread {other} at {_lines(lines[other])}" if other is not None else "others at none"
-        one = next(thread for thread, reached in lines.items() if reached == most)
-        raise Wrong(f"block {block}: thread {one} waits at {_lines(most)}, {what}; all threads reach the same barriers")
-
-
-def _lines(lines):
-    return (
-        "the barriers of lines " + ", ".join(map(str, lines)) if len(lines) > 1 else f"the barrier of line {lines[0]}"
-    )
-
-
 class _Levels:
-    """What a list of words holds, level by level: as it should be, and as kernels leave it."""
+    """What a list of words holds, level by level: as it should be, and as kernels leave it.
 
-    def __init__(self, what, texts):
-        self.what, self.right = what, [[Word(text) for text in texts]]
+    Of numbers that no scan of the list makes, one asks `questions`.
+    """
+
+    def __init__(self, what, texts, questions):
+        self.what, self.questions = what, questions
+        self.right = [[Word(text) for text in texts]]
         self.yours = [list(self.right[0])]
 
-    def level(self, d, made, found):
+    def level(self, d, made, found, said=None):
         """Take what a level should have made, texts by place with the places of their parents, and what is there.
 
-        Raises ``_Told``, whose verdict shows both, if they are not the same.
+        Raises ``_Told``, whose verdict shows both, if they are not the same; `said` are reasons by place.
         """
         for rows, texts in ((self.right, {p: text for p, (text, _) in made.items()}), (self.yours, found)):
             row, before = list(rows[-1]), rows[-1]
@@ -188,15 +87,15 @@ class _Levels:
             wanted = self.right[-1][place].text
             if text == wanted:
                 continue
-            word, where = self.yours[-1][place], f"{self.what}, level d = {d}"
-            if text is None:
-                said = (
-                    f"place {place}: numbers that no letters multiply to should be {wanted!r}. Does a thread read what "
-                )
-                said += "another one has yet to write, or has overwritten? Does each compute its own entry?"
+            word, where = self.yours[-1][place], f"{self.what}, level {len(self.right) - 1} (d = {d})"
+            if said and place in said:
+                why = f"place {place}: {name(text or '')} should be {name(wanted)}: {said[place]}"
+            elif text is None or len(set(text)) < len(text):
+                numbers = "numbers that no letters multiply to" if text is None else f"{text!r}"
+                why = f"place {place}: {numbers} should be {name(wanted)}. {self.questions}"
             else:
-                said = str(told(place, word, wanted))
-            raise _Told(Verdict(False, f"{where}, {said}", self.yours, self.right, word))
+                why = str(told(place, word, wanted))
+            raise _Told(Verdict(False, f"{where}, {why}", self.yours, self.right, word))
 
 
 class _Told(Exception):
@@ -215,6 +114,26 @@ def _judged(rule):
             return told.verdict
 
     return judged
+
+
+_PRODUCT = (
+    "Entry [i, j] is row i of mats[r] times column j of mats[l], summed over all k: is it? Does each thread write its "
+    "own entry? Does one read what another has overwritten?"
+)
+
+
+def _for_gpu(answer, *dimensions):
+    """Say what a GPU's compiler says of a kernel that is right on the simulator; `Wrong` if it cannot be compiled."""
+    if not backends.simulated():
+        return ""
+    arrays = (f"float64[{', '.join([':'] * (each - 1))}, ::1]" for each in dimensions)
+    try:
+        why = compiled.why_not(answer, *arrays, "int64")
+    except LookupError as error:
+        return f" (Whether a GPU would run it was not tried: {error}.)"
+    if why:
+        raise Wrong(f"right on the simulator, which is Python; but it cannot be compiled for a GPU: {why}")
+    return " It compiles for a GPU, too."
 
 
 @cuda.jit
@@ -238,7 +157,7 @@ def _rule_up_level(answer):
     for n in LENGTHS:
         letters = LETTERS[:n]
         mats, words = np.stack([spelled(letter) for letter in letters]), list(letters)
-        seen = _Levels(f"a list of {n}", letters)
+        seen = _Levels(f"a list of {n}", letters, _PRODUCT)
         for d in range(levels.up_levels(n - 1)):
             there = pairs(n - 1, d)
             (mats,) = launch(answer, len(there), (H, H), mats, d)
@@ -247,7 +166,7 @@ def _rule_up_level(answer):
             for r, (text, _) in made.items():
                 words[r] = text
     _numbers(answer, 6)
-    return "Right, in words and in numbers: one launch per level, one block per pair."
+    return "Right, in words and in numbers: one launch per level, one block per pair." + _for_gpu(answer, 3)
 
 
 def _numbers(answer, n, batch=()):
@@ -263,6 +182,12 @@ def _numbers(answer, n, batch=()):
             raise Wrong(
                 f"words come out right, but of numbers entry {place} is {mats[place]} and should be {wanted[place]}"
             )
+
+
+_HANDED_DOWN = (
+    "Entry i is row i of mats[l] times vecs[r], summed over all k: is it? Does one thread read what another has "
+    "overwritten?"
+)
 
 
 @cuda.jit
@@ -298,16 +223,18 @@ def _rule_down_level(answer):
         for place, word in enumerate(words):
             if word.startswith("a"):
                 mats[place] = (mats[place] @ ones)[:, None]
-        vecs, seen = np.zeros((n, H)), _Levels(f"a list of {n}", [""] * n)
+        vecs, seen = np.zeros((n, H)), _Levels(f"a list of {n}", [""] * n, _HANDED_DOWN)
         for d in reversed(range(levels.down_levels(n - 1))):
             there, before, made = pairs(n - 1, d), {p: word.text for p, word in enumerate(seen.right[-1])}, {}
             for l, r in there:
-                made[r] = before[r] + words[l], (r,)
-                if l > 0 and r != there[0][1]:
+                first = r == there[0][1]
+                made[r] = before[r] + words[l], () if first else (r,)
+                if not first:
                     made[l] = before[r], (r,)
             mats, vecs = launch(answer, len(there), H, mats, vecs, d)
             found = {p: None if (text := read_vector(vecs[p])) is None else "a" + text for p in made}
-            seen.level(d, made, {p: "" if found[p] is None and not vecs[p].any() else found[p] for p in made})
+            found = {p: "" if found[p] is None and not vecs[p].any() else found[p] for p in made}
+            seen.level(d, made, found, {there[0][1]: "of pair 0, which gets it from mats[l], where the gradient is"})
     rng = np.random.default_rng(0)
     jacobians_T, g = rng.standard_normal((5, H, H)), rng.standard_normal(H)
     mats, vecs, right = np.stack([np.tile(g[:, None], H), *jacobians_T]), np.zeros((6, H)), [g]
@@ -321,7 +248,8 @@ def _rule_down_level(answer):
     for place, (found, wanted) in enumerate(zip(vecs[1:], right, strict=True), 1):
         if not np.allclose(found, wanted):
             raise Wrong(f"words come out right, but of numbers place {place} has {found} and should have {wanted}")
-    return "Right, in words and in numbers. With the way up, that is back-propagation on a GPU."
+    said = "Right, in words and in numbers. With the way up, that is back-propagation on a GPU."
+    return said + _for_gpu(answer, 3, 2)
 
 
 @cuda.jit
@@ -345,7 +273,8 @@ def _rule_up_level_of_batch(answer):
     for n in (4, 7, 2):
         samples = LETTERS[:n], LETTERS[n : 2 * n]
         mats = np.stack([[spelled(sample[place]) for sample in samples] for place in range(n)])
-        seen = [_Levels(f"a batch of two lists of {n}, sample {b}", sample) for b, sample in enumerate(samples)]
+        what, questions = f"a batch of two lists of {n}, sample", f"{_PRODUCT} Is block (pair, b) alone with sample b?"
+        seen = [_Levels(f"{what} {b}", sample, questions) for b, sample in enumerate(samples)]
         for d in range(levels.up_levels(n - 1)):
             there = pairs(n - 1, d)
             (mats,) = launch(answer, (len(there), 2), (H, H), mats, d)
@@ -354,7 +283,7 @@ def _rule_up_level_of_batch(answer):
                 made = {r: (words[l] + words[r], (l, r)) for l, r in there}
                 each.level(d, made, {place: read(matrix) for place, matrix in enumerate(mats[:, b])})
     _numbers(answer, 5, (3,))
-    return "Right: B samples are B times as many blocks, and not a launch more."
+    return "Right: B samples are B times as many blocks, and not a launch more." + _for_gpu(answer, 4)
 
 
 _GIVEN = "    l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)"

@@ -6,13 +6,15 @@ from bppsa_nb.puzzles.heart import (
     LETTERS,
     Join,
     Puzzle,
+    Returned,
     Task,
     Terms,
+    Verdict,
     Word,
     Wrong,
     call,
+    go_on,
     judge,
-    said,
     told,
 )
 
@@ -150,7 +152,8 @@ def pairs(n, d):
     """List the pairs (l, r) of level d, for places 0 to n.
 
     l is the last place of a block's left half, of ``2 ** d`` places; r is the last place of the block, which has twice
-    as many, or ends at n. A block without a right half has no pair. The way up and the way down will use it.
+    as many, or ends at n. A block without a right half has no pair. ``pairs(4, 0)`` is ``[(0, 1), (2, 3)]``, for place
+    4 is alone; ``pairs(4, 2)`` is ``[(3, 4)]``. The way up and the way down use it.
     """
     half, found = 2**d, []
     for first in range(0, n - half + 1, 2 * half):
@@ -161,27 +164,16 @@ def pairs(n, d):
 def sweeps_by(pairs):
     """Make Algorithm 1 of what lists the pairs of a level."""
 
-    def pairs_of(n, d):
-        found = call(pairs, n, d)
-        try:
-            places = [place for l, r in found for place in (l, r)]
-            right = all(0 <= l < r <= n for l, r in found) and len(set(places)) == len(places)
-        except TypeError:
-            right = False
-        if not right:
-            raise Wrong(f"pairs({n}, {d}) is {found!r}; it lists (l, r) with 0 <= l < r <= {n}, and no place twice")
-        return found
-
     def sweeps(a, op):
         n = len(a) - 1
         levels = n.bit_length()
         for d in range(levels - 1):
-            for l, r in pairs_of(n, d):
+            for l, r in pairs(n, d):
                 a[r] = op(a[l], a[r])
             yield
         a[n] = IDENTITY
         for d in reversed(range(levels)):
-            for l, r in pairs_of(n, d):
+            for l, r in pairs(n, d):
                 a[l], a[r] = a[r], op(a[r], a[l])
             yield
 
@@ -190,10 +182,38 @@ def sweeps_by(pairs):
 
 def _rule_pairs(answer):
     tasks = []
-    for n in LENGTHS:
-        wanted, levels = {place: LETTERS[:place] for place in range(n)}, (n - 1).bit_length()
-        tasks.append(Task(f"a list of {n}", _letters(n), wanted, max(1, 2 * levels - 1), 2 * n))
+    for places in LENGTHS:
+        n, levels = places - 1, (places - 1).bit_length()
+        wanted = {place: LETTERS[:place] for place in range(places)}
+        tasks.append(Task(f"a list of {places}", _letters(places), wanted, max(1, 2 * levels - 1), 2 * places))
+        for d in range(levels):
+            found, right = call(answer, n, d), pairs(n, d)
+            if not isinstance(found, list) or sorted(map(_pair, found)) != right:
+                drawn = judge(sweeps_by(answer), sweeps_by(pairs), tasks[-1:])
+                said = f"pairs({n}, {d}) is {found!r} and should be {right}{_why_not(found, n, d, right)}"
+                return Verdict(False, said, drawn.yours, drawn.solution, drawn.marked)
     return judge(sweeps_by(answer), sweeps_by(pairs), tasks)
+
+
+def _pair(pair):
+    return tuple(pair) if isinstance(pair, list | tuple) and all(isinstance(place, int) for place in pair) else ()
+
+
+def _why_not(found, n, d, wanted):
+    """Say what is wrong with the pairs of a level."""
+    if not isinstance(found, list):
+        return ", a list"
+    there = [pair for pair in map(_pair, found) if len(pair) == 2]
+    missing = set(wanted) - set(there)
+    if missing and all(r - l < 2**d for l, r in missing):
+        return ": a block whose right half is cut short has a pair, too"
+    if sorted(there) == pairs(n - 1, d):
+        return f": n is the last place, so there are {n + 1}"
+    if any(r > n for _, r in there):
+        return f": there is no place after {n}"
+    if any(l >= r for l, r in there):
+        return ": a block without a right half has no pair"
+    return f": blocks have {2 ** (d + 1)} places, the first one from 0 on"
 
 
 def affine(first, second):
@@ -224,9 +244,10 @@ def _rule_affine(answer):
 def chunks(a, op, length):
     """Scan with few workers, each with a chunk of `length` places; the last one may have fewer.
 
-    First, all chunks at once make running totals of their own, a place after the other. Then the totals at their ends
-    are joined, a chunk after the other. Last, all at once, every other place joins what stands before its chunk. Place
-    i ends with the total up to i, itself included. Pause after each step.
+    First, all chunks at once make running totals of their own, a place after the other: their second places on one
+    level, their third ones on the next. Then the totals at their ends are joined, a chunk after the other. Last, on one
+    level, every other place joins what stands before its chunk. Place i ends with the total up to i, itself included.
+    Pause after each level.
     """
     firsts = range(0, len(a), length)
     for s in range(1, length):
@@ -279,10 +300,10 @@ def _rule_exscan(answer):
             steps = call(answer, [Word(letter) for letter in run], op, IDENTITY)
             if not hasattr(steps, "send"):
                 raise Wrong(f"{where}: it returned {steps!r} and never asked; write before = yield total")
-            total = _go_on(answer, steps, None, where)
+            total = go_on(answer, steps, None, where)
             if not isinstance(total, Word) or total.text != run:
                 raise Wrong(f"{where}: it hands {total!r} to Exscan, and should hand {run!r}, all that it has")
-            found = _go_on(answer, steps, Word(before) if rank else None, where)  # undefined on rank 0
+            found = go_on(answer, steps, Word(before) if rank else None, where)  # undefined on rank 0
             if not isinstance(found, Returned):
                 raise Wrong(f"{where}: it asks a second time, with {found!r}; Exscan is called once")
             if not isinstance(found.value, list) or len(found.value) != len(run):
@@ -294,36 +315,14 @@ def _rule_exscan(answer):
     return "Right, for empty runs, too: two passes over one's own run, and one message between them."
 
 
-class Returned:
-    """What a generator returned."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __repr__(self):
-        return f"nothing, and returns {self.value!r},"
-
-
-def _go_on(answer, steps, given, where):
-    """Give a generator what it waits for; return what it yields, or what it `Returned`."""
-    try:
-        return steps.send(given)
-    except StopIteration as stop:
-        return Returned(stop.value)
-    except Wrong:
-        raise
-    except Exception as error:
-        raise Wrong(f"{where}: {said(error, answer)}") from error
-
-
 PUZZLES = {
     "diamond": Puzzle(
         "Multiplication in reverse",
         """def diamond(a, b):
     return a @ b""",
         (
-            "The gradient g at the end comes first in the list, then the last step's transposed Jacobian A. What "
-            "is the gradient one step earlier?",
+            "The gradient g at the end comes first in the list, then the matrix A of the last step. What is the "
+            "gradient one step earlier?",
             "It is A g. So g ⋄ A = A g.",
             "A ⋄ B = B A, for any two.",
         ),

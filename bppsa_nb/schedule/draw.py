@@ -16,7 +16,7 @@ from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import Trace, span_label
 from bppsa_nb.schedule.colors import COLORS, CYCLE, OPERATION_COLORS, OPERATION_NAMES  # noqa: F401 - also here
 from bppsa_nb.schedule.events import check_events
-from bppsa_nb.schedule.svg import cleared_at
+from bppsa_nb.schedule.traced import cleared_at
 
 _SIDE = 0.66  # of a square, where neighbors stand 1 apart
 _MOVE = "#777777"

@@ -1,17 +1,17 @@
 """Draw a scan as a page shows it: an SVG with a group for each level, and a few lines of script that step through them.
 
-Without the script all levels show, so that it reads on paper, too. `draw.tree` makes pictures of the same rows.
+Without the script all levels show, so that it reads on paper, too. `draw.tree` makes pictures of the same rows. This
+file needs nothing but Python, so that the puzzles draw in a web page as in a notebook.
 """
 
-from functools import cache, partial
+from functools import cache
 from html import escape
 from pathlib import Path
 
-from bppsa_nb.scan.operator import IDENTITY
-from bppsa_nb.scan.trace import span_label
 from bppsa_nb.schedule.colors import COLORS
 
-_SIDE, _GAP, _ROW, _TOP, _LEFT = 32, 14, 62, 36, 128  # pixels: a square, between two, from row to row, the margins
+SIDE = 32  # pixels, of a square
+_GAP, _ROW, _TOP, _LEFT = 14, 62, 36, 128  # between two, from row to row, the margins
 _LETTER = 7.5  # about as wide as one is
 _LEGEND = (
     ("square matrix", "transposed Jacobian(s)"),
@@ -61,10 +61,10 @@ def figure(rows, look, levels, sentences, *, names=(), result=(), cleared=None, 
     caption = f'<figcaption role="status" aria-live="polite">{escape(sentences[-1])}</figcaption>'
     explained = "".join(f'<span><i class="{kind}"></i>{name}</span>' for kind, name in legend)
     return (
-        f'<figure class="scan" style="{head}"><style>{_read("scan.css")}</style>'
+        f'<figure class="scan" style="{head}"><style>{read("scan.css")}</style>'
         f"{svg(rows, look, levels, sentences, names, result, cleared, marked)}"
         f'<div class="legend">{explained}</div>'
-        + (f"{caption}<script>{_read('scan.js')}</script>" if steps else "")
+        + (f"{caption}<script>{read('scan.js')}</script>" if steps else "")
         + "</figure>"
     )
 
@@ -72,7 +72,7 @@ def figure(rows, look, levels, sentences, *, names=(), result=(), cleared=None, 
 def svg(rows, look, levels, sentences, names=(), result=(), cleared=None, marked=()):
     """Draw the rows alone; see `figure`."""
     looks = {id(x): look(x) for row in rows for x in row if x is not None}
-    side = max(_SIDE, *(min(9, len(each.label)) * _LETTER + 8 for each in looks.values()))
+    side = max(SIDE, *(min(9, len(each.label)) * _LETTER + 8 for each in looks.values()))
     column, number = side + _GAP, {key: i for i, key in enumerate(looks)}
     middle = lambda place: _LEFT + column * place + side / 2  # noqa: E731
     groups = []
@@ -88,21 +88,21 @@ def svg(rows, look, levels, sentences, names=(), result=(), cleared=None, marked
                 sources, kind = ([x], "move") if id(x) in above else (here.parents, here.product)
                 wrong = " wrong" * ((r, place) in marked and kind != "move")
                 for source in (above[id(each)] for each in sources if id(each) in above):
-                    lines.append(_line(kind + wrong, middle(source), y - _ROW + _SIDE, at, y))
+                    lines.append(_line(kind + wrong, middle(source), y - _ROW + SIDE, at, y))
                 if here.kind == "identity" and cleared and r in cleared and id(x) not in above:
-                    root, half = middle(cleared[r]), y - _ROW / 2 + _SIDE / 2
+                    root, half = middle(cleared[r]), y - _ROW / 2 + SIDE / 2
                     lines.append(_line("move", root, half, at, y))
                     squares.append(_square("identity", root, half - 9, 18, 18, "I"))
             kind = here.kind + " old" * (not fresh) + " wrong" * ((r, place) in marked)
             parents = " ".join(str(number[id(p)]) for p in here.parents if id(p) in number)
             data = f' data-id="{number[id(x)]}"' + f' data-from="{parents}"' * bool(parents)
-            squares.append(_square(kind, at, y, here.width or side, _SIDE, here.label, data))
+            squares.append(_square(kind, at, y, here.width or side, SIDE, here.label, data))
         name = f'<text class="level" x="4" y="{y + 20}">{escape(levels[r])}</text>'
         said = f'data-level="{r}" data-sentence="{escape(sentences[r])}"'
         below = _names(result, middle, y + 48) if r == len(rows) - 1 else ""
         groups.append(f"<g {said}>{name}{''.join(lines)}{''.join(squares)}{below}</g>")
     width = round(middle(max(map(len, rows)) - 1) + column / 2)
-    height = _TOP + _ROW * len(rows) - (0 if result else _ROW - _SIDE - 8)
+    height = _TOP + _ROW * len(rows) - (0 if result else _ROW - SIDE - 8)
     return (
         f'<svg viewBox="0 0 {width} {height}" style="--w:{width}px;--h:{height}px" role="img" '
         f'aria-label="{escape(sentences[-1])}">{_names(names, middle, 22)}{"".join(groups)}</svg>'
@@ -128,95 +128,11 @@ def _names(names, middle, y):
 
 
 @cache
-def _read(name):
+def read(name):
+    """Return the text of `scan.css` or `scan.js`."""
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
-
-def scan_figure(trace, squares="numbers"):
-    """Draw a `bppsa_nb.scan.trace.Trace`, to be stepped through: HTML. Squares tell places, words, or shapes only."""
-    rows = trace.rows()
-    called = (f"{i}. {_called(level.level)}" for i, level in enumerate(trace.levels, 1))
-    levels = ["inputs", *called, "moved"][: len(rows)]
-    sentences = [describe(trace, level, _LABELS[squares]) for level in range(trace.steps + 1)]
-    sentences += ["Moved to where the result stands: " + sentences[-1]] * (len(rows) - len(sentences))
-    below = "₀₁₂₃₄₅₆₇₈₉"
-    sub = ["".join(below[int(digit)] for digit in str(t)) for t in range(trace.n + 1)]
-    names = [f"∇x{sub[trace.n]}", *(f"J{sub[t]}ᵀ" for t in range(trace.n, 0, -1))]
-    result = ["I", *(f"∇x{each}" for each in reversed(sub))]
-    cleared = {r: place for r in range(1, len(rows)) if (place := cleared_at(trace, rows, r)) is not None}
-    look = partial(_look, squares=squares)
-    return figure(rows, look, levels, sentences, names=names, result=result, cleared=cleared)
-
-
-def _word(operand):
-    if operand is IDENTITY:
-        return "I"
-    first, last = operand.span
-    return shortened("".join(_LETTERS[place % len(_LETTERS)] for place in range(first, last + 1)))
 
 
 def shortened(word):
     """Return what a square has room for, of a word."""
     return word if len(word) <= 8 else f"{word[:3]}…{word[-3:]}"
-
-
-def _look(operand, squares):
-    if operand is IDENTITY:
-        return Look("identity", "I")
-    label, width = _LABELS[squares](operand), None
-    if squares == "shapes":
-        label, width = "", _SIDE / 4 if operand.kind == "vector" else None
-    return Look(operand.kind, label, operand.product, operand.parents, width)
-
-
-_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZαβγδεζηθικλμ"
-_LABELS = {"numbers": span_label, "letters": _word, "shapes": span_label}
-
-
-def _called(level):
-    return "linear" if level.phase == "linear" else f"{level.phase}-sweep, d = {level.d}"
-
-
-def cleared_at(trace, rows, r):
-    """Return where the identity was put just before the level of row r (Algorithm 1, line 9), or None."""
-    if r > trace.steps or IDENTITY in rows[r - 1] or IDENTITY not in rows[r]:
-        return None
-    return trace.levels[r - 1].level.pairs[0][1]
-
-
-def describe(trace, level, label=span_label):
-    """Say in a sentence what a level (0: the state before the first) does, and in another what was done so far."""
-    if not level:
-        text = f"The array before the first level: the gradient at x_{trace.n}"
-        text += f" and {trace.n} transposed Jacobian{'s' * (trace.n != 1)}." if trace.n else ", and nothing to do."
-        return text
-    this = trace.levels[level - 1]
-    parts = [" ⋄ ".join(f"({label(parent)})" for parent in product.parents) for product in this.products]
-    what = f"computes {len(parts)} product{'s' * (len(parts) != 1)}" if parts else "computes nothing"
-    few = ", ".join(parts[:4]) + (", …" if len(parts) > 4 else "")
-    text = f"Level {level} of {trace.steps} ({_called(this.level)}) {what}{': ' * bool(parts)}{few}"
-    if this.moves:
-        text += f", and moves {len(this.moves)} operand{'s' * (len(this.moves) != 1)}"
-    kinds = [product.product for before in trace.levels[:level] for product in before.products]
-    text += f". So far {kinds.count('mm')} matrix-matrix and {kinds.count('mv')} matrix-vector products"
-    return text + f", of {trace.mm} and {trace.mv} in all."
-
-
-def animation(trace):
-    """Draw a Trace as an SVG that stands on its own, and shows one level after the other: `figures/scan.svg`."""
-    rows, step, levels = trace.rows(), 1.3, trace.steps + 1
-    whole = scan_figure(trace)
-    start, end = whole.index("<svg"), whole.index("</svg>")
-    drawn = whole[start:end].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" class="scan" ', 1)
-    roles = "".join(f"--{role}:{COLORS[role]};" for role in ("matrix", "vector", "identity"))
-    lasting = step * (len(rows) + 3)
-    moves = "".join(
-        f"@keyframes level{r}{{0%,{100 * step * r / lasting:.1f}%{{opacity:0}}"
-        f"{100 * (step * r + 0.4) / lasting:.1f}%,97%{{opacity:1}}100%{{opacity:0}}}}"
-        f'.scan [data-level="{r}"]{{animation:level{r} {lasting:g}s infinite}}'
-        for r in range(1, levels)
-    )
-    style = f"svg{{{roles}background:#fff;font:13px sans-serif}}{_read('scan.css')}"
-    style += f"@media (prefers-reduced-motion: no-preference){{{moves}}}"
-    head, rest = drawn.split(">", 1)
-    return f"{head}><style>{style}</style>{rest}</svg>\n"

@@ -61,7 +61,7 @@ def toys(project, monkeypatch):
     return types.SimpleNamespace(**modules)
 
 
-def write_notebook(project, name, *cells, parameters="scale = 'quick'; seed = 0"):
+def write_notebook(project, name, *cells, parameters="scale = 'quick'\nseed = 0"):
     tagged = new_code_cell(parameters, metadata={"tags": ["parameters"]})
     cells = [new_markdown_cell(f"# {name}"), tagged, *map(new_code_cell, cells)]
     (project / "notebooks").mkdir(exist_ok=True)
@@ -721,6 +721,17 @@ lines = [scale, str(seed), os.path.basename(os.getcwd()), bppsa_nb.__file__]
     assert (name, unit) == ("01_say_hello", "s") and float(seconds) > 0
 
 
+def test_notebooks_are_kept_with_their_outputs_on_request(project):
+    write_notebook(project, "01_say_hello", "print(scale)")
+    before = (project / "notebooks" / "01_say_hello.ipynb").read_bytes()
+    kept = project / "build" / "notebooks"
+    assert cli.main(["notebooks", "--scale", "paper", "--keep", str(kept)]) == 0
+    *_, parameters, hello = nbformat.read(kept / "01_say_hello.ipynb", as_version=4).cells
+    assert parameters.source.splitlines()[0] == "scale = 'paper'" and "quick" not in parameters.source
+    assert hello.outputs[0].text == "paper\n" and hello.execution_count == 2
+    assert (project / "notebooks" / "01_say_hello.ipynb").read_bytes() == before
+
+
 def test_a_failing_notebook_is_named_with_cell_and_traceback(project, capsys):
     write_notebook(project, "01_divide", "x = 3", "y = x / (x - 3)", "unreached = 1")
     assert cli.main(["notebooks"]) == 1
@@ -741,6 +752,9 @@ def test_a_notebook_needs_its_parameters(project):
     path = project / "notebooks" / "01_plain.ipynb"
     path.write_text(path.read_text().replace("parameters", "other"))
     with pytest.raises(ValueError, match=r"01_plain\.ipynb must have one cell tagged `parameters`, found 0"):
+        notebooks.run("01_plain")
+    path.write_text(path.read_text().replace("other", "parameters").replace("scale = ", "scale=1; scales = "))
+    with pytest.raises(ValueError, match="must set `scale` on one line of its cell tagged `parameters`, found 0"):
         notebooks.run("01_plain")
 
 

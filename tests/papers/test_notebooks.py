@@ -48,6 +48,23 @@ def test_notebook_is_valid_and_short(name):
     assert notebook.cells[0].cell_type == "markdown" and notebook.cells[0].source.startswith("# ")
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("_puzzles")])
+def test_every_exercise_has_a_solution_that_is_folded(name):
+    *_, exercises, solutions = read(name).cells
+    assert solutions.metadata.tags == ["solution", "hide-cell"] and solutions.source.startswith("# Solutions\n")
+    assert solutions.metadata.jupyter == {"source_hidden": True, "outputs_hidden": True}
+    _, _, asked = exercises.source.partition("## Exercise\n")
+    numbers = re.findall(r"^(\d)\. ", asked, re.MULTILINE)
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)] and len(numbers) >= 2
+    assert all(re.search(rf"(# |\"){number}\.", solutions.source) for number in numbers)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_code_fits_into_a_page(name):
+    code = [cell.source for cell in read(name).cells if cell.cell_type == "code"]
+    assert [line for source in code for line in source.splitlines() if len(line) > 88] == []
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_outputs_are_stripped(name):
     for number, cell in enumerate(read(name).cells, 1):

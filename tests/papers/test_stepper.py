@@ -3,7 +3,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from bppsa_nb.papers.stepper import stepper
 from bppsa_nb.scan.trace import trace
-from bppsa_nb.schedule.svg import scan_figure
+from bppsa_nb.schedule.traced import scan_figure
 
 
 def test_it_shows_the_scan_that_was_chosen():

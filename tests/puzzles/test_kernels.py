@@ -12,7 +12,7 @@ NAMES = ("up_level", "down_level", "up_level_of_batch")
 if backends.simulated() or backends.cuda_available():
     from numba import cuda  # noqa: F401 - answers use it
 
-    from bppsa_nb.puzzles import kernels
+    from bppsa_nb.puzzles import kernels, launches
     from bppsa_nb.puzzles.kernels import H, left_of, right_of  # noqa: F401 - answers use them
 
 UP = """@cuda.jit
@@ -42,7 +42,7 @@ BATCH = (
     UP.replace("up_level", "up_level_of_batch").replace("mats[r, ", "mats[r, b, ").replace("mats[l, ", "mats[l, b, ")
 )
 BATCH = BATCH.replace("    entry = 0.0\n", "    b, entry = cuda.blockIdx.y, 0.0\n")
-FIRST = "a list of 8, level d = 0, place 1: "
+FIRST = "a list of 8, level 1 (d = 0), place 1: "
 # What is changed in a right answer, and what is said then.
 WRONG = [
     (
@@ -61,37 +61,37 @@ WRONG = [
         "up_level",
         UP,
         ("    cuda.syncthreads()\n", ""),
-        "has overwritten? Does each compute its own entry?",
+        "Does one read what another has overwritten?",
     ),
     ("up_level", UP, ("range(H)", "range(H - 1)"), "numbers that no letters multiply to should be 'ab'"),
     ("up_level", UP, ("range(H)", "range(2)"), "numbers that no letters multiply to should be 'ab'"),
     ("up_level", UP, ("entry += ", "entry = "), "numbers that no letters multiply to should be 'ab'"),
-    ("up_level", UP, ("mats[l, k, j]", "mats[l, j, k]"), "place 1: numbers that no letters multiply to should be 'ab'"),
+    ("up_level", UP, ("mats[l, k, j]", "mats[l, j, k]"), "place 1: numbers that no letters multiply to should be"),
     (
         "up_level",
         UP,
         ("left_of(pair, d)", "left_of(pair, 0)"),
-        "level d = 1, place 3: 'acd' should be 'abcd': 'b' is missing",
+        "level 2 (d = 1), place 3: 'acd' should be 'abcd': 'b' is missing",
     ),
     (
         "up_level",
         UP,
         ("mats.shape[0] - 1)", "mats.shape[0])"),
-        "IndexError on line 7: index 7 is out of bounds for axis 0 with size 7",
+        "IndexError on line 7 of yours: index 7 is out of bounds for axis 0 with size 7",
     ),
     ("up_level", UP, ("@cuda.jit\n", ""), "'up_level' is a function and no kernel; write @cuda.jit above it"),
     (
         "down_level",
         DOWN,
         ("mats[l, i, k] * vecs[r, k]", "mats[l, k, i] * vecs[r, k]"),
-        "place 7: 'abcdaaaabaaab' should be 'abcdef'",
+        "place 7: 'abcdaaaabaaab' should be 'abcdef'. Entry i is row i of mats[l] times vecs[r], summed over",
     ),
-    ("down_level", DOWN, ("mats[l, i, k]", "mats[r, i, k]"), "level d = 1, place 7: 'abcdefgh' should be 'abcdef'"),
+    ("down_level", DOWN, ("mats[l, i, k]", "mats[r, i, k]"), "level 2 (d = 1), place 7: 'abcdefgh' should be 'abcdef'"),
     (
         "down_level",
         DOWN,
         ("vecs[r, i], entry", "entry, vecs[r, i]"),
-        "level d = 1, place 5: 'abcdef' should be 'abcd': 'ef' does",
+        "level 2 (d = 1), place 5: 'abcdef' should be 'abcd': 'ef' does",
     ),
     (
         "down_level",
@@ -103,46 +103,46 @@ WRONG = [
         "down_level",
         DOWN,
         ("    if pair == 0:\n", "    if pair < 0:\n"),
-        "level d = 2, place 7: the identity should be 'abcd'",
+        "level 1 (d = 2), place 7: the identity should be 'abcd': of pair 0, which gets it from mats[l]",
     ),
     (
         "down_level",
         DOWN,
         ("    if pair == 0:\n", "    if True:\n"),
-        "level d = 1, place 5: the identity should be 'abcd'",
+        "level 2 (d = 1), place 5: the identity should be 'abcd'",
     ),
-    ("down_level", DOWN, ("= mats[l, i, 0]", "= mats[r, i, 0]"), "level d = 2, place 7"),
+    ("down_level", DOWN, ("= mats[l, i, 0]", "= mats[r, i, 0]"), "level 1 (d = 2), place 7"),
     (
         "up_level_of_batch",
         BATCH,
         ("cuda.blockIdx.y", "0"),
-        "two lists of 4, sample 0, level d = 0, place 1: 'aab' should be 'ab'",
+        "sample 0, level 1 (d = 0), place 1: 'aab' should be 'ab'. Entry [i, j] is row i",
     ),
-    ("up_level_of_batch", BATCH, ("mats[l, b,", "mats[l, 0,"), "sample 1, level d = 0, place 1: 'af' should be 'ef'"),
+    ("up_level_of_batch", BATCH, ("mats[l, b,", "mats[l, 0,"), "sample 1, level 1 (d = 0), place 1: 'af' should be"),
     (
         "up_level_of_batch",
         BATCH,
         ("mats[r, b, i, k]", "mats[r, 1 - b, i, k]"),
-        "sample 0, level d = 0, place 1: 'af' should be",
+        "sample 0, level 1 (d = 0), place 1: 'af' should be",
     ),
     (
         "up_level_of_batch",
         BATCH,
         ("cuda.blockIdx.y", "cuda.blockIdx.x"),
-        "sample 0, level d = 0, place 1: 'aab' should be 'ab'",
+        "sample 0, level 1 (d = 0), place 1: 'aab' should be 'ab'",
     ),
     (
         "up_level_of_batch",
         BATCH,
         ("mats[r, b, i, j] = entry", "mats[r, 0, i, j] = entry"),
-        "sample 0, level d = 0, place 1: ",
+        "sample 0, level 1 (d = 0), place 1: ",
     ),
 ]
 # What only the simulator can tell.
 TOLD = [
     (
         ("mats[l, k, j]", "mats[l + 40, k, j]"),
-        " of block (0, 0, 0): IndexError on line 7: index 40 is out of bounds for axis 0 with size 8",
+        " of block (0, 0, 0): IndexError on line 7 of yours: index 40 is out of bounds for axis 0 with size 8",
     ),
     (
         ("    cuda.syncthreads()\n", "    if i > 0:\n        cuda.syncthreads()\n"),
@@ -157,9 +157,9 @@ TOLD = [
     ),
     (
         ("        entry += ", "        while True: pass\n        entry += "),
-        "line 7: still running after 0.5 seconds. Does",
+        "line 7 of yours: still running after 0.5 seconds. Does",
     ),
-    (("entry = 0.0", "entry = nothing"), "NameError on line 5: name 'nothing' is not defined"),
+    (("entry = 0.0", "entry = nothing"), "NameError on line 5 of yours: name 'nothing' is not defined"),
 ]
 
 
@@ -202,9 +202,50 @@ def test_wrong_kernels_are_told_why(number, kind):
 def test_the_simulator_names_block_and_thread(number, kind, monkeypatch):
     (old, new), message = TOLD[number]
     if "while True" in new:
-        monkeypatch.setattr(kernels, "SECONDS", 0.5)
+        monkeypatch.setattr(launches, "SECONDS", 0.5)
     verdict = puzzles.puzzle("up_level").judge(answer("up_level", UP.replace(old, new)))
     assert old in UP and not verdict and message in verdict.message
+
+
+LOOP = UP[UP.index("    entry") : UP.index("    cuda.sync")]
+
+
+@pytest.mark.parametrize("kind", here[:1])
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        (LOOP, "    entry = sum(mats[r, i, k] * mats[l, k, j] for k in range(H))\n", "line 5 of yours: The use of"),
+        (LOOP, f"    n = mats.shape[1]\n    cuda.shared.array((n, n), 'float64')\n{LOOP}", "there is no array("),
+        ("= entry\n", "= entry\n    return entry\n", "line 10 of yours: No conversion from float64 to none"),
+        ("= entry\n", "= entry\n    yield\n", "it has a yield, which makes it wait"),
+    ],
+)
+def test_what_only_the_simulator_runs_is_wrong(old, new, message, kind, tmp_path):
+    (tmp_path / "mine.py").write_text(UP.replace(old, new))
+    names = dict(globals())
+    exec(compile(UP.replace(old, new), tmp_path / "mine.py", "exec"), names)
+    verdict = puzzles.puzzle("up_level").judge(names["up_level"])
+    assert old in UP and not verdict and message in verdict.message
+
+
+@pytest.mark.parametrize("kind", here[:1])
+def test_what_a_right_kernel_calls_is_compiled_with_it(kind, tmp_path):
+    program = f"""import numpy as anything
+half = 0.5
+
+def twice(x):
+    return anything.float64(2) * x
+
+@cuda.jit(device=True)
+def same(x):
+    return half * twice(x)
+
+{UP.replace("= entry", "= same(entry)")}"""
+    (tmp_path / "mine.py").write_text(program)
+    names = dict(globals())
+    exec(compile(program, tmp_path / "mine.py", "exec"), names)
+    verdict = puzzles.puzzle("up_level").judge(names["up_level"])
+    assert verdict and verdict.message.endswith("It compiles for a GPU, too."), verdict
 
 
 @pytest.mark.parametrize("kind", here)

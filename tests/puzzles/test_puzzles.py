@@ -34,6 +34,12 @@ def endless(a, op):
         pass
 
 
+def never_paused(a, op):
+    while True:
+        a[0] = a[0]
+    yield
+
+
 def solved(name):
     return puzzles.puzzle(name).solution
 
@@ -51,12 +57,15 @@ def test_what_was_solved_is_kept(cache):
     assert drawn.get("aria-label") == "2 of 16 puzzles solved: reduce, diamond"
 
 
-@pytest.mark.parametrize("text", ["{", "3", "\xff"])
-def test_a_damaged_record_is_named(cache, text):
+@pytest.mark.parametrize("text", ["", "{", "3", "\xff", '["totals", 3]', '[["totals"]]'])
+def test_a_damaged_record_is_named_and_hides_no_verdict(cache, text):
     cache.parent.mkdir()
     cache.write_bytes(text.encode("latin-1"))
-    with pytest.raises(files.DamagedError, match=r"puzzles\.json is damaged: "):
+    with pytest.raises(files.DamagedError, match=r"puzzles\.json is damaged: .*; delete it to begin anew"):
         puzzles.progress()
+    verdict = puzzles.check("diamond", solved("diamond"))
+    assert verdict and "But that cannot be kept for `progress()`: " in verdict.message
+    assert cache.read_bytes() == text.encode("latin-1")
 
 
 def test_hints_and_solutions_are_printed(capsys):
@@ -80,6 +89,8 @@ def test_hints_and_solutions_are_printed(capsys):
 def test_there_is_no_such_puzzle(call):
     with pytest.raises(ValueError, match=r"name must be a puzzle, one of totals, reduce.*; got "):
         call()
+    with pytest.raises(ValueError, match="got 'total'; did you mean totals"):
+        puzzles.hint("total")
 
 
 def test_what_does_not_end_is_ended(monkeypatch):
@@ -107,7 +118,7 @@ def test_what_is_wrong_is_red_and_the_right_scan_stands_beside_it():
     assert red(own) == [] and "it ends as I, a, ab, abc, abcd, abcde, abcdef, abcdefg" in own.get("aria-label")
 
 
-def test_a_scan_of_ones_own_is_shown():
+def test_a_scan_of_ones_own_is_shown(monkeypatch):
     def loop(a, op):
         for i in range(1, len(a)):
             a[i] = op(a[i - 1], a[i])
@@ -117,6 +128,14 @@ def test_a_scan_of_ones_own_is_shown():
     assert repr(shown) == "a b c\na ab c\na ab abc" and shown.joins == 2
     drawn = ET.fromstring(re.search("<svg.*</svg>", shown._repr_html_())[0])
     assert drawn.get("aria-label") == "A list of 3 before a scan and after each of 2 levels; it ends as a, ab, abc."
+    for letters in ([3, 1, 7], "", None):
+        with pytest.raises(ValueError, match=re.escape(f'letters must be a text such as "abcd", got {letters!r}')):
+            puzzles.show(loop, letters)
+    with pytest.raises(TypeError, match="a scan pauses after each level, by yield; this one returned None"):
+        puzzles.show(lambda a, op: None, "abc")
+    monkeypatch.setattr(puzzles, "SECONDS", 0.2)
+    with pytest.raises(TimeoutError, match=r"still running after 0.2 seconds\. Does every loop of yours end"):
+        puzzles.show(never_paused, "abc")
     assert "I" in repr(puzzles.show(lambda a, op, identity: iter([a.append(identity)]), "a", puzzles.IDENTITY))
 
 

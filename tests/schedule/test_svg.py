@@ -8,7 +8,7 @@ import pytest
 from bppsa_nb.machine import files
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import span_label, trace
-from bppsa_nb.schedule import svg
+from bppsa_nb.schedule import svg, traced
 
 SCANS = [(7, "blelloch", None), (63, "blelloch", None), (9, "truncated", 2)]
 SCANS += [(n, method, None) for n in (0, 1, 2, 5) for method in ("linear", "blelloch", "hillis_steele")]
@@ -25,11 +25,11 @@ def squares(group):
 @pytest.mark.parametrize(("n", "method", "levels"), SCANS)
 def test_each_level_is_a_group_with_what_the_array_holds(n, method, levels):
     run = trace(n, method, levels)
-    rows, groups = run.rows(), [g for g in drawing(svg.scan_figure(run)).iter("g") if g.get("data-level")]
+    rows, groups = run.rows(), [g for g in drawing(traced.scan_figure(run)).iter("g") if g.get("data-level")]
     assert [int(group.get("data-level")) for group in groups] == [*range(len(rows))]
     made = {}
     for r, (row, group) in enumerate(zip(rows, groups, strict=True)):
-        assert group.get("data-sentence").startswith(svg.describe(run, r) if r <= run.steps else "Moved")
+        assert group.get("data-sentence").startswith(traced.describe(run, r) if r <= run.steps else "Moved")
         row = [operand for operand in row if operand is not None]
         drawn = squares(group)
         assert len(drawn) == len(row)
@@ -38,18 +38,18 @@ def test_each_level_is_a_group_with_what_the_array_holds(n, method, levels):
             assert square.find("text").text == span_label(operand)
             if operand is not IDENTITY and operand.parents:
                 assert [made[number] for number in square.get("data-from").split()] == [*operand.parents]
-    lines = [line.get("class") for line in drawing(svg.scan_figure(run)).iter("line")]
+    lines = [line.get("class") for line in drawing(traced.scan_figure(run)).iter("line")]
     if method in ("blelloch", "truncated", "hillis_steele"):  # where parents stand in the row above
         assert lines.count("mm") == 2 * run.mm if method == "blelloch" else lines.count("mm") <= 2 * run.mm
 
 
 def test_squares_tell_letters_or_shapes():
     run = trace(12, "blelloch")
-    letters = svg.scan_figure(run, "letters")
+    letters = traced.scan_figure(run, "letters")
     drawn = {each.find("text").text for each in squares(drawing(letters))}
     assert {*"abcdefghijklm", "abcd", "efgh", "abc…jkl"} < drawn and "0:3" not in drawn
     assert "computes 3 products: (ab) ⋄ (cd), (ef) ⋄ (gh), (ij) ⋄ (kl)" in letters
-    shapes = squares(drawing(svg.scan_figure(run, "shapes")))
+    shapes = squares(drawing(traced.scan_figure(run, "shapes")))
     widths = {(each.get("class").split()[0], float(each.find("rect").get("width"))) for each in shapes}
     assert widths == {("matrix", 32), ("vector", 8), ("identity", 32)}
     assert {each.find("text").text for each in shapes} == {None, "I"}
@@ -57,7 +57,7 @@ def test_squares_tell_letters_or_shapes():
 
 def test_sentences():
     run = trace(3, "blelloch")
-    assert [svg.describe(run, level) for level in range(4)] == [
+    assert [traced.describe(run, level) for level in range(4)] == [
         "The array before the first level: the gradient at x_3 and 3 transposed Jacobians.",
         "Level 1 of 3 (up-sweep, d = 0) computes 2 products: (0) ⋄ (1), (2) ⋄ (3). "
         "So far 1 matrix-matrix and 1 matrix-vector products, of 1 and 3 in all.",
@@ -66,9 +66,9 @@ def test_sentences():
         "Level 3 of 3 (down-sweep, d = 0) computes 1 product: (0:1) ⋄ (2), and moves 3 operands. "
         "So far 1 matrix-matrix and 3 matrix-vector products, of 1 and 3 in all.",
     ]
-    assert svg.describe(trace(0, "linear"), 0).endswith("the gradient at x_0, and nothing to do.")
-    assert "Level 2 of 5 (linear) computes 1 product: (0:1) ⋄ (2)." in svg.describe(trace(5, "linear"), 2)
-    assert "(6) ⋄ (7), …." in svg.describe(trace(20, "blelloch"), 1)
+    assert traced.describe(trace(0, "linear"), 0).endswith("the gradient at x_0, and nothing to do.")
+    assert "Level 2 of 5 (linear) computes 1 product: (0:1) ⋄ (2)." in traced.describe(trace(5, "linear"), 2)
+    assert "(6) ⋄ (7), …." in traced.describe(trace(20, "blelloch"), 1)
 
 
 def test_what_is_wrong_and_its_parents_are_red():
@@ -85,6 +85,6 @@ def test_what_is_wrong_and_its_parents_are_red():
 
 
 def test_the_animation_is_that_of_the_scan():
-    text = svg.animation(trace(7, "blelloch"))
+    text = traced.animation(trace(7, "blelloch"))
     assert (files.root() / "figures" / "scan.svg").read_text(encoding="utf-8") == text
     assert ET.fromstring(text).get("role") == "img" and text.count("@keyframes") == 5 and "http" not in text[90:]

@@ -1,0 +1,111 @@
+"""Compile a kernel for a GPU where there is none: the simulator runs any Python, a GPU does not.
+
+The simulator replaces the compiler for as long as a process lives, so the compiler has a process of its own.
+"""
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from types import ModuleType
+
+GENERATION = 9, 0
+_FILE = "yours"
+
+
+def why_not(kernel, *arguments):
+    """Say why a kernel cannot be compiled.
+
+    Parameters
+    ----------
+    kernel : numba.cuda kernel of the simulator
+    *arguments : str
+        The types of its arguments, of `numba.types`, such as ``"float64[:, ::1]"``.
+
+    Returns
+    -------
+    str or None
+        None if it can be.
+
+    Raises
+    ------
+    LookupError
+        If that cannot be found out here: there is no compiler, or the source cannot be read.
+    """
+    parts, values = {}, {}
+    try:
+        _collect(kernel.py_func, parts, values)
+    except OSError as error:  # typed into a prompt, perhaps
+        raise LookupError(f"its source cannot be read: {error}") from error
+    asked = {"name": kernel.py_func.__name__, "parts": parts, "values": values, "arguments": arguments}
+    command = [sys.executable, "-c", "from bppsa_nb.puzzles import compiled; compiled.main()"]
+    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, input=json.dumps(asked), env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise LookupError((done.stderr.strip().splitlines() or ["the compiler died"])[-1])
+    return json.loads(done.stdout)
+
+
+def _collect(function, parts, values):
+    """Collect the sources of a function and of those that it calls, by name, and what numbers and modules they use."""
+    parts[function.__name__] = [textwrap.dedent(inspect.getsource(function)), None]
+    for name in _used(function.__code__):
+        value = function.__globals__.get(name)
+        if isinstance(value, ModuleType):
+            values[name] = {"module": value.__name__}
+        elif isinstance(value, bool | int | float | str):
+            values[name] = {"value": value}
+        elif callable(value) and name not in parts:
+            called = getattr(value, "py_func", getattr(value, "fn", value))
+            if inspect.isfunction(called):
+                _collect(called, parts, values)
+                parts[name] = [parts[called.__name__][0], called.__name__]
+
+
+def _used(code):
+    inner = (each for each in code.co_consts if inspect.iscode(each))
+    return {*code.co_names, *(name for each in inner for name in _used(each))}
+
+
+def main():
+    """Compile what comes as JSON, and print why it cannot be compiled, as JSON: the child of `why_not`."""
+    from types import SimpleNamespace
+
+    from numba import cuda, types
+    from numba.core.errors import NumbaError
+    from numba.cuda import dispatcher
+
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=GENERATION)  # where functions ask
+    asked = json.load(sys.stdin)
+    names = {"cuda": cuda}
+    for name, each in asked["values"].items():
+        if "module" in each:
+            exec(f"import {each['module']} as {name}", names)
+        else:
+            names[name] = each["value"]
+    for name, (source, called) in asked["parts"].items():
+        exec(compile(source, _FILE, "exec"), names)
+        if name != asked["name"]:
+            function = names[called or name]
+            names[name] = function if hasattr(function, "py_func") else cuda.jit(device=True)(function)
+    kernel = names[asked["name"]]
+    arguments = tuple(eval(each, vars(types)) for each in asked["arguments"])
+    why = None
+    try:
+        cuda.compile_ptx(kernel.py_func, types.void(*arguments), cc=GENERATION)
+    except (NumbaError, TypeError) as error:
+        why = _told(str(error))
+    print(json.dumps(why))
+
+
+def _told(text):
+    """Return what a compiler's message says, and of which line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if called := re.search("^ *>{3} (.*)", text, re.MULTILINE):
+        return f"there is no {called[1].strip()}"
+    said = next((line for line in lines if not line.startswith("Failed in")), text)
+    line = re.search(rf'"{_FILE}", line (\d+)', text)
+    return f"line {line[1]} of yours: {said}" if line else said

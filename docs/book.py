@@ -1,0 +1,114 @@
+"""Build the book: `make book`, which opens from a file, without the internet.
+
+Its pages are written once, and live where they are of use without it, too: README.md, the notebooks as `make figures`
+ran them, docstrings, claims. Here they are put together in `build/book/source`, for Sphinx to make `build/book/html`.
+"""
+
+import shutil
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+sys.path.insert(0, str(ROOT))
+
+from bppsa_nb.papers import notebooks  # noqa: E402
+
+KEPT, BOOK = ROOT / "build/notebooks", ROOT / "build/book"
+HOW_TO = (
+    "own_chain",
+    "own_cell",
+    "train",
+    "own_data",
+    "more_than_chains",
+    "calibrate",
+    "measure",
+    "gpu",
+    "machines",
+    "without_make",
+)
+PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "docs/reference.md")
+LESSON = ("notebooks/README.md", "notebooks/GLOSSARY.md", "notebooks/TEACH.md")
+LINKED = ("figures", "data", "benchmarks", "bppsa_nb", "LICENSE", "CITATION.cff", "pyproject.toml", "Makefile", "tests")
+
+
+def main():
+    """Put the pages together, and have Sphinx make them HTML; a warning is an error."""
+    from sphinx.cmd.build import main as sphinx
+
+    start = time.perf_counter()
+    source, html = BOOK / "source", BOOK / "html"
+    missing = [name for name in notebooks.names() if not (KEPT / f"{name}.ipynb").is_file()]
+    if missing:
+        sys.exit(f"{KEPT.relative_to(ROOT)} lacks {', '.join(missing)}: run `make figures`, which keeps what it runs")
+    for folder in (source, html):
+        shutil.rmtree(folder, ignore_errors=True)
+    assemble(source)
+    failed = sphinx(
+        ["-q", "-W", "--keep-going", "-j", "2", "-c", str(HERE), "-d", str(BOOK / "doctrees"), str(source), str(html)]
+    )
+    if failed:
+        sys.exit(failed)
+    size = sum(path.stat().st_size for path in html.rglob("*") if path.is_file())
+    print(f"{(html / 'index.html').relative_to(ROOT)}: {time.perf_counter() - start:.0f} s, {size / 1e6:.0f} MB")
+
+
+def assemble(source):
+    """Put the pages together in a folder, as they lie in the checkout, so that links among them hold."""
+    import chapters
+    import gallery
+    import puzzle_page
+    import report_page
+
+    static = BOOK / "static"
+    static.mkdir(parents=True, exist_ok=True)
+    shutil.copy(ROOT / "bppsa_nb/schedule/scan.css", static)
+    puzzle_page.write_worker(static / "puzzle_worker.js")
+    (source / "notebooks").mkdir(parents=True)
+    (source / "docs").mkdir()
+    for name in LINKED:
+        (source / name).symlink_to(ROOT / name)
+    for name in (*PAGES, *LESSON, *(f"docs/{page}.md" for page in HOW_TO)):
+        shutil.copy(ROOT / name, source / name)
+    written = {name: chapters.written(KEPT / f"{name}.ipynb", repository()) for name in notebooks.names()}
+    for name, (_, text) in written.items():
+        (source / f"notebooks/{name}.ipynb").write_text(text, encoding="utf-8")
+    (source / "puzzles.md").write_text(puzzle_page.text(), encoding="utf-8")
+    (source / "figures.md").write_text(gallery.text(), encoding="utf-8")
+    (source / "REPRODUCTION.md").write_text(report_page.text(), encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = readme.replace(f"(notebooks/{puzzle_page.NOTEBOOK})", "(puzzles.md)", 1)  # which run in the page
+    (source / "index.md").write_text(readme + _contents(written), encoding="utf-8")
+
+
+def _contents(written):
+    chapters = [f"{name.split('_')[0]} {title} <notebooks/{name}>" for name, (title, _) in written.items()]
+    parts = {
+        "Read": ["All chapters <notebooks/README>", "Puzzles, in the page <puzzles>", *chapters],
+        "Use": [f"docs/{page}" for page in HOW_TO],
+        "Look up": [
+            "figures",
+            "REPRODUCTION",
+            "docs/reference",
+            "notebooks/GLOSSARY",
+            "notebooks/TEACH",
+            "CONTRIBUTING",
+            "CHANGELOG",
+        ],
+    }
+    return "".join(
+        f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n"
+        for caption, pages in parts.items()
+    )
+
+
+def repository():
+    """Return the project's address, where pyproject.toml has one: what links to services need; else None."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        return tomllib.load(file)["project"].get("urls", {}).get("Repository")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""The book, as `make book` built it: walked in Chromium as a reader would, from a file and over http."""
+
+import html
+import re
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from urllib.parse import unquote
+
+import on_browser
+import pytest
+
+from bppsa_nb.machine import files
+from bppsa_nb.papers import notebooks
+
+SITE = files.root() / "build/book/html"
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="needs what `make book` builds"),
+]
+in_browser = pytest.mark.skipif(on_browser.CHROMIUM is None, reason="needs Chromium")
+PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+READ = [name for name in PAGES if not name.startswith("_modules")]
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with on_browser.browser(tmp_path_factory.mktemp("browser")) as page:
+        for domain in ("Network", "Log"):
+            page.call(f"{domain}.enable")
+        yield page
+
+
+@pytest.fixture(params=["file", "http"])
+def root(request):
+    """Where the book is; nothing from anywhere else may be asked for."""
+    if request.param == "file":
+        yield f"file://{SITE}/"
+        return
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=SITE))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def page(browser, root):
+    """A page; what it did must have asked for nothing from elsewhere, and raised nothing."""
+    browser.open("about:blank")
+    browser.requests.clear()
+    browser.errors.clear()
+    yield browser
+    assert [url for url in browser.requests if not url.startswith((root, "data:", "blob:"))] == []
+    # Where search results are excerpts of pages, and a page from a file may fetch no other.
+    assert [error for error in browser.errors if root.startswith("http") or "Failed to fetch" not in error] == []
+
+
+LOOK = """(async () => {
+  const images = [...document.images];
+  for (const image of images) image.loading = "eager";
+  await Promise.all(images.map((image) => image.decode().catch(() => 0)));
+  const text = document.querySelector("article")?.innerText ?? "";
+  return {
+    unsaid: images.filter((image) => image.closest("article"))
+      .filter((image) => image.alt.length < 20 || /[.](png|svg)$/.test(image.alt)).map((image) => image.src),
+    broken: images.filter((image) => !image.naturalWidth).map((image) => image.src),
+    sideways: Math.max(0, document.documentElement.scrollWidth - innerWidth),
+    formulas: (text.match(/\\\\(frac|partial|mathrm|begin)/) ?? [""])[0],
+    cut: innerWidth < 1200 ? 0 : [...document.querySelectorAll(".cell_input pre")].filter((code) =>
+      code.offsetParent && code.scrollWidth > code.clientWidth).length,
+    untold: [...document.querySelectorAll("article svg[role=img]")].filter((s) => !s.getAttribute("aria-label")).length,
+  };
+})()"""
+
+
+@in_browser
+@pytest.mark.parametrize("width, dark", [(1200, False), (390, True)])
+def test_every_page_is_whole(page, root, width, dark):
+    wrong = {}
+    for name in READ:
+        page.logged.clear()
+        page.open(root + name, width, dark)
+        found = {what: seen for what, seen in page.run(LOOK).items() if seen} | {"logged": list(page.logged)}
+        if name.startswith("search.") or not found["logged"]:
+            del found["logged"]
+        if found:
+            wrong[name] = found
+    assert wrong == {}
+
+
+@in_browser
+def test_pages_are_dark_at_night(page, root):
+    shades = []
+    for dark in (False, True):
+        page.open(f"{root}index.html", dark=dark)
+        shades.append(page.run("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"))
+    assert min(shades[0][:3]) > 200 and max(shades[1][:3]) < 60
+
+
+def test_every_link_leads_somewhere():
+    ids, broken, count = {}, [], 0
+    for name in PAGES:
+        for href in set(re.findall(r'<a\b[^>]*\bhref="([^"]+)"', (SITE / name).read_text(encoding="utf-8"))):
+            href = html.unescape(href)
+            if re.match(r"(https?|mailto):", href):
+                continue
+            count += 1
+            path, _, anchor = href.partition("#")
+            target = ((SITE / name).parent / unquote(path)).resolve() if path else SITE / name
+            if not target.is_file():
+                broken.append((name, href))
+            elif anchor and target.suffix == ".html":
+                if target not in ids:
+                    ids[target] = set(re.findall(r'\bid="([^"]+)"', target.read_text(encoding="utf-8")))
+                if unquote(anchor) not in ids[target]:
+                    broken.append((name, href))
+    assert broken == [] and count > 3000
+
+
+@in_browser
+@pytest.mark.parametrize("words, best", [("down-sweep", "notebooks/"), ("backprop", "docs/reference/")])
+def test_search_finds(page, root, words, best):
+    page.open(f"{root}search.html?q={words}")
+    page.wait("document.querySelectorAll('#search-results li a').length")
+    found = page.run("[...document.querySelectorAll('#search-results li a')].map((link) => link.href)")
+    assert any(link.startswith(root + best) for link in found[:5]), found[:5]
+
+
+@in_browser
+def test_the_stepper_steps(page, root):
+    page.open(f"{root}notebooks/01_see_backprop_as_a_scan.html")
+    figure = "[...document.querySelectorAll('figure.scan')].find((figure) => figure.querySelector('input'))"
+    caption = f"{figure}.querySelector('figcaption').textContent"
+    page.click(f"{figure}.querySelectorAll('button')[2]")  # one level on
+    assert page.run(caption).startswith("Level 1 of 5 (up-sweep, d = 0)")
+    page.run(f"{figure}.querySelector('input').focus()")
+    page.key("ArrowRight", 39)
+    assert page.run(caption).startswith("Level 2 of 5")
+    levels = f"[...{figure}.querySelectorAll('[data-level]')]"
+    hidden = page.run(f"{levels}.map((group) => getComputedStyle(group).visibility == 'hidden')")
+    assert hidden == [False] * 3 + [True] * (len(hidden) - 3)
+
+
+def ask(page, name, code, expected):
+    """Give a puzzle an answer; wait for a verdict that says what is expected."""
+    puzzle = f"document.querySelector('[data-name={name}]')"
+    page.run(f"{puzzle}.querySelector('textarea').value = {code!r}")
+    page.click(f"{puzzle}.querySelector('button')")
+    page.wait(f"{puzzle}.querySelector('.verdict').textContent.includes({expected!r})", 30)
+    return puzzle
+
+
+@in_browser
+def test_a_puzzle_answers_back(page, root):
+    page.open(f"{root}puzzles.html")
+    page.run("localStorage.clear()")
+    page.open(f"{root}puzzles.html?again")
+    wrong = "def down_sweep(a, op, pairs, levels):\n    for d in reversed(range(levels)):\n"
+    wrong += "        for l, r in pairs(d):\n            a[l], a[r] = a[r], op(a[l], a[r])\n        yield"
+    puzzle = ask(page, "down_sweep", wrong, "right letters, wrong order")
+    assert page.run(f"{puzzle}.querySelectorAll('.verdict g.wrong').length") >= 1
+    assert page.run(f"{puzzle}.querySelectorAll('.verdict svg').length") == 2
+    ask(page, "down_sweep", wrong.replace("levels):", "levels)", 1), "line 1")
+    ask(
+        page,
+        "down_sweep",
+        "def down_sweep(a, op, pairs, levels):\n    while True: pass\n    yield",
+        "Stopped after 5 seconds",
+    )
+    ask(page, "down_sweep", "x = 1", "there is no down_sweep")
+    puzzle = ask(
+        page, "down_sweep", wrong.replace("op(a[l], a[r])", "op(a[r], a[l])"), "Right for every list of up to 33"
+    )
+    assert page.run(f"{puzzle}.classList.contains('solved')")
+    page.open(f"{root}puzzles.html?later")
+    assert page.run("document.getElementById('solved').textContent").startswith("1 of 9")
+
+
+@in_browser
+@pytest.mark.parametrize("anchor", ["figure-figure-08", "figure-micro-batches"])
+def test_links_to_figures_land_on_them(page, root, anchor):
+    page.open(f"{root}figures.html#{anchor}")
+    where = f"document.getElementById({anchor!r}).getBoundingClientRect().top"
+    page.wait("[...document.images].filter((image) => image.complete && image.naturalWidth).length > 3")
+    page.wait(f"Math.abs({where}) < 300", 10)
+    page.run("new Promise((done) => setTimeout(done, 1000))")
+    assert abs(page.run(where)) < 300
+
+
+@in_browser
+def test_claims_are_filtered(page, root):
+    page.open(f"{root}REPRODUCTION.html")
+    shown = "[...document.querySelectorAll('article tbody tr')].filter((row) => row.offsetParent).length"
+    every = page.run(shown)
+    page.run("document.querySelector('.filter select').value = 'missed'")
+    page.run("document.querySelector('.filter select').dispatchEvent(new Event('change'))")
+    assert 0 < page.run(shown) < every
+    page.run("document.querySelector('.filter input').value = 'no such words'")
+    page.run("document.querySelector('.filter input').dispatchEvent(new Event('input'))")
+    assert page.run(shown) == 0 and page.run("[...document.querySelectorAll('h2')].every((h) => !h.offsetParent)")
+
+
+WEIGHTS = {"index.html": 400} | {f"notebooks/{name}.html": 800 for name in notebooks.names()}  # kB
+
+
+@in_browser
+def test_pages_are_light(page, root):
+    heavy = {}
+    for name, most in WEIGHTS.items():
+        page.open("about:blank")
+        page.requests.clear()
+        page.open(root + name)
+        loaded = weight(page, root)
+        page.run(LOOK)  # all the pictures, too
+        if loaded > most or weight(page, root) > most + 200:
+            heavy[name] = loaded, weight(page, root)
+    assert heavy == {}
+
+
+def weight(page, root):
+    asked = {SITE / unquote(url.removeprefix(root).split("?")[0]) for url in page.requests if url.startswith(root)}
+    return sum(path.stat().st_size for path in asked if path.is_file()) / 1000
