@@ -62,7 +62,7 @@ def run_chunks_of(steps):
             shared[j] = hidden[0, b, j] if chunk == 0 else before[0 if first_pass else chunk - 1, b, j]
             shared[old + j] = began[chunk, b, j]
         cuda.syncthreads()
-        gap = _apart(shared, old, size, infinite)
+        gap = infinite if first_pass else _apart(shared, old, size, infinite)  # nothing was there before it
         runs = first_pass or (gap > tol and (which == ALL or which == chunk))
         cuda.syncthreads()
         if runs:
@@ -77,7 +77,7 @@ def run_chunks_of(steps):
                 shared[old + j] = hidden[stop, b, j]
             run_steps(products, weights, bias_hh, shared, hidden, gates, b, begin, stop)
             cuda.syncthreads()
-            joined = _apart(shared, old, size, infinite)
+            joined = infinite if first_pass else _apart(shared, old, size, infinite)
             goes_on = stop < last and not joined <= tol
             cuda.syncthreads()
         for j in range(tid, size, threads):

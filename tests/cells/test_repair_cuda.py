@@ -110,3 +110,19 @@ def test_newton_goes_through_the_host(kind):
     found = model.forward(x, h0, "cuda", method="newton", length=2)
     assert found.solved[0].method == "newton"
     np.testing.assert_allclose(found.hidden, loop.hidden, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("cell", [on_simulator(cell) for cell in MODELS])
+def test_what_memory_held_before_the_first_pass_is_not_looked_at(cell, monkeypatch):
+    model, x, h0 = case(cell, 7, 2, 2)
+    loop = model.forward(x, h0, "cuda", method="linear")
+    allocate = cuda.device_array
+
+    def signalling(shape, dtype=np.float64, *more, **named):
+        array = allocate(shape, dtype, *more, **named)
+        if np.dtype(dtype) == np.float32:
+            array.copy_to_device(np.full(shape, 0x7F800001, np.uint32).view(np.float32))  # a NaN that warns when used
+        return array
+
+    monkeypatch.setattr(cuda, "device_array", signalling)
+    assert same(model.forward(x, h0, "cuda", method="chunked", length=3, tol=0), loop)
