@@ -1,9 +1,9 @@
 """Products of a few rows with small matrices, a tile of the result at a time in registers.
 
 A step of a recurrent cell multiplies B rows of H numbers by an H x H matrix, and the next step waits for it. At such
-sizes BLAS spends half its time on finding out what it was asked for. Here a tile of up to 8 rows and two vectors of
-columns stays in registers while all products that belong to it are added up. Tiles at the end of rows or columns reach
-back over those before, so that every size is made of the same few.
+sizes BLAS spends half its time on finding out what it was asked for. Here a tile of up to 8 rows and two or three
+vectors of columns stays in registers while all products that belong to it are added up. Tiles at the end of rows or
+columns reach back over those before, so that every size is made of the same few.
 
 The code is compiled once per dtype, not into every loop that has a product: loops are given its address.
 """
@@ -16,8 +16,12 @@ from numba.extending import intrinsic
 from bppsa_nb.machine.compiling import cfunc, lock
 
 _FEATURES = binding.get_host_cpu_features()
-# Bytes of a vector register, and rows of a tile: there are 32 such registers or 16, and a tile may fill half of them.
+# Bytes of a vector register, and rows of a tile: there are 32 such registers or 16, and a tile of two vectors may fill
+# half of them, one of three three quarters.
 _BYTES, _ROWS = (64, 8) if _FEATURES.get("avx512f") else (32, 4) if _FEATURES.get("avx") else (16, 4)
+# Bytes of each vector where three make a tile: a processor with two units of 32 bytes multiplies three halves sooner
+# than two whole vectors, in which a row of 20 numbers wastes more.
+_THIRD = 32 if binding.get_host_cpu_name() == "znver4" else _BYTES
 
 GROUP = 8  # rows that a core takes at least where several share them out: whole tiles
 
@@ -43,17 +47,17 @@ def product(dtype):
     if dtype not in _products:
         with lock:
             if dtype not in _products:
-                _products[dtype] = _compile(dtype, _BYTES, _ROWS).address
+                _products[dtype] = _compile(dtype, _BYTES, _ROWS, _THIRD).address
     return _products[dtype]
 
 
-def _compile(dtype, width, height):
-    """Compile the product for vector registers of `width` bytes and tiles of at most `height` rows."""
+def _compile(dtype, width, height, third):
+    """Compile the product for tiles of at most `height` rows and two vectors of `width` bytes, or three of `third`."""
     pointer = types.CPointer(from_dtype(dtype))
 
     @cfunc(types.void(pointer, pointer, pointer, types.CPointer(types.int64)))
     def product(rows, matrices, out, sizes):
-        _product(rows, matrices, out, sizes, width, height)
+        _product(rows, matrices, out, sizes, width, height, third)
 
     return product
 
@@ -96,9 +100,9 @@ def multiply(_, product, rows, matrices, out):
 
 
 @intrinsic(prefer_literal=True)
-def _product(_, rows, matrices, out, sizes, width, height):
-    """Choose the largest tiles that fit into `out`, and cover it with them."""
-    most, high = width.literal_value, height.literal_value
+def _product(_, rows, matrices, out, sizes, width, height, third):
+    """Choose the largest tiles that fit into `out`, of the width that reaches least beyond it; cover it with them."""
+    most, high, narrower = width.literal_value, height.literal_value, third.literal_value
 
     def code(context, builder, signature, arguments):
         number, size = context.get_value_type(rows.dtype), rows.dtype.bitwidth // 8
@@ -108,31 +112,40 @@ def _product(_, rows, matrices, out, sizes, width, height):
         def at_least(value, bound):
             return builder.icmp_signed(">=", value, _INT(bound))
 
-        def choose(heights, width):
+        def choose(heights, width, across):
             """Take the first height that is at most B; the last is 1."""
             if len(heights) == 1:
-                return _cover(builder, number, size, arguments[:3], values, heights[0], width)
+                return _cover(builder, number, size, arguments[:3], values, heights[0], width, across)
             with builder.if_else(at_least(B, heights[0])) as (then, otherwise):
                 with then:
-                    _cover(builder, number, size, arguments[:3], values, heights[0], width)
+                    _cover(builder, number, size, arguments[:3], values, heights[0], width, across)
                 with otherwise:
-                    choose(heights[1:], width)
+                    choose(heights[1:], width, across)
 
+        def covered(tile):
+            """Emit how many bytes tiles of so many cover."""
+            return builder.mul(builder.sdiv(builder.add(columns, _INT(tile - 1)), _INT(tile)), _INT(tile))
+
+        less = builder.icmp_signed("<", covered(3 * narrower), covered(2 * most))
+        heights = [rows for rows in (8, 4, 2, 1) if rows <= high]
         with builder.if_else(at_least(columns, most)) as (wide, other):
-            with wide:
-                choose([rows for rows in (8, 4, 2, 1) if rows <= high], most)
+            with wide, builder.if_else(less) as (three, two):
+                with three:
+                    choose(heights, narrower, 3)
+                with two:
+                    choose(heights, most, 2)
             with other, builder.if_else(at_least(columns, 16)) as (narrow, single):
                 with narrow:
-                    choose([4, 1], 16)
+                    choose([4, 1], 16, 2)
                 with single:
-                    _cover(builder, number, size, arguments[:3], values, 1, size)
+                    _cover(builder, number, size, arguments[:3], values, 1, size, 2)
         return context.get_dummy_value()
 
-    return types.none(rows, matrices, out, sizes, width, height), code
+    return types.none(rows, matrices, out, sizes, width, height, third), code
 
 
-def _cover(builder, number, size, arrays, values, height, width):
-    """Emit the loops that cover `out` with tiles of `height` rows and twice `width` bytes; it is no smaller."""
+def _cover(builder, number, size, arrays, values, height, width, across):
+    """Emit the loops that cover `out` with tiles of `height` rows and `across` vectors of `width` bytes."""
     K, B, H, J, *strides = values
     lanes = width // size
     end, last = builder.sub(B, _INT(height)), builder.sub(J, _INT(lanes))
@@ -141,8 +154,8 @@ def _cover(builder, number, size, arrays, values, height, width):
         return builder.select(builder.icmp_signed("<", value, bound), value, bound)
 
     zero = _INT(0)
-    with cgutils.for_range_slice(builder, zero, J, _INT(2 * lanes), inc=True) as (column, _):
-        columns = [at_most(builder.add(column, _INT(shift)), last) for shift in (0, lanes)]
+    with cgutils.for_range_slice(builder, zero, J, _INT(across * lanes), inc=True) as (column, _):
+        columns = [at_most(builder.add(column, _INT(shift)), last) for shift in range(0, across * lanes, lanes)]
         columns = [builder.mul(column, _INT(size)) for column in columns]
         with cgutils.for_range_slice(builder, zero, B, _INT(height), inc=True) as (row, _):
             row = at_most(row, end)

@@ -44,12 +44,12 @@ def test_every_size(J, dtype):
 
 
 @each_dtype
-@pytest.mark.parametrize("width, height", [(64, 8), (32, 4), (16, 4)])
-def test_on_every_processor(width, height, dtype):
-    product = tiles._compile(np.dtype(dtype), width, height).address
+@pytest.mark.parametrize("width, height, third", [(64, 8, 64), (64, 8, 32), (32, 4, 32), (16, 4, 16)])
+def test_on_every_processor(width, height, third, dtype):
+    product = tiles._compile(np.dtype(dtype), width, height, third).address
     lanes = width // np.dtype(dtype).itemsize
     for B in [1, 2, 3, 4, 5, 7, 8, 9, 24]:
-        for J in [1, 2, 4, 7, lanes, lanes + 1, 2 * lanes, 5 * lanes - 1]:
+        for J in [1, 2, 4, 7, lanes, lanes + 1, 2 * lanes, 2 * lanes + 1, 3 * lanes, 5 * lanes - 1]:
             check(partial(call, product), 2, B, 3, J, dtype)
 
 
@@ -89,7 +89,7 @@ def test_it_is_compiled_once_per_dtype():
 def test_it_is_compiled_by_one_of_several_threads(monkeypatch):
     compiled, both = [], threading.Barrier(2)
 
-    def compile(dtype, width, height):
+    def compile(dtype, width, height, third):
         compiled.append(dtype)
         time.sleep(0.05)  # in which another thread would come by
         return types.SimpleNamespace(address=len(compiled))
