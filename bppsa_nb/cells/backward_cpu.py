@@ -7,9 +7,10 @@ wait for each other: cores share out groups of them.
 
 import numpy as np
 
+from bppsa_nb.cells.layer_cpu import group_size
 from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.subnormals import flush, restore
-from bppsa_nb.machine.tiles import GROUP, multiply, product
+from bppsa_nb.machine.tiles import multiply, product
 from bppsa_nb.machine.views import add, copy, numbers
 from bppsa_nb.machine.workers import one_blas_thread, share_out
 
@@ -33,10 +34,11 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     gates = gates[0] if gates else None  # without them, no code for them is compiled
     local = np.empty((0, batch, size), x.dtype) if local_grads is None else local_grads
     at_input = np.empty((steps if inputs else 0, batch, width), x.dtype)
-    groups = -(-batch // GROUP)
+    group = group_size(batch, weight_ih.nbytes + weight_hh.nbytes)
+    groups = -(-batch // group)
     sums = tuple(np.zeros((groups, kinds, size * columns), x.dtype) for columns in (width, size, 1))
     work = steps * batch * (weight_ih.size + weight_hh.size)
-    arrays = product(x.dtype), x, hidden, gates, weights, (grad_output, local), at_input, sums
+    arrays = product(x.dtype), group, x, hidden, gates, weights, (grad_output, local), at_input, sums
     with one_blas_thread():
         share_out(_back, groups, *arrays, worth=work > _WORTH)
     by_x, by_h, bias = (found.sum(axis=0) for found in sums)  # in the order of the groups, whichever core had them
@@ -51,13 +53,13 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
 
 
 @_compile
-def _back(product, x, hidden, gates, weights, above, at_input, sums, first, last):
+def _back(product, size_of_group, x, hidden, gates, weights, above, at_input, sums, first, last):
     """Go back with groups first ... last - 1 of samples."""
     (weights_x, weights_h), (grad_output, local), (by_x, by_h, bias) = weights, above, sums
     (steps, batch, width), size = x.shape, hidden.shape[2]
     count, kinds = len(weights_h), by_h.shape[1]
     for group in range(first, last):
-        b0, b1 = group * GROUP, min((group + 1) * GROUP, batch)
+        b0, b1 = group * size_of_group, min((group + 1) * size_of_group, batch)
         samples, state = b1 - b0, batch * size
         n, wide = samples * size, samples * width
         at_sums = np.empty((kinds, _STEPS, samples, size), x.dtype)

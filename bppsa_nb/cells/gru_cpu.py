@@ -27,13 +27,14 @@ def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
 
 
 @compiled
-def _forward(product, x, weights_x, weights_h, added, from_h, hidden, gates, first, last):
+def _forward(product, group, x, weights_x, weights_h, added, hidden, gates, first, last):
     (steps, batch, inputs), width = x.shape, hidden.shape[2]
-    begin, end, state = first * GROUP, min(last * GROUP, batch), batch * width
+    begin, end, state = first * group, min(last * group, batch), batch * width
     low, n, gate = begin * width, (end - begin) * width, steps * batch * width
     together = STEPS if end - begin == batch else 1
     x_rows, rows = x.reshape(1, steps * batch, inputs), gates.reshape(4, steps * batch, width)
-    h_r, h_z, h_n = numbers(from_h, low, n), numbers(from_h, state + low, n), numbers(from_h, 2 * state + low, n)
+    from_h = np.empty((3, end - begin, width), x.dtype)
+    h_r, h_z, h_n = numbers(from_h, 0, n), numbers(from_h, n, n), numbers(from_h, 2 * n, n)
     to_r, to_z = numbers(added, low, n), numbers(added, state + low, n)
     to_n, to_m = numbers(added, 2 * state + low, n), numbers(added, 3 * state + low, n)
     # A copy, for what is written must not begin where what is read ends, or else the loop is not vectorized.
@@ -45,7 +46,7 @@ def _forward(product, x, weights_x, weights_h, added, from_h, hidden, gates, fir
             multiply(product, x_rows[:, top:bottom], weights_x[k : k + 1], rows[k, top:bottom])
         for t in range(start, stop):
             for k in range(3):
-                multiply(product, hidden[t : t + 1, begin:end], weights_h[k : k + 1], from_h[k, begin:end])
+                multiply(product, hidden[t : t + 1, begin:end], weights_h[k : k + 1], from_h[k])
             here = t * state + low
             r, z = numbers(gates, here, n), numbers(gates, gate + here, n)  # until now what inputs add to the sums
             n_, m = numbers(gates, 2 * gate + here, n), numbers(gates, 3 * gate + here, n)

@@ -14,7 +14,7 @@ from bppsa_nb.machine.compiling import njit
 from bppsa_nb.machine.memory import keep_freed_memory
 from bppsa_nb.machine.tiles import GROUP, product
 from bppsa_nb.machine.views import add, numbers
-from bppsa_nb.machine.workers import one_blas_thread, share_out
+from bppsa_nb.machine.workers import THREADS, one_blas_thread, share_out
 
 keep_freed_memory()
 
@@ -24,6 +24,7 @@ compiled = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=Tr
 
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 _WORTH_NUMBERS = 2**18  # the same for numbers that are read and written once
+_CACHE = 2**18  # bytes of weights that a core surely keeps close by
 STEPS = 32  # whose inputs are multiplied at once: few enough for what they add to stay in the cache
 _PARTS = 8  # sums of parameter gradients that are added up apart, for as many workers at most
 _ROWS = 256  # of a product that adds to them: enough for BLAS, and small enough to stay in the cache
@@ -34,8 +35,15 @@ def share_samples(function, sums, x, weight_ih, weight_hh, bias, *filled):
     (steps, batch, _), size = x.shape, weight_hh.shape[1]
     by_x, by_h = by_columns(weight_ih, sums), by_columns(weight_hh, sums)
     added = np.tile(bias.reshape(-1, size), batch)  # repeated for all samples
-    arrays = product(x.dtype), x, by_x, by_h, added, np.empty((sums, batch, size), x.dtype), *filled
-    share_out(function, -(-batch // GROUP), *arrays, worth=steps * batch * (by_x.size + by_h.size) > _WORTH)
+    group = group_size(batch, by_x.nbytes + by_h.nbytes)
+    arrays = product(x.dtype), group, x, by_x, by_h, added, *filled
+    share_out(function, -(-batch // group), *arrays, worth=steps * batch * (by_x.size + by_h.size) > _WORTH)
+
+
+def group_size(batch, weights):
+    """Return how many samples go through time together, if the cell's weights have so many bytes."""
+    # Weights that a core's own cache does not hold come from a slower one at every step, once for each group.
+    return GROUP if weights <= _CACHE else -(-batch // (THREADS * GROUP)) * GROUP
 
 
 def by_columns(weight, sums):

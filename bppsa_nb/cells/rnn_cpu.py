@@ -26,13 +26,13 @@ def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
 
 
 @compiled
-def _forward(product, x, weights_x, weights_h, added, from_h, hidden, first, last):
+def _forward(product, group, x, weights_x, weights_h, added, hidden, first, last):
     (steps, batch, inputs), width = x.shape, hidden.shape[2]
-    begin, end = first * GROUP, min(last * GROUP, batch)
-    low, n = begin * width, (end - begin) * width
+    begin, end = first * group, min(last * group, batch)
+    low, n, sums = begin * width, (end - begin) * width, np.empty((end - begin, width), x.dtype)
     together = STEPS if end - begin == batch else 1  # steps whose inputs lie side by side, so are multiplied at once
     x_rows, rows = x.reshape(1, steps * batch, inputs), hidden.reshape((steps + 1) * batch, width)
-    to_sum, of_h, sums = numbers(added, low, n), numbers(from_h, low, n), from_h[0, begin:end]
+    to_sum, of_h = numbers(added, low, n), numbers(sums, 0, n)
     for start in range(0, steps, together):
         stop = min(start + together, steps)
         top, bottom = start * batch + begin, (stop - 1) * batch + end

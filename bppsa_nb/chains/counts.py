@@ -195,13 +195,22 @@ def workers(backend):
     return THREADS
 
 
+def fills(B, backend):
+    """Tell whether a batch alone has a whole group of samples for every core, so that chunks have nothing to fill."""
+    return backend == "cpu" and B >= _group() * workers(backend)
+
+
 def _share(pieces, backend):
     return -(-pieces // workers(backend))
 
 
 def _samples(B, weights, backend):
     if backend == "cpu" and weights:  # which go in groups
-        from bppsa_nb.machine.tiles import GROUP
-
-        return min(B, GROUP * _share(-(-B // GROUP), backend))
+        return min(B, _group() * _share(-(-B // _group()), backend))
     return _share(B, backend)
+
+
+def _group():
+    from bppsa_nb.machine.tiles import GROUP
+
+    return GROUP

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.chains import costs, prices
-from bppsa_nb.chains.counts import KINDS, REPAIR, linear, price, product, solving, workers
+from bppsa_nb.chains.counts import KINDS, REPAIR, fills, linear, price, product, solving, workers
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_flag, float_dtype, is_integer
 from bppsa_nb.scan.levels import down_levels, up_levels
@@ -220,7 +220,8 @@ def _explain(kind, T, B, H, width, backend, weights):
     shorter = {"blelloch": up_levels(T) + down_levels(T) < T, "linear": True}
     shorter["chunked"] = length * 2 < T
     if kind == "forward":  # and how often chunks are repaired is not known: they must be expected to gain a tenth
-        shorter["chunked"] = length < T and seconds["chunked"] < 0.9 * seconds["linear"]
+        gains = not fills(B, backend) and seconds["chunked"] < 0.9 * seconds["linear"]
+        shorter["chunked"] = length < T and gains
     method = min((name for name in seconds if shorter[name]), key=seconds.get)
     # What is said counts work whole: by a single worker.
     alone = _counts(kind, T, B, H, weights, "numpy", length)

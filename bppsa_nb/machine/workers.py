@@ -34,13 +34,15 @@ def _serve(tasks):
 
 def _wake(count):
     """Have so many threads serve, or as many as start; return how many do."""
-    while len(_serving) < count:
-        thread = threading.Thread(target=_serve, args=(_tasks,), name="bppsa_nb", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # Python is shutting down and starts no more threads
-            break
-        _serving.append(thread)
+    if len(_serving) < count:
+        with interrupts_held():
+            while len(_serving) < count:
+                thread = threading.Thread(target=_serve, args=(_tasks,), name="bppsa_nb", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # Python is shutting down and starts no more threads
+                    break
+                _serving.append(thread)
     return min(count, len(_serving))
 
 
@@ -83,7 +85,8 @@ def share_out(function, count, *arguments, worth=True, pieces=0):
         return bool(function(*arguments, 0, count))
     pieces = min(count, max(pieces, PIECES * THREADS))
     bounds = [count * i // pieces for i in range(pieces + 1)]
-    left = list(zip(bounds[:-1], bounds[1:], strict=True))
+    left, begun, ended = list(zip(bounds[:-1], bounds[1:], strict=True)), [], []
+    news = SimpleQueue()
 
     def take_pieces():
         done = True
@@ -95,26 +98,29 @@ def share_out(function, count, *arguments, worth=True, pieces=0):
             done &= function(*arguments, *piece)
         return done
 
-    finished = SimpleQueue()
-
     def help_out():
+        begun.append(True)  # before anything is taken
         try:
-            finished.put((take_pieces(), None))
+            ended.append((take_pieces(), None))
         except BaseException as error:  # the caller raises it
-            finished.put((False, error))
+            left.clear()
+            ended.append((False, error))
+        news.put(True)
 
-    others = 0
     try:
-        with interrupts_held():
-            others = _wake(THREADS - 1)
-            for _ in range(others):
-                _tasks.put(help_out)
+        for _ in range(_wake(THREADS - 1)):
+            _tasks.put(help_out)
         done = take_pieces()
+        while len(ended) < len(begun):
+            news.get()
     finally:
+        # Whoever begins from now on finds nothing left; Ctrl-C waits for those who may be writing.
         left.clear()
-        with interrupts_held():
-            results = [finished.get() for _ in range(others)]
-    for complete, error in results:
+        if len(ended) < len(begun):
+            with interrupts_held():
+                while len(ended) < len(begun):
+                    news.get()
+    for complete, error in ended:
         if error is not None:
             raise error
         done &= complete
