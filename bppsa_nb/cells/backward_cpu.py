@@ -7,15 +7,16 @@ wait for each other: cores share out groups of them.
 
 import numpy as np
 
-from bppsa_nb.cells.layer_cpu import group_size
+from bppsa_nb.cells.layer_cpu import add_products, gather
 from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.subnormals import flush, restore
-from bppsa_nb.machine.tiles import multiply, product
+from bppsa_nb.machine.tiles import GROUP, multiply, product
 from bppsa_nb.machine.views import add, copy, numbers
-from bppsa_nb.machine.workers import one_blas_thread, share_out
+from bppsa_nb.machine.workers import share_out
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 _STEPS = 32  # back, before the parameters have their turn
+_CACHE = 2**18  # bytes of a weight's gradient, from which on that is added up after four times as many
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 
 
@@ -34,13 +35,12 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     gates = gates[0] if gates else None  # without them, no code for them is compiled
     local = np.empty((0, batch, size), x.dtype) if local_grads is None else local_grads
     at_input = np.empty((steps if inputs else 0, batch, width), x.dtype)
-    group = group_size(batch, weight_ih.nbytes + weight_hh.nbytes)
-    groups = -(-batch // group)
+    groups = -(-batch // GROUP)
+    together = _STEPS if size * max(width, size) * x.itemsize <= _CACHE else 4 * _STEPS
     sums = tuple(np.zeros((groups, kinds, size * columns), x.dtype) for columns in (width, size, 1))
     work = steps * batch * (weight_ih.size + weight_hh.size)
-    arrays = product(x.dtype), group, x, hidden, gates, weights, (grad_output, local), at_input, sums
-    with one_blas_thread():
-        share_out(_back, groups, *arrays, worth=work > _WORTH)
+    arrays = product(x.dtype), together, x, hidden, gates, weights, (grad_output, local), at_input, sums
+    share_out(_back, groups, *arrays, worth=work > _WORTH)
     by_x, by_h, bias = (found.sum(axis=0) for found in sums)  # in the order of the groups, whichever core had them
     from_x, from_h = [1, 2, 0] if count == 3 else [0], slice(kinds - count, None)
     grads = {
@@ -53,18 +53,19 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
 
 
 @_compile
-def _back(product, size_of_group, x, hidden, gates, weights, above, at_input, sums, first, last):
+def _back(product, together, x, hidden, gates, weights, above, at_input, sums, first, last):
     """Go back with groups first ... last - 1 of samples."""
     (weights_x, weights_h), (grad_output, local), (by_x, by_h, bias) = weights, above, sums
     (steps, batch, width), size = x.shape, hidden.shape[2]
     count, kinds = len(weights_h), by_h.shape[1]
     for group in range(first, last):
-        b0, b1 = group * size_of_group, min((group + 1) * size_of_group, batch)
+        b0, b1 = group * GROUP, min((group + 1) * GROUP, batch)
         samples, state = b1 - b0, batch * size
-        n, wide = samples * size, samples * width
-        at_sums = np.empty((kinds, _STEPS, samples, size), x.dtype)
-        at_rows = at_sums.reshape(kinds, _STEPS * samples, size)
-        x_rows, h_rows = np.empty((_STEPS * samples, width), x.dtype), np.empty((_STEPS * samples, size), x.dtype)
+        n = samples * size
+        at_sums = np.empty((kinds, together, samples, size), x.dtype)
+        at_rows = at_sums.reshape(kinds, -1, size)
+        most = together * samples
+        x_rows, h_rows = np.empty((1, most, width), x.dtype), np.empty((1, most, size), x.dtype)
         found_x, found_h = np.empty((size, width), x.dtype), np.empty((size, size), x.dtype)
         grads, others = np.empty((samples, size), x.dtype), np.empty((kinds + 1, n), x.dtype)
         grad, through = numbers(grads, 0, n), numbers(others, kinds * n, n)
@@ -73,14 +74,14 @@ def _back(product, size_of_group, x, hidden, gates, weights, above, at_input, su
         for i in range(bias_rows.size):
             bias_rows[i] = 0
         before = flush()
-        for end in range(steps, 0, -_STEPS):
-            start = max(end - _STEPS, 0)
+        for end in range(steps, 0, -together):
+            start = max(end - together, 0)
             for t in range(end - 1, start - 1, -1):
                 here = t * state + b0 * size
                 if gates is None:
                     _rnn_step(grad, numbers(hidden, here + state, n), numbers(at_sums, (t - start) * n, n))
                 else:
-                    _gru_step(grad, through, gates, here, hidden, at_sums, (t - start) * n, _STEPS * n)
+                    _gru_step(grad, through, gates, here, hidden, at_sums, (t - start) * n, together * n)
                 multiply(product, at_sums[kinds - count :, t - start], weights_h, grads)
                 if gates is not None:
                     add(grad, through)
@@ -88,20 +89,18 @@ def _back(product, size_of_group, x, hidden, gates, weights, above, at_input, su
                     add(grad, numbers(local, here, n))
                 if at_input.size:
                     multiply(product, at_sums[:, t - start], weights_x, at_input[t, b0:b1])
+            gather(x, b0, samples, start, end - start, x_rows)
+            gather(hidden, b0, samples, start, end - start, h_rows)
             for s in range(end - start):
-                t = start + s
-                copy(numbers(x, (t * batch + b0) * width, wide), numbers(x_rows, s * wide, wide))
-                copy(numbers(hidden, t * state + b0 * size, n), numbers(h_rows, s * n, n))
                 for k in range(kinds):
-                    add(numbers(others, k * n, n), numbers(at_sums, (k * _STEPS + s) * n, n))
+                    add(numbers(others, k * n, n), numbers(at_sums, (k * together + s) * n, n))
             rows = (end - start) * samples
-            for i in range(2 * count):
-                if i < count:
-                    k, seen, found, total = i, x_rows, found_x, by_x
-                else:
-                    k, seen, found, total = i + kinds - 2 * count, h_rows, found_h, by_h
-                np.dot(at_rows[k, :rows].T, seen[:rows], found)
-                add(total[group, k], numbers(found, 0, found.size))
+            for k in range(kinds):
+                at = at_rows[k : k + 1, :rows]
+                if k < count:
+                    add_products(product, at, x_rows[:, :rows], found_x, by_x[group, k])
+                if k >= kinds - count:
+                    add_products(product, at, h_rows[:, :rows], found_h, by_h[group, k])
         for k in range(kinds):
             for b in range(samples):
                 add(bias[group, k], numbers(others, k * n + b * size, size))

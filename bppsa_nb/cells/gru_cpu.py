@@ -7,7 +7,7 @@ a loop that the compiler vectorizes.
 import numpy as np
 
 from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
-from bppsa_nb.cells.layer_cpu import STEPS, by_columns, compiled, share_numbers, share_samples
+from bppsa_nb.cells.layer_cpu import by_columns, compiled, gather, scatter, share_numbers, share_samples, steps_of_block
 from bppsa_nb.cells.repair_cpu import apart, places, put, take
 from bppsa_nb.chains.counts import REPAIR
 from bppsa_nb.chains.structured import StructuredChain
@@ -27,31 +27,32 @@ def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
 
 
 @compiled
-def _forward(product, group, x, weights_x, weights_h, added, hidden, gates, first, last):
-    (steps, batch, inputs), width = x.shape, hidden.shape[2]
-    begin, end, state = first * group, min(last * group, batch), batch * width
-    low, n, gate = begin * width, (end - begin) * width, steps * batch * width
-    together = STEPS if end - begin == batch else 1
-    x_rows, rows = x.reshape(1, steps * batch, inputs), gates.reshape(4, steps * batch, width)
-    from_h = np.empty((3, end - begin, width), x.dtype)
+def _forward(product, x, weights_x, weights_h, added, hidden, gates, first, last):
+    (_, batch, inputs), width = x.shape, hidden.shape[2]
+    begin, count = first * GROUP, min(last * GROUP, batch) - first * GROUP
+    low, n, together = begin * width, count * width, steps_of_block(count * width, 5)
+    states, rows = np.empty((together + 1, count, width), x.dtype), np.empty((1, together * count, inputs), x.dtype)
+    from_h, found = np.empty((3, count, width), x.dtype), np.empty((4, together * count, width), x.dtype)
     h_r, h_z, h_n = numbers(from_h, 0, n), numbers(from_h, n, n), numbers(from_h, 2 * n, n)
-    to_r, to_z = numbers(added, low, n), numbers(added, state + low, n)
-    to_n, to_m = numbers(added, 2 * state + low, n), numbers(added, 3 * state + low, n)
+    every = batch * width
+    to_r, to_z = numbers(added, low, n), numbers(added, every + low, n)
+    to_n, to_m = numbers(added, 2 * every + low, n), numbers(added, 3 * every + low, n)
     # A copy, for what is written must not begin where what is read ends, or else the loop is not vectorized.
     before = np.empty(n, x.dtype)
-    for start in range(0, steps, together):
-        stop = min(start + together, steps)
-        top, bottom = start * batch + begin, (stop - 1) * batch + end
+    gather(hidden, begin, count, 0, 1, states)
+    for start in range(0, len(x), together):
+        steps = min(together, len(x) - start)
+        gather(x, begin, count, start, steps, rows)
         for k in range(3):
-            multiply(product, x_rows[:, top:bottom], weights_x[k : k + 1], rows[k, top:bottom])
-        for t in range(start, stop):
+            multiply(product, rows[:, : steps * count], weights_x[k : k + 1], found[k, : steps * count])
+        for s in range(steps):
             for k in range(3):
-                multiply(product, hidden[t : t + 1, begin:end], weights_h[k : k + 1], from_h[k])
-            here = t * state + low
-            r, z = numbers(gates, here, n), numbers(gates, gate + here, n)  # until now what inputs add to the sums
-            n_, m = numbers(gates, 2 * gate + here, n), numbers(gates, 3 * gate + here, n)
-            after = numbers(hidden, here + state, n)
-            copy(numbers(hidden, here, n), before)
+                multiply(product, states[s : s + 1], weights_h[k : k + 1], from_h[k])
+            here, gate = s * n, together * n
+            r, z = numbers(found, here, n), numbers(found, gate + here, n)  # until now what inputs add to the sums
+            n_, m = numbers(found, 2 * gate + here, n), numbers(found, 3 * gate + here, n)
+            after = numbers(states, here + n, n)
+            copy(numbers(states, here, n), before)
             for i in range(n):
                 reset = sigmoid(r[i] + to_r[i] + h_r[i])
                 update = sigmoid(z[i] + to_z[i] + h_z[i])
@@ -59,6 +60,10 @@ def _forward(product, group, x, weights_x, weights_h, added, hidden, gates, firs
                 new = tanh(n_[i] + to_n[i] + reset * state_sum)
                 r[i], z[i], n_[i], m[i] = reset, update, new, state_sum
                 after[i] = new + update * (before[i] - new)
+        for k in range(4):
+            scatter(found[k], begin, count, start, steps, gates[k])
+        scatter(states[1:], begin, count, start + 1, steps, hidden)
+        copy(numbers(states, steps * n, n), numbers(states, 0, n))
     return True
 
 

@@ -10,11 +10,11 @@ turns into a SystemError.
 import numpy as np
 
 from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
-from bppsa_nb.machine.compiling import njit
+from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.memory import keep_freed_memory
-from bppsa_nb.machine.tiles import GROUP, product
-from bppsa_nb.machine.views import add, numbers
-from bppsa_nb.machine.workers import THREADS, one_blas_thread, share_out
+from bppsa_nb.machine.tiles import GROUP, NARROW, multiply_T, product
+from bppsa_nb.machine.views import add, copy, numbers
+from bppsa_nb.machine.workers import share_out
 
 keep_freed_memory()
 
@@ -24,10 +24,10 @@ compiled = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=Tr
 
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 _WORTH_NUMBERS = 2**18  # the same for numbers that are read and written once
-_CACHE = 2**18  # bytes of weights that a core surely keeps close by
-STEPS = 32  # whose inputs are multiplied at once: few enough for what they add to stay in the cache
+_STEPS = 32  # that a group of samples goes before it writes to memory that others write to as well
+_BLOCK = 2**15  # numbers of these steps, at the most: the cache keeps so many
 _PARTS = 8  # sums of parameter gradients that are added up apart, for as many workers at most
-_ROWS = 256  # of a product that adds to them: enough for BLAS, and small enough to stay in the cache
+_ROWS = 256  # of a product that adds to them: enough for registers to last, and small enough to stay in the cache
 
 
 def share_samples(function, sums, x, weight_ih, weight_hh, bias, *filled):
@@ -35,15 +35,35 @@ def share_samples(function, sums, x, weight_ih, weight_hh, bias, *filled):
     (steps, batch, _), size = x.shape, weight_hh.shape[1]
     by_x, by_h = by_columns(weight_ih, sums), by_columns(weight_hh, sums)
     added = np.tile(bias.reshape(-1, size), batch)  # repeated for all samples
-    group = group_size(batch, by_x.nbytes + by_h.nbytes)
-    arrays = product(x.dtype), group, x, by_x, by_h, added, *filled
-    share_out(function, -(-batch // group), *arrays, worth=steps * batch * (by_x.size + by_h.size) > _WORTH)
+    arrays = product(x.dtype), x, by_x, by_h, added, *filled
+    share_out(function, -(-batch // GROUP), *arrays, worth=steps * batch * (by_x.size + by_h.size) > _WORTH)
 
 
-def group_size(batch, weights):
-    """Return how many samples go through time together, if the cell's weights have so many bytes."""
-    # Weights that a core's own cache does not hold come from a slower one at every step, once for each group.
-    return GROUP if weights <= _CACHE else -(-batch // (THREADS * GROUP)) * GROUP
+@inline
+def steps_of_block(numbers, kinds):
+    """Return how many steps a group of samples goes at once, whose states and gates have so many numbers each."""
+    return max(1, min(_STEPS, _BLOCK // (kinds * numbers)))
+
+
+@inline
+def gather(array, begin, count, start, steps, block):
+    """Copy `count` samples of some steps of an array [shape=(T, B, J)] side by side, into a block of their own."""
+    n = count * array.shape[2]
+    for s in range(steps):
+        there = numbers(array, ((start + s) * array.shape[1] + begin) * array.shape[2], n)
+        copy(there, numbers(block, s * n, n))
+
+
+@inline
+def scatter(block, begin, count, start, steps, array):
+    """Copy what `gather` copies back to where it belongs.
+
+    Cores that wrote to neighboring memory at every single step would keep taking it away from each other.
+    """
+    n = count * array.shape[2]
+    for s in range(steps):
+        there = numbers(array, ((start + s) * array.shape[1] + begin) * array.shape[2], n)
+        copy(numbers(block, s * n, n), there)
 
 
 def by_columns(weight, sums):
@@ -63,10 +83,10 @@ def parameter_gradients(x, hidden, from_x, from_h):
     parts = max(1, min(_PARTS, -(-rows // block)))  # not as many as there are threads: sums shall not depend on those
     shapes = (count, size * inputs), (count, size * size), (2 * count, size)
     sums = [np.zeros((parts, *shape), x.dtype) for shape in shapes]
-    seen = x.reshape(rows, inputs), hidden[:steps].reshape(rows, size)
-    at_sums = tuple(at.reshape(rows, size) for at in (*from_x, *from_h))
-    with one_blas_thread():
-        share_out(_add_up, parts, *seen, at_sums, block, *sums, worth=rows * (inputs + size) * count * size > _WORTH)
+    seen = x.reshape(1, rows, inputs), hidden[:steps].reshape(1, rows, size)
+    at_sums = tuple(at.reshape(1, rows, size) for at in (*from_x, *from_h))
+    worth = rows * (inputs + size) * count * size > _WORTH
+    share_out(_add_up, parts, product(x.dtype), *seen, at_sums, block, *sums, worth=worth)
     by_x, by_h, biases = (found.sum(axis=0) for found in sums)
     return {
         "weight_ih": by_x.reshape(-1, inputs),
@@ -77,22 +97,38 @@ def parameter_gradients(x, hidden, from_x, from_h):
 
 
 @compiled
-def _add_up(x, hidden, at_sums, block, by_x, by_h, biases, first, last):
+def _add_up(product, x, hidden, at_sums, block, by_x, by_h, biases, first, last):
     """Add up for parts first ... last - 1 of all rows, block after block."""
-    (rows, size), count, parts = at_sums[0].shape, len(at_sums) // 2, len(biases)
+    (_, rows, size), count, parts = at_sums[0].shape, len(at_sums) // 2, len(biases)
     blocks = (rows + block - 1) // block
-    found_x, found_h = np.empty((size, x.shape[1]), x.dtype), np.empty((size, size), x.dtype)
+    found_x, found_h = np.empty((size, x.shape[2]), x.dtype), np.empty((size, size), x.dtype)
     for part in range(first, last):
         for start in range(blocks * part // parts * block, blocks * (part + 1) // parts * block, block):
             stop = min(start + block, rows)
             for k in range(2 * count):
+                at = at_sums[k][:, start:stop]
                 if k < count:
-                    seen, found, total = x, found_x, by_x[part, k]
+                    add_products(product, at, x[:, start:stop], found_x, by_x[part, k])
                 else:
-                    seen, found, total = hidden, found_h, by_h[part, k - count]
-                at = at_sums[k][start:stop]
-                np.dot(at.T, seen[start:stop], found)
-                add(total, numbers(found, 0, found.size))
-                for i in range(len(at)):
-                    add(biases[part, k], at[i])
+                    add_products(product, at, hidden[:, start:stop], found_h, by_h[part, k - count])
+                for i in range(stop - start):
+                    add(biases[part, k], at[0, i])
     return True
+
+
+@inline
+def add_products(product, at, seen, found, total):
+    """Add ``at.T @ seen``, a weight's gradient, to numbers [shape=(H * I,)]; `found` [shape=(H, I)] is for the product.
+
+    Both have as many rows, in arrays [shape=(1, rows, H)] and [shape=(1, rows, I)].
+    """
+    height, width = found.shape
+    if width >= NARROW:
+        multiply_T(product, at, seen, found)
+        add(total, numbers(found, 0, found.size))
+    else:  # few columns would leave registers empty
+        transposed = found.reshape(width, height)
+        multiply_T(product, seen, at, transposed)
+        for i in range(height):
+            for j in range(width):
+                total[i * width + j] += transposed[j, i]

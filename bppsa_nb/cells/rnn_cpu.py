@@ -7,14 +7,14 @@ a loop that the compiler vectorizes.
 import numpy as np
 
 from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
-from bppsa_nb.cells.layer_cpu import STEPS, by_columns, compiled, share_numbers, share_samples
+from bppsa_nb.cells.layer_cpu import by_columns, compiled, gather, scatter, share_numbers, share_samples, steps_of_block
 from bppsa_nb.cells.repair_cpu import apart, places, put, take
 from bppsa_nb.chains.counts import REPAIR
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.elementary import tanh
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import GROUP, multiply
-from bppsa_nb.machine.views import numbers
+from bppsa_nb.machine.views import copy, numbers
 
 
 def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
@@ -26,22 +26,25 @@ def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
 
 
 @compiled
-def _forward(product, group, x, weights_x, weights_h, added, hidden, first, last):
-    (steps, batch, inputs), width = x.shape, hidden.shape[2]
-    begin, end = first * group, min(last * group, batch)
-    low, n, sums = begin * width, (end - begin) * width, np.empty((end - begin, width), x.dtype)
-    together = STEPS if end - begin == batch else 1  # steps whose inputs lie side by side, so are multiplied at once
-    x_rows, rows = x.reshape(1, steps * batch, inputs), hidden.reshape((steps + 1) * batch, width)
-    to_sum, of_h = numbers(added, low, n), numbers(sums, 0, n)
-    for start in range(0, steps, together):
-        stop = min(start + together, steps)
-        top, bottom = start * batch + begin, (stop - 1) * batch + end
-        multiply(product, x_rows[:, top:bottom], weights_x, rows[batch + top : batch + bottom])
-        for t in range(start, stop):
-            multiply(product, hidden[t : t + 1, begin:end], weights_h, sums)
-            after = numbers(hidden, (t + 1) * batch * width + low, n)
+def _forward(product, x, weights_x, weights_h, added, hidden, first, last):
+    (_, batch, inputs), width = x.shape, hidden.shape[2]
+    begin, count = first * GROUP, min(last * GROUP, batch) - first * GROUP
+    n, together = count * width, steps_of_block(count * width, 1)
+    states, rows = np.empty((together + 1, count, width), x.dtype), np.empty((1, together * count, inputs), x.dtype)
+    from_h, sums = np.empty((count, width), x.dtype), states.reshape((together + 1) * count, width)[count:]
+    to_sum, of_h, before = numbers(added, begin * width, n), numbers(from_h, 0, n), numbers(states, 0, n)
+    gather(hidden, begin, count, 0, 1, before)
+    for start in range(0, len(x), together):
+        steps = min(together, len(x) - start)
+        gather(x, begin, count, start, steps, rows)
+        multiply(product, rows[:, : steps * count], weights_x, sums[: steps * count])
+        for s in range(steps):
+            multiply(product, states[s : s + 1], weights_h, from_h)
+            after = numbers(states, (s + 1) * n, n)
             for i in range(n):
                 after[i] = tanh(after[i] + to_sum[i] + of_h[i])
+        scatter(sums, begin, count, start + 1, steps, hidden)
+        copy(numbers(states, steps * n, n), before)
     return True
 
 

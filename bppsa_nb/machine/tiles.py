@@ -23,6 +23,7 @@ _BYTES, _ROWS = (64, 8) if _FEATURES.get("avx512f") else (32, 4) if _FEATURES.ge
 # than two whole vectors, in which a row of 20 numbers wastes more.
 _THIRD = 32 if binding.get_host_cpu_name() == "znver4" else _BYTES
 
+NARROW = 16  # columns below which registers of some processors are not full
 GROUP = 8  # rows that a core takes at least where several share them out: whole tiles
 
 _INT, _BYTE = ir.IntType(64), ir.IntType(8)
@@ -77,6 +78,22 @@ def multiply(_, product, rows, matrices, out):
     out : np.ndarray [shape=(B, J)]
         Rows without gaps; shares no memory with the others.
     """
+    return _call(rows, matrices, out, transposed=False)
+
+
+@intrinsic
+def multiply_T(_, product, columns, matrices, out):
+    """Compute ``out = sum_k columns[k].T @ matrices[k]``, in compiled code; see `multiply`.
+
+    Parameters
+    ----------
+    columns : np.ndarray [shape=(K, H, B)]
+    """
+    return _call(columns, matrices, out, transposed=True)
+
+
+def _call(rows, matrices, out, transposed):
+    """Return signature and code of a call of the product."""
     kinds = rows, matrices, out
     if [kind.ndim for kind in kinds] != [3, 3, 2] or len({kind.dtype for kind in kinds}) > 1:
         raise TypeError(f"rows, matrices and out must be 3-d, 3-d, 2-d and of one dtype, got {kinds}")
@@ -85,9 +102,12 @@ def multiply(_, product, rows, matrices, out):
         arrays = [
             context.make_array(kind)(context, builder, value) for kind, value in zip(kinds, arguments[1:], strict=True)
         ]
-        (_, height, inner), (count, _, width) = (cgutils.unpack_tuple(builder, array.shape) for array in arrays[:2])
-        strides = [cgutils.unpack_tuple(builder, array.strides) for array in arrays]
-        sizes = [count, height, inner, width, *strides[0], *strides[1][:2], strides[2][0]]
+        shapes, strides = (
+            [cgutils.unpack_tuple(builder, getattr(array, what)) for array in arrays] for what in ("shape", "strides")
+        )
+        (of_k, *of_rows), (count, inner, width) = strides[0], shapes[1]
+        of_b, of_h = reversed(of_rows) if transposed else of_rows
+        sizes = [count, shapes[2][0], inner, width, of_k, of_b, of_h, *strides[1][:2], strides[2][0]]
         stored = cgutils.alloca_once(builder, ir.ArrayType(_INT, _SIZES))
         for i, size in enumerate(sizes):
             builder.store(size, cgutils.gep_inbounds(builder, stored, 0, i))
@@ -145,22 +165,34 @@ def _product(_, rows, matrices, out, sizes, width, height, third):
 
 
 def _cover(builder, number, size, arrays, values, height, width, across):
-    """Emit the loops that cover `out` with tiles of `height` rows and `across` vectors of `width` bytes."""
+    """Emit the loops that cover `out` with tiles of `height` rows and `across` vectors of `width` bytes.
+
+    It is no smaller than such a tile. Where half of one is enough for the rows at the end, they get that.
+    """
     K, B, H, J, *strides = values
     lanes = width // size
-    end, last = builder.sub(B, _INT(height)), builder.sub(J, _INT(lanes))
+    last = builder.sub(J, _INT(lanes))
 
     def at_most(value, bound):
         return builder.select(builder.icmp_signed("<", value, bound), value, bound)
 
-    zero = _INT(0)
+    zero, whole = _INT(0), _INT(height)
+    # Tiles of 8 rows are as many as leave at most 4.
+    count = builder.sdiv(builder.add(B, _INT(3 if height == 8 else height - 1)), whole)
     with cgutils.for_range_slice(builder, zero, J, _INT(across * lanes), inc=True) as (column, _):
         columns = [at_most(builder.add(column, _INT(shift)), last) for shift in range(0, across * lanes, lanes)]
         columns = [builder.mul(column, _INT(size)) for column in columns]
-        with cgutils.for_range_slice(builder, zero, B, _INT(height), inc=True) as (row, _):
-            row = at_most(row, end)
-            of_tile = [builder.add(row, _INT(i)) for i in range(height)]
-            _tile(builder, ir.VectorType(number, lanes), size, arrays, (K, H), strides, of_tile, columns)
+        vector = ir.VectorType(number, lanes)
+
+        def tile(start, rows):
+            of_tile = [builder.add(at_most(start, builder.sub(B, _INT(rows))), _INT(i)) for i in range(rows)]
+            _tile(builder, vector, size, arrays, (K, H), strides, of_tile, columns)
+
+        with cgutils.for_range(builder, count) as rows:
+            tile(builder.mul(rows.index, whole), height)
+        if height == 8:
+            with builder.if_then(builder.icmp_signed(">", B, builder.mul(count, whole))):
+                tile(B, 4)
 
 
 def _tile(builder, vector, size, arrays, counts, strides, of_tile, columns):

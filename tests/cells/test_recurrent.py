@@ -1,5 +1,4 @@
 import signal
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from bppsa_nb.cells import backward_cpu, gru, gru_cpu, layer_cpu, recurrent, rnn, rnn_cpu
+from bppsa_nb.cells import gru, gru_cpu, recurrent, rnn, rnn_cpu
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains import structured, structured_cpu
@@ -280,23 +279,6 @@ def test_gradients_that_overflow_are_not_hidden(backend, cell):
         assert not np.isfinite(grad_hidden).any()
         for found in functions["gate_gradients"](links, *arrays, grad_hidden):
             assert not np.isfinite(found).any()
-
-
-@pytest.mark.parametrize("method", ["linear", "chunked"])
-def test_blas_keeps_to_one_thread_where_cores_share_out(method, monkeypatch):
-    """Its own would wait for a core that is busy."""
-    entered = []
-
-    @contextmanager
-    def limit():
-        entered.append(method)
-        yield
-
-    for module in (layer_cpu, backward_cpu):
-        monkeypatch.setattr(module, "one_blas_thread", limit)
-    model, x, h0, grad_logits = case("gru", (2, 1, 1, 5), np.float32)
-    model.backward(model.forward(x, h0, "cpu"), grad_logits, method, "cpu")
-    assert len(entered) == 1
 
 
 @each_cell

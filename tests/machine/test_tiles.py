@@ -25,6 +25,11 @@ def multiply(rows, matrices, out):
     call(tiles.product(out.dtype), rows, matrices, out)
 
 
+@njit
+def call_T(product, columns, matrices, out):
+    tiles.multiply_T(product, columns, matrices, out)
+
+
 def check(function, K, B, H, J, dtype):
     rng = np.random.default_rng([K, B, H, J])
     rows, matrices = rng.standard_normal((K, B, H)).astype(dtype), rng.standard_normal((K, H, J)).astype(dtype)
@@ -68,6 +73,16 @@ def test_rows_in_any_layout(dtype):
     out, expected = np.empty((2, 9, 21), dtype)
     multiply(rows.transpose(0, 2, 1), matrices, out)
     multiply(np.ascontiguousarray(rows.transpose(0, 2, 1)), matrices, expected)
+    np.testing.assert_array_equal(out, expected)
+
+
+@each_dtype
+def test_columns_in_the_place_of_rows(dtype):
+    rng = np.random.default_rng(0)
+    columns, matrices = rng.standard_normal((2, 9, 21)).astype(dtype), rng.standard_normal((2, 9, 20)).astype(dtype)
+    out, expected = np.empty((2, 21, 20), dtype)
+    call_T(tiles.product(out.dtype), columns, matrices, out)
+    multiply(np.ascontiguousarray(columns.transpose(0, 2, 1)), matrices, expected)
     np.testing.assert_array_equal(out, expected)
 
 
