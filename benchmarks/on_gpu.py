@@ -158,7 +158,7 @@ def training_step(model, x, y, method, graph, sub_stream=True, forward="auto"):
     wait : callable
         Returns when it is done.
     """
-    from bppsa_nb.cells.recurrent import settled
+    from bppsa_nb.cells.stacked import settled
     from bppsa_nb.cells.unroll import How
     from bppsa_nb.training import device
 

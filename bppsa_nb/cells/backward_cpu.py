@@ -21,7 +21,7 @@ _WORTH = 2**21  # multiply-adds that one core has done before a second one is of
 
 
 def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
-    """Compute the gradients of a layer's parameters, a dict, and at its input, None unless `inputs` asks for them.
+    """Compute the gradients of a layer's parameters, a dict; at its input, None unless `inputs` asks for it; at h_0.
 
     This is a sweep along the layer's chain, its gate gradients, and those of `bppsa_nb.cells.layer`, with their
     arguments; `saved` are hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
@@ -35,11 +35,11 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     gates = gates[0] if gates else None  # without them, no code for them is compiled
     local = np.empty((0, batch, size), x.dtype) if local_grads is None else local_grads
     at_input = np.empty((steps if inputs else 0, batch, width), x.dtype)
-    groups = -(-batch // GROUP)
+    at_start, groups = np.empty_like(grad_output), -(-batch // GROUP)
     together = _STEPS if size * max(width, size) * x.itemsize <= _CACHE else 4 * _STEPS
     sums = tuple(np.zeros((groups, kinds, size * columns), x.dtype) for columns in (width, size, 1))
     work = steps * batch * (weight_ih.size + weight_hh.size)
-    arrays = product(x.dtype), together, x, hidden, gates, weights, (grad_output, local), at_input, sums
+    arrays = product(x.dtype), together, x, hidden, gates, weights, (grad_output, local), (at_input, at_start), sums
     share_out(_back, groups, *arrays, worth=work > _WORTH)
     by_x, by_h, bias = (found.sum(axis=0) for found in sums)  # in the order of the groups, whichever core had them
     from_x, from_h = [1, 2, 0] if count == 3 else [0], slice(kinds - count, None)
@@ -49,13 +49,13 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
         "bias_ih": bias[from_x].reshape(-1),
         "bias_hh": bias[from_h].reshape(-1),
     }
-    return grads, at_input if inputs else None
+    return grads, at_input if inputs else None, at_start
 
 
 @_compile
-def _back(product, together, x, hidden, gates, weights, above, at_input, sums, first, last):
+def _back(product, together, x, hidden, gates, weights, above, below, sums, first, last):
     """Go back with groups first ... last - 1 of samples."""
-    (weights_x, weights_h), (grad_output, local), (by_x, by_h, bias) = weights, above, sums
+    (weights_x, weights_h), (grad_output, local), (at_input, at_start), (by_x, by_h, bias) = weights, above, below, sums
     (steps, batch, width), size = x.shape, hidden.shape[2]
     count, kinds = len(weights_h), by_h.shape[1]
     for group in range(first, last):
@@ -101,6 +101,7 @@ def _back(product, together, x, hidden, gates, weights, above, at_input, sums, f
                     add_products(product, at, x_rows[:, :rows], found_x, by_x[group, k])
                 if k >= kinds - count:
                     add_products(product, at, h_rows[:, :rows], found_h, by_h[group, k])
+        copy(grad, numbers(at_start, b0 * size, n))
         for k in range(kinds):
             for b in range(samples):
                 add(bias[group, k], numbers(others, k * n + b * size, size))

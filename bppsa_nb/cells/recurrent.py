@@ -1,15 +1,11 @@
 """What recurrent classifiers share: stacked layers, checks, and gradients from the last layer to the first."""
 
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb.cells import unroll
-from bppsa_nb.cells.repair import Chunks
+from bppsa_nb.cells import stacked, unroll
 from bppsa_nb.chains import backprop as chain
-from bppsa_nb.chains import plan
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import (
     all_finite,
@@ -26,9 +22,6 @@ from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.parts import over_ranks
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.machine.twins import twin
-
-_NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
-_LOOP, _CHUNKS = unroll.How("linear"), unroll.How("chunked", most=1)  # what "auto" takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +48,11 @@ class Activations:
     gates: np.ndarray | None
     logits: np.ndarray | None
     solved: list | None = None
+
+    def of_layers(self):
+        """Return what each layer has kept, as `bppsa_nb.cells.layers` takes it: hidden states, and gates if any."""
+        kept = [self.hidden] if self.gates is None else [self.hidden, self.gates]
+        return list(zip(*kept, strict=True))
 
     def __repr__(self):
         return shown(self, "x", "hidden", "gates", "logits")
@@ -167,24 +165,18 @@ class Recurrent:
         if on_gpu(x):
             return twin(__name__, "cuda").forward(self, x, h0, backend, how)
         backend = backends.resolve(backend)
-        twins = functions(self._cell, backend)
         if h0 is None:
             self.check_input(x)
             h0 = np.zeros((self.num_layers, x.shape[1], self.hidden_size), self.dtype)
         else:
             self.check_input(x, h0)
-        saved, solved, below = [], [], x
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
-            for layer, initial in enumerate(h0):
-                found, how_found = solve_layer(self, twins, layer, below, initial, how, backend)
-                saved.append(found)
-                solved.append(how_found)
-                below = saved[-1][0][1:]
+            saved, solved = stacked.forward(self, x, h0, how, backend)
             last = saved[-1][0][-1]
             logits = last @ self.params["fc.weight"].T + self.params["fc.bias"]
         if not all_finite(logits):
             raise FloatingPointError(overflow(self.dtype))
-        hidden, *gates = (stack(arrays) for arrays in zip(*saved, strict=True))
+        hidden, *gates = (stacked.stack(arrays) for arrays in zip(*saved, strict=True))
         return Activations(x, hidden, gates[0] if gates else None, logits, solved if any(solved) else None)
 
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
@@ -234,29 +226,11 @@ class Recurrent:
         shapes = self.shapes()
         check_params(self.params, self.dtype, shapes)
         shape = (len(x), x.shape[1], self.hidden_size)
-        method, backend, levels = chain.choose(method, backend, levels, shape, self.dtype, self._rows)
-        twins = functions(self._cell, backend)
+        how = chain.choose(method, backend, levels, shape, self.dtype, self._rows)
         with np.errstate(all="ignore"):
             grads = {"fc.weight": grad_logits.T @ hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
-            grad_output, local_grads = grad_logits @ self.params["fc.weight"], None
-            for layer in reversed(range(self.num_layers)):
-                weight_ih, weight_hh, saved, below = layer_parts(self, activations, layer)
-                grad_output = plain(grad_output)
-                if method == "linear" and "backward" in twins:
-                    ends = grad_output, local_grads
-                    found, at_input = twins["backward"](weight_ih, weight_hh, below, saved, *ends, layer > 0)
-                else:
-                    links = twins["chain"](weight_hh, *saved)
-                    grad_hidden = _backpropagate(links, grad_output, local_grads, method, backend, levels)
-                    from_x, from_h = twins["gate_gradients"](links, *saved, grad_hidden)
-                    found = twins["parameter_gradients"](below, saved[0], from_x, from_h)
-                    at_input = twins["input_gradients"](weight_ih, from_x) if layer else None
-                grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
-                if layer:
-                    # The layer below is read at every step: its loss terms enter everywhere but at h_0.
-                    local_grads = np.zeros_like(saved[0])
-                    local_grads[1:] = at_input
-                    grad_output = local_grads[-1]
+            ends = [None] * (self.num_layers - 1) + [grad_logits @ self.params["fc.weight"]]
+            grads |= stacked.backward(self, x, activations.of_layers(), ends, None, how)[0]
         if not all(map(all_finite, grads.values())):
             check_saved(activations)
         return {name: grads[name] for name in shapes}  # a subclass adds those of its own parameters
@@ -304,88 +278,6 @@ class Recurrent:
             check_array("activations.gates", on_host(activations.gates), self.dtype, shape)
 
 
-def _backpropagate(links, grad_output, local_grads, method, backend, levels):
-    """Find the gradients at one layer's hidden states [shape=(T + 1, B, H)]."""
-    if not all(np.isfinite(grads).all() for grads in (grad_output, local_grads) if grads is not None):
-        method = "linear"  # what overflowed on the way here is passed on; a scan would refuse it
-    run = partial(chain.go_back, links, grad_output, local_grads, backend)
-    return chain.in_range(run, method, levels)
-
-
-def settled(model, how, shape, backend):
-    """Return how a layer whose input has a shape (T, B, I) is solved on a backend, and how long its chunks are."""
-    steps, batch, _ = shape
-    length = how.length
-    if how.method != "linear" and length is None:
-        expected = plan.forward_plan(steps, batch, model.hidden_size, model.dtype, backend, model._rows)
-        length = expected.length
-        if how.method == "auto":
-            how = _LOOP if expected.method == "linear" else _CHUNKS
-    return (_LOOP, steps) if how.method == "linear" or steps <= length else (how, length)
-
-
-def solve_layer(model, twins, layer, below, initial, how, backend):
-    """Run a layer forward as `how` says; return what `run_layer` returns, and how it was solved, or None."""
-    run = partial(run_layer, model, twins, layer)
-    how, length = settled(model, how, below.shape, backend)
-    if how.method == "linear":
-        return run(below, initial), None
-    if how.method == "chunked" and "solve" in twins:
-        params = [plain(model.params[f"{name}_l{layer}"]) for name in _NAMES]
-        return twins["solve"](length, *how.limits(model.dtype), plain(below), plain(initial), *params)
-    make = chunks_of(model, twins, layer, backend)
-    weight_hh = plain(model.params[f"weight_hh_l{layer}"])
-    where = "numpy" if backend == "cuda" else backend  # chunks are on the host
-
-    def linearize(chunks):
-        links = functions(model._cell, where)["chain"](weight_hh, *map(plain, chunks.side_by_side()))
-        products, exponents = twin("bppsa_nb.chains.structured", where).products(links, chunks.length)
-        return np.ldexp(products, exponents[..., None]).reshape(chunks.count, chunks.B, *products.shape[2:])
-
-    return unroll.solve(how, length, run, plain(below), plain(initial), make, linearize, np.maximum(1, abs(initial)))
-
-
-def chunks_of(model, twins, layer, backend):
-    """Return what cuts a layer's time loop into chunks on the host, as `unroll.solve` takes it."""
-    if "run_lanes" not in twins:
-        return Chunks
-    params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
-    return partial(twin("bppsa_nb.cells.repair", backend).Chunks, twins, params)
-
-
-def run_layer(model, twins, layer, below, initial):
-    """Run a layer forward; return its hidden states, and the gates if it has any."""
-    params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
-    result = twins["forward"](*map(plain, (below, initial, *params)))
-    return result if isinstance(result, tuple) else (result,)
-
-
-class LayerParts(NamedTuple):
-    """What going back through a layer reads.
-
-    Attributes
-    ----------
-    weight_ih, weight_hh : np.ndarray
-    saved : list of np.ndarray
-        Hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
-    below : np.ndarray [shape=(T, B, I)]
-        The layer's input.
-    """
-
-    weight_ih: np.ndarray
-    weight_hh: np.ndarray
-    saved: list
-    below: np.ndarray
-
-
-def layer_parts(model, activations, layer):
-    """Return the `LayerParts` of a layer."""
-    hidden, gates = activations.hidden, activations.gates
-    weights = (plain(model.params[f"{name}_l{layer}"]) for name in ("weight_ih", "weight_hh"))
-    saved = [plain(hidden[layer])] if gates is None else [plain(hidden[layer]), plain(gates[layer])]
-    return LayerParts(*weights, saved, plain(hidden[layer - 1, 1:] if layer else activations.x))
-
-
 def check_saved(activations):
     """Raise ValueError where activations are not finite."""
     saved = {f"activations.{name}": getattr(activations, name) for name in ("x", "hidden", "gates")}
@@ -395,29 +287,3 @@ def check_saved(activations):
 def overflow(dtype):
     """Say what is wrong with logits that are not finite."""
     return f"logits overflow {dtype}, though x and all parameters are finite"
-
-
-def functions(cell, backend):
-    """Look up what computes a cell on a backend, by name.
-
-    A cell that has no twin for the backend computes in NumPy; only its chain is scanned there.
-    """
-    own = twin(cell, backend, otherwise="numpy")
-    shared = twin("bppsa_nb.cells.layer", "numpy" if own.__name__ == cell else backend)
-    found = {name: getattr(own, name) for name in ("forward", "chain", "gate_gradients")}
-    found |= {name: getattr(shared, name) for name in ("parameter_gradients", "input_gradients")}
-    # Some cells have all of the linear scan in one go, and chunks of the time loop, or all that solves these.
-    more = "backward", "prepare", "run_lanes", "GATES", "solve"
-    return found | {name: getattr(own, name) for name in more if hasattr(own, name)}
-
-
-def stack(arrays):
-    """Stack the arrays of all layers."""
-    # One layer's array is not copied to be stacked with nothing.
-    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
-
-
-def plain(array):
-    """Return an array as compiled code takes it."""
-    # Compiled code exists once per memory layout; contiguous and writable is the only one used.
-    return np.require(array, requirements=("C", "W"))

@@ -9,8 +9,9 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.cells import layer_cuda as cells
-from bppsa_nb.cells.recurrent import Activations, overflow, settled
+from bppsa_nb.cells.recurrent import Activations, overflow
 from bppsa_nb.cells.repair_cuda import Chunks
+from bppsa_nb.cells.stacked import settled
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.backprop_cuda import cuda_only
 from bppsa_nb.chains.structured import StructuredChain

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.cells import recurrent, unroll
+from bppsa_nb.cells import recurrent, stacked, unroll
 from bppsa_nb.cells.repair import Solved, differ
 from bppsa_nb.distributed import arguments, predict, ranks
 from bppsa_nb.distributed.runs import Run
@@ -19,7 +19,7 @@ def forward(model, x, h0, backend, comm, how):
     group = ranks.group(comm)
 
     def look():
-        functions = recurrent.functions(model._cell, backends.resolve(backend))
+        functions = stacked.functions(model._cell, backends.resolve(backend))
         if h0 is not None and group.rank > 0:
             raise ValueError(
                 f"h0 must be None on all ranks but rank 0, which has the first step, got {type(h0).__name__}"
@@ -43,14 +43,14 @@ def forward(model, x, h0, backend, comm, how):
         tol = unroll.How("chunked", tol=how.tol).limits(model.dtype)[0]
         saved, solved = [], []
         for layer, state in enumerate(states):
-            make = recurrent.chunks_of(model, functions, layer, backends.resolve(backend))
-            run = partial(recurrent.run_layer, model, functions, layer)
+            make = stacked.chunks_of(model, functions, layer, backends.resolve(backend))
+            run = partial(stacked.run_layer, model, functions, layer)
             below = saved[-1][0][1:] if saved else x
             arrays, found = _all_at_once(group, run, make, below, state, tol)
             saved.append(arrays)
             solved.append(found)
     with group.together() as tell, np.errstate(all="ignore"):
-        hidden, *gates = (recurrent.stack(arrays) for arrays in zip(*saved, strict=True))
+        hidden, *gates = (stacked.stack(arrays) for arrays in zip(*saved, strict=True))
         logits = None
         if group.rank == group.size - 1:
             logits = saved[-1][0][-1] @ model.params["fc.weight"].T + model.params["fc.bias"]
@@ -72,7 +72,7 @@ def _one_after_the_other(group, model, functions, x, states):
             group.timed(group.comm.Recv, state, group.neighbor(-1))
             if fault is None:
                 try:
-                    saved.append(recurrent.run_layer(model, functions, layer, below, state))
+                    saved.append(stacked.run_layer(model, functions, layer, below, state))
                     below = saved[-1][0][1:]
                     state = saved[-1][0][-1]
                 except Exception as error:  # the next rank waits for all layers
@@ -99,7 +99,7 @@ def _all_at_once(group, run, make, x, state, tol):
     """
     with group.together() as tell, np.errstate(all="ignore"):
         state = np.array(state if group.rank == 0 else np.zeros_like(state), order="C")
-        before, chunks = state.copy(), make(run, recurrent.plain(x), state, len(x)) if len(x) else None
+        before, chunks = state.copy(), make(run, stacked.plain(x), state, len(x)) if len(x) else None
         if chunks is not None:
             chunks.run_all(state[None])
         lengths = tell(len(x))
@@ -196,14 +196,14 @@ def _agree(group, model, look, batch, foresee=lambda: None):
 
 def _go_back(group, model, activations, grad_logits, method, backend):
     """Go back through all layers; return the gradients of all parameters, summed over ranks."""
-    functions, batch = recurrent.functions(model._cell, backend), activations.x.shape[1]
+    functions, batch = stacked.functions(model._cell, backend), activations.x.shape[1]
     layer, grad_output, local_grads = model.num_layers - 1, None, None
     with group.together() as tell, np.errstate(all="ignore"):
         grads = {name: np.zeros(shape, model.dtype) for name, shape in model.shapes().items() if "fc" in name}
         if grad_logits is not None:
             grads = {"fc.weight": grad_logits.T @ activations.hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
-            grad_output = recurrent.plain(grad_logits @ model.params["fc.weight"])
-        parts = recurrent.layer_parts(model, activations, layer)
+            grad_output = stacked.plain(grad_logits @ model.params["fc.weight"])
+        parts = stacked.layer_parts(model, activations.x, activations.of_layers(), layer)
         links = functions["chain"](parts.weight_hh, *parts.saved)
         tell()
     while links is not None:
@@ -224,7 +224,7 @@ def _go_back(group, model, activations, grad_logits, method, backend):
             links = None
             if layer:
                 layer -= 1
-                parts = recurrent.layer_parts(model, activations, layer)
+                parts = stacked.layer_parts(model, activations.x, activations.of_layers(), layer)
                 links = functions["chain"](parts.weight_hh, *parts.saved)
             tell()
     return add_up(group, {name: grads[name] for name in model.shapes()})

@@ -17,9 +17,10 @@ from numba import cuda
 
 from bppsa_nb.cells import layer_cuda as cells
 from bppsa_nb.cells.gru import GRU
-from bppsa_nb.cells.recurrent import overflow, settled
+from bppsa_nb.cells.recurrent import overflow
 from bppsa_nb.cells.repair_cuda import Chunks as LoopChunks
 from bppsa_nb.cells.rnn import RNN
+from bppsa_nb.cells.stacked import settled
 from bppsa_nb.cells.unroll import TOLERANCE, How
 from bppsa_nb.chains.backprop import choose
 from bppsa_nb.chains.levels_cuda import launch_prepare, launch_scan, workspace

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bppsa_nb.cells import backward_cpu, gru, layer_cpu, recurrent, rnn
+from bppsa_nb.cells import backward_cpu, gru, layer_cpu, rnn, stacked
 from bppsa_nb.cells import layer as layers
 from bppsa_nb.chains import structured, structured_cpu
 from bppsa_nb.machine import workers
@@ -50,7 +50,7 @@ def step_by_step(cell, x, params, saved, grad_output, local_grads):
     grad_hidden = structured.sweep(chain, grad_output, local_grads)
     from_x, from_h = module.gate_gradients(chain, *saved, grad_hidden)
     grads = layers.parameter_gradients(x, saved[0], from_x, from_h)
-    return grads, layers.input_gradients(params[0], from_x)
+    return grads, layers.input_gradients(params[0], from_x), grad_hidden[0]
 
 
 @each_cell
@@ -61,12 +61,13 @@ def test_backward_equals_step_by_step(terms, shape, dtype, cell):
     x, params, saved, grad_output, local_grads = layer(cell, shape, dtype)
     if not terms:
         local_grads = None
-    expected, expected_at_input = step_by_step(cell, x, params, saved, grad_output, local_grads)
+    expected, expected_at_input, expected_at_start = step_by_step(cell, x, params, saved, grad_output, local_grads)
     for inputs in (False, True):
-        grads, at_input = backward_cpu.backward(*params[:2], x, saved, grad_output, local_grads, inputs)
+        grads, at_input, at_start = backward_cpu.backward(*params[:2], x, saved, grad_output, local_grads, inputs)
         assert grads.keys() == expected.keys()
         for name, grad in grads.items():
             assert_close(grad, expected[name], dtype)
+        assert_close(at_start, expected_at_start, dtype)
         if inputs:
             assert_close(at_input, expected_at_input, dtype)
         else:
@@ -75,11 +76,11 @@ def test_backward_equals_step_by_step(terms, shape, dtype, cell):
 
 def everything(cell, x, params, saved, grad_output, local_grads):
     """All that compiled cells compute."""
-    functions = recurrent.functions(CELLS[cell].__name__, "cpu")
+    functions = stacked.functions(CELLS[cell].__name__, "cpu")
     arrays = functions["forward"](x, saved[0][0], *params)
     yield from arrays if isinstance(arrays, tuple) else [arrays]
-    grads, at_input = functions["backward"](*params[:2], x, saved, grad_output, local_grads, True)
-    yield from (at_input, *grads.values())
+    grads, *ends = functions["backward"](*params[:2], x, saved, grad_output, local_grads, True)
+    yield from (*ends, *grads.values())
     chain = functions["chain"](params[1], *saved)
     yield chain.slopes.copy()
     yield (grad_hidden := structured_cpu.sweep(chain, grad_output, local_grads))
@@ -124,6 +125,6 @@ def test_gradients_that_vanish_pass_for_zero(cell):
     assert not ((np.abs(compiled) > 0) & (np.abs(compiled) < tiny)).any()
     np.testing.assert_allclose(compiled, plain, rtol=1e-5, atol=4 * tiny)
     weights = params[0], params[1] * np.float32(0.1)
-    _, at_input = backward_cpu.backward(*weights, x, saved, grad_output * tiny, None, True)
+    _, at_input, _ = backward_cpu.backward(*weights, x, saved, grad_output * tiny, None, True)
     assert not at_input[:-1].any()
     assert np.float32(tiny) / np.float32(2) > 0

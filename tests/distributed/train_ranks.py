@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 import bppsa_nb as bp
 from bppsa_nb import multigrid, sparse
-from bppsa_nb.cells import recurrent, repair
+from bppsa_nb.cells import repair, stacked
 from bppsa_nb.distributed import partition
 
 COMM = MPI.COMM_WORLD
@@ -210,8 +210,8 @@ def refusals(folder):
     yield "backend", forward(backend="tpu" if LAST else "numpy")
     yield "logits", forward(net=large)
     yield "no communicator", forward(comm="world")
-    yield "in a layer", lambda: patched(recurrent, "run_layer", forward(method="linear"))
-    yield "in a chunk", lambda: patched(recurrent, "run_layer", forward(method="chunked"))
+    yield "in a layer", lambda: patched(stacked, "run_layer", forward(method="linear"))
+    yield "in a chunk", lambda: patched(stacked, "run_layer", forward(method="chunked"))
     yield "in a gap", lambda: patched(repair, "distance", forward(method="chunked"))
     yield "in a repair", lambda: patched(repair.Chunks, "run_lanes", forward(method="chunked"), failing_repair)
     yield "forward", forward(method="linear" if LAST else "chunked")

@@ -1,0 +1,205 @@
+"""Recurrent layers on layers, apart from what reads their states: forward, and back from gradients at any state."""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from bppsa_nb.cells import unroll
+from bppsa_nb.cells.repair import Chunks
+from bppsa_nb.chains import backprop as chain
+from bppsa_nb.chains import plan
+from bppsa_nb.machine.twins import twin
+
+_NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
+_LOOP, _CHUNKS = unroll.How("linear"), unroll.How("chunked", most=1)  # what "auto" takes
+
+
+def forward(model, x, h0, how, backend):
+    """Run all layers of a model on the host.
+
+    Parameters
+    ----------
+    model : bppsa_nb.cells.recurrent.Recurrent
+        Or what has as much of it as layers need: `params`, `hidden_size`, `dtype`, `_cell` and `_rows`.
+    x : np.ndarray [shape=(T, B, I)]
+    h0 : np.ndarray [shape=(L, B, H)]
+    how : bppsa_nb.cells.unroll.How
+    backend : {"numpy", "cpu", "cuda"}
+
+    Returns
+    -------
+    saved : list of tuple of np.ndarray
+        Of every layer, hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
+    solved : list of Solved or None
+        How every layer's states were found; None for the loop.
+    """
+    twins, saved, solved, below = functions(model._cell, backend), [], [], x
+    for layer, initial in enumerate(h0):
+        found, how_found = solve_layer(model, twins, layer, below, initial, how, backend)
+        saved.append(found)
+        solved.append(how_found)
+        below = found[0][1:]
+    return saved, solved
+
+
+def backward(model, x, saved, ends, local_grads, how, inputs=False):
+    """Go back through all layers of a model on the host, from the last one to the first.
+
+    Parameters
+    ----------
+    model, x, saved
+        As `forward` takes and returns them.
+    ends : list of (np.ndarray [shape=(B, H)] or None)
+        Gradient of the loss at every layer's last state, as far as that is read by itself; the last layer's is given
+        if `local_grads` are not.
+    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
+        Loss terms that enter at every state of the last layer; they are written to.
+    how : (str, str, int or None)
+        Method, backend and levels, as `bppsa_nb.chains.backprop.choose` returns them.
+    inputs : bool
+        Whether the gradient at `x` is asked for.
+
+    Returns
+    -------
+    grads : dict of str to np.ndarray
+        Gradients of the layers' parameters.
+    at_input : np.ndarray [shape=(T, B, I)] or None
+    at_start : list of np.ndarray [shape=(B, H)]
+        Gradients at the initial states.
+    """
+    method, backend, levels = how
+    twins, grads, at_start, at_input = functions(model._cell, backend), {}, [], None
+    for layer in reversed(range(len(saved))):
+        weight_ih, weight_hh, kept, below = layer_parts(model, x, saved, layer)
+        grad_output = ends[layer]
+        if local_grads is not None:
+            if grad_output is not None:
+                local_grads[-1] += grad_output
+            grad_output = local_grads[-1]
+        grad_output, wanted = plain(grad_output), inputs or layer > 0
+        if method == "linear" and "backward" in twins:
+            found, at_input, start = twins["backward"](
+                weight_ih, weight_hh, below, kept, grad_output, local_grads, wanted
+            )
+        else:
+            links = twins["chain"](weight_hh, *kept)
+            grad_hidden = _backpropagate(links, grad_output, local_grads, method, backend, levels)
+            start = grad_hidden[0].copy()
+            from_x, from_h = twins["gate_gradients"](links, *kept, grad_hidden)
+            found = twins["parameter_gradients"](below, kept[0], from_x, from_h)
+            at_input = twins["input_gradients"](weight_ih, from_x) if wanted else None
+        grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
+        at_start.insert(0, start)
+        if layer:
+            # The layer below is read at every step: its loss terms enter everywhere but at h_0.
+            local_grads = np.zeros_like(kept[0])
+            local_grads[1:] = at_input
+    return grads, at_input, at_start
+
+
+def _backpropagate(links, grad_output, local_grads, method, backend, levels):
+    """Find the gradients at one layer's hidden states [shape=(T + 1, B, H)]."""
+    if not all(np.isfinite(grads).all() for grads in (grad_output, local_grads) if grads is not None):
+        method = "linear"  # what overflowed on the way here is passed on; a scan would refuse it
+    run = partial(chain.go_back, links, grad_output, local_grads, backend)
+    return chain.in_range(run, method, levels)
+
+
+def settled(model, how, shape, backend):
+    """Return how a layer whose input has a shape (T, B, I) is solved on a backend, and how long its chunks are."""
+    steps, batch, _ = shape
+    length = how.length
+    if how.method != "linear" and length is None:
+        expected = plan.forward_plan(steps, batch, model.hidden_size, model.dtype, backend, model._rows)
+        length = expected.length
+        if how.method == "auto":
+            how = _LOOP if expected.method == "linear" else _CHUNKS
+    return (_LOOP, steps) if how.method == "linear" or steps <= length else (how, length)
+
+
+def solve_layer(model, twins, layer, below, initial, how, backend):
+    """Run a layer forward as `how` says; return what `run_layer` returns, and how it was solved, or None."""
+    run = partial(run_layer, model, twins, layer)
+    how, length = settled(model, how, below.shape, backend)
+    if how.method == "linear":
+        return run(below, initial), None
+    if how.method == "chunked" and "solve" in twins:
+        params = [plain(model.params[f"{name}_l{layer}"]) for name in _NAMES]
+        return twins["solve"](length, *how.limits(model.dtype), plain(below), plain(initial), *params)
+    make = chunks_of(model, twins, layer, backend)
+    weight_hh = plain(model.params[f"weight_hh_l{layer}"])
+    where = "numpy" if backend == "cuda" else backend  # chunks are on the host
+
+    def linearize(chunks):
+        links = functions(model._cell, where)["chain"](weight_hh, *map(plain, chunks.side_by_side()))
+        products, exponents = twin("bppsa_nb.chains.structured", where).products(links, chunks.length)
+        return np.ldexp(products, exponents[..., None]).reshape(chunks.count, chunks.B, *products.shape[2:])
+
+    return unroll.solve(how, length, run, plain(below), plain(initial), make, linearize, np.maximum(1, abs(initial)))
+
+
+def chunks_of(model, twins, layer, backend):
+    """Return what cuts a layer's time loop into chunks on the host, as `unroll.solve` takes it."""
+    if "run_lanes" not in twins:
+        return Chunks
+    params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
+    return partial(twin("bppsa_nb.cells.repair", backend).Chunks, twins, params)
+
+
+def run_layer(model, twins, layer, below, initial):
+    """Run a layer forward; return its hidden states, and the gates if it has any."""
+    params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
+    result = twins["forward"](*map(plain, (below, initial, *params)))
+    return result if isinstance(result, tuple) else (result,)
+
+
+class LayerParts(NamedTuple):
+    """What going back through a layer reads.
+
+    Attributes
+    ----------
+    weight_ih, weight_hh : np.ndarray
+    saved : list of np.ndarray
+        Hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
+    below : np.ndarray [shape=(T, B, I)]
+        The layer's input.
+    """
+
+    weight_ih: np.ndarray
+    weight_hh: np.ndarray
+    saved: list
+    below: np.ndarray
+
+
+def layer_parts(model, x, saved, layer):
+    """Return the `LayerParts` of a layer; `x` and `saved` are those of `forward`."""
+    weights = (plain(model.params[f"{name}_l{layer}"]) for name in ("weight_ih", "weight_hh"))
+    below = saved[layer - 1][0][1:] if layer else x
+    return LayerParts(*weights, [plain(array) for array in saved[layer]], plain(below))
+
+
+def functions(cell, backend):
+    """Look up what computes a cell on a backend, by name.
+
+    A cell that has no twin for the backend computes in NumPy; only its chain is scanned there.
+    """
+    own = twin(cell, backend, otherwise="numpy")
+    shared = twin("bppsa_nb.cells.layer", "numpy" if own.__name__ == cell else backend)
+    found = {name: getattr(own, name) for name in ("forward", "chain", "gate_gradients")}
+    found |= {name: getattr(shared, name) for name in ("parameter_gradients", "input_gradients")}
+    # Some cells have all of the linear scan in one go, and chunks of the time loop, or all that solves these.
+    more = "backward", "prepare", "run_lanes", "GATES", "solve"
+    return found | {name: getattr(own, name) for name in more if hasattr(own, name)}
+
+
+def stack(arrays):
+    """Stack the arrays of all layers."""
+    # One layer's array is not copied to be stacked with nothing.
+    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
+
+
+def plain(array):
+    """Return an array as compiled code takes it."""
+    # Compiled code exists once per memory layout; contiguous and writable is the only one used.
+    return np.require(array, requirements=("C", "W"))
