@@ -24,7 +24,8 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     """Compute the gradients of a layer's parameters, a dict; at its input, None unless `inputs` asks for it; at h_0.
 
     This is a sweep along the layer's chain, its gate gradients, and those of `bppsa_nb.cells.layer`, with their
-    arguments; `saved` are hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
+    arguments; `saved` are hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)]. Loss terms
+    enter at all states but h_0: `local_grads` is [shape=(T, B, H)] or None, and its last one is part of `grad_output`.
     """
     (steps, batch, width), size = x.shape, grad_output.shape[1]
     hidden, *gates = saved
@@ -85,8 +86,8 @@ def _back(product, together, x, hidden, gates, weights, above, below, sums, firs
                 multiply(product, at_sums[kinds - count :, t - start], weights_h, grads)
                 if gates is not None:
                     add(grad, through)
-                if local.size:
-                    add(grad, numbers(local, here, n))
+                if local.size and t > 0:
+                    add(grad, numbers(local, here - state, n))
                 if at_input.size:
                     multiply(product, at_sums[:, t - start], weights_x, at_input[t, b0:b1])
             gather(x, b0, samples, start, end - start, x_rows)

@@ -53,8 +53,8 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False):
     ends : list of (np.ndarray [shape=(B, H)] or None)
         Gradient of the loss at every layer's last state, as far as that is read by itself; the last layer's is given
         if `local_grads` are not.
-    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
-        Loss terms that enter at every state of the last layer; they are written to.
+    local_grads : np.ndarray [shape=(T, B, H)] or None
+        Loss terms that enter at every state of the last layer but the initial one.
     how : (str, str, int or None)
         Method, backend and levels, as `bppsa_nb.chains.backprop.choose` returns them.
     inputs : bool
@@ -72,30 +72,34 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False):
     twins, grads, at_start, at_input = functions(model._cell, backend), {}, [], None
     for layer in reversed(range(len(saved))):
         weight_ih, weight_hh, kept, below = layer_parts(model, x, saved, layer)
-        grad_output = ends[layer]
-        if local_grads is not None:
-            if grad_output is not None:
-                local_grads[-1] += grad_output
-            grad_output = local_grads[-1]
-        grad_output, wanted = plain(grad_output), inputs or layer > 0
+        grad_output, wanted = ends[layer], inputs or layer > 0
+        if local_grads is not None and len(local_grads):
+            grad_output = local_grads[-1] if grad_output is None else local_grads[-1] + grad_output
+        elif grad_output is None:
+            grad_output = np.zeros_like(kept[0][0])
+        grad_output = plain(grad_output)
         if method == "linear" and "backward" in twins:
             found, at_input, start = twins["backward"](
                 weight_ih, weight_hh, below, kept, grad_output, local_grads, wanted
             )
         else:
             links = twins["chain"](weight_hh, *kept)
-            grad_hidden = _backpropagate(links, grad_output, local_grads, method, backend, levels)
+            grad_hidden = _backpropagate(links, grad_output, _from_h0(local_grads), method, backend, levels)
             start = grad_hidden[0].copy()
             from_x, from_h = twins["gate_gradients"](links, *kept, grad_hidden)
             found = twins["parameter_gradients"](below, kept[0], from_x, from_h)
             at_input = twins["input_gradients"](weight_ih, from_x) if wanted else None
         grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
         at_start.insert(0, start)
-        if layer:
-            # The layer below is read at every step: its loss terms enter everywhere but at h_0.
-            local_grads = np.zeros_like(kept[0])
-            local_grads[1:] = at_input
+        local_grads = at_input  # the layer below is read at every step
     return grads, at_input, at_start
+
+
+def _from_h0(local_grads):
+    """Put the initial state, where no loss enters, before loss terms at all others."""
+    if local_grads is None:
+        return None
+    return np.concatenate([np.zeros((1, *local_grads.shape[1:]), local_grads.dtype), local_grads])
 
 
 def _backpropagate(links, grad_output, local_grads, method, backend, levels):

@@ -53,18 +53,20 @@ class Forward:
                 self.spent, self.rest = None, AGAIN
 
 
-def share_of(model, activations, backend):
-    """Predict the time that a forward pass took in chunks, in that of the loop; None for the loop."""
-    if not _goes(model) or activations.solved is None:
+def share_of(model, shape, solved, backend):
+    """Predict the time that a forward pass took in chunks, in that of the loop; None for the loop.
+
+    `shape` is the input's, (T, B, I), and `solved` says how each of the model's layers was, as `Activations.solved`.
+    """
+    if not any(solved or ()):
         return None
-    steps, batch, _ = activations.x.shape
+    steps, batch, _ = shape
     sizes = batch, model.hidden_size, model.dtype, backend, model._rows
     loop = explain(steps, *sizes, forward=True).seconds["linear"]
     chunks = sum(
-        loop if one is None else solve_seconds(one.passes, one.steps, one.work, steps, *sizes)
-        for one in activations.solved
+        loop if one is None else solve_seconds(one.passes, one.steps, one.work, steps, *sizes) for one in solved
     )
-    return chunks / (loop * model.num_layers)
+    return chunks / (loop * len(solved))
 
 
 def _goes(model):

@@ -80,7 +80,9 @@ class Local:
     @staticmethod
     def _update(trainer, grads, activations):
         trainer.optimizer.step(trainer.model.params, grads)
-        trainer.forward.remember(share_of(trainer.model, activations, trainer.backend))
+        solved = getattr(activations, "solved", None)  # other networks have no loop over time
+        share = share_of(trainer.model, activations.x.shape, solved, trainer.backend) if solved else None
+        trainer.forward.remember(share)
 
     def seconds(self):
         """Return how long ago the last step began."""

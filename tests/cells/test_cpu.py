@@ -34,6 +34,7 @@ def layer(cell, shape, dtype):
     sums = size * (3 if cell == "gru" else 1)
     params = draw(sums, inputs), draw(sums, size) / dtype(np.sqrt(size)), draw(sums), draw(sums)
     x, local_grads = draw(steps, batch, inputs), draw(steps + 1, batch, size)
+    local_grads[0] = 0  # nothing enters at the initial state
     saved = CELLS[cell].forward(x, draw(batch, size), *params)
     return x, params, list(saved) if cell == "gru" else [saved], draw(batch, size), local_grads
 
@@ -61,9 +62,10 @@ def test_backward_equals_step_by_step(terms, shape, dtype, cell):
     x, params, saved, grad_output, local_grads = layer(cell, shape, dtype)
     if not terms:
         local_grads = None
+    terms_after = None if local_grads is None else local_grads[1:]
     expected, expected_at_input, expected_at_start = step_by_step(cell, x, params, saved, grad_output, local_grads)
     for inputs in (False, True):
-        grads, at_input, at_start = backward_cpu.backward(*params[:2], x, saved, grad_output, local_grads, inputs)
+        grads, at_input, at_start = backward_cpu.backward(*params[:2], x, saved, grad_output, terms_after, inputs)
         assert grads.keys() == expected.keys()
         for name, grad in grads.items():
             assert_close(grad, expected[name], dtype)
@@ -79,7 +81,7 @@ def everything(cell, x, params, saved, grad_output, local_grads):
     functions = stacked.functions(CELLS[cell].__name__, "cpu")
     arrays = functions["forward"](x, saved[0][0], *params)
     yield from arrays if isinstance(arrays, tuple) else [arrays]
-    grads, *ends = functions["backward"](*params[:2], x, saved, grad_output, local_grads, True)
+    grads, *ends = functions["backward"](*params[:2], x, saved, grad_output, local_grads[1:], True)
     yield from (*ends, *grads.values())
     chain = functions["chain"](params[1], *saved)
     yield chain.slopes.copy()
@@ -106,7 +108,7 @@ def test_nothing_is_written_to_but_the_result(cell):
     x, params, saved, grad_output, local_grads = layer(cell, (40, 9, 2, 5), np.float32)
     arrays = x, *params, *saved, grad_output, local_grads
     copies = [array.copy() for array in arrays]
-    backward_cpu.backward(*params[:2], x, saved, grad_output, local_grads, True)
+    backward_cpu.backward(*params[:2], x, saved, grad_output, local_grads[1:], True)
     for array, copy in zip(arrays, copies, strict=True):
         np.testing.assert_array_equal(array, copy)
 
