@@ -21,6 +21,7 @@ HOW_TO = (
     "own_chain",
     "own_cell",
     "train",
+    "pytorch",
     "own_data",
     "more_than_chains",
     "calibrate",
@@ -31,7 +32,8 @@ HOW_TO = (
 )
 PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "docs/reference.md")
 LESSON = ("notebooks/README.md", "notebooks/GLOSSARY.md", "notebooks/TEACH.md")
-LINKED = ("figures", "data", "benchmarks", "bppsa_nb", "LICENSE", "CITATION.cff", "pyproject.toml", "Makefile", "tests")
+LINKED = ("figures", "data", "benchmarks", "bppsa_nb", "examples", "tests")
+LINKED += ("LICENSE", "CITATION.cff", "pyproject.toml", "Makefile")
 
 
 def main():

@@ -14,7 +14,8 @@ ROOMS = [
 BELOW = {room: set(ROOMS[: i + 1]) for i, room in enumerate(ROOMS)}
 BELOW |= {"scan": {"scan"}, "graphs": {"graphs", "machine", "scan", "cells"}}
 BELOW["papers"] |= {"graphs"}
-FACADES = {"bppsa_nb", "bppsa_nb.sparse"}  # the public names: whoever stands above all they name may use them
+# The public names: whoever stands above all they name may use them.
+FACADES = {"bppsa_nb", "bppsa_nb.sparse", "bppsa_nb.torch"}
 UP = [("bppsa_nb.machine.parts", "bppsa_nb.distributed")]  # for comm=, and nothing else
 PAPERS = ("bppsa", "ooo", "gru", "multigrid", "forward")
 
@@ -51,7 +52,7 @@ def imports(trees):
 
 
 def test_there_are_thirteen_rooms():
-    assert {room(name) for name in MODULES} - {"", "sparse"} == {*ROOMS, "graphs"}
+    assert {room(name) for name in MODULES} - {"", "sparse", "torch"} == {*ROOMS, "graphs"}
     assert len({*ROOMS, "graphs"}) == 13
 
 

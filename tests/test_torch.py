@@ -1,0 +1,238 @@
+"""Layers for PyTorch, beside PyTorch's own: the same parameters, results, gradients and errors."""
+
+import copy
+import io
+import pickle
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+import bppsa_nb.torch as ours  # noqa: E402
+
+TOLERANCE = {torch.float32: 5e-5, torch.float64: 1e-11}
+each_kind = pytest.mark.parametrize("kind", ["RNN", "GRU"])
+
+
+def pair(kind, *sizes, **how):
+    """PyTorch's layers and ours, with the same parameters; `how` goes to both, but for what only ours know."""
+    only = {name: how.pop(name) for name in ("method", "levels", "forward", "backend") if name in how}
+    theirs, layers = getattr(torch.nn, kind)(*sizes, **how), getattr(ours, kind)(*sizes, **how, **only)
+    layers.load_state_dict(theirs.state_dict())
+    return theirs, layers
+
+
+def results(layers, x, hx, read):
+    """Output, last states, and gradients of a loss that reads them in one of four ways."""
+    output, last = layers(x, hx)
+    loss = {
+        "every output": lambda: (output.sin() * torch.linspace(0, 1, output.numel()).view_as(output)).sum(),
+        "last output": lambda: output[:, -1].sin().sum() if layers.batch_first else output[-1].sin().sum(),
+        "last states": lambda: last.cos().sum(),
+        "both": lambda: output.square().sum() + last.sin().sum(),
+    }[read]()
+    wanted = [each for each in (x, hx, *layers.parameters()) if each is not None]
+    return output, last, *torch.autograd.grad(loss, wanted, allow_unused=True)
+
+
+@each_kind
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 9)] * 4, st.integers(1, 3)),
+    batch_first=st.booleans(),
+    bias=st.booleans(),
+    given_hx=st.booleans(),
+    double=st.booleans(),
+    read=st.sampled_from(["every output", "last output", "last states", "both"]),
+    method=st.sampled_from(["auto", "linear", "blelloch", "chunked"]),
+    backend=st.sampled_from(["auto", "numpy", "cpu"]),
+)
+def test_they_compute_what_pytorch_computes(kind, sizes, batch_first, bias, given_hx, double, read, method, backend):
+    (T, B, inputs, H, L), dtype = sizes, torch.float64 if double else torch.float32
+    torch.manual_seed(0)
+    how = {"batch_first": batch_first, "bias": bias, "dtype": dtype}
+    both = pair(kind, inputs, H, L, **how, method=method, backend=backend)
+    x = torch.randn((B, T, inputs) if batch_first else (T, B, inputs), dtype=dtype, requires_grad=True)
+    hx = torch.randn(L, B, H, dtype=dtype, requires_grad=True) if given_hx else None
+    for expected, found in zip(*(results(layers, x, hx, read) for layers in both), strict=True):
+        if expected is None or found is None:  # of what was not read, PyTorch returns zeros or None
+            assert not any(each is not None and each.any() for each in (expected, found))
+        else:
+            torch.testing.assert_close(
+                found, expected, rtol=0, atol=TOLERANCE[dtype] * (1 + float(expected.detach().abs().max()))
+            )
+
+
+@each_kind
+def test_gradients_are_those_of_differences(kind):
+    layers = getattr(ours, kind)(3, 4, 2, dtype=torch.float64)
+    x = torch.randn(5, 2, 3, dtype=torch.float64, requires_grad=True)
+    hx = torch.randn(2, 2, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x, hx, *params: layers(x, hx), (x, hx, *layers.parameters()))
+
+
+@each_kind
+def test_a_sequence_without_a_batch(kind):
+    theirs, layers = pair(kind, 3, 4, 2)
+    x, hx = torch.randn(7, 3), torch.randn(2, 4)
+    for given_hx in (hx, None):
+        for found, expected in zip(layers(x, given_hx), theirs(x, given_hx), strict=True):
+            torch.testing.assert_close(found, expected)
+
+
+@each_kind
+def test_the_same_network_trains_to_the_same_curve(kind):
+    curves = []
+    for layers in pair(kind, 2, 8, 2, batch_first=True):
+        torch.manual_seed(1)
+        head, generator = torch.nn.Linear(8, 3), torch.Generator().manual_seed(2)
+        optimizer = torch.optim.Adam([*layers.parameters(), *head.parameters()], lr=1e-2)
+        curve = []
+        for _ in range(40):
+            x = torch.randn(16, 12, 2, generator=generator)
+            y = (x.sum(dim=(1, 2)) > 0).long() + (x[:, -1, 0] > 1).long()
+            loss = torch.nn.functional.cross_entropy(head(layers(x)[0][:, -1]), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            curve.append(loss.item())
+        curves.append(curve)
+    assert curves[1][-1] < 0.8 * curves[1][0]
+    assert max(abs(a - b) for a, b in zip(*curves, strict=True)) < 1e-4
+
+
+@each_kind
+def test_parameters_go_both_ways(kind):
+    theirs, layers = pair(kind, 3, 4, 2)
+    assert list(theirs.state_dict()) == list(layers.state_dict())
+    theirs.load_state_dict(layers.state_dict())
+    assert isinstance(layers, getattr(torch.nn, kind))
+
+
+@each_kind
+def test_copies_and_pickles(kind):
+    layers, x = getattr(ours, kind)(3, 4, method="blelloch", batch_first=True), torch.randn(2, 6, 3)
+    stream = io.BytesIO()
+    torch.save(layers, stream)
+    stream.seek(0)
+    for other in (
+        copy.deepcopy(layers),
+        pickle.loads(pickle.dumps(layers)),
+        torch.load(stream, weights_only=False),
+    ):
+        torch.testing.assert_close(other(x)[0], layers(x)[0], rtol=0, atol=0)
+        assert repr(other) == repr(layers) == f"{kind}(3, 4, batch_first=True, method='blelloch')"
+
+
+def test_no_number_is_copied():
+    layers, x = ours.RNN(3, 4), torch.randn(6, 2, 3)
+    names = layers._all_weights[0]
+    seen = layers._layers(names, [getattr(layers, name) for name in names])
+    assert all(seen.params[name].ctypes.data == getattr(layers, name).data_ptr() for name in names)
+    output, _ = layers(x)
+    kept = output.grad_fn.kept[-1]
+    assert kept[0][0][1:].ctypes.data == output.data_ptr()
+
+
+REFUSED = {
+    "two directions": (lambda: ours.GRU(3, 4, bidirectional=True), "bidirectional must be False .* torch.nn.GRU has"),
+    "dropout": (lambda: ours.RNN(3, 4, 2, dropout=0.5), "dropout must be 0 .* got 0.5"),
+    "ReLU": (lambda: ours.RNN(3, 4, nonlinearity="relu"), "nonlinearity must be 'tanh' .* got 'relu'"),
+    "ReLU, by place": (lambda: ours.RNN(3, 4, 1, "relu"), "nonlinearity must be 'tanh' .* got 'relu'"),
+    "packed": (
+        lambda: ours.GRU(3, 4)(torch.nn.utils.rnn.pack_sequence([torch.ones(4, 3), torch.ones(2, 3)])),
+        "input must be a tensor .* got a PackedSequence",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_it_does_not_have(what):
+    call, message = REFUSED[what]
+    with pytest.raises(NotImplementedError, match=message):
+        call()
+
+
+def test_gradients_of_gradients_are_refused():
+    x = torch.ones(2, 1, 3, requires_grad=True)
+    with pytest.raises(NotImplementedError, match="create_graph must be False"):
+        torch.autograd.grad(ours.GRU(3, 4)(x)[0].sum(), x, create_graph=True)
+
+
+WRONG = {
+    "projections": (lambda: ours.GRU(3, 4, proj_size=2), ValueError, "proj_size"),
+    "method": (lambda: ours.GRU(3, 4, method="fast"), ValueError, "method must be one of"),
+    "levels": (lambda: ours.GRU(3, 4, method="truncated"), ValueError, "levels must be an integer >= 0"),
+    "forward": (lambda: ours.GRU(3, 4, forward="fast"), ValueError, "forward must be one of"),
+    "backend": (lambda: ours.GRU(3, 4, backend="tpu"), ValueError, "backend must be one of"),
+    "half": (lambda: ours.GRU(3, 4).half()(torch.ones(2, 1, 3).half()), TypeError, "must be float32 or float64"),
+    "size": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 4)), RuntimeError, "Expected 3, got 4"),
+    "dtype": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3).double()), ValueError, "does not match weight dtype"),
+    "hx": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3), torch.ones(2, 1, 4)), RuntimeError, "Expected hidden size"),
+    "axes": (lambda: ours.GRU(3, 4)(torch.ones(3)), ValueError, "input must be 2-d or 3-d.*got 1-d"),
+    "hx axes": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3), torch.ones(1, 4)), ValueError, "got 3-d and 2-d"),
+    "no step": (lambda: ours.GRU(3, 4)(torch.ones(0, 1, 3)), ValueError, "at least one step and one sample"),
+    "no sample": (lambda: ours.GRU(3, 4)(torch.ones(2, 0, 3)), ValueError, "at least one step and one sample"),
+    "device": (lambda: ours.GRU(3, 4).to("meta")(torch.ones(2, 1, 3)), TypeError, "must be on the host"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_is_named(what):
+    call, error, message = WRONG[what]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_what_was_changed_in_between_is_noticed():
+    layers = ours.GRU(3, 4)
+    output, _ = layers(torch.ones(2, 1, 3))
+    output.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+    output, _ = layers(torch.ones(2, 1, 3))
+    with torch.no_grad():
+        layers.weight_hh_l0.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+
+
+def test_numbers_that_are_not_finite_pass_through_as_in_pytorch():
+    theirs, layers = pair("GRU", 3, 4)
+    x = torch.ones(5, 2, 3)
+    x[2, 0, 1], x[3, 1, 0] = float("nan"), float("inf")
+    torch.testing.assert_close(layers(x)[0], theirs(x)[0], equal_nan=True)
+
+
+def test_nothing_is_kept_without_gradients():
+    with torch.no_grad():
+        output, _ = ours.GRU(3, 4)(torch.ones(2, 1, 3))
+    assert output.grad_fn is None
+
+
+def test_parametrized_weights():
+    theirs, layers = pair("RNN", 3, 4)
+    for each in (theirs, layers):
+        torch.nn.utils.parametrizations.weight_norm(each, "weight_hh_l0")
+    x = torch.randn(5, 2, 3)
+    torch.testing.assert_close(layers(x)[0], theirs(x)[0])
+
+
+def test_the_package_does_not_import_it():
+    code = "import sys, bppsa_nb as bp; bp.RNN, bp.Trainer, bp.backprop; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_example_trains_to_the_same_losses(capsys):
+    runpy.run_path(str(Path(__file__).parents[1] / "examples" / "train_in_pytorch.py"))
+    *_, losses, difference = capsys.readouterr().out.splitlines()
+    first, last = map(float, losses.removeprefix("loss from ").split(" to "))
+    assert last < 0.8 * first
+    assert float(difference.rsplit(" ", 1)[1]) < 1e-5
