@@ -8,7 +8,7 @@ import numpy as np
 from bppsa_nb.chains import checks, listed
 from bppsa_nb.chains.plan import METHODS, chunk_length, explain
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine import backends
+from bppsa_nb.machine import backends, foreign
 from bppsa_nb.machine.checks import check_choice, is_integer, on_gpu
 from bppsa_nb.machine.parts import over_ranks
 from bppsa_nb.machine.twins import twin
@@ -52,10 +52,11 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     Returns
     -------
     np.ndarray [shape=(T + 1, B, H)] or list of np.ndarray
-        Gradients at x_0 ... x_T, in the dtype of the input (float32 or float64). Where the arrays are on a GPU (those
-        of Numba, CuPy, PyTorch or any library with ``__cuda_array_interface__``; all of them, contiguous), Numba's
-        device array; nothing passes through the host, not even for checks. With `comm` at the points of this
-        rank's run, both ends included.
+        Gradients at x_0 ... x_T, in the dtype of the input (float32 or float64), in the library that `grad_output`
+        came from: arrays of PyTorch, JAX and others with DLPack are taken and given back without copies. Where the
+        arrays are on a GPU (those of Numba, CuPy, PyTorch or any library with ``__cuda_array_interface__``; all of
+        them, contiguous), so is the result, and nothing passes through the host, not even for checks. With `comm` at
+        the points of this rank's run, both ends included.
 
     Raises
     ------
@@ -84,6 +85,13 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     >>> backprop(jacobians_T, np.ones((1, 1)), method="blelloch").ravel()
     array([8., 4., 2., 1.])
     """
+    given = {"jacobians_T": jacobians_T, "grad_output": grad_output, "local_grads": local_grads}
+    chain, end, terms = (foreign.taken(name, array) for name, array in given.items())
+    return foreign.returned(_backprop(chain, end, terms, method, backend, levels, comm), like=grad_output)
+
+
+def _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, comm):
+    """Compute what `backprop` computes, of NumPy's arrays or those on a GPU."""
     if comm is not None:
         how = {"local_grads": local_grads, "method": method, "backend": backend, "levels": levels}
         return over_ranks("solver").solve(jacobians_T, grad_output, **how, comm=comm).gradients
