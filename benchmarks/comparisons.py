@@ -132,6 +132,43 @@ def compare(names, backend, present, seconds, say):
     return rows
 
 
+WHOLE = [  # cell, T, B, H, I: from small layers to large ones
+    ("RNN", 1000, 16, 20, 1),
+    ("GRU", 259, 16, 20, 38),
+    ("GRU", 1034, 16, 20, 12),
+    ("RNN", 1000, 64, 64, 1),
+    ("GRU", 259, 64, 128, 38),
+    ("RNN", 200, 64, 256, 64),
+    ("GRU", 100, 64, 512, 256),
+]
+OVER = {"H": (8, 16, 32, 64, 128, 256, 512), "B": (1, 4, 16, 64, 256)}  # with T = 100, and I = H
+
+
+def whole_points(scale):
+    """List the sizes whose whole steps are timed: those of `WHOLE`, and both cells over H and B; the last is which."""
+    sizes, batches = (part[:: 3 if scale == "quick" else 1] for part in OVER.values())
+    named = [(*point, "named") for point in (WHOLE[:2] if scale == "quick" else WHOLE)]
+    return named + [(cell, 100, B, H, H, "grid") for cell in ("RNN", "GRU") for H in sizes for B in batches]
+
+
+def whole_steps(points, present, seconds, say):
+    """Time whole training steps of ours and of the peers on a CPU. Return a row for each point and competitor."""
+    rows = []
+    for cell, T, B, H, inputs, part in points:
+        rng = np.random.default_rng(0)
+        model = {"RNN": bp.RNN, "GRU": bp.GRU}[cell](inputs, H, 10, rng=rng)
+        x, y = rng.standard_normal((T, B, inputs), np.float32), rng.integers(10, size=B)
+        trainer = bp.Trainer(model, bp.Adam(lr=1e-5), backend="cpu")
+        competitors = {"ours": [partial(trainer.step, x, y)]} | others(model, x, y, "cpu", present)
+        timed = take_turns(competitors, seconds * (3 if part == "named" else 1), (3, 101))
+        for name, rounds in timed.items():
+            row = {"part": part, "cell": cell, "T": T, "B": B, "H": H, "I": inputs, "name": name, "rounds": len(rounds)}
+            rows.append(row | quartiles("seconds", rounds.sum(axis=1)))
+        said = ", ".join(f"{name} {1e3 * np.median(rounds.sum(axis=1)):.3g}" for name, rounds in timed.items())
+        say(f"  {cell} T={T} B={B} H={H} I={inputs}: {said} ms")
+    return rows
+
+
 def grid_points(scale):
     """List the sizes of Figure 8 (the RNN over T, and over B) and Figure 9 (the GRU), for every H: cell, T, B, H, I."""
     quick = scale == "quick"

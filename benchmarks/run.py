@@ -8,10 +8,11 @@ what a method must prepare, Jacobians included, is. The tables are recorded in `
 git tracks, saying what each replaces. ``bppsa-nb figures --only peers against_pytorch roofline``, and ``kernel_issue``
 from a GPU, draws those of scale "paper".
 
-Parts: chain, rnn and gru are the comparisons that the README quotes (table ``compare``); grid times backward passes and
-whole steps over the sizes of Figures 8 and 9 (``grid``), and asks how well "auto" chooses (``auto_regret``); roofline
-counts what kernels do and holds it against the machine (``roofline``); issue asks a GPU how long kernels take to be
-issued (``kernel_issue``).
+Parts: chain, rnn and gru are comparisons of methods (table ``compare``); whole times whole training steps on a CPU, of
+layers from small to large, which the README quotes (``whole_steps``); grid times backward passes and whole steps over
+the sizes of Figures 8 and 9 (``grid``), and asks how well "auto" chooses (``auto_regret``); roofline counts what
+kernels do and holds it against the machine (``roofline``); issue asks a GPU how long kernels take to be issued
+(``kernel_issue``).
 """
 
 import argparse
@@ -25,10 +26,11 @@ import roofline
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import experiments, provenance
 
-PARTS = ("chain", "rnn", "gru", "grid", "roofline", "issue")
-SECONDS = {  # for a comparison, a point of the grid, a point where "auto" is judged, a size of the roofline
-    "quick": {"compare": 2.0, "grid": 0.3, "regret": 0.1, "roofline": 1.0},
-    "paper": {"compare": 12.0, "grid": 1.5, "regret": 0.5, "roofline": 5.0},
+PARTS = ("chain", "rnn", "gru", "whole", "grid", "roofline", "issue")
+# For a comparison, a size of a whole step, a point of the grid, a point where "auto" is judged, a size of the roofline.
+SECONDS = {
+    "quick": {"compare": 2.0, "whole": 0.3, "grid": 0.3, "regret": 0.1, "roofline": 1.0},
+    "paper": {"compare": 12.0, "whole": 3.0, "grid": 1.5, "regret": 0.5, "roofline": 5.0},
 }
 
 
@@ -100,6 +102,10 @@ def measure(parts, backend, scale, present, say):
             yield "compare", rows, notes
         else:
             say("not recorded: the table compare holds chain, rnn and gru of one run")
+    if "whole" in parts and backend == "cpu":
+        say("whole training steps, medians")
+        points = comparisons.whole_points(scale)
+        yield "whole_steps", comparisons.whole_steps(points, present, seconds["whole"], say), notes
     if "grid" in parts:
         say("training steps over the sizes of Figures 8 and 9, medians")
         points = comparisons.grid_points(scale)

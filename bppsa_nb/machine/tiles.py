@@ -2,8 +2,8 @@
 
 A step of a recurrent cell multiplies B rows of H numbers by an H x H matrix, and the next step waits for it. At such
 sizes BLAS spends half its time on finding out what it was asked for. Here a tile of up to 8 rows and two or three
-vectors of columns stays in registers while all products that belong to it are added up. Tiles at the end of rows or
-columns reach back over those before, so that every size is made of the same few.
+vectors of columns (of more, where there are few rows) stays in registers while all products that belong to it are added
+up. Tiles at the end of rows or columns reach back over those before, so that every size is made of the same few.
 
 The code is compiled once per dtype, not into every loop that has a product: loops are given its address.
 """
@@ -132,31 +132,37 @@ def _product(_, rows, matrices, out, sizes, width, height, third):
         def at_least(value, bound):
             return builder.icmp_signed(">=", value, _INT(bound))
 
-        def choose(heights, width, across):
-            """Take the first height that is at most B; the last is 1."""
-            if len(heights) == 1:
-                return _cover(builder, number, size, arguments[:3], values, heights[0], width, across)
-            with builder.if_else(at_least(B, heights[0])) as (then, otherwise):
+        def choose(shapes, width):
+            """Take the first shape, of rows and vectors, that is no larger than the result; the last is one row."""
+            (height, across), *others = shapes
+            if not others:
+                return _cover(builder, number, size, arguments[:3], values, height, width, across)
+            fits = at_least(B, height)
+            if across > 3:
+                fits = builder.and_(fits, at_least(columns, across * width))
+            with builder.if_else(fits) as (then, otherwise):
                 with then:
-                    _cover(builder, number, size, arguments[:3], values, heights[0], width, across)
+                    _cover(builder, number, size, arguments[:3], values, height, width, across)
                 with otherwise:
-                    choose(heights[1:], width, across)
+                    choose(others, width)
 
         def covered(tile):
             """Emit how many bytes tiles of so many cover."""
             return builder.mul(builder.sdiv(builder.add(columns, _INT(tile - 1)), _INT(tile)), _INT(tile))
 
         less = builder.icmp_signed("<", covered(3 * narrower), covered(2 * most))
-        heights = [rows for rows in (8, 4, 2, 1) if rows <= high]
+        # One row or two fill few registers: more columns of them, or every sum waits for itself.
+        shapes = [[(8, n), (4, n), (2, 4), (2, n), (1, 8), (1, n)] for n in (2, 3)]
+        two, three = ([shape for shape in each if shape[0] <= high] for each in shapes)
         with builder.if_else(at_least(columns, most)) as (wide, other):
-            with wide, builder.if_else(less) as (three, two):
-                with three:
-                    choose(heights, narrower, 3)
-                with two:
-                    choose(heights, most, 2)
+            with wide, builder.if_else(less) as (then, otherwise):
+                with then:
+                    choose(three, narrower)
+                with otherwise:
+                    choose(two, most)
             with other, builder.if_else(at_least(columns, 16)) as (narrow, single):
                 with narrow:
-                    choose([4, 1], 16, 2)
+                    choose([(4, 2), (1, 2)], 16)
                 with single:
                     _cover(builder, number, size, arguments[:3], values, 1, size, 2)
         return context.get_dummy_value()
