@@ -5,11 +5,11 @@ installed do not compete. What takes part in one comparison takes turns, warm, s
 meets all of it, and waits until its device is done; reported are medians and quartiles. Compilation is not counted;
 what a method must prepare, Jacobians included, is. The tables are recorded in ``data/measured/<device>/``, at scale
 "paper", or "quick" with ``--quick``, each as soon as it is complete; with ``--reference`` in ``data/results/``, which
-git tracks, saying what each replaces. ``bppsa-nb figures --only peers against_pytorch roofline``, and ``kernel_issue``
-from a GPU, draws those of scale "paper".
+git tracks, saying what each replaces. ``bppsa-nb figures --only whole_steps peers against_pytorch roofline``,
+and ``kernel_issue`` from a GPU, draws those of scale "paper".
 
 Parts: chain, rnn and gru are comparisons of methods (table ``compare``); whole times whole training steps on a CPU, of
-layers from small to large, which the README quotes (``whole_steps``); grid times backward passes and whole steps over
+layers from small to large, which the README quotes (``whole``); grid times backward passes and whole steps over
 the sizes of Figures 8 and 9 (``grid``), and asks how well "auto" chooses (``auto_regret``); roofline counts what
 kernels do and holds it against the machine (``roofline``); issue asks a GPU how long kernels take to be issued
 (``kernel_issue``).
@@ -105,7 +105,7 @@ def measure(parts, backend, scale, present, say):
     if "whole" in parts and backend == "cpu":
         say("whole training steps, medians")
         points = comparisons.whole_points(scale)
-        yield "whole_steps", comparisons.whole_steps(points, present, seconds["whole"], say), notes
+        yield "whole", comparisons.whole_steps(points, present, seconds["whole"], say), notes
     if "grid" in parts:
         say("training steps over the sizes of Figures 8 and 9, medians")
         points = comparisons.grid_points(scale)

@@ -10,8 +10,8 @@ SHORT = 0.02  # seconds
 def take_turns(competitors, seconds, rounds=(3, 51)):
     """Time competitors round after round, after turns that do not count.
 
-    A short turn is taken twice, and the second one counts: in training, too, a step finds caches as the last one left
-    them, and not as another competitor did, whose threads have come to rest, then.
+    Short turns are taken until others' threads have come to rest and caches are one's own, and then once more: what
+    counts is a step of many, as in training.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def take_turns(competitors, seconds, rounds=(3, 51)):
     while left:
         for name in shuffled.permutation(list(left)).tolist():
             last = measured[name][-1] if measured[name] else again[name]
-            if sum(last) < SHORT:
+            for _ in range(int(SHORT / max(sum(last), SHORT / 100))):
                 _turn(competitors[name])
             measured[name].append(_turn(competitors[name]))
             left[name] -= sum(measured[name][-1])

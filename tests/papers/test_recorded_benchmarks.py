@@ -6,11 +6,12 @@ from matplotlib.colors import to_rgb
 
 from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, provenance
-from bppsa_nb.papers.bppsa import against_pytorch, peers, roofline
+from bppsa_nb.papers.bppsa import against_pytorch, peers, roofline, whole_steps
 from bppsa_nb.papers.figures import COLORS, provenance_line
 from bppsa_nb.papers.ooo import kernel_issue
 
 EXPERIMENTS = {"compare": peers, "roofline": roofline, "grid": against_pytorch, "kernel_issue": kernel_issue}
+EXPERIMENTS |= {"whole": whole_steps}
 
 
 @pytest.fixture(autouse=True)
@@ -138,3 +139,28 @@ def test_issue_and_run_are_drawn_in_pairs():
     assert "h200" in fig.subfigs[0].get_suptitle() and gru.get_title().startswith("GRU")
     assert sorted(text.get_text() for text in rnn.texts) == ["2", "2", "5", "5"]
     np.testing.assert_allclose(sorted(bar.get_width() for bar in gru.patches), [2, 2, 5, 5])
+
+
+def whole(**seconds):
+    """A size of both parts, for both cells, and how long each competitor takes."""
+    sizes = [("named", "RNN"), ("grid", "RNN"), ("grid", "GRU")]
+    return [
+        {"part": part, "cell": cell, "T": 9, "B": 2, "H": 3, "I": 4, "name": name, "rounds": 3}
+        | {"seconds": s, "seconds_low": 0.9 * s, "seconds_high": 1.2 * s}
+        for part, cell in sizes
+        for name, s in seconds.items()
+    ]
+
+
+def test_whole_steps_are_held_against_the_best_of_each_peer():
+    names = {"ours": 2.0, "torch.nn.RNN, 1 thread": 9.0, "torch.nn.RNN, 2 threads": 8.0, "jax.lax.scan, unroll=8": 3.0}
+    record("whole", whole(**names))
+    table = whole_steps.measure("quick", None, None)
+    found = whole_steps.beside(table).set_index(["part", "cell", "peer"])
+    assert found.loc[("named", "RNN", "PyTorch"), "ratio"] == 4 and found.loc[("grid", "GRU", "JAX"), "ratio"] == 1.5
+    np.testing.assert_allclose(found.loc[("named", "RNN", "PyTorch"), ["low", "high"]].astype(float), [3.6, 4.8])
+    assert set(whole_steps.best(table)["peer"]) == {"JAX"}
+    assert "the better of them takes 1.5 times as long" in whole_steps.alt(table)
+    assert "above 1 in 2 of 2 cells" in whole_steps.alt(table)
+    fig = whole_steps.plot(table)
+    assert {text.get_text() for ax in fig.axes for text in ax.texts} == {"4", "1.5", "1.5 J"}

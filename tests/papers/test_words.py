@@ -46,6 +46,7 @@ MEASURED = {
     "small_products": ["ratio"],
     "staleness": ["accuracy"],
     "steps_over_workers": ["steps"],
+    "whole_steps": ["seconds"],
 }
 
 
