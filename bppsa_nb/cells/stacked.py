@@ -206,4 +206,4 @@ def stack(arrays):
 def plain(array):
     """Return an array as compiled code takes it."""
     # Compiled code exists once per memory layout; contiguous and writable is the only one used.
-    return np.require(array, requirements=("C", "W"))
+    return array if array.flags.carray else np.require(array, requirements=("C", "W"))

@@ -80,8 +80,9 @@ def check_array(name, array, dtype, shape):
     check_plain(name, array)
     if array.dtype != dtype:
         raise TypeError(f"{name} must have the model's dtype {dtype}, got {array.dtype}")
-    if array.ndim != len(shape) or any(
-        not isinstance(size, str) and size != found for found, size in zip(array.shape, shape, strict=True)
+    if array.shape != shape and (
+        array.ndim != len(shape)
+        or any(not isinstance(size, str) and size != found for found, size in zip(array.shape, shape, strict=True))
     ):
         raise wrong_shape(name, array, shape)
 
