@@ -74,6 +74,28 @@ def few_threads(monkeypatch):
             monkeypatch.setattr(module, "_THREADS", 4)
 
 
+@pytest.fixture
+def fetched(monkeypatch):
+    """Sizes of all arrays that came back from the GPU to the host."""
+    from numba import cuda
+
+    from bppsa_nb.machine import backends
+
+    if backends.simulated():  # whose threads are slow to start
+        for module in ("machine.arrays_cuda._", "cells.layer_cuda._", "chains.levels_cuda.MAX_"):
+            monkeypatch.setattr(f"bppsa_nb.{module}THREADS", 2)
+
+    kind, sizes = type(cuda.device_array(1)), []
+    fetch = kind.copy_to_host
+
+    def copy_to_host(self, *args, **how):
+        sizes.append(self.size)
+        return fetch(self, *args, **how)
+
+    monkeypatch.setattr(kind, "copy_to_host", copy_to_host)
+    return sizes
+
+
 def pytest_collection_modifyitems(items):
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:

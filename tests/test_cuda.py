@@ -380,26 +380,6 @@ def test_range_is_kept_exactly_where_the_cpu_keeps_it(kind, dtype, monkeypatch):
     assert draws / 5 < sum(kept) < draws * 4 / 5
 
 
-@pytest.fixture
-def fetched(monkeypatch):
-    """Sizes of all arrays that came back to the host."""
-    from numba import cuda
-
-    if backends.simulated():  # whose threads are slow to start
-        for module in ("machine.arrays_cuda._", "cells.layer_cuda._", "chains.levels_cuda.MAX_"):
-            monkeypatch.setattr(f"bppsa_nb.{module}THREADS", 2)
-
-    kind, sizes = type(cuda.device_array(1)), []
-    fetch = kind.copy_to_host
-
-    def copy_to_host(self, *args, **how):
-        sizes.append(self.size)
-        return fetch(self, *args, **how)
-
-    monkeypatch.setattr(kind, "copy_to_host", copy_to_host)
-    return sizes
-
-
 @pytest.mark.parametrize(
     ("T", "B", "H"), [on_simulator(0, 2, 3), on_simulator(1, 1, 2), on_simulator(4, 2, 2), on_gpu(500, 16, 20)]
 )

@@ -52,6 +52,18 @@ def call():
         assert type(bp.backprop(Foreign(J[:, 0].copy()), Foreign(g), method=method)) is type(cuda.device_array(1))
         model.backward(model.forward(x, backend="cuda"), np.zeros((1, 3), np.float32), method, backend="cuda")
         model.backward(model.forward(Foreign(x)), Foreign(np.zeros(3, np.float32)[None]), method)
+    # Layers alone, with parameters on the GPU, and gradients at all that can be read.
+    from bppsa_nb.cells import stacked_cuda
+    from bppsa_nb.cells.unroll import How
+    for kind in (bp.RNN, bp.GRU):
+        model, put = kind(1, 20, 3, 2, rng=0), cuda.to_device
+        model.params = {name: put(param) for name, param in model.params.items()}
+        last, each = np.zeros((1, 20), np.float32), np.zeros((6, 1, 20), np.float32)
+        for h0, how in ((None, How("linear")), (put(np.zeros((2, 1, 20), np.float32)), How("chunked", 3))):
+            saved, _ = stacked_cuda.forward(model, put(np.zeros((6, 1, 1), np.float32)), h0, how)
+        for ends, terms in (([None, put(last)], None), ([put(last)] * 2, put(each)), ([None] * 2, put(each))):
+            how = "linear", "cuda", None
+            stacked_cuda.backward(model, put(np.zeros((6, 1, 1), np.float32)), saved, ends, terms, how, True)
     try:
         bp.backprop(Foreign(J[:, 0].transpose(0, 2, 1)), Foreign(g))
     except ValueError as error:

@@ -1,0 +1,156 @@
+"""Recurrent layers on layers on a GPU, apart from what reads their states; twin of `bppsa_nb.cells.stacked`.
+
+All arrays are on the GPU and stay there, but for parameters that are on the host: these are copied.
+"""
+
+from functools import partial
+
+from numba import cuda
+
+from bppsa_nb.cells import layer_cuda as cells
+from bppsa_nb.cells.repair_cuda import Chunks
+from bppsa_nb.cells.stacked import settled
+from bppsa_nb.chains import backprop as chain
+from bppsa_nb.chains.structured import StructuredChain
+from bppsa_nb.machine.arrays_cuda import add, copy, fill, put
+from bppsa_nb.machine.cuda import on_device
+from bppsa_nb.machine.twins import twin
+
+_NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
+
+
+def forward(model, x, h0, how, new=None, saved=None):
+    """Run all layers of a model, on values of any kind: what is not finite passes through.
+
+    Parameters
+    ----------
+    model : bppsa_nb.cells.recurrent.Recurrent
+        Or what has as much of it as layers need: `params`, `hidden_size`, `num_layers`, `dtype`, `_cell` and `_rows`.
+    x : device array [shape=(T, B, I)]
+        No axis of it is 0.
+    h0 : device array [shape=(L, B, H)] or None
+        It may be on the host, too; zeros if None.
+    how : bppsa_nb.cells.unroll.How
+        Not Newton's method.
+    new : callable, optional
+        Makes device arrays, in the model's dtype, from their shapes; Numba does if nothing is said. What is only worked
+        on is dropped as soon as all launches are issued. Scans and chunks ask Numba for memory of their own.
+    saved : list of tuple of device arrays, optional
+        What to write into; made if not given.
+
+    Returns
+    -------
+    saved : list of tuple of device arrays
+        Of every layer, hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
+    solved : list of Solved or None
+        How every layer's states were found; None for the loop.
+    """
+    cell, new = cell_of(model), _maker(model, new)
+    (T, B, _), H, L = x.shape, model.hidden_size, model.num_layers
+    if saved is None:
+        gates = [(cell.sums, T, B, H)] if cell.sums > 1 else []
+        saved = [tuple(map(new, [(T + 1, B, H), *gates])) for _ in range(L)]
+    rows = model._rows * H
+    weight_hh_T, products = new((H, rows)), new((T, B, rows))
+    below, solved = x, []
+    how, length = settled(model, how, x.shape, "cuda")
+    for layer, (hidden, *gates) in enumerate(saved):
+        if h0 is None:
+            fill(hidden[0], model.dtype.type(0))
+        else:
+            put(h0[layer], hidden[0])
+        params = [on_device(model.params[f"{name}_l{layer}"]) for name in _NAMES]
+        loop = products, weight_hh_T, params[3], hidden, gates[0] if gates else None
+        cells.launch_inputs(below, params, weight_hh_T, products)
+        if how.method == "linear":
+            cells.launch_loop(cell, cells.run_forward_of, B, *loop)
+            solved.append(None)
+        else:
+            solved.append(Chunks(cell, loop, length).solve(*how.limits(model.dtype)))
+        below = hidden[1:]
+    return saved, solved
+
+
+def backward(model, x, saved, ends, local_grads, how, inputs=False, new=None):
+    """Go back through all layers of a model, from the last one to the first.
+
+    Parameters
+    ----------
+    model, x, saved, new
+        As `forward` takes and returns them.
+    ends : list of (device array [shape=(B, H)] or None)
+        Gradient of the loss at every layer's last state, as far as that is read by itself.
+    local_grads : device array [shape=(T, B, H)] or None
+        Loss terms that enter at every state of the last layer but the initial one.
+    how : (str, str, int or None)
+        Method, backend and levels, as `bppsa_nb.chains.backprop.choose` returns them.
+    inputs : bool
+        Whether the gradient at `x` is asked for.
+
+    Returns
+    -------
+    grads : dict of str to device array
+        Gradients of the layers' parameters.
+    at_input : device array [shape=(T, B, I)] or None
+    at_start : list of device arrays [shape=(B, H)]
+        Gradients at the initial states.
+    """
+    (method, _, levels), cell, new = how, cell_of(model), _maker(model, new)
+    (T, B, _), H, L, rows = x.shape, model.hidden_size, model.num_layers, model._rows
+    grads, starts, slopes, terms = {}, new((L, B, H)), new((cell.sums, T, B, H)), None
+    if local_grads is not None:
+        terms = _from_h0(new, local_grads.shape)
+        copy(local_grads, terms[1:])
+    for layer in reversed(range(L)):
+        (hidden, *gates), below = saved[layer], saved[layer - 1][0][1:] if layer else x
+        cells.launch_slopes(cell, hidden, gates[0] if gates else None, slopes)
+        weights = on_device(model.params[f"weight_hh_l{layer}"].reshape(rows, H, H))
+        links = StructuredChain.made(weights, slopes[cell.sums - rows :], gates[0][1] if gates else None)
+        run = partial(chain.go_back, links, _at_end(new, ends[layer], terms, starts[layer]), terms, "cuda")
+        grad_hidden = chain.in_range(run, method, levels)
+        cells.launch_at_sums(slopes, grad_hidden)
+        copy(grad_hidden[0], starts[layer])
+        own = {f"{name}_l{layer}": new(model.params[f"{name}_l{layer}"].shape) for name in _NAMES}
+        parts = [new((cells.parts_of(T), rows * H, n + 1)) for n in (below.shape[2], H)]
+        cells.launch_gradients(below, hidden, slopes, *parts, list(own.values()))
+        grads |= own
+        if inputs or layer:
+            # The layer below is read at every step: its loss terms enter everywhere but at h_0.
+            terms = _from_h0(new, below.shape)
+            weight_ih = on_device(model.params[f"weight_ih_l{layer}"])
+            cells.launch_input_gradients(slopes, weight_ih, terms[1:])
+    return grads, terms[1:] if inputs else None, [starts[layer] for layer in range(L)]
+
+
+def cell_of(model):
+    """Return what launchers need to know of a model's cell; raise ValueError for one that has no kernels."""
+    own = twin(model._cell, "cuda", otherwise="numpy")
+    if not hasattr(own, "CELL"):
+        raise ValueError(f"x must be on the host for a {type(model).__name__}: its cell has no kernels")
+    return own.CELL
+
+
+def _maker(model, new):
+    return partial(cuda.device_array, dtype=model.dtype) if new is None else new
+
+
+def _from_h0(new, shape):
+    """Make room for loss terms at all states [shape=(T + 1, B, ...)]; at the initial one, none enters."""
+    terms = new((shape[0] + 1, *shape[1:]))
+    fill(terms[:1], terms.dtype.type(0))
+    return terms
+
+
+def _at_end(new, end, terms, like):
+    """Return the gradient at a layer's last state: what was read of it by itself, and with all the others."""
+    if terms is None and end is not None:
+        return end
+    if end is None and terms is not None:
+        return terms[len(terms) - 1]
+    total = new(like.shape)
+    if end is None:
+        fill(total, total.dtype.type(0))
+    else:
+        copy(end, total)
+        add(total, terms[len(terms) - 1])
+    return total

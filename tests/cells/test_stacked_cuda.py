@@ -1,0 +1,137 @@
+"""Layers on a GPU, apart from what reads their states: on the simulator at tiny sizes, and on a GPU if there is one."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from on_cuda import on_gpu, on_simulator
+
+import bppsa_nb as bp
+from bppsa_nb.cells import stacked
+from bppsa_nb.cells.unroll import How
+from bppsa_nb.chains import plan
+from bppsa_nb.machine import backends
+
+if backends.simulated() or backends.cuda_available():
+    from numba import cuda
+
+    from bppsa_nb.cells import stacked_cuda
+
+pytestmark = pytest.mark.usefixtures("few_threads")
+CELLS = {"rnn": bp.RNN, "gru": bp.GRU}
+TOLERANCE = {np.float32: 2e-5, np.float64: 1e-10}
+METHODS = {"linear": None, "chunked": None, "blelloch": None, "truncated": 1}
+
+
+def case(cell, T, B, H, L, dtype):
+    """A model, the same one with its parameters on the GPU, inputs, initial states, and gradients at what is read."""
+    rng = np.random.default_rng([T, B, H, L])
+    here, there = (CELLS[cell](2, H, 3, L, rng=7, dtype=dtype) for _ in range(2))
+    there.params = {name: cuda.to_device(param) for name, param in here.params.items()}
+    shapes = (T, B, 2), (L, B, H), (L, B, H), (T, B, H)
+    return here, there, *(rng.standard_normal(shape).astype(dtype) for shape in shapes)
+
+
+def close(found, expected, tolerance):
+    for one, other in zip(found, expected, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            one = one.copy_to_host()
+            assert one.shape == other.shape and one.dtype == other.dtype
+            bound = tolerance * (1 + np.nan_to_num(abs(other), posinf=0).max())
+            np.testing.assert_allclose(one, other, rtol=0, atol=bound)
+
+
+def flat(found):
+    grads, at_input, at_start = found
+    return [*(grads[name] for name in sorted(grads)), at_input, *at_start]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize(
+    ("T", "B", "H", "L", "dtype", "length"),
+    [
+        on_simulator(1, 1, 1, 1, np.float64, None),
+        on_simulator(5, 2, 2, 1, np.float32, 2),
+        on_simulator(4, 1, 3, 2, np.float64, None),
+        on_gpu(500, 16, 20, 2, np.float32, 50),
+        on_gpu(100, 3, 300, 1, np.float64, None),
+    ],
+)
+def test_they_compute_what_layers_on_the_host_compute(cell, T, B, H, L, dtype, length):
+    here, there, x, h0, at_last, at_each = case(cell, T, B, H, L, dtype)
+    how = How("chunked", length, 0) if length else How("linear")
+    expected, _ = stacked.forward(here, x, h0, How("linear"), "numpy")
+    x_there = cuda.to_device(x)
+    for model, initial in ((there, cuda.to_device(h0)), (here, h0)):
+        saved, solved = stacked_cuda.forward(model, x_there, initial, how)
+        for found, kept in zip(saved, expected, strict=True):
+            close(found, kept, TOLERANCE[dtype])
+        assert [each is not None for each in solved] == [length is not None] * L
+    read = {"no last state": [None] * L, "the last layer's": [None] * (L - 1) + [at_last[-1]], "all": list(at_last)}
+    reads = list(product(read.values(), (None, at_each), (False, True)))
+    for (ends, terms, inputs), method in zip(reads, list(METHODS) * 3, strict=True):
+        args = expected, ends, terms, ("linear", "numpy", None), inputs
+        grads = stacked.backward(here, x, *args)
+        ends, terms = ([None if one is None else cuda.to_device(one) for one in some] for some in (ends, [terms]))
+        with plan.chunks_of(2):
+            chosen = method, "cuda", METHODS[method]
+            found = stacked_cuda.backward(there, x_there, saved, ends, terms[0], chosen, inputs)
+        close(flat(found), flat(grads), 10 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+def test_without_initial_states_they_are_zeros(kind):
+    here, there, x, h0, *_ = case("gru", 3, 2, 2, 2, np.float64)
+    expected, _ = stacked.forward(here, x, np.zeros_like(h0), How("linear"), "numpy")
+    saved, _ = stacked_cuda.forward(there, cuda.to_device(x), None, How("linear"))
+    for found, kept in zip(saved, expected, strict=True):
+        close(found, kept, 1e-10)
+
+
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+@pytest.mark.parametrize("cell", CELLS)
+def test_nothing_leaves_the_gpu_and_memory_comes_from_where_it_is_said(cell, kind, fetched, monkeypatch):
+    _, there, x, h0, at_last, at_each = case(cell, 3, 2, 2, 2, np.float32)
+    x, h0, at_each, *ends = map(cuda.to_device, (x, h0, at_each, *at_last))
+    made, sent, send = [], [], cuda.to_device
+
+    def new(shape):
+        made.append(cuda.device_array(shape, np.float32))
+        return made[-1]
+
+    monkeypatch.setattr(cuda, "to_device", lambda array, *more: (sent.append(array.size), send(array, *more))[1])
+    saved, _ = stacked_cuda.forward(there, x, h0, How("linear"), new)
+    own = [array for of_layer in saved for array in of_layer]
+    assert sent == fetched == [] and all(any(array is one for one in made) for array in own)
+    made.clear()
+    for method, levels in METHODS.items():
+        grads, at_input, at_start = stacked_cuda.backward(
+            there, x, saved, ends, at_each, (method, "cuda", levels), True, new
+        )
+        assert max(sent) == 1 and max(fetched, default=1) == 1  # whether all is in range
+        assert all(any(array is one for one in made) for array in grads.values())
+        assert at_input.shape == x.shape and [start.shape for start in at_start] == [(2, 2)] * 2
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what is not finite
+@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_passes_through(cell, bad, kind):
+    here, there, x, h0, at_last, at_each = case(cell, 7, 2, 2, 2, np.float32)
+    x[3, 0, 1], at_each[5, 1, 0] = bad, bad
+    x_there, h0_there, at_last, terms = map(cuda.to_device, (x, h0, at_last, at_each))
+    with np.errstate(all="ignore"):
+        expected, _ = stacked.forward(here, x, h0, How("linear"), "numpy")
+    for how in (How("linear"), How("chunked", 2, 0), How("chunked", 2, 0, 0)):
+        saved, _ = stacked_cuda.forward(there, x_there, h0_there, how)
+        for found, kept in zip(saved, expected, strict=True):
+            close(found, kept, 2e-5)
+    with np.errstate(all="ignore"):
+        grads = stacked.backward(here, x, expected, [None] * 2, at_each, ("linear", "numpy", None), True)
+    assert not np.isfinite(grads[1]).all()
+    with plan.chunks_of(2):
+        for method, levels in METHODS.items():
+            found = stacked_cuda.backward(there, x_there, saved, [None] * 2, terms, (method, "cuda", levels), True)
+            close(flat(found), flat(grads), 2e-4)
