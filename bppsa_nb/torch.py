@@ -1,22 +1,25 @@
 """For PyTorch: `RNN` and `GRU` to stand where `torch.nn.RNN` and `torch.nn.GRU` stood; nothing else changes.
 
 They are subclasses: constructor, parameters, `state_dict`, layouts and what `forward` takes and returns are PyTorch's.
-What goes through time, forward and back, is this package's, on PyTorch's memory, without copies. It is imported by
-``import bppsa_nb.torch``, never by the package itself.
+What goes through time, forward and back, is this package's, where the tensors are, the host or a GPU, on PyTorch's
+memory, without copies. It is imported by ``import bppsa_nb.torch``, never by the package itself.
 """
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from bppsa_nb.cells import gru, rnn, stacked, unroll
+from bppsa_nb.cells import gru, rnn, unroll
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_choice
+from bppsa_nb.machine.twins import twin
 from bppsa_nb.training.forward import METHODS, Forward, share_of
 
+_NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
 _CELLS = {"RNN_TANH": rnn.RNN, "GRU": gru.GRU}
 
 
@@ -37,17 +40,19 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, module, names, x, h0, *params):
-        layers, backend = module._layers(names, params), module._backend
+        backend = module._backend(_on_gpu(x))
         how = unroll.How(**{"method": "auto"} | module._forward.how())
-        with np.errstate(all="ignore"):
-            saved, solved = stacked.forward(layers, _array(x), _array(h0), how, backend)
+        with _beside(x), np.errstate(all="ignore"):
+            layers = module._layers(names, params)
+            means = _means(x, backend=backend)
+            saved, solved = _stacked(x).forward(layers, _array(x), _array(h0), how, **means)
         module._forward.remember(share_of(layers, x.shape, solved, backend))
-        output = torch.from_numpy(saved[-1][0][1:])
+        output = _tensor(saved[-1][0][1:], x)
         # Through PyTorch's hands, so that it notices where one of them is changed before it is needed again.
         ctx.save_for_backward(x, output, *params)
         ctx.kept = module, names, saved
         ctx.set_materialize_grads(False)
-        return output, torch.from_numpy(np.stack([states[-1] for states, *_ in saved]))
+        return output, torch.stack([_tensor(states[len(x)], x) for states, *_ in saved])
 
     @staticmethod
     def backward(ctx, grad_output, grad_last):
@@ -59,22 +64,72 @@ class _Solve(torch.autograd.Function):
         if grad_output is None and grad_last is None:  # nothing that was read depends on it
             return (None,) * len(ctx.needs_input_grad)
         module, names, saved = ctx.kept
-        layers = module._layers(names, params)
-        ends = [None] * layers.num_layers if grad_last is None else list(_array(grad_last))
-        local_grads = None if grad_output is None else stacked.plain(_array(grad_output))
-        shape = *output.shape[:2], layers.hidden_size
-        how = chain.choose(module.method, module._backend, module.levels, shape, layers.dtype, layers._rows)
-        with np.errstate(all="ignore"):
-            found = stacked.backward(layers, _array(x), saved, ends, local_grads, how, ctx.needs_input_grad[2])
+        shape, backend = (*output.shape[:2], module.hidden_size), module._backend(_on_gpu(x))
+        grad_output, grad_last = (each if each is None else each.contiguous() for each in (grad_output, grad_last))
+        with _beside(x), np.errstate(all="ignore"):
+            layers = module._layers(names, params)
+            ends = [None] * layers.num_layers if grad_last is None else list(map(_array, grad_last))
+            local_grads = None if grad_output is None else _array(grad_output)
+            how = chain.choose(module.method, backend, module.levels, shape, layers.dtype, layers._rows)
+            wanted = ctx.needs_input_grad[2]
+            found = _stacked(x).backward(layers, _array(x), saved, ends, local_grads, how, wanted, **_means(x))
         grads, at_input, at_start = found
-        of_h0 = torch.from_numpy(np.stack(at_start)) if ctx.needs_input_grad[3] else None
-        of_x = None if at_input is None else torch.from_numpy(at_input)
-        return None, None, of_x, of_h0, *(torch.from_numpy(grads[name]) for name in names)
+        of_h0 = torch.stack([_tensor(each, x) for each in at_start]) if ctx.needs_input_grad[3] else None
+        of_x = None if at_input is None else _tensor(at_input, x)
+        return None, None, of_x, of_h0, *(_tensor(grads[name], x) for name in names)
+
+
+# Where PyTorch and Numba meet.
+
+
+def _on_gpu(tensor):
+    """Tell whether a tensor is in a GPU's memory."""
+    return tensor.is_cuda
+
+
+def _stacked(tensor):
+    """Return what goes through layers where a tensor is."""
+    return twin("bppsa_nb.cells.stacked", "cuda" if _on_gpu(tensor) else "numpy")
+
+
+def _means(tensor, **on_host):
+    """Return what it needs besides, by keyword: on a GPU, room for arrays, which PyTorch gives."""
+    return {"new": lambda shape: _array(tensor.new_empty(shape))} if _on_gpu(tensor) else on_host
 
 
 def _array(tensor):
-    """View a tensor as an array."""
-    return tensor.detach().numpy()
+    """View a tensor, contiguous where it is on a GPU, as an array: NumPy's or Numba's, which keeps it alive."""
+    if not _on_gpu(tensor):
+        return tensor.detach().numpy()
+    from bppsa_nb.machine.arrays_cuda import taken
+
+    return taken("input", tensor.detach())
+
+
+def _tensor(array, like):
+    """View an array as a tensor, which keeps it alive, where another tensor is."""
+    return torch.as_tensor(array, device=like.device)
+
+
+@contextmanager
+def _beside(tensor):
+    """Have Numba compute on the device of a tensor, and take turns with PyTorch.
+
+    Numba launches on the legacy default stream. It is PyTorch's default stream, too; where PyTorch is on another one,
+    either waits for the other. Nothing of PyTorch's is launched in between.
+    """
+    if not tensor.is_cuda:
+        yield
+        return
+    from numba import cuda
+
+    with torch.cuda.device(tensor.device), cuda.gpus[tensor.device.index]:
+        here, legacy = torch.cuda.current_stream(), torch.cuda.default_stream()
+        legacy.wait_stream(here)
+        try:
+            yield
+        finally:
+            here.wait_stream(legacy)
 
 
 class _Scanned:
@@ -94,11 +149,14 @@ class _Scanned:
                     f"{name} must be {usual!r} in a bppsa_nb.torch.{type(self).__name__}, got {value!r}: "
                     f"torch.nn.{type(self).__name__} has it"
                 )
-        chain.choose(self.method, self._backend, self.levels, (1, 1, self.hidden_size), np.dtype(np.float32), 1)
+        chain.choose(self.method, self._backend(), self.levels, (1, 1, self.hidden_size), np.dtype(np.float32), 1)
 
-    @property
-    def _backend(self):
-        """What computes for tensors on the host: a GPU only if it is asked for."""
+    def _backend(self, on_gpu=False):
+        """Return what computes: for tensors on the host, a GPU only if it is asked for."""
+        if on_gpu:
+            from bppsa_nb.chains.backprop_cuda import cuda_only
+
+            return backends.resolve(cuda_only(self.backend))
         if self.backend == "auto":
             return "cpu" if backends.compiles() else "numpy"
         return backends.resolve(self.backend)
@@ -107,9 +165,6 @@ class _Scanned:
         kind = _CELLS[self.mode]
         arrays = dict(zip(names, map(_array, params), strict=True))
         dtype = arrays[names[0]].dtype
-        if not self.bias:
-            zeros = np.zeros(kind._rows * self.hidden_size, dtype)
-            arrays |= {f"bias_{of}_l{layer}": zeros for of in ("ih", "hh") for layer in range(self.num_layers)}
         return _Layers(kind._cell, kind._rows, self.hidden_size, self.num_layers, dtype, arrays)
 
     def forward(self, input, hx=None):
@@ -132,11 +187,13 @@ class _Scanned:
         Raises
         ------
         RuntimeError, ValueError
-            What PyTorch raises, too, for shapes and dtypes that do not fit.
+            What PyTorch raises, too, for shapes and dtypes that do not fit; for a method or a backend that is not to be
+            had on a GPU.
         NotImplementedError
             For a PackedSequence.
         TypeError
-            For parameters of another dtype than float32 and float64, or that are not on the host.
+            For parameters of another dtype than float32 and float64, and tensors that are not all in one place, on the
+            host or a GPU.
         """
         if isinstance(input, PackedSequence):
             raise NotImplementedError(
@@ -152,25 +209,33 @@ class _Scanned:
         if hx is None:
             hx = input.new_zeros(self.num_layers, input.shape[batch_axis], self.hidden_size)
         self.check_forward_args(input, hx, None)
-        names = [name for of_layer in self._all_weights for name in of_layer]
-        params = [getattr(self, name) for name in names]
+        names, params = self._named()
         self._check_tensors(input=input, hx=hx, **dict(zip(names, params, strict=True)))
         x = input.transpose(0, 1) if self.batch_first else input
         output, last = _Solve.apply(self, names, x.contiguous(), hx.contiguous(), *params)
         output = output.transpose(0, 1) if self.batch_first else output
         return (output.squeeze(batch_axis), last.squeeze(1)) if single else (output, last)
 
+    def _named(self):
+        """Return the parameters' names, and what there is under them: zeros for biases that are not there."""
+        names = [f"{name}_l{layer}" for layer in range(self.num_layers) for name in _NAMES]
+        zeros = None if self.bias else self.weight_hh_l0.new_zeros(len(self.weight_hh_l0))
+        return names, [getattr(self, name, zeros).contiguous() for name in names]
+
     def _check_tensors(self, **tensors):
-        dtype = getattr(self, self._all_weights[0][0]).dtype
+        own = tensors["weight_hh_l0"]
         for name, tensor in tensors.items():
-            if tensor.dtype != dtype or dtype not in (torch.float32, torch.float64):
-                raise TypeError(f"{name} must be float32 or float64, as all of them, got {tensor.dtype} and {dtype}")
-            if tensor.device.type != "cpu":
-                raise TypeError(f"{name} must be on the host, got a tensor on {tensor.device}")
-        if 0 in tensors["input"].shape[:2]:
-            raise ValueError(
-                f"input must have at least one step and one sample, got shape {tuple(tensors['input'].shape)}"
-            )
+            if tensor.dtype != own.dtype or own.dtype not in (torch.float32, torch.float64):
+                found = f"{tensor.dtype} and {own.dtype}"
+                raise TypeError(f"{name} must be float32 or float64, as all of them, got {found}")
+            if tensor.device != own.device or own.device.type not in ("cpu", "cuda"):
+                found = f"{tensor.device} and {own.device}"
+                raise TypeError(f"{name} must be on the host or on a GPU, as all of them, got {found}")
+        shape = tuple(tensors["input"].shape)
+        if 0 in shape[:2]:
+            raise ValueError(f"input must have at least one step and one sample, got shape {shape}")
+        if self._forward.method == "newton" and _on_gpu(tensors["input"]):
+            raise ValueError("forward must be 'auto', 'linear' or 'chunked' where input is on a GPU, got 'newton'")
 
     def extra_repr(self):
         """Return what stands between the brackets when the module is printed."""
@@ -194,10 +259,10 @@ class RNN(_Scanned, torch.nn.RNN):
     method : {"auto", "linear", "blelloch", "truncated", "chunked"}
         How gradients go back through time; see `bppsa_nb.RNN.backward`, also for `levels`.
     backend : {"auto", "cpu", "numpy", "cuda"}
-        What computes; by default what the tensors are on.
+        What computes; by default what the tensors are on. For those on a GPU, "auto" or "cuda".
     levels : int, optional
     forward : {"auto", "linear", "chunked", "newton"}
-        How states are found; see `bppsa_nb.RNN.forward`.
+        How states are found; see `bppsa_nb.RNN.forward`. On a GPU not "newton".
 
     Examples
     --------

@@ -1,5 +1,6 @@
 """Layers for PyTorch, beside PyTorch's own: the same parameters, results, gradients and errors."""
 
+import contextlib
 import copy
 import io
 import pickle
@@ -14,8 +15,11 @@ torch = pytest.importorskip("torch")
 
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
+from on_cuda import on_gpu, on_simulator  # noqa: E402
 
 import bppsa_nb.torch as ours  # noqa: E402
+from bppsa_nb.chains import plan  # noqa: E402
+from bppsa_nb.machine import backends  # noqa: E402
 
 TOLERANCE = {torch.float32: 5e-5, torch.float64: 1e-11}
 each_kind = pytest.mark.parametrize("kind", ["RNN", "GRU"])
@@ -180,7 +184,12 @@ WRONG = {
     "hx axes": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3), torch.ones(1, 4)), ValueError, "got 3-d and 2-d"),
     "no step": (lambda: ours.GRU(3, 4)(torch.ones(0, 1, 3)), ValueError, "at least one step and one sample"),
     "no sample": (lambda: ours.GRU(3, 4)(torch.ones(2, 0, 3)), ValueError, "at least one step and one sample"),
-    "device": (lambda: ours.GRU(3, 4).to("meta")(torch.ones(2, 1, 3)), TypeError, "must be on the host"),
+    "device": (lambda: ours.GRU(3, 4, device="meta")(torch.ones(2, 1, 3, device="meta")), TypeError, "on the host or"),
+    "devices": (
+        lambda: ours.GRU(3, 4).to("meta")(torch.ones(2, 1, 3)),
+        TypeError,
+        "input must be on the host or on a GPU, as all of them, got cpu and meta",
+    ),
 }
 
 
@@ -223,6 +232,143 @@ def test_parametrized_weights():
         torch.nn.utils.parametrizations.weight_norm(each, "weight_hh_l0")
     x = torch.randn(5, 2, 3)
     torch.testing.assert_close(layers(x)[0], theirs(x)[0])
+
+
+@pytest.fixture
+def gpu(request, monkeypatch):
+    """Where tensors on a GPU are; on the simulator the host, whose memory PyTorch and the simulator share."""
+    if not backends.simulated():
+        if not torch.cuda.is_available():
+            pytest.skip("needs a PyTorch with CUDA")
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # which is 1e-3 off
+        return torch.device("cuda")
+    request.getfixturevalue("few_threads")
+    from numba import cuda
+
+    def array(tensor):
+        assert tensor.is_contiguous()
+        return type(cuda.device_array(1))(tensor.detach().numpy())
+
+    monkeypatch.setattr(ours, "_on_gpu", lambda tensor: True)
+    monkeypatch.setattr(ours, "_array", array)
+    monkeypatch.setattr(ours, "_tensor", lambda array, like: torch.from_numpy(array._ary))
+    return torch.device("cpu")
+
+
+there = pytest.mark.parametrize("kind_of_gpu", [on_simulator("simulator"), on_gpu("gpu")])
+GPU_CASES = {  # T, B, inputs, H, L; what both know; what only ours know; what is read
+    "defaults": ((5, 2, 2, 2, 1), {}, {}, "every output"),
+    "two layers": ((4, 2, 3, 2, 2), {"batch_first": True}, {"method": "linear"}, "both"),
+    "no bias": ((3, 1, 2, 3, 2), {"bias": False, "dtype": torch.float64}, {"method": "blelloch"}, "last states"),
+    "chunks": ((6, 2, 1, 2, 1), {"batch_first": True}, {"method": "chunked", "forward": "chunked"}, "last output"),
+    "levels": ((5, 1, 2, 2, 1), {}, {"method": "truncated", "levels": 1, "backend": "cuda"}, "last states"),
+}
+LARGE = 100, 4, 5, 20
+
+
+def in_short_chunks(layers):
+    """Have layers whose forward pass is to be in chunks take such that a few steps are several."""
+    if layers._forward.method == "chunked":
+        layers._forward.how = lambda: {"method": "chunked", "length": 2}
+
+
+@there
+@each_kind
+@pytest.mark.parametrize("name", GPU_CASES)
+@pytest.mark.parametrize("given_hx", [False, True])
+def test_on_a_gpu_they_compute_what_pytorch_computes(kind, name, given_hx, kind_of_gpu, gpu):
+    (T, B, inputs, H, L), how, only, read = GPU_CASES[name]
+    if kind_of_gpu == "gpu":
+        T, B, inputs, H = LARGE
+    torch.manual_seed(0)
+    both = pair(kind, inputs, H, L, **how, **only, device=gpu)
+    in_short_chunks(both[1])
+    new = {"dtype": how.get("dtype"), "device": gpu, "requires_grad": True}
+    x = torch.randn((B, T, inputs) if how.get("batch_first") else (T, B, inputs), **new)
+    hx = torch.randn(L, B, H, **new) if given_hx else None
+    with plan.chunks_of(2) if kind_of_gpu == "simulator" else contextlib.nullcontext():
+        expected, found = (results(layers, x, hx, read) for layers in both)
+    for one, other in zip(found, expected, strict=True):
+        assert one.device == x.device
+        bound = TOLERANCE[x.dtype] * (1 + float(other.detach().abs().max()))
+        torch.testing.assert_close(one, other, rtol=0, atol=bound)
+
+
+@there
+def test_nothing_is_copied_to_or_from_a_gpu(kind_of_gpu, gpu, fetched):
+    layers, x = ours.GRU(3, 2, 2, method="linear", forward="linear", device=gpu), torch.randn(3, 2, 3, device=gpu)
+    names, params = layers._named()
+    seen = layers._layers(names, params)
+    assert all(ours._tensor(seen.params[name], x).data_ptr() == getattr(layers, name).data_ptr() for name in names)
+    x.requires_grad_()
+    output, _ = layers(x)
+    assert ours._tensor(output.grad_fn.kept[-1][-1][0][1:], x).data_ptr() == output.data_ptr()
+    output.sum().backward()
+    assert fetched == [] and x.grad.device == layers.weight_hh_l0.grad.device == x.device
+
+
+@there
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what is not finite
+@pytest.mark.parametrize("forward", ["linear", "chunked"])
+def test_on_a_gpu_what_is_not_finite_passes_through(forward, kind_of_gpu, gpu):
+    theirs, layers = pair("GRU", 3, 2, forward=forward, device=gpu)
+    in_short_chunks(layers)
+    x = torch.ones(5, 2, 3, device=gpu)
+    x[2, 0, 1], x[3, 1, 0] = float("nan"), float("inf")
+    torch.testing.assert_close(layers(x)[0], theirs(x)[0], equal_nan=True)
+
+
+@there
+def test_what_is_refused_on_a_gpu(kind_of_gpu, gpu):
+    x = torch.ones(2, 1, 3, device=gpu)
+    with pytest.raises(ValueError, match="backend must be 'cuda' or 'auto' for arrays in a GPU's memory, got 'cpu'"):
+        ours.GRU(3, 2, backend="cpu", device=gpu)(x)
+    with pytest.raises(ValueError, match="forward must be 'auto', 'linear' or 'chunked' where input is on a GPU"):
+        ours.RNN(3, 2, forward="newton", device=gpu)(x)
+    with pytest.raises(TypeError, match=f"input must be .* as all of them, got meta and {gpu.type}"):
+        ours.RNN(3, 2, device=gpu)(x.to("meta"))
+    with pytest.raises(TypeError, match=f"hx must be .* as all of them, got meta and {gpu.type}"):
+        ours.RNN(3, 2, device=gpu)(x, torch.ones(1, 1, 2, device="meta"))
+
+
+@pytest.mark.gpu
+@each_kind
+def test_gradients_on_a_gpu_are_those_of_differences(kind, gpu):
+    layers = getattr(ours, kind)(3, 4, 2, dtype=torch.float64, device=gpu)
+    new = {"dtype": torch.float64, "device": gpu, "requires_grad": True}
+    x, hx = torch.randn(5, 2, 3, **new), torch.randn(2, 2, 4, **new)
+    assert torch.autograd.gradcheck(lambda x, hx, *params: layers(x, hx), (x, hx, *layers.parameters()))
+
+
+@pytest.mark.gpu
+@each_kind
+def test_on_another_stream_they_wait_for_what_was_launched_before(kind, gpu):
+    T, B, inputs, H = LARGE
+    theirs, layers = pair(kind, inputs, H, 2, device=gpu)
+    late = torch.randn(T, B, inputs, device=gpu)
+    expected = results(theirs, late.requires_grad_(), None, "both")
+    torch.cuda.synchronize()
+    for _ in range(5):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            x = torch.zeros_like(late)
+            torch.cuda._sleep(50_000_000)  # tens of milliseconds
+            x += late.detach()
+            found = [each.clone() for each in results(layers, x.requires_grad_(), None, "both")]
+        torch.cuda.synchronize()
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=5e-5 * (1 + float(other.detach().abs().max())))
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_that_is_not_the_first(gpu):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    theirs, layers = pair("GRU", 3, 4, device="cuda:1")
+    x = torch.randn(5, 2, 3, device="cuda:1", requires_grad=True)
+    for one, other in zip(*(results(each, x, None, "both") for each in (layers, theirs)), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=5e-5)
+    with pytest.raises(TypeError, match="input must be .* as all of them, got cuda:0 and cuda:1"):
+        layers(x.detach().to("cuda:0"))
 
 
 def test_the_package_does_not_import_it():
