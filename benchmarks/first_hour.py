@@ -7,8 +7,9 @@ cut off. Unpacked over the source tree, that is ``data/results/<device>/``.
 
 Stages: smoke (versions, one kernel, one recorded step, NVIDIA's memory and race checker), tests (those marked `gpu`),
 quick (the README's comparisons, few rounds), profile (every kernel of a training step beside what its machine code
-predicts; `ncu` where there is one), speed (the README's comparisons; Figures 8 and 9, Tables 4 to 6), grid (training
-steps over their sizes), sizes (what "auto" takes over sizes, and this GPU's prices).
+predicts; `ncu` where there is one), speed (the README's comparisons; Figures 8 and 9, Tables 4 to 6), layers (steps in
+PyTorch, by its own layers and by ours), grid (training steps over their sizes), sizes (what "auto" takes over sizes,
+and this GPU's prices).
 """
 
 import argparse
@@ -285,6 +286,27 @@ def launches_of(issue, wait, rounds=20):
     return {name: (count, float(np.median(sums))) for name, (count, sums) in seconds.items()}
 
 
+def layers(hour):
+    """Time training steps in PyTorch, on the GPU, by its own layers and by ours in their place."""
+    import comparisons
+    import peers
+    from turns import quartiles, take_turns
+
+    if hour.tiny or "cudnn" not in peers.installed():
+        hour.say("no PyTorch with a GPU here")
+        return
+    warm_up(hour)
+    rows = []
+    for cell in ("RNN", "GRU"):
+        T, B, H, inputs = problem(cell)
+        made = comparisons.problem(cell, T, B, H, inputs, np.random.default_rng(0))
+        steps = {name: peers.torch_step(*made, "cuda", library=name) for name in ("torch.nn", "bppsa_nb.torch")}
+        for name, rounds in take_turns(steps, 20.0, (3, 501)).items():
+            rows.append({"cell": cell, "T": T, "B": B, "H": H, "name": name} | quartiles("seconds", rounds.sum(axis=1)))
+            hour.say(f"{name}.{cell}: {1e3 * rows[-1]['seconds']:.2f} ms")
+        hour.keep("layers", rows, peers.installed())
+
+
 def grid(hour):
     """Time training steps over the sizes of Figures 8 and 9, for several H."""
     import comparisons
@@ -330,7 +352,7 @@ def warm_up(hour, seconds=3.0):
         run(chain, np.zeros(chain.shape[1:3], np.float32))
 
 
-STAGES = {stage.__name__: stage for stage in (smoke, tests, quick, profile, speed, grid, sizes)}
+STAGES = {stage.__name__: stage for stage in (smoke, tests, quick, profile, speed, layers, grid, sizes)}
 
 
 def main(arguments=None):

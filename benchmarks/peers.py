@@ -5,6 +5,7 @@ backward pass, and the update of the parameters. What is not installed here does
 """
 
 import os
+from importlib import import_module
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def our_step(model, x, y, method, backend):
     return [forward, backward, update]
 
 
-def torch_step(model, x, y, device="cpu", threads=1, flush=False, wait=True):
+def torch_step(model, x, y, device="cpu", threads=1, flush=False, wait=True, library="torch.nn"):
     """Return the stages of the same step by torch.nn.RNN or torch.nn.GRU, with a copy of our model's parameters.
 
     Parameters
@@ -70,6 +71,8 @@ def torch_step(model, x, y, device="cpu", threads=1, flush=False, wait=True):
         Whether it may count subnormal numbers as zero.
     wait : bool
         Whether a stage waits until the device is done.
+    library : {"torch.nn", "bppsa_nb.torch"}
+        Whose layers.
 
     Raises
     ------
@@ -78,7 +81,7 @@ def torch_step(model, x, y, device="cpu", threads=1, flush=False, wait=True):
     """
     import torch
 
-    layers, fc = torch_model(model, device)
+    layers, fc = torch_model(model, device, library)
     optimizer = torch.optim.Adam([*layers.parameters(), *fc.parameters()], lr=1e-5)
     x_there, y_there = torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
     done = torch.cuda.synchronize if device == "cuda" and wait else lambda: None
@@ -107,13 +110,13 @@ def torch_step(model, x, y, device="cpu", threads=1, flush=False, wait=True):
     return [forward, backward, update]
 
 
-def torch_model(model, device):
-    """Make torch.nn.RNN or torch.nn.GRU and a linear layer, with a copy of our model's parameters."""
+def torch_model(model, device, library="torch.nn"):
+    """Make torch.nn.RNN or torch.nn.GRU, or ours, and a linear layer, with a copy of our model's parameters."""
     import torch
 
     # 32 bits of every number, as ours have them.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    kind = {bp.RNN: torch.nn.RNN, bp.GRU: torch.nn.GRU}[type(model)]
+    kind = getattr(import_module(library), type(model).__name__)
     layers = kind(model.input_size, model.hidden_size, model.num_layers).to(device)
     fc = torch.nn.Linear(model.hidden_size, model.num_classes).to(device)
     with torch.no_grad():

@@ -99,13 +99,15 @@ def small(cell, rng=0):
     return comparisons.problem(cell, 12, 3, 5, 4, np.random.default_rng(rng))
 
 
+@pytest.mark.parametrize("library", ["torch.nn", "bppsa_nb.torch"])
 @pytest.mark.parametrize("cell", ["RNN", "GRU"])
-def test_our_step_and_pytorch_s_train_alike(cell):
+def test_our_step_and_pytorch_s_train_alike(cell, library):
     torch = pytest.importorskip("torch")
     import peers
 
     model, x, y = small(cell)
-    theirs, ours = peers.torch_step(model, x, y, flush=True), peers.our_step(model, x, y, "chunked", "cpu")
+    theirs = peers.torch_step(model, x, y, flush=True, library=library)
+    ours = peers.our_step(model, x, y, "chunked", "cpu")
     kept = {}
     step = torch.optim.Adam.step
     with pytest.MonkeyPatch.context() as patch:
@@ -540,7 +542,7 @@ def test_every_stage_of_the_first_hour_ends_on_the_stand_in(tmp_path, monkeypatc
         shutil.copy(FOLDER.parent / name, tmp_path)
     shutil.copytree(FOLDER.parent / "data" / "paper", tmp_path / "data" / "paper")
     monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path / "cache"))
-    for stage in ("smoke", "tests", "quick", "profile", "speed", "grid", "sizes"):
+    for stage in ("smoke", "tests", "quick", "profile", "speed", "layers", "grid", "sizes"):
         program = f"import runpy, sys; sys.argv = {['first_hour.py', stage, '--minutes', '0.5', '--out', 'out']}\n"
         program += "sys.path.insert(0, 'benchmarks'); runpy.run_path('benchmarks/first_hour.py', run_name='__main__')"
         on_driver.run(tmp_path, program, cwd=tmp_path)
