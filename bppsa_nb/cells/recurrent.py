@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.cells import stacked, unroll
+from bppsa_nb.cells.segments import Segments
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import (
@@ -33,14 +34,18 @@ class Activations:
     x : np.ndarray [shape=(T, B, I)]
         The input.
     hidden : np.ndarray [shape=(L, T + 1, B, H)]
-        Hidden states of the L layers; ``hidden[:, 0]`` are the initial states.
+        Hidden states of the L layers; ``hidden[:, 0]`` are the initial states. Where there is `again`,
+        [shape=(L, S + 1, B, H)]: the states that each of S segments begins with, and the last ones.
     gates : np.ndarray [shape=(L, 4, T, B, H)] or None
-        A GRU's r, z, n and M (Appendix E) in every layer; None for an RNN.
+        A GRU's r, z, n and M (Appendix E) in every layer; None for an RNN, and where there is `again`.
     logits : np.ndarray [shape=(B, C)]
         One score per class, from the last hidden state of the last layer. Of ranks that share the steps, the last one
         has them; None on the others.
     solved : list of Solved, or None
         Of every layer, how its states were found, and None where that was the loop; None where it was all loops.
+        Segments come in the order of time.
+    again : Segments or None
+        How to find again what was not kept; None where everything was.
     """
 
     x: np.ndarray
@@ -48,6 +53,7 @@ class Activations:
     gates: np.ndarray | None
     logits: np.ndarray | None
     solved: list | None = None
+    again: Segments | None = None
 
     def of_layers(self):
         """Return what each layer has kept, as `bppsa_nb.cells.layers` takes it: hidden states, and gates if any."""
@@ -107,7 +113,19 @@ class Recurrent:
     def _input_size(self, layer):
         return self.hidden_size if layer else self.input_size
 
-    def forward(self, x, h0=None, backend="auto", comm=None, *, method="auto", length=None, tol=None, most=None):
+    def forward(
+        self,
+        x,
+        h0=None,
+        backend="auto",
+        comm=None,
+        *,
+        method="auto",
+        length=None,
+        tol=None,
+        most=None,
+        checkpoint_every=None,
+    ):
         """Compute hidden states and logits.
 
         Parameters
@@ -139,6 +157,9 @@ class Recurrent:
         most : float, optional
             What may be spent. For ``"chunked"``, how much work repairs may be, in that of the loop, before chunks are
             taken one after the other (4); for ``"newton"``, how many corrections there may be (8).
+        checkpoint_every : int, optional
+            Keep the states at every so many steps only, and no gates; `backward` finds the others again, by a second
+            forward pass. With √T, memory for some 2 √T steps takes the place of that for T.
 
         Returns
         -------
@@ -155,6 +176,11 @@ class Recurrent:
             If finite inputs and parameters give logits that are not.
         """
         how = unroll.How(method, length, tol, most)
+        if checkpoint_every is not None:
+            check_count("checkpoint_every", checkpoint_every, 1)
+            if comm is not None or on_gpu(x):
+                where = "over ranks" if comm is not None else "where x is on a GPU"
+                raise ValueError(f"checkpoint_every must be None {where}, got {checkpoint_every!r}")
         if method == "newton" and (comm is not None or on_gpu(x)):
             where = "over ranks" if comm is not None else "where x is on a GPU"
             raise ValueError(f"method must be 'auto', 'linear' or 'chunked' {where}, got 'newton'")
@@ -171,13 +197,16 @@ class Recurrent:
         else:
             self.check_input(x, h0)
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
-            saved, solved = stacked.forward(self, x, h0, how, backend)
-            last = saved[-1][0][-1]
-            logits = last @ self.params["fc.weight"].T + self.params["fc.bias"]
+            if checkpoint_every is None:
+                again, (saved, solved) = None, stacked.forward(self, x, h0, how, backend)
+                hidden, *gates = (stacked.stack(arrays) for arrays in zip(*saved, strict=True))
+            else:
+                again = Segments(checkpoint_every, how, backend)
+                (hidden, solved), gates = again.forward(self, x, h0), None
+            logits = hidden[-1, -1] @ self.params["fc.weight"].T + self.params["fc.bias"]
         if not all_finite(logits):
             raise FloatingPointError(overflow(self.dtype))
-        hidden, *gates = (stacked.stack(arrays) for arrays in zip(*saved, strict=True))
-        return Activations(x, hidden, gates[0] if gates else None, logits, solved if any(solved) else None)
+        return Activations(x, hidden, gates[0] if gates else None, logits, solved if any(solved) else None, again)
 
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
         """Compute the gradients of all parameters.
@@ -229,8 +258,12 @@ class Recurrent:
         how = chain.choose(method, backend, levels, shape, self.dtype, self._rows)
         with np.errstate(all="ignore"):
             grads = {"fc.weight": grad_logits.T @ hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
-            ends = [None] * (self.num_layers - 1) + [grad_logits @ self.params["fc.weight"]]
-            grads |= stacked.backward(self, x, activations.of_layers(), ends, None, how)[0]
+            at_last = grad_logits @ self.params["fc.weight"]
+            if activations.again is None:
+                ends = [None] * (self.num_layers - 1) + [at_last]
+                grads |= stacked.backward(self, x, activations.of_layers(), ends, None, how)[0]
+            else:
+                grads |= activations.again.backward(self, x, hidden, at_last, how)
         if not all(map(all_finite, grads.values())):
             check_saved(activations)
         return {name: grads[name] for name in shapes}  # a subclass adds those of its own parameters
@@ -269,9 +302,10 @@ class Recurrent:
             raise TypeError(f"activations must come from {kind}.forward, got {type(activations).__name__}")
         check_array("activations.x", on_host(activations.x), self.dtype, ("T", "B", self.input_size))
         steps, batch = activations.x.shape[:2]
-        shape = (self.num_layers, steps + 1, batch, self.hidden_size)
+        again = activations.again
+        shape = (self.num_layers, (again.count(steps) if again else steps) + 1, batch, self.hidden_size)
         check_array("activations.hidden", on_host(activations.hidden), self.dtype, shape)
-        if (activations.gates is not None) != (self._gates > 0):
+        if again is None and (activations.gates is not None) != (self._gates > 0):
             raise TypeError(f"activations must come from {kind}.forward, got those of another kind of cell")
         if activations.gates is not None:
             shape = (self.num_layers, self._gates, steps, batch, self.hidden_size)

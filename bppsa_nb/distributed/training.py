@@ -12,6 +12,7 @@ from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine.checks import is_integer
 from bppsa_nb.machine.interrupts import interrupts_held
+from bppsa_nb.training.forward import check_kept
 from bppsa_nb.training.local import Local, check_gradients, check_parts
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
 
@@ -62,6 +63,7 @@ class Replicas(Local):
             forward.check(model)
             if forward.method == "newton":
                 raise ValueError("forward must be 'auto', 'linear' or 'chunked' with comm, got 'newton'")
+            check_kept(forward)
             model.check_method(method, backend, levels, self.comm)
             given |= {"method": method, "optimizer": optimizer.settings(), "forward": forward.method}
 

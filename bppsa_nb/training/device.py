@@ -45,7 +45,8 @@ class OnDevice(Local):
 
     def _compute(self, trainer, x, y):
         model, optimizer = trainer.model, trainer.optimizer
-        if trainer.forward.method == "newton" or not self._runs_whole(model, optimizer, trainer.backend, x):
+        on_host = trainer.forward.method == "newton" or trainer.forward.checkpoint_every is not None
+        if on_host or not self._runs_whole(model, optimizer, trainer.backend, x):
             return super()._compute(trainer, x, y)
         model.check_input(x)
         labels = check_labels(y, x.shape[1], model.num_classes)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.chains.plan import explain, solve_seconds
-from bppsa_nb.machine.checks import check_choice
+from bppsa_nb.machine.checks import check_choice, check_count
 
 METHODS = ("auto", "linear", "chunked", "newton")
 AGAIN = 50  # iterations by the loop, before chunks are tried again
@@ -20,6 +20,8 @@ class Forward:
     Attributes
     ----------
     method : {"auto", "linear", "chunked", "newton"}
+    checkpoint_every : int or None
+        As for the model's `forward`.
     spent : float or None
         Predicted time of the last iterations in chunks, the later the more it counts, in that of the loop.
     rest : int
@@ -27,21 +29,29 @@ class Forward:
     """
 
     method: str
+    checkpoint_every: int | None = None
     spent: float | None = None
     rest: int = 0
 
     def check(self, model):
         """Raise ValueError or TypeError unless a model can go forward so."""
         check_choice("forward", self.method, METHODS)
-        if self.method != "auto" and not _goes(model):
-            name = type(model).__name__
-            raise ValueError(f"forward must be 'auto' for a {name}, which has no loop over time, got {self.method!r}")
+        if self.checkpoint_every is not None:
+            check_count("checkpoint_every", self.checkpoint_every, 1)
+        for name, value, usual in self._chosen():
+            if value != usual and not _goes(model):
+                kind = type(model).__name__
+                raise ValueError(f"{name} must be {usual!r} for a {kind}, which has no loop over time, got {value!r}")
+
+    def _chosen(self):
+        return ("forward", self.method, "auto"), ("checkpoint_every", self.checkpoint_every, None)
 
     def how(self):
         """Return what is said to the model's `forward`, by keyword."""
+        kept = {} if self.checkpoint_every is None else {"checkpoint_every": self.checkpoint_every}
         if self.method != "auto":
-            return {"method": self.method}
-        return {"method": "linear"} if self.rest else {}
+            return kept | {"method": self.method}
+        return kept | {"method": "linear"} if self.rest else kept
 
     def remember(self, share=None):
         """Take notes of an iteration that is done, whose chunks took a share of the loop's time; None for the loop."""
@@ -51,6 +61,12 @@ class Forward:
             self.spent = share if self.spent is None else self.spent + (share - self.spent) / 4
             if self.spent > 1:
                 self.spent, self.rest = None, AGAIN
+
+
+def check_kept(forward):
+    """Raise ValueError unless all states are kept, as ranks keep theirs."""
+    if forward.checkpoint_every is not None:
+        raise ValueError(f"checkpoint_every must be None with comm, got {forward.checkpoint_every!r}")
 
 
 def share_of(model, shape, solved, backend):

@@ -80,8 +80,11 @@ class Local:
     @staticmethod
     def _update(trainer, grads, activations):
         trainer.optimizer.step(trainer.model.params, grads)
-        solved = getattr(activations, "solved", None)  # other networks have no loop over time
-        share = share_of(trainer.model, activations.x.shape, solved, trainer.backend) if solved else None
+        solved, share = getattr(activations, "solved", None), None  # other networks have no loop over time
+        if solved:
+            steps, *sizes = activations.x.shape
+            steps = min(steps, trainer.forward.checkpoint_every or steps)
+            share = share_of(trainer.model, (steps, *sizes), solved, trainer.backend)
         trainer.forward.remember(share)
 
     def seconds(self):

@@ -38,6 +38,9 @@ class Trainer:
     forward : {"auto", "linear", "chunked", "newton"}
         How the states of an RNN or a GRU are found; see their `forward`. ``"auto"`` goes back to the loop for a while
         where chunks take longer to meet.
+    checkpoint_every : int, optional
+        Keep the states of an RNN or a GRU at every so many steps only, and find the others again on the way back; see
+        their `forward`. On the host, without `comm`.
 
     Attributes
     ----------
@@ -72,9 +75,10 @@ class Trainer:
         comm=None,
         sequence_ranks=None,
         forward="auto",
+        checkpoint_every=None,
     ):
         self._strategy = _strategy(model, backend, comm, sequence_ranks)
-        self.forward = Forward(forward)
+        self.forward = Forward(forward, checkpoint_every)
         self._strategy.check(model, optimizer, method, backend, levels, self.forward)
         self.model, self.optimizer = model, optimizer
         self.method, self.backend, self.levels = method, backend, levels

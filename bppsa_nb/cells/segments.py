@@ -1,0 +1,66 @@
+"""Sequences longer than memory: only the states that segments begin with are kept, and the others found again.
+
+A backward pass goes from the last segment to the first: each runs forward once more, from the states that it began
+with, and then back. With segments of √T steps, all that is held is √T states and one segment's activations, for one
+more forward pass; `bppsa_nb.graphs.saving` says what else of a recurrent step could be kept.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bppsa_nb.cells import stacked, unroll
+
+
+@dataclass(frozen=True)
+class Segments:
+    """How layers go through time in segments, forward and, when it is time to go back, forward again.
+
+    Attributes
+    ----------
+    steps : int
+        Of a segment; the last one may have fewer.
+    how : bppsa_nb.cells.unroll.How
+    backend : {"numpy", "cpu", "cuda"}
+    """
+
+    steps: int
+    how: unroll.How
+    backend: str
+
+    def count(self, T):
+        """Return how many segments T steps are; no steps are one, too."""
+        return max(1, -(-T // self.steps))
+
+    def forward(self, model, x, h0):
+        """Run layers forward; return what is kept [shape=(L, S + 1, B, H)], and how.
+
+        Kept are the states before each of S segments, and the last ones. How layers were solved comes segment by
+        segment.
+        """
+        kept, solved = np.empty((len(h0), self.count(len(x)) + 1, *h0.shape[1:]), h0.dtype), []
+        kept[:, 0] = h0
+        for s in range(self.count(len(x))):
+            saved, how_found = self._run(model, x, kept, s)
+            kept[:, s + 1] = [states[-1] for states, *_ in saved]
+            solved += how_found
+        return kept, solved
+
+    def backward(self, model, x, kept, grad_output, how):
+        """Return the gradients of the layers' parameters, from that at the last layer's last state [shape=(B, H)].
+
+        `kept` is what `forward` returned, `how` as for `bppsa_nb.cells.stacked.backward`.
+        """
+        ends, total = [None] * (len(kept) - 1) + [grad_output], {}
+        for s in reversed(range(self.count(len(x)))):
+            saved, _ = self._run(model, x, kept, s)
+            # The gradient at the states that a segment begins with is that at those where the one before it ends.
+            grads, _, ends = stacked.backward(model, self._part(x, s), saved, ends, None, how)
+            total = {name: total[name] + grad if total else grad for name, grad in grads.items()}
+        return total
+
+    def _part(self, x, s):
+        return x[s * self.steps : (s + 1) * self.steps]
+
+    def _run(self, model, x, kept, s):
+        return stacked.forward(model, self._part(x, s), kept[:, s], self.how, self.backend)
