@@ -81,6 +81,6 @@ def test_segments_have_at_least_a_step(every, error, message):
 
 
 def test_a_network_has_no_steps_to_keep():
-    model = Network([Flatten("flat"), Linear("fc", 4, 2)], (1, 2, 2))
+    model = Network((1, 2, 2), [Flatten("flat"), Linear("fc", 4, 2)])
     with pytest.raises(ValueError, match="checkpoint_every must be None for a Network, which has no loop"):
         bp.Trainer(model, bp.Adam(), checkpoint_every=3)
