@@ -107,7 +107,7 @@ class DeviceTraining:
         self.flat = cuda.to_device(np.zeros((1 + len(self.averages)) * self.count + 1, dtype))
         self.loss = cuda.to_device(np.zeros(1))
         self.grads = cuda.device_array(self.count, dtype)
-        self.host = np.empty(self.flat.shape, dtype)
+        self.host = np.zeros(self.flat.shape, dtype)
         self.sent = None
         self.steps = {}
         self.stream = new_stream()
