@@ -195,6 +195,8 @@ class PlannedProduct(Fixed):
         multiplication per entry. ``"sums"`` is everything else.
     right_canonical : bool
         Whether the columns of every row of `b` are sorted, and none occurs twice.
+    places : list
+        What `products_cpu.places` found, once a product has needed it: where in the result each multiply-add goes.
 
     Raises
     ------
@@ -219,7 +221,7 @@ class PlannedProduct(Fixed):
            [15.,  0.]])
     """
 
-    _fixed = ("left", "right", "right_canonical", "pattern", "multiply_adds", "kind")
+    _fixed = ("left", "right", "right_canonical", "pattern", "multiply_adds", "kind", "places")
 
     def __init__(self, a, b):
         from bppsa_nb.operands import products_cpu as cpu
@@ -237,13 +239,13 @@ class PlannedProduct(Fixed):
         pattern = CSRPattern.made(indptr, cpu.columns(a, b, multiply_adds, indptr), shape)
         canonical, kind = b.canonical, "sums"
         if multiply_adds == nnz:
-            if np.diff(a.indptr).max(initial=0) <= 1 and canonical:
-                kind = "rows"
-            elif np.all(np.diff(b.indptr) == 1) and np.array_equal(b.indices[a.indices], pattern.indices):
+            if np.all(np.diff(b.indptr) == 1) and np.array_equal(b.indices[a.indices], pattern.indices):
                 kind = "columns"
+            elif np.diff(a.indptr).max(initial=0) <= 1 and canonical:
+                kind = "rows"
         # The plan lives as long as the pattern it is kept with, so it must not keep the other one alive.
         self._fix(left=a.detached(), right=b.detached(), right_canonical=canonical)
-        self._fix(pattern=pattern, multiply_adds=multiply_adds, kind=kind)
+        self._fix(pattern=pattern, multiply_adds=multiply_adds, kind=kind, places=[])
 
     def __repr__(self):
         return shown(self, "left", "right", "pattern", "kind", "multiply_adds")

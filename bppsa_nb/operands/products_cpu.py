@@ -14,6 +14,7 @@ _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=Tr
 _WORTH = 2**15  # multiply-adds, or entries to look at, below which a second thread is not woken
 _PIECE = 2**26  # multiply-adds, about a tenth of a second, that Ctrl-C waits for
 _PART = 2**16  # entries that one call looks at
+_PLACED = 2**22  # multiply-adds of a plan up to which it keeps the place of each, four bytes
 
 
 # -- Symbolic phase ----------------------------------------------------------------------------------------------------
@@ -83,7 +84,62 @@ def columns(a, b, multiply_adds, indptr):
     return indices
 
 
+@_compile
+def _place(a_indptr, a_indices, b_indptr, b_indices, columns, indptr, indices, starts, places, first, last):
+    there = np.empty(columns, np.uint32)
+    for i in range(first, last):
+        for p in range(indptr[i], indptr[i + 1]):
+            there[indices[p]] = p
+        t = starts[i]
+        for p in range(a_indptr[i], a_indptr[i + 1]):
+            k = a_indices[p]
+            for q in range(b_indptr[k], b_indptr[k + 1]):
+                places[t] = there[b_indices[q]]
+                t += 1
+    return True
+
+
+def places(plan):
+    """Find where in the result each multiply-add of a plan goes, in the order in which they are performed.
+
+    Returns
+    -------
+    starts : np.ndarray of uint32 [shape=(m + 1,)]
+        The first multiply-add of each row.
+    places : np.ndarray of uint32 [shape=(multiply_adds,)]
+    """
+    left, right, pattern = plan.left, plan.right, plan.pattern
+    before = np.concatenate([[0], np.cumsum(np.diff(right.indptr)[left.indices], dtype=np.int64)])
+    starts, found = before[left.indptr].astype(np.uint32), np.empty(plan.multiply_adds, np.uint32)
+    arrays = (left.indptr, left.indices, right.indptr, right.indices, pattern.shape[1])
+    arrays += (pattern.indptr, pattern.indices, starts, found)
+    share_out(_place, pattern.shape[0], *arrays, **_amount(plan.multiply_adds))
+    return starts, found
+
+
 # -- Numeric phase -----------------------------------------------------------------------------------------------------
+
+
+@_compile
+def _placed(a_indptr, a_indices, a, b_indptr, b, starts, places, indptr, c, first, last):
+    """Add each multiply-add to the entry that it was planned for."""
+    rows = len(indptr) - 1
+    for sample in range(first // rows, (last - 1) // rows + 1):
+        a_s, b_s, c_s = a[min(sample, len(a) - 1)], b[min(sample, len(b) - 1)], c[sample]
+        begin, end = max(first - sample * rows, 0), min(last - sample * rows, rows)
+        for p in range(indptr[begin], indptr[end]):
+            c_s[p] = 0
+        for i in range(begin, end):
+            t = starts[i]
+            for p in range(a_indptr[i], a_indptr[i + 1]):
+                k, factor = a_indices[p], a_s[p]
+                source = b_indptr[k]
+                length = b_indptr[k + 1] - source
+                if factor != 0:
+                    for q in range(length):
+                        c_s[places[t + q]] += factor * b_s[source + q]
+                t += length
+    return True
 
 
 @_compile
@@ -136,6 +192,10 @@ def _columns(a_indices, a, b, c, first, last):
     return True
 
 
+def _unsigned(integers):
+    return integers.view(f"u{integers.itemsize}")
+
+
 def product(plan, a, b, out=None):
     """Run the numeric phase of a planned product; see `bppsa_nb.operands.products.product`."""
     left, right, pattern = plan.left, plan.right, plan.pattern
@@ -148,6 +208,12 @@ def product(plan, a, b, out=None):
         share_out(_rows, len(c) * pattern.shape[0], *arrays, **amount)
     elif plan.kind == "columns":
         share_out(_columns, c.size, left.indices, a, b, c, **amount)
+    elif plan.multiply_adds <= _PLACED:
+        if not plan.places:
+            plan.places.append(places(plan))
+        # Unsigned subscripts are not looked at for being negative.
+        indptr, indices, others, ends = map(_unsigned, (left.indptr, left.indices, right.indptr, pattern.indptr))
+        share_out(_placed, len(c) * pattern.shape[0], indptr, indices, a, others, b, *plan.places[0], ends, c, **amount)
     else:
         arrays = (left.indptr, left.indices, a, right.indptr, right.indices, b, pattern.shape[1])
         share_out(_sums, len(c) * pattern.shape[0], *arrays, pattern.indptr, pattern.indices, c, **amount)

@@ -288,7 +288,25 @@ def test_pieces_small_enough_to_interrupt(monkeypatch):
     dense = CSRPattern.of(sparse.csr_array(np.ones((5, 5))))
     plan = PlannedProduct(dense, dense)
     plan(np.ones((2, 25)), np.ones(25), "cpu")
-    assert calls == [12, 12, 25]
+    assert calls == [12, 12, 12, 25]  # count, list, place, multiply-add of two samples
+    plan(np.ones((2, 25)), np.ones(25), "cpu")
+    assert calls[4:] == [25]  # places are kept
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_are_the_same_bits_with_places_and_without(monkeypatch, dtype):
+    rng = np.random.default_rng(0)
+    for shape in [(1, 5, 3), (7, 6, 9), (30, 40, 20)]:
+        a, b = (sparse.random_array(each, density=0.4, rng=rng, format="csr") for each in (shape[:2], shape[1:]))
+        patterns = CSRPattern.of(a), CSRPattern.of(b)
+        values = [rng.standard_normal((3, each.nnz)).astype(dtype) for each in patterns]
+        values[0][:, ::4] = 0
+        plan = PlannedProduct(*patterns)
+        placed = plan(*values, "cpu")
+        monkeypatch.setattr(cpu, "_PLACED", 0)
+        assert np.array_equal(PlannedProduct(*patterns)(*values, "cpu"), placed)
+        monkeypatch.undo()
+        assert len(plan.places) == (plan.kind == "sums")
 
 
 A, B = (CSRPattern(*each) for each in (([0, 1, 3], [0, 1, 2], (2, 3)), ([0, 1, 2, 2], [0, 1], (3, 2))))
