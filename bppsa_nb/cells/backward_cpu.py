@@ -7,7 +7,7 @@ wait for each other: cores share out groups of them.
 
 import numpy as np
 
-from bppsa_nb.cells.layer_cpu import add_products, gather
+from bppsa_nb.cells.layer_cpu import add_products, gather, samples_together
 from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import GROUP, multiply, product
@@ -36,12 +36,13 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     gates = gates[0] if gates else None  # without them, no code for them is compiled
     local = np.empty((0, batch, size), x.dtype) if local_grads is None else local_grads
     at_input = np.empty((steps if inputs else 0, batch, width), x.dtype)
-    at_start, groups = np.empty_like(grad_output), -(-batch // GROUP)
-    together = _STEPS if size * max(width, size) * x.itemsize <= _CACHE else 4 * _STEPS
+    at_start, group = np.empty_like(grad_output), samples_together(batch, weight_hh)
+    groups = -(-batch // group)
+    together = _STEPS if size * max(width, size) * x.itemsize <= _CACHE else 4 * _STEPS * GROUP // group
     sums = tuple(np.zeros((groups, kinds, size * columns), x.dtype) for columns in (width, size, 1))
     work = steps * batch * (weight_ih.size + weight_hh.size)
     arrays = product(x.dtype), together, x, hidden, gates, weights, (grad_output, local), (at_input, at_start), sums
-    share_out(_back, groups, *arrays, worth=work > _WORTH)
+    share_out(_back, groups, group, *arrays, worth=work > _WORTH)
     by_x, by_h, bias = (found.sum(axis=0) for found in sums)  # in the order of the groups, whichever core had them
     from_x, from_h = [1, 2, 0] if count == 3 else [0], slice(kinds - count, None)
     grads = {
@@ -54,13 +55,13 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
 
 
 @_compile
-def _back(product, together, x, hidden, gates, weights, above, below, sums, first, last):
+def _back(size_of_group, product, together, x, hidden, gates, weights, above, below, sums, first, last):
     """Go back with groups first ... last - 1 of samples."""
     (weights_x, weights_h), (grad_output, local), (at_input, at_start), (by_x, by_h, bias) = weights, above, below, sums
     (steps, batch, width), size = x.shape, hidden.shape[2]
     count, kinds = len(weights_h), by_h.shape[1]
     for group in range(first, last):
-        b0, b1 = group * GROUP, min((group + 1) * GROUP, batch)
+        b0, b1 = group * size_of_group, min((group + 1) * size_of_group, batch)
         samples, state = b1 - b0, batch * size
         n = samples * size
         at_sums = np.empty((kinds, together, samples, size), x.dtype)

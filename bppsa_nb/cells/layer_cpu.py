@@ -24,6 +24,8 @@ compiled = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=Tr
 
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 _WORTH_NUMBERS = 2**18  # the same for numbers that are read and written once
+_CACHE = 2**20  # bytes of weights that a core has at hand
+_TOGETHER = 4  # groups whose samples go side by side where weights are larger
 _STEPS = 32  # that a group of samples goes before it writes to memory that others write to as well
 _BLOCK = 2**15  # numbers of these steps, at the most: the cache keeps so many
 _PARTS = 8  # sums of parameter gradients that are added up apart, for as many workers at most
@@ -36,7 +38,17 @@ def share_samples(function, sums, x, weight_ih, weight_hh, bias, *filled):
     by_x, by_h = by_columns(weight_ih, sums), by_columns(weight_hh, sums)
     added = np.tile(bias.reshape(-1, size), batch)  # repeated for all samples
     arrays = product(x.dtype), x, by_x, by_h, added, *filled
-    share_out(function, -(-batch // GROUP), *arrays, worth=steps * batch * (by_x.size + by_h.size) > _WORTH)
+    group = samples_together(batch, by_h)
+    share_out(function, -(-batch // group), group, *arrays, worth=steps * batch * (by_x.size + by_h.size) > _WORTH)
+
+
+def samples_together(batch, weights):
+    """Return how many samples a core takes through time side by side, whatever the number of cores.
+
+    Weights that no cache of its own holds are read once a step for all of them. Four groups remain, or as many as there
+    are.
+    """
+    return GROUP * (max(1, min(_TOGETHER, batch // (4 * GROUP))) if weights.nbytes > _CACHE else 1)
 
 
 @inline

@@ -26,9 +26,9 @@ def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
 
 
 @compiled
-def _forward(product, x, weights_x, weights_h, added, hidden, first, last):
+def _forward(group, product, x, weights_x, weights_h, added, hidden, first, last):
     (_, batch, inputs), width = x.shape, hidden.shape[2]
-    begin, count = first * GROUP, min(last * GROUP, batch) - first * GROUP
+    begin, count = first * group, min(last * group, batch) - first * group
     n, together = count * width, steps_of_block(count * width, 1)
     states, rows = np.empty((together + 1, count, width), x.dtype), np.empty((1, together * count, inputs), x.dtype)
     from_h, sums = np.empty((count, width), x.dtype), states.reshape((together + 1) * count, width)[count:]
