@@ -5,20 +5,21 @@ installed do not compete. What takes part in one comparison takes turns, warm, s
 meets all of it, and waits until its device is done; reported are medians and quartiles. Compilation is not counted;
 what a method must prepare, Jacobians included, is. The tables are recorded in ``data/measured/<device>/``, at scale
 "paper", or "quick" with ``--quick``, each as soon as it is complete; with ``--reference`` in ``data/results/``, which
-git tracks, saying what each replaces. ``bppsa-nb figures --only whole_steps peers against_pytorch roofline``,
-and ``kernel_issue`` from a GPU, draws those of scale "paper".
+git tracks, saying what each replaces. ``bppsa-nb figures --only whole_steps growing_steps peers against_pytorch
+roofline``, and ``kernel_issue`` from a GPU, draws those of scale "paper".
 
 Parts: chain, rnn and gru are comparisons of methods (table ``compare``); whole times whole training steps on a CPU, of
-layers from small to large, which the README quotes (``whole``); grid times backward passes and whole steps over
-the sizes of Figures 8 and 9 (``grid``), and asks how well "auto" chooses (``auto_regret``); roofline counts what
-kernels do and holds it against the machine (``roofline``); issue asks a GPU how long kernels take to be issued
-(``kernel_issue``).
+layers from small to large, which the README quotes (``whole``); growth says how they, and their memory, grow with
+length, batch, hidden size and layers (``growth``); grid times backward passes and whole steps over the sizes of
+Figures 8 and 9 (``grid``), and asks how well "auto" chooses (``auto_regret``); roofline counts what kernels do and
+holds it against the machine (``roofline``); issue asks a GPU how long kernels take to be issued (``kernel_issue``).
 """
 
 import argparse
 import time
 
 import comparisons
+import growth
 import issue
 import peers
 import roofline
@@ -26,11 +27,12 @@ import roofline
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import experiments, provenance
 
-PARTS = ("chain", "rnn", "gru", "whole", "grid", "roofline", "issue")
-# For a comparison, a size of a whole step, a point of the grid, a point where "auto" is judged, a size of the roofline.
+PARTS = ("chain", "rnn", "gru", "whole", "growth", "grid", "roofline", "issue")
+# For a comparison, a size of a whole step, one of its growth, a point of the grid, a point where "auto" is judged, a
+# size of the roofline.
 SECONDS = {
-    "quick": {"compare": 2.0, "whole": 0.3, "grid": 0.3, "regret": 0.1, "roofline": 1.0},
-    "paper": {"compare": 12.0, "whole": 3.0, "grid": 1.5, "regret": 0.5, "roofline": 5.0},
+    "quick": {"compare": 2.0, "whole": 0.3, "growth": 0.3, "grid": 0.3, "regret": 0.1, "roofline": 1.0},
+    "paper": {"compare": 12.0, "whole": 3.0, "growth": 3.0, "grid": 1.5, "regret": 0.5, "roofline": 5.0},
 }
 
 
@@ -106,6 +108,9 @@ def measure(parts, backend, scale, present, say):
         say("whole training steps, medians")
         points = comparisons.whole_points(scale)
         yield "whole", comparisons.whole_steps(points, present, seconds["whole"], say), notes
+    if "growth" in parts and backend == "cpu":
+        say("how whole training steps grow: medians, and how much memory they take")
+        yield "growth", growth.growth(growth.points(scale), present, seconds["growth"], say), notes
     if "grid" in parts:
         say("training steps over the sizes of Figures 8 and 9, medians")
         points = comparisons.grid_points(scale)

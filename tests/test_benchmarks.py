@@ -20,7 +20,7 @@ from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.scan.trace import trace
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
-MODULES = ("turns", "peers", "on_gpu", "comparisons", "roofline", "issue", "run", "first_hour")
+MODULES = ("turns", "peers", "on_gpu", "comparisons", "growth", "roofline", "issue", "run", "first_hour")
 
 
 @pytest.fixture(autouse=True)
@@ -256,6 +256,37 @@ def test_regret_is_the_time_of_what_auto_takes_over_the_best(monkeypatch):
     assert f"at {good} of 2 points" in said[-1]
 
 
+def test_one_size_grows_at_a_time():
+    import growth
+
+    points = growth.points("paper")
+    for over in growth.SWEEPS:
+        part = [point for point in points if point["over"] == over]
+        others = {tuple(point[key] for key in growth.BASE if key != over) for point in part}
+        assert len(others) == 1 and len({point[over] for point in part}) == len(part) > 3
+    assert {"over": "T", "T": 10**6, "B": 1, "H": 20, "layers": 1} in points
+    assert max(point["T"] for point in growth.points("quick")) == 1000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is Linux's own count")
+def test_memory_is_that_of_a_step():
+    import growth
+
+    point = {"over": "T", "T": 40_000, "B": 1, "H": 20, "layers": 1}
+    states = 4 * 40_000 * 20
+    assert states < growth.memory(point, "ours") < 2 * states
+    assert growth.memory(point, "ours, checkpoint_every=√T") < states / 4
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_jax_s_layers_are_ours(layers):
+    pytest.importorskip("jax")
+    import comparisons
+    import peers
+
+    peers.jax_step(*comparisons.problem("GRU", 7, 2, 3, 4, np.random.default_rng(0), layers), unroll=1)  # or it raises
+
+
 def test_counted_scans_are_those_that_run():
     import roofline
 
@@ -369,6 +400,7 @@ def test_a_cpu_s_times_are_not_filed_under_a_gpu(monkeypatch):
 def tiny(monkeypatch):
     """Give the command, with sizes that take no time."""
     import comparisons
+    import growth
     import roofline
     import run
 
@@ -376,6 +408,9 @@ def tiny(monkeypatch):
     monkeypatch.setattr(comparisons, "COMPARISONS", sizes)
     monkeypatch.setattr(comparisons, "grid_points", lambda scale: [("RNN", 5, 2, 3, 1)])
     monkeypatch.setattr(comparisons, "regret_points", lambda scale: [(5, 2, 3)])
+    monkeypatch.setattr(comparisons, "whole_points", lambda scale: [("GRU", 5, 2, 3, 1, "named")])
+    monkeypatch.setattr(growth, "points", lambda scale: [{"over": "T", "T": 9, "B": 2, "H": 3, "layers": 2}])
+    monkeypatch.setattr(growth, "memory", lambda point, name: 2**20)
     monkeypatch.setattr(roofline, "SHAPES", {"tiny": (("RNN", 12, 2, 3, 1),)})
     monkeypatch.setattr(roofline, "roofs", lambda backend, seconds: (1e9, 2e9))
     monkeypatch.setattr(run.peers, "installed", dict)
@@ -387,7 +422,7 @@ def tiny(monkeypatch):
 def test_one_command_records_every_table(tiny, capsys):
     tiny.main(["--device", "cpu", "--quick"])
     said = capsys.readouterr().out
-    for name in ("compare", "grid", "auto_regret", "roofline"):
+    for name in ("compare", "whole", "growth", "grid", "auto_regret", "roofline"):
         assert f"recorded in data/measured/cpu/{name}.quick.csv" in said
         table = experiments.table(name, "quick")
         assert len(table) and table.attrs["provenance"]["backend"] in (["cpu", "numpy"], "cpu", ["cpu"])

@@ -6,12 +6,12 @@ from matplotlib.colors import to_rgb
 
 from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, provenance
-from bppsa_nb.papers.bppsa import against_pytorch, peers, roofline, whole_steps
+from bppsa_nb.papers.bppsa import against_pytorch, growing_steps, peers, roofline, whole_steps
 from bppsa_nb.papers.figures import COLORS, provenance_line
 from bppsa_nb.papers.ooo import kernel_issue
 
 EXPERIMENTS = {"compare": peers, "roofline": roofline, "grid": against_pytorch, "kernel_issue": kernel_issue}
-EXPERIMENTS |= {"whole": whole_steps}
+EXPERIMENTS |= {"whole": whole_steps, "growth": growing_steps}
 
 
 @pytest.fixture(autouse=True)
@@ -164,3 +164,29 @@ def test_whole_steps_are_held_against_the_best_of_each_peer():
     assert "above 1 in 2 of 2 cells" in whole_steps.alt(table)
     fig = whole_steps.plot(table)
     assert {text.get_text() for ax in fig.axes for text in ax.texts} == {"4", "1.5", "1.5 J"}
+
+
+def test_growth_is_a_power_fitted_to_the_last_sizes():
+    rows = []
+    for T in (10, 100, 1000, 10_000):
+        point = {"over": "T", "T": T, "B": 1, "H": 20, "layers": 1, "rounds": 3}
+        competitors = {  # seconds, bytes
+            "ours": (1e-3 + 1e-6 * (T > 10) * T, 400 * T),
+            "ours, checkpoint_every=√T": (2e-6 * T, 2**20 * T**0.5),
+            "torch.nn.RNN, 1 thread": (1e-5 * T**1.5, 9000 * T),
+            "torch.nn.RNN, 2 threads": (2e-5 * T**1.5, 9000 * T),
+            "jax.lax.scan, unroll=1": (1e-5 * T, None if T < 10_000 else 2**20),
+        }
+        for name, (seconds, size) in competitors.items():
+            times = {f"seconds{end}": seconds for end in ("", "_low", "_high")}
+            rows.append(point | {"name": name, "bytes": size} | times)
+    record("growth", rows)
+    table = growing_steps.measure("quick", None, None)
+    found = growing_steps.exponents(table).set_index(["series", "what"])["exponent"]
+    assert found["PyTorch", "seconds"] == pytest.approx(1.5) and 0.4 < found["ours", "seconds"] < 1
+    assert found["ours, checkpoint_every=√T", "bytes"] == pytest.approx(0.5) and np.isnan(found["JAX", "bytes"])
+    assert found["ours", "bytes"] == pytest.approx(1)  # of 1000 and 10,000: the one before is too small to see
+    fig = growing_steps.plot(table)
+    texts = [text.get_text() for ax in fig.axes for text in ax.texts]
+    assert texts.count("$T^{1.50}$") == 1 and len(texts) == 4 + 3
+    assert "its memory with power 1.00, and with fewer states kept 0.50" in growing_steps.alt(table)

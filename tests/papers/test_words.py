@@ -25,6 +25,7 @@ MEASURED = {
     "figure_13": ["gradient", "accuracy_linear", "accuracy_blelloch", "drift", "drift_reversed"],
     "forward_over_ranks": ["seconds"],
     "forward_speed": ["ratio"],
+    "growing_steps": ["seconds", "bytes"],
     "gru_throughput": ["seconds", "relative"],
     "gru_variants": ["relative"],
     "joint_regions": ["speedup", "bound"],

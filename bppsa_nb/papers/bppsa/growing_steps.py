@@ -1,0 +1,104 @@
+"""How whole training steps and their memory grow, ours and the peers': draws what `benchmarks/run.py` recorded."""
+
+import numpy as np
+import pandas
+
+from bppsa_nb.papers import panels, recorded
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.phrases import span
+
+TITLE = "How time and memory grow with length, batch, hidden size and layers"
+CAPTION = (
+    "Training steps of an RNN (one input, float32): forward pass, loss, backward pass and Adam, over one size at a "
+    "time; the others are T = 1000 steps, B = 16, H = 20 and one layer, but B = 1 over T. Numbers: the exponent of a "
+    "power law through the last three sizes. PyTorch is the better of one thread and all, JAX of two unrolls of "
+    "lax.scan, compiled as a whole. With checkpoint_every, states at every √T-th step are kept, the others found "
+    "again on the way back. Times are medians of one run by benchmarks/run.py in which all took turns, warm; memory "
+    "is by how much a process of its own grows at most for a step, inputs and parameters excluded, what is below 64 "
+    "KiB left out."
+)
+SERIES = {  # what names begin with, and how it is drawn
+    "ours": {"color": COLORS["linear"], "marker": "o"},
+    "ours, checkpoint_every=√T": {"color": COLORS["chunked"], "marker": "s"},
+    "PyTorch": {"color": COLORS["identity"], "marker": "^"},
+    "JAX": {"color": COLORS["vector"], "marker": "v"},
+}
+LABELS = {"T": "sequence length, T", "B": "batch size, B", "H": "hidden size, H", "layers": "layers, L"}
+PEERS = {"torch": "PyTorch", "jax": "JAX"}
+KEYS = ["machine", "over", "T", "B", "H", "layers"]
+RESOLVED = 2**16  # bytes that are told apart from what a process does by the way
+FITTED = 3  # sizes
+
+
+def measure(scale, rng, progress):
+    """Collect the recordings of every machine."""
+    return recorded.collect("growth")
+
+
+def best(table):
+    """Take of each peer its best: a row for each size and `series`, with `seconds` and `bytes`."""
+    series = table["name"].str.split(".").str[0].replace(PEERS)
+    least = table.assign(series=series).groupby([*KEYS, "series"], sort=False)[["seconds", "bytes"]].min().reset_index()
+    return least.assign(bytes=least["bytes"].where(least["bytes"] >= RESOLVED))
+
+
+def exponents(table):
+    """Fit powers to the last sizes: a row for each machine, `over`, series and `what`, "seconds" or "bytes"."""
+    rows = []
+    for (machine, over, series), part in best(table).groupby(["machine", "over", "series"], sort=False):
+        for what in ("seconds", "bytes"):
+            known = part.sort_values(over)[-FITTED:].dropna(subset=what)
+            power = np.polyfit(np.log(known[over]), np.log(known[what]), 1)[0] if len(known) > 1 else None
+            rows.append({"machine": machine, "over": over, "series": series, "what": what, "exponent": power})
+    return pandas.DataFrame(rows)
+
+
+def alt(table):
+    """Say what there is to see, and how ours grows over the length."""
+    fitted = exponents(table)
+    over_T = fitted[fitted["over"] == "T"].set_index(["series", "what"])["exponent"]
+    time, kept, less = (span(over_T.loc[[at]], "{:.2f}") for at in [
+        ("ours", "seconds"), ("ours", "bytes"), ("ours, checkpoint_every=√T", "bytes")
+    ])  # fmt: skip
+    return (
+        "For each machine, two rows of four panels on logarithmic axes, seconds above and bytes below, over sequence "
+        "length, batch size, hidden size and number of layers; a line each for ours, ours with states kept at every "
+        f"√T-th step, PyTorch and JAX, with the fitted exponent. Over T, the time of ours grows with power {time}, its "
+        f"memory with power {kept}, and with fewer states kept {less}."
+    )
+
+
+def plot(table):
+    """Draw times above memory, over each of the sizes; a block for each machine."""
+    rows, fitted = best(table), exponents(table)
+    fig, parts = panels.machines(rows, 11.5, 6.4)
+    for part, here in parts:
+        overs = here["over"].unique()
+        axes = part.subplots(2, len(overs), sharex="col", sharey="row", squeeze=False)
+        for what, line in zip(("seconds", "bytes"), axes, strict=True):
+            for over, ax in zip(overs, line, strict=True):
+                powers = fitted[(fitted["machine"] == here["machine"].iloc[0]) & (fitted["over"] == over)]
+                powers = powers[powers["what"] == what].set_index("series")["exponent"]
+                _draw(ax, here[here["over"] == over].sort_values(over), over, what, powers)
+        axes[0, 0].set_ylabel("seconds a step")
+        axes[1, 0].set_ylabel("MiB at most")
+        for over, ax in zip(overs, axes[1], strict=True):
+            ax.set_xlabel(LABELS[over])
+    panels.legend(fig)
+    return fig
+
+
+def _draw(ax, rows, over, what, powers):
+    for place, (series, look) in enumerate(SERIES.items()):
+        part = rows[rows["series"] == series]
+        ax.plot(part[over], part[what] / (2**20 if what == "bytes" else 1), label=series, ms=4, **look)
+        if series in powers and not np.isnan(powers[series]):
+            text, at = f"${LABELS[over][-1]}^{{{powers[series]:.2f}}}$", (0.03, 0.97 - 0.085 * place)
+            ax.text(*at, text, transform=ax.transAxes, color=look["color"], size=8.5, va="top", weight="bold")
+    panels.log_scale(ax, "xy")
+    sizes = sorted(rows[over].unique())
+    if over == "T":
+        ax.set_xticks(sizes, [f"$10^{{{np.log10(size):.0f}}}$" for size in sizes])
+    else:
+        panels.sizes_axis(ax, sizes)
+    ax.minorticks_off()
