@@ -1,8 +1,8 @@
 """How time and memory grow with the length, the batch, the hidden size and the layers, ours and the peers'.
 
 Whole training steps of an RNN. Times are taken in turns, in one process; memory in a process each, for what one
-library keeps for its next step would be another's, too. Memory is by how much a process that has seen a short sequence
-grows at most for a step; input, parameters and compiled code are there before.
+library keeps for its next step would be another's, too. Memory is by how much a process that has taken a step before
+grows at most for the next one; input, parameters and compiled code are there by then. Linux counts it.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ SWEEPS = {  # over: its sizes, and what else is not as in BASE
     "H": ([8, 16, 32, 64, 128, 256, 512], {}),
     "layers": ([1, 2, 4, 8], {}),
 }
-KNOWN = 10  # steps of the sequences with which a process is made ready
+PEAK = Path("/proc/self/clear_refs")  # where Linux is told to forget a process's peak
 
 
 def points(scale):
@@ -77,23 +77,20 @@ def growth(sizes, present, seconds, say):
 
 
 def memory(point, name):
-    """Return by how many bytes a process of its own grows at most for a training step (Linux; elsewhere None)."""
-    if not Path("/proc/self/clear_refs").exists():
-        return None
+    """Return by how many bytes a process of its own grows at most for a training step."""
     command = [sys.executable, __file__, json.dumps(point), name]
     return int(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
 def grow(point, name):
     """Take a step as `memory` says, here, and return the bytes."""
-    present = peers.installed()
-    for stage in competitors(point | {"T": KNOWN}, present)[name]():
+    stages = competitors(point, peers.installed())[name]()
+    for stage in stages:  # compiles
         stage()
-    stages = competitors(point, present)[name]()  # compiles, and compares losses
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     before = _resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is what there is now
+    PEAK.write_text("5")  # from now on
     for stage in stages:
         stage()
     return max(0, _resident("VmHWM") - before)

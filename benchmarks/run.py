@@ -8,11 +8,11 @@ what a method must prepare, Jacobians included, is. The tables are recorded in `
 git tracks, saying what each replaces. ``bppsa-nb figures --only whole_steps growing_steps peers against_pytorch
 roofline``, and ``kernel_issue`` from a GPU, draws those of scale "paper".
 
-Parts: chain, rnn and gru are comparisons of methods (table ``compare``); whole times whole training steps on a CPU, of
-layers from small to large, which the README quotes (``whole``); growth says how they, and their memory, grow with
-length, batch, hidden size and layers (``growth``); grid times backward passes and whole steps over the sizes of
-Figures 8 and 9 (``grid``), and asks how well "auto" chooses (``auto_regret``); roofline counts what kernels do and
-holds it against the machine (``roofline``); issue asks a GPU how long kernels take to be issued (``kernel_issue``).
+Parts: chain, rnn and gru are comparisons of methods, which the README quotes (table ``compare``); whole times whole
+training steps on a CPU, of layers from small to large (``whole``); growth says how they, and their memory, grow with
+length, batch, hidden size and layers (``growth``); grid times backward passes and whole steps over the sizes of Figures
+8 and 9 (``grid``), and asks how well "auto" chooses (``auto_regret``); roofline counts what kernels do and holds it
+against the machine (``roofline``); issue asks a GPU how long kernels take to be issued (``kernel_issue``).
 """
 
 import argparse
@@ -71,6 +71,8 @@ def check_device(backend, parts):
         raise RuntimeError(
             f"tables of this machine are filed under its GPU, {gpu}; set CUDA_VISIBLE_DEVICES= to measure its CPU"
         )
+    if "growth" in parts and backend == "cpu" and not growth.PEAK.exists():
+        raise RuntimeError("growth needs Linux, which counts memory: leave it out, by --only and the other parts")
     if backend == "cpu" and list(parts) == ["issue"]:
         raise RuntimeError("issue times how a GPU is given its work: run it with --device cuda, on a machine with one")
 

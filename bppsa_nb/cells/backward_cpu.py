@@ -16,7 +16,7 @@ from bppsa_nb.machine.workers import share_out
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 _STEPS = 32  # back, before the parameters have their turn
-_CACHE = 2**18  # bytes of a weight's gradient, from which on that is added up after four times as many
+_CACHE = 2**18  # bytes of a weight's gradient, from which on that is added up after four times as many rows
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 
 
@@ -38,7 +38,7 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     at_input = np.empty((steps if inputs else 0, batch, width), x.dtype)
     at_start, group = np.empty_like(grad_output), samples_together(batch, weight_hh)
     groups = -(-batch // group)
-    together = _STEPS if size * max(width, size) * x.itemsize <= _CACHE else 4 * _STEPS * GROUP // group
+    together = _STEPS if size * max(width, size) * x.itemsize <= _CACHE else 4 * _STEPS * GROUP // group  # as many rows
     sums = tuple(np.zeros((groups, kinds, size * columns), x.dtype) for columns in (width, size, 1))
     work = steps * batch * (weight_ih.size + weight_hh.size)
     arrays = product(x.dtype), together, x, hidden, gates, weights, (grad_output, local), (at_input, at_start), sums

@@ -24,8 +24,9 @@ compiled = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=Tr
 
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 _WORTH_NUMBERS = 2**18  # the same for numbers that are read and written once
-_CACHE = 2**20  # bytes of weights that a core has at hand
-_TOGETHER = 4  # groups whose samples go side by side where weights are larger
+_AT_HAND = 2**20  # bytes of weights that stay in a core's own cache
+_MOST = 4 * GROUP  # samples side by side where they do not
+_LEFT = 4  # groups of samples that cores can still share out then
 _STEPS = 32  # that a group of samples goes before it writes to memory that others write to as well
 _BLOCK = 2**15  # numbers of these steps, at the most: the cache keeps so many
 _PARTS = 8  # sums of parameter gradients that are added up apart, for as many workers at most
@@ -43,12 +44,11 @@ def share_samples(function, sums, x, weight_ih, weight_hh, bias, *filled):
 
 
 def samples_together(batch, weights):
-    """Return how many samples a core takes through time side by side, whatever the number of cores.
+    """Return how many samples a core takes through time side by side, by sizes alone: sums shall not depend on cores.
 
-    Weights that no cache of its own holds are read once a step for all of them. Four groups remain, or as many as there
-    are.
+    Each step reads weights once for all of them: the more, where these come from beyond a core's cache.
     """
-    return GROUP * (max(1, min(_TOGETHER, batch // (4 * GROUP))) if weights.nbytes > _CACHE else 1)
+    return GROUP if weights.nbytes <= _AT_HAND else max(GROUP, min(_MOST, batch // _LEFT // GROUP * GROUP))
 
 
 @inline

@@ -61,61 +61,30 @@ class _Optimizer:
             raise ValueError(_OTHER)
         steps = []
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
-            for names in _together(params, grads, averages):
-                arrays = [[group[name] for name in names] for group in (params, *averages)]
+            for name, param in params.items():
+                grad, before = grads[name], [param, *[average[name] for average in averages]]
+                _check_shapes(name, grad, before)
                 # Found beside what it replaces: all changes together, or nothing. In the same arrays every time.
-                found, shaped = self._room(names, arrays)
-                self._update(_flat([grads[name] for name in names]), list(map(_flat, arrays)), found)
+                found = self._found.get(name)
+                if found is None or found[0].shape != param.shape or found[0].dtype != param.dtype:
+                    found = self._found[name] = [np.empty_like(param) for _ in before]
+                self._update(grad, before, found)
                 # Products of finite numbers, or too large; all but the last average show themselves in the parameter.
                 if not math.isfinite(np.vdot(found[0], found[-1])):
-                    self._check_range(names, grads, shaped)
-                for before, replacing in zip(arrays, shaped, strict=True):
-                    steps += zip(before, replacing, strict=True)
+                    self._check_range(name, grad, found)
+                steps += zip(before, found, strict=True)
         for array, replacing in steps:
             array[...] = replacing
         self.state = state
         self.steps = steps_taken + 1
 
-    def _room(self, names, arrays):
-        """Return flat arrays for what replaces lists of arrays, and the same memory in their shapes."""
-        shapes = [(array.shape, array.dtype) for array in arrays[0]]
-        known, found, shaped = self._found.get(names, (None, None, None))
-        if known != shapes:
-            ends = np.cumsum([array.size for array in arrays[0]])
-            found = [np.empty(ends[-1], group[0].dtype) for group in arrays]
-            shaped = [
-                [part.reshape(array.shape) for part, array in zip(np.split(flat, ends[:-1]), arrays[0], strict=True)]
-                for flat in found
-            ]
-            self._found[names] = shapes, found, shaped
-        return found, shaped
-
-    def _check_range(self, names, grads, shaped):
-        whats = ["{}", *(f"{average} of {{}}" for average in self._averages)]
-        # Averages first: they are what is to blame.
-        for what, arrays in reversed(list(zip(whats, shaped, strict=True))):
-            for name, array in zip(names, arrays, strict=True):
-                if not np.isfinite(array).all():
-                    raise FloatingPointError(out_of_range(what.format(name), array.dtype, self.steps + 1, grads[name]))
+    def _check_range(self, name, grad, found):
+        whats = [name, *(f"{average} of {name}" for average in self._averages)]
+        for what, array in reversed(list(zip(whats, found, strict=True))):  # averages first: they are what is to blame
+            if not np.isfinite(array).all():
+                raise FloatingPointError(out_of_range(what, array.dtype, self.steps + 1, grad))
 
 
-def _together(params, grads, averages):
-    """Check arrays, and return tuples of names to be updated at once: small ones with others of their dtypes."""
-    groups = {}
-    for name, param in params.items():
-        arrays = [param, grads[name], *(average[name] for average in averages)]
-        _check_shapes(name, arrays[1], [param, *arrays[2:]])
-        alone = name if param.size > _SMALL else None
-        groups.setdefault((alone, *(array.dtype for array in arrays)), []).append(name)
-    return list(map(tuple, groups.values()))
-
-
-def _flat(arrays):
-    """Return arrays one behind the other; a single one is not copied."""
-    return arrays[0].reshape(-1) if len(arrays) == 1 else np.concatenate([array.reshape(-1) for array in arrays])
-
-
-_SMALL = 2**13  # numbers of a parameter up to which calls take longer than what they compute
 _OTHER = "params must be those of the steps before: an optimizer belongs to one model"
 
 

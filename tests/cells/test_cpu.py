@@ -104,6 +104,27 @@ def test_threads_change_nothing(shape, dtype, cell, threads):
 
 
 @each_cell
+@pytest.mark.parametrize("shape, together", [((130, 70, 3, 7), 16), ((65, 150, 2, 20), 32), ((9, 40, 2, 5), 8)])
+def test_large_weights_are_read_for_more_samples_at_once(shape, together, cell, threads, monkeypatch):
+    x, params, saved, grad_output, local_grads = layer(cell, shape, np.float32)
+    compiled = stacked.functions(CELLS[cell].__name__, "cpu")["forward"]
+    forward = lambda: compiled(x, saved[0][0], *params)  # noqa: E731
+    by_eight = forward()
+    for module, name in ((layer_cpu, "_AT_HAND"), (backward_cpu, "_CACHE")):
+        monkeypatch.setattr(module, name, 0)
+    assert layer_cpu.samples_together(shape[1], params[1]) == together
+    for one, other in zip(forward(), by_eight, strict=True):
+        np.testing.assert_array_equal(one, other)
+    grads, *ends = backward_cpu.backward(*params[:2], x, saved, grad_output, local_grads[1:], True)
+    expected, *expected_ends = step_by_step(cell, x, params, saved, grad_output, local_grads)
+    for found, other in zip((*grads.values(), *ends), (*map(expected.get, grads), *expected_ends), strict=True):
+        assert_close(found, other, np.float32)
+    known = EXPECTED.setdefault((cell, shape), list(grads.values()))
+    for one, other in zip(grads.values(), known, strict=True):  # whatever the number of threads
+        np.testing.assert_array_equal(one, other)
+
+
+@each_cell
 def test_nothing_is_written_to_but_the_result(cell):
     x, params, saved, grad_output, local_grads = layer(cell, (40, 9, 2, 5), np.float32)
     arrays = x, *params, *saved, grad_output, local_grads

@@ -12,12 +12,12 @@ CAPTION = (
     "Training steps of an RNN (one input, float32): forward pass, loss, backward pass and Adam, over one size at a "
     "time; the others are T = 1000 steps, B = 16, H = 20 and one layer, but B = 1 over T. Numbers: the exponent of a "
     "power law through the last three sizes. PyTorch is the better of one thread and all, JAX of two unrolls of "
-    "lax.scan, compiled as a whole. With checkpoint_every, states at every √T-th step are kept, the others found "
-    "again on the way back. Times are medians of one run by benchmarks/run.py in which all took turns, warm; memory "
-    "is by how much a process of its own grows at most for a step, inputs and parameters excluded, what is below 64 "
-    "KiB left out."
+    "lax.scan, compiled as a whole, in time and in memory each. With checkpoint_every, states at every √T-th step "
+    "are kept, the others found again on the way back. Times are medians of one run by benchmarks/run.py in which "
+    "all took turns, warm; memory is by how much a process of its own grows at most for a step, inputs and "
+    "parameters excluded, what is below 64 KiB left out."
 )
-SERIES = {  # what names begin with, and how it is drawn
+SERIES = {  # in the order of the legend, and how each is drawn
     "ours": {"color": COLORS["linear"], "marker": "o"},
     "ours, checkpoint_every=√T": {"color": COLORS["chunked"], "marker": "s"},
     "PyTorch": {"color": COLORS["identity"], "marker": "^"},
@@ -36,7 +36,7 @@ def measure(scale, rng, progress):
 
 
 def best(table):
-    """Take of each peer its best: a row for each size and `series`, with `seconds` and `bytes`."""
+    """Take of each peer its least time, and its least memory: a row for each size and `series`."""
     series = table["name"].str.split(".").str[0].replace(PEERS)
     least = table.assign(series=series).groupby([*KEYS, "series"], sort=False)[["seconds", "bytes"]].min().reset_index()
     return least.assign(bytes=least["bytes"].where(least["bytes"] >= RESOLVED))
@@ -61,7 +61,7 @@ def alt(table):
         ("ours", "seconds"), ("ours", "bytes"), ("ours, checkpoint_every=√T", "bytes")
     ])  # fmt: skip
     return (
-        "For each machine, two rows of four panels on logarithmic axes, seconds above and bytes below, over sequence "
+        "For each machine, two rows of four panels on logarithmic axes, seconds above and memory below, over sequence "
         "length, batch size, hidden size and number of layers; a line each for ours, ours with states kept at every "
         f"√T-th step, PyTorch and JAX, with the fitted exponent. Over T, the time of ours grows with power {time}, its "
         f"memory with power {kept}, and with fewer states kept {less}."
