@@ -7,16 +7,15 @@ wait for each other: cores share out groups of them.
 
 import numpy as np
 
-from bppsa_nb.cells.layer_cpu import add_products, gather, samples_together
+from bppsa_nb.cells.layer_cpu import add_products, gather_panels, room_for_panels, samples_together
 from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.subnormals import flush, restore
-from bppsa_nb.machine.tiles import GROUP, multiply, product
+from bppsa_nb.machine.tiles import multiply, panels, product
 from bppsa_nb.machine.views import add, copy, numbers
 from bppsa_nb.machine.workers import share_out
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
-_STEPS = 32  # back, before the parameters have their turn
-_CACHE = 2**18  # bytes of a weight's gradient, from which on that is added up after four times as many rows
+_ROWS = 256  # of gradients at sums, before the parameters have their turn
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 
 
@@ -30,26 +29,28 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     (steps, batch, width), size = x.shape, grad_output.shape[1]
     hidden, *gates = saved
     # Gradients at a GRU's sums come in the order N, R, Z, M: inputs were added to the first three, states to the last
-    # three. An RNN has one sum.
+    # three. Parameters have them in the order R, Z and N or M. An RNN has one sum.
     kinds, count = (4, 3) if gates else (1, 1)
-    weights = weight_ih.reshape(count, size, width)[[2, 0, 1] if gates else [0]], weight_hh.reshape(count, size, size)
+    order = [2, 0, 1] if gates else [0]
+    weights_x = weight_ih.reshape(count, size, width)[order] if inputs else weight_ih[None, :0]
+    weights = panels(weights_x), panels(weight_hh.reshape(count, size, size))
     gates = gates[0] if gates else None  # without them, no code for them is compiled
     local = np.empty((0, batch, size), x.dtype) if local_grads is None else local_grads
     at_input = np.empty((steps if inputs else 0, batch, width), x.dtype)
     at_start, group = np.empty_like(grad_output), samples_together(batch, weight_hh)
     groups = -(-batch // group)
-    together = _STEPS if size * max(width, size) * x.itemsize <= _CACHE else 4 * _STEPS * GROUP // group  # as many rows
-    sums = tuple(np.zeros((groups, kinds, size * columns), x.dtype) for columns in (width, size, 1))
+    together = max(1, _ROWS // min(batch, group))
+    shapes = (count, size * width), (count, size * size), (kinds, size)
+    sums = tuple(np.zeros((groups, *shape), x.dtype) for shape in shapes)
     work = steps * batch * (weight_ih.size + weight_hh.size)
     arrays = product(x.dtype), together, x, hidden, gates, weights, (grad_output, local), (at_input, at_start), sums
     share_out(_back, groups, group, *arrays, worth=work > _WORTH)
     by_x, by_h, bias = (found.sum(axis=0) for found in sums)  # in the order of the groups, whichever core had them
-    from_x, from_h = [1, 2, 0] if count == 3 else [0], slice(kinds - count, None)
     grads = {
-        "weight_ih": by_x[from_x].reshape(weight_ih.shape),
-        "weight_hh": by_h[from_h].reshape(weight_hh.shape),
-        "bias_ih": bias[from_x].reshape(-1),
-        "bias_hh": bias[from_h].reshape(-1),
+        "weight_ih": by_x.reshape(weight_ih.shape),
+        "weight_hh": by_h.reshape(weight_hh.shape),
+        "bias_ih": bias[np.argsort(order)].reshape(-1),
+        "bias_hh": bias[kinds - count :].reshape(-1),
     }
     return grads, at_input if inputs else None, at_start
 
@@ -59,7 +60,7 @@ def _back(size_of_group, product, together, x, hidden, gates, weights, above, be
     """Go back with groups first ... last - 1 of samples."""
     (weights_x, weights_h), (grad_output, local), (at_input, at_start), (by_x, by_h, bias) = weights, above, below, sums
     (steps, batch, width), size = x.shape, hidden.shape[2]
-    count, kinds = len(weights_h), by_h.shape[1]
+    count, kinds = weights_h.shape[1], bias.shape[1]
     for group in range(first, last):
         b0, b1 = group * size_of_group, min((group + 1) * size_of_group, batch)
         samples, state = b1 - b0, batch * size
@@ -67,7 +68,7 @@ def _back(size_of_group, product, together, x, hidden, gates, weights, above, be
         at_sums = np.empty((kinds, together, samples, size), x.dtype)
         at_rows = at_sums.reshape(kinds, -1, size)
         most = together * samples
-        x_rows, h_rows = np.empty((1, most, width), x.dtype), np.empty((1, most, size), x.dtype)
+        x_rows, h_rows = room_for_panels(most, x), room_for_panels(most, hidden)
         found_x, found_h = np.empty((size, width), x.dtype), np.empty((size, size), x.dtype)
         grads, others = np.empty((samples, size), x.dtype), np.empty((kinds + 1, n), x.dtype)
         grad, through = numbers(grads, 0, n), numbers(others, kinds * n, n)
@@ -91,8 +92,8 @@ def _back(size_of_group, product, together, x, hidden, gates, weights, above, be
                     add(grad, numbers(local, here - state, n))
                 if at_input.size:
                     multiply(product, at_sums[:, t - start], weights_x, at_input[t, b0:b1])
-            gather(x, b0, samples, start, end - start, x_rows)
-            gather(hidden, b0, samples, start, end - start, h_rows)
+            gather_panels(x, b0, samples, start, end - start, x_rows)
+            gather_panels(hidden, b0, samples, start, end - start, h_rows)
             for s in range(end - start):
                 for k in range(kinds):
                     add(numbers(others, k * n, n), numbers(at_sums, (k * together + s) * n, n))
@@ -100,9 +101,9 @@ def _back(size_of_group, product, together, x, hidden, gates, weights, above, be
             for k in range(kinds):
                 at = at_rows[k : k + 1, :rows]
                 if k < count:
-                    add_products(product, at, x_rows[:, :rows], found_x, by_x[group, k])
+                    add_products(product, at, x_rows[:, :, :rows], found_x, by_x[group, (k + count - 1) % count])
                 if k >= kinds - count:
-                    add_products(product, at, h_rows[:, :rows], found_h, by_h[group, k])
+                    add_products(product, at, h_rows[:, :, :rows], found_h, by_h[group, k - (kinds - count)])
         copy(grad, numbers(at_start, b0 * size, n))
         for k in range(kinds):
             for b in range(samples):

@@ -44,10 +44,10 @@ def _forward(group, product, x, weights_x, weights_h, added, hidden, gates, firs
         steps = min(together, len(x) - start)
         gather(x, begin, count, start, steps, rows)
         for k in range(3):
-            multiply(product, rows[:, : steps * count], weights_x[k : k + 1], found[k, : steps * count])
+            multiply(product, rows[:, : steps * count], weights_x[:, k : k + 1], found[k, : steps * count])
         for s in range(steps):
             for k in range(3):
-                multiply(product, states[s : s + 1], weights_h[k : k + 1], from_h[k])
+                multiply(product, states[s : s + 1], weights_h[:, k : k + 1], from_h[k])
             here, gate = s * n, together * n
             r, z = numbers(found, here, n), numbers(found, gate + here, n)  # until now what inputs add to the sums
             n_, m = numbers(found, 2 * gate + here, n), numbers(found, 3 * gate + here, n)
@@ -106,10 +106,10 @@ def run_lanes(product, x, weights_x, weights_h, added, hidden, gates, length, to
                 take(x, place, s * batch, rows[0, (s - start) * count : (s - start + 1) * count])
             here = (stop - start) * count
             for k in range(3):
-                multiply(product, rows[:, :here], weights_x[k : k + 1], from_x[k, :here])
+                multiply(product, rows[:, :here], weights_x[:, k : k + 1], from_x[k, :here])
             for s in range(start, stop):
                 for k in range(3):
-                    multiply(product, states, weights_h[k : k + 1], from_h[k])
+                    multiply(product, states, weights_h[:, k : k + 1], from_h[k])
                 row = (s - start) * count
                 r, z = numbers(from_x, row * width, n), numbers(from_x, (REPAIR * count + row) * width, n)
                 n_ = numbers(from_x, (2 * REPAIR * count + row) * width, n)

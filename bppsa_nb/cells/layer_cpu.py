@@ -12,7 +12,7 @@ import numpy as np
 from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products serve compiled cells, too
 from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.memory import keep_freed_memory
-from bppsa_nb.machine.tiles import GROUP, NARROW, multiply_T, product
+from bppsa_nb.machine.tiles import GROUP, NARROW, multiply_T, panel_width, panels, product
 from bppsa_nb.machine.views import add, copy, numbers
 from bppsa_nb.machine.workers import share_out
 
@@ -78,9 +78,32 @@ def scatter(block, begin, count, start, steps, array):
         copy(numbers(block, s * n, n), there)
 
 
+@inline
+def room_for_panels(rows, array):
+    """Make room for so many rows of an array's last dimension, by panels [shape=(P, 1, rows, W)]."""
+    columns = array.shape[2]
+    width = panel_width(columns, array.itemsize)
+    return np.empty(((columns + width - 1) // width, 1, rows, width), array.dtype)
+
+
+@inline
+def gather_panels(array, begin, count, start, steps, room):
+    """Copy what `gather` copies, but by panels [shape=(P, 1, rows, W)], where there is room for no fewer rows."""
+    (_, batch, columns), (number, _, rows, width) = array.shape, room.shape
+    if number == 1:
+        gather(array, begin, count, start, steps, room)
+        return
+    for p in range(number):
+        first = min(p * width, columns - width)
+        for s in range(steps):
+            for b in range(count):
+                there = numbers(array, ((start + s) * batch + begin + b) * columns + first, width)
+                copy(there, numbers(room, (p * rows + s * count + b) * width, width))
+
+
 def by_columns(weight, sums):
-    """Lay a cell's weights (sums * H, J) out as `machine.tiles.multiply` takes them: (sums, J, H)."""
-    return np.ascontiguousarray(weight.reshape(sums, len(weight) // sums, -1).transpose(0, 2, 1))
+    """Lay a cell's weights (sums * H, J) out as `machine.tiles.multiply` takes them: panels of (sums, J, H)."""
+    return panels(weight.reshape(sums, len(weight) // sums, -1).transpose(0, 2, 1))
 
 
 def share_numbers(function, array, *arrays):
@@ -114,16 +137,19 @@ def _add_up(product, x, hidden, at_sums, block, by_x, by_h, biases, first, last)
     (_, rows, size), count, parts = at_sums[0].shape, len(at_sums) // 2, len(biases)
     blocks = (rows + block - 1) // block
     found_x, found_h = np.empty((size, x.shape[2]), x.dtype), np.empty((size, size), x.dtype)
+    x_rows, h_rows = room_for_panels(block, x), room_for_panels(block, hidden)
     for part in range(first, last):
         for start in range(blocks * part // parts * block, blocks * (part + 1) // parts * block, block):
-            stop = min(start + block, rows)
+            n = min(start + block, rows) - start
+            gather_panels(x, start, n, 0, 1, x_rows)
+            gather_panels(hidden, start, n, 0, 1, h_rows)
             for k in range(2 * count):
-                at = at_sums[k][:, start:stop]
+                at = at_sums[k][:, start : start + n]
                 if k < count:
-                    add_products(product, at, x[:, start:stop], found_x, by_x[part, k])
+                    add_products(product, at, x_rows[:, :, :n], found_x, by_x[part, k])
                 else:
-                    add_products(product, at, hidden[:, start:stop], found_h, by_h[part, k - count])
-                for i in range(stop - start):
+                    add_products(product, at, h_rows[:, :, :n], found_h, by_h[part, k - count])
+                for i in range(n):
                     add(biases[part, k], at[0, i])
     return True
 
@@ -132,7 +158,7 @@ def _add_up(product, x, hidden, at_sums, block, by_x, by_h, biases, first, last)
 def add_products(product, at, seen, found, total):
     """Add ``at.T @ seen``, a weight's gradient, to numbers [shape=(H * I,)]; `found` [shape=(H, I)] is for the product.
 
-    Both have as many rows, in arrays [shape=(1, rows, H)] and [shape=(1, rows, I)].
+    `at` [shape=(1, rows, H)] and `seen` [shape=(P, 1, rows, W)], by panels, have as many rows.
     """
     height, width = found.shape
     if width >= NARROW:
@@ -140,7 +166,7 @@ def add_products(product, at, seen, found, total):
         add(total, numbers(found, 0, found.size))
     else:  # few columns would leave registers empty
         transposed = found.reshape(width, height)
-        multiply_T(product, seen, at, transposed)
+        multiply_T(product, seen[0], at, transposed)
         for i in range(height):
             for j in range(width):
                 total[i * width + j] += transposed[j, i]

@@ -5,13 +5,18 @@ sizes BLAS spends half its time on finding out what it was asked for. Here a til
 vectors of columns (of more, where there are few rows) stays in registers while all products that belong to it are added
 up. Tiles at the end of rows or columns reach back over those before, so that every size is made of the same few.
 
+A tile reads a few columns of all rows of a matrix. Where rows are long, these lie far apart, often by a power of two,
+and share a few places of a cache. Matrices that are read again and again are laid out by panels, one after the other,
+each with as many columns as a tile; the last one reaches back, too.
+
 The code is compiled once per dtype, not into every loop that has a product: loops are given its address.
 """
 
+import numpy as np
 from llvmlite import binding, ir
 from numba import from_dtype, types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
 from bppsa_nb.machine.compiling import cfunc, lock
 
@@ -23,6 +28,7 @@ _BYTES, _ROWS = (64, 8) if _FEATURES.get("avx512f") else (32, 4) if _FEATURES.ge
 # than two whole vectors, in which a row of 20 numbers wastes more.
 _THIRD = 32 if binding.get_host_cpu_name() == "znver4" else _BYTES
 
+_LONG = 2**10  # bytes of a row from which on panels are worth it
 NARROW = 16  # columns below which registers of some processors are not full
 GROUP = 8  # rows that a core takes at least where several share them out: whole tiles
 
@@ -63,6 +69,27 @@ def _compile(dtype, width, height, third):
     return product
 
 
+@register_jitable
+def panel_width(columns, itemsize):
+    """Return how many columns a panel has, in Python and in compiled code: all of them, where rows are short.
+
+    Of `columns`, there are ``-(-columns // width)`` panels; panel p begins with column ``min(p * width, columns -
+    width)``.
+    """
+    return columns if columns * itemsize < _LONG else 2 * _BYTES // itemsize
+
+
+def panels(matrices):
+    """Lay matrices [shape=(K, H, J)] out by panels [shape=(P, K, H, W)]."""
+    columns = matrices.shape[2]
+    width = panel_width(columns, matrices.itemsize)
+    if width == columns:
+        return np.ascontiguousarray(matrices)[None]
+    starts = [min(start, columns - width) for start in range(0, columns, width)]
+    # A stack of transposed matrices would be transposed, too.
+    return np.ascontiguousarray(np.stack([matrices[:, :, start : start + width] for start in starts]))
+
+
 @intrinsic
 def multiply(_, product, rows, matrices, out):
     """Compute ``out = sum_k rows[k] @ matrices[k]``, in compiled code.
@@ -73,8 +100,8 @@ def multiply(_, product, rows, matrices, out):
         ``product(dtype)``, of the arrays' dtype.
     rows : np.ndarray [shape=(K, B, H)]
         In any layout. There may be more than K; those are not looked at.
-    matrices : np.ndarray [shape=(K, H, J)]
-        Rows without gaps.
+    matrices : np.ndarray [shape=(K, H, J)] or [shape=(P, K, H, W)]
+        Rows without gaps; or `panels` of them.
     out : np.ndarray [shape=(B, J)]
         Rows without gaps; shares no memory with the others.
     """
@@ -93,10 +120,11 @@ def multiply_T(_, product, columns, matrices, out):
 
 
 def _call(rows, matrices, out, transposed):
-    """Return signature and code of a call of the product."""
+    """Return signature and code of a call of the product, or of one for each panel."""
     kinds = rows, matrices, out
-    if [kind.ndim for kind in kinds] != [3, 3, 2] or len({kind.dtype for kind in kinds}) > 1:
-        raise TypeError(f"rows, matrices and out must be 3-d, 3-d, 2-d and of one dtype, got {kinds}")
+    dimensions = [kind.ndim for kind in kinds]
+    if dimensions not in ([3, 3, 2], [3, 4, 2]) or len({kind.dtype for kind in kinds}) > 1:
+        raise TypeError(f"rows, matrices and out must be 3-d, 3-d (panels: 4-d), 2-d and of one dtype, got {kinds}")
 
     def code(context, builder, signature, arguments):
         arrays = [
@@ -105,15 +133,24 @@ def _call(rows, matrices, out, transposed):
         shapes, strides = (
             [cgutils.unpack_tuple(builder, getattr(array, what)) for array in arrays] for what in ("shape", "strides")
         )
-        (of_k, *of_rows), (count, inner, width) = strides[0], shapes[1]
+        (of_k, *of_rows), (count, inner, width) = strides[0], shapes[1][-3:]
         of_b, of_h = reversed(of_rows) if transposed else of_rows
-        sizes = [count, shapes[2][0], inner, width, of_k, of_b, of_h, *strides[1][:2], strides[2][0]]
+        sizes = [count, shapes[2][0], inner, width, of_k, of_b, of_h, *strides[1][-3:-1], strides[2][0]]
         stored = cgutils.alloca_once(builder, ir.ArrayType(_INT, _SIZES))
         for i, size in enumerate(sizes):
             builder.store(size, cgutils.gep_inbounds(builder, stored, 0, i))
-        given = [*(array.data for array in arrays), builder.bitcast(stored, _INT.as_pointer())]
-        kind = ir.FunctionType(ir.VoidType(), [value.type for value in given])
-        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), given)
+        data, sizes = [array.data for array in arrays], builder.bitcast(stored, _INT.as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [value.type for value in (*data, sizes)])
+        function = builder.inttoptr(arguments[0], kind.as_pointer())
+        if dimensions[1] == 3:
+            builder.call(function, [*data, sizes])
+            return context.get_dummy_value()
+        last = builder.sub(shapes[2][1], width)
+        with cgutils.for_range(builder, shapes[1][0]) as over_panels:
+            panel = cgutils.pointer_add(builder, data[1], builder.mul(over_panels.index, strides[1][0]), data[1].type)
+            start = builder.mul(over_panels.index, width)
+            start = builder.select(builder.icmp_signed("<", start, last), start, last)
+            builder.call(function, [data[0], panel, builder.gep(data[2], [start]), sizes])
         return context.get_dummy_value()
 
     return types.none(types.int64, *kinds), code

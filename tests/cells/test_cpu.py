@@ -13,6 +13,7 @@ DTYPES = [np.float32, np.float64]
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 # Steps around those that a block has, samples around those that a group has.
 SHAPES = [(0, 3, 2, 4), (1, 9, 1, 1), (31, 8, 2, 5), (32, 16, 1, 20), (33, 17, 3, 7), (70, 1, 38, 20), (65, 10, 20, 33)]
+WIDE = 40, 9, 257, 300  # inputs and states so long that they are laid out by panels
 each_cell = pytest.mark.parametrize("cell", CELLS)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
@@ -56,7 +57,7 @@ def step_by_step(cell, x, params, saved, grad_output, local_grads):
 
 @each_cell
 @each_dtype
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*SHAPES, WIDE])
 @pytest.mark.parametrize("terms", [False, True])
 def test_backward_equals_step_by_step(terms, shape, dtype, cell):
     x, params, saved, grad_output, local_grads = layer(cell, shape, dtype)
@@ -110,8 +111,7 @@ def test_large_weights_are_read_for_more_samples_at_once(shape, together, cell, 
     compiled = stacked.functions(CELLS[cell].__name__, "cpu")["forward"]
     forward = lambda: compiled(x, saved[0][0], *params)  # noqa: E731
     by_eight = forward()
-    for module, name in ((layer_cpu, "_AT_HAND"), (backward_cpu, "_CACHE")):
-        monkeypatch.setattr(module, name, 0)
+    monkeypatch.setattr(layer_cpu, "_AT_HAND", 0)
     assert layer_cpu.samples_together(shape[1], params[1]) == together
     for one, other in zip(forward(), by_eight, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -122,6 +122,23 @@ def test_large_weights_are_read_for_more_samples_at_once(shape, together, cell, 
     known = EXPECTED.setdefault((cell, shape), list(grads.values()))
     for one, other in zip(grads.values(), known, strict=True):  # whatever the number of threads
         np.testing.assert_array_equal(one, other)
+
+
+@each_cell
+@each_dtype
+def test_wide_layers_forward_and_their_parameters(dtype, cell):
+    x, params, saved, grad_output, local_grads = layer(cell, WIDE, dtype)
+    functions = stacked.functions(CELLS[cell].__name__, "cpu")
+    arrays = functions["forward"](x, saved[0][0], *params)
+    for one, other in zip(arrays if isinstance(arrays, tuple) else [arrays], saved, strict=True):
+        assert_close(one, other, dtype)
+    chain = CELLS[cell].chain(params[1], *saved)
+    at_sums = CELLS[cell].gate_gradients(chain, *saved, structured.sweep(chain, grad_output, local_grads))
+    grads, expected = (
+        find(x, saved[0], *at_sums) for find in (functions["parameter_gradients"], layers.parameter_gradients)
+    )
+    for name, grad in grads.items():
+        assert_close(grad, expected[name], dtype)
 
 
 @each_cell

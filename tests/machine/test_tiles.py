@@ -87,6 +87,30 @@ def test_columns_in_the_place_of_rows(dtype):
 
 
 @each_dtype
+@pytest.mark.parametrize("J", [1, 20, 127, 128, 129, 255, 256, 257, 300])
+def test_panels(J, dtype):
+    rng = np.random.default_rng(J)
+    matrices, product = rng.standard_normal((2, 7, J)).astype(dtype), tiles.product(np.dtype(dtype))
+    panels = tiles.panels(matrices)
+    width = tiles.panel_width(J, matrices.itemsize)
+    assert panels.shape == (-(-J // width), 2, 7, width) and (len(panels) > 1) == (matrices[0, 0].nbytes >= 1024)
+    for p, panel in enumerate(panels):
+        start = min(p * width, J - width)
+        np.testing.assert_array_equal(panel, matrices[:, :, start : start + width])
+    for B in [1, 3, 17]:
+        rows = rng.standard_normal((2, B, 7)).astype(dtype)
+        memory, expected = np.full((B + 2, J), 7, dtype), np.empty((B, J), dtype)
+        multiply(rows, matrices, expected)
+        multiply(rows, panels, memory[1:-1])
+        np.testing.assert_array_equal(memory[1:-1], expected)
+        assert (memory[[0, -1]] == 7).all()
+        memory[1:-1] = 0
+        call_T(product, np.ascontiguousarray(rows.transpose(0, 2, 1)), panels, memory[1:-1])
+        np.testing.assert_array_equal(memory[1:-1], expected)
+        assert (memory[[0, -1]] == 7).all()
+
+
+@each_dtype
 def test_not_finite_numbers_stay_in_their_rows(dtype):
     rows, matrix = np.ones((1, 9, 20), dtype), np.ones((1, 20, 20), dtype)
     rows[0, 3, 5], rows[0, 8, 19] = np.nan, np.inf
@@ -121,5 +145,5 @@ def test_it_is_compiled_by_one_of_several_threads(monkeypatch):
 
 
 def test_arrays_of_two_dtypes_are_refused():
-    with pytest.raises(TypeError, match="must be 3-d, 3-d, 2-d and of one dtype"):
+    with pytest.raises(TypeError, match="must be 3-d, 3-d .panels: 4-d., 2-d and of one dtype"):
         multiply(np.ones((1, 2, 2), np.float32), np.ones((1, 2, 2)), np.ones((2, 2)))
