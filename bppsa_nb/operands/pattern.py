@@ -239,6 +239,7 @@ class PlannedProduct(Fixed):
         pattern = CSRPattern.made(indptr, cpu.columns(a, b, multiply_adds, indptr), shape)
         canonical, kind = b.canonical, "sums"
         if multiply_adds == nnz:
+            # Of a product that is both, columns: its factors lie in the order in which they are read.
             if np.all(np.diff(b.indptr) == 1) and np.array_equal(b.indices[a.indices], pattern.indices):
                 kind = "columns"
             elif np.diff(a.indptr).max(initial=0) <= 1 and canonical:
