@@ -109,8 +109,10 @@ class StructuredChain(Fixed):
 
 def _spread(carry, slopes):
     """Write out a carry that stays the same along some axes; what does not fit is left to the checks."""
-    shape = np.shape(slopes)[1:]
-    if is_number(carry) and isinstance(slopes, np.ndarray):
+    if not isinstance(slopes, np.ndarray):
+        return carry
+    shape = slopes.shape[1:]
+    if is_number(carry):
         if not math.isfinite(carry):
             raise ValueError(f"carry must be finite, got {carry!r}")
         return np.full(shape, carry, slopes.dtype)
