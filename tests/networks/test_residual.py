@@ -28,7 +28,7 @@ GOOD = {"weights": np.zeros((4, 3, 3)), "biases": np.zeros((4, 3)), "h": 0.1}
         ({"h": 10**400}, ValueError, "h must be positive and finite in float64, got 1000"),
         ({"h": Fraction(1, 10**400)}, ValueError, "h must be positive and finite in float64, got 1/1000"),
         ({"weights": np.ma.zeros((4, 3, 3))}, TypeError, "weights must be a numpy.ndarray .* got MaskedArray"),
-        ({"activation": np.array(["tanh"])}, ValueError, "activation must be one of 'tanh', 'relu', got array"),
+        ({"activation": np.array(["tanh"])}, ValueError, r"activation must be one of 'tanh', 'relu', got <U4\[1\]"),
         ({"h": "1"}, TypeError, "h must be a number, got '1'"),
         ({"activation": "gelu"}, ValueError, "activation must be one of 'tanh', 'relu', got 'gelu'"),
     ],
