@@ -26,58 +26,16 @@ def add_up(group, arrays):
     return {name: part.reshape(array.shape) for (name, array), part in parts}
 
 
-class Replicas(Local):
-    """Steps of a trainer on MPI ranks; its methods are those of `Local`.
+class OverRanks(Local):
+    """What trainers on MPI ranks have in common: they go on together, or not at all.
 
-    A replica is as many consecutive ranks as share the steps of a sequence: `sequence_ranks`, or all of them if that is
-    None. Rank r has place ``r % places`` in replica ``r // places``. `group` has all ranks, `comm` the places of this
-    rank's replica. TypeError or ValueError if `comm` is no communicator, or cannot be cut into replicas of one size.
+    `group` has all ranks. TypeError if `comm` is no communicator.
     """
 
-    def __init__(self, comm, sequence_ranks):
+    def __init__(self, comm):
         self.group = ranks.group(comm)
-        size = self.group.size
-        with self.group.together() as tell:
-            places = size if sequence_ranks is None else sequence_ranks
-            if not is_integer(places):
-                raise TypeError(f"sequence_ranks must be an integer, got {places!r}")
-            if places < 1 or size % places:
-                raise ValueError(f"sequence_ranks must divide the number of ranks, {size}, got {places}")
-            every = tell({"sequence_ranks": int(places)})
-        self.group.check_alike(every)
-        self.places, self.replicas = int(places), size // int(places)
-        self.replica, self.place = divmod(self.group.rank, self.places)
-        split = self.group.comm.Split
-        self.comm = ranks.kept(self.group.comm, f"{places} places", lambda: split(self.replica, self.place))
         self.speaks = self.group.rank == 0
-        self._arrived, self._stop = [], False  # Ctrl-C here, and on some rank
-
-    def check(self, model, optimizer, method, backend, levels, forward):
-        """Raise on all ranks unless these can be trained over steps, and are the same on all of them."""
-        with self.together() as given:
-            if not isinstance(model, Recurrent):
-                raise TypeError(
-                    f"model must be an RNN or a GRU with comm, which shares out steps, got {type(model).__name__}"
-                )
-            check_parts(model, optimizer)
-            forward.check(model)
-            if forward.method == "newton":
-                raise ValueError("forward must be 'auto', 'linear' or 'chunked' with comm, got 'newton'")
-            check_kept(forward)
-            model.check_method(method, backend, levels, self.comm)
-            given |= {"method": method, "optimizer": optimizer.settings(), "forward": forward.method}
-
-    def check_dataset(self, dataset, batch_size):
-        """Return what an epoch consists of; raise TypeError, too, for a data set that gives no parts of its steps."""
-        plan = super().check_dataset(dataset, batch_size)
-        known = inspect.signature(dataset.batch).parameters.values()
-        if self.places > 1 and not any(one.name == "part" or one.kind is one.VAR_KEYWORD for one in known):
-            raise TypeError(
-                f"dataset.batch must take part=(i, n), for the i-th of n parts of the steps, with {self.places} "
-                "sequence_ranks, as bppsa_nb.training.datasets.ArrayDataset.batch does; "
-                f"{type(dataset).__name__}.batch does not"
-            )
-        return plan
+        self._arrived, self._stop, self._seconds = [], False, 0.0  # Ctrl-C here, and on some rank
 
     @contextmanager
     def together(self):
@@ -103,6 +61,63 @@ class Replicas(Local):
         if self._stop:
             time.sleep(0.2)  # mpiexec sends Ctrl-C to all ranks, and it is to arrive on none of them later
             raise KeyboardInterrupt
+
+    def seconds(self):
+        """Return how long the last step took on rank 0."""
+        return self._seconds
+
+
+class Replicas(OverRanks):
+    """Steps of a trainer on MPI ranks; its methods are those of `Local`.
+
+    A replica is as many consecutive ranks as share the steps of a sequence: `sequence_ranks`, or all of them if that is
+    None. Rank r has place ``r % places`` in replica ``r // places``; `comm` has the places of this rank's replica.
+    TypeError or ValueError if `comm` is no communicator, or cannot be cut into replicas of one size.
+    """
+
+    def __init__(self, comm, sequence_ranks):
+        super().__init__(comm)
+        size = self.group.size
+        with self.group.together() as tell:
+            places = size if sequence_ranks is None else sequence_ranks
+            if not is_integer(places):
+                raise TypeError(f"sequence_ranks must be an integer, got {places!r}")
+            if places < 1 or size % places:
+                raise ValueError(f"sequence_ranks must divide the number of ranks, {size}, got {places}")
+            every = tell({"sequence_ranks": int(places)})
+        self.group.check_alike(every)
+        self.places, self.replicas = int(places), size // int(places)
+        self.replica, self.place = divmod(self.group.rank, self.places)
+        split = self.group.comm.Split
+        self.comm = ranks.kept(self.group.comm, f"{places} places", lambda: split(self.replica, self.place))
+
+    def check(self, model, optimizer, method, backend, levels, forward):
+        """Raise on all ranks unless these can be trained over steps, and are the same on all of them."""
+        with self.together() as given:
+            if not isinstance(model, Recurrent):
+                raise TypeError(
+                    "model must be an RNN, a GRU or a ResidualModel with comm, which shares out steps or layers, got "
+                    f"{type(model).__name__}"
+                )
+            check_parts(model, optimizer)
+            forward.check(model)
+            if forward.method == "newton":
+                raise ValueError("forward must be 'auto', 'linear' or 'chunked' with comm, got 'newton'")
+            check_kept(forward)
+            model.check_method(method, backend, levels, self.comm)
+            given |= {"method": method, "optimizer": optimizer.settings(), "forward": forward.method}
+
+    def check_dataset(self, dataset, batch_size):
+        """Return what an epoch consists of; raise TypeError, too, for a data set that gives no parts of its steps."""
+        plan = super().check_dataset(dataset, batch_size)
+        known = inspect.signature(dataset.batch).parameters.values()
+        if self.places > 1 and not any(one.name == "part" or one.kind is one.VAR_KEYWORD for one in known):
+            raise TypeError(
+                f"dataset.batch must take part=(i, n), for the i-th of n parts of the steps, with {self.places} "
+                "sequence_ranks, as bppsa_nb.training.datasets.ArrayDataset.batch does; "
+                f"{type(dataset).__name__}.batch does not"
+            )
+        return plan
 
     def batch(self, dataset, indices):
         """Return the steps of this rank's place, of the samples of its replica."""
@@ -136,10 +151,6 @@ class Replicas(Local):
             grads = add_up(self.group, grads)
         check_gradients(grads)
         return loss, partial(trainer.optimizer.step, model.params, grads)
-
-    def seconds(self):
-        """Return how long the last step took on rank 0."""
-        return self._seconds
 
     def evaluate(self, trainer, make):
         """Return the summed loss of a batch, and how many of its samples are known, over all ranks."""

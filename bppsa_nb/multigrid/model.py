@@ -17,6 +17,7 @@ from bppsa_nb.machine.checks import (
     float_dtype,
     generator,
 )
+from bppsa_nb.machine.parts import over_ranks
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels
@@ -42,9 +43,10 @@ class ResidualActivations:
     x : np.ndarray [shape=(B, ...)]
         The input.
     opening, closing : tuple of np.ndarray [shape=(B, ...)]
-        The output of every opening and of every closing operator.
+        The output of every opening and of every closing operator. With `comm`, `closing` is empty on all ranks but the
+        last.
     states : np.ndarray [shape=(N + 1, B, ...)]
-        States of the residual layers.
+        States of the residual layers; with `comm`, from the first of this rank's layers to the one after its last.
     """
 
     x: np.ndarray
@@ -57,8 +59,8 @@ class ResidualActivations:
 
     @property
     def logits(self):
-        """np.ndarray [shape=(B, classes)]: the last output."""
-        return self.closing[-1]
+        """np.ndarray [shape=(B, classes)]: the last output; None where `closing` is empty."""
+        return self.closing[-1] if self.closing else None
 
 
 class ResidualModel:
@@ -142,6 +144,7 @@ class ResidualModel:
         output = _output_shape(self.closing, self.state_shape)
         if not self.closing or len(output) != 1:
             raise ValueError(f"closing must end in a vector of logits, got an output of shape {output}")
+        self.num_classes = output[0]
         depth, width = check_count("depth", depth, 1), self.state_shape[0]
         if check_count("kernel_size", kernel_size, 1) % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {kernel_size}")
@@ -179,7 +182,7 @@ class ResidualModel:
             solver = dict(solver)
         self._solver = solver
 
-    def forward(self, x, backend="auto"):
+    def forward(self, x, backend="auto", comm=None):
         """Compute every operator's output and all states: by multigrid if there is a `solver`.
 
         Parameters
@@ -188,6 +191,11 @@ class ResidualModel:
             Samples of the model's input shape, in its dtype.
         backend : {"auto", "numpy", "cpu", "cuda"}
             Where residual layers are computed; opening and closing are NumPy's matrix products on all of them.
+        comm : mpi4py.MPI.Intracomm, optional
+            Ranks that share out the residual layers, each with the states of its own: of those that
+            ``multigrid.partition(depth, comm.size, coarsening, levels)`` gives it. All of them give the same batch, and
+            have the same parameters. Logits are found on the last one. What one rank raises, the others raise as a
+            ValueError that names it.
 
         Returns
         -------
@@ -204,17 +212,15 @@ class ResidualModel:
         RuntimeError
             If cycles do not reach the `tol` of the solver.
         """
-        check_array("x", x, self.dtype, ("B", *self.input_shape))
-        if len(x) == 0:
-            raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
-        check_params(self.params, self.dtype, self._shapes)
-        check_finite(x=x, **{f"params[{name!r}]": param for name, param in self.params.items()})
+        if comm is not None:
+            return over_ranks("residual").forward(self, x, backend, comm)
+        self.check_input(x)
         opening = self._forward(self.opening, x)
         first = np.ascontiguousarray(opening[-1] if opening else x)
         states = solve(self._network(), first, **self._how(), backend=backend).states
         return ResidualActivations(x, opening, states, self._forward(self.closing, states[-1]))
 
-    def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None):
+    def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
         """Compute the gradients of all parameters.
 
         Parameters
@@ -231,6 +237,9 @@ class ResidualModel:
             As in `forward`.
         levels : int, optional
             For ``"truncated"``; those of multigrid are an option of the `solver`.
+        comm : mpi4py.MPI.Intracomm, optional
+            As in `forward`. `grad_logits` is that of the last rank, and None on all others; gradients of all parameters
+            are returned on all ranks. Scans, which would need all Jacobians in one place, are not to be had.
 
         Returns
         -------
@@ -248,6 +257,8 @@ class ResidualModel:
         RuntimeError
             If cycles do not reach the `tol` of the solver.
         """
+        if comm is not None:
+            return over_ranks("residual").backward(self, activations, grad_logits, method, backend, levels, comm)
         self._check_activations(activations)
         check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
         check_finite(grad_logits=grad_logits)
@@ -265,8 +276,18 @@ class ResidualModel:
         self._backward(self.opening, activations.x, activations.opening, gradients[0], grads)
         return {name: grads[name] for name in self.params}
 
-    def check_method(self, method, backend="auto", levels=None):
+    def check_input(self, x):
+        """Raise TypeError or ValueError for what cannot be propagated, parameters included."""
+        check_array("x", x, self.dtype, ("B", *self.input_shape))
+        if len(x) == 0:
+            raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
+        check_params(self.params, self.dtype, self._shapes)
+        check_finite(x=x, **{f"params[{name!r}]": param for name, param in self.params.items()})
+
+    def check_method(self, method, backend="auto", levels=None, comm=None):
         """Raise what `backward` would raise for these arguments."""
+        if comm is not None:
+            over_ranks("residual").check_method(self, method, comm)
         methods = ("auto", "multigrid", "ordinary", *chain.METHODS)
         check_choice("method", method, methods)
         if method == "multigrid" and self._solver is None:
@@ -314,16 +335,17 @@ class ResidualModel:
                 raise FloatingPointError(f"the gradient of {name} overflows {self.dtype}")
         return np.ascontiguousarray(grad)
 
-    def _check_activations(self, activations):
+    def _check_activations(self, activations, layers=None, closed=True):
+        """Raise TypeError or ValueError for what `forward` did not return, for some layers, or for all of them."""
         if not isinstance(activations, ResidualActivations):
             raise TypeError(f"activations must come from ResidualModel.forward, got {type(activations).__name__}")
         check_array("activations.x", activations.x, self.dtype, ("B", *self.input_shape))
         batch = len(activations.x)
-        depth = len(self.params["residual.weight"])
+        depth = self.depth if layers is None else layers.stop - layers.start
         check_array("activations.states", activations.states, self.dtype, (depth + 1, batch, *self.state_shape))
         for name, operators, shape in (
             ("opening", self.opening, self.input_shape),
-            ("closing", self.closing, self.state_shape),
+            ("closing", self.closing if closed else (), self.state_shape),
         ):
             outputs = getattr(activations, name)
             if not isinstance(outputs, tuple) or len(outputs) != len(operators):

@@ -9,6 +9,7 @@ from bppsa_nb.chains.plan import METHODS
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import files
 from bppsa_nb.machine.backends import BACKENDS
+from bppsa_nb.machine.checks import check_count
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.training.forward import METHODS as FORWARD
 
@@ -54,11 +55,22 @@ OPTIONS = [
         metavar="FOLDER",
     ),
     option("--features", "the set of Table 3 to make of the recordings (S)", choices=("S", "M", "L")),
+    option(
+        "--multigrid",
+        "train residual layers on handwritten digits instead, by two cycles of multigrid forward and two backward; the "
+        "processes of --distributed share out the layers",
+        action="store_true",
+    ),
     option("--cell", "what to train (rnn, with --audio gru)", choices=("rnn", "gru")),
-    option("--layers", "recurrent layers", type=int, default=1, metavar="L"),
+    option("--layers", "recurrent layers (1), with --multigrid residual ones (64)", type=int, metavar="L"),
     option("--batch-size", "samples of an iteration", type=int, default=16, metavar="B"),
     option("--epochs", "in all, those before --resume included", type=int, default=1, metavar="E"),
-    option("--learning-rate", "Adam's step size (1e-5, with --audio 3e-4)", type=float, metavar="LR"),
+    option(
+        "--learning-rate",
+        "Adam's step size (1e-5, with --audio 3e-4, with --multigrid 1e-2)",
+        type=float,
+        metavar="LR",
+    ),
     option("--method", "how gradients are found", choices=("auto", *METHODS), default="auto"),
     option("--forward", "how states are found", choices=FORWARD, default="auto"),
     option("--levels", "up-sweep levels of --method truncated", type=int, metavar="K"),
@@ -143,11 +155,7 @@ def _train_on(arguments, comm):
     import bppsa_nb as bp
 
     _on_first(comm, lambda: _check_save(arguments))
-    dataset, unseen, inputs, classes = _data_on(arguments, comm)
-    # Cell and learning rate are those of the paper's two benchmarks, if nothing else is said.
-    cell, rate = ("rnn", 1e-5) if arguments.audio is None else ("gru", 3e-4)
-    kind = {"rnn": bp.RNN, "gru": bp.GRU}[arguments.cell or cell]
-    model = kind(inputs, 20, classes, arguments.layers, rng=arguments.seed)
+    dataset, unseen, model, rate = _residual(arguments) if arguments.multigrid else _recurrent(arguments, comm)
     optimizer = bp.Adam(lr=rate if arguments.learning_rate is None else arguments.learning_rate)
     how = {"method": arguments.method, "backend": arguments.backend, "levels": arguments.levels}
     how |= {"forward": arguments.forward}
@@ -182,12 +190,14 @@ def _train_on(arguments, comm):
         print(f"{len(seconds)} iterations, {1e3 * np.median(seconds):.2f} ms each (median){_on(comm, arguments)}")
         print(f"loss {loss[0]:.4f} in the first, {loss[-last:].mean():.4f} over the last {last}")
     share = trainer.evaluate(unseen, 100)[1]
-    print(f"accuracy {share:.1%} on {len(unseen)} unseen samples (chance is {1 / classes:.0%})")
+    print(f"accuracy {share:.1%} on {len(unseen)} unseen samples (chance is {1 / model.num_classes:.0%})")
 
 
 def _on(comm, arguments):
     if comm is None or comm.size == 1:
         return ""
+    if arguments.multigrid:
+        return f" on {comm.size} ranks, which share out the layers"
     places = arguments.sequence_ranks or comm.size
     return f" on {comm.size} ranks: replicas {comm.size // places}, parts of a sequence {places}"
 
@@ -213,6 +223,29 @@ def _on_first(comm, do):
         result = do() if group.rank == 0 else None
         tell()
     return result
+
+
+def _residual(arguments):
+    """Return what to train on, what to test on, a residual network, and the usual learning rate."""
+    for option in ("length", "samples", "audio", "features", "cell"):
+        if getattr(arguments, option) is not None:
+            raise ValueError(f"--{option} is for recurrent layers, not for --multigrid")
+    from bppsa_nb.papers.multigrid.digits import Digits, network
+
+    depth = 64 if arguments.layers is None else arguments.layers
+    model = network(check_count("--layers", depth, 1), 4, arguments.seed, {"cycles": 2})  # as far as two cycles do well
+    return Digits("train"), Digits("test"), model, 1e-2
+
+
+def _recurrent(arguments, comm):
+    """Return what `_residual` does; cell and learning rate are those of the paper's two benchmarks, if not given."""
+    import bppsa_nb as bp
+
+    dataset, unseen, inputs, classes = _data_on(arguments, comm)
+    cell, rate = ("rnn", 1e-5) if arguments.audio is None else ("gru", 3e-4)
+    kind = {"rnn": bp.RNN, "gru": bp.GRU}[arguments.cell or cell]
+    layers = 1 if arguments.layers is None else arguments.layers
+    return dataset, unseen, kind(inputs, 20, classes, layers, rng=arguments.seed), rate
 
 
 def _data_on(arguments, comm):

@@ -10,6 +10,7 @@ from bppsa_nb.machine.checks import check_count, check_flag, generator
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.parts import over_ranks
 from bppsa_nb.machine.shown import shown
+from bppsa_nb.multigrid.model import ResidualModel
 from bppsa_nb.training import checkpoints
 from bppsa_nb.training.forward import Forward
 from bppsa_nb.training.history import History
@@ -30,11 +31,13 @@ class Trainer:
     method, backend, levels
         How gradients are found; see the model's `backward`.
     comm : mpi4py.MPI.Intracomm, optional
-        Ranks that train an RNN or a GRU together: all make the same trainer, call the same methods, and have the same
-        losses, parameters and history then. What fails on one rank fails on all.
+        Ranks that train an RNN, a GRU or a `ResidualModel` together: all make the same trainer, call the same methods,
+        and have the same losses, parameters and history then. What fails on one rank fails on all. Of a
+        `ResidualModel` they share out the layers, and all of them take whole batches.
     sequence_ranks : int, optional
-        How many consecutive ranks share the steps of a sequence, in the order of time; by default all. There are
-        ``comm.size // sequence_ranks`` replicas of the model, which share out the samples of each batch, in order.
+        Of an RNN or a GRU: how many consecutive ranks share the steps of a sequence, in the order of time; by default
+        all. There are ``comm.size // sequence_ranks`` replicas of the model, which share out the samples of each batch,
+        in order.
     forward : {"auto", "linear", "chunked", "newton"}
         How the states of an RNN or a GRU are found; see their `forward`. ``"auto"`` goes back to the loop for a while
         where chunks take longer to meet.
@@ -102,8 +105,8 @@ class Trainer:
         x : np.ndarray [shape=(T, B, I)] or [shape=(B, C, H, W)]
             Inputs in the model's dtype: sequences or images, as the model's `forward` takes them.
         y : array_like of int [shape=(B,)]
-            Labels. With `comm`, x and y are this rank's part of the batch: the steps of its place, of the samples of
-            its replica (T and B may be 0).
+            Labels. With `comm`, an RNN or a GRU takes this rank's part of the batch: the steps of its place, of the
+            samples of its replica (T and B may be 0).
 
         Raises
         ------
@@ -130,7 +133,7 @@ class Trainer:
         ----------
         dataset : Bitstream, ArrayDataset or other
             Anything with a length and a `batch` method; see `bppsa_nb.training.datasets`. With `comm` each rank asks
-            for its own part of a batch only.
+            for its own part of a batch only, of sequences.
         epochs : int
             Each visits every sample once, in a new random order; its last batch may be smaller.
         batch_size : int
@@ -257,6 +260,8 @@ class Trainer:
 def _strategy(model, backend, comm, sequence_ranks):
     """Choose where steps run."""
     if comm is not None:
+        if isinstance(model, ResidualModel):
+            return over_ranks("residual").Layers(comm, sequence_ranks)
         return over_ranks("training").Replicas(comm, sequence_ranks)
     if sequence_ranks is not None:
         raise ValueError(f"sequence_ranks goes with comm only, got {sequence_ranks!r}")

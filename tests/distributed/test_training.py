@@ -71,8 +71,7 @@ REFUSALS = {
     "parameters then": (f"^ValueError: model.params {SAME}", True),
     "in a chain": ("^OSError: the disk is gone", False),
     "in gates": ("^OSError: the disk is gone", False),
-    "network": ("^TypeError: model must be an RNN or a GRU with comm, which shares out steps, got Network", True),
-    "layers": ("^TypeError: model must be an RNN or a GRU with comm, .* got ResidualModel", True),
+    "network": ("^TypeError: model must be an RNN, a GRU or a ResidualModel with comm, .* got Network", True),
     "places": ("^ValueError: sequence_ranks must divide the number of ranks, {size}, got", True),
     "place": ("^TypeError: sequence_ranks must be an integer, got 1.0", False),
     "other places": (f"^ValueError: sequence_ranks {SAME}", True),
@@ -171,6 +170,21 @@ def test_the_command_trains_on_ranks_and_resumes_on_others(rank_session, tmp_pat
     assert resumed.returncode == 0, resumed.stderr
     np.testing.assert_allclose(curve(two), curve(one), rtol=1e-5)
     assert resumed.stdout.splitlines()[2:] == alone.splitlines()[2:]  # the loss, and what is learned by it
+
+
+def test_the_command_trains_residual_layers_on_ranks_with_the_bits_of_one(rank_session, tmp_path, capsys):
+    few = ["train", "--multigrid", "--layers", "16", "--backend", "numpy", "--batch-size", "449"]
+    alone, four, again = (tmp_path / f"{name}.npz" for name in ("alone", "four", "again"))
+    assert cli.main([*few, "--epochs", "2", "--save", str(alone)]) == 0
+    said = capsys.readouterr().out
+    done = rank_session.run(4, "-m", "bppsa_nb.papers.cli", *few, "--distributed", "--epochs", "1", "--save", four)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert re.search(r"^3 iterations, .* on 4 ranks, which share out the layers$", done.stdout, re.MULTILINE)
+    assert cli.main([*few, "--epochs", "2", "--resume", str(four), "--save", str(again)]) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == said.splitlines()[2:]
+    with np.load(alone, allow_pickle=False) as one, np.load(again, allow_pickle=False) as other:
+        assert one.files == other.files and "params/residual.weight" in one.files
+        assert all((one[name] == other[name]).all() for name in one.files if name not in ("seconds", "note"))
 
 
 @pytest.mark.parametrize(

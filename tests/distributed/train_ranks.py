@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 import bppsa_nb as bp
-from bppsa_nb import multigrid, sparse
+from bppsa_nb import sparse
 from bppsa_nb.cells import repair, stacked
 from bppsa_nb.distributed import partition
 
@@ -234,9 +234,7 @@ def refusals(folder):
     yield "in gates", lambda: patched(sys.modules["bppsa_nb.cells.rnn"], "gate_gradients", backward())
 
     network = sparse.Network((1, 4, 4), [sparse.Flatten("flatten"), sparse.Linear("fc", 16, 2)])
-    layers = multigrid.ResidualModel((64,), [], 50, [sparse.Linear("closing", 64, 10)])
-    for name, each in ("network", network), ("layers", layers):
-        yield name, lambda each=each: bp.Trainer(each, bp.SGD(0.1), comm=COMM)
+    yield "network", lambda: bp.Trainer(network, bp.SGD(0.1), comm=COMM)
     yield "places", lambda: trainer(COMM, SIZE + 1)
     yield "place", lambda: trainer(COMM, 1.0 if LAST else 1)
     yield "other places", lambda: trainer(COMM, 1 if LAST else SIZE)

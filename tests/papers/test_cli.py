@@ -695,6 +695,7 @@ def test_train_replaces_no_file_but_the_one_it_goes_on_from(tmp_path, monkeypatc
         (["--resume", "nowhere.npz"], "nowhere.npz"),
         (["--learning-rate", "-1"], "lr"),
         (["--layers", "0"], "num_layers"),
+        (["--multigrid"], "--length is for recurrent layers"),
     ],
 )
 def test_train_explains_wrong_options(capsys, wrong, said):

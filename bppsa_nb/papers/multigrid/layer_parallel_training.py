@@ -10,6 +10,8 @@ from bppsa_nb.multigrid import ResidualModel
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.images import fetched
+from bppsa_nb.papers.multigrid import digits
+from bppsa_nb.papers.multigrid.digits import TEST_DIGITS, Digits
 from bppsa_nb.papers.phrases import listed, points
 from bppsa_nb.papers.tables import where
 from bppsa_nb.training.loss import cross_entropy
@@ -30,9 +32,8 @@ CAPTION = (
 TIMES = {1: 2, 4: 5, 16: 5, 64: 2}  # T = N h, and from how many seeds
 EPOCHS = {"quick": 5, "paper": 3}
 IMAGES = {"train": 6000, "test": 1500}  # at the paper's scale
-DEPTH, WIDTH, CHANNELS = 64, 16, 8
+DEPTH, CHANNELS = 64, 8
 BATCH, RATE = 64, 1e-2
-TEST_DIGITS = 450
 METHODS = {"serial": None, "multigrid": {"cycles": 2}}
 # Whose gradients are held against serial ones, on the way of training by "multigrid".
 SOLVERS = {
@@ -42,32 +43,6 @@ SOLVERS = {
     "skip_downcycle": {"cycles": 2, "skip_downcycle": True},
     "nested_iteration": {"cycles": 2, "nested_iteration": True},
 }
-
-
-class Digits:
-    """scikit-learn's 1797 handwritten digits of 8 x 8 pixels, as vectors from -1 to 1; a quarter of them to test.
-
-    Parameters
-    ----------
-    split : {"train", "test"}
-    """
-
-    data = "real"
-
-    def __init__(self, split):
-        from sklearn.datasets import load_digits
-
-        bunch = load_digits()
-        order = np.random.default_rng(0).permutation(len(bunch.target))
-        chosen = order[:TEST_DIGITS] if split == "test" else order[TEST_DIGITS:]
-        self.x, self.y = (bunch.data[chosen] / 8 - 1).astype(np.float32), bunch.target[chosen].astype(np.int64)
-
-    def __len__(self):
-        return len(self.y)
-
-    def batch(self, indices):
-        """Return vectors [shape=(B, 64)] and labels [shape=(B,)]."""
-        return self.x[indices], self.y[indices]
 
 
 def measure(scale, rng, progress):
@@ -83,7 +58,7 @@ def measure(scale, rng, progress):
     ]
 
     def measure_point(point, _):
-        model = new(training, point["T"] / DEPTH, point["seed"])
+        model = new(training, point["T"], point["seed"])
         return train(model, training, unseen, EPOCHS[scale], point["method"], point["seed"], backend)
 
     table = progress.collect(runs, measure_point, rng)
@@ -96,16 +71,14 @@ def images(split, scale):
     return Digits(split) if scale == "quick" else fetched("mnist", split, IMAGES[split])
 
 
-def new(training, h, seed):
+def new(training, T, seed):
     """Make a network for what it is trained on: dense layers for vectors, convolutions for images."""
     if isinstance(training, Digits):
-        opening = [sparse.Linear("opening", 64, WIDTH), sparse.Tanh("tanh")]
-        closing = [sparse.Linear("closing", WIDTH, 10)]
-        return ResidualModel((64,), opening, DEPTH, closing, h=h, rng=seed)
+        return digits.network(DEPTH, T, seed)
     opening = [sparse.AvgPool2d("half", 2), sparse.Conv2d("opening", 3, CHANNELS, 3, stride=2, padding=1)]
     opening.append(sparse.Tanh("tanh"))
     closing = [sparse.Flatten("flatten"), sparse.Linear("closing", 64 * CHANNELS, 10)]
-    return ResidualModel((3, 32, 32), opening, DEPTH, closing, h=h, rng=seed)
+    return ResidualModel((3, 32, 32), opening, DEPTH, closing, h=T / DEPTH, rng=seed)
 
 
 def train(model, training, unseen, epochs, method, seed, backend):

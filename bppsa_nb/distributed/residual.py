@@ -1,0 +1,174 @@
+"""Residual layers spread over MPI ranks, and training on them: each rank has the states of its own layers only."""
+
+import time
+from functools import partial
+
+import numpy as np
+
+from bppsa_nb.distributed import ranks
+from bppsa_nb.distributed.training import OverRanks, add_up
+from bppsa_nb.machine.checks import check_array, check_finite
+from bppsa_nb.multigrid import solver
+from bppsa_nb.multigrid.grids import partition
+from bppsa_nb.multigrid.model import ResidualActivations
+from bppsa_nb.networks.residual import ResidualNetwork
+from bppsa_nb.training.local import check_gradients, check_parts
+from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
+
+
+def layers_of(model, comm):
+    """Return which layers each rank holds, as slices; raise ValueError for more ranks than can have some."""
+    how = model._how()
+    return partition(model.depth, ranks.group(comm).size, how.get("coarsening", 4), how.get("levels"))
+
+
+def forward(model, x, backend, comm):
+    """Compute the states of this rank's layers; parameters, result and errors are those of `ResidualModel.forward`."""
+    group = ranks.group(comm)
+    with group.together() as tell:
+        model.check_input(x)
+        opening = model._forward(model.opening, x)  # on all ranks: each knows x, and it is quick
+        net, given = _network(model, comm), _given(model, x)
+        every = tell(given)
+    group.check_alike(every)
+    first = np.ascontiguousarray(opening[-1] if opening else x)
+    states = solver.solve(net, first, **model._how(), backend=backend, comm=comm).states
+    last = group.rank == group.size - 1
+    closing = _on_some(group, last, lambda: model._forward(model.closing, states[-1]))
+    return ResidualActivations(x, opening, states, closing or ())
+
+
+def backward(model, activations, grad_logits, method, backend, levels, comm):
+    """Compute the gradients of all parameters, on all ranks; see `ResidualModel.backward`."""
+    group = ranks.group(comm)
+    first, last = group.rank == 0, group.rank == group.size - 1
+    with group.together() as tell:
+        model.check_method(method, backend, levels, comm)
+        layers = layers_of(model, comm)[group.rank]
+        model._check_activations(activations, layers, last)
+        if last:
+            check_array("grad_logits", grad_logits, model.dtype, activations.logits.shape)
+            check_finite(grad_logits=grad_logits)
+        elif grad_logits is not None:
+            where = f"rank {group.size - 1}, which has the last layer"
+            raise ValueError(f"grad_logits must be None on all ranks but {where}, got {type(grad_logits).__name__}")
+        net, given = _network(model, comm), _given(model, activations.x) | {"method": method}
+        every = tell(given)
+    group.check_alike(every)
+    states, grads = activations.states, {name: np.zeros_like(param) for name, param in model.params.items()}
+
+    def close():
+        return model._backward(model.closing, states[-1], activations.closing, grad_logits, grads)
+
+    found = _on_some(group, last, close)
+    grad = np.zeros_like(states[-1]) if found is None else found
+    group.timed(group.comm.Bcast, grad, group.size - 1)
+    how = {"levels": 1} if method == "ordinary" else model._how()
+    gradients = solver.solve_adjoint(net, states, grad, **how, backend=backend, comm=comm).states
+    for name, own in zip(("weight", "bias"), net.parameter_gradients(states, gradients, backend), strict=True):
+        grads[f"residual.{name}"][layers] = own
+
+    def open_():
+        return model._backward(model.opening, activations.x, activations.opening, gradients[0], grads)
+
+    _on_some(group, first, open_)
+    return add_up(group, grads)  # of what is not this rank's, zeros
+
+
+def check_method(model, method, comm):
+    """Raise ValueError for methods that scan Jacobians, of which no rank has all, and for too many ranks."""
+    if method not in ("auto", "multigrid", "ordinary"):
+        raise ValueError(f"method must be one of 'auto', 'multigrid', 'ordinary' with comm, got {method!r}")
+    layers_of(model, comm)
+
+
+def _network(model, comm):
+    layers, params = layers_of(model, comm)[comm.rank], model.params
+    return ResidualNetwork(
+        params["residual.weight"][layers], params["residual.bias"][layers], model.h, model.activation
+    )
+
+
+def _given(model, x):
+    """Say what all ranks must be given alike; `solve` does the same for what it gets."""
+    return {
+        "x": f"an array {x.shape} {ranks.checksum(x)}",
+        "model.params": f"those {ranks.checksum(*model.params.values())}",
+        "model.solver": repr(model.solver),
+    }
+
+
+def _on_some(group, chosen, do):
+    """Do what not all ranks have to do, and return its result, or None; what overflows there fails everywhere."""
+    result, fault = None, None
+    with group.together() as tell:
+        try:
+            if chosen:
+                result = do()
+        except FloatingPointError as error:
+            fault = error
+        every = tell(None if fault is None else str(fault))
+    if any(every):
+        raise fault or FloatingPointError(next(filter(None, every)))
+    return result
+
+
+class Layers(OverRanks):
+    """Steps of a trainer whose ranks share out residual layers; its methods are those of `Local`.
+
+    All ranks have all parameters, whose gradients they add up, and the same batch. TypeError or ValueError if `comm` is
+    no communicator, or ranks are to share steps.
+    """
+
+    def __init__(self, comm, sequence_ranks):
+        super().__init__(comm)
+        if sequence_ranks is not None:
+            raise ValueError(f"sequence_ranks is for an RNN or a GRU, which have steps, got {sequence_ranks!r}")
+
+    def check(self, model, optimizer, method, backend, levels, forward):
+        """Raise on all ranks unless these can be trained so, and are the same on all of them."""
+        with self.together() as given:
+            check_parts(model, optimizer)
+            forward.check(model)
+            model.check_method(method, backend, levels, self.group.comm)
+            given |= {"method": method, "optimizer": optimizer.settings()}
+
+    def step(self, trainer, make):
+        """Compute one step; on all ranks raise what is wrong on one of them."""
+        began, model, comm = time.perf_counter(), trainer.model, self.group.comm
+        activations, y = self._forward(trainer, make)
+        loss, grad_logits = 0.0, None
+        if activations.logits is not None:
+            loss, grad_logits = cross_entropy(activations.logits, y)
+        how = trainer.method, trainer.backend, trainer.levels
+        grads = model.backward(activations, grad_logits, *how, comm)
+        check_gradients(grads)
+        loss, self._seconds = self._of(loss, self.group.size - 1), self._of(time.perf_counter() - began, 0)
+        return loss, partial(trainer.optimizer.step, model.params, grads)
+
+    def evaluate(self, trainer, make):
+        """Return the summed loss of a batch, and how many of its samples are known."""
+        activations, y = self._forward(trainer, make)
+        logits, found = activations.logits, None
+        if logits is not None:
+            found = cross_entropy(logits, y)[0] * len(y), np.count_nonzero(logits.argmax(axis=1) == y)
+        return self._of(found, self.group.size - 1)
+
+    def predict(self, trainer, x):
+        """Return the most likely class of every sample, on all ranks."""
+        logits = trainer.model.forward(x, trainer.backend, self.group.comm).logits
+        return self._of(None if logits is None else logits.argmax(axis=1), self.group.size - 1)
+
+    def _of(self, value, rank):
+        return self.group.timed(self.group.comm.bcast, value, rank)
+
+    def _forward(self, trainer, make):
+        with self.group.together() as tell:
+            x, y = make()
+            check_order(x, y)
+            y = check_labels(y, len(x), trainer.model.num_classes)
+            given = {"y": f"labels {ranks.checksum(y.astype(np.int64))}"}
+            stops, every = zip(*tell((bool(self._arrived), given)), strict=True)
+        self.group.check_alike(every)
+        self._stop = any(stops)
+        return trainer.model.forward(x, trainer.backend, self.group.comm), y
