@@ -490,7 +490,7 @@ def _model():
 
 
 _CYCLES = {"cycles": 1, "tol": 1e-5, "coarsening": 2, "levels": 2, "relaxation": "FCF", "cycle": "V"}
-_CYCLES |= {"nested_iteration": False, "skip_downcycle": False, "backend": "numpy", "comm": None}
+_CYCLES |= {"error": None, "nested_iteration": False, "skip_downcycle": False, "backend": "numpy", "comm": None}
 case(
     "ResidualNetwork",
     lambda: multigrid.ResidualNetwork,

@@ -32,7 +32,8 @@ def forward(model, x, backend, comm):
         every = tell(given)
     group.check_alike(every)
     first = np.ascontiguousarray(opening[-1] if opening else x)
-    states = solver.solve(net, first, **model._how(), backend=backend, comm=comm).states
+    solved = solver.solve(net, first, **model._how(), backend=backend, comm=comm)
+    states, model.cycles["forward"] = solved.states, solved.cycles
     last = group.rank == group.size - 1
     closing = _on_some(group, last, lambda: model._forward(model.closing, states[-1]))
     return ResidualActivations(x, opening, states, closing or ())
@@ -64,7 +65,8 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
     grad = np.zeros_like(states[-1]) if found is None else found
     group.timed(group.comm.Bcast, grad, group.size - 1)
     how = {"levels": 1} if method == "ordinary" else model._how()
-    gradients = solver.solve_adjoint(net, states, grad, **how, backend=backend, comm=comm).states
+    solved = solver.solve_adjoint(net, states, grad, **how, backend=backend, comm=comm)
+    gradients, model.cycles["backward"] = solved.states, solved.cycles
     for name, own in zip(("weight", "bias"), net.parameter_gradients(states, gradients, backend), strict=True):
         grads[f"residual.{name}"][layers] = own
 

@@ -49,6 +49,7 @@ def _parser():
     add(cycles, "levels", int, None, "as many as leave at most c steps on the coarsest, if not given")
     until = cycles.add_mutually_exclusive_group()
     add(until, "tol", float, None, "cycle until the residual's norm is at most this (1e-9; 1e-4 in float32)")
+    add(until, "error", float, None, "cycle until the estimated relative error is at most this")
     add(until, "cycles", int, None, "as many, whatever the residual; the paper trains with 2")
     add(cycles, "relaxation", RELAXATIONS, "FCF", "of every level but the coarsest")
     add(cycles, "cycle", CYCLES, "V", "the kind of cycle")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_choice, check_count, check_flag, is_number
+from bppsa_nb.machine.checks import as_float, check_choice, check_count, check_flag, is_number
 
 RELAXATIONS = ("F", "FC", "FCF")
 CYCLES = ("V", "F")
@@ -32,6 +32,7 @@ class Options:
     cycle: str
     nested_iteration: bool
     skip_downcycle: bool
+    error: float | None = None
 
     def __post_init__(self):
         if self.cycles is not None:
@@ -40,6 +41,11 @@ class Options:
             raise TypeError(f"tol must be a number, got {self.tol!r}")
         if not 0 <= self.tol < math.inf:
             raise ValueError(f"tol must be >= 0 and finite, got {self.tol}")
+        if self.error is not None:
+            if not 0 < as_float("error", self.error) < math.inf:
+                raise ValueError(f"error must be > 0 and finite, got {self.error}")
+            if self.cycles is not None:
+                raise ValueError(f"cycles and error both say when to stop, got {self.cycles} and {self.error}")
         for name, known in (("relaxation", RELAXATIONS), ("cycle", CYCLES)):
             check_choice(name, getattr(self, name), known)
         for name in ("nested_iteration", "skip_downcycle"):
@@ -62,6 +68,7 @@ class GridLevel:
         self._layers, self._sizes = ops.load(grid.layers), ops.load((h * grid.gaps).astype(initial.dtype))
         self._c_points, self._ends = ops.load(grid.bounds), ops.load(grid.bounds[1:])
         self._all = ops.load(np.arange(len(grid) + 1))
+        self._zero, self._nowhere = ops.load(np.zeros_like(initial[:1])), ops.load(np.zeros_like(grid.bounds[1:]))
 
     def f_relax(self):
         """Propagate within every block (Figure 3), all of them at once."""
@@ -80,6 +87,11 @@ class GridLevel:
     def correct(self, coarse):
         """Take the C-points from the coarser level (Eq. 16)."""
         self.ops.put(self.points, self._c_points, coarse.points)
+
+    def corrections(self, coarse):
+        """Return the norms of what `correct` changes, and of what it puts, at every C-point but the first."""
+        values = coarse.points[1:]
+        return self.ops.norms(values, self.points, self._ends), self.ops.norms(values, self._zero, self._nowhere)
 
     def residuals(self):
         """Return the norm of R_h (Eq. 19) at every C-point but the first; after `f_relax` it is zero elsewhere."""
@@ -105,25 +117,43 @@ class Cycles:
 
     def __init__(self, levels, options, neighbors):
         self.levels, self.options, self.neighbors = levels, options, neighbors
+        self._begun, self._corrected = None, None  # for `error`: the residual before any cycle, the last correction
 
     def run(self):
         """Cycle until done; return the residual's norm after every cycle."""
-        cycles, tol, norms = self.options.cycles, self.options.tol, []
+        norms = []
         for _ in self._cycles():
-            norms.append(self.neighbors.norm(self.levels[0].residuals()))
+            norms.append(self._residual())
             if not math.isfinite(norms[-1]):
                 why = "the network itself does"
                 why = why if len(self.levels) == 1 else f"either {why}, or {_TOO_FAR}"
                 raise FloatingPointError(f"cycle {len(norms)} leaves the range of {self.levels[0].points.dtype}: {why}")
-            if len(norms) == cycles or (cycles is None and norms[-1] <= tol):
+            if self._done(norms):
                 break
-            if cycles is None and len(norms) > _PATIENCE and min(norms[-_PATIENCE:]) >= min(norms[:-_PATIENCE]):
+            if len(norms) > _PATIENCE and min(norms[-_PATIENCE:]) >= min(norms[:-_PATIENCE]):
+                wanted = "tol" if self.options.error is None else "error"
                 raise RuntimeError(
-                    f"tol={tol:g} is not reached: after {len(norms)} cycles the residual is {norms[-1]:.3g}, and the "
-                    f"last {_PATIENCE} brought it no lower than {min(norms):.3g}; either that is rounding, in "
-                    f"{self.levels[0].points.dtype}, and tol is too small, or {_TOO_FAR}"
+                    f"{wanted}={getattr(self.options, wanted):g} is not reached: after {len(norms)} cycles the "
+                    f"residual is {norms[-1]:.3g}, and the last {_PATIENCE} brought it no lower than {min(norms):.3g}; "
+                    f"either that is rounding, in {self.levels[0].points.dtype}, and {wanted} is too small, or "
+                    f"{_TOO_FAR}"
                 )
         return norms
+
+    def _residual(self):
+        return self.neighbors.norm(self.levels[0].residuals())
+
+    def _done(self, norms):
+        cycles, tol, error = self.options.cycles, self.options.tol, self.options.error
+        if cycles is not None:
+            return len(norms) == cycles
+        if error is None or not norms[-1]:
+            return norms[-1] <= tol
+        if self._corrected is None:
+            return False  # skip_downcycle's first half of a cycle
+        # The correction estimates the error that was there; as much of it is left as is left of the residual.
+        (changed, size), before = self._corrected, [self._begun, *norms][-2]
+        return changed * norms[-1] <= error * size * before
 
     def _cycles(self):
         """Do one cycle after the other, pausing after each."""
@@ -137,6 +167,8 @@ class Cycles:
                 yield
         else:
             self.levels[0].f_relax()
+        if self.options.error is not None:
+            self._begun = self._residual()
         while True:
             self._visit(0, self.options.cycle)
             yield
@@ -155,6 +187,8 @@ class Cycles:
             self._visit(i + 1, cycle)
             if cycle == "F":
                 self._visit(i + 1, "V")
+        if i == 0 and self.options.error is not None:
+            self._corrected = [self.neighbors.norm(norms) for norms in fine.corrections(coarse)]
         fine.correct(coarse)
         fine.f_relax()
         if self.options.relaxation == "FC":

@@ -85,8 +85,9 @@ class ResidualModel:
         σ.
     solver : dict, optional
         How multigrid solves for the states and for their gradients: arguments of `solve`, from `cycles` to
-        `skip_downcycle`, such as ``{"cycles": 2}``. None propagates serially. It may be changed at any time. Without
-        `cycles`, a `tol` decides; rounding keeps float32, the default dtype, from the usual 1e-9: give a larger one.
+        `skip_downcycle`, such as ``{"cycles": 2}``, the paper's, or ``{"error": 0.01}``: as many cycles as the network
+        needs as it is then. None propagates serially. It may be changed at any time. Without either of the two, a `tol`
+        decides; rounding keeps float32, the default dtype, from the usual 1e-9: give a larger one.
     rng : int or np.random.Generator
         Where the initial parameters come from: uniform up to ``1 / sqrt(fan_in)``, PyTorch's default.
     dtype : {np.float32, np.float64}
@@ -97,6 +98,8 @@ class ResidualModel:
         ``name.weight`` and ``name.bias`` of each operator, in PyTorch's layout; between those of opening and closing
         ``residual.weight`` [shape=(N, q, q)] or [shape=(N, C, C, k, k)] and ``residual.bias`` [shape=(N, q)] or
         [shape=(N, C)].
+    cycles : dict of str to int
+        How many cycles the last ``"forward"`` and the last ``"backward"`` took; a serial pass counts as one.
 
     Raises
     ------
@@ -155,7 +158,7 @@ class ResidualModel:
         self._shapes |= param_shapes(self.closing)
         self.params = _initial(self._shapes, generator(rng), self.dtype)
         self._network()  # refuses what does not fit
-        self.solver = solver
+        self.solver, self.cycles = solver, {}
 
     def __repr__(self):
         return shown(self, "input_shape", "opening", "depth", "closing", "h", "activation", "solver", "dtype")
@@ -210,15 +213,16 @@ class ResidualModel:
         FloatingPointError
             If finite inputs and parameters give an output that is not, or cycles diverge.
         RuntimeError
-            If cycles do not reach the `tol` of the solver.
+            If cycles do not reach the `error` or `tol` of the solver.
         """
         if comm is not None:
             return over_ranks("residual").forward(self, x, backend, comm)
         self.check_input(x)
         opening = self._forward(self.opening, x)
         first = np.ascontiguousarray(opening[-1] if opening else x)
-        states = solve(self._network(), first, **self._how(), backend=backend).states
-        return ResidualActivations(x, opening, states, self._forward(self.closing, states[-1]))
+        solved = solve(self._network(), first, **self._how(), backend=backend)
+        self.cycles["forward"] = solved.cycles
+        return ResidualActivations(x, opening, solved.states, self._forward(self.closing, solved.states[-1]))
 
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
         """Compute the gradients of all parameters.
@@ -255,7 +259,7 @@ class ResidualModel:
         FloatingPointError
             If a gradient leaves the range of the dtype, or cycles diverge.
         RuntimeError
-            If cycles do not reach the `tol` of the solver.
+            If cycles do not reach the `error` or `tol` of the solver.
         """
         if comm is not None:
             return over_ranks("residual").backward(self, activations, grad_logits, method, backend, levels, comm)
@@ -268,8 +272,10 @@ class ResidualModel:
         grad = self._backward(self.closing, states[-1], activations.closing, grad_logits, grads)
         if method in ("auto", "ordinary", "multigrid"):
             how = {"levels": 1} if method == "ordinary" else self._how()
-            gradients = solve_adjoint(net, states, grad, **how, backend=backend).states
+            solved = solve_adjoint(net, states, grad, **how, backend=backend)
+            self.cycles["backward"], gradients = solved.cycles, solved.states
         else:
+            self.cycles["backward"] = 1
             gradients = chain.backprop(net.jacobians_T(states), grad, method=method, backend=backend, levels=levels)
         found = net.parameter_gradients(states, gradients, backend)
         grads |= zip(("residual.weight", "residual.bias"), found, strict=True)

@@ -54,6 +54,7 @@ def solve(
     relaxation="FCF",
     cycle="V",
     *,
+    error=None,
     nested_iteration=False,
     skip_downcycle=False,
     initial=None,
@@ -68,7 +69,8 @@ def solve(
     u0 : np.ndarray [shape=(batch, q)] or [shape=(batch, channels, height, width)]
         The first state, in the network's dtype.
     cycles : int, optional
-        Stop after so many cycles, whatever the residual: early stopping (Section IV-A). If not given, `tol` decides.
+        Stop after so many cycles, whatever the residual: early stopping (Section IV-A). If not given, `error` decides,
+        or else `tol`.
     tol : float
         Stop when ||R_h|| is at most this: absolute, whatever the size of the states. Rounding may keep the residual
         above it; in float32, at some 1e-7 times the norm of all states, so give a larger one there, or `cycles`.
@@ -82,6 +84,11 @@ def solve(
         C-points for the coarse level to correct.
     cycle : {"V", "F"}
         Visits of each coarser level: one, or an F-visit and then a V-visit.
+    error : float, optional
+        Stop when the estimated relative error is at most this, in the 2-norm over all C-points and samples. The
+        estimate is the last correction, which is the error before it as the coarse level sees it, times the share of
+        the residual that the cycle left. Estimates of 0.1 and less are close; above, where cycles do not converge yet,
+        they may be far too small.
     nested_iteration : bool
         Start on the coarsest level, and interpolate up with one V-cycle on every level between.
     skip_downcycle : bool
@@ -110,7 +117,7 @@ def solve(
     FloatingPointError
         If a cycle leaves the range of the dtype: it diverges, or serial propagation would do the same.
     RuntimeError
-        If ten cycles in a row do not reduce a residual above `tol`.
+        If ten cycles in a row do not reduce a residual that is too large for `tol` or `error`.
 
     Notes
     -----
@@ -120,7 +127,7 @@ def solve(
     with connect(comm) as neighbors:
         check_kind("net", net, ResidualNetwork, "a ResidualNetwork")
         steps = net.forward_steps(u0, backend)
-        options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
+        options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle, error)
         return _solve(net, u0, *steps, initial, options, neighbors)
 
 
@@ -135,6 +142,7 @@ def solve_adjoint(
     relaxation="FCF",
     cycle="V",
     *,
+    error=None,
     nested_iteration=False,
     skip_downcycle=False,
     initial=None,
@@ -153,7 +161,7 @@ def solve_adjoint(
         The states of `solve` or `ResidualNetwork.forward`.
     grad_output : np.ndarray [shape=(batch, ...)]
         Gradient of the loss at the last state.
-    cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle, backend, comm
+    cycles, tol, coarsening, levels, relaxation, cycle, error, nested_iteration, skip_downcycle, backend, comm
         As in `solve`. `tol` is absolute here, too: for a gradient that is divided by the size of the batch, or small
         for other reasons, give a smaller one.
     initial : np.ndarray [shape=(N + 1, batch, ...)], optional
@@ -172,7 +180,7 @@ def solve_adjoint(
     with connect(comm, backward=True) as neighbors:
         check_kind("net", net, ResidualNetwork, "a ResidualNetwork")
         steps = net.adjoint_steps(states, grad_output, backend)
-        options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
+        options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle, error)
         found = _solve(net, grad_output, *steps, initial, options, neighbors)
     return replace(found, states=np.ascontiguousarray(found.states[::-1]))
 

@@ -65,6 +65,7 @@ CASES = {
     "images": ({"kind": "images", "solver": {"cycles": 1, "coarsening": 4, "levels": 2}}, {"backend": "cpu"}),
     "serial": ({"solver": None}, {}),
     "ordinary": ({"dtype": np.float32}, {"method": "ordinary"}),
+    "estimate": ({"solver": {"error": 1e-3, "coarsening": 2, "levels": 2}}, {}),
     "first state": ({"solver": {"tol": 1e-11, "coarsening": 2, "levels": 3}}, {"method": "multigrid"}),
 }
 
@@ -76,6 +77,8 @@ def training(folder):
         alone, many = trainer(model(**settings), None, **how), trainer(model(**settings), **how)
         fit(alone, 2)
         history = fit(many, 2, rng=9 if RANK == 0 else None)
+        if many.model.cycles != alone.model.cycles or not alone.model.cycles["backward"]:
+            wrong.append(f"{name}: cycles")
         if state(many) != state(alone):
             wrong.append(f"{name}: state")
         if (history.seconds <= 0).any() or len(set(COMM.allgather(bits([history.seconds])))) > 1:

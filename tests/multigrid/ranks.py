@@ -32,6 +32,8 @@ def cases():
         yield {}, {"relaxation": relaxation, "cycle": cycle, "levels": levels, "coarsening": 3, "cycles": 2}, False
     for begin in "nested_iteration", "skip_downcycle":
         yield {"activation": "relu"}, {begin: True, "coarsening": 2, "levels": 3, "tol": 1e-12}, False
+        yield {}, {begin: True, "coarsening": 3, "levels": 3, "error": 1e-3}, True
+    yield {}, {"coarsening": 3, "levels": 2, "error": 1e-6}, False
     yield {}, {"coarsening": 2, "levels": 4, "cycles": 3}, True
     yield {"kernel": 3}, {"coarsening": 2, "levels": 3, "cycle": "F", "cycles": 2}, True
     for backend in "numpy", "cpu":

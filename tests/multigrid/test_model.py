@@ -132,6 +132,28 @@ def test_errors_shrink_with_cycles_forward_and_backward():
         assert each[0] > 4 * each[1] > 16 * each[2] > 0
 
 
+@each_kind
+def test_as_many_cycles_as_the_network_needs(kind):
+    counts = []
+    for h in (0.01, 0.1):
+        model = build(kind, depth=40, h=h)
+        x, y = samples(model)
+        _, serial = differentiate(model, x, y)
+        assert model.cycles == {"forward": 1, "backward": 1}
+        model.solver = {"error": 1e-3}
+        _, grads = differentiate(model, x, y)
+        difference, size = (
+            np.sqrt(sum((g**2).sum() for g in each))
+            for each in ([grads[name] - serial[name] for name in grads], serial.values())
+        )
+        assert 1e-7 < difference / size < 5e-3
+        counts.append(dict(model.cycles))
+        for method, count in ("ordinary", 1), ("auto", counts[-1]["backward"]):
+            differentiate(model, x, y, method)
+            assert model.cycles["backward"] == count
+    assert all(counts[0][name] < counts[1][name] for name in ("forward", "backward"))
+
+
 @pytest.mark.parametrize("method, levels", [("linear", None), ("blelloch", None), ("truncated", 2), ("chunked", None)])
 def test_scans_are_exact(method, levels):
     model = build(DENSE)

@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import naive_multigrid as naive
 import numpy as np
@@ -179,6 +180,38 @@ def test_cycles_do_not_depend_on_depth(weights, activation):
     assert np.max(counts) <= 8
 
 
+@pytest.mark.parametrize("begin", ["", "nested_iteration", "skip_downcycle"])
+@pytest.mark.parametrize("make", [network, convolutions])
+@pytest.mark.parametrize("T", [1, 4])
+def test_the_estimated_error_says_when_to_stop(T, make, begin):
+    """It is the true one to a factor of three, once it is small, and so cycles are those that it takes."""
+    net = make(50)
+    net.h *= T
+    u0, grad = start(net), start(net, seed=2)
+    states = net.forward(u0)
+    how = {"coarsening": 3} | ({begin: True} if begin else {})
+    solvers = partial(multigrid.solve, net, u0), partial(multigrid.solve_adjoint, net, states, grad)
+    for solver, right in zip(solvers, (states, net.backward(states, grad)), strict=True):
+        errors = [
+            np.linalg.norm(solver(cycles=cycles, **how).states - right) / np.linalg.norm(right)
+            for cycles in range(1, 9)
+        ]
+        counts = []
+        for error in 1e-1, 1e-2, 1e-4, 1e-6:
+            found = solver(error=error, **how)
+            assert errors[found.cycles - 1] <= 3 * error
+            assert found.cycles <= 2 or errors[found.cycles - 2] > error / 3
+            counts.append(found.cycles)
+        assert counts == sorted(counts) and counts[0] + 2 <= counts[-1]
+
+
+def test_the_estimate_of_what_is_exact_is_zero():
+    net = network(12)
+    net.biases[:] = 0
+    for options in {}, {"levels": 1}, {"skip_downcycle": True}, {"nested_iteration": True}:
+        assert multigrid.solve(net, np.zeros((2, 3)), error=1e-3, **options).cycles == 1
+
+
 def coarser(net, factor):
     return multigrid.ResidualNetwork(
         np.ascontiguousarray(net.weights[::factor]),
@@ -234,8 +267,12 @@ def test_float32_stays_float32():
     adjoint = multigrid.solve_adjoint(net, solution.states, u0, tol=1e-5)
     assert {solution.states.dtype, adjoint.states.dtype} == {np.dtype(np.float32)}
     np.testing.assert_allclose(solution.states, net.forward(u0), rtol=0, atol=1e-5)
-    with pytest.raises(RuntimeError, match=r"tol=1e-09 is not reached: .* that is rounding, in float32"):
+    with pytest.raises(RuntimeError, match=r"tol=1e-09 is not reached: .* that is rounding, in float32, and tol is"):
         multigrid.solve(net, start(net, batch=16))
+    with pytest.raises(
+        RuntimeError, match=r"error=1e-12 is not reached: .* that is rounding, in float32, and error is"
+    ):
+        multigrid.solve(net, start(net, batch=16), error=1e-12)
 
 
 def test_blocks_may_be_longer_than_the_network():
@@ -279,6 +316,10 @@ GOOD = {"net": network(12), "u0": np.zeros((2, 3))}
         ({"tol": -1}, ValueError, "tol must be >= 0 and finite, got -1"),
         ({"tol": math.nan}, ValueError, "tol must be >= 0 and finite, got nan"),
         ({"tol": "1e-9"}, TypeError, "tol must be a number, got '1e-9'"),
+        ({"error": 0}, ValueError, "error must be > 0 and finite, got 0"),
+        ({"error": math.inf}, ValueError, "error must be > 0 and finite, got inf"),
+        ({"error": "1e-2"}, TypeError, "error must be a number, got '1e-2'"),
+        ({"error": 0.01, "cycles": 2}, ValueError, "cycles and error both say when to stop, got 2 and 0.01"),
         ({"relaxation": "CF"}, ValueError, "relaxation must be one of 'F', 'FC', 'FCF', got 'CF'"),
         ({"cycle": "W"}, ValueError, "cycle must be one of 'V', 'F', got 'W'"),
         ({"nested_iteration": 1}, TypeError, "nested_iteration must be True or False, got 1"),

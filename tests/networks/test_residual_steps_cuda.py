@@ -52,7 +52,7 @@ def test_multigrid(state, kernel, depth, coarsening, activation, dtype, cuda):
     biases, u0, grad_output = (rng.standard_normal(shape).astype(dtype) for shape in ((depth, units), state, state))
     net = multigrid.ResidualNetwork(weights.astype(dtype), biases, 1 / depth, activation)
     relaxation = "F" if backends.simulated() else "FCF"
-    options = {"cycles": 1, "coarsening": coarsening, "levels": 3, "relaxation": relaxation}
+    options = {"error": 1, "coarsening": coarsening, "levels": 3, "relaxation": relaxation}  # one cycle
     states = multigrid.solve(net, u0, **options, backend="numpy").states
     for solve, arguments in ((multigrid.solve, (u0,)), (multigrid.solve_adjoint, (states, grad_output))):
         found, expected = (solve(net, *arguments, **options, backend=backend) for backend in ("cuda", "numpy"))

@@ -35,7 +35,7 @@ def _same_states(table):
 
 
 def _two_cycles(table):
-    """Ask how far mean accuracies are apart after any epoch, for networks whose T is small."""
+    """Ask how far mean accuracies are apart after any epoch, for networks whose T is small; tell of the others."""
     gaps = []
     for epoch in sorted(table["epoch"].unique())[1:]:
         gaps.append(layer_parallel_training.gaps(table[table["epoch"] <= epoch]))
@@ -47,6 +47,12 @@ def _two_cycles(table):
     ours += f", {100 * most:.1f} at most after any epoch"
     large = gaps[-1][gaps[-1]["T"] > _SUFFICES]
     ours += "".join(f"; T = {row['T']:g}: {100 * row['mean']:+.1f}" for _, row in large.iterrows())
+    adaptive, taken = layer_parallel_training.gaps(table, "adaptive"), layer_parallel_training.counts(table)
+    ours += f"; by as many cycles as an estimated error of {layer_parallel_training.ADAPTIVE['error']:g} takes, "
+    ours += ", ".join(
+        f"{100 * row['mean']:+.1f} for T = {row['T']:g} ({taken.loc[row['T']].iloc[-1]:.2g} in the end)"
+        for _, row in adaptive.iterrows()
+    )
     holds = most <= 0.005 and (small[-1]["mean"].abs() <= small[-1]["spread"]).all()
     return ours.replace("-", "−"), verdict(holds)
 

@@ -1,5 +1,7 @@
 """Section IV-A of layer-parallel training: two cycles forward, two backward, held against back-propagation."""
 
+from functools import lru_cache
+
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot
@@ -14,32 +16,38 @@ from bppsa_nb.papers.multigrid import digits
 from bppsa_nb.papers.multigrid.digits import TEST_DIGITS, Digits
 from bppsa_nb.papers.phrases import listed, points
 from bppsa_nb.papers.tables import where
+from bppsa_nb.schedule.cycles import record
 from bppsa_nb.training.loss import cross_entropy
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
 
-TITLE = "Section IV-A of layer-parallel training: two cycles per pass, and serial back-propagation"
+TITLE = "Section IV-A of layer-parallel training: two cycles per pass, as many as it takes, and serial back-propagation"
 CAPTION = (
     "Residual networks of 64 layers learn handwritten digits, with states and gradients from two V-cycles each "
-    "(coarsening 4, FCF-relaxation), or serially. Above: runs of one seed begin alike and see the same batches; marks "
-    "are means over five seeds (two for T = 1 and 64), lines ranges. In words, by how many points the accuracy of two "
-    "cycles differs in the end, mean and range over seeds; networks are evaluated serially; T = N h. Below: the "
-    "relative error of the gradient, all parameters together. Bars lead from the geometric mean before training by two "
-    "cycles to that after it, in whichever order; marks are between. Of first guesses, nested iteration takes longer; "
-    "with skip_downcycle, the first of the two cycles is half a cycle."
+    "(coarsening 4, FCF-relaxation), from as many as bring the estimated error to 0.1, or serially. Above: runs of one "
+    "seed begin alike and see the same batches; marks are means over five seeds (two for T = 1), lines ranges. "
+    "In words, by how many points the accuracy differs in the end from that of serial passes, mean and range over "
+    "seeds; networks are evaluated serially; T = N h. Below, left and middle: the relative error of the gradient, all "
+    "parameters together. Bars lead from the geometric mean before training by two cycles to that after it, in "
+    "whichever order; marks are between. Of first guesses, nested iteration takes longer; with skip_downcycle, the "
+    "first of the two cycles is half a cycle. Below right: how many cycles the estimated error takes, mean of forward "
+    "and backward and of seeds, and steps in a row with them, all blocks at once; serial ones are 128. After eight "
+    "cycles all is exact."
 )
 # At the paper's scale, MNIST's images (their stand-in if they were not fetched) and convolutions.
-TIMES = {1: 2, 4: 5, 16: 5, 64: 2}  # T = N h, and from how many seeds
+TIMES = {1: 2, 4: 5, 16: 5, 64: 5}  # T = N h, and from how many seeds
 EPOCHS = {"quick": 5, "paper": 3}
 IMAGES = {"train": 6000, "test": 1500}  # at the paper's scale
 DEPTH, CHANNELS = 64, 8
 BATCH, RATE = 64, 1e-2
-METHODS = {"serial": None, "multigrid": {"cycles": 2}}
+ADAPTIVE = {"error": 0.1}
+METHODS = {"serial": None, "multigrid": {"cycles": 2}, "adaptive": ADAPTIVE}
 # Whose gradients are held against serial ones, on the way of training by "multigrid".
 SOLVERS = {
     "one cycle": {"cycles": 1},
     "two cycles": {"cycles": 2},
     "three cycles": {"cycles": 3},
+    "as many as it takes": ADAPTIVE,
     "skip_downcycle": {"cycles": 2, "skip_downcycle": True},
     "nested_iteration": {"cycles": 2, "nested_iteration": True},
 }
@@ -85,7 +93,8 @@ def train(model, training, unseen, epochs, method, seed, backend):
     """Train a model by Adam.
 
     A row per epoch, from 0, before the first: `loss` and `accuracy` on the unseen images, by serial propagation; for
-    "multigrid", before the first and after the last, the `error_<solver>` of `gradient_errors`.
+    "multigrid", before the first and after the last, the `error_<solver>` of `gradient_errors`; for "adaptive", how
+    many cycles a batch takes, `forward` and `backward`.
     """
     trainer, rows = Trainer(model, Adam(RATE), backend=backend), []
     for epoch in range(epochs + 1):
@@ -93,10 +102,15 @@ def train(model, training, unseen, epochs, method, seed, backend):
         trainer.fit(training, epoch, BATCH, rng=seed, progress=False)
         model.solver = None
         loss, accuracy = trainer.evaluate(unseen, TEST_DIGITS)
-        row = {"epoch": epoch, "loss": loss, "accuracy": accuracy} | {f"error_{name}": None for name in SOLVERS}
+        row = {"epoch": epoch, "loss": loss, "accuracy": accuracy, "forward": None, "backward": None}
+        row |= {f"error_{name}": None for name in SOLVERS}
+        batch = training.batch(np.random.default_rng([seed, epoch]).integers(len(training), size=BATCH))
         if method == "multigrid" and epoch in (0, epochs):
-            batch = training.batch(np.random.default_rng([seed, epoch]).integers(len(training), size=BATCH))
             row |= gradient_errors(model, *batch, backend)
+        if method == "adaptive":
+            model.solver = ADAPTIVE
+            _differentiate(model, *batch, backend)
+            row |= model.cycles
         rows.append(row)
     return rows
 
@@ -122,25 +136,33 @@ def _differentiate(model, x, y, backend):
     return np.concatenate([grad.ravel() for grad in grads.values()]).astype(np.float64)
 
 
-def gaps(table):
-    """Compare, after the last epoch, each run by two cycles with the serial one of the same seed.
+def gaps(table, method="multigrid"):
+    """Compare, after the last epoch, each run by two cycles, or as many as it takes, with the serial one of its seed.
 
-    For each `T`: `serial` and `multigrid`, mean accuracies over seeds; `mean`, `least` and `most` of what two cycles
-    gain; and `spread`, the standard deviation over seeds of the serial accuracy.
+    For each `T`: `serial` and `parallel`, mean accuracies over seeds; `mean`, `least` and `most` of what the method
+    gains; and `spread`, the standard deviation over seeds of the serial accuracy.
     """
     last, rows = table[table["epoch"] == table["epoch"].max()], []
     for T, part in last.groupby("T"):
         runs = part.pivot(index="seed", columns="method", values="accuracy")
-        gained = runs["multigrid"] - runs["serial"]
-        compared = {"serial": runs["serial"].mean(), "multigrid": runs["multigrid"].mean(), "mean": gained.mean()}
+        gained = runs[method] - runs["serial"]
+        compared = {"serial": runs["serial"].mean(), "parallel": runs[method].mean(), "mean": gained.mean()}
         compared |= {"least": gained.min(), "most": gained.max(), "spread": runs["serial"].std()}
         rows.append({"T": T} | compared)
     return pd.DataFrame(rows)
 
 
+def counts(table):
+    """Return how many cycles adaptive runs took, the mean of forward and backward and of seeds, by T and epoch."""
+    rows = where(table, method="adaptive")
+    return rows[["forward", "backward"]].mean(axis=1).groupby([rows["T"], rows["epoch"]]).mean().unstack()
+
+
 def alt(table):
     """Say what there is to see, how accurate runs end, and how large errors are."""
-    ends = [f"{row.serial:.0%} and {row.multigrid:.0%} for T = {row.T:g}" for row in gaps(table).itertuples()]
+    both = zip(gaps(table).itertuples(), gaps(table, "adaptive").itertuples(), strict=True)
+    ends = [f"{two.serial:.0%}, {two.parallel:.0%} and {many.parallel:.0%} for T = {two.T:g}" for two, many in both]
+    taken = counts(table).itertuples()
     errors = np.log(table.set_index("T").filter(like="error_").dropna()).groupby("T").mean()
     texts = [
         f"{listed([f'{error:.1g}' for error in np.exp(errors[f'error_{name}'])])} with {name.replace('_', ' ')}"
@@ -148,19 +170,25 @@ def alt(table):
     ]
     times = listed([f"{T:g}" for T in errors.index])
     return (
-        "Above, plots of accuracy on unseen digits over epochs, one for each T, by serial passes and by two cycles; in "
-        f"the end it is {listed(ends)}. Below, the relative error of the gradient over T on logarithmic axes, after "
-        "one, two and three cycles on the left, of two cycles from three first guesses on the right, with bars from "
-        f"before training to after it. Geometric means for T = {times}: {'; '.join(texts)}."
+        "Above, plots of accuracy on unseen digits over epochs, one for each T, by serial passes, two cycles and as "
+        f"many as it takes; in the end it is {listed(ends)}. Below, the relative error of the gradient over T on "
+        "logarithmic axes, of some numbers of cycles on the left, of two cycles from three first guesses in the "
+        f"middle, with bars from before training to after it. Geometric means for T = {times}: {'; '.join(texts)}. "
+        "Below right, how many cycles it takes over epochs, a line for each T: from "
+        f"{listed([f'{row[1]:.2g} to {row[-1]:.2g} for T = {row.Index:g}' for row in taken])}."
     )
 
 
 def plot(table):
     """Draw accuracy over epochs for every time, and the gradients' error over time."""
-    fig = pyplot.figure(figsize=(9.6, 6.2), layout="constrained")
+    fig = pyplot.figure(figsize=(10.6, 6.4), layout="constrained")
     above, below = fig.subfigures(2, 1, height_ratios=(1, 1.1))
-    times, gap_of = sorted(table["T"].unique()), gaps(table).set_index("T")
-    looks = {"serial": ("serial passes", COLORS["baseline"], "s"), "multigrid": ("two cycles", COLORS["matrix"], "o")}
+    times = sorted(table["T"].unique())
+    looks = {
+        "serial": ("serial passes", COLORS["baseline"], "s"),
+        "multigrid": ("two cycles", COLORS["matrix"], "o"),
+        "adaptive": ("as many as it takes", COLORS["truncated"], "D"),
+    }
     axes = above.subplots(1, len(times), sharey=True)
     for ax, T in zip(axes, times, strict=True):
         for i, (method, (label, color, mark)) in enumerate(looks.items()):
@@ -168,28 +196,57 @@ def plot(table):
             runs = rows.groupby("epoch")["accuracy"].agg(["mean", "min", "max"])
             look = {"color": color, "marker": mark, "ms": 5, "capsize": 3, "label": label}
             panels.errorbar(ax, runs.index + 0.1 * i, runs["min"], runs["mean"], runs["max"], **look)
-        ax.set(title=f"T = {T:g}", xlabel="epoch", ylim=(0, 1.3), xticks=sorted(table["epoch"].unique()))
-        ax.text(0.98, 0.97, _in_words(gap_of.loc[T]), transform=ax.transAxes, ha="right", va="top", size=9)
+        ax.set(title=f"T = {T:g}", xlabel="epoch", ylim=(0, 1.45), xticks=sorted(table["epoch"].unique()))
+        for place, method in (0.97, "multigrid"), (0.86, "adaptive"):
+            words = _in_words(where(gaps(table, method), T=T).iloc[0])
+            ax.text(0.98, place, words, transform=ax.transAxes, ha="right", va="top", size=9, color=looks[method][1])
     axes[0].set(ylabel="accuracy, unseen digits", yticks=np.arange(0, 1.1, 0.2))
-    axes[0].legend(loc="center right")
-    left, right = below.subplots(1, 2, sharey=True)
-    colors = [COLORS[role] for role in ("vector", "matrix", "identity", "linear", "truncated")]
-    styles = dict(zip(SOLVERS, zip(colors, "^osvD", strict=True), strict=True))
+    axes[0].legend(loc="lower right")
+    left, middle, right = below.subplots(1, 3)
+    middle.sharey(left)
+    colors = [COLORS[role] for role in ("vector", "matrix", "identity", "truncated", "linear", "chunked")]
+    styles = dict(zip(SOLVERS, zip(colors, "^osDvP", strict=True), strict=True))
     errors = table[table["error_two cycles"].notna()]
-    cycles, guesses = list(SOLVERS)[:3], list(SOLVERS)[3:]
-    for ax, title, names in (left, "cycles", cycles), (right, "first guesses", ["two cycles", *guesses]):
+    cycles, guesses = list(SOLVERS)[:4], list(SOLVERS)[4:]
+    for ax, title, names in (left, "cycles", cycles), (middle, "first guesses", ["two cycles", *guesses]):
         for i, name in enumerate(names):
-            label = "the first state on all layers" if name == "two cycles" and ax is right else name
+            label = "first state on all layers" if name == "two cycles" and ax is middle else name
             logs = np.log(errors[f"error_{name}"]).groupby([errors["T"], errors["epoch"]]).mean().unstack()
             low, mean, high = (np.exp(each(logs, axis=1)) for each in (np.min, np.mean, np.max))
             look = {"color": styles[name][0], "marker": styles[name][1], "ms": 5, "capsize": 3, "label": label}
             panels.errorbar(ax, 1.05**i * mean.index, low, mean, high, **look)
         panels.log_scale(ax, "x", ticks=times)
-        ax.set(yscale="log", xlabel="T = N h", title=f"error of the gradient: {title}")
-        ax.legend(loc="lower right")
+        ax.set(yscale="log", xlabel="T = N h", title=f"gradient: {title}")
+        ax.legend(loc="lower right", fontsize=8)
     left.set_ylabel("relative error")
+    taken = counts(table)
+    for mark, (T, row) in zip("osD^", taken.iterrows(), strict=False):
+        right.plot(row.index, row, marker=mark, ms=5, color=looks["adaptive"][1], alpha=0.4 + 0.6 * times.index(T) / 3)
+        end = row.index[-1], row.iloc[-1]
+        right.annotate(f"T = {T:g}", end, (6, 0), textcoords="offset points", size=9, va="center")
+    right.axhline(2, color=looks["multigrid"][1], lw=1.1, ls="--")
+    right.set(title="cycles, as many as it takes", xlabel="epoch", xticks=taken.columns, ylim=(0, 9))
+    right.set_xlim(right=1.3 * taken.columns[-1])
+    right.secondary_yaxis("right", functions=(_steps, _cycles)).set(ylabel="steps in a row")
     return fig
 
 
+def _steps(cycles):
+    """Return the layer steps in a row of a training step, linear in cycles; `_cycles` is its inverse."""
+    none, each = _line()
+    return none + each * cycles
+
+
+def _cycles(steps):
+    none, each = _line()
+    return (steps - none) / each
+
+
+@lru_cache(maxsize=1)
+def _line():
+    first, second = (record(DEPTH, cycles=count).span() for count in (1, 2))
+    return 2 * first - second, second - first
+
+
 def _in_words(gap):
-    return f"in the end {points(gap['mean'])} points\n({points(gap['least'])} to {points(gap['most'])})"
+    return f"{points(gap['mean'])} ({points(gap['least'])} to {points(gap['most'])})"

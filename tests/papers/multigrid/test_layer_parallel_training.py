@@ -3,6 +3,7 @@ import pytest
 
 from bppsa_nb.papers.multigrid import layer_parallel_training as experiment
 from bppsa_nb.papers.progress import Progress
+from bppsa_nb.schedule.cycles import record
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +26,9 @@ def test_splits_share_no_digit():
 
 
 def test_runs_of_a_seed_begin_alike_and_both_learn(table):
-    assert table.attrs["data"] == "real" and len(table) == (1 + 2) * 2 * 2
+    assert table.attrs["data"] == "real" and len(table) == (1 + 2) * 3 * 2
     first = table[table["epoch"] == 0].pivot(index=["T", "seed"], columns="method", values="loss")
-    assert (first["serial"] == first["multigrid"]).all()
+    assert (first["serial"] == first["multigrid"]).all() and (first["serial"] == first["adaptive"]).all()
     last = table[(table["epoch"] == 1) & (table["T"] == 1)].set_index("method")["accuracy"]
     assert (last > 0.6).all()
     later = table[(table["epoch"] == 1) & (table["T"] == 16)].pivot(index="seed", columns="method", values="loss")
@@ -70,9 +71,24 @@ def test_gaps_compare_runs_of_a_seed(table):
     assert gaps.loc[16, "spread"] == pytest.approx(runs["serial"].std())
 
 
-def test_plot_has_a_panel_per_time_and_two_of_errors(table):
+def test_plot_has_a_panel_per_time_two_of_errors_and_one_of_cycles(table):
     fig = experiment.plot(table)
     titles = [ax.get_title() for ax in fig.axes]
-    assert titles == ["T = 1", "T = 16", "error of the gradient: cycles", "error of the gradient: first guesses"]
-    gap = experiment.gaps(table).set_index("T").loc[16, "mean"]
-    assert f"{100 * gap:+.1f}".replace("-", "−") in fig.axes[1].texts[0].get_text()
+    gradients = ["gradient: cycles", "gradient: first guesses"]
+    assert titles == ["T = 1", "T = 16", *gradients, "cycles, as many as it takes"]
+    for text, method in zip(fig.axes[1].texts, ("multigrid", "adaptive"), strict=True):
+        gap = experiment.gaps(table, method).set_index("T").loc[16, "mean"]
+        assert text.get_text().startswith(f"{100 * gap:+.1f}".replace("-", "−"))
+    (steps,) = fig.axes[-1].child_axes
+    fig.draw_without_rendering()
+    one, two = (record(64, cycles=cycles).span() for cycles in (1, 2))
+    assert steps.get_ylim()[1] == pytest.approx(one + (fig.axes[-1].get_ylim()[1] - 1) * (two - one))
+
+
+def test_it_takes_more_cycles_where_time_is_longer_and_the_error_stays(table):
+    counts, rows = experiment.counts(table), table[table["method"] == "adaptive"]
+    assert counts.index.tolist() == [1, 16] and counts.columns.tolist() == [0, 1]
+    assert (counts.loc[16] > 1 + counts.loc[1]).all()
+    assert rows["forward"].between(1, 8).all() and table["forward"].notna().sum() == len(rows)
+    errors = table["error_as many as it takes"].dropna()
+    assert errors.max() < 0.6
