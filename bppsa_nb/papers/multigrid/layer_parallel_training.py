@@ -224,7 +224,7 @@ def plot(table):
         right.plot(row.index, row, marker=mark, ms=5, color=looks["adaptive"][1], alpha=0.4 + 0.6 * times.index(T) / 3)
         end = row.index[-1], row.iloc[-1]
         right.annotate(f"T = {T:g}", end, (6, 0), textcoords="offset points", size=9, va="center")
-    right.axhline(2, color=looks["multigrid"][1], lw=1.1, ls="--")
+    right.plot(taken.columns, [2] * taken.shape[1], color=looks["multigrid"][1], lw=1.1, ls="--")
     right.set(title="cycles, as many as it takes", xlabel="epoch", xticks=taken.columns, ylim=(0, 9))
     right.set_xlim(right=1.3 * taken.columns[-1])
     right.secondary_yaxis("right", functions=(_steps, _cycles)).set(ylabel="steps in a row")
