@@ -192,9 +192,10 @@ class Conv2d(_Sliding):
         return _samples_first(padded[:, top : top + height, left : left + width])
 
     def parameter_gradients(self, grad, x):
-        """Multiply the gradient by im2col's columns, transposed."""
+        """Multiply im2col's columns by the gradient, and transpose."""
         rows = _samples_last(grad).reshape(grad.shape[1], -1)
-        weight = rows @ self._columns(x, grad.shape[2:]).T
+        # The longer side first: with few rows, and another process on a core, OpenBLAS waits for it hundreds of times.
+        weight = (self._columns(x, grad.shape[2:]) @ rows.T).T
         return weight.reshape(self.param_shapes["weight"]), rows.sum(axis=1)
 
     def jacobian(self, input_shape, mask=None):
