@@ -192,14 +192,17 @@ class _Scanned:
         NotImplementedError
             For a PackedSequence.
         TypeError
-            For parameters of another dtype than float32 and float64, and tensors that are not all in one place, on the
-            host or a GPU.
+            For what is no tensor, parameters of another dtype than float32 and float64, and tensors that are not all in
+            one place, on the host or a GPU.
         """
         if isinstance(input, PackedSequence):
             raise NotImplementedError(
                 f"input must be a tensor in a bppsa_nb.torch.{type(self).__name__}, got a PackedSequence: "
                 f"torch.nn.{type(self).__name__} takes these"
             )
+        for name, given in ("input", input), ("hx", hx):
+            if not isinstance(given, torch.Tensor) and (given is not None or name == "input"):
+                raise TypeError(f"{name} must be a torch.Tensor, got {type(given).__name__}")
         if input.dim() not in (2, 3) or (hx is not None and hx.dim() != input.dim()):
             got = f"{input.dim()}-d" + ("" if hx is None else f" and {hx.dim()}-d")
             raise ValueError(f"input must be 2-d or 3-d, and hx have as many dimensions, got {got}")

@@ -180,6 +180,16 @@ WRONG = {
     "size": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 4)), RuntimeError, "Expected 3, got 4"),
     "dtype": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3).double()), ValueError, "does not match weight dtype"),
     "hx": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3), torch.ones(2, 1, 4)), RuntimeError, "Expected hidden size"),
+    "array": (
+        lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3).numpy()),
+        TypeError,
+        "input must be a torch.Tensor, got ndarray",
+    ),
+    "two states": (
+        lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3), (torch.ones(1, 1, 4),) * 2),
+        TypeError,
+        "hx must be a torch.Tensor, got tuple",
+    ),
     "axes": (lambda: ours.GRU(3, 4)(torch.ones(3)), ValueError, "input must be 2-d or 3-d.*got 1-d"),
     "hx axes": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3), torch.ones(1, 4)), ValueError, "got 3-d and 2-d"),
     "no step": (lambda: ours.GRU(3, 4)(torch.ones(0, 1, 3)), ValueError, "at least one step and one sample"),
