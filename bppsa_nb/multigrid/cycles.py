@@ -130,7 +130,8 @@ class Cycles:
                 raise FloatingPointError(f"cycle {len(norms)} leaves the range of {self.levels[0].points.dtype}: {why}")
             if self._done(norms):
                 break
-            if len(norms) > _PATIENCE and min(norms[-_PATIENCE:]) >= min(norms[:-_PATIENCE]):
+            forever = self.options.cycles is None
+            if forever and len(norms) > _PATIENCE and min(norms[-_PATIENCE:]) >= min(norms[:-_PATIENCE]):
                 wanted = "tol" if self.options.error is None else "error"
                 raise RuntimeError(
                     f"{wanted}={getattr(self.options, wanted):g} is not reached: after {len(norms)} cycles the "
@@ -153,7 +154,7 @@ class Cycles:
             return False  # skip_downcycle's first half of a cycle
         # The correction estimates the error that was there; as much of it is left as is left of the residual.
         (changed, size), before = self._corrected, [self._begun, *norms][-2]
-        return changed * norms[-1] <= error * size * before
+        return changed * (norms[-1] / before if before else 1) <= error * size
 
     def _cycles(self):
         """Do one cycle after the other, pausing after each."""

@@ -269,6 +269,7 @@ def test_float32_stays_float32():
     np.testing.assert_allclose(solution.states, net.forward(u0), rtol=0, atol=1e-5)
     with pytest.raises(RuntimeError, match=r"tol=1e-09 is not reached: .* that is rounding, in float32, and tol is"):
         multigrid.solve(net, start(net, batch=16))
+    assert multigrid.solve(net, start(net, batch=16), cycles=25).cycles == 25
     with pytest.raises(
         RuntimeError, match=r"error=1e-12 is not reached: .* that is rounding, in float32, and error is"
     ):
@@ -291,6 +292,7 @@ def test_what_leaves_the_range_is_an_error_and_large_numbers_are_none():
             multigrid.solve(net, np.ones((1, 1)), cycles=1, coarsening=2, levels=levels)
     net.weights[:] = 0
     huge = np.full((1, 1), 1e200)
+    assert multigrid.solve(net, huge, error=1e-3, coarsening=2, initial=np.zeros((9, 1, 1))).states[-1] == 1e200
     assert multigrid.solve(net, huge, cycles=1, initial=np.zeros((9, 1, 1))).states[-1] == 1e200
     net.weights[:] = 1
     residuals = multigrid.solve(net, huge, cycles=1, coarsening=2, levels=2).residuals
