@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -32,8 +33,10 @@ class Progress:
         self.show = show
         self._sweeps = 0
         self._kept = {}
-        if self.path is not None and self.path.exists():
-            self._pick_up()
+        if self.path is not None:
+            self._folder = self.path.with_name(f"{self.path.name}.kept")
+            if not (self.path.exists() and self._picked_up()):
+                self._forget()
 
     def collect(self, points, measure_point, rng):
         """Measure every point that is not kept from a run that was stopped.
@@ -84,28 +87,42 @@ class Progress:
 
         return tqdm(steps, desc=name, leave=False, disable=None if self.show else True)
 
+    def keep(self, name):
+        """Return a path at which a long point keeps what it has so far, and finds it again; None in memory."""
+        if self.path is None:
+            return None
+        self._write()  # what it depends on, for who finds it again
+        self._folder.mkdir(exist_ok=True)
+        return self._folder / name
+
     def finish(self):
         """Forget the kept points: the table is complete, and the next run measures afresh."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
+            self._forget()
+
+    def _forget(self):
+        if self._folder.exists():
+            shutil.rmtree(self._folder)
 
     def _write(self):
         if self.path is not None:
             files.write_json(self.path, {"provenance": self.provenance, "points": self._kept})
 
-    def _pick_up(self):
+    def _picked_up(self):
         kept = read_kept(self.path)
         if kept is None:
             self._say("starts afresh, the points kept before cannot be read")
-            return
+            return False
         then, now = kept["provenance"], self.provenance
         keys = sorted((then.keys() | now.keys()) - {"date"})
         changed = ", ".join(key for key in keys if then.get(key) != now.get(key))
         if changed:
             self._say(f"starts afresh, {changed} changed since {len(kept['points'])} points were kept")
-        else:
-            self._kept = kept["points"]
-            self._say(f"goes on after {len(self._kept)} points measured before")
+            return False
+        self._kept = kept["points"]
+        self._say(f"goes on after {len(self._kept)} points measured before")
+        return True
 
     def _say(self, what):
         print(f"{self.provenance.get('name', self.path.name)}: {what}", file=sys.stderr)

@@ -260,6 +260,23 @@ Progress(sys.argv[1], show=False).collect([{"n": n} for n in range(4)], measure,
     assert left == [{"n": 2}, {"n": 3}]
 
 
+def test_what_a_long_point_keeps_lasts_until_the_table_is_complete(tmp_path):
+    assert Progress(show=False).keep("x") is None
+    path, what = tmp_path / "toy.partial.json", {"commit": "one"}
+    Progress(path, what, show=False).keep("x").write_text("half")
+    again = Progress(path, what, show=False)
+    assert again.keep("x").read_text() == "half"
+    other = Progress(path, {"commit": "two"}, show=False)  # what is kept depends on what has changed
+    assert not other.keep("x").exists()
+    other.keep("x").write_text("half")
+    path.unlink()
+    assert not Progress(path, what, show=False).keep("x").exists()
+    last = Progress(path, what, show=False)
+    last.keep("x").write_text("half")
+    last.finish()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_points_must_differ_and_rows_must_be_plain():
     progress = Progress(show=False)
     with pytest.raises(ValueError, match=r"points must be different, got {'n': 1} more than once"):

@@ -15,6 +15,7 @@ MEASURED = {
     "corrections_over_length": ["corrections"],
     "crossover_map": ["seconds"],
     "depth_independence": ["cycles", "factor"],
+    "eighty_epochs": ["loss", "seconds", "apart"],
     "error_over_length": ["error"],
     "executed": ["measured"],
     "figure_06": ["seconds_blelloch", "loss_blelloch", "loss_disturbed", "difference_conv1.weight"],

@@ -1,0 +1,179 @@
+"""Figure 7 to its end: the paper's RNN trained for all of its 80 epochs, by BPTT, by levels and by chunks."""
+
+import numpy as np
+from matplotlib import pyplot
+
+from bppsa_nb.cells.rnn import RNN
+from bppsa_nb.machine import backends
+from bppsa_nb.papers import published, recorded
+from bppsa_nb.papers.bppsa.training_curves import BATCH
+from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.tables import where
+from bppsa_nb.training.datasets import Bitstream
+from bppsa_nb.training.optimizers import Adam
+from bppsa_nb.training.trainer import Trainer
+
+TITLE = "Figure 7 to its end: eighty epochs"
+T, SAMPLES, EPOCHS, RATE = 1000, 32000, 80, 1e-5  # Section 4.1 and Figure 7
+EVERY = 1000  # iterations of a row
+SEEDS = 4  # of the samples, their order and the first parameters
+NUDGED = "nudged"  # the control: what rounding does to training without any BPPSA
+METHODS = {
+    "linear": "BPTT",
+    NUDGED: "BPTT, one bit changed",
+    "chunked": "BPPSA, by chunks",
+    "blelloch": "BPPSA, by levels",
+}
+FIRST_SEED_ONLY = "blelloch"
+LIMIT = 2  # times the control's difference from BPTT, for BPPSA's
+LOOKS = {
+    "linear": {"color": COLORS["linear"]},
+    NUDGED: {"color": "black", "ls": "--"},
+    "chunked": {"color": COLORS["vector"], "marker": "s", "ls": "", "ms": 4, "mfc": "none"},
+    "blelloch": {"color": COLORS["blelloch"], "marker": "o", "ls": "", "ms": 4, "mfc": "none"},
+}
+
+
+def measure(scale, rng, progress):
+    """Train by all methods (quick scale: collect what was recorded): a row per seed, method and `EVERY` iterations.
+
+    `loss` is the mean of the batches' losses, `seconds` the sum of the iterations' times, `apart` the largest relative
+    difference of a batch's loss from BPTT's, and `accuracy` that of all samples, once all epochs are done.
+    """
+    if scale == "quick":
+        table = recorded.collect("eighty_epochs", "bppsa-nb figures --only eighty_epochs --scale paper")
+        return table[table["machine"] == table["machine"].iloc[0]]
+    backend = backends.resolve("auto")
+    points = [{"backend": backend, "seed": seed} for seed in range(SEEDS)]
+    return progress.collect(points, lambda point, _: train(point, progress), rng)
+
+
+def train(point, progress):
+    """Train from one seed, by one method after the other; a training that was stopped goes on where it was."""
+    seed, rows, losses = point["seed"], [], {}
+    samples = Bitstream(T, SAMPLES, rng=seed)
+    for method in METHODS:
+        if method == FIRST_SEED_ONLY and seed:
+            continue
+        trainer = _fit(samples, method, point, progress)
+        loss, seconds = trainer.history.loss, trainer.history.seconds
+        losses[method] = loss
+        apart = abs(loss - losses["linear"]) / losses["linear"]
+        for start in range(0, len(loss), EVERY):
+            part = slice(start, start + EVERY)
+            means = {"loss": loss[part].mean(), "seconds": seconds[part].sum(), "apart": apart[part].max()}
+            rows.append({"method": method, "iteration": start} | means | {"accuracy": None})
+        rows[-1]["accuracy"] = trainer.evaluate(samples, 256)[1]
+    return rows
+
+
+def _fit(samples, method, point, progress):
+    # The forward pass is the same for all, the loop: what differs is how gradients go back.
+    seed, kept = point["seed"], progress.keep(f"{method}.{point['seed']}.npz")
+    how = {"method": "linear" if method == NUDGED else method, "backend": point["backend"], "forward": "linear"}
+    warm, trainer = (Trainer(RNN(1, 20, 10, rng=seed), Adam(lr=RATE), **how) for _ in range(2))
+    if method == NUDGED:
+        weight = next(iter(trainer.model.params.values()))
+        weight.flat[0] = np.nextafter(weight.flat[0], np.inf, dtype=weight.dtype)
+    warm.step(*samples.batch(np.arange(BATCH)))  # compiled before the clock starts
+    saving = {} if kept is None else {"save_to": kept, "save_every": -(-SAMPLES // BATCH)}
+    if kept is not None and kept.exists():
+        trainer.load(kept)
+    trainer.fit(samples, EPOCHS, BATCH, seed, progress.show, **saving)
+    return trainer
+
+
+def ends(table):
+    """Return for every seed and method the last row, with `epoch`, the seconds of one."""
+    groups = table.groupby(["seed", "method"], sort=False)
+    epoch = groups["seconds"].median() / EVERY * SAMPLES / BATCH
+    return groups.last().assign(epoch=epoch).reset_index()
+
+
+def differences(table):
+    """Return the rows that are not BPTT's, with `mean`: how far the mean loss is from that of BPTT, relative to it."""
+    keys = ["seed", "iteration"]
+    bptt = table[table["method"] == "linear"].set_index(keys)["loss"]
+    rest = table[table["method"] != "linear"]
+    theirs = bptt.loc[list(zip(*(rest[key] for key in keys), strict=True))].to_numpy()
+    return rest.assign(mean=abs(rest["loss"] - theirs) / theirs)
+
+
+def against_the_control(table):
+    """Return for every method of BPPSA its median difference from BPTT, and the control's from the same seeds."""
+    compared, ratios = differences(table), {}
+    control = compared[compared["method"] == NUDGED]
+    for method, rows in compared[compared["method"] != NUDGED].groupby("method"):
+        ratios[method] = rows["mean"].median(), control[control["seed"].isin(rows["seed"])]["mean"].median()
+    return ratios
+
+
+def caption(table):
+    """Say what to look at, and how long an epoch takes here and took on the paper's V100."""
+    last = ends(table)
+    here = [
+        f"{last[last['method'] == method]['epoch'].median():.3g} s by {METHODS[method]}"
+        for method in ("linear", "chunked", "blelloch")
+    ]
+    there = where(published.table("table_4"), T=T, B=BATCH).iloc[0]
+    return (
+        f"The RNN of Section 4.1, T = {T}, {SAMPLES} bitstreams, B = {BATCH}, Adam at {RATE:g}, all {EPOCHS} epochs, "
+        f"in single precision; means of {EVERY} iterations. From {SEEDS} seeds, by levels from the first one. Left, "
+        "over iterations; middle, from the first seed over the seconds that they took. Right, how far losses are from "
+        "BPTT's, relative to them: the median of the seeds, and all of them (shaded). BPPSA rounds differently, and "
+        "training carries that on, as it does one changed bit of one weight (dashed): by the time the loss has fallen, "
+        f"no two ways of rounding have the same curve. An epoch took {listed(here)} here; on the paper's V100, "
+        f"{there['baseline']:g} s by BPTT (cuDNN) and {there['bppsa']:g} s by BPPSA (Table 4)."
+    )
+
+
+def alt(table):
+    """Say what there is to see, where the losses end, and how far they are apart."""
+    last, first, compared = ends(table), table[table["iteration"] == 0]["loss"], differences(table)
+    means = [f"{span(last[last['method'] == method]['loss'])} by {name}" for method, name in METHODS.items()]
+    apart = [
+        f"{compared[compared['method'] == method]['mean'].median():.1e} by {name}"
+        for method, name in METHODS.items()
+        if method != "linear"
+    ]
+    return (
+        "Three plots of the RNN learning to tell bitstreams apart for 80 epochs. Left, loss over iterations, from "
+        f"{span(first)}: lines by BPTT, with marks by BPPSA on them or, late, beside them; the last row's is "
+        f"{listed(means)}. Middle, the same over seconds, where every method has a curve of its own. Right, on a "
+        "logarithmic axis over iterations, how far losses are from BPTT's: all rise together over many powers of ten "
+        f"while the loss first falls, and stay there, with medians of {listed(apart)}; means are at most "
+        f"{compared['mean'].max():.1e} apart, single batches {compared['apart'].max():.1e}."
+    )
+
+
+def plot(table):
+    """Draw the loss over iterations and over seconds, and how far it is from BPTT's."""
+    fig, (left, middle, right) = pyplot.subplots(1, 3, figsize=(10.5, 3.9), layout="constrained")
+    if "machine" in table:
+        fig.suptitle(table["machine"].iloc[0], size=10)
+    for place, (method, looks) in enumerate(LOOKS.items()):
+        if method == NUDGED:
+            continue
+        for seed, rows in table[table["method"] == method].groupby("seed"):
+            few = rows if method == "linear" else rows.iloc[4 * place :: 24]
+            left.plot(few["iteration"], few["loss"], label=METHODS[method] if seed == 0 else None, **looks)
+            if seed == 0:
+                middle.plot(rows["seconds"].cumsum(), rows["loss"], color=looks["color"], lw=2)
+    compared = differences(table)
+    for method in reversed(LOOKS):
+        looks = {"color": LOOKS[method]["color"], "zorder": 3 if method == NUDGED else 2}
+        rows = compared[compared["method"] == method].pivot(index="iteration", columns="seed", values="mean")
+        if rows.shape[1] > 1:
+            right.fill_between(rows.index, rows.min(axis=1), rows.max(axis=1), alpha=0.2, lw=0, **looks)
+        if not rows.empty:
+            line = "--" if method == NUDGED else "-"
+            right.semilogy(rows.index, rows.median(axis=1), line, label=METHODS[method], lw=1.5, **looks)
+    right.legend(loc="lower right")
+    left.set(title="Per iteration", xlabel="iteration", ylabel=f"loss, mean of {EVERY} iterations")
+    middle.set(title="Per second", xlabel="seconds", xscale="log")
+    right.set(title="Against BPTT", xlabel="iteration", ylabel="relative difference of losses")
+    left.legend(loc="best")
+    for ax in (left, right):
+        ax.locator_params(axis="x", nbins=4)
+    return fig
