@@ -23,7 +23,9 @@ def collect(name, command="python benchmarks/run.py"):
         processor = origin["gpu"] or f"{origin['cpu']}, {origin['cores']} cores"
         versions = [f"{title} {part.attrs[key]}" for key, title in PEERS.items() if key in part.attrs]
         machine = ", ".join([processor, *versions, origin["date"]])
-        parts.append(part.assign(machine=machine, backend=(origin["backend"] or "cpu")))
+        if "backend" not in part:
+            part = part.assign(backend=origin["backend"] or "cpu")
+        parts.append(part.assign(machine=machine))
     table = pandas.concat(parts, ignore_index=True)
     table.attrs["collected"] = True
     return table
