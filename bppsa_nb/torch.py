@@ -21,6 +21,7 @@ from bppsa_nb.training.forward import METHODS, Forward, share_of
 
 _NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
 _CELLS = {"RNN_TANH": rnn.RNN, "GRU": gru.GRU}
+_PLACES = "cpu", "cuda"
 
 
 @dataclass
@@ -143,7 +144,8 @@ class _Scanned:
         self._check()
 
     def _check(self):
-        for name, usual in {"bidirectional": False, "dropout": 0, "proj_size": 0, "nonlinearity": "tanh"}.items():
+        only = {"bidirectional": False, "dropout": 0, "proj_size": 0, "nonlinearity": "tanh", "mode": self._mode}
+        for name, usual in only.items():
             if (value := getattr(self, name, usual)) != usual:
                 raise NotImplementedError(
                     f"{name} must be {usual!r} in a bppsa_nb.torch.{type(self).__name__}, got {value!r}: "
@@ -167,13 +169,14 @@ class _Scanned:
         dtype = arrays[names[0]].dtype
         return _Layers(kind._cell, kind._rows, self.hidden_size, self.num_layers, dtype, arrays)
 
+    @torch.compiler.disable  # which could not look inside
     def forward(self, input, hx=None):
         """Go through time.
 
         Parameters
         ----------
         input : torch.Tensor [shape=(T, B, I)], [shape=(B, T, I)] with ``batch_first=True``, or [shape=(T, I)]
-            In the parameters' dtype, float32 or float64.
+            In the parameters' dtype, float32 or float64; where PyTorch chooses dtypes (`torch.autocast`), in any.
         hx : torch.Tensor [shape=(L, B, H)] or [shape=(L, H)], optional
             Initial states; zeros if not given.
 
@@ -195,6 +198,7 @@ class _Scanned:
             For what is no tensor, parameters of another dtype than float32 and float64, and tensors that are not all in
             one place, on the host or a GPU.
         """
+        self._check()
         if isinstance(input, PackedSequence):
             raise NotImplementedError(
                 f"input must be a tensor in a bppsa_nb.torch.{type(self).__name__}, got a PackedSequence: "
@@ -209,11 +213,13 @@ class _Scanned:
         single, batch_axis = input.dim() == 2, 0 if self.batch_first else 1
         if single:
             input, hx = input.unsqueeze(batch_axis), None if hx is None else hx.unsqueeze(1)
+        if input.device.type in _PLACES and torch.is_autocast_enabled(input.device.type):
+            input, hx = (None if each is None else each.to(self.weight_hh_l0.dtype) for each in (input, hx))
         if hx is None:
             hx = input.new_zeros(self.num_layers, input.shape[batch_axis], self.hidden_size)
         self.check_forward_args(input, hx, None)
         names, params = self._named()
-        self._check_tensors(input=input, hx=hx, **dict(zip(names, params, strict=True)))
+        self._check_tensors(**dict(zip(names, params, strict=True)), input=input, hx=hx)
         x = input.transpose(0, 1) if self.batch_first else input
         output, last = _Solve.apply(self, names, x.contiguous(), hx.contiguous(), *params)
         output = output.transpose(0, 1) if self.batch_first else output
@@ -227,13 +233,15 @@ class _Scanned:
 
     def _check_tensors(self, **tensors):
         own = tensors["weight_hh_l0"]
+        if own.dtype not in (torch.float32, torch.float64):
+            raise TypeError(f"parameters must be float32 or float64, got {own.dtype}")
+        if own.device.type not in _PLACES:
+            raise TypeError(f"parameters must be on the host or on a GPU, got {own.device}")
         for name, tensor in tensors.items():
-            if tensor.dtype != own.dtype or own.dtype not in (torch.float32, torch.float64):
-                found = f"{tensor.dtype} and {own.dtype}"
-                raise TypeError(f"{name} must be float32 or float64, as all of them, got {found}")
-            if tensor.device != own.device or own.device.type not in ("cpu", "cuda"):
-                found = f"{tensor.device} and {own.device}"
-                raise TypeError(f"{name} must be on the host or on a GPU, as all of them, got {found}")
+            if tensor.dtype != own.dtype:
+                raise TypeError(f"{name} must be {own.dtype}, as weight_hh_l0 is, got {tensor.dtype}")
+            if tensor.device != own.device:
+                raise TypeError(f"{name} must be on {own.device}, as weight_hh_l0 is, got {tensor.device}")
         shape = tuple(tensors["input"].shape)
         if 0 in shape[:2]:
             raise ValueError(f"input must have at least one step and one sample, got shape {shape}")
@@ -276,6 +284,10 @@ class RNN(_Scanned, torch.nn.RNN):
     (torch.Size([7, 2, 20]), torch.Size([1, 2, 20]))
     """
 
+    _mode = "RNN_TANH"
+
 
 class GRU(_Scanned, torch.nn.GRU):
     """Gated recurrent units, as `torch.nn.GRU`, which see; its other parameters are those of `RNN`."""
+
+    _mode = "GRU"

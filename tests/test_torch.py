@@ -46,6 +46,13 @@ def results(layers, x, hx, read):
     return output, last, *torch.autograd.grad(loss, wanted, allow_unused=True)
 
 
+class First(torch.nn.Module):
+    """Take the first of two results."""
+
+    def forward(self, results):
+        return results[0]
+
+
 @each_kind
 @settings(max_examples=40, deadline=None)
 @given(
@@ -146,6 +153,14 @@ def test_no_number_is_copied():
 
 
 REFUSED = {
+    "dropout, later": (
+        lambda: changed(ours.GRU(3, 4, 2), dropout=0.5)(torch.ones(2, 1, 3)),
+        "dropout must be 0 .* got 0.5",
+    ),
+    "ReLU, later": (
+        lambda: changed(ours.RNN(3, 4), mode="RNN_RELU")(torch.ones(2, 1, 3)),
+        "mode must be 'RNN_TANH' .* got 'RNN_RELU'",
+    ),
     "two directions": (lambda: ours.GRU(3, 4, bidirectional=True), "bidirectional must be False .* torch.nn.GRU has"),
     "dropout": (lambda: ours.RNN(3, 4, 2, dropout=0.5), "dropout must be 0 .* got 0.5"),
     "ReLU": (lambda: ours.RNN(3, 4, nonlinearity="relu"), "nonlinearity must be 'tanh' .* got 'relu'"),
@@ -170,15 +185,36 @@ def test_gradients_of_gradients_are_refused():
         torch.autograd.grad(ours.GRU(3, 4)(x)[0].sum(), x, create_graph=True)
 
 
+def changed(layers, **attributes):
+    """Layers whose attributes were set after they were made."""
+    for name, value in attributes.items():
+        setattr(layers, name, value)
+    return layers
+
+
 WRONG = {
     "projections": (lambda: ours.GRU(3, 4, proj_size=2), ValueError, "proj_size"),
     "method": (lambda: ours.GRU(3, 4, method="fast"), ValueError, "method must be one of"),
     "levels": (lambda: ours.GRU(3, 4, method="truncated"), ValueError, "levels must be an integer >= 0"),
     "forward": (lambda: ours.GRU(3, 4, forward="fast"), ValueError, "forward must be one of"),
     "backend": (lambda: ours.GRU(3, 4, backend="tpu"), ValueError, "backend must be one of"),
-    "half": (lambda: ours.GRU(3, 4).half()(torch.ones(2, 1, 3).half()), TypeError, "must be float32 or float64"),
+    "half": (
+        lambda: ours.GRU(3, 4).half()(torch.ones(2, 1, 3).half()),
+        TypeError,
+        "parameters must be float32 or float64, got torch.float16",
+    ),
     "size": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 4)), RuntimeError, "Expected 3, got 4"),
     "dtype": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3).double()), ValueError, "does not match weight dtype"),
+    "hx dtype": (
+        lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3), torch.ones(1, 1, 4).double()),
+        TypeError,
+        "hx must be torch.float32, as weight_hh_l0 is, got torch.float64",
+    ),
+    "one in double": (
+        lambda: changed(ours.GRU(3, 4), bias_hh_l0=torch.nn.Parameter(torch.zeros(12).double()))(torch.ones(2, 1, 3)),
+        TypeError,
+        "bias_hh_l0 must be torch.float32, as weight_hh_l0 is, got torch.float64",
+    ),
     "hx": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3), torch.ones(2, 1, 4)), RuntimeError, "Expected hidden size"),
     "array": (
         lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3).numpy()),
@@ -198,7 +234,7 @@ WRONG = {
     "devices": (
         lambda: ours.GRU(3, 4).to("meta")(torch.ones(2, 1, 3)),
         TypeError,
-        "input must be on the host or on a GPU, as all of them, got cpu and meta",
+        "parameters must be on the host or on a GPU, got meta",
     ),
 }
 
@@ -223,11 +259,39 @@ def test_what_was_changed_in_between_is_noticed():
         output.sum().backward()
 
 
-def test_numbers_that_are_not_finite_pass_through_as_in_pytorch():
-    theirs, layers = pair("GRU", 3, 4)
-    x = torch.ones(5, 2, 3)
-    x[2, 0, 1], x[3, 1, 0] = float("nan"), float("inf")
+@each_kind
+@pytest.mark.parametrize("forward, T", [("linear", 5), ("chunked", 300), ("newton", 300)])
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_numbers_that_are_not_finite_pass_through_as_in_pytorch(kind, forward, T, backend):
+    theirs, layers = pair(kind, 3, 4, forward=forward, backend=backend)
+    x = torch.ones(T, 2, 3)
+    x[T // 2, 0, 1], x[3, 1, 0] = float("nan"), float("inf")
     torch.testing.assert_close(layers(x)[0], theirs(x)[0], equal_nan=True)
+
+
+@each_kind
+def test_under_autocast_they_compute_in_their_own_dtype(kind):
+    layers, below, above = getattr(ours, kind)(3, 4), torch.nn.Linear(2, 3), torch.nn.Linear(4, 1)
+    x, hx = torch.randn(5, 2, 2), torch.randn(1, 2, 4)
+    with torch.autocast("cpu"):
+        through = below(x)
+        output, last = layers(through, hx.bfloat16())
+        above(output).sum().backward()
+    assert through.dtype is torch.bfloat16 and output.dtype is last.dtype is torch.float32
+    expected, _ = layers(through.float(), hx.bfloat16().float())
+    assert torch.equal(output, expected) and below.weight.grad.any() and layers.weight_ih_l0.grad.any()
+
+
+@each_kind
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # which PyTorch hides, but not as an error
+def test_a_compiler_treats_them_as_pytorchs_own(kind):
+    both, x = [torch.nn.Sequential(layers, First()) for layers in pair(kind, 3, 4)], torch.randn(5, 2, 3)
+    graphs = []
+    for network in both:
+        graphs.append([])
+        compiled = torch.compile(network, backend=lambda graph, _: graphs[-1].append(graph) or graph)
+        assert torch.equal(compiled(x), network(x))
+    assert len(graphs[0]) == len(graphs[1])
 
 
 def test_nothing_is_kept_without_gradients():

@@ -10,6 +10,7 @@ import numpy as np
 from bppsa_nb.cells.repair import distance
 from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.machine.checks import all_finite
+from bppsa_nb.operands.range import RangeLost
 
 
 def correct(chunks, linearize, tol, most, bound):
@@ -20,7 +21,8 @@ def correct(chunks, linearize, tol, most, bound):
     chunks : Chunks
         That ran already.
     linearize : callable
-        Takes chunks; returns the derivative of each lane's end by its beginning, an array (lanes, H, H).
+        Takes chunks; returns the derivative of each lane's end by its beginning, an array (lanes, H, H); or raises
+        RangeLost.
     tol : float
     most : int
         Corrections, at the most.
@@ -39,10 +41,13 @@ def correct(chunks, linearize, tol, most, bound):
         if chunks.solved.corrections == most:
             return False
         with np.errstate(all="ignore"):
-            corrected = began[1:] + propagate(linearize(chunks), ended - began[1:])
+            try:
+                corrected = began[1:] + propagate(linearize(chunks), ended - began[1:])
+            except RangeLost:  # tangents that no float can hold together, or of what is not finite
+                corrected = np.full_like(ended, np.nan)
         if bound is not None:
             corrected = np.clip(corrected, -bound, bound)
-        corrected = np.where(np.isfinite(corrected), corrected, ended)  # where tangents lead out of range, just a pass
+        corrected = np.where(np.isfinite(corrected), corrected, ended)  # where tangents do not lead, just a pass
         chunks.run_all(np.concatenate([began[:1], corrected]))
         chunks.solved.corrections += 1
 

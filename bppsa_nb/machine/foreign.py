@@ -26,15 +26,13 @@ def taken(name, array):
     Raises
     ------
     TypeError
-        If its library does not give it away: a PyTorch tensor that requires gradients, for one.
+        If its library does not give it away: a PyTorch tensor that requires gradients, or is sparse, for one.
     """
     if isinstance(array, list):
         return [taken(f"{name}[{i}]", each) for i, each in enumerate(array)]
-    if not foreign(array):
-        return array
     try:
-        return np.from_dlpack(array)
-    except (BufferError, RuntimeError, TypeError) as error:
+        return np.from_dlpack(array) if foreign(array) else array
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise TypeError(f"{name} must be an array that NumPy can read, got {_library(array)}'s: {error}") from error
 
 

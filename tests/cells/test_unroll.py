@@ -114,6 +114,16 @@ def test_newton_goes_on_where_tangents_lead_out_of_range(radius, seed, most):
 
 
 @each_backend
+def test_newton_goes_on_where_no_float_holds_tangents(backend):
+    model, x, h0 = case("rnn", 300, 2)
+    model.params["weight_hh_l0"][::2] *= 1e-30  # beside entries near one, in every product
+    loop = model.forward(x, h0, backend, method="linear")
+    found = model.forward(x, h0, backend, method="newton", length=3, tol=1e-5)
+    assert found.solved[0].corrections > 0
+    np.testing.assert_allclose(found.hidden, loop.hidden, rtol=0, atol=1e-5)
+
+
+@each_backend
 def test_chaos_is_solved_serially_at_little_more_than_the_loops_steps(backend):
     model, x, h0 = case("rnn", 600, 2, radius=4.0)
     loop = model.forward(x, h0, backend, method="linear")

@@ -90,3 +90,15 @@ def test_tensors_that_require_gradients_say_what_to_do():
     torch = pytest.importorskip("torch")
     with pytest.raises(TypeError, match="grad_output must be .* torch's: .* use tensor.detach()"):
         bp.backprop(problem()[0], torch.ones(B, H, requires_grad=True))
+
+
+@pytest.mark.parametrize("what", ["nowhere", "sparse", "half"])
+def test_tensors_that_cannot_be_read_are_named(what):
+    torch = pytest.importorskip("torch")
+    make = {
+        "nowhere": lambda tensor: tensor.to("meta"),
+        "sparse": lambda tensor: tensor.to_sparse_coo(),
+        "half": lambda tensor: tensor.bfloat16(),
+    }[what]
+    with pytest.raises(TypeError, match="grad_output must be an array that NumPy can read, got torch's: "):
+        bp.backprop(problem()[0], make(torch.ones(B, H)))
