@@ -175,12 +175,13 @@ def choose_forward(every):
     return min(seconds, key=seconds.get)
 
 
-def scan(steps, ranks, costs, interconnect, whole=False, repaired=False):
-    """Predict the seconds of the chunked scan, where `ranks` share `steps` evenly; of a `whole` step of training.
+def scan(steps, ranks, costs, interconnect, whole=False, repaired=False, longer=1.0):
+    """Predict the seconds of the chunked scan over runs of one length; of a `whole` step of training.
 
-    Its forward pass goes rank after rank, or is `repaired`: all at once, until states meet after `REPAIR` steps.
+    Its forward pass goes rank after rank, or is `repaired`: all at once, until states meet after `REPAIR` steps. The
+    run at the loss may be `longer` than the others, by a factor.
     """
-    runs = _runs(steps, ranks, costs, whole)
+    runs = _runs(_shares(steps, ranks, longer), costs, whole)
     if repaired and ranks > 1:
         held = -(-steps // ranks)
         rounds = -(-REPAIR // held)
@@ -188,13 +189,35 @@ def scan(steps, ranks, costs, interconnect, whole=False, repaired=False):
     return makespan(runs.events("chunked", interconnect))
 
 
+def longest_at_the_loss(steps, ranks, costs, interconnect, whole=False):
+    """Predict the scan whose run at the loss, which needs no product, is longer by the factor that pays most.
+
+    Where all ranks multiply as long as the one at the loss goes back, the factor is the product's price over the
+    sweep's; up to there, several are tried.
+
+    Returns
+    -------
+    seconds : float
+    factor : float
+    """
+    most = max(1.0, (costs.jacobian + costs.product) / costs.sweep)
+    return min((scan(steps, ranks, costs, interconnect, whole, longer=each), each) for each in np.geomspace(1, most, 9))
+
+
 def rank_after_rank(steps, ranks, costs, interconnect, whole=False):
-    """Predict the seconds of ordinary back-propagation, as `scan` does."""
-    return makespan(_runs(steps, ranks, costs, whole).events("linear", interconnect))
+    """Predict the seconds of ordinary back-propagation over runs of one length, as `scan` does."""
+    return makespan(_runs(_shares(steps, ranks), costs, whole).events("linear", interconnect))
 
 
-def _runs(steps, ranks, costs, whole):
-    held = np.array([part.stop - part.start for part in partition(steps, ranks)])[::-1]
+def _shares(steps, ranks, longer=1.0):
+    """Return how many steps each place has: as even as can be, or `longer` times as many at the loss."""
+    if longer == 1:
+        return np.array([part.stop - part.start for part in partition(steps, ranks)])[::-1]
+    others = [int(steps / (ranks - 1 + longer))] * (ranks - 1)
+    return np.array([steps - sum(others), *others])
+
+
+def _runs(held, costs, whole):
     around = (held * costs.forward, held * costs.gradients) if whole else (None, None)
     return Runs(held * costs.sweep, held * (costs.jacobian + costs.product), *around, costs.state, costs.diamonds)
 

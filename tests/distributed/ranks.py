@@ -436,12 +436,8 @@ def refusals():
     yield "in the scan", lambda: fails(solving())
     none = patched(messages, "diamond", failing(RuntimeError("broken")))
     yield "in the scan of a list", lambda: none(solving(listed, end_of_list))
-    conversion = patched(
-        lists.listed, "operand", failing(MemoryError("no room")) if first else lists.listed.operand
-    )
-    at_last = patched(
-        lists.listed, "operand", failing(MemoryError("no room")) if last else lists.listed.operand
-    )
+    conversion = patched(lists.listed, "operand", failing(MemoryError("no room")) if first else lists.listed.operand)
+    at_last = patched(lists.listed, "operand", failing(MemoryError("no room")) if last else lists.listed.operand)
     for method in "linear", "chunked":
         yield f"memory in a list, {method}", lambda m=method: conversion(solving(listed, end_of_list, method=m))
         yield f"memory in a list, last, {method}", lambda m=method: at_last(solving(listed, end_of_list, method=m))

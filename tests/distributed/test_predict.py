@@ -2,7 +2,16 @@ import numpy as np
 import pytest
 
 from bppsa_nb.distributed import predict
-from bppsa_nb.distributed.predict import Costs, Diamonds, Interconnect, exscan, pipeline, rank_after_rank, scan
+from bppsa_nb.distributed.predict import (
+    Costs,
+    Diamonds,
+    Interconnect,
+    exscan,
+    longest_at_the_loss,
+    pipeline,
+    rank_after_rank,
+    scan,
+)
 from bppsa_nb.papers.bppsa import figure_11
 from bppsa_nb.schedule import events as timeline
 
@@ -88,6 +97,22 @@ def test_four_ranks_reduce_scan_and_replay():
     assert scan(40, 4, cheap, fast, whole=True) == pytest.approx(40 * 1 + 10 * 2 + 10 * 2 + 10 * 0.25)
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4, 16, 64])
+def test_a_longer_run_at_the_loss_is_never_slower_than_rank_after_rank(ranks):
+    free, fast = COSTS._replace(diamonds=Diamonds(0, 0, 0, 0, 0)), Interconnect(0, np.inf)
+    ratio = (free.jacobian + free.product) / free.sweep
+    steps = 10000 * (ranks - 1) + round(10000 * ratio)  # shared out without a rest
+    seconds, factor = longest_at_the_loss(steps, ranks, free, fast)
+    if ranks == 2:  # of which none multiplies
+        assert seconds == scan(steps, 2, free, fast)
+        return
+    # All but the loss's multiply while it goes back, then they do: 10000 (m + s) seconds instead of steps * s.
+    assert factor == pytest.approx(ratio) and seconds == pytest.approx(10000 * (ratio + 1) * free.sweep)
+    serial = rank_after_rank(steps, ranks, free, fast)
+    assert serial / seconds == pytest.approx((ranks - 1 + ratio) / (ratio + 1)) and serial > seconds
+    assert seconds <= scan(steps, ranks, free, fast)
+
+
 def test_uneven_shares_and_more_ranks_than_steps():
     free = COSTS._replace(diamonds=Diamonds(0, 0, 0, 0, 0))
     assert scan(5, 4, free, Interconnect(0, 1e9)) == 10.5 + 2  # the run at the loss has two steps, the others one
@@ -99,7 +124,7 @@ def test_uneven_shares_and_more_ranks_than_steps():
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("method", ["linear", "chunked"])
 def test_predictions_end_in_events(method, whole):
-    events = predict._runs(23, 5, COSTS, whole).events(method, LINK)
+    events = predict._runs(predict._shares(23, 5), COSTS, whole).events(method, LINK)
     timeline.check(events, [[]] * len(events))  # nobody does two things at once
     assert timeline.makespan(events) == (rank_after_rank if method == "linear" else scan)(23, 5, COSTS, LINK, whole)
     assert {event.worker for event in events} == set(range(5))
@@ -137,13 +162,13 @@ def test_a_forward_pass_that_is_repaired_waits_for_no_other_rank():
     found = scan(4 * held, 4, free, link, whole=True, repaired=True)
     backward = found - forward
     assert backward > 0 and scan(4 * held, 4, free, link, whole=True) == serial
-    runs = predict._runs(4 * held, 4, free, True)._replace(repair=held * COSTS.forward, rounds=rounds)
+    runs = predict._runs(predict._shares(4 * held, 4), free, True)._replace(repair=held * COSTS.forward, rounds=rounds)
     events = runs.events("chunked", link)
     timeline.check(events, [[]] * len(events))
     assert min(event.start for event in events if event.label == "reduce") == forward
     assert [event.label for event in events if event.worker == 2].count("repair") == rounds
     # The last place had to wait for all others; now it waits for its own run, and a short repair.
-    runs = predict._runs(40000, 16, free, True)
+    runs = predict._runs(predict._shares(40000, 16), free, True)
     first = []
     for repair in (None, 32.0):
         events = runs._replace(repair=repair, rounds=1).events("chunked", link)

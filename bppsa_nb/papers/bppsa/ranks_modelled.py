@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib import pyplot
 
-from bppsa_nb.distributed.predict import Costs, Interconnect, pipeline, rank_after_rank, scan
+from bppsa_nb.distributed.predict import Costs, Interconnect, longest_at_the_loss, pipeline, rank_after_rank, scan
 from bppsa_nb.papers import on_ranks, panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
@@ -14,7 +14,8 @@ TITLE = "Up to 1024 ranks, modelled: the scan, rank after rank, GPipe and MGRIT"
 CAPTION = (
     "Modelled, not measured: steps and ⋄ take what one rank of this machine takes; messages take 30 µs and 25 Gb/s "
     "(slow, dashed) or 2 µs and 200 Gb/s (fast). RNN: 30,000 steps. Residual networks: 4096 dense layers. All of 16 "
-    "samples, float32. GPipe splits them into as many micro-batches as end first; MGRIT does two V-cycles, FCF, "
+    "samples, float32. Uneven scan: the run at the loss needs no product, and gets more steps, as many as pay; on few "
+    "ranks nearly all. GPipe splits them into as many micro-batches as end first; MGRIT does two V-cycles, FCF, "
     "blocks of 4 layers, and its gradients are approximate. Triangles: down, from how many ranks on the scan is "
     "faster than rank after rank; up, where it is fastest, with its speedup over the best of rank after rank. (c) "
     "What a rank holds, parameters aside. Scan: Jacobians (an RNN's are diagonals), states and gradients, three maps."
@@ -35,8 +36,10 @@ NETWORKS = {  # cell, width, steps that are timed
 WIDTHS = {"quick": (8, 60), "paper": (4, 8, 12, 40, 60, 80, 120)}  # of other RNNs
 ROUNDS = {"quick": 5, "paper": 15}
 NAMES = {"RNN": "RNN, H = 20", "narrow": "residual, 8 units", "wide": "residual, 128 units"}
+LONGER = "uneven scan"
 METHODS = {  # color
     "scan": COLORS["blelloch"],
+    LONGER: COLORS["truncated"],
     "rank after rank": COLORS["linear"],
     "GPipe": COLORS["vector"],
     "MGRIT": COLORS["identity"],
@@ -81,6 +84,10 @@ def _times(network, one, sample=None):
                 if sample:
                     add(road, name, ranks, "step", predict(steps, ranks, batch, link, whole=True))
             if sample:
+                for task, whole in (("backward", False), ("step", True)):
+                    seconds, factor = longest_at_the_loss(steps, ranks, batch, link, whole)
+                    add(LONGER, name, ranks, task, seconds)
+                    rows[-1] |= {"longer": factor}
                 single = on_ranks.costs(sample, 1)
                 splits = {m: pipeline(steps, ranks, m, _micro_batch(batch, single, m), link) for m in SPLITS}
                 best = min(splits, key=splits.get)

@@ -48,6 +48,8 @@ def _advantage(task, table):
     last = gains.index[-1]
     ours = f"modelled from measured costs: {times(gains[4])} on 4 ranks, {times(gains[last])} on {last:.0f}; "
     ours += f"above 1 from {pays} on; " if pays else "never above 1; "
+    longer = seconds["rank after rank"] / seconds[ranks_modelled.LONGER]
+    ours += f"with a longer run at the loss {times(longer[4])} and {times(longer[last])}; "
     return ours + f"fastest on {best}, {times(speedup)} the best of the other", NEEDS_RANKS
 
 
