@@ -75,12 +75,13 @@ def table_row(name, experiment, says, words="", **sizes):
 
     def check(table):
         ours = rows_of(breakdown(table[table["source"] == "here"]), **sizes).iloc[0]
-        return in_words(ours), compare(ours[quantities].astype(float), theirs[quantities].astype(float))
+        return in_words(ours, ".3g"), compare(ours[quantities].astype(float), theirs[quantities].astype(float))
 
-    def in_words(row):
-        return f"{times(row['overall'])} overall, {times(row['backward'])} backward{words}"
+    def in_words(row, digits):
+        seconds = f"{row['baseline']:{digits}} s / {row['bppsa']:{digits}} s"
+        return f"{seconds}: {times(row['overall'])} overall, {times(row['backward'])} backward{words}"
 
-    number = f"{theirs['baseline']:g} s / {theirs['bppsa']:g} s: {in_words(theirs)} (V100)"
+    number = f"{in_words(theirs, 'g')} (V100)"
     return Claim(PAPER, name.replace("_", " ").capitalize(), says, number, experiment, check, gpu=True)
 
 
