@@ -22,7 +22,7 @@ def small(monkeypatch):
     """Make every network a tiny one, and every data set small."""
     monkeypatch.setattr(retraining, "new", tiny)
     monkeypatch.setattr(retraining, "IMAGES", {"train": 40, "test": 20})
-    monkeypatch.setattr(retraining, "EPOCHS", {"quick": {"LeNet5": 2}, "paper": {"LeNet5": 2, "VGG11": 3}})
+    monkeypatch.setattr(retraining, "EPOCHS", {"quick": {"LeNet5": 2}, "paper": {"LeNet5": 2, "VGG11": 4}})
     monkeypatch.setattr(retraining, "fetched", lambda name, split: Images(split=split, num_samples=40))
 
 
@@ -84,16 +84,18 @@ def test_every_way_of_pruning_begins_where_training_ended(small, seen, monkeypat
             np.testing.assert_array_equal(start[name], param)
 
 
-def test_vgg11_is_pruned_in_steps_that_keep_the_same_share_each(small, seen):
+def test_vgg11_is_pruned_in_steps_that_keep_the_same_share_each(small, seen, monkeypatch):
+    monkeypatch.setattr(retraining, "GRADUAL", 1 / 3)
     table = run("VGG11", [("class_uniform", 0.97)], epochs=4)
     assert table["iterations"].tolist() == [12, 0, 12]
     assert {optimizer.momentum for optimizer, *_ in seen} == {0.9}
-    rates = np.array([rate for *_, rate, _ in seen]).reshape(2, 12) / [[0.005], [0.01]]
-    assert rates[0] == pytest.approx(rates[1]) and (np.diff(rates) < 0).all()
-    assert rates[0, [0, 6]] == pytest.approx([1, 0.5]) and 0 < rates[0, -1] < 0.02
+    first, second = np.array([rate for *_, rate, _ in seen]).reshape(2, 12) / [[0.005], [0.01]]
+    assert (np.diff(first) < 0).all() and first[[0, 6]] == pytest.approx([1, 0.5]) and 0 < first[-1] < 0.02
+    # A third of twelve iterations for the steps before the last: one each. Then it falls as in training.
+    assert second[:5] == pytest.approx(1) and (np.diff(second[4:]) < 0).all() and second[8] == pytest.approx(0.5)
     shares = [before[1] for _, before, *_ in seen[12:]]
     parts = [shares.count(share) for share in sorted(set(shares))]
-    assert parts == [2, 2, 3, 2, 3] and shares == sorted(shares)
+    assert parts == [1, 1, 1, 1, 8] and shares == sorted(shares)
     assert sorted(set(shares)) == pytest.approx([1 - 0.03 ** (k / 5) for k in range(1, 6)], abs=2e-3)
     assert table["pruned"].tolist()[1:] == pytest.approx([0.97, 0.97], abs=1e-3)
 
@@ -154,7 +156,7 @@ def test_measure_and_plot(small, monkeypatch):
 
     left, right = retraining.plot(recorded).axes
     assert left.get_title() == "LeNet-5: 6 iterations of 16, and again"
-    assert right.get_title() == "VGG-11: 9 iterations of 16, and again"
+    assert right.get_title() == "VGG-11: 12 iterations of 16, and again"
     heights = [[bar.get_height() for bar in bars] for bars in right.containers]
     assert heights == [taken["accuracy"].tolist(), [0.901, 0.889]]
     assert [text.get_text() for text in left.get_xticklabels()] == ["50%", "80%", "90%", "95%", "97%"]
