@@ -1,13 +1,13 @@
 """Figure 7 to its end: the paper's RNN trained for all of its 80 epochs, by BPTT, by levels and by chunks."""
 
-import numpy as np
 from matplotlib import pyplot
 
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import published, recorded
+from bppsa_nb.papers.bppsa import whole_trainings
 from bppsa_nb.papers.bppsa.training_curves import BATCH
-from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.bppsa.whole_trainings import LOOKS, METHODS, NUDGED, blocks, differences, draw_differences
 from bppsa_nb.papers.phrases import listed, span
 from bppsa_nb.papers.tables import where
 from bppsa_nb.training.datasets import Bitstream
@@ -18,21 +18,7 @@ TITLE = "Figure 7 to its end: eighty epochs"
 T, SAMPLES, EPOCHS, RATE = 1000, 32000, 80, 1e-5  # Section 4.1 and Figure 7
 EVERY = 1000  # iterations of a row
 SEEDS = 4  # of the samples, their order and the first parameters
-NUDGED = "nudged"  # the control: what rounding does to training without any BPPSA
-METHODS = {
-    "linear": "BPTT",
-    NUDGED: "BPTT, one bit changed",
-    "chunked": "BPPSA, by chunks",
-    "blelloch": "BPPSA, by levels",
-}
 FIRST_SEED_ONLY = "blelloch"
-LIMIT = 2  # times the control's difference from BPTT, for BPPSA's
-LOOKS = {
-    "linear": {"color": COLORS["linear"]},
-    NUDGED: {"color": "black", "ls": "--"},
-    "chunked": {"color": COLORS["vector"], "marker": "s", "ls": "", "ms": 4, "mfc": "none"},
-    "blelloch": {"color": COLORS["blelloch"], "marker": "o", "ls": "", "ms": 4, "mfc": "none"},
-}
 
 
 def measure(scale, rng, progress):
@@ -51,37 +37,24 @@ def measure(scale, rng, progress):
 
 def train(point, progress):
     """Train from one seed, by one method after the other; a training that was stopped goes on where it was."""
-    seed, rows, losses = point["seed"], [], {}
+    seed, backend, rows, bptt = point["seed"], point["backend"], [], None
     samples = Bitstream(T, SAMPLES, rng=seed)
+
+    def make(method):
+        return Trainer(RNN(1, 20, 10, rng=seed), Adam(lr=RATE), method=method, backend=backend, forward="linear")
+
+    def look(trainer):
+        return trainer.evaluate(samples, 256)[1]
+
     for method in METHODS:
         if method == FIRST_SEED_ONLY and seed:
             continue
-        trainer = _fit(samples, method, point, progress)
-        loss, seconds = trainer.history.loss, trainer.history.seconds
-        losses[method] = loss
-        apart = abs(loss - losses["linear"]) / losses["linear"]
-        for start in range(0, len(loss), EVERY):
-            part = slice(start, start + EVERY)
-            means = {"loss": loss[part].mean(), "seconds": seconds[part].sum(), "apart": apart[part].max()}
-            rows.append({"method": method, "iteration": start} | means | {"accuracy": None})
-        rows[-1]["accuracy"] = trainer.evaluate(samples, 256)[1]
+        kept = f"{method}.{seed}"
+        history, (accuracy,) = whole_trainings.train(make, method, samples, EPOCHS, seed, progress, kept, look, EPOCHS)
+        bptt = history.loss if method == "linear" else bptt
+        rows += [{"method": method} | row | {"accuracy": None} for row in blocks(history, bptt, EVERY)]
+        rows[-1]["accuracy"] = accuracy
     return rows
-
-
-def _fit(samples, method, point, progress):
-    # The forward pass is the same for all, the loop: what differs is how gradients go back.
-    seed, kept = point["seed"], progress.keep(f"{method}.{point['seed']}.npz")
-    how = {"method": "linear" if method == NUDGED else method, "backend": point["backend"], "forward": "linear"}
-    warm, trainer = (Trainer(RNN(1, 20, 10, rng=seed), Adam(lr=RATE), **how) for _ in range(2))
-    if method == NUDGED:
-        weight = next(iter(trainer.model.params.values()))
-        weight.flat[0] = np.nextafter(weight.flat[0], np.inf, dtype=weight.dtype)
-    warm.step(*samples.batch(np.arange(BATCH)))  # compiled before the clock starts
-    saving = {} if kept is None else {"save_to": kept, "save_every": -(-SAMPLES // BATCH)}
-    if kept is not None and kept.exists():
-        trainer.load(kept)
-    trainer.fit(samples, EPOCHS, BATCH, seed, progress.show, **saving)
-    return trainer
 
 
 def ends(table):
@@ -89,24 +62,6 @@ def ends(table):
     groups = table.groupby(["seed", "method"], sort=False)
     epoch = groups["seconds"].median() / EVERY * SAMPLES / BATCH
     return groups.last().assign(epoch=epoch).reset_index()
-
-
-def differences(table):
-    """Return the rows that are not BPTT's, with `mean`: how far the mean loss is from that of BPTT, relative to it."""
-    keys = ["seed", "iteration"]
-    bptt = table[table["method"] == "linear"].set_index(keys)["loss"]
-    rest = table[table["method"] != "linear"]
-    theirs = bptt.loc[list(zip(*(rest[key] for key in keys), strict=True))].to_numpy()
-    return rest.assign(mean=abs(rest["loss"] - theirs) / theirs)
-
-
-def against_the_control(table):
-    """Return for every method of BPPSA its median difference from BPTT, and the control's from the same seeds."""
-    compared, ratios = differences(table), {}
-    control = compared[compared["method"] == NUDGED]
-    for method, rows in compared[compared["method"] != NUDGED].groupby("method"):
-        ratios[method] = rows["mean"].median(), control[control["seed"].isin(rows["seed"])]["mean"].median()
-    return ratios
 
 
 def caption(table):
@@ -160,15 +115,7 @@ def plot(table):
             left.plot(few["iteration"], few["loss"], label=METHODS[method] if seed == 0 else None, **looks)
             if seed == 0:
                 middle.plot(rows["seconds"].cumsum(), rows["loss"], color=looks["color"], lw=2)
-    compared = differences(table)
-    for method in reversed(LOOKS):
-        looks = {"color": LOOKS[method]["color"], "zorder": 3 if method == NUDGED else 2}
-        rows = compared[compared["method"] == method].pivot(index="iteration", columns="seed", values="mean")
-        if rows.shape[1] > 1:
-            right.fill_between(rows.index, rows.min(axis=1), rows.max(axis=1), alpha=0.2, lw=0, **looks)
-        if not rows.empty:
-            line = "--" if method == NUDGED else "-"
-            right.semilogy(rows.index, rows.median(axis=1), line, label=METHODS[method], lw=1.5, **looks)
+    draw_differences(right, table)
     right.legend(loc="lower right")
     left.set(title="Per iteration", xlabel="iteration", ylabel=f"loss, mean of {EVERY} iterations")
     middle.set(title="Per second", xlabel="seconds", xscale="log")

@@ -3,7 +3,7 @@
 from functools import partial
 
 from bppsa_nb.papers import published
-from bppsa_nb.papers.bppsa import eighty_epochs, error_over_length, figure_07, figure_08
+from bppsa_nb.papers.bppsa import eighty_epochs, error_over_length, figure_07, figure_08, whole_trainings
 from bppsa_nb.papers.bppsa.epochs import breakdown
 from bppsa_nb.papers.claims.claim import PAPER, THESIS, Claim, compare, require, rows_of, times, verdict
 from bppsa_nb.papers.phrases import span
@@ -18,15 +18,15 @@ def _largest_difference(quantity, table):
 
 
 def _to_the_end(table):
-    ends, medians = eighty_epochs.ends(table), eighty_epochs.against_the_control(table)
+    ends, medians = eighty_epochs.ends(table), whole_trainings.against_the_control(table)
     parts = [
-        f"{times(ours / control)} for {eighty_epochs.METHODS[method]} ({ours:.1e} of the loss, in the median)"
+        f"{times(ours / control)} for {whole_trainings.METHODS[method]} ({ours:.1e} of the loss, in the median)"
         for method, (ours, control) in medians.items()
     ]
     losses = ", ".join(
-        f"{span(ends[ends['method'] == method]['loss'])} by {name}" for method, name in eighty_epochs.METHODS.items()
+        f"{span(ends[ends['method'] == method]['loss'])} by {name}" for method, name in whole_trainings.METHODS.items()
     )
-    judged = verdict(all(ours <= eighty_epochs.LIMIT * control for ours, control in medians.values()))
+    judged = verdict(all(ours <= whole_trainings.LIMIT * control for ours, control in medians.values()))
     return f"{' and '.join(parts)}; at the end a loss of {losses}", judged
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bppsa_nb.papers.bppsa import eighty_epochs
+from bppsa_nb.papers.bppsa import eighty_epochs, whole_trainings
 from bppsa_nb.papers.claims import rnn
 from bppsa_nb.papers.claims.claim import MISSED, REPRODUCED
 from bppsa_nb.papers.progress import Progress
@@ -65,7 +65,7 @@ def test_words_and_figure():
     left, middle, right = eighty_epochs.plot(table).axes
     assert [len(ax.lines) for ax in (left, middle, right)] == [5, 3, 3] and len(right.collections) == 2
     said = [[text.get_text() for text in ax.get_legend().get_texts()] for ax in (left, right)]
-    linear, nudged, *bppsa = eighty_epochs.METHODS.values()
+    linear, nudged, *bppsa = whole_trainings.METHODS.values()
     assert said == [[linear, *bppsa], [*bppsa[::-1], nudged]]
     assert eighty_epochs.ends(table)["epoch"].gt(0).all()
 
@@ -80,4 +80,4 @@ def test_bppsa_must_stay_as_near_to_bptt_as_bptt_with_a_bit_changed(method, apar
         table.loc[chosen, "loss"] = (bptt.loc[keys] * (1 + by)).to_numpy()
     (claim,) = [claim for claim in rnn.claims() if claim.experiment == "eighty_epochs"]
     ours, judged = claim.check(table)
-    assert judged == found and f"{apart}× for {eighty_epochs.METHODS[method]}" in ours
+    assert judged == found and f"{apart}× for {whole_trainings.METHODS[method]}" in ours
