@@ -81,11 +81,14 @@ class Progress:
                 shown.update()
         return pandas.DataFrame([row for key in keys for row in self._kept[key]])
 
-    def bar(self, steps, name):
-        """Return the steps of one point, shown as a bar of their own while they are gone through."""
+    def bar(self, steps, name, total=None):
+        """Return the steps of one point, shown as a bar of their own while they are gone through.
+
+        `total` says how many there are, where `steps` has no length.
+        """
         from tqdm.auto import tqdm
 
-        return tqdm(steps, desc=name, leave=False, disable=None if self.show else True)
+        return tqdm(steps, desc=name, total=total, leave=False, disable=None if self.show else True)
 
     def keep(self, name):
         """Return a path at which a long point keeps what it has so far, and finds it again; None in memory."""

@@ -15,6 +15,9 @@ written elsewhere (`--output PATH`) holds the claims against what was measured h
 **reproduced**: as claimed; speedups to within 10 %. **better**: more than 10 % above the claim. **missed**: not as
 claimed. **not measurable here**: it takes a machine that no recording comes from, for speedups a GPU; what ours gives
 is shown all the same, and a speedup below 1 means slower. **not measured yet**: the command shown makes the recording.
+
+Where an experiment was recorded at the paper's scale, that decides; what its quick scale gives, which `make figures`
+measures, stands below it.
 """
 
 
@@ -57,7 +60,8 @@ def text():
 def hold(claim):
     """Hold a claim against the recordings: what we found (or the command that finds out), provenance or None, verdict.
 
-    What was measured here comes before references, a GPU's before a CPU's, the paper's scale before the quick one.
+    What was measured here comes before references, a GPU's before a CPU's, the paper's scale before the quick one. What
+    that gives on the same machine is added, where it is something else.
     """
     held = []
     for device, scale in experiments.recordings(claim.experiment):
@@ -72,7 +76,10 @@ def hold(claim):
             verdict = NOT_YET if on_gpu else NEEDS_GPU
         held.append(((not origin["reference"], on_gpu, scale == "paper"), ours, origin, verdict))
     if held:
-        return max(held, key=lambda each: each[0])[1:]
+        _, ours, origin, verdict = max(held, key=lambda each: each[0])
+        same = {key: origin[key] for key in ("device", "reference")} | {"scale": "quick"}
+        quick = [other for _, other, its, _ in held if same.items() <= its.items() and other != ours]
+        return "<br>quick: ".join([ours, *quick]), origin, verdict
     command = f"`bppsa-nb figures --only {claim.experiment} --scale {'paper' if claim.gpu else 'quick'}`"
     return command, None, NEEDS_GPU if claim.gpu else NOT_YET
 

@@ -93,8 +93,12 @@ def test_the_project_s_page_is_of_references_and_another_one_of_what_was_measure
 
 def test_the_paper_s_scale_comes_before_the_quick_one():
     experiments.record(counted([3, 5, 7]), "steps_and_work", "paper", 0)
+    assert "quick" not in report.hold(claim(FIRST))[0]
     experiments.record(counted([3, 5, 8]), "steps_and_work", "quick", 0)
-    assert report.hold(claim(FIRST))[2] == words.REPRODUCED
+    ours, origin, verdict = report.hold(claim(FIRST))
+    assert (origin["scale"], verdict) == ("paper", words.REPRODUCED)
+    paper, quick = ours.split("<br>quick: ")
+    assert paper.endswith("7 at n = 8") and quick.endswith("8 at n = 8")
 
 
 OVERALL = "Training the RNN at T = 1000"

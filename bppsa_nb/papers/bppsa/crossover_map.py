@@ -131,6 +131,6 @@ def _draw_map(ax, won, lengths, batches):
             ax.add_patch(Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, **frame))
         ax.text(x, y, f"{cell['lead']:.3g}" if cell["lead"] < 100 else "≥100", ha="center", va="center", size=8.5)
     ax.set(xlim=(-0.5, len(lengths) - 0.5), ylim=(-0.5, len(batches) - 0.5))
-    ax.set_xticks(range(len(lengths)), [f"{T:,}" for T in lengths])
+    ax.set_xticks(range(len(lengths)), [f"{T // 1000}k" if T >= 1000 else T for T in lengths])
     ax.set_yticks(range(len(batches)), batches)
     ax.grid(visible=False)

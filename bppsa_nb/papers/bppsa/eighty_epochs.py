@@ -49,8 +49,10 @@ def train(point, progress):
     for method in METHODS:
         if method == FIRST_SEED_ONLY and seed:
             continue
-        kept = f"{method}.{seed}"
-        history, (accuracy,) = whole_trainings.train(make, method, samples, EPOCHS, seed, progress, kept, look, EPOCHS)
+        kept = progress.keep(f"{method}.{seed}")
+        history, (accuracy,) = whole_trainings.train(
+            make, method, samples, EPOCHS, seed, look, EPOCHS, kept, progress.show
+        )
         bptt = history.loss if method == "linear" else bptt
         rows += [{"method": method} | row | {"accuracy": None} for row in blocks(history, bptt, EVERY)]
         rows[-1]["accuracy"] = accuracy

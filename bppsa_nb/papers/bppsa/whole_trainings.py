@@ -22,7 +22,7 @@ LOOKS = {
 }
 
 
-def train(make, method, samples, epochs, seed, progress, kept, look, every):
+def train(make, method, samples, epochs, seed, look, every, kept=None, show=False):
     """Train a network to its end by one method; a training that was stopped goes on where it was.
 
     Parameters
@@ -35,10 +35,13 @@ def train(make, method, samples, epochs, seed, progress, kept, look, every):
     samples : Bitstream or other data set
     epochs, seed : int
         `seed` is that of the samples' order.
-    progress : Progress
-        Keeps model, history and looks under the name `kept`, after every epoch.
     look : callable
         ``look(trainer)`` returns a number, every `every` epochs.
+    kept : pathlib.Path, optional
+        Where model and history, and what was looked at, are kept after every epoch: this name with ``.npz`` and
+        ``.json``.
+    show : bool
+        Whether to show a bar.
 
     Returns
     -------
@@ -50,24 +53,24 @@ def train(make, method, samples, epochs, seed, progress, kept, look, every):
         weight = next(iter(trainer.model.params.values()))
         weight.flat[0] = np.nextafter(weight.flat[0], np.inf, dtype=weight.dtype)
     warm.step(*samples.batch(np.arange(BATCH)))  # compiled before the clock starts
-    saving, looks = {}, []
-    path, seen = progress.keep(f"{kept}.npz"), progress.keep(f"{kept}.looks.json")
-    if path is not None:
-        saving = {"save_to": path, "save_every": -(-len(samples) // BATCH)}
-        if path.exists():
-            trainer.load(path)
+    looks, saving = [], {}
+    if kept is not None:
+        state, seen = (kept.with_name(f"{kept.name}.{kind}") for kind in ("npz", "json"))
+        saving = {"save_to": state, "save_every": -(-len(samples) // BATCH)}
+        if state.exists():
+            trainer.load(state)
         if seen.exists():
             looks = files.read_json(seen)
     while len(looks) * every < epochs:
-        trainer.fit(samples, (len(looks) + 1) * every, BATCH, seed, progress.show, **saving)
+        trainer.fit(samples, (len(looks) + 1) * every, BATCH, seed, show, **saving)
         looks.append(look(trainer))
-        if seen is not None:
+        if kept is not None:
             files.write_json(seen, looks)
     return trainer.history, looks
 
 
 def blocks(history, bptt, every):
-    """Put `every` iterations of a `History` into one row, beside the losses of BPTT.
+    """Put `every` iterations of a `History` into one row, beside the losses of BPTT [shape=(iterations,)].
 
     Returns
     -------

@@ -17,17 +17,22 @@ def _largest_difference(quantity, table):
     return ours, verdict(largest <= figure_07.LIMIT)
 
 
-def _to_the_end(table):
-    ends, medians = eighty_epochs.ends(table), whole_trainings.against_the_control(table)
+def beside_the_control(table):
+    """Say how far BPPSA's losses are from BPTT's in terms of the control's, and whether that is within the limit."""
+    medians = whole_trainings.against_the_control(table)
     parts = [
         f"{times(ours / control)} for {whole_trainings.METHODS[method]} ({ours:.1e} of the loss, in the median)"
         for method, (ours, control) in medians.items()
     ]
+    return " and ".join(parts), all(ours <= whole_trainings.LIMIT * control for ours, control in medians.values())
+
+
+def _to_the_end(table):
+    ends, (apart, holds) = eighty_epochs.ends(table), beside_the_control(table)
     losses = ", ".join(
         f"{span(ends[ends['method'] == method]['loss'])} by {name}" for method, name in whole_trainings.METHODS.items()
     )
-    judged = verdict(all(ours <= whole_trainings.LIMIT * control for ours, control in medians.values()))
-    return f"{' and '.join(parts)}; at the end a loss of {losses}", judged
+    return f"{apart}; at the end a loss of {losses}", verdict(holds)
 
 
 def _rounding(table):

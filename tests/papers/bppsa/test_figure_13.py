@@ -96,7 +96,7 @@ def stand_in(tmp_path_factory):
     root = tmp_path_factory.mktemp("project")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "root", lambda: root)
-        patch.setattr(instruments, "clips", lambda progress: instruments.stand_in(count=44, progress=progress))
+        patch.setattr(instruments, "clips", lambda _, progress: instruments.stand_in(count=44, progress=progress))
         yield
 
 

@@ -1,0 +1,181 @@
+"""Figure 13 to its end: the GRU trained on audio for all of its 400 epochs, by BPTT and by BPPSA."""
+
+import os
+
+import pandas as pd
+from matplotlib import pyplot
+
+from bppsa_nb.cells.gru import GRU
+from bppsa_nb.machine import backends
+from bppsa_nb.papers import published, recorded
+from bppsa_nb.papers.bppsa import whole_trainings
+from bppsa_nb.papers.bppsa.epochs import CLIPS
+from bppsa_nb.papers.bppsa.training_curves import BATCH, CHANCE, GRU_RATE
+from bppsa_nb.papers.bppsa.whole_trainings import LOOKS, METHODS, NUDGED, blocks, differences, draw_differences
+from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.tables import where
+from bppsa_nb.training.datasets import instruments
+from bppsa_nb.training.datasets.audio import FEATURES, LABELS, Instruments
+from bppsa_nb.training.optimizers import Adam
+from bppsa_nb.training.trainer import Trainer
+
+TITLE = "Figure 13 to its end: four hundred epochs"
+EPOCHS = 400  # Appendix F
+EVERY = 10  # epochs of a row
+SEEDS = 3  # of what is held out, the order of clips and the first parameters
+AT_ONCE = os.cpu_count()  # trainings
+
+
+def measure(scale, rng, progress):
+    """Train on all sets by all methods (quick scale: collect what was recorded): a row per training and `EVERY` epochs.
+
+    `loss`, `seconds` and `apart` are those of `whole_trainings.blocks`; `accuracy` that of the clips held out, after
+    these epochs. As many trainings go on at once as there are cores, with one thread each: a batch of 16 leaves little
+    to do for a second one.
+    """
+    if scale == "quick":
+        table = recorded.collect("four_hundred_epochs", "bppsa-nb figures --only four_hundred_epochs --scale paper")
+        table = table[table["machine"] == table["machine"].iloc[0]]
+        table.attrs["data"] = table["data"].iloc[0]
+        return table
+    from joblib import Parallel, delayed, parallel_config
+
+    folder = instruments.clips(CLIPS, progress=progress.show)
+    data = {Instruments(folder, features, progress=progress.show).data for features in FEATURES}  # computed once, here
+    points = [
+        (features, seed, method)
+        for features in FEATURES
+        for seed in range(SEEDS)
+        for method in METHODS
+        if seed == 0 or method in ("linear", "chunked")
+        if features == "S" or method != "blelloch"
+    ]
+    longest_first = points[::-1]
+    jobs = [
+        delayed(train)(folder, *point, EPOCHS, EVERY, progress.keep(".".join(map(str, point))))
+        for point in longest_first
+    ]
+    with parallel_config("loky", n_jobs=AT_ONCE, inner_max_num_threads=1):
+        done = progress.bar(Parallel(return_as="generator")(jobs), "trainings", len(jobs))
+        trained = dict(zip(longest_first, done, strict=True))
+    table = pd.DataFrame([row for point in points for row in _rows(point, trained)])
+    table.attrs |= {"data": data.pop(), "backend": backends.resolve("auto")}
+    return table
+
+
+def train(folder, features, seed, method, epochs, every, kept):
+    """Train on a set of features from a seed: history, held-out accuracy every `every` epochs, iterations an epoch."""
+    training, held_out = Instruments(folder, features, progress=False).split(rng=seed)
+
+    def make(method):
+        model = GRU(training.x.shape[2], 20, len(LABELS), rng=seed)
+        return Trainer(model, Adam(lr=GRU_RATE), method=method, forward="linear")
+
+    def look(trainer):
+        return trainer.evaluate(held_out, 256)[1]
+
+    trained = whole_trainings.train(make, method, training, epochs, seed, look, every, kept)
+    return *trained, -(-len(training) // BATCH)
+
+
+def _rows(point, trained):
+    features, seed, method = point
+    history, accuracies, epoch = trained[point]
+    bptt = trained[features, seed, "linear"][0].loss
+    same = {"features": features, "T": FEATURES[features].frames, "seed": seed, "method": method}
+    return [
+        same | row | {"epoch": (place + 1) * EVERY, "accuracy": accuracy}
+        for place, (row, accuracy) in enumerate(zip(blocks(history, bptt, EVERY * epoch), accuracies, strict=True))
+    ]
+
+
+def ends(table):
+    """Return for every training the last row, with `epoch_seconds`, the seconds of an epoch."""
+    groups = table.groupby(["features", "seed", "method"], sort=False)
+    return groups.last().assign(epoch_seconds=groups["seconds"].median() / EVERY).reset_index()
+
+
+def accuracies(rows):
+    """Say how many held-out clips are told right at the end, on one set: the seeds' mean, and all of them."""
+    last, said = ends(rows), []
+    for method in ("linear", "chunked"):
+        shares = last[last["method"] == method]["accuracy"]
+        said.append(f"{shares.mean():.1%} ({span(shares, '{:.1%}')}) by {METHODS[method]}")
+    return listed(said)
+
+
+def caption(table):
+    """Say what to look at, and how long an epoch takes here and took on the paper's V100."""
+    last, published_6 = ends(table), published.table("table_6")
+    here, there = [], []
+    for features, rows in last.groupby("features", sort=False):
+        seconds = [rows[rows["method"] == method]["epoch_seconds"].median() for method in ("linear", "chunked")]
+        here.append(f"{seconds[0]:.2g} and {seconds[1]:.2g} s on {features}")
+        theirs = where(published_6, features=features, B=BATCH).iloc[0]
+        there.append(f"{theirs['baseline']:g} and {theirs['bppsa']:g} s")
+    return (
+        f"The GRU of Section 4.2, B = {BATCH}, Adam at {GRU_RATE:g}, all {EPOCHS} epochs, on three quarters of {CLIPS} "
+        f"clips; means of {EVERY} epochs. Lines for BPTT and marks for BPPSA, from {SEEDS} seeds, which also choose "
+        "what is held out; by levels on S, from the first. Over seconds: the first seed, on one core. On the right, "
+        "how far losses are from BPTT's, relative to them: the median of the seeds, and all of them (shaded), beside "
+        f"BPTT with one bit of one weight changed (dashed). An epoch took {listed(here)} by BPTT and by chunks; on the "
+        f"paper's V100, of all clips, {listed(there)} by BPTT (cuDNN) and by BPPSA (Table 6)."
+    )
+
+
+def alt(table):
+    """Say what there is to see, where accuracies end, and how far losses are apart."""
+    last, compared = ends(table), differences(table)
+    told = [f"on {features} {accuracies(rows)}" for features, rows in table.groupby("features", sort=False)]
+    losses = [
+        f"{features} {span(rows[rows['method'] == 'linear']['loss'], '{:.2f}')}"
+        for features, rows in last.groupby("features", sort=False)
+    ]
+    apart = [
+        f"{compared[compared['method'] == method]['mean'].median():.1e} by {METHODS[method]}"
+        for method in METHODS
+        if method != "linear"
+    ]
+    return (
+        f"Rows of plots, one per set of audio features, of a GRU trained for {EPOCHS} epochs. Training loss over "
+        "epochs: lines by BPTT and marks by BPPSA fall together; from all seeds, those of BPTT end at "
+        f"{'; '.join(losses)}. Over seconds, a curve of the same shape for each method. Accuracy on held-out clips, "
+        "with a dashed line at guessing; the seeds' mean at the end, and all of them, is "
+        f"{'; '.join(told)}. On a logarithmic axis, how far losses are from BPTT's, with medians of {listed(apart)}."
+    )
+
+
+def plot(table):
+    """Draw a row of plots per set: loss over epochs and seconds, held-out accuracy, differences."""
+    sets = list(table.groupby("features", sort=False))
+    shape = {"figsize": (11, 1.1 + 2.3 * len(sets)), "layout": "constrained", "squeeze": False}
+    fig, axes = pyplot.subplots(len(sets), 4, **shape)
+    for row, (features, rows) in zip(axes, sets, strict=True):
+        _draw_training(row[:3], rows)
+        draw_differences(row[3], rows)
+        row[0].set_ylabel(f"{features}: T = {rows['T'].iloc[0]}", weight="bold")
+        for ax in row:
+            ax.locator_params(axis="x", nbins=5)
+    titles = ("Loss per epoch", "Loss per second", "Held-out accuracy", "Losses against BPTT")
+    for ax, title in zip(axes[0], titles, strict=True):
+        ax.set_title(title)
+    for ax, label in zip(axes[-1], ("epoch", "seconds", "epoch", "iteration"), strict=True):
+        ax.set_xlabel(label)
+    for ax, place in ((axes[0, 0], "outside upper left"), (axes[0, 3], "outside upper right")):
+        handles, labels = ax.get_legend_handles_labels()
+        fig.legend(handles, labels, loc=place, ncols=3)
+    return fig
+
+
+def _draw_training(axes, table):
+    over_epochs, over_seconds, accuracy = axes
+    for place, (method, look) in enumerate(LOOKS.items()):
+        for seed, rows in table[(table["method"] == method) & (method != NUDGED)].groupby("seed"):
+            few = rows if method == "linear" else rows.iloc[place::4]  # marks side by side
+            over_epochs.plot(few["epoch"], few["loss"], label=METHODS[method] if seed == 0 else None, **look)
+            accuracy.plot(few["epoch"], few["accuracy"], **look)
+            if seed == 0:
+                over_seconds.plot(rows["seconds"].cumsum(), rows["loss"], color=look["color"], lw=2)
+    accuracy.axhline(CHANCE, color="black", lw=1.1, ls="--")
+    accuracy.text(table["epoch"].max(), CHANCE, "guessing", ha="right", va="bottom", size=8)
+    accuracy.set_ylim(0)
