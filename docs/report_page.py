@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.papers.claims import Claim, claims
-from bppsa_nb.papers.report import INTRODUCTION, hold
+from bppsa_nb.papers.report import INTRODUCTION, hold, with_quick
 
 
 class Held(NamedTuple):
@@ -22,7 +22,11 @@ class Held(NamedTuple):
 def held():
     """Hold every claim against the references; a list of `Held`."""
     with experiments.references():
-        return [Held(number, claim, *hold(claim)) for number, claim in enumerate(claims(), 1)]
+        found = [hold(claim) for claim in claims()]
+        return [
+            Held(number, claim, with_quick(claim, ours, origin)[0], origin, verdict)
+            for number, (claim, (ours, origin, verdict)) in enumerate(zip(claims(), found, strict=True), 1)
+        ]
 
 
 def text():

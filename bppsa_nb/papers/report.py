@@ -44,8 +44,8 @@ def text():
         for claim in known:
             if claim.paper == paper:
                 ours, origin, verdict = hold(claim)
-                if origin:
-                    used[origin["name"], origin["scale"], origin["device"]] = origin
+                ours, origins = with_quick(claim, ours, origin)
+                used |= {(each["name"], each["scale"], each["device"]): each for each in origins}
                 cells = [claim.where, claim.says, claim.number, ours, _machine(origin), f"**{verdict}**"]
                 lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
@@ -60,9 +60,26 @@ def text():
 def hold(claim):
     """Hold a claim against the recordings: what we found (or the command that finds out), provenance or None, verdict.
 
-    What was measured here comes before references, a GPU's before a CPU's, the paper's scale before the quick one. What
-    that gives on the same machine is added, where it is something else.
+    What was measured here comes before references, a GPU's before a CPU's, the paper's scale before the quick one.
     """
+    held = _held(claim)
+    if held:
+        return max(held, key=lambda each: each[0])[1:]
+    command = f"`bppsa-nb figures --only {claim.experiment} --scale {'paper' if claim.gpu else 'quick'}`"
+    return command, None, NEEDS_GPU if claim.gpu else NOT_YET
+
+
+def with_quick(claim, ours, origin):
+    """Add to what `hold` found what the quick scale gives on the same machine: in words, and where both come from."""
+    if origin is None:
+        return ours, []
+    same = {key: origin[key] for key in ("device", "reference")} | {"scale": "quick"}
+    quick = [(other, its) for _, other, its, _ in _held(claim) if same.items() <= its.items() and other != ours]
+    return "<br>quick: ".join([ours, *(other for other, _ in quick)]), [origin, *(its for _, its in quick)]
+
+
+def _held(claim):
+    """Hold a claim against every recording: rank, what we found, provenance and verdict of each."""
     held = []
     for device, scale in experiments.recordings(claim.experiment):
         table = experiments.table(claim.experiment, scale, device)
@@ -75,13 +92,7 @@ def hold(claim):
         if claim.gpu and not (on_gpu and scale == "paper"):
             verdict = NOT_YET if on_gpu else NEEDS_GPU
         held.append(((not origin["reference"], on_gpu, scale == "paper"), ours, origin, verdict))
-    if held:
-        _, ours, origin, verdict = max(held, key=lambda each: each[0])
-        same = {key: origin[key] for key in ("device", "reference")} | {"scale": "quick"}
-        quick = [other for _, other, its, _ in held if same.items() <= its.items() and other != ours]
-        return "<br>quick: ".join([ours, *quick]), origin, verdict
-    command = f"`bppsa-nb figures --only {claim.experiment} --scale {'paper' if claim.gpu else 'quick'}`"
-    return command, None, NEEDS_GPU if claim.gpu else NOT_YET
+    return held
 
 
 def _machine(origin):
