@@ -46,12 +46,12 @@ def provenance_line(provenance):
     """Say in one line where a figure's numbers come from, by a table's `attrs["provenance"]`.
 
     Machine, scale and data, such as "Run on NVIDIA H200 · scale: paper · data: synthetic"; what is no reference is "Run
-    here, on" its machine, and what was collected from recordings leaves the machine to the figure.
+    here, on" its machine, and what was collected from recordings leaves machine and scale to the figure.
     """
+    if provenance.get("collected"):
+        return f"Run on what is named above · data: {provenance['data']}"
     machine = provenance.get("gpu") or f"{provenance['cpu']} ({provenance['cores']} cores)"
     where = f"Run on {machine}" if provenance["reference"] else f"Run here, on {machine}"
-    if provenance.get("collected"):
-        where = "Run on what is named above"
     return f"{where} · scale: {provenance['scale']} · data: {provenance['data']}"
 
 

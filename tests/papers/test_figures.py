@@ -107,7 +107,7 @@ def test_what_was_measured_here_is_told_from_a_reference():
 
 def test_what_was_collected_names_its_machines_itself():
     line = figures.provenance_line(PROVENANCE | {"reference": False, "collected": True})
-    assert line == "Run on what is named above · scale: quick · data: stand-in"
+    assert line == "Run on what is named above · data: stand-in"
 
 
 @pytest.mark.parametrize("missing", ["alt", "caption"])
