@@ -420,7 +420,11 @@ case(
     lambda: schedule.Network.uniform,
     lambda _: {"layers": 4, "sync": 1, "memory": schedule.Memory()},
 )
-case("Memory", lambda: schedule.Memory, lambda _: {"activation": 1, "output_grad": [1, 1], "weight_grad": 0})
+case(
+    "Memory",
+    lambda: schedule.Memory,
+    lambda _: {"activation": 1, "output_grad": [1, 1], "weight_grad": 0, "inner": 2},
+)
 case(
     "Assumptions",
     lambda: schedule.Assumptions,

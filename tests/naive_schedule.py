@@ -94,7 +94,7 @@ def check(rows, problem):
 
 
 def memory_at(time, rows, keeps, layers, first=False, synchronizes=False):
-    """What every device keeps from `time` on; `keeps` is (activation, output_grad, weight_grad), each by layer."""
+    """What devices keep from `time` on; `keeps` is (activation, output_grad, weight_grad, inner), each by layer."""
     start, end, worker, finish = {}, {}, {}, 0
     for who, kind, layer, m, begins, takes in rows:
         operation = kind, layer, m
@@ -133,6 +133,12 @@ def memory_at(time, rows, keeps, layers, first=False, synchronizes=False):
             else:
                 came = arrival(("δO", layer + 1, m), ("S[δO]", layer + 1, m), weight)
             keep(who, keeps[1][layer - 1], came, used)
+            begun, passed = start["F", layer, m], end[outer] if outer in end else end[weight]
+            if synchronizes:
+                keep(who, keeps[3][layer - 1], 0, passed)
+                keep(who, keeps[3][layer - 1], begun, finish)
+            else:
+                keep(who, keeps[3][layer - 1], begun, passed)
     for layer in range(1, layers + 1):
         begins = min(start[operation] for operation in start if operation[:2] == ("δW", layer))
         died = end["S[δW]", layer, 0] if synchronizes else finish

@@ -44,7 +44,7 @@ def costs(rng, count, floats=False):
 
 def network(rng, layers, floats=False, sync=False):
     """A network with memory and costs of any kind."""
-    memory = schedule.Memory(*(rng.integers(0, 4, layers) for _ in range(3)))
+    memory = schedule.Memory(*(rng.integers(0, 4, layers) for _ in range(4)))
     return schedule.Network(*(costs(rng, layers, floats) for _ in range(4 if sync else 3)), memory=memory)
 
 

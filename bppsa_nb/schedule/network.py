@@ -130,18 +130,22 @@ class Memory:
         The gradient at each layer's output: kept likewise.
     weight_grad : array_like [shape=(L,)]
         The gradients of each layer's parameters: kept from its first δW to the end, or until they are sent.
+    inner : array_like [shape=(L,)]
+        What each layer keeps for its δO alone, such as the input of a batch normalization or an activation function
+        behind its weights: from its F until its δO is done, or its δW where it has no δO.
     """
 
     activation: object = 1
     output_grad: object = 1
     weight_grad: object = 0
+    inner: object = 0
 
     def __post_init__(self):
         for name, part in vars(self).items():
             spread(f"memory.{name}", part, None)
 
     def __repr__(self):
-        return shown(self, "activation", "output_grad", "weight_grad")
+        return shown(self, "activation", "output_grad", "weight_grad", "inner")
 
     def of(self, layers):
         """Return the same with arrays of float64 [shape=(L,)], checked."""

@@ -129,10 +129,11 @@ class Timeline:
         list of tuple of np.ndarray
             For each device, times in rising order, and what it keeps from each time to the next, in the unit of
             `Network.memory`: inputs and output gradients of layers from when they are begun, or begin to come, until
-            both of the layer's gradients are done; weight gradients to the end, or until they are sent. What goes to
-            another device counts there. At one moment, room is freed before it is taken. What ends with the next
-            iteration's forward pass begins with all inputs in memory, and ends with those of the next iteration; there,
-            a weight gradient that is not sent goes when its δW ends, of which the update is a part.
+            both of the layer's gradients are done; what is inside a layer from its F until its δO is done; weight
+            gradients to the end, or until they are sent. What goes to another device counts there. At one moment, room
+            is freed before it is taken. What ends with the next iteration's forward pass begins with all inputs, and
+            what is inside, in memory, and ends with those of the next iteration; there, a weight gradient that is not
+            sent goes when its δW ends, of which the update is a part.
         """
         ops = self.operations
         born, died, size, device = (np.concatenate(column) for column in zip(*self._buffers(), strict=True))
@@ -159,15 +160,18 @@ class Timeline:
         ops, keeps, end = self.operations, self.operations.network.memory, self.makespan
         forward, output, weight, sent = (ops.select(kind) for kind in (F, O, W, SW))
         shape, device = forward.shape, self._device(weight).ravel()
-        activation = np.broadcast_to(keeps.activation, shape).ravel()
-        done = np.maximum(self.end[weight], np.where(output >= 0, self.end[output], 0)).ravel()
+        activation, inner = (np.broadcast_to(part, shape).ravel() for part in (keeps.activation, keeps.inner))
+        passed = np.where(output >= 0, self.end[output], self.end[weight]).ravel()
+        done = np.maximum(self.end[weight].ravel(), passed)
         # The first layer's input is there when it is read; the gradient at the last one's output likewise.
         came = self._arrivals(forward[:, :-1], ops.select(SF)[:, :-1], self.start[forward[:, :1]], 1).ravel()
-        if ops.ends_forward:
-            yield np.zeros(done.size), done, activation, device
-            yield came, np.full(done.size, end), activation, device
-        else:
-            yield came, done, activation, device
+        inside = [(self.start[forward].ravel(), passed, inner)] if inner.any() else []
+        for born, died, size in [(came, done, activation), *inside]:
+            if ops.ends_forward:
+                yield np.zeros(done.size), died, size, device
+                yield born, np.full(done.size, end), size, device
+            else:
+                yield born, died, size, device
         loss = np.minimum(self.start[weight], np.where(output >= 0, self.start[output], np.inf))[:, -1:]
         came = self._arrivals(output[:, 1:], ops.select(SO)[:, 1:], loss, 0).ravel()
         yield came, done, np.broadcast_to(keeps.output_grad, shape).ravel(), device

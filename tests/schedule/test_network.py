@@ -69,7 +69,7 @@ def test_costs_are_one_per_layer():
 
 
 def test_bad_memory_and_counts_are_named():
-    for name in ("activation", "output_grad", "weight_grad"):
+    for name in ("activation", "output_grad", "weight_grad", "inner"):
         with pytest.raises(ValueError, match=rf"memory\.{name} must be finite and not negative, got -2$"):
             schedule.Network.uniform(2, memory=schedule.Memory(**{name: -2}))
         with pytest.raises(TypeError, match=rf"memory\.{name} must be a number, got 'much'"):

@@ -143,7 +143,7 @@ def instance(rng, L=None, N=None, kernels=None, values=(0, 1, 1, 2, 3, 5), gains
     assumptions = Assumptions(first_output_grad=bool(rng.random() < 0.3), weight_grad_first=bool(rng.random() < 0.7))
     forward, output, weight = ([Fraction(int(v)) for v in rng.choice(values, L)] for _ in range(3))
     speedup = [[gains[i] for i in rng.integers(0, len(gains), N)] for _ in kernels]
-    memory = Memory(*rng.integers(0, 9, (3, L)))
+    memory = Memory(*rng.integers(0, 9, (3, L)), inner=np.arange(L) % 5)
     net = Network(*(np.array(part, float) for part in (forward, output, weight)), memory=memory)
     ours = Regions(net, ends, assumptions), kernels, np.array(speedup, float).reshape(len(kernels), N)
     listed = passes(L, kernels, assumptions.weight_grad_first, assumptions.first_output_grad)
@@ -177,6 +177,8 @@ def level_at(result, keeps, moment, L):
         total += keeps.activation[layer - 1] * (int(moment < done) + int(moment >= again))
         total += keeps.output_grad[layer - 1] * (born <= moment < done)
         total += keeps.weight_grad[layer - 1] * (start["W", layer] <= moment < end["W", layer])
+        passed = end.get(("O", layer), end["W", layer])
+        total += keeps.inner[layer - 1] * (int(moment < passed) + int(moment >= start["F", layer]))
     return total
 
 

@@ -42,7 +42,7 @@ def test_memory_is_what_the_loops_count():
     for timeline, _ in timelines(2, 12, layers=5, micro_batches=3):
         ops, rows = timeline.operations, draws.rows(timeline)
         keeps = ops.network.memory
-        keeps = keeps.activation, keeps.output_grad, keeps.weight_grad
+        keeps = keeps.activation, keeps.output_grad, keeps.weight_grad, keeps.inner
         moments = np.unique(np.concatenate([timeline.start, timeline.end]))
         curves, peaks = timeline.memory(), np.zeros(ops.devices)
         for time in np.concatenate([moments, (moments[1:] + moments[:-1]) / 2]):
@@ -63,6 +63,14 @@ def test_memory_of_one_layer_after_the_other():
     assert times.tolist() == [0, 1, 3, 4, 5, 6, 7, 8]
     # F1 F2 F3 | δW3 δO3 δW2 δO2 δW1: F1 reads its input and writes F2's.
     assert level.tolist() == [2, 3, 113, 123, 212, 222, 311, 0]
+
+
+def test_what_is_inside_a_layer_goes_with_its_output_gradient():
+    net = schedule.Network.uniform(3, memory=schedule.Memory(1, 10, 0, inner=100))
+    times, level = schedule.pipeline(net, 1).memory()[0]
+    # F1 F2 F3 | δW3 δO3 δW2 δO2 δW1: that of the first layer, which has no δO, goes with its δW.
+    assert times.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert level.tolist() == [102, 203, 303, 313, 323, 212, 222, 111, 0]
 
 
 def test_data_parallel_memory_begins_and_ends_with_inputs():

@@ -6,6 +6,7 @@ from matplotlib import pyplot
 
 from bppsa_nb import schedule
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.tables import where
 
 TITLE = "Figures 10 and 11 of ooo backprop, simulated: the order of weight gradients in data-parallel training"
 CAPTION = (
@@ -13,22 +14,27 @@ CAPTION = (
     "on each GPU (Section 7.3), shared out by multiply-adds, F = δO = δW; gradients in float32 over one link that is "
     "never interrupted, by a ring: 2 (n - 1) / n of their bytes, and 50 µs for each of 2 (n - 1) steps. (a, b) "
     "Sending low layers first comes near the bound; computing them first adds at most 2 %. (c) It adds more where low "
-    "layers have most of the weights. (d) Inputs and output gradients of layers put off are kept until their turn."
+    "layers have most of the weights. (d) As in the paper's Figure 11, with weights, their momentum and gradients. "
+    "Inputs and output gradients of layers put off are kept until their turn; the inputs of batch normalization, which "
+    "is not put off, go meanwhile, and are as large as those output gradients."
 )
 ALT = (
     "Four plots. Throughput of each GPU relative to a single one at 10 and at 20 Gb/s: near 1 up to 20 and 32 GPUs; "
     "then layer order falls, to 0.70 and 0.82 at 48, while low layers sent first and reverse first-k stay together "
     "above, along the bound. Gain of reverse first-k over sending low layers first, over communication / computation: "
     "up to 1.14 near a ratio of 0.55 if weights shrink with depth, at most 1.08, 1.06 and 1.03 if they grow, for "
-    "ResNet-50 and for equal layers; 1 beyond a ratio of 1.1. Memory in the backward pass: in layer order it falls "
-    "from 4.9 GiB; with k = 45 it first rises to 9.4."
+    "ResNet-50 and for equal layers; 1 beyond a ratio of 1.1. Memory in the backward pass: in layer order it falls, "
+    "for ResNet-101 from 11.5 GiB, for ResNet-50 from 10.1. With the weight gradients of the first 55 and 45 layers "
+    "put off it falls less, stays level until these are computed, and is no higher for the one, 10.3 GiB for the other."
 )
 SECONDS, IMAGES = 0.380, 128  # of computation, on each GPU
 STEP = 50e-6  # latency of a step of the ring
 BANDWIDTHS = {"(a) 10 Gb/s": 10, "(b) 20 Gb/s": 20}
 GPUS = (1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48)
 RATIOS = tuple(np.round(np.arange(0.05, 2.01, 0.05), 2).tolist())
-DELAYED = 45  # the k of Section 7.3
+# ResNets of Section 7.3: blocks, images on each GPU, and how many layers' weight gradients are put off.
+BLOCKS = {"ResNet-101": (3, 4, 23, 3), "ResNet-50": (3, 4, 6, 3)}
+KEPT = {"ResNet-101": (96, 55), "ResNet-50": (IMAGES, 45)}
 POLICIES = {
     "fifo": ("in layer order", COLORS["linear"], "o"),
     "priority": ("low layers sent first", COLORS["vector"], "s"),
@@ -42,15 +48,17 @@ NETWORKS = {
 }
 
 
-def resnet_50():
-    """List the convolutions of ResNet-50, and its last layer, for one image of 224 x 224.
+def resnet(name="ResNet-50"):
+    """List the convolutions of a ResNet, and its last layer, for one image of 224 x 224.
 
-    Per layer: its weights, multiply-adds, and the sizes of its input and output in numbers.
+    Per layer: its weights, multiply-adds, and the sizes in numbers of its input, its output, and what batch
+    normalization behind it keeps, the output again.
     """
     layers = [(49 * 3 * 64, 3 * 224**2, 64, 112)]
     channels, before = 64, 56
-    for blocks, middle, out, size in ((3, 64, 256, 56), (4, 128, 512, 28), (6, 256, 1024, 14), (3, 512, 2048, 7)):
+    for blocks, middle, size in zip(BLOCKS[name], (64, 128, 256, 512), (56, 28, 14, 7), strict=True):
         for block in range(blocks):
+            out = 4 * middle
             shape = [(channels, middle, 1, before), (middle, middle, 9, size), (middle, out, 1, size)]
             if not block:
                 shape.append((channels, out, 1, before))  # the shortcut's
@@ -59,7 +67,9 @@ def resnet_50():
     layers.append((2048 * 1000, 2048, 1000, 1))
     table = pd.DataFrame(layers, columns=["weights", "input", "channels", "size"])
     positions = table["size"] ** 2
-    return table.assign(multiply_adds=table["weights"] * positions, output=table["channels"] * positions)
+    output = table["channels"] * positions
+    normalized = output.where(table.index < len(table) - 1, 0)
+    return table.assign(multiply_adds=table["weights"] * positions, output=output, normalized=normalized)
 
 
 def ring(weights, gpus, gigabits):
@@ -68,17 +78,17 @@ def ring(weights, gpus, gigabits):
     return schedule.transfer_time(moved, gigabits * 1e9 / 8, latency=2 * (gpus - 1) * STEP)
 
 
-def network(layers, sync):
-    """Make ResNet-50 as the scheduler sees it: seconds and bytes."""
+def network(layers, sync, images=IMAGES):
+    """Make a ResNet as the scheduler sees it: seconds and bytes."""
     cost = SECONDS / 3 * layers["multiply_adds"] / layers["multiply_adds"].sum()
-    numbers = 4 * IMAGES * layers[["input", "output"]]
-    memory = schedule.Memory(numbers["input"], numbers["output"], 4 * layers["weights"])
+    kept = 4 * images * layers[["input", "output", "normalized"]]
+    memory = schedule.Memory(kept["input"], kept["output"], 4 * layers["weights"], kept["normalized"])
     return schedule.Network(cost, cost, cost, sync, memory)
 
 
 def measure(scale, rng, progress):
     """Schedule everything: rows over GPUs, over the ratio of communication to computation, and over time."""
-    layers, rows = resnet_50(), []
+    layers, rows = resnet(), []
     for title, gigabits in BANDWIDTHS.items():
         for gpus in GPUS:
             point = {"part": title, "gigabits": gigabits, "gpus": gpus}
@@ -88,21 +98,35 @@ def measure(scale, rng, progress):
             rows += [
                 {"part": "ratio", "network": name, "ratio": ratio} | row for row in _policies(_scaled(name, ratio))
             ]
-    sync = ring(layers["weights"], 16, 10)
-    for k in (0, DELAYED):
-        timeline = schedule.data_parallel(network(layers, sync), "reverse_first_k", k=k)
+    rows += [row for name in KEPT for row in _memory(name)]
+    return pd.DataFrame(rows)
+
+
+def _memory(name):
+    """Yield what a GPU of 16 keeps over time, in layer order and with weight gradients put off."""
+    images, delayed = KEPT[name]
+    layers = resnet(name)
+    parameters = 2 * 4 * layers["weights"].sum()  # and their momentum
+    net = network(layers, ring(layers["weights"], 16, 10), images)
+    for k in (0, delayed):
+        timeline = schedule.data_parallel(net, "reverse_first_k", k=k)
         timeline.check()
         backward = max(event.end for event in timeline.events if event.kind == "δW")
         for time, kept in zip(*timeline.memory()[0], strict=True):
             if time <= backward:
-                rows.append({"part": "memory", "k": k, "time": time, "bytes": kept})
-    return pd.DataFrame(rows)
+                yield {"part": "memory", "network": name, "k": k, "time": time, "bytes": kept + parameters}
+
+
+def more_memory(table, name):
+    """Compute how much more a GPU keeps at most with weight gradients put off, relative to layer order."""
+    peaks = where(table, part="memory", network=name).groupby("k")["bytes"].max()
+    return peaks[KEPT[name][1]] / peaks[0] - 1
 
 
 def _scaled(name, ratio):
     """Make a network that communicates for `ratio` times as long as it computes."""
     if name == "ResNet-50":
-        layers = resnet_50()
+        layers = resnet()
         cost = (layers["multiply_adds"] / layers["multiply_adds"].sum()).to_numpy()
         weights = layers["weights"].to_numpy(float)
     else:
@@ -171,9 +195,10 @@ def _draw_gain(ax, found):
 
 
 def _draw_memory(ax, rows):
-    for k, color, style in ((0, COLORS["linear"], "--"), (DELAYED, COLORS["matrix"], "-")):
-        part = rows[rows["k"] == k]
-        look = {"where": "post", "color": color, "ls": style}
-        ax.step(1e3 * part["time"], part["bytes"] / 2**30, label=f"k = {k}", **look)
+    for (name, (_, delayed)), color in zip(KEPT.items(), (COLORS["matrix"], COLORS["vector"]), strict=True):
+        for k, style in ((0, "--"), (delayed, "-")):
+            part = where(rows, network=name, k=k)
+            label = f"{name}, " + (f"first {k} put off" if k else "layer order")
+            ax.step(1e3 * part["time"], part["bytes"] / 2**30, where="post", color=color, ls=style, label=label)
     ax.set(xlabel="ms of the backward pass, 16 GPUs, 10 Gb/s", ylabel="GiB", ylim=(0, None))
-    ax.legend()
+    ax.legend(loc="lower left", fontsize=8)

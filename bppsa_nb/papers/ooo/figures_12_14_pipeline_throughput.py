@@ -16,18 +16,30 @@ CAPTION = (
     "micro-batches; (c) 48 layers, 32 micro-batches, 50 GB/s in a node, 25 Gb/s between. OOO-Pipe1: fast-forwarding "
     "with a flush; OOO-Pipe2: modulo allocation without; PipeDream (stale weights): its steady pace; ZB-H2: the "
     "longest span of a GPU. OOO-Pipe2 is 1.65, 1.62 and 1.05 times as fast as GPipe in (b); the paper measured 1.70, "
-    "1.58 and 1.48."
+    "1.58 and 1.48. (d) Systems of (a), what the fullest GPU holds at most: weights, their gradients and Adam's "
+    "averages; and for each layer and micro-batch, in outputs of a layer, 7 inputs of its matrices, 9 gradients at "
+    "their outputs, and 13 that its δO alone reads (of layer norms, attention and GELU). Whoever puts off a δW keeps "
+    "7 and 9; before its δO, a layer has kept 7 and 13."
 )
 ALT = (
-    "Three plots of throughput relative to one GPU. Bars on 4 GPUs at 50 GB/s: model parallelism 1.00, GPipe and 1F1B "
-    "2.27, OOO-Pipe1 2.73, OOO-Pipe2 3.75, both zero-bubble schedules 3.15, PipeDream 3.94. Groups of bars for three "
-    "interconnects: at 16 GB/s nearly the same; at 1 GB/s OOO-Pipe2 falls to 2.2, just above GPipe and below "
-    "OOO-Pipe1 and ZB-H1. Lines over 4 to 32 GPUs: all below the diagonal; PipeDream and OOO-Pipe2 highest, near 15 "
-    "on 16 GPUs and 24 and 22 on 32, then ZB-H1, OOO-Pipe1 and GPipe, which stays at 14 from 24 GPUs on."
+    "Three plots of throughput relative to one GPU, and one of memory. Bars on 4 GPUs at 50 GB/s: model parallelism "
+    "1.00, GPipe and 1F1B 2.27, OOO-Pipe1 2.73, OOO-Pipe2 3.75, both zero-bubble schedules 3.15, PipeDream 3.94. "
+    "Groups of bars for three interconnects: at 16 GB/s nearly the same; at 1 GB/s OOO-Pipe2 falls to 2.2, just above "
+    "GPipe and below OOO-Pipe1 and ZB-H1. Lines over 4 to 32 GPUs: all below the diagonal; PipeDream and OOO-Pipe2 "
+    "highest, near 15 on 16 GPUs and 24 and 22 on 32, then ZB-H1, OOO-Pipe1 and GPipe, which stays at 14 from 24 GPUs "
+    "on. Bars of memory on 4 GPUs: GPipe and 1F1B 6.73 GiB, OOO-Pipe1 and the zero-bubble schedules 6.68, OOO-Pipe2 "
+    "6.57, model parallelism 2.74."
 )
 HIDDEN, LENGTH, SEQUENCES, SPEED = 1024, 128, 24, 10e12
 FLOPS = 24 * SEQUENCES * LENGTH * HIDDEN**2 + 4 * SEQUENCES * LENGTH**2 * HIDDEN  # of a layer's forward pass
-MESSAGE = 4 * SEQUENCES * LENGTH * HIDDEN  # bytes
+MESSAGE = 4 * SEQUENCES * LENGTH * HIDDEN  # bytes: a layer's output
+HEADS = 16
+# A layer keeps, in outputs of a layer: inputs of its matrices (queries, keys and values; projection; MLP), gradients
+# at their outputs, and for its δO alone two inputs of layer norms, queries, keys, values, probabilities of attention
+# before and after dropout, and the input of GELU.
+INPUTS, GRADIENTS = 1 + 1 + 1 + 4, 3 + 1 + 4 + 1
+INNER = 2 + 3 + 2 * HEADS * LENGTH / HIDDEN + 4
+WEIGHTS = 4 * 12 * HIDDEN**2  # bytes
 LAYERS, DEVICES, BATCHES = 24, 4, 4
 INTERCONNECTS = {"NVLink, 50 GB/s": 50e9, "PCIe, 16 GB/s": 16e9, "Ethernet, 1 GB/s": 1e9}
 DEEP, MANY, NODE, BETWEEN = 48, 32, 8, 25e9 / 8
@@ -46,9 +58,10 @@ COMPARED = ("GPipe", "OOO-Pipe1", "OOO-Pipe2", "ZB-H1", "PipeDream")
 
 
 def network(layers):
-    """Make equal layers; times are seconds."""
+    """Make equal layers; times are seconds, memory is in bytes."""
     cost = np.full(layers, FLOPS / SPEED)
-    return schedule.Network(cost, cost, cost)
+    memory = schedule.Memory(INPUTS * MESSAGE, GRADIENTS * MESSAGE, WEIGHTS, INNER * MESSAGE)
+    return schedule.Network(cost, cost, cost, memory=memory)
 
 
 def boundaries(net, policy, devices, inside, between):
@@ -59,10 +72,10 @@ def boundaries(net, policy, devices, inside, between):
 
 
 def iteration(name, net, devices, batches, inside, between):
-    """Simulate one of `SYSTEMS`: seconds of an iteration, and the lower bound of its makespan.
+    """Simulate one of `SYSTEMS`: seconds of an iteration, the lower bound of its makespan, and bytes on a GPU.
 
-    For PipeDream, only the seconds of as many micro-batches at a steady pace, found from how much longer many more
-    take.
+    The bytes are the most that one holds: what layers keep, weights and Adam's averages. For PipeDream, there are only
+    the seconds of as many micro-batches at a steady pace, found from how much longer many more take.
     """
     policy, flush, _ = SYSTEMS[name]
     cost = boundaries(net, policy, devices, inside, between)
@@ -76,7 +89,15 @@ def iteration(name, net, devices, batches, inside, between):
         long = 4 * max(batches, devices)
         return {"seconds": batches * (run(2 * long).makespan - run(long).makespan) / long}
     timeline = run(batches)
-    return {"seconds": timelines.iteration(timeline), "lower_bound": timeline.lower_bound}
+    held = timeline.peak_memory.max() + 3 * WEIGHTS * net.layers / devices
+    return {"seconds": timelines.iteration(timeline), "lower_bound": timeline.lower_bound, "bytes": held}
+
+
+def memory(table):
+    """Return the bytes that each system holds on the fullest of 4 GPUs: pandas.Series, without PipeDream."""
+    rows = table[table["part"] == "interconnect"]
+    rows = rows[rows["interconnect"] == next(iter(INTERCONNECTS))]
+    return rows.set_index("system")["bytes"].dropna()
 
 
 def measure(scale, rng, progress):
@@ -102,14 +123,15 @@ def _alone(net):
 
 
 def plot(table):
-    """Draw the systems, three interconnects, and numbers of GPUs."""
+    """Draw the systems, three interconnects, numbers of GPUs, and memory."""
     fig = pyplot.figure(figsize=(9.6, 6.6), layout="constrained")
-    axes = fig.subplot_mosaic("sg;ig")
+    axes = fig.subplot_mosaic("sg;im")
     rows = table[table["part"] == "interconnect"]
     speedup = rows.pivot(index="system", columns="interconnect", values="speedup").loc[list(SYSTEMS)]
     _draw_systems(axes["s"], speedup[next(iter(INTERCONNECTS))])
     _draw_interconnects(axes["i"], speedup)
     _draw_gpus(axes["g"], table[table["part"] == "gpus"])
+    _draw_memory(axes["m"], memory(table) / 2**30)
     return fig
 
 
@@ -143,3 +165,13 @@ def _draw_gpus(ax, rows):
     ax.set_xticks(GPUS)
     ax.set_title("(c) 48 layers, nodes of 8 GPUs", loc="left", size=10)
     ax.legend(loc="upper left")
+
+
+def _draw_memory(ax, held):
+    ax.barh(held.index, held, color=[SYSTEMS[name][2] for name in held.index], height=0.75)
+    for i, value in enumerate(held):
+        ax.text(value + 0.08, i, f"{value:.2f}", va="center", size=9)
+    ax.invert_yaxis()
+    ax.grid(False)
+    ax.set(xlabel="GiB on the fullest of 4 GPUs", xlim=(0, 1.15 * held.max()))
+    ax.set_title("(d) memory, 4 GPUs", loc="left", size=10)

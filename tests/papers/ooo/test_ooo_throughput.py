@@ -1,6 +1,7 @@
 """Figures 10 to 12 and 14 of ooo backprop in shape: costs as stated, and ratios that must hold."""
 
 import numpy as np
+import pandas
 import pytest
 
 from bppsa_nb import schedule
@@ -24,7 +25,7 @@ def pipelines():
 
 
 def test_resnet_50_has_its_layers_weights_and_multiply_adds():
-    layers = data_parallel_throughput.resnet_50()
+    layers = data_parallel_throughput.resnet()
     assert len(layers) == 54
     assert layers["weights"].sum() == 25_557_032 - 53_120 - 1000  # with batch normalization, and the last bias
     assert layers["multiply_adds"].sum() == pytest.approx(3.86e9, rel=0.01)
@@ -50,9 +51,39 @@ def test_data_parallel_orders_rank_as_they_must(parallel):
     np.testing.assert_allclose(ratios.loc[1.5], 1)
 
 
-def test_what_is_put_off_is_kept(parallel):
-    peaks = parallel[parallel["part"] == "memory"].groupby("k")["bytes"].max() / 2**30
-    assert peaks.round(1).to_dict() == {0: 4.9, 45: 9.4}
+def test_resnet_101_has_its_layers_and_weights():
+    layers = data_parallel_throughput.resnet("ResNet-101")
+    assert len(layers) == 105
+    assert layers["weights"].sum() == 44_549_160 - 105_344 - 1000
+    assert layers["normalized"].iloc[-1] == 0 and (layers["normalized"] == layers["output"])[:-1].all()
+
+
+def test_what_is_put_off_takes_the_room_of_what_batch_normalization_needs_no_more(parallel):
+    rows = parallel[parallel["part"] == "memory"]
+    peaks = rows.groupby(["network", "k"])["bytes"].max() / 2**30
+    assert peaks.round(1).to_dict() == {
+        **{("ResNet-101", 0): 11.5, ("ResNet-101", 55): 11.5},
+        **{("ResNet-50", 0): 10.1, ("ResNet-50", 45): 10.3},
+    }
+    assert data_parallel_throughput.more_memory(parallel, "ResNet-101") == 0
+    assert data_parallel_throughput.more_memory(parallel, "ResNet-50") == pytest.approx(0.02, abs=0.001)
+
+
+def test_without_batch_normalization_it_would_nearly_double(monkeypatch):
+    resnet = data_parallel_throughput.resnet
+    monkeypatch.setattr(data_parallel_throughput, "resnet", lambda name: resnet(name).assign(normalized=0))
+    rows = pandas.DataFrame(data_parallel_throughput._memory("ResNet-50"))
+    assert data_parallel_throughput.more_memory(rows, "ResNet-50") == pytest.approx(0.88, abs=0.01)
+
+
+def test_whoever_puts_weight_gradients_off_keeps_no_more_than_before_they_could_be_computed(pipelines):
+    held = pipeline_throughput.memory(pipelines)
+    assert (held[["OOO-Pipe1", "OOO-Pipe2"]] < held["GPipe"]).all()
+    # Six layers on a GPU, of four micro-batches; beside them the gradients at one layer, and at what comes to it.
+    layer = pipeline_throughput.MESSAGE
+    full = 24 * (pipeline_throughput.INPUTS + pipeline_throughput.INNER) * layer
+    weights = 6 * pipeline_throughput.WEIGHTS
+    assert held["GPipe"] == pytest.approx(full + 2 * pipeline_throughput.GRADIENTS * layer + 4 * weights, rel=0.05)
 
 
 def test_pipelines_rank_as_they_must(pipelines):
@@ -84,8 +115,8 @@ def test_boundaries_between_nodes_are_slow():
     assert schedule.pipeline(net, 16, boundary_cost=found["gpipe"]).makespan > 0
 
 
-@pytest.mark.parametrize("module, panels", [(data_parallel_throughput, 4), (pipeline_throughput, 3)])
+@pytest.mark.parametrize("module, panels", [(data_parallel_throughput, 4), (pipeline_throughput, 4)])
 def test_throughputs_are_drawn_and_said_to_be_simulated(module, panels, request):
-    table = request.getfixturevalue("parallel" if panels == 4 else "pipelines")
+    table = request.getfixturevalue("parallel" if module is data_parallel_throughput else "pipelines")
     assert len(module.plot(table).axes) == panels
     assert "simulated" in module.TITLE and module.CAPTION.startswith("Simulated from stated costs, not measured")
