@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.papers.claims import Claim, claims
-from bppsa_nb.papers.report import INTRODUCTION, hold, with_quick
+from bppsa_nb.papers.report import INTRODUCTION, hold_at_both_scales
 
 
 class Held(NamedTuple):
@@ -22,11 +22,11 @@ class Held(NamedTuple):
 def held():
     """Hold every claim against the references; a list of `Held`."""
     with experiments.references():
-        found = [hold(claim) for claim in claims()]
-        return [
-            Held(number, claim, with_quick(claim, ours, origin)[0], origin, verdict)
-            for number, (claim, (ours, origin, verdict)) in enumerate(zip(claims(), found, strict=True), 1)
-        ]
+        found = [(claim, *hold_at_both_scales(claim)) for claim in claims()]
+    return [
+        Held(number, claim, ours, origins[0] if origins else None, verdict)
+        for number, (claim, ours, origins, verdict) in enumerate(found, 1)
+    ]
 
 
 def text():

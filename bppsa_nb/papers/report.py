@@ -16,8 +16,8 @@ written elsewhere (`--output PATH`) holds the claims against what was measured h
 claimed. **not measurable here**: it takes a machine that no recording comes from, for speedups a GPU; what ours gives
 is shown all the same, and a speedup below 1 means slower. **not measured yet**: the command shown makes the recording.
 
-Where an experiment was recorded at the paper's scale, that decides; what its quick scale gives, which `make figures`
-measures, stands below it.
+Of references, one at the paper's scale decides; what the quick scale gives, which `make figures` measures, stands below
+it.
 """
 
 
@@ -43,10 +43,10 @@ def text():
         lines.append("|" + " --- |" * 6)
         for claim in known:
             if claim.paper == paper:
-                ours, origin, verdict = hold(claim)
-                ours, origins = with_quick(claim, ours, origin)
+                ours, origins, verdict = hold_at_both_scales(claim)
                 used |= {(each["name"], each["scale"], each["device"]): each for each in origins}
-                cells = [claim.where, claim.says, claim.number, ours, _machine(origin), f"**{verdict}**"]
+                machine = _machine(origins[0]) if origins else "—"
+                cells = [claim.where, claim.says, claim.number, ours, machine, f"**{verdict}**"]
                 lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
     lines += ["## Recordings\n", "| table | scale | machine | date | commit | seed |", "|" + " --- |" * 6]
@@ -62,20 +62,29 @@ def hold(claim):
 
     What was measured here comes before references, a GPU's before a CPU's, the paper's scale before the quick one.
     """
+    return _best(claim, _held(claim))
+
+
+def hold_at_both_scales(claim):
+    """Hold a claim as `hold` does, but add to the paper's scale what the quick one gives on the same machine.
+
+    Returns what we found, the provenance of one or two recordings (or none), and the verdict.
+    """
     held = _held(claim)
+    ours, origin, verdict = _best(claim, held)
+    if origin is None:
+        return ours, [], verdict
+    same = {key: origin[key] for key in ("device", "reference")} | {"scale": "quick"}
+    quick = [(other, its) for _, other, its, _ in held if same.items() <= its.items() and other != ours]
+    both = "<br>quick: ".join([ours, *(other for other, _ in quick)])
+    return both, [origin, *(its for _, its in quick)], verdict
+
+
+def _best(claim, held):
     if held:
         return max(held, key=lambda each: each[0])[1:]
     command = f"`bppsa-nb figures --only {claim.experiment} --scale {'paper' if claim.gpu else 'quick'}`"
     return command, None, NEEDS_GPU if claim.gpu else NOT_YET
-
-
-def with_quick(claim, ours, origin):
-    """Add to what `hold` found what the quick scale gives on the same machine: in words, and where both come from."""
-    if origin is None:
-        return ours, []
-    same = {key: origin[key] for key in ("device", "reference")} | {"scale": "quick"}
-    quick = [(other, its) for _, other, its, _ in _held(claim) if same.items() <= its.items() and other != ours]
-    return "<br>quick: ".join([ours, *(other for other, _ in quick)]), [origin, *(its for _, its in quick)]
 
 
 def _held(claim):
@@ -96,7 +105,5 @@ def _held(claim):
 
 
 def _machine(origin):
-    if origin is None:
-        return "—"
     said = f"{provenance.machine(origin)}, {origin['scale']}, {origin['data']}"
     return said if origin["reference"] else f"{said}, measured here"

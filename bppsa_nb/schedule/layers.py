@@ -118,7 +118,8 @@ def profile(network, x, labels, rounds=7):
     schedule.Network
         For the layers of `split`: medians in seconds, with BLAS on one thread; F of the last layer includes the
         loss. Memory in bytes: inputs and outputs of the operators before the one with parameters, whose output is
-        the next layer's input; the gradient at its output; those of its parameters. For data-parallel training, give
+        the next layer's input, all of them as `activation`, since an `Executor` keeps what a layer saved until both of
+        its gradients are done; the gradient at its output; those of its parameters. For data-parallel training, give
         another one `sync`, such as ``transfer_time(net.memory.weight_grad, bandwidth)``.
 
     Raises

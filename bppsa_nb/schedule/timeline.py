@@ -129,11 +129,11 @@ class Timeline:
         list of tuple of np.ndarray
             For each device, times in rising order, and what it keeps from each time to the next, in the unit of
             `Network.memory`: inputs and output gradients of layers from when they are begun, or begin to come, until
-            both of the layer's gradients are done; what is inside a layer from its F until its δO is done; weight
-            gradients to the end, or until they are sent. What goes to another device counts there. At one moment, room
-            is freed before it is taken. What ends with the next iteration's forward pass begins with all inputs, and
-            what is inside, in memory, and ends with those of the next iteration; there, a weight gradient that is not
-            sent goes when its δW ends, of which the update is a part.
+            both of the layer's gradients are done; what is inside a layer from its F until its δO is done, or its δW
+            where it has none; weight gradients to the end, or until they are sent. What goes to another device counts
+            there. At one moment, room is freed before it is taken. What ends with the next iteration's forward pass
+            begins with all inputs, and what is inside, in memory, and ends with those of the next iteration; there, a
+            weight gradient that is not sent goes when its δW ends, of which the update is a part.
         """
         ops = self.operations
         born, died, size, device = (np.concatenate(column) for column in zip(*self._buffers(), strict=True))

@@ -31,6 +31,7 @@ GRID = {  # T, B, H
 }
 SECONDS = {"quick": 0.05, "paper": 1.0}  # for one point
 STORED = {"quick": 2**25, "paper": 2**29}  # bytes of Jacobians beyond which levels do not compete
+CLEAR = 1.1  # a lead
 LABELS = {"linear": "the loop (linear)", "chunked": "chunks", "blelloch": "levels (Blelloch)"}
 METHODS = tuple(LABELS)
 
@@ -92,9 +93,10 @@ def alt(table):
     """Say what there is to see, and where which method wins."""
     texts = []
     for backend, cells in winners(table).groupby("backend", sort=False):
-        won = cells["winner"].value_counts().reindex(METHODS, fill_value=0)
+        ahead = cells[cells["lead"] >= CLEAR]
+        won = ahead["winner"].value_counts().reindex(METHODS, fill_value=0)
         counts = listed([f"{LABELS[method]} in {won[method]}" for method in METHODS])
-        texts.append(f"On {backend}, the fastest is {counts} of {len(cells)} cells.")
+        texts.append(f"On {backend}, by 10 % or more, the fastest is {counts} of {len(cells)} cells.")
     return (
         "Heat maps over batch size B and sequence length T, one for each backend and state size H; a cell has the "
         f"color of the fastest method and the number of its lead. {' '.join(texts)}"
@@ -124,7 +126,7 @@ def plot(table):
 def _draw_map(ax, won, lengths, batches):
     for cell in won.to_dict("records"):
         x, y = lengths.index(cell["T"]), batches.index(cell["B"])
-        alpha = 0.75 if cell["lead"] >= 1.1 else 0.25
+        alpha = 0.75 if cell["lead"] >= CLEAR else 0.25
         ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=COLORS[cell["winner"]], alpha=alpha, lw=0))
         if cell["regret"] > 1.2:
             frame = {"facecolor": "none", "edgecolor": "black", "lw": 1.6}

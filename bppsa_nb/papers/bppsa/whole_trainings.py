@@ -1,5 +1,7 @@
 """Whole trainings by BPTT and by BPPSA that can be stopped, and how far apart they are."""
 
+from contextlib import nullcontext
+
 import numpy as np
 
 from bppsa_nb.machine import files
@@ -38,8 +40,8 @@ def train(make, method, samples, epochs, seed, look, every, kept=None, show=Fals
     look : callable
         ``look(trainer)`` returns a number, every `every` epochs.
     kept : pathlib.Path, optional
-        Where model and history, and what was looked at, are kept after every epoch: this name with ``.npz`` and
-        ``.json``.
+        A folder where model and history, and what was looked at, are kept after every epoch. Another process that
+        trains there, such as one whose starter was killed, is waited for.
     show : bool
         Whether to show a bar.
 
@@ -54,18 +56,19 @@ def train(make, method, samples, epochs, seed, look, every, kept=None, show=Fals
         weight.flat[0] = np.nextafter(weight.flat[0], np.inf, dtype=weight.dtype)
     warm.step(*samples.batch(np.arange(BATCH)))  # compiled before the clock starts
     looks, saving = [], {}
-    if kept is not None:
-        state, seen = (kept.with_name(f"{kept.name}.{kind}") for kind in ("npz", "json"))
-        saving = {"save_to": state, "save_every": -(-len(samples) // BATCH)}
-        if state.exists():
-            trainer.load(state)
-        if seen.exists():
-            looks = files.read_json(seen)
-    while len(looks) * every < epochs:
-        trainer.fit(samples, (len(looks) + 1) * every, BATCH, seed, show, **saving)
-        looks.append(look(trainer))
+    with nullcontext() if kept is None else files.one_at_a_time(kept):
         if kept is not None:
-            files.write_json(seen, looks)
+            state, seen = kept / "trainer.npz", kept / "looks.json"
+            saving = {"save_to": state, "save_every": -(-len(samples) // BATCH)}
+            if state.exists():
+                trainer.load(state)
+            if seen.exists():
+                looks = files.read_json(seen)
+        while len(looks) * every < epochs:
+            trainer.fit(samples, (len(looks) + 1) * every, BATCH, seed, show, **saving)
+            looks.append(look(trainer))
+            if kept is not None:
+                files.write_json(seen, looks)
     return trainer.history, looks
 
 
@@ -97,12 +100,12 @@ def differences(table):
 
 
 def against_the_control(table):
-    """Return for every method of BPPSA its median difference from BPTT, and the control's from the same seeds."""
+    """Return for every method of BPPSA its median difference from BPTT, and the control's, on seeds that have both."""
     compared, ratios = differences(table), {}
     control = compared[compared["method"] == NUDGED]
     for method, rows in compared[compared["method"] != NUDGED].groupby("method"):
-        both = control["seed"].isin(rows["seed"])
-        ratios[method] = rows["mean"].median(), control[both]["mean"].median()
+        seeds = set(rows["seed"]) & set(control["seed"])
+        ratios[method] = tuple(each[each["seed"].isin(seeds)]["mean"].median() for each in (rows, control))
     return ratios
 
 

@@ -14,18 +14,20 @@ CAPTION = (
     "on each GPU (Section 7.3), shared out by multiply-adds, F = δO = δW; gradients in float32 over one link that is "
     "never interrupted, by a ring: 2 (n - 1) / n of their bytes, and 50 µs for each of 2 (n - 1) steps. (a, b) "
     "Sending low layers first comes near the bound; computing them first adds at most 2 %. (c) It adds more where low "
-    "layers have most of the weights. (d) As in the paper's Figure 11, with weights, their momentum and gradients. "
-    "Inputs and output gradients of layers put off are kept until their turn; the inputs of batch normalization, which "
-    "is not put off, go meanwhile, and are as large as those output gradients."
+    "layers have most of the weights. (d) After the paper's Figure 11: ResNet-101 with 96 images, and ResNet-50 with "
+    "128. Counted are weights, their momentum and gradients; inputs and output gradients of layers, kept until both "
+    "gradients of the layer are there; and inputs of batch normalization, which is not put off: these go before, and "
+    "are as large as the output gradients that are kept."
 )
 ALT = (
     "Four plots. Throughput of each GPU relative to a single one at 10 and at 20 Gb/s: near 1 up to 20 and 32 GPUs; "
     "then layer order falls, to 0.70 and 0.82 at 48, while low layers sent first and reverse first-k stay together "
     "above, along the bound. Gain of reverse first-k over sending low layers first, over communication / computation: "
     "up to 1.14 near a ratio of 0.55 if weights shrink with depth, at most 1.08, 1.06 and 1.03 if they grow, for "
-    "ResNet-50 and for equal layers; 1 beyond a ratio of 1.1. Memory in the backward pass: in layer order it falls, "
-    "for ResNet-101 from 11.5 GiB, for ResNet-50 from 10.1. With the weight gradients of the first 55 and 45 layers "
-    "put off it falls less, stays level until these are computed, and is no higher for the one, 10.3 GiB for the other."
+    "ResNet-50 and for equal layers; 1 beyond a ratio of 1.1. Memory in the backward pass: in layer order it falls all "
+    "the way, for ResNet-101 from 10.9 GiB, for ResNet-50 from 9.3. With the weight gradients of the first 55 layers "
+    "put off, that of ResNet-101 falls until these come, stays there, and falls as they are computed. With 45 put off, "
+    "that of ResNet-50 hardly falls before it rises to 9.7, and falls then."
 )
 SECONDS, IMAGES = 0.380, 128  # of computation, on each GPU
 STEP = 50e-6  # latency of a step of the ring
@@ -51,8 +53,8 @@ NETWORKS = {
 def resnet(name="ResNet-50"):
     """List the convolutions of a ResNet, and its last layer, for one image of 224 x 224.
 
-    Per layer: its weights, multiply-adds, and the sizes in numbers of its input, its output, and what batch
-    normalization behind it keeps, the output again.
+    Per layer: its weights, multiply-adds, and the sizes in numbers of its input (0 for that of a shortcut, which is the
+    block's, and kept by its first layer), its output, and what batch normalization behind it keeps, the output again.
     """
     layers = [(49 * 3 * 64, 3 * 224**2, 64, 112)]
     channels, before = 64, 56
@@ -62,7 +64,7 @@ def resnet(name="ResNet-50"):
             shape = [(channels, middle, 1, before), (middle, middle, 9, size), (middle, out, 1, size)]
             if not block:
                 shape.append((channels, out, 1, before))  # the shortcut's
-            layers += [(taps * i * o, i * side**2, o, size) for i, o, taps, side in shape]
+            layers += [(taps * i * o, i * side**2 * (n < 3), o, size) for n, (i, o, taps, side) in enumerate(shape)]
             channels, before = out, size
     layers.append((2048 * 1000, 2048, 1000, 1))
     table = pd.DataFrame(layers, columns=["weights", "input", "channels", "size"])
@@ -79,8 +81,8 @@ def ring(weights, gpus, gigabits):
 
 
 def network(layers, sync, images=IMAGES):
-    """Make a ResNet as the scheduler sees it: seconds and bytes."""
-    cost = SECONDS / 3 * layers["multiply_adds"] / layers["multiply_adds"].sum()
+    """Make a ResNet as the scheduler sees it: bytes, and seconds of which ResNet-50's 128 images take `SECONDS`."""
+    cost = SECONDS / 3 * images / IMAGES * layers["multiply_adds"] / resnet()["multiply_adds"].sum()
     kept = 4 * images * layers[["input", "output", "normalized"]]
     memory = schedule.Memory(kept["input"], kept["output"], 4 * layers["weights"], kept["normalized"])
     return schedule.Network(cost, cost, cost, sync, memory)

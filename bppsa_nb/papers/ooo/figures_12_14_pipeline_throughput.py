@@ -16,10 +16,10 @@ CAPTION = (
     "micro-batches; (c) 48 layers, 32 micro-batches, 50 GB/s in a node, 25 Gb/s between. OOO-Pipe1: fast-forwarding "
     "with a flush; OOO-Pipe2: modulo allocation without; PipeDream (stale weights): its steady pace; ZB-H2: the "
     "longest span of a GPU. OOO-Pipe2 is 1.65, 1.62 and 1.05 times as fast as GPipe in (b); the paper measured 1.70, "
-    "1.58 and 1.48. (d) Systems of (a), what the fullest GPU holds at most: weights, their gradients and Adam's "
-    "averages; and for each layer and micro-batch, in outputs of a layer, 7 inputs of its matrices, 9 gradients at "
-    "their outputs, and 13 that its δO alone reads (of layer norms, attention and GELU). Whoever puts off a δW keeps "
-    "7 and 9; before its δO, a layer has kept 7 and 13."
+    "1.58 and 1.48. (d) What the fullest GPU of (a) holds at most: weights, their gradients and Adam's averages; and "
+    "for each layer and micro-batch, in outputs of a layer, 7 inputs of its matrices, 9 gradients at their outputs "
+    "(from when one comes), and 13 that its δO alone reads, of layer norms, attention and GELU. Before its δO, a layer "
+    "keeps 7 and 13; waiting for its δW, 7 and 9. Pale: if it kept nothing for its δO alone."
 )
 ALT = (
     "Three plots of throughput relative to one GPU, and one of memory. Bars on 4 GPUs at 50 GB/s: model parallelism "
@@ -27,8 +27,8 @@ ALT = (
     "Groups of bars for three interconnects: at 16 GB/s nearly the same; at 1 GB/s OOO-Pipe2 falls to 2.2, just above "
     "GPipe and below OOO-Pipe1 and ZB-H1. Lines over 4 to 32 GPUs: all below the diagonal; PipeDream and OOO-Pipe2 "
     "highest, near 15 on 16 GPUs and 24 and 22 on 32, then ZB-H1, OOO-Pipe1 and GPipe, which stays at 14 from 24 GPUs "
-    "on. Bars of memory on 4 GPUs: GPipe and 1F1B 6.73 GiB, OOO-Pipe1 and the zero-bubble schedules 6.68, OOO-Pipe2 "
-    "6.57, model parallelism 2.74."
+    "on. Bars of memory on 4 GPUs: all between 6.5 and 6.8 GiB; paler ones, if layers kept nothing for their δO alone, "
+    "are 3.1 for GPipe and 1F1B, 4.0 for OOO-Pipe2, and 5.4 for OOO-Pipe1 and the zero-bubble schedules."
 )
 HIDDEN, LENGTH, SEQUENCES, SPEED = 1024, 128, 24, 10e12
 FLOPS = 24 * SEQUENCES * LENGTH * HIDDEN**2 + 4 * SEQUENCES * LENGTH**2 * HIDDEN  # of a layer's forward pass
@@ -54,13 +54,14 @@ SYSTEMS = {  # name: policy, flush, color
     "ZB-H2": ("zero_bubble", False, "#F0E442"),
     "PipeDream": ("1f1b", False, COLORS["vector"]),
 }
+KEPT = ("GPipe", "1F1B", "OOO-Pipe1", "OOO-Pipe2", "ZB-H1", "ZB-H2")
 COMPARED = ("GPipe", "OOO-Pipe1", "OOO-Pipe2", "ZB-H1", "PipeDream")
 
 
-def network(layers):
-    """Make equal layers; times are seconds, memory is in bytes."""
+def network(layers, inner=INNER):
+    """Make equal layers; times are seconds, memory is in bytes. `inner` is what a δO alone reads, in outputs."""
     cost = np.full(layers, FLOPS / SPEED)
-    memory = schedule.Memory(INPUTS * MESSAGE, GRADIENTS * MESSAGE, WEIGHTS, INNER * MESSAGE)
+    memory = schedule.Memory(INPUTS * MESSAGE, GRADIENTS * MESSAGE, WEIGHTS, inner * MESSAGE)
     return schedule.Network(cost, cost, cost, memory=memory)
 
 
@@ -94,10 +95,10 @@ def iteration(name, net, devices, batches, inside, between):
 
 
 def memory(table):
-    """Return the bytes that each system holds on the fullest of 4 GPUs: pandas.Series, without PipeDream."""
+    """Return the bytes on the fullest of 4 GPUs: a row for each of `KEPT`; `bytes_bare` if δO alone read nothing."""
     rows = table[table["part"] == "interconnect"]
     rows = rows[rows["interconnect"] == next(iter(INTERCONNECTS))]
-    return rows.set_index("system")["bytes"].dropna()
+    return rows.set_index("system").loc[list(KEPT), ["bytes", "bytes_bare"]]
 
 
 def measure(scale, rng, progress):
@@ -108,6 +109,9 @@ def measure(scale, rng, progress):
             row = {"part": "interconnect", "interconnect": interconnect, "gpus": DEVICES, "system": name}
             row["alone"] = BATCHES * _alone(net)
             rows.append(row | iteration(name, net, DEVICES, BATCHES, bandwidth, bandwidth))
+            if name in KEPT:
+                bare = iteration(name, network(LAYERS, inner=0), DEVICES, BATCHES, bandwidth, bandwidth)
+                rows[-1]["bytes_bare"] = bare["bytes"]
     for gpus in GPUS:
         for name in COMPARED:
             row = {"part": "gpus", "gpus": gpus, "system": name, "alone": MANY * _alone(deep)}
@@ -168,10 +172,13 @@ def _draw_gpus(ax, rows):
 
 
 def _draw_memory(ax, held):
-    ax.barh(held.index, held, color=[SYSTEMS[name][2] for name in held.index], height=0.75)
-    for i, value in enumerate(held):
-        ax.text(value + 0.08, i, f"{value:.2f}", va="center", size=9)
+    colors = [SYSTEMS[name][2] for name in held.index]
+    ax.barh(held.index, held["bytes"], color=colors, height=0.75)
+    ax.barh(held.index, held["bytes_bare"], color="white", alpha=0.55, height=0.35)
+    for i, row in enumerate(held.to_dict("records")):
+        ax.text(row["bytes"] + 0.08, i, f"{row['bytes']:.2f}", va="center", size=9)
+        ax.text(row["bytes_bare"] - 0.08, i, f"{row['bytes_bare']:.2f}", va="center", ha="right", size=8)
     ax.invert_yaxis()
     ax.grid(False)
-    ax.set(xlabel="GiB on the fullest of 4 GPUs", xlim=(0, 1.15 * held.max()))
+    ax.set(xlabel="GiB on the fullest of 4 GPUs", xlim=(0, 1.15 * held["bytes"].max()))
     ax.set_title("(d) memory, 4 GPUs", loc="left", size=10)

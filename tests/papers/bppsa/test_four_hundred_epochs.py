@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 
@@ -85,12 +87,14 @@ def test_words_and_figure(table):
     assert "An epoch took" in four_hundred_epochs.caption(table)
     assert "3.71 and 2.94 s, 6.19 and 4.2 s and 11.43 and 6.91 s by BPTT (cuDNN)" in four_hundred_epochs.caption(table)
     alt = four_hundred_epochs.alt(table)
-    assert all(f"on {features} " in alt for features in "SML") and "by BPPSA, by levels" in alt
+    assert all(f"on {features} " in alt for features in "SML") and "on S: BPPSA, by levels " in alt
     fig = four_hundred_epochs.plot(table)
     assert [ax.get_ylabel() for ax in fig.axes[::4]] == ["S: T = 259", "M: T = 517", "L: T = 1034"]
     loss, seconds, accuracy, apart = fig.axes[:4]
     assert [len(ax.lines) for ax in (loss, seconds, accuracy, apart)] == [5, 3, 6, 3]
     assert len(fig.legends) == 2
+    named = four_hundred_epochs.plot(table.assign(machine="A Fine Processor, 2 cores"))
+    assert named.get_supxlabel() == "A Fine Processor, 2 cores"
 
 
 def test_differences_are_from_bptt_on_the_same_features_and_from_the_same_seed(table):
@@ -100,6 +104,23 @@ def test_differences_are_from_bptt_on_the_same_features_and_from_the_same_seed(t
     changed = table.assign(loss=table["loss"].where(~both, 2 * table["loss"]))
     far = whole_trainings.differences(changed).query("mean > 0.1")
     assert set(zip(far["features"], far["seed"], far["method"], strict=True)) == {("M", 1, "chunked")}
+
+
+def test_bppsa_is_held_against_the_control_on_seeds_that_have_both(table):
+    ratios = whole_trainings.against_the_control(table[table["features"] == "S"])
+    other = table["seed"].eq(1) & table["method"].eq("chunked")
+    far = table.assign(loss=table["loss"].where(~other, 100 * table["loss"]))
+    assert whole_trainings.against_the_control(far[far["features"] == "S"]) == ratios
+
+
+def test_a_training_ends_with_whoever_started_it(monkeypatch):
+    gone, ended = 2**22 + 1, []  # beyond the largest number of a process
+    monkeypatch.setattr(four_hundred_epochs.os, "_exit", ended.append)
+    four_hundred_epochs._end_with(os.getpid())
+    four_hundred_epochs._end_with(os.getppid())
+    assert not ended
+    four_hundred_epochs._end_with(gone)
+    assert ended == [1]
 
 
 @pytest.mark.parametrize("apart, found", [(1.9, REPRODUCED), (2.1, MISSED)])

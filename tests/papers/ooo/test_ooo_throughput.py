@@ -62,28 +62,31 @@ def test_what_is_put_off_takes_the_room_of_what_batch_normalization_needs_no_mor
     rows = parallel[parallel["part"] == "memory"]
     peaks = rows.groupby(["network", "k"])["bytes"].max() / 2**30
     assert peaks.round(1).to_dict() == {
-        **{("ResNet-101", 0): 11.5, ("ResNet-101", 55): 11.5},
-        **{("ResNet-50", 0): 10.1, ("ResNet-50", 45): 10.3},
+        **{("ResNet-101", 0): 10.9, ("ResNet-101", 55): 10.9},
+        **{("ResNet-50", 0): 9.4, ("ResNet-50", 45): 9.7},
     }
     assert data_parallel_throughput.more_memory(parallel, "ResNet-101") == 0
-    assert data_parallel_throughput.more_memory(parallel, "ResNet-50") == pytest.approx(0.02, abs=0.001)
+    assert data_parallel_throughput.more_memory(parallel, "ResNet-50") == pytest.approx(0.032, abs=0.001)
 
 
-def test_without_batch_normalization_it_would_nearly_double(monkeypatch):
+def test_without_batch_normalization_it_would_double(monkeypatch):
     resnet = data_parallel_throughput.resnet
-    monkeypatch.setattr(data_parallel_throughput, "resnet", lambda name: resnet(name).assign(normalized=0))
+    monkeypatch.setattr(data_parallel_throughput, "resnet", lambda *name: resnet(*name).assign(normalized=0))
     rows = pandas.DataFrame(data_parallel_throughput._memory("ResNet-50"))
-    assert data_parallel_throughput.more_memory(rows, "ResNet-50") == pytest.approx(0.88, abs=0.01)
+    assert data_parallel_throughput.more_memory(rows, "ResNet-50") == pytest.approx(1.06, abs=0.01)
 
 
 def test_whoever_puts_weight_gradients_off_keeps_no_more_than_before_they_could_be_computed(pipelines):
     held = pipeline_throughput.memory(pipelines)
-    assert (held[["OOO-Pipe1", "OOO-Pipe2"]] < held["GPipe"]).all()
-    # Six layers on a GPU, of four micro-batches; beside them the gradients at one layer, and at what comes to it.
-    layer = pipeline_throughput.MESSAGE
-    full = 24 * (pipeline_throughput.INPUTS + pipeline_throughput.INNER) * layer
-    weights = 6 * pipeline_throughput.WEIGHTS
-    assert held["GPipe"] == pytest.approx(full + 2 * pipeline_throughput.GRADIENTS * layer + 4 * weights, rel=0.05)
+    for system in ("OOO-Pipe1", "OOO-Pipe2"):
+        assert (held.loc[system] > held.loc["GPipe"]).tolist() == [False, True]
+    # Six layers on a GPU, of four micro-batches; the gradients at one of them, and those that come to it; the gradient
+    # of one layer's weights, and of all six the weights and Adam's averages.
+    layer, weights = pipeline_throughput.MESSAGE, pipeline_throughput.WEIGHTS
+    kept, bare = 7 + 13, 7
+    for inner, found in zip((kept, bare), held.loc["GPipe"], strict=True):
+        assert found == (24 * inner + 2 * 9) * layer + (6 * 3 + 1) * weights
+    assert (pipeline_throughput.INPUTS, pipeline_throughput.GRADIENTS, pipeline_throughput.INNER) == (7, 9, 13)
 
 
 def test_pipelines_rank_as_they_must(pipelines):
