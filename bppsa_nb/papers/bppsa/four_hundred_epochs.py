@@ -146,15 +146,15 @@ def alt(table):
         ended.append(f"on {features} {listed(losses)}")
         told.append(f"on {features} {accuracies(rows)}")
         ratios = whole_trainings.against_the_control(rows)
-        ours = [f"{METHODS[method]} {mine:.1e}, the control {other:.1e}" for method, (mine, other) in ratios.items()]
-        apart.append(f"on {features}: {'; '.join(ours)}")
+        ours = [f"{mine:.1e} {METHODS[method]} (the control {other:.1e})" for method, (mine, other) in ratios.items()]
+        apart.append(f"on {features} {listed(ours)}")
     return (
         f"Rows of plots, one per set of audio features, of a GRU trained for {EPOCHS} epochs. Training loss over "
         "epochs, lines by BPTT with marks by BPPSA on them or, late, beside them; at the end it is, from all seeds, "
         f"{', '.join(ended)}. The same over seconds, where every method has a curve of its own. Accuracy on held-out "
         f"clips, with a dashed line at guessing; at the end the seeds' mean, and all of them, is {', '.join(told)}. On "
-        "a logarithmic axis, how far losses are from BPTT's, medians from the seeds that have a control: "
-        f"{'. '.join(apart)}."
+        "a logarithmic axis, how far losses are from BPTT's, in the median from the seeds that have a control: "
+        f"{', '.join(apart)}."
     )
 
 

@@ -87,7 +87,7 @@ def test_words_and_figure(table):
     assert "An epoch took" in four_hundred_epochs.caption(table)
     assert "3.71 and 2.94 s, 6.19 and 4.2 s and 11.43 and 6.91 s by BPTT (cuDNN)" in four_hundred_epochs.caption(table)
     alt = four_hundred_epochs.alt(table)
-    assert all(f"on {features} " in alt for features in "SML") and "on S: BPPSA, by levels " in alt
+    assert all(f"on {features} " in alt for features in "SML") and " BPPSA, by levels (the control " in alt
     fig = four_hundred_epochs.plot(table)
     assert [ax.get_ylabel() for ax in fig.axes[::4]] == ["S: T = 259", "M: T = 517", "L: T = 1034"]
     loss, seconds, accuracy, apart = fig.axes[:4]
