@@ -16,10 +16,11 @@ def collect(name, command="python benchmarks/run.py"):
     devices = [device for device, scale in experiments.recordings(name) if scale == "paper"]
     if not devices:
         raise FileNotFoundError(f"no recording of {name}; `{command}` makes one")
-    parts = []
+    parts, kinds = [], set()
     for device in devices:
         part = experiments.table(name, "paper", device)
         origin = part.attrs["provenance"]
+        kinds.add(origin["data"])
         processor = origin["gpu"] or f"{origin['cpu']}, {origin['cores']} cores"
         versions = [f"{title} {part.attrs[key]}" for key, title in PEERS.items() if key in part.attrs]
         machine = ", ".join([processor, *versions, origin["date"]])
@@ -27,5 +28,5 @@ def collect(name, command="python benchmarks/run.py"):
             part = part.assign(backend=origin["backend"] or "cpu")
         parts.append(part.assign(machine=machine))
     table = pandas.concat(parts, ignore_index=True)
-    table.attrs["collected"] = True
+    table.attrs |= {"collected": True, "data": kinds.pop() if len(kinds) == 1 else "stand-in"}
     return table

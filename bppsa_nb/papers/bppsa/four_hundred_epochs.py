@@ -35,9 +35,7 @@ def measure(scale, rng, progress):
     """
     if scale == "quick":
         table = recorded.collect("four_hundred_epochs", "bppsa-nb figures --only four_hundred_epochs --scale paper")
-        table = table[table["machine"] == table["machine"].iloc[0]]
-        table.attrs["data"] = table["data"].iloc[0]
-        return table
+        return table[table["machine"] == table["machine"].iloc[0]]
     from joblib import Parallel, delayed, parallel_config
 
     folder = instruments.clips(CLIPS, progress=progress.show)

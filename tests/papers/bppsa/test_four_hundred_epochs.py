@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import published
+from bppsa_nb.papers import experiments, published
 from bppsa_nb.papers.bppsa import four_hundred_epochs, whole_trainings
 from bppsa_nb.papers.claims import gru
 from bppsa_nb.papers.claims.claim import MISSED, REPRODUCED
@@ -81,6 +81,13 @@ def test_trainings_that_were_stopped_go_on_where_they_were(table, tmp_path, monk
     columns = ["features", "seed", "method", "iteration", "epoch", "loss", "apart", "accuracy"]
     assert measure(path)[columns].equals(table[columns])
     assert 16 * 8 <= len(done) <= 16 * 8 + 2  # of the epochs that were begun, the first iteration was done again
+
+
+def test_the_quick_scale_collects_what_was_recorded(table):
+    experiments.record(table, "four_hundred_epochs", "paper", 0)
+    collected = four_hundred_epochs.measure("quick", None, None)
+    assert collected.attrs["collected"] and collected.attrs["data"] == "stand-in"
+    assert collected["machine"].nunique() == 1 and collected[list(table)].equals(table)
 
 
 def test_words_and_figure(table):
