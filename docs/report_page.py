@@ -3,7 +3,6 @@
 from functools import cache
 from typing import NamedTuple
 
-from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.papers.claims import Claim, claims
 from bppsa_nb.papers.report import INTRODUCTION, hold_at_both_scales
@@ -43,12 +42,11 @@ def _row(each):
     claim, origin, measured = each.claim, each.origin, ""
     if origin:
         measured = f"<br>*{provenance.machine(origin)}, {origin['scale']}, {origin['data']}*"
-    drawn = (files.root() / "figures" / f"{claim.experiment}.json").exists()
-    figure = f"<br>[figure](figures.md#figure-{claim.experiment.replace('_', '-')})" if drawn else ""
+    figure = f"[figure](figures.md#figure-{claim.experiment.replace('_', '-')})"
     cells = [
         f"[**{claim.where}**]{{#claim-{each.number}}}<br>{claim.says}",
         claim.number,
         f"{each.ours}{measured}",
-        f"**{each.verdict}**{figure}",
+        f"**{each.verdict}**<br>{figure}",
     ]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -124,11 +124,11 @@ def caption(table):
     return (
         f"The GRU of Section 4.2, B = {BATCH}, Adam at {GRU_RATE:g}, all {EPOCHS} epochs, on three quarters of {CLIPS} "
         f"clips; means of {EVERY} epochs. Lines for BPTT and marks for BPPSA, from {SEEDS} seeds, which also choose "
-        "what is held out; by levels on S, from the first. Over seconds: the first seed, on one core. On the right, "
-        "how far losses are from BPTT's, relative to them: the median of the seeds, and all of them (shaded), and from "
-        "the first seed BPTT's with one bit of one weight changed (dashed). An epoch took "
-        f"{listed(here)} by BPTT and by chunks; on the paper's V100, of all clips, {listed(there)} by BPTT (cuDNN) and "
-        "by BPPSA (Table 6)."
+        "what is held out; by levels on S, from the first. Over seconds: the first seed; a training had one core, and "
+        "others ran beside it. On the right, how far losses are from BPTT's, relative to them: the median of the "
+        "seeds, and all of them (shaded), and from the first seed BPTT's with one bit of one weight changed (dashed). "
+        f"An epoch took {listed(here)} by BPTT and by chunks; on the paper's V100, of all clips, {listed(there)} by "
+        "BPTT (cuDNN) and by BPPSA (Table 6)."
     )
 
 
