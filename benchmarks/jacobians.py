@@ -100,6 +100,8 @@ def main():
     parser.add_argument("--columns", type=int, default=64, help="sampled in a round")
     parser.add_argument("--reference", action="store_true", help="record references, which git tracks")
     arguments = parser.parse_args()
+    if arguments.reference:
+        provenance.check_committed()
     rows = []
     for operator, make in table_1.OPERATORS.items():
         compared = competitors(operator, arguments.columns, np.random.default_rng(0))

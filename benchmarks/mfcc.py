@@ -58,6 +58,8 @@ def main():
     parser.add_argument("--clips", type=int, default=110, help="of the stand-in")
     parser.add_argument("--reference", action="store_true", help="record references, which git tracks")
     arguments = parser.parse_args()
+    if arguments.reference:
+        provenance.check_committed()
     folder = instruments.stand_in(arguments.clips)
     rows = []
     for name in audio.FEATURES:

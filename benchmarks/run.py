@@ -47,6 +47,8 @@ def main(arguments=None):
     backend = chosen.device or backends.resolve("auto")
     try:
         check_device(backend, chosen.only)
+        if chosen.reference:
+            provenance.check_committed()
     except RuntimeError as error:
         parser.error(str(error))
     scale = "quick" if chosen.quick else "paper"

@@ -49,6 +49,14 @@ def nothing_measured(monkeypatch):
     monkeypatch.setattr(experiments, "_folders", guarded)
 
 
+@pytest.fixture
+def committed(monkeypatch):
+    """Let references be recorded, as in a checkout without changes."""
+    from bppsa_nb.papers import provenance
+
+    monkeypatch.setattr(provenance, "source_state", lambda: (4 * "0123456789", False))
+
+
 @pytest.fixture(autouse=True)
 def closed_figures():
     """Leave no figure open for the next test: Matplotlib warns of the twentieth."""

@@ -430,7 +430,7 @@ def test_one_command_records_every_table(tiny, capsys):
     assert experiments.recordings("kernel_issue") == []
 
 
-def test_a_reference_is_recorded_on_request_only(tiny, folder, capsys):
+def test_a_reference_is_recorded_on_request_only(tiny, folder, committed, capsys):
     for flags, place in ([], "measured"), (["--reference"], "results"):
         tiny.main(["--device", "cpu", "--quick", "--only", "roofline", *flags])
         assert f"recorded in data/{place}/cpu/roofline.quick.csv" in capsys.readouterr().out
@@ -439,6 +439,13 @@ def test_a_reference_is_recorded_on_request_only(tiny, folder, capsys):
     said = capsys.readouterr().out
     assert "reference data/results/cpu/roofline.quick.csv: in place of 20" in said
     assert experiments.recordings("roofline", experiments.REFERENCES) == [("cpu", "quick")]
+
+
+def test_a_reference_is_refused_at_once_where_no_commit_made_it(tiny, folder, monkeypatch, capsys):
+    monkeypatch.setattr(provenance, "source_state", lambda: (None, None))
+    with pytest.raises(SystemExit):
+        tiny.main(["--device", "cpu", "--quick", "--only", "roofline", "--reference"])
+    assert "this is no git checkout of the project" in capsys.readouterr().err and not (folder / "data").exists()
 
 
 def test_a_part_of_the_comparisons_is_not_recorded_as_all(tiny, capsys):

@@ -16,8 +16,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import bppsa_nb
-from bppsa_nb.machine import files
-from bppsa_nb.papers import experiments, figures, report
+from bppsa_nb.papers import experiments, report
 
 REPO = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
@@ -92,18 +91,6 @@ def test_no_file_names_a_place_on_somebody_s_machine():
         if path.suffix != ".png":
             found = place.search(path.read_bytes())
             assert not found, f"{path.relative_to(REPO)}: {found[0]}"
-
-
-def test_every_figure_has_its_words_and_its_provenance():
-    folder = REPO / "figures"
-    pictures = {path.stem for path in folder.glob("*.png")}
-    assert pictures == {path.stem for path in folder.glob("*.json")}
-    wanted = {"name", "scale", "seed", "device", "cpu", "versions", "data"}
-    for name in pictures:
-        words = files.read_json(folder / f"{name}.json")
-        assert words["alt"].strip() and words["caption"].strip(), name
-        assert wanted <= set(words["provenance"]), name
-        assert (folder / f"{name}.png").stat().st_size <= figures.MAX_BYTES, name
 
 
 def test_the_report_is_that_of_the_references():

@@ -38,7 +38,7 @@ def _run(argv):
     with ended_once() as signals:
         try:
             arguments.command(arguments)
-        except (_Explained, backends.UnavailableError, files.DamagedError, OSError) as error:
+        except (*_EXPLAINED, files.DamagedError, OSError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) and error.filename is None:
                 raise  # it is about no file
             if rank == 0:
@@ -62,6 +62,9 @@ def _parse(argv):
 
 class _Explained(Exception):
     """An error whose message says all there is to say."""
+
+
+_EXPLAINED = _Explained, backends.UnavailableError, provenance.UncommittedError
 
 
 def _figures(arguments):

@@ -70,7 +70,10 @@ def _is_experiment(path):
 
 @contextmanager
 def references(wanted=True):
-    """Read references only, and record what is measured as a reference, saying what it replaces; if `wanted`."""
+    """Read references only, and record what is measured as a reference, saying what it replaces; if `wanted`.
+
+    Recording one raises a `provenance.UncommittedError` before anything is measured, where the source has changes.
+    """
     before = _used.set((REFERENCES,) if wanted else _used.get())
     try:
         yield
@@ -280,6 +283,8 @@ def _folders(names):
 
 def _where(origin):
     """Return where a table that is measured now is recorded."""
+    if _used.get()[0] == REFERENCES:
+        provenance.check_committed()
     (folder,) = _folders(_used.get()[:1])
     return folder / origin["device"] / f"{origin['name']}.{origin['scale']}.csv"
 

@@ -10,6 +10,8 @@ from bppsa_nb.machine import files
 from bppsa_nb.machine.checks import check_count
 from bppsa_nb.machine.hardware import cores, cpu_name, gpu_name, versions
 
+# What recordings are made by.
+SOURCE = ("bppsa_nb", "benchmarks", "pyproject.toml", "constraints.txt")
 # What `describe` says, and what tables add.
 KINDS = {
     "name": str,
@@ -74,8 +76,24 @@ def device():
     return re.sub("[^a-z0-9]+", "-", gpu.lower()).strip("-") if gpu else "cpu"
 
 
+class UncommittedError(RuntimeError):
+    """A reference was to be recorded, which names the commit that made it, by source that no commit has."""
+
+
+def check_committed():
+    """Raise an UncommittedError, which names what is changed, unless the source is what its commit has."""
+    commit, dirty = source_state()
+    if commit is None:
+        raise UncommittedError("a reference names the commit that made it, but this is no git checkout of the project")
+    if dirty:
+        changed = ", ".join(line[3:] for line in _git("status", "--porcelain", "--", *SOURCE).splitlines())
+        raise UncommittedError(
+            f"a reference names the commit that made it, but {changed} differ from {commit[:10]}: commit or stash first"
+        )
+
+
 def source_state():
-    """Look up which commit the package's source is at, and whether it differs from that.
+    """Look up which commit the source is at, and whether it differs from that: package, benchmarks, dependencies.
 
     Both are None where the package is not imported from a git checkout of its own. Pictures and tables that a run
     rewrites do not count.
@@ -87,7 +105,7 @@ def source_state():
     commit, top = printed.splitlines()
     if Path(top).resolve() != checkout:  # a repository, but not the package's own
         return None, None
-    return commit, bool(_git("status", "--porcelain", "--", "bppsa_nb", "pyproject.toml"))
+    return commit, bool(_git("status", "--porcelain", "--", *SOURCE))
 
 
 def _git(*arguments):

@@ -36,7 +36,7 @@ def project(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def toys(project, monkeypatch):
+def toys(project, monkeypatch, committed):
     """Give two experiments, `first` and `second`; calls of `measure` are counted."""
 
     def plot(table):
@@ -136,6 +136,13 @@ def test_references_are_recorded_only_on_request_which_says_what_they_replace(to
         assert cli.main(["figures", "--only", "first", "--reference"]) == 0
         assert f"reference {place}: in place of {words}\n" in capsys.readouterr().out
         path.write_text("{}")
+
+
+def test_a_reference_is_refused_before_it_is_measured_where_no_commit_made_it(toys, project, monkeypatch, capsys):
+    monkeypatch.setattr(provenance, "source_state", lambda: (None, None))
+    assert cli.main(["figures", "--only", "first", "--reference"]) == 1
+    assert "this is no git checkout of the project" in capsys.readouterr().err
+    assert toys.first.measured == 0 and recorded(project, "results") == []
 
 
 def test_figures_draws_what_was_measured_here_rather_than_the_reference(toys, project, capsys):

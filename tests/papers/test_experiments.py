@@ -47,7 +47,7 @@ def plot(table):
 
 
 @pytest.fixture
-def toy(tmp_path, monkeypatch):
+def toy(tmp_path, monkeypatch, committed):
     """Give an experiment called toy, in a project folder of its own."""
     package = tmp_path / "bppsa"
     package.mkdir()
@@ -485,6 +485,24 @@ def test_commit_is_that_of_the_package_s_checkout(package):
     assert provenance.source_state() == (commit, False)
     (package / "new.py").write_text("")
     assert provenance.source_state() == (commit, True)
+
+
+def test_a_reference_needs_a_commit_of_all_that_makes_it(package):
+    with pytest.raises(provenance.UncommittedError, match="no git checkout"):
+        provenance.check_committed()
+    for name in provenance.SOURCE:
+        path = package.parent / name
+        path = path if path.suffix else path / "a.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+    git(package.parent, "init")
+    git(package.parent, "add", ".")
+    git(package.parent, "commit", "-m", "Begin")
+    provenance.check_committed()
+    (package.parent / "pyproject.toml").write_text("a = 1")
+    (package.parent / "benchmarks" / "b.py").write_text("")
+    with pytest.raises(provenance.UncommittedError, match="but pyproject.toml, benchmarks/b.py differ from .*: commit"):
+        provenance.check_committed()
 
 
 def test_another_repository_around_the_package_or_at_work_does_not_count(package, tmp_path, monkeypatch):

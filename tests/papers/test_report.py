@@ -66,7 +66,7 @@ def test_rows_have_as_many_cells_as_the_head(project):
 
 
 @pytest.mark.parametrize("steps, verdict", [([3, 5, 7], words.REPRODUCED), ([3, 5, 8], words.MISSED)])
-def test_counted_claims_are_held_against_the_table(steps, verdict):
+def test_counted_claims_are_held_against_the_table(steps, verdict, committed):
     experiments.record(counted(steps), "steps_and_work", "quick", 0)
     ours, origin, found = report.hold(claim(FIRST))
     assert found == verdict
@@ -80,7 +80,7 @@ def test_counted_claims_are_held_against_the_table(steps, verdict):
     assert row.endswith(f"| {machine} | **{verdict}** |")
 
 
-def test_the_project_s_page_is_of_references_and_another_one_of_what_was_measured_here(project):
+def test_the_project_s_page_is_of_references_and_another_one_of_what_was_measured_here(project, committed):
     with experiments.references():
         experiments.record(counted([3, 5, 8]), "steps_and_work", "paper", 0)
     experiments.record(counted([3, 5, 7]), "steps_and_work", "quick", 0)

@@ -36,7 +36,7 @@ def test_this_machine_s_recording_of_figure_9_serves_both(tmp_path, monkeypatch)
     assert f"this machine, {origin['date']}" in labels
 
 
-def test_another_machine_s_reference_of_figure_9_is_not_taken_for_this_one_s(tmp_path, monkeypatch):
+def test_another_machine_s_reference_of_figure_9_is_not_taken_for_this_one_s(tmp_path, monkeypatch, committed):
     table = seconds()
     table.attrs["backend"] = "cpu"
     monkeypatch.setattr(files, "root", lambda: tmp_path)
