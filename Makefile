@@ -62,7 +62,7 @@ lint: .venv/.installed
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed; \
 	this is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.13")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[gpu,mpi,test]'
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[all,test]'
 	@touch $@
 
 # PyPI's PyTorch for Linux brings gigabytes of CUDA; its own index has one for CPUs, and nothing else is looked for there.

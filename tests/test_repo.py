@@ -1,5 +1,6 @@
 """Promises that the repository makes as a whole."""
 
+import ast
 import os
 import re
 import shutil
@@ -16,11 +17,14 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import bppsa_nb
+from bppsa_nb.machine import extras
 from bppsa_nb.papers import experiments, report
 
 REPO = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+(ALL,) = EXTRAS.pop("all")
+INSTALLED = PROJECT["dependencies"], *(EXTRAS[name] for name in (*Requirement(ALL).extras, "test"))  # by make
 
 
 def requirements(*groups):
@@ -58,8 +62,9 @@ def test_conda_environment_agrees_with_pyproject():
     # The gpu extra: numba-cuda[cu12] there is numba-cuda with CUDA 12 here.
     assert requirements(EXTRAS["gpu"])["numba-cuda"].extras == {"cu12"}
     assert conda.pop("cuda-version") == SpecifierSet(">=12,<13")
+    conda["soundfile"] = conda.pop("pysoundfile")
     conda["nvidia-cuda-nvdisasm"] = conda.pop("cuda-nvdisasm")
-    wanted = requirements(PROJECT["dependencies"], EXTRAS["gpu"], EXTRAS["mpi"], EXTRAS["test"])
+    wanted = requirements(*INSTALLED)
     assert conda == {name: requirement.specifier for name, requirement in wanted.items()}
 
 
@@ -68,16 +73,14 @@ def test_constraints_are_exact_and_within_bounds():
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert all(re.fullmatch("[a-z0-9-]+", name) and Version(version) for name, version in pins.items())
     assert list(pins) == sorted(pins)
-    extras = [EXTRAS[name] for name in ("bench", "docs", "gpu", "mpi", "test")]
-    for name, requirement in requirements(PROJECT["dependencies"], *extras).items():
+    for name, requirement in requirements(PROJECT["dependencies"], *EXTRAS.values()).items():
         assert pins[canonicalize_name(name)] in requirement.specifier, name
 
 
 def test_only_what_names_the_peers_installs_and_imports_them():
     recipes = dict(re.findall(r"^(\S+):.*\n((?:\t.*\n)+)", (REPO / "Makefile").read_text(), re.MULTILINE))
     assert [name for name, recipe in recipes.items() if "[bench]" in recipe or " torch\n" in recipe] == [".venv/.peers"]
-    wanted = requirements(PROJECT["dependencies"], *(EXTRAS[name] for name in EXTRAS.keys() - {"bench"}))
-    assert not {"torch", "jax", "jaxlib"} & set(wanted)
+    assert not {"torch", "jax", "jaxlib"} & set(requirements(*INSTALLED))
     for path in (REPO / "tests").rglob("*.py"):
         assert not re.search(r"importorskip\(\W(torch|jax)", path.read_text(encoding="utf-8")), f"{path}: mark it peers"
 
@@ -88,6 +91,30 @@ def test_tests_that_need_the_peers_fail_without_them_where_they_are_asked_for(tm
     command = [sys.executable, "-m", "pytest", "-p", "lacking", "-q", "-m", "peers", "tests/graphs/test_graph.py"]
     done = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and "1 failed" in done.stdout, done.stdout
+
+
+def imported(folder):
+    """Return the packages that modules import, by the names they are imported by; Python's own and ours excepted."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"bppsa_nb"}
+
+
+def test_the_package_imports_what_pyproject_names():
+    called = {"PIL": "pillow", "IPython": "ipython", "sklearn": "scikit-learn", "cuda": "cuda-core"}
+    assert list(requirements(PROJECT["dependencies"])) == ["numba", "numpy", "scipy"]
+    assert set(Requirement(ALL).extras) == set(extras.BRINGS)
+    for extra, packages in extras.BRINGS.items():
+        assert {called.get(name, name) for name in packages} <= set(requirements(EXTRAS[extra])), extra
+    known = {"numba", "llvmlite", "numpy", "scipy", "torch"}.union(*extras.BRINGS.values())
+    assert imported(REPO / "bppsa_nb") == known
+
+
+def test_the_core_needs_three_packages():
+    done = subprocess.run([sys.executable, REPO / "tests" / "on_core.py"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_version_is_told_once():

@@ -18,7 +18,7 @@ from bppsa_nb.chains import counts, plan, prices
 from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.chains.prices import NAMES
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine import backends, files, hardware
+from bppsa_nb.machine import backends, extras, files, hardware
 
 SECONDS = 28  # of measuring, per backend
 FEWEST = 60  # points that are measured however long it takes: ten of each kind and method
@@ -88,11 +88,9 @@ def measure(backend, progress=True, seconds=SECONDS, clock=time.perf_counter):
 
     Of several calls it is the fastest, which neither had to compile nor was held up by something else on the machine.
     """
-    from tqdm.auto import tqdm
-
     listed = points()
     fastest, start = [math.inf] * len(listed), clock()
-    with tqdm(total=seconds, desc=backend, unit="s", disable=None if progress else True) as bar:
+    with extras.bar(total=seconds, desc=backend, unit="s", disable=None if progress else True) as bar:
         for i in itertools.cycle(range(len(listed))):
             fastest[i] = min(fastest[i], *_time(backend, listed[i], clock))
             passed = clock() - start

@@ -11,7 +11,7 @@ import numpy as np
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import maps, ranks
 from bppsa_nb.distributed.runs import Run
-from bppsa_nb.machine import backends
+from bppsa_nb.machine import backends, extras
 
 MESSAGES = tuple(8**i for i in range(1, 8))  # bytes
 
@@ -59,10 +59,8 @@ def turns(calls, rounds, comm=None):
 
     Round -1, before the first, does not count.
     """
-    from tqdm.auto import tqdm
-
     rank = 0 if comm is None else comm.rank
-    for number in tqdm(range(-1, rounds), unit="round", leave=False, disable=True if rank else None):
+    for number in extras.bar(range(-1, rounds), unit="round", leave=False, disable=True if rank else None):
         for name, call in calls.items():
             if comm is not None:
                 comm.Barrier()

@@ -2,11 +2,13 @@
 
 import itertools
 
-from matplotlib.collections import LineCollection
-from matplotlib.lines import Line2D
-from matplotlib.patches import Circle, FancyBboxPatch
-
 from bppsa_nb.graphs.nodes import SOURCES
+from bppsa_nb.machine import extras
+
+with extras.explained():
+    from matplotlib.collections import LineCollection
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Circle, FancyBboxPatch
 
 # The article's red: Okabe and Ito's vermilion, with a thick border for those who do not see it.
 NEEDS = "#D55E00"

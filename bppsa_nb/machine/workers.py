@@ -14,8 +14,8 @@ from queue import SimpleQueue
 
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled np.dot calls, loaded before it is looked for
 from numba import config
-from threadpoolctl import ThreadpoolController
 
+from bppsa_nb.machine import extras
 from bppsa_nb.machine.interrupts import interrupts_held
 
 THREADS = config.NUMBA_NUM_THREADS  # one per core, or what the environment variable of that name says
@@ -146,10 +146,9 @@ def in_threads(function, items, workers=None, progress=True, **bar):
     ------
     item, result
     """
-    from tqdm.auto import tqdm
-
     # BLAS on one thread even for one worker: its own threads gain nothing here, and lose much where cores are busy.
-    with tqdm(**bar, disable=None if progress else True) as shown, one_blas_thread():  # None: no bar without a watcher
+    bar["disable"] = None if progress else True  # None: no bar without a watcher
+    with extras.bar(**bar) as shown, one_blas_thread():
         pool = ThreadPoolExecutor(workers or THREADS)
         try:
             running = {pool.submit(function, item): item for item in items}
@@ -160,7 +159,12 @@ def in_threads(function, items, workers=None, progress=True, **bar):
             pool.shutdown(cancel_futures=True)
 
 
-_blas = ThreadpoolController()
+try:
+    from threadpoolctl import ThreadpoolController
+except ModuleNotFoundError:  # an extra's: without it, BLAS starts what threads it likes
+    _blas = None
+else:
+    _blas = ThreadpoolController()
 _blas_limit = None  # what knows the limits of before, while one holds
 
 
@@ -169,10 +173,11 @@ def one_blas_thread():
     """Keep BLAS from starting threads of its own while ours keep every core busy.
 
     The limit holds for the whole process. It is the main thread's to set and to lift, since OpenBLAS does not listen
-    to others; in those, nothing changes. A limit that Ctrl-C kept from being lifted is lifted the next time.
+    to others; in those, nothing changes, and nowhere without threadpoolctl. A limit that Ctrl-C kept from being lifted
+    is lifted the next time.
     """
     global _blas_limit
-    if threading.current_thread() is not threading.main_thread():
+    if _blas is None or threading.current_thread() is not threading.main_thread():
         yield
         return
     try:

@@ -6,7 +6,7 @@ import sys
 import time
 
 from bppsa_nb.distributed import ranks
-from bppsa_nb.machine import backends, files, output
+from bppsa_nb.machine import backends, extras, files, output
 from bppsa_nb.machine.interrupts import ended_once
 from bppsa_nb.papers import cli_train, experiments, notebooks, provenance
 from bppsa_nb.papers.cli_train import option, path, seed
@@ -37,7 +37,8 @@ def _run(argv):
         arguments = _parse(argv)
     with ended_once() as signals:
         try:
-            arguments.command(arguments)
+            with extras.explained():
+                arguments.command(arguments)
         except (*_EXPLAINED, files.DamagedError, OSError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) and error.filename is None:
                 raise  # it is about no file
@@ -64,7 +65,7 @@ class _Explained(Exception):
     """An error whose message says all there is to say."""
 
 
-_EXPLAINED = _Explained, backends.UnavailableError, provenance.UncommittedError
+_EXPLAINED = _Explained, backends.UnavailableError, extras.MissingError, provenance.UncommittedError
 
 
 def _figures(arguments):

@@ -1,14 +1,17 @@
 """Change costs, devices, micro-batches and policy in a notebook, and watch the timeline."""
 
-import ipywidgets as widgets
 import numpy as np
-from matplotlib.figure import Figure
 
+from bppsa_nb.machine import extras
 from bppsa_nb.machine.checks import check_choice, check_count
 from bppsa_nb.papers import panels
 from bppsa_nb.schedule.network import Network
 from bppsa_nb.schedule.pipelining import pipeline
 from bppsa_nb.schedule.replication import data_parallel
+
+with extras.explained():
+    import ipywidgets as widgets
+    from matplotlib.figure import Figure
 
 SCHEDULES = {  # name: function, policy, flush
     "conventional": ("pipeline", "conventional", True),

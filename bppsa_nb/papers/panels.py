@@ -2,10 +2,13 @@
 
 import io
 
-from matplotlib import pyplot
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.ticker import NullLocator
+from bppsa_nb.machine import extras
+
+with extras.explained():
+    from matplotlib import pyplot
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+    from matplotlib.ticker import NullLocator
 
 
 def log_scale(ax, which="xy", shown="{x:g}", ticks=None):

@@ -1,11 +1,13 @@
 """Step through a scan, level by level, in a notebook."""
 
-import ipywidgets as widgets
-from IPython.display import HTML, display
-
+from bppsa_nb.machine import extras
 from bppsa_nb.machine.checks import check_choice, check_count
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule.traced import scan_figure
+
+with extras.explained():
+    import ipywidgets as widgets
+    from IPython.display import HTML, display
 
 METHODS = {
     "linear scan": "linear",

@@ -2,21 +2,24 @@
 
 import re
 
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PatchCollection, PolyCollection
-from matplotlib.colors import to_rgb
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
-from matplotlib.transforms import ScaledTranslation
 
+from bppsa_nb.machine import extras
 from bppsa_nb.machine.checks import check_amount, check_count, check_flag, check_kind
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import Trace, span_label
 from bppsa_nb.schedule.colors import COLORS, CYCLE, OPERATION_COLORS, OPERATION_NAMES  # noqa: F401 - also here
 from bppsa_nb.schedule.events import check_events
 from bppsa_nb.schedule.traced import cleared_at
+
+with extras.explained():
+    import matplotlib.pyplot as plt
+    from matplotlib.axes import Axes
+    from matplotlib.collections import LineCollection, PatchCollection, PolyCollection
+    from matplotlib.colors import to_rgb
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch, Rectangle
+    from matplotlib.transforms import ScaledTranslation
 
 _SIDE = 0.66  # of a square, where neighbors stand 1 apart
 _MOVE = "#777777"

@@ -121,9 +121,10 @@ def _raise(name, report):
 def _serve(memory, device, control, incoming, outgoing, barrier):
     """Live as a device: wait for runs, until the other end of `control` is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-    from threadpoolctl import threadpool_limits
+    with suppress(ModuleNotFoundError):  # an extra's
+        from threadpoolctl import threadpool_limits
 
-    threadpool_limits(1, user_api="blas")
+        threadpool_limits(1, user_api="blas")
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, BrokenPipeError):  # the parent is gone, or about to end this process
         try:

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.cells.recurrent import Recurrent
-from bppsa_nb.machine import backends
+from bppsa_nb.machine import backends, extras
 from bppsa_nb.machine.checks import check_count, check_flag, generator
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.parts import over_ranks
@@ -153,8 +153,6 @@ class Trainer:
             As from `step`, and after Ctrl-C: the trainer is as it was between two iterations, and can be saved and
             resumed. Where Ctrl-C arrives on one rank of several, all of them stop after the same iteration.
         """
-        from tqdm.auto import tqdm
-
         with self._strategy.together() as given:
             check_flag("progress", progress)
             check_count("epochs", epochs)
@@ -172,7 +170,7 @@ class Trainer:
         total, done = epochs * per_epoch, self.epoch * per_epoch + self.position // batch_size
         hidden = not (progress and self._strategy.speaks)
         bar = {"total": total, "initial": min(done, total), "disable": hidden, "unit": "it", "desc": "training"}
-        with self._strategy.stoppable(), tqdm(**bar) as bar:
+        with self._strategy.stoppable(), extras.bar(**bar) as bar:
             while self.epoch < epochs:
                 order = np.random.default_rng([self._seed, self.epoch]).permutation(num_samples)
                 for start in range(self.position, num_samples, batch_size):

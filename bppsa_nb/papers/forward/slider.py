@@ -1,9 +1,11 @@
 """Drag the spectral radius of a network's weights in a notebook, and see where its states are right."""
 
-import ipywidgets as widgets
-
+from bppsa_nb.machine import extras
 from bppsa_nb.machine.checks import is_number
 from bppsa_nb.papers.forward.newton_and_chunks import picture
+
+with extras.explained():
+    import ipywidgets as widgets
 
 RADII = (0.2, 4.0)
 

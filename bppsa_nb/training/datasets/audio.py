@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 
 import numpy as np
 
-from bppsa_nb.machine import files
+from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.checks import check_count, check_flag, check_kind, generator, wrong_shape
 from bppsa_nb.machine.shown import shown
 from bppsa_nb.training.datasets.bitstream import check_indices, steps_of
@@ -146,7 +146,8 @@ def read(path):
         If it cannot be opened, is no regular file, corrupt, of another number of channels or another rate, or has
         samples that are not finite or beyond 1e10.
     """
-    import soundfile
+    with extras.explained():
+        import soundfile
 
     files.check_regular(path)
     with open(path, "rb") as file:
@@ -307,7 +308,8 @@ class Instruments:
 
 def _from_librosa():
     try:
-        from librosa.feature import mfcc
+        with extras.explained():
+            from librosa.feature import mfcc
     except RuntimeError as error:  # unlike ours, its compiled functions do not go without
         raise RuntimeError(
             f"librosa needs a folder for what it compiles; NUMBA_CACHE_DIR can name one: {error}"

@@ -7,6 +7,7 @@ the training set: its digits are the last of scikit-learn's, and its pieces come
 
 import numpy as np
 
+from bppsa_nb.machine import extras
 from bppsa_nb.machine.checks import generator
 
 SIZE = 32
@@ -24,7 +25,8 @@ def compose(count, split, rng):
 
     Sample k is a pure function of the seed `rng`, the split and its number k. Pillow reads the photographs.
     """
-    from sklearn.datasets import load_digits, load_sample_images
+    with extras.explained():
+        from sklearn.datasets import load_digits, load_sample_images
 
     train = split == "train"
     key = generator(rng).integers(2**64, size=2, dtype=np.uint64)

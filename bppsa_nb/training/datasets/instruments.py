@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bppsa_nb.machine import files
+from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.checks import check_choice, check_count, generator
 from bppsa_nb.training.datasets import irmas
 from bppsa_nb.training.datasets.audio import LABELS, SAMPLE_RATE, SECONDS, STAND_IN
@@ -137,7 +137,8 @@ def write_stand_in(folder, count=CLIPS, seed=0, progress=True):
     progress : bool
         Whether to show a bar.
     """
-    import soundfile
+    with extras.explained():
+        import soundfile
 
     check_count("count", count, len(LABELS))
     check_count("seed", seed)

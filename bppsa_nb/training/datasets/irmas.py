@@ -11,7 +11,7 @@ import zlib
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 
-from bppsa_nb.machine import files
+from bppsa_nb.machine import extras, files
 from bppsa_nb.training.datasets.audio import LABELS
 
 URL = "https://zenodo.org/records/1290750/files/IRMAS-TrainingData.zip"
@@ -86,7 +86,8 @@ def _folder():
 
 def _download(url, part, progress):
     """Download into `part`, and tell whether it is known to be whole; what is cut off stays there for the next call."""
-    import requests
+    with extras.explained():
+        import requests
 
     here = part.stat().st_size if part.exists() else 0
     headers = {"Accept-Encoding": "identity"}  # the bytes as they are, so that they can be counted
@@ -129,13 +130,12 @@ def _content_range(response):
 
 def _receive(response, begins, size, part, progress):
     import requests
-    from tqdm.auto import tqdm
 
     length = response.headers.get("Content-Length", "")
     total = begins + int(length) if re.fullmatch("[0-9]+", length) else size
     bar = {"total": total, "initial": begins, "desc": part.stem, "unit": "B", "unit_scale": True}
     bar["disable"] = None if progress else True  # None: no bar where nobody watches
-    with files.naming(part), open(part, "ab" if begins else "wb") as file, tqdm(**bar) as shown:
+    with files.naming(part), open(part, "ab" if begins else "wb") as file, extras.bar(**bar) as shown:
         for piece in response.iter_content(_PIECE):
             file.write(piece)
             shown.update(len(piece))
@@ -158,8 +158,6 @@ def _check(archive, known_hash):
 
 def _unpack(archive, target, progress):
     """Unpack the clips, and nothing else, into a new folder that appears only when it is complete."""
-    from tqdm.auto import tqdm
-
     unfinished = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
     try:
@@ -168,7 +166,7 @@ def _unpack(archive, target, progress):
             for label in LABELS:
                 (unfinished / label).mkdir(parents=True)
             bar = {"desc": "unpacking", "unit": "clip", "disable": None if progress else True}
-            for name, entry in tqdm(targets.items(), **bar):
+            for name, entry in extras.bar(targets.items(), **bar):
                 place = unfinished / name
                 with entries.open(entry) as source, files.naming(place), open(place, "xb") as file:
                     shutil.copyfileobj(source, file)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.machine import files
+from bppsa_nb.machine import extras, files
 from bppsa_nb.training.datasets import image_files
 
 TEST = 10000  # the last rows of both sets
@@ -112,7 +112,8 @@ def _check(path, key):
 
 def _download(wanted):
     """Return all images [shape=(N, *shape), dtype=uint8] and labels [shape=(N,), dtype=uint8]."""
-    from sklearn.datasets import fetch_openml
+    with extras.explained():
+        from sklearn.datasets import fetch_openml
 
     pixels = int(np.prod(wanted.shape))
     # Read as bytes at once, CIFAR-10 needs 1.3 GB; as 64-bit integers it would need several times as much. This also

@@ -1,0 +1,64 @@
+"""What is not the core's: which extra brings a package, and a progress bar where tqdm is there."""
+
+from contextlib import contextmanager
+
+# By the name that each package is imported by.
+BRINGS = {
+    "notebooks": (
+        *("IPython", "PIL", "ipywidgets", "joblib", "matplotlib", "nbclient", "nbformat", "pandas", "seaborn"),
+        *("threadpoolctl", "tqdm"),
+    ),
+    "audio": ("librosa", "soundfile"),
+    "data": ("requests", "sklearn"),
+    "gpu": ("cuda",),
+    "mpi": ("ipyparallel", "mpi4py", "psutil"),
+}
+
+
+class MissingError(ImportError):
+    """A package is missing that an extra brings."""
+
+
+@contextmanager
+def explained():
+    """Say which extra brings a package that is not found within; functions can be decorated, too."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        for extra, packages in BRINGS.items():
+            if missing in packages:
+                said = f"{missing} is missing: `pip install 'bppsa-nb[{extra}]'` installs it"
+                raise MissingError(said, name=missing) from None
+        raise
+
+
+class _NoBar:
+    """What shows nothing where tqdm would."""
+
+    def __init__(self, iterable=(), **how):
+        self._iterable, self.n = iterable, 0
+
+    def __iter__(self):
+        return iter(self._iterable)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def update(self, count=1):
+        self.n += count
+
+    def set_postfix_str(self, text, refresh=True):
+        pass
+
+
+def bar(*iterable, **how):
+    """Return a progress bar of tqdm's with these arguments; without tqdm, one that shows nothing."""
+    try:
+        from tqdm.auto import tqdm
+    except ModuleNotFoundError:
+        tqdm = _NoBar
+    return tqdm(*iterable, **how)
