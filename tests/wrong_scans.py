@@ -430,6 +430,34 @@ told("exscan", "rank 0 of 3, which has 'ab': it returned ['a', 'b'] and never as
 )
 
 
+@told("exscan", "it changes run, which others still read; work on a copy, and leave run as it is")
+def in_place(run, op, identity):
+    for i in range(1, len(run)):
+        run[i] = op(run[i - 1], run[i])
+    before = yield run[-1] if run else identity
+    before = identity if before is None else before
+    return [before, *(op(before, word) for word in run[:-1])][: len(run)]
+
+
+@told("totals", "it changes items, which others still read; work on a copy, and leave items as it is")
+def totals_in_place(items, op):
+    for i in range(1, len(items)):
+        items[i] = op(items[i - 1], items[i])
+    return items
+
+
+@told("reduce", "a list of 4, a word stays as it is; op(x, y) makes another one")
+def letters_changed(a, op):
+    for word in a[:-1]:
+        a[-1].text = word.text + a[-1].text
+    yield
+
+
+told("diamond", "it changes a, which others still read; work on a copy, and leave a as it is")(
+    lambda a, b: [b @ a, a.terms.clear()][0]
+)
+
+
 @told("exscan", "rank 0 of 3, which has 'ab': it asks a second time, with 'ab'; Exscan is called once")
 def asks_twice(run, op, identity):
     word = op(run[0], run[1]) if len(run) == 2 else identity

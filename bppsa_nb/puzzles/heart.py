@@ -19,11 +19,27 @@ class Wrong(Exception):
         self.word = word
 
 
+class TooLong(BaseException):
+    """An answer took longer than it may; no ``except Exception`` of its own keeps it."""
+
+
+PAST_ANSWERS = (Wrong, TooLong, KeyboardInterrupt)  # whatever else an answer raises is told in words
+
+
 class Word:
     """Letters in the order in which they were joined: of which two words, and on which level of a scan."""
 
     def __init__(self, text, parents=(), level=0):
-        self.text, self.parents, self.level = text, parents, level
+        self._text, self.parents, self.level = text, parents, level
+
+    @property
+    def text(self):
+        """What it spells, which stays."""
+        return self._text
+
+    @text.setter
+    def text(self, _):
+        raise Wrong("a word stays as it is; op(x, y) makes another one")
 
     def __repr__(self):
         return repr(self.text)
@@ -125,7 +141,9 @@ def judge(answer, solution, tasks):
         rows, right = [], []
         try:
             run(answer, task, rows)
-        except Exception as error:
+        except (TooLong, KeyboardInterrupt):
+            raise
+        except BaseException as error:
             wrong = error if isinstance(error, Wrong) else Wrong(said(error, answer))
             run(solution, task, right)
             return Verdict(False, f"{task.what}, {wrong}", rows, right, wrong.word)
@@ -137,14 +155,36 @@ def judge(answer, solution, tasks):
     return Verdict(True, f"Right for every list of up to {most} places. {shown.what.capitalize()} takes {took}.", rows)
 
 
-def call(answer, *arguments):
-    """Call an answer; what it raises becomes `Wrong`, in words."""
+class Given:
+    """What an answer is given to read, under the names that it has in the solution; `check` is Wrong if it changed."""
+
+    def __init__(self, solution, arguments):
+        self._names, self._values, self._before = solution.__code__.co_varnames, arguments, list(map(_look, arguments))
+
+    def check(self, copies=None):
+        """Compare it, or what copies of it hold now, with what it was."""
+        values = self._values if copies is None else copies
+        for name, before, now in zip(self._names, self._before, values, strict=False):
+            if _look(now) != before:
+                raise Wrong(f"it changes {name}, which others still read; work on a copy, and leave {name} as it is")
+
+
+def _look(value):
+    """Return what tells whether a value was changed: an array's bytes, or how it prints."""
+    return (value.shape, str(value.dtype), value.tobytes()) if hasattr(value, "tobytes") else repr(value)
+
+
+def call(answer, solution, *arguments):
+    """Call an answer on what it may read only; what it raises, or changes, becomes `Wrong`, in words."""
+    given = Given(solution, arguments)
     try:
-        return answer(*arguments)
-    except Wrong:
+        found = answer(*arguments)
+    except PAST_ANSWERS:
         raise
-    except Exception as error:
+    except BaseException as error:
         raise Wrong(said(error, answer)) from error
+    given.check()
+    return found
 
 
 class Returned:
@@ -163,9 +203,9 @@ def go_on(answer, steps, given, where):
         return steps.send(given)
     except StopIteration as stop:
         return Returned(stop.value)
-    except Wrong:
+    except PAST_ANSWERS:
         raise
-    except Exception as error:
+    except BaseException as error:
         raise Wrong(f"{where}: {said(error, answer)}") from error
 
 
@@ -271,7 +311,8 @@ def said(error, answer):
         if at.tb_frame.f_code.co_filename == code.co_filename and at.tb_lineno >= code.co_firstlineno:
             line = f" on line {at.tb_lineno - code.co_firstlineno + 1} of yours"
         at = at.tb_next
-    return f"{type(error).__name__}{line}: {error}"
+    what = "an answer returns, and leaves Python running" if isinstance(error, SystemExit) else error
+    return f"{type(error).__name__}{line}: {what}"
 
 
 class Terms:

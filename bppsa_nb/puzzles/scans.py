@@ -4,6 +4,7 @@ from bppsa_nb.puzzles.heart import (
     IDENTITY,
     LENGTHS,
     LETTERS,
+    Given,
     Join,
     Puzzle,
     Returned,
@@ -34,7 +35,7 @@ def diamond(a, b):
 def _rule_diamond(answer):
     A, B, g = Terms("A"), Terms("B"), Terms("g")
     for a, b in ((A, B), (g, A), (B @ A, B)):
-        found, wanted = call(answer, a, b), b @ a
+        found, wanted = call(answer, diamond, a, b), b @ a
         if not isinstance(found, Terms) or found != wanted:
             swapped = isinstance(found, Terms) and found == a @ b
             why = "what is closer to the loss is applied first, so it stands on the right" if swapped else "each once"
@@ -55,7 +56,7 @@ def totals(items, op):
 
 def _rule_totals(answer):
     for n in LENGTHS:
-        found = call(answer, _letters(n), Join(n * n))
+        found = call(answer, totals, _letters(n), Join(n * n))
         if not isinstance(found, list) or len(found) != n:
             raise Wrong(f"a list of {n}: it returned {found!r} and should return a list of {n}, a total per item")
         for place, word in enumerate(found):
@@ -104,7 +105,7 @@ def _rule_before(answer):
         for d in reversed(range((n - 1).bit_length())):
             for first in range(0, n, 2 ** (d + 1)):
                 r = min(first + 2 ** (d + 1), n) - 1
-                found, wanted = call(answer, letters, r, d), letters[:first]
+                found, wanted = call(answer, before, letters, r, d), letters[:first]
                 if found == wanted:
                     continue
                 block = letters[first : r + 1]
@@ -187,7 +188,7 @@ def _rule_pairs(answer):
         wanted = {place: LETTERS[:place] for place in range(places)}
         tasks.append(Task(f"a list of {places}", _letters(places), wanted, max(1, 2 * levels - 1), 2 * places))
         for d in range(levels):
-            found, right = call(answer, n, d), pairs(n, d)
+            found, right = call(answer, pairs, n, d), pairs(n, d)
             if not isinstance(found, list) or sorted(map(_pair, found)) != right:
                 drawn = judge(sweeps_by(answer), sweeps_by(pairs), tasks[-1:])
                 said = f"pairs({n}, {d}) is {found!r} and should be {right}{_why_not(found, n, d, right)}"
@@ -228,7 +229,7 @@ def affine(first, second):
 
 def _rule_affine(answer):
     A, p, B, q = map(Terms, "ApBq")
-    found, call_ = call(answer, (A, p), (B, q)), "affine((A, p), (B, q))"
+    found, call_ = call(answer, affine, (A, p), (B, q)), "affine((A, p), (B, q))"
     if not isinstance(found, tuple) or len(found) != 2:
         raise Wrong(f"{call_} is {found!r} and should be a matrix and a loss term, as what it is given")
     matrix, offset = found
@@ -297,13 +298,15 @@ def _rule_exscan(answer):
         before = ""
         for rank, run in enumerate(runs):
             where, op = f"rank {rank} of {len(runs)}, which has {run!r}", Join(4 * len(run) + 4)
-            steps = call(answer, [Word(letter) for letter in run], op, IDENTITY)
+            words = [Word(letter) for letter in run]
+            given, steps = Given(exscan, [words]), call(answer, exscan, words, op, IDENTITY)
             if not hasattr(steps, "send"):
                 raise Wrong(f"{where}: it returned {steps!r} and never asked; write before = yield total")
             total = go_on(answer, steps, None, where)
             if not isinstance(total, Word) or total.text != run:
                 raise Wrong(f"{where}: it hands {total!r} to Exscan, and should hand {run!r}, all that it has")
             found = go_on(answer, steps, Word(before) if rank else None, where)  # undefined on rank 0
+            given.check()
             if not isinstance(found, Returned):
                 raise Wrong(f"{where}: it asks a second time, with {found!r}; Exscan is called once")
             if not isinstance(found.value, list) or len(found.value) != len(run):
