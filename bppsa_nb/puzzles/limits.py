@@ -1,9 +1,12 @@
 """Run what a learner wrote in a thread of its own, which is ended when it takes too long: Ctrl-C stays the reader's."""
 
+import builtins
 import contextvars
 import ctypes
+import sys
 import threading
 import time
+from contextlib import contextmanager
 
 from bppsa_nb.puzzles.heart import TooLong, Wrong
 
@@ -30,10 +33,11 @@ def within(seconds, work):
         done.set()
 
     thread = threading.Thread(None, contextvars.copy_context().run, "an answer", (run,), daemon=True)
-    thread.start()
     try:
-        while not done.wait(min(0.1, seconds)) and time.monotonic() < stop:
-            pass  # Ctrl-C waits for no more than that, on Windows too
+        with _exit_only_raises():
+            thread.start()
+            while not done.wait(min(0.1, seconds)) and time.monotonic() < stop:
+                pass  # Ctrl-C waits for no more than that, on Windows too
     finally:
         late = not done.is_set()
         ended = not late or _ended(thread, done)
@@ -43,6 +47,21 @@ def within(seconds, work):
     if "raised" in outcome:
         raise outcome["raised"]
     return outcome["found"]
+
+
+@contextmanager
+def _exit_only_raises():
+    """Have ``exit()`` raise SystemExit and no more: a notebook's ends its kernel, Python's closes what it reads."""
+    spaces, kinds = (vars(builtins), vars(sys.modules["__main__"])), ("Quitter", "ExitAutocall", "ZMQExitAutocall")
+    found = [(space, name, space.get(name)) for space in spaces for name in ("exit", "quit")]
+    found = [each for each in found if type(each[2]).__name__ in kinds]
+    for space, name, _ in found:
+        space[name] = sys.exit
+    try:
+        yield
+    finally:
+        for space, name, value in found:
+            space[name] = value
 
 
 def _ended(thread, done):

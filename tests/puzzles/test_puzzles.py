@@ -1,5 +1,6 @@
 """What all puzzles share: `check`, hints, solutions, what was solved, and the pictures."""
 
+import io
 import re
 import signal
 import sys
@@ -70,7 +71,7 @@ def keeps_everything(a, op):
 
 def leaves(a, op):
     yield
-    sys.exit()
+    exit()
 
 
 def presses_ctrl_c(a, op):
@@ -148,8 +149,9 @@ def test_what_does_not_end_is_ended(answer, monkeypatch):
         (presses_ctrl_c, "it raises KeyboardInterrupt, as if somebody had pressed Ctrl-C"),
     ],
 )
-def test_no_answer_ends_python(answer, message):
-    assert repr(puzzles.check("reduce", answer)) == f"✗ {message}"
+def test_no_answer_ends_python(answer, message, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert repr(puzzles.check("reduce", answer)) == f"✗ {message}" and not sys.stdin.closed
 
 
 def test_ctrl_c_interrupts():
