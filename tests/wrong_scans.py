@@ -1,5 +1,7 @@
 """Wrong answers to the puzzles about scans, as one might give them: name, answer, and what is said of it."""
 
+from bppsa_nb.puzzles import workers
+
 WRONG = []
 
 
@@ -367,6 +369,54 @@ def no_short_chunk(a, op, length):
             a[i] = op(a[first - 1], a[i])
         a[first + length - 1] = op(a[first - 1], a[first + length - 1])
         yield
+
+
+@told(
+    "chunks", "a list of 8 in chunks of 3, level 1 makes 'cd', which is of two chunks and begins within one; they begin"
+)
+def ignores_length(a, op, length):
+    yield from workers.chunks(a, op, 2)
+
+
+@told(
+    "chunks", "a list of 8 in chunks of 3, level 1 makes 'cd', which is of two chunks and begins within one; they begin"
+)
+def a_tree(a, op, length):
+    half = 1
+    while half < len(a):
+        for r in range(2 * half - 1, len(a), 2 * half):
+            a[r] = op(a[r - half], a[r])
+        yield
+        half *= 2
+    while half := half // 2:
+        for r in range(3 * half - 1, len(a), 2 * half):
+            a[r] = op(a[r - half], a[r])
+        yield
+
+
+@told(
+    "chunks",
+    "a list of 8 in chunks of 2, the busiest chunk joins 1 + 2 + 2 + 2 = 7 times, level by level, while others",
+)
+def repairs_one_whole_chunk_after_the_other(a, op, length):
+    for s in range(1, length):
+        for i in range(s, len(a), length):
+            a[i] = op(a[i - 1], a[i])
+        yield
+    for first in range(length, len(a), length):
+        total = a[first - 1]
+        for i in range(first, min(first + length, len(a))):
+            a[i] = op(total, a[i])
+        yield
+
+
+@told("reduce", "a list of 4, it takes 4 levels, and 2 are enough")
+def behind_the_list(a, op):
+    total = a[0]
+    for word in a[1:]:
+        total = op(total, word)
+        yield
+    a[-1] = total
 
 
 def _from(total, run, op):
