@@ -68,8 +68,8 @@ def words(text):
 class Join:
     """``op(a, b)``, the word a followed by the word b: what a puzzle's answer is given. It never raises for an order.
 
-    `level` is that of the scan which runs, `levels` how many it took; `made` are the words that it joined; `early`, the first one joined from one
-    that is made on the same level.
+    `level` is that of the scan which runs, `levels` how many it took; `made` are the words that it joined; `early`, the
+    first one joined from one that is made on the same level.
     """
 
     def __init__(self, most):
