@@ -11,7 +11,7 @@ from bppsa_nb.machine import files
 from bppsa_nb.puzzles.scans import PUZZLES
 
 # What the judge of a scan needs, and stand-ins for the little that it takes from Python's library.
-_MODULES = ("schedule/colors", "schedule/svg", "puzzles/heart", "puzzles/scans", "puzzles/drawing")
+_MODULES = ("schedule/colors", "schedule/svg", "puzzles/heart", "puzzles/workers", "puzzles/scans", "puzzles/drawing")
 _LIBRARY = {
     "functools": "def cache(function):\n    return function\n",
     "html": """def escape(text):

@@ -1,5 +1,7 @@
 """Wrong answers to the puzzles about scans, as one might give them: name, answer, and what is said of it."""
 
+from bppsa_nb.puzzles import workers
+
 WRONG = []
 
 
@@ -369,6 +371,54 @@ def no_short_chunk(a, op, length):
         yield
 
 
+@told(
+    "chunks", "a list of 8 in chunks of 3, level 1 makes 'cd', which is of two chunks and begins within one; they begin"
+)
+def ignores_length(a, op, length):
+    yield from workers.chunks(a, op, 2)
+
+
+@told(
+    "chunks", "a list of 8 in chunks of 3, level 1 makes 'cd', which is of two chunks and begins within one; they begin"
+)
+def a_tree(a, op, length):
+    half = 1
+    while half < len(a):
+        for r in range(2 * half - 1, len(a), 2 * half):
+            a[r] = op(a[r - half], a[r])
+        yield
+        half *= 2
+    while half := half // 2:
+        for r in range(3 * half - 1, len(a), 2 * half):
+            a[r] = op(a[r - half], a[r])
+        yield
+
+
+@told(
+    "chunks",
+    "a list of 8 in chunks of 2, the busiest chunk joins 1 + 2 + 2 + 2 = 7 times, level by level, while others",
+)
+def repairs_one_whole_chunk_after_the_other(a, op, length):
+    for s in range(1, length):
+        for i in range(s, len(a), length):
+            a[i] = op(a[i - 1], a[i])
+        yield
+    for first in range(length, len(a), length):
+        total = a[first - 1]
+        for i in range(first, min(first + length, len(a))):
+            a[i] = op(total, a[i])
+        yield
+
+
+@told("reduce", "a list of 4, it takes 4 levels, and 2 are enough")
+def behind_the_list(a, op):
+    total = a[0]
+    for word in a[1:]:
+        total = op(total, word)
+        yield
+    a[-1] = total
+
+
 def _from(total, run, op):
     found = []
     for word in run:
@@ -427,6 +477,34 @@ told("exscan", "rank 0 of 3, which has 'ab': it returned None, and should return
 )
 told("exscan", "rank 0 of 3, which has 'ab': it returned ['a', 'b'] and never asked; write before = yield total")(
     lambda run, op, identity: run
+)
+
+
+@told("exscan", "it changes run, which others still read; work on a copy, and leave run as it is")
+def in_place(run, op, identity):
+    for i in range(1, len(run)):
+        run[i] = op(run[i - 1], run[i])
+    before = yield run[-1] if run else identity
+    before = identity if before is None else before
+    return [before, *(op(before, word) for word in run[:-1])][: len(run)]
+
+
+@told("totals", "it changes items, which others still read; work on a copy, and leave items as it is")
+def totals_in_place(items, op):
+    for i in range(1, len(items)):
+        items[i] = op(items[i - 1], items[i])
+    return items
+
+
+@told("reduce", "a list of 4, a word stays as it is; op(x, y) makes another one")
+def letters_changed(a, op):
+    for word in a[:-1]:
+        a[-1].text = word.text + a[-1].text
+    yield
+
+
+told("diamond", "it changes a, which others still read; work on a copy, and leave a as it is")(
+    lambda a, b: [b @ a, a.terms.clear()][0]
 )
 
 

@@ -2,13 +2,11 @@
 
 import difflib
 import inspect
-import sys
-import time
-from contextlib import contextmanager
 from html import escape
 
 from bppsa_nb.machine import files
-from bppsa_nb.puzzles.heart import IDENTITY, Verdict, Watched
+from bppsa_nb.puzzles.heart import IDENTITY, TooLong, Verdict, Watched, Wrong
+from bppsa_nb.puzzles.limits import within
 
 __all__ = ["IDENTITY", "NAMES", "check", "hint", "progress", "show", "solution"]
 
@@ -16,7 +14,7 @@ _SCANS = ("totals", "reduce", "before", "down_sweep", "pairs", "diamond", "affin
 _ARRAYS = ("rnn_jacobian", "gru_jacobian", "weight_gradient", "sparse_product")
 _KERNELS = ("up_level", "down_level", "up_level_of_batch")
 NAMES = (*_SCANS, *_ARRAYS, *_KERNELS)  # in the order in which to solve them
-SECONDS = 10  # that an answer may take in Python; kernels have a limit of their own
+SECONDS = 10  # that an answer may take, with all Python that it calls; kernels have a limit of their own
 
 
 def puzzle(name):
@@ -56,10 +54,9 @@ def check(name, yours):
     """
     asked = puzzle(name)
     try:
-        with _limited(getattr(yours, "__code__", None)):
-            verdict = asked.judge(yours)
-    except _TooLong:
-        verdict = Verdict(False, f"still running after {SECONDS} seconds. Does every loop of yours end?")
+        verdict = asked.judge(yours) if name in _KERNELS else within(SECONDS, lambda: asked.judge(yours))
+    except (TooLong, Wrong) as wrong:
+        verdict = Verdict(False, str(wrong))
     if verdict:
         try:
             _keep(name)
@@ -96,10 +93,9 @@ def show(scan, letters, *more):
     if not isinstance(letters, str) or not letters:
         raise ValueError(f'letters must be a text such as "abcd", got {letters!r}')
     try:
-        with _limited(getattr(scan, "__code__", None)):
-            return Watched(scan, letters, *more)
-    except _TooLong:
-        raise TimeoutError(f"still running after {SECONDS} seconds. Does every loop of yours end?") from None
+        return within(SECONDS, lambda: Watched(scan, letters, *more))
+    except TooLong as error:
+        raise TimeoutError(str(error)) from None
 
 
 def hint(name, depth=1):
@@ -174,28 +170,3 @@ def _keep(name):
     if name not in kept:
         _file().parent.mkdir(parents=True, exist_ok=True)
         files.write_json(_file(), [*kept, name])
-
-
-class _TooLong(BaseException):  # so that no `except Exception` of an answer keeps it
-    pass
-
-
-@contextmanager
-def _limited(code):
-    """End what runs in an answer's file after some seconds, wherever Python can be told to look at the clock."""
-    stop, before = time.monotonic() + SECONDS, sys.gettrace()
-
-    def trace(frame, event, _):
-        if frame.f_code.co_filename != code.co_filename:
-            return None
-        frame.f_trace_opcodes = True  # for a loop on one line
-        if time.monotonic() > stop:
-            raise _TooLong
-        return trace
-
-    if code is not None:
-        sys.settrace(trace)
-    try:
-        yield
-    finally:
-        sys.settrace(before)

@@ -43,7 +43,7 @@ def _rule_rnn_jacobian(answer):
         (weight.T * (1 - h), "the slope of tanh is 1 - h'², the square"),
         (weight.T * (1 - np.tanh(h) ** 2), "h' is what tanh gave already; its slope is 1 - h'²"),
     ]
-    _compare("rnn_jacobian(weight_hh, h)", call(answer, weight.copy(), h.copy()), right, mistakes)
+    _compare("rnn_jacobian(weight_hh, h)", call(answer, rnn_jacobian, weight.copy(), h.copy()), right, mistakes)
     return (
         "Right: a matrix that is shared by all steps, and a diagonal for each. The package never stores their product."
     )
@@ -86,7 +86,7 @@ def _rule_gru_jacobian(answer):
         if missing and any(taken):
             found = sum(matrix for matrix, here in zip(ways.values(), taken, strict=True) if here)
             mistakes.append((found, f"a way is missing: {' and '.join(missing)}"))
-    found = call(answer, *(array.copy() for array in (weight, h, r, z, n, m)))
+    found = call(answer, gru_jacobian, *(array.copy() for array in (weight, h, r, z, n, m)))
     _compare("gru_jacobian(...)", found, right, mistakes)
     return "Right: three weights that all steps share, and four diagonals for each step."
 
@@ -105,7 +105,7 @@ def _rule_weight_gradient(answer):
     rng = np.random.default_rng(0)
     grad, hidden = rng.standard_normal((4, 2, 3)), rng.standard_normal((5, 2, 3))
     weight, bias = weight_gradient(grad, hidden)
-    found = call(answer, grad.copy(), hidden.copy())
+    found = call(answer, weight_gradient, grad.copy(), hidden.copy())
     if not isinstance(found, tuple) or len(found) != 2:
         raise Wrong(f"it returned {found!r} and should return two arrays, of W_hh and of b_hh")
     mistakes = [
@@ -153,7 +153,7 @@ def _rule_sparse_product(answer):
             (terms[plan[0][1:] - 1], "that is the last product of each entry; there may be more"),
             (np.cumsum(terms)[plan[0][1:] - 1], "those are running totals; every entry starts from zero"),
         ]
-        found = call(answer, *(array.copy() for array in (*plan, A.data, B.data)))
+        found = call(answer, sparse_product, *(array.copy() for array in (*plan, A.data, B.data)))
         _compare(f"of {rows} x {inner} times {inner} x {columns}, what it returned", found, wanted, mistakes)
     return "Right. What SciPy does at every product, and this does not, is to find out where the entries are."
 

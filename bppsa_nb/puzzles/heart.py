@@ -19,11 +19,27 @@ class Wrong(Exception):
         self.word = word
 
 
+class TooLong(BaseException):
+    """An answer took longer than it may; no ``except Exception`` of its own keeps it."""
+
+
+PAST_ANSWERS = (Wrong, TooLong, KeyboardInterrupt)  # whatever else an answer raises is told in words
+
+
 class Word:
     """Letters in the order in which they were joined: of which two words, and on which level of a scan."""
 
     def __init__(self, text, parents=(), level=0):
-        self.text, self.parents, self.level = text, parents, level
+        self._text, self.parents, self.level = text, parents, level
+
+    @property
+    def text(self):
+        """What it spells, which stays."""
+        return self._text
+
+    @text.setter
+    def text(self, _):
+        raise Wrong("a word stays as it is; op(x, y) makes another one")
 
     def __repr__(self):
         return repr(self.text)
@@ -44,14 +60,20 @@ class Word:
 IDENTITY = Word("")
 
 
+def words(text):
+    """Return a list of words, one of each letter."""
+    return [Word(letter) for letter in text]
+
+
 class Join:
     """``op(a, b)``, the word a followed by the word b: what a puzzle's answer is given. It never raises for an order.
 
-    `level` is that of the scan which runs; `early`, the first word joined from one that is made on the same level.
+    `level` is that of the scan which runs, `levels` how many it took; `made` are the words that it joined; `early`, the
+    first one joined from one that is made on the same level.
     """
 
     def __init__(self, most):
-        self.most, self.level, self.count, self.early = most, 1, 0, None
+        self.most, self.level, self.levels, self.made, self.early = most, 1, 0, [], None
 
     def __call__(self, a, b):
         """Join two words."""
@@ -60,10 +82,10 @@ class Join:
                 raise Wrong(f"op was given {word!r} as its {which}; it joins what the list held and what op returned")
         if not a.text or not b.text:
             return a if a.text else b
-        self.count += 1
-        if self.count > self.most:
-            raise Wrong(f"op was called {self.count} times. Does every loop of yours end?")
+        if len(self.made) == self.most:
+            raise Wrong(f"op was called {self.most + 1} times. Does every loop of yours end?")
         word = Word(a.text + b.text, (a, b), self.level)
+        self.made.append(word)
         if self.early is None and self.level in (a.level, b.level):
             self.early = word
         return word
@@ -73,8 +95,10 @@ class Task:
     """A scan of one list: what it holds before and must hold then, and what is enough for that.
 
     `wanted` are texts by place; `levels` and `joins` what is enough; `arguments` what the answer is given beside the
-    list and op.
+    list and op. `also` is given the `Join` of a scan that is right, and says what else is `Wrong` with it.
     """
+
+    also = None
 
     def __init__(self, what, start, wanted, levels, joins, *arguments):
         self.what, self.start, self.wanted = what, start, wanted
@@ -125,26 +149,50 @@ def judge(answer, solution, tasks):
         rows, right = [], []
         try:
             run(answer, task, rows)
-        except Exception as error:
+        except (TooLong, KeyboardInterrupt):
+            raise
+        except BaseException as error:
             wrong = error if isinstance(error, Wrong) else Wrong(said(error, answer))
             run(solution, task, right)
             return Verdict(False, f"{task.what}, {wrong}", rows, right, wrong.word)
     rows, shown = [], max((task for task in tasks if len(task.start) <= 8), key=lambda task: len(task.start))
-    joins = run(answer, shown, rows).count
-    took = f"{len(rows) - 1} level{'s' * (len(rows) != 2)} and {joins} joins"
+    op = run(answer, shown, rows)
+    took = f"{op.levels} level{'s' * (op.levels != 1)} and {len(op.made)} joins"
     took += ", not counting those with the identity" if any(word is IDENTITY for row in rows for word in row) else ""
     most = max(len(task.start) for task in tasks)
     return Verdict(True, f"Right for every list of up to {most} places. {shown.what.capitalize()} takes {took}.", rows)
 
 
-def call(answer, *arguments):
-    """Call an answer; what it raises becomes `Wrong`, in words."""
+class Given:
+    """What an answer is given to read, under the names that it has in the solution; `check` is Wrong if it changed."""
+
+    def __init__(self, solution, arguments):
+        self._names, self._values, self._before = solution.__code__.co_varnames, arguments, list(map(_look, arguments))
+
+    def check(self, copies=None):
+        """Compare it, or what copies of it hold now, with what it was."""
+        values = self._values if copies is None else copies
+        for name, before, now in zip(self._names, self._before, values, strict=False):
+            if _look(now) != before:
+                raise Wrong(f"it changes {name}, which others still read; work on a copy, and leave {name} as it is")
+
+
+def _look(value):
+    """Return what tells whether a value was changed: an array's bytes, or how it prints."""
+    return (value.shape, str(value.dtype), value.tobytes()) if hasattr(value, "tobytes") else repr(value)
+
+
+def call(answer, solution, *arguments):
+    """Call an answer on what it may read only; what it raises, or changes, becomes `Wrong`, in words."""
+    given = Given(solution, arguments)
     try:
-        return answer(*arguments)
-    except Wrong:
+        found = answer(*arguments)
+    except PAST_ANSWERS:
         raise
-    except Exception as error:
+    except BaseException as error:
         raise Wrong(said(error, answer)) from error
+    given.check()
+    return found
 
 
 class Returned:
@@ -163,9 +211,9 @@ def go_on(answer, steps, given, where):
         return steps.send(given)
     except StopIteration as stop:
         return Returned(stop.value)
-    except Wrong:
+    except PAST_ANSWERS:
         raise
-    except Exception as error:
+    except BaseException as error:
         raise Wrong(f"{where}: {said(error, answer)}") from error
 
 
@@ -177,17 +225,19 @@ def run(answer, task, rows):
     pauses = answer(a, op, *task.arguments)
     if not hasattr(pauses, "__next__"):
         raise Wrong(f"it returned {pauses!r} and never paused; write yield behind each level")
+    changed = set()  # levels; one that joins is one, too, whatever it leaves in the list
     for number, _ in enumerate(pauses):
-        _keep(rows, a)
+        changed |= {op.level} if _keep(rows, a) else set()
         op.level += 1
         if number > 4 * n + 16:
             raise Wrong(f"it paused {number} times and went on. Does every loop of yours end?")
-    _keep(rows, a)
+    changed |= {op.level} if _keep(rows, a) else set()
+    op.levels = len(changed | {word.level for word in op.made})
     if len(a) != n:
         raise Wrong(f"the list has {len(a)} places at the end; it works in place, and leaves them {n}")
     for place, wanted in task.wanted.items():
         if not isinstance(a[place], Word) or a[place].text != wanted:
-            if op.count and len(rows) == 1:
+            if op.made and len(rows) == 1:
                 raise Wrong("op has joined, but the list is as it was: a = ... makes another list; write a[i] = ...")
             raise told(place, a[place], wanted)
     if op.early:
@@ -197,10 +247,12 @@ def run(answer, task, rows):
             "level run at once, and none may wait for another",
             op.early,
         )
-    if len(rows) - 1 > task.levels:
-        raise Wrong(f"it takes {len(rows) - 1} levels, and {task.levels} are enough")
-    if op.count > task.joins:
-        raise Wrong(f"it joins {op.count} times, and {task.joins} are enough")
+    if op.levels > task.levels:
+        raise Wrong(f"it takes {op.levels} levels, and {task.levels} are enough")
+    if len(op.made) > task.joins:
+        raise Wrong(f"it joins {len(op.made)} times, and {task.joins} are enough")
+    if task.also:
+        task.also(op)
     return op
 
 
@@ -208,7 +260,7 @@ class Watched:
     """A scan over letters, level by level: `rows` are what the list held; `joins`, how often two were joined."""
 
     def __init__(self, scan, letters, *more):
-        a, op = [Word(letter) for letter in letters], Join(4 * len(letters) ** 2 + 16)
+        a, op = words(letters), Join(4 * len(letters) ** 2 + 16)
         self.rows = [list(a)]
         pauses = scan(a, op, *more)
         if not hasattr(pauses, "__next__"):
@@ -216,7 +268,7 @@ class Watched:
         for _ in pauses:
             _keep(self.rows, a)
         _keep(self.rows, a)
-        self.joins = op.count
+        self.joins = len(op.made)
 
     def __repr__(self):
         return "\n".join(" ".join(word.text or "I" for word in row) for row in self.rows)
@@ -228,8 +280,11 @@ class Watched:
 
 
 def _keep(rows, a):
+    """Put a list into `rows` if it differs from the last one; tell whether it does."""
     if len(a) != len(rows[-1]) or any(now is not before for now, before in zip(a, rows[-1], strict=True)):
         rows.append(list(a))
+        return True
+    return False
 
 
 def name(text):
@@ -271,7 +326,8 @@ def said(error, answer):
         if at.tb_frame.f_code.co_filename == code.co_filename and at.tb_lineno >= code.co_firstlineno:
             line = f" on line {at.tb_lineno - code.co_firstlineno + 1} of yours"
         at = at.tb_next
-    return f"{type(error).__name__}{line}: {error}"
+    what = "an answer returns, and leaves Python running" if isinstance(error, SystemExit) else error
+    return f"{type(error).__name__}{line}: {what}"
 
 
 class Terms:

@@ -11,18 +11,22 @@ from numba import cuda
 from numba.core.errors import NumbaError
 
 from bppsa_nb.machine import backends
-from bppsa_nb.puzzles.heart import Wrong
+from bppsa_nb.puzzles.heart import Given, Wrong
 
 SECONDS = 10  # that a launch may take
 
 
 def launch(kernel, blocks, threads, *arguments):
-    """Launch a kernel on copies of host arrays, wait for it, and return what they hold then; `Wrong` if it fails."""
+    """Launch a kernel on copies of host arrays, wait for it, and return what they hold then; `Wrong` if it fails.
+
+    All arrays but the last one are only to be read.
+    """
     if not hasattr(kernel, "py_func"):
         raise Wrong(f"{getattr(kernel, '__name__', kernel)!r} is a function and no kernel; write @cuda.jit above it")
     if inspect.isgeneratorfunction(kernel.py_func):
         raise Wrong("it has a yield, which makes it wait for one who asks; a kernel's threads run to the end, once")
     backends.resolve("cuda")
+    given = Given(kernel.py_func, arguments)
     on_device = [cuda.to_device(each) if isinstance(each, np.ndarray) else each for each in arguments]
     try:
         with _watched(kernel) if backends.simulated() else _timed():
@@ -34,7 +38,9 @@ def launch(kernel, blocks, threads, *arguments):
         raise
     except Exception as error:
         raise Wrong(_told_by_simulator(error, kernel)) from error
-    return [each.copy_to_host() for each in on_device if hasattr(each, "copy_to_host")]
+    after = [each.copy_to_host() for each in on_device if hasattr(each, "copy_to_host")]
+    given.check(after[:-1])
+    return after
 
 
 def _told_by_simulator(error, kernel):
@@ -51,8 +57,8 @@ def _told_by_simulator(error, kernel):
     return f"{where}{type(error).__name__}{line}: {text.lstrip(': ')}"
 
 
-class TooLong(Exception):
-    """A thread of the simulator took longer than it may."""
+class Ended(Exception):
+    """A thread of the simulator took longer than it may, or raised what ends a program."""
 
 
 @contextmanager
@@ -76,12 +82,14 @@ def _watched(kernel):
 
     code, stop, barriers, waits = kernel.py_func.__code__, time.monotonic() + SECONDS, {}, BlockThread.syncthreads
 
-    def trace(frame, event, _):
-        if frame.f_code is not code:
+    def trace(frame, event, raised):
+        if frame.f_globals.get("__name__", "").partition(".")[0] in ("numba", "numpy", "threading"):
             return None
         frame.f_trace_opcodes = True  # for a loop on one line
         if time.monotonic() > stop:
-            raise TooLong(f"still running after {SECONDS} seconds. Does every loop of yours end?")
+            raise Ended(f"still running after {SECONDS} seconds. Does every loop of yours end?")
+        if event == "exception" and not issubclass(raised[0], (Exception, GeneratorExit)):  # which no thread tells of
+            raise Ended(f"it raises {raised[0].__name__}; a kernel's threads run to the end")
         return trace
 
     def noted(thread):

@@ -1,26 +1,22 @@
-"""Puzzles about scans, in pure Python: from ⋄ to Algorithm 1 for any length, and on to chunks and ranks."""
+"""Puzzles about scans, in pure Python: from ⋄ to Algorithm 1 for any length; `workers` has those that follow."""
 
+from bppsa_nb.puzzles import workers
 from bppsa_nb.puzzles.heart import (
     IDENTITY,
     LENGTHS,
     LETTERS,
     Join,
     Puzzle,
-    Returned,
     Task,
     Terms,
     Verdict,
     Word,
     Wrong,
     call,
-    go_on,
     judge,
     told,
+    words,
 )
-
-
-def _letters(n):
-    return [Word(letter) for letter in LETTERS[:n]]
 
 
 def diamond(a, b):
@@ -34,7 +30,7 @@ def diamond(a, b):
 def _rule_diamond(answer):
     A, B, g = Terms("A"), Terms("B"), Terms("g")
     for a, b in ((A, B), (g, A), (B @ A, B)):
-        found, wanted = call(answer, a, b), b @ a
+        found, wanted = call(answer, diamond, a, b), b @ a
         if not isinstance(found, Terms) or found != wanted:
             swapped = isinstance(found, Terms) and found == a @ b
             why = "what is closer to the loss is applied first, so it stands on the right" if swapped else "each once"
@@ -55,7 +51,7 @@ def totals(items, op):
 
 def _rule_totals(answer):
     for n in LENGTHS:
-        found = call(answer, _letters(n), Join(n * n))
+        found = call(answer, totals, words(LETTERS[:n]), Join(n * n))
         if not isinstance(found, list) or len(found) != n:
             raise Wrong(f"a list of {n}: it returned {found!r} and should return a list of {n}, a total per item")
         for place, word in enumerate(found):
@@ -81,7 +77,7 @@ def reduce(a, op):
 
 def _rule_reduce(answer):
     tasks = [
-        Task(f"a list of {n}", _letters(n), {n - 1: LETTERS[:n]}, n.bit_length() - 1, n - 1)
+        Task(f"a list of {n}", words(LETTERS[:n]), {n - 1: LETTERS[:n]}, n.bit_length() - 1, n - 1)
         for n in (4, 8, 2, 1, 16, 32)
     ]
     return judge(answer, reduce, tasks)
@@ -104,7 +100,7 @@ def _rule_before(answer):
         for d in reversed(range((n - 1).bit_length())):
             for first in range(0, n, 2 ** (d + 1)):
                 r = min(first + 2 ** (d + 1), n) - 1
-                found, wanted = call(answer, letters, r, d), letters[:first]
+                found, wanted = call(answer, before, letters, r, d), letters[:first]
                 if found == wanted:
                     continue
                 block = letters[first : r + 1]
@@ -136,7 +132,7 @@ def down_sweep(a, op, pairs, levels):
 def _rule_down_sweep(answer):
     tasks = []
     for n in LENGTHS:
-        a, op, levels = _letters(n), Join(n), (n - 1).bit_length()
+        a, op, levels = words(LETTERS[:n]), Join(n), (n - 1).bit_length()
         for d in range(levels - 1):
             for l, r in pairs(n - 1, d):
                 a[r] = op(a[l], a[r])
@@ -185,9 +181,9 @@ def _rule_pairs(answer):
     for places in LENGTHS:
         n, levels = places - 1, (places - 1).bit_length()
         wanted = {place: LETTERS[:place] for place in range(places)}
-        tasks.append(Task(f"a list of {places}", _letters(places), wanted, max(1, 2 * levels - 1), 2 * places))
+        tasks.append(Task(f"a list of {places}", words(LETTERS[:places]), wanted, max(1, 2 * levels - 1), 2 * places))
         for d in range(levels):
-            found, right = call(answer, n, d), pairs(n, d)
+            found, right = call(answer, pairs, n, d), pairs(n, d)
             if not isinstance(found, list) or sorted(map(_pair, found)) != right:
                 drawn = judge(sweeps_by(answer), sweeps_by(pairs), tasks[-1:])
                 said = f"pairs({n}, {d}) is {found!r} and should be {right}{_why_not(found, n, d, right)}"
@@ -228,7 +224,7 @@ def affine(first, second):
 
 def _rule_affine(answer):
     A, p, B, q = map(Terms, "ApBq")
-    found, call_ = call(answer, (A, p), (B, q)), "affine((A, p), (B, q))"
+    found, call_ = call(answer, affine, (A, p), (B, q)), "affine((A, p), (B, q))"
     if not isinstance(found, tuple) or len(found) != 2:
         raise Wrong(f"{call_} is {found!r} and should be a matrix and a loss term, as what it is given")
     matrix, offset = found
@@ -239,80 +235,6 @@ def _rule_affine(answer):
                 "and then B (A g + p) + q"
             )
     return "Right: maps g -> A g + p can be scanned as matrices can. So a loss at every step costs a sum, and no level."
-
-
-def chunks(a, op, length):
-    """Scan with few workers, each with a chunk of `length` places; the last one may have fewer.
-
-    First, all chunks at once make running totals of their own, a place after the other: their second places on one
-    level, their third ones on the next. Then the totals at their ends are joined, a chunk after the other. Last, on one
-    level, every other place joins what stands before its chunk. Place i ends with the total up to i, itself included.
-    Pause after each level.
-    """
-    firsts = range(0, len(a), length)
-    for s in range(1, length):
-        for i in (first + s for first in firsts if first + s < len(a)):
-            a[i] = op(a[i - 1], a[i])
-        yield
-    for first in firsts[1:]:
-        last = min(first + length, len(a)) - 1
-        a[last] = op(a[first - 1], a[last])
-        yield
-    for first in firsts[1:]:
-        for i in range(first, min(first + length, len(a)) - 1):
-            a[i] = op(a[first - 1], a[i])
-    yield
-
-
-def _rule_chunks(answer):
-    tasks = []
-    for n in (8, 7, 4, 3, 2, 1, 16, 33):
-        for length in (4, 3, 2, 1, 5, n):
-            what, count = f"a list of {n} in chunks of {length}", -(-n // length)
-            wanted = {place: LETTERS[: place + 1] for place in range(n)}
-            tasks.append(Task(what, _letters(n), wanted, length + count, 2 * n, length))
-    return judge(answer, chunks, tasks)
-
-
-def exscan(run, op, identity):
-    """Scan over machines: what one rank does that has a run of the list, perhaps an empty one.
-
-    MPI's Exscan takes a word from every rank, and gives each what those of all ranks before it are, joined:
-    ``before = yield total`` calls it. Return a list: for each place of the run, what stands before it in the whole
-    list. On rank 0, MPI leaves undefined what Exscan gives; here it is None.
-    """
-    total = identity
-    for word in run:
-        total = op(total, word)
-    before = yield total
-    total, found = identity if before is None else before, []
-    for word in run:
-        found.append(total)
-        total = op(total, word)
-    return found
-
-
-def _rule_exscan(answer):
-    for runs in (["ab", "cde", "fg"], ["abcd"], ["a", "", "bcd"], ["", "ab"], list("abcd")):
-        before = ""
-        for rank, run in enumerate(runs):
-            where, op = f"rank {rank} of {len(runs)}, which has {run!r}", Join(4 * len(run) + 4)
-            steps = call(answer, [Word(letter) for letter in run], op, IDENTITY)
-            if not hasattr(steps, "send"):
-                raise Wrong(f"{where}: it returned {steps!r} and never asked; write before = yield total")
-            total = go_on(answer, steps, None, where)
-            if not isinstance(total, Word) or total.text != run:
-                raise Wrong(f"{where}: it hands {total!r} to Exscan, and should hand {run!r}, all that it has")
-            found = go_on(answer, steps, Word(before) if rank else None, where)  # undefined on rank 0
-            if not isinstance(found, Returned):
-                raise Wrong(f"{where}: it asks a second time, with {found!r}; Exscan is called once")
-            if not isinstance(found.value, list) or len(found.value) != len(run):
-                raise Wrong(f"{where}: it returned {found.value!r}, and should return a list of {len(run)}")
-            for place, word in enumerate(found.value):
-                if not isinstance(word, Word) or word.text != before + run[:place]:
-                    raise Wrong(f"{where}, {told(place, word, before + run[:place])}")
-            before += run
-    return "Right, for empty runs, too: two passes over one's own run, and one message between them."
 
 
 PUZZLES = {
@@ -407,30 +329,4 @@ PUZZLES = {
         affine,
         _rule_affine,
     ),
-    "chunks": Puzzle(
-        "Few workers",
-        """def chunks(a, op, length):
-    yield""",
-        (
-            "In (1), step s is about the places s, length + s, 2 * length + s ...: each joins the place before it.",
-            "In (2), the end of a chunk is joined with the end of the chunk before it, which is right by then.",
-            "In (3), a[i] = op(a[first - 1], a[i]) for all places of a chunk but its last, where `first` is its "
-            "first place.",
-        ),
-        chunks,
-        _rule_chunks,
-    ),
-    "exscan": Puzzle(
-        "Ranks",
-        """def exscan(run, op, identity):
-    before = yield identity
-    return run""",
-        (
-            "Which word must others know of this run?",
-            "All of it, joined. Then go through the run once more, from `before` on.",
-            "On rank 0, begin with the identity. Put the total into the list before you join the place's own word.",
-        ),
-        exscan,
-        _rule_exscan,
-    ),
-}
+} | workers.PUZZLES

@@ -67,6 +67,15 @@ WRONG = [
     ("sparse_product", lambda s, p, q, a, b: np.add.reduceat(a[p] * b[q], s), "IndexError on line 1 of yours"),
 ]
 
+CHANGED = "it changes {0}, which others still read; work on a copy, and leave {0} as it is"
+WRONG += [
+    ("rnn_jacobian", lambda W, h: np.multiply(W, (1 - h**2)[:, None], out=W).T, CHANGED.format("weight_hh")),
+    ("rnn_jacobian", lambda W, h: W.T * np.subtract(1, h * h, out=h), CHANGED.format("h")),
+    ("gru_jacobian", lambda W, *more: [right(W, *more), more[2].fill(0)][0], CHANGED.format("z")),
+    ("weight_gradient", lambda g, h: (sums(g, h[:-1]), np.cumsum(g, 0, out=g)[-1].sum(0)), CHANGED.format("grad_sums")),
+    ("sparse_product", lambda s, p, q, a, b: [np.add.reduceat(a[p] * b[q], s[:-1]), b.fill(0)][0], CHANGED.format("b")),
+]
+
 
 def right(*given):
     return arrays.gru_jacobian(*given)

@@ -113,6 +113,12 @@ WRONG = [
     ),
     ("down_level", DOWN, ("= mats[l, i, 0]", "= mats[r, i, 0]"), "level 1 (d = 2), place 7"),
     (
+        "down_level",
+        DOWN,
+        ("= vecs[r, i], entry", "= vecs[r, i], entry\n    mats[r, i, 0] = 0.0"),
+        "it changes mats, which",
+    ),
+    (
         "up_level_of_batch",
         BATCH,
         ("cuda.blockIdx.y", "0"),
@@ -159,8 +165,13 @@ TOLD = [
         ("        entry += ", "        while True: pass\n        entry += "),
         "line 7 of yours: still running after 0.5 seconds. Does",
     ),
+    (("entry = 0.0", "entry = cell['waits']()"), "line 5 of yours: still running after 0.5 seconds. Does"),
+    (("entry = 0.0", "raise SystemExit"), "Ended: it raises SystemExit; a kernel's threads run to the end"),
     (("entry = 0.0", "entry = nothing"), "NameError on line 5 of yours: name 'nothing' is not defined"),
 ]
+
+
+exec(compile("def waits():\n    while True: pass", "another cell", "exec"), cell := {})
 
 
 def answer(name, source):
@@ -201,7 +212,7 @@ def test_wrong_kernels_are_told_why(number, kind):
 @pytest.mark.parametrize("number", range(len(TOLD)))
 def test_the_simulator_names_block_and_thread(number, kind, monkeypatch):
     (old, new), message = TOLD[number]
-    if "while True" in new:
+    if "still running" in message:
         monkeypatch.setattr(launches, "SECONDS", 0.5)
     verdict = puzzles.puzzle("up_level").judge(answer("up_level", UP.replace(old, new)))
     assert old in UP and not verdict and message in verdict.message

@@ -1,7 +1,12 @@
 """What all puzzles share: `check`, hints, solutions, what was solved, and the pictures."""
 
+import io
 import re
+import signal
+import sys
+import threading
 import xml.etree.ElementTree as ET
+from functools import partial
 
 import pytest
 
@@ -38,6 +43,39 @@ def never_paused(a, op):
     while True:
         a[0] = a[0]
     yield
+
+
+exec(compile("def waits():\n    while True: pass", "another cell", "exec"), cell := {})
+
+
+def by_helper(a, op):
+    cell["waits"]()
+    yield
+
+
+class Endless:
+    on = True
+
+    def __call__(self, a, op):
+        cell["waits"]()
+
+
+def keeps_everything(a, op):
+    while Endless.on:
+        try:
+            while Endless.on:
+                pass
+        except BaseException:
+            continue
+
+
+def leaves(a, op):
+    yield
+    exit()
+
+
+def presses_ctrl_c(a, op):
+    raise KeyboardInterrupt
 
 
 def solved(name):
@@ -93,9 +131,34 @@ def test_there_is_no_such_puzzle(call):
         puzzles.hint("total")
 
 
-def test_what_does_not_end_is_ended(monkeypatch):
+@pytest.mark.parametrize("answer", [endless, by_helper, partial(by_helper), Endless(), keeps_everything])
+def test_what_does_not_end_is_ended(answer, monkeypatch):
     monkeypatch.setattr(puzzles, "SECONDS", 0.2)
-    assert repr(puzzles.check("reduce", endless)) == "✗ still running after 0.2 seconds. Does every loop of yours end?"
+    said = "✗ still running after 0.2 seconds. Does every loop of yours end?"
+    cannot = " It cannot be stopped; restart Python." * (answer is keeps_everything)
+    assert repr(puzzles.check("reduce", answer)) == said + cannot
+    monkeypatch.setattr(Endless, "on", False)
+    for thread in (each for each in threading.enumerate() if each.name == "an answer"):
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "answer, message",
+    [
+        (leaves, "a list of 4, SystemExit on line 3 of yours: an answer returns, and leaves Python running"),
+        (presses_ctrl_c, "it raises KeyboardInterrupt, as if somebody had pressed Ctrl-C"),
+    ],
+)
+def test_no_answer_ends_python(answer, message, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert repr(puzzles.check("reduce", answer)) == f"✗ {message}" and not sys.stdin.closed
+
+
+def test_ctrl_c_interrupts():
+    threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        puzzles.check("reduce", endless)
+    assert "an answer" not in [each.name for each in threading.enumerate()]
 
 
 def drawings(verdict):

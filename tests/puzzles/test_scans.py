@@ -32,6 +32,47 @@ def test_wrong_answers_are_told_why(number):
     assert not verdict and message in verdict.message
 
 
+def chunks_by_totals(a, op, length):
+    """Keep totals elsewhere, and repair the ends with the rest."""
+    n = len(a)
+    for s in range(1, length):
+        for i in (i for i in range(n) if i % length == s):
+            a[i] = op(a[i - 1], a[i])
+        yield
+    totals = [a[min(first + length, n) - 1] for first in range(0, n, length)]
+    for c in range(1, len(totals)):
+        totals[c] = op(totals[c - 1], totals[c])
+        yield
+    a[length:] = [op(totals[i // length - 1], a[i]) for i in range(length, n)]
+    yield
+
+
+def chunks_by_a_tree_of_ends(a, op, length):
+    ends = [*range(length - 1, len(a) - 1, length), len(a) - 1]
+    for s in range(1, length):
+        a[:] = [op(a[i - 1], a[i]) if i % length == s else a[i] for i in range(len(a))]
+        yield
+    half = 1
+    while half < len(ends):
+        for r in range(2 * half - 1, len(ends), 2 * half):
+            a[ends[r]] = op(a[ends[r - half]], a[ends[r]])
+        yield
+        half *= 2
+    while half := half // 2:
+        for r in range(3 * half - 1, len(ends), 2 * half):
+            a[ends[r]] = op(a[ends[r - half]], a[ends[r]])
+        yield
+    for i in range(length, len(a)):
+        if i not in ends:
+            a[i] = op(a[i // length * length - 1], a[i])
+    yield
+
+
+@pytest.mark.parametrize("answer", [chunks_by_totals, chunks_by_a_tree_of_ends])
+def test_chunks_may_be_written_otherwise(answer):
+    assert (verdict := scans.PUZZLES["chunks"].judge(answer)), verdict
+
+
 def test_there_are_five_wrong_answers_each():
     names = [name for name, *_ in WRONG]
     assert min(names.count(name) for name in scans.PUZZLES) >= 5

@@ -1,0 +1,73 @@
+"""Run what a learner wrote in a thread of its own, which is ended when it takes too long: Ctrl-C stays the reader's."""
+
+import builtins
+import contextvars
+import ctypes
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+from bppsa_nb.puzzles.heart import TooLong, Wrong
+
+
+def within(seconds, work):
+    """Return what ``work()`` returns, or raise what it raises.
+
+    After some seconds all Python that it runs is ended, whichever file or cell that is from.
+
+    Raises
+    ------
+    TooLong
+        If it took longer. It says so if it still runs, in what is no Python, or in what keeps every exception.
+    """
+    outcome, done, stop = {}, threading.Event(), time.monotonic() + seconds
+
+    def run():
+        try:
+            outcome["found"] = work()
+        except KeyboardInterrupt:  # Ctrl-C reaches the main thread only
+            outcome["raised"] = Wrong("it raises KeyboardInterrupt, as if somebody had pressed Ctrl-C")
+        except BaseException as error:
+            outcome["raised"] = error
+        done.set()
+
+    thread = threading.Thread(None, contextvars.copy_context().run, "an answer", (run,), daemon=True)
+    try:
+        with _exit_only_raises():
+            thread.start()
+            while not done.wait(min(0.1, seconds)) and time.monotonic() < stop:
+                pass  # Ctrl-C waits for no more than that, on Windows too
+    finally:
+        late = not done.is_set()
+        ended = not late or _ended(thread, done)
+    if late:
+        said = f"still running after {seconds} seconds. Does every loop of yours end?"
+        raise TooLong(said if ended else f"{said} It cannot be stopped; restart Python.")
+    if "raised" in outcome:
+        raise outcome["raised"]
+    return outcome["found"]
+
+
+@contextmanager
+def _exit_only_raises():
+    """Have ``exit()`` raise SystemExit and no more: a notebook's ends its kernel, Python's closes what it reads."""
+    spaces, kinds = (vars(builtins), vars(sys.modules["__main__"])), ("Quitter", "ExitAutocall", "ZMQExitAutocall")
+    found = [(space, name, space.get(name)) for space in spaces for name in ("exit", "quit")]
+    found = [each for each in found if type(each[2]).__name__ in kinds]
+    for space, name, _ in found:
+        space[name] = sys.exit
+    try:
+        yield
+    finally:
+        for space, name, value in found:
+            space[name] = value
+
+
+def _ended(thread, done):
+    """Raise `TooLong` in a thread, again and again, for it may be caught there; tell whether it ended."""
+    for _ in range(20):
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TooLong))
+        if done.wait(0.05) or not thread.is_alive():
+            return True
+    return False

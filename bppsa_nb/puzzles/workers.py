@@ -1,0 +1,146 @@
+"""Puzzles about scans by few workers, in pure Python: chunks, and ranks."""
+
+from bppsa_nb.puzzles.heart import (
+    IDENTITY,
+    LETTERS,
+    Given,
+    Join,
+    Puzzle,
+    Returned,
+    Task,
+    Word,
+    Wrong,
+    call,
+    go_on,
+    judge,
+    told,
+    words,
+)
+
+
+def chunks(a, op, length):
+    """Scan with few workers, each with a chunk of `length` places; the last one may have fewer.
+
+    First, all chunks at once make running totals of their own, a place after the other: their second places on one
+    level, their third ones on the next. Then the totals at their ends are joined, a chunk after the other. Last, on one
+    level, every other place joins what stands before its chunk. Place i ends with the total up to i, itself included.
+    Pause after each level.
+    """
+    firsts = range(0, len(a), length)
+    for s in range(1, length):
+        for i in (first + s for first in firsts if first + s < len(a)):
+            a[i] = op(a[i - 1], a[i])
+        yield
+    for first in firsts[1:]:
+        last = min(first + length, len(a)) - 1
+        a[last] = op(a[first - 1], a[last])
+        yield
+    for first in firsts[1:]:
+        for i in range(first, min(first + length, len(a)) - 1):
+            a[i] = op(a[first - 1], a[i])
+    yield
+
+
+def _rule_chunks(answer):
+    tasks = []
+    for n in (8, 7, 4, 3, 2, 1, 16, 33):
+        for length in (4, 3, 2, 1, 5, n):
+            what, count = f"a list of {n} in chunks of {length}", -(-n // length)
+            wanted = {place: LETTERS[: place + 1] for place in range(n)}
+            tasks.append(Task(what, words(LETTERS[:n]), wanted, length + count, 2 * n, length))
+            tasks[-1].also = lambda op, length=length, most=2 * length + count - 2: _see_chunks(op, length, most)
+    return judge(answer, chunks, tasks)
+
+
+def _see_chunks(op, length, most):
+    """See that words are made chunk by chunk, and that no chunk has others wait for long."""
+    joins = {}  # by level, and then by the chunk that has the place
+    for word in op.made:
+        first, last = (LETTERS.index(letter) for letter in (word.text[0], word.text[-1]))
+        if first % length and first // length != last // length:
+            raise Wrong(
+                f"level {word.level} makes {word}, which is of two chunks and begins within one; they begin at the "
+                f"places 0, {length}, {2 * length} ..., as `length` says",
+                word,
+            )
+        level = joins.setdefault(word.level, {})
+        level[last // length] = level.get(last // length, 0) + 1
+    busiest = [max(level.values()) for _, level in sorted(joins.items())]
+    if sum(busiest) > most:
+        raise Wrong(
+            f"the busiest chunk joins {' + '.join(map(str, busiest))} = {sum(busiest)} times, level by level, while "
+            f"others wait, and {most} are enough: join the ends of chunks only, and then, on one level, all the rest"
+        )
+
+
+def exscan(run, op, identity):
+    """Scan over machines: what one rank does that has a run of the list, perhaps an empty one.
+
+    MPI's Exscan takes a word from every rank, and gives each what those of all ranks before it are, joined:
+    ``before = yield total`` calls it. Return a list: for each place of the run, what stands before it in the whole
+    list. On rank 0, MPI leaves undefined what Exscan gives; here it is None.
+    """
+    total = identity
+    for word in run:
+        total = op(total, word)
+    before = yield total
+    total, found = identity if before is None else before, []
+    for word in run:
+        found.append(total)
+        total = op(total, word)
+    return found
+
+
+def _rule_exscan(answer):
+    for runs in (["ab", "cde", "fg"], ["abcd"], ["a", "", "bcd"], ["", "ab"], list("abcd")):
+        before = ""
+        for rank, run in enumerate(runs):
+            where, op = f"rank {rank} of {len(runs)}, which has {run!r}", Join(4 * len(run) + 4)
+            own = words(run)
+            given, steps = Given(exscan, [own]), call(answer, exscan, own, op, IDENTITY)
+            if not hasattr(steps, "send"):
+                raise Wrong(f"{where}: it returned {steps!r} and never asked; write before = yield total")
+            total = go_on(answer, steps, None, where)
+            if not isinstance(total, Word) or total.text != run:
+                raise Wrong(f"{where}: it hands {total!r} to Exscan, and should hand {run!r}, all that it has")
+            found = go_on(answer, steps, Word(before) if rank else None, where)  # undefined on rank 0
+            given.check()
+            if not isinstance(found, Returned):
+                raise Wrong(f"{where}: it asks a second time, with {found!r}; Exscan is called once")
+            if not isinstance(found.value, list) or len(found.value) != len(run):
+                raise Wrong(f"{where}: it returned {found.value!r}, and should return a list of {len(run)}")
+            for place, word in enumerate(found.value):
+                if not isinstance(word, Word) or word.text != before + run[:place]:
+                    raise Wrong(f"{where}, {told(place, word, before + run[:place])}")
+            before += run
+    return "Right, for empty runs, too: two passes over one's own run, and one message between them."
+
+
+PUZZLES = {
+    "chunks": Puzzle(
+        "Few workers",
+        """def chunks(a, op, length):
+    yield""",
+        (
+            "In (1), step s is about the places s, length + s, 2 * length + s ...: each joins the place before it.",
+            "In (2), the end of a chunk is joined with the end of the chunk before it, which is right by then.",
+            "In (3), a[i] = op(a[first - 1], a[i]) for all places of a chunk but its last, where `first` is its "
+            "first place.",
+        ),
+        chunks,
+        _rule_chunks,
+    ),
+    "exscan": Puzzle(
+        "Ranks",
+        """def exscan(run, op, identity):
+    before = yield identity
+    return run""",
+        (
+            "Which word must others know of this run?",
+            "All of it, joined. Then go through the run once more, from `before` on.",
+            "On rank 0, begin with the identity. Put the total into the list before you join the place's own word.",
+        ),
+        exscan,
+        _rule_exscan,
+    ),
+}
