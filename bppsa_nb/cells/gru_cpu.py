@@ -154,27 +154,25 @@ def _slopes(hidden, gates, slopes, first, last):
 
 
 def gate_gradients(chain, hidden, gates, grad_hidden):
-    """Compute the gradients at the sums of the gates, three of the four where the chain's slopes were.
-
-    See `bppsa_nb.cells.gru.gate_gradients`; the chain is used up.
-    """
-    at_n = np.empty_like(gates[2])
-    flat = grad_hidden[1:].reshape(-1), gates.reshape(4, -1), chain.slopes.reshape(3, -1), at_n.reshape(-1)
+    """Compute the gradients at the sums of the gates; see `bppsa_nb.cells.gru.gate_gradients`."""
+    at = np.empty_like(gates)
+    flat = grad_hidden[1:].reshape(-1), *(array.reshape(len(array), -1) for array in (gates, chain.slopes, at))
     share_numbers(_gate_gradients, *flat)
-    at_r, at_z, at_m = chain.slopes
+    at_n, at_r, at_z, at_m = at
     return [at_r, at_z, at_n], [at_r, at_z, at_m]
 
 
 @compiled
-def _gate_gradients(grad, gates, at, at_n, first, last):
+def _gate_gradients(grad, gates, slopes, at, first, last):
     one = grad.dtype.type(1)
     z, n = gates[1], gates[2]
-    at_r, at_z, at_m = at[0], at[1], at[2]
+    to_r, to_z, to_m = slopes[0], slopes[1], slopes[2]
+    at_n, at_r, at_z, at_m = at[0], at[1], at[2], at[3]
     before = flush()
     for i in range(first, last):
-        at_r[i] *= grad[i]
-        at_z[i] *= grad[i]
-        at_m[i] *= grad[i]
+        at_r[i] = to_r[i] * grad[i]
+        at_z[i] = to_z[i] * grad[i]
+        at_m[i] = to_m[i] * grad[i]
         at_n[i] = grad[i] * ((one - n[i] * n[i]) * (one - z[i]))
     restore(before)
     return True

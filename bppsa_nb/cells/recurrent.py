@@ -56,7 +56,7 @@ class Activations:
     again: Segments | None = None
 
     def of_layers(self):
-        """Return what each layer has kept, as `bppsa_nb.cells.layers` takes it: hidden states, and gates if any."""
+        """Return what each layer has kept, as `bppsa_nb.cells.stacked` takes it: hidden states, and gates if any."""
         kept = [self.hidden] if self.gates is None else [self.hidden, self.gates]
         return list(zip(*kept, strict=True))
 

@@ -107,18 +107,16 @@ def _slopes(hidden, slopes, first, last):
 
 
 def gate_gradients(chain, hidden, grad_hidden):
-    """Compute the gradients at the sums inside tanh, where the chain's slopes were.
-
-    See `bppsa_nb.cells.rnn.gate_gradients`; the chain is used up.
-    """
-    share_numbers(_gate_gradients, grad_hidden[1:].reshape(-1), chain.slopes.reshape(-1))
-    return [chain.slopes[0]], [chain.slopes[0]]
+    """Compute the gradients at the sums inside tanh; see `bppsa_nb.cells.rnn.gate_gradients`."""
+    at = np.empty_like(chain.slopes[0])
+    share_numbers(_gate_gradients, grad_hidden[1:].reshape(-1), chain.slopes.reshape(-1), at.reshape(-1))
+    return [at], [at]
 
 
 @compiled
-def _gate_gradients(grad, at, first, last):
+def _gate_gradients(grad, slopes, at, first, last):
     before = flush()
     for i in range(first, last):
-        at[i] *= grad[i]
+        at[i] = slopes[i] * grad[i]
     restore(before)
     return True

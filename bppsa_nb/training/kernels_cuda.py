@@ -91,9 +91,12 @@ def adam(params, grads, first, second, settings, status):
     q = cuda.grid(1)
     if q < params.shape[0] and status[0] == params.dtype.type(0):
         rate, correction, new_first = settings[0], settings[1], settings[2]
-        keep_second, new_second, eps = settings[3], settings[4], settings[5]
+        keep_second, new_second, eps, keep_first = settings[3], settings[4], settings[5], settings[6]
         grad = grads[q]
-        first[q] += new_first * (grad - first[q])
+        if new_first < keep_first:
+            first[q] += new_first * (grad - first[q])
+        else:
+            first[q] = grad - keep_first * (grad - first[q])
         second[q] = second[q] * keep_second + new_second * grad * grad
         params[q] -= rate * first[q] / (math.sqrt(second[q]) * correction + eps)
         if params[q] - params[q] != params.dtype.type(0) or second[q] - second[q] != params.dtype.type(0):
@@ -120,7 +123,7 @@ def settings_of(optimizer):
         return [optimizer.lr, optimizer.momentum]
     (beta1, beta2), steps = optimizer.betas, optimizer.steps + 1
     rate, correction = optimizer.lr / (1 - beta1**steps), (1 - beta2**steps) ** -0.5
-    return [rate, correction, 1 - beta1, beta2, 1 - beta2, optimizer.eps]
+    return [rate, correction, 1 - beta1, beta2, 1 - beta2, optimizer.eps, beta1]
 
 
 def launch_update(optimizer, params, grads, averages, settings, status, lost, unmet, stream):

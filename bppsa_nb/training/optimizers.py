@@ -173,8 +173,12 @@ class Adam(_Optimizer):
         (param, exp_avg, exp_avg_sq), (new_param, new_avg, new_avg_sq) = before, found
         (beta1, beta2), steps = self.betas, self.steps + 1
         np.subtract(grad, exp_avg, out=new_avg)
-        new_avg *= 1 - beta1
-        new_avg += exp_avg
+        if 1 - beta1 < 0.5:  # from the end that weighs more: a large one that weighs little would swallow the other
+            new_avg *= 1 - beta1
+            new_avg += exp_avg
+        else:
+            new_avg *= beta1
+            np.subtract(grad, new_avg, out=new_avg)
         np.multiply(exp_avg_sq, beta2, out=new_avg_sq)
         squared = (1 - beta2) * grad
         squared *= grad

@@ -85,7 +85,7 @@ def everything(cell, x, params, saved, grad_output, local_grads):
     grads, *ends = functions["backward"](*params[:2], x, saved, grad_output, local_grads[1:], True)
     yield from (*ends, *grads.values())
     chain = functions["chain"](params[1], *saved)
-    yield chain.slopes.copy()
+    yield chain.slopes
     yield (grad_hidden := structured_cpu.sweep(chain, grad_output, local_grads))
     from_x, from_h = functions["gate_gradients"](chain, *saved, grad_hidden)
     yield from (*from_x, *from_h, *functions["parameter_gradients"](x, saved[0], from_x, from_h).values())
@@ -144,9 +144,12 @@ def test_wide_layers_forward_and_their_parameters(dtype, cell):
 @each_cell
 def test_nothing_is_written_to_but_the_result(cell):
     x, params, saved, grad_output, local_grads = layer(cell, (40, 9, 2, 5), np.float32)
-    arrays = x, *params, *saved, grad_output, local_grads
+    functions = stacked.functions(CELLS[cell].__name__, "cpu")
+    chain = functions["chain"](params[1], *saved)
+    arrays = x, *params, *saved, grad_output, local_grads, chain.slopes
     copies = [array.copy() for array in arrays]
     backward_cpu.backward(*params[:2], x, saved, grad_output, local_grads[1:], True)
+    functions["gate_gradients"](chain, *saved, local_grads)
     for array, copy in zip(arrays, copies, strict=True):
         np.testing.assert_array_equal(array, copy)
 

@@ -148,8 +148,8 @@ def raced(monkeypatch):
     class Watched(np.ndarray):
         def use(self, index, writes):
             thread = threading.current_thread()
-            place = thread._manager, vars(thread).get("passed", 0), int(index)
-            threads, written = used.setdefault(place, (set(), []))
+            key = thread._manager, vars(thread).get("passed", 0), int(index)
+            threads, written = used.setdefault(key, (set(), []))
             threads.add(thread)
             written += [thread] * writes
             if written and len(threads) > 1:

@@ -11,6 +11,11 @@ from bppsa_nb.chains import plan
 from bppsa_nb.machine import backends
 from bppsa_nb.training.datasets import ArrayDataset
 
+if backends.simulated() or backends.cuda_available():
+    from numba import cuda
+
+    from bppsa_nb.training import kernels_cuda
+
 pytestmark = pytest.mark.usefixtures("few_threads")
 OPTIMIZERS = {
     "adam": lambda: bp.Adam(lr=1e-2, betas=(0.8, 0.99)),
@@ -70,6 +75,19 @@ def test_steps_are_those_of_the_host(cell, num_layers, optimizer, method, levels
             x, y = draw(T, B, rng, dtype)
             assert abs(device.step(x, y) - host.step(x, y)) < tolerance
             check_same(host, device, tolerance)
+
+
+@pytest.mark.parametrize("kind", here)
+@pytest.mark.parametrize("betas", [(0, 0), (1e-3, 0), (0.9, 0.999)])
+def test_adams_averages_are_those_of_the_host(betas, kind):
+    """Also where they keep little: what is forgotten must not leave its rounding."""
+    optimizer, params, status = bp.Adam(lr=0.01, betas=betas), {"a": np.zeros(1, np.float32)}, np.zeros(1, np.float32)
+    on_device = [cuda.to_device(np.zeros(1, np.float32)) for _ in range(3)]
+    for grad in (np.float32([100]), np.float32([1e-6])):
+        settings = cuda.to_device(np.float32(kernels_cuda.settings_of(optimizer)))
+        kernels_cuda.adam[1, 1](on_device[0], cuda.to_device(grad), *on_device[1:], settings, cuda.to_device(status))
+        optimizer.step(params, {"a": grad})
+        np.testing.assert_allclose(on_device[0].copy_to_host(), params["a"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", here)

@@ -20,6 +20,7 @@ OPTIMIZERS = [
     lambda: SGD(lr=0.1, momentum=0.9),
     lambda: Adam(lr=0.01),
     lambda: Adam(lr=0.01, betas=(0.8, 0.95), eps=1e-3),
+    lambda: Adam(lr=0.01, betas=(0.2, 0.9)),
 ]
 
 
@@ -88,6 +89,14 @@ def test_optimizers_follow_their_rules(optimizer):
     np.testing.assert_allclose(params["a"].ravel(), expected, rtol=1e-13)
     np.testing.assert_allclose(params["b"].ravel(), expected, rtol=1e-5)
     assert params["b"].dtype == np.float32
+
+
+@pytest.mark.parametrize("beta1", [0, 1e-3])
+def test_an_average_that_keeps_little_keeps_no_rounding_of_what_it_forgets(beta1):
+    optimizer, grads, params = Adam(lr=0.01, betas=(beta1, 0)), [[100.0], [1e-6]], {"a": np.zeros(1, np.float32)}
+    for grad in grads:
+        optimizer.step(params, {"a": np.float32(grad)})
+    np.testing.assert_allclose(params["a"], naive.adam([0.0], grads, 0.01, (beta1, 0), 1e-8), rtol=1e-6)
 
 
 @pytest.mark.peers

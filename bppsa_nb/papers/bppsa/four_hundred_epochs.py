@@ -83,7 +83,7 @@ def train(folder, features, seed, method, epochs, every, kept, starter):
 
 def _end_with(starter):
     if starter not in (os.getpid(), os.getppid()):
-        os._exit(1)  # it was killed: nobody is there to hear of an exception, and its successor needs the core
+        raise RuntimeError("whoever started this training was killed; its successor needs the core")
 
 
 def _rows(point, trained):

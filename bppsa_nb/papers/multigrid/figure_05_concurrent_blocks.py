@@ -2,7 +2,6 @@
 
 import threading
 import time
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -63,42 +62,43 @@ def clock(net, u0, options):
     There is one per block and sweep, as they ended. Worker 0 is the calling thread. A single step by which the coarser
     level's right-hand side is made is a block, too.
     """
-    from bppsa_nb.machine.workers import share_out
-    from bppsa_nb.networks import residual_steps_cpu as cpu
-
-    sweep, level, log = cpu.forward_sweep, 0, []
-
-    def forward_sweep(points, source, bounds, layers, sizes, *rest):
-        nonlocal level
-        level = round(float(np.log(sizes[0] / net.h) / np.log(COARSENING)))
-        return sweep(points, source, bounds, layers, sizes, *rest)
-
-    def share_out_clocked(function, count, *arguments, **options):
-        return share_out(one_by_one(function, log, f"level {level}"), count, *arguments, **options)
-
-    with mock.patch.multiple(cpu, forward_sweep=forward_sweep, share_out=share_out_clocked):
-        multigrid.solve(net, u0, backend="cpu", **options)
+    clocked = Clocked(net.weights, net.biases, net.h, net.activation)
+    multigrid.solve(clocked, u0, backend="cpu", **options)
+    log = clocked.log
     workers = {thread: i for i, thread in enumerate(dict.fromkeys([threading.get_ident(), *[row[0] for row in log]]))}
     origin = min(row[1] for row in log)
     return [Event(workers[thread], a - origin, b - a, label, kind) for thread, a, b, label, kind in log]
 
 
-def one_by_one(function, log, kind):
-    """Return a function like one that `machine.workers.share_out` calls, which goes through its piece block by block.
+class Clocked(multigrid.ResidualNetwork):
+    """A network whose blocks are swept one by one, on all cores; `log` has each's thread, start, end, name and kind."""
 
-    It adds thread, start, end, block and kind of each to the log.
-    """
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self.log = []
 
-    def clocked(*arguments):
-        *arguments, first, last = arguments
-        done = True
-        for block in range(first, last):
-            start = time.perf_counter()
-            done &= function(*arguments, block, block + 1)
-            log.append((threading.get_ident(), start, time.perf_counter(), f"block {block}", kind))
-        return done
+    def forward_steps(self, u0, backend):
+        """Return what computes and its sweep, as every network does."""
+        from bppsa_nb.machine.workers import share_out
 
-    return clocked
+        ops, sweep = super().forward_steps(u0, backend)
+
+        def clocked(points, source, bounds, layers, sizes):
+            arrivals = np.empty((len(bounds) - 1, *points.shape[1:]), points.dtype)
+            kind = f"level {round(float(np.log(sizes[0] / self.h) / np.log(COARSENING)))}"
+
+            def go_through(first, last):
+                for block in range(first, last):
+                    start, here = time.perf_counter(), slice(*bounds[block : block + 2])
+                    added, ends = None if source is None else source[here], bounds[block : block + 2] - bounds[block]
+                    arrivals[block] = sweep(points[here], added, ends, layers[here], sizes[here])[0]
+                    self.log.append((threading.get_ident(), start, time.perf_counter(), f"block {block}", kind))
+                return True
+
+            share_out(go_through, len(arrivals))
+            return arrivals
+
+        return ops, clocked
 
 
 def most_at_once(events):
