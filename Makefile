@@ -4,11 +4,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help figures test test-full book lab lint
+.PHONY: help figures test test-peers test-full book lab lint
 
 help:
 	@echo "make figures    run the notebooks at quick scale; they measure; and redraw all of figures/"
 	@echo "make test       lint and test; neither a GPU nor much time is needed"
+	@echo "make test-peers install PyTorch and JAX for CPUs, and run the tests that need them"
 	@echo "make test-full  test at the papers' sizes too, and on the GPU where there is one"
 	@echo "make book       build the web book of what make figures ran: build/book/html/index.html"
 	@echo "make lab        open the notebooks in JupyterLab"
@@ -29,11 +30,16 @@ figures: .venv/.installed
 # before Numba is imported, so its tests have processes of their own; they are few, and shared out one by one.
 PYTEST := $(BIN)/python -m pytest --numprocesses=logical
 LONGEST := tests/test_machine_code.py tests/distributed tests/training/test_on_driver.py
-SIMULATED := tests/test_cuda.py tests/cells/test_repair_cuda.py tests/cells/test_stacked_cuda.py tests/networks/test_residual_steps_cuda.py tests/puzzles/test_kernels.py tests/training/test_device.py tests/test_benchmarks.py tests/papers/bppsa/test_figure_09.py tests/test_torch.py
+SIMULATED := tests/test_cuda.py tests/cells/test_repair_cuda.py tests/cells/test_stacked_cuda.py tests/networks/test_residual_steps_cuda.py tests/puzzles/test_kernels.py tests/training/test_device.py tests/test_benchmarks.py tests/papers/bppsa/test_figure_09.py
 
 test: lint
 	NUMBA_ENABLE_CUDASIM=1 $(PYTEST) --dist=worksteal -m simulator $(SIMULATED)
-	$(PYTEST) --dist=loadfile --no-loadscope-reorder -m "not gpu and not full and not simulator" $(LONGEST) tests
+	$(PYTEST) --dist=loadfile --no-loadscope-reorder -m "not gpu and not full and not simulator and not peers" $(LONGEST) tests
+
+# What needs PyTorch and JAX, which no other command installs. Whatever is skipped here fails.
+test-peers: .venv/.peers
+	NUMBA_ENABLE_CUDASIM=1 $(PYTEST) --dist=worksteal -m "peers and simulator" tests/test_torch.py
+	$(PYTEST) --dist=worksteal -m "peers and not gpu and not full and not simulator" tests
 
 # What takes gigabytes, or the GPU, has one process.
 test-full: test
@@ -57,6 +63,13 @@ lint: .venv/.installed
 	this is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.13")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[gpu,mpi,test]'
+	@touch $@
+
+# PyPI's PyTorch for Linux brings gigabytes of CUDA; its own index has one for CPUs, and nothing else is looked for there.
+.venv/.peers: .venv/.installed
+	$(BIN)/python -m pip install --constraint constraints.txt --no-deps --retries 1 \
+	--extra-index-url https://download.pytorch.org/whl/cpu torch
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[bench]'
 	@touch $@
 
 .venv/.docs: .venv/.installed

@@ -1,4 +1,5 @@
 import gc
+import importlib.util
 import os
 import pathlib
 import sys
@@ -104,7 +105,21 @@ def fetched(monkeypatch):
     return sizes
 
 
-def pytest_collection_modifyitems(items):
+def lacking(config):
+    """Return which of PyTorch and JAX are missing; none where `-m` asks for tests that need them."""
+    missing = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is None]
+    return [] if "peers" in config.getoption("-m") else missing
+
+
+def pytest_ignore_collect(collection_path, config):
+    return collection_path.name == "test_torch.py" and bool(lacking(config)) or None
+
+
+def pytest_collection_modifyitems(config, items):
+    missing = lacking(config)
+    for item in items:
+        if missing and item.get_closest_marker("peers"):
+            item.add_marker(pytest.mark.skip(reason=f"needs {' and '.join(missing)}: make test-peers"))
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
@@ -113,3 +128,11 @@ def pytest_collection_modifyitems(items):
     if backends.simulated() or not backends.cuda_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.skipped and item.get_closest_marker("peers") and "peers" in item.config.getoption("-m"):
+        report.outcome = "failed"  # what was asked for is not skipped
+    return report

@@ -100,11 +100,12 @@ def small(cell, rng=0):
     return comparisons.problem(cell, 12, 3, 5, 4, np.random.default_rng(rng))
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("library", ["torch.nn", "bppsa_nb.torch"])
 @pytest.mark.parametrize("cell", ["RNN", "GRU"])
 def test_our_step_and_pytorch_s_train_alike(cell, library):
-    torch = pytest.importorskip("torch")
     import peers
+    import torch
 
     model, x, y = small(cell)
     theirs = peers.torch_step(model, x, y, flush=True, library=library)
@@ -122,9 +123,9 @@ def test_our_step_and_pytorch_s_train_alike(cell, library):
     assert torch.tensor(1e-40).mul(0.5).item() > 0  # subnormal numbers are as they were
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("cell", ["RNN", "GRU"])
 def test_jax_s_step_trains_alike(cell):
-    pytest.importorskip("jax")
     import peers
 
     model, x, y = small(cell)
@@ -135,8 +136,8 @@ def test_jax_s_step_trains_alike(cell):
     assert abs(ours[1:] - theirs).max() < 1e-6 < abs(ours[1:] - ours[0]).min()
 
 
+@pytest.mark.peers
 def test_a_peer_with_another_loss_does_not_compete(monkeypatch):
-    pytest.importorskip("torch")
     import peers
 
     monkeypatch.setattr(peers, "cross_entropy", lambda logits, y: (1e9, None))
@@ -144,8 +145,8 @@ def test_a_peer_with_another_loss_does_not_compete(monkeypatch):
         peers.torch_step(*small("RNN"))
 
 
+@pytest.mark.peers
 def test_pytorch_s_threads_are_named(monkeypatch):
-    pytest.importorskip("torch")
     import peers
 
     monkeypatch.setattr(peers, "torch_step", lambda *args, **how: how)
@@ -158,8 +159,8 @@ def test_pytorch_s_threads_are_named(monkeypatch):
     assert len(peers.torch_steps(model, x, y, "cpu")) == 2
 
 
+@pytest.mark.peers
 def test_jax_competes_once_it_agrees():
-    pytest.importorskip("jax")
     import comparisons
     import peers
 
@@ -279,9 +280,9 @@ def test_memory_is_that_of_a_step():
     assert growth.memory(point, "ours, checkpoint_every=√T") < states / 4
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("layers", [1, 3])
 def test_jax_s_layers_are_ours(layers):
-    pytest.importorskip("jax")
     import comparisons
     import peers
 

@@ -21,10 +21,14 @@ def python_in(path):
 PAGES = [path for path in sorted((PACKAGE.parent / "docs").glob("*.md")) if python_in(path)]
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def needed(path):
+    return [pytest.mark.peers] if path.stem == "torch" else []
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, marks=needed(path), id=path.relative_to(PACKAGE).as_posix()) for path in EXAMPLES]
+)
 def test_docstrings(path):
-    if path.stem == "torch":
-        pytest.importorskip("torch")
     name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
     results = doctest.testmod(importlib.import_module(name))
     assert results.attempted and not results.failed

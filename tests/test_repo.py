@@ -68,10 +68,26 @@ def test_constraints_are_exact_and_within_bounds():
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     assert all(re.fullmatch("[a-z0-9-]+", name) and Version(version) for name, version in pins.items())
     assert list(pins) == sorted(pins)
-    extras = [EXTRAS[name] for name in ("docs", "gpu", "mpi", "test")]
+    extras = [EXTRAS[name] for name in ("bench", "docs", "gpu", "mpi", "test")]
     for name, requirement in requirements(PROJECT["dependencies"], *extras).items():
         assert pins[canonicalize_name(name)] in requirement.specifier, name
-    assert not {"torch", "jax", "jaxlib"} & set(pins)
+
+
+def test_only_what_names_the_peers_installs_and_imports_them():
+    recipes = dict(re.findall(r"^(\S+):.*\n((?:\t.*\n)+)", (REPO / "Makefile").read_text(), re.MULTILINE))
+    assert [name for name, recipe in recipes.items() if "[bench]" in recipe or " torch\n" in recipe] == [".venv/.peers"]
+    wanted = requirements(PROJECT["dependencies"], *(EXTRAS[name] for name in EXTRAS.keys() - {"bench"}))
+    assert not {"torch", "jax", "jaxlib"} & set(wanted)
+    for path in (REPO / "tests").rglob("*.py"):
+        assert not re.search(r"importorskip\(\W(torch|jax)", path.read_text(encoding="utf-8")), f"{path}: mark it peers"
+
+
+def test_tests_that_need_the_peers_fail_without_them_where_they_are_asked_for(tmp_path):
+    (tmp_path / "lacking.py").write_text("import sys\nsys.modules |= dict.fromkeys(('torch', 'jax'))\n")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTEST_ADDOPTS": ""}
+    command = [sys.executable, "-m", "pytest", "-p", "lacking", "-q", "-m", "peers", "tests/graphs/test_graph.py"]
+    done = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "1 failed" in done.stdout, done.stdout
 
 
 def test_the_version_is_told_once():

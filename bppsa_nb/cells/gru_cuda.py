@@ -27,11 +27,12 @@ def steps_of(size, real):
     @inline
     def run_steps(products, weights, bias_hh, shared, hidden, gates, b, start, stop):
         g, last = U(cuda.threadIdx.x), stop - 1
-        bias, h = bias_hh[g], shared[g % U(size)]
+        bias = bias_hh[g]
         # Read four steps ahead, so that none waits for memory.
         x0, x1 = products[U(start), b, g], products[U(min(start + 1, last)), b, g]
         x2, x3 = products[U(min(start + 2, last)), b, g], products[U(min(start + 3, last)), b, g]
         cuda.syncthreads()
+        h = shared[g % U(size)]  # of which other threads wrote some
         for t in range(start, stop):
             added = x0
             x0, x1, x2, x3 = x1, x2, x3, products[U(min(t + 4, last)), b, g]

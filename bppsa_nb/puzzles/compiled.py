@@ -78,6 +78,8 @@ def main():
     from numba.core.errors import NumbaError
     from numba.cuda import dispatcher
 
+    import bppsa_nb.machine.backends  # noqa: F401 - stands in for what numba-cuda misses in NumPy 2.5
+
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=GENERATION)  # where functions ask
     asked = json.load(sys.stdin)
     names = {"cuda": cuda}

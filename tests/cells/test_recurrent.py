@@ -206,9 +206,9 @@ def test_equals_what_pytorch_gave_once(cell, num_layers):
         check_against_pytorch(dict(entries))
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("cell, num_layers", CASES)
 def test_equals_pytorch(cell, num_layers):
-    pytest.importorskip("torch")
     from pytorch_golden import run_pytorch
 
     check_against_pytorch(run_pytorch(cell, num_layers, seed=1))

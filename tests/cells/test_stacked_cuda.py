@@ -1,5 +1,6 @@
 """Layers on a GPU, apart from what reads their states: on the simulator at tiny sizes, and on a GPU if there is one."""
 
+import threading
 from itertools import product
 
 import numpy as np
@@ -135,3 +136,52 @@ def test_what_is_not_finite_passes_through(cell, bad, kind):
         for method, levels in METHODS.items():
             found = stacked_cuda.backward(there, x_there, saved, [None] * 2, terms, (method, "cuda", levels), True)
             close(flat(found), flat(grads), 2e-4)
+
+
+@pytest.fixture
+def raced(monkeypatch):
+    """What threads of the simulator wrote to shared memory while another one used it: between two barriers."""
+    from numba.cuda.simulator import kernel, kernelapi
+
+    used, found, wait, array = {}, set(), kernel.BlockThread.syncthreads, kernelapi.FakeCUDAShared.array
+
+    class Watched(np.ndarray):
+        def use(self, index, writes):
+            thread = threading.current_thread()
+            threads, written = used.setdefault((thread._manager, vars(thread).get("passed", 0), int(index)), (set(), []))
+            threads.add(thread)
+            written += [thread] * writes
+            if written and len(threads) > 1:
+                found.add(int(index))
+
+        def __getitem__(self, index):
+            self.use(index, False)
+            return super().__getitem__(index)
+
+        def __setitem__(self, index, number):
+            self.use(index, True)
+            super().__setitem__(index, number)
+
+    def syncthreads(thread):
+        wait(thread)
+        thread.passed = vars(thread).get("passed", 0) + 1
+
+    monkeypatch.setattr(kernel.BlockThread, "syncthreads", syncthreads)
+    monkeypatch.setattr(kernelapi.FakeCUDAShared, "array", lambda *args: array(*args).view(Watched))
+    return found
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("kind", [on_simulator("simulator")])
+def test_threads_wait_for_one_another(cell, kind, raced, monkeypatch):
+    _, there, x, h0, at_last, _ = case(cell, 5, 1, 2, 1, np.float32)
+    x, *ends = map(cuda.to_device, (x, *at_last))
+    for registers in (128, 0):  # the kernels for this H, and for any
+        monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", registers)
+        for how in (How("linear"), How("chunked", 2, 0)):
+            saved, _ = stacked_cuda.forward(there, x, h0, how)
+            assert raced == set(), how
+        for method, levels in METHODS.items():
+            with plan.chunks_of(2):
+                stacked_cuda.backward(there, x, saved, ends, None, (method, "cuda", levels))
+            assert raced == set(), method

@@ -287,10 +287,12 @@ def torch_gru(torch, params, x, h0, grad_hidden):
     return hidden.detach().numpy(), grads | {"x": x.grad.numpy(), "h0": h0.grad.numpy()}
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("variant", ["moved", "saved"])
 @pytest.mark.parametrize("shape", SHAPES[1:])
 def test_moved_reset_is_pytorch_s_gru_with_z_negated(variant, shape):
-    torch = pytest.importorskip("torch")
+    import torch
+
     params, x, h0, grad_hidden = case(shape)
     hidden, grads = run(variant, params, x, h0, grad_hidden)
     theirs, their_grads = torch_gru(torch, variants.to_pytorch(params), x, h0, grad_hidden)
@@ -300,8 +302,10 @@ def test_moved_reset_is_pytorch_s_gru_with_z_negated(variant, shape):
         np.testing.assert_allclose(their_grads[name], grad, rtol=0, atol=1e-11, err_msg=name)
 
 
+@pytest.mark.peers
 def test_original_is_not_pytorch_s_gru():
-    torch = pytest.importorskip("torch")
+    import torch
+
     params, x, h0, grad_hidden = case((3, 2, 3, 4))
     hidden = variants.forward("original", params, x, h0).hidden
     theirs, _ = torch_gru(torch, variants.to_pytorch(params), x, h0, grad_hidden)

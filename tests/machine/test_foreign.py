@@ -61,13 +61,16 @@ def test_memory_of_another_device_is_left_alone():
 def lend(library):
     """Return what makes arrays of a library, and what takes them back."""
     if library == "torch":
-        torch = pytest.importorskip("torch")
+        import torch
+
         return torch.from_numpy, torch.Tensor
-    jax = pytest.importorskip("jax")
+    import jax
+
     jax.config.update("jax_enable_x64", True)
     return jax.numpy.asarray, jax.Array
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("library", ["torch", "jax"])
 @pytest.mark.parametrize("method", ["auto", "linear", "blelloch", "chunked"])
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
@@ -86,15 +89,19 @@ def test_they_come_back_in_kind(dtype, backend, method, library):
         assert isinstance(found, kind)
 
 
+@pytest.mark.peers
 def test_tensors_that_require_gradients_say_what_to_do():
-    torch = pytest.importorskip("torch")
+    import torch
+
     with pytest.raises(TypeError, match="grad_output must be .* torch's: .* use tensor.detach()"):
         bp.backprop(problem()[0], torch.ones(B, H, requires_grad=True))
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("what", ["nowhere", "sparse", "half"])
 def test_tensors_that_cannot_be_read_are_named(what):
-    torch = pytest.importorskip("torch")
+    import torch
+
     make = {
         "nowhere": lambda tensor: tensor.to("meta"),
         "sparse": lambda tensor: tensor.to_sparse_coo(),

@@ -77,10 +77,12 @@ def test_gradients_are_central_differences(kind, activation):
         assert abs(slope - (grads[name] * direction).sum()) < 1e-7, name
 
 
+@pytest.mark.peers
 @each_kind
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_logits_and_gradients_are_pytorchs(kind, activation):
-    torch = pytest.importorskip("torch")
+    import torch
+
     model = build(kind, activation=activation)
     x, y = samples(model)
     params = {name: torch.tensor(param, requires_grad=True) for name, param in model.params.items()}

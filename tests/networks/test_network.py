@@ -160,9 +160,11 @@ def pytorchs(model):
     return {operator.name: twin(operator) for operator in model.operators}
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("kind", [LeNet5, VGG11])
 def test_networks_equal_pytorch(kind):
-    torch = pytest.importorskip("torch")
+    import torch
+
     model = kind(dtype=np.float64)
     twins = pytorchs(model)
     for name, twin in twins.items():

@@ -115,11 +115,13 @@ def test_parameter_gradients_equal_loops(activation, kind):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-12)
 
 
+@pytest.mark.peers
 @each_kind
 @each_activation
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
 def test_pytorch_finds_the_same(backend, activation, kind):
-    torch = pytest.importorskip("torch")
+    import torch
+
     depth, h = 5, 0.2
     weights, biases, draw = network(kind, depth)
     u0, grad_output = draw(), draw()

@@ -17,8 +17,10 @@ def test_weights_go_to_a_file_and_back(tmp_path):
         assert set(file.files) == set(model.params)
 
 
+@pytest.mark.peers
 def test_weights_are_pytorchs(tmp_path):
-    torch = pytest.importorskip("torch")
+    import torch
+
     module = torch.nn.ModuleDict({"conv1": torch.nn.Conv2d(3, 6, 5), "conv2": torch.nn.Conv2d(6, 16, 5)})
     for i, (inputs, outputs) in enumerate([(400, 120), (120, 84), (84, 10)], start=1):
         module[f"fc{i}"] = torch.nn.Linear(inputs, outputs)

@@ -248,6 +248,13 @@ def same(x):
     assert verdict and verdict.message.endswith("It compiles for a GPU, too."), verdict
 
 
+@pytest.mark.parametrize("kind", here[:1])
+def test_kernels_compile_where_numpy_has_dropped_row_stack(kind, tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text("import numpy\nvars(numpy).pop('row_stack', None)\n")
+    monkeypatch.syspath_prepend(tmp_path)  # which the process that compiles gets
+    assert kernels.compiled.why_not(kernels.up_level, "float64[:, :, ::1]", "int64") is None
+
+
 @pytest.mark.parametrize("kind", here)
 def test_wrong_kernels_are_drawn(kind):
     verdict = puzzles.puzzle("up_level").judge(answer("up_level", UP.replace("left_of(pair, d)", "left_of(pair, 0)")))

@@ -90,9 +90,11 @@ def test_optimizers_follow_their_rules(optimizer):
     assert params["b"].dtype == np.float32
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_optimizers_equal_pytorch(optimizer):
-    torch = pytest.importorskip("torch")
+    import torch
+
     rng, optimizer = np.random.default_rng(0), optimizer()
     start = rng.standard_normal((2, 3)).astype(np.float32)
     params, param = {"a": start.copy()}, torch.nn.Parameter(torch.from_numpy(start.copy()))
