@@ -75,7 +75,8 @@ def training(cell, features=None):
 
 def others(model, x, y, backend, present):
     """Return the peers' training steps, of those that are installed."""
-    competitors = peers.torch_steps(model, x, y, backend) if "torch" in present else {}
+    torch = "cudnn" if backend == "cuda" else "torch"  # PyTorch may be one for CPUs
+    competitors = peers.torch_steps(model, x, y, backend) if torch in present else {}
     return competitors | (peers.jax_steps(model, x, y) if "jax" in present else {})
 
 
@@ -194,7 +195,7 @@ def grid(points, backend, present, seconds, say):
         fits = T * B * H * H * 4 <= STORED[backend]
         methods = ("linear", "chunked", "blelloch") if fits else ("linear", "chunked")
         competitors = {f"ours: {method}": stages(model, x, y, method, backend) for method in methods}
-        if "torch" in present:
+        if ("cudnn" if backend == "cuda" else "torch") in present:
             steps = peers.torch_steps(model, x, y, backend)
             best = ("flush_denormal", "cuDNN", "CUDA graph", *(("threads",) if B * H >= WIDE else ()))
             competitors |= {name: step for name, step in steps.items() if name.endswith(best)}

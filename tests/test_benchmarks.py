@@ -20,7 +20,8 @@ from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.scan.trace import trace
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
-MODULES = ("turns", "peers", "on_gpu", "comparisons", "growth", "roofline", "issue", "run", "first_hour")
+MODULES = ("turns", "peers", "on_gpu", "comparisons", "growth", "roofline", "issue", "run")
+MODULES += ("first_minutes", "stages", "parts", "first_checks", "first_times")
 
 
 @pytest.fixture(autouse=True)
@@ -557,23 +558,68 @@ def test_the_package_imports_neither_benchmarks_nor_peers():
             assert there <= ({"torch"} if path.stem == "torch" else set()), path
 
 
-@pytest.mark.simulator
-@pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
-def test_a_stage_of_the_first_hour_packs_what_it_measured(folder, monkeypatch, capsys):
-    import first_hour
+# A stage that fails by an exception, dies, hangs, and is cut off; items that are noted are passed over.
+WORKER = """
+import json, os, signal, sys, time
+from pathlib import Path
+path = Path("build/first_minutes/fake") / (sys.argv[1] + ".jsonl")
+known = {note["item"] for note in map(json.loads, path.read_text().splitlines()) if "said" in note}
+def write(**note):
+    with open(path, "a") as file:
+        file.write(json.dumps(note) + chr(10))
+for item in {"smoke": ["good", "raises", "dies", "hangs", "last"], "quick": range(40)}[sys.argv[1]]:
+    if item in known:
+        continue
+    write(item=item)
+    if item == "raises":
+        write(item=item, said="Error: 1", failed=True)
+        sys.exit(3)
+    if item == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep({"hangs": 100}.get(item, 0.2 * (sys.argv[1] == "quick" and not os.path.exists("resumed"))))
+    write(item=item, said=os.environ["BPPSA_NB_COMMIT"][:3], failed=False)
+"""
 
-    monkeypatch.setattr(provenance, "device", provenance.device)  # which the stage replaces
-    monkeypatch.setitem(first_hour.STAGES, "profile", lambda hour: hour.keep("grid", [{"T": 1, "seconds": 0.5}]))
-    first_hour.main(["profile", "--out", str(folder / "out")])
-    assert "profile: done" in capsys.readouterr().out
-    with tarfile.open(folder / "out" / "simulator.tar.gz") as archive:
-        names = archive.getnames()
-    assert {"grid.paper.csv", "grid.paper.json"} <= {Path(name).name for name in names}
-    assert all(name.startswith("data/results/simulator") for name in names)
+
+@pytest.mark.skipif(sys.platform == "win32", reason="ends groups of processes")
+def test_first_minutes_outlive_what_fails_and_go_on(folder, monkeypatch, capsys):
+    import first_minutes
+
+    (folder / "worker.py").write_text(WORKER)
+    for name, value in (("WORKER", folder / "worker.py"), ("PARTS", {"smoke": 5, "quick": 1}), ("LEAST", 0.2)):
+        monkeypatch.setattr(first_minutes, name, value)
+    monkeypatch.setattr(first_minutes.parts, "device", lambda: "fake")
+    monkeypatch.setattr(first_minutes.backends, "cuda_available", lambda: True)
+    monkeypatch.setattr(provenance, "source_state", lambda: (None, None))
+    monkeypatch.setattr(first_minutes, "ITEM", 1)
+    monkeypatch.setattr(first_minutes, "PORTION", 0)
+    monkeypatch.setenv("BPPSA_NB_COMMIT", "")
+    with pytest.raises(SystemExit):
+        first_minutes.main(["--out", str(folder / "out")])  # which commit?
+    assert "BPPSA_NB_COMMIT" in capsys.readouterr().err
+    monkeypatch.setattr(provenance, "source_state", lambda: ("a", False))
+    given = ["--out", str(folder / "out"), "--commit", 40 * "a"]
+    first_minutes.main([*given, "--minutes", "0.1"])
+    said = capsys.readouterr().out.splitlines()
+    table = said[said.index("part       seconds  outcome") :]
+    outcomes = {line.split()[0]: line.split(maxsplit=2)[2] for line in table[1:] if not line.startswith(" ")}
+    assert outcomes == {"smoke": "done, 3 failed", "quick": "cut off"}
+    assert {line.strip() for line in table if line.startswith("  FAILED")} == {
+        "FAILED raises: Error: 1",
+        "FAILED dies: ended the process: -9",
+        "FAILED hangs: ended the process: longer than 1 s",
+    }
+    assert "  last: aaa" in table
+    with tarfile.open(folder / "out" / "fake.tar.gz") as archive:
+        assert {"parts.json", "smoke.jsonl", "quick.jsonl"} <= {Path(name).name for name in archive.getnames()}
+    (folder / "resumed").touch()
+    first_minutes.main([*given, "--minutes", "0.1", "--resume", "quick"])
+    said = capsys.readouterr().out
+    assert "done, 3 failed" in said and "quick            0  done" in said  # beside what is known of the rest
 
 
 @pytest.mark.full
-def test_every_stage_of_the_first_hour_ends_on_the_stand_in(tmp_path, monkeypatch):
+def test_every_stage_of_the_first_minutes_ends_on_the_stand_in(tmp_path, monkeypatch):
     """Values are zeros there; what counts is that every call is one that Numba and the driver take."""
     if backends.simulated():
         pytest.skip("the simulator needs no driver")
@@ -585,8 +631,15 @@ def test_every_stage_of_the_first_hour_ends_on_the_stand_in(tmp_path, monkeypatc
         shutil.copy(FOLDER.parent / name, tmp_path)
     shutil.copytree(FOLDER.parent / "data" / "paper", tmp_path / "data" / "paper")
     monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path / "cache"))
-    for stage in ("smoke", "tests", "quick", "profile", "speed", "layers", "grid", "sizes"):
-        program = f"import runpy, sys; sys.argv = {['first_hour.py', stage, '--minutes', '0.5', '--out', 'out']}\n"
-        program += "sys.path.insert(0, 'benchmarks'); runpy.run_path('benchmarks/first_hour.py', run_name='__main__')"
+    import stages
+
+    for stage in stages.STAGES:
+        given = ["first_minutes.py", stage, "--minutes", "0.5", "--out", "out", "--commit", 40 * "a"]
+        program = f"import runpy, sys; sys.argv = {given}\n"
+        program += (
+            "sys.path.insert(0, 'benchmarks'); runpy.run_path('benchmarks/first_minutes.py', run_name='__main__')"
+        )
         on_driver.run(tmp_path, program, cwd=tmp_path)
+        outcome = files.read_json(tmp_path / "build/first_minutes/stand-in/parts.json")[stage]["outcome"]
+        assert outcome.startswith(("done", "cut off")), (stage, outcome)
         assert (tmp_path / "out" / "stand-in.tar.gz").is_file()

@@ -118,16 +118,18 @@ def outer_products(at, rows, size, count, cycle, right, parts):
     for q in range(cuda.threadIdx.x, count * size * columns, cuda.blockDim.x):
         g, column, total = q // columns, q % columns, parts.dtype.type(0)
         here = W(((g // size + 1) % cycle * rows + first) * size + g % size)
-        there = W(first * (columns - 1) + column)
+        there, row = W(first * (columns - 1) + column), first
         if column < columns - 1:
-            for _ in range(first, last):
+            while row < last:  # which takes fewer instructions than a loop over a range
                 total += at[here] * right[there]
                 here += W(size)
                 there += W(columns - 1)
+                row += 1
         else:
-            for _ in range(first, last):
+            while row < last:
                 total += at[here]
                 here += W(size)
+                row += 1
         parts[cuda.blockIdx.x, g, column] = total
 
 

@@ -105,8 +105,8 @@ def multiply(right, left, tile, shared, lost):
             cuda.syncthreads()
             for q in range(tid, entries, threads):
                 row, column = U(q // hidden * hidden + first), U(columns + q % hidden)
-                total = shared[product + q]
-                for _ in range(depth):
+                total, end = shared[product + q], row + U(depth)
+                while row < end:  # which takes fewer instructions than a loop over a range
                     total += shared[row] * shared[column]
                     row += U(1)
                     column += U(hidden)
@@ -140,9 +140,10 @@ def matvec(matrix, exponent, vector, offset, affine, out, shared, lost):
     # In parts that are normal numbers; beyond three of them the result is 0 or infinite anyway.
     exponent = int(min(max(exponent, 3 * least), 3 * (most - 1)))
     for i in range(tid, hidden, threads):
-        total = zero
-        for j in range(hidden):
-            total += matrix[U(i), U(j)] * (shared[U(j)] * scale)
+        total, j = zero, U(0)
+        while j < U(hidden):  # which takes half the instructions of a loop over a range
+            total += matrix[U(i), j] * (shared[j] * scale)
+            j += U(1)
         if wide:
             unit = one
             for j in range(hidden):

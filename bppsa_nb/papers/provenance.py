@@ -1,5 +1,6 @@
 """Where a measurement comes from: machine, versions, commit."""
 
+import os
 import re
 import subprocess
 from datetime import UTC, datetime
@@ -84,7 +85,10 @@ def check_committed():
     """Raise an UncommittedError, which names what is changed, unless the source is what its commit has."""
     commit, dirty = source_state()
     if commit is None:
-        raise UncommittedError("a reference names the commit that made it, but this is no git checkout of the project")
+        raise UncommittedError(
+            "a reference names the commit that made it, but this is no git checkout of the project: "
+            "BPPSA_NB_COMMIT can name it"
+        )
     if dirty:
         changed = ", ".join(line[3:] for line in _git("status", "--porcelain", "--", *SOURCE).splitlines())
         raise UncommittedError(
@@ -95,16 +99,16 @@ def check_committed():
 def source_state():
     """Look up which commit the source is at, and whether it differs from that: package, benchmarks, dependencies.
 
-    Both are None where the package is not imported from a git checkout of its own. Pictures and tables that a run
+    Where the package is not imported from a git checkout of its own, whoever copied the source from one can name its
+    commit in BPPSA_NB_COMMIT, and vouches for it; both are None where nobody did. Pictures and tables that a run
     rewrites do not count.
     """
     checkout = Path(bppsa_nb.__file__).resolve().parents[1]
     printed = _git("rev-parse", "HEAD", "--show-toplevel")
-    if printed is None:
-        return None, None
-    commit, top = printed.splitlines()
-    if Path(top).resolve() != checkout:  # a repository, but not the package's own
-        return None, None
+    commit, top = printed.splitlines() if printed else (None, "")
+    if commit is None or Path(top).resolve() != checkout:  # no repository, or not the package's own
+        named = os.environ.get("BPPSA_NB_COMMIT")
+        return named, False if named else None
     return commit, bool(_git("status", "--porcelain", "--", *SOURCE))
 
 

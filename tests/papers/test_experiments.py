@@ -511,6 +511,8 @@ def test_another_repository_around_the_package_or_at_work_does_not_count(package
     assert provenance.source_state() == (None, None)  # around the checkout
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     assert provenance.source_state() == (None, None)  # where an installed package works
+    monkeypatch.setenv("BPPSA_NB_COMMIT", 40 * "a")
+    assert provenance.source_state() == (40 * "a", False)  # whoever copied the source says so
 
 
 @pytest.mark.parametrize(

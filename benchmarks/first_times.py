@@ -1,0 +1,234 @@
+"""How fast is it: stages of `first_minutes.py` that time what there is."""
+
+import functools
+import shutil
+import time
+
+import numpy as np
+from parts import METHODS, TINY
+
+import bppsa_nb as bp
+from bppsa_nb.cells import calibrate
+from bppsa_nb.chains import costs, prices
+from bppsa_nb.papers import experiments
+from bppsa_nb.papers.bppsa import epochs, iterations
+from bppsa_nb.training.datasets.audio import FEATURES
+
+
+def problem(cell):
+    """Return the paper's T, B, H and number of inputs for a cell."""
+    return (1000, 16, 20, 1) if cell == "RNN" else (FEATURES["S"].frames, 16, 20, FEATURES["S"].size)
+
+
+def quick(part):
+    """Compare with the others, briefly."""
+    _compare(part, seconds=2.5, scale="quick")
+
+
+def speed(part):
+    """Compare with the others, at length, as the README quotes it."""
+    _compare(part, seconds=20.0, scale="paper")
+
+
+def _compare(part, seconds, scale):
+    import comparisons
+    import peers
+
+    present = peers.installed()
+    warm_up()
+    worth = ("RNN training step", "RNN training step, a long sample", "GRU training step")
+    for name in dict.fromkeys((*worth, *comparisons.COMPARISONS)):
+        if TINY:
+            prepare, *_ = comparisons.COMPARISONS[name]
+            comparisons.COMPARISONS[name], seconds = (prepare, 4, 2, 2), 0.1
+        part.do(name, compared, name, present, seconds, least=2 * seconds)
+        part.record("compare", scale, **present)
+
+
+def compared(name, present, seconds):
+    """Compare once, and say how the best of ours stands to the others."""
+    import comparisons
+
+    rows = comparisons.compare([name], "cuda", present, seconds, functools.partial(print, flush=True))
+    ours = min((row for row in rows if row["name"].startswith("ours")), key=lambda row: row["seconds"])
+    said = [f"{ours['name']} {1e3 * ours['seconds']:.3g} ms"]
+    for row in rows:
+        if not row["name"].startswith("ours"):
+            short = row["name"].removeprefix("torch.nn.").removeprefix("jax.lax.")
+            said.append(f"{short} {row['seconds'] / ours['seconds']:.3g}x")
+    return "; ".join(said), rows
+
+
+def profile(part):
+    """Time every kernel of a training step, and hold its time steps against the prediction."""
+    for cell in ("RNN", "GRU"):
+        for method in METHODS:
+            part.do(f"{cell} {method}", profiled, cell, method)
+            part.record("kernel_times", "paper")
+
+
+def profiled(cell, method):
+    """Time the kernels of a step by one method."""
+    import on_gpu
+    from comparisons import problem as make
+
+    if TINY:
+        return ("kernels are not timed on the simulator",)
+    T, B, H, inputs = problem(cell)
+    issue, wait = on_gpu.training_step(*make(cell, T, B, H, inputs, np.random.default_rng(0)), method, graph=False)
+    issue()
+    wait()
+    rows, said = [], []
+    steps = {"run_forward": "forward", "sweep_chunks": "sweep"} if method == "linear" else {}
+    for kernel, (launches, micros) in launches_of(issue, wait).items():
+        row = {"cell": cell, "T": T, "B": B, "H": H, "method": method, "kernel": kernel}
+        rows.append(row | {"launches": launches, "microseconds": micros, "predicted": None})
+        if kernel in steps:
+            rows[-1]["predicted"] = 1e6 * T * costs.table()[f"{cell} {steps[kernel]}"].seconds
+            said.append(f"{kernel} {micros:.1f} us, predicted {rows[-1]['predicted']:.1f}")
+    slowest = sorted(rows, key=lambda row: -row["microseconds"])[: 3 - len(said)]
+    said += [f"{row['kernel']} {row['microseconds']:.1f} us" for row in slowest if row["predicted"] is None]
+    return "; ".join(said), rows
+
+
+def launches_of(issue, wait, rounds=20):
+    """Time each kernel of a step whose launches are issued one by one.
+
+    Returns
+    -------
+    dict of str to (int, float)
+        By kernel: its launches in a step, and the microseconds that these take together, a median.
+    """
+    from numba import cuda
+
+    configuration, marks = type(cuda.jit(lambda: None)[1, 1]), []
+    launch = configuration.__call__
+
+    def timed(self, *arguments):
+        before, after = cuda.event(), cuda.event()
+        stream = cuda.external_stream(int(self.stream.handle)) if hasattr(self.stream, "handle") else self.stream
+        before.record(stream)
+        launch(self, *arguments)
+        after.record(stream)
+        marks.append((self.dispatcher.py_func.__name__, before, after))
+
+    seconds = {}
+    configuration.__call__ = timed
+    try:
+        for _ in range(rounds):
+            marks.clear()
+            issue()
+            wait()
+            together = {}
+            for name, before, after in marks:
+                together.setdefault(name, []).append(1e3 * before.elapsed_time(after))
+            for name, times in together.items():
+                seconds.setdefault(name, (len(times), []))[1].append(sum(times))
+    finally:
+        configuration.__call__ = launch
+    return {name: (count, float(np.median(sums))) for name, (count, sums) in seconds.items()}
+
+
+def figures(part):
+    """Measure Figures 8 and 9 and Tables 4 to 6, at the paper's sizes, briefly."""
+    if TINY:
+        part.do("figures", lambda: ("figures and tables take the paper's sizes: not on the simulator",))
+        return
+    warm_up()
+    iterations.RNN_SECONDS["paper"] = epochs.GRU_SECONDS["paper"] = 1.5
+    for name in ("figure_08", "figure_09", "tables_4_5", "table_6"):
+        part.do(name, measured, name)
+
+
+def measured(name):
+    """Measure an experiment at the paper's scale."""
+    with experiments.references():
+        table = experiments.run(name, "paper", progress=False)
+    ratios = [column for column in ("overall", "backward", "backward_chunked") if column in table]
+    return ("; ".join(f"{column} up to {table[column].max():.3g}x" for column in ratios) or f"{len(table)} rows",)
+
+
+def layers(part):
+    """Time training steps in PyTorch, on the GPU, by its own layers and by ours in their place."""
+    import peers
+
+    if TINY or "cudnn" not in peers.installed():
+        part.do("layers", lambda: ("no PyTorch with a GPU here",))
+        return
+    warm_up()
+    for cell in ("RNN", "GRU"):
+        part.do(cell, layers_of, cell)
+        part.record("layers", "paper", **peers.installed())
+
+
+def layers_of(cell):
+    """Time both libraries' layers of a cell."""
+    import comparisons
+    import peers
+    from turns import quartiles, take_turns
+
+    T, B, H, inputs = problem(cell)
+    made = comparisons.problem(cell, T, B, H, inputs, np.random.default_rng(0))
+    steps = {name: peers.torch_step(*made, "cuda", library=name) for name in ("torch.nn", "bppsa_nb.torch")}
+    timed = take_turns(steps, 20.0, (3, 501))
+    rows = [
+        {"cell": cell, "T": T, "B": B, "H": H, "name": name} | quartiles("seconds", rounds.sum(axis=1))
+        for name, rounds in timed.items()
+    ]
+    return "; ".join(f"{row['name']} {1e3 * row['seconds']:.2f} ms" for row in rows), rows
+
+
+def grid(part):
+    """Time training steps over the sizes of Figures 8 and 9, for several H."""
+    import comparisons
+    import peers
+
+    warm_up()
+    present = peers.installed()
+    for point in [("RNN", 4, 2, 2, 1)] if TINY else comparisons.grid_points("paper"):
+        part.do(" ".join(map(str, point)), said_of, comparisons.grid, [point], "cuda", present, 2.0, least=10)
+        part.record("grid", "paper", **present)
+
+
+def said_of(compare, *arguments):
+    """Make a comparison's rows, and return its last words with them."""
+    said = []
+    rows = compare(*arguments, said.append)
+    return said[-1].strip(), rows
+
+
+def measure_prices(part):
+    """Measure this GPU's prices."""
+    if TINY:
+        part.do("prices", lambda: ("prices are not measured on the simulator",))
+        return
+    warm_up()
+    part.do("prices", priced, part)
+
+
+def priced(part):
+    """Measure prices, and say how far predictions are off."""
+    records = calibrate.run(["cuda"], progress=False)
+    shutil.copy(prices.path(), part.path.with_name("prices.json"))
+    return ("off by {:.0%} (median), {:.0%} (worst)".format(*calibrate.errors(records["cuda"])),)
+
+
+def sizes(part):
+    """Measure what "auto" gives away over sizes."""
+    import comparisons
+
+    warm_up()
+    for point in [(4, 2, 2)] if TINY else comparisons.regret_points("paper"):
+        part.do(" ".join(map(str, point)), said_of, comparisons.regret, [point], ["cuda"], 0.5, least=10)
+        part.record("auto_regret", "paper")
+
+
+def warm_up(seconds=2.0):
+    """Keep the GPU busy until its clock is up."""
+    if TINY:
+        return
+    chain = np.zeros((500, 64, 32, 32), np.float32)
+    run = functools.partial(bp.backprop, method="blelloch", backend="cuda")
+    start = time.monotonic()
+    while time.monotonic() - start < seconds:
+        run(chain, np.zeros(chain.shape[1:3], np.float32))
