@@ -451,6 +451,11 @@ def test_failed_steps_change_nothing():
             ValueError,
             "dataset must hold at least",
         ),
+        (
+            {"dataset": type("Empty", (list,), {"batch": lambda self, indices: None})([0])},
+            TypeError,
+            r"dataset.batch must return inputs and labels, \(x, y\), got None",
+        ),
     ],
 )
 def test_fit_refuses(change, error, message):
