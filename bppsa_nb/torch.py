@@ -66,7 +66,7 @@ class _Solve(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         module, names, saved = ctx.kept
         shape, backend = (*output.shape[:2], module.hidden_size), module._backend(_on_gpu(x))
-        grad_output, grad_last = (each if each is None else each.contiguous() for each in (grad_output, grad_last))
+        grad_output, grad_last = (each if each is None else _plain(each) for each in (grad_output, grad_last))
         with _beside(x), np.errstate(all="ignore"):
             layers = module._layers(names, params)
             ends = [None] * layers.num_layers if grad_last is None else list(map(_array, grad_last))
@@ -96,6 +96,11 @@ def _stacked(tensor):
 def _means(tensor, **on_host):
     """Return what it needs besides, by keyword: on a GPU, room for arrays, which PyTorch gives."""
     return {"new": lambda shape: _array(tensor.new_empty(shape))} if _on_gpu(tensor) else on_host
+
+
+def _plain(tensor):
+    """Return a tensor whose numbers are in memory as they are, row by row: without minus signs that were put off."""
+    return tensor.resolve_neg().contiguous()
 
 
 def _array(tensor):
@@ -221,7 +226,7 @@ class _Scanned:
         names, params = self._named()
         self._check_tensors(**dict(zip(names, params, strict=True)), input=input, hx=hx)
         x = input.transpose(0, 1) if self.batch_first else input
-        output, last = _Solve.apply(self, names, x.contiguous(), hx.contiguous(), *params)
+        output, last = _Solve.apply(self, names, _plain(x), _plain(hx), *params)
         output = output.transpose(0, 1) if self.batch_first else output
         return (output.squeeze(batch_axis), last.squeeze(1)) if single else (output, last)
 
@@ -229,7 +234,7 @@ class _Scanned:
         """Return the parameters' names, and what there is under them: zeros for biases that are not there."""
         names = [f"{name}_l{layer}" for layer in range(self.num_layers) for name in _NAMES]
         zeros = None if self.bias else self.weight_hh_l0.new_zeros(len(self.weight_hh_l0))
-        return names, [getattr(self, name, zeros).contiguous() for name in names]
+        return names, [_plain(getattr(self, name, zeros)) for name in names]
 
     def _check_tensors(self, **tensors):
         own = tensors["weight_hh_l0"]

@@ -37,7 +37,7 @@ NEVER = {
     "NaN": float("nan"),
     "mixed": (1.5, "x"),
     "dict": {"a": 1},
-    "duration": np.timedelta64(1),
+    "duration": np.timedelta64(1, "s"),
 }
 PERHAPS = {
     "None": None,

@@ -89,6 +89,18 @@ def test_gradients_are_those_of_differences(kind):
 
 
 @each_kind
+def test_signs_that_are_put_off_are_heard(kind):
+    lazy = lambda *shape: torch.randn(*shape, dtype=torch.complex64).conj().imag  # noqa: E731
+    x, hx, grad = lazy(5, 2, 3), lazy(1, 2, 4), lazy(5, 2, 4)
+    assert x.is_neg()
+    found, expected = [], []
+    for layers, results in zip(pair(kind, 3, 4), (expected, found), strict=True):
+        output, _ = layers(x, hx)
+        results += output, *torch.autograd.grad(output, list(layers.parameters()), grad)
+    torch.testing.assert_close(found, expected)
+
+
+@each_kind
 def test_a_sequence_without_a_batch(kind):
     theirs, layers = pair(kind, 3, 4, 2)
     x, hx = torch.randn(7, 3), torch.randn(2, 4)

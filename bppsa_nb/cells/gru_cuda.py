@@ -32,7 +32,6 @@ def steps_of(size, real):
         x0, x1 = products[U(start), b, g], products[U(min(start + 1, last)), b, g]
         x2, x3 = products[U(min(start + 2, last)), b, g], products[U(min(start + 3, last)), b, g]
         cuda.syncthreads()
-        h = shared[g % U(size)]  # of which other threads wrote some
         for t in range(start, stop):
             added = x0
             x0, x1, x2, x3 = x1, x2, x3, products[U(min(t + 4, last)), b, g]
@@ -44,7 +43,7 @@ def steps_of(size, real):
                 shared[U(2 * size) + g] = added
             cuda.syncthreads()
             if g < U(size):
-                r, z, m = shared[U(size) + g], shared[U(2 * size) + g], shared[U(3 * size) + g]
+                r, z, m, h = shared[U(size) + g], shared[U(2 * size) + g], shared[U(3 * size) + g], shared[g]
                 n = math.tanh(shared[U(4 * size) + g] + r * m)
                 h = n + z * (h - n)
                 shared[g] = h

@@ -12,14 +12,14 @@ from bppsa_nb.cells.recurrent import Activations, overflow
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.backprop_cuda import cuda_only
 from bppsa_nb.machine.arrays_cuda import all_finite, taken
-from bppsa_nb.machine.checks import check_array, check_finite, check_params, on_host
+from bppsa_nb.machine.checks import check_array, check_finite, check_params, on_gpu, on_host
 from bppsa_nb.machine.cuda import on_device
 
 
 def forward(model, x, h0, backend, how):
     """Compute what `Recurrent.forward` computes, which see; everything but `h0` is on the GPU, and so may that be."""
     cuda_only(backend)
-    cell, x = stacked.cell_of(model), taken("x", x)
+    cell, x, h0 = stacked.cell_of(model), taken("x", x), taken("h0", h0) if on_gpu(h0) else h0
     model.check_sizes(x, h0)
     (T, B, _), H, L, dtype = x.shape, model.hidden_size, model.num_layers, model.dtype
     if T == 0:

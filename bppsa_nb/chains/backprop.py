@@ -87,7 +87,8 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     """
     given = {"jacobians_T": jacobians_T, "grad_output": grad_output, "local_grads": local_grads}
     chain, end, terms = (foreign.taken(name, array) for name, array in given.items())
-    return foreign.returned(_backprop(chain, end, terms, method, backend, levels, comm), like=grad_output)
+    give_back = foreign.way_back("grad_output", grad_output)
+    return give_back(_backprop(chain, end, terms, method, backend, levels, comm))
 
 
 def _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, comm):

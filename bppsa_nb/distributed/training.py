@@ -13,7 +13,7 @@ from bppsa_nb.distributed import ranks
 from bppsa_nb.machine.checks import is_integer
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.training.forward import check_kept
-from bppsa_nb.training.local import Local, check_gradients, check_parts
+from bppsa_nb.training.local import Local, check_batch, check_gradients, check_parts
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
 
 
@@ -124,7 +124,8 @@ class Replicas(OverRanks):
         share = np.array_split(indices, self.replicas)[self.replica]
         if not len(share):
             return np.zeros((0, 0, 1)), np.zeros(0, np.int64)
-        return dataset.batch(share, part=(self.place, self.places)) if self.places > 1 else dataset.batch(share)
+        part = {"part": (self.place, self.places)} if self.places > 1 else {}
+        return check_batch(dataset.batch(share, **part))
 
     def step(self, trainer, make):
         """Compute one step; on all ranks raise what is wrong on one of them."""
@@ -135,7 +136,8 @@ class Replicas(OverRanks):
             if activations.logits is not None:
                 share = len(y) / samples
                 loss, grad_logits = cross_entropy(activations.logits, y)
-                loss, grad_logits = loss * share, grad_logits * model.dtype.type(share)
+                with np.errstate(under="ignore"):  # as in `cross_entropy`
+                    loss, grad_logits = loss * share, grad_logits * model.dtype.type(share)
             grads = model.backward(activations, grad_logits, *how, self.comm)
             if list(grads) != list(model.params):  # as which they are added up
                 raise ValueError(f"backward must return gradients of {list(model.params)}, got {list(grads)}")

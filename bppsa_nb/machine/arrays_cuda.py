@@ -4,6 +4,7 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.machine.checks import on_gpu
+from bppsa_nb.machine.foreign import in_memory
 
 _THREADS = 256
 _BLOCKS = 1024  # at most, of a kernel whose threads look at many numbers
@@ -96,14 +97,18 @@ def taken(name, array):
     Raises
     ------
     TypeError
-        If it is not in a GPU's memory.
+        If it is not in a GPU's memory, or not as it is meant: see `foreign.in_memory`.
     ValueError
         If its numbers do not stand one after the other.
     """
     if not on_gpu(array):
         raise TypeError(f"{name} must be in the GPU's memory, as other arguments are, got {type(array).__name__}")
     if not hasattr(array, "copy_to_host"):
-        said = dict(array.__cuda_array_interface__)
+        try:
+            array = in_memory(array)
+            said = dict(array.__cuda_array_interface__)
+        except (RuntimeError, TypeError) as error:  # PyTorch's, of a tensor that requires gradients, for one
+            raise TypeError(f"{name} must be an array that Numba can read: {error}") from error
         if _contiguous(said["shape"], said.get("strides"), np.dtype(said["typestr"]).itemsize):
             said["strides"] = None
         array = cuda.from_cuda_array_interface(said, owner=array)

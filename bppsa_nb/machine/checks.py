@@ -48,7 +48,7 @@ def as_array(name, value):
         raise TypeError(f"{name} must not be masked: say which entries to take, as in {name}[~{name}.mask].data")
     try:
         return np.asarray(value)
-    except ValueError as error:  # lists of different lengths
+    except (RuntimeError, ValueError) as error:  # a PyTorch tensor that is not plain; lists of different lengths
         raise TypeError(f"{name} must be an array, got {short(value)}: {error}") from error
 
 

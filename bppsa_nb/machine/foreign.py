@@ -28,41 +28,56 @@ def taken(name, array):
     TypeError
         If its library does not give it away: a PyTorch tensor that requires gradients, or is sparse, for one.
     """
-    if isinstance(array, list):
+    if isinstance(array, (list, tuple)):
         return [taken(f"{name}[{i}]", each) for i, each in enumerate(array)]
     try:
-        return np.from_dlpack(array) if foreign(array) else array
+        return np.from_dlpack(in_memory(array)) if foreign(array) else array
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise TypeError(f"{name} must be an array that NumPy can read, got {_library(array)}'s: {error}") from error
 
 
-def returned(array, like):
-    """Give an array, or a list of arrays, to the library that another array came from; NumPy's and Numba's stay.
+def in_memory(array):
+    """Return an array whose memory holds its numbers: PyTorch puts off minus signs, of which memory knows nothing.
+
+    Raises
+    ------
+    TypeError, RuntimeError
+        If there is no such memory, as behind a masked tensor.
+    """
+    if not hasattr(array, "resolve_neg"):
+        return array
+    if array.numel() and array.data_ptr() == 0:
+        raise TypeError(f"a {type(array).__name__} has no memory of its own")
+    return array.resolve_conj().resolve_neg()
+
+
+def way_back(name, like):
+    """Return what gives an array, or a list of arrays, to the library that an argument came from.
+
+    NumPy's and Numba's arrays stay what they are.
 
     Raises
     ------
     TypeError
         If that library is not known to take it.
     """
-    if isinstance(array, list):
-        return [returned(each, like) for each in array]
-    library = sys.modules.get(_library(like))
-    if on_gpu(like):
-        if hasattr(like, "copy_to_host"):  # Numba's, or its simulator's
-            return array
+    gpu, library = on_gpu(like), sys.modules.get(_library(like))
+    if gpu and not hasattr(like, "copy_to_host"):  # which Numba's have, and those of its simulator
         if _library(like) == "torch":
-            return library.as_tensor(array, device=like.device)
+            return lambda array: library.as_tensor(array, device=like.device)
         if _library(like) == "cupy":
-            return library.asarray(array)
-        return array
-    if not foreign(like):
-        return array
-    make = getattr(library.numpy if _library(like) == "jax" else library, "from_dlpack", None)
-    if make is None:
-        raise TypeError(f"results cannot be given to {_library(like)}: it has no from_dlpack")
-    return make(array)
+            return library.asarray
+    if gpu or not foreign(like):
+        return lambda array: array
+    give = getattr(library.numpy if _library(like) == "jax" else library, "from_dlpack", None)
+    if give is None:
+        raise TypeError(f"{name} must be of a library that takes results back, got {_library(like)}'s: no from_dlpack")
+    return lambda array: list(map(give, array)) if isinstance(array, list) else give(array)
 
 
 def _library(array):
-    name = type(array).__module__.split(".")[0]
-    return "jax" if name == "jaxlib" else name
+    """Name the library of an array: that of the first of its classes whose library takes arrays, or else of its own."""
+    names = [kind.__module__.split(".")[0] for kind in type(array).__mro__]
+    names = ["jax" if name == "jaxlib" else name for name in names]
+    known = (name for name in names if name == "jax" or hasattr(sys.modules.get(name), "from_dlpack"))
+    return next(known, names[0])

@@ -45,6 +45,13 @@ def _run(argv):
             if rank == 0:
                 print(f"bppsa-nb: {error}", file=sys.stderr)
             return 1
+        except ValueError as error:
+            if not str(error).startswith("Key backend: "):  # Matplotlib's, of a name in the environment
+                raise
+            if rank == 0:
+                why = str(error).removeprefix("Key backend: ")
+                print(f"bppsa-nb: MPLBACKEND must name a backend of Matplotlib: {why}", file=sys.stderr)
+            return 1
         except KeyboardInterrupt as stop:
             if rank == 0:
                 print(f"\nStopped. {stop}".rstrip(), file=sys.stderr)

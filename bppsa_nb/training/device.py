@@ -264,7 +264,7 @@ class Step:
         """Send a batch, its labels and the optimizer's settings, in one copy."""
         settings, places, inputs = self._cut(self.staged, len(labels))
         new_settings = kernels.settings_of(self.training.optimizer)
-        with np.errstate(over="ignore"):  # an infinite rate is found in what it makes of the parameters
+        with np.errstate(over="ignore", under="ignore"):  # an infinite rate is found in what it makes of the parameters
             settings[: len(new_settings)] = new_settings
         places[:] = labels
         inputs[:] = x.reshape(-1)

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.machine.checks import all_finite, check_count, check_has
+from bppsa_nb.machine.shown import short
 from bppsa_nb.training.forward import share_of
 from bppsa_nb.training.loss import check_order, cross_entropy
 
@@ -60,7 +61,7 @@ class Local:
 
     def batch(self, dataset, indices):
         """Return what this process needs of a batch."""
-        return dataset.batch(indices)
+        return check_batch(dataset.batch(indices))
 
     def step(self, trainer, make):
         """Compute one step; return its loss, and a call that writes the result into model and optimizer."""
@@ -105,6 +106,13 @@ class Local:
     @staticmethod
     def _logits(trainer, x):
         return trainer.model.forward(x, backend=trainer.backend, **trainer.forward.how()).logits
+
+
+def check_batch(batch):
+    """Return a data set's batch, or raise TypeError unless it is inputs and labels."""
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        raise TypeError(f"dataset.batch must return inputs and labels, (x, y), got {short(batch)}")
+    return batch
 
 
 def check_parts(model, optimizer):

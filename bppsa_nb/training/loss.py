@@ -31,16 +31,17 @@ def cross_entropy(logits, labels):
     """
     logits, labels = _checked(logits, labels)
     rows = np.arange(len(labels))
-    # Shifted by the largest logit, no exponential overflows and their sum is at least one.
-    shifted = logits.astype(np.float64)
-    shifted -= shifted.max(axis=1, keepdims=True)
-    exponentials = np.exp(shifted)
-    sums = exponentials.sum(axis=1)
-    loss = float((np.log(sums) - shifted[rows, labels]).mean())
-    grad = exponentials / sums[:, None]
-    grad[rows, labels] -= 1
-    grad /= len(labels)
-    return loss, grad.astype(logits.dtype)
+    with np.errstate(under="ignore"):  # a class that is all but ruled out is usual
+        # Shifted by the largest logit, no exponential overflows and their sum is at least one.
+        shifted = logits.astype(np.float64)
+        shifted -= shifted.max(axis=1, keepdims=True)
+        exponentials = np.exp(shifted)
+        sums = exponentials.sum(axis=1)
+        loss = float((np.log(sums) - shifted[rows, labels]).mean())
+        grad = exponentials / sums[:, None]
+        grad[rows, labels] -= 1
+        grad /= len(labels)
+        return loss, grad.astype(logits.dtype)
 
 
 def accuracy(logits, labels):

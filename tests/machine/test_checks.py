@@ -107,7 +107,7 @@ def test_generator_makes_what_numpy_makes():
 def test_as_float(value, expected):
     found = as_float("h", value)
     assert type(found) is float and found == expected
-    for wrong in (True, "1", None, 1j, np.timedelta64(1)):
+    for wrong in (True, "1", None, 1j, np.timedelta64(1, "s")):
         with pytest.raises(TypeError, match="^h must be a number, got"):
             as_float("h", wrong)
 

@@ -30,7 +30,7 @@ def problem(dtype=np.float32):
 
 def test_numpy_stays_numpy():
     array = np.ones(3)
-    assert foreign.taken("array", array) is array is foreign.returned(array, np.ones(2))
+    assert foreign.taken("array", array) is array is foreign.way_back("array", np.ones(2))(array)
     assert foreign.taken("array", None) is None
 
 
@@ -40,10 +40,30 @@ def test_memory_is_shared():
     assert type(found) is np.ndarray and np.shares_memory(found, array)
 
 
-def test_a_library_without_a_way_back_is_named():
-    _, grad_output, _ = problem()
-    with pytest.raises(TypeError, match="results cannot be given to tests: it has no from_dlpack"):
-        foreign.returned(grad_output, Lent(grad_output))
+def test_a_library_without_a_way_back_is_named_before_anything_is_computed(monkeypatch):
+    jacobians_T, grad_output, _ = problem()
+    monkeypatch.setattr("bppsa_nb.chains.backprop._backprop", None)
+    message = "grad_output must be of a library that takes results back, got tests's: no from_dlpack"
+    with pytest.raises(TypeError, match=message):
+        bp.backprop(jacobians_T, Lent(grad_output))
+
+
+def test_tuples_are_taken_as_lists_are():
+    jacobians_T, grad_output, local_grads = (array[:, 0] if array.ndim > 2 else array[0] for array in problem())
+    expected = bp.backprop(list(jacobians_T), grad_output, local_grads=list(local_grads))
+    found = bp.backprop(tuple(map(Lent, jacobians_T)), grad_output, local_grads=tuple(map(Lent, local_grads)))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_tensors_on_a_gpu_are_looked_at_as_those_on_the_host():
+    from bppsa_nb.machine import arrays_cuda
+
+    class Nowhere:
+        __cuda_array_interface__ = {"shape": (2,), "typestr": "<f4"}
+        numel, data_ptr, resolve_neg = lambda self: 2, lambda self: 0, None
+
+    with pytest.raises(TypeError, match="x must be an array that Numba can read: a Nowhere has no memory of its own"):
+        arrays_cuda.taken("x", Nowhere())
 
 
 def test_what_numpy_cannot_read_is_named():
@@ -109,3 +129,35 @@ def test_tensors_that_cannot_be_read_are_named(what):
     }[what]
     with pytest.raises(TypeError, match="grad_output must be an array that NumPy can read, got torch's: "):
         bp.backprop(problem()[0], make(torch.ones(B, H)))
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("method", ["linear", "blelloch"])
+def test_signs_that_pytorch_has_put_off_are_heard(method):
+    import torch
+
+    lazy = torch.tensor([[1 + 2j, 3 + 4j]], dtype=torch.complex64).conj().imag
+    ours = {"jacobians_T": torch.eye(2)[None], "grad_output": lazy.resolve_neg(), "local_grads": torch.ones(2, 1, 2)}
+    assert lazy.is_neg() and bp.backprop(ours["jacobians_T"], lazy, method=method).tolist() == [[[-2, -4]]] * 2
+    for name, array in ours.items():
+        late = ours | {name: torch.complex(array, -array).conj().imag}
+        assert late[name].is_neg()
+        assert torch.equal(bp.backprop(**late, method=method), bp.backprop(**ours, method=method))
+
+
+@pytest.mark.peers
+def test_a_tensor_without_memory_of_its_own_is_refused():
+    import torch
+
+    with pytest.raises(TypeError, match="grad_output must be .* torch's: a Tensor has no memory of its own"):
+        bp.backprop(problem()[0], torch._efficientzerotensor((B, H)))
+
+
+@pytest.mark.peers
+def test_results_for_a_subclass_of_tensor_are_tensors():
+    import torch
+
+    jacobians_T, grad_output, _ = problem()
+    own = type("Own", (torch.Tensor,), {"__module__": "elsewhere"})
+    found = bp.backprop(jacobians_T, torch.from_numpy(grad_output).as_subclass(own))
+    assert type(found) is torch.Tensor and np.array_equal(found, bp.backprop(jacobians_T, grad_output))

@@ -205,6 +205,13 @@ def test_without_a_checkout_figures_are_left_out_and_list_says_what_is_missing(p
     assert capsys.readouterr().out.endswith(f"{NEEDS_CHECKOUT}\n")
 
 
+def test_an_unknown_backend_of_matplotlib_is_named():
+    command = [sys.executable, "-m", "bppsa_nb.papers.cli", "list"]
+    done = subprocess.run(command, cwd=REPO, env=os.environ | {"MPLBACKEND": "chalk"}, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("bppsa-nb: MPLBACKEND must name a backend of Matplotlib: 'chalk' is not ")
+
+
 BLOCKED = [("data", "figures"), ("figures", "figures"), ("figures", "notebooks"), ("REPRODUCTION.md", "report")]
 
 

@@ -127,7 +127,7 @@ def test_transfers_take_a_time_in_double_precision():
             schedule.transfer_time(size, bandwidth)
 
 
-@pytest.mark.parametrize("wrong", [np.complex64(1), np.timedelta64(1), None, "1"])
+@pytest.mark.parametrize("wrong", [np.complex64(1), np.timedelta64(1, "s"), None, "1"])
 def test_amounts_are_real_numbers(wrong):
     with pytest.raises(TypeError, match="latency must be a number"):
         schedule.transfer_time(1, 1, wrong)

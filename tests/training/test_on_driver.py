@@ -40,7 +40,7 @@ def call():
     # An axis of one has no stride in NumPy, where it is made by None; and arrays of other libraries are on the GPU.
     from numba import cuda
     J, g = np.zeros((5, 2, 20, 20), np.float32), np.zeros(20, np.float32)[None]
-    x = np.zeros((6, 1), np.float32)[..., None]
+    x, h0 = np.zeros((6, 1), np.float32)[..., None], np.zeros((2, 1, 20), np.float32)
     class Foreign:
         def __init__(self, array):
             self.there = cuda.to_device(np.ascontiguousarray(array).reshape(array.size).reshape(array.shape))
@@ -51,7 +51,7 @@ def call():
         bp.backprop(J[:, :1], g, method=method, backend="cuda")
         assert type(bp.backprop(Foreign(J[:, 0].copy()), Foreign(g), method=method)) is type(cuda.device_array(1))
         model.backward(model.forward(x, backend="cuda"), np.zeros((1, 3), np.float32), method, backend="cuda")
-        model.backward(model.forward(Foreign(x)), Foreign(np.zeros(3, np.float32)[None]), method)
+        model.backward(model.forward(Foreign(x), Foreign(h0)), Foreign(np.zeros(3, np.float32)[None]), method)
     # Layers alone, with parameters on the GPU, and gradients at all that can be read.
     from bppsa_nb.cells import stacked_cuda
     from bppsa_nb.cells.unroll import How

@@ -73,6 +73,15 @@ def test_loss_refuses(function, logits, labels, error, message):
         function(logits, labels)
 
 
+def test_what_vanishes_is_no_error_whatever_the_caller_wants_to_hear_of():
+    trainer = new_trainer()
+    trainer.model.params["fc.bias"][0] = 200
+    with np.errstate(all="raise"):
+        assert trainer.step(np.ones((3, 2, 1), np.float32), [0, 0]) == 0
+        loss, grad = cross_entropy(np.array([[1000.0, 0.0]]), [0])
+    assert loss == 0 and not grad.any()
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_optimizers_follow_their_rules(optimizer):
     rng, optimizer = np.random.default_rng(0), optimizer()
@@ -443,6 +452,11 @@ def test_failed_steps_change_nothing():
             {"dataset": ArrayDataset(np.ones((3, 0, 1)), np.zeros(0, int))},
             ValueError,
             "dataset must hold at least",
+        ),
+        (
+            {"dataset": type("Empty", (list,), {"batch": lambda self, indices: None})([0])},
+            TypeError,
+            r"dataset.batch must return inputs and labels, \(x, y\), got None",
         ),
     ],
 )
