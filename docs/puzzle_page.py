@@ -47,7 +47,8 @@ def text():
         "the function that is asked for, and press **Check** (or Shift + Enter): your Python runs here, in this page, "
         "and you are told at once whether it is right. A scan that works in place is drawn, a row per level, the first "
         "wrong square in red, and beside it how it should have been. Nothing is sent anywhere, and what you write "
-        f"stays in this browser. It may import {', '.join(OFFERED[:-1])} and {OFFERED[-1]}.",
+        f"stays in this browser. It may import {', '.join(OFFERED[:-1])} and {OFFERED[-1]}. It "
+        "leaves what it is given as it is, unless it works in place.",
         'Here, lists hold letters, and the one thing that can be done with two of them is to **join** them: `op("ab", '
         '"c")` is `"abc"`. A joined word spells how it was made.',
         '<p id="solved" role="status"></p>',

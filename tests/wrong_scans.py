@@ -1,4 +1,4 @@
-"""Answers to the puzzles about scans: wrong ones as one might give them, with what is said of each; right ones that import."""
+"""Answers to the puzzles about scans: wrong ones, with what is said of each, and right ones that import."""
 
 import functools
 import itertools
