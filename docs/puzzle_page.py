@@ -10,10 +10,15 @@ import nbformat
 from bppsa_nb.machine import files
 from bppsa_nb.puzzles.scans import PUZZLES
 
-# What the judge of a scan needs, and stand-ins for the little that it takes from Python's library.
+# What the judge of a scan needs, what answers can import of Python's library and what that is made of, and stand-ins
+# for the little that the judge takes from modules that need more.
 _MODULES = ("schedule/colors", "schedule/svg", "puzzles/heart", "puzzles/workers", "puzzles/scans", "puzzles/drawing")
+OFFERED = ("bisect", "collections", "copy", "functools", "heapq", "itertools", "math", "operator", "string")
+_BEHIND = (
+    *("_collections", "_collections_abc", "_functools", "_operator", "_py_abc", "_string", "_thread", "_weakref"),
+    *("_weakrefset", "abc", "copyreg", "keyword", "reprlib", "sys", "types", "weakref"),
+)
 _LIBRARY = {
-    "functools": "def cache(function):\n    return function\n",
     "html": """def escape(text):
     for sign, name in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#x27;")):
         text = text.replace(sign, name)
@@ -42,7 +47,8 @@ def text():
         "the function that is asked for, and press **Check** (or Shift + Enter): your Python runs here, in this page, "
         "and you are told at once whether it is right. A scan that works in place is drawn, a row per level, the first "
         "wrong square in red, and beside it how it should have been. Nothing is sent anywhere, and what you write "
-        "stays in this browser.",
+        f"stays in this browser. It may import {', '.join(OFFERED[:-1])} and {OFFERED[-1]}. It "
+        "leaves what it is given as it is, unless it works in place.",
         'Here, lists hold letters, and the one thing that can be done with two of them is to **join** them: `op("ab", '
         '"c")` is `"abc"`. A joined word spells how it was made.',
         '<p id="solved" role="status"></p>',
@@ -85,15 +91,19 @@ def write_worker(path):
     """
     import brython
 
-    engine = (Path(brython.__file__).parent / "data/brython.js").read_text(encoding="utf-8")
+    data = Path(brython.__file__).parent / "data"
+    engine, library = ((data / name).read_text(encoding="utf-8") for name in ("brython.js", "brython_stdlib.js"))
+    _, _, library = library.partition("var scripts = ")
+    library, _ = json.JSONDecoder().raw_decode(library)
     package = files.root() / "bppsa_nb"
     modules = {
         f"bppsa_nb.{name.replace('/', '.')}": (package / f"{name}.py").read_text(encoding="utf-8") for name in _MODULES
     }
-    found = {name: [".py", text, []] for name, text in (_LIBRARY | modules).items()}
+    found = {name: library[name] for name in (*OFFERED, *_BEHIND)}
+    found |= {name: [".py", text, []] for name, text in (_LIBRARY | modules).items()}
     found |= {name: [".py", "", [], 1] for name in _PACKAGES}
     # Brython wants to know where it came from, and has no need to.
     begin = 'self.window ??= self; self.__BRYTHON__ = { brython_path: "http://localhost/" };'
-    judge = (Path(__file__).parent / "judge.js").read_text(encoding="utf-8")
+    judge = (Path(__file__).parent / "judge.js").read_text(encoding="utf-8").replace("OFFERED", ", ".join(OFFERED))
     whole = f"{begin}\n{engine}\n__BRYTHON__.loadBrythonPackage({json.dumps(found)});\n{judge}"
     path.write_text(f"self.puzzleWorker = {json.dumps(whole)};\n", encoding="utf-8")

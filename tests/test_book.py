@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import on_browser
 import pytest
+import wrong_scans
 
 from bppsa_nb.machine import files
 from bppsa_nb.papers import notebooks
@@ -180,6 +181,30 @@ def test_a_puzzle_answers_back(page, root):
     assert page.run(f"{puzzle}.classList.contains('solved')")
     page.open(f"{root}puzzles.html?later")
     assert page.run("document.getElementById('solved').textContent").startswith("1 of 9")
+
+
+NUMPY = "import numpy as np\n\n\ndef totals(items, op):\n    return np.cumsum(items)"
+SERIAL = "def chunks(a, op, length):\n    for i in range(1, len(a)):\n        a[i] = op(a[i - 1], a[i])\n        yield"
+ANSWERS = [(name, source, "Right") for name, source in wrong_scans.RIGHT] + [
+    ("totals", NUMPY, "this page has no numpy. Of Python's library it has bisect, "),
+    ("totals", "def totals(items, op):\n    import urllib.request", "on line 2 of yours: this page has no urllib"),
+    ("totals", "def totals(items, op):\n    exit()", "SystemExit on line 2 of yours: an answer returns, and"),
+    ("totals", "exit()", "SystemExit: an answer returns, and leaves Python running"),
+    ("totals", "def totals(items, op):\n    return items.sort(key=str)", "it returned None"),
+    (
+        "totals",
+        "def totals(items, op):\n    items.reverse()\n    return items",
+        "it changes items, which others still read",
+    ),
+    ("chunks", SERIAL, "7 levels, and 6 are enough"),
+]
+
+
+@in_browser
+def test_answers_import_what_the_page_has(page, root):
+    page.open(f"{root}puzzles.html")
+    for name, code, expected in ANSWERS:
+        ask(page, name, code, expected)
 
 
 @in_browser

@@ -1,6 +1,9 @@
-"""Wrong answers to the puzzles about scans, as one might give them: name, answer, and what is said of it."""
+"""Answers to the puzzles about scans: wrong ones, with what is said of each, and right ones that import."""
 
-from bppsa_nb.puzzles import workers
+import functools
+import itertools
+
+from bppsa_nb.puzzles import scans, workers
 
 WRONG = []
 
@@ -522,3 +525,65 @@ def needs_a_word(run, op, identity):
         total = op(total, word)
     before = yield total
     return right(before, run, op, identity)
+
+
+@told(
+    "totals",
+    "a list of 5: it returned ['a', 'ab', 'abc', 'abcd', 'a', 'ab', 'abc', 'abcd', 'abcde'] and should return a list",
+)
+def remembers(items, op, found=[]):  # noqa: B006
+    found += itertools.accumulate(items, op)
+    return found
+
+
+told("totals", "a list of 4: it returned <itertools.accumulate object at")(itertools.accumulate)
+told("before", "before('abcd', r=3, d=1) is [] and should be ''")(
+    lambda letters, r, d: list(letters[: r // 2 ** (d + 1) * 2 ** (d + 1)])
+)
+told("affine", "affine((A, p), (B, q)) is [B A, B p + q] and should be a matrix and a loss term")(
+    lambda first, second: [second[0] @ first[0], second[0] @ first[1] + second[1]]
+)
+told("diamond", "RecursionError on line 1 of yours")(lambda a, b: (again := lambda: again())())
+
+
+@told("reduce", "a list of 4, op was given None as its first")
+def reduce_of_what_sort_returns(a, op):
+    a[-1] = functools.reduce(op, [a.sort(key=str), *a])
+    yield
+
+
+@told("down_sweep", "a list of 5, place 0: 'abcd' should be the identity: nothing stands before it")
+def powers_of_two_only(a, op, pairs, levels):
+    for d in reversed(range(levels)):
+        for r in range(2 ** (d + 1) - 1, len(a), 2 ** (d + 1)):
+            a[r - 2**d], a[r] = a[r], op(a[r], a[r - 2**d])
+        yield
+
+
+@told("reduce", "a list of 4, it joins 4 times, and 3 are enough")
+def joins_for_nothing(a, op):
+    op(a[0], a[-1])
+    yield from scans.reduce(a, op)
+
+
+_TOTALS = "{}\n\n\ndef totals(items, op):\n    return {}\n"
+_ALL = "list(itertools.accumulate(items, op))"
+RIGHT = [  # with all that the page can import: name and source
+    ("totals", _TOTALS.format("import itertools, math", f"{_ALL}[: math.floor(99.5)]")),
+    ("totals", _TOTALS.format("import copy, itertools, string", f"{_ALL} if string.digits else copy.copy(items)")),
+    ("totals", _TOTALS.format("import bisect, heapq, itertools\nfrom collections import deque", f"[*deque({_ALL})]")),
+    ("totals", _TOTALS.format("import itertools\nfrom collections.abc import Callable", _ALL)),
+    ("totals", _TOTALS.format("from functools import *", "[reduce(op, items[: i + 1]) for i in range(len(items))]")),
+    (
+        "totals",
+        _TOTALS.format(
+            "from itertools import *\nfrom functools import partial", "[*partial(accumulate, func=op)(items)]"
+        ),
+    ),
+    ("diamond", "import functools, operator\ndiamond = lambda a, b: functools.reduce(operator.matmul, (b, a))"),
+    (
+        "affine",
+        "from operator import add, matmul as m\naffine = lambda f, s: (m(s[0], f[0]), add(m(s[0], f[1]), s[1]))",
+    ),
+    ("before", "import math\nbefore = lambda letters, r, d: letters[: math.floor(r / 2 ** (d + 1)) * 2 ** (d + 1)]"),
+]

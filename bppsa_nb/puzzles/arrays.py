@@ -9,6 +9,8 @@ from bppsa_nb.puzzles.heart import Puzzle, Wrong, call
 
 def _compare(what, found, right, mistakes):
     """Raise `Wrong` unless an array is right; `mistakes` are what is often found instead, and what to say of it."""
+    if isinstance(found, np.ndarray) and found.dtype.kind not in "fiu":
+        raise Wrong(f"{what} is an array of {found.dtype} and should be one of numbers, as {right.dtype}")
     if not isinstance(found, np.ndarray) or found.shape != right.shape:
         shape = f"an array of shape {found.shape}" if isinstance(found, np.ndarray) else repr(found)
         raise Wrong(f"{what} is {shape} and should be an array of shape {right.shape}")
@@ -21,6 +23,26 @@ def _compare(what, found, right, mistakes):
     raise Wrong(f"{what}[{', '.join(map(str, place))}] is {found[place]:.4f} and should be {right[place]:.4f}")
 
 
+def _for_sizes(*sizes):
+    """Have a rule judge an answer for several sizes, of which it knows none by heart."""
+
+    def judging(rule):
+        def judged(answer):
+            for size in sizes:
+                try:
+                    found = rule(answer, **size)
+                except Wrong as wrong:
+                    if size == sizes[0]:
+                        raise
+                    here, there = (", ".join(f"{name} = {each[name]}" for name in each) for each in (size, sizes[0]))
+                    raise Wrong(f"{wrong} (with {here}; with {there} it was right)") from wrong
+            return found
+
+        return judged
+
+    return judging
+
+
 def rnn_jacobian(weight_hh, h):
     """Return the transposed Jacobian of a step of an RNN, h' = tanh(W_hh h + ...).
 
@@ -30,9 +52,10 @@ def rnn_jacobian(weight_hh, h):
     return weight_hh.T * (1 - h**2)
 
 
-def _rule_rnn_jacobian(answer):
+@_for_sizes({"H": 3}, {"H": 2}, {"H": 5})
+def _rule_rnn_jacobian(answer, H):
     rng = np.random.default_rng(0)
-    weight, h = rng.standard_normal((3, 3)), np.tanh(rng.standard_normal(3))
+    weight, h = rng.standard_normal((H, H)), np.tanh(rng.standard_normal(H))
     slope, right = 1 - h**2, rnn_jacobian(weight, h)
     mistakes = [
         (right.T, "that is the Jacobian; it is to be transposed"),
@@ -62,10 +85,11 @@ def gru_jacobian(weight_hh, h, r, z, n, m):
     return np.diag(z) + through_z + W_n.T * (to_n * r) + W_r.T * (to_n * m * r * (1 - r))
 
 
-def _rule_gru_jacobian(answer):
+@_for_sizes({"H": 3}, {"H": 2}, {"H": 5})
+def _rule_gru_jacobian(answer, H):
     rng = np.random.default_rng(0)
-    weight, h, m = rng.standard_normal((9, 3)), rng.uniform(-1, 1, 3), rng.standard_normal(3)
-    r, z, n = (*rng.uniform(0.1, 0.9, (2, 3)), rng.uniform(-0.9, 0.9, 3))
+    weight, h, m = rng.standard_normal((3 * H, H)), rng.uniform(-1, 1, H), rng.standard_normal(H)
+    r, z, n = (*rng.uniform(0.1, 0.9, (2, H)), rng.uniform(-0.9, 0.9, H))
     W_r, W_z, W_n = np.split(weight, 3)
     to_n = (1 - z) * (1 - n**2)
     ways = {
@@ -101,9 +125,10 @@ def weight_gradient(grad_sums, hidden):
     return np.einsum("tbi,tbj->ij", grad_sums, hidden[:-1]), grad_sums.sum(axis=(0, 1))
 
 
-def _rule_weight_gradient(answer):
+@_for_sizes({"T": 4, "B": 2, "H": 3}, {"T": 2, "B": 3, "H": 4})
+def _rule_weight_gradient(answer, T, B, H):
     rng = np.random.default_rng(0)
-    grad, hidden = rng.standard_normal((4, 2, 3)), rng.standard_normal((5, 2, 3))
+    grad, hidden = rng.standard_normal((T, B, H)), rng.standard_normal((T + 1, B, H))
     weight, bias = weight_gradient(grad, hidden)
     found = call(answer, weight_gradient, grad.copy(), hidden.copy())
     if not isinstance(found, tuple) or len(found) != 2:
@@ -113,13 +138,13 @@ def _rule_weight_gradient(answer):
         (np.einsum("tbi,tbj->ij", grad, hidden[1:]), "W_hh is multiplied by the state *before* the step, hidden[:-1]"),
         (np.einsum("tbi,tbj->ij", grad[-1:], hidden[-2:-1]), "that is of the last step; W_hh is used in all of them"),
         (np.einsum("bi,bj->ij", grad[0], hidden[0]), "that is of the first step; W_hh is used in all of them"),
-        (weight / 4, "gradients of all steps are added up; nobody divides by T"),
-        (weight / 8, "gradients of all steps and samples are added up; nobody divides"),
-        (weight / 2, "gradients of all samples are added up; the loss has divided by B already"),
+        (weight / T, "gradients of all steps are added up; nobody divides by T"),
+        (weight / (T * B), "gradients of all steps and samples are added up; nobody divides"),
+        (weight / B, "gradients of all samples are added up; the loss has divided by B already"),
     ]
     _compare("the gradient of W_hh", found[0], weight, mistakes)
     mistakes = [
-        (bias / 2, "gradients of all samples are added up; the loss has divided by B already"),
+        (bias / B, "gradients of all samples are added up; the loss has divided by B already"),
         (grad.mean(axis=(0, 1)), "gradients of all steps and samples are added up; nobody divides"),
         (grad[-1].sum(axis=0), "that is of the last step; b_hh is used in all of them"),
     ]

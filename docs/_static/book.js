@@ -34,6 +34,10 @@
         done([false, `<p role="status"><b>✗</b> Stopped after ${seconds} seconds. Does every loop of yours end?</p>`]);
       }, (asked.warm ? seconds : 3 * seconds) * 1000);
       asked.onmessage = ({ data }) => { asked.warm = true; clearTimeout(late); done(data); };
+      asked.onerror = ({ message }) => {
+        clearTimeout(late);
+        done([false, `<p role="status"><b>✗</b> What judges answers failed: ${message.replaceAll("<", "&lt;")}</p>`]);
+      };
       asked.postMessage({ name, code });
     });
   };

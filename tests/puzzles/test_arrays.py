@@ -68,11 +68,31 @@ WRONG = [
 ]
 
 CHANGED = "it changes {0}, which others still read; work on a copy, and leave {0} as it is"
+BY_HEART = "IndexError on line 1 of yours: index 2 is out of bounds for axis 0 with size 2 (with H = 2; with H = 3 it"
 WRONG += [
     ("rnn_jacobian", lambda W, h: np.multiply(W, (1 - h**2)[:, None], out=W).T, CHANGED.format("weight_hh")),
     ("rnn_jacobian", lambda W, h: W.T * np.subtract(1, h * h, out=h), CHANGED.format("h")),
     ("gru_jacobian", lambda W, *more: [right(W, *more), more[2].fill(0)][0], CHANGED.format("z")),
     ("weight_gradient", lambda g, h: (sums(g, h[:-1]), np.cumsum(g, 0, out=g)[-1].sum(0)), CHANGED.format("grad_sums")),
+    ("rnn_jacobian", lambda W, h: (W.T * (1 - h**2)).astype(str), "is an array of <U32 and should be one of numbers"),
+    (
+        "rnn_jacobian",
+        lambda W, h: np.sqrt(W.T + 0j) ** 2 * (1 - h**2),
+        "is an array of complex128 and should be",
+    ),
+    ("rnn_jacobian", lambda W, h: (W.T * (1 - h**2)).tolist(), "and should be an array of shape (3, 3)"),
+    (
+        "rnn_jacobian",
+        lambda W, h: np.array([[W[j, i] * (1 - h[j] ** 2) for j in range(3)] for i in range(3)]),
+        BY_HEART,
+    ),
+    (
+        "gru_jacobian",
+        lambda W, h, r, z, n, m: right(W, h[:3], r[:3], z, n, m),
+        "(3,) (5,)  (with H = 5; with H = 3 it was right)",
+    ),
+    ("weight_gradient", lambda g, h: (sum(g[t].T @ h[t] for t in range(4)), g.sum((0, 1))), "T = 2, B = 3, H = 4"),
+    ("weight_gradient", lambda g, h: (sums(g, h[:-1]), g.sum((0, 1))[None]), "b_hh is an array of shape (1, 3)"),
     ("sparse_product", lambda s, p, q, a, b: [np.add.reduceat(a[p] * b[q], s[:-1]), b.fill(0)][0], CHANGED.format("b")),
 ]
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from wrong_scans import WRONG
+from wrong_scans import RIGHT, WRONG
 
 from bppsa_nb.puzzles import scans
 from bppsa_nb.puzzles.heart import LETTERS, Join, Terms, Word
@@ -66,6 +66,12 @@ def chunks_by_a_tree_of_ends(a, op, length):
         if i not in ends:
             a[i] = op(a[i // length * length - 1], a[i])
     yield
+
+
+@pytest.mark.parametrize("name, source", RIGHT)
+def test_right_answers_import_what_they_like(name, source):
+    exec(source, names := {})
+    assert (verdict := scans.PUZZLES[name].judge(names[name])), verdict
 
 
 @pytest.mark.parametrize("answer", [chunks_by_totals, chunks_by_a_tree_of_ends])
