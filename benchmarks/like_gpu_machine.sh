@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 where=$(mkdir -p "${WHERE:=build/like_gpu}" && cd "$WHERE" && pwd)
 tree=$where/tree python=$where/env/bin/python
-minutes=${MINUTES:-20}
+minutes=${MINUTES:-20} status=0
 
 if [ ! -e "$where/env/.installed" ]; then
     "${PYTHON:-python3.12}" -m venv "$where/env"
@@ -47,7 +47,7 @@ say() { printf '\n=== %s, %s s\n' "$*" "$SECONDS"; }
 run() { "$python" benchmarks/first_minutes.py --out "$where/out" --commit "$commit" "$@"; }
 
 say "every kernel, by CUDA 13"
-"$python" -m pytest -q -p no:cacheprovider tests/test_machine_code.py
+"$python" -m pytest -q -p no:cacheprovider tests/test_machine_code.py || status=$?
 
 say "the stand-in: all parts"
 include=$("$python" -c 'import nvidia.cu13, pathlib; print(pathlib.Path(nvidia.cu13.__path__[0]) / "include")')
@@ -64,3 +64,4 @@ NUMBA_ENABLE_CUDASIM=1 run --minutes "$minutes"
 
 say "what was called"
 sort "$where/calls" | uniq -c
+exit $status

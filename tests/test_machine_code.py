@@ -146,7 +146,8 @@ def test_every_kernel_compiles_without_spills_from_ptx_of_its_own(real, generati
     check(real, generation, generation, widest=True)
 
 
-# The most instructions of a step, at the papers' size; `machine_code.step_of` says what that is.
+# The most instructions of a step, at the papers' size, by the toolkits 12.9, 13.0 and 13.5; `machine_code.step_of` says
+# what that is.
 BUDGETS = {
     "RNN forward": 90,
     "GRU forward": 170,
@@ -158,9 +159,9 @@ BUDGETS = {
     "GRU products": 2300,
     "dense products": 1130,
     "across chunks": 340,
-    "up-sweep": 10,
-    "down-sweep": 21,
-    "weight gradients": 15,
+    "up-sweep": 5,
+    "down-sweep": 5,
+    "weight gradients": 9,
     "RNN assembly": 50,
     "GRU assembly": 130,
     "sparse products": 55,

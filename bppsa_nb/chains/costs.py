@@ -1,7 +1,8 @@
 """What steps cost on a GPU by the machine code of its kernels: predictions, where nothing has been measured.
 
-`kernels.json` holds what the compiler made of the hot kernels for H = 20 in float32 (`papers.bppsa.machine_code`). For
-other sizes, `prices` are orders of magnitude: they need only tell methods apart that differ by a factor.
+`kernels.json` holds what the compiler made of the hot kernels for H = 20 in float32 (`papers.bppsa.machine_code`), and
+of which toolkit it is: those from 12.9 to 13.5 make code that takes the same time to within a tenth. For other sizes,
+`prices` are orders of magnitude: they need only tell methods apart that differ by a factor.
 """
 
 import functools

@@ -166,7 +166,8 @@ def _kernels():
         for place, name in enumerate(machine_code.kernels()):
             cost = machine_code.read(name)
             if place == 0:
-                print("What the hot kernels became for an H100 (H = 20, float32), and what one warp does in a step.")
+                made = f"by CUDA {machine_code.toolkit()} for an H100 (H = 20, float32)"
+                print(f"What the hot kernels became {made}, and what one warp does in a step.")
                 print("Microseconds are predicted from machine code, not measured.\n")
                 print(f"{'':<18}{''.join(f'{title:>14}' for title in titles)}  a step is")
             numbers = cost.registers, cost.spilled, cost.instructions, cost.products, cost.cycles, 1e6 * cost.seconds

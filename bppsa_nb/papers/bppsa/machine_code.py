@@ -56,6 +56,13 @@ def kernels():
     }
 
 
+def toolkit():
+    """Return the version of CUDA's toolkit that makes machine code here, such as "12.9", or raise as `read` does."""
+    from cuda.bindings import nvjitlink
+
+    return "{}.{}".format(*nvjitlink.version())
+
+
 def step_of(name):
     """Say in a few words what a step of a kernel is."""
     *_, trips = kernels()[name]
@@ -119,7 +126,6 @@ def loops():
 
 def store():
     """Read all kernels, and keep what was found in the package."""
+    of = {"toolkit": toolkit(), "generation": GENERATION, "H": H, "dtype": "float32"}
     found = {name: read(name)._asdict() for name in kernels()}
-    files.write_json(
-        costs.PATH, {"generation": GENERATION, "H": H, "dtype": "float32", "kernels": found, "loops": loops()}
-    )
+    files.write_json(costs.PATH, of | {"kernels": found, "loops": loops()})
