@@ -27,6 +27,7 @@ def losses(**how):
     return np.array([trainer.step(x, y) for _ in range(3)])
 off = abs(losses(method=method, backend="cuda", forward=forward) - losses(method="linear", backend="numpy")).max()
 said = "losses off by %.0e" % off
+print(said)
 """
 
 
@@ -80,7 +81,12 @@ class OneOfEachFirst:
     """A plugin of pytest: of every test function one case, then a second one; every case is noted."""
 
     def __init__(self, part):
-        self.part = part
+        self.part, self.broken = part, False
+
+    def pytest_collectreport(self, report):
+        """Note what cannot be collected."""
+        if report.failed:
+            self.part.note(f"collect {report.nodeid}", _last(report), failed=True)
 
     def pytest_collection_modifyitems(self, items):
         """Put the first case of every function first, and leave out what is known."""
@@ -91,22 +97,24 @@ class OneOfEachFirst:
         items[:] = [item for item in sorted(items, key=order.get) if item.nodeid not in self.part.known]
 
     def pytest_runtest_protocol(self, item):
-        """Begin a case, unless time is over."""
-        if not self.part.begins(item.nodeid):
-            item.session.shouldstop = "time is over"
+        """Begin a case, unless time is over, or the process has seen a GPU's error, which stays with it."""
+        if self.broken or not self.part.begins(item.nodeid):
+            item.session.shouldstop = "begun again" if self.broken else "time is over"
             return True  # nothing else runs it
 
     def pytest_runtest_logreport(self, report):
         """Note a case."""
         if report.failed:
-            self.part.failed = "CUDA" in report.longreprtext  # whose errors stay with a process
-            text = report.longreprtext.strip().splitlines()
-            said = next((line[1:].strip() for line in text if line.startswith("E ")), text[-1] if text else "failed")
-            self.part.note(report.nodeid, said, failed=True)
-            if self.part.failed:
-                raise SystemExit(AGAIN)
+            self.broken |= bool(re.search("CUDA_ERROR|CudaAPIError|CUDA error", report.longreprtext))
+            self.part.note(report.nodeid, _last(report), failed=True)
         elif report.when == "call" or report.skipped:
             self.part.note(report.nodeid, report.outcome, seconds=report.duration)
+
+
+def _last(report):
+    """Return the words of an error."""
+    text = report.longreprtext.strip().splitlines() or ["failed"]
+    return next((line[1:].strip() for line in text if line.startswith("E ")), text[-1])
 
 
 def tests(part):
@@ -114,10 +122,16 @@ def tests(part):
     import pytest
 
     marked = [path for path in sorted((REPO / "tests").rglob("test_*.py")) if "mark.gpu" in path.read_text("utf-8")]
-    marked += [REPO / "tests" / "test_cuda.py"]
-    wanted = ["-m", "simulator", "-k", "row_of_zeros"] if TINY else ["-m", "gpu"]
-    arguments = ["-W", "default", "-q", "-p", "no:cacheprovider", *wanted, *map(str, dict.fromkeys(marked))]
-    pytest.main(arguments, plugins=[OneOfEachFirst(part)])
+    wanted = ["-m", "gpu", *map(str, marked)]
+    if TINY:
+        wanted = ["-m", "simulator", "-k", "row_of_zeros", str(REPO / "tests" / "test_cuda.py")]
+    plugin = OneOfEachFirst(part)
+    how = ["-W", "default", "-q", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
+    status = pytest.main([*how, *wanted], plugins=[plugin])
+    if plugin.broken:
+        raise SystemExit(AGAIN)
+    if status not in (0, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise SystemExit(f"pytest ended with status {status}")
 
 
 def sanitize(part):

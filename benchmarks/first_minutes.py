@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
@@ -120,21 +121,24 @@ class Minutes:
         with open(self.folder / f"{name}.txt", "ab") as log:
             how = {"cwd": files.root(), "env": os.environ | {"PYTHONPATH": str(REPO)}, "start_new_session": True}
             process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, **how)
-        while (status := process.poll()) is None:
-            time.sleep(POLL)
-            now = time.monotonic()
-            if now - packed > PACK:
-                packed = now
-                self.pack()
-            started = next((item for item, note in reversed(parts.notes(path).items()) if "said" not in note), None)
-            running, since = started, (since if started == running else now)
-            if now - begun > seconds or (running is not None and now - since > most):
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        try:
+            while (status := process.poll()) is None:
+                time.sleep(POLL)
+                now = time.monotonic()
+                if now - packed > PACK:
+                    packed = now
+                    self.pack()
+                started = next((item for item, note in reversed(parts.notes(path).items()) if "said" not in note), None)
+                running, since = started, (since if started == running else now)
                 if now - begun > seconds:
                     return None
-                status = f"longer than {most:.0f} s"
-                break
+                if running is not None and now - since > most:
+                    status = f"longer than {most:.0f} s"
+                    break
+        finally:
+            with suppress(ProcessLookupError):  # what it has started, too
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         if status not in (0, parts.AGAIN, parts.SHORT):
             for item, note in parts.notes(path).items():
                 if "said" not in note:

@@ -25,14 +25,14 @@ def device():
 
 
 def write(path, **note):
-    """Add a note."""
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(note, default=float) + "\n")
+    """Add a note, all at once: who reads may do so at any time, and who writes may be ended at any."""
+    with open(path, "ab", buffering=0) as file:
+        file.write((json.dumps(note, default=lambda number: number.item()) + "\n").encode())
 
 
 def notes(path):
     """Read notes: the latest of each item, in the order in which they began."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
     return {note["item"]: note for note in map(json.loads, lines)}
 
 

@@ -31,7 +31,7 @@ def measure(scale, rng, progress):
     """Time all methods on every backend of this machine: one row per backend, T, B and method."""
     length, sizes = iterations.RNN_LENGTH[scale], [(T, BATCH) for T in iterations.RNN_LENGTHS[scale]]
     sizes += [(length, B) for B in iterations.RNN_BATCHES if (length, B) not in sizes]
-    chosen = dict.fromkeys(["numpy", "cpu", backends.resolve("auto")])
+    chosen = ["cuda"] * (backends.resolve("auto") == "cuda") + ["numpy", "cpu"]  # the quickest first: a GPU may be lent
     points = [{"backend": backend, "T": T, "B": B} for backend in chosen for T, B in sizes]
     table = progress.collect(points, partial(iterations.time_rnn, seconds=iterations.RNN_SECONDS[scale]), rng)
     table.attrs["length_while_B_varies"] = length
