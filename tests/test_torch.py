@@ -452,7 +452,7 @@ def test_on_a_gpu_that_is_not_the_first(gpu):
     x = torch.randn(5, 2, 3, device="cuda:1", requires_grad=True)
     for one, other in zip(*(results(each, x, None, "both") for each in (layers, theirs)), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=5e-5)
-    with pytest.raises(TypeError, match="input must be .* as all of them, got cuda:0 and cuda:1"):
+    with pytest.raises(TypeError, match="input must be on cuda:1, as weight_hh_l0 is, got cuda:0"):
         layers(x.detach().to("cuda:0"))
 
 
