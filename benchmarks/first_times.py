@@ -9,7 +9,7 @@ from parts import METHODS, TINY
 
 import bppsa_nb as bp
 from bppsa_nb.cells import calibrate
-from bppsa_nb.chains import costs, prices
+from bppsa_nb.chains import costs, plan, prices
 from bppsa_nb.papers import experiments
 from bppsa_nb.papers.bppsa import epochs, iterations
 from bppsa_nb.training.datasets.audio import FEATURES
@@ -75,20 +75,34 @@ def profiled(cell, method):
     if TINY:
         return ("kernels are not timed on the simulator",)
     T, B, H, inputs = problem(cell)
-    issue, wait = on_gpu.training_step(*make(cell, T, B, H, inputs, np.random.default_rng(0)), method, graph=False)
+    model, x, y = make(cell, T, B, H, inputs, np.random.default_rng(0))
+    forward = "linear" if method == "linear" else "auto"
+    issue, wait = on_gpu.training_step(model, x, y, method, graph=False, forward=forward)
     issue()
     wait()
-    rows, said = [], []
-    steps = {"run_forward": "forward", "sweep_chunks": "sweep"} if method == "linear" else {}
+    rows, said, steps = [], [], steps_of(cell, method)
     for kernel, (launches, micros) in launches_of(issue, wait).items():
         row = {"cell": cell, "T": T, "B": B, "H": H, "method": method, "kernel": kernel}
         rows.append(row | {"launches": launches, "microseconds": micros, "predicted": None})
         if kernel in steps:
-            rows[-1]["predicted"] = 1e6 * T * costs.table()[f"{cell} {steps[kernel]}"].seconds
+            name, count = steps[kernel]
+            rows[-1]["predicted"] = 1e6 * launches * count * costs.table()[name].seconds
             said.append(f"{kernel} {micros:.1f} us, predicted {rows[-1]['predicted']:.1f}")
-    slowest = sorted(rows, key=lambda row: -row["microseconds"])[: 3 - len(said)]
+    slowest = sorted(rows, key=lambda row: -row["microseconds"])[: max(4 - len(said), 1)]
     said += [f"{row['kernel']} {row['microseconds']:.1f} us" for row in slowest if row["predicted"] is None]
     return "; ".join(said), rows
+
+
+def steps_of(cell, method):
+    """Say of which kernels' steps it is known how long they take, by name, and how many a launch goes through."""
+    T, B, H, _ = problem(cell)
+    if method == "linear":
+        return {"run_forward": (f"{cell} forward", T), "sweep_chunks": (f"{cell} sweep", T)}
+    if method == "blelloch":
+        return {}
+    length = plan.chunk_length(T, B, H, np.float32, "cuda", 1 if cell == "RNN" else 3)
+    swept = {"sweep_chunks": (f"{cell} sweep", length), "multiply_chunks": (f"{cell} products", length)}
+    return swept | {"across_chunks": ("across chunks", -(-T // length))}
 
 
 def launches_of(issue, wait, rounds=20):
