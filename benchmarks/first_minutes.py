@@ -43,6 +43,7 @@ PARTS = {  # in order of worth, with their weights: seconds of eight minutes
     "prices": 20,
 }
 MOST = {"tests": 120}  # seconds, whatever is left
+LONG = ("figures", "prices")  # of few items, which may take all of the time
 LEAST = 10  # seconds for which no part begins any more
 ITEM, PORTION = 30, 0.6  # seconds that an item may always take, or that portion of its part's
 PACK, POLL = 5, 0.25  # seconds
@@ -98,9 +99,10 @@ class Minutes:
 
     def part(self, name, seconds):
         """Run a part until it is done or its time is over, anew after everything that made its process fail."""
+        most = seconds if name in LONG else max(ITEM, PORTION * seconds)
         end, path, known = time.monotonic() + seconds, self.folder / f"{name}.jsonl", -1
         while (left := end - time.monotonic()) > 0:
-            status = self.watch(name, left, most=max(ITEM, PORTION * seconds))
+            status = self.watch(name, left, most)
             if status == 0:
                 return "done"
             if status in (None, parts.SHORT):
