@@ -63,15 +63,20 @@ class Minutes:
         self.parts = json.loads(self.state.read_text()) if self.state.exists() else {}
 
     def forget(self, names, failed_only):
-        """Forget what is known of parts, so that they run anew: all of it, or only what failed."""
+        """Forget what is known of parts, so that they run anew: all of it, or only what failed.
+
+        Rows of a table that is not complete are forgotten, too, where another commit measured them.
+        """
+        commit = provenance.source_state()[0]
         for name in names:
             path = self.folder / f"{name}.jsonl"
-            kept = parts.notes(path) if failed_only else {}
-            kept = {item: note for item, note in kept.items() if note.get("said") and not note["failed"]}
-            path.write_text("".join(json.dumps(note) + "\n" for note in kept.values()))
+            if failed_only and self.parts.get(name, {}).get("outcome") == "done":
+                continue
+            kept = [note for note in parts.notes(path).values() if failed_only and note.get("failed") is False]
+            kept = [note for note in kept if not note.get("rows") or note.get("commit") == commit]
+            path.write_text("".join(json.dumps(note) + "\n" for note in kept))
             path.with_suffix(".txt").write_text("")
-            if not failed_only or self.parts.get(name, {}).get("outcome") != "done":
-                self.parts.pop(name, None)
+            self.parts.pop(name, None)
 
     def run(self, names):
         """Run parts, each in its share of what is left."""
