@@ -134,7 +134,8 @@ class Minutes:
                 now = time.monotonic()
                 if now - packed > PACK:
                     packed = now
-                    self.pack()
+                    with suppress(FileNotFoundError):  # written anew just now: the next one has it
+                        self.pack()
                 started = next((item for item, note in reversed(parts.notes(path).items()) if "said" not in note), None)
                 running, since = started, (since if started == running else now)
                 if now - begun > seconds:
