@@ -43,6 +43,7 @@ PARTS = {  # in order of worth, with their weights: seconds of eight minutes
     "prices": 20,
 }
 MOST = {"tests": 120}  # seconds, whatever is left
+LONG = ("figures", "prices")  # of few items, which may take all of the time
 LEAST = 10  # seconds for which no part begins any more
 ITEM, PORTION = 30, 0.6  # seconds that an item may always take, or that portion of its part's
 PACK, POLL = 5, 0.25  # seconds
@@ -62,15 +63,20 @@ class Minutes:
         self.parts = json.loads(self.state.read_text()) if self.state.exists() else {}
 
     def forget(self, names, failed_only):
-        """Forget what is known of parts, so that they run anew: all of it, or only what failed."""
+        """Forget what is known of parts, so that they run anew: all of it, or only what failed.
+
+        Rows of a table that is not complete are forgotten, too, where another commit measured them.
+        """
+        commit = provenance.source_state()[0]
         for name in names:
             path = self.folder / f"{name}.jsonl"
-            kept = parts.notes(path) if failed_only else {}
-            kept = {item: note for item, note in kept.items() if note.get("said") and not note["failed"]}
-            path.write_text("".join(json.dumps(note) + "\n" for note in kept.values()))
+            if failed_only and self.parts.get(name, {}).get("outcome") == "done":
+                continue
+            kept = [note for note in parts.notes(path).values() if failed_only and note.get("failed") is False]
+            kept = [note for note in kept if not note.get("rows") or note.get("commit") == commit]
+            path.write_text("".join(json.dumps(note) + "\n" for note in kept))
             path.with_suffix(".txt").write_text("")
-            if not failed_only or self.parts.get(name, {}).get("outcome") != "done":
-                self.parts.pop(name, None)
+            self.parts.pop(name, None)
 
     def run(self, names):
         """Run parts, each in its share of what is left."""
@@ -98,9 +104,10 @@ class Minutes:
 
     def part(self, name, seconds):
         """Run a part until it is done or its time is over, anew after everything that made its process fail."""
+        most = seconds if name in LONG else max(ITEM, PORTION * seconds)
         end, path, known = time.monotonic() + seconds, self.folder / f"{name}.jsonl", -1
         while (left := end - time.monotonic()) > 0:
-            status = self.watch(name, left, most=max(ITEM, PORTION * seconds))
+            status = self.watch(name, left, most)
             if status == 0:
                 return "done"
             if status in (None, parts.SHORT):
@@ -127,7 +134,8 @@ class Minutes:
                 now = time.monotonic()
                 if now - packed > PACK:
                     packed = now
-                    self.pack()
+                    with suppress(FileNotFoundError):  # written anew just now: the next one has it
+                        self.pack()
                 started = next((item for item, note in reversed(parts.notes(path).items()) if "said" not in note), None)
                 running, since = started, (since if started == running else now)
                 if now - begun > seconds:

@@ -63,7 +63,7 @@ class Part:
     def note(self, item, said, failed=False, **more):
         """Note what came of an item."""
         failed = failed or said.startswith("WRONG")
-        write(self.path, item=item, said=said, failed=failed, **more)
+        write(self.path, item=item, said=said, failed=failed, commit=provenance.source_state()[0], **more)
         print(f"{item}: {said}", flush=True)
 
     def do(self, item, act, *arguments, least=5):
