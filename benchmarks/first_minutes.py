@@ -169,7 +169,7 @@ class Minutes:
             found = {item: note for item, note in parts.notes(self.folder / f"{name}.jsonl").items() if "said" in note}
             counted = {word: 0 for word in parts.COUNTED}
             told = []
-            for item, note in sorted(found.items(), key=lambda pair: not pair[1]["failed"]):
+            for item, note in sorted(found.items(), key=lambda pair: pair[0] != "versions" and not pair[1]["failed"]):
                 if note["said"] in counted:
                     counted[note["said"]] += 1
                 else:
