@@ -47,7 +47,7 @@ LONG = ("figures", "prices")  # of few items, which may take all of the time
 LEAST = 10  # seconds for which no part begins any more
 ITEM, PORTION = 30, 0.6  # seconds that an item may always take, or that portion of its part's
 PACK, POLL = 5, 0.25  # seconds
-WIDTH, LINES = 150, 9  # of what the table says of a part
+WIDTH, LINES = 140, 10  # of what the table says of a part
 WORKER = Path(stages.__file__)
 
 
