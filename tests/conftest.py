@@ -105,10 +105,14 @@ def fetched(monkeypatch):
     return sizes
 
 
+def asked_for_peers(config):
+    return "peers" in config.getoption("-m").replace("not peers", "")
+
+
 def lacking(config):
     """Return which of PyTorch and JAX are missing; none where `-m` asks for tests that need them."""
     missing = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is None]
-    return [] if "peers" in config.getoption("-m") else missing
+    return [] if asked_for_peers(config) else missing
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -133,6 +137,6 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
-    if report.skipped and item.get_closest_marker("peers") and "peers" in item.config.getoption("-m"):
+    if report.skipped and item.get_closest_marker("peers") and asked_for_peers(item.config):
         report.outcome = "failed"  # what was asked for is not skipped
     return report
