@@ -29,7 +29,7 @@ def test_quick_tests_pass(tmp_path, python, resolution):
     shutil.copytree(REPO, tree, ignore=shutil.ignore_patterns(".*", "__pycache__", "build", "measured"))
     run([*UV, "venv", "--no-python-downloads", "--python", python, there], tree)
     wanted = ["--requirements", "pyproject.toml", "--extra", "all", "--extra", "test", "--only-binary", ":all:"]
-    run([*UV, "pip", "install", "--resolution", resolution, *wanted], tree, VIRTUAL_ENV=str(there))
+    run([*UV, "pip", "install", "--python", there, "--resolution", resolution, *wanted], tree)
     python = there / ("Scripts" if os.name == "nt" else "bin") / "python"
     tests = [python, "-m", "pytest", "-q", "--numprocesses=logical"]
     own = {"PYTHONPATH": str(tree), "PYTEST_ADDOPTS": ""}
