@@ -191,6 +191,8 @@ def main(arguments=None):
     parser.add_argument("--resume", action="store_true", help="go on where it was cut off")
     parser.add_argument("--commit", help="what the source is, where there is no .git: 40 digits")
     chosen = parser.parse_args(arguments)
+    if not 0 < chosen.minutes < float("inf"):
+        parser.error(f"--minutes must be a number above 0, got {chosen.minutes}")
     if chosen.commit is not None:
         if not re.fullmatch("[0-9a-f]{40}", chosen.commit):
             parser.error(f"--commit must be the 40 digits of a commit, got {chosen.commit!r}")

@@ -66,7 +66,7 @@ def numpy_only(backend):
     check_choice("backend", backend, (*backends.BACKENDS, "auto"))
     if backend not in ("numpy", "auto"):
         raise ValueError(
-            f"backend must be 'numpy' or 'auto' for a list of SciPy matrices and arrays, got {backend!r}; "
+            f"backend must be 'numpy' or 'auto' for a list of matrices, got {backend!r}; "
             "links of type BatchedCSR run on all backends"
         )
     return "numpy"

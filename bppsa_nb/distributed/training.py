@@ -125,7 +125,7 @@ class Replicas(OverRanks):
         if not len(share):
             return np.zeros((0, 0, 1)), np.zeros(0, np.int64)
         part = {"part": (self.place, self.places)} if self.places > 1 else {}
-        return check_batch(dataset.batch(share, **part))
+        return check_batch(dataset.batch(share, **part), len(share))
 
     def step(self, trainer, make):
         """Compute one step; on all ranks raise what is wrong on one of them."""

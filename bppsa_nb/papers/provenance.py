@@ -90,7 +90,7 @@ def check_committed():
             "BPPSA_NB_COMMIT can name it"
         )
     if dirty:
-        changed = ", ".join(line[3:] for line in _git("status", "--porcelain", "--", *SOURCE).splitlines())
+        changed = ", ".join(line[3:] for line in _changes().splitlines())
         raise UncommittedError(
             f"a reference names the commit that made it, but {changed} differ from {commit[:10]}: commit or stash first"
         )
@@ -108,8 +108,14 @@ def source_state():
     commit, top = printed.splitlines() if printed else (None, "")
     if commit is None or Path(top).resolve() != checkout:  # no repository, or not the package's own
         named = os.environ.get("BPPSA_NB_COMMIT")
-        return named, False if named else None
-    return commit, bool(_git("status", "--porcelain", "--", *SOURCE))
+        if named is not None and not re.fullmatch("[0-9a-f]{40}", named):
+            raise UncommittedError(f"BPPSA_NB_COMMIT must be the 40 digits of a commit, got {named!r}")
+        return named, None if named is None else False
+    return commit, bool(_changes())
+
+
+def _changes():
+    return _git("status", "--porcelain", "--untracked-files=all", "--", *SOURCE)
 
 
 def _git(*arguments):

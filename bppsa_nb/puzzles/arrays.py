@@ -4,15 +4,17 @@ from itertools import product
 
 import numpy as np
 
-from bppsa_nb.puzzles.heart import Puzzle, Wrong, call
+from bppsa_nb.puzzles.heart import Puzzle, Wrong, call, shown
 
 
 def _compare(what, found, right, mistakes):
     """Raise `Wrong` unless an array is right; `mistakes` are what is often found instead, and what to say of it."""
+    if isinstance(found, np.ma.MaskedArray):
+        raise Wrong(f"{what} is a masked array and should be a plain one")
     if isinstance(found, np.ndarray) and found.dtype.kind not in "fiu":
         raise Wrong(f"{what} is an array of {found.dtype} and should be one of numbers, as {right.dtype}")
     if not isinstance(found, np.ndarray) or found.shape != right.shape:
-        shape = f"an array of shape {found.shape}" if isinstance(found, np.ndarray) else repr(found)
+        shape = f"an array of shape {found.shape}" if isinstance(found, np.ndarray) else shown(found)
         raise Wrong(f"{what} is {shape} and should be an array of shape {right.shape}")
     if np.allclose(found, right):
         return
@@ -131,8 +133,8 @@ def _rule_weight_gradient(answer, T, B, H):
     grad, hidden = rng.standard_normal((T, B, H)), rng.standard_normal((T + 1, B, H))
     weight, bias = weight_gradient(grad, hidden)
     found = call(answer, weight_gradient, grad.copy(), hidden.copy())
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise Wrong(f"it returned {found!r} and should return two arrays, of W_hh and of b_hh")
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        raise Wrong(f"it returned {shown(found)} and should return two arrays, of W_hh and of b_hh")
     mistakes = [
         (weight.T, "row i belongs to number i of the sum, column j to number j of the state: it is transposed"),
         (np.einsum("tbi,tbj->ij", grad, hidden[1:]), "W_hh is multiplied by the state *before* the step, hidden[:-1]"),

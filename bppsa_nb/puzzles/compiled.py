@@ -10,7 +10,10 @@ import re
 import subprocess
 import sys
 import textwrap
+from importlib.util import find_spec
 from types import ModuleType
+
+from numba import types
 
 GENERATION = 9, 0
 _FILE = "yours"
@@ -35,6 +38,8 @@ def why_not(kernel, *arguments):
     LookupError
         If that cannot be found out here: there is no compiler, or the source cannot be read.
     """
+    if find_spec("numba_cuda") is None:
+        raise LookupError("`pip install 'bppsa-nb[gpu]'` brings a compiler")
     parts, values = {}, {}
     try:
         _collect(kernel.py_func, parts, values)
@@ -51,6 +56,8 @@ def why_not(kernel, *arguments):
 
 def _collect(function, parts, values):
     """Collect the sources of a function and of those that it calls, by name, and what numbers and modules they use."""
+    if function.__closure__:
+        raise LookupError(f"it uses {', '.join(function.__code__.co_freevars)} of the function that it was made in")
     parts[function.__name__] = [textwrap.dedent(inspect.getsource(function)), None]
     for name in _used(function.__code__):
         value = function.__globals__.get(name)
@@ -58,11 +65,16 @@ def _collect(function, parts, values):
             values[name] = {"module": value.__name__}
         elif isinstance(value, bool | int | float | str):
             values[name] = {"value": value}
+        elif isinstance(value, types.Type):
+            values[name] = {"type": str(value)}
         elif callable(value) and name not in parts:
             called = getattr(value, "py_func", getattr(value, "fn", value))
             if inspect.isfunction(called):
                 _collect(called, parts, values)
                 parts[name] = [parts[called.__name__][0], called.__name__]
+                continue
+        if value is not None and name not in parts and name not in values:
+            raise LookupError(f"it uses {name}, a {type(value).__name__}, which cannot be taken along")
 
 
 def _used(code):
@@ -74,7 +86,7 @@ def main():
     """Compile what comes as JSON, and print why it cannot be compiled, as JSON: the child of `why_not`."""
     from types import SimpleNamespace
 
-    from numba import cuda, types
+    from numba import cuda
     from numba.core.errors import NumbaError
     from numba.cuda import dispatcher
 
@@ -86,6 +98,8 @@ def main():
     for name, each in asked["values"].items():
         if "module" in each:
             exec(f"import {each['module']} as {name}", names)
+        elif "type" in each:
+            names[name] = eval(each["type"], vars(types))
         else:
             names[name] = each["value"]
     for name, (source, called) in asked["parts"].items():

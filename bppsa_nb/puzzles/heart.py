@@ -26,6 +26,15 @@ class TooLong(BaseException):
 PAST_ANSWERS = (Wrong, TooLong, KeyboardInterrupt)  # whatever else an answer raises is told in words
 
 
+def shown(value):
+    """Return how a value prints, cut off where it is long; its kind where it does not print."""
+    try:
+        text = repr(value)
+    except Exception:
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
 class Word:
     """Letters in the order in which they were joined: of which two words, and on which level of a scan."""
 
@@ -79,7 +88,8 @@ class Join:
         """Join two words."""
         for which, word in (("first", a), ("second", b)):
             if not isinstance(word, Word):
-                raise Wrong(f"op was given {word!r} as its {which}; it joins what the list held and what op returned")
+                given = f"op was given {shown(word)} as its {which}"
+                raise Wrong(f"{given}; it joins what the list held and what op returned")
         if not a.text or not b.text:
             return a if a.text else b
         if len(self.made) == self.most:
@@ -118,7 +128,7 @@ class Puzzle:
         """Return the `Verdict` on an answer."""
         try:
             if not callable(answer):
-                raise Wrong(f"the answer is a function, and not {answer!r}")
+                raise Wrong(f"the answer is a function, and not {shown(answer)}")
             found = self.rule(answer)
         except Wrong as wrong:
             return Verdict(False, str(wrong))
@@ -155,12 +165,13 @@ def judge(answer, solution, tasks):
             wrong = error if isinstance(error, Wrong) else Wrong(said(error, answer))
             run(solution, task, right)
             return Verdict(False, f"{task.what}, {wrong}", rows, right, wrong.word)
-    rows, shown = [], max((task for task in tasks if len(task.start) <= 8), key=lambda task: len(task.start))
-    op = run(answer, shown, rows)
+    rows, example = [], max((task for task in tasks if len(task.start) <= 8), key=lambda task: len(task.start))
+    op = run(answer, example, rows)
     took = f"{op.levels} level{'s' * (op.levels != 1)} and {len(op.made)} joins"
     took += ", not counting those with the identity" if any(word is IDENTITY for row in rows for word in row) else ""
     most = max(len(task.start) for task in tasks)
-    return Verdict(True, f"Right for every list of up to {most} places. {shown.what.capitalize()} takes {took}.", rows)
+    taken = f"{example.what.capitalize()} takes {took}."
+    return Verdict(True, f"Right for every list of up to {most} places. {taken}", rows)
 
 
 class Given:
@@ -202,7 +213,7 @@ class Returned:
         self.value = value
 
     def __repr__(self):
-        return f"nothing, and returns {self.value!r},"
+        return f"nothing, and returns {shown(self.value)},"
 
 
 def go_on(answer, steps, given, where):
@@ -224,7 +235,7 @@ def run(answer, task, rows):
     rows.append(list(a))
     pauses = answer(a, op, *task.arguments)
     if not hasattr(pauses, "__next__"):
-        raise Wrong(f"it returned {pauses!r} and never paused; write yield behind each level")
+        raise Wrong(f"it returned {shown(pauses)} and never paused; write yield behind each level")
     changed = set()  # levels; one that joins is one, too, whatever it leaves in the list
     for number, _ in enumerate(pauses):
         changed |= {op.level} if _keep(rows, a) else set()
@@ -264,7 +275,7 @@ class Watched:
         self.rows = [list(a)]
         pauses = scan(a, op, *more)
         if not hasattr(pauses, "__next__"):
-            raise TypeError(f"a scan pauses after each level, by yield; this one returned {pauses!r}")
+            raise TypeError(f"a scan pauses after each level, by yield; this one returned {shown(pauses)}")
         for _ in pauses:
             _keep(self.rows, a)
         _keep(self.rows, a)
@@ -295,7 +306,7 @@ def name(text):
 def told(place, found, wanted):
     """Say what is wrong with what a place holds, as a `Wrong`."""
     if not isinstance(found, Word):
-        return Wrong(f"place {place} holds {found!r} and should hold {wanted!r}, a word of the list or of op")
+        return Wrong(f"place {place} holds {shown(found)} and should hold {wanted!r}, a word of the list or of op")
     text = found.text
     twice = [letter for letter in text if text.count(letter) > 1]
     missing = "".join(letter for letter in wanted if letter not in text)
@@ -326,7 +337,10 @@ def said(error, answer):
         if at.tb_frame.f_code.co_filename == code.co_filename and at.tb_lineno >= code.co_firstlineno:
             line = f" on line {at.tb_lineno - code.co_firstlineno + 1} of yours"
         at = at.tb_next
-    what = "an answer returns, and leaves Python running" if isinstance(error, SystemExit) else error
+    try:
+        what = "an answer returns, and leaves Python running" if isinstance(error, SystemExit) else str(error)
+    except Exception:
+        what = "without words"
     return f"{type(error).__name__}{line}: {what}"
 
 

@@ -14,6 +14,7 @@ from bppsa_nb.puzzles.heart import (
     Wrong,
     call,
     judge,
+    shown,
     told,
     words,
 )
@@ -53,7 +54,7 @@ def _rule_totals(answer):
     for n in LENGTHS:
         found = call(answer, totals, words(LETTERS[:n]), Join(n * n))
         if not isinstance(found, list) or len(found) != n:
-            raise Wrong(f"a list of {n}: it returned {found!r} and should return a list of {n}, a total per item")
+            raise Wrong(f"a list of {n}: it returned {shown(found)} and should return a list of {n}, a total per item")
         for place, word in enumerate(found):
             if not isinstance(word, Word) or word.text != LETTERS[: place + 1]:
                 raise Wrong(f"a list of {n}, {told(place, word, LETTERS[: place + 1])}")
@@ -95,8 +96,8 @@ def before(letters, r, d):
 
 
 def _rule_before(answer):
-    for n in LENGTHS[:17]:
-        letters = LETTERS[:n]
+    for letters in [text for n in LENGTHS[:17] for text in (LETTERS[:n], LETTERS[n - 1 :: -1])]:
+        n = len(letters)
         for d in reversed(range((n - 1).bit_length())):
             for first in range(0, n, 2 ** (d + 1)):
                 r = min(first + 2 ** (d + 1), n) - 1
@@ -112,7 +113,7 @@ def _rule_before(answer):
                     why = f"its own block, {block!r}, is not before it"
                 else:
                     why = f"its block is {block!r}; what stands before that"
-                raise Wrong(f"before({letters!r}, r={r}, d={d}) is {found!r} and should be {wanted!r}: {why}")
+                raise Wrong(f"before({letters!r}, r={r}, d={d}) is {shown(found)} and should be {wanted!r}: {why}")
     return "Right: on the way down, the last place of a block holds everything before the block."
 
 
@@ -186,13 +187,14 @@ def _rule_pairs(answer):
             found, right = call(answer, pairs, n, d), pairs(n, d)
             if not isinstance(found, list) or sorted(map(_pair, found)) != right:
                 drawn = judge(sweeps_by(answer), sweeps_by(pairs), tasks[-1:])
-                said = f"pairs({n}, {d}) is {found!r} and should be {right}{_why_not(found, n, d, right)}"
+                said = f"pairs({n}, {d}) is {shown(found)} and should be {right}{_why_not(found, n, d, right)}"
                 return Verdict(False, said, drawn.yours, drawn.solution, drawn.marked)
     return judge(sweeps_by(answer), sweeps_by(pairs), tasks)
 
 
 def _pair(pair):
-    return tuple(pair) if isinstance(pair, list | tuple) and all(isinstance(place, int) for place in pair) else ()
+    numbers = isinstance(pair, list | tuple) and all(hasattr(place, "__index__") for place in pair)  # NumPy's, too
+    return tuple(map(int, pair)) if numbers else ()
 
 
 def _why_not(found, n, d, wanted):
@@ -226,7 +228,7 @@ def _rule_affine(answer):
     A, p, B, q = map(Terms, "ApBq")
     found, call_ = call(answer, affine, (A, p), (B, q)), "affine((A, p), (B, q))"
     if not isinstance(found, tuple) or len(found) != 2:
-        raise Wrong(f"{call_} is {found!r} and should be a matrix and a loss term, as what it is given")
+        raise Wrong(f"{call_} is {shown(found)} and should be a matrix and a loss term, as what it is given")
     matrix, offset = found
     for name, what, wanted in (("matrix", matrix, B @ A), ("loss term", offset, B @ p + q)):
         if not isinstance(what, Terms) or what != wanted:

@@ -13,6 +13,7 @@ from bppsa_nb.puzzles.heart import (
     call,
     go_on,
     judge,
+    shown,
     told,
     words,
 )
@@ -99,16 +100,16 @@ def _rule_exscan(answer):
             own = words(run)
             given, steps = Given(exscan, [own]), call(answer, exscan, own, op, IDENTITY)
             if not hasattr(steps, "send"):
-                raise Wrong(f"{where}: it returned {steps!r} and never asked; write before = yield total")
+                raise Wrong(f"{where}: it returned {shown(steps)} and never asked; write before = yield total")
             total = go_on(answer, steps, None, where)
             if not isinstance(total, Word) or total.text != run:
-                raise Wrong(f"{where}: it hands {total!r} to Exscan, and should hand {run!r}, all that it has")
+                raise Wrong(f"{where}: it hands {shown(total)} to Exscan, and should hand {run!r}, all that it has")
             found = go_on(answer, steps, Word(before) if rank else None, where)  # undefined on rank 0
             given.check()
             if not isinstance(found, Returned):
-                raise Wrong(f"{where}: it asks a second time, with {found!r}; Exscan is called once")
+                raise Wrong(f"{where}: it asks a second time, with {shown(found)}; Exscan is called once")
             if not isinstance(found.value, list) or len(found.value) != len(run):
-                raise Wrong(f"{where}: it returned {found.value!r}, and should return a list of {len(run)}")
+                raise Wrong(f"{where}: it returned {shown(found.value)}, and should return a list of {len(run)}")
             for place, word in enumerate(found.value):
                 if not isinstance(word, Word) or word.text != before + run[:place]:
                     raise Wrong(f"{where}, {told(place, word, before + run[:place])}")

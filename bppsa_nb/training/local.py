@@ -61,7 +61,7 @@ class Local:
 
     def batch(self, dataset, indices):
         """Return what this process needs of a batch."""
-        return check_batch(dataset.batch(indices))
+        return check_batch(dataset.batch(indices), len(indices))
 
     def step(self, trainer, make):
         """Compute one step; return its loss, and a call that writes the result into model and optimizer."""
@@ -108,10 +108,12 @@ class Local:
         return trainer.model.forward(x, backend=trainer.backend, **trainer.forward.how()).logits
 
 
-def check_batch(batch):
-    """Return a data set's batch, or raise TypeError unless it is inputs and labels."""
+def check_batch(batch, count):
+    """Return a data set's batch, or raise TypeError or ValueError unless it is inputs and labels of `count` samples."""
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise TypeError(f"dataset.batch must return inputs and labels, (x, y), got {short(batch)}")
+    if hasattr(batch[1], "__len__") and len(batch[1]) != count:
+        raise ValueError(f"dataset.batch must return labels of the {count} samples asked for, got {len(batch[1])}")
     return batch
 
 

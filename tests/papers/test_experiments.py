@@ -485,6 +485,8 @@ def test_commit_is_that_of_the_package_s_checkout(package):
     assert provenance.source_state() == (commit, False)
     (package / "new.py").write_text("")
     assert provenance.source_state() == (commit, True)
+    git(package.parent, "config", "status.showUntrackedFiles", "no")
+    assert provenance.source_state() == (commit, True)
 
 
 def test_a_reference_needs_a_commit_of_all_that_makes_it(package):
@@ -513,6 +515,10 @@ def test_another_repository_around_the_package_or_at_work_does_not_count(package
     assert provenance.source_state() == (None, None)  # where an installed package works
     monkeypatch.setenv("BPPSA_NB_COMMIT", 40 * "a")
     assert provenance.source_state() == (40 * "a", False)  # whoever copied the source says so
+    for named in ("", "nonsense", 39 * "a"):
+        monkeypatch.setenv("BPPSA_NB_COMMIT", named)
+        with pytest.raises(provenance.UncommittedError, match="BPPSA_NB_COMMIT must be the 40 digits of a commit"):
+            provenance.source_state()
 
 
 @pytest.mark.parametrize(

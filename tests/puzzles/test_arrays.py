@@ -58,6 +58,7 @@ WRONG = [
     ("weight_gradient", lambda g, h: (sums(g, h[:-1]), g.mean((0, 1))), "the gradient of b_hh: gradients of all steps"),
     ("weight_gradient", lambda g, h: (sums(g, h[:-1]), g[-1].sum(0)), "that is of the last step; b_hh is used"),
     ("weight_gradient", lambda g, h: sums(g, h[:-1]), "should return two arrays"),
+    ("rnn_jacobian", lambda W, h: np.ma.masked_all(W.shape), "is a masked array and should be a plain one"),
     ("sparse_product", lambda s, p, q, a, b: (a[p] * b[q])[: len(s) - 1], "what it returned[0] is 2.2500"),
     ("sparse_product", lambda s, p, q, a, b: (a[p] * b[q])[s[:-1]], "that is the first product of each entry"),
     ("sparse_product", lambda s, p, q, a, b: (a[p] * b[q])[s[1:] - 1], "that is the last product of each entry"),

@@ -242,10 +242,11 @@ def test_what_only_the_simulator_runs_is_wrong(old, new, message, kind, tmp_path
 @pytest.mark.parametrize("kind", here[:1])
 def test_what_a_right_kernel_calls_is_compiled_with_it(kind, tmp_path):
     program = f"""import numpy as anything
+from numba import float64
 half = 0.5
 
 def twice(x):
-    return anything.float64(2) * x
+    return float64(2) * anything.float64(x)
 
 @cuda.jit(device=True)
 def same(x):
@@ -257,6 +258,11 @@ def same(x):
     exec(compile(program, tmp_path / "mine.py", "exec"), names)
     verdict = puzzles.puzzle("up_level").judge(names["up_level"])
     assert verdict and verdict.message.endswith("It compiles for a GPU, too."), verdict
+    program = program.replace("half = 0.5", "halves = 0.5,").replace("half *", "halves[0] *")
+    (tmp_path / "mine.py").write_text(program)
+    exec(compile(program, tmp_path / "mine.py", "exec"), names)
+    verdict = puzzles.puzzle("up_level").judge(names["up_level"])
+    assert verdict and "not tried: it uses halves, a tuple, which cannot be taken along" in verdict.message, verdict
 
 
 @pytest.mark.parametrize("kind", here[:1])

@@ -8,9 +8,11 @@ import random
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from wrong_scans import RIGHT, WRONG
 
+from bppsa_nb import puzzles
 from bppsa_nb.puzzles import scans
 from bppsa_nb.puzzles.heart import LETTERS, Join, Terms, Word
 from bppsa_nb.scan import levels
@@ -77,6 +79,34 @@ def test_right_answers_import_what_they_like(name, source):
 @pytest.mark.parametrize("answer", [chunks_by_totals, chunks_by_a_tree_of_ends])
 def test_chunks_may_be_written_otherwise(answer):
     assert (verdict := scans.PUZZLES["chunks"].judge(answer)), verdict
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
+def test_what_cannot_be_printed_or_is_long_is_told_in_a_sentence():
+    def raises(items, op):
+        raise Mute
+
+    for answer, said in ((raises, "Mute on line 2 of yours: without words"), (lambda items, op: Mute(), "a Mute")):
+        assert said in puzzles.check("totals", answer).message
+    assert len(puzzles.check("totals", lambda items, op: 10**6 * ["x"]).message) < 1000
+
+
+def test_letters_are_those_that_it_is_given():
+    answer = lambda letters, r, d: scans.LETTERS[: r >> (d + 1) << (d + 1)]  # noqa: E731
+    assert not puzzles.check("before", answer)
+
+
+def test_places_may_be_numpy_s():
+    def pairs(n, d):
+        return [(l, min(l + 2**d, n)) for l in np.arange(2**d - 1, n, 2 * 2**d)]
+
+    assert puzzles.check("pairs", pairs)
 
 
 def test_there_are_five_wrong_answers_each():

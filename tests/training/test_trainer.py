@@ -458,6 +458,11 @@ def test_failed_steps_change_nothing():
             TypeError,
             r"dataset.batch must return inputs and labels, \(x, y\), got None",
         ),
+        (
+            {"dataset": type("Few", (list,), {"batch": lambda self, i: (np.ones((3, 1, 1)), [0])})([0, 0])},
+            ValueError,
+            "dataset.batch must return labels of the 2 samples asked for, got 1",
+        ),
     ],
 )
 def test_fit_refuses(change, error, message):
