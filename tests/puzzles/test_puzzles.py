@@ -135,8 +135,9 @@ def test_there_is_no_such_puzzle(call):
 def test_what_does_not_end_is_ended(answer, monkeypatch):
     monkeypatch.setattr(puzzles, "SECONDS", 0.2)
     said = "✗ still running after 0.2 seconds. Does every loop of yours end?"
-    cannot = " It cannot be stopped; restart Python." * (answer is keeps_everything)
-    assert repr(puzzles.check("reduce", answer)) == said + cannot
+    cannot = " It cannot be stopped; restart Python."
+    # What keeps everything may be caught between two of its lines.
+    assert repr(puzzles.check("reduce", answer)) in (said, *[said + cannot] * (answer is keeps_everything))
     monkeypatch.setattr(Endless, "on", False)
     for thread in (each for each in threading.enumerate() if each.name == "an answer"):
         thread.join()
