@@ -242,8 +242,8 @@ def test_pages_are_light(page, root):
         page.requests.clear()
         page.open(root + name)
         loaded = weight(page, root)
-        page.run(LOOK)  # all the pictures, too, which weigh what was timed
-        if loaded > most or weight(page, root) > most + 250:
+        page.run(LOOK)  # all the pictures, too
+        if loaded > most or weight(page, root) > most + 200:
             heavy[name] = loaded, weight(page, root)
     assert heavy == {}
 

@@ -233,6 +233,7 @@ class ResidualNetwork:
         if self.kernel_size:
             raise ValueError(f"jacobians_T is for dense layers, got weights of shape {self.weights.shape}")
         self.check_state("states", states, (len(self) + 1,))
+        states = np.ascontiguousarray(states)  # before NumPy 2.3, how tanh rounds depends on strides
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             slopes = compute("numpy").slopes(states, self.weights, self.biases, self.activation)
             found = self.dtype.type(self.h) * self.weights.swapaxes(1, 2)[:, None] * slopes[:, :, None, :]

@@ -101,7 +101,7 @@ def source_state():
 
     Where the package is not imported from a git checkout of its own, whoever copied the source from one can name its
     commit in BPPSA_NB_COMMIT, and vouches for it; both are None where nobody did. Pictures and tables that a run
-    rewrites do not count.
+    rewrites do not count. Raises an UncommittedError where BPPSA_NB_COMMIT is no commit's 40 digits.
     """
     checkout = Path(bppsa_nb.__file__).resolve().parents[1]
     printed = _git("rev-parse", "HEAD", "--show-toplevel")
