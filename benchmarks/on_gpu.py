@@ -85,7 +85,7 @@ def backward(model, x, grad_output, method):
 
     from bppsa_nb.cells import layer_cuda as cells
     from bppsa_nb.chains.structured_cuda import Links
-    from bppsa_nb.machine.twins import twin
+    from bppsa_nb.machine.dispatch import implementation
 
     activations = model.forward(x, backend="cuda")
     hidden, gated = on_device(activations.hidden[0]), activations.gates is not None
@@ -100,7 +100,7 @@ def backward(model, x, grad_output, method):
     scan, found, lost = _scan(Links(chain), grad_output, method, dense=False)
 
     def launch(stream):
-        cells.launch_slopes(twin(model._cell, "cuda").CELL, hidden, gates, slopes, stream)
+        cells.launch_slopes(implementation(model._cell, "cuda").CELL, hidden, gates, slopes, stream)
         scan(stream)
         cells.launch_at_sums(slopes, found, stream)
         cells.launch_gradients(x, hidden, slopes, *parts, grads, stream)
@@ -119,7 +119,7 @@ def forward(model, x):
     from numba import cuda
 
     from bppsa_nb.cells import layer_cuda as cells
-    from bppsa_nb.machine.twins import twin
+    from bppsa_nb.machine.dispatch import implementation
 
     (T, B, _), H = x.shape, model.hidden_size
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
@@ -128,7 +128,7 @@ def forward(model, x):
     transposed, products = cuda.device_array((H, sums), dtype), cuda.device_array((T, B, sums), dtype)
     hidden, x = on_device(np.zeros((T + 1, B, H), dtype)), on_device(x)
     gates = None if sums == H else cuda.device_array((4, T, B, H), dtype)
-    cell = twin(model._cell, "cuda").CELL
+    cell = implementation(model._cell, "cuda").CELL
     loop = products, transposed, params[3], hidden, gates
 
     def launch(stream):

@@ -16,7 +16,7 @@ from bppsa_nb.cells import gru, rnn, unroll
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_choice
-from bppsa_nb.machine.twins import twin
+from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.training.forward import METHODS, Forward, share_of
 
 _NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
@@ -90,7 +90,7 @@ def _on_gpu(tensor):
 
 def _stacked(tensor):
     """Return what goes through layers where a tensor is."""
-    return twin("bppsa_nb.cells.stacked", "cuda" if _on_gpu(tensor) else "numpy")
+    return implementation("bppsa_nb.cells.stacked", "cuda" if _on_gpu(tensor) else "numpy")
 
 
 def _means(tensor, **on_host):
@@ -107,9 +107,9 @@ def _array(tensor):
     """View a tensor, contiguous where it is on a GPU, as an array: NumPy's or Numba's, which keeps it alive."""
     if not _on_gpu(tensor):
         return tensor.detach().numpy()
-    from bppsa_nb.machine.arrays_cuda import taken
+    from bppsa_nb.machine.arrays_cuda import as_device_array
 
-    return taken("input", tensor.detach())
+    return as_device_array("input", tensor.detach())
 
 
 def _tensor(array, like):

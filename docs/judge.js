@@ -16,7 +16,7 @@ onmessage = ({ data }) => {
   self.given = data;
   __BRYTHON__.runPythonSource(`
 from browser import self as _window
-from bppsa_nb.puzzles.heart import IDENTITY, Verdict, said
+from bppsa_nb.puzzles.checker import IDENTITY, Verdict, said
 from bppsa_nb.puzzles.scans import PUZZLES
 
 def leave(*_):

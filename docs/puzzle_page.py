@@ -12,7 +12,7 @@ from bppsa_nb.puzzles.scans import PUZZLES
 
 # What the judge of a scan needs, what answers can import of Python's library and what that is made of, and stand-ins
 # for the little that the judge takes from modules that need more.
-_MODULES = ("schedule/colors", "schedule/svg", "puzzles/heart", "puzzles/workers", "puzzles/scans", "puzzles/drawing")
+_MODULES = ("schedule/colors", "schedule/svg", "puzzles/checker", "puzzles/workers", "puzzles/scans", "puzzles/drawing")
 OFFERED = ("bisect", "collections", "copy", "functools", "heapq", "itertools", "math", "operator", "string")
 _BEHIND = (
     *("_collections", "_collections_abc", "_functools", "_operator", "_py_abc", "_string", "_thread", "_weakref"),

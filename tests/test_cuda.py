@@ -277,7 +277,7 @@ def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
 def test_chunks_whose_products_leave_the_range(factor, kind):
     from bppsa_nb.chains import structured as plain
     from bppsa_nb.chains import structured_cuda as cuda
-    from bppsa_nb.operands.range import RangeLost
+    from bppsa_nb.operands.range import DynamicRangeError
 
     # The product of the middle chunk is out of range, the gradient never is.
     slopes = np.full((1, 20, 1, 2), 1 / factor, np.float32)
@@ -293,7 +293,7 @@ def test_chunks_whose_products_leave_the_range(factor, kind):
     wide = plain.StructuredChain(np.array([[[1, 2.0**-65], [1, 1]]], np.float32), np.ones((1, 20, 1, 2), np.float32))
     for case in (links, apart, wide):
         for scan in (plain.chunked, cuda.chunked):
-            with pytest.raises(RangeLost), np.errstate(all="ignore"):
+            with pytest.raises(DynamicRangeError), np.errstate(all="ignore"):
                 scan(case, grad_output, None, 5)
 
 
@@ -307,7 +307,7 @@ def test_a_row_of_zeros_does_not_stop_chunks(kind):
     slopes[:, 5:10], slopes[0, 9, 0, 1] = 2.0**-20, 0
     links = plain.StructuredChain(np.array([[[0.5, -1], [1, 0.5]]], np.float32), slopes)
     grad_output = np.full((1, 2), 2.0**60, np.float32)
-    found = cuda.chunked(links, grad_output, None, 5)  # and does not raise RangeLost
+    found = cuda.chunked(links, grad_output, None, 5)  # and does not raise DynamicRangeError
     np.testing.assert_allclose(found, plain.sweep(links, grad_output), rtol=1e-5)
 
 
@@ -351,7 +351,7 @@ def test_gradients_far_from_one_between_chunks(kind, dtype, registers, monkeypat
 def test_range_is_kept_exactly_where_the_cpu_keeps_it(kind, dtype, monkeypatch):
     """Entries all over the range, in links and in gradients: both twins keep them, or neither does."""
     from bppsa_nb.chains import levels_cuda, stored_cpu, stored_cuda
-    from bppsa_nb.operands.range import RangeLost
+    from bppsa_nb.operands.range import DynamicRangeError
 
     draws = 30
     if backends.simulated():  # whose threads are slow to start
@@ -371,7 +371,7 @@ def test_range_is_kept_exactly_where_the_cpu_keeps_it(kind, dtype, monkeypatch):
             try:
                 with np.errstate(all="ignore"):
                     found.append(twin.levels(jacobians_T, grad_output))
-            except RangeLost:
+            except DynamicRangeError:
                 found.append(None)
         kept.append(found[0] is not None)
         assert (found[0] is None) == (found[1] is None)

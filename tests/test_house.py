@@ -16,7 +16,7 @@ BELOW |= {"scan": {"scan"}, "graphs": {"graphs", "machine", "scan", "cells"}}
 BELOW["papers"] |= {"graphs"}
 # The public names: whoever stands above all they name may use them.
 FACADES = {"bppsa_nb", "bppsa_nb.sparse", "bppsa_nb.torch"}
-UP = [("bppsa_nb.machine.parts", "bppsa_nb.distributed")]  # for comm=, and nothing else
+UP = [("bppsa_nb.machine.ranks", "bppsa_nb.distributed")]  # for comm=, and nothing else
 PAPERS = ("bppsa", "ooo", "gru", "multigrid", "forward")
 
 
@@ -76,13 +76,13 @@ def test_what_is_imported_by_name_is_known(trees):
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
                 calls.setdefault(name, []).append(ast.unparse(node.args[0]))
-    assert calls.pop("bppsa_nb.machine.parts") == ["f'bppsa_nb.distributed.{module}'"] and len(UP) == 1
+    assert calls.pop("bppsa_nb.machine.ranks") == ["f'bppsa_nb.distributed.{module}'"] and len(UP) == 1
     assert set(calls) <= {
-        *("bppsa_nb.machine.twins", "bppsa_nb.machine.lazy", "bppsa_nb.papers.experiments"),
+        *("bppsa_nb.machine.dispatch", "bppsa_nb.machine.lazy", "bppsa_nb.papers.experiments"),
     }
     for name, tree in trees.items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "twin":
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "implementation":
                 named = node.args[0].value if isinstance(node.args[0], ast.Constant) else name
                 assert name in FACADES or room(named) in BELOW[room(name)], name
 

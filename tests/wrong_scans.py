@@ -29,7 +29,7 @@ told("diamond", "TypeError on line 1 of yours: A @ 2: only matrices and vectors"
 
 @told("totals", "a list of 4, place 0: the identity should be 'a': nothing has come there, or it was over")
 def exclusive(items, op):
-    from bppsa_nb.puzzles.heart import Word
+    from bppsa_nb.puzzles.checker import Word
 
     found = [Word("")]
     for item in items[:-1]:

@@ -11,8 +11,8 @@ from bppsa_nb.cells.layer_cpu import add_products, gather_panels, room_for_panel
 from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import multiply, panels, product
-from bppsa_nb.machine.views import add, copy, numbers
-from bppsa_nb.machine.workers import share_out
+from bppsa_nb.machine.views import add, copy, flat_view
+from bppsa_nb.machine.workers import parallel_for
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 _ROWS = 256  # of gradients at sums, before the parameters have their turn
@@ -44,7 +44,7 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     sums = tuple(np.zeros((groups, *shape), x.dtype) for shape in shapes)
     work = steps * batch * (weight_ih.size + weight_hh.size)
     arrays = product(x.dtype), together, x, hidden, gates, weights, (grad_output, local), (at_input, at_start), sums
-    share_out(_back, groups, group, *arrays, worth=work > _WORTH)
+    parallel_for(_back, groups, group, *arrays, worth=work > _WORTH)
     by_x, by_h, bias = (found.sum(axis=0) for found in sums)  # in the order of the groups, whichever core had them
     grads = {
         "weight_ih": by_x.reshape(weight_ih.shape),
@@ -71,9 +71,9 @@ def _back(size_of_group, product, together, x, hidden, gates, weights, above, be
         x_rows, h_rows = room_for_panels(most, x), room_for_panels(most, hidden)
         found_x, found_h = np.empty((size, width), x.dtype), np.empty((size, size), x.dtype)
         grads, others = np.empty((samples, size), x.dtype), np.empty((kinds + 1, n), x.dtype)
-        grad, through = numbers(grads, 0, n), numbers(others, kinds * n, n)
-        copy(numbers(grad_output, b0 * size, n), grad)
-        bias_rows = numbers(others, 0, kinds * n)
+        grad, through = flat_view(grads, 0, n), flat_view(others, kinds * n, n)
+        copy(flat_view(grad_output, b0 * size, n), grad)
+        bias_rows = flat_view(others, 0, kinds * n)
         for i in range(bias_rows.size):
             bias_rows[i] = 0
         before = flush()
@@ -82,21 +82,21 @@ def _back(size_of_group, product, together, x, hidden, gates, weights, above, be
             for t in range(end - 1, start - 1, -1):
                 here = t * state + b0 * size
                 if gates is None:
-                    _rnn_step(grad, numbers(hidden, here + state, n), numbers(at_sums, (t - start) * n, n))
+                    _rnn_step(grad, flat_view(hidden, here + state, n), flat_view(at_sums, (t - start) * n, n))
                 else:
                     _gru_step(grad, through, gates, here, hidden, at_sums, (t - start) * n, together * n)
                 multiply(product, at_sums[kinds - count :, t - start], weights_h, grads)
                 if gates is not None:
                     add(grad, through)
                 if local.size and t > 0:
-                    add(grad, numbers(local, here - state, n))
+                    add(grad, flat_view(local, here - state, n))
                 if at_input.size:
                     multiply(product, at_sums[:, t - start], weights_x, at_input[t, b0:b1])
             gather_panels(x, b0, samples, start, end - start, x_rows)
             gather_panels(hidden, b0, samples, start, end - start, h_rows)
             for s in range(end - start):
                 for k in range(kinds):
-                    add(numbers(others, k * n, n), numbers(at_sums, (k * together + s) * n, n))
+                    add(flat_view(others, k * n, n), flat_view(at_sums, (k * together + s) * n, n))
             rows = (end - start) * samples
             for k in range(kinds):
                 at = at_rows[k : k + 1, :rows]
@@ -104,10 +104,10 @@ def _back(size_of_group, product, together, x, hidden, gates, weights, above, be
                     add_products(product, at, x_rows[:, :, :rows], found_x, by_x[group, (k + count - 1) % count])
                 if k >= kinds - count:
                     add_products(product, at, h_rows[:, :, :rows], found_h, by_h[group, k - (kinds - count)])
-        copy(grad, numbers(at_start, b0 * size, n))
+        copy(grad, flat_view(at_start, b0 * size, n))
         for k in range(kinds):
             for b in range(samples):
-                add(bias[group, k], numbers(others, k * n + b * size, size))
+                add(bias[group, k], flat_view(others, k * n + b * size, size))
         restore(before)
     return True
 
@@ -126,11 +126,11 @@ def _gru_step(grad, through, gates, here, hidden, at, there, apart):
     `here` is the step's place in each gate and in the states, `there` in the gradients at each sum, which are `apart`.
     """
     n, one, gate = grad.size, grad.dtype.type(1), gates.size // 4
-    r, z = numbers(gates, here, n), numbers(gates, gate + here, n)
-    new, m = numbers(gates, 2 * gate + here, n), numbers(gates, 3 * gate + here, n)
-    at_n, at_r = numbers(at, there, n), numbers(at, apart + there, n)
-    at_z, at_m = numbers(at, 2 * apart + there, n), numbers(at, 3 * apart + there, n)
-    before = numbers(hidden, here, n)
+    r, z = flat_view(gates, here, n), flat_view(gates, gate + here, n)
+    new, m = flat_view(gates, 2 * gate + here, n), flat_view(gates, 3 * gate + here, n)
+    at_n, at_r = flat_view(at, there, n), flat_view(at, apart + there, n)
+    at_z, at_m = flat_view(at, 2 * apart + there, n), flat_view(at, 3 * apart + there, n)
+    before = flat_view(hidden, here, n)
     for i in range(n):
         to_new = grad[i] * (one - z[i])
         to_n = to_new * (one - new[i] * new[i])

@@ -1,4 +1,4 @@
-"""The GRU compiled for CPUs; twin of `bppsa_nb.cells.gru`.
+"""The GRU compiled for CPUs; counterpart of `bppsa_nb.cells.gru`.
 
 A step multiplies the states of a few samples tile by tile (`machine.tiles`), then runs once over all their numbers, in
 a loop that the compiler vectorizes.
@@ -14,7 +14,7 @@ from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.elementary import sigmoid, tanh
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import GROUP, multiply
-from bppsa_nb.machine.views import copy, numbers
+from bppsa_nb.machine.views import copy, flat_view
 
 
 def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
@@ -33,10 +33,10 @@ def _forward(group, product, x, weights_x, weights_h, added, hidden, gates, firs
     low, n, together = begin * width, count * width, steps_of_block(count * width, 5)
     states, rows = np.empty((together + 1, count, width), x.dtype), np.empty((1, together * count, inputs), x.dtype)
     from_h, found = np.empty((3, count, width), x.dtype), np.empty((4, together * count, width), x.dtype)
-    h_r, h_z, h_n = numbers(from_h, 0, n), numbers(from_h, n, n), numbers(from_h, 2 * n, n)
+    h_r, h_z, h_n = flat_view(from_h, 0, n), flat_view(from_h, n, n), flat_view(from_h, 2 * n, n)
     every = batch * width
-    to_r, to_z = numbers(added, low, n), numbers(added, every + low, n)
-    to_n, to_m = numbers(added, 2 * every + low, n), numbers(added, 3 * every + low, n)
+    to_r, to_z = flat_view(added, low, n), flat_view(added, every + low, n)
+    to_n, to_m = flat_view(added, 2 * every + low, n), flat_view(added, 3 * every + low, n)
     # A copy, for what is written must not begin where what is read ends, or else the loop is not vectorized.
     before = np.empty(n, x.dtype)
     gather(hidden, begin, count, 0, 1, states)
@@ -49,10 +49,10 @@ def _forward(group, product, x, weights_x, weights_h, added, hidden, gates, firs
             for k in range(3):
                 multiply(product, states[s : s + 1], weights_h[:, k : k + 1], from_h[k])
             here, gate = s * n, together * n
-            r, z = numbers(found, here, n), numbers(found, gate + here, n)  # until now what inputs add to the sums
-            n_, m = numbers(found, 2 * gate + here, n), numbers(found, 3 * gate + here, n)
-            after = numbers(states, here + n, n)
-            copy(numbers(states, here, n), before)
+            r, z = flat_view(found, here, n), flat_view(found, gate + here, n)  # until now what inputs add to the sums
+            n_, m = flat_view(found, 2 * gate + here, n), flat_view(found, 3 * gate + here, n)
+            after = flat_view(states, here + n, n)
+            copy(flat_view(states, here, n), before)
             for i in range(n):
                 reset = sigmoid(r[i] + to_r[i] + h_r[i])
                 update = sigmoid(z[i] + to_z[i] + h_z[i])
@@ -63,7 +63,7 @@ def _forward(group, product, x, weights_x, weights_h, added, hidden, gates, firs
         for k in range(4):
             scatter(found[k], begin, count, start, steps, gates[k])
         scatter(states[1:], begin, count, start + 1, steps, hidden)
-        copy(numbers(states, steps * n, n), numbers(states, 0, n))
+        copy(flat_view(states, steps * n, n), flat_view(states, 0, n))
     return True
 
 
@@ -93,11 +93,11 @@ def run_lanes(product, x, weights_x, weights_h, added, hidden, gates, length, to
         count, n = len(place), len(place) * width
         rows, from_x = np.empty((1, REPAIR * count, inputs), x.dtype), np.empty((3, REPAIR * count, width), x.dtype)
         states, from_h = np.empty((1, count, width), x.dtype), np.empty((3, count, width), x.dtype)
-        state, m = numbers(states, 0, n), np.empty((count, width), x.dtype)  # apart from what is read: see `_forward`
-        h_r, h_z, h_n = numbers(from_h, 0, n), numbers(from_h, n, n), numbers(from_h, 2 * n, n)
-        sums = numbers(m, 0, n)
-        to_r, to_z = numbers(added, 0, n), numbers(added, GROUP * width, n)
-        to_n, to_m = numbers(added, 2 * GROUP * width, n), numbers(added, 3 * GROUP * width, n)
+        state, m = flat_view(states, 0, n), np.empty((count, width), x.dtype)  # apart from what is read: see `_forward`
+        h_r, h_z, h_n = flat_view(from_h, 0, n), flat_view(from_h, n, n), flat_view(from_h, 2 * n, n)
+        sums = flat_view(m, 0, n)
+        to_r, to_z = flat_view(added, 0, n), flat_view(added, GROUP * width, n)
+        to_n, to_m = flat_view(added, 2 * GROUP * width, n), flat_view(added, 3 * GROUP * width, n)
         take(began, lanes[group * GROUP : group * GROUP + count], 0, states[0])
         look, gap = length if tol < 0 else min(REPAIR, length), x.dtype.type(0)
         for start in range(0, length, REPAIR):
@@ -111,8 +111,8 @@ def run_lanes(product, x, weights_x, weights_h, added, hidden, gates, length, to
                 for k in range(3):
                     multiply(product, states, weights_h[:, k : k + 1], from_h[k])
                 row = (s - start) * count
-                r, z = numbers(from_x, row * width, n), numbers(from_x, (REPAIR * count + row) * width, n)
-                n_ = numbers(from_x, (2 * REPAIR * count + row) * width, n)
+                r, z = flat_view(from_x, row * width, n), flat_view(from_x, (REPAIR * count + row) * width, n)
+                n_ = flat_view(from_x, (2 * REPAIR * count + row) * width, n)
                 for i in range(n):
                     reset = sigmoid(r[i] + to_r[i] + h_r[i])
                     update = sigmoid(z[i] + to_z[i] + h_z[i])

@@ -1,4 +1,4 @@
-"""The GRU on a GPU; twin of `bppsa_nb.cells.gru`."""
+"""The GRU on a GPU; counterpart of `bppsa_nb.cells.gru`."""
 
 import math
 from functools import cache, partial

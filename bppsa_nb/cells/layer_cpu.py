@@ -1,4 +1,4 @@
-"""What layers of any cell share, compiled for CPUs; twin of `bppsa_nb.cells.layer`.
+"""What layers of any cell share, compiled for CPUs; counterpart of `bppsa_nb.cells.layer`.
 
 Samples never wait for each other, so cores share out groups of them; what waits for no other step is computed for all
 steps at once, and shared out by time.
@@ -13,8 +13,8 @@ from bppsa_nb.cells.layer import input_gradients  # noqa: F401  NumPy's products
 from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.memory import keep_freed_memory
 from bppsa_nb.machine.tiles import GROUP, NARROW, multiply_T, panel_width, panels, product
-from bppsa_nb.machine.views import add, copy, numbers
-from bppsa_nb.machine.workers import share_out
+from bppsa_nb.machine.views import add, copy, flat_view
+from bppsa_nb.machine.workers import parallel_for
 
 keep_freed_memory()
 
@@ -40,7 +40,7 @@ def share_samples(function, sums, x, weight_ih, weight_hh, bias, *filled):
     added = np.tile(bias.reshape(-1, size), batch)  # repeated for all samples
     arrays = product(x.dtype), x, by_x, by_h, added, *filled
     group = samples_together(batch, by_h)
-    share_out(function, -(-batch // group), group, *arrays, worth=steps * batch * (by_x.size + by_h.size) > _WORTH)
+    parallel_for(function, -(-batch // group), group, *arrays, worth=steps * batch * (by_x.size + by_h.size) > _WORTH)
 
 
 def samples_together(batch, weights):
@@ -62,8 +62,8 @@ def gather(array, begin, count, start, steps, block):
     """Copy `count` samples of some steps of an array [shape=(T, B, J)] side by side, into a block of their own."""
     n = count * array.shape[2]
     for s in range(steps):
-        there = numbers(array, ((start + s) * array.shape[1] + begin) * array.shape[2], n)
-        copy(there, numbers(block, s * n, n))
+        there = flat_view(array, ((start + s) * array.shape[1] + begin) * array.shape[2], n)
+        copy(there, flat_view(block, s * n, n))
 
 
 @inline
@@ -74,8 +74,8 @@ def scatter(block, begin, count, start, steps, array):
     """
     n = count * array.shape[2]
     for s in range(steps):
-        there = numbers(array, ((start + s) * array.shape[1] + begin) * array.shape[2], n)
-        copy(numbers(block, s * n, n), there)
+        there = flat_view(array, ((start + s) * array.shape[1] + begin) * array.shape[2], n)
+        copy(flat_view(block, s * n, n), there)
 
 
 @inline
@@ -97,8 +97,8 @@ def gather_panels(array, begin, count, start, steps, room):
         first = min(p * width, columns - width)
         for s in range(steps):
             for b in range(count):
-                there = numbers(array, ((start + s) * batch + begin + b) * columns + first, width)
-                copy(there, numbers(room, (p * rows + s * count + b) * width, width))
+                there = flat_view(array, ((start + s) * batch + begin + b) * columns + first, width)
+                copy(there, flat_view(room, (p * rows + s * count + b) * width, width))
 
 
 def by_columns(weight, sums):
@@ -108,11 +108,11 @@ def by_columns(weight, sums):
 
 def share_numbers(function, array, *arrays):
     """Have compiled code go once over arrays, all steps and samples at once, in pieces where that is worth it."""
-    share_out(function, array.size, array, *arrays, worth=array.size > _WORTH_NUMBERS)
+    parallel_for(function, array.size, array, *arrays, worth=array.size > _WORTH_NUMBERS)
 
 
 def parameter_gradients(x, hidden, from_x, from_h):
-    """Sum up the gradients of a layer's parameters; twin of `bppsa_nb.cells.layer.parameter_gradients`."""
+    """Sum up the gradients of a layer's parameters; counterpart of `bppsa_nb.cells.layer.parameter_gradients`."""
     (steps, batch, inputs), size, count = x.shape, hidden.shape[2], len(from_x)
     rows, block = steps * batch, max(1, _ROWS // batch) * batch
     parts = max(1, min(_PARTS, -(-rows // block)))  # not as many as there are threads: sums shall not depend on those
@@ -121,7 +121,7 @@ def parameter_gradients(x, hidden, from_x, from_h):
     seen = x.reshape(1, rows, inputs), hidden[:steps].reshape(1, rows, size)
     at_sums = tuple(at.reshape(1, rows, size) for at in (*from_x, *from_h))
     worth = rows * (inputs + size) * count * size > _WORTH
-    share_out(_add_up, parts, product(x.dtype), *seen, at_sums, block, *sums, worth=worth)
+    parallel_for(_add_up, parts, product(x.dtype), *seen, at_sums, block, *sums, worth=worth)
     by_x, by_h, biases = (found.sum(axis=0) for found in sums)
     return {
         "weight_ih": by_x.reshape(-1, inputs),
@@ -163,7 +163,7 @@ def add_products(product, at, seen, found, total):
     height, width = found.shape
     if width >= NARROW:
         multiply_T(product, at, seen, found)
-        add(total, numbers(found, 0, found.size))
+        add(total, flat_view(found, 0, found.size))
     else:  # few columns would leave registers empty
         transposed = found.reshape(width, height)
         multiply_T(product, seen[0], at, transposed)

@@ -1,4 +1,4 @@
-"""What layers of any cell share on a GPU; twin of `bppsa_nb.cells.layer`.
+"""What layers of any cell share on a GPU; counterpart of `bppsa_nb.cells.layer`.
 
 A time loop is one launch with one sample per block; what does not wait for another step (input products, diagonals,
 gradients at the sums, gradients of the parameters) is spread over all steps and samples.
@@ -315,7 +315,7 @@ def gate_gradients(cell, chain, hidden, *rest):
 
 
 def parameter_gradients(x, hidden, from_x, from_h):
-    """Sum up the gradients of a layer's parameters; twin of `bppsa_nb.cells.layer.parameter_gradients`."""
+    """Sum up the gradients of a layer's parameters; counterpart of `bppsa_nb.cells.layer.parameter_gradients`."""
     x, hidden = on_device(x), on_device(hidden)
     of_x = [_outer_product(at, x) for at in from_x]
     of_h = [_outer_product(at, hidden) for at in from_h]
@@ -339,7 +339,7 @@ def _outer_product(at, right):
 
 
 def input_gradients(weight_ih, from_x):
-    """Compute the gradients at a layer's input; twin of `bppsa_nb.cells.layer.input_gradients`."""
+    """Compute the gradients at a layer's input; counterpart of `bppsa_nb.cells.layer.input_gradients`."""
     steps, batch, size = from_x[0].shape
     total = np.zeros((steps, batch, weight_ih.shape[1]), weight_ih.dtype)
     for at, weight in zip(from_x, np.split(weight_ih, len(from_x)), strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 from bppsa_nb.cells.repair import distance
 from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.machine.checks import all_finite
-from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.range import DynamicRangeError
 
 
 def correct(chunks, linearize, tol, most, bound):
@@ -22,7 +22,7 @@ def correct(chunks, linearize, tol, most, bound):
         That ran already.
     linearize : callable
         Takes chunks; returns the derivative of each lane's end by its beginning, an array (lanes, H, H); or raises
-        RangeLost.
+        DynamicRangeError.
     tol : float
     most : int
         Corrections, at the most.
@@ -43,7 +43,7 @@ def correct(chunks, linearize, tol, most, bound):
         with np.errstate(all="ignore"):
             try:
                 corrected = began[1:] + propagate(linearize(chunks), ended - began[1:])
-            except RangeLost:  # tangents that no float can hold together, or of what is not finite
+            except DynamicRangeError:  # tangents that no float can hold together, or of what is not finite
                 corrected = np.full_like(ended, np.nan)
         if bound is not None:
             corrected = np.clip(corrected, -bound, bound)

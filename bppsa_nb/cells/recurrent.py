@@ -19,10 +19,10 @@ from bppsa_nb.machine.checks import (
     on_gpu,
     on_host,
 )
+from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.memory import require
-from bppsa_nb.machine.parts import over_ranks
-from bppsa_nb.machine.shown import shown
-from bppsa_nb.machine.twins import twin
+from bppsa_nb.machine.ranks import over_ranks
+from bppsa_nb.machine.reprs import repr_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Activations:
         return list(zip(*kept, strict=True))
 
     def __repr__(self):
-        return shown(self, "x", "hidden", "gates", "logits")
+        return repr_of(self, "x", "hidden", "gates", "logits")
 
 
 class Recurrent:
@@ -95,7 +95,7 @@ class Recurrent:
         }
 
     def __repr__(self):
-        return shown(self, "input_size", "hidden_size", "num_classes", "num_layers", "dtype")
+        return repr_of(self, "input_size", "hidden_size", "num_classes", "num_layers", "dtype")
 
     def shapes(self):
         """Return the shape of every parameter by its name."""
@@ -189,7 +189,7 @@ class Recurrent:
                 raise ValueError(f"length and most must be None over ranks, got {length!r} and {most!r}")
             return over_ranks("layers").forward(self, x, h0, backend, comm, how)
         if on_gpu(x):
-            return twin(__name__, "cuda").forward(self, x, h0, backend, how)
+            return implementation(__name__, "cuda").forward(self, x, h0, backend, how)
         backend = backends.resolve(backend)
         if h0 is None:
             self.check_input(x)
@@ -249,7 +249,7 @@ class Recurrent:
         self.check_activations(activations)
         x, hidden = activations.x, activations.hidden
         if on_gpu(x):
-            return twin(__name__, "cuda").backward(self, activations, grad_logits, method, backend, levels)
+            return implementation(__name__, "cuda").backward(self, activations, grad_logits, method, backend, levels)
         check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
         check_finite(grad_logits=grad_logits)
         shapes = self.shapes()

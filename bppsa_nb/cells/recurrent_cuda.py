@@ -11,7 +11,7 @@ from bppsa_nb.cells import stacked_cuda as stacked
 from bppsa_nb.cells.recurrent import Activations, overflow
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.backprop_cuda import cuda_only
-from bppsa_nb.machine.arrays_cuda import all_finite, taken
+from bppsa_nb.machine.arrays_cuda import all_finite, as_device_array
 from bppsa_nb.machine.checks import check_array, check_finite, check_params, on_gpu, on_host
 from bppsa_nb.machine.cuda import on_device
 
@@ -19,7 +19,7 @@ from bppsa_nb.machine.cuda import on_device
 def forward(model, x, h0, backend, how):
     """Compute what `Recurrent.forward` computes, which see; everything but `h0` is on the GPU, and so may that be."""
     cuda_only(backend)
-    cell, x, h0 = stacked.cell_of(model), taken("x", x), taken("h0", h0) if on_gpu(h0) else h0
+    cell, x, h0 = stacked.cell_of(model), as_device_array("x", x), as_device_array("h0", h0) if on_gpu(h0) else h0
     model.check_sizes(x, h0)
     (T, B, _), H, L, dtype = x.shape, model.hidden_size, model.num_layers, model.dtype
     if T == 0:
@@ -41,7 +41,7 @@ def backward(model, activations, grad_logits, method, backend, levels):
     """Compute what `Recurrent.backward` computes, which see; everything is on the GPU."""
     x, hidden, gates = activations.x, activations.hidden, activations.gates
     (L, _, B, H), T, dtype = hidden.shape, len(x), model.dtype
-    grad_logits = taken("grad_logits", grad_logits)
+    grad_logits = as_device_array("grad_logits", grad_logits)
     check_array("grad_logits", on_host(grad_logits), dtype, (B, model.num_classes))
     _check_finite(grad_logits=grad_logits)
     shapes = model.shapes()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bppsa_nb.chains.counts import REPAIR, SEED
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 
 
 @dataclass(eq=False)
@@ -55,7 +55,7 @@ class Solved:
     finished: str = "met"
 
     def __repr__(self):
-        return shown(self, "method", "length", "passes", "left", "steps", "work", "joined", "corrections", "finished")
+        return repr_of(self, "method", "length", "passes", "left", "steps", "work", "joined", "corrections", "finished")
 
     def add(self, other):
         """Go on with another way."""

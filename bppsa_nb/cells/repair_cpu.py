@@ -1,4 +1,4 @@
-"""Chunks of a time loop compiled for CPUs; twin of `bppsa_nb.cells.repair`.
+"""Chunks of a time loop compiled for CPUs; counterpart of `bppsa_nb.cells.repair`.
 
 What differs is one function: lanes go through time in groups, and write their states where they belong.
 """
@@ -9,8 +9,8 @@ from bppsa_nb.cells import repair
 from bppsa_nb.chains.counts import REPAIR
 from bppsa_nb.machine.compiling import inline
 from bppsa_nb.machine.tiles import GROUP, product
-from bppsa_nb.machine.views import copy, numbers
-from bppsa_nb.machine.workers import share_out
+from bppsa_nb.machine.views import copy, flat_view
+from bppsa_nb.machine.workers import parallel_for
 
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 
@@ -20,16 +20,16 @@ class Chunks(repair.Chunks):
 
     Parameters
     ----------
-    twins : dict
+    functions : dict
         What computes the cell, by name: `prepare`, `run_lanes`, and how many `GATES` it keeps.
     params : list of np.ndarray
         weight_ih, weight_hh, bias_ih and bias_hh.
     """
 
-    def __init__(self, twins, params, run, x, h0, length):
+    def __init__(self, functions, params, run, x, h0, length):
         super().__init__(run, x, h0, length)
-        self._loop, self._weights = twins["run_lanes"], twins["prepare"](*params)
-        gates = twins["GATES"]
+        self._loop, self._weights = functions["run_lanes"], functions["prepare"](*params)
+        gates = functions["GATES"]
         self.rest = [np.empty((gates, *self.hidden[1:].shape), h0.dtype)] if gates else []
 
     def run_lanes(self, lanes, tol):
@@ -42,7 +42,7 @@ class Chunks(repair.Chunks):
         arrays = product(dtype), self.x, weights_x, weights_h, np.tile(bias, GROUP), self.hidden, *self.rest
         steps = self.length if tol is None else REPAIR
         work = steps * len(lanes) * (weights_x.size + weights_h.size)
-        share_out(self._loop, groups, *arrays, *loop, worth=work > _WORTH)
+        parallel_for(self._loop, groups, *arrays, *loop, worth=work > _WORTH)
         sizes = np.minimum(GROUP, len(lanes) - GROUP * np.arange(groups))
         return int(found[:, 0].max()), int(found[:, 0] @ sizes), float(found[:, 1].max())
 
@@ -61,7 +61,7 @@ def take(array, first, further, into):
     """Gather rows of several lanes, each so many rows after its first."""
     width = into.shape[1]
     for i in range(first.size):
-        copy(numbers(array, (first[i] + further) * width, width), numbers(into, i * width, width))
+        copy(flat_view(array, (first[i] + further) * width, width), flat_view(into, i * width, width))
 
 
 @inline
@@ -69,7 +69,7 @@ def put(what, first, further, array):
     """Write rows of several lanes where they belong."""
     width = what.shape[1]
     for i in range(first.size):
-        copy(numbers(what, i * width, width), numbers(array, (first[i] + further) * width, width))
+        copy(flat_view(what, i * width, width), flat_view(array, (first[i] + further) * width, width))
 
 
 @inline
@@ -78,7 +78,7 @@ def apart(states, first, further, array):
     zero, infinite, width = states.dtype.type(0), states.dtype.type(np.inf), states.shape[1]
     most = zero
     for i in range(first.size):
-        now, before = numbers(states, i * width, width), numbers(array, (first[i] + further) * width, width)
+        now, before = flat_view(states, i * width, width), flat_view(array, (first[i] + further) * width, width)
         gap = scale = zero
         for j in range(width):
             scale = max(scale, abs(now[j]), abs(before[j]))

@@ -1,4 +1,4 @@
-"""Chunks of a time loop on a GPU, a block for each; twin of `bppsa_nb.cells.repair`.
+"""Chunks of a time loop on a GPU, a block for each; counterpart of `bppsa_nb.cells.repair`.
 
 A pass is one launch, over all chunks of all samples. A block first looks whether its chunk began with what the one
 before ended with, and is done if it did; if not, it runs from there, until it meets the states that it had.

@@ -1,4 +1,4 @@
-"""The vanilla RNN compiled for CPUs; twin of `bppsa_nb.cells.rnn`.
+"""The vanilla RNN compiled for CPUs; counterpart of `bppsa_nb.cells.rnn`.
 
 A step multiplies the states of a few samples tile by tile (`machine.tiles`), then runs once over all their numbers, in
 a loop that the compiler vectorizes.
@@ -14,7 +14,7 @@ from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.elementary import tanh
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import GROUP, multiply
-from bppsa_nb.machine.views import copy, numbers
+from bppsa_nb.machine.views import copy, flat_view
 
 
 def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
@@ -32,7 +32,7 @@ def _forward(group, product, x, weights_x, weights_h, added, hidden, first, last
     n, together = count * width, steps_of_block(count * width, 1)
     states, rows = np.empty((together + 1, count, width), x.dtype), np.empty((1, together * count, inputs), x.dtype)
     from_h, sums = np.empty((count, width), x.dtype), states.reshape((together + 1) * count, width)[count:]
-    to_sum, of_h, before = numbers(added, begin * width, n), numbers(from_h, 0, n), numbers(states, 0, n)
+    to_sum, of_h, before = flat_view(added, begin * width, n), flat_view(from_h, 0, n), flat_view(states, 0, n)
     gather(hidden, begin, count, 0, 1, before)
     for start in range(0, len(x), together):
         steps = min(together, len(x) - start)
@@ -40,11 +40,11 @@ def _forward(group, product, x, weights_x, weights_h, added, hidden, first, last
         multiply(product, rows[:, : steps * count], weights_x, sums[: steps * count])
         for s in range(steps):
             multiply(product, states[s : s + 1], weights_h, from_h)
-            after = numbers(states, (s + 1) * n, n)
+            after = flat_view(states, (s + 1) * n, n)
             for i in range(n):
                 after[i] = tanh(after[i] + to_sum[i] + of_h[i])
         scatter(sums, begin, count, start + 1, steps, hidden)
-        copy(numbers(states, steps * n, n), before)
+        copy(flat_view(states, steps * n, n), before)
     return True
 
 
@@ -66,7 +66,7 @@ def run_lanes(product, x, weights_x, weights_h, added, hidden, length, tol, lane
         count, n = len(place), len(place) * width
         rows, from_x = np.empty((1, REPAIR * count, inputs), x.dtype), np.empty((REPAIR * count, width), x.dtype)
         states, from_h = np.empty((1, count, width), x.dtype), np.empty((count, width), x.dtype)
-        state, to_sum, of_h = numbers(states, 0, n), numbers(added, 0, n), numbers(from_h, 0, n)
+        state, to_sum, of_h = flat_view(states, 0, n), flat_view(added, 0, n), flat_view(from_h, 0, n)
         take(began, lanes[group * GROUP : group * GROUP + count], 0, states[0])
         look, gap = length if tol < 0 else min(REPAIR, length), x.dtype.type(0)
         for start in range(0, length, REPAIR):
@@ -77,7 +77,7 @@ def run_lanes(product, x, weights_x, weights_h, added, hidden, length, tol, lane
             multiply(product, rows[:, :here], weights_x, from_x[:here])
             for s in range(start, stop):
                 multiply(product, states, weights_h, from_h)
-                of_x = numbers(from_x, (s - start) * n, n)
+                of_x = flat_view(from_x, (s - start) * n, n)
                 for i in range(n):
                     state[i] = tanh(of_x[i] + to_sum[i] + of_h[i])
                 if s + 1 == look and tol >= 0:

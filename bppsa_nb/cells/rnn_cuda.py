@@ -1,4 +1,4 @@
-"""The vanilla RNN on a GPU; twin of `bppsa_nb.cells.rnn`."""
+"""The vanilla RNN on a GPU; counterpart of `bppsa_nb.cells.rnn`."""
 
 import math
 from functools import cache, partial

@@ -9,7 +9,7 @@ from bppsa_nb.cells import unroll
 from bppsa_nb.cells.repair import Chunks
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import plan
-from bppsa_nb.machine.twins import twin
+from bppsa_nb.machine.dispatch import implementation
 
 _NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
 _LOOP, _CHUNKS = unroll.How("linear"), unroll.How("chunked", most=1)  # what "auto" takes
@@ -34,9 +34,9 @@ def forward(model, x, h0, how, backend):
     solved : list of Solved or None
         How every layer's states were found; None for the loop.
     """
-    twins, saved, solved, below = functions(model._cell, backend), [], [], x
+    functions, saved, solved, below = functions_of(model._cell, backend), [], [], x
     for layer, initial in enumerate(h0):
-        found, how_found = solve_layer(model, twins, layer, below, initial, how, backend)
+        found, how_found = solve_layer(model, functions, layer, below, initial, how, backend)
         saved.append(found)
         solved.append(how_found)
         below = found[0][1:]
@@ -69,7 +69,7 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False):
         Gradients at the initial states.
     """
     method, backend, levels = how
-    twins, grads, at_start, at_input = functions(model._cell, backend), {}, [], None
+    functions, grads, at_start, at_input = functions_of(model._cell, backend), {}, [], None
     for layer in reversed(range(len(saved))):
         weight_ih, weight_hh, kept, below = layer_parts(model, x, saved, layer)
         grad_output, wanted = ends[layer], inputs or layer > 0
@@ -78,17 +78,17 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False):
         elif grad_output is None:
             grad_output = np.zeros_like(kept[0][0])
         grad_output = plain(grad_output)
-        if method == "linear" and "backward" in twins:
-            found, at_input, start = twins["backward"](
+        if method == "linear" and "backward" in functions:
+            found, at_input, start = functions["backward"](
                 weight_ih, weight_hh, below, kept, grad_output, local_grads, wanted
             )
         else:
-            links = twins["chain"](weight_hh, *kept)
+            links = functions["chain"](weight_hh, *kept)
             grad_hidden = _backpropagate(links, grad_output, _from_h0(local_grads), method, backend, levels)
             start = grad_hidden[0].copy()
-            from_x, from_h = twins["gate_gradients"](links, *kept, grad_hidden)
-            found = twins["parameter_gradients"](below, kept[0], from_x, from_h)
-            at_input = twins["input_gradients"](weight_ih, from_x) if wanted else None
+            from_x, from_h = functions["gate_gradients"](links, *kept, grad_hidden)
+            found = functions["parameter_gradients"](below, kept[0], from_x, from_h)
+            at_input = functions["input_gradients"](weight_ih, from_x) if wanted else None
         grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
         at_start.insert(0, start)
         local_grads = at_input  # the layer below is read at every step
@@ -122,39 +122,39 @@ def settled(model, how, shape, backend):
     return (_LOOP, steps) if how.method == "linear" or steps <= length else (how, length)
 
 
-def solve_layer(model, twins, layer, below, initial, how, backend):
+def solve_layer(model, functions, layer, below, initial, how, backend):
     """Run a layer forward as `how` says; return what `run_layer` returns, and how it was solved, or None."""
-    run = partial(run_layer, model, twins, layer)
+    run = partial(run_layer, model, functions, layer)
     how, length = settled(model, how, below.shape, backend)
     if how.method == "linear":
         return run(below, initial), None
-    if how.method == "chunked" and "solve" in twins:
+    if how.method == "chunked" and "solve" in functions:
         params = [plain(model.params[f"{name}_l{layer}"]) for name in _NAMES]
-        return twins["solve"](length, *how.limits(model.dtype), plain(below), plain(initial), *params)
-    make = chunks_of(model, twins, layer, backend)
+        return functions["solve"](length, *how.limits(model.dtype), plain(below), plain(initial), *params)
+    make = chunks_of(model, functions, layer, backend)
     weight_hh = plain(model.params[f"weight_hh_l{layer}"])
     where = "numpy" if backend == "cuda" else backend  # chunks are on the host
 
     def linearize(chunks):
-        links = functions(model._cell, where)["chain"](weight_hh, *map(plain, chunks.side_by_side()))
-        products, exponents = twin("bppsa_nb.chains.structured", where).products(links, chunks.length)
+        links = functions_of(model._cell, where)["chain"](weight_hh, *map(plain, chunks.side_by_side()))
+        products, exponents = implementation("bppsa_nb.chains.structured", where).products(links, chunks.length)
         return np.ldexp(products, exponents[..., None]).reshape(chunks.count, chunks.B, *products.shape[2:])
 
     return unroll.solve(how, length, run, plain(below), plain(initial), make, linearize, np.maximum(1, abs(initial)))
 
 
-def chunks_of(model, twins, layer, backend):
+def chunks_of(model, functions, layer, backend):
     """Return what cuts a layer's time loop into chunks on the host, as `unroll.solve` takes it."""
-    if "run_lanes" not in twins:
+    if "run_lanes" not in functions:
         return Chunks
     params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
-    return partial(twin("bppsa_nb.cells.repair", backend).Chunks, twins, params)
+    return partial(implementation("bppsa_nb.cells.repair", backend).Chunks, functions, params)
 
 
-def run_layer(model, twins, layer, below, initial):
+def run_layer(model, functions, layer, below, initial):
     """Run a layer forward; return its hidden states, and the gates if it has any."""
     params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
-    result = twins["forward"](*map(plain, (below, initial, *params)))
+    result = functions["forward"](*map(plain, (below, initial, *params)))
     return result if isinstance(result, tuple) else (result,)
 
 
@@ -183,13 +183,13 @@ def layer_parts(model, x, saved, layer):
     return LayerParts(*weights, [plain(array) for array in saved[layer]], plain(below))
 
 
-def functions(cell, backend):
+def functions_of(cell, backend):
     """Look up what computes a cell on a backend, by name.
 
-    A cell that has no twin for the backend computes in NumPy; only its chain is scanned there.
+    A cell that has no counterpart for the backend computes in NumPy; only its chain is scanned there.
     """
-    own = twin(cell, backend, otherwise="numpy")
-    shared = twin("bppsa_nb.cells.layer", "numpy" if own.__name__ == cell else backend)
+    own = implementation(cell, backend, otherwise="numpy")
+    shared = implementation("bppsa_nb.cells.layer", "numpy" if own.__name__ == cell else backend)
     found = {name: getattr(own, name) for name in ("forward", "chain", "gate_gradients")}
     found |= {name: getattr(shared, name) for name in ("parameter_gradients", "input_gradients")}
     # Some cells have all of the linear scan in one go, and chunks of the time loop, or all that solves these.

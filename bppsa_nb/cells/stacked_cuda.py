@@ -1,4 +1,4 @@
-"""Recurrent layers on layers on a GPU, apart from what reads their states; twin of `bppsa_nb.cells.stacked`.
+"""Recurrent layers on layers on a GPU, apart from what reads their states; counterpart of `bppsa_nb.cells.stacked`.
 
 All arrays are on the GPU and stay there, but for parameters that are on the host: these are copied.
 """
@@ -14,7 +14,7 @@ from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import add, copy, fill, put
 from bppsa_nb.machine.cuda import on_device
-from bppsa_nb.machine.twins import twin
+from bppsa_nb.machine.dispatch import implementation
 
 _NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
 
@@ -124,7 +124,7 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False, new=None):
 
 def cell_of(model):
     """Return what launchers need to know of a model's cell; raise ValueError for one that has no kernels."""
-    own = twin(model._cell, "cuda", otherwise="numpy")
+    own = implementation(model._cell, "cuda", otherwise="numpy")
     if not hasattr(own, "CELL"):
         raise ValueError(f"x must be on the host for a {type(model).__name__}: its cell has no kernels")
     return own.CELL

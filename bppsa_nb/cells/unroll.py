@@ -9,7 +9,7 @@ from bppsa_nb.cells import newton
 from bppsa_nb.cells.repair import Chunks, Solved
 from bppsa_nb.chains.plan import chunk_length
 from bppsa_nb.machine.checks import as_array, check_choice, check_count, check_finite, is_number
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 
 METHODS = ("linear", "chunked", "newton")
 TOLERANCE = {4: 2 * float(np.finfo(np.float32).eps), 8: 1e-12}  # by bytes of a number
@@ -104,7 +104,7 @@ class Unrolled:
     solved: Solved | None
 
     def __repr__(self):
-        return shown(self, "states", "solved")
+        return repr_of(self, "states", "solved")
 
 
 def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, tol=None, most=None):

@@ -8,11 +8,11 @@ import numpy as np
 from bppsa_nb.chains import checks, listed
 from bppsa_nb.chains.plan import METHODS, chunk_length, explain
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine import backends, foreign
+from bppsa_nb.machine import backends, interop
 from bppsa_nb.machine.checks import check_choice, is_integer, on_gpu
-from bppsa_nb.machine.parts import over_ranks
-from bppsa_nb.machine.twins import twin
-from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.machine.dispatch import implementation
+from bppsa_nb.machine.ranks import over_ranks
+from bppsa_nb.operands.range import DynamicRangeError
 
 _log = logging.getLogger(__name__)
 
@@ -86,9 +86,9 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
     array([8., 4., 2., 1.])
     """
     given = {"jacobians_T": jacobians_T, "grad_output": grad_output, "local_grads": local_grads}
-    chain, end, terms = (foreign.taken(name, array) for name, array in given.items())
-    give_back = foreign.way_back("grad_output", grad_output)
-    return give_back(_backprop(chain, end, terms, method, backend, levels, comm))
+    chain, end, terms = (interop.as_numpy(name, array) for name, array in given.items())
+    convert = interop.converter_to("grad_output", grad_output)
+    return convert(_backprop(chain, end, terms, method, backend, levels, comm))
 
 
 def _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, comm):
@@ -98,7 +98,7 @@ def _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, co
         return over_ranks("solver").solve(jacobians_T, grad_output, **how, comm=comm).gradients
     ends = [getattr(jacobians_T, "slopes", jacobians_T), grad_output, local_grads]
     if any(map(on_gpu, ends)):
-        return twin(__name__, "cuda").backprop(jacobians_T, grad_output, local_grads, method, backend, levels)
+        return implementation(__name__, "cuda").backprop(jacobians_T, grad_output, local_grads, method, backend, levels)
     chain, grad_output, shape, backend = checks.check_chain(jacobians_T, grad_output, local_grads, backend)
     weights = max(len(chain.weights), 1) if isinstance(chain, StructuredChain) else 0  # 0 stands for stored Jacobians
     method, backend, levels = choose(method, backend, levels, shape, grad_output.dtype, weights)
@@ -128,11 +128,11 @@ def go_back(chain, grad_output, local_grads, backend, method, levels=None):
 
     Raises
     ------
-    RangeLost
+    DynamicRangeError
         If a product could not keep its entries in range.
     """
     structured = isinstance(chain, StructuredChain)
-    there = twin("bppsa_nb.chains.structured" if structured else "bppsa_nb.chains.stored", backend)
+    there = implementation("bppsa_nb.chains.structured" if structured else "bppsa_nb.chains.stored", backend)
     if method == "linear":
         return there.sweep(chain, grad_output, local_grads)
     if method == "chunked":
@@ -147,7 +147,7 @@ def in_range(run, method, levels):
     if method != "linear":
         try:
             gradients = run(method, levels)
-        except RangeLost:
+        except DynamicRangeError:
             gradients = None
         if gradients is not None and checks.is_finite(gradients):
             return gradients

@@ -1,4 +1,4 @@
-"""Gradients along chains whose arrays are on a GPU already, and stay there; twin of `bppsa_nb.chains.backprop`."""
+"""Gradients along chains whose arrays are on a GPU already; counterpart of `bppsa_nb.chains.backprop`."""
 
 from functools import partial
 
@@ -7,7 +7,7 @@ from numba import cuda
 from bppsa_nb.chains import checks
 from bppsa_nb.chains.backprop import choose, go_back, in_range
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.machine.arrays_cuda import add, copy, taken
+from bppsa_nb.machine.arrays_cuda import add, as_device_array, copy
 from bppsa_nb.machine.checks import on_host
 
 
@@ -17,11 +17,11 @@ def backprop(jacobians_T, grad_output, local_grads, method, backend, levels):
     if structured:
         for name in ("weights", "slopes", "carry"):
             if getattr(jacobians_T, name) is not None:
-                taken(f"jacobians_T.{name}", getattr(jacobians_T, name))
+                as_device_array(f"jacobians_T.{name}", getattr(jacobians_T, name))
     else:
-        jacobians_T = taken("jacobians_T", jacobians_T)
-    grad_output = taken("grad_output", grad_output)
-    local_grads = None if local_grads is None else taken("local_grads", local_grads)
+        jacobians_T = as_device_array("jacobians_T", jacobians_T)
+    grad_output = as_device_array("grad_output", grad_output)
+    local_grads = None if local_grads is None else as_device_array("local_grads", local_grads)
     parts = jacobians_T, grad_output, local_grads
     seen = [part if part is None or part is jacobians_T and structured else on_host(part) for part in parts]
     *_, shape, _ = checks.check_chain(*seen, backend)

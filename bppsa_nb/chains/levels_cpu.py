@@ -17,8 +17,8 @@ import numpy as np
 from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.memory import keep_freed_memory
 from bppsa_nb.machine.views import add, copy
-from bppsa_nb.machine.workers import PIECES, THREADS, one_blas_thread, share_out
-from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.machine.workers import PIECES, THREADS, one_blas_thread, parallel_for
+from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled_cpu import GROUP, SMALL, flat, matmul, matvec, moderate, normalize, plain
 from bppsa_nb.scan import levels as _levels
 
@@ -130,11 +130,11 @@ def _down(links, mats, exps, made, vecs, affine, low, high, across, group, first
 
 
 def levels(jacobians_T, grad_output, local_grads=None, levels=None):
-    """Scan level by level, on all cores; twin of `bppsa_nb.chains.stored.levels`.
+    """Scan level by level, on all cores; counterpart of `bppsa_nb.chains.stored.levels`.
 
     Raises
     ------
-    RangeLost
+    DynamicRangeError
         If a product could not keep its entries in range.
     """
     T, (batch, hidden) = len(jacobians_T), grad_output.shape
@@ -159,11 +159,11 @@ def levels(jacobians_T, grad_output, local_grads=None, levels=None):
     low, top = _levels.num_blocks(T, apart), _levels.num_blocks(T, k)
     with one_blas_thread():
         if apart:
-            kept &= share_out(_up, low * matrices, *state, 0, apart, group, worth=worth)
-        kept &= share_out(_up, top * mats.shape[1], *state, apart, k, 1, worth=worth)
-        kept &= share_out(_down, batch, *state, apart, k, True, 1, worth=worth)
+            kept &= parallel_for(_up, low * matrices, *state, 0, apart, group, worth=worth)
+        kept &= parallel_for(_up, top * mats.shape[1], *state, apart, k, 1, worth=worth)
+        kept &= parallel_for(_down, batch, *state, apart, k, True, 1, worth=worth)
         if apart:
-            kept &= share_out(_down, low * samples, *state, 0, apart, False, group, worth=worth)
+            kept &= parallel_for(_down, low * samples, *state, 0, apart, False, group, worth=worth)
     if not kept:
-        raise RangeLost
+        raise DynamicRangeError
     return vecs[: T + 1]

@@ -14,7 +14,7 @@ from numba import cuda
 
 from bppsa_nb.machine.arrays_cuda import fetched, put
 from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, inline, launch, on_device
-from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled_cuda import matvec, multiply, rescale, smaller
 from bppsa_nb.scan import levels as _levels
 
@@ -161,7 +161,7 @@ def run_levels(kernel, arguments, chain, batch, grad_output, local_grads, levels
 
     Raises
     ------
-    RangeLost
+    DynamicRangeError
         If a product could not keep its entries in range.
     """
     T, affine = chain.shape[0], local_grads is not None
@@ -172,12 +172,12 @@ def run_levels(kernel, arguments, chain, batch, grad_output, local_grads, levels
     launch_prepare(kernel, arguments, mats, exps, lost)
     launch_scan(mats, exps, vecs, affine, levels, lost)
     if lost.copy_to_host()[0]:
-        raise RangeLost
+        raise DynamicRangeError
     return fetched(vecs[:-1], grad_output)
 
 
 def levels(jacobians_T, grad_output, local_grads=None, levels=None):
-    """Scan level by level; twin of `bppsa_nb.chains.stored.levels`."""
+    """Scan level by level; counterpart of `bppsa_nb.chains.stored.levels`."""
     if len(jacobians_T) == 0:
         gradients = cuda.device_array((1, *grad_output.shape), grad_output.dtype)
         put(grad_output, gradients[0])

@@ -66,7 +66,7 @@ def load(backend):
 
     Raises
     ------
-    files.DamagedError
+    files.CorruptFileError
         If the file is damaged; this is a ValueError.
     OSError
         If there may be a file, but this user cannot read it.
@@ -137,6 +137,6 @@ def _read(where):
 
 
 def _damaged(where, why):
-    return files.DamagedError(
+    return files.CorruptFileError(
         f"{where} is damaged: {why}. Run `bppsa-nb calibrate` to measure this machine again, or delete the file"
     )

@@ -1,4 +1,4 @@
-"""Chains of stored Jacobians compiled for CPUs; twin of `bppsa_nb.chains.stored`."""
+"""Chains of stored Jacobians compiled for CPUs; counterpart of `bppsa_nb.chains.stored`."""
 
 import numpy as np
 
@@ -7,8 +7,8 @@ from bppsa_nb.chains.stored import by_rows
 from bppsa_nb.machine.compiling import njit
 from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.views import add, copy
-from bppsa_nb.machine.workers import PIECES, THREADS, one_blas_thread, share_out
-from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.machine.workers import PIECES, THREADS, one_blas_thread, parallel_for
+from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled_cpu import GROUP, SMALL, dot, flat, matmul, matvec, moderate, normalize, plain
 
 _compile = njit(cache=True, nogil=True)
@@ -31,10 +31,10 @@ def _sweep_samples(links, local_grads, gradients, first, last):
 
 
 def sweep(jacobians_T, grad_output, local_grads=None):
-    """Go back one link after the other; twin of `bppsa_nb.chains.stored.sweep`."""
+    """Go back one link after the other; counterpart of `bppsa_nb.chains.stored.sweep`."""
     links, terms, gradients = _start(jacobians_T, grad_output, local_grads)
     T, batch, hidden = len(links), *grad_output.shape
-    share_out(_sweep_samples, batch, links, terms, gradients, worth=T * batch * hidden**2 > SMALL)
+    parallel_for(_sweep_samples, batch, links, terms, gradients, worth=T * batch * hidden**2 > SMALL)
     return gradients
 
 
@@ -133,11 +133,11 @@ def _replay(state, length, group, first, last):
 
 
 def chunked(jacobians_T, grad_output, local_grads=None, length=1):
-    """Go back chunk by chunk; twin of `bppsa_nb.chains.stored.chunked`.
+    """Go back chunk by chunk; counterpart of `bppsa_nb.chains.stored.chunked`.
 
     Raises
     ------
-    RangeLost
+    DynamicRangeError
         If a product could not keep its entries in range.
     """
     links, terms, gradients = _start(jacobians_T, grad_output, local_grads)
@@ -154,11 +154,11 @@ def chunked(jacobians_T, grad_output, local_grads=None, length=1):
     state, worth = (links, terms, mats, exps, vecs, gradients), T * batch * hidden**2 > SMALL
     with one_blas_thread():
         count = (inner + 1) * -(-matrices // group)
-        kept = share_out(_reduce, count, state, length, group, worth=links.size * hidden > SMALL)
-        kept &= share_out(_between, batch, state, length, worth=False)
-        share_out(_replay, below * -(-batch // group), state, length, group, worth=worth)
+        kept = parallel_for(_reduce, count, state, length, group, worth=links.size * hidden > SMALL)
+        kept &= parallel_for(_between, batch, state, length, worth=False)
+        parallel_for(_replay, below * -(-batch // group), state, length, group, worth=worth)
     if not kept:
-        raise RangeLost
+        raise DynamicRangeError
     return gradients
 
 
@@ -174,12 +174,12 @@ def _multiply_chunks(links, length, products, exps, first, last):
 
 
 def products(jacobians_T, length):
-    """Multiply the links of each chunk; twin of `bppsa_nb.chains.stored.products`."""
+    """Multiply the links of each chunk; counterpart of `bppsa_nb.chains.stored.products`."""
     links, chunks = plain(jacobians_T), len(jacobians_T) // length
     require(chunks * links[0].nbytes, f"multiplying {chunks} chunks of {length} links")
     mats, exps = np.empty((chunks, *links.shape[1:]), links.dtype), np.empty((chunks, links.shape[1]), np.int64)
     with one_blas_thread():
         worth = links.size * links.shape[2] > SMALL
-        if not share_out(_multiply_chunks, exps.size, links, length, mats, exps, worth=worth):
-            raise RangeLost
+        if not parallel_for(_multiply_chunks, exps.size, links, length, mats, exps, worth=worth):
+            raise DynamicRangeError
     return by_rows(mats, exps)

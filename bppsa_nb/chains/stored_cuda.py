@@ -1,4 +1,4 @@
-"""Chains of stored Jacobians on a GPU; twin of `bppsa_nb.chains.stored`.
+"""Chains of stored Jacobians on a GPU; counterpart of `bppsa_nb.chains.stored`.
 
 The launchers of structured chains take stored Jacobians as well: a step's product is all that differs.
 """

@@ -55,9 +55,9 @@ class StructuredChain(Fixed):
     def __init__(self, weights, slopes, carry=None):
         parts = {"weights": weights, "slopes": slopes} | ({} if carry is None else {"carry": carry})
         if any(map(on_gpu, parts.values())):
-            from bppsa_nb.machine.arrays_cuda import taken
+            from bppsa_nb.machine.arrays_cuda import as_device_array
 
-            parts = {name: taken(name, array) for name, array in parts.items()}
+            parts = {name: as_device_array(name, array) for name, array in parts.items()}
         elif carry is not None:
             parts["carry"] = _spread(carry, slopes)
         self._fix(**{"carry": None} | parts)
@@ -212,7 +212,7 @@ def chunked(chain, grad_output, local_grads=None, length=1):
 
     Raises
     ------
-    RangeLost
+    DynamicRangeError
         If a product of Jacobians could not keep its entries in range.
     MemoryError
         If the products do not fit.
@@ -274,7 +274,7 @@ def products(chain, length):
 
     Raises
     ------
-    RangeLost
+    DynamicRangeError
         If one could not keep its entries in range.
     MemoryError
         If they do not fit.

@@ -1,4 +1,4 @@
-"""Structured chains compiled for CPUs; twins of the NumPy functions, with the same arguments.
+"""Structured chains compiled for CPUs; counterparts of the NumPy functions, with the same arguments.
 
 Samples never wait for each other, nor do chunks while they are multiplied or replayed: that is what the cores share
 out. Going back, numbers below the smallest normal one count as zero: weights, slopes, carries, gradients.
@@ -14,10 +14,10 @@ from bppsa_nb.machine.memory import keep_freed_memory, require
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import GROUP, multiply, product
 from bppsa_nb.machine.views import copy
-from bppsa_nb.machine.workers import one_blas_thread, share_out
+from bppsa_nb.machine.workers import one_blas_thread, parallel_for
 from bppsa_nb.operands import range as rules
 from bppsa_nb.operands import rows
-from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.range import DynamicRangeError
 
 keep_freed_memory()
 
@@ -33,7 +33,7 @@ def jacobians_T(chain):
     assembled = np.empty((T, B, H, H), chain.dtype)
     weights, slopes, carry = _arrays(chain)
     by_rows = np.ascontiguousarray(weights.transpose(0, 2, 1))  # transposed once, so that loops run along rows
-    share_out(_assemble, T, by_rows, slopes, carry, assembled, worth=assembled.size > _WORTH)
+    parallel_for(_assemble, T, by_rows, slopes, carry, assembled, worth=assembled.size > _WORTH)
     return assembled
 
 
@@ -109,8 +109,8 @@ def _products(arrays, length, skip, products, exponents):
     weights_T, floor = np.ascontiguousarray(weights.transpose(0, 2, 1)), rows.smallest_kept(*arrays)
     (count, B, H), steps = exponents.shape, (len(exponents) + skip) * length
     arrays = product(products.dtype), weights_T, slopes, carry, length, skip, floor, products, exponents
-    if not share_out(_multiply, count * B, *arrays, worth=steps * B * H**3 > _WORTH):
-        raise RangeLost
+    if not parallel_for(_multiply, count * B, *arrays, worth=steps * B * H**3 > _WORTH):
+        raise DynamicRangeError
 
 
 def _arrays(chain):
@@ -140,7 +140,7 @@ def _sweep(chain, bounds, ends, gradients, keep=True):
     group = GROUP if runs == 1 and work > _WORTH else B  # samples that go together
     flat = slopes.reshape(len(slopes), T, B * H), carry.reshape(len(carry), B * H)
     arrays = product(chain.dtype), weights, *flat, bounds, ends, gradients, keep, group
-    share_out(_go_back, runs * -(-B // group), *arrays, worth=work > _WORTH)
+    parallel_for(_go_back, runs * -(-B // group), *arrays, worth=work > _WORTH)
 
 
 @_compile

@@ -12,7 +12,7 @@ from bppsa_nb.chains.multiply_cuda import multiply_chunks, multiply_chunks_of, m
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import fetched, fill, put
 from bppsa_nb.machine.cuda import MAX_THREADS, SHARED_BYTES, in_registers, launch, on_device, require, shared_bytes
-from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.range import DynamicRangeError
 
 _THREADS = 256  # of a block that multiplies, at most
 
@@ -166,7 +166,7 @@ def chunked(chain, grad_output, local_grads=None, length=1):
         put(grad_output, chunks.ends[chunks.count])
         launch_chunked(links, chunks, gradients, local_grads is not None, lost)
         if lost.copy_to_host()[0]:
-            raise RangeLost
+            raise DynamicRangeError
     return fetched(gradients, grad_output)
 
 
@@ -183,7 +183,7 @@ def products(chain, length):
     exponents = cuda.device_array((count, batch, size), np.int32)
     launch_multiply(links, 0, count, length, products, exponents, lost)
     if lost.copy_to_host()[0]:
-        raise RangeLost
+        raise DynamicRangeError
     return products.copy_to_host(), exponents.copy_to_host().astype(np.int64)
 
 

@@ -6,6 +6,6 @@ __getattr__, __dir__, __all__ = _lazy.names(
     __name__,
     {
         "distributed.solver": ["Solution", "solve"],
-        "machine.parts": ["partition"],
+        "machine.ranks": ["partition"],
     },
 )

@@ -12,7 +12,7 @@ from bppsa_nb.distributed import measure, ranks
 from bppsa_nb.distributed.runs import Run
 from bppsa_nb.distributed.solver import solve
 from bppsa_nb.machine import files
-from bppsa_nb.machine.parts import partition
+from bppsa_nb.machine.ranks import partition
 from bppsa_nb.networks.residual import ResidualNetwork
 
 METHODS, CELLS = ("chunked", "linear"), ("rnn", "gru", "residual")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import bppsa_nb
 from bppsa_nb.machine.checks import check_count
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 
 _INSTALL = "`pip install 'bppsa-nb[mpi]'` installs mpi4py, an MPI and ipyparallel"
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
@@ -108,7 +108,7 @@ class Engines:
             raise
 
     def __repr__(self):
-        return shown(self, "_n")
+        return repr_of(self, "_n")
 
     def _start(self, n, timeout):
         from IPython import get_ipython

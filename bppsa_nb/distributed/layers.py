@@ -19,7 +19,7 @@ def forward(model, x, h0, backend, comm, how):
     group = ranks.group(comm)
 
     def look():
-        functions = stacked.functions(model._cell, backends.resolve(backend))
+        functions = stacked.functions_of(model._cell, backends.resolve(backend))
         if h0 is not None and group.rank > 0:
             raise ValueError(
                 f"h0 must be None on all ranks but rank 0, which has the first step, got {type(h0).__name__}"
@@ -196,7 +196,7 @@ def _agree(group, model, look, batch, foresee=lambda: None):
 
 def _go_back(group, model, activations, grad_logits, method, backend):
     """Go back through all layers; return the gradients of all parameters, summed over ranks."""
-    functions, batch = stacked.functions(model._cell, backend), activations.x.shape[1]
+    functions, batch = stacked.functions_of(model._cell, backend), activations.x.shape[1]
     layer, grad_output, local_grads = model.num_layers - 1, None, None
     with group.together() as tell, np.errstate(all="ignore"):
         grads = {name: np.zeros(shape, model.dtype) for name, shape in model.shapes().items() if "fc" in name}

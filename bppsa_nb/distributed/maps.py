@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from bppsa_nb.operands import rows as scaled_rows
-from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.range import DynamicRangeError
 
 IDENTITY, LINEAR, CONSTANT, LOST = range(4)
 
@@ -45,7 +45,7 @@ def combine(a, b):
     elif kinds[0] != IDENTITY:
         try:
             _multiply(a, b)
-        except RangeLost:
+        except DynamicRangeError:
             b["kind"] = LOST
 
 

@@ -7,7 +7,7 @@ operands themselves, in the rounds of recursive doubling.
 from bppsa_nb.distributed import ranks
 from bppsa_nb.operands.batched import BatchedCSR, Planned
 from bppsa_nb.operands.dense import Affine
-from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled import Scaled
 from bppsa_nb.scan.operator import IDENTITY, diamond
 
@@ -30,7 +30,7 @@ def exscan(group, comm, own, backend):
         combined += 1
         try:
             return diamond(a, b)
-        except RangeLost:
+        except DynamicRangeError:
             return LOST
         except Exception as error:  # the others wait for the next round
             failed = error

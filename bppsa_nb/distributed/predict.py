@@ -13,7 +13,7 @@ import numpy as np
 from bppsa_nb.chains import plan
 from bppsa_nb.chains.counts import REPAIR
 from bppsa_nb.distributed.maps import layout
-from bppsa_nb.machine.parts import partition
+from bppsa_nb.machine.ranks import partition
 from bppsa_nb.schedule.events import Event, makespan
 
 

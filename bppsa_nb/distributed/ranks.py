@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from bppsa_nb.machine import output
-from bppsa_nb.machine.parts import place
+from bppsa_nb.machine.ranks import rank_and_size
 
 
 def world():
@@ -26,7 +26,7 @@ def world():
 
     If mpi4py is missing, or does not belong to this mpiexec, the process exits, saying what to install.
     """
-    _, started = place()
+    _, started = rank_and_size()
     try:
         from mpi4py import MPI
     except ModuleNotFoundError:

@@ -9,7 +9,7 @@ from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import counts
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import maps, predict
-from bppsa_nb.machine.twins import twin
+from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.operands import rows
 
 
@@ -36,7 +36,7 @@ class Run:
     def map(self, grad_output, local_grads):
         """Reduce the run to one map, taking along loss terms as `sweep` does, those at the end (B, H) or None too.
 
-        Returned is an array of two: the map, and room for the one of all runs closer to the loss. RangeLost is raised
+        Returned is an array of two: the map, and room for that of all runs nearer the loss. DynamicRangeError is raised
         if the product could not keep its entries in range.
         """
         if self.shape[0] == 0 and grad_output is None:
@@ -102,7 +102,7 @@ class Run:
 
     def _product(self):
         kind = "structured" if self.structured else "stored"
-        products = twin(f"bppsa_nb.chains.{kind}", self.backend).products
+        products = implementation(f"bppsa_nb.chains.{kind}", self.backend).products
         # Side by side as many chunks as there are workers for, of which the last may be shorter.
         steps, _, size = self.shape
         count = max(1, min(counts.workers(self.backend) // self._matrices, steps // (2 * size)))

@@ -12,8 +12,8 @@ import numpy as np
 from bppsa_nb.chains import checks as chain_checks
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.arguments import check
-from bppsa_nb.machine.shown import shown
-from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.operands.range import DynamicRangeError
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Solution:
     finite: bool
 
     def __repr__(self):
-        return shown(self, "gradients", "method", "combined", "communication", "finite")
+        return repr_of(self, "gradients", "method", "combined", "communication", "finite")
 
 
 def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend="auto", levels=None, comm):
@@ -97,7 +97,7 @@ def _chunked(group, comm, run, grad_output, local_grads):
                 own = run.nothing()
             else:
                 own = run.map(grad_output, local_grads)
-        except RangeLost:
+        except DynamicRangeError:
             kept = False
         if not all(tell(kept)):
             return None, 0, False

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ChainRun:
     held: int = 0  # the most arrays (B, H) held at a time, hidden states and other activations; not the inputs
 
     def __repr__(self):
-        return shown(self, "grads", "steps", "held")
+        return repr_of(self, "grads", "steps", "held")
 
 
 def backpropagate(step, inputs, parameters, h0, grad_output, every):

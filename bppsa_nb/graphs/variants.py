@@ -54,7 +54,7 @@ from bppsa_nb.machine.checks import (
     float_dtype,
     generator,
 )
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 
 NAMES = {
     "original": "Original",
@@ -86,7 +86,7 @@ class Activations:
     product: np.ndarray | None
 
     def __repr__(self):
-        return shown(self, "variant", "hidden", "gates", "product")
+        return repr_of(self, "variant", "hidden", "gates", "product")
 
     @property
     def kept(self):

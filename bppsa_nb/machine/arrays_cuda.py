@@ -4,7 +4,7 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.machine.checks import on_gpu
-from bppsa_nb.machine.foreign import in_memory
+from bppsa_nb.machine.interop import materialized
 
 _THREADS = 256
 _BLOCKS = 1024  # at most, of a kernel whose threads look at many numbers
@@ -91,13 +91,13 @@ def all_finite(array):
     return not found.copy_to_host()[0]
 
 
-def taken(name, array):
+def as_device_array(name, array):
     """Take an array of any library over, without a copy, as Numba's.
 
     Raises
     ------
     TypeError
-        If it is not in a GPU's memory, or not as it is meant: see `foreign.in_memory`.
+        If it is not in a GPU's memory, or not as it is meant: see `interop.materialized`.
     ValueError
         If its numbers do not stand one after the other.
     """
@@ -105,7 +105,7 @@ def taken(name, array):
         raise TypeError(f"{name} must be in the GPU's memory, as other arguments are, got {type(array).__name__}")
     if not hasattr(array, "copy_to_host"):
         try:
-            array = in_memory(array)
+            array = materialized(array)
             said = dict(array.__cuda_array_interface__)
         except (RuntimeError, TypeError) as error:  # PyTorch's, of a tensor that requires gradients, for one
             raise TypeError(f"{name} must be an array that Numba can read: {error}") from error

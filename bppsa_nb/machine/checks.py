@@ -5,7 +5,7 @@ import numbers
 
 import numpy as np
 
-from bppsa_nb.machine.shown import short
+from bppsa_nb.machine.reprs import short_repr
 
 FLOATS = np.dtype(np.float32), np.dtype(np.float64)
 _MOST = 2**31 - 1  # what 32 bits hold, as the indices of sparse matrices do
@@ -49,7 +49,7 @@ def as_array(name, value):
     try:
         return np.asarray(value)
     except (RuntimeError, ValueError) as error:  # a PyTorch tensor that is not plain; lists of different lengths
-        raise TypeError(f"{name} must be an array, got {short(value)}: {error}") from error
+        raise TypeError(f"{name} must be an array, got {short_repr(value)}: {error}") from error
 
 
 def as_list(name, value, what):
@@ -59,7 +59,7 @@ def as_list(name, value, what):
             raise TypeError
         return list(value)
     except TypeError:
-        raise TypeError(f"{name} must be {what}, got {short(value)}") from None
+        raise TypeError(f"{name} must be {what}, got {short_repr(value)}") from None
 
 
 def check_plain(name, array):
@@ -155,7 +155,7 @@ def is_number(value):
 def check_count(name, value, least=0, most=None, why=""):
     """Return `value` as an int, or raise TypeError or ValueError unless it is one from `least` to `most` (`why`)."""
     if not is_integer(value):
-        raise TypeError(f"{name} must be an integer, got {short(value)}")
+        raise TypeError(f"{name} must be an integer, got {short_repr(value)}")
     limit = _MOST if most is None else most
     if not least <= value <= limit:
         bounds = f"at least {least}" if value < least and most in (None, math.inf) else f"from {least} to {limit}"
@@ -166,7 +166,7 @@ def check_count(name, value, least=0, most=None, why=""):
 def as_float(name, value):
     """Return a real number as a float, infinite where it is too large for one, or raise TypeError."""
     if not is_number(value):
-        raise TypeError(f"{name} must be a number, got {short(value)}")
+        raise TypeError(f"{name} must be a number, got {short_repr(value)}")
     try:
         return float(value)
     except OverflowError:
@@ -184,19 +184,19 @@ def check_amount(name, value):
 def check_between(name, value, low, high):
     """Raise TypeError or ValueError unless `value` is a number, not less than `low` and less than `high`."""
     if not low <= as_float(name, value) < high:
-        raise ValueError(f"{name} must be at least {low} and below {high}, got {short(value)}")
+        raise ValueError(f"{name} must be at least {low} and below {high}, got {short_repr(value)}")
 
 
 def check_choice(name, value, choices):
     """Raise ValueError unless `value` is one of a few texts."""
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {short(value)}")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {short_repr(value)}")
 
 
 def check_flag(name, value):
     """Raise TypeError unless `value` is True or False."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be True or False, got {short(value)}")
+        raise TypeError(f"{name} must be True or False, got {short_repr(value)}")
 
 
 def check_kind(name, value, kind, what, show=lambda value: type(value).__name__):

@@ -15,7 +15,7 @@ from numba.core.compiler_lock import global_compiler_lock as lock
 from numba.core.sigutils import normalize_signature
 from numba.misc.appdirs import AppDirs
 
-from bppsa_nb.machine.parts import place
+from bppsa_nb.machine.ranks import rank_and_size
 
 # A forked child has no thread that could give the compiler's lock back, so a fork waits for the one that has it.
 if hasattr(os, "register_at_fork"):
@@ -117,7 +117,7 @@ class _Compiles(event.Listener):
 
 def _watched():
     """Tell whether messages reach a terminal, a notebook, or what mpiexec shows of its ranks."""
-    rank, size = place()
+    rank, size = rank_and_size()
     return rank == 0 and sys.stderr is not None and (size > 1 or sys.stderr.isatty() or "ipykernel" in sys.modules)
 
 

@@ -16,7 +16,7 @@ except ImportError:  # Windows: writers are not told from what they left there
     fcntl = None
 
 
-class DamagedError(ValueError):
+class CorruptFileError(ValueError):
     """A file holds something else than what was written to it; the message names it."""
 
 
@@ -261,11 +261,11 @@ def write_json(path, value):
 
 
 def read_json(path):
-    """Read a JSON file written by `write_json`, or raise DamagedError if it holds no JSON."""
+    """Read a JSON file written by `write_json`, or raise CorruptFileError if it holds no JSON."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"{path} is damaged: {error}") from error
+        raise CorruptFileError(f"{path} is damaged: {error}") from error
 
 
 def _umask():

@@ -12,7 +12,7 @@ from bppsa_nb.machine.compiling import inline
 
 
 @intrinsic
-def numbers(_, array, start, count):
+def flat_view(_, array, start, count):
     """View consecutive numbers of an array as one row, in compiled code; the array has to outlive the view.
 
     Parameters

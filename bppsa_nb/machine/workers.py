@@ -57,7 +57,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
 
 
-def share_out(function, count, *arguments, worth=True, pieces=0):
+def parallel_for(function, count, *arguments, worth=True, pieces=0):
     """Call ``function(*arguments, first, last)`` on pieces of ``range(count)``, on all cores.
 
     Parameters

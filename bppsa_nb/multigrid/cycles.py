@@ -58,7 +58,7 @@ class GridLevel:
     """One level: the values at its points, what FAS adds to them, and what its blocks end with.
 
     Values start from `initial` (N + 1, batch, ...), at all points of the network. `ops` are
-    `bppsa_nb.networks.residual_steps` or one of its twins; ``sweep(points, source, bounds, layers, sizes)`` fills
+    `bppsa_nb.networks.residual_steps` or a counterpart; ``sweep(points, source, bounds, layers, sizes)`` fills
     F-points and returns what every block ends with.
     """
 

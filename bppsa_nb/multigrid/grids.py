@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.machine.checks import check_count
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class Grid:
     bounds: np.ndarray
 
     def __repr__(self):
-        return shown(self, "layers", "gaps", "bounds")
+        return repr_of(self, "layers", "gaps", "bounds")
 
     def __len__(self):
         return len(self.layers)

@@ -17,8 +17,8 @@ from bppsa_nb.machine.checks import (
     float_dtype,
     generator,
 )
-from bppsa_nb.machine.parts import over_ranks
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.ranks import over_ranks
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
@@ -55,7 +55,7 @@ class ResidualActivations:
     closing: tuple
 
     def __repr__(self):
-        return shown(self, "x", "opening", "states", "closing")
+        return repr_of(self, "x", "opening", "states", "closing")
 
     @property
     def logits(self):
@@ -161,7 +161,7 @@ class ResidualModel:
         self.solver, self.cycles = solver, {}
 
     def __repr__(self):
-        return shown(self, "input_shape", "opening", "depth", "closing", "h", "activation", "solver", "dtype")
+        return repr_of(self, "input_shape", "opening", "depth", "closing", "h", "activation", "solver", "dtype")
 
     @property
     def depth(self):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from bppsa_nb.machine.parts import over_ranks
+from bppsa_nb.machine.ranks import over_ranks
 from bppsa_nb.multigrid.grids import check_levels
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bppsa_nb.machine.checks import check_array, check_finite, check_kind
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.multigrid.cycles import Cycles, GridLevel, Options
 from bppsa_nb.multigrid.grids import hierarchy
 from bppsa_nb.multigrid.neighbors import connect
@@ -36,7 +36,7 @@ class Solution:
     communication: float = 0.0
 
     def __repr__(self):
-        return shown(self, "states", "residuals", "communication")
+        return repr_of(self, "states", "residuals", "communication")
 
     @property
     def cycles(self):

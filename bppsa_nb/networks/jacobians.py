@@ -17,7 +17,7 @@ import numpy as np
 
 from bppsa_nb.machine import memory
 from bppsa_nb.machine.checks import check_finite, check_floats, check_plain, float_dtype, wrong_shape
-from bppsa_nb.machine.workers import share_out
+from bppsa_nb.machine.workers import parallel_for
 from bppsa_nb.networks import fills
 from bppsa_nb.networks.geometry import Axis, pair, sizes
 from bppsa_nb.operands.pattern import CSRPattern
@@ -125,18 +125,18 @@ class Convolution(Jacobian):
         if weight.shape != self.mask.shape:
             raise wrong_shape("weight", weight, self.mask.shape)
         flat = weight.reshape(-1)
-        if not share_out(fills.usable, flat.size, flat, self.mask.reshape(-1), worth=flat.size > _WORTH):
+        if not parallel_for(fills.usable, flat.size, flat, self.mask.reshape(-1), worth=flat.size > _WORTH):
             check_finite(weight=weight)
             place = np.argwhere((weight != 0) & ~self.mask)[0]
             raise ValueError(f"weight must be 0 where mask is False, got {weight[tuple(place)]} at {place.tolist()}")
         out = self._out(out, (), weight.dtype)
         worth = out.size > _WORTH
         if not self._repeats:  # every row is of a kind of its own, and they are in order
-            share_out(fills.gather, out.size, flat, self._source, out, worth=worth)
+            parallel_for(fills.gather, out.size, flat, self._source, out, worth=worth)
             return out
         distinct = np.empty(self._source.size, weight.dtype)
         fills.gather(flat, self._source, distinct, 0, distinct.size)
-        share_out(fills.repeat_rows, len(self._begin), distinct, self._begin, self.pattern.indptr, out, worth=worth)
+        parallel_for(fills.repeat_rows, len(self._begin), distinct, self._begin, self.pattern.indptr, out, worth=worth)
         return out
 
 
@@ -165,7 +165,7 @@ class Elementwise(Jacobian):
         """Write the values, by an input or an output; see `Jacobian.fill`."""
         x, lead = _samples(self._argument, x, self.input_shape)
         out = self._out(out, lead, x.dtype)
-        if not share_out(self._slopes, x.size, x.reshape(-1), out.reshape(-1), worth=x.size > _WORTH):
+        if not parallel_for(self._slopes, x.size, x.reshape(-1), out.reshape(-1), worth=x.size > _WORTH):
             check_finite(**{self._argument: x})
             raise ValueError(f"y must be {self._expected}, got values from {x.min()} to {x.max()}")
         return out
@@ -249,7 +249,7 @@ class MaxPool2d(Pooling):
         _, height, width = self.input_shape
         planes, values = x.reshape(-1, height * width), out.reshape(-1, self._slot.size)
         options = width, self.kernel_size, self.stride, self._slot
-        if not share_out(fills.max_pool, len(planes), planes, *options, values, worth=x.size > _WORTH):
+        if not parallel_for(fills.max_pool, len(planes), planes, *options, values, worth=x.size > _WORTH):
             check_finite(x=x)
         return out
 
@@ -333,5 +333,5 @@ def _entries(filters, axes, of_weight):
     by_input = np.ascontiguousarray(filters.swapaxes(0, 1))
     lines = len(by_input) * len(vertical.valid)
     options = *lists, sizes, indptr, of_weight
-    share_out(fills.list_entries, lines, by_input, *options, entries, worth=entries.size > _WORTH)
+    parallel_for(fills.list_entries, lines, by_input, *options, entries, worth=entries.size > _WORTH)
     return indptr, entries

@@ -18,7 +18,7 @@ from bppsa_nb.machine.checks import (
     float_dtype,
     generator,
 )
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.networks.geometry import sizes
 from bppsa_nb.networks.layers import Flatten, check_operators, param_shapes
 from bppsa_nb.operands.batched import BatchedCSR
@@ -45,7 +45,7 @@ class Activations:
     outputs: tuple
 
     def __repr__(self):
-        return shown(self, "x", "outputs")
+        return repr_of(self, "x", "outputs")
 
     @property
     def logits(self):
@@ -129,7 +129,7 @@ class Network:
         return [self.params[f"{operator.name}.{part}"] for part in operator.param_shapes]
 
     def __repr__(self):
-        return shown(self, "shapes", "operators", "dtype")
+        return repr_of(self, "shapes", "operators", "dtype")
 
     def forward(self, x, backend="auto"):
         """Compute every operator's output.

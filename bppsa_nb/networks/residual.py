@@ -4,14 +4,14 @@ import numpy as np
 
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import as_float, check_array, check_choice, check_finite
-from bppsa_nb.machine.shown import shown
-from bppsa_nb.machine.twins import twin
+from bppsa_nb.machine.dispatch import implementation
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.networks.residual_steps import ACTIVATIONS
 
 
 def compute(backend):
     """Return the module that computes for a ``backend`` argument; see `bppsa_nb.machine.backends.resolve`."""
-    return twin("bppsa_nb.networks.residual_steps", backends.resolve(backend))
+    return implementation("bppsa_nb.networks.residual_steps", backends.resolve(backend))
 
 
 class ResidualNetwork:
@@ -72,7 +72,7 @@ class ResidualNetwork:
         check_choice("activation", self.activation, ACTIVATIONS)
 
     def __repr__(self):
-        return shown(self, "weights", "biases", "h", "activation")
+        return repr_of(self, "weights", "biases", "h", "activation")
 
     def __len__(self):
         return len(self.weights)
@@ -146,7 +146,7 @@ class ResidualNetwork:
         return np.ascontiguousarray(gradients[::-1])
 
     def forward_steps(self, u0, backend):
-        """Check a first state; return the twin of `residual_steps` that computes, and its sweep over these layers."""
+        """Check a first state; return the form of `residual_steps` that computes, and its sweep over these layers."""
         self.check()
         self.check_state("u0", u0)
         ops = compute(backend)

@@ -2,7 +2,7 @@
 
 A dense layer's state is a vector, u (batch, q), and W u its product with weights (q, q); a convolution's is an image,
 u (batch, channels, height, width), and W u slides weights (channels, channels, k, k) over it, with zeros around it that
-preserve its shape. Its twins are `bppsa_nb.networks.residual_steps_cpu` and `bppsa_nb.networks.residual_steps_cuda`.
+preserve its shape. Its counterparts are `residual_steps_cpu` and `residual_steps_cuda`.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Steps of a residual network compiled for CPUs; twins of `bppsa_nb.networks.residual_steps`, with the same arguments.
+"""Steps of a residual network compiled for CPUs; counterparts of `bppsa_nb.networks.residual_steps`.
 
 A dense layer is a convolution, too: of an image with one row, whose pixels are the samples of a group and whose kernel
 is a single pixel. So one loop serves both: it keeps the state of an image at hand, row by row with all channels of a
@@ -15,7 +15,7 @@ from bppsa_nb.machine.elementary import tanh
 from bppsa_nb.machine.memory import keep_freed_memory
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import multiply, product
-from bppsa_nb.machine.workers import PIECES, THREADS, share_out
+from bppsa_nb.machine.workers import PIECES, THREADS, parallel_for
 from bppsa_nb.networks.residual_steps import difference, host, norms, put, take  # noqa: F401  NumPy serves these
 
 keep_freed_memory()
@@ -69,7 +69,7 @@ def _sweep(points, source, bounds, layers, sizes, weights, biases, slopes, kind)
     flat = [array.reshape(-1) for array in (points, source, arrivals, weights, biases, slopes)]
     work = len(layers) * arrivals[0].size * weights[0, 0].size
     arguments = *flat, bounds, layers, sizes, kind, images, kernel, parts
-    share_out(_steps, len(arrivals) * parts, product(points.dtype), *arguments, worth=work > _WORTH)
+    parallel_for(_steps, len(arrivals) * parts, product(points.dtype), *arguments, worth=work > _WORTH)
     return arrivals
 
 
@@ -265,7 +265,7 @@ def parameter_gradients(states, gradients, weights, biases, h, activation):
     images, kernel = _images(states[0], weights, len(states[0]))
     flat = [array.reshape(-1) for array in (states, gradients, at_sums, grad_weights, grad_biases)]
     work, h = states.size * weights[0, 0].size, states.dtype.type(h)
-    share_out(_add_up, len(weights), product(weights.dtype), *flat, h, images, kernel, worth=work > _WORTH)
+    parallel_for(_add_up, len(weights), product(weights.dtype), *flat, h, images, kernel, worth=work > _WORTH)
     return grad_weights, grad_biases
 
 

@@ -1,4 +1,4 @@
-"""Steps of a residual network on a GPU; twins of `bppsa_nb.networks.residual_steps`, on device arrays.
+"""Steps of a residual network on a GPU; counterparts of `bppsa_nb.networks.residual_steps`, on device arrays.
 
 A sweep is one launch: a thread block for every block of layers, and for every few samples of a dense network or every
 image of a convolutional one. What it finds goes to memory at every step, for the next one to read or for the coarser

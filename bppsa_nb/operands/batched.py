@@ -3,8 +3,8 @@
 import numpy as np
 
 from bppsa_nb.machine.checks import Fixed, check_floats, check_kind
-from bppsa_nb.machine.shown import shown
-from bppsa_nb.machine.twins import twin
+from bppsa_nb.machine.dispatch import implementation
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.operands import products
 from bppsa_nb.operands.pattern import CSRPattern
 
@@ -76,23 +76,23 @@ class BatchedCSR(Fixed):
 class Planned:
     """Sparse transposed Jacobians of several samples that share one pattern, which keeps the plans of its products.
 
-    Values [shape=(B, nnz)] or [shape=(1, nnz)] are where the backend's twin of `bppsa_nb.operands.products` has them.
+    Values [shape=(B, nnz)] or [shape=(1, nnz)] are where the backend's form of `bppsa_nb.operands.products` has them.
     """
 
     def __init__(self, pattern, values, backend):
         self.pattern = pattern
         self.values = values
         self.backend = backend
-        self._twin = twin(products.__name__, backend)
+        self._products = implementation(products.__name__, backend)
 
     @classmethod
     def of(cls, link, backend):
         """Make an operand of a `BatchedCSR`, with its values where the backend keeps them."""
-        send = twin(products.__name__, backend).send
+        send = implementation(products.__name__, backend).send
         return cls(link.pattern, send(np.ascontiguousarray(link.values)), backend)
 
     def __repr__(self):
-        return shown(self, "pattern", "values", "backend")
+        return repr_of(self, "pattern", "values", "backend")
 
     def __reduce__(self):  # whoever receives a pickle puts the values where it computes
         values = self.values.copy_to_host() if hasattr(self.values, "copy_to_host") else self.values
@@ -100,15 +100,15 @@ class Planned:
 
     def __matmul__(self, other):
         if isinstance(other, np.ndarray):
-            return self._twin.apply(self.pattern, self.values, other)
+            return self._products.apply(self.pattern, self.values, other)
         plan = self.pattern.times(other.pattern)
-        return Planned(plan.pattern, self._twin.product(plan, self.values, other.values), self.backend)
+        return Planned(plan.pattern, self._products.product(plan, self.values, other.values), self.backend)
 
     def extent(self):
         """Return the largest and the smallest non-zero size of each sample's entries."""
-        return self._twin.extent(self.values)
+        return self._products.extent(self.values)
 
     def scaled(self, exponents, fresh=False):
         """Return the operand times a power of two per sample; `fresh` says that its entries may be overwritten."""
-        values = self._twin.scale(self.values, exponents, self.values if fresh else None)
+        values = self._products.scale(self.values, exponents, self.values if fresh else None)
         return Planned(self.pattern, values, self.backend)

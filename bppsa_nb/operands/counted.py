@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 
 
 class Cost(NamedTuple):
@@ -24,7 +24,7 @@ class Pattern:
         self.costs = costs
 
     def __repr__(self):
-        return shown(self, "structure")
+        return repr_of(self, "structure")
 
     def __matmul__(self, other):
         if other.structure is None:

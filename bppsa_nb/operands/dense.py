@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import sparse
 
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.operands import products
 
 
@@ -20,7 +20,7 @@ class Dense:
         self.matrix = matrix
 
     def __repr__(self):
-        return shown(self, "matrix")
+        return repr_of(self, "matrix")
 
     def __matmul__(self, other):
         if isinstance(other, np.ndarray):
@@ -54,7 +54,7 @@ class CSR:
         self.matrix = matrix
 
     def __repr__(self):
-        return shown(self, "matrix")
+        return repr_of(self, "matrix")
 
     def __matmul__(self, other):
         if isinstance(other, np.ndarray):
@@ -88,7 +88,7 @@ class Affine:
         self.offset = offset
 
     def __repr__(self):
-        return shown(self, "linear", "offset")
+        return repr_of(self, "linear", "offset")
 
     def __matmul__(self, other):
         if isinstance(other, np.ndarray):

@@ -21,8 +21,8 @@ from bppsa_nb.machine.checks import (
     check_plain,
     is_integer,
 )
-from bppsa_nb.machine.shown import shown
-from bppsa_nb.machine.twins import twin
+from bppsa_nb.machine.dispatch import implementation
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.operands import products
 
 
@@ -125,9 +125,9 @@ class CSRPattern(Fixed):
 
     def detached(self):
         """Return a pattern of the same arrays that keeps no plans."""
-        twin = object.__new__(CSRPattern)
-        twin._hold(self.indptr, self.indices, self.shape, self.on_device)
-        return twin
+        detached = object.__new__(CSRPattern)
+        detached._hold(self.indptr, self.indices, self.shape, self.on_device)
+        return detached
 
     def times(self, other):
         """Plan the product with another pattern, once: the plan is kept as long as both patterns are.
@@ -249,7 +249,7 @@ class PlannedProduct(Fixed):
         self._fix(pattern=pattern, multiply_adds=multiply_adds, kind=kind, places=[])
 
     def __repr__(self):
-        return shown(self, "left", "right", "pattern", "kind", "multiply_adds")
+        return repr_of(self, "left", "right", "pattern", "kind", "multiply_adds")
 
     def performed(self, a):
         """Count the multiply-adds that the numeric phase performs for certain values.
@@ -320,7 +320,7 @@ class PlannedProduct(Fixed):
             raise ValueError(f"out must be contiguous, of dtype {a.dtype} and shape {shape}, got {got}")
         elif np.may_share_memory(out, a) or np.may_share_memory(out, b):
             raise ValueError("out must not share memory with a or b: they are read while it is written")
-        there = twin(products.__name__, backends.resolve(backend))
+        there = implementation(products.__name__, backends.resolve(backend))
         both = (there.send(np.ascontiguousarray(np.atleast_2d(values))) for values in (a, b))
         with np.errstate(under="ignore"):  # whatever the caller wants to hear of
             there.product(self, *both, np.atleast_2d(out))

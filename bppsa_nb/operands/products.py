@@ -1,6 +1,6 @@
 """Sparse products by plan in NumPy, the numeric phase; and the extent and scale of values, sparse or dense.
 
-Plans are `bppsa_nb.operands.pattern.PlannedProduct`; the twins of this module are `products_cpu` and `products_cuda`.
+Plans are `bppsa_nb.operands.pattern.PlannedProduct`; its counterparts are `products_cpu` and `products_cuda`.
 """
 
 import numpy as np

@@ -1,13 +1,13 @@
-"""Planned sparse products compiled for CPUs: the symbolic phase, and the numeric phase's twin of `products`.
+"""Planned sparse products compiled for CPUs: the symbolic phase, and the numeric phase's counterpart of `products`.
 
 Functions take a range ``first ... last`` of rows, or of rows of all samples one after the other, so that
-`machine.workers.share_out` can hand it out in pieces. They fill arrays they are given and return whether they did.
+`machine.workers.parallel_for` can hand it out in pieces. They fill arrays they are given and return whether they did.
 """
 
 import numpy as np
 
 from bppsa_nb.machine.compiling import njit
-from bppsa_nb.machine.workers import share_out
+from bppsa_nb.machine.workers import parallel_for
 from bppsa_nb.operands.products import batch_of, send  # noqa: F401 - values stay in this computer's memory
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
@@ -72,7 +72,7 @@ def count(a, b, multiply_adds):
     """Count the entries of each row of a product of patterns, np.ndarray of int [shape=(m,)]."""
     counts = np.empty(a.shape[0], np.int32)
     arrays = (a.indptr, a.indices, b.indptr, b.indices, b.shape[1], counts)
-    share_out(_count, len(counts), *arrays, **_amount(multiply_adds))
+    parallel_for(_count, len(counts), *arrays, **_amount(multiply_adds))
     return counts
 
 
@@ -80,7 +80,7 @@ def columns(a, b, multiply_adds, indptr):
     """List the columns of each row of a product of patterns, sorted, np.ndarray of int32 [shape=(nnz,)]."""
     indices = np.empty(indptr[-1], np.int32)
     arrays = (a.indptr, a.indices, b.indptr, b.indices, b.shape[1], indptr, indices)
-    share_out(_list, a.shape[0], *arrays, **_amount(multiply_adds))
+    parallel_for(_list, a.shape[0], *arrays, **_amount(multiply_adds))
     return indices
 
 
@@ -113,7 +113,7 @@ def places(plan):
     starts, found = before[left.indptr].astype(np.uint32), np.empty(plan.multiply_adds, np.uint32)
     arrays = (left.indptr, left.indices, right.indptr, right.indices, pattern.shape[1])
     arrays += (pattern.indptr, pattern.indices, starts, found)
-    share_out(_place, pattern.shape[0], *arrays, **_amount(plan.multiply_adds))
+    parallel_for(_place, pattern.shape[0], *arrays, **_amount(plan.multiply_adds))
     return starts, found
 
 
@@ -205,18 +205,19 @@ def product(plan, a, b, out=None):
         pass
     elif plan.kind == "rows":
         arrays = (left.indptr, left.indices, a, right.indptr, b, pattern.indptr, c)
-        share_out(_rows, len(c) * pattern.shape[0], *arrays, **amount)
+        parallel_for(_rows, len(c) * pattern.shape[0], *arrays, **amount)
     elif plan.kind == "columns":
-        share_out(_columns, c.size, left.indices, a, b, c, **amount)
+        parallel_for(_columns, c.size, left.indices, a, b, c, **amount)
     elif plan.multiply_adds <= _PLACED:
         if not plan.places:
             plan.places.append(places(plan))
         # Unsigned subscripts are not looked at for being negative.
         indptr, indices, others, ends = map(_unsigned, (left.indptr, left.indices, right.indptr, pattern.indptr))
-        share_out(_placed, len(c) * pattern.shape[0], indptr, indices, a, others, b, *plan.places[0], ends, c, **amount)
+        places = plan.places[0]
+        parallel_for(_placed, len(c) * pattern.shape[0], indptr, indices, a, others, b, *places, ends, c, **amount)
     else:
         arrays = (left.indptr, left.indices, a, right.indptr, right.indices, b, pattern.shape[1])
-        share_out(_sums, len(c) * pattern.shape[0], *arrays, pattern.indptr, pattern.indices, c, **amount)
+        parallel_for(_sums, len(c) * pattern.shape[0], *arrays, pattern.indptr, pattern.indices, c, **amount)
     return c
 
 
@@ -238,7 +239,7 @@ def apply(pattern, values, vectors):
     result = np.empty((len(vectors), pattern.shape[0]), vectors.dtype)
     if result.size:
         arrays = (pattern.indptr, pattern.indices, values, vectors, result)
-        share_out(_apply, result.size, *arrays, worth=len(vectors) * pattern.nnz > _WORTH)
+        parallel_for(_apply, result.size, *arrays, worth=len(vectors) * pattern.nnz > _WORTH)
     return result
 
 
@@ -266,7 +267,7 @@ def extent(values):
     sizes = np.array([0, np.iinfo(whole).max], whole)
     parts = max(-(-values.shape[1] // _PART), 1)
     high, low = np.empty((2, len(values), parts), whole)
-    share_out(_extent, high.size, values.view(whole), sizes, high, low, worth=values.size > _WORTH)
+    parallel_for(_extent, high.size, values.view(whole), sizes, high, low, worth=values.size > _WORTH)
     least = low.min(axis=1)
     peak, floor = high.max(axis=1).view(values.dtype), least.view(values.dtype)
     return peak, np.where(least == sizes[1], values.dtype.type(np.inf), floor)
@@ -287,5 +288,5 @@ def scale(values, exponents, out=None):
     out = np.empty_like(values) if out is None else out
     factors = np.ldexp(values.dtype.type(1), exponents)
     if values.size:
-        share_out(_scale, values.size, values, factors, out, worth=values.size > _WORTH)
+        parallel_for(_scale, values.size, values, factors, out, worth=values.size > _WORTH)
     return out

@@ -21,7 +21,7 @@ These six take plain integers, so that compiled code and kernels inline them; `n
 import numpy as np
 
 
-class RangeLost(ArithmeticError):
+class DynamicRangeError(ArithmeticError):
     """A product's entries spread over more powers of two than its dtype can carry."""
 
 

@@ -5,7 +5,7 @@ Row j stands for ``2**exponents[j] * rows[j]`` and is where unit vector j ends; 
 
 import numpy as np
 
-from bppsa_nb.operands.range import RangeLost, half, spread, threshold
+from bppsa_nb.operands.range import DynamicRangeError, half, spread, threshold
 
 
 def normalize(rows, exponents, floor=0.0):
@@ -26,14 +26,14 @@ def normalize(rows, exponents, floor=0.0):
 
     Raises
     ------
-    RangeLost
+    DynamicRangeError
         If the entries of one row differ by so much that a product could drop some of them, or are not finite.
     """
     size = np.abs(rows)
     peak = size.max(axis=-1, keepdims=True)
     low = np.ldexp(peak, spread(np.finfo(rows.dtype).minexp))
     if not np.isfinite(peak).all() or ((size < low) & (size > 0) | (size < floor)).any():
-        raise RangeLost
+        raise DynamicRangeError
     power = np.frexp(peak)[1]
     return np.ldexp(rows, -power, out=rows), exponents + power[..., 0]
 
@@ -76,7 +76,7 @@ def apply(rows, exponents, grads):
 
     Raises
     ------
-    RangeLost
+    DynamicRangeError
         If an entry may be made up of terms too small to be seen.
     """
     return np.ldexp(*apply_scaled(rows, exponents, grads))
@@ -98,5 +98,5 @@ def apply_scaled(rows, exponents, grads):
     total = factors @ rows
     wide = ((powers - top < spread(info.minexp)) & (fractions != 0)).any(axis=-1)
     if (np.abs(total[wide]) < threshold(grads.dtype)).any():
-        raise RangeLost
+        raise DynamicRangeError
     return total, top

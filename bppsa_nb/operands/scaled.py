@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.operands import products
-from bppsa_nb.operands.range import RangeLost, narrow, threshold
+from bppsa_nb.operands.range import DynamicRangeError, narrow, threshold
 
 
 class Scaled:
     """An operand times a power of two, the largest stored entry of each sample being in [1/2, 1).
 
     A sample that is zero stays as it is. Scaling by powers of two is exact, so nothing is rounded that the unscaled
-    product would not have rounded. A product with a vector raises RangeLost where it may have lost a term.
+    product would not have rounded. A product with a vector raises DynamicRangeError where it may have lost a term.
 
     Parameters
     ----------
@@ -23,20 +23,20 @@ class Scaled:
 
     Raises
     ------
-    RangeLost
+    DynamicRangeError
         If the entries of one sample differ by so much that a product could drop some of them.
     """
 
     def __init__(self, operand, exponent=0, fresh=False):
         peak, floor = operand.extent()
         if not narrow(peak, floor).all():
-            raise RangeLost
+            raise DynamicRangeError
         power = np.maximum(np.frexp(peak)[1], np.finfo(peak.dtype).minexp)  # `range.shift`
         self.operand = operand.scaled(-power, fresh)
         self.exponent = exponent + power
 
     def __repr__(self):
-        return shown(self, "operand", "exponent")
+        return repr_of(self, "operand", "exponent")
 
     def __matmul__(self, other):
         if not isinstance(other, np.ndarray):
@@ -45,5 +45,5 @@ class Scaled:
         power = np.frexp(peak)[1]
         product = self.operand @ np.ldexp(other, -power[..., None])
         if (~narrow(peak, floor)[..., None] & (np.abs(product) < threshold(other.dtype))).any():
-            raise RangeLost
+            raise DynamicRangeError
         return np.ldexp(product, (self.exponent + power)[..., None])

@@ -7,7 +7,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from bppsa_nb.machine.compiling import inline, njit
-from bppsa_nb.machine.views import bits, copy, numbers
+from bppsa_nb.machine.views import bits, copy, flat_view
 from bppsa_nb.operands import range as rules
 
 _compile = njit(cache=True, nogil=True)
@@ -28,7 +28,7 @@ def plain(array):
 @inline
 def flat(matrix):
     """View a matrix as its numbers [shape=(n,)]."""
-    return numbers(matrix, 0, matrix.size)
+    return flat_view(matrix, 0, matrix.size)
 
 
 @intrinsic(prefer_literal=True)

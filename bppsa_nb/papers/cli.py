@@ -32,14 +32,14 @@ def main(argv=None):
 
 
 def _run(argv):
-    rank, _ = ranks.place()
+    rank, _ = ranks.rank_and_size()
     with ranks.first_speaks(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
         arguments = _parse(argv)
     with ended_once() as signals:
         try:
             with extras.explained():
                 arguments.command(arguments)
-        except (*_EXPLAINED, files.DamagedError, OSError) as error:
+        except (*_EXPLAINED, files.CorruptFileError, OSError) as error:
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError) and error.filename is None:
                 raise  # it is about no file
             if rank == 0:

@@ -128,9 +128,9 @@ def run(arguments):
     comm = ranks.world() if arguments.distributed else None
     if not arguments.distributed and arguments.sequence_ranks is not None:
         raise ValueError("--sequence-ranks is for --distributed only")
-    if not arguments.distributed and ranks.place()[1] > 1:
+    if not arguments.distributed and ranks.rank_and_size()[1] > 1:
         raise ValueError(
-            f"mpiexec started {ranks.place()[1]} processes, which would all train the same: add --distributed"
+            f"mpiexec started {ranks.rank_and_size()[1]} processes, which would all train the same: add --distributed"
         )
     if comm is None or comm.size == 1:
         _train_on(arguments, comm)

@@ -189,8 +189,8 @@ def table(name, scale="quick", device=None):
     Raises
     ------
     ValueError
-        If there is neither a recording nor an experiment of that name, or no such scale; as `files.DamagedError`, if
-        the table does not belong to the provenance beside it.
+        If there is neither a recording nor an experiment of that name, or no such scale; as `files.CorruptFileError`,
+        if the table does not belong to the provenance beside it.
     FileNotFoundError
         If there is no recording; the message says how to make one.
     """

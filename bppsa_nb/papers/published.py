@@ -20,7 +20,7 @@ def table(name):
     Raises
     ------
     ValueError
-        If there is no such table; as `files.DamagedError`, if it is damaged.
+        If there is no such table; as `files.CorruptFileError`, if it is damaged.
     FileNotFoundError
         If there are none, as outside a checkout of the project.
     """
@@ -33,6 +33,6 @@ def table(name):
     try:
         printed = pandas.read_csv(folder / f"{name}.csv")
     except ValueError as error:
-        raise files.DamagedError(f"{folder / name}.csv is damaged: {error}") from error
+        raise files.CorruptFileError(f"{folder / name}.csv is damaged: {error}") from error
     printed.attrs = files.read_json(folder / f"{name}.json")
     return printed

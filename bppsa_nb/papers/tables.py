@@ -73,7 +73,7 @@ def read(path):
 
     Raises
     ------
-    files.DamagedError
+    files.CorruptFileError
         If the table does not belong to the provenance beside it, or one of them is damaged; this is a ValueError.
     """
     import pandas
@@ -84,7 +84,7 @@ def read(path):
     except UnicodeDecodeError:
         text = None
     if text is None or _digest(text) != described["sha256"]:
-        raise files.DamagedError(f"{path} is not the table that the .json beside it describes: measure again")
+        raise files.CorruptFileError(f"{path} is not the table that the .json beside it describes: measure again")
     # As text first: whatever pandas' own parser does, every number comes back to the last bit.
     table = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
     kinds = described["columns"]
@@ -97,7 +97,7 @@ def read(path):
             if kind != "str":
                 table[column] = table[column].eq("True") if kind == "bool" else table[column].astype(kind)
     except (TypeError, ValueError) as error:
-        raise files.DamagedError(f"{path.with_suffix('.json')} is damaged: {error}") from error
+        raise files.CorruptFileError(f"{path.with_suffix('.json')} is damaged: {error}") from error
     table.attrs = described["notes"] | {"provenance": described["provenance"]}
     return table
 
@@ -121,7 +121,7 @@ def _check(path, values, kinds):
     for name, kind in kinds.items():
         value = values.get(name, ...) if isinstance(values, dict) else ...
         if not isinstance(value, kind):
-            raise files.DamagedError(f"{path} is damaged: {name} is {'missing' if value is ... else repr(value)}")
+            raise files.CorruptFileError(f"{path} is damaged: {name} is {'missing' if value is ... else repr(value)}")
 
 
 def _python(value):

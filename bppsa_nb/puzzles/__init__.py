@@ -5,7 +5,7 @@ import inspect
 from html import escape
 
 from bppsa_nb.machine import files
-from bppsa_nb.puzzles.heart import IDENTITY, TooLong, Verdict, Watched, Wrong
+from bppsa_nb.puzzles.checker import IDENTITY, TooLong, Verdict, Watched, Wrong
 from bppsa_nb.puzzles.limits import within
 
 __all__ = ["IDENTITY", "NAMES", "check", "hint", "progress", "show", "solution"]
@@ -18,7 +18,7 @@ SECONDS = 10  # that an answer may take, with all Python that it calls; kernels 
 
 
 def puzzle(name):
-    """Return a `bppsa_nb.puzzles.heart.Puzzle`; a ValueError lists all there are if there is none of that name."""
+    """Return a `bppsa_nb.puzzles.checker.Puzzle`; a ValueError lists all there are if there is none of that name."""
     if not isinstance(name, str) or name not in NAMES:
         close = difflib.get_close_matches(str(name), NAMES, 1)
         meant = f"; did you mean {close[0]}?" if close else ""
@@ -60,7 +60,7 @@ def check(name, yours):
     if verdict:
         try:
             _keep(name)
-        except (OSError, files.DamagedError) as error:
+        except (OSError, files.CorruptFileError) as error:
             verdict.message += f" But that cannot be kept for `progress()`: {error}"
     return verdict
 
@@ -158,10 +158,10 @@ def _solved():
         return []
     try:
         kept = files.read_json(path)
-    except files.DamagedError as error:
-        raise files.DamagedError(f"{error}; delete it to begin anew") from error
+    except files.CorruptFileError as error:
+        raise files.CorruptFileError(f"{error}; delete it to begin anew") from error
     if not isinstance(kept, list) or not all(name in NAMES for name in kept):
-        raise files.DamagedError(f"{path} is damaged: got {kept!r}, not a list of puzzles; delete it to begin anew")
+        raise files.CorruptFileError(f"{path} is damaged: got {kept!r}, not a list of puzzles; delete it to begin anew")
     return kept
 
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from bppsa_nb.puzzles.heart import Puzzle, Wrong, call, shown
+from bppsa_nb.puzzles.checker import Puzzle, Wrong, call, shown
 
 
 def _compare(what, found, right, mistakes):

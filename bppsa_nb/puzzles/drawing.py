@@ -6,7 +6,7 @@ from bppsa_nb.schedule import svg
 
 
 def verdict(found):
-    """Return the HTML of a `bppsa_nb.puzzles.heart.Verdict`."""
+    """Return the HTML of a `bppsa_nb.puzzles.checker.Verdict`."""
     color, sign = ("#00795a", "✓") if found.right else ("#c00000", "✗")
     said = f'<p role="status"><b style="color:{color}">{sign}</b> {escape(found.message)}</p>'
     if not found.yours or len(found.yours[0]) > 12:  # what could not be read
@@ -18,7 +18,7 @@ def verdict(found):
 
 
 def watched(scan):
-    """Return the HTML of a `bppsa_nb.puzzles.heart.Watched`."""
+    """Return the HTML of a `bppsa_nb.puzzles.checker.Watched`."""
     return _draw(scan.rows)
 
 

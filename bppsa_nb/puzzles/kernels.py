@@ -9,7 +9,7 @@ from numba import cuda
 
 from bppsa_nb.machine import backends
 from bppsa_nb.puzzles import compiled
-from bppsa_nb.puzzles.heart import LETTERS, Puzzle, Verdict, Word, Wrong, name, told
+from bppsa_nb.puzzles.checker import LETTERS, Puzzle, Verdict, Word, Wrong, name, told
 from bppsa_nb.puzzles.launches import launch
 from bppsa_nb.puzzles.scans import pairs
 from bppsa_nb.scan import levels

@@ -11,7 +11,7 @@ from numba import cuda
 from numba.core.errors import NumbaError
 
 from bppsa_nb.machine import backends
-from bppsa_nb.puzzles.heart import Given, Wrong
+from bppsa_nb.puzzles.checker import Given, Wrong
 
 SECONDS = 10  # that a launch may take
 

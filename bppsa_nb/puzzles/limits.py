@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import contextmanager
 
-from bppsa_nb.puzzles.heart import TooLong, Wrong
+from bppsa_nb.puzzles.checker import TooLong, Wrong
 
 
 def within(seconds, work):

@@ -1,7 +1,7 @@
 """Puzzles about scans, in pure Python: from ⋄ to Algorithm 1 for any length; `workers` has those that follow."""
 
 from bppsa_nb.puzzles import workers
-from bppsa_nb.puzzles.heart import (
+from bppsa_nb.puzzles.checker import (
     IDENTITY,
     LENGTHS,
     LETTERS,

@@ -1,6 +1,6 @@
 """Puzzles about scans by few workers, in pure Python: chunks, and ranks."""
 
-from bppsa_nb.puzzles.heart import (
+from bppsa_nb.puzzles.checker import (
     IDENTITY,
     LETTERS,
     Given,

@@ -1,7 +1,7 @@
 """Algorithm 1's index arithmetic: which pairs meet at which level, for any n.
 
 Algorithm 1 works on an array ``a[0 ... n]``. At level d it splits it into blocks of ``2**(d + 1)`` and pairs the ends
-of each block's two halves; the last block may be cut short. The twins compile these very functions.
+of each block's two halves; the last block may be cut short. The counterparts compile these very functions.
 """
 
 from typing import NamedTuple

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb.machine.checks import check_count
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.multigrid.cycles import Cycles, GridLevel, Options
 from bppsa_nb.multigrid.grids import check_levels, hierarchy
 from bppsa_nb.multigrid.neighbors import Alone
@@ -68,7 +68,7 @@ class Recording:
     stored: dict
 
     def __repr__(self):
-        return shown(self, "tasks", "stored")
+        return repr_of(self, "tasks", "stored")
 
     def part(self, *kinds):
         """Return the recording of some kinds of tasks alone; what they need of others is there."""

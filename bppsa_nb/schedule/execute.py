@@ -6,7 +6,7 @@ import numpy as np
 
 from bppsa_nb.machine.checks import check_count, check_kind
 from bppsa_nb.machine.interrupts import interrupts_held
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.schedule.layers import check_batch, split
 from bppsa_nb.schedule.operations import SF, SO, SW, F, O, W
 from bppsa_nb.schedule.steps import Steps
@@ -35,7 +35,7 @@ class Result:
     timeline: Timeline
 
     def __repr__(self):
-        return shown(self, "loss", "grads", "timeline")
+        return repr_of(self, "loss", "grads", "timeline")
 
     @property
     def loss(self):
@@ -138,7 +138,7 @@ class Executor:
         self._running = self._stored = None
 
     def __repr__(self):
-        return shown(self, "_timeline", "_network", "_batch_size", "_optimizer", "_kind")
+        return repr_of(self, "_timeline", "_network", "_batch_size", "_optimizer", "_kind")
 
     def __enter__(self):
         if self._running:

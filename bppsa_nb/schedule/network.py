@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.machine.checks import check_amount, check_count, check_flag, check_kind
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Memory:
             spread(f"memory.{name}", part, None)
 
     def __repr__(self):
-        return shown(self, "activation", "output_grad", "weight_grad", "inner")
+        return repr_of(self, "activation", "output_grad", "weight_grad", "inner")
 
     def of(self, layers):
         """Return the same with arrays of float64 [shape=(L,)], checked."""

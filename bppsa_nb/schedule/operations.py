@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.schedule.network import Assumptions, Network
 
 KINDS = ("F", "δO", "δW", "S[F]", "S[δO]", "S[δW]")
@@ -27,7 +27,7 @@ class Operations:
     assumptions: Assumptions
 
     def __repr__(self):
-        return shown(self, "workers", "network", "kind")
+        return repr_of(self, "workers", "network", "kind")
 
     def __len__(self):
         return len(self.kind)

@@ -29,7 +29,7 @@ from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.chains.structured_cuda import Chunks, Links, launch_chunked, launch_sweep, prepare
 from bppsa_nb.machine import arrays_cuda, backends
 from bppsa_nb.machine.cuda import follow, new_stream, record, records, require, wait
-from bppsa_nb.machine.twins import twin
+from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.training import kernels_cuda as kernels
 from bppsa_nb.training.local import Local, check_gradients
 from bppsa_nb.training.loss import check_labels
@@ -219,7 +219,7 @@ class Step:
     def __init__(self, training, T, B, method, levels, length):
         model = training.model
         self.training = training
-        self.cell = twin(model._cell, "cuda").CELL
+        self.cell = implementation(model._cell, "cuda").CELL
         H, L, dtype, rows = model.hidden_size, model.num_layers, model.dtype, model._rows
         gated, sums = rows == 3, rows * H
         stored = T * B * H * H if method in ("blelloch", "truncated") else 0

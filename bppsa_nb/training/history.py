@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 
 
 @dataclass(frozen=True)
@@ -24,4 +24,4 @@ class History:
 
     def __repr__(self):
         last = {"last_loss": float(f"{self.loss[-1]:.6g}")} if len(self.loss) else {}
-        return shown(self, iterations=len(self.loss), **last)
+        return repr_of(self, iterations=len(self.loss), **last)

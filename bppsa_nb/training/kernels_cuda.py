@@ -9,7 +9,7 @@ from bppsa_nb.training.optimizers import Adam
 
 _THREADS = 256
 SETTINGS = 8  # numbers that the optimizers' kernels read
-# How a step ended: chunks of the time loop did not meet; LOST is for `RangeLost`, and the last three overflowed.
+# How a step ended: chunks of the time loop did not meet; LOST is `DynamicRangeError`, and the last three overflowed.
 DONE, UNMET, LOST, LOGITS, GRADIENTS, UPDATE = range(6)
 
 

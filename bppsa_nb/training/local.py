@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.machine.checks import all_finite, check_count, check_has
-from bppsa_nb.machine.shown import short
+from bppsa_nb.machine.reprs import short_repr
 from bppsa_nb.training.forward import share_of
 from bppsa_nb.training.loss import check_order, cross_entropy
 
@@ -111,7 +111,7 @@ class Local:
 def check_batch(batch, count):
     """Return a data set's batch, or raise TypeError or ValueError unless it is inputs and labels of `count` samples."""
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        raise TypeError(f"dataset.batch must return inputs and labels, (x, y), got {short(batch)}")
+        raise TypeError(f"dataset.batch must return inputs and labels, (x, y), got {short_repr(batch)}")
     if hasattr(batch[1], "__len__") and len(batch[1]) != count:
         raise ValueError(f"dataset.batch must return labels of the {count} samples asked for, got {len(batch[1])}")
     return batch

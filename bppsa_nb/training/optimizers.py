@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from bppsa_nb.machine.checks import as_array, check_between, check_count, check_kind, wrong_shape
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 
 
 class _Optimizer:
@@ -23,7 +23,7 @@ class _Optimizer:
         self._found = {}
 
     def __repr__(self):
-        return shown(self, *self._settings)
+        return repr_of(self, *self._settings)
 
     def settings(self):
         """Return kind and hyperparameters, as JSON can hold them."""

@@ -8,8 +8,8 @@ from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.machine import backends, extras
 from bppsa_nb.machine.checks import check_count, check_flag, generator
 from bppsa_nb.machine.interrupts import interrupts_held
-from bppsa_nb.machine.parts import over_ranks
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.ranks import over_ranks
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.multigrid.model import ResidualModel
 from bppsa_nb.training import checkpoints
 from bppsa_nb.training.forward import Forward
@@ -90,7 +90,7 @@ class Trainer:
         self._loss, self._seconds = [], []
 
     def __repr__(self):
-        return shown(self, "model", "optimizer", "method", "backend", "levels", "epoch", "position")
+        return repr_of(self, "model", "optimizer", "method", "backend", "levels", "epoch", "position")
 
     @property
     def history(self):

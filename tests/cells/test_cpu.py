@@ -79,7 +79,7 @@ def test_backward_equals_step_by_step(terms, shape, dtype, cell):
 
 def everything(cell, x, params, saved, grad_output, local_grads):
     """All that compiled cells compute."""
-    functions = stacked.functions(CELLS[cell].__name__, "cpu")
+    functions = stacked.functions_of(CELLS[cell].__name__, "cpu")
     arrays = functions["forward"](x, saved[0][0], *params)
     yield from arrays if isinstance(arrays, tuple) else [arrays]
     grads, *ends = functions["backward"](*params[:2], x, saved, grad_output, local_grads[1:], True)
@@ -108,7 +108,7 @@ def test_threads_change_nothing(shape, dtype, cell, threads):
 @pytest.mark.parametrize("shape, together", [((130, 70, 3, 7), 16), ((65, 150, 2, 20), 32), ((9, 40, 2, 5), 8)])
 def test_large_weights_are_read_for_more_samples_at_once(shape, together, cell, threads, monkeypatch):
     x, params, saved, grad_output, local_grads = layer(cell, shape, np.float32)
-    compiled = stacked.functions(CELLS[cell].__name__, "cpu")["forward"]
+    compiled = stacked.functions_of(CELLS[cell].__name__, "cpu")["forward"]
     forward = lambda: compiled(x, saved[0][0], *params)  # noqa: E731
     by_eight = forward()
     monkeypatch.setattr(layer_cpu, "_AT_HAND", 0)
@@ -128,7 +128,7 @@ def test_large_weights_are_read_for_more_samples_at_once(shape, together, cell, 
 @each_dtype
 def test_wide_layers_forward_and_their_parameters(dtype, cell):
     x, params, saved, grad_output, local_grads = layer(cell, WIDE, dtype)
-    functions = stacked.functions(CELLS[cell].__name__, "cpu")
+    functions = stacked.functions_of(CELLS[cell].__name__, "cpu")
     arrays = functions["forward"](x, saved[0][0], *params)
     for one, other in zip(arrays if isinstance(arrays, tuple) else [arrays], saved, strict=True):
         assert_close(one, other, dtype)
@@ -144,7 +144,7 @@ def test_wide_layers_forward_and_their_parameters(dtype, cell):
 @each_cell
 def test_nothing_is_written_to_but_the_result(cell):
     x, params, saved, grad_output, local_grads = layer(cell, (40, 9, 2, 5), np.float32)
-    functions = stacked.functions(CELLS[cell].__name__, "cpu")
+    functions = stacked.functions_of(CELLS[cell].__name__, "cpu")
     chain = functions["chain"](params[1], *saved)
     arrays = x, *params, *saved, grad_output, local_grads, chain.slopes
     copies = [array.copy() for array in arrays]

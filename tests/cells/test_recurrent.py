@@ -74,7 +74,7 @@ def test_forward_is_equation_9_or_10(forward, shape, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_compiled_twins_equal_numpy(shape, dtype, cell):
-    plain, compiled = (stacked.functions(f"bppsa_nb.cells.{cell}", backend) for backend in ("numpy", "cpu"))
+    plain, compiled = (stacked.functions_of(f"bppsa_nb.cells.{cell}", backend) for backend in ("numpy", "cpu"))
     x, h0, params, grad_output, local_grads = layer(cell, shape, dtype)
     arrays = saved(plain["forward"](x, h0, *params))
     links, twin = (each["chain"](params[1], *arrays) for each in (plain, compiled))
@@ -95,7 +95,7 @@ def test_compiled_twins_equal_numpy(shape, dtype, cell):
 @each_cell
 @pytest.mark.parametrize("H", [1, 3, 20, 64])
 def test_jacobians_equal_finite_differences(H, cell):
-    functions = {backend: stacked.functions(f"bppsa_nb.cells.{cell}", backend) for backend in SCANS}
+    functions = {backend: stacked.functions_of(f"bppsa_nb.cells.{cell}", backend) for backend in SCANS}
     x, h0, params, *_ = layer(cell, (3, 2, 2, H), np.float64, seed=H)
     forward = functions["numpy"]["forward"]
     arrays = saved(forward(x, h0, *params))
@@ -256,7 +256,7 @@ def test_gradients_that_vanish_pass_for_zero(cell):
     activations = model.forward(x, h0, "numpy")
     arrays = activations.hidden[0], *(() if activations.gates is None else (activations.gates[0],))
     grad_output = np.full((2, 5), 1e-3, np.float32)
-    links = stacked.functions(f"bppsa_nb.cells.{cell}", "numpy")["chain"](model.params["weight_hh_l0"], *arrays)
+    links = stacked.functions_of(f"bppsa_nb.cells.{cell}", "numpy")["chain"](model.params["weight_hh_l0"], *arrays)
     plain, compiled = (scans.sweep(links, grad_output) for scans in SCANS.values())
     tiny = np.finfo(np.float32).tiny
     assert ((0 < np.abs(plain)) & (np.abs(plain) < tiny)).any()
@@ -270,7 +270,7 @@ def test_gradients_that_vanish_pass_for_zero(cell):
 @each_cell
 @each_backend
 def test_gradients_that_overflow_are_not_hidden(backend, cell):
-    functions = stacked.functions(f"bppsa_nb.cells.{cell}", backend)
+    functions = stacked.functions_of(f"bppsa_nb.cells.{cell}", backend)
     x, h0, params, *_ = layer(cell, (3, 1, 1, 2), np.float32)
     arrays = saved(functions["forward"](x, h0, *params))
     with np.errstate(all="ignore"):

@@ -19,7 +19,7 @@ from bppsa_nb.distributed.maps import CONSTANT, IDENTITY, LINEAR, LOST
 from bppsa_nb.operands import rows as scaled_rows
 from bppsa_nb.operands.batched import Planned
 from bppsa_nb.operands.dense import CSR, Affine, Dense
-from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled import Scaled
 from bppsa_nb.scan import operator
 from bppsa_nb.scan.operator import diamond
@@ -175,10 +175,10 @@ def test_what_changes_nothing_and_what_is_lost(kind):
 @pytest.mark.parametrize("dtype", EPS)
 def test_rows_too_far_apart_are_not_cut_off(dtype):
     half = np.finfo(dtype).minexp // 2
-    with pytest.raises(RangeLost):
+    with pytest.raises(DynamicRangeError):
         scaled_rows.normalize(np.array([[[1, np.ldexp(1.0, half - 1)]] * 2], dtype), np.zeros((1, 2), int))
     for bad in np.nan, np.inf:
-        with pytest.raises(RangeLost):
+        with pytest.raises(DynamicRangeError):
             scaled_rows.normalize(np.array([[[1, bad]] * 2], dtype), np.zeros((1, 2), int))
     found = [np.zeros(1, maps.layout(1, 1, 2, dtype))[0] for _ in range(2)]
     far = np.ldexp(1.0, half + 9)

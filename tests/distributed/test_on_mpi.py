@@ -14,7 +14,7 @@ import os, sys
 from mpi4py import MPI
 from bppsa_nb.distributed import ranks
 comm = MPI.COMM_WORLD
-assert ranks.world() is comm and ranks.place() == (comm.rank, comm.size) and comm.allreduce(1) == comm.size
+assert ranks.world() is comm and ranks.rank_and_size() == (comm.rank, comm.size) and comm.allreduce(1) == comm.size
 assert comm.Get_attr(ranks._keyval(MPI, "own")) is None  # as new
 ranks.group(comm)
 print(comm.rank, comm.size, sys.argv[1:], flush=True)

@@ -11,7 +11,7 @@ from bppsa_nb.distributed import maps
 from bppsa_nb.distributed.lists import ListRun
 from bppsa_nb.distributed.runs import Run
 from bppsa_nb.operands.dense import Affine
-from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.scan.operator import IDENTITY
 
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
@@ -92,7 +92,7 @@ def test_a_product_that_cannot_be_kept(kind, backend):
         links = bp.StructuredChain(far[None], np.ones((1, 4, 2, 2), np.float32))
     else:
         links[...] = far
-    with pytest.raises(RangeLost):
+    with pytest.raises(DynamicRangeError):
         Run(links, 2, backend).map(None, None)
 
 

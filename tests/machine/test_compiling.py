@@ -81,7 +81,7 @@ def test_a_terminal_that_is_gone_stops_nothing(says, monkeypatch):
 
 @pytest.mark.parametrize("place", [(0, 1), (0, 3)])
 def test_nobody_watches_what_is_closed(monkeypatch, place):
-    monkeypatch.setattr("bppsa_nb.machine.compiling.place", lambda: place)
+    monkeypatch.setattr("bppsa_nb.machine.compiling.rank_and_size", lambda: place)
     monkeypatch.setattr(sys, "stderr", None)
     assert not compiling._watched()
 
@@ -97,7 +97,7 @@ def test_nobody_watches_what_is_closed(monkeypatch, place):
     ],
 )
 def test_who_is_told(monkeypatch, ranks, terminal, notebook, watched):
-    monkeypatch.setattr("bppsa_nb.machine.compiling.place", lambda: ranks)
+    monkeypatch.setattr("bppsa_nb.machine.compiling.rank_and_size", lambda: ranks)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
     monkeypatch.setitem(sys.modules, "ipykernel", compiling) if notebook else sys.modules.pop("ipykernel", None)
     assert compiling._watched() == watched

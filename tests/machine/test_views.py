@@ -9,7 +9,7 @@ from bppsa_nb.machine import views
 
 @njit
 def row(array, start, count):
-    view = views.numbers(array, start, count)
+    view = views.flat_view(array, start, count)
     before = view.copy()
     view[:] = 7
     return before

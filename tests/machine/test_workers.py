@@ -23,15 +23,15 @@ def test_every_index_is_visited_once(count, threads, worth, monkeypatch):
             visited.extend(range(first, last))
         return name == "name"
 
-    assert workers.share_out(visit, count, "name", worth=worth) is True
+    assert workers.parallel_for(visit, count, "name", worth=worth) is True
     assert sorted(visited) == list(range(count))
-    assert not count or workers.share_out(visit, count, "other", worth=worth) is False
+    assert not count or workers.parallel_for(visit, count, "other", worth=worth) is False
 
 
 def test_one_failure_is_enough(monkeypatch):
     monkeypatch.setattr(workers, "THREADS", 2)
     for bad in range(20):
-        assert workers.share_out(lambda first, last: not first <= bad < last, 20) is False  # noqa: B023
+        assert workers.parallel_for(lambda first, last: not first <= bad < last, 20) is False  # noqa: B023
 
 
 def test_errors_reach_the_caller(monkeypatch):
@@ -41,14 +41,14 @@ def test_errors_reach_the_caller(monkeypatch):
         raise RuntimeError("piece")
 
     with pytest.raises(RuntimeError, match="piece"):
-        workers.share_out(fail, 20)
+        workers.parallel_for(fail, 20)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_more_pieces_where_there_is_much_to_do(threads, monkeypatch):
     monkeypatch.setattr(workers, "THREADS", threads)
     pieces = []
-    assert workers.share_out(lambda first, last: pieces.append(last - first) is None, 100, pieces=50)
+    assert workers.parallel_for(lambda first, last: pieces.append(last - first) is None, 100, pieces=50)
     assert pieces == [2] * 50
 
 
@@ -68,7 +68,7 @@ def test_no_thread_writes_any_more_after_ctrl_c(monkeypatch):
         return True
 
     with pytest.raises(KeyboardInterrupt):
-        workers.share_out(piece, 8)
+        workers.parallel_for(piece, 8)
     assert not running and len(begun) == 1  # and the others are left
 
 
@@ -76,10 +76,10 @@ def test_no_thread_writes_any_more_after_ctrl_c(monkeypatch):
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_works_in_a_forked_child(monkeypatch):
     monkeypatch.setattr(workers, "THREADS", 2)
-    assert workers.share_out(lambda first, last: True, 20)
+    assert workers.parallel_for(lambda first, last: True, 20)
     child = os.fork()
     if child == 0:
-        os._exit(0 if workers.share_out(lambda first, last: True, 20) else 1)
+        os._exit(0 if workers.parallel_for(lambda first, last: True, 20) else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
@@ -127,7 +127,7 @@ def test_where_no_thread_starts_any_more(monkeypatch):
     monkeypatch.setattr(workers, "_serving", [])
     monkeypatch.setattr(threading.Thread, "start", refuse)
     visited = []
-    assert workers.share_out(lambda first, last: visited.extend(range(first, last)) is None, 20)
+    assert workers.parallel_for(lambda first, last: visited.extend(range(first, last)) is None, 20)
     assert sorted(visited) == list(range(20))
 
 
@@ -149,13 +149,13 @@ def test_ctrl_c_at_any_moment_leaves_nothing_behind(where, monkeypatch):
         sys.setprofile(interrupt)
         try:
             with workers.one_blas_thread():
-                workers.share_out(lambda first, last: True, 20)
+                workers.parallel_for(lambda first, last: True, 20)
         except KeyboardInterrupt:
             pass
         finally:
             sys.setprofile(None)
         with workers.one_blas_thread():
-            assert workers.share_out(lambda first, last: True, 20)
+            assert workers.parallel_for(lambda first, last: True, 20)
         assert blas_threads() == before and workers._blas_limit is None
     finally:
         signal.signal(signal.SIGINT, handler)

@@ -9,7 +9,7 @@ from bppsa_nb.operands.batched import Planned
 from bppsa_nb.operands.counted import Pattern
 from bppsa_nb.operands.dense import CSR, Affine, Dense
 from bppsa_nb.operands.pattern import CSRPattern
-from bppsa_nb.operands.range import RangeLost
+from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled import Scaled
 from bppsa_nb.scan.operator import IDENTITY, diamond
 from bppsa_nb.scan.trace import Traced
@@ -205,10 +205,10 @@ def test_scaled_zero_is_zero():
 
 
 def test_scaled_refuses_entries_too_far_apart():
-    with pytest.raises(RangeLost):
+    with pytest.raises(DynamicRangeError):
         Scaled(Dense(np.array([[1.0, 1e-200]])))
     Scaled(Dense(np.array([[1e-200, 1e-300], [0, 0]])))
-    with pytest.raises(RangeLost):  # the small entry is all that counts here, and would be lost
+    with pytest.raises(DynamicRangeError):  # the small entry is all that counts here, and would be lost
         Scaled(Dense(np.diag([1e-150, 1.0]))) @ np.array([1e-200, 1.0])
 
 

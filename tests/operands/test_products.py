@@ -279,11 +279,11 @@ def test_patterns_are_copied_and_pickled_without_their_plans():
 def test_pieces_small_enough_to_interrupt(monkeypatch):
     calls = []
 
-    def share_out(function, count, *arguments, worth, pieces):
+    def parallel_for(function, count, *arguments, worth, pieces):
         calls.append(pieces)
         return function(*arguments, 0, count)
 
-    monkeypatch.setattr(cpu, "share_out", share_out)
+    monkeypatch.setattr(cpu, "parallel_for", parallel_for)
     monkeypatch.setattr(cpu, "_PIECE", 10)
     dense = CSRPattern.of(sparse.csr_array(np.ones((5, 5))))
     plan = PlannedProduct(dense, dense)

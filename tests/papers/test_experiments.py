@@ -374,7 +374,7 @@ def test_a_damaged_table_is_named(toy, tmp_path, kind, damage):
     experiments.run("toy", progress=False)
     path = results(tmp_path) / f"toy.quick.{kind}"
     damage(path)
-    with pytest.raises(files.DamagedError) as error:
+    with pytest.raises(files.CorruptFileError) as error:
         experiments.table("toy")
     assert str(path) in str(error.value)
 

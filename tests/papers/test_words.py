@@ -5,7 +5,7 @@ import pandas
 import pytest
 
 from bppsa_nb.papers import experiments
-from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.text import listed, span
 
 # Experiments that take words from their tables, and the measured columns that these depend on.
 MEASURED = {

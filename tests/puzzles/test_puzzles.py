@@ -99,7 +99,7 @@ def test_what_was_solved_is_kept(cache):
 def test_a_damaged_record_is_named_and_hides_no_verdict(cache, text):
     cache.parent.mkdir()
     cache.write_bytes(text.encode("latin-1"))
-    with pytest.raises(files.DamagedError, match=r"puzzles\.json is damaged: .*; delete it to begin anew"):
+    with pytest.raises(files.CorruptFileError, match=r"puzzles\.json is damaged: .*; delete it to begin anew"):
         puzzles.progress()
     verdict = puzzles.check("diamond", solved("diamond"))
     assert verdict and "But that cannot be kept for `progress()`: " in verdict.message

@@ -4,7 +4,7 @@ from matplotlib.lines import Line2D
 
 from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.text import listed, span
 
 TITLE = "The lead over PyTorch, over the sizes of Figures 8 and 9"
 CAPTION = (

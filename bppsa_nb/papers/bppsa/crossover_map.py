@@ -12,8 +12,8 @@ from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import iterations
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import listed
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import listed
 from bppsa_nb.papers.timing import take_turns
 
 TITLE = "Where which method wins"

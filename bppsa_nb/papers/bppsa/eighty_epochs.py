@@ -8,8 +8,8 @@ from bppsa_nb.papers import published, recorded
 from bppsa_nb.papers.bppsa import whole_trainings
 from bppsa_nb.papers.bppsa.training_curves import BATCH
 from bppsa_nb.papers.bppsa.whole_trainings import LOOKS, METHODS, NUDGED, blocks, differences, draw_differences
-from bppsa_nb.papers.phrases import listed, span
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import listed, span
 from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer

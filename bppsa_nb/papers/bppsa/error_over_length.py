@@ -8,7 +8,7 @@ from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.chains.structured import jacobians_T
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.text import span
 from bppsa_nb.scan.levels import up_levels
 from bppsa_nb.training.datasets import Bitstream
 

@@ -12,7 +12,7 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import iterations
 from bppsa_nb.papers.bppsa.iterations import speedups
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.text import span
 
 TITLE = "Figure 8: backward latency, speedup and breakdown over T and 1/B"
 CAPTION = (

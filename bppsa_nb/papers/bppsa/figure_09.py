@@ -7,7 +7,7 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import epochs
 from bppsa_nb.papers.bppsa.epochs import breakdown
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.text import span
 
 TITLE = "Figure 9: what an iteration of the GRU is made of"
 CAPTION = (

@@ -9,7 +9,7 @@ from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.bppsa.epochs import CLIPS
 from bppsa_nb.papers.bppsa.training_curves import BATCH, CHANCE, GRU_RATE, LIMIT, METHODS
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import listed
+from bppsa_nb.papers.text import listed
 from bppsa_nb.training.datasets import instruments
 from bppsa_nb.training.datasets.audio import LABELS, Instruments
 from bppsa_nb.training.optimizers import Adam

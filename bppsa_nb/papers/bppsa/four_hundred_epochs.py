@@ -12,8 +12,8 @@ from bppsa_nb.papers.bppsa import whole_trainings
 from bppsa_nb.papers.bppsa.epochs import CLIPS
 from bppsa_nb.papers.bppsa.training_curves import BATCH, CHANCE, GRU_RATE
 from bppsa_nb.papers.bppsa.whole_trainings import LOOKS, METHODS, NUDGED, blocks, draw_differences
-from bppsa_nb.papers.phrases import listed, span
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import listed, span
 from bppsa_nb.training.datasets import instruments
 from bppsa_nb.training.datasets.audio import FEATURES, LABELS, Instruments
 from bppsa_nb.training.optimizers import Adam

@@ -5,7 +5,7 @@ import pandas
 
 from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.text import span
 
 TITLE = "How time and memory grow with length, batch, hidden size and layers"
 CAPTION = (

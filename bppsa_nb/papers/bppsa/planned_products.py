@@ -10,8 +10,8 @@ from bppsa_nb.operands.batched import Planned
 from bppsa_nb.papers.bppsa import vgg
 from bppsa_nb.papers.bppsa.vgg import LEVELS
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import span
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import span
 from bppsa_nb.papers.timing import take_turns
 from bppsa_nb.scan import scan
 

@@ -10,7 +10,7 @@ from bppsa_nb.papers import panels, published
 from bppsa_nb.papers.bppsa.epochs import SAMPLES
 from bppsa_nb.papers.bppsa.machine_code import H
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.text import span
 
 TITLE = "Predicted from machine code: an iteration of the RNN on an H100"
 TABLES = {"table_4": "T", "table_5": "B"}

@@ -7,8 +7,8 @@ from matplotlib import pyplot
 from bppsa_nb.distributed.predict import Costs, Diamonds, Interconnect, exscan, rank_after_rank, scan
 from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import listed, span
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import listed, span
 
 TITLE = "The scan over MPI ranks: time, memory and ⋄ calls, measured"
 CAPTION = (

@@ -13,7 +13,7 @@ from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.images import fetched
-from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.text import listed, span
 from bppsa_nb.sparse import VGG11, LeNet5, Network, masks_of, prune
 from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.loss import cross_entropy

@@ -4,7 +4,7 @@ import numpy as np
 
 from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.text import span
 
 TITLE = "Our kernels under the machine's roof"
 CAPTION = (

@@ -6,7 +6,7 @@ from matplotlib.colors import TwoSlopeNorm
 
 from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.text import span
 
 TITLE = "Whole training steps, and the best of PyTorch and JAX"
 CAPTION = (

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bppsa_nb.papers.claims.claim import PAPER, Claim, require, verdict
-from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.text import span
 
 
 def _alone(table, method):

@@ -9,7 +9,7 @@ import numpy as np
 
 from bppsa_nb.papers.bppsa import ranks_modelled
 from bppsa_nb.papers.claims.claim import PAPER, Claim, require, rows_of, times, verdict
-from bppsa_nb.papers.phrases import span
+from bppsa_nb.papers.text import span
 
 NEEDS_RANKS = "not measurable here: needs many machines"
 

@@ -6,8 +6,8 @@ from bppsa_nb.papers import published
 from bppsa_nb.papers.bppsa import eighty_epochs, error_over_length, figure_07, figure_08, whole_trainings
 from bppsa_nb.papers.bppsa.epochs import breakdown
 from bppsa_nb.papers.claims.claim import PAPER, THESIS, Claim, compare, require, rows_of, times, verdict
-from bppsa_nb.papers.phrases import span
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import span
 
 
 def _largest_difference(quantity, table):

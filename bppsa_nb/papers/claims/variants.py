@@ -5,8 +5,8 @@ The article has no numbered sections, so `where` names the part. Its percentages
 
 from bppsa_nb.papers.claims.claim import ARTICLE, Claim, compare, require, rows_of, times, verdict
 from bppsa_nb.papers.gru import gru_throughput, small_products
-from bppsa_nb.papers.phrases import span
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import span
 
 LARGE = 2048  # the hidden size that the article calls very large
 FEW = 32  # rows, the smallest mini-batch whose throughput is compared

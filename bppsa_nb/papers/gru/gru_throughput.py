@@ -7,8 +7,8 @@ from matplotlib import pyplot
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.gru.passes import SIZES, STEPS, time_point
-from bppsa_nb.papers.phrases import listed, span
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import listed, span
 
 TITLE = "Throughput of the GRU over hidden size"
 CAPTION = (

@@ -9,7 +9,7 @@ from bppsa_nb.graphs import variants
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.gru.passes import SIZES, STEPS, time_point
-from bppsa_nb.papers.phrases import listed, span
+from bppsa_nb.papers.text import listed, span
 
 TITLE = "Four variants of the GRU: relative time, and what a step takes"
 CAPTION = (

@@ -8,8 +8,8 @@ from matplotlib import pyplot
 from bppsa_nb.machine.workers import one_blas_thread
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import listed, span
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import listed, span
 from bppsa_nb.papers.timing import quartiles, take_turns
 
 TITLE = "Small products are slow"

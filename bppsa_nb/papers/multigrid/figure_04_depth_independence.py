@@ -7,8 +7,8 @@ from bppsa_nb import multigrid
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import listed, span
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import listed, span
 
 TITLE = "Figure 4 of layer-parallel training: residuals over cycles, at several depths"
 CAPTION = (

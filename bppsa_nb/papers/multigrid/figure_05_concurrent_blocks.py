@@ -79,7 +79,7 @@ class Clocked(multigrid.ResidualNetwork):
 
     def forward_steps(self, u0, backend):
         """Return what computes and its sweep, as every network does."""
-        from bppsa_nb.machine.workers import share_out
+        from bppsa_nb.machine.workers import parallel_for
 
         ops, sweep = super().forward_steps(u0, backend)
 
@@ -95,7 +95,7 @@ class Clocked(multigrid.ResidualNetwork):
                     self.log.append((threading.get_ident(), start, time.perf_counter(), f"block {block}", kind))
                 return True
 
-            share_out(go_through, len(arrivals))
+            parallel_for(go_through, len(arrivals))
             return arrivals
 
         return ops, clocked

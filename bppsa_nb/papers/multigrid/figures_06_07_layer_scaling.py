@@ -10,8 +10,8 @@ from matplotlib.ticker import LogLocator
 from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.on_ranks import LINKS
-from bppsa_nb.papers.phrases import listed
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import listed
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule import transfer_time
 from bppsa_nb.schedule.cycles import record

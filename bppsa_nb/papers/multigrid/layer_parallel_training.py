@@ -14,8 +14,8 @@ from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.images import fetched
 from bppsa_nb.papers.multigrid import digits
 from bppsa_nb.papers.multigrid.digits import TEST_DIGITS, Digits
-from bppsa_nb.papers.phrases import listed, points
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import listed, points
 from bppsa_nb.schedule.cycles import record
 from bppsa_nb.training.loss import cross_entropy
 from bppsa_nb.training.optimizers import Adam

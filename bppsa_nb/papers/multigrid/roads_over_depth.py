@@ -5,8 +5,8 @@ from matplotlib import pyplot
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.multigrid import methods
-from bppsa_nb.papers.phrases import listed
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import listed
 from bppsa_nb.schedule import events as timeline
 
 TITLE = "Roads to parallel depth over depth and workers: who is faster, and where"

@@ -9,8 +9,8 @@ from matplotlib import pyplot
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.phrases import span
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import span
 from bppsa_nb.schedule.operations import F
 from bppsa_nb.sparse import Conv2d, Flatten, Linear, MaxPool2d, Network, ReLU
 

@@ -13,7 +13,7 @@ Where the steps of a sequence are spread over MPI ranks, each of them asks for i
 """
 
 from bppsa_nb.machine.checks import as_array, check_floats, check_integers
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.training.datasets.bitstream import Bitstream, check_indices, steps_of
 
 __all__ = ["ArrayDataset", "Bitstream"]
@@ -44,7 +44,7 @@ class ArrayDataset:
         self.x, self.y = x, y
 
     def __repr__(self):
-        return shown(self, "x", "y")
+        return repr_of(self, "x", "y")
 
     def __len__(self):
         return len(self.y)

@@ -16,7 +16,7 @@ import numpy as np
 
 from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.checks import check_count, check_flag, check_kind, generator, wrong_shape
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.training.datasets.bitstream import check_indices, steps_of
 from bppsa_nb.training.datasets.kept_features import Kept
 
@@ -236,7 +236,7 @@ class Instruments:
         self.y = np.array([LABELS.index(name.split("/")[0]) for name in names], np.int64)
 
     def __repr__(self):
-        return shown(self, "x", "features", "data")
+        return repr_of(self, "x", "features", "data")
 
     def __len__(self):
         return len(self.y)

@@ -11,8 +11,8 @@ from bppsa_nb.machine.checks import (
     is_integer,
     wrong_shape,
 )
-from bppsa_nb.machine.parts import partition
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.ranks import partition
+from bppsa_nb.machine.reprs import repr_of
 
 # The last word of Philox's four-word counter keeps labels and bits in streams of their own.
 _LABELS, _BITS = 0, 1
@@ -59,7 +59,7 @@ class Bitstream:
         self.labels = (words % self.num_classes).astype(np.int64)
 
     def __repr__(self):
-        return shown(self, "length", "num_samples", "num_classes", "dtype")
+        return repr_of(self, "length", "num_samples", "num_classes", "dtype")
 
     def __len__(self):
         return self.num_samples

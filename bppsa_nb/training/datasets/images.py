@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bppsa_nb.machine.checks import check_choice, check_count, check_kind
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.training.datasets import digits_on_photos, image_files, openml
 from bppsa_nb.training.datasets.bitstream import check_indices
 
@@ -79,7 +79,7 @@ class Images:
         self.data = STAND_IN if self.source == STAND_IN else "real"
 
     def __repr__(self):
-        return shown(self, "source", "split", "pixels")
+        return repr_of(self, "source", "split", "pixels")
 
     def __len__(self):
         return len(self.labels)

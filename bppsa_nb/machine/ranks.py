@@ -35,7 +35,7 @@ def partition(steps, ranks):
     return [slice(start, stop) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
 
 
-def place():
+def rank_and_size():
     """Tell which of how many processes of mpiexec this is, without loading MPI.
 
     Returns

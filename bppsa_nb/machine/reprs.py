@@ -7,7 +7,7 @@ import numpy as np
 _MANY = 4  # entries of which not all are shown
 
 
-def shown(thing, *names, **more):
+def repr_of(thing, *names, **more):
     """Return ``Kind(name=value, ...)`` in one line, for a `__repr__`.
 
     Parameters
@@ -24,10 +24,10 @@ def shown(thing, *names, **more):
     str
     """
     parts = {name.lstrip("_"): getattr(thing, name) for name in names if hasattr(thing, name)} | more
-    return f"{type(thing).__name__}({', '.join(f'{name}={short(value)}' for name, value in parts.items())})"
+    return f"{type(thing).__name__}({', '.join(f'{name}={short_repr(value)}' for name, value in parts.items())})"
 
 
-def short(value):
+def short_repr(value):
     """Return one line that says what a value is: its repr, but of arrays dtype and shape, and of many things two."""
     if hasattr(value, "nnz") and hasattr(value, "data"):  # SciPy's sparse arrays
         return f"{value.dtype}{list(value.shape)} with {value.nnz} entries"
@@ -38,10 +38,10 @@ def short(value):
     if isinstance(value, os.PathLike):
         return repr(os.fspath(value))
     if type(value) in (list, tuple):
-        text = _some(map(short, value), len(value))
+        text = _some(map(short_repr, value), len(value))
         return f"[{text}]" if type(value) is list else f"({text},)" if len(value) == 1 else f"({text})"
     if type(value) is dict:
-        return f"{{{_some((f'{key!r}: {short(entry)}' for key, entry in value.items()), len(value))}}}"
+        return f"{{{_some((f'{key!r}: {short_repr(entry)}' for key, entry in value.items()), len(value))}}}"
     return repr(value)
 
 

@@ -13,7 +13,7 @@ import bppsa_nb as bp
 from bppsa_nb import distributed, graphs, multigrid, schedule, sparse
 from bppsa_nb.cells.recurrent import Activations
 from bppsa_nb.distributed import engines
-from bppsa_nb.machine.shown import shown
+from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.operands import batched, counted, dense, scaled
 from bppsa_nb.scan import trace
 from bppsa_nb.schedule import cycles as timelines
@@ -161,7 +161,7 @@ def test_of_many_things_the_first_are_shown():
         many = {name: np.zeros(3) for name in "abcdefghi"}
         long, number, scalar = list(range(1000)), 0.1, np.float32(0.5)
 
-    assert shown(Holder(), "few", "one", "_none", "missing", "many", "long", "number", "scalar", more=1) == (
+    assert repr_of(Holder(), "few", "one", "_none", "missing", "many", "long", "number", "scalar", more=1) == (
         "Holder(few=['a', 'b'], one=(float32,), none={}, many={'a': float64[3], 'b': float64[3], ... 9 in all}, "
         "long=[0, 1, ... 1000 in all], number=0.1, scalar=0.5, more=1)"
     )

@@ -13,14 +13,14 @@ from bppsa_nb.machine.checks import on_gpu
 _HOST = 1  # kDLCPU
 
 
-def foreign(array):
+def is_foreign(array):
     """Tell whether an array is another library's, on the host."""
     if isinstance(array, np.ndarray) or on_gpu(array) or not hasattr(array, "__dlpack_device__"):
         return False
     return array.__dlpack_device__()[0] == _HOST
 
 
-def taken(name, array):
+def as_numpy(name, array):
     """Return an array of another library on the host as NumPy's, anything else as it is; a list's entries one by one.
 
     Raises
@@ -29,14 +29,14 @@ def taken(name, array):
         If its library does not give it away: a PyTorch tensor that requires gradients, or is sparse, for one.
     """
     if isinstance(array, (list, tuple)):
-        return [taken(f"{name}[{i}]", each) for i, each in enumerate(array)]
+        return [as_numpy(f"{name}[{i}]", each) for i, each in enumerate(array)]
     try:
-        return np.from_dlpack(in_memory(array)) if foreign(array) else array
+        return np.from_dlpack(materialized(array)) if is_foreign(array) else array
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise TypeError(f"{name} must be an array that NumPy can read, got {_library(array)}'s: {error}") from error
 
 
-def in_memory(array):
+def materialized(array):
     """Return an array whose memory holds its numbers: PyTorch puts off minus signs, of which memory knows nothing.
 
     Raises
@@ -51,7 +51,7 @@ def in_memory(array):
     return array.resolve_conj().resolve_neg()
 
 
-def way_back(name, like):
+def converter_to(name, like):
     """Return what gives an array, or a list of arrays, to the library that an argument came from.
 
     NumPy's and Numba's arrays stay what they are.
@@ -67,7 +67,7 @@ def way_back(name, like):
             return lambda array: library.as_tensor(array, device=like.device)
         if _library(like) == "cupy":
             return library.asarray
-    if gpu or not foreign(like):
+    if gpu or not is_foreign(like):
         return lambda array: array
     give = getattr(library.numpy if _library(like) == "jax" else library, "from_dlpack", None)
     if give is None:
