@@ -4,6 +4,8 @@
 """
 
 import re
+from importlib import import_module
+from pathlib import Path
 
 import garbage
 import numpy as np
@@ -68,6 +70,19 @@ def attack(name, folder, every):
         if (name, argument) not in FREE
         if (wrong := finding(name, argument, what, call, known, reference))
     }
+
+
+ROOMS = [path.stem for path in sorted(Path(__file__).with_name("refusals").glob("[a-z]*.py"))]
+
+
+@pytest.mark.parametrize("room, row", [(r, i) for r in ROOMS for i in range(len(import_module(f"refusals.{r}").ROWS))])
+def test_refusals(room, row, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name, changes, message = import_module(f"refusals.{room}").ROWS[row]
+    make, arguments = garbage.CASES[name]
+    with pytest.raises((TypeError, ValueError, IndexError, OSError, FloatingPointError)) as caught:
+        make()(**arguments(tmp_path) | changes)
+    assert re.search(message, f"{caught.type.__name__}: {caught.value}"), (name, changes)
 
 
 @pytest.mark.parametrize("name", garbage.CASES)

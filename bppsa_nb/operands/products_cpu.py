@@ -213,8 +213,8 @@ def product(plan, a, b, out=None):
             plan.places.append(places(plan))
         # Unsigned subscripts are not looked at for being negative.
         indptr, indices, others, ends = map(_unsigned, (left.indptr, left.indices, right.indptr, pattern.indptr))
-        places = plan.places[0]
-        parallel_for(_placed, len(c) * pattern.shape[0], indptr, indices, a, others, b, *places, ends, c, **amount)
+        left_first = plan.places[0]
+        parallel_for(_placed, len(c) * pattern.shape[0], indptr, indices, a, others, b, *left_first, ends, c, **amount)
     else:
         arrays = (left.indptr, left.indices, a, right.indptr, right.indices, b, pattern.shape[1])
         parallel_for(_sums, len(c) * pattern.shape[0], *arrays, pattern.indptr, pattern.indices, c, **amount)
