@@ -129,8 +129,8 @@ class Column:
         if unit:
             values = UNITS[unit] * values
         if values.dtype.kind == "O":
-            chosen = values.unique()
-        elif wanted == "span":
+            return listed(list(values.unique()))
+        if wanted == "span":
             chosen = [values.min(), values.max()]
         elif wanted in ("list", "values"):
             chosen = list(values) if wanted == "list" else sorted(set(values))
