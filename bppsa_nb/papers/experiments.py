@@ -5,9 +5,10 @@ A module of this package is an experiment if it defines both::
     measure(scale, rng, progress)    # -> pandas.DataFrame, one row per measurement
     plot(table)                      # -> matplotlib.figure.Figure
 
-beside three texts: TITLE, CAPTION (what to look at) and ALT (what there is to see, for those who cannot see it). They
-state what holds whatever was measured. Where words depend on that, the module defines `caption(table)` or `alt(table)`
-in the place of the text, and takes them from the table.
+Its title, its caption (what the figure says, and how to read it) and its alt text (what there is to see, for those who
+cannot see it) are an entry of its paper's `words.toml`, or TITLE, CAPTION and ALT in the module. They state what holds
+whatever was measured, and take the rest from the table: see `text.py`. Where that needs code, the module defines
+`caption(table)` or `alt(table)`.
 
 `measure` may set the table's `attrs["data"]` ("real", "synthetic" or "stand-in"; "synthetic" if it does not), where the
 table has no column of that name `attrs["backend"]`, and `attrs["collected"]` where it measured nothing but collected
@@ -29,7 +30,7 @@ from pathlib import Path
 
 from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.checks import check_choice, generator
-from bppsa_nb.papers import bppsa, forward, gru, multigrid, ooo, provenance, tables
+from bppsa_nb.papers import bppsa, forward, gru, multigrid, ooo, provenance, tables, text
 from bppsa_nb.papers.progress import Progress, read_kept
 
 SCALES = ("quick", "paper")
@@ -164,14 +165,15 @@ def draw(table):
     return figures.Shown(path, said["alt"])
 
 
-def words(table):
-    """Return what is said of a recorded table's figure, `caption` and `alt`.
+def title(name):
+    """Return the title of an experiment's figure."""
+    return text.entry(load(name))["title"]
 
-    They are the module's texts, or what its functions say of the table.
-    """
+
+def words(table):
+    """Return what is said of a recorded table's figure, `caption` and `alt`."""
     module = load(table.attrs["provenance"]["name"])
-    composers = {what: getattr(module, what, None) for what in ("caption", "alt")}
-    return {what: compose(table) if compose else getattr(module, what.upper()) for what, compose in composers.items()}
+    return {what: text.fill(module, table, what) for what in ("caption", "alt")}
 
 
 def make(name, scale="quick", seed=0, progress=True):

@@ -14,7 +14,7 @@ import pandas
 import pytest
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import bppsa, experiments, provenance, tables
+from bppsa_nb.papers import bppsa, experiments, provenance, tables, text
 from bppsa_nb.papers.progress import Progress
 
 TOY = '''
@@ -85,10 +85,10 @@ def test_names_are_the_modules_that_measure_and_plot(toy, monkeypatch):
 def test_every_experiment_has_its_words():
     for name in experiments.names():
         module = experiments.load(name)
-        assert module.TITLE.strip(), name
-        for constant, function in (("CAPTION", "caption"), ("ALT", "alt")):
-            assert hasattr(module, constant) != hasattr(module, function), name
-            assert getattr(module, constant, "from the table").strip(), name
+        words = text.entry(module)
+        assert words["title"].strip(), name
+        for what in ("caption", "alt"):
+            assert bool((words.get(what) or "").strip()) != hasattr(module, what), name
 
 
 @pytest.mark.parametrize("call", [experiments.run, experiments.table])
