@@ -1,4 +1,3 @@
-import argparse
 import contextlib
 import errno
 import io
@@ -19,7 +18,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 import bppsa_nb
 from bppsa_nb.cells import calibrate
 from bppsa_nb.chains import costs, plan, prices
-from bppsa_nb.distributed import ranks
+from bppsa_nb.distributed import program, ranks
 from bppsa_nb.machine import files, interrupts
 from bppsa_nb.papers import cli, experiments, notebooks, provenance
 from bppsa_nb.papers.bppsa import machine_code
@@ -858,7 +857,7 @@ def test_no_program_of_ranks_minds_it_either(unread, buffering, monkeypatch):
     with open(unread, "w", buffering, closefd=False) as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         with pytest.raises(SystemExit) as stop:
-            ranks.run_program(argparse.ArgumentParser(), lambda *_: None, lambda *_: print("found"), [])
+            program.main(["layers", "--depth", "2", "--backend", "numpy", "--repeat", "1"])
     assert stop.value.code == 1
 
 
