@@ -1,6 +1,5 @@
-"""What `test_backprop.py` has every rank do: mpiexec -n RANKS python -m mpi4py ranks.py TASK FILE [T]."""
+"""What `test_backprop.py` has every rank do: mpiexec -n RANKS python -m mpi4py ranks.py TASK [T] FILE."""
 
-import ctypes
 import itertools
 import json
 import os
@@ -17,7 +16,7 @@ from scipy import sparse
 
 import bppsa_nb as bp
 from bppsa_nb import distributed
-from bppsa_nb.distributed import exscan, ranks, segments, solver
+from bppsa_nb.distributed import exscan, measure, ranks, segments, solver
 from bppsa_nb.distributed.segments import DenseSegment, ListSegment
 from bppsa_nb.machine import backends
 
@@ -355,7 +354,7 @@ def killed():
 
 def memory(T):
     """Measure how far each call's memory rises above what this rank had before, in bytes, by method and kind."""
-    (B, H), rng, libc = (16, 20), np.random.default_rng(RANK), ctypes.CDLL(None)
+    (B, H), rng = (16, 20), np.random.default_rng(RANK)
     run = distributed.partition(T, COMM.size)[RANK]
     steps, found = run.stop - run.start, {}
     weights = orthogonal(rng, 1, H, H).astype(np.float32)
@@ -367,24 +366,16 @@ def memory(T):
         few = bp.StructuredChain(weights, slopes[:, :3])
         bp.backprop(few, end, local_grads=terms[: 3 + (RANK == LAST)], method=method, **how)
     for method, local in itertools.product(("linear", "chunked"), (None, terms)):
-        libc.malloc_trim(0)  # what the call before has freed is not had
-        before = status("VmRSS")
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")  # the peak is counted anew
-        result = distributed.solve(bp.StructuredChain(weights, slopes), end, local_grads=local, method=method, **how)
+        chain = bp.StructuredChain(weights, slopes)
+        result, most = measure.peak(partial(distributed.solve, chain, end, local_grads=local, method=method, **how))
         assert result.method == method and result.finite
-        found[method + (", loss terms" if local is not None else "")] = status("VmHWM") - before
+        found[method + (", loss terms" if local is not None else "")] = most
         del result
     return found
 
 
-def status(name):
-    with open("/proc/self/status") as file:
-        return 1024 * next(int(line.split()[1]) for line in file if line.startswith(name))
-
-
 if __name__ == "__main__":
-    task, path, *sizes = sys.argv[1:]
+    task, *sizes, path = sys.argv[1:]
     every = COMM.gather({"check": check, "killed": killed, "memory": memory}[task](*map(int, sizes)))
     if RANK == 0:
         Path(path).write_text(json.dumps(every))

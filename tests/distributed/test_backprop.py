@@ -5,7 +5,6 @@ samples and entries, relative to the largest gradient there: at every point, and
 gradient's size, so that neither long sums nor other points hide a difference.
 """
 
-import json
 import sys
 from mmap import PAGESIZE
 from pathlib import Path
@@ -16,25 +15,9 @@ from on_mpi import Session, start
 PROGRAM = Path(__file__).with_name("ranks.py")
 
 
-@pytest.fixture(scope="module")
-def on_ranks(rank_session, tmp_path_factory):
-    """Do what is fast on some ranks, once; return what every rank found."""
-    folder, known = tmp_path_factory.mktemp("ranks"), {}
-
-    def found(ranks):
-        if ranks not in known:
-            path = folder / f"{ranks}.json"
-            done = rank_session.run(ranks, PROGRAM, "check", path)
-            assert done.returncode == 0, done.stderr
-            known[ranks] = json.loads(path.read_text())
-        return known[ranks]
-
-    return found
-
-
 @pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 4, 7))])
-def test_any_number_of_ranks_finds_what_one_process_does(on_ranks, ranks):
-    assert on_ranks(ranks) == [[]] * ranks
+def test_any_number_of_ranks_finds_what_one_process_does(rank_session, ranks):
+    assert rank_session.found(ranks, PROGRAM, "check") == [[]] * ranks
 
 
 def test_a_rank_that_is_killed_ends_the_run(tmp_path):
@@ -46,13 +29,9 @@ def test_a_rank_that_is_killed_ends_the_run(tmp_path):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
 @pytest.mark.full
 @pytest.mark.parametrize("T", [10000, 30000])
-def test_a_rank_needs_memory_in_proportion_to_its_run(tmp_path, T):
-    path, every = tmp_path / "memory.json", {}
+def test_a_rank_needs_memory_in_proportion_to_its_segment(T):
     with Session(4) as session:  # of its own: its ranks hold nothing that other tests left
-        for ranks in 1, 2, 4:
-            done = session.run(ranks, PROGRAM, "memory", path, T)
-            assert done.returncode == 0, done.stderr
-            every[ranks] = json.loads(path.read_text())
+        every = {ranks: session.found(ranks, PROGRAM, "memory", T) for ranks in (1, 2, 4)}
     for ranks, here in every.items():
         gradients = 4 * T * 16 * 20 / ranks
         assert len(here) == ranks
