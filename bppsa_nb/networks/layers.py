@@ -301,15 +301,7 @@ class Sigmoid(Operator):
 
 
 class _Pool(_Sliding):
-    """What pooling operators share.
-
-    Parameters
-    ----------
-    name : str
-    kernel_size : int or tuple of two
-    stride : int or tuple of two, optional
-        The kernel's size if not given, so that windows do not overlap.
-    """
+    """What pooling operators share. The stride is the kernel's size if not given, so that windows do not overlap."""
 
     def __init__(self, name, kernel_size, stride=None):
         super().__init__(name)

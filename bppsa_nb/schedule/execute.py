@@ -19,15 +19,9 @@ from bppsa_nb.training.optimizers import SGD, Adam
 class Result:
     """What a run gives.
 
-    Attributes
-    ----------
-    losses : np.ndarray of float64 [shape=(replicas * micro_batches,)]
-        The mean loss of every micro-batch.
-    grads : dict of str to np.ndarray or None
-        Gradients of the batch's mean loss, under the names of the network's parameters. None where every micro-batch
-        updated the weights.
-    timeline : Timeline
-        What was measured: the same operations, with the durations and starts they had, in seconds.
+    `losses` [shape=(replicas * micro_batches,)] are the mean losses of the micro-batches. `grads` are the gradients of
+    the batch's mean loss under the names of the network's parameters, or None where every micro-batch updated the
+    weights. `timeline` is what was measured: the same operations, with the durations and starts they had, in seconds.
     """
 
     losses: np.ndarray

@@ -31,31 +31,14 @@ class Look:
 
 
 def figure(rows, look, levels, sentences, *, names=(), result=(), cleared=None, marked=(), legend=_LEGEND, steps=True):
-    """Draw what a list held before a scan and after each of its levels.
+    """Draw what a list held before a scan and after each of its levels: HTML, with its style and script.
 
-    Parameters
-    ----------
-    rows : list of list
-        Operands, or None where there is none yet; the same object is the same operand.
-    look : callable
-        ``look(operand)`` returns a `Look`.
-    levels, sentences : list of str
-        What a row is called, and what is said of it.
-    names, result : sequence of str
-        What to write above the first row and below the last.
-    cleared : dict, optional
-        By row, the place where the identity was put just before its level.
-    marked : collection of tuple of int
-        Rows and places of squares that are red, with the lines that lead there.
-    legend : sequence of tuple of str
-        Classes and names of what to explain.
-    steps : bool
-        Whether there is a slider that shows the levels one after the other.
-
-    Returns
-    -------
-    str
-        HTML: a ``<figure>``; its looks and its script, if it is to be stepped through, are within.
+    `rows` are lists of operands, or None where there is none yet; the same object is the same operand.
+    ``look(operand)`` returns a `Look`. `levels` and `sentences` are what a row is called, and what is said of it.
+    `names` and `result` are written above the first row and below the last. `cleared` has, by row, the place where the
+    identity was put just before its level; `marked`, the rows and places of squares that are red, with the lines that
+    lead there. `legend` has classes and names; `steps` says whether there is a slider that shows the levels one after
+    the other.
     """
     head = "".join(f"--{role}:{COLORS[role]};" for role in ("matrix", "vector", "identity"))
     caption = f'<figcaption role="status" aria-live="polite">{escape(sentences[-1])}</figcaption>'
