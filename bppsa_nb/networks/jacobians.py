@@ -122,7 +122,7 @@ class Convolution(Jacobian):
 class Linear(Convolution):
     """The transposed Jacobian of a fully connected layer, its transposed weight: a 1 x 1 convolution of one pixel."""
 
-    def __init__(self, mask):
+    def __init__(self, mask, input_shape=None):  # which the mask tells
         mask = _mask(mask, LINEAR)
         outputs, inputs = mask.shape
         self._prepare(mask, mask[:, :, None, None], [Axis(1, 1), Axis(1, 1)], (inputs,), (outputs,))

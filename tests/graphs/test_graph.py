@@ -345,57 +345,6 @@ def test_graphs_do_not_mix(join):
         two_graphs()[0].graph.output(c=two_graphs()[1])
 
 
-@pytest.mark.parametrize(
-    "change, error, message",
-    [
-        ({"x": np.ones((3, 5))}, ValueError, r"x must have shape \(3, 4\), got \(3, 5\)|h must have .* got \(3, 4\)"),
-        ({"x": np.ones(4)}, ValueError, r"x must have shape \(B, H\), got \(4\)"),
-        ({"x": np.ones((3, 4), int)}, TypeError, r"x must be an array of floats, got int64"),
-        ({"x": [[1.0]]}, TypeError, "x must be a numpy.ndarray, got list"),
-        ({"y": np.ones((3, 4))}, ValueError, r"values: no node 'y' in 'vanilla RNN', which has x, h, U, matmul_1"),
-    ],
-)
-def test_bad_values_are_errors(change, error, message):
-    graph = library.vanilla_rnn()
-    with pytest.raises(error, match=message):
-        graph.run(random_values(graph, np.random.default_rng(0)) | change)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"values": 5}, TypeError, "values must be a dict of arrays by the names of nodes, got int"),
-        ({"values": {5: np.ones((3, 4))}}, ValueError, "values: no node 5 in 'vanilla RNN'"),
-        ({"wanted": 5}, TypeError, r"wanted must be names of nodes, as in wanted=\['h'\], got 5"),
-        ({"wanted": "h"}, TypeError, r"wanted must be names of nodes, as in wanted=\['h'\], got 'h'"),
-        ({"wanted": ["y"]}, ValueError, "wanted: no node 'y' in 'vanilla RNN', which has x, h, U"),
-        ({"wanted": [["h"]]}, ValueError, r"wanted: no node \['h'\] in 'vanilla RNN'"),
-        ({"grad_outputs": None}, ValueError, r"grad_outputs must have an entry for each of \['h_next'\], got NoneType"),
-        ({"grad_outputs": {"h": 1}}, ValueError, r"grad_outputs must have .* of \['h_next'\], got \['h'\]"),
-        ({"saved": 5}, TypeError, r"saved must be names of nodes, as in saved=\['h'\], got 5"),
-        ({"saved": ["y"]}, ValueError, "saved: no node 'y' in 'vanilla RNN'"),
-    ],
-)
-def test_arguments_of_another_kind_are_named(change, error, message):
-    graph = library.vanilla_rnn()
-    good = {"values": random_values(graph, np.random.default_rng(0))}
-    if change.keys() & {"grad_outputs", "saved"}:
-        call, good["grad_outputs"] = graph.gradients, {"h_next": np.ones((3, 4))}
-    else:
-        call = graph.run
-    call(**good)
-    with pytest.raises(error, match=f"^{message}"):
-        call(**good | change)
-
-
-def test_missing_values_are_errors():
-    graph = library.vanilla_rnn()
-    values = random_values(graph, np.random.default_rng(0))
-    del values["h"]
-    with pytest.raises(ValueError, match=r"'vanilla RNN' cannot run without 'h'; given: U, x"):
-        graph.run(values)
-
-
 def test_float32_stays_float32():
     graph = library.gru_moved_reset(bias=True)
     values = {name: v.astype(np.float32) for name, v in random_values(graph, np.random.default_rng(0)).items()}
