@@ -116,13 +116,19 @@ class Task:
 
 
 class Puzzle:
-    """The stub of an answer, three hints, and a solution, whose docstring is the question.
+    """A solution, whose docstring is the question, a rule, a title, what the stub of an answer holds, and three hints.
 
     `rule` is given an answer, raises `Wrong`, and returns a Verdict or what to say of a right one.
     """
 
-    def __init__(self, title, stub, hints, solution, rule):
-        self.title, self.stub, self.hints, self.solution, self.rule = title, stub, hints, solution, rule
+    def __init__(self, solution, rule, title, body, *hints):
+        self.solution, self.rule, self.title, self.hints = solution, rule, title, hints
+        function = getattr(solution, "py_func", solution)  # of a kernel
+        self.name, code = function.__name__, function.__code__
+        head = f"def {self.name}({', '.join(code.co_varnames[: code.co_argcount])}):"
+        self.stub = "\n    ".join([head, *body.split("\n")])
+        if function is not solution:
+            self.stub = f"@cuda.jit\n{self.stub}"
 
     def judge(self, answer):
         """Return the `Verdict` on an answer."""
@@ -133,6 +139,11 @@ class Puzzle:
         except Wrong as wrong:
             return Verdict(False, str(wrong))
         return found if isinstance(found, Verdict) else Verdict(True, found)
+
+
+def named(*puzzles):
+    """Return puzzles by the names of their solutions."""
+    return {puzzle.name: puzzle for puzzle in puzzles}
 
 
 class Verdict:
