@@ -203,7 +203,7 @@ def _backward_reset_first(params, x, activations, grad_hidden, concatenated, xp)
     work, back = np.empty_like(hidden[0]), np.empty_like(hidden[0])
     for t in reversed(range(len(x))):
         h, a, d = hidden[t], gates[t], errors[t]  # d: gradients at the sums
-        through_update(grads[t + 1], h, a[:, z], a[:, c], d[:, z], d[:, c], grads[t], work, xp)
+        through_update(grads[t : t + 2], h, a[:, z], a[:, c], d[:, z], d[:, c], work, xp)
         xp.matmul(d[:, c], U[c], out=back)
         xp.multiply(back, a[:, r], out=back)
         through_reset(back, h, a[:, r], d[:, r], xp)
@@ -238,7 +238,7 @@ def _backward_reset_moved(params, x, activations, grad_hidden, xp):
         else:
             m, candidate = activations.product[t], recomputed
             moved_candidate(a[:, r], m, a[:, c], candidate, candidate, xp)
-        through_update(grads[t + 1], h, a[:, z], candidate, d[:, z], errors_c[t], grads[t], work, xp)
+        through_update(grads[t : t + 2], h, a[:, z], candidate, d[:, z], errors_c[t], work, xp)
         xp.multiply(errors_c[t], a[:, r], out=d[:, c])
         through_reset(d[:, c], m, a[:, r], d[:, r], xp)
         add_product(d, U, grads[t], work, xp)

@@ -307,10 +307,10 @@ def _entries(filters, axes, of_weight):
     counts = vertical.valid.astype(np.int64) @ kept @ horizontal.valid.T.astype(np.int64)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     entries = np.empty(indptr[-1], np.int32)
-    lists = ((axis.start, axis.output, axis.tap) for axis in axes)
+    lists = tuple((axis.start, axis.output, axis.tap) for axis in axes)
     sizes = vertical.outputs, horizontal.outputs
     by_input = np.ascontiguousarray(filters.swapaxes(0, 1))
     lines = len(by_input) * len(vertical.valid)
-    options = *lists, sizes, indptr, of_weight
+    options = lists, sizes, indptr, of_weight
     parallel_for(fills.list_entries, lines, by_input, *options, entries, worth=entries.size > _WORTH)
     return indptr, entries

@@ -20,6 +20,7 @@ from bppsa_nb.networks import residual_steps as steps
 from bppsa_nb.schedule import events as timeline
 
 COSTS = {"F": 1, "δO": 1, "δW": 1}
+_DEFAULTS = {"relaxation": "FCF", "cycle": "V", "nested_iteration": False, "skip_downcycle": False}
 
 
 class Task(NamedTuple):
@@ -92,18 +93,7 @@ class Recording:
         return timeline.in_order(tasks, [task.needs for task in self.tasks], [message] * len(tasks))
 
 
-def record(
-    depth,
-    workers=1,
-    cycles=1,
-    coarsening=4,
-    levels=None,
-    relaxation="FCF",
-    cycle="V",
-    *,
-    nested_iteration=False,
-    skip_downcycle=False,
-):
+def record(depth, workers=1, cycles=1, coarsening=4, levels=None, **options):
     """Record one step of training whose states and gradients come from multigrid: a `Recording`.
 
     The first state is with every worker; the gradient at the last one must be sent. Workers hold consecutive layers:
@@ -114,7 +104,7 @@ def record(
     """
     depth, cycles = check_count("depth", depth, 1), check_count("cycles", cycles, 1)
     coarsening, levels = check_levels(depth, coarsening, levels)
-    options = Options(cycles, 0.0, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
+    options = Options(cycles, 0.0, coarsening, levels, **_DEFAULTS | options)
     block = coarsening if levels > 1 else 1
     blocks = -(-depth // block)
     workers = check_count("workers", workers, 1)
