@@ -145,4 +145,4 @@ class GRU(Recurrent):
     (7, 2, 20)
     """
 
-    _cell, _rows, _gates = __name__, 3, 4
+    cell_module, gate_blocks, kept_gates = __name__, 3, 4

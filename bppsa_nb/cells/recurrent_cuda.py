@@ -46,7 +46,7 @@ def backward(model, activations, grad_logits, method, backend, levels):
     _check_finite(grad_logits=grad_logits)
     shapes = model.shapes()
     check_params(model.params, dtype, shapes)
-    how = chain.choose(method, cuda_only(backend), levels, (T, B, H), dtype, model._rows)
+    how = chain.choose(method, cuda_only(backend), levels, (T, B, H), dtype, model.gate_blocks)
     grads = {name: cuda.device_array(shapes[name], dtype) for name in ("fc.weight", "fc.bias")}
     cells.launch_linear_gradients(hidden[L - 1, T], grad_logits, *grads.values())
     end = cuda.device_array((B, H), dtype)

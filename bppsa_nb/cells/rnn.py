@@ -100,4 +100,4 @@ class RNN(Recurrent):
     ((2, 10), (1, 8, 2, 20))
     """
 
-    _cell, _rows = __name__, 1
+    cell_module, gate_blocks = __name__, 1

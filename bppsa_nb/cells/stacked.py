@@ -21,7 +21,7 @@ def forward(model, x, h0, how, backend):
     Parameters
     ----------
     model : bppsa_nb.cells.recurrent.Recurrent
-        Or what has as much of it as layers need: `params`, `hidden_size`, `dtype`, `_cell` and `_rows`.
+        Or what has as much of it as layers need: `params`, `hidden_size`, `dtype`, `cell_module` and `gate_blocks`.
     x : np.ndarray [shape=(T, B, I)]
     h0 : np.ndarray [shape=(L, B, H)]
     how : bppsa_nb.cells.unroll.How
@@ -34,7 +34,7 @@ def forward(model, x, h0, how, backend):
     solved : list of Solved or None
         How every layer's states were found; None for the loop.
     """
-    functions, saved, solved, below = functions_of(model._cell, backend), [], [], x
+    functions, saved, solved, below = functions_of(model.cell_module, backend), [], [], x
     for layer, initial in enumerate(h0):
         found, how_found = solve_layer(model, functions, layer, below, initial, how, backend)
         saved.append(found)
@@ -69,7 +69,7 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False):
         Gradients at the initial states.
     """
     method, backend, levels = how
-    functions, grads, at_start, at_input = functions_of(model._cell, backend), {}, [], None
+    functions, grads, at_start, at_input = functions_of(model.cell_module, backend), {}, [], None
     for layer in reversed(range(len(saved))):
         weight_ih, weight_hh, kept, below = layer_parts(model, x, saved, layer)
         grad_output, wanted = ends[layer], inputs or layer > 0
@@ -115,7 +115,7 @@ def settled(model, how, shape, backend):
     steps, batch, _ = shape
     length = how.length
     if how.method != "linear" and length is None:
-        expected = plan.forward_plan(steps, batch, model.hidden_size, model.dtype, backend, model._rows)
+        expected = plan.forward_plan(steps, batch, model.hidden_size, model.dtype, backend, model.gate_blocks)
         length = expected.length
         if how.method == "auto":
             how = _LOOP if expected.method == "linear" else _CHUNKS
@@ -136,7 +136,7 @@ def solve_layer(model, functions, layer, below, initial, how, backend):
     where = "numpy" if backend == "cuda" else backend  # chunks are on the host
 
     def linearize(chunks):
-        links = functions_of(model._cell, where)["chain"](weight_hh, *map(plain, chunks.side_by_side()))
+        links = functions_of(model.cell_module, where)["chain"](weight_hh, *map(plain, chunks.side_by_side()))
         products, exponents = implementation("bppsa_nb.chains.structured", where).products(links, chunks.length)
         return np.ldexp(products, exponents[..., None]).reshape(chunks.count, chunks.B, *products.shape[2:])
 

@@ -25,7 +25,7 @@ def forward(model, x, h0, how, new=None, saved=None):
     Parameters
     ----------
     model : bppsa_nb.cells.recurrent.Recurrent
-        Or what has as much of it as layers need: `params`, `hidden_size`, `num_layers`, `dtype`, `_cell` and `_rows`.
+        Or what has as much of it as layers need: `params`, sizes, `dtype`, `cell_module` and `gate_blocks`.
     x : device array [shape=(T, B, I)]
         No axis of it is 0.
     h0 : device array [shape=(L, B, H)] or None
@@ -50,7 +50,7 @@ def forward(model, x, h0, how, new=None, saved=None):
     if saved is None:
         gates = [(cell.sums, T, B, H)] if cell.sums > 1 else []
         saved = [tuple(map(new, [(T + 1, B, H), *gates])) for _ in range(L)]
-    rows = model._rows * H
+    rows = model.gate_blocks * H
     weight_hh_T, products = new((H, rows)), new((T, B, rows))
     below, solved = x, []
     how, length = settled(model, how, x.shape, "cuda")
@@ -96,7 +96,7 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False, new=None):
         Gradients at the initial states.
     """
     (method, _, levels), cell, new = how, cell_of(model), _maker(model, new)
-    (T, B, _), H, L, rows = x.shape, model.hidden_size, model.num_layers, model._rows
+    (T, B, _), H, L, rows = x.shape, model.hidden_size, model.num_layers, model.gate_blocks
     grads, starts, slopes, terms = {}, new((L, B, H)), new((cell.sums, T, B, H)), None
     if local_grads is not None:
         terms = _from_h0(new, local_grads.shape)
@@ -124,7 +124,7 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False, new=None):
 
 def cell_of(model):
     """Return what launchers need to know of a model's cell; raise ValueError for one that has no kernels."""
-    own = implementation(model._cell, "cuda", otherwise="numpy")
+    own = implementation(model.cell_module, "cuda", otherwise="numpy")
     if not hasattr(own, "CELL"):
         raise ValueError(f"x must be on the host for a {type(model).__name__}: its cell has no kernels")
     return own.CELL

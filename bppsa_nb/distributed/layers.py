@@ -19,7 +19,7 @@ def forward(model, x, h0, backend, comm, how):
     group = ranks.group(comm)
 
     def look():
-        functions = stacked.functions_of(model._cell, backends.resolve(backend))
+        functions = stacked.functions_of(model.cell_module, backends.resolve(backend))
         if h0 is not None and group.rank > 0:
             raise ValueError(
                 f"h0 must be None on all ranks but rank 0, which has the first step, got {type(h0).__name__}"
@@ -30,7 +30,7 @@ def forward(model, x, h0, backend, comm, how):
     def foresee():
         if how.method != "auto":
             return how, None
-        return how, predict.forward_costs(x.shape[:2], model.hidden_size, model.dtype, backend, model._rows)
+        return how, predict.forward_costs(x.shape[:2], model.hidden_size, model.dtype, backend, model.gate_blocks)
 
     functions, every = _agree(group, model, look, lambda: x.shape[1], foresee)
     for name in ("method", "tol"):
@@ -162,7 +162,8 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
         if method != "auto":
             return method, None
         batch, size = activations.x.shape[1], model.hidden_size
-        return method, predict.rank_costs((len(activations.x), batch, size), batch, model.dtype, backend, model._rows)
+        shape = len(activations.x), batch, size
+        return method, predict.rank_costs(shape, batch, model.dtype, backend, model.gate_blocks)
 
     backend, every = _agree(group, model, look, lambda: activations.x.shape[1], foresee)
     arguments.check_same("method", [repr(chosen) for chosen, _ in every])
@@ -196,7 +197,7 @@ def _agree(group, model, look, batch, foresee=lambda: None):
 
 def _go_back(group, model, activations, grad_logits, method, backend):
     """Go back through all layers; return the gradients of all parameters, summed over ranks."""
-    functions, batch = stacked.functions_of(model._cell, backend), activations.x.shape[1]
+    functions, batch = stacked.functions_of(model.cell_module, backend), activations.x.shape[1]
     layer, grad_output, local_grads = model.num_layers - 1, None, None
     with group.together() as tell, np.errstate(all="ignore"):
         grads = {name: np.zeros(shape, model.dtype) for name, shape in model.shapes().items() if "fc" in name}

@@ -61,7 +61,8 @@ class OnDevice(Local):
         self.training.commit()
         share, model = None, trainer.model
         if length is not None:
-            expected = explain(*shape[:2], model.hidden_size, model.dtype, "cuda", model._rows, forward=True).seconds
+            sizes = *shape[:2], model.hidden_size, model.dtype, "cuda", model.gate_blocks
+            expected = explain(*sizes, forward=True).seconds
             share = expected["chunked"] / expected["linear"] + (not met)  # where they did not meet, the loop followed
         trainer.forward.remember(share)
 
@@ -137,7 +138,7 @@ class DeviceTraining:
         self._send()
         T, B, _ = x.shape
         shape = T, B, self.model.hidden_size
-        method, _, levels = choose(method, "cuda", levels, shape, self.model.dtype, self.model._rows)
+        method, _, levels = choose(method, "cuda", levels, shape, self.model.dtype, self.model.gate_blocks)
         status = self._run((T, B, method, levels, length), x, labels)
         met = status != kernels.UNMET
         if not met:  # nothing was updated
@@ -219,8 +220,8 @@ class Step:
     def __init__(self, training, T, B, method, levels, length):
         model = training.model
         self.training = training
-        self.cell = implementation(model._cell, "cuda").CELL
-        H, L, dtype, rows = model.hidden_size, model.num_layers, model.dtype, model._rows
+        self.cell = implementation(model.cell_module, "cuda").CELL
+        H, L, dtype, rows = model.hidden_size, model.num_layers, model.dtype, model.gate_blocks
         gated, sums = rows == 3, rows * H
         stored = T * B * H * H if method in ("blelloch", "truncated") else 0
         numbers = L * T * B * (H + (8 * H if gated else H)) + T * B * (model.input_size + sums + 2 * H) + stored
