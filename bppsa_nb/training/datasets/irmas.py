@@ -41,7 +41,8 @@ def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
         _download(url, archive, progress)
     except requests.RequestException as error:
         came = archive.stat().st_size if archive.exists() else 0
-        raise OSError(f"cannot download {url}: {error} ({came} bytes are kept, the next fetch goes on there)") from error
+        kept = f"{came} bytes are kept, the next fetch goes on from there"
+        raise OSError(f"cannot download {url}: {error} ({kept})") from error
     algorithm = known_hash.partition(":")[0]
     checksum = f"{algorithm}:{files.checksum(archive, algorithm)}"
     if checksum != known_hash:
@@ -72,7 +73,7 @@ def _download(url, path, progress):
             here = 0  # a server that sends all of it, whatever was asked for
         bar = {"total": here + (response.raw.length_remaining or 0), "initial": here, "desc": path.stem}
         bar |= {"unit": "B", "unit_scale": True, "disable": None if progress else True}  # None: no bar unwatched
-        with files.naming(path), open(path, "ab" if here else "wb") as file, extras.bar(**bar) as shown:
+        with open(path, "ab" if here else "wb") as file, extras.bar(**bar) as shown:
             for piece in response.iter_content(_PIECE):
                 file.write(piece)
                 shown.update(len(piece))
@@ -90,6 +91,5 @@ def _unpack(archive, target, progress):
             path = PurePosixPath(entry.filename)
             if path.suffix.lower() == ".wav" and path.parent.name in LABELS and not path.name.startswith("."):
                 entry.filename = f"{path.parent.name}/{path.name}"  # within the folder, whatever stood before it
-                with files.naming(unfinished / entry.filename):
-                    entries.extract(entry, unfinished)  # a link becomes a file
+                entries.extract(entry, unfinished)  # a link becomes a file
     os.replace(unfinished, target)

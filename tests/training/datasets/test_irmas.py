@@ -199,7 +199,7 @@ def link(name):
 @pytest.mark.parametrize(
     "name, within",
     [
-        *((name, None) for name in ("../x.wav", "IRMAS-TrainingData/cel/../../../x.wav", "/x.wav", "C:x.wav", "cel/..")),
+        *((name, None) for name in ("../x.wav", "a/cel/../../../x.wav", "/x.wav", "C:x.wav", "cel/..")),
         *((name, "cel/x.wav") for name in ("/cel/x.wav", "../cel/x.wav", "C:/cel/x.wav", link("a/cel/x.wav"))),
     ],
     ids=str,
@@ -225,9 +225,8 @@ def test_an_interrupted_unpacking_does_not_look_complete(project, serve, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(irmas.shutil, "copyfileobj", stop)
-        with pytest.raises((KeyboardInterrupt, OSError)) as caught:
+        with pytest.raises(type(error)):
             server.fetch()
-    assert isinstance(error, KeyboardInterrupt) or "__1.wav" in str(caught.value)
     with pytest.raises(FileNotFoundError):
         irmas.folder()
     assert downloads(project) == [".IRMAS-TrainingData.tmp", PART]
