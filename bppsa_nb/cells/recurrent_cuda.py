@@ -1,6 +1,6 @@
 """Recurrent layers whose inputs are on a GPU already: activations and gradients stay there, parameters are copied.
 
-Twin of `bppsa_nb.cells.recurrent`.
+Counterpart of `bppsa_nb.cells.recurrent`.
 """
 
 import numpy as np

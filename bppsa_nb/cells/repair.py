@@ -72,17 +72,9 @@ class Solved:
 class Chunks:
     """A recurrence cut into chunks, all but the last of one length; its last input is repeated to fill that up.
 
-    Chunk c of sample b is lane ``c * B + b``.
-
-    Parameters
-    ----------
-    run : callable
-        ``run(x, h0)``, with inputs (K, n, ...) and states (n, ...), returns a tuple of arrays: the states (K + 1, n,
-        ...), `h0` first; then what else is kept of each step (G, K, n, ...), if anything.
-    x : np.ndarray [shape=(T, B, ...)]
-        T at least 1.
-    h0 : np.ndarray [shape=(B, ...)]
-    length : int
+    ``run(x, h0)``, with inputs (K, n, ...) and states (n, ...), returns a tuple of arrays: the states (K + 1, n, ...),
+    `h0` first; then what else is kept of each step (G, K, n, ...), if anything. `x` is [shape=(T, B, ...)], T at least
+    1. Chunk c of sample b is lane ``c * B + b``.
     """
 
     def __init__(self, run, x, h0, length):
@@ -149,12 +141,7 @@ class Chunks:
     def run_lanes(self, lanes, tol):
         """Run lanes from where they begin, each until it meets what was there within `tol`; None: to the end.
 
-        Returns
-        -------
-        steps, work : int
-            Of the lane that took longest, and of all.
-        joined : float
-            The largest difference where one met.
+        Returns the steps of the lane that took longest and those of all, and the largest difference where one met.
         """
         c, b = divmod(lanes, self.B)
         states, x = self.began[c, b], self.by_chunks(self.x)

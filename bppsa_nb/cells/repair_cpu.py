@@ -18,12 +18,8 @@ _WORTH = 2**21  # multiply-adds that one core has done before a second one is of
 class Chunks(repair.Chunks):
     """See `bppsa_nb.cells.repair.Chunks`.
 
-    Parameters
-    ----------
-    functions : dict
-        What computes the cell, by name: `prepare`, `run_lanes`, and how many `GATES` it keeps.
-    params : list of np.ndarray
-        weight_ih, weight_hh, bias_ih and bias_hh.
+    `functions` computes the cell, by name: `prepare`, `run_lanes`, and how many `GATES` it keeps. `params` are
+    weight_ih, weight_hh, bias_ih and bias_hh.
     """
 
     def __init__(self, functions, params, run, x, h0, length):

@@ -93,15 +93,9 @@ def run_chunks_of(steps):
 class Chunks:
     """A layer's time loop in chunks: what is worked on, and its launches.
 
-    Parameters
-    ----------
-    cell : layer_cuda.Cell
-    loop : tuple of device arrays
-        What the loop reads and writes: input products (T, B, G), weight_hh.T, bias_hh, hidden (T + 1, B, H), whose
-        first is given, and a GRU's gates or None.
-    length : int
-    unmet : device array [shape=(1,), dtype=int32], optional
-        Where `launch_fixed` says that some chunks did not meet.
+    The loop reads and writes device arrays: input products (T, B, G), weight_hh.T, bias_hh, hidden (T + 1, B, H), whose
+    first is given, and a GRU's gates or None. `unmet` [shape=(1,), dtype=int32], if given, is where `launch_fixed` says
+    that some chunks did not meet.
     """
 
     def __init__(self, cell, loop, length, unmet=None):
@@ -140,12 +134,7 @@ class Chunks:
         self.launch(tol, which=self.count, stream=stream)
 
     def solve(self, tol, most):
-        """Launch passes until all chunks meet; see `bppsa_nb.cells.unroll.solve`.
-
-        Returns
-        -------
-        Solved
-        """
+        """Launch passes until all chunks meet, and return `Solved`; see `bppsa_nb.cells.unroll.solve`."""
         steps, work = self.start()
         solved, which, first, loop = Solved("chunked", self.length, 1, steps=steps), ALL, 1, self.steps * self.batch
         enough = work + most * loop

@@ -16,12 +16,7 @@ from bppsa_nb.cells import stacked, unroll
 class Segments:
     """How layers go through time in segments, forward and, when it is time to go back, forward again.
 
-    Attributes
-    ----------
-    steps : int
-        Of a segment; the last one may have fewer.
-    how : bppsa_nb.cells.unroll.How
-    backend : {"numpy", "cpu", "cuda"}
+    A segment has so many `steps`, the last one perhaps fewer; `how` and `backend` are those of `stacked.forward`.
     """
 
     steps: int

@@ -16,23 +16,12 @@ _LOOP, _CHUNKS = unroll.How("linear"), unroll.How("chunked", most=1)  # what "au
 
 
 def forward(model, x, h0, how, backend):
-    """Run all layers of a model on the host.
+    """Run all layers of a model on the host; on backend ``"cuda"``, arrays come and go.
 
-    Parameters
-    ----------
-    model : bppsa_nb.cells.recurrent.Recurrent
-        Or what has as much of it as layers need: `params`, `hidden_size`, `dtype`, `cell_module` and `gate_blocks`.
-    x : np.ndarray [shape=(T, B, I)]
-    h0 : np.ndarray [shape=(L, B, H)]
-    how : bppsa_nb.cells.unroll.How
-    backend : {"numpy", "cpu", "cuda"}
-
-    Returns
-    -------
-    saved : list of tuple of np.ndarray
-        Of every layer, hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
-    solved : list of Solved or None
-        How every layer's states were found; None for the loop.
+    The model is a `Recurrent`, or what has as much of it as layers need: `params`, `hidden_size`, `dtype`,
+    `cell_module` and `gate_blocks`. `x` is [shape=(T, B, I)], `h0` [shape=(L, B, H)]. Returns, of every layer, what is
+    saved, a tuple of hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)]; and how its
+    states were found, a `Solved`, or None for the loop.
     """
     functions, saved, solved, below = functions_of(model.cell_module, backend), [], [], x
     for layer, initial in enumerate(h0):
@@ -46,27 +35,12 @@ def forward(model, x, h0, how, backend):
 def backward(model, x, saved, ends, local_grads, how, inputs=False):
     """Go back through all layers of a model on the host, from the last one to the first.
 
-    Parameters
-    ----------
-    model, x, saved
-        As `forward` takes and returns them.
-    ends : list of (np.ndarray [shape=(B, H)] or None)
-        Gradient of the loss at every layer's last state, as far as that is read by itself; the last layer's is given
-        if `local_grads` are not.
-    local_grads : np.ndarray [shape=(T, B, H)] or None
-        Loss terms that enter at every state of the last layer but the initial one.
-    how : (str, str, int or None)
-        Method, backend and levels, as `bppsa_nb.chains.backprop.choose` returns them.
-    inputs : bool
-        Whether the gradient at `x` is asked for.
-
-    Returns
-    -------
-    grads : dict of str to np.ndarray
-        Gradients of the layers' parameters.
-    at_input : np.ndarray [shape=(T, B, I)] or None
-    at_start : list of np.ndarray [shape=(B, H)]
-        Gradients at the initial states.
+    `model`, `x` and `saved` are as `forward` takes and returns them, `how` (method, backend, levels) as
+    `bppsa_nb.chains.backprop.choose` returns it. `ends` are gradients of the loss at every layer's last state
+    [shape=(B, H)] as far as that is read by itself, or None; `local_grads` [shape=(T, B, H)] loss terms that enter at
+    every state of the last layer but the initial one, or None: the last layer has one or the other. Returns the
+    gradients of the layers' parameters, a dict; that at `x`, None unless `inputs` asks for it; and those at the initial
+    states, a list.
     """
     method, backend, levels = how
     functions, grads, at_start, at_input = functions_of(model.cell_module, backend), {}, [], None
@@ -161,13 +135,8 @@ def run_layer(model, functions, layer, below, initial):
 class LayerParts(NamedTuple):
     """What going back through a layer reads.
 
-    Attributes
-    ----------
-    weight_ih, weight_hh : np.ndarray
-    saved : list of np.ndarray
-        Hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
-    below : np.ndarray [shape=(T, B, I)]
-        The layer's input.
+    Saved are the hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)]; `below` is the
+    layer's input [shape=(T, B, I)].
     """
 
     weight_ih: np.ndarray

@@ -22,28 +22,10 @@ _NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
 def forward(model, x, h0, how, new=None, saved=None):
     """Run all layers of a model, on values of any kind: what is not finite passes through.
 
-    Parameters
-    ----------
-    model : bppsa_nb.cells.recurrent.Recurrent
-        Or what has as much of it as layers need: `params`, sizes, `dtype`, `cell_module` and `gate_blocks`.
-    x : device array [shape=(T, B, I)]
-        No axis of it is 0.
-    h0 : device array [shape=(L, B, H)] or None
-        It may be on the host, too; zeros if None.
-    how : bppsa_nb.cells.unroll.How
-        Not Newton's method.
-    new : callable, optional
-        Makes device arrays, in the model's dtype, from their shapes; Numba does if nothing is said. What is only worked
-        on is dropped as soon as all launches are issued. Scans and chunks ask Numba for memory of their own.
-    saved : list of tuple of device arrays, optional
-        What to write into; made if not given.
-
-    Returns
-    -------
-    saved : list of tuple of device arrays
-        Of every layer, hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
-    solved : list of Solved or None
-        How every layer's states were found; None for the loop.
+    Arguments and results are those of `bppsa_nb.cells.stacked.forward`, with arrays on the device, no axis of which is
+    0; `h0` may be on the host, or None for zeros; `how` is not Newton's method. `new` makes device arrays, in the
+    model's dtype, from their shapes, in Numba's place. What is only worked on is dropped as soon as all launches are
+    issued; scans and chunks ask Numba for memory of their own. `saved`, if given, is written into.
     """
     cell, new = cell_of(model), _maker(model, new)
     (T, B, _), H, L = x.shape, model.hidden_size, model.num_layers
@@ -74,26 +56,8 @@ def forward(model, x, h0, how, new=None, saved=None):
 def backward(model, x, saved, ends, local_grads, how, inputs=False, new=None):
     """Go back through all layers of a model, from the last one to the first.
 
-    Parameters
-    ----------
-    model, x, saved, new
-        As `forward` takes and returns them.
-    ends : list of (device array [shape=(B, H)] or None)
-        Gradient of the loss at every layer's last state, as far as that is read by itself.
-    local_grads : device array [shape=(T, B, H)] or None
-        Loss terms that enter at every state of the last layer but the initial one.
-    how : (str, str, int or None)
-        Method, backend and levels, as `bppsa_nb.chains.backprop.choose` returns them.
-    inputs : bool
-        Whether the gradient at `x` is asked for.
-
-    Returns
-    -------
-    grads : dict of str to device array
-        Gradients of the layers' parameters.
-    at_input : device array [shape=(T, B, I)] or None
-    at_start : list of device arrays [shape=(B, H)]
-        Gradients at the initial states.
+    Arguments and results are those of `bppsa_nb.cells.stacked.backward`, with arrays on the device; `new` is as for
+    `forward`.
     """
     (method, _, levels), cell, new = how, cell_of(model), _maker(model, new)
     (T, B, _), H, L, rows = x.shape, model.hidden_size, model.num_layers, model.gate_blocks

@@ -48,27 +48,11 @@ class How:
 
 
 def solve(how, length, run, x, h0, make=Chunks, linearize=None, bound=None):
-    """Solve a recurrence.
+    """Solve a recurrence as `how` says, in chunks of `length` steps; if it is no longer, as a loop.
 
-    Parameters
-    ----------
-    how : How
-        Its method is not "auto".
-    length : int
-        Steps of a chunk; a sequence that is no longer is run as a loop.
-    run, x, h0
-        As `Chunks` takes them.
-    make : callable
-        ``make(run, x, h0, length)`` cuts it into chunks.
-    linearize, bound
-        As `newton.correct` takes them; for method "newton" only.
-
-    Returns
-    -------
-    arrays : tuple of np.ndarray
-        The states (T + 1, B, ...), and what else `run` keeps.
-    solved : Solved or None
-        None for the loop.
+    The method is not "auto". `run`, `x` and `h0` are as `Chunks` takes them; ``make(run, x, h0, length)`` cuts the
+    recurrence into chunks; `linearize` and `bound` are as `newton.correct` takes them, for method "newton" only.
+    Returns a tuple of arrays, the states (T + 1, B, ...) and what else `run` keeps; and `Solved`, or None for the loop.
     """
     if how.method == "linear" or len(x) <= length:
         return run(x, h0), None

@@ -33,18 +33,9 @@ REPAIR = 32  # steps of a repair before it is first looked whether it has met wh
 def linear(T, B, H, weights, backend):
     """Count what the linear scan does, along the busiest worker.
 
-    Parameters
-    ----------
-    T, B, H : int
-        Length of the chain, batch size, size of each x_t.
-    weights : int
-        K of a structured chain, whose steps are sums over K shared weights; 0 for stored dense Jacobians.
-    backend : {"numpy", "cpu", "cuda"}
-
-    Returns
-    -------
-    dict of str to int
-        The counts of the module's table; those that are not there are 0.
+    The chain has T steps of B samples of size H, and `weights` is K of a structured chain, whose steps are sums over K
+    shared weights; 0 for stored dense Jacobians. Returned are the counts of the module's table, by name; those that are
+    not there are 0.
     """
     samples = _samples(B, weights, backend)
     terms = max(weights, 1)
@@ -168,14 +159,8 @@ KINDS = {"dense": COUNTS, "structured": COUNTS, "forward": {"linear": loop, "chu
 def price(counts, prices, width=1):
     """Add up what counts cost, in seconds.
 
-    Parameters
-    ----------
-    counts : dict
-        As `linear` returns it.
-    prices : dict
-        Seconds of one, for some or all of the counts; what has no price costs nothing.
-    width : int
-        Numbers take that many times four bytes: 1 in float32, 2 in float64.
+    `prices` are seconds of one, for some or all of the counts; what has no price costs nothing. Numbers take `width`
+    times four bytes: 1 in float32, 2 in float64.
     """
     return sum(
         prices.get(name, 0) * count * (width if name in ("matvec", "matmul", "entries") else 1)

@@ -147,15 +147,7 @@ def _checked(T, B, H, dtype, backend, weights, fewest=0):
 def chunks_of(length):
     """Have every chunk be of `length` steps inside the block, whatever is predicted: for measuring what lengths cost.
 
-    Parameters
-    ----------
-    length : int or None
-        At least 1, or None for what is predicted; a chain that is shorter is one chunk.
-
-    Raises
-    ------
-    ValueError
-        If it is no such number.
+    None is for what is predicted; a chain that is shorter is one chunk. Raises ValueError for a length below 1.
     """
     if length is not None and (not is_integer(length) or length < 1):
         raise ValueError(f"length must be an integer >= 1 or None, got {length!r}")

@@ -82,25 +82,10 @@ class MachineCode(NamedTuple):
 
 
 def read(kernel, signature, generation="sm_90"):
-    """Compile a kernel for a generation of GPUs, and read its machine code.
+    """Compile a kernel for a signature, a tuple of Numba's types, and a generation of GPUs; return its `MachineCode`.
 
-    Parameters
-    ----------
-    kernel : numba.cuda dispatcher
-    signature : tuple of numba.types
-    generation : str
-        Such as ``"sm_90"``.
-
-    Returns
-    -------
-    MachineCode
-
-    Raises
-    ------
-    ModuleNotFoundError, FileNotFoundError
-        If the compiler, or the disassembler, is not installed.
-    UnavailableError
-        On the simulator, which compiles nothing.
+    Raises ModuleNotFoundError or FileNotFoundError if the compiler, or the disassembler, is not installed, and
+    UnavailableError on the simulator, which compiles nothing.
     """
     if backends.simulated():
         raise backends.UnavailableError("machine code: Numba's simulator compiles nothing; unset NUMBA_ENABLE_CUDASIM")

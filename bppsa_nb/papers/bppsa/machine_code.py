@@ -13,14 +13,10 @@ H, GENERATION = 20, "sm_90"
 
 
 def kernels():
-    """List the hot kernels.
+    """List the hot kernels by name: each with the types of its arguments, and how often a step passes its inner loop.
 
-    Returns
-    -------
-    dict of str to tuple
-        By name: the kernel, the types of its arguments, and how often a step passes its inner loop, 0 for kernels that
-        have none; None where what counts is a multiply-add of the innermost loop, "waits" where it is the loop with a
-        barrier, and "whole" for kernels whose threads compute a number each, without a loop.
+    That is 0 for kernels that have none; None where what counts is a multiply-add of the innermost loop, "waits" where
+    it is the loop with a barrier, and "whole" for kernels whose threads compute a number each, without a loop.
     """
     from numba import types
 
@@ -76,17 +72,7 @@ def step_of(name):
 
 
 def read(name):
-    """Read what a kernel takes.
-
-    Returns
-    -------
-    chains.costs.Cost
-
-    Raises
-    ------
-    ModuleNotFoundError, FileNotFoundError
-        If the `gpu` extra is not installed.
-    """
+    """Read what a kernel takes, a `Cost`; raise what `sass.read` raises if the `gpu` extra is not installed."""
     kernel, types, trips = kernels()[name]
     code = sass.read(kernel, types, GENERATION)
     if trips == "whole":
@@ -103,13 +89,10 @@ def read(name):
 
 
 def loops():
-    """Read the RNN's time loop, instruction by instruction.
+    """Read the RNN's time loop, instruction by instruction, by name.
 
-    Returns
-    -------
-    dict of str to list of str
-        Instructions by name, of the kernel ``"for H = 20"``: a whole step; and of that ``"for any H"``: eight
-        multiply-adds of its innermost loop.
+    Of the kernel ``"for H = 20"`` it is a whole step; of that ``"for any H"``, eight multiply-adds of its innermost
+    loop.
     """
     from numba import types
 
