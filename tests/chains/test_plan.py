@@ -348,7 +348,7 @@ def test_counts_of_chunks_are_those_of_a_cell_that_forgets_at_once(T, B, length)
 def test_forward_chunks_are_a_power_of_two_in_number_and_no_shorter_than_a_repair(T, B, backend):
     length = plan.chunk_length(T, B, 20, backend=backend, weights=1, forward=True)
     halved = [-(-T // 2**i) for i in range(1, T.bit_length())]
-    assert length in halved and length >= counting.REPAIR if T >= 63 else length == max(T, 1)
+    assert length in halved and length >= counting.CHECK_EVERY if T >= 63 else length == max(T, 1)
 
 
 def test_forward_chunks_must_be_expected_to_gain_a_tenth(prices):
