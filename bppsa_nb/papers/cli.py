@@ -123,7 +123,7 @@ def _notebooks(arguments):
 def _list(arguments):
     print("Figures (bppsa-nb figures --only NAME)")
     for name in experiments.names():
-        print(f"  {name:<20} {experiments.load(name).TITLE}")
+        print(f"  {name:<20} {experiments.title(name)}")
         measured, references = (
             [f"{device} ({scale})" for device, scale in experiments.recordings(name, folder)]
             for folder in (experiments.MEASURED, experiments.REFERENCES)
