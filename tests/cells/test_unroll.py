@@ -261,58 +261,6 @@ def test_ctrl_c_between_passes_leaves_the_model_as_it_was(monkeypatch):
     np.testing.assert_array_equal(model.forward(x, h0, "cpu", method="chunked", tol=0).hidden, expected)
 
 
-@pytest.mark.parametrize(
-    ("how", "error", "message"),
-    [
-        ({"method": "magic"}, ValueError, "method must be one of 'auto', 'linear', 'chunked', 'newton', got 'magic'"),
-        ({"length": 3}, ValueError, "length is for method='chunked' and 'newton' only, got 3 with 'auto'"),
-        ({"method": "linear", "tol": 0}, ValueError, "tol is for .* only, got 0 with 'linear'"),
-        ({"method": "chunked", "length": 0}, ValueError, "length must be at least 1, got 0"),
-        ({"method": "chunked", "tol": -1e-3}, ValueError, "tol must be a finite number >= 0, got -0.001"),
-        ({"method": "chunked", "tol": np.inf}, ValueError, "tol must be a finite number >= 0, got inf"),
-        ({"method": "chunked", "most": "all"}, ValueError, "most must be a finite number >= 0, got 'all'"),
-        ({"method": "newton", "most": 1.5}, TypeError, "most must be an integer, got 1.5"),
-    ],
-)
-def test_how_is_checked(how, error, message):
-    model, x, h0 = case("gru", 5, 1)
-    with pytest.raises(error, match="^" + message):
-        model.forward(x, h0, **how)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"h0": np.zeros((2, 3), int)}, ValueError, "h0 must be float32 or float64"),
-        ({"h0": np.zeros((0, 3))}, ValueError, "h0 must be float32 or float64"),
-        ({"h0": np.full((2, 3), np.nan)}, ValueError, "h0 must be finite"),
-        ({"inputs": np.zeros((9, 3, 1))}, ValueError, r"inputs must be .* as h0 has 2 samples, got \(9, 3, 1\)"),
-        ({"step": None}, TypeError, "step must be a function of states and inputs, got NoneType"),
-        (
-            {"step": lambda h, x: h[:1]},
-            ValueError,
-            r"step must return float64\[2, 3\] as it was given, got float64\[1, 3\]",
-        ),
-        (
-            {"step": lambda h, x: h.astype("f")},
-            ValueError,
-            r"step must return float64\[\d, 3\] as it was given, got float32",
-        ),
-        ({"step": lambda h, x: h.__imul__(0.5)}, ValueError, "output array is read-only"),
-        ({"method": "newton"}, ValueError, "jacobian must be a function, and h0 .* for method='newton', got None"),
-        (
-            {"method": "newton", "jacobian": lambda h, x: h, "length": 2},
-            ValueError,
-            r"jacobian must return \[\d+, 3, 3\] of states",
-        ),
-    ],
-)
-def test_unroll_says_what_is_wrong(change, error, message):
-    good = {"step": lambda h, x: 0.5 * h, "h0": np.ones((2, 3)), "inputs": np.zeros((9, 2, 1))}
-    with pytest.raises(error, match="^" + message):
-        bp.unroll(**good | change)
-
-
 def test_activations_say_how_they_were_found():
     model, x, h0 = case("rnn", 100, 1)
     assert model.forward(x, h0).solved is None

@@ -34,6 +34,7 @@ ROWS = [
     (FORWARD, {"length": 3}, f"length is {TWO_METHODS}"),
     (FORWARD, {"method": "linear", "tol": 3}, f"tol is {TWO_METHODS}"),
     (FORWARD, {"checkpoint_every": 0}, "checkpoint_every must be at least 1, got 0"),
+    ("Trainer", {"checkpoint_every": 0}, "checkpoint_every must be at least 1, got 0"),
     (CHUNKED, {"length": 0}, "length must be at least 1, got 0"),
     (CHUNKED, {"tol": -1e-3}, "tol must be a finite number >= 0, got -0.001"),
     (CHUNKED, {"tol": np.inf}, "tol must be a finite number >= 0, got inf"),

@@ -79,6 +79,7 @@ ROWS = [
     (CHAIN, {"slopes": numbers(2, 5, 0, 3)}, r"slopes must have at least one sample .*, got shape \(2, 5, 0, 3\)"),
     (CHAIN, {"weights": numbers(2, 0, 0), "slopes": numbers(2, 5, 2, 0)}, "slopes must have .* one entry each"),
     (CHAIN, {"weights": WEIGHTS[:0], "slopes": SLOPES[:0], "carry": None}, "slopes must hold at least one diagonal"),
+    ("explain", {"backend": "tpu"}, "backend must be one of .* got 'tpu'"),
     ("explain", {"T": -1}, "T must be an integer >= 0, got -1"),
     ("explain", {"B": 0}, "B must be an integer >= 1, got 0"),
     ("explain", {"H": 1.5}, "H must be an integer >= 1, got 1.5"),
