@@ -33,7 +33,7 @@ def main(argv=None):
 
 def _run(argv):
     rank, _ = ranks.rank_and_size()
-    with ranks.first_speaks(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
+    with ranks.rank_0_output(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
         arguments = _parse(argv)
     with ended_once() as signals:
         try:
