@@ -100,7 +100,7 @@ def backward(model, x, grad_output, method):
     scan, found, lost = _scan(Links(chain), grad_output, method, dense=False)
 
     def launch(stream):
-        cells.launch_slopes(implementation(model._cell, "cuda").CELL, hidden, gates, slopes, stream)
+        cells.launch_slopes(implementation(model.cell_module, "cuda").CELL, hidden, gates, slopes, stream)
         scan(stream)
         cells.launch_at_sums(slopes, found, stream)
         cells.launch_gradients(x, hidden, slopes, *parts, grads, stream)
@@ -128,7 +128,7 @@ def forward(model, x):
     transposed, products = cuda.device_array((H, sums), dtype), cuda.device_array((T, B, sums), dtype)
     hidden, x = on_device(np.zeros((T + 1, B, H), dtype)), on_device(x)
     gates = None if sums == H else cuda.device_array((4, T, B, H), dtype)
-    cell = implementation(model._cell, "cuda").CELL
+    cell = implementation(model.cell_module, "cuda").CELL
     loop = products, transposed, params[3], hidden, gates
 
     def launch(stream):
@@ -158,13 +158,13 @@ def training_step(model, x, y, method, graph, sub_stream=True, forward="auto"):
     wait : callable
         Returns when it is done.
     """
-    from bppsa_nb.cells.stacked import settled
-    from bppsa_nb.cells.unroll import How
+    from bppsa_nb.cells.stacked import resolve_method
+    from bppsa_nb.cells.unroll import SolverOptions
     from bppsa_nb.training import device
 
     training = device.DeviceTraining(model, bp.Adam(lr=1e-5), graph, sub_stream)
-    how, length = settled(model, How(forward), x.shape, "cuda")
-    training.step(x, y, method, length=length if how.method == "chunked" else None)
+    options, length = resolve_method(model, SolverOptions(forward), x.shape, "cuda")
+    training.step(x, y, method, length=length if options.method == "chunked" else None)
     *_, step = training.steps.values()
     return step.run, lambda: device.wait(training.stream)
 

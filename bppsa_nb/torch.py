@@ -28,8 +28,8 @@ _PLACES = "cpu", "cuda"
 class _Layers:
     """What `bppsa_nb.cells.stacked` needs to know of layers."""
 
-    _cell: str
-    _rows: int
+    cell_module: str
+    gate_blocks: int
     hidden_size: int
     num_layers: int
     dtype: np.dtype
@@ -42,11 +42,11 @@ class _Solve(torch.autograd.Function):
     @staticmethod
     def forward(ctx, module, names, x, h0, *params):
         backend = module._backend(_on_gpu(x))
-        how = unroll.How(**{"method": "auto"} | module._forward.how())
+        options = unroll.SolverOptions(**{"method": "auto"} | module._forward.how())
         with _beside(x), np.errstate(all="ignore"):
             layers = module._layers(names, params)
             means = _means(x, backend=backend)
-            saved, solved = _stacked(x).forward(layers, _array(x), _array(h0), how, **means)
+            saved, solved = _stacked(x).forward(layers, _array(x), _array(h0), options, **means)
         module._forward.remember(share_of(layers, x.shape, solved, backend))
         output = _tensor(saved[-1][0][1:], x)
         # Through PyTorch's hands, so that it notices where one of them is changed before it is needed again.
@@ -71,7 +71,7 @@ class _Solve(torch.autograd.Function):
             layers = module._layers(names, params)
             ends = [None] * layers.num_layers if grad_last is None else list(map(_array, grad_last))
             local_grads = None if grad_output is None else _array(grad_output)
-            how = chain.choose(module.method, backend, module.levels, shape, layers.dtype, layers._rows)
+            how = chain.choose(module.method, backend, module.levels, shape, layers.dtype, layers.gate_blocks)
             wanted = ctx.needs_input_grad[2]
             found = _stacked(x).backward(layers, _array(x), saved, ends, local_grads, how, wanted, **_means(x))
         grads, at_input, at_start = found
@@ -172,7 +172,7 @@ class _Scanned:
         kind = _CELLS[self.mode]
         arrays = dict(zip(names, map(_array, params), strict=True))
         dtype = arrays[names[0]].dtype
-        return _Layers(kind._cell, kind._rows, self.hidden_size, self.num_layers, dtype, arrays)
+        return _Layers(kind.cell_module, kind.gate_blocks, self.hidden_size, self.num_layers, dtype, arrays)
 
     @torch.compiler.disable  # which could not look inside
     def forward(self, input, hx=None):

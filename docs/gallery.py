@@ -50,7 +50,7 @@ def _figure(name, chapter, claims):
         said.append("claims: " + ", ".join(links))
     where = f"{figures.provenance_line(origin)} · {origin['date']} · commit {provenance.commit(origin)}"
     return [
-        f"### {experiments.load(name).TITLE}",
+        f"### {experiments.title(name)}",
         "",
         f":::{{figure}} figures/{name}.{'svg' if vector else 'png'}",
         f":name: figure-{name}",

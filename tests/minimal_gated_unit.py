@@ -49,4 +49,4 @@ def gate_gradients(chain, hidden, gates, grad_hidden):
 class MinimalGatedUnit(Recurrent):
     """Layers of the cell, and a linear layer on the last state."""
 
-    _cell, _rows, _gates = __name__, 2, 3
+    cell_module, gate_blocks, kept_gates = __name__, 2, 3

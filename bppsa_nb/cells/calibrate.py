@@ -26,12 +26,7 @@ LARGEST = 2**22  # entries of a chain's Jacobians, and of whatever a method does
 
 
 def runnable():
-    """List the backends that can be measured here, those that run; the simulator's times mean nothing.
-
-    Returns
-    -------
-    list of str
-    """
+    """List the backends that can be measured here, those that run; the simulator's times mean nothing."""
     if not backends.compiles():
         return ["numpy"]
     gpu = not backends.simulated() and backends.cuda_available()
@@ -48,7 +43,7 @@ def points():
         weights = 0 if kind == "dense" else weights
         lengths = sorted({T // 16, math.isqrt(T), T // 2} - {0}) if method == "chunked" else [None]
         if (kind, method) == ("forward", "chunked"):  # a few steps leave hardly anything to repair
-            lengths = [n for n in lengths if counts.SEED < T and n >= counts.REPAIR // 2]
+            lengths = [n for n in lengths if counts.WARM_UP < T and n >= counts.CHECK_EVERY // 2]
         for length in lengths:
             point = dict(kind=kind, method=method, T=T, B=B, H=H, weights=weights, length=length)
             done = count(point, "numpy")
@@ -171,28 +166,12 @@ def errors(record):
 
 
 def run(chosen=None, progress=True, **measuring):
-    """Measure this machine, and store its prices.
+    """Measure this machine, and store its prices: those of the `chosen` backends, or of all that can be measured here.
 
-    The file is written at the end; whoever stops before leaves the old one as it was.
-
-    Parameters
-    ----------
-    chosen : list of str, optional
-        Backends; all that can be measured here if not given. What the file holds on others stays.
-    progress : bool
-        As for `measure`, as is whatever else is given.
-
-    Returns
-    -------
-    dict
-        Backend to its record, see `load`.
-
-    Raises
-    ------
-    ValueError
-        If a backend cannot be measured here.
-    OSError
-        If prices cannot be stored; where that is known before, nothing is measured.
+    Returned are the records by backend; see `prices.load`. The file is written at the end: whoever stops before leaves
+    the old one as it was, and what it holds on other backends stays. `progress`, and whatever else is given, is
+    `measure`'s. Raises ValueError for a backend that cannot be measured here, and OSError, before anything is measured
+    where that is known, if prices cannot be stored.
     """
     for backend in chosen or ():
         if backend not in runnable():

@@ -10,26 +10,12 @@ from bppsa_nb.chains.structured import StructuredChain
 def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
     """Run a GRU over time (Equation 10, with the names of Appendix E), and keep its gates.
 
-    ``r_t = sigmoid(W_ir x_t + b_ir + W_hr h_{t-1} + b_hr)``, ``z_t`` likewise, ``M_t = W_hn h_{t-1} + b_hn``,
-    ``n_t = tanh(W_in x_t + b_in + r_t M_t)``, ``h_t = (1 - z_t) n_t + z_t h_{t-1}``.
+    ``r_t = sigmoid(W_ir x_t + b_ir + W_hr h_{t-1} + b_hr)``, ``z_t`` likewise, ``M_t = W_hn h_{t-1} + b_hn``, ``n_t =
+    tanh(W_in x_t + b_in + r_t M_t)``, ``h_t = (1 - z_t) n_t + z_t h_{t-1}``.
 
-    Parameters
-    ----------
-    x : np.ndarray [shape=(T, B, I)]
-        Inputs, time first.
-    h0 : np.ndarray [shape=(B, H)]
-        Initial hidden state.
-    weight_ih : np.ndarray [shape=(3 H, I)]
-        Rows of r, then z, then n, as in PyTorch.
-    weight_hh : np.ndarray [shape=(3 H, H)]
-    bias_ih, bias_hh : np.ndarray [shape=(3 H,)]
-
-    Returns
-    -------
-    hidden : np.ndarray [shape=(T + 1, B, H)]
-        Hidden states, the initial one first.
-    gates : np.ndarray [shape=(4, T, B, H)]
-        r, z, n and M: all that Appendix E recomputes for its Jacobians.
+    `x` is [shape=(T, B, I)], `h0` [shape=(B, H)]; weights [shape=(3 H, I)] and [shape=(3 H, H)] and biases [shape=(3
+    H,)] have rows of r, then z, then n, as in PyTorch. Returns the hidden states [shape=(T + 1, B, H)], and r, z, n and
+    M [shape=(4, T, B, H)], which are all that Appendix E recomputes for its Jacobians.
     """
     steps, batch, inputs = x.shape
     size = weight_hh.shape[1]
@@ -52,17 +38,9 @@ def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
 def slopes(hidden, gates):
     """Compute how far each h_t moves with the sums that its gates see, from j2 ... j10 of Appendix E.
 
-    Here as everywhere, N comes first and M last: inputs are added to the first three, states to the last three.
-
-    Parameters
-    ----------
-    hidden : np.ndarray [shape=(T + 1, B, H)]
-    gates : np.ndarray [shape=(4, T, B, H)]
-
-    Returns
-    -------
-    to_n, to_r, to_z, to_m : np.ndarray [shape=(T, B, H)]
-        Derivatives of h_t by N_t, R_t, Z_t and M_t, all diagonal.
+    Takes what `forward` returns; returns the diagonal derivatives of h_t by N_t, R_t, Z_t and M_t, four arrays
+    [shape=(T, B, H)]. Here as everywhere, N comes first and M last: inputs are added to the first three, states to the
+    last three.
     """
     r, z, n, m = gates
     j2, j3 = r * (1 - r), m  # d r / d R, d N / d r
@@ -75,16 +53,7 @@ def slopes(hidden, gates):
 def chain(weight_hh, hidden, gates):
     """Take Equation 11's ``(d h_{t+1} / d h_t)^T`` for a chain of three weights and a carry, J11 = diag(z).
 
-    Parameters
-    ----------
-    weight_hh : np.ndarray [shape=(3 H, H)]
-    hidden : np.ndarray [shape=(T + 1, B, H)]
-    gates : np.ndarray [shape=(4, T, B, H)]
-
-    Returns
-    -------
-    StructuredChain
-        Ready for `bppsa_nb.backprop`. Its weights, transposed, are J1, J8 and J4 of Appendix E.
+    Its weights, transposed, are J1, J8 and J4 of Appendix E.
     """
     _, *by_states = slopes(hidden, gates)
     size = weight_hh.shape[1]
@@ -92,19 +61,10 @@ def chain(weight_hh, hidden, gates):
 
 
 def gate_gradients(chain, hidden, gates, grad_hidden):
-    """Turn gradients at the hidden states into gradients at the sums R_t, Z_t, N_t and M_t.
+    """Turn gradients at the hidden states [shape=(T + 1, B, H)] into those at the sums R_t, Z_t, N_t and M_t.
 
-    Parameters
-    ----------
-    chain : StructuredChain
-        From `chain`.
-    hidden, grad_hidden : np.ndarray [shape=(T + 1, B, H)]
-    gates : np.ndarray [shape=(4, T, B, H)]
-
-    Returns
-    -------
-    from_x, from_h : list of np.ndarray [shape=(T, B, H)]
-        At what the input's products were added to (R, Z, N), and at what the hidden state's were (R, Z, M).
+    Returns two lists of arrays [shape=(T, B, H)]: at what the input's products were added to (R, Z, N), and at what the
+    hidden state's were (R, Z, M).
     """
     grad = grad_hidden[1:]
     at_r, at_z, at_m = chain.slopes * grad
@@ -145,4 +105,4 @@ class GRU(Recurrent):
     (7, 2, 20)
     """
 
-    _cell, _rows, _gates = __name__, 3, 4
+    cell_module, gate_blocks, kept_gates = __name__, 3, 4

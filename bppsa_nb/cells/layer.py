@@ -4,20 +4,11 @@ import numpy as np
 
 
 def parameter_gradients(x, hidden, from_x, from_h):
-    """Turn gradients at a layer's sums into gradients of its parameters (Equation 2).
+    """Turn gradients at a layer's sums into gradients of its parameters (Equation 2), by name.
 
-    Parameters
-    ----------
-    x : np.ndarray [shape=(T, B, I)]
-        The layer's input.
-    hidden : np.ndarray [shape=(T + 1, B, H)]
-    from_x, from_h : list of np.ndarray [shape=(T, B, H)]
-        At what products of the input and of the hidden state were added to: one in an RNN, three in a GRU.
-
-    Returns
-    -------
-    dict of str to np.ndarray
-        Gradients of ``weight_ih``, ``weight_hh``, ``bias_ih`` and ``bias_hh``, summed over time and batch.
+    They are summed over time and batch. `x` [shape=(T, B, I)] is the layer's input, `hidden` its states [shape=(T + 1,
+    B, H)]; `from_x` and `from_h` are lists of gradients [shape=(T, B, H)] at what products of the input and of the
+    state were added to: one in an RNN, three in a GRU.
     """
     # All steps and samples at once: one matrix product per weight, after the time loop.
     rows = lambda array: array.reshape(-1, array.shape[2])  # noqa: E731
@@ -30,15 +21,5 @@ def parameter_gradients(x, hidden, from_x, from_h):
 
 
 def input_gradients(weight_ih, from_x):
-    """Turn gradients at a layer's sums into gradients at its input.
-
-    Parameters
-    ----------
-    weight_ih : np.ndarray [shape=(G, I)]
-    from_x : list of np.ndarray [shape=(T, B, H)]
-
-    Returns
-    -------
-    np.ndarray [shape=(T, B, I)]
-    """
+    """Turn gradients at a layer's sums, a list of [shape=(T, B, H)], into those at its input [shape=(T, B, I)]."""
     return sum(at @ weight for at, weight in zip(from_x, np.split(weight_ih, len(from_x)), strict=True))

@@ -277,10 +277,8 @@ def forward(cell, x, h0, *params):
 def prepared(cell, x, h0, *params):
     """Put on the device what a time loop reads, and launch what it waits for.
 
-    Returns
-    -------
-    products, weight_hh_T, bias_hh, hidden, gates
-        As the kernels take them; gates are None where a cell keeps none.
+    Returned are products, weight_hh_T, bias_hh, hidden and gates, as the kernels take them; gates are None where a cell
+    keeps none.
     """
     (steps, batch, _), dtype, params = x.shape, h0.dtype, [on_device(param) for param in params]
     sums, size = params[1].shape

@@ -7,32 +7,18 @@ step (multiple shooting).
 
 import numpy as np
 
-from bppsa_nb.cells.repair import distance
+from bppsa_nb.cells.chunked import distance
 from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.machine.checks import all_finite
 from bppsa_nb.operands.range import DynamicRangeError
 
 
 def correct(chunks, linearize, tol, most, bound):
-    """Correct what chunks begin with until the gaps between them are within `tol`.
+    """Correct what chunks that ran begin with until the gaps between them are within `tol`; tell whether they are.
 
-    Parameters
-    ----------
-    chunks : Chunks
-        That ran already.
-    linearize : callable
-        Takes chunks; returns the derivative of each lane's end by its beginning, an array (lanes, H, H); or raises
-        DynamicRangeError.
-    tol : float
-    most : int
-        Corrections, at the most.
-    bound : np.ndarray [shape=(B, H)] or None
-        How large states can be: where Newton's method goes beyond, it is brought back.
-
-    Returns
-    -------
-    bool
-        Whether the gaps are within `tol`; if not, there were too many corrections.
+    `linearize` takes chunks and returns the derivative of each lane's end by its beginning, an array (lanes, H, H), or
+    raises DynamicRangeError. There are at most `most` corrections. States cannot be larger than `bound` [shape=(B, H)],
+    if given: where Newton's method goes beyond, it is brought back.
     """
     while True:
         began, ended = chunks.began, chunks.ends[:-1]
@@ -55,16 +41,8 @@ def correct(chunks, linearize, tol, most, bound):
 def propagate(products, gaps):
     """Solve ``d_{c+1} = P_c d_c + gaps[c]`` with ``d_0 = 0``, all steps of it at once, by the scan.
 
-    Parameters
-    ----------
-    products : np.ndarray [shape=(C, B, H, H)]
-        The first and the last are not needed.
-    gaps : np.ndarray [shape=(C - 1, B, H)]
-
-    Returns
-    -------
-    np.ndarray [shape=(C - 1, B, H)]
-        d_1 ... d_{C-1}; NaN where products or gaps are not finite.
+    Of the products [shape=(C, B, H, H)], the first and the last are not needed. Gaps and result, d_1 ... d_{C-1}, are
+    [shape=(C - 1, B, H)]; NaN where products or gaps are not finite.
     """
     if not (all_finite(products) and all_finite(gaps)):
         return np.full_like(gaps, np.nan)

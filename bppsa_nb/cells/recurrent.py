@@ -68,13 +68,14 @@ class Recurrent:
     """A classifier of sequences: recurrent layers, and a linear layer on the last state. See `RNN` and `GRU`.
 
     A kind of cell is a module with a subclass and three functions, `forward`, `chain` and `gate_gradients`, like
-    `bppsa_nb.cells.rnn`. The subclass gives the module's name, how many sums each hidden unit has (the rows of its
-    weights, in units of H), and how many arrays of gates `forward` keeps.
+    `bppsa_nb.cells.rnn`. The subclass gives `cell_module`, the module's name; `gate_blocks`, how many blocks of H
+    rows its weights have, one for each pre-activation of a hidden unit; and `kept_gates`, how many arrays of gates
+    `forward` keeps.
     """
 
-    _cell: str
-    _rows: int
-    _gates = 0
+    cell_module: str
+    gate_blocks: int
+    kept_gates = 0
 
     def __init__(self, input_size, hidden_size, num_classes, num_layers=1, rng=0, dtype=np.float32):
         sizes = {
@@ -87,7 +88,7 @@ class Recurrent:
             setattr(self, name, check_count(name, size, 1))
         self.dtype = float_dtype(dtype)
         rng, H = generator(rng), self.hidden_size
-        weights = H * (self._rows * (self.input_size + (2 * self.num_layers - 1) * H) + self.num_classes)
+        weights = H * (self.gate_blocks * (self.input_size + (2 * self.num_layers - 1) * H) + self.num_classes)
         require(weights * self.dtype.itemsize, f"making {self}")
         bound = 1 / np.sqrt(self.hidden_size)
         self.params = {
@@ -99,7 +100,7 @@ class Recurrent:
 
     def shapes(self):
         """Return the shape of every parameter by its name."""
-        H, rows = self.hidden_size, self._rows * self.hidden_size
+        H, rows = self.hidden_size, self.gate_blocks * self.hidden_size
         shapes = {}
         for layer in range(self.num_layers):
             shapes |= {
@@ -175,7 +176,7 @@ class Recurrent:
         FloatingPointError
             If finite inputs and parameters give logits that are not.
         """
-        how = unroll.How(method, length, tol, most)
+        options = unroll.SolverOptions(method, length, tol, most)
         if checkpoint_every is not None:
             check_count("checkpoint_every", checkpoint_every, 1)
             if comm is not None or on_gpu(x):
@@ -187,9 +188,9 @@ class Recurrent:
         if comm is not None:
             if length is not None or most is not None:
                 raise ValueError(f"length and most must be None over ranks, got {length!r} and {most!r}")
-            return over_ranks("layers").forward(self, x, h0, backend, comm, how)
+            return over_ranks("layers").forward(self, x, h0, backend, comm, options)
         if on_gpu(x):
-            return implementation(__name__, "cuda").forward(self, x, h0, backend, how)
+            return implementation(__name__, "cuda").forward(self, x, h0, backend, options)
         backend = backends.resolve(backend)
         if h0 is None:
             self.check_input(x)
@@ -198,10 +199,10 @@ class Recurrent:
             self.check_input(x, h0)
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             if checkpoint_every is None:
-                again, (saved, solved) = None, stacked.forward(self, x, h0, how, backend)
+                again, (saved, solved) = None, stacked.forward(self, x, h0, options, backend)
                 hidden, *gates = (stacked.stack(arrays) for arrays in zip(*saved, strict=True))
             else:
-                again = Segments(checkpoint_every, how, backend)
+                again = Segments(checkpoint_every, options, backend)
                 (hidden, solved), gates = again.forward(self, x, h0), None
             logits = hidden[-1, -1] @ self.params["fc.weight"].T + self.params["fc.bias"]
         if not all_finite(logits):
@@ -255,7 +256,7 @@ class Recurrent:
         shapes = self.shapes()
         check_params(self.params, self.dtype, shapes)
         shape = (len(x), x.shape[1], self.hidden_size)
-        how = chain.choose(method, backend, levels, shape, self.dtype, self._rows)
+        how = chain.choose(method, backend, levels, shape, self.dtype, self.gate_blocks)
         with np.errstate(all="ignore"):
             grads = {"fc.weight": grad_logits.T @ hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
             at_last = grad_logits @ self.params["fc.weight"]
@@ -293,7 +294,7 @@ class Recurrent:
         if comm is not None:
             over_ranks("layers").check_method(method, levels, comm)
             method, levels = "linear", None
-        chain.choose(method, backend, levels, (1, 1, self.hidden_size), self.dtype, self._rows)
+        chain.choose(method, backend, levels, (1, 1, self.hidden_size), self.dtype, self.gate_blocks)
 
     def check_activations(self, activations):
         """Raise TypeError or ValueError for what `forward` did not return."""
@@ -305,10 +306,10 @@ class Recurrent:
         again = activations.again
         shape = (self.num_layers, (again.count(steps) if again else steps) + 1, batch, self.hidden_size)
         check_array("activations.hidden", on_host(activations.hidden), self.dtype, shape)
-        if again is None and (activations.gates is not None) != (self._gates > 0):
+        if again is None and (activations.gates is not None) != (self.kept_gates > 0):
             raise TypeError(f"activations must come from {kind}.forward, got those of another kind of cell")
         if activations.gates is not None:
-            shape = (self.num_layers, self._gates, steps, batch, self.hidden_size)
+            shape = (self.num_layers, self.kept_gates, steps, batch, self.hidden_size)
             check_array("activations.gates", on_host(activations.gates), self.dtype, shape)
 
 

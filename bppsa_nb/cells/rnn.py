@@ -9,20 +9,8 @@ from bppsa_nb.chains.structured import StructuredChain
 def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
     """Run ``h_t = tanh(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)`` over time (Equation 9).
 
-    Parameters
-    ----------
-    x : np.ndarray [shape=(T, B, I)]
-        Inputs, time first.
-    h0 : np.ndarray [shape=(B, H)]
-        Initial hidden state.
-    weight_ih : np.ndarray [shape=(H, I)]
-    weight_hh : np.ndarray [shape=(H, H)]
-    bias_ih, bias_hh : np.ndarray [shape=(H,)]
-
-    Returns
-    -------
-    np.ndarray [shape=(T + 1, B, H)]
-        Hidden states, the initial one first.
+    From `x` [shape=(T, B, I)], `h0` [shape=(B, H)], weights [shape=(H, I)] and [shape=(H, H)] and biases [shape=(H,)]
+    to the hidden states [shape=(T + 1, B, H)], the initial one first.
     """
     steps, batch, inputs = x.shape
     size = weight_hh.shape[0]
@@ -37,34 +25,14 @@ def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
 
 
 def chain(weight_hh, hidden):
-    """Take ``(d h_{t+1} / d h_t)^T = W_hh^T diag(1 - h_{t+1}²)`` for a chain of one weight.
-
-    Parameters
-    ----------
-    weight_hh : np.ndarray [shape=(H, H)]
-    hidden : np.ndarray [shape=(T + 1, B, H)]
-
-    Returns
-    -------
-    StructuredChain
-        Ready for `bppsa_nb.backprop`.
-    """
+    """Take ``(d h_{t+1} / d h_t)^T = W_hh^T diag(1 - h_{t+1}²)`` for a chain of one weight."""
     return StructuredChain.made(weight_hh[None], (1 - hidden[1:] ** 2)[None])
 
 
 def gate_gradients(chain, hidden, grad_hidden):
-    """Turn gradients at the hidden states into gradients at the sums inside tanh.
+    """Turn gradients at the hidden states [shape=(T + 1, B, H)] into those at the sums inside tanh.
 
-    Parameters
-    ----------
-    chain : StructuredChain
-        From `chain`.
-    hidden, grad_hidden : np.ndarray [shape=(T + 1, B, H)]
-
-    Returns
-    -------
-    from_x, from_h : list of np.ndarray [shape=(T, B, H)]
-        At what the input's product was added to, and at what the hidden state's was: the same sum here.
+    Returns two lists: at what the input's product was added to, and at what the hidden state's was: the same sum here.
     """
     grad_sum = grad_hidden[1:] * chain.slopes[0]
     return [grad_sum], [grad_sum]
@@ -100,4 +68,4 @@ class RNN(Recurrent):
     ((2, 10), (1, 8, 2, 20))
     """
 
-    _cell, _rows = __name__, 1
+    cell_module, gate_blocks = __name__, 1

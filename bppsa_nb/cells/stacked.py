@@ -6,39 +6,28 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb.cells import unroll
-from bppsa_nb.cells.repair import Chunks
+from bppsa_nb.cells.chunked import Chunks
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import plan
 from bppsa_nb.machine.dispatch import implementation
 
 _NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
-_LOOP, _CHUNKS = unroll.How("linear"), unroll.How("chunked", most=1)  # what "auto" takes
+_LOOP, _CHUNKS = unroll.SolverOptions("linear"), unroll.SolverOptions("chunked", most=1)  # what "auto" takes
 
 
-def forward(model, x, h0, how, backend):
-    """Run all layers of a model on the host.
+def forward(model, x, h0, options, backend):
+    """Run all layers of a model on the host; on backend ``"cuda"``, arrays come and go.
 
-    Parameters
-    ----------
-    model : bppsa_nb.cells.recurrent.Recurrent
-        Or what has as much of it as layers need: `params`, `hidden_size`, `dtype`, `_cell` and `_rows`.
-    x : np.ndarray [shape=(T, B, I)]
-    h0 : np.ndarray [shape=(L, B, H)]
-    how : bppsa_nb.cells.unroll.How
-    backend : {"numpy", "cpu", "cuda"}
-
-    Returns
-    -------
-    saved : list of tuple of np.ndarray
-        Of every layer, hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
-    solved : list of Solved or None
-        How every layer's states were found; None for the loop.
+    The model is a `Recurrent`, or what has as much of it as layers need: `params`, `hidden_size`, `dtype`,
+    `cell_module` and `gate_blocks`. `x` is [shape=(T, B, I)], `h0` [shape=(L, B, H)]. Returns, of every layer, what is
+    saved, a tuple of hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)]; and how its
+    states were found, a `Solved`, or None for the loop.
     """
-    functions, saved, solved, below = functions_of(model._cell, backend), [], [], x
+    functions, saved, solved, below = functions_of(model.cell_module, backend), [], [], x
     for layer, initial in enumerate(h0):
-        found, how_found = solve_layer(model, functions, layer, below, initial, how, backend)
+        found, how_solved = solve_layer(model, functions, layer, below, initial, options, backend)
         saved.append(found)
-        solved.append(how_found)
+        solved.append(how_solved)
         below = found[0][1:]
     return saved, solved
 
@@ -46,30 +35,15 @@ def forward(model, x, h0, how, backend):
 def backward(model, x, saved, ends, local_grads, how, inputs=False):
     """Go back through all layers of a model on the host, from the last one to the first.
 
-    Parameters
-    ----------
-    model, x, saved
-        As `forward` takes and returns them.
-    ends : list of (np.ndarray [shape=(B, H)] or None)
-        Gradient of the loss at every layer's last state, as far as that is read by itself; the last layer's is given
-        if `local_grads` are not.
-    local_grads : np.ndarray [shape=(T, B, H)] or None
-        Loss terms that enter at every state of the last layer but the initial one.
-    how : (str, str, int or None)
-        Method, backend and levels, as `bppsa_nb.chains.backprop.choose` returns them.
-    inputs : bool
-        Whether the gradient at `x` is asked for.
-
-    Returns
-    -------
-    grads : dict of str to np.ndarray
-        Gradients of the layers' parameters.
-    at_input : np.ndarray [shape=(T, B, I)] or None
-    at_start : list of np.ndarray [shape=(B, H)]
-        Gradients at the initial states.
+    `model`, `x` and `saved` are as `forward` takes and returns them, `how` (method, backend, levels) as
+    `bppsa_nb.chains.backprop.choose` returns it. `ends` are gradients of the loss at every layer's last state
+    [shape=(B, H)] as far as that is read by itself, or None; `local_grads` [shape=(T, B, H)] loss terms that enter at
+    every state of the last layer but the initial one, or None: the last layer has one or the other. Returns the
+    gradients of the layers' parameters, a dict; that at `x`, None unless `inputs` asks for it; and those at the initial
+    states, a list.
     """
     method, backend, levels = how
-    functions, grads, at_start, at_input = functions_of(model._cell, backend), {}, [], None
+    functions, grads, at_start, at_input = functions_of(model.cell_module, backend), {}, [], None
     for layer in reversed(range(len(saved))):
         weight_ih, weight_hh, kept, below = layer_parts(model, x, saved, layer)
         grad_output, wanted = ends[layer], inputs or layer > 0
@@ -110,45 +84,46 @@ def _backpropagate(links, grad_output, local_grads, method, backend, levels):
     return chain.in_range(run, method, levels)
 
 
-def settled(model, how, shape, backend):
+def resolve_method(model, options, shape, backend):
     """Return how a layer whose input has a shape (T, B, I) is solved on a backend, and how long its chunks are."""
     steps, batch, _ = shape
-    length = how.length
-    if how.method != "linear" and length is None:
-        expected = plan.forward_plan(steps, batch, model.hidden_size, model.dtype, backend, model._rows)
+    length = options.length
+    if options.method != "linear" and length is None:
+        expected = plan.forward_plan(steps, batch, model.hidden_size, model.dtype, backend, model.gate_blocks)
         length = expected.length
-        if how.method == "auto":
-            how = _LOOP if expected.method == "linear" else _CHUNKS
-    return (_LOOP, steps) if how.method == "linear" or steps <= length else (how, length)
+        if options.method == "auto":
+            options = _LOOP if expected.method == "linear" else _CHUNKS
+    return (_LOOP, steps) if options.method == "linear" or steps <= length else (options, length)
 
 
-def solve_layer(model, functions, layer, below, initial, how, backend):
-    """Run a layer forward as `how` says; return what `run_layer` returns, and how it was solved, or None."""
+def solve_layer(model, functions, layer, below, initial, options, backend):
+    """Run a layer forward as `options` says; return what `run_layer` returns, and how it was solved, or None."""
     run = partial(run_layer, model, functions, layer)
-    how, length = settled(model, how, below.shape, backend)
-    if how.method == "linear":
+    options, length = resolve_method(model, options, below.shape, backend)
+    if options.method == "linear":
         return run(below, initial), None
-    if how.method == "chunked" and "solve" in functions:
+    if options.method == "chunked" and "solve" in functions:
         params = [plain(model.params[f"{name}_l{layer}"]) for name in _NAMES]
-        return functions["solve"](length, *how.limits(model.dtype), plain(below), plain(initial), *params)
+        return functions["solve"](length, *options.limits(model.dtype), plain(below), plain(initial), *params)
     make = chunks_of(model, functions, layer, backend)
     weight_hh = plain(model.params[f"weight_hh_l{layer}"])
     where = "numpy" if backend == "cuda" else backend  # chunks are on the host
 
     def linearize(chunks):
-        links = functions_of(model._cell, where)["chain"](weight_hh, *map(plain, chunks.side_by_side()))
+        links = functions_of(model.cell_module, where)["chain"](weight_hh, *map(plain, chunks.side_by_side()))
         products, exponents = implementation("bppsa_nb.chains.structured", where).products(links, chunks.length)
         return np.ldexp(products, exponents[..., None]).reshape(chunks.count, chunks.B, *products.shape[2:])
 
-    return unroll.solve(how, length, run, plain(below), plain(initial), make, linearize, np.maximum(1, abs(initial)))
+    bound = np.maximum(1, abs(initial))
+    return unroll.solve(options, length, run, plain(below), plain(initial), make, linearize, bound)
 
 
 def chunks_of(model, functions, layer, backend):
     """Return what cuts a layer's time loop into chunks on the host, as `unroll.solve` takes it."""
-    if "run_lanes" not in functions:
+    if "run_chunks" not in functions:
         return Chunks
     params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
-    return partial(implementation("bppsa_nb.cells.repair", backend).Chunks, functions, params)
+    return partial(implementation("bppsa_nb.cells.chunked", backend).Chunks, functions, params)
 
 
 def run_layer(model, functions, layer, below, initial):
@@ -161,13 +136,8 @@ def run_layer(model, functions, layer, below, initial):
 class LayerParts(NamedTuple):
     """What going back through a layer reads.
 
-    Attributes
-    ----------
-    weight_ih, weight_hh : np.ndarray
-    saved : list of np.ndarray
-        Hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
-    below : np.ndarray [shape=(T, B, I)]
-        The layer's input.
+    Saved are the hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)]; `below` is the
+    layer's input [shape=(T, B, I)].
     """
 
     weight_ih: np.ndarray
@@ -193,7 +163,7 @@ def functions_of(cell, backend):
     found = {name: getattr(own, name) for name in ("forward", "chain", "gate_gradients")}
     found |= {name: getattr(shared, name) for name in ("parameter_gradients", "input_gradients")}
     # Some cells have all of the linear scan in one go, and chunks of the time loop, or all that solves these.
-    more = "backward", "prepare", "run_lanes", "GATES", "solve"
+    more = "backward", "prepare", "run_chunks", "GATES", "solve"
     return found | {name: getattr(own, name) for name in more if hasattr(own, name)}
 
 

@@ -8,8 +8,8 @@ from functools import partial
 from numba import cuda
 
 from bppsa_nb.cells import layer_cuda as cells
-from bppsa_nb.cells.repair_cuda import Chunks
-from bppsa_nb.cells.stacked import settled
+from bppsa_nb.cells.chunked_cuda import Chunks
+from bppsa_nb.cells.stacked import resolve_method
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import add, copy, fill, put
@@ -19,41 +19,23 @@ from bppsa_nb.machine.dispatch import implementation
 _NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
 
 
-def forward(model, x, h0, how, new=None, saved=None):
+def forward(model, x, h0, options, new=None, saved=None):
     """Run all layers of a model, on values of any kind: what is not finite passes through.
 
-    Parameters
-    ----------
-    model : bppsa_nb.cells.recurrent.Recurrent
-        Or what has as much of it as layers need: `params`, `hidden_size`, `num_layers`, `dtype`, `_cell` and `_rows`.
-    x : device array [shape=(T, B, I)]
-        No axis of it is 0.
-    h0 : device array [shape=(L, B, H)] or None
-        It may be on the host, too; zeros if None.
-    how : bppsa_nb.cells.unroll.How
-        Not Newton's method.
-    new : callable, optional
-        Makes device arrays, in the model's dtype, from their shapes; Numba does if nothing is said. What is only worked
-        on is dropped as soon as all launches are issued. Scans and chunks ask Numba for memory of their own.
-    saved : list of tuple of device arrays, optional
-        What to write into; made if not given.
-
-    Returns
-    -------
-    saved : list of tuple of device arrays
-        Of every layer, hidden states [shape=(T + 1, B, H)], and of a GRU the gates [shape=(4, T, B, H)].
-    solved : list of Solved or None
-        How every layer's states were found; None for the loop.
+    Arguments and results are those of `bppsa_nb.cells.stacked.forward`, with arrays on the device, no axis of which is
+    0; `h0` may be on the host, or None for zeros; `options` is not Newton's method. `new` makes device arrays, in the
+    model's dtype, from their shapes, in Numba's place. What is only worked on is dropped as soon as all launches are
+    issued; scans and chunks ask Numba for memory of their own. `saved`, if given, is written into.
     """
     cell, new = cell_of(model), _maker(model, new)
     (T, B, _), H, L = x.shape, model.hidden_size, model.num_layers
     if saved is None:
         gates = [(cell.sums, T, B, H)] if cell.sums > 1 else []
         saved = [tuple(map(new, [(T + 1, B, H), *gates])) for _ in range(L)]
-    rows = model._rows * H
+    rows = model.gate_blocks * H
     weight_hh_T, products = new((H, rows)), new((T, B, rows))
     below, solved = x, []
-    how, length = settled(model, how, x.shape, "cuda")
+    options, length = resolve_method(model, options, x.shape, "cuda")
     for layer, (hidden, *gates) in enumerate(saved):
         if h0 is None:
             fill(hidden[0], model.dtype.type(0))
@@ -62,11 +44,11 @@ def forward(model, x, h0, how, new=None, saved=None):
         params = [on_device(model.params[f"{name}_l{layer}"]) for name in _NAMES]
         loop = products, weight_hh_T, params[3], hidden, gates[0] if gates else None
         cells.launch_inputs(below, params, weight_hh_T, products)
-        if how.method == "linear":
+        if options.method == "linear":
             cells.launch_loop(cell, cells.run_forward_of, B, *loop)
             solved.append(None)
         else:
-            solved.append(Chunks(cell, loop, length).solve(*how.limits(model.dtype)))
+            solved.append(Chunks(cell, loop, length).solve(*options.limits(model.dtype)))
         below = hidden[1:]
     return saved, solved
 
@@ -74,29 +56,11 @@ def forward(model, x, h0, how, new=None, saved=None):
 def backward(model, x, saved, ends, local_grads, how, inputs=False, new=None):
     """Go back through all layers of a model, from the last one to the first.
 
-    Parameters
-    ----------
-    model, x, saved, new
-        As `forward` takes and returns them.
-    ends : list of (device array [shape=(B, H)] or None)
-        Gradient of the loss at every layer's last state, as far as that is read by itself.
-    local_grads : device array [shape=(T, B, H)] or None
-        Loss terms that enter at every state of the last layer but the initial one.
-    how : (str, str, int or None)
-        Method, backend and levels, as `bppsa_nb.chains.backprop.choose` returns them.
-    inputs : bool
-        Whether the gradient at `x` is asked for.
-
-    Returns
-    -------
-    grads : dict of str to device array
-        Gradients of the layers' parameters.
-    at_input : device array [shape=(T, B, I)] or None
-    at_start : list of device arrays [shape=(B, H)]
-        Gradients at the initial states.
+    Arguments and results are those of `bppsa_nb.cells.stacked.backward`, with arrays on the device; `new` is as for
+    `forward`.
     """
     (method, _, levels), cell, new = how, cell_of(model), _maker(model, new)
-    (T, B, _), H, L, rows = x.shape, model.hidden_size, model.num_layers, model._rows
+    (T, B, _), H, L, rows = x.shape, model.hidden_size, model.num_layers, model.gate_blocks
     grads, starts, slopes, terms = {}, new((L, B, H)), new((cell.sums, T, B, H)), None
     if local_grads is not None:
         terms = _from_h0(new, local_grads.shape)
@@ -124,7 +88,7 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False, new=None):
 
 def cell_of(model):
     """Return what launchers need to know of a model's cell; raise ValueError for one that has no kernels."""
-    own = implementation(model._cell, "cuda", otherwise="numpy")
+    own = implementation(model.cell_module, "cuda", otherwise="numpy")
     if not hasattr(own, "CELL"):
         raise ValueError(f"x must be on the host for a {type(model).__name__}: its cell has no kernels")
     return own.CELL

@@ -113,23 +113,9 @@ def _backprop(jacobians_T, grad_output, local_grads, method, backend, levels, co
 def go_back(chain, grad_output, local_grads, backend, method, levels=None):
     """Go back along a stored or structured chain; the checked core of `backprop`, as models use it.
 
-    Parameters
-    ----------
-    chain : StructuredChain, or np.ndarray [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]
-    grad_output : np.ndarray [shape=(B, H)]
-        ``local_grads[T]`` included.
-    local_grads : np.ndarray [shape=(T + 1, B, H)] or None
-    backend, method, levels
-        As `choose` returns them.
-
-    Returns
-    -------
-    np.ndarray [shape=(T + 1, B, H)]
-
-    Raises
-    ------
-    DynamicRangeError
-        If a product could not keep its entries in range.
+    A stored chain is [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]; `grad_output` [shape=(B, H)] has ``local_grads[T]``
+    in it; `local_grads` [shape=(T + 1, B, H)] may be None; the others are as `choose` returns them. Returns the
+    gradients [shape=(T + 1, B, H)]. Raises DynamicRangeError if a product could not keep its entries in range.
     """
     structured = isinstance(chain, StructuredChain)
     there = implementation("bppsa_nb.chains.structured" if structured else "bppsa_nb.chains.stored", backend)
@@ -156,23 +142,10 @@ def in_range(run, method, levels):
 
 
 def choose(method, backend, levels, shape, dtype, weights=0):
-    """Check how to scan, and settle what is left to ``"auto"``.
+    """Check method, backend and levels as given to `backprop`; return them, ``"auto"`` replaced by what it takes.
 
-    Parameters
-    ----------
-    method, backend, levels
-        As given to `backprop`.
-    shape : tuple of int or None
-        (T, B, H) of a dense or structured chain; None for a list.
-    dtype : np.dtype
-    weights : int
-        K of a structured chain; 0 for a dense one.
-
-    Returns
-    -------
-    method : {"linear", "blelloch", "truncated", "chunked"}
-    backend : {"numpy", "cpu", "cuda"}
-    levels : int or None
+    `shape` is (T, B, H) of a dense or structured chain, None for a list; `weights` the K of a structured chain, 0 for a
+    dense one.
     """
     check_choice("method", method, (*METHODS, "auto"))
     if method == "truncated":

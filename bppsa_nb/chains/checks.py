@@ -14,15 +14,9 @@ _SINGLE, _SEVERAL = ("n",), ("B", "n")  # shapes of gradients along a list
 def check_chain(jacobians_T, grad_output, local_grads, backend):
     """Check the arguments of `bppsa_nb.backprop`.
 
-    Returns
-    -------
-    chain : StructuredChain, np.ndarray [shape=(T, B, H, H)] or [shape=(T, 1, H, H)], or list
-    grad_output : np.ndarray
-        ``local_grads[T]`` included.
-    shape : tuple of int or None
-        (T, B, H); None for a list.
-    backend : str
-        As given, or "numpy" for a list of single matrices.
+    Returns the chain, stored Jacobians as [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]; `grad_output` with
+    ``local_grads[T]`` in it; the shape (T, B, H), None for a list; and the backend, "numpy" for a list of single
+    matrices.
     """
     if isinstance(jacobians_T, (list, tuple)):
         check_floats("grad_output", grad_output, _SINGLE, _SEVERAL)
@@ -97,26 +91,11 @@ def check_gradient(grad_output, dtype):
 
 
 def check_links(links, end):
-    """Check a list of links whose sizes may differ.
+    """Check a list of links whose sizes may differ; `end` is the gradient at its end, or None if another rank has it.
 
-    Parameters
-    ----------
-    links : list
-    end : np.ndarray or None
-        The gradient at its end, or None if another rank has it.
-
-    Returns
-    -------
-    sizes : list of int [length=T + 1]
-        Of the states x_0 ... x_T; [-1] where there is neither a link nor a gradient to tell.
-    dtype : np.dtype or None
-    batch : int
-        B of a batched list; 0 for one of single matrices, and -1 where it cannot be told.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the links are none, or do not chain.
+    Returns the sizes of the states x_0 ... x_T, [-1] where there is neither a link nor a gradient to tell; the dtype or
+    None; and B of a batched list, 0 for one of single matrices, -1 where it cannot be told. Raises TypeError or
+    ValueError if the links are none, or do not chain.
     """
     for t, matrix in enumerate(links):
         if not isinstance(matrix, BatchedCSR) and not sparse.issparse(matrix):
@@ -170,20 +149,10 @@ def _check_batched(name, link, batch, planned):
 
 
 def check_terms(local_grads, sizes, dtype, batch, points):
-    """Check the loss terms of a list of links.
+    """Check a list of loss terms; return dtype and batch as far as they are known now.
 
-    Parameters
-    ----------
-    local_grads : list of np.ndarray
-    sizes, dtype, batch
-        As from `check_links`; loss terms have to agree with what is known.
-    points : str
-        How many there have to be, in words.
-
-    Returns
-    -------
-    dtype, batch
-        As far as they are known now.
+    There has to be one for each of the `points`, in words. `sizes`, `dtype` and `batch` are those of `check_links`;
+    loss terms have to agree with what is known.
     """
     if not isinstance(local_grads, (list, tuple)) or len(local_grads) != len(sizes):
         got = type(local_grads).__name__

@@ -39,12 +39,7 @@ class Cost(NamedTuple):
 
 @functools.cache
 def table():
-    """Read what kernels take.
-
-    Returns
-    -------
-    dict of str to Cost
-    """
+    """Read what kernels take: a `Cost` by name."""
     return {name: Cost(**cost) for name, cost in files.read_json(PATH)["kernels"].items()}
 
 

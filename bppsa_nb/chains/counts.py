@@ -26,25 +26,16 @@ import functools
 from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
 
 BLOCKS = 1024  # thread blocks that a large GPU runs at once
-SEED = 64  # steps of a time loop, at the most, whose end is the guess that its chunks start from
-REPAIR = 32  # steps of a repair before it is first looked whether it has met what was there
+WARM_UP = 64  # steps of a time loop, at the most, whose end is the guess that its chunks start from
+CHECK_EVERY = 32  # steps of a repair before it is first looked whether it has met what was there
 
 
 def linear(T, B, H, weights, backend):
     """Count what the linear scan does, along the busiest worker.
 
-    Parameters
-    ----------
-    T, B, H : int
-        Length of the chain, batch size, size of each x_t.
-    weights : int
-        K of a structured chain, whose steps are sums over K shared weights; 0 for stored dense Jacobians.
-    backend : {"numpy", "cpu", "cuda"}
-
-    Returns
-    -------
-    dict of str to int
-        The counts of the module's table; those that are not there are 0.
+    The chain has T steps of B samples of size H, and `weights` is K of a structured chain, whose steps are sums over K
+    shared weights; 0 for stored dense Jacobians. Returned are the counts of the module's table, by name; those that are
+    not there are 0.
     """
     samples = _samples(B, weights, backend)
     terms = max(weights, 1)
@@ -137,11 +128,11 @@ def loop(T, B, H, weights, backend):
 
 
 def repaired(T, B, H, weights, backend, length):
-    """Count what a time loop does in chunks of `length` steps, each of which meets what it had after `REPAIR` steps."""
+    """Count what a time loop does in chunks of `length` steps, which meet what they had after `CHECK_EVERY` steps."""
     if length >= T:
         return loop(T, B, H, weights, backend)
-    chunks, repairs, seed = -(-T // length), -(-REPAIR // length), min(SEED, length)
-    repair = repairs * min(REPAIR, length)
+    chunks, repairs, seed = -(-T // length), -(-CHECK_EVERY // length), min(WARM_UP, length)
+    repair = repairs * min(CHECK_EVERY, length)
     lanes = (chunks * length + (chunks - 1) * repair + seed) * B
     return solving(2 + repairs, seed + length + repair, lanes, H, weights, backend)
 
@@ -168,14 +159,8 @@ KINDS = {"dense": COUNTS, "structured": COUNTS, "forward": {"linear": loop, "chu
 def price(counts, prices, width=1):
     """Add up what counts cost, in seconds.
 
-    Parameters
-    ----------
-    counts : dict
-        As `linear` returns it.
-    prices : dict
-        Seconds of one, for some or all of the counts; what has no price costs nothing.
-    width : int
-        Numbers take that many times four bytes: 1 in float32, 2 in float64.
+    `prices` are seconds of one, for some or all of the counts; what has no price costs nothing. Numbers take `width`
+    times four bytes: 1 in float32, 2 in float64.
     """
     return sum(
         prices.get(name, 0) * count * (width if name in ("matvec", "matmul", "entries") else 1)

@@ -132,10 +132,7 @@ def _down(links, mats, exps, made, vecs, affine, low, high, across, group, first
 def levels(jacobians_T, grad_output, local_grads=None, levels=None):
     """Scan level by level, on all cores; counterpart of `bppsa_nb.chains.stored.levels`.
 
-    Raises
-    ------
-    DynamicRangeError
-        If a product could not keep its entries in range.
+    Raises DynamicRangeError if a product could not keep its entries in range.
     """
     T, (batch, hidden) = len(jacobians_T), grad_output.shape
     affine, links = local_grads is not None, plain(jacobians_T)

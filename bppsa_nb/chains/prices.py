@@ -17,17 +17,9 @@ _log = logging.getLogger(__name__)
 
 
 def folder():
-    """Find the user's cache folder for this package.
+    """Find the user's cache folder for this package: ``BPPSA_NB_CACHE``, or ``bppsa-nb`` where the system keeps caches.
 
-    Returns
-    -------
-    pathlib.Path
-        What the environment variable ``BPPSA_NB_CACHE`` says, or ``bppsa-nb`` where the system keeps caches.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the user has no home folder, and nothing says where else.
+    Raises FileNotFoundError if the user has no home folder, and nothing says where else.
     """
     if os.environ.get("BPPSA_NB_CACHE"):
         return Path(os.environ["BPPSA_NB_CACHE"])
@@ -56,20 +48,11 @@ def machine(backend):
 
 
 def load(backend):
-    """Read the prices of a backend on this machine.
+    """Read the prices of a backend on this machine: a record, or None if there are none.
 
-    Returns
-    -------
-    dict or None
-        `machine`, `date`, `versions`, `prices`, and `points` with what was measured and predicted; None if there are
-        none. Those of another machine, or in a format of another version, are left alone; this is logged.
-
-    Raises
-    ------
-    files.CorruptFileError
-        If the file is damaged; this is a ValueError.
-    OSError
-        If there may be a file, but this user cannot read it.
+    It has `machine`, `date`, `versions`, `prices`, and `points` with what was measured and predicted. Prices of another
+    machine, or in a format of another version, are left alone; this is logged. Raises files.CorruptFileError, a
+    ValueError, if the file is damaged, and OSError if there may be a file, but this user cannot read it.
     """
     record = (_read(path()) or {}).get(backend)
     if record is None:

@@ -135,10 +135,7 @@ def _replay(state, length, group, first, last):
 def chunked(jacobians_T, grad_output, local_grads=None, length=1):
     """Go back chunk by chunk; counterpart of `bppsa_nb.chains.stored.chunked`.
 
-    Raises
-    ------
-    DynamicRangeError
-        If a product could not keep its entries in range.
+    Raises DynamicRangeError if a product could not keep its entries in range.
     """
     links, terms, gradients = _start(jacobians_T, grad_output, local_grads)
     T, (batch, hidden), matrices = len(links), grad_output.shape, links.shape[1]

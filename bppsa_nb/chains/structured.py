@@ -133,21 +133,7 @@ def _check(name, array, shape, like):
 
 
 def jacobians_T(chain):
-    """Write the transposed Jacobians out.
-
-    Parameters
-    ----------
-    chain : StructuredChain
-
-    Returns
-    -------
-    np.ndarray [shape=(T, B, H, H)]
-
-    Raises
-    ------
-    MemoryError
-        If they do not fit.
-    """
+    """Write the transposed Jacobians out [shape=(T, B, H, H)]; raise MemoryError if they do not fit."""
     T, B, H = chain.shape
     require(T * B * H * H * chain.dtype.itemsize, f"storing {T} x {B} transposed Jacobians of {H} x {H}")
     assembled = np.zeros((T, B, H, H), chain.dtype)
@@ -167,20 +153,10 @@ def _back(weights, slopes, carry, grads):
 
 
 def sweep(chain, grad_output, local_grads=None):
-    """Go back one step after the other (Equation 3).
+    """Go back one step after the other (Equation 3); return the gradients at x_0 ... x_T [shape=(T + 1, B, H)].
 
-    Parameters
-    ----------
-    chain : StructuredChain
-    grad_output : np.ndarray [shape=(B, H)]
-        Gradient of the loss at x_T, ``local_grads[T]`` included.
-    local_grads : np.ndarray [shape=(T + 1, B, H)] or [shape=(T, B, H)], optional
-        Loss terms that enter at every x_t; that at x_T is in `grad_output`.
-
-    Returns
-    -------
-    np.ndarray [shape=(T + 1, B, H)]
-        Gradients at x_0 ... x_T.
+    `grad_output` [shape=(B, H)] is the gradient at x_T, the loss term there included; `local_grads`, loss terms that
+    enter at every x_t, are [shape=(T + 1, B, H)] or [shape=(T, B, H)].
     """
     T, B, H = chain.shape
     gradients = np.zeros((T + 1, B, H), chain.dtype)
@@ -197,25 +173,10 @@ def chunked(chain, grad_output, local_grads=None, length=1):
     """Go back chunk by chunk, all chunks at once: reduce, then scan (Equation 6, with n / p steps per worker).
 
     Every chunk's Jacobians are multiplied into one matrix by going back along the chunk from all unit vectors; the
-    gradient goes back over these products; then every chunk is replayed from the gradient at its end.
-
-    Parameters
-    ----------
-    chain, grad_output, local_grads
-        As for `sweep`.
-    length : int
-        Steps of a chunk, n / p. The one at the loss may be shorter; neither it nor the one at x_0 needs a product.
-
-    Returns
-    -------
-    np.ndarray [shape=(T + 1, B, H)]
-
-    Raises
-    ------
-    DynamicRangeError
-        If a product of Jacobians could not keep its entries in range.
-    MemoryError
-        If the products do not fit.
+    gradient goes back over these products; then every chunk is replayed from the gradient at its end. A chunk has
+    `length` steps, n / p; the one at the loss may be shorter, and neither it nor the one at x_0 needs a product. The
+    rest is as for `sweep`. Raises DynamicRangeError if a product could not keep its entries in range, MemoryError if
+    they do not fit.
     """
     T, B, H = chain.shape
     count = max(T - 1, 0) // length  # chunks below the one at the loss
@@ -257,27 +218,10 @@ def _at(carry, step):
 
 
 def products(chain, length):
-    """Multiply the Jacobians of each chunk, by going back along it from the unit vectors.
+    """Multiply the Jacobians of each chunk of `length` steps, by going back along it from the unit vectors.
 
-    Parameters
-    ----------
-    chain : StructuredChain
-    length : int
-        Steps of a chunk; T is a multiple of it, and not 0.
-
-    Returns
-    -------
-    products : np.ndarray [shape=(chunks, B, H, H)]
-        Row j is where unit vector j ends, times a power of two.
-    exponents : np.ndarray of int [shape=(chunks, B, H)]
-        That power of each row.
-
-    Raises
-    ------
-    DynamicRangeError
-        If one could not keep its entries in range.
-    MemoryError
-        If they do not fit.
+    T is a multiple of `length`, and not 0. Row j of a product [shape=(chunks, B, H, H)] is where unit vector j ends,
+    times a power of two, which the exponents [shape=(chunks, B, H)] hold. Raises what `chunked` raises.
     """
     T, B, H = chain.shape
     in_chunks = (T // length, length, B, H)

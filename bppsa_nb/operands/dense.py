@@ -10,10 +10,8 @@ from bppsa_nb.operands import products
 class Dense:
     """A dense transposed Jacobian, or one for each sample.
 
-    Parameters
-    ----------
-    matrix : np.ndarray [shape=(..., m, n)]
-        Leading axes are samples; they broadcast against those of a gradient [shape=(..., n)].
+    Leading axes of the matrix [shape=(..., m, n)] are samples; they broadcast against those of a gradient [shape=(...,
+    n)].
     """
 
     def __init__(self, matrix):
@@ -43,12 +41,7 @@ class Dense:
 
 
 class CSR:
-    """A sparse transposed Jacobian.
-
-    Parameters
-    ----------
-    matrix : scipy.sparse.csr_array [shape=(m, n)]
-    """
+    """A sparse transposed Jacobian, a SciPy CSR array [shape=(m, n)]."""
 
     def __init__(self, matrix):
         self.matrix = matrix
@@ -75,12 +68,7 @@ class CSR:
 class Affine:
     """The map ``x -> M x + c``: a transposed Jacobian and the loss term that enters below it.
 
-    Parameters
-    ----------
-    linear : Dense, CSR, Planned or Scaled
-        M.
-    offset : np.ndarray [shape=(..., m)]
-        c.
+    M is an operand of another kind, c an array [shape=(..., m)].
     """
 
     def __init__(self, linear, offset):

@@ -20,16 +20,8 @@ def batch_of(a, b):
 def product(plan, a, b, out=None):
     """Run the numeric phase of a planned product, in NumPy: for every multiply-add, where it reads and writes.
 
-    Parameters
-    ----------
-    plan : PlannedProduct
-    a, b : np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)]
-        Values of each sample, or those that all samples share.
-    out : np.ndarray [shape=(B, plan.pattern.nnz)], optional
-
-    Returns
-    -------
-    np.ndarray [shape=(B, plan.pattern.nnz)]
+    Values `a` and `b` are [shape=(B, nnz)], those of each sample, or [shape=(1, nnz)], those that all samples share;
+    those of the product, which `out` takes if given, [shape=(B, plan.pattern.nnz)].
     """
     left, right, pattern = plan.left, plan.right, plan.pattern
     lengths = np.diff(right.indptr)[left.indices]  # every entry of a meets one row of b
@@ -51,51 +43,21 @@ def _row_of_each(pattern):
 
 
 def apply(pattern, values, vectors):
-    """Multiply each sample's matrix and vector.
-
-    Parameters
-    ----------
-    pattern : CSRPattern [shape=(m, n)]
-    values : np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)]
-    vectors : np.ndarray [shape=(B, n)]
-
-    Returns
-    -------
-    np.ndarray [shape=(B, m)]
-    """
+    """Multiply each sample's matrix, values [shape=(B, nnz)] or [shape=(1, nnz)], and vector [shape=(B, n)]."""
     each = np.broadcast_to(values, (len(vectors), pattern.nnz))
     matrices = (sparse.csr_array((v, pattern.indices, pattern.indptr), shape=pattern.shape) for v in each)
     return np.stack([matrix @ x for matrix, x in zip(matrices, vectors, strict=True)])
 
 
 def extent(values):
-    """Find the largest and the smallest non-zero size of each sample's entries.
+    """Find the largest and the smallest non-zero size of each sample's values [shape=(..., nnz)].
 
-    Parameters
-    ----------
-    values : np.ndarray [shape=(..., nnz)]
-
-    Returns
-    -------
-    peak, floor : np.ndarray [shape=(...)]
-        0 and infinity where there are none.
+    They are 0 and infinity where there are none.
     """
     sizes = np.abs(values)
     return sizes.max(axis=-1, initial=0), np.min(sizes, axis=-1, initial=np.inf, where=sizes != 0)
 
 
 def scale(values, exponents, out=None):
-    """Multiply each sample's values by a power of two.
-
-    Parameters
-    ----------
-    values : np.ndarray [shape=(..., nnz)]
-    exponents : np.ndarray of int [shape=(...)]
-    out : np.ndarray [shape=(..., nnz)], optional
-        Where to; may be `values`.
-
-    Returns
-    -------
-    np.ndarray [shape=(..., nnz)]
-    """
+    """Multiply each sample's values [shape=(..., nnz)] by a power of two; `out` may be `values`."""
     return np.ldexp(values, exponents[..., None], out=out)

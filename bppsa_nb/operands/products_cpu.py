@@ -102,11 +102,7 @@ def _place(a_indptr, a_indices, b_indptr, b_indices, columns, indptr, indices, s
 def places(plan):
     """Find where in the result each multiply-add of a plan goes, in the order in which they are performed.
 
-    Returns
-    -------
-    starts : np.ndarray of uint32 [shape=(m + 1,)]
-        The first multiply-add of each row.
-    places : np.ndarray of uint32 [shape=(multiply_adds,)]
+    Returns the first multiply-add of each row [shape=(m + 1,)], and the places [shape=(multiply_adds,)].
     """
     left, right, pattern = plan.left, plan.right, plan.pattern
     before = np.concatenate([[0], np.cumsum(np.diff(right.indptr)[left.indices], dtype=np.int64)])

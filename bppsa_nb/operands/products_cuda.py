@@ -140,10 +140,7 @@ def _blocks(count):
 def product(plan, a, b, out=None):
     """Run the numeric phase of a planned product; see `bppsa_nb.operands.products.product`. `out` is on the host.
 
-    Raises
-    ------
-    ValueError
-        If a row of the right pattern names a column twice: two threads would add to it at once.
+    Raises ValueError if a row of the right pattern names a column twice: two threads would add to it at once.
     """
     pattern = plan.pattern
     c = cuda.device_array((batch_of(a, b), pattern.nnz), a.dtype)

@@ -11,23 +11,10 @@ from bppsa_nb.operands.range import DynamicRangeError, half, spread, threshold
 def normalize(rows, exponents, floor=0.0):
     """Move powers of two from rows to exponents, so that the largest entry of each row is in [1/2, 1).
 
-    Parameters
-    ----------
-    rows : np.ndarray [shape=(..., H)]
-        Overwritten.
-    exponents : np.ndarray of int [shape=(...)]
-    floor : float
-        What no entry of the rows as they come may be smaller than, not even zero; see `smallest_kept`.
-
-    Returns
-    -------
-    rows, exponents : np.ndarray
-        Standing for the same matrices.
-
-    Raises
-    ------
-    DynamicRangeError
-        If the entries of one row differ by so much that a product could drop some of them, or are not finite.
+    Rows [shape=(..., H)] are overwritten; rows and exponents [shape=(...)] returned stand for the same matrices. No
+    entry of the rows as they come may be smaller than `floor`, not even zero; see `smallest_kept`. Raises
+    DynamicRangeError if the entries of one row differ by so much that a product could drop some of them, or are not
+    finite.
     """
     size = np.abs(rows)
     peak = size.max(axis=-1, keepdims=True)
@@ -63,21 +50,9 @@ def _smallest(array):
 def apply(rows, exponents, grads):
     """Compute ``sum_j grads[v, j] * 2**exponents[j] * rows[j]`` in range, for every vector v of every sample.
 
-    Parameters
-    ----------
-    rows : np.ndarray [shape=(B, H, H)] or [shape=(1, H, H)]
-        The largest entry of each is in [1/2, 1), or all are 0.
-    exponents : np.ndarray of int [shape=(B, H)] or [shape=(1, H)]
-    grads : np.ndarray [shape=(B, V, H)]
-
-    Returns
-    -------
-    np.ndarray [shape=(B, V, H)]
-
-    Raises
-    ------
-    DynamicRangeError
-        If an entry may be made up of terms too small to be seen.
+    Rows are [shape=(B, H, H)] or [shape=(1, H, H)], the largest entry of each in [1/2, 1), or all 0; exponents
+    [shape=(B, H)] or [shape=(1, H)]; gradients and result [shape=(B, V, H)]. Raises DynamicRangeError if an entry may
+    be made up of terms too small to be seen.
     """
     return np.ldexp(*apply_scaled(rows, exponents, grads))
 

@@ -8,23 +8,12 @@ from bppsa_nb.operands.range import DynamicRangeError, narrow, threshold
 
 
 class Scaled:
-    """An operand times a power of two, the largest stored entry of each sample being in [1/2, 1).
+    """An operand times a power of two, ``operand * 2**exponent``, the largest entry of each sample being in [1/2, 1).
 
     A sample that is zero stays as it is. Scaling by powers of two is exact, so nothing is rounded that the unscaled
-    product would not have rounded. A product with a vector raises DynamicRangeError where it may have lost a term.
-
-    Parameters
-    ----------
-    operand : Dense, CSR or Planned
-    exponent : np.ndarray of int [shape=(...)] or int
-        The operand stands for ``operand * 2**exponent``.
-    fresh : bool
-        Whether nobody else needs the operand as it was: a product that was just made is scaled where it stands.
-
-    Raises
-    ------
-    DynamicRangeError
-        If the entries of one sample differ by so much that a product could drop some of them.
+    product would not have rounded. `fresh` says that nobody else needs the operand as it was: a product that was just
+    made is scaled where it stands. Raises DynamicRangeError if the entries of one sample differ by so much that a
+    product could drop some of them; and so does a product with a vector where it may have lost a term.
     """
 
     def __init__(self, operand, exponent=0, fresh=False):

@@ -33,7 +33,7 @@ def main(argv=None):
 
 def _run(argv):
     rank, _ = ranks.rank_and_size()
-    with ranks.first_speaks(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
+    with ranks.rank_0_output(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
         arguments = _parse(argv)
     with ended_once() as signals:
         try:
@@ -123,7 +123,7 @@ def _notebooks(arguments):
 def _list(arguments):
     print("Figures (bppsa-nb figures --only NAME)")
     for name in experiments.names():
-        print(f"  {name:<20} {experiments.load(name).TITLE}")
+        print(f"  {name:<20} {experiments.title(name)}")
         measured, references = (
             [f"{device} ({scale})" for device, scale in experiments.recordings(name, folder)]
             for folder in (experiments.MEASURED, experiments.REFERENCES)

@@ -16,12 +16,12 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.cells import layer_cuda as cells
+from bppsa_nb.cells.chunked_cuda import Chunks as LoopChunks
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.recurrent import overflow
-from bppsa_nb.cells.repair_cuda import Chunks as LoopChunks
 from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.cells.stacked import settled
-from bppsa_nb.cells.unroll import TOLERANCE, How
+from bppsa_nb.cells.stacked import resolve_method
+from bppsa_nb.cells.unroll import TOLERANCE, SolverOptions
 from bppsa_nb.chains.backprop import choose
 from bppsa_nb.chains.levels_cuda import launch_prepare, launch_scan, workspace
 from bppsa_nb.chains.plan import chunk_length, explain
@@ -52,7 +52,8 @@ class OnDevice(Local):
         labels = check_labels(y, x.shape[1], model.num_classes)
         if self.training is None or (self.training.model, self.training.optimizer) != (model, optimizer):
             self.training = DeviceTraining(model, optimizer)
-        method, length = settled(model, How(**{"method": "auto"} | trainer.forward.how()), x.shape, "cuda")
+        options = SolverOptions(**{"method": "auto"} | trainer.forward.how())
+        method, length = resolve_method(model, options, x.shape, "cuda")
         length = length if method.method == "chunked" else None
         loss, met = self.training.step(x, labels, trainer.method, trainer.levels, length)
         return loss, partial(self._update_whole, trainer, x.shape, length, met)
@@ -61,7 +62,8 @@ class OnDevice(Local):
         self.training.commit()
         share, model = None, trainer.model
         if length is not None:
-            expected = explain(*shape[:2], model.hidden_size, model.dtype, "cuda", model._rows, forward=True).seconds
+            sizes = *shape[:2], model.hidden_size, model.dtype, "cuda", model.gate_blocks
+            expected = explain(*sizes, forward=True).seconds
             share = expected["chunked"] / expected["linear"] + (not met)  # where they did not meet, the loop followed
         trainer.forward.remember(share)
 
@@ -137,7 +139,7 @@ class DeviceTraining:
         self._send()
         T, B, _ = x.shape
         shape = T, B, self.model.hidden_size
-        method, _, levels = choose(method, "cuda", levels, shape, self.model.dtype, self.model._rows)
+        method, _, levels = choose(method, "cuda", levels, shape, self.model.dtype, self.model.gate_blocks)
         status = self._run((T, B, method, levels, length), x, labels)
         met = status != kernels.UNMET
         if not met:  # nothing was updated
@@ -219,8 +221,8 @@ class Step:
     def __init__(self, training, T, B, method, levels, length):
         model = training.model
         self.training = training
-        self.cell = implementation(model._cell, "cuda").CELL
-        H, L, dtype, rows = model.hidden_size, model.num_layers, model.dtype, model._rows
+        self.cell = implementation(model.cell_module, "cuda").CELL
+        H, L, dtype, rows = model.hidden_size, model.num_layers, model.dtype, model.gate_blocks
         gated, sums = rows == 3, rows * H
         stored = T * B * H * H if method in ("blelloch", "truncated") else 0
         numbers = L * T * B * (H + (8 * H if gated else H)) + T * B * (model.input_size + sums + 2 * H) + stored

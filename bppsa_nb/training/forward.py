@@ -77,7 +77,7 @@ def share_of(model, shape, solved, backend):
     if not any(solved or ()):
         return None
     steps, batch, _ = shape
-    sizes = batch, model.hidden_size, model.dtype, backend, model._rows
+    sizes = batch, model.hidden_size, model.dtype, backend, model.gate_blocks
     loop = explain(steps, *sizes, forward=True).seconds["linear"]
     chunks = sum(
         loop if one is None else solve_seconds(one.passes, one.steps, one.work, steps, *sizes) for one in solved

@@ -13,18 +13,14 @@ H, GENERATION = 20, "sm_90"
 
 
 def kernels():
-    """List the hot kernels.
+    """List the hot kernels by name: each with the types of its arguments, and how often a step passes its inner loop.
 
-    Returns
-    -------
-    dict of str to tuple
-        By name: the kernel, the types of its arguments, and how often a step passes its inner loop, 0 for kernels that
-        have none; None where what counts is a multiply-add of the innermost loop, "waits" where it is the loop with a
-        barrier, and "whole" for kernels whose threads compute a number each, without a loop.
+    That is 0 for kernels that have none; None where what counts is a multiply-add of the innermost loop, "waits" where
+    it is the loop with a barrier, and "whole" for kernels whose threads compute a number each, without a loop.
     """
     from numba import types
 
-    from bppsa_nb.cells import gru_cuda, layer_cuda, repair_cuda, rnn_cuda
+    from bppsa_nb.cells import chunked_cuda, gru_cuda, layer_cuda, rnn_cuda
     from bppsa_nb.chains import kernels_cuda, levels_cuda, multiply_cuda
     from bppsa_nb.operands import products_cuda
 
@@ -32,7 +28,7 @@ def kernels():
     a1, a2, a3, a4 = (types.Array(types.float32, ndim, "C") for ndim in (1, 2, 3, 4))
     i1, i2, i3 = (types.Array(types.int32, ndim, "C") for ndim in (1, 2, 3))
     sweep, product = (a2, a4, a3, number, number, a3, a3), (number, number, a4, i3, i1)
-    forward, loop_of, chunks_of = (a3, a2, a1, a3, a4), layer_cuda.run_forward_of, repair_cuda.run_chunks_of
+    forward, loop_of, chunks_of = (a3, a2, a1, a3, a4), layer_cuda.run_forward_of, chunked_cuda.run_chunks_of
     chunks = *forward, number, number, types.float32, number, a3, a3, a3, a3, i1
     rnn, gru = (cell.steps_of(H, real) for cell in (rnn_cuda, gru_cuda))
     sparse = i1, i1, a2, i1, i1, a2, number, number, i1, i1, a2
@@ -76,40 +72,25 @@ def step_of(name):
 
 
 def read(name):
-    """Read what a kernel takes.
-
-    Returns
-    -------
-    chains.costs.Cost
-
-    Raises
-    ------
-    ModuleNotFoundError, FileNotFoundError
-        If the `gpu` extra is not installed.
-    """
+    """Read what a kernel takes, a `Cost`; raise what `sass.read` raises if the `gpu` extra is not installed."""
     kernel, types, trips = kernels()[name]
     code = sass.read(kernel, types, GENERATION)
     if trips == "whole":
-        part, per = code.whole, 1
+        part = code.whole
     elif trips == "waits":
-        part, per = code.innermost("BAR"), 1
-    elif trips is None:
-        part = code.innermost()
-        per = part.products
+        part = code.innermost("BAR")
     else:
-        part, per = code.step(trips), 1
+        part = code.innermost() if trips is None else code.step(trips)
+    per = part.products if trips is None else 1
     numbers = part.instructions, part.products, part.cycles, part.waits
     return costs.Cost(code.registers, code.local, *(round(number / per, 1) for number in numbers))
 
 
 def loops():
-    """Read the RNN's time loop, instruction by instruction.
+    """Read the RNN's time loop, instruction by instruction, by name.
 
-    Returns
-    -------
-    dict of str to list of str
-        Instructions by name, of the kernel ``"for H = 20"``: a whole step; and of that ``"for any H"``: eight
-        multiply-adds of its innermost loop.
+    Of the kernel ``"for H = 20"`` it is a whole step; of that ``"for any H"``, eight multiply-adds of its innermost
+    loop.
     """
     from numba import types
 
@@ -120,8 +101,7 @@ def loops():
     made, any_size = (
         sass.read(layer_cuda.run_forward_of(steps), (a3, a2, a1, a3, a4), GENERATION) for steps in of_steps
     )
-    chosen = {f"for H = {H}": (made, made.loops[0]), "for any H": (any_size, any_size.innermost())}
-    return {name: code.names[loop.first : loop.last + 1] for name, (code, loop) in chosen.items()}
+    return {f"for H = {H}": made.part(made.loops[0]).names, "for any H": any_size.innermost().names}
 
 
 def store():

@@ -6,21 +6,6 @@ from matplotlib import pyplot
 from bppsa_nb.graphs import drawing, library
 from bppsa_nb.papers.gru.operations import count_operations
 
-TITLE = "Rules of differentiable graphs"
-CAPTION = (
-    "Above, every basic operation forward and the rule that sends its error term back: sum and copy are each other's, "
-    "a multiplication reads the other input, a nonlinearity what it has put out. Below, the rules read off a fully "
-    "connected layer and a step of a vanilla RNN, where the product and the nonlinearity read the same kind of "
-    "activation, the hidden state. Matrix products: a b above, x Wᵀ and h Uᵀ below."
-)
-ALT = (
-    "Small circuit diagrams. First row: sum, copy, elementwise multiplication, matrix product and sigmoid, each "
-    "forward, with inputs from the left and below and the output to the right. Second row: the same with arrows "
-    "reversed; the sum has become a copy, the copy a sum, and the other three have orange borders and the "
-    "activations they read. Third row: a fully connected layer forward and backward. Fourth row: a step of a vanilla "
-    "RNN forward and backward, which reads the hidden states before and after it."
-)
-
 
 def graphs():
     """Describe what is drawn: a Graph for each name."""

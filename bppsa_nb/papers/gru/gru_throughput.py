@@ -8,15 +8,7 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.gru.passes import SIZES, STEPS, time_point
 from bppsa_nb.papers.tables import where
-from bppsa_nb.papers.text import listed, span
 
-TITLE = "Throughput of the GRU over hidden size"
-CAPTION = (
-    "Useful work per second of a forward and a backward pass (float32, NumPy with as many BLAS threads as it chooses, "
-    "input size = hidden size). Useful are the multiply-adds of the original's products, two operations each, for both "
-    "variants. Line: the original; upper edge of the band: the last variant. Medians of rounds in which both took "
-    "turns; bars from quartile to quartile."
-)
 BATCHES = {32: "linear", 64: "vector", 128: "matrix"}
 SECONDS = {"quick": 0.1, "paper": 20.0}  # for one point
 COMPARED = ("original", "saved")
@@ -41,19 +33,9 @@ def throughput(table):
     )
 
 
-def alt(table):
-    """Say what there is to see, and the throughput at every mini-batch."""
-    rows = throughput(table)
-    texts = [
-        f"{span(rows[(rows['B'] == B) & (rows['variant'] == COMPARED[0])]['gflops'], '{:.0f}')} at mini-batches of {B}"
-        for B in BATCHES
-    ]
-    gained = span(1 / table[table["variant"] == COMPARED[-1]]["relative"], "{:.2f}")
-    return (
-        "GFLOP per second over hidden sizes from 128 to 2048, for mini-batches of 32, 64 and 128: a solid line for the "
-        "original GRU and a shaded band up to the variant with different saved activations. The original does "
-        f"{listed(texts)}; the variant {gained} times that."
-    )
+def values(table):
+    """Return what words of the figure need beside the table."""
+    return {"gflops": throughput(table)["gflops"]}
 
 
 def plot(table):

@@ -9,15 +9,7 @@ from bppsa_nb.graphs import variants
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.gru.passes import SIZES, STEPS, time_point
-from bppsa_nb.papers.text import listed, span
 
-TITLE = "Four variants of the GRU: relative time, and what a step takes"
-CAPTION = (
-    "Above: time of a forward and a backward pass (float32, NumPy with as many BLAS threads as it chooses, input size "
-    "= hidden size), divided by the original's in the same round; medians over rounds in which all took turns, bars "
-    "from quartile to quartile. Below: counted while running, per time step, both passes together; products outside "
-    "the time loop are left out. The third variant has fewer products, and computes one of them twice."
-)
 SECONDS = {"quick": 0.12, "paper": 20.0}  # for one point
 BATCH = 128
 COUNTED = {
@@ -49,20 +41,6 @@ def count_step(variant):
     one, two = (variants.count(variant, T, B, H, H) for T in (1, 2))
     step = {name: two[name] - one[name] for name in ("products", "serial", "launches", "multiply_adds", "kept")}
     return step | {"multiply_adds": step["multiply_adds"] / (B * H**2), "kept": step["kept"] / (B * H)}
-
-
-def alt(table):
-    """Say what there is to see, and the relative time of every variant."""
-    texts = [
-        f"the {name} {span(table[table['variant'] == variant]['relative'], '{:.2f}')}"
-        for variant, name in zip(list(variants.NAMES)[1:], ("second", "third", "fourth"), strict=True)
-    ]
-    return (
-        "Above, relative time over hidden sizes from 128 to 2048 for four variants of the GRU at a mini-batch of 128, "
-        f"the original at 1: {listed(texts)}. Below, bars for every variant: products 9, 4, 3 and 2; products in "
-        "series 4, 4, 2 and 2; launches 44, 30, 30 and 31; multiply-adds 18, 18, 19 and 18 times B H squared; numbers "
-        "kept 4, 4, 4 and 5 times B H."
-    )
 
 
 def plot(table):

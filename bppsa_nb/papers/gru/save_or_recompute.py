@@ -14,25 +14,6 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.timing import take_turns
 
-TITLE = "Save or recompute: memory against work"
-CAPTION = (
-    "A step of the GRU with its reset gate moved; every dot is one subset of the five activations (r, z, candidate, "
-    "U h, 1 - z) that its backward pass reads. (a) As the article counts: variant 4 costs no more memory than variant "
-    "3 and no product. (b) But it reads the candidate's input product, which must then stay: keeping the candidate "
-    "instead takes as much and recomputes less. (c) As (a), measured in NumPy on one thread, with "
-    "the same few microseconds of Python's in every dot. (d-f) T steps in a chain: saving everything or nothing, and "
-    "between them a hidden state every √T steps; nothing saved means T² / 2 steps more. Medians of rounds in which all "
-    "took turns; bars from quartile to quartile."
-)
-ALT = (
-    "Six plots. First row, work to recompute over arrays kept per step, 32 dots each, with variants 3 and 4 of "
-    "the GRU, everything and nothing marked, and a line along the best trade-offs. Counted with the input products at "
-    "hand, variant 4 lies on it, straight below variant 3; counted with them, only variant 3 does. The third plot has "
-    "the same dots in measured milliseconds. Second row, over the length T of a chain, forward steps run, seconds, and "
-    "arrays held at a time: saving nothing grows quadratically in steps and holds a constant number of arrays, saving "
-    "everything is linear in both, a hidden state every square root of T steps runs twice the steps and holds far "
-    "fewer arrays than everything."
-)
 # Samples and hidden size, for the subsets and for the chain.
 SIZES = {"quick": {"B": 64, "H": 256}, "paper": {"B": 128, "H": 1024}}
 CHAIN = {"quick": {"B": 16, "H": 64}, "paper": {"B": 128, "H": 256}}

@@ -9,17 +9,8 @@ from bppsa_nb.machine.workers import one_blas_thread
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
-from bppsa_nb.papers.text import listed, span
 from bppsa_nb.papers.timing import quartiles, take_turns
 
-TITLE = "Small products are slow"
-CAPTION = (
-    "Products of hidden states (B, H) with the weights of three gates (H, 3H), float32, NumPy. Left: on one core. "
-    "Every number is read or written at least once, which gives the operations per byte; the roof is what this core's "
-    "memory (reading 50 MB) and its arithmetic (a square product of size 2048) allow, measured in the same run. "
-    "Weights that stay in a cache may lie above the slanted part. Right: three products, a gate each, against one; "
-    "medians of rounds in which both took turns, bars from quartile to quartile."
-)
 SIZES = (128, 256, 512, 1024, 2048)
 BATCHES = (1, 4, 16, 32, 64, 128, 512)
 COMPARED = (32, 64, 128)  # mini-batches on the right
@@ -96,20 +87,6 @@ def roofline(table):
         intensity=intensity,
         roof=np.minimum(memory, table["peak"]),
         bound=np.where(memory < table["peak"], "memory", "processor"),
-    )
-
-
-def alt(table):
-    """Say what there is to see, and what one product gains over three."""
-    compared = table[table["B"].isin(COMPARED)].groupby("threads", sort=False)
-    texts = [
-        f"{span(rows['ratio'], '{:.2f}')} on {threads} core{'s' * (threads == 'all')}" for threads, rows in compared
-    ]
-    return (
-        "Left, on logarithmic axes, GFLOP per second over operations per byte for hidden sizes from 128 to 2048, each "
-        "a line over mini-batches from 1 to 512, and a roof that rises with memory bandwidth and is flat at the "
-        "processor's peak. Right, the time of three separate products over that of one, over hidden size, for "
-        f"mini-batches of 32, 64 and 128: {listed(texts)}."
     )
 
 

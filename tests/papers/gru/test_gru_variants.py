@@ -77,7 +77,7 @@ def test_what_a_step_takes(variant, products, serial, launches, multiply_adds, k
     expected = {"products": products, "serial": serial, "launches": launches}
     assert gru_variants.count_step(variant) == expected | {"multiply_adds": multiply_adds, "kept": kept}
     for number in expected.values():
-        assert str(number) in gru_variants.alt(experiments.table("gru_variants"))
+        assert str(number) in experiments.words(experiments.table("gru_variants"))["alt"]
 
 
 def test_gru_variants_has_a_line_per_variant_and_bars_of_counts(tiny):
