@@ -274,46 +274,6 @@ def test_counter_follows_memory():
 # PyTorch's GRU, and the one of this package, is the moved one.
 
 
-def torch_gru(torch, params, x, h0, grad_hidden):
-    """Run torch.nn.GRU and return its hidden states and gradients, under the variants' names."""
-    layer = torch.nn.GRU(x.shape[2], h0.shape[1], dtype=torch.float64)
-    with torch.no_grad():
-        for name, param in params.items():
-            getattr(layer, f"{name}_l0").copy_(torch.from_numpy(param))
-    x, h0 = torch.from_numpy(x).requires_grad_(), torch.from_numpy(h0).requires_grad_()
-    hidden, _ = layer(x, h0[None])
-    hidden.backward(torch.from_numpy(grad_hidden))
-    grads = {name: getattr(layer, f"{name}_l0").grad.numpy() for name in params}
-    return hidden.detach().numpy(), grads | {"x": x.grad.numpy(), "h0": h0.grad.numpy()}
-
-
-@pytest.mark.peers
-@pytest.mark.parametrize("variant", ["moved", "saved"])
-@pytest.mark.parametrize("shape", SHAPES[1:])
-def test_moved_reset_is_pytorch_s_gru_with_z_negated(variant, shape):
-    import torch
-
-    params, x, h0, grad_hidden = case(shape)
-    hidden, grads = run(variant, params, x, h0, grad_hidden)
-    theirs, their_grads = torch_gru(torch, variants.to_pytorch(params), x, h0, grad_hidden)
-    np.testing.assert_allclose(hidden[1:], theirs, rtol=0, atol=1e-12)
-    their_grads |= variants.to_pytorch({name: their_grads[name] for name in params})
-    for name, grad in grads.items():
-        np.testing.assert_allclose(their_grads[name], grad, rtol=0, atol=1e-11, err_msg=name)
-
-
-@pytest.mark.peers
-def test_original_is_not_pytorch_s_gru():
-    import torch
-
-    params, x, h0, grad_hidden = case((3, 2, 3, 4))
-    hidden = variants.forward("original", params, x, h0).hidden
-    theirs, _ = torch_gru(torch, variants.to_pytorch(params), x, h0, grad_hidden)
-    assert np.abs(hidden[1:] - theirs).max() > 0.1
-    theirs, _ = torch_gru(torch, params, x, h0, grad_hidden)
-    assert np.abs(variants.forward("moved", params, x, h0).hidden[1:] - theirs).max() > 0.1
-
-
 def test_to_pytorch_is_its_own_inverse_and_leaves_its_argument_alone():
     params, *_ = case((1, 1, 2, 3))
     before = {name: param.copy() for name, param in params.items()}

@@ -130,39 +130,21 @@ def test_relu_is_flat_at_zero():
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_equal_to_torch(dtype):
+def test_equal_to_torch():
     import torch
 
-    jacobian = torch.autograd.functional.jacobian
     rng = np.random.default_rng(0)
-    x = rng.integers(-2, 3, (3, 7, 9)).astype(dtype)  # with ties and zeros
-    weight = rng.standard_normal((4, 3, 3, 2)).astype(dtype)
-    options = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}
-    dense = rng.standard_normal((5, 6)).astype(dtype)
-    tensor, functional = torch.from_numpy, torch.nn.functional
-    image, vector = tensor(x), tensor(rng.standard_normal(6).astype(dtype))
-    t_tanh, t_sigmoid = torch.tanh(image).numpy(), torch.sigmoid(image).numpy()
-    cases = [
-        (
-            sparse.conv2d_jacobian_T(weight, x.shape, **options),
-            lambda x: functional.conv2d(x, tensor(weight), **options),
-        ),
+    x = rng.integers(-2, 3, (3, 7, 9)).astype(float)  # with ties and zeros
+    weight, options = rng.standard_normal((4, 3, 3, 2)), {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}
+    tensor, F = torch.from_numpy, torch.nn.functional
+    for found, function in (
+        (sparse.conv2d_jacobian_T(weight, x.shape, **options), lambda x: F.conv2d(x, tensor(weight), **options)),
+        (sparse.max_pool2d_jacobian_T(x, (2, 3), stride=1), lambda x: F.max_pool2d(x, (2, 3), stride=1)),
+        (sparse.avg_pool2d_jacobian_T(x.shape, (3, 2), dtype=float), lambda x: F.avg_pool2d(x, (3, 2))),
         (sparse.relu_jacobian_T(x), torch.relu),
-        (sparse.tanh_jacobian_T(t_tanh), torch.tanh),
-        (sparse.sigmoid_jacobian_T(t_sigmoid), torch.sigmoid),
-        (sparse.flatten_jacobian_T(x.shape, dtype=dtype), torch.flatten),
-        (sparse.max_pool2d_jacobian_T(x, 2), lambda x: functional.max_pool2d(x, 2)),
-        (sparse.max_pool2d_jacobian_T(x, 3, stride=2), lambda x: functional.max_pool2d(x, 3, stride=2)),
-        (sparse.max_pool2d_jacobian_T(x, (2, 3), stride=1), lambda x: functional.max_pool2d(x, (2, 3), stride=1)),
-        (sparse.avg_pool2d_jacobian_T(x.shape, (3, 2), dtype=dtype), lambda x: functional.avg_pool2d(x, (3, 2))),
-    ]
-    for found, function in cases:
-        expected = jacobian(function, image).numpy().reshape(found.shape[::-1]).T
-        assert found.dtype == dtype
+    ):
+        expected = torch.autograd.functional.jacobian(function, tensor(x)).numpy().reshape(found.shape[::-1]).T
         np.testing.assert_allclose(found.toarray(), expected, atol=1e-6)
-    expected = jacobian(lambda x: functional.linear(x, tensor(dense)), vector).numpy().T
-    np.testing.assert_array_equal(sparse.linear_jacobian_T(dense).toarray(), expected)
 
 
 # -- The paper's numbers -----------------------------------------------------------------------------------------------
