@@ -26,10 +26,10 @@ def _compare(what, found, right, mistakes):
 
 
 def _for_sizes(*sizes):
-    """Have a rule judge an answer for several sizes, of which it knows none by heart."""
+    """Have a rule check an answer for several sizes, of which it knows none by heart."""
 
-    def judging(rule):
-        def judged(answer):
+    def checking(rule):
+        def checked(answer):
             for size in sizes:
                 try:
                     found = rule(answer, **size)
@@ -40,9 +40,9 @@ def _for_sizes(*sizes):
                     raise Wrong(f"{wrong} (with {here}; with {there} it was right)") from wrong
             return found
 
-        return judged
+        return checked
 
-    return judging
+    return checking
 
 
 def rnn_jacobian(weight_hh, h):

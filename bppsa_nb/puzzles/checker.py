@@ -1,4 +1,4 @@
-"""The heart of the puzzles: words that remember what they were joined from, and a judge of scans over them.
+"""What checks answers: words that remember what they were joined from, and a check of scans over them.
 
 Joining words is associative, has an identity, the empty word, and does not commute. Above all it is free: what comes
 out spells how it was made, and nothing else spells the same. So a scan that is right for distinct letters is right for
@@ -130,7 +130,7 @@ class Puzzle:
         if function is not solution:
             self.stub = f"@cuda.jit\n{self.stub}"
 
-    def judge(self, answer):
+    def check(self, answer):
         """Return the `Verdict` on an answer."""
         try:
             if not callable(answer):
@@ -164,7 +164,7 @@ class Verdict:
         return verdict(self)
 
 
-def judge(answer, solution, tasks):
+def check_scan(answer, solution, tasks):
     """Run a scan, a generator that pauses after each level, on all tasks: the Verdict on it."""
     for task in tasks:
         rows, right = [], []

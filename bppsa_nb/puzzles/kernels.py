@@ -104,16 +104,16 @@ class _Told(Exception):
         self.verdict = verdict
 
 
-def _judged(rule):
+def _verdicts(rule):
     """Turn what a rule raises into its verdict."""
 
-    def judged(answer):
+    def checked(answer):
         try:
             return rule(answer)
         except _Told as told:
             return told.verdict
 
-    return judged
+    return checked
 
 
 _PRODUCT = (
@@ -152,7 +152,7 @@ def up_level(mats, d):
     mats[r, i, j] = entry
 
 
-@_judged
+@_verdicts
 def _rule_up_level(answer):
     for n in LENGTHS:
         letters = LETTERS[:n]
@@ -211,7 +211,7 @@ def down_level(mats, vecs, d):
         vecs[l, i], vecs[r, i] = vecs[r, i], entry
 
 
-@_judged
+@_verdicts
 def _rule_down_level(answer):
     for n in LENGTHS:
         letters, ones = LETTERS[:n], np.ones(H)
@@ -268,7 +268,7 @@ def up_level_of_batch(mats, d):
     mats[r, b, i, j] = entry
 
 
-@_judged
+@_verdicts
 def _rule_up_level_of_batch(answer):
     for n in (4, 7, 2):
         samples = LETTERS[:n], LETTERS[n : 2 * n]

@@ -13,7 +13,7 @@ from bppsa_nb.puzzles.checker import (
     Word,
     Wrong,
     call,
-    judge,
+    check_scan,
     named,
     shown,
     told,
@@ -82,7 +82,7 @@ def _rule_reduce(answer):
         Task(f"a list of {n}", words(LETTERS[:n]), {n - 1: LETTERS[:n]}, n.bit_length() - 1, n - 1)
         for n in (4, 8, 2, 1, 16, 32)
     ]
-    return judge(answer, reduce, tasks)
+    return check_scan(answer, reduce, tasks)
 
 
 def before(letters, r, d):
@@ -143,7 +143,7 @@ def _rule_down_sweep(answer):
         a[-1] = IDENTITY
         wanted = {place: LETTERS[:place] for place in range(n)}
         tasks.append(Task(f"a list of {n}", a, wanted, levels, n, lambda d, n=n: pairs(n - 1, d), levels))
-    return judge(answer, down_sweep, tasks)
+    return check_scan(answer, down_sweep, tasks)
 
 
 def pairs(n, d):
@@ -187,10 +187,10 @@ def _rule_pairs(answer):
         for d in range(levels):
             found, right = call(answer, pairs, n, d), pairs(n, d)
             if not isinstance(found, list) or sorted(map(_pair, found)) != right:
-                drawn = judge(sweeps_by(answer), sweeps_by(pairs), tasks[-1:])
+                drawn = check_scan(sweeps_by(answer), sweeps_by(pairs), tasks[-1:])
                 said = f"pairs({n}, {d}) is {shown(found)} and should be {right}{_why_not(found, n, d, right)}"
                 return Verdict(False, said, drawn.yours, drawn.solution, drawn.marked)
-    return judge(sweeps_by(answer), sweeps_by(pairs), tasks)
+    return check_scan(sweeps_by(answer), sweeps_by(pairs), tasks)
 
 
 def _pair(pair):

@@ -11,8 +11,8 @@ from bppsa_nb.puzzles.checker import (
     Word,
     Wrong,
     call,
+    check_scan,
     go_on,
-    judge,
     named,
     shown,
     told,
@@ -51,7 +51,7 @@ def _rule_chunks(answer):
             wanted = {place: LETTERS[: place + 1] for place in range(n)}
             tasks.append(Task(what, words(LETTERS[:n]), wanted, length + count, 2 * n, length))
             tasks[-1].also = lambda op, length=length, most=2 * length + count - 2: _see_chunks(op, length, most)
-    return judge(answer, chunks, tasks)
+    return check_scan(answer, chunks, tasks)
 
 
 def _see_chunks(op, length, most):
