@@ -36,7 +36,7 @@ def main(argv=None):
 def _run(argv):
     os.environ["MPLBACKEND"] = "agg"  # figures go to files, never to a window
     rank, _ = ranks.rank_and_size()
-    with ranks.first_speaks(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
+    with ranks.rank_0_output(rank, "stdout", "stderr"):  # which all ranks find wrong, or none
         arguments = _parser().parse_args(argv)
     with ended_once() as signals:
         try:
@@ -106,7 +106,7 @@ def _chosen(wanted, known, what):
 def _list(arguments):
     print("Figures (bppsa-nb figures --only NAME)")
     for name in experiments.names():
-        print(f"  {name:<20} {experiments.load(name).TITLE}")
+        print(f"  {name:<20} {experiments.title(name)}")
         measured, references = (
             [f"{device} ({scale})" for device, scale in experiments.recordings(name, folder)]
             for folder in (experiments.MEASURED, experiments.REFERENCES)

@@ -81,7 +81,7 @@ def run(arguments):
         _train(arguments, comm)
         return
     stopped = None
-    with ranks.ending_together(comm, FORESEEN), ranks.first_speaks(comm.rank, "stdout"):
+    with ranks.abort_on_error(comm, FORESEEN), ranks.rank_0_output(comm.rank, "stdout"):
         try:
             _train(arguments, comm)
         except KeyboardInterrupt as stop:
@@ -165,9 +165,8 @@ def _on_first(comm, do):
     if comm is None:
         return do()
     group = ranks.group(comm)
-    with group.together() as tell:
+    with group.collective_check():
         result = do() if group.rank == 0 else None
-        tell()
     return result
 
 
