@@ -82,7 +82,7 @@ class Part:
         """Record the rows of all items as a table of this device."""
         if rows := [row for note in notes(self.path).values() for row in note.get("rows", ())]:
             with experiments.references():
-                experiments.record_rows(rows, {"backend": "cuda"} | notes_of_table, name, scale, seed=0)
+                experiments.record(rows, name, scale, 0, {"backend": "cuda"} | notes_of_table)
 
 
 def tool(name):

@@ -55,7 +55,7 @@ def main(arguments=None):
     start = time.perf_counter()
     for name, rows, notes in measure(chosen.only, backend, scale, peers.installed(), say):
         with experiments.references(chosen.reference):
-            say(f"recorded in {experiments.record_rows(rows, notes, name, scale, seed=0)}")
+            say(f"recorded in {experiments.record(rows, name, scale, 0, notes)}")
     say(f"{time.perf_counter() - start:.0f} s in all")
 
 

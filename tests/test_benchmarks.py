@@ -472,7 +472,7 @@ def test_plain_rows_are_recorded_as_a_table_is(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "pandas", None)
         rows = [row | {"backend": "cpu"} for row in ROWS]
-        assert experiments.record_rows(rows, {"torch": "2"}, "by_hand", "paper", 0).endswith("by_hand.paper.csv")
+        assert experiments.record(rows, "by_hand", "paper", 0, {"torch": "2"}).endswith("by_hand.paper.csv")
     one, two = (experiments.table(name, "paper") for name in ("by_pandas", "by_hand"))
     pandas.testing.assert_frame_equal(one, two)
     assert two.attrs["torch"] == "2" and two.attrs["provenance"]["backend"] == ["cpu"]
@@ -481,7 +481,7 @@ def test_plain_rows_are_recorded_as_a_table_is(folder, monkeypatch):
 
 
 def test_what_was_not_measured_comes_back_as_missing():
-    experiments.record_rows([{"x": 1, "y": 2}, {"x": None, "y": 2.5}], {"backend": "cpu"}, "holes", "quick", 0)
+    experiments.record([{"x": 1, "y": 2}, {"x": None, "y": 2.5}], "holes", "quick", 0, {"backend": "cpu"})
     table = experiments.table("holes")
     assert np.isnan(table["x"][1]) and table["x"][0] == 1 and table["y"].tolist() == [2, 2.5]
 
@@ -493,7 +493,7 @@ def test_what_was_not_measured_comes_back_as_missing():
 )  # fmt: skip
 def test_rows_that_are_no_table_are_refused(rows, error):
     with pytest.raises(error):
-        experiments.record_rows(rows, {}, "wrong", "quick", 0)
+        experiments.record(rows, "wrong", "quick", 0)
     assert experiments.recordings("wrong") == []
 
 

@@ -4,15 +4,16 @@ import errno
 import hashlib
 import json
 import os
-import re
+import secrets
 import stat
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryFile
 
 try:
     import fcntl
-except ImportError:  # Windows: writers are not told from what they left there
+except ImportError:  # Windows has no such locks
     fcntl = None
 
 
@@ -44,17 +45,6 @@ def shipped(*names):
     return folder
 
 
-@contextmanager
-def naming(path):
-    """Have errors of the system name a file where they name none, as on a full disk."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None and error.filename is None:
-            error.filename = str(path)
-        raise
-
-
 def check_path(path, name="path"):
     """Return the pathlib.Path of a file, or raise TypeError or ValueError for what names none, by its `name`."""
     if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
@@ -65,102 +55,73 @@ def check_path(path, name="path"):
 
 
 @contextmanager
+def naming(path, hidden=None):
+    """Have errors of the system name a file where they name none, as on a full disk, or one that should stay hidden."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename in (None, hidden):
+            error.filename = os.fspath(path)
+        raise
+
+
+@contextmanager
 def atomic_write(path, mode="wb"):
-    """Write a file so that a reader sees the old one or the new one, never half of one.
+    """Write a file so that a reader sees the old one or the new one, never half of one: bytes, or with "w" UTF-8.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-        The file to write; missing folders are made. A symbolic link stays one: what it leads to is written. A file that
-        is there already keeps its permissions.
-    mode : {"wb", "w"}
-        Bytes, or text (UTF-8, newlines as written).
-
-    Yields
-    ------
-    file object
-        A temporary sibling. It replaces `path` when the block ends, and is removed if the block raises; if the process
-        is killed, by the next one that writes `path`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `path` names no file, or `mode` is neither "wb" nor "w".
-    OSError
-        If the file cannot be written, or is a folder, a device, a pipe or a socket.
+    The block gets a temporary sibling, which replaces `path` at its end, and is removed if the block raises. Missing
+    folders are made, a symbolic link is followed, and permissions stay. Raises what `check_writable` does.
     """
     if mode not in ("wb", "w"):
         raise ValueError(f'mode must be "wb" or "w", got {mode!r}')
-    given, (path, permissions) = path, _target(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(path)
-    options = {"dir": path.parent, "prefix": f".{path.name}.", "suffix": ".tmp", "delete": False}
-    if mode == "w":
-        options |= {"encoding": "utf-8", "newline": ""}
-    file = None
+    target, permissions = _target(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = str(target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp"))
+    text = {"encoding": "utf-8", "newline": ""} if mode == "w" else {}
     try:
-        file = NamedTemporaryFile(mode, **options)
-        with locked(file.name):
-            with file:
+        with naming(path, hidden=temporary):
+            opener = partial(os.open, mode=0o666 if permissions is None else permissions)
+            with open(temporary, mode.replace("w", "x"), opener=opener, **text) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(file.name, permissions)
-            os.replace(file.name, path)
-    except BaseException as error:
-        if file:
-            Path(file.name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno and (error.filename is None or not file):
-            error.filename = os.fspath(given)  # of a full disk, nothing says which file it was
+            if permissions is not None:
+                os.chmod(temporary, permissions)
+            os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
         raise
 
 
 def check_writable(path):
-    """Raise what `atomic_write` raises for a path, but for what only writing shows; nothing is made or changed."""
+    """Raise an OSError that names a path unless `atomic_write` can write there, TypeError or ValueError if it is none.
+
+    Nothing is made or changed.
+    """
     target, _ = _target(path)
     folder = next(folder for folder in target.parents if folder.exists())
     try:
-        with NamedTemporaryFile(dir=folder, prefix=f".{target.name}.", suffix=".tmp"):
+        with TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
-@contextmanager
-def one_at_a_time(folder):
-    """Have processes that write several files of a folder, which belong together, wait for each other; it is made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
-        yield
-
-
 def _target(path):
-    """Return the file that a path leads to, and the permissions that it is to have; raise if it cannot be replaced."""
-    path = check_path(path)
-    target = Path(os.path.realpath(path))
+    """Return the file that a path leads to, and its permissions, None for a new one; raise if it cannot be replaced."""
+    target = Path(os.path.realpath(check_path(path)))
     try:
-        status = os.stat(path)
+        mode = os.stat(path).st_mode
     except FileNotFoundError:
-        return target, 0o666 & ~_umask()
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "a file can be replaced, a device, a pipe or a socket cannot", str(path))
+        return target, None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "a file can be replaced, a device, a pipe or a socket cannot", os.fspath(path))
     if not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-    return target, stat.S_IMODE(status.st_mode)
-
-
-def _remove_leftovers(path):
-    # A writer holds its file locked from before the first byte. Of one that was killed, on whatever machine, the lock
-    # is gone.
-    mine = re.compile(rf"\.{re.escape(path.name)}\.\w{{8}}\.tmp")
-    for entry in os.scandir(path.parent) if fcntl else ():
-        if mine.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-            with suppress(OSError), open(entry, "r+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.fstat(file.fileno()).st_size:
-                    os.unlink(entry)
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
+    return target, stat.S_IMODE(mode)
 
 
 @contextmanager
@@ -182,6 +143,14 @@ def locked(path, wait=True):
         os.close(number)
 
 
+@contextmanager
+def one_at_a_time(folder):
+    """Have processes that write several files of a folder, which belong together, wait for each other; it is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        yield
+
+
 def checksum(path, algorithm):
     """Return a file's checksum by an algorithm that `hashlib` has, in hexadecimal digits."""
     with open(path, "rb") as file:
@@ -195,22 +164,9 @@ def check_regular(path):
 
 
 def read_npz(path, writer):
-    """Read all arrays of an ``.npz`` file; nothing in it is ever unpickled.
+    """Read all arrays of an ``.npz`` file, by name; nothing in it is ever unpickled.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-    writer : str
-        What writes such files, for the error.
-
-    Returns
-    -------
-    dict of str to np.ndarray
-
-    Raises
-    ------
-    TypeError, ValueError, FileNotFoundError
-        If `path` names no file, or a pipe or a device; if it is no such file, or damaged.
+    A file that is not there is a FileNotFoundError; one that is damaged, or not what `writer` writes, a ValueError.
     """
     import numpy as np
 
@@ -266,13 +222,6 @@ def read_json(path):
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is damaged: {error}") from error
-
-
-def _umask():
-    # A temporary file is private to its owner; a result is as readable as any file the user makes.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def python_scalar(value):

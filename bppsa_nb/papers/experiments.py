@@ -84,116 +84,44 @@ def references(wanted=True):
 
 
 def run(name, scale="quick", seed=0, progress=True):
-    """Measure an experiment on this machine and record its table.
+    """Measure an experiment on this machine, record its table, and return it as `table` reads it.
 
-    The table is written to `data/measured/<device>/<name>.<scale>.csv`, a `.json` of provenance beside it.
-    Of a run that is stopped, the points measured so far are kept; the next one goes on from there. A
-    complete table is measured afresh.
-
-    Parameters
-    ----------
-    name : str
-        One of `names()`.
-    scale : {"quick", "paper"}
-        Sizes for a laptop's minute, or the paper's.
-    seed : int
-        The seed of everything random.
-    progress : bool
-        Whether to show a bar.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The table as `table` reads it.
-
-    Raises
-    ------
-    ValueError
-        If there is no such experiment or scale.
+    It is written to `data/measured/<device>/<name>.<scale>.csv`, a `.json` of provenance beside it. Of a run that is
+    stopped, the points measured so far are kept; the next one goes on from there. A complete table is measured afresh.
+    The scale is "quick", for a laptop's minute, or "paper". There is a ValueError if there is no such experiment or
+    scale.
     """
     module = load(name)
     check_choice("scale", scale, SCALES)
     now = provenance.describe(name, scale, seed)
     path = _where(now)
     sweep = Progress(path.with_suffix(".partial.json"), now, show=progress)
-    measured = module.measure(scale, generator(seed, "seed"), sweep)
-    with _replacing(path):
-        tables.write(measured, now, path)
+    _write(module.measure(scale, generator(seed, "seed"), sweep), now, path)
     sweep.finish()
     return _read(path)
 
 
-def record(table, name, scale, seed):
-    """Record a table that was measured elsewhere, such as a benchmark's, for this machine.
+def record(table, name, scale, seed, notes=None):
+    """Record, for this machine, a table that was measured elsewhere, such as a benchmark's; return its place, a text.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        One row per measurement.
-    name, scale, seed
-        What was measured, and how; `name` need not be an experiment.
-
-    Returns
-    -------
-    str
-        Where the table is, seen from the checkout's root.
+    It is a pandas.DataFrame, or, as a machine with a GPU may lack pandas, rows and the table's attrs as `notes`, both
+    as for `tables.write`. `name` need not be an experiment.
     """
-    return _record(tables.write, name, scale, seed, table)
-
-
-def record_rows(rows, notes, name, scale, seed):
-    """Record what `record` does, from plain rows and without pandas, which a machine with a GPU may lack.
-
-    Parameters
-    ----------
-    rows : list of dict
-        One per measurement, all with the same keys: numbers, text, True or False; None where nothing was measured.
-    notes : dict
-        The table's attrs, its `backend` included if it has no such column.
-    name, scale, seed
-        As for `record`.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As for `tables.write_rows`.
-    """
-    return _record(tables.write_rows, name, scale, seed, rows, notes)
-
-
-def _record(write, name, scale, seed, *what):
     now = provenance.describe(name, scale, seed)
     path = _where(now)
-    with _replacing(path):
-        write(*what, now, path)
+    _write(table, now, path, notes)
     return _place(path)
 
 
 def table(name, scale="quick", device=None):
     """Read a recorded table: what was measured here, or else the reference.
 
-    Parameters
-    ----------
-    name : str
-        One of `names()`, or what a benchmark recorded.
-    scale : {"quick", "paper"}
-        The scale it was measured at.
-    device : str, optional
-        The machine's folder, such as "cpu" or "nvidia-h200". By default this machine's, or else the first that has
-        a recording.
+    The device is a machine's folder, such as "cpu" or "nvidia-h200"; by default this machine's, or else the first that
+    has a recording. ``attrs["provenance"]`` says where the table comes from, and whether it is a `reference`.
 
-    Returns
-    -------
-    pandas.DataFrame
-        The table; `attrs["provenance"]` says where it comes from, and whether it is a `reference`.
-
-    Raises
-    ------
-    ValueError
-        If there is neither a recording nor an experiment of that name, or no such scale; as `files.CorruptFileError`,
-        if the table does not belong to the provenance beside it.
-    FileNotFoundError
-        If there is no recording; the message says how to make one.
+    If there is no recording, a FileNotFoundError says how to make one. It is a ValueError if there is neither a
+    recording nor an experiment of that name, or no such scale; a `files.CorruptFileError` if the table does not belong
+    to the provenance beside it.
     """
     if not recordings(name):
         load(name)
@@ -213,14 +141,7 @@ def table(name, scale="quick", device=None):
 
 
 def recordings(name, folder=None):
-    """List the recordings of an experiment or a benchmark, (device, scale) of each.
-
-    Parameters
-    ----------
-    name : str
-    folder : {MEASURED, REFERENCES}, optional
-        Only those there; of both by default.
-    """
+    """List the recordings of an experiment or a benchmark, (device, scale) of each: all, or those in one `folder`."""
     recorded = {}  # an ordered set
     for scale in SCALES:
         for place in _folders([folder] if folder else _used.get()):
@@ -229,18 +150,7 @@ def recordings(name, folder=None):
 
 
 def draw(table):
-    """Draw a recorded table, and save the picture to `figures/`.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        From `run` or `table`; its provenance says which experiment it belongs to.
-
-    Returns
-    -------
-    bppsa_nb.papers.figures.Shown
-        What a notebook shows; the figure is closed.
-    """
+    """Draw a table from `run` or `table`, save the picture to `figures/`, and return what a notebook shows."""
     from matplotlib import pyplot
 
     from bppsa_nb.papers import figures
@@ -296,20 +206,17 @@ def _place(path):
     return str(path.relative_to(files.root()))
 
 
-@contextmanager
-def _replacing(path):
+def _write(table, now, path, notes=None):
     """Write a table; if it is a reference, say what it replaces."""
-    if _used.get()[0] != REFERENCES:
-        yield
-        return
     described, before = path.with_suffix(".json"), "new"
     if described.exists():
         try:
             before = f"in place of {provenance.words(files.read_json(described)['provenance'])}"
         except (ValueError, TypeError, KeyError, AttributeError):
             before = "in place of one that could not be read"
-    yield
-    print(f"reference {_place(path)}: {before}", flush=True)
+    tables.write(table, now, path, notes)
+    if _used.get()[0] == REFERENCES:
+        print(f"reference {_place(path)}: {before}", flush=True)
 
 
 def _read(path):

@@ -16,15 +16,10 @@ from bppsa_nb.machine.interrupts import interrupts_held
 class Progress:
     """Measures the points of a sweep one by one, and keeps each as soon as it is done.
 
-    Parameters
-    ----------
-    path : str or os.PathLike, optional
-        Where points are kept until the table is complete; in memory only if None.
-    provenance : dict, optional
-        What the measurement depends on, as `provenance.describe` says. Kept points are used again where that
-        is the same (its date aside); otherwise the sweep starts afresh. Either way it says so.
-    show : bool
-        Whether to show a bar, where the output is a terminal or a notebook.
+    They are kept at `path` until the table is complete; in memory only if that is None. Points of a run before are used
+    again where `provenance` (what the measurement depends on, as `provenance.describe` says, or {}) is the same but
+    for its date; otherwise the sweep starts afresh. Either way it says so. With `show` there is a bar, where the output
+    is a terminal or a notebook.
     """
 
     def __init__(self, path=None, provenance=None, show=True):
@@ -39,26 +34,13 @@ class Progress:
                 self._forget()
 
     def collect(self, points, measure_point, rng):
-        """Measure every point that is not kept from a run that was stopped.
+        """Measure every point that is not kept from a run that was stopped; return a pandas.DataFrame, in their order.
 
-        Parameters
-        ----------
-        points : iterable of dict
-            What to measure: each a dict of numbers and text, all different, else there is a ValueError.
-        measure_point : callable
-            `measure_point(point, rng)` measures one point and returns a list of dicts, a row each. The
-            point's own values are added to every row. Values are numbers, text or None, else there is a TypeError.
-        rng : int or numpy.random.Generator
-            Every point gets a generator of its own, spawned from this one by its place in the sweep: the same
-            whether the sweep was stopped or not.
-
-        Returns
-        -------
-        pandas.DataFrame
-            The rows of all points, in the order of `points`.
+        Points are dicts of numbers and text, all different, else there is a ValueError. ``measure_point(point, rng)``
+        returns rows, dicts of numbers, text or None, else there is a TypeError; the point's own values are added to
+        them. Its generator is spawned from `rng` by the point's place in the sweep, stopped or not.
         """
         import pandas
-        from tqdm.auto import tqdm
 
         sweep, self._sweeps = self._sweeps, self._sweeps + 1
         points = [_plain(point, "point") for point in points]
@@ -66,12 +48,10 @@ class Progress:
         for key, point in zip(keys, points, strict=True):
             if keys.count(key) > 1:
                 raise ValueError(f"points must be different, got {point} more than once")
-        spawned = generator(rng).spawn(len(points))
-        work = list(zip(keys, points, spawned, strict=True))
+        work = zip(keys, points, generator(rng).spawn(len(points)), strict=True)
         left = [item for item in work if item[0] not in self._kept]
-        # disable=None: no bar where nobody watches
-        bar = {"desc": self.provenance.get("name"), "unit": "point", "disable": None if self.show else True}
-        with tqdm(total=len(points), initial=len(points) - len(left), **bar) as shown:
+        bar = {"unit": "point", "initial": len(points) - len(left), "leave": True}
+        with self.bar(None, self.provenance.get("name"), len(points), **bar) as shown:
             for key, point, own in left:
                 shown.set_postfix(point)
                 rows = measure_point(point, own)
@@ -81,14 +61,15 @@ class Progress:
                 shown.update()
         return pandas.DataFrame([row for key in keys for row in self._kept[key]])
 
-    def bar(self, steps, name, total=None):
+    def bar(self, steps, name, total=None, **options):
         """Return the steps of one point, shown as a bar of their own while they are gone through.
 
         `total` says how many there are, where `steps` has no length.
         """
         from tqdm.auto import tqdm
 
-        return tqdm(steps, desc=name, total=total, leave=False, disable=None if self.show else True)
+        # disable=None: no bar where nobody watches
+        return tqdm(steps, name, total, **{"leave": False, "disable": None if self.show else True} | options)
 
     def keep(self, name):
         """Return a path at which a long point keeps what it has so far, and finds it again; None in memory."""

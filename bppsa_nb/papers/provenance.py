@@ -14,21 +14,7 @@ from bppsa_nb.machine.hardware import cores, cpu_name, gpu_name, versions
 # What recordings are made by.
 SOURCE = ("bppsa_nb", "benchmarks", "pyproject.toml", "constraints.txt")
 # What `describe` says, and what tables add.
-KINDS = {
-    "name": str,
-    "scale": str,
-    "seed": int,
-    "device": str,
-    "gpu": str | None,
-    "cpu": str,
-    "cores": int,
-    "versions": dict,
-    "commit": str | None,
-    "dirty": bool | None,
-    "date": str,
-    "backend": str | list | None,
-    "data": str,
-}
+KEYS = frozenset("name scale seed device gpu cpu cores versions commit dirty date backend data".split())
 
 
 def describe(name, scale, seed):

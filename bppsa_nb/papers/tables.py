@@ -13,39 +13,28 @@ from bppsa_nb.papers import provenance
 _DATA = ("real", "synthetic", "stand-in")
 
 
-def write(table, origin, path):
-    """Write a pandas.DataFrame and where it comes from.
+def write(table, origin, path, notes=None):
+    """Write a table, and `origin`, where it comes from: a pandas.DataFrame, or without pandas rows, and its attrs.
 
-    Cells are numbers, text, or True and False, else there is a TypeError. The table's attrs are kept; `data` (a
-    ValueError if of no known kind), `backend` and `collected` are kept with the provenance, `origin`.
+    Rows are dicts with the same keys; a value is None where nothing was measured. Cells are numbers, text, or only True
+    and False, else there is a TypeError. Of the attrs (`notes`), `backend`, `data` (a ValueError if of no known kind)
+    and `collected` are kept with the provenance. The JSON, written last, seals the CSV.
     """
-    columns = {name: column.astype(object).where(column.notna(), None).tolist() for name, column in table.items()}
-    _write(columns, table.attrs, origin, path)
-
-
-def write_rows(rows, notes, origin, path):
-    """Write what `write` does, from plain rows and notes, the table's attrs, and without pandas.
-
-    Rows have the same keys; a value is None where nothing was measured. There is a ValueError if keys differ, or there
-    are no rows, a TypeError if a value is of another kind, or a column holds several.
-    """
-    if not rows or any(row.keys() != rows[0].keys() for row in rows):
-        raise ValueError(f"rows must be one or more dicts with the same keys, got {[list(row) for row in rows]}")
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    for name, values in columns.items():
-        if all(value is None for value in values):
-            raise TypeError(f"column {name!r} must hold something, got nothing but None")
-    _write(columns, notes, origin, path)
-
-
-def _write(columns, notes, origin, path):
-    """Write a table's text and its provenance; the JSON, written last, seals the CSV."""
-    columns = {name: [_python(value) for value in values] for name, values in columns.items()}
+    if isinstance(table, list):
+        if not table or any(row.keys() != table[0].keys() for row in table):
+            raise ValueError(f"rows must be one or more dicts with the same keys, got {[list(row) for row in table]}")
+        columns = {name: [row[name] for row in table] for name in table[0]}
+        if empty := [name for name, values in columns.items() if values.count(None) == len(values)]:
+            raise TypeError(f"column {empty[0]!r} must hold something, got nothing but None")
+    else:
+        columns = {name: column.astype(object).where(column.notna(), None).tolist() for name, column in table.items()}
+        notes = table.attrs
+    columns = {name: list(map(_python, values)) for name, values in columns.items()}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))
-    text, notes = text.getvalue(), dict(notes)
+    text, notes = text.getvalue(), dict(notes or {})
     backend, data = notes.pop("backend", None), notes.pop("data", "synthetic")
     if "backend" in columns:
         backend = sorted(set(columns["backend"]))
@@ -64,41 +53,32 @@ def _write(columns, notes, origin, path):
 
 
 def read(path):
-    """Read a table that `write` or `write_rows` wrote.
+    """Read a table that `write` wrote, as a pandas.DataFrame; ``attrs["provenance"]`` says where it comes from.
 
-    Returns
-    -------
-    pandas.DataFrame
-        `attrs["provenance"]` says where it comes from; other attrs are as they were.
-
-    Raises
-    ------
-    files.CorruptFileError
-        If the table does not belong to the provenance beside it, or one of them is damaged; this is a ValueError.
+    A `files.CorruptFileError` says that it does not belong to the provenance beside it, or that one of them is damaged.
     """
     import pandas
 
-    described = _description(path.with_suffix(".json"))
+    place, text = path.with_suffix(".json"), path.read_text(encoding="utf-8", errors="replace")
+    described = files.read_json(place)
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        text = None
-    if text is None or _digest(text) != described["sha256"]:
-        raise files.CorruptFileError(f"{path} is not the table that the .json beside it describes: measure again")
-    # As text first: whatever pandas' own parser does, every number comes back to the last bit.
-    table = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
-    kinds = described["columns"]
-    try:
-        if list(kinds) != list(table):
-            raise ValueError(f"columns are {list(kinds)}, those of the table {list(table)}")
+        missing = {"provenance", "notes", "columns", "sha256"} - described.keys()
+        if missing := missing or provenance.KEYS - described["provenance"].keys():
+            raise ValueError(f"{', '.join(sorted(missing))} missing")
+        if _digest(text) != described["sha256"]:
+            place = path
+            raise ValueError("it is not the table that the .json beside it describes; measure again")
+        # As text first: whatever pandas' own parser does, every number comes back to the last bit.
+        table = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, na_values=[""])
+        kinds = described["columns"]
+        if list(kinds) != list(table) or not set(kinds.values()) <= {"bool", "str", "int64", "float64"}:
+            raise ValueError(f"columns are {kinds}, those of the table {list(table)}")
         for column, kind in kinds.items():
-            if not isinstance(kind, str):
-                raise TypeError(f"the kind of column {column!r} is {kind!r}")
             if kind != "str":
                 table[column] = table[column].eq("True") if kind == "bool" else table[column].astype(kind)
-    except (TypeError, ValueError) as error:
-        raise files.CorruptFileError(f"{path.with_suffix('.json')} is damaged: {error}") from error
-    table.attrs = described["notes"] | {"provenance": described["provenance"]}
+        table.attrs = described["notes"] | {"provenance": described["provenance"]}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise files.CorruptFileError(f"{place} is damaged: {error}") from error
     return table
 
 
@@ -107,21 +87,6 @@ def where(table, **columns):
     for column, value in columns.items():
         table = table[table[column] == value]
     return table
-
-
-def _description(path):
-    """Return what the JSON beside a table says."""
-    described = files.read_json(path)
-    _check(path, described, {"provenance": dict, "notes": dict, "columns": dict, "sha256": str})
-    _check(path, described["provenance"], provenance.KINDS)
-    return described
-
-
-def _check(path, values, kinds):
-    for name, kind in kinds.items():
-        value = values.get(name, ...) if isinstance(values, dict) else ...
-        if not isinstance(value, kind):
-            raise files.CorruptFileError(f"{path} is damaged: {name} is {'missing' if value is ... else repr(value)}")
 
 
 def _python(value):

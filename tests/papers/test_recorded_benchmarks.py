@@ -24,7 +24,7 @@ def record(name, rows, gpu=None, scale="paper"):
         about = {"cpu": "Abacus", "cores": 2, "date": "2001-02-03", "gpu": gpu, "device": gpu or "cpu"}
         about |= {"versions": {}, "commit": None, "dirty": None}
         patch.setattr(provenance, "describe", lambda *args: {"name": name, "scale": scale, "seed": 0} | about)
-        experiments.record_rows(rows, {"backend": "cuda" if gpu else "cpu", "torch": "9.9"}, name, scale, 0)
+        experiments.record(rows, name, scale, 0, {"backend": "cuda" if gpu else "cpu", "torch": "9.9"})
 
 
 def compared(*pairs, comparison="a step"):
