@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.chains import costs, plan
-from bppsa_nb.chains.counts import KINDS, REPAIR, price
+from bppsa_nb.chains.counts import CHECK_EVERY, KINDS, price
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.forward.networks import H
@@ -48,7 +48,7 @@ def seconds(T, B, weights, road, steps=1.0, products=1.0):
 
     def best(kind, method):
         known = {name: value * factors.get(name, 1) for name, value in priced[kind][method].items()}
-        least = REPAIR if kind == "forward" else 1
+        least = CHECK_EVERY if kind == "forward" else 1
         lengths = [n for n in plan.candidate_lengths(T, 1) if n >= least] if method == "chunked" else [None]
         count = KINDS[kind][method]
         return min(price(count(T, B, H, weights, "cuda", *([n] if n else [])), known) for n in lengths)
