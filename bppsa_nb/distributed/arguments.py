@@ -35,7 +35,7 @@ def check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
     Returned are the Run or ListRun, `grad_output` with ``local_grads[-1]`` of the last rank included, and the method,
     "linear" or "chunked". Raised is what is wrong on this rank, or ValueError if it is on another.
     """
-    with group.together() as tell:
+    with group.collective_check() as gather:
         check_method(method, levels)
         _check_whose_gradient(group, grad_output)
         look = _check_list if isinstance(jacobians_T, (list, tuple)) else _check_dense
@@ -45,7 +45,7 @@ def check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
                 grad_output = grad_output + local_grads[-1]
         if method == "auto" and part.kind != _LIST:
             part = part._replace(costs=_run(jacobians_T, part, part.batch or 1, backend).costs())
-        methods, *every = zip(*tell((method, *part)), strict=True)  # plain tuples are pickled at once
+        methods, *every = zip(*gather((method, *part)), strict=True)  # plain tuples are pickled at once
     every = [_Part(*told) for told in zip(*every, strict=True)]
     check_same("method", list(map(repr, methods)))
     dtype, batch = _check_alike(every)

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.cells import recurrent, stacked, unroll
-from bppsa_nb.cells.repair import Solved, differ
+from bppsa_nb.cells.chunked import Solved, differ
 from bppsa_nb.distributed import arguments, predict, ranks
 from bppsa_nb.distributed.runs import Run
 from bppsa_nb.distributed.solver import go_back
@@ -14,7 +14,7 @@ from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_array, check_finite, check_params
 
 
-def forward(model, x, h0, backend, comm, how):
+def forward(model, x, h0, backend, comm, options):
     """Compute hidden states at this rank's steps; parameters, result and errors are those of `Recurrent.forward`."""
     group = ranks.group(comm)
 
@@ -28,19 +28,19 @@ def forward(model, x, h0, backend, comm, how):
         return functions
 
     def foresee():
-        if how.method != "auto":
-            return how, None
-        return how, predict.forward_costs(x.shape[:2], model.hidden_size, model.dtype, backend, model.gate_blocks)
+        if options.method != "auto":
+            return options, None
+        return options, predict.forward_costs(x.shape[:2], model.hidden_size, model.dtype, backend, model.gate_blocks)
 
     functions, every = _agree(group, model, look, lambda: x.shape[1], foresee)
     for name in ("method", "tol"):
         arguments.check_same(name, [repr(getattr(other, name)) for other, _ in every])
-    method = predict.choose_forward(tuple(costs for _, costs in every)) if how.method == "auto" else how.method
+    method = predict.choose_forward(tuple(costs for _, costs in every)) if options.method == "auto" else options.method
     states = np.zeros((model.num_layers, x.shape[1], model.hidden_size), model.dtype) if h0 is None else h0
     if method == "linear" or group.size == 1:
         saved, solved = _one_after_the_other(group, model, functions, x, states), None
     else:
-        tol = unroll.How("chunked", tol=how.tol).limits(model.dtype)[0]
+        tol = unroll.SolverOptions("chunked", tol=options.tol).limits(model.dtype)[0]
         saved, solved = [], []
         for layer, state in enumerate(states):
             make = stacked.chunks_of(model, functions, layer, backends.resolve(backend))
@@ -49,12 +49,12 @@ def forward(model, x, h0, backend, comm, how):
             arrays, found = _all_at_once(group, run, make, below, state, tol)
             saved.append(arrays)
             solved.append(found)
-    with group.together() as tell, np.errstate(all="ignore"):
+    with group.collective_check() as gather, np.errstate(all="ignore"):
         hidden, *gates = (stacked.stack(arrays) for arrays in zip(*saved, strict=True))
         logits = None
         if group.rank == group.size - 1:
             logits = saved[-1][0][-1] @ model.params["fc.weight"].T + model.params["fc.bias"]
-        finite = tell(logits is None or bool(np.isfinite(logits).all()))
+        finite = gather(logits is None or bool(np.isfinite(logits).all()))
     if not all(finite):
         raise FloatingPointError(recurrent.overflow(model.dtype))
     return recurrent.Activations(x, hidden, gates[0] if gates else None, logits, solved)
@@ -66,7 +66,7 @@ def _one_after_the_other(group, model, functions, x, states):
     A layer's last state goes to the next rank as soon as it is known, so that ranks work on different layers at a time.
     """
     saved, below, fault = [], x, None
-    with group.together() as tell, np.errstate(all="ignore"):
+    with group.collective_check(), np.errstate(all="ignore"):
         for layer in range(model.num_layers):
             state = np.array(states[layer], order="C")
             group.timed(group.comm.Recv, state, group.neighbor(-1))
@@ -80,7 +80,6 @@ def _one_after_the_other(group, model, functions, x, states):
             group.timed(group.comm.Send, np.ascontiguousarray(state), group.neighbor(1))
         if fault is not None:
             raise fault
-        tell()
     return saved
 
 
@@ -97,39 +96,39 @@ def _all_at_once(group, run, make, x, state, tol):
     solved : Solved
         The same on all ranks: steps are those of the rank that took longest.
     """
-    with group.together() as tell, np.errstate(all="ignore"):
+    with group.collective_check() as gather, np.errstate(all="ignore"):
         state = np.array(state if group.rank == 0 else np.zeros_like(state), order="C")
         before, chunks = state.copy(), make(run, stacked.plain(x), state, len(x)) if len(x) else None
         if chunks is not None:
             chunks.run_all(state[None])
-        lengths = tell(len(x))
+        lengths = gather(len(x))
     total, solved = max(sum(lengths), 1), Solved("chunked", max(lengths), 1, steps=max(lengths), work=1.0)
     took, fault = (0, 0, 0.0), None
     while True:
         end = state if chunks is None else chunks.ends[0]
         group.timed(group.comm.Sendrecv, end, group.neighbor(1), recvbuf=before, source=group.neighbor(-1))
-        with group.together() as tell, np.errstate(all="ignore"):
+        with group.collective_check() as gather, np.errstate(all="ignore"):
             if fault is not None:
                 raise fault
-            wrong, gap = differ(state[None], before[None], tol)
-            lanes = np.flatnonzero(wrong)
-            every = tell((gap, len(lanes), took))
-        gaps, left, tooks = zip(*every, strict=True)
-        steps, work, joined = zip(*tooks, strict=True)
-        solved.gaps.append(max(gaps))
-        solved.left.append(sum(left))
+            wrong, jump = differ(state[None], before[None], tol)
+            indices = np.flatnonzero(wrong)
+            every = gather((jump, len(indices), took))
+        jumps, unconverged, tooks = zip(*every, strict=True)
+        steps, work, mismatches = zip(*tooks, strict=True)
+        solved.jumps.append(max(jumps))
+        solved.unconverged.append(sum(unconverged))
         solved.steps, solved.work = solved.steps + max(steps), solved.work + sum(work) / (total * len(state))
-        solved.joined = max(solved.joined, *joined)
-        if not any(left):
+        solved.mismatch = max(solved.mismatch, *mismatches)
+        if not any(unconverged):
             return run(x, state) if chunks is None else chunks.result(), solved
         solved.passes += 1
         took = 0, 0, 0.0
         try:
-            state[lanes] = before[lanes]
-            if chunks is not None and len(lanes):
+            state[indices] = before[indices]
+            if chunks is not None and len(indices):
                 with np.errstate(all="ignore"):
                     chunks.began[0] = chunks.hidden[0] = state
-                    took = chunks.run_lanes(lanes, tol)
+                    took = chunks.run_chunks(indices, tol)
         except Exception as error:  # the others wait for what this rank ends with
             fault = error
 
@@ -171,9 +170,8 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
         method = predict.choose(tuple(costs for _, costs in every))
     grads = _go_back(group, model, activations, grad_logits, method, backend)
     if not all(np.isfinite(grad).all() for grad in grads.values()):
-        with group.together() as tell:
+        with group.collective_check():
             recurrent.check_saved(activations)
-            tell()
     return grads
 
 
@@ -182,7 +180,7 @@ def _agree(group, model, look, batch, foresee=lambda: None):
 
     Returned is what `look` returned here, and what `foresee` returned on all ranks.
     """
-    with group.together() as tell:
+    with group.collective_check() as gather:
         looked = look()
         sizes = model.input_size, model.hidden_size, model.num_classes, model.num_layers
         here = {
@@ -190,7 +188,7 @@ def _agree(group, model, look, batch, foresee=lambda: None):
             "model.params": f"those {ranks.checksum(*model.params.values())}",
             "the batch": f"one of {batch()} samples",
         }
-        every = tell((here, foresee()))
+        every = gather((here, foresee()))
     group.check_alike([given for given, _ in every])
     return looked, [prediction for _, prediction in every]
 
@@ -199,19 +197,18 @@ def _go_back(group, model, activations, grad_logits, method, backend):
     """Go back through all layers; return the gradients of all parameters, summed over ranks."""
     functions, batch = stacked.functions_of(model.cell_module, backend), activations.x.shape[1]
     layer, grad_output, local_grads = model.num_layers - 1, None, None
-    with group.together() as tell, np.errstate(all="ignore"):
+    with group.collective_check(), np.errstate(all="ignore"):
         grads = {name: np.zeros(shape, model.dtype) for name, shape in model.shapes().items() if "fc" in name}
         if grad_logits is not None:
             grads = {"fc.weight": grad_logits.T @ activations.hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
             grad_output = stacked.plain(grad_logits @ model.params["fc.weight"])
         parts = stacked.layer_parts(model, activations.x, activations.of_layers(), layer)
         links = functions["chain"](parts.weight_hh, *parts.saved)
-        tell()
     while links is not None:
         run = Run(links, batch, backend)
         grad_hidden = go_back(group, run, grad_output, local_grads, method).gradients
         del run
-        with group.together() as tell, np.errstate(all="ignore"):
+        with group.collective_check(), np.errstate(all="ignore"):
             from_x, from_h = functions["gate_gradients"](links, *parts.saved, grad_hidden)
             found = functions["parameter_gradients"](parts.below, parts.saved[0], from_x, from_h)
             grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
@@ -227,5 +224,4 @@ def _go_back(group, model, activations, grad_logits, method, backend):
                 layer -= 1
                 parts = stacked.layer_parts(model, activations.x, activations.of_layers(), layer)
                 links = functions["chain"](parts.weight_hh, *parts.saved)
-            tell()
     return add_up(group, {name: grads[name] for name in model.shapes()})

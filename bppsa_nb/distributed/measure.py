@@ -1,6 +1,5 @@
-"""What programs for mpiexec measure: time, memory, messages, and ⋄ by itself; and the options that they share."""
+"""What programs on ranks measure: time, memory, messages, and ⋄ by itself."""
 
-import argparse
 import ctypes
 import re
 import time
@@ -11,47 +10,9 @@ import numpy as np
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import maps, ranks
 from bppsa_nb.distributed.runs import Run
-from bppsa_nb.machine import backends, extras
+from bppsa_nb.machine import extras
 
 MESSAGES = tuple(8**i for i in range(1, 8))  # bytes
-
-
-_THREADS = """Ranks share the machine: on fewer cores than ranks times threads, limit the threads, as in
-NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 mpiexec -n 4 python -m """
-
-
-def parser(program, about):
-    """Return a parser for a program's arguments, with those that say how to measure."""
-    how = {"formatter_class": argparse.RawDescriptionHelpFormatter, "epilog": _THREADS + program}
-    made = argparse.ArgumentParser(f"python -m {program}", description=about, **how)
-    measuring = made.add_argument_group("the measurement")
-    add_option(measuring, "backend", ("auto", *backends.BACKENDS), "auto", "what computes")
-    add_option(measuring, "seed", int, 0, "of everything random")
-    add_option(measuring, "repeat", int, 5, "rounds that count")
-    add_option(measuring, "output", str, None, "a JSON file for all that is measured")
-    return made
-
-
-def add_option(parser, name, kind, default, text):
-    """Add an option whose help says its default; `kind` is a type, or a tuple of choices."""
-    choices = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
-    parser.add_argument(
-        f"--{name}", default=default, help=text + ("" if default is None else f" ({default})"), **choices
-    )
-
-
-def check(arguments, *counts):
-    """Complete the arguments of `parser`, or raise ValueError or RuntimeError, also if `counts` are below 1."""
-    for name in ("repeat", *counts):
-        value = getattr(arguments, name)
-        if value is not None and np.min(value) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {np.min(value)}")
-    if arguments.seed < 0:
-        raise ValueError(f"--seed must be at least 0, got {arguments.seed}")
-    path = arguments.output
-    if path is not None and (not Path(path).parent.is_dir() or (Path(path).exists() and not Path(path).is_file())):
-        raise ValueError(f"--output must be a file in a folder that exists, got {path!r}")
-    arguments.backend = backends.resolve(arguments.backend)
 
 
 def turns(calls, rounds, comm=None):

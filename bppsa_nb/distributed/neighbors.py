@@ -27,16 +27,16 @@ class Ranks(Alone):
         return self._group.seconds
 
     def __enter__(self):
-        self._together = self._group.together()
-        self._tell = self._together.__enter__()
+        self._check = self._group.collective_check()
+        self._gather = self._check.__enter__()
         return self
 
     def __exit__(self, kind, error, traceback):
-        return self._together.__exit__(kind, error, traceback)
+        return self._check.__exit__(kind, error, traceback)
 
     def agree(self, net, first, initial, options):
-        """As `Alone.agree`; the only place where ranks can find that they cannot go on together."""
-        every = self._tell((len(net), _describe(net, first, initial, options, self.backward)))
+        """As `Alone.agree`; the only place where an error on one rank can abort all of them."""
+        every = self._gather((len(net), _describe(net, first, initial, options, self.backward)))
         self._group.check_alike([given for _, given in every])
         layers = [count for count, _ in every]
         coarsening, levels = check_levels(sum(layers), options.coarsening, options.levels)

@@ -1,8 +1,7 @@
-"""What MPI ranks find out together: whether all of them can go on, and with the same arguments.
+"""What MPI ranks agree on: that all of them can go on, and with the same arguments; and how programs on ranks end.
 
-What is small, or has a size of its own on every rank, goes between them pickled, by mpi4py's collective methods in
-lower case and by `exchange`: one user started them all. Large arrays go as they are, by its other methods. Nothing that
-comes from a file is unpickled.
+Small values, and those whose size differs between ranks, are pickled, by mpi4py's lower-case methods and by `exchange`:
+one user started all ranks. Large arrays are sent as buffers. Nothing that comes from a file is unpickled.
 """
 
 import contextlib
@@ -44,8 +43,8 @@ def world():
 
 
 @contextmanager
-def first_speaks(rank, *names):
-    """Let no rank but 0 print to ``"stdout"`` or ``"stderr"`` in a block."""
+def rank_0_output(rank, *names):
+    """Silence ``"stdout"`` or ``"stderr"`` in a block on all ranks but 0."""
     with ExitStack() as quiet:
         if rank > 0:
             nowhere = quiet.enter_context(open(os.devnull, "w"))
@@ -55,11 +54,8 @@ def first_speaks(rank, *names):
 
 
 @contextmanager
-def ending_together(comm, foreseen):
-    """Run a program's block; what is raised in it on one rank ends all of them.
-
-    Of errors of the types `foreseen` the message says all there is to say; others show where they come from.
-    """
+def abort_on_error(comm, foreseen):
+    """Run a program's block; an error in it on one rank ends all ranks, with a traceback unless it is `foreseen`."""
     try:
         yield
     except BaseException as error:
@@ -80,9 +76,8 @@ def ending_together(comm, foreseen):
 def run_program(parser, check, run, argv=None):
     """Run a program on all processes that mpiexec started, or in this one alone.
 
-    ``check(arguments, size)`` completes the arguments for so many ranks; what it raises as a ValueError or a
-    RuntimeError is wrong usage, which all ranks find, and the first one says. ``run(arguments, comm)``, with None for
-    `comm` where mpi4py is missing, does the rest; what it raises ends all ranks.
+    ``check(arguments, size)`` completes the arguments for so many ranks; its ValueError or RuntimeError is wrong usage,
+    which rank 0 reports. ``run(arguments, comm)`` does the rest, with None for `comm` where mpi4py is missing.
     """
     if code := output.run(_run_program, parser, check, run, argv):
         sys.exit(code)
@@ -90,13 +85,13 @@ def run_program(parser, check, run, argv=None):
 
 def _run_program(parser, check, run, argv):
     comm = world()
-    with first_speaks(0 if comm is None else comm.rank, "stdout", "stderr"):
+    with rank_0_output(0 if comm is None else comm.rank, "stdout", "stderr"):
         arguments = parser.parse_args(argv)
         try:
             check(arguments, 1 if comm is None else comm.size)
         except (ValueError, RuntimeError) as error:
             parser.error(str(error))
-    with ending_together(comm, (FloatingPointError, MemoryError, RuntimeError)):
+    with abort_on_error(comm, (FloatingPointError, MemoryError, RuntimeError)):
         run(arguments, comm)
 
 
@@ -173,29 +168,31 @@ class Group:
         return self.timed(self.comm.allgather, value)
 
     @contextmanager
-    def together(self):
-        """Have what fails here fail on all ranks, in one exchange: on the others as a ValueError that says where.
+    def collective_check(self):
+        """Raise an error of this block on all ranks, in one exchange: on others as a ValueError that names the rank.
 
-        What it yields is to be called once, last, with what this rank tells the others; it returns what all of them
-        tell, in a list.
+        It yields a function that takes a value of this rank and returns those of all ranks, in a list. It may be called
+        once, at the end of the block; if it is not, the exchange follows the block.
         """
-        told = False
+        gathered = False
 
-        def tell(value=None):
-            nonlocal told
-            told = True
+        def gather(value=None):
+            nonlocal gathered
+            gathered = True
             every = self.share((None, value))
             for rank, (error, _) in enumerate(every):
                 if error is not None:
-                    raise ValueError(f"ranks go on together or not at all; rank {rank} raised {error}")
+                    raise ValueError(f"aborted on all ranks because rank {rank} failed: {error}")
             return [value for _, value in every]
 
         try:
-            yield tell
+            yield gather
         except Exception as error:
-            if not told:  # others wait, and must not wait for ever
+            if not gathered:  # the others wait for this rank
                 self.share((_words(error), None))
             raise
+        if not gathered:
+            gather()
 
     def check_alike(self, every):
         """Raise ValueError on all ranks unless what they were given, in dicts of words by name, is the same."""

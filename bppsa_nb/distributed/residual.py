@@ -25,11 +25,11 @@ def layers_of(model, comm):
 def forward(model, x, backend, comm):
     """Compute the states of this rank's layers; parameters, result and errors are those of `ResidualModel.forward`."""
     group = ranks.group(comm)
-    with group.together() as tell:
+    with group.collective_check() as gather:
         model.check_input(x)
         opening = model._forward(model.opening, x)  # on all ranks: each knows x, and it is quick
         net, given = _network(model, comm), _given(model, x)
-        every = tell(given)
+        every = gather(given)
     group.check_alike(every)
     first = np.ascontiguousarray(opening[-1] if opening else x)
     solved = solver.solve(net, first, **model._how(), backend=backend, comm=comm)
@@ -43,7 +43,7 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
     """Compute the gradients of all parameters, on all ranks; see `ResidualModel.backward`."""
     group = ranks.group(comm)
     first, last = group.rank == 0, group.rank == group.size - 1
-    with group.together() as tell:
+    with group.collective_check() as gather:
         model.check_method(method, backend, levels, comm)
         layers = layers_of(model, comm)[group.rank]
         model._check_activations(activations, layers, last)
@@ -54,7 +54,7 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
             where = f"rank {group.size - 1}, which has the last layer"
             raise ValueError(f"grad_logits must be None on all ranks but {where}, got {type(grad_logits).__name__}")
         net, given = _network(model, comm), _given(model, activations.x) | {"method": method}
-        every = tell(given)
+        every = gather(given)
     group.check_alike(every)
     states, grads = activations.states, {name: np.zeros_like(param) for name, param in model.params.items()}
 
@@ -103,13 +103,13 @@ def _given(model, x):
 def _on_some(group, chosen, do):
     """Do what not all ranks have to do, and return its result, or None; what overflows there fails everywhere."""
     result, fault = None, None
-    with group.together() as tell:
+    with group.collective_check() as gather:
         try:
             if chosen:
                 result = do()
         except FloatingPointError as error:
             fault = error
-        every = tell(None if fault is None else str(fault))
+        every = gather(None if fault is None else str(fault))
     if any(every):
         raise fault or FloatingPointError(next(filter(None, every)))
     return result
@@ -129,7 +129,7 @@ class Layers(OverRanks):
 
     def check(self, model, optimizer, method, backend, levels, forward):
         """Raise on all ranks unless these can be trained so, and are the same on all of them."""
-        with self.together() as given:
+        with self.collective_check() as given:
             check_parts(model, optimizer)
             forward.check(model)
             model.check_method(method, backend, levels, self.group.comm)
@@ -165,12 +165,12 @@ class Layers(OverRanks):
         return self.group.timed(self.group.comm.bcast, value, rank)
 
     def _forward(self, trainer, make):
-        with self.group.together() as tell:
+        with self.group.collective_check() as gather:
             x, y = make()
             check_order(x, y)
             y = check_labels(y, len(x), trainer.model.num_classes)
             given = {"y": f"labels {ranks.checksum(y.astype(np.int64))}"}
-            stops, every = zip(*tell((bool(self._arrived), given)), strict=True)
+            stops, every = zip(*gather((bool(self._arrived), given)), strict=True)
         self.group.check_alike(every)
         self._stop = any(stops)
         return trainer.model.forward(x, trainer.backend, self.group.comm), y

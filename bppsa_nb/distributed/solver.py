@@ -59,10 +59,9 @@ def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend=
     run, end, method = check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
     solution = go_back(group, run, end, local_grads, method)
     if not solution.finite:
-        with group.together() as tell:
+        with group.collective_check():
             given = {"grad_output": grad_output, "local_grads": local_grads, **chain_checks.parts(jacobians_T)}
             chain_checks.check_finite(**given)
-            tell()
     return solution
 
 
@@ -88,7 +87,7 @@ def go_back(group, run, grad_output, local_grads, method):
 def _chunked(group, comm, run, grad_output, local_grads):
     """Reduce, scan, replay; return gradients, how often ⋄ was computed here, and whether all ranks' are finite."""
     gradients, kept = None, True
-    with group.together() as tell:  # before the scan, from which no rank may stay away
+    with group.collective_check() as gather:  # before the scan, from which no rank may stay away
         try:
             if comm.rank == 0:  # whose gradient is known
                 gradients = run.sweep(grad_output, local_grads)
@@ -99,15 +98,15 @@ def _chunked(group, comm, run, grad_output, local_grads):
                 own = run.map(grad_output, local_grads)
         except DynamicRangeError:
             kept = False
-        if not all(tell(kept)):
+        if not all(gather(kept)):
             return None, 0, False
     above, combined, fault = run.exscan(group, comm, own)
-    with group.together() as tell:
+    with group.collective_check() as gather:
         if fault is not None:
             raise fault
         if above is not None:
             gradients = run.sweep(_sum(above, grad_output), local_grads)
-        every = tell(gradients is not None and chain_checks.is_finite(gradients))
+        every = gather(gradients is not None and chain_checks.is_finite(gradients))
     return gradients, combined, all(every)
 
 
@@ -122,10 +121,10 @@ def _linear(group, comm, run, grad_output, local_grads):
         fault = error
     if comm.rank < comm.size - 1:
         group.timed(ranks.exchange, comm, None if gradients is None else gradients[0], to=comm.rank + 1)
-    with group.together() as tell:
+    with group.collective_check() as gather:
         if fault is not None:
             raise fault
-        every = tell(gradients is not None and chain_checks.is_finite(gradients))
+        every = gather(gradients is not None and chain_checks.is_finite(gradients))
     return gradients, all(every)
 
 

@@ -38,12 +38,12 @@ class OverRanks(Local):
         self._arrived, self._stop, self._seconds = [], False, 0.0  # Ctrl-C here, and on some rank
 
     @contextmanager
-    def together(self):
+    def collective_check(self):
         """Have what fails in a block fail on all ranks, and what it puts into a dict be the same on them."""
         given = {}
-        with self.group.together() as tell:
+        with self.group.collective_check() as gather:
             yield given
-            every = tell({name: _words(value) for name, value in given.items()})
+            every = gather({name: _words(value) for name, value in given.items()})
         self.group.check_alike(every)
 
     def first(self, number):
@@ -78,13 +78,13 @@ class Replicas(OverRanks):
     def __init__(self, comm, sequence_ranks):
         super().__init__(comm)
         size = self.group.size
-        with self.group.together() as tell:
+        with self.group.collective_check() as gather:
             places = size if sequence_ranks is None else sequence_ranks
             if not is_integer(places):
                 raise TypeError(f"sequence_ranks must be an integer, got {places!r}")
             if places < 1 or size % places:
                 raise ValueError(f"sequence_ranks must divide the number of ranks, {size}, got {places}")
-            every = tell({"sequence_ranks": int(places)})
+            every = gather({"sequence_ranks": int(places)})
         self.group.check_alike(every)
         self.places, self.replicas = int(places), size // int(places)
         self.replica, self.place = divmod(self.group.rank, self.places)
@@ -93,7 +93,7 @@ class Replicas(OverRanks):
 
     def check(self, model, optimizer, method, backend, levels, forward):
         """Raise on all ranks unless these can be trained over steps, and are the same on all of them."""
-        with self.together() as given:
+        with self.collective_check() as given:
             if not isinstance(model, Recurrent):
                 raise TypeError(
                     "model must be an RNN, a GRU or a ResidualModel with comm, which shares out steps or layers, got "
@@ -178,13 +178,13 @@ class Replicas(OverRanks):
         """Make a batch, and compute with this replica's share of it; return sums of two numbers over all ranks."""
         x, y, samples = self._batch(model, make)
         numbers, grads, fault = (0.0, 0.0), None, None
-        with self.group.together() as tell:
+        with self.group.collective_check() as gather:
             try:
                 if len(y):
                     numbers, grads = compute(x, y, samples)
             except FloatingPointError as error:
                 fault = error
-            faults, stops, every = zip(*tell((fault is not None, bool(self._arrived), finish(numbers))), strict=True)
+            faults, stops, every = zip(*gather((fault is not None, bool(self._arrived), finish(numbers))), strict=True)
         if any(faults):
             raise fault or FloatingPointError(f"logits overflow {model.dtype} on rank {faults.index(True)}")
         self._stop = any(stops)
@@ -192,7 +192,7 @@ class Replicas(OverRanks):
 
     def _batch(self, model, make):
         """Return this rank's part of a batch, and how many samples all replicas have of it."""
-        with self.group.together() as tell:
+        with self.group.collective_check() as gather:
             x, y = make()
             if not isinstance(x, np.ndarray) or x.ndim != 3:
                 raise ValueError(f"x must have shape (T, B, I) with comm, got {np.shape(x)}")
@@ -201,7 +201,7 @@ class Replicas(OverRanks):
             if len(y):
                 model.check_input(x)
             params = {"model.params": f"those {ranks.checksum(*model.params.values())}"}
-            every = tell((params, (len(y), ranks.checksum(y.astype(np.int64)))))
+            every = gather((params, (len(y), ranks.checksum(y.astype(np.int64)))))
         self.group.check_alike([params for params, _ in every])
         for rank, (_, labels) in enumerate(every):
             first = rank - rank % self.places

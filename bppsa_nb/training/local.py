@@ -44,7 +44,7 @@ class Local:
             raise ValueError("dataset must hold at least one sample")
         return {"num_samples": len(dataset), "batch_size": batch_size}
 
-    def together(self):
+    def collective_check(self):
         """Have what fails in a block fail wherever steps run, and what it puts into a dict be the same there."""
         return nullcontext({})
 

@@ -153,7 +153,7 @@ class Trainer:
             As from `step`, and after Ctrl-C: the trainer is as it was between two iterations, and can be saved and
             resumed. Where Ctrl-C arrives on one rank of several, all of them stop after the same iteration.
         """
-        with self._strategy.together() as given:
+        with self._strategy.collective_check() as given:
             check_flag("progress", progress)
             check_count("epochs", epochs)
             plan = self._strategy.check_dataset(dataset, batch_size)
@@ -194,7 +194,7 @@ class Trainer:
 
     def evaluate(self, dataset, batch_size):
         """Return mean loss and accuracy (floats) over a data set, in its own order; arguments as for `fit`."""
-        with self._strategy.together() as given:
+        with self._strategy.collective_check() as given:
             plan = self._strategy.check_dataset(dataset, batch_size)
             given |= plan
         num_samples, loss, correct = plan["num_samples"], 0.0, 0.0
@@ -226,7 +226,7 @@ class Trainer:
             If `path` names no file, or `load` would refuse what is to be saved, as where a parameter is not finite; if
             it cannot be written. A file that is there stays as it is.
         """
-        with interrupts_held(), self._strategy.together():
+        with interrupts_held(), self._strategy.collective_check():
             if self._strategy.speaks:
                 self._write(path)
 
@@ -249,7 +249,7 @@ class Trainer:
             If there is no such file; if an entry is missing, left over or does not fit the model, or the optimizer
             differs; with `comm`, if ranks read different files.
         """
-        with self._strategy.together() as given:
+        with self._strategy.collective_check() as given:
             given["what path holds"], checkpoint = checkpoints.read(path, self.model, self.optimizer)
         with interrupts_held():
             checkpoints.restore(self, checkpoint)

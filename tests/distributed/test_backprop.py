@@ -102,7 +102,7 @@ def test_what_one_rank_cannot_do_none_does(on_ranks, ranks):
         for name, text in said.items():
             expected, everywhere = REFUSALS[name]
             odd = ranks - 1 if ", last" in name else 1 if name.endswith(", 1") else 0
-            by_others = rf"^ValueError: ranks go on together or not at all; rank \d raised {expected}"
+            by_others = rf"^ValueError: aborted on all ranks because rank \d failed: {expected}"
             if everywhere is None:  # ranks may be at fault together
                 expected = f"^{expected}|{by_others}"
             elif not everywhere:

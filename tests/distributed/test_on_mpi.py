@@ -45,7 +45,7 @@ def test_a_program_finds_what_mpiexec_would_give_it(few, program):
         assert (done.returncode, done.stderr) == (code, "by the system\n" * ranks)
         assert done.stdout == "".join(f"{rank} {ranks} ['{code}']\n" for rank in range(ranks))
     done = few.run(2, "-m", "bppsa_nb.multigrid", "--help")
-    assert done.returncode == 0 and done.stdout.startswith("usage: python -m bppsa_nb.multigrid")
+    assert done.returncode == 0 and done.stdout.startswith("usage: python -m bppsa_nb.distributed layers")
     with pytest.raises(ValueError, match="ranks must be from 1 to 3, got 4"):
         few.run(4, program(SEES), 0)
 

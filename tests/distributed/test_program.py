@@ -1,3 +1,5 @@
+"""``python -m bppsa_nb.distributed``: what it measures of chains and of layers, and how it ends."""
+
 import json
 import re
 import sys
@@ -6,16 +8,16 @@ import numpy as np
 import pytest
 from on_mpi import start
 
-from bppsa_nb.distributed import __main__ as program
-from bppsa_nb.distributed import measure, predict
+from bppsa_nb.distributed import measure, predict, program
 
 FEW = ["--steps", "9", "5", "--batch", "2", "--width", "3", "--backend", "numpy", "--repeat", "1"]
+LAYERS = ["--depth", "21", "--backend", "numpy", "--coarsening", "2", "--levels", "3", "--repeat", "1"]
 PROGRAM = "-m", "bppsa_nb.distributed"
 
 
 @pytest.fixture(scope="module")
 def measured(rank_session, tmp_path_factory):
-    """Run the program on some ranks, once; return what it wrote and printed."""
+    """Run the program for chains on some ranks, once; return what it wrote."""
     folder, known = tmp_path_factory.mktemp("program"), {}
 
     def found(ranks, cell):
@@ -24,7 +26,8 @@ def measured(rank_session, tmp_path_factory):
             run = start if ranks in (0, 2) else rank_session.run  # as users do, or sooner
             done = run(ranks, *PROGRAM, "--cell", cell, *FEW, "--scan-widths", "2", "3", "--output", path)
             assert done.returncode == 0, done.stderr
-            known[ranks, cell] = json.loads(path.read_text()), done.stdout
+            known[ranks, cell] = json.loads(path.read_text())
+            assert f"ranks {max(ranks, 1)}\n\nrows\n  steps 9, rank 0, method " in done.stdout
         return known[ranks, cell]
 
     return found
@@ -36,8 +39,7 @@ RUNS += [pytest.param(*run, marks=pytest.mark.full) for run in ((4, "residual"),
 
 @pytest.mark.parametrize("ranks, cell", RUNS)
 def test_every_rank_method_and_length_is_measured(measured, ranks, cell):
-    found, printed = measured(ranks, cell)
-    size = max(ranks, 1)
+    found, size = measured(ranks, cell), max(ranks, 1)
     assert found["arguments"]["ranks"] == size and found["arguments"]["scan_widths"] == [2, 3]
     key = [(row["steps"], row["rank"], row["method"]) for row in found["rows"]]
     assert sorted(key) == sorted((T, r, m) for T in (9, 5) for r in range(size) for m in ("chunked", "linear"))
@@ -48,24 +50,12 @@ def test_every_rank_method_and_length_is_measured(measured, ranks, cell):
     for T in (9, 5):
         links = [row["links"] for row in found["memory"] if (row["steps"], row["method"]) == (T, "linear")]
         assert sum(links) == T and max(links) - min(links) <= 1
-        assert f"links on each rank: {', '.join(map(str, links))}" in printed
     if sys.platform == "linux":
         assert all(row["bytes"] >= 0 for row in found["memory"])
-
-
-@pytest.mark.parametrize("ranks, cell", RUNS)
-def test_methods_agree(measured, ranks, cell):
-    differences = measured(ranks, cell)[0]["differences"]
-    assert len(differences) == 2 * max(ranks, 1)
-    assert max(row["difference"] for row in differences) <= 1e-5
+    differences = [row["difference"] for row in found["differences"]]
+    assert len(differences) == 2 * size and max(differences) <= 1e-5
     if ranks == 4:  # whose middle ranks have multiplied in another order
-        assert max(row["difference"] for row in differences) > 0
-
-
-@pytest.mark.parametrize("ranks, cell", RUNS)
-def test_calls_of_the_operation_are_those_of_recursive_doubling(measured, ranks, cell):
-    size = max(ranks, 1)
-    found = measured(ranks, cell)[0]
+        assert max(differences) > 0
     known = predict.exscan(np.zeros(size), predict.Interconnect(0, 1), predict.Diamonds(0, 0, 0, 0, 0))[1][::-1]
     assert max(known) <= 2 * np.ceil(np.log2(size))
     for row in found["exscans"] + [row for row in found["rows"] if row["method"] == "chunked"]:
@@ -74,12 +64,13 @@ def test_calls_of_the_operation_are_those_of_recursive_doubling(measured, ranks,
 
 
 def test_one_rank_is_timed_by_itself_and_several_exchange_messages(measured):
-    rnn, residual, several = (measured(*which)[0] for which in (RUNS[0], RUNS[1], RUNS[2]))
+    rnn, residual, several = (measured(*which) for which in (RUNS[0], RUNS[1], RUNS[2]))
     parts = {"steps", "forward", "sweep", "backward", "product"}
     assert [set(row) for row in rnn["parts"]] == [parts] * 2
     assert [set(row) for row in residual["parts"]] == [parts | {"jacobians", "back"}] * 2
     assert [row["bytes"] for row in several["messages"]] == list(measure.MESSAGES)
-    assert "messages" not in rnn and "parts" not in several and "diamonds" not in several
+    assert rnn["messages"] == several["parts"] == several["diamonds"] == residual["forward"] == []
+    assert {row["method"] for row in rnn["forward"]} == {"chunked", "linear"}
     for row in rnn["diamonds"]:  # kind; exponents, rows and offset of two samples
         assert row["bytes"] == 8 + 2 * (8 * row["width"] + 4 * row["width"] ** 2 + 4 * row["width"])
         assert min(row["merge"], row["apply"], row["keep"]) > 0
@@ -87,42 +78,108 @@ def test_one_rank_is_timed_by_itself_and_several_exchange_messages(measured):
 
 
 @pytest.mark.parametrize(
+    "kind", [["--width", "3"], ["--channels", "2", "--image", "4", "--kernel", "5", "--weights", "independent"]]
+)
+def test_layers_are_the_same_on_any_number_of_ranks(rank_session, tmp_path, kind):
+    every = []
+    for ranks in 1, 3:
+        run, path = rank_session.run if ranks == 1 or "--width" in kind else start, tmp_path / f"{ranks}.json"
+        done = run(ranks, "-m", "bppsa_nb.multigrid", *LAYERS, *kind, "--output", path)
+        assert done.returncode == 0 and "\n\nresiduals\n  of states, cycle 1, " in done.stdout, done.stderr
+        every.append(json.loads(path.read_text()))
+    one, three = every
+    assert one["residuals"] == three["residuals"] and three["residuals"][-1]["residual"] <= 1e-9
+    assert {row["of"] for row in one["residuals"]} == {"states", "gradients"}
+    assert [row["layers"] for row in three["layers"]] == [8, 8, 5]
+    assert [(row["rank"], row["method"], row["task"], row["round"]) for row in three["rows"]] == [
+        (rank, method, task, 0)
+        for rank in range(3)
+        for method in ("multigrid", "serial")
+        for task in ("inference", "training")
+    ]
+    assert all(0 < row["communication"] <= row["seconds"] for row in three["rows"])
+    assert all(0 <= row[name] < 1e-8 for row in three["differences"] for name in ("states", "gradients"))
+
+
+def test_layers_need_mpi4py_for_several_ranks_only():
+    script = f"import sys; sys.modules['mpi4py'] = None; from {program.__name__} import main; main(sys.argv[1:])"
+    few = ["layers", *LAYERS, "--width", "3"]
+    assert start(0, "-c", script, *few).returncode == 0
+    done = start(2, "-c", script, *few)
+    assert done.returncode and "`pip install 'bppsa-nb[mpi]'` installs mpi4py" in done.stderr
+    done = start(0, "-c", script, *FEW)
+    assert done.returncode == 2 and "ranks need mpi4py: `pip install 'bppsa-nb[mpi]'`" in done.stderr
+
+
+@pytest.mark.parametrize(
     "arguments, said",
     [
         (["--steps", "0"], "--steps must be at least 1, got 0"),
-        (["--scan-widths", "4", "0"], "--scan-widths must be at least 1, got 0"),
+        (["chain", "--scan-widths", "4", "0"], "--scan-widths must be at least 1, got 0"),
+        (["--repeat", "0"], "--repeat must be at least 1, got 0"),
         (["--seed", "-1"], "--seed must be at least 0, got -1"),
         (["--cell", "lstm"], "argument --cell: invalid choice: 'lstm'"),
-        (["--output", "nowhere/times.json"], "--output must be a file in a folder that exists"),
+        (["--output", "nowhere/times.json"], "--output must be a file in a folder that exists, got 'nowhere"),
+        (["--output", "/"], "--output must be a file in a folder that exists, got '/'"),
+        (["--output", ""], "--output must be a file in a folder that exists, got ''"),
+        (["--cell", "residual", "--steps", "1"], "--steps of a residual network must be at least the 2 ranks, got 1"),
+        (["layers", "--depth", "0"], "depth must be at least 1, got 0"),
+        (["layers", "--depth", "8", "--coarsening", "2", "--levels", "4"], "ranks must be at most the 1 steps"),
+        (["layers", "--tol", "-1"], "tol must be >= 0"),
+        (["layers", "--time", "0"], "h must be positive"),
+        (["layers", "--batch", "0"], "--batch must be at least 1, got 0"),
+        (["layers", "--kernel", "3"], "--kernel and --image are of convolutions: give their --channels too"),
+        (["layers", "--skip-downcycle", "--nested-iteration"], "take one of them"),
+        (["layers", "--cycles", "2", "--tol", "1"], "not allowed with argument"),
     ],
 )
-def test_wrong_arguments_are_refused(arguments, said, capsys):
+def test_wrong_arguments_are_refused(arguments, said, monkeypatch, capsys):
+    monkeypatch.setattr(program.ranks, "world", lambda: type("TwoRanks", (), {"size": 2, "rank": 0}))
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
     with pytest.raises(SystemExit) as error:
         program.main(arguments)
     assert error.value.code == 2 and said in capsys.readouterr().err
 
 
 def test_one_rank_says_what_is_wrong(rank_session):
-    done = rank_session.run(3, *PROGRAM, "--cell", "residual", "--steps", "2")
-    said = "--steps of a residual network must be at least the 3 ranks, got 2"
-    assert done.returncode != 0 and len(re.findall(said, done.stderr)) == 1
+    done = rank_session.run(3, "-m", "bppsa_nb.multigrid", "--depth", "8", "--backend", "numpy")
+    said = "ranks must be at most the 2 steps that 2 levels leave"
+    assert done.returncode == 2 and len(re.findall(said, done.stderr)) == 1
 
 
-def test_a_program_that_fails_on_one_rank_ends(tmp_path):
-    # The last rank has no room for its steps; the others wait for nobody.
-    script = tmp_path / "fail.py"
-    script.write_text(
-        "from mpi4py import MPI\n"
-        "from bppsa_nb.distributed import __main__ as program, measure\n"
-        "def peak(call):\n"
-        "    if MPI.COMM_WORLD.rank == 1:\n"
-        "        raise MemoryError('no room')\n"
-        "    return call(), None\n"
-        "measure.peak = peak\n"
-        "program.main(['--steps', '6', '--backend', 'numpy', '--repeat', '1'])\n"
-    )
-    done = start(2, script)
-    assert done.returncode != 0 and "rank 1: MemoryError: no room" in done.stderr
+FAULTY = """
+import os, signal, sys
+from mpi4py import MPI
+from bppsa_nb.distributed import measure, measure_layers, program
+
+kept, calls = {owner}.{name}, []
+
+def fault(*arguments):
+    calls.append(1)
+    if len(calls) == 2 and MPI.COMM_WORLD.rank == 1:
+        {fault}
+    return kept(*arguments)
+
+{owner}.{name} = fault
+program.main(sys.argv[1:])
+"""
+ENDS = [("_train", "os.kill(os.getpid(), signal.SIGKILL)", ""), ("_train", "sys.exit('lost')", "lost")]
+ENDS += [("_train", "raise OSError('lost')", "Traceback(?s:.*)OSError: lost")]
+ENDS += [("peak", "raise MemoryError('no room')", "^rank 1: MemoryError: no room$")]
+
+
+@pytest.mark.parametrize("name, fault, said", ENDS)
+def test_a_rank_that_dies_or_raises_ends_all(name, fault, said):
+    # The others wait for nobody.
+    owner, arguments = ("measure", FEW) if name == "peak" else ("measure_layers", ["layers", *LAYERS, "--width", "3"])
+    done = start(3, "-c", FAULTY.format(owner=owner, name=name, fault=fault), *arguments)
+    assert done.returncode and re.search(said, done.stderr, re.MULTILINE), done.stderr
+
+
+def test_what_can_be_foreseen_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(program.ranks, "world", lambda: None)
+    with pytest.raises(SystemExit, match="^RuntimeError: tol=0 is not reached: "):
+        program.main("layers --depth 100 --time 20 --tol 0 --backend numpy --weights independent".split())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
