@@ -16,12 +16,12 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.cells import layer_cuda as cells
+from bppsa_nb.cells.chunked_cuda import Chunks as LoopChunks
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.recurrent import overflow
-from bppsa_nb.cells.repair_cuda import Chunks as LoopChunks
 from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.cells.stacked import settled
-from bppsa_nb.cells.unroll import TOLERANCE, How
+from bppsa_nb.cells.stacked import resolve_method
+from bppsa_nb.cells.unroll import TOLERANCE, SolverOptions
 from bppsa_nb.chains.backprop import choose
 from bppsa_nb.chains.levels_cuda import launch_prepare, launch_scan, workspace
 from bppsa_nb.chains.plan import chunk_length, explain
@@ -52,7 +52,8 @@ class OnDevice(Local):
         labels = check_labels(y, x.shape[1], model.num_classes)
         if self.training is None or (self.training.model, self.training.optimizer) != (model, optimizer):
             self.training = DeviceTraining(model, optimizer)
-        method, length = settled(model, How(**{"method": "auto"} | trainer.forward.how()), x.shape, "cuda")
+        options = SolverOptions(**{"method": "auto"} | trainer.forward.how())
+        method, length = resolve_method(model, options, x.shape, "cuda")
         length = length if method.method == "chunked" else None
         loss, met = self.training.step(x, labels, trainer.method, trainer.levels, length)
         return loss, partial(self._update_whole, trainer, x.shape, length, met)

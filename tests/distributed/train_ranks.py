@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 import bppsa_nb as bp
 from bppsa_nb import sparse
-from bppsa_nb.cells import repair, stacked
+from bppsa_nb.cells import chunked, stacked
 from bppsa_nb.distributed import partition
 
 COMM = MPI.COMM_WORLD
@@ -72,7 +72,8 @@ def of_solved(here, steps, forward):
     if (here.solved is None) == (forward.get("method") == "chunked" and SIZE > 1) and forward:
         yield f"solved {here.solved}"
     for one in here.solved or ():
-        if one.steps > SIZE * one.length or one.left[-1] or one.passes != len(one.gaps) or one.passes > SIZE + 1:
+        passes = one.passes == len(one.jumps) <= SIZE + 1
+        if one.steps > SIZE * one.length or one.unconverged[-1] or not passes:
             yield repr(one)
         if SIZE == 2 and steps == 300 and one.steps > one.length + 100:
             yield f"{one} went on after it met"
@@ -167,11 +168,11 @@ def failing(*arguments):
     raise OSError("the disk is gone")
 
 
-run_lanes = repair.Chunks.run_lanes
+run_chunks = chunked.Chunks.run_chunks
 
 
-def failing_repair(chunks, lanes, tol):
-    return run_lanes(chunks, lanes, tol) if tol is None else failing()
+def failing_repair(chunks, indices, tol):
+    return run_chunks(chunks, indices, tol) if tol is None else failing()
 
 
 def patched(module, name, call, failing=failing):
@@ -212,8 +213,8 @@ def refusals(folder):
     yield "no communicator", forward(comm="world")
     yield "in a layer", lambda: patched(stacked, "run_layer", forward(method="linear"))
     yield "in a chunk", lambda: patched(stacked, "run_layer", forward(method="chunked"))
-    yield "in a gap", lambda: patched(repair, "distance", forward(method="chunked"))
-    yield "in a repair", lambda: patched(repair.Chunks, "run_lanes", forward(method="chunked"), failing_repair)
+    yield "in a gap", lambda: patched(chunked, "distance", forward(method="chunked"))
+    yield "in a repair", lambda: patched(chunked.Chunks, "run_chunks", forward(method="chunked"), failing_repair)
     yield "forward", forward(method="linear" if LAST else "chunked")
     yield "tol", forward(method="chunked", tol=0 if LAST else None)
     yield "newton", forward(method="newton")

@@ -46,7 +46,7 @@ def methods(monkeypatch):
 def test_a_network_that_forgets_goes_in_chunks(methods):
     chosen = trainer(False)
     chosen.fit(bp.Bitstream(T, 4), 1, 1, progress=False)
-    assert methods == ["met"] * 4
+    assert methods == ["converged"] * 4
     assert chosen.forward.rest == 0 and 0 < chosen.forward.spent < 1
 
 

@@ -41,18 +41,17 @@ def train(point, seed):
     Each of its `iterations` has a row of `training_curves.side_by_side`, with `fixed_loss_<method>` on the first 1000
     samples before every tenth.
     """
-    backend, dataset = point["backend"], Bitstream(point["T"], SAMPLES, rng=seed)
-    order = np.random.default_rng(seed).permutation(SAMPLES)
-    x_fixed, y_fixed = dataset.batch(np.arange(1000))
-
-    def batch(iteration):
-        return dataset.batch(order[np.arange(iteration * BATCH, (iteration + 1) * BATCH) % SAMPLES])
+    backend, samples = point["backend"], Bitstream(point["T"], SAMPLES, rng=seed)
+    x, y = samples.batch(np.arange(1000))
 
     def watch(model):
-        return {"fixed_loss": cross_entropy(model.forward(x_fixed, backend=backend).logits, y_fixed)[0]}
+        return {"fixed_loss": cross_entropy(model.forward(x, backend=backend).logits, y)[0]}
 
-    copies = {method: (RNN(1, 20, 10, rng=seed), Adam(lr=1e-5)) for method in METHODS}
-    return training_curves.side_by_side(copies, batch, range(point["iterations"]), backend, watch)
+    def new():
+        return RNN(1, 20, 10, rng=seed), Adam(lr=1e-5)
+
+    batch = training_curves.batches(samples, BATCH, seed)
+    return training_curves.side_by_side(new, METHODS, batch, range(point["iterations"]), backend, watch)
 
 
 def alt(table):
@@ -73,24 +72,18 @@ def plot(table):
     fig, (left, middle, right) = pyplot.subplots(1, 3, figsize=(9.6, 3.5), layout="constrained")
     first = table["backend"].iloc[0]
     rows = table[table["backend"] == first]
-    for method, name in METHODS.items():
-        seconds = rows[f"seconds_{method}"]
-        look = training_curves.look(method)
-        drawn = rows.assign(before=seconds.cumsum() - seconds)[rows[f"fixed_loss_{method}"].notna()]
-        loss = drawn[f"fixed_loss_{method}"]
-        left.plot(drawn["iteration"], loss, label=name, **look)
-        label = f"{name}: {1e3 * seconds.median():.2g} ms each"
-        middle.plot(drawn["before"].iloc[1:], loss.iloc[1:], label=label, **look | {"ls": "-", "lw": 2})
+    labels = {m: f"{name}: {1e3 * rows[f'seconds_{m}'].median():.2g} ms each" for m, name in METHODS.items()}
     left.set(title="Per iteration", xlabel="iteration", ylabel="training loss, 1000 fixed samples")
     middle.set(title=f"Per second (backend {first})", xlabel="seconds", xscale="log")
+    training_curves.draw_curves(left, rows, "fixed_loss", METHODS)
+    training_curves.draw_curves(middle, rows, "fixed_loss", labels, over_seconds=True)
     training_curves.share_losses(left, middle)
     for backend, part in differences(table).groupby("backend", sort=False):
-        worst = part.groupby(part["iteration"] // 10 * 10).max()
-        style = {"numpy": ":", "cpu": "-", "cuda": "--"}[backend]
-        right.plot(worst.index, worst["gradient"], style, color="black", lw=1.4, label=f"gradients, {backend}")
-        right.plot(worst.index, worst["loss"], style, color=COLORS["baseline"], lw=0.9, label=f"losses, {backend}")
+        worst, line = training_curves.worst_of_ten(part), {"numpy": ":", "cpu": "-", "cuda": "--"}[backend]
+        right.plot(worst.index, worst["gradient"], line, color="black", lw=1.4, label=f"gradients, {backend}")
+        right.plot(worst.index, worst["loss"], line, color=COLORS["baseline"], lw=0.9, label=f"losses, {backend}")
     training_curves.draw_limit(right)
     right.set(title="BPPSA against BPTT", xlabel="iteration", ylabel="relative difference, worst of 10")
-    right.set(yscale="log", ylim=(None, 2e-3))
-    right.legend(loc="upper right", ncols=1)
+    right.set(ylim=(None, 2e-3))
+    right.legend(loc="upper right")
     return fig

@@ -48,8 +48,8 @@ def _look(model, x):
     chunks = model.forward(x, backend="cpu", method="chunked", length=-(-len(x) // CHUNKS))
     (solved,) = chunks.solved
     return {
-        "corrections": deer.corrections if deer.finished == "met" else MOST,
-        "met": deer.finished == "met",
+        "corrections": deer.corrections if deer.finished == "converged" else MOST,
+        "met": deer.finished == "converged",
         "steps": solved.steps / len(x),
         "work": solved.work,
         "error": float(abs(chunks.hidden - loop).max()),

@@ -34,7 +34,7 @@ def _rows(network, rng, T, iterations):
     x, rows = networks.inputs(T, 1, rng, np.float32), []
     double = networks.like(model, np.float64)  # where Newton's method is at its best
     deer = double.forward(x.astype(np.float64), backend="cpu", method="newton", length=1, tol=1e-5, most=MOST).solved[0]
-    met = deer.finished == "met"
+    met = deer.finished == "converged"
     ways = {"serial": {1: 2 * T}, "backward": {}, "newton": {}, "repair": {}}
     for chunks in WORKERS:  # of a length that suits so many workers
         ways["backward"][chunks] = _backward(T, chunks)
