@@ -158,13 +158,13 @@ def training_step(model, x, y, method, graph, sub_stream=True, forward="auto"):
     wait : callable
         Returns when it is done.
     """
-    from bppsa_nb.cells.stacked import settled
-    from bppsa_nb.cells.unroll import How
+    from bppsa_nb.cells.stacked import resolve_method
+    from bppsa_nb.cells.unroll import SolverOptions
     from bppsa_nb.training import device
 
     training = device.DeviceTraining(model, bp.Adam(lr=1e-5), graph, sub_stream)
-    how, length = settled(model, How(forward), x.shape, "cuda")
-    training.step(x, y, method, length=length if how.method == "chunked" else None)
+    options, length = resolve_method(model, SolverOptions(forward), x.shape, "cuda")
+    training.step(x, y, method, length=length if options.method == "chunked" else None)
     *_, step = training.steps.values()
     return step.run, lambda: device.wait(training.stream)
 

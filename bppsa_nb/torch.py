@@ -42,11 +42,11 @@ class _Solve(torch.autograd.Function):
     @staticmethod
     def forward(ctx, module, names, x, h0, *params):
         backend = module._backend(_on_gpu(x))
-        how = unroll.How(**{"method": "auto"} | module._forward.how())
+        options = unroll.SolverOptions(**{"method": "auto"} | module._forward.how())
         with _beside(x), np.errstate(all="ignore"):
             layers = module._layers(names, params)
             means = _means(x, backend=backend)
-            saved, solved = _stacked(x).forward(layers, _array(x), _array(h0), how, **means)
+            saved, solved = _stacked(x).forward(layers, _array(x), _array(h0), options, **means)
         module._forward.remember(share_of(layers, x.shape, solved, backend))
         output = _tensor(saved[-1][0][1:], x)
         # Through PyTorch's hands, so that it notices where one of them is changed before it is needed again.

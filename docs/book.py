@@ -30,7 +30,7 @@ HOW_TO = (
     "machines",
     "without_make",
 )
-PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "docs/reference.md")
+PAGES = ("CONTRIBUTING.md", "docs/extend.md", "docs/maintain.md", "CHANGELOG.md", "docs/reference.md")
 LESSON = ("notebooks/README.md", "notebooks/GLOSSARY.md", "notebooks/TEACH.md")
 LINKED = ("figures", "data", "benchmarks", "bppsa_nb", "examples", "tests")
 LINKED += ("LICENSE", "CITATION.cff", "pyproject.toml", "Makefile")
@@ -97,6 +97,8 @@ def _contents(written):
             "notebooks/GLOSSARY",
             "notebooks/TEACH",
             "CONTRIBUTING",
+            "docs/extend",
+            "docs/maintain",
             "CHANGELOG",
         ],
     }

@@ -194,7 +194,7 @@ case(
 
 case(
     "unroll",
-    lambda: functools.partial(bp.unroll, lambda h, x: h / 2),
+    lambda: functools.partial(bp.unroll, step=lambda h, x: h / 2),
     lambda _: {
         "h0": numbers(2, 3),
         "inputs": numbers(5, 2, 3),

@@ -28,9 +28,9 @@ def kernels(real, widest=False):
     """
     from numba import types
 
+    from bppsa_nb.cells import chunked_cuda as chunked
     from bppsa_nb.cells import gru_cuda, rnn_cuda
     from bppsa_nb.cells import layer_cuda as cells
-    from bppsa_nb.cells import repair_cuda as repair
     from bppsa_nb.chains import levels_cuda as scan
     from bppsa_nb.chains import multiply_cuda as multiply
     from bppsa_nb.chains import structured_cuda as structured
@@ -54,7 +54,7 @@ def kernels(real, widest=False):
         for cell in (rnn_cuda, gru_cuda):
             steps = cell.steps_of(size, number_of)
             yield cells.run_forward_of(steps), (a3, a2, a1, a3, a4)
-            yield repair.run_chunks_of(steps), (a3, a2, a1, a3, a4, *chunks)
+            yield chunked.run_chunks_of(steps), (a3, a2, a1, a3, a4, *chunks)
         for count, keep in ((1, True), (3, False)):
             sweep = structured.sweep_chunks_of(min(size, most // count), count, count == 3, keep, number_of)
             yield sweep, (a2, a4, a3, number, number, a3, a3)
@@ -72,7 +72,7 @@ def kernels(real, widest=False):
     yield cells.transpose, (a2, a2)
     for cell in (rnn_cuda, gru_cuda):
         yield cells.run_forward_of(cell.CELL.any_steps), (a3, a2, a1, a3, a4)
-        yield repair.run_chunks_of(cell.CELL.any_steps), (a3, a2, a1, a3, a4, *chunks)
+        yield chunked.run_chunks_of(cell.CELL.any_steps), (a3, a2, a1, a3, a4, *chunks)
     yield rnn_cuda.run_slopes, (a1, a1)
     yield gru_cuda.run_slopes, (a1, a1, a1)
     yield cells.at_sums, (a1, a1, number)

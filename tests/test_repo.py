@@ -18,7 +18,7 @@ from packaging.version import Version
 
 import bppsa_nb
 from bppsa_nb.machine import extras
-from bppsa_nb.papers import experiments, report
+from bppsa_nb.papers import report
 
 REPO = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
@@ -88,7 +88,7 @@ def test_only_what_names_the_peers_installs_and_imports_them():
 def test_tests_that_need_the_peers_fail_without_them_where_they_are_asked_for(tmp_path):
     (tmp_path / "lacking.py").write_text("import sys\nsys.modules |= dict.fromkeys(('torch', 'jax'))\n")
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTEST_ADDOPTS": ""}
-    command = [sys.executable, "-m", "pytest", "-p", "lacking", "-q", "-m", "peers", "tests/graphs/test_graph.py"]
+    command = [sys.executable, "-m", "pytest", "-p", "lacking", "-q", "-m", "peers", "tests/networks/test_weights.py"]
     done = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and "1 failed" in done.stdout, done.stdout
 
@@ -147,13 +147,10 @@ def test_what_a_user_measures_is_ignored_by_git_and_references_are_not():
     assert subprocess.run(command, cwd=REPO, capture_output=True, text=True).stdout.split() == paths
 
 
-def test_the_map_in_contributing_names_every_module():
+def test_the_map_in_contributing_names_every_room():
     house = (REPO / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## The house")[1].split("```")[1]
-    named = set(re.findall(r"\b\w+\.py\b", house)) - {"naive.py"}
-    modules = {path.name for path in (REPO / "bppsa_nb").rglob("*.py")}
-    experiment_modules = {path.name for _, path in experiments._modules() if experiments._is_experiment(path)}
-    twins = {name for name in modules if re.sub(r"_(cpu|cuda)\.py$", ".py", name) in modules - {name, "cuda.py"}}
-    assert named - twins == modules - experiment_modules - twins
+    rooms = {path.parent.name for path in (REPO / "bppsa_nb").glob("*/__init__.py")}
+    assert set(re.findall(r"^    (\w+)/", house, re.MULTILINE)) == rooms
 
 
 @pytest.mark.full

@@ -1,8 +1,8 @@
 """Ordinary back-propagation through a layer, compiled for CPUs: in one go, from the loss to the parameters.
 
-What a step leaves stays in the cache: after every few steps back, the gradients at their sums are multiplied into those
-of the parameters, and forgotten. From memory, only what the forward pass left is read, and that once. Samples never
-wait for each other: cores share out groups of them.
+What a step leaves stays in the cache: after every few steps back, the pre-activation gradients are multiplied into
+those of the parameters, and forgotten. From memory, only what the forward pass left is read, and that once. Samples
+never wait for each other: cores share out groups of them.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from bppsa_nb.machine.views import add, copy, flat_view
 from bppsa_nb.machine.workers import parallel_for
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
-_ROWS = 256  # of gradients at sums, before the parameters have their turn
+_ROWS = 256  # of pre-activation gradients, before the parameters have their turn
 _WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
 
 
@@ -28,52 +28,52 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     """
     (steps, batch, width), size = x.shape, grad_output.shape[1]
     hidden, *gates = saved
-    # Gradients at a GRU's sums come in the order N, R, Z, M: inputs were added to the first three, states to the last
-    # three. Parameters have them in the order R, Z and N or M. An RNN has one sum.
-    kinds, count = (4, 3) if gates else (1, 1)
-    order = [2, 0, 1] if gates else [0]
-    weights_x = weight_ih.reshape(count, size, width)[order] if inputs else weight_ih[None, :0]
-    weights = panels(weights_x), panels(weight_hh.reshape(count, size, size))
+    # A GRU's pre-activation gradients come in the order N, R, Z, M: inputs were added to the first three, states to the
+    # last three. Parameters have them in the order R, Z and N or M. An RNN has one pre-activation.
+    num_sums, num_gates = (4, 3) if gates else (1, 1)
+    gate_order = [2, 0, 1] if gates else [0]
+    weights_x = weight_ih.reshape(num_gates, size, width)[gate_order] if inputs else weight_ih[None, :0]
+    weights = panels(weights_x), panels(weight_hh.reshape(num_gates, size, size))
     gates = gates[0] if gates else None  # without them, no code for them is compiled
     local = np.empty((0, batch, size), x.dtype) if local_grads is None else local_grads
     at_input = np.empty((steps if inputs else 0, batch, width), x.dtype)
     at_start, group = np.empty_like(grad_output), samples_together(batch, weight_hh)
     groups = -(-batch // group)
-    together = max(1, _ROWS // min(batch, group))
-    shapes = (count, size * width), (count, size * size), (kinds, size)
-    sums = tuple(np.zeros((groups, *shape), x.dtype) for shape in shapes)
+    shapes = (num_gates, size * width), (num_gates, size * size), (num_sums, size)
+    totals = tuple(np.zeros((groups, *shape), x.dtype) for shape in shapes)
     work = steps * batch * (weight_ih.size + weight_hh.size)
-    arrays = product(x.dtype), together, x, hidden, gates, weights, (grad_output, local), (at_input, at_start), sums
+    arrays = product(x.dtype), (x, hidden), gates, (*weights, *totals), (grad_output, local, at_input, at_start)
     parallel_for(_back, groups, group, *arrays, worth=work > _WORTH)
-    by_x, by_h, bias = (found.sum(axis=0) for found in sums)  # in the order of the groups, whichever core had them
+    by_x, by_h, bias = (found.sum(axis=0) for found in totals)  # in the order of the groups, whichever core had them
     grads = {
         "weight_ih": by_x.reshape(weight_ih.shape),
         "weight_hh": by_h.reshape(weight_hh.shape),
-        "bias_ih": bias[np.argsort(order)].reshape(-1),
-        "bias_hh": bias[kinds - count :].reshape(-1),
+        "bias_ih": bias[np.argsort(gate_order)].reshape(-1),
+        "bias_hh": bias[num_sums - num_gates :].reshape(-1),
     }
     return grads, at_input if inputs else None, at_start
 
 
 @_compile
-def _back(size_of_group, product, together, x, hidden, gates, weights, above, below, sums, first, last):
+def _back(size_of_group, product, seen, gates, parameters, gradients, first, last):
     """Go back with groups first ... last - 1 of samples."""
-    (weights_x, weights_h), (grad_output, local), (at_input, at_start), (by_x, by_h, bias) = weights, above, below, sums
+    (x, hidden), (weights_x, weights_h, by_x, by_h, bias) = seen, parameters
+    grad_output, local, at_input, at_start = gradients
     (steps, batch, width), size = x.shape, hidden.shape[2]
-    count, kinds = weights_h.shape[1], bias.shape[1]
+    num_gates, num_sums, together = weights_h.shape[1], bias.shape[1], max(1, _ROWS // min(batch, size_of_group))
     for group in range(first, last):
         b0, b1 = group * size_of_group, min((group + 1) * size_of_group, batch)
         samples, state = b1 - b0, batch * size
         n = samples * size
-        at_sums = np.empty((kinds, together, samples, size), x.dtype)
-        at_rows = at_sums.reshape(kinds, -1, size)
+        at_sums = np.empty((num_sums, together, samples, size), x.dtype)
+        at_rows = at_sums.reshape(num_sums, -1, size)
         most = together * samples
         x_rows, h_rows = room_for_panels(most, x), room_for_panels(most, hidden)
         found_x, found_h = np.empty((size, width), x.dtype), np.empty((size, size), x.dtype)
-        grads, others = np.empty((samples, size), x.dtype), np.empty((kinds + 1, n), x.dtype)
-        grad, through = flat_view(grads, 0, n), flat_view(others, kinds * n, n)
+        grads, others = np.empty((samples, size), x.dtype), np.empty((num_sums + 1, n), x.dtype)
+        grad, through = flat_view(grads, 0, n), flat_view(others, num_sums * n, n)
         copy(flat_view(grad_output, b0 * size, n), grad)
-        bias_rows = flat_view(others, 0, kinds * n)
+        bias_rows = flat_view(others, 0, num_sums * n)
         for i in range(bias_rows.size):
             bias_rows[i] = 0
         before = flush()
@@ -85,7 +85,7 @@ def _back(size_of_group, product, together, x, hidden, gates, weights, above, be
                     _rnn_step(grad, flat_view(hidden, here + state, n), flat_view(at_sums, (t - start) * n, n))
                 else:
                     _gru_step(grad, through, gates, here, hidden, at_sums, (t - start) * n, together * n)
-                multiply(product, at_sums[kinds - count :, t - start], weights_h, grads)
+                multiply(product, at_sums[num_sums - num_gates :, t - start], weights_h, grads)
                 if gates is not None:
                     add(grad, through)
                 if local.size and t > 0:
@@ -95,17 +95,18 @@ def _back(size_of_group, product, together, x, hidden, gates, weights, above, be
             gather_panels(x, b0, samples, start, end - start, x_rows)
             gather_panels(hidden, b0, samples, start, end - start, h_rows)
             for s in range(end - start):
-                for k in range(kinds):
+                for k in range(num_sums):
                     add(flat_view(others, k * n, n), flat_view(at_sums, (k * together + s) * n, n))
             rows = (end - start) * samples
-            for k in range(kinds):
+            for k in range(num_sums):
                 at = at_rows[k : k + 1, :rows]
-                if k < count:
-                    add_products(product, at, x_rows[:, :, :rows], found_x, by_x[group, (k + count - 1) % count])
-                if k >= kinds - count:
-                    add_products(product, at, h_rows[:, :, :rows], found_h, by_h[group, k - (kinds - count)])
+                if k < num_gates:
+                    gate = (k + num_gates - 1) % num_gates
+                    add_products(product, at, x_rows[:, :, :rows], found_x, by_x[group, gate])
+                if k >= num_sums - num_gates:
+                    add_products(product, at, h_rows[:, :, :rows], found_h, by_h[group, k - (num_sums - num_gates)])
         copy(grad, flat_view(at_start, b0 * size, n))
-        for k in range(kinds):
+        for k in range(num_sums):
             for b in range(samples):
                 add(bias[group, k], flat_view(others, k * n + b * size, size))
         restore(before)

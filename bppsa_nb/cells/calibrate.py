@@ -43,7 +43,7 @@ def points():
         weights = 0 if kind == "dense" else weights
         lengths = sorted({T // 16, math.isqrt(T), T // 2} - {0}) if method == "chunked" else [None]
         if (kind, method) == ("forward", "chunked"):  # a few steps leave hardly anything to repair
-            lengths = [n for n in lengths if counts.SEED < T and n >= counts.REPAIR // 2]
+            lengths = [n for n in lengths if counts.WARM_UP < T and n >= counts.CHECK_EVERY // 2]
         for length in lengths:
             point = dict(kind=kind, method=method, T=T, B=B, H=H, weights=weights, length=length)
             done = count(point, "numpy")

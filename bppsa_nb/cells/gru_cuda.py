@@ -6,7 +6,7 @@ from functools import cache, partial
 import numpy as np
 from numba import cuda
 
-from bppsa_nb.cells import layer_cuda, repair_cuda
+from bppsa_nb.cells import chunked_cuda, layer_cuda
 from bppsa_nb.chains.kernels_cuda import dot
 from bppsa_nb.machine.cuda import dot_of, inline
 
@@ -106,6 +106,6 @@ def run_slopes(hidden, gates, slopes):
 
 CELL = layer_cuda.Cell(steps_of, (layer_cuda.leave, run_steps), run_slopes, sums=4, room=5)
 forward = partial(layer_cuda.forward, CELL)
-solve = partial(repair_cuda.solve, CELL)
+solve = partial(chunked_cuda.solve, CELL)
 chain = partial(layer_cuda.chain, CELL)
 gate_gradients = partial(layer_cuda.gate_gradients, CELL)

@@ -38,9 +38,9 @@ def share_samples(function, sums, x, weight_ih, weight_hh, bias, *filled):
     (steps, batch, _), size = x.shape, weight_hh.shape[1]
     by_x, by_h = by_columns(weight_ih, sums), by_columns(weight_hh, sums)
     added = np.tile(bias.reshape(-1, size), batch)  # repeated for all samples
-    arrays = product(x.dtype), x, by_x, by_h, added, *filled
-    group = samples_together(batch, by_h)
-    parallel_for(function, -(-batch // group), group, *arrays, worth=steps * batch * (by_x.size + by_h.size) > _WORTH)
+    group, worth = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size) > _WORTH
+    arrays = group, product(x.dtype), x, (by_x, by_h, added), *filled
+    parallel_for(function, -(-batch // group), *arrays, worth=worth)
 
 
 def samples_together(batch, weights):
@@ -121,7 +121,7 @@ def parameter_gradients(x, hidden, from_x, from_h):
     seen = x.reshape(1, rows, inputs), hidden[:steps].reshape(1, rows, size)
     at_sums = tuple(at.reshape(1, rows, size) for at in (*from_x, *from_h))
     worth = rows * (inputs + size) * count * size > _WORTH
-    parallel_for(_add_up, parts, product(x.dtype), *seen, at_sums, block, *sums, worth=worth)
+    parallel_for(_add_up, parts, product(x.dtype), seen, at_sums, block, tuple(sums), worth=worth)
     by_x, by_h, biases = (found.sum(axis=0) for found in sums)
     return {
         "weight_ih": by_x.reshape(-1, inputs),
@@ -132,8 +132,9 @@ def parameter_gradients(x, hidden, from_x, from_h):
 
 
 @compiled
-def _add_up(product, x, hidden, at_sums, block, by_x, by_h, biases, first, last):
+def _add_up(product, seen, at_sums, block, sums, first, last):
     """Add up for parts first ... last - 1 of all rows, block after block."""
+    (x, hidden), (by_x, by_h, biases) = seen, sums
     (_, rows, size), count, parts = at_sums[0].shape, len(at_sums) // 2, len(biases)
     blocks = (rows + block - 1) // block
     found_x, found_h = np.empty((size, x.shape[2]), x.dtype), np.empty((size, size), x.dtype)

@@ -7,7 +7,7 @@ step (multiple shooting).
 
 import numpy as np
 
-from bppsa_nb.cells.repair import distance
+from bppsa_nb.cells.chunked import distance
 from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.machine.checks import all_finite
 from bppsa_nb.operands.range import DynamicRangeError

@@ -176,7 +176,7 @@ class Recurrent:
         FloatingPointError
             If finite inputs and parameters give logits that are not.
         """
-        how = unroll.How(method, length, tol, most)
+        options = unroll.SolverOptions(method, length, tol, most)
         if checkpoint_every is not None:
             check_count("checkpoint_every", checkpoint_every, 1)
             if comm is not None or on_gpu(x):
@@ -188,9 +188,9 @@ class Recurrent:
         if comm is not None:
             if length is not None or most is not None:
                 raise ValueError(f"length and most must be None over ranks, got {length!r} and {most!r}")
-            return over_ranks("layers").forward(self, x, h0, backend, comm, how)
+            return over_ranks("layers").forward(self, x, h0, backend, comm, options)
         if on_gpu(x):
-            return implementation(__name__, "cuda").forward(self, x, h0, backend, how)
+            return implementation(__name__, "cuda").forward(self, x, h0, backend, options)
         backend = backends.resolve(backend)
         if h0 is None:
             self.check_input(x)
@@ -199,10 +199,10 @@ class Recurrent:
             self.check_input(x, h0)
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
             if checkpoint_every is None:
-                again, (saved, solved) = None, stacked.forward(self, x, h0, how, backend)
+                again, (saved, solved) = None, stacked.forward(self, x, h0, options, backend)
                 hidden, *gates = (stacked.stack(arrays) for arrays in zip(*saved, strict=True))
             else:
-                again = Segments(checkpoint_every, how, backend)
+                again = Segments(checkpoint_every, options, backend)
                 (hidden, solved), gates = again.forward(self, x, h0), None
             logits = hidden[-1, -1] @ self.params["fc.weight"].T + self.params["fc.bias"]
         if not all_finite(logits):

@@ -16,7 +16,7 @@ from bppsa_nb.machine.checks import check_array, check_finite, check_params, on_
 from bppsa_nb.machine.cuda import on_device
 
 
-def forward(model, x, h0, backend, how):
+def forward(model, x, h0, backend, options):
     """Compute what `Recurrent.forward` computes, which see; everything but `h0` is on the GPU, and so may that be."""
     cuda_only(backend)
     cell, x, h0 = stacked.cell_of(model), as_device_array("x", x), as_device_array("h0", h0) if on_gpu(h0) else h0
@@ -28,7 +28,7 @@ def forward(model, x, h0, backend, how):
     _check_finite(x=x, **({} if h0 is None else {"h0": h0}))
     hidden = cuda.device_array((L, T + 1, B, H), dtype)
     gates = cuda.device_array((L, cell.sums, T, B, H), dtype) if cell.sums > 1 else None
-    _, solved = stacked.forward(model, x, h0, how, saved=_of_layers(hidden, gates))
+    _, solved = stacked.forward(model, x, h0, options, saved=_of_layers(hidden, gates))
     logits = cuda.device_array((B, model.num_classes), dtype)
     fc = (on_device(model.params[name]) for name in ("fc.weight", "fc.bias"))
     cells.launch_linear(hidden[L - 1, T], *fc, logits)

@@ -7,9 +7,9 @@ a loop that the compiler vectorizes.
 import numpy as np
 
 from bppsa_nb.cells.backward_cpu import backward  # noqa: F401  all of the linear scan in one go
+from bppsa_nb.cells.chunked_cpu import distance, gather_rows, offsets_of, scatter_rows
 from bppsa_nb.cells.layer_cpu import by_columns, compiled, gather, scatter, share_numbers, share_samples, steps_of_block
-from bppsa_nb.cells.repair_cpu import apart, places, put, take
-from bppsa_nb.chains.counts import REPAIR
+from bppsa_nb.chains.counts import CHECK_EVERY
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.elementary import tanh
 from bppsa_nb.machine.subnormals import flush, restore
@@ -26,8 +26,8 @@ def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
 
 
 @compiled
-def _forward(group, product, x, weights_x, weights_h, added, hidden, first, last):
-    (_, batch, inputs), width = x.shape, hidden.shape[2]
+def _forward(group, product, x, weights, hidden, first, last):
+    (_, batch, inputs), width, (weights_x, weights_h, added) = x.shape, hidden.shape[2], weights
     begin, count = first * group, min(last * group, batch) - first * group
     n, together = count * width, steps_of_block(count * width, 1)
     states, rows = np.empty((together + 1, count, width), x.dtype), np.empty((1, together * count, inputs), x.dtype)
@@ -52,27 +52,27 @@ GATES = 0
 
 
 def prepare(weight_ih, weight_hh, bias_ih, bias_hh):
-    """Lay weights out as `run_lanes` takes them: by columns, and what is added to the sums."""
+    """Lay weights out as `run_chunks` takes them: by columns, and what is added to the sums."""
     return by_columns(weight_ih, 1), by_columns(weight_hh, 1), (bias_ih + bias_hh)[None]
 
 
 @compiled
-def run_lanes(product, x, weights_x, weights_h, added, hidden, length, tol, lanes, began, found, first, last):
-    """Run groups of lanes; see `bppsa_nb.cells.repair_cpu.Chunks`. A group ends where all of it met what was there."""
-    batch, inputs, width = x.shape[1], x.shape[2], hidden.shape[2]
-    after = hidden[1:]
+def run_chunks(product, weights, saved, chunks, length, tol, first, last):
+    """Run groups of chunks, each until all of it met what was there; see `bppsa_nb.cells.chunked_cpu.Chunks`."""
+    (weights_x, weights_h, added), (x, indices, began, found) = weights, chunks
+    batch, inputs, width, after = x.shape[1], x.shape[2], began.shape[2], saved[0][1:]
     for group in range(first, last):
-        place = places(lanes, group * GROUP, min(GROUP, len(lanes) - group * GROUP), length, batch)
-        count, n = len(place), len(place) * width
-        rows, from_x = np.empty((1, REPAIR * count, inputs), x.dtype), np.empty((REPAIR * count, width), x.dtype)
+        offsets = offsets_of(indices, group * GROUP, min(GROUP, len(indices) - group * GROUP), length, batch)
+        count, n, most = len(offsets), len(offsets) * width, CHECK_EVERY * len(offsets)
+        rows, from_x = np.empty((1, most, inputs), x.dtype), np.empty((most, width), x.dtype)
         states, from_h = np.empty((1, count, width), x.dtype), np.empty((count, width), x.dtype)
         state, to_sum, of_h = flat_view(states, 0, n), flat_view(added, 0, n), flat_view(from_h, 0, n)
-        take(began, lanes[group * GROUP : group * GROUP + count], 0, states[0])
-        look, gap = length if tol < 0 else min(REPAIR, length), x.dtype.type(0)
-        for start in range(0, length, REPAIR):
-            stop = min(start + REPAIR, length)
+        gather_rows(began, indices[group * GROUP : group * GROUP + count], 0, states[0])
+        look, gap = length if tol < 0 else min(CHECK_EVERY, length), x.dtype.type(0)
+        for start in range(0, length, CHECK_EVERY):
+            stop = min(start + CHECK_EVERY, length)
             for s in range(start, stop):
-                take(x, place, s * batch, rows[0, (s - start) * count : (s - start + 1) * count])
+                gather_rows(x, offsets, s * batch, rows[0, (s - start) * count : (s - start + 1) * count])
             here = (stop - start) * count
             multiply(product, rows[:, :here], weights_x, from_x[:here])
             for s in range(start, stop):
@@ -81,12 +81,12 @@ def run_lanes(product, x, weights_x, weights_h, added, hidden, length, tol, lane
                 for i in range(n):
                     state[i] = tanh(of_x[i] + to_sum[i] + of_h[i])
                 if s + 1 == look and tol >= 0:
-                    gap = apart(states[0], place, s * batch, after)
-                put(states[0], place, s * batch, after)
+                    gap = distance(states[0], offsets, s * batch, after)
+                scatter_rows(states[0], offsets, s * batch, after)
             if stop == look:
                 if gap <= tol:
                     break
-                look = min(2 * look + REPAIR, length)
+                look = min(2 * look + CHECK_EVERY, length)
         found[group, 0], found[group, 1] = stop, gap if gap <= tol else 0
     return True
 

@@ -16,11 +16,11 @@ from bppsa_nb.cells import stacked, unroll
 class Segments:
     """How layers go through time in segments, forward and, when it is time to go back, forward again.
 
-    A segment has so many `steps`, the last one perhaps fewer; `how` and `backend` are those of `stacked.forward`.
+    A segment has so many `steps`, the last one perhaps fewer; `options` and `backend` are those of `stacked.forward`.
     """
 
     steps: int
-    how: unroll.How
+    options: unroll.SolverOptions
     backend: str
 
     def count(self, T):
@@ -36,9 +36,9 @@ class Segments:
         kept, solved = np.empty((len(h0), self.count(len(x)) + 1, *h0.shape[1:]), h0.dtype), []
         kept[:, 0] = h0
         for s in range(self.count(len(x))):
-            saved, how_found = self._run(model, x, kept, s)
+            saved, how_solved = self._run(model, x, kept, s)
             kept[:, s + 1] = [states[-1] for states, *_ in saved]
-            solved += how_found
+            solved += how_solved
         return kept, solved
 
     def backward(self, model, x, kept, grad_output, how):
@@ -58,4 +58,4 @@ class Segments:
         return x[s * self.steps : (s + 1) * self.steps]
 
     def _run(self, model, x, kept, s):
-        return stacked.forward(model, self._part(x, s), kept[:, s], self.how, self.backend)
+        return stacked.forward(model, self._part(x, s), kept[:, s], self.options, self.backend)

@@ -6,16 +6,16 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb.cells import unroll
-from bppsa_nb.cells.repair import Chunks
+from bppsa_nb.cells.chunked import Chunks
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import plan
 from bppsa_nb.machine.dispatch import implementation
 
 _NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
-_LOOP, _CHUNKS = unroll.How("linear"), unroll.How("chunked", most=1)  # what "auto" takes
+_LOOP, _CHUNKS = unroll.SolverOptions("linear"), unroll.SolverOptions("chunked", most=1)  # what "auto" takes
 
 
-def forward(model, x, h0, how, backend):
+def forward(model, x, h0, options, backend):
     """Run all layers of a model on the host; on backend ``"cuda"``, arrays come and go.
 
     The model is a `Recurrent`, or what has as much of it as layers need: `params`, `hidden_size`, `dtype`,
@@ -25,9 +25,9 @@ def forward(model, x, h0, how, backend):
     """
     functions, saved, solved, below = functions_of(model.cell_module, backend), [], [], x
     for layer, initial in enumerate(h0):
-        found, how_found = solve_layer(model, functions, layer, below, initial, how, backend)
+        found, how_solved = solve_layer(model, functions, layer, below, initial, options, backend)
         saved.append(found)
-        solved.append(how_found)
+        solved.append(how_solved)
         below = found[0][1:]
     return saved, solved
 
@@ -84,27 +84,27 @@ def _backpropagate(links, grad_output, local_grads, method, backend, levels):
     return chain.in_range(run, method, levels)
 
 
-def settled(model, how, shape, backend):
+def resolve_method(model, options, shape, backend):
     """Return how a layer whose input has a shape (T, B, I) is solved on a backend, and how long its chunks are."""
     steps, batch, _ = shape
-    length = how.length
-    if how.method != "linear" and length is None:
+    length = options.length
+    if options.method != "linear" and length is None:
         expected = plan.forward_plan(steps, batch, model.hidden_size, model.dtype, backend, model.gate_blocks)
         length = expected.length
-        if how.method == "auto":
-            how = _LOOP if expected.method == "linear" else _CHUNKS
-    return (_LOOP, steps) if how.method == "linear" or steps <= length else (how, length)
+        if options.method == "auto":
+            options = _LOOP if expected.method == "linear" else _CHUNKS
+    return (_LOOP, steps) if options.method == "linear" or steps <= length else (options, length)
 
 
-def solve_layer(model, functions, layer, below, initial, how, backend):
-    """Run a layer forward as `how` says; return what `run_layer` returns, and how it was solved, or None."""
+def solve_layer(model, functions, layer, below, initial, options, backend):
+    """Run a layer forward as `options` says; return what `run_layer` returns, and how it was solved, or None."""
     run = partial(run_layer, model, functions, layer)
-    how, length = settled(model, how, below.shape, backend)
-    if how.method == "linear":
+    options, length = resolve_method(model, options, below.shape, backend)
+    if options.method == "linear":
         return run(below, initial), None
-    if how.method == "chunked" and "solve" in functions:
+    if options.method == "chunked" and "solve" in functions:
         params = [plain(model.params[f"{name}_l{layer}"]) for name in _NAMES]
-        return functions["solve"](length, *how.limits(model.dtype), plain(below), plain(initial), *params)
+        return functions["solve"](length, *options.limits(model.dtype), plain(below), plain(initial), *params)
     make = chunks_of(model, functions, layer, backend)
     weight_hh = plain(model.params[f"weight_hh_l{layer}"])
     where = "numpy" if backend == "cuda" else backend  # chunks are on the host
@@ -114,15 +114,16 @@ def solve_layer(model, functions, layer, below, initial, how, backend):
         products, exponents = implementation("bppsa_nb.chains.structured", where).products(links, chunks.length)
         return np.ldexp(products, exponents[..., None]).reshape(chunks.count, chunks.B, *products.shape[2:])
 
-    return unroll.solve(how, length, run, plain(below), plain(initial), make, linearize, np.maximum(1, abs(initial)))
+    bound = np.maximum(1, abs(initial))
+    return unroll.solve(options, length, run, plain(below), plain(initial), make, linearize, bound)
 
 
 def chunks_of(model, functions, layer, backend):
     """Return what cuts a layer's time loop into chunks on the host, as `unroll.solve` takes it."""
-    if "run_lanes" not in functions:
+    if "run_chunks" not in functions:
         return Chunks
     params = [model.params[f"{name}_l{layer}"] for name in _NAMES]
-    return partial(implementation("bppsa_nb.cells.repair", backend).Chunks, functions, params)
+    return partial(implementation("bppsa_nb.cells.chunked", backend).Chunks, functions, params)
 
 
 def run_layer(model, functions, layer, below, initial):
@@ -162,7 +163,7 @@ def functions_of(cell, backend):
     found = {name: getattr(own, name) for name in ("forward", "chain", "gate_gradients")}
     found |= {name: getattr(shared, name) for name in ("parameter_gradients", "input_gradients")}
     # Some cells have all of the linear scan in one go, and chunks of the time loop, or all that solves these.
-    more = "backward", "prepare", "run_lanes", "GATES", "solve"
+    more = "backward", "prepare", "run_chunks", "GATES", "solve"
     return found | {name: getattr(own, name) for name in more if hasattr(own, name)}
 
 

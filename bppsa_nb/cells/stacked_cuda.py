@@ -8,8 +8,8 @@ from functools import partial
 from numba import cuda
 
 from bppsa_nb.cells import layer_cuda as cells
-from bppsa_nb.cells.repair_cuda import Chunks
-from bppsa_nb.cells.stacked import settled
+from bppsa_nb.cells.chunked_cuda import Chunks
+from bppsa_nb.cells.stacked import resolve_method
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.machine.arrays_cuda import add, copy, fill, put
@@ -19,11 +19,11 @@ from bppsa_nb.machine.dispatch import implementation
 _NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
 
 
-def forward(model, x, h0, how, new=None, saved=None):
+def forward(model, x, h0, options, new=None, saved=None):
     """Run all layers of a model, on values of any kind: what is not finite passes through.
 
     Arguments and results are those of `bppsa_nb.cells.stacked.forward`, with arrays on the device, no axis of which is
-    0; `h0` may be on the host, or None for zeros; `how` is not Newton's method. `new` makes device arrays, in the
+    0; `h0` may be on the host, or None for zeros; `options` is not Newton's method. `new` makes device arrays, in the
     model's dtype, from their shapes, in Numba's place. What is only worked on is dropped as soon as all launches are
     issued; scans and chunks ask Numba for memory of their own. `saved`, if given, is written into.
     """
@@ -35,7 +35,7 @@ def forward(model, x, h0, how, new=None, saved=None):
     rows = model.gate_blocks * H
     weight_hh_T, products = new((H, rows)), new((T, B, rows))
     below, solved = x, []
-    how, length = settled(model, how, x.shape, "cuda")
+    options, length = resolve_method(model, options, x.shape, "cuda")
     for layer, (hidden, *gates) in enumerate(saved):
         if h0 is None:
             fill(hidden[0], model.dtype.type(0))
@@ -44,11 +44,11 @@ def forward(model, x, h0, how, new=None, saved=None):
         params = [on_device(model.params[f"{name}_l{layer}"]) for name in _NAMES]
         loop = products, weight_hh_T, params[3], hidden, gates[0] if gates else None
         cells.launch_inputs(below, params, weight_hh_T, products)
-        if how.method == "linear":
+        if options.method == "linear":
             cells.launch_loop(cell, cells.run_forward_of, B, *loop)
             solved.append(None)
         else:
-            solved.append(Chunks(cell, loop, length).solve(*how.limits(model.dtype)))
+            solved.append(Chunks(cell, loop, length).solve(*options.limits(model.dtype)))
         below = hidden[1:]
     return saved, solved
 

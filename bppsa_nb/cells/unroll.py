@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.cells import newton
-from bppsa_nb.cells.repair import Chunks, Solved
+from bppsa_nb.cells.chunked import Chunks, Solved
 from bppsa_nb.chains.plan import chunk_length
 from bppsa_nb.machine.checks import as_array, check_choice, check_count, check_finite, is_number
 from bppsa_nb.machine.reprs import repr_of
@@ -19,7 +19,7 @@ CORRECTIONS = 8  # before Newton's method is given up
 
 
 @dataclass(frozen=True)
-class How:
+class SolverOptions:
     """How a recurrence is solved, checked; see `bppsa_nb.cells.recurrent.Recurrent.forward`."""
 
     method: str
@@ -47,23 +47,23 @@ class How:
         return tol, {"newton": CORRECTIONS}.get(self.method, REPAIRS) if self.most is None else self.most
 
 
-def solve(how, length, run, x, h0, make=Chunks, linearize=None, bound=None):
-    """Solve a recurrence as `how` says, in chunks of `length` steps; if it is no longer, as a loop.
+def solve(options, length, run, x, h0, make=Chunks, linearize=None, bound=None):
+    """Solve a recurrence as `options` says, in chunks of `length` steps; if it is no longer, as a loop.
 
     The method is not "auto". `run`, `x` and `h0` are as `Chunks` takes them; ``make(run, x, h0, length)`` cuts the
     recurrence into chunks; `linearize` and `bound` are as `newton.correct` takes them, for method "newton" only.
     Returns a tuple of arrays, the states (T + 1, B, ...) and what else `run` keeps; and `Solved`, or None for the loop.
     """
-    if how.method == "linear" or len(x) <= length:
+    if options.method == "linear" or len(x) <= length:
         return run(x, h0), None
-    tol, most = how.limits(h0.dtype)
+    tol, most = options.limits(h0.dtype)
     chunks = make(run, x, h0, length)
-    if how.method == "newton":
+    if options.method == "newton":
         chunks.solved.method = "newton"
         chunks.run_all(np.concatenate([h0[None], np.zeros((chunks.count - 1, *h0.shape), h0.dtype)]))
         chunks.run_all(np.concatenate([h0[None], chunks.ends[:-1]]))  # no worse a guess than others, and free
         if not newton.correct(chunks, linearize, tol, most, bound):
-            arrays, solved = solve(How("chunked", tol=tol), length, run, x, h0, make)
+            arrays, solved = solve(SolverOptions("chunked", tol=tol), length, run, x, h0, make)
             return arrays, chunks.solved.add(solved)
         most = REPAIRS
     else:
@@ -131,7 +131,7 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
     array([0.     , 1.     , 1.5    , 1.75   , 1.875  , 1.9375 , 1.96875])
     """
     check_choice("method", method, METHODS)
-    how = How(method, length, tol, REPAIRS_OF_ARRAYS if method == "chunked" and most is None else most)
+    options = SolverOptions(method, length, tol, REPAIRS_OF_ARRAYS if method == "chunked" and most is None else most)
     h0, inputs = as_array("h0", h0), as_array("inputs", inputs)
     if h0.ndim < 1 or len(h0) == 0 or h0.dtype not in (np.float32, np.float64):
         raise ValueError(
@@ -151,7 +151,7 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
     with np.errstate(all="ignore"):
         if length is None:
             length = chunk_length(*inputs.shape[:2], max(1, h0[0].size), h0.dtype, "numpy", 1, forward=True)
-        (states,), solved = solve(how, length, partial(_loop, step), inputs, h0, linearize=linearize)
+        (states,), solved = solve(options, length, partial(_loop, step), inputs, h0, linearize=linearize)
     if not np.isfinite(states).all():
         t = int(np.argmin(np.isfinite(states.reshape(len(states), -1)).all(axis=1)))
         raise FloatingPointError(f"the state after {t} steps is not finite")
@@ -181,7 +181,7 @@ def _read_only(array):
 
 def _products(jacobian, chunks):
     """Multiply the Jacobians of every chunk."""
-    hidden, x = map(_read_only, (chunks.side_by_side()[0], chunks.as_lanes(chunks.x)))
+    hidden, x = map(_read_only, (chunks.side_by_side()[0], chunks.batched(chunks.x)))
     _, n, size = hidden.shape
     product = np.broadcast_to(np.eye(size, dtype=hidden.dtype), (n, size, size))
     for t in range(chunks.length):

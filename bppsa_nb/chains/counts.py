@@ -26,8 +26,8 @@ import functools
 from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
 
 BLOCKS = 1024  # thread blocks that a large GPU runs at once
-SEED = 64  # steps of a time loop, at the most, whose end is the guess that its chunks start from
-REPAIR = 32  # steps of a repair before it is first looked whether it has met what was there
+WARM_UP = 64  # steps of a time loop, at the most, whose end is the guess that its chunks start from
+CHECK_EVERY = 32  # steps of a repair before it is first looked whether it has met what was there
 
 
 def linear(T, B, H, weights, backend):
@@ -128,11 +128,11 @@ def loop(T, B, H, weights, backend):
 
 
 def repaired(T, B, H, weights, backend, length):
-    """Count what a time loop does in chunks of `length` steps, each of which meets what it had after `REPAIR` steps."""
+    """Count what a time loop does in chunks of `length` steps, which meet what they had after `CHECK_EVERY` steps."""
     if length >= T:
         return loop(T, B, H, weights, backend)
-    chunks, repairs, seed = -(-T // length), -(-REPAIR // length), min(SEED, length)
-    repair = repairs * min(REPAIR, length)
+    chunks, repairs, seed = -(-T // length), -(-CHECK_EVERY // length), min(WARM_UP, length)
+    repair = repairs * min(CHECK_EVERY, length)
     lanes = (chunks * length + (chunks - 1) * repair + seed) * B
     return solving(2 + repairs, seed + length + repair, lanes, H, weights, backend)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.chains import costs, prices
-from bppsa_nb.chains.counts import KINDS, REPAIR, fills, linear, price, product, solving, workers
+from bppsa_nb.chains.counts import CHECK_EVERY, KINDS, fills, linear, price, product, solving, workers
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_flag, float_dtype, is_integer
 from bppsa_nb.scan.levels import down_levels, up_levels
@@ -108,7 +108,7 @@ def run_seconds(T, B, H, dtype, backend, weights):
 
 
 def solve_seconds(passes, steps, work, T, B, H, dtype, backend, weights):
-    """Predict the seconds of a forward pass in chunks from what it took: see `bppsa_nb.cells.repair.Solved`."""
+    """Predict the seconds of a forward pass in chunks from what it took: see `bppsa_nb.cells.chunked.Solved`."""
     T, B, H, width, backend, weights = _checked(T, B, H, dtype, backend, weights, fewest=1)
     counts = solving(passes + 1, steps, round(work * T * B), H, weights, backend)  # and the guess
     return price(counts, _priced(backend)[0]["forward"]["chunked"], width)
@@ -193,7 +193,7 @@ def _chunk_length(kind, T, B, H, width, backend, weights):
     priced, chunked = _priced(backend)[0][kind]["chunked"], KINDS[kind]["chunked"]
     if kind == "forward":  # 2, 4, 8 ... chunks fill registers; short ones are repaired again and again
         halved = [-(-T // 2**i) for i in range(1, T.bit_length())]
-        lengths = sorted(length for length in halved if length >= REPAIR) or [max(T, 1)]
+        lengths = sorted(length for length in halved if length >= CHECK_EVERY) or [max(T, 1)]
     else:
         lengths = candidate_lengths(T, workers(backend))
     return min(

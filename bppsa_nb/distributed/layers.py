@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.cells import recurrent, stacked, unroll
-from bppsa_nb.cells.repair import Solved, differ
+from bppsa_nb.cells.chunked import Solved, differ
 from bppsa_nb.distributed import arguments, predict, ranks
 from bppsa_nb.distributed.segments import DenseSegment
 from bppsa_nb.distributed.solver import go_back
@@ -14,7 +14,7 @@ from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_array, check_finite, check_params
 
 
-def forward(model, x, h0, backend, comm, how):
+def forward(model, x, h0, backend, comm, options):
     """Compute hidden states at this rank's steps; parameters, result and errors are those of `Recurrent.forward`."""
     group = ranks.group(comm)
 
@@ -28,19 +28,19 @@ def forward(model, x, h0, backend, comm, how):
         return functions
 
     def foresee():
-        if how.method != "auto":
-            return how, None
-        return how, predict.forward_costs(x.shape[:2], model.hidden_size, model.dtype, backend, model.gate_blocks)
+        if options.method != "auto":
+            return options, None
+        return options, predict.forward_costs(x.shape[:2], model.hidden_size, model.dtype, backend, model.gate_blocks)
 
     functions, every = _agree(group, model, look, lambda: x.shape[1], foresee)
     for name in ("method", "tol"):
         arguments.check_same(name, [repr(getattr(other, name)) for other, _ in every])
-    method = predict.choose_forward(tuple(costs for _, costs in every)) if how.method == "auto" else how.method
+    method = predict.choose_forward(tuple(costs for _, costs in every)) if options.method == "auto" else options.method
     states = np.zeros((model.num_layers, x.shape[1], model.hidden_size), model.dtype) if h0 is None else h0
     if method == "linear" or group.size == 1:
         saved, solved = _one_after_the_other(group, model, functions, x, states), None
     else:
-        tol = unroll.How("chunked", tol=how.tol).limits(model.dtype)[0]
+        tol = unroll.SolverOptions("chunked", tol=options.tol).limits(model.dtype)[0]
         saved, solved = [], []
         for layer, state in enumerate(states):
             make = stacked.chunks_of(model, functions, layer, backends.resolve(backend))
@@ -110,25 +110,25 @@ def _all_at_once(group, run, make, x, state, tol):
         with group.collective_check() as gather, np.errstate(all="ignore"):
             if fault is not None:
                 raise fault
-            wrong, gap = differ(state[None], before[None], tol)
-            lanes = np.flatnonzero(wrong)
-            every = gather((gap, len(lanes), took))
-        gaps, left, tooks = zip(*every, strict=True)
-        steps, work, joined = zip(*tooks, strict=True)
-        solved.gaps.append(max(gaps))
-        solved.left.append(sum(left))
+            wrong, jump = differ(state[None], before[None], tol)
+            indices = np.flatnonzero(wrong)
+            every = gather((jump, len(indices), took))
+        jumps, unconverged, tooks = zip(*every, strict=True)
+        steps, work, mismatches = zip(*tooks, strict=True)
+        solved.jumps.append(max(jumps))
+        solved.unconverged.append(sum(unconverged))
         solved.steps, solved.work = solved.steps + max(steps), solved.work + sum(work) / (total * len(state))
-        solved.joined = max(solved.joined, *joined)
-        if not any(left):
+        solved.mismatch = max(solved.mismatch, *mismatches)
+        if not any(unconverged):
             return run(x, state) if chunks is None else chunks.result(), solved
         solved.passes += 1
         took = 0, 0, 0.0
         try:
-            state[lanes] = before[lanes]
-            if chunks is not None and len(lanes):
+            state[indices] = before[indices]
+            if chunks is not None and len(indices):
                 with np.errstate(all="ignore"):
                     chunks.began[0] = chunks.hidden[0] = state
-                    took = chunks.run_lanes(lanes, tol)
+                    took = chunks.run_chunks(indices, tol)
         except Exception as error:  # the others wait for what this rank ends with
             fault = error
 

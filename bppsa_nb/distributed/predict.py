@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb.chains import plan
-from bppsa_nb.chains.counts import REPAIR
+from bppsa_nb.chains.counts import CHECK_EVERY
 from bppsa_nb.machine.ranks import partition
 from bppsa_nb.schedule.events import Event, makespan
 
@@ -161,7 +161,7 @@ def choose_forward(every):
     """Choose "linear", rank after rank, or "chunked", all at once with repairs, by a tuple of all ranks' costs."""
     loops, steps, size = zip(*every, strict=True)
     hop = SHARED_MEMORY.seconds(max(size))
-    passes = 1 + -(-REPAIR // max(1, min(steps)))
+    passes = 1 + -(-CHECK_EVERY // max(1, min(steps)))
     seconds = {"linear": sum(loops) + len(loops) * hop, "chunked": passes * (max(loops) + 3 * hop)}
     return min(seconds, key=seconds.get)
 
@@ -169,14 +169,14 @@ def choose_forward(every):
 def scan(steps, ranks, costs, interconnect, whole=False, repaired=False, longer=1.0):
     """Predict the seconds of the chunked scan over segments of one length; of a `whole` step of training.
 
-    Its forward pass is sequential, or `repaired`: all ranks at once, until states meet after `REPAIR` steps.
+    Its forward pass is sequential, or `repaired`: all ranks at once, until states meet after `CHECK_EVERY` steps.
     The segment at the loss may be `longer` than the others, by a factor.
     """
     segments = _segments(_shares(steps, ranks, longer), costs, whole)
     if repaired and ranks > 1:
         held = -(-steps // ranks)
-        rounds = -(-REPAIR // held)
-        segments = segments._replace(repair=min(REPAIR, held) * costs.forward, rounds=rounds)
+        rounds = -(-CHECK_EVERY // held)
+        segments = segments._replace(repair=min(CHECK_EVERY, held) * costs.forward, rounds=rounds)
     return makespan(segments.events("chunked", interconnect))
 
 

@@ -60,8 +60,9 @@ class DenseSegment:
         if steps == 0 and grad_output is None:
             return IDENTITY
         end = np.zeros((batch, size), self.links.dtype) if grad_output is None else grad_output
-        offset = end if grad_output is None and local_grads is None else self.sweep(end, local_grads)[0]
-        return Affine(self._product(), offset)
+        if grad_output is not None or local_grads is not None:
+            end = self.sweep(end, local_grads)[0].copy()  # the others' memory is needed again
+        return Affine(self._product(), end)
 
     def _product(self):
         steps, _, size = self.shape

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,64 +20,69 @@ _JUMP = re.compile(r"BRA `\((\.L_x_\d+)\)")
 _SHORTEST = 4  # instructions of a loop; what is shorter only waits
 
 
-class Loop(NamedTuple):
-    """A loop, inner loops included: where it stands, its instructions by name, cycles to issue them, and waits."""
+class Part(list):
+    """Some of a kernel's instructions: names, cycles until the next one, and whether it waits for a slow unit."""
 
-    first: int
-    last: int
-    names: Counter
-    cycles: int
-    waits: int  # instructions that wait for memory, a special function or another slow unit
+    @property
+    def names(self):
+        """What each of them is called."""
+        return [name for name, *_ in self]
 
     @property
     def instructions(self):
-        """How many instructions there are."""
-        return self.names.total()
+        """How many there are."""
+        return len(self)
 
     @property
     def products(self):
         """How many multiply-adds are among them."""
-        return sum(self.names[name] for name in ("FFMA", "DFMA"))
+        return sum(name in ("FFMA", "DFMA") for name in self.names)
+
+    @property
+    def cycles(self):
+        """How long a warp takes to issue them."""
+        return sum(cycles for _, cycles, _ in self)
+
+    @property
+    def waits(self):
+        """How many wait for memory, a special function or another slow unit."""
+        return sum(waits for *_, waits in self)
 
 
 class MachineCode(NamedTuple):
-    """What a kernel takes: registers of a thread, bytes of local memory, all its code as if it were a loop, its loops.
+    """What a kernel takes: registers of a thread, bytes of local memory, all its code, and where its loops stand.
 
-    The longest loop comes first. Instructions are listed by name, in the order in which they stand.
+    Loops are ranges of instructions, inner loops included; the longest comes first.
     """
 
     registers: int
     local: int
-    whole: Loop
+    whole: Part
     loops: list
-    names: list
+
+    def part(self, places, but=()):
+        """Return the instructions at some places, but without those in some loops."""
+        return Part(self.whole[i] for i in places if not any(i in loop for loop in but))
 
     def step(self, trips=0):
-        """Return what a pass through the longest loop takes, as a `Loop`.
+        """Return what a pass through the longest loop takes.
 
         Of the loops inside it, the one with the most multiply-adds is passed `trips` times. Others are for what seldom
         happens, and are left out.
         """
         longest, *others = self.loops
-        inside = [loop for loop in others if longest.first <= loop.first and loop.last <= longest.last]
-        outermost = [a for a in inside if not any(b.first <= a.first and a.last <= b.last for b in inside if a != b)]
-        names, cycles, waits = Counter(longest.names), longest.cycles, longest.waits
-        for loop in outermost:
-            names, cycles, waits = names - loop.names, cycles - loop.cycles, waits - loop.waits
-        if trips:
-            repeated = max(inside, key=lambda loop: loop.products)
-            names += Counter({name: trips * count for name, count in repeated.names.items()})
-            cycles, waits = cycles + trips * repeated.cycles, waits + trips * repeated.waits
-        return Loop(longest.first, longest.last, names, cycles, waits)
+        inside = [loop for loop in others if set(loop) <= set(longest)]
+        repeated = max(map(self.part, inside), key=lambda part: part.products) if trips else []
+        return Part(self.part(longest, but=inside) + trips * repeated)
 
-    def innermost(self, needed=None):
-        """Return the innermost loop with the most multiply-adds among its instructions; it may have been unrolled.
+    def innermost(self, *needed):
+        """Return the loop with the largest share of multiply-adds that has none with multiply-adds inside.
 
-        With an instruction that is `needed`, only loops that have it count.
+        Loops without the instructions that are `needed` do not count. It may have been unrolled.
         """
-        counting = [loop for loop in self.loops if loop.products and (needed is None or loop.names[needed])]
-        leaves = [a for a in counting if not any(a.first <= b.first and b.last <= a.last for b in counting if a != b)]
-        return max(leaves, key=lambda loop: loop.products / loop.instructions)
+        counting = [loop for loop in self.loops if self.part(loop).products and {*needed} <= {*self.part(loop).names}]
+        leaves = [a for a in counting if not any(a != b and set(b) <= set(a) for b in counting)]
+        return max(map(self.part, leaves), key=lambda part: part.products / part.instructions)
 
 
 def read(kernel, signature, generation="sm_90"):
@@ -98,9 +102,7 @@ def read(kernel, signature, generation="sm_90"):
     cubin, log = linker.link("cubin").code, linker.get_info_log()
     registers = re.search(r"Used (\d+) registers", log)
     local = re.search(r"(\d+) bytes stack frame", log)
-    code, labels = _instructions(_disassemble(cubin))
-    names = [_name(text) for text, *_ in code]
-    return MachineCode(int(registers[1]), int(local[1]), _loop(code, 0, len(code) - 1), _loops(code, labels), names)
+    return MachineCode(int(registers[1]), int(local[1]), *_parse(_disassemble(cubin)))
 
 
 def _disassemble(cubin):
@@ -112,34 +114,20 @@ def _disassemble(cubin):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def _instructions(lines):
-    """List instructions (text, cycles, whether it waits), and at which of them labels stand."""
-    code, labels = [], {}
+def _parse(lines):
+    """List the instructions, and the loops, which are what jumps back, as ranges of them."""
+    code, jumps, labels = Part(), [], {}
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         if label := _LABEL.match(line):
             labels[label[1]] = len(code)
         if found := _INSTRUCTION.search(line):
             # The control bits are in the upper half of an instruction's 128 bits, which is a line of its own.
             control = int(re.search(r"/\* (0x[0-9a-f]+) \*/", following)[1], 16)
-            code.append((found[1], max(1, control >> 41 & 15), (control >> 52 & 63) > 0))
-    return code, labels
-
-
-def _loops(code, labels):
-    """Find the loops: what jumps back."""
-    loops = []
-    for last, (text, *_) in enumerate(code):
-        jump = _JUMP.search(text)
-        first = labels.get(jump[1], last) if jump else last
-        if last - first + 1 >= _SHORTEST:
-            loops.append(_loop(code, first, last))
-    return sorted(loops, key=lambda loop: -loop.instructions)
-
-
-def _loop(code, first, last):
-    part = code[first : last + 1]
-    names = Counter(_name(text) for text, *_ in part)
-    return Loop(first, last, names, sum(cycles for _, cycles, _ in part), sum(waits for *_, waits in part))
+            if jump := _JUMP.search(found[1]):
+                jumps.append((jump[1], len(code)))
+            code.append((_name(found[1]), max(1, control >> 41 & 15), (control >> 52 & 63) > 0))
+    loops = [range(labels.get(label, last), last + 1) for label, last in jumps]
+    return code, sorted((loop for loop in loops if len(loop) >= _SHORTEST), key=lambda loop: -len(loop))
 
 
 def _name(text):

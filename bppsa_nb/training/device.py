@@ -16,12 +16,12 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.cells import layer_cuda as cells
+from bppsa_nb.cells.chunked_cuda import Chunks as LoopChunks
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.recurrent import overflow
-from bppsa_nb.cells.repair_cuda import Chunks as LoopChunks
 from bppsa_nb.cells.rnn import RNN
-from bppsa_nb.cells.stacked import settled
-from bppsa_nb.cells.unroll import TOLERANCE, How
+from bppsa_nb.cells.stacked import resolve_method
+from bppsa_nb.cells.unroll import TOLERANCE, SolverOptions
 from bppsa_nb.chains.backprop import choose
 from bppsa_nb.chains.levels_cuda import launch_prepare, launch_scan, workspace
 from bppsa_nb.chains.plan import chunk_length, explain
@@ -31,13 +31,13 @@ from bppsa_nb.machine import arrays_cuda, backends
 from bppsa_nb.machine.cuda import follow, new_stream, record, records, require, wait
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.training import kernels_cuda as kernels
-from bppsa_nb.training.local import Local, check_gradients
+from bppsa_nb.training.local import LocalStrategy, check_gradients
 from bppsa_nb.training.loss import check_labels
 from bppsa_nb.training.optimizers import SGD, Adam, out_of_range
 
 
-class OnDevice(Local):
-    """Steps of an `RNN` or a `GRU`: whole on the GPU where it knows all that is computed, and otherwise as `Local`."""
+class DeviceStrategy(LocalStrategy):
+    """Steps of an `RNN` or a `GRU`: whole on the GPU where it knows all that is computed, otherwise as on the host."""
 
     def __init__(self):
         self.training = None
@@ -52,7 +52,8 @@ class OnDevice(Local):
         labels = check_labels(y, x.shape[1], model.num_classes)
         if self.training is None or (self.training.model, self.training.optimizer) != (model, optimizer):
             self.training = DeviceTraining(model, optimizer)
-        method, length = settled(model, How(**{"method": "auto"} | trainer.forward.how()), x.shape, "cuda")
+        options = SolverOptions(**{"method": "auto"} | trainer.forward.how())
+        method, length = resolve_method(model, options, x.shape, "cuda")
         length = length if method.method == "chunked" else None
         loss, met = self.training.step(x, labels, trainer.method, trainer.levels, length)
         return loss, partial(self._update_whole, trainer, x.shape, length, met)
@@ -327,8 +328,10 @@ class Step:
                 arrays_cuda.fill(first, zero, stream)
                 cells.launch_input_gradients(self.slopes[layer], arrays[f"weight_ih_l{layer}"], rest, stream)
         follow(stream, sub)
-        work = self.params, training.grads, self.averages, self.settings, self.status, scan.lost, self.unmet
-        kernels.launch_update(training.optimizer, *work, stream)
+        flags = self.status, scan.lost, self.unmet
+        kernels.launch_update(
+            training.optimizer, self.params, training.grads, self.averages, self.settings, flags, stream
+        )
 
 
 class Scan:

@@ -1,5 +1,5 @@
+import re
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import naive
@@ -382,137 +382,23 @@ def test_exploding_gradients_are_not_hidden():
         assert not np.isfinite(grads["bias_ih_l0"]).any()
 
 
-def good():
-    return {"x": np.ones((3, 2, 1), np.float32), "h0": np.zeros((1, 2, 4), np.float32), "backend": "numpy"}
-
-
 @pytest.mark.parametrize(
-    "change, error, message",
+    "name, value, message",
     [
-        ({"x": [[[1.0]]]}, TypeError, "x must be a numpy.ndarray, got list"),
-        ({"x": np.ones((3, 2, 1))}, TypeError, "x must have the model's dtype float32, got float64"),
-        ({"x": np.ones((3, 2, 1), int)}, TypeError, "x must have the model's dtype float32, got int64"),
-        (
-            {"x": np.ones((3, 2), np.float32)},
-            ValueError,
-            r"x must have shape \(T, B, 1\), got \(3, 2\); one step is x\[None\]; one sample is x\[:, None\]$",
-        ),
-        (
-            {"x": np.ones((3, 2, 2), np.float32)},
-            ValueError,
-            r"x must have shape \(T, B, 1\), got \(3, 2, 2\)$",
-        ),
-        ({"x": np.ones((3, 0, 1), np.float32)}, ValueError, "x must hold at least one sample"),
-        (
-            {"x": np.full((3, 2, 1), np.nan, np.float32)},
-            ValueError,
-            r"x must be finite, got nan at \[0, 0, 0\]",
-        ),
-        (
-            {"x": np.full((3, 2, 1), np.inf, np.float32)},
-            ValueError,
-            r"x must be finite, got inf at \[0, 0, 0\]",
-        ),
-        ({"h0": np.zeros((2, 4), np.float32)}, ValueError, r"h0 must have shape \(1, 2, 4\), got \(2, 4\)"),
-        ({"h0": np.full((1, 2, 4), np.inf, np.float32)}, ValueError, "h0 must be finite"),
-        ({"backend": "tpu"}, ValueError, "backend must be one of .* got 'tpu'"),
+        ("weight_hh_l0", np.ones((4, 3), np.float32), r"ValueError.*params\['weight_hh_l0'\] must have shape \(4, 4\)"),
+        ("fc.bias", np.ones(3), r"TypeError.*params\['fc.bias'\] must have the model's dtype float32, got float64"),
+        ("fc.bias", None, "ValueError.*params must have an entry 'fc.bias'"),
+        ("bias_ih_l0", np.full(4, np.nan, np.float32), r"ValueError.*params\['bias_ih_l0'\] must be finite"),
+        ("fc.weight", np.full((3, 4), 3e38, np.float32), "FloatingPointError.*logits overflow float32"),
     ],
 )
-def test_forward_refuses(change, error, message):
-    with pytest.raises(error, match=message):
-        RNN(1, 4, 3).forward(**good() | change)
-
-
-@pytest.mark.parametrize(
-    "name, value, error, message",
-    [
-        (
-            "weight_hh_l0",
-            np.ones((4, 3), np.float32),
-            ValueError,
-            r"params\['weight_hh_l0'\] must have shape \(4, 4\)",
-        ),
-        (
-            "fc.bias",
-            np.ones(3),
-            TypeError,
-            r"params\['fc.bias'\] must have the model's dtype float32, got float64",
-        ),
-        ("bias_ih_l0", np.full(4, np.nan, np.float32), ValueError, r"params\['bias_ih_l0'\] must be finite"),
-        ("fc.weight", np.full((3, 4), 3e38, np.float32), FloatingPointError, "logits overflow float32"),
-    ],
-)
-def test_forward_refuses_parameters(name, value, error, message):
+def test_forward_refuses_parameters(name, value, message):
     model = RNN(1, 4, 3)
-    model.params[name] = value
-    with pytest.raises(error, match=message):
+    del model.params[name]
+    model.params |= {} if value is None else {name: value}
+    with pytest.raises((TypeError, ValueError, FloatingPointError)) as caught:
         model.forward(np.ones((3, 2, 1), np.float32), np.ones((1, 2, 4), np.float32), backend="numpy")
-
-
-def test_forward_misses_parameters():
-    model = RNN(1, 4, 3)
-    del model.params["fc.bias"]
-    with pytest.raises(ValueError, match="params must have an entry 'fc.bias'"):
-        model.forward(**good())
-
-
-@pytest.mark.parametrize(
-    "change, error, message",
-    [
-        ({"activations": None}, TypeError, "activations must come from RNN.forward, got NoneType"),
-        ({"grad_logits": np.ones((2, 4), np.float32)}, ValueError, r"grad_logits must have shape \(2, 3\)"),
-        ({"grad_logits": np.ones((2, 3))}, TypeError, "grad_logits must have the model's dtype float32"),
-        ({"grad_logits": np.full((2, 3), np.nan, np.float32)}, ValueError, "grad_logits must be finite"),
-        ({"method": "fast"}, ValueError, "method must be one of .* got 'fast'"),
-        ({"method": "truncated"}, ValueError, "levels must be an integer"),
-        ({"method": "truncated", "levels": -1}, ValueError, "levels must be an integer >= 0"),
-        ({"method": "linear", "levels": 1}, ValueError, "levels is for method='truncated' only"),
-        ({"backend": "tpu"}, ValueError, "backend must be one of .* got 'tpu'"),
-    ],
-)
-def test_backward_refuses(change, error, message):
-    model = RNN(1, 4, 3)
-    arguments = {
-        "activations": model.forward(**good()),
-        "grad_logits": np.ones((2, 3), np.float32),
-        "backend": "numpy",
-    }
-    with pytest.raises(error, match=message):
-        model.backward(**arguments | change)
-
-
-def test_backward_refuses_activations_that_do_not_fit():
-    model, other = RNN(1, 4, 3), RNN(1, 5, 3)
-    activations = other.forward(np.ones((3, 2, 1), np.float32), backend="numpy")
-    with pytest.raises(ValueError, match=r"activations.hidden must have shape \(1, 4, 2, 4\), got \(1, 4, 2, 5\)"):
-        model.backward(activations, np.ones((2, 3), np.float32))
-    short = replace(activations, x=activations.x[:2])
-    with pytest.raises(ValueError, match="activations.hidden"):
-        other.backward(short, np.ones((2, 3), np.float32))
-    gru = GRU(1, 5, 3)
-    with pytest.raises(TypeError, match="activations must come from GRU.forward, got those of another kind of cell"):
-        gru.backward(activations, np.ones((2, 3), np.float32))
-    activations = gru.forward(activations.x, backend="numpy")
-    with pytest.raises(TypeError, match="activations must come from RNN.forward, got those of another kind of cell"):
-        other.backward(activations, np.ones((2, 3), np.float32))
-    short = replace(activations, gates=activations.gates[:, :3])
-    with pytest.raises(ValueError, match=r"activations.gates must have shape \(1, 4, 3, 2, 5\), got \(1, 3, 3, 2, 5\)"):
-        gru.backward(short, np.ones((2, 3), np.float32))
-
-
-@pytest.mark.parametrize(
-    "change, error, message",
-    [
-        ({"hidden_size": 0}, ValueError, "hidden_size must be at least 1, got 0"),
-        ({"input_size": 1.5}, TypeError, "input_size must be an integer, got 1.5"),
-        ({"num_classes": True}, TypeError, "num_classes must be an integer, got True"),
-        ({"num_layers": 0}, ValueError, "num_layers must be at least 1, got 0"),
-        ({"dtype": np.float16}, TypeError, "dtype must be float32 or float64, got float16"),
-    ],
-)
-def test_model_refuses(change, error, message):
-    with pytest.raises(error, match=message):
-        RNN(**{"input_size": 1, "hidden_size": 4, "num_classes": 3} | change)
+    assert re.search(message, f"{caught.type.__name__}: {caught.value}")
 
 
 @pytest.mark.parametrize("size", ["input_size", "hidden_size", "num_classes", "num_layers"])

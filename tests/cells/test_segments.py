@@ -64,22 +64,6 @@ def test_training_draws_the_same_curve(kind, forward):
     np.testing.assert_allclose(curve(forward=forward, checkpoint_every=7), curve(), rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "every, error, message",
-    [
-        (0, ValueError, "checkpoint_every must be .*1.*, got 0"),
-        (2.5, TypeError, "checkpoint_every must be .*, got"),
-        ("all", TypeError, "checkpoint_every must be .*, got"),
-    ],
-)
-def test_segments_have_at_least_a_step(every, error, message):
-    model = bp.RNN(1, 3, 10)
-    with pytest.raises(error, match=message):
-        model.forward(np.ones((4, 2, 1), np.float32), checkpoint_every=every)
-    with pytest.raises(error, match=message):
-        bp.Trainer(model, bp.Adam(), checkpoint_every=every)
-
-
 def test_a_network_has_no_steps_to_keep():
     model = Network((1, 2, 2), [Flatten("flat"), Linear("fc", 4, 2)])
     with pytest.raises(ValueError, match="checkpoint_every must be None for a Network, which has no loop"):

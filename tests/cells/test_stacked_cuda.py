@@ -9,7 +9,7 @@ from on_cuda import on_gpu, on_simulator
 
 import bppsa_nb as bp
 from bppsa_nb.cells import stacked
-from bppsa_nb.cells.unroll import How
+from bppsa_nb.cells.unroll import SolverOptions
 from bppsa_nb.chains import plan
 from bppsa_nb.machine import backends
 
@@ -61,11 +61,11 @@ def flat(found):
 )
 def test_they_compute_what_layers_on_the_host_compute(cell, T, B, H, L, dtype, length):
     here, there, x, h0, at_last, at_each = case(cell, T, B, H, L, dtype)
-    how = How("chunked", length, 0) if length else How("linear")
-    expected, _ = stacked.forward(here, x, h0, How("linear"), "numpy")
+    options = SolverOptions("chunked", length, 0) if length else SolverOptions("linear")
+    expected, _ = stacked.forward(here, x, h0, SolverOptions("linear"), "numpy")
     x_there = cuda.to_device(x)
     for model, initial in ((there, cuda.to_device(h0)), (here, h0)):
-        saved, solved = stacked_cuda.forward(model, x_there, initial, how)
+        saved, solved = stacked_cuda.forward(model, x_there, initial, options)
         for found, kept in zip(saved, expected, strict=True):
             close(found, kept, TOLERANCE[dtype])
         assert [each is not None for each in solved] == [length is not None] * L
@@ -84,8 +84,8 @@ def test_they_compute_what_layers_on_the_host_compute(cell, T, B, H, L, dtype, l
 @pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
 def test_without_initial_states_they_are_zeros(kind):
     here, there, x, h0, *_ = case("gru", 3, 2, 2, 2, np.float64)
-    expected, _ = stacked.forward(here, x, np.zeros_like(h0), How("linear"), "numpy")
-    saved, _ = stacked_cuda.forward(there, cuda.to_device(x), None, How("linear"))
+    expected, _ = stacked.forward(here, x, np.zeros_like(h0), SolverOptions("linear"), "numpy")
+    saved, _ = stacked_cuda.forward(there, cuda.to_device(x), None, SolverOptions("linear"))
     for found, kept in zip(saved, expected, strict=True):
         close(found, kept, 1e-10)
 
@@ -102,7 +102,7 @@ def test_nothing_leaves_the_gpu_and_memory_comes_from_where_it_is_said(cell, kin
         return made[-1]
 
     monkeypatch.setattr(cuda, "to_device", lambda array, *more: (sent.append(array.size), send(array, *more))[1])
-    saved, _ = stacked_cuda.forward(there, x, h0, How("linear"), new)
+    saved, _ = stacked_cuda.forward(there, x, h0, SolverOptions("linear"), new)
     own = [array for of_layer in saved for array in of_layer]
     assert sent == fetched == [] and all(any(array is one for one in made) for array in own)
     made.clear()
@@ -124,9 +124,9 @@ def test_what_is_not_finite_passes_through(cell, bad, kind):
     x[3, 0, 1], at_each[5, 1, 0] = bad, bad
     x_there, h0_there, at_last, terms = map(cuda.to_device, (x, h0, at_last, at_each))
     with np.errstate(all="ignore"):
-        expected, _ = stacked.forward(here, x, h0, How("linear"), "numpy")
-    for how in (How("linear"), How("chunked", 2, 0), How("chunked", 2, 0, 0)):
-        saved, _ = stacked_cuda.forward(there, x_there, h0_there, how)
+        expected, _ = stacked.forward(here, x, h0, SolverOptions("linear"), "numpy")
+    for options in (SolverOptions("linear"), SolverOptions("chunked", 2, 0), SolverOptions("chunked", 2, 0, 0)):
+        saved, _ = stacked_cuda.forward(there, x_there, h0_there, options)
         for found, kept in zip(saved, expected, strict=True):
             close(found, kept, 2e-5)
     with np.errstate(all="ignore"):
@@ -179,9 +179,9 @@ def test_threads_wait_for_one_another(cell, kind, raced, monkeypatch):
     x, *ends = map(cuda.to_device, (x, *at_last))
     for registers in (128, 0):  # the kernels for this H, and for any
         monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", registers)
-        for how in (How("linear"), How("chunked", 2, 0)):
-            saved, _ = stacked_cuda.forward(there, x, h0, how)
-            assert raced == set(), how
+        for options in (SolverOptions("linear"), SolverOptions("chunked", 2, 0)):
+            saved, _ = stacked_cuda.forward(there, x, h0, options)
+            assert raced == set(), options
         for method, levels in METHODS.items():
             with plan.chunks_of(2):
                 stacked_cuda.backward(there, x, saved, ends, None, (method, "cuda", levels))

@@ -304,77 +304,6 @@ def test_a_carry_may_stay_the_same_along_an_axis(carry):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kind", "message"),
-    [
-        ((W.tolist(), S), TypeError, "weights must be a numpy.ndarray, got list"),
-        ((W, None), TypeError, "slopes must be a numpy.ndarray, got NoneType"),
-        ((W, S, "0.5"), TypeError, "carry must be a numpy.ndarray, got str"),
-        ((W, S, np.nan), ValueError, "carry must be finite, got nan"),
-        ((W, np.ma.masked_less(S, 0)), TypeError, "slopes must be a numpy.ndarray, got MaskedArray"),
-        ((W.astype(int), S), TypeError, "weights must be float32 or float64, got int64"),
-        ((W, S.astype("f2")), TypeError, "slopes must be float32 or float64, got float16"),
-        ((W, S, C.astype(complex)), TypeError, "carry must be float32 or float64, got complex128"),
-        ((W, S.astype("f")), TypeError, "slopes has dtype float32, but weights has float64: they must be the same"),
-        ((W, S, C.astype("f")), TypeError, "carry has dtype float32, but weights has float64: they must be the same"),
-        ((W[0], S), ValueError, r"weights must have shape \(K, H, H\), got \(3, 3\); one weight is weights\[None\]$"),
-        (
-            (W, S[0]),
-            ValueError,
-            r"slopes must have shape \(K, T, B, H\), got \(4, 5, 3\); one weight is slopes\[None\]; one step is "
-            r"slopes\[:, None\]; one sample is slopes\[:, :, None\]$",
-        ),
-        ((W, S, C[0, 0, :2]), ValueError, r"carry must have shape \(T, B, H\), got \(2,\)"),
-        ((W[:1], S), ValueError, r"weights must have shape \(K, H, H\) = \(2, 3, 3\) to go with slopes \(2, 4, 5, 3\)"),
-        ((W[:, :2], S), ValueError, r"weights must have shape .*, got \(2, 2, 3\)"),
-        ((W[:, :, :2], S), ValueError, r"weights must have shape .*, got \(2, 3, 2\)"),
-        ((W, S, C[:3]), ValueError, r"carry must have shape \(T, B, H\) = \(4, 5, 3\) to go with .*, got \(3, 5, 3\)"),
-        ((W, S, C[:, :2]), ValueError, r"carry must have shape .*, got \(4, 2, 3\)"),
-        ((W, S[:, :, :0]), ValueError, r"slopes must have at least one sample .*, got shape \(2, 4, 0, 3\)"),
-        ((W[:, :0, :0], S[..., :0]), ValueError, r"slopes must have .* one entry each, got shape \(2, 4, 5, 0\)"),
-        ((W[:0], S[:0]), ValueError, r"slopes must hold at least one diagonal per step without a carry, got \(0, 4"),
-    ],
-)
-def test_chain_refuses(arguments, kind, message):
-    with pytest.raises(kind, match=message):
-        bp.StructuredChain(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "kind", "message"),
-    [
-        (
-            (G[0],),
-            {},
-            ValueError,
-            r"^grad_output must have shape \(B, H\), got \(3,\); one sample is grad_output\[None\]$",
-        ),
-        ((G.tolist(),), {}, TypeError, "grad_output must be a numpy.ndarray, got list"),
-        ((G.astype(int),), {}, TypeError, "grad_output must be float32 or float64, got int64"),
-        ((G.astype("f"),), {}, TypeError, "jacobians_T has dtype float64, but grad_output has float32"),
-        ((G[:2],), {}, ValueError, r"grad_output must have shape \(5, 3\) to chain with StructuredChain\(T=4, B=5, "),
-        ((G[:, :2],), {}, ValueError, r"grad_output must have shape \(5, 3\) .*, got \(5, 2\)"),
-        ((G[:0],), {}, ValueError, "grad_output must have at least one sample"),
-        ((G,), {"local_grads": L[:4]}, ValueError, r"local_grads must have shape \(5, 5, 3\).*, got \(4, 5, 3\)"),
-        ((G,), {"local_grads": L.astype("f")}, TypeError, "local_grads has dtype float32"),
-        (
-            (G,),
-            {"local_grads": L[0]},
-            ValueError,
-            r"local_grads must have shape \(T \+ 1, B, H\), got \(5, 3\); one sample",
-        ),
-        ((G,), {"local_grads": list(L)}, TypeError, "local_grads must be a numpy.ndarray, got list"),
-        ((G,), {"method": "chunk"}, ValueError, "method must be one of .*'chunked', 'auto', got 'chunk'"),
-        ((G,), {"method": "chunked", "levels": 2}, ValueError, "levels is for method='truncated' only, got levels=2"),
-        ((G,), {"method": "truncated"}, ValueError, "levels must be an integer >= 0"),
-        ((G,), {"backend": "gpu"}, ValueError, "backend must be one of .* got 'gpu'"),
-    ],
-)
-def test_backprop_refuses(arguments, options, kind, message):
-    with pytest.raises(kind, match=message):
-        bp.backprop(bp.StructuredChain(W, S, C), *arguments, **options)
-
-
 @pytest.mark.parametrize("name", ["weights", "slopes", "carry"])
 def test_arrays_of_a_chain_cannot_be_replaced(name):
     for links in (bp.StructuredChain(W, S, C), bp.StructuredChain.made(W, S, C)):
@@ -413,11 +342,6 @@ def test_numbers_changed_in_place_count():
     links.weights[:] *= 0.5
     expected = bp.backprop(bp.StructuredChain(0.5 * W, S, C), G, backend="numpy")
     np.testing.assert_array_equal(bp.backprop(links, G, backend="numpy"), expected)
-
-
-def test_a_list_of_chains_is_refused():
-    with pytest.raises(TypeError, match=r"jacobians_T\[0\] must be a numpy.ndarray, got StructuredChain"):
-        bp.backprop([bp.StructuredChain(W, S)], G[0])
 
 
 @pytest.mark.parametrize("backend", TWINS)

@@ -154,7 +154,7 @@ def test_gpipe_is_the_schedule_of_figure_11(ranks, batches):
 
 def test_a_forward_pass_that_is_repaired_waits_for_no_other_rank():
     free = COSTS._replace(operator=FREE)
-    link, rounds, held = Interconnect(0.5, np.inf), 2, 16  # REPAIR steps are two rounds of so many
+    link, rounds, held = Interconnect(0.5, np.inf), 2, 16  # CHECK_EVERY steps are two rounds of so many
     told = 0.5 + 2 * 0.5  # to the next rank, and log2(4) messages to hear from all
     forward = held * COSTS.forward + told + rounds * (held * COSTS.forward + told)
     serial = scan(4 * held, 4, free, link, whole=True)

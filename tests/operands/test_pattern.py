@@ -39,37 +39,6 @@ def test_empty_patterns_are_patterns():
 
 
 @pytest.mark.parametrize(
-    "indptr, indices, shape, error, message",
-    [
-        ([0, 1], [0], [1, 1], ValueError, r"shape must be two integers \(m, n\), got \[1, 1\]"),
-        ([0, 1], [0], (1, 1, 1), ValueError, "shape must be two integers"),
-        ([0, 1], [0], (1, -1), ValueError, "shape must be two integers"),
-        ([0, 1], [0], (1, 2.0), ValueError, "shape must be two integers"),
-        ([0, 1], [0], (True, True), ValueError, "shape must be two integers"),
-        ([0.0, 1.0], [0], (1, 1), TypeError, "indptr must hold integers, got float64"),
-        ([0, 1], [True], (1, 1), TypeError, "indices must hold integers, got bool"),
-        ([[0, 1]], [0], (1, 1), ValueError, r"indptr must be 1-d, got shape \(1, 2\)"),
-        ([0, 1], [0], (2, 1), ValueError, r"indptr must have m \+ 1 = 3 entries, got 2"),
-        ([1, 1], [0], (1, 1), ValueError, "indptr must rise from 0 to the number of indices, 1"),
-        ([0, 2], [0], (1, 1), ValueError, "indptr must rise from 0"),
-        ([0, 2, 1, 3], [0, 0, 0], (3, 1), ValueError, "indptr must rise from 0"),
-        ([0, 2], [0, 4], (1, 4), ValueError, "indices must be from 0 to n - 1 = 3, got 4"),
-        ([0, 2], [-1, 3], (1, 4), ValueError, "indices must be from 0 to n - 1 = 3, got -1"),
-        ([0, 0], np.empty(0, int), (1, 2**31 + 1), ValueError, r"at most 2\*\*31 columns"),
-    ],
-)
-def test_what_is_no_pattern_is_named(indptr, indices, shape, error, message):
-    with pytest.raises(error, match=message):
-        CSRPattern(indptr, indices, shape)
-
-
-@pytest.mark.parametrize("matrix", [np.eye(2), sparse.csc_array(np.eye(2)), sparse.coo_array(np.eye(2)), None])
-def test_only_csr_matrices_have_a_csr_pattern(matrix):
-    with pytest.raises(TypeError, match="expected a SciPy CSR matrix or a CSRPattern, got"):
-        CSRPattern.of(matrix)
-
-
-@pytest.mark.parametrize(
     "indptr, indices, canonical",
     [
         ([0, 2, 2, 4], [1, 3, 0, 2], True),

@@ -312,43 +312,6 @@ def test_sums_are_the_same_bits_with_places_and_without(monkeypatch, dtype):
 A, B = (CSRPattern(*each) for each in (([0, 1, 3], [0, 1, 2], (2, 3)), ([0, 1, 2, 2], [0, 1], (3, 2))))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kind", "message"),
-    [
-        ((np.ones((2, 3)), B), TypeError, "a: expected a SciPy CSR matrix or a CSRPattern, got ndarray"),
-        (
-            (A, sparse.csc_array(np.ones((3, 2)))),
-            TypeError,
-            "b: expected a SciPy CSR matrix or a CSRPattern, got csc_array",
-        ),
-        ((A, A), ValueError, r"b must have 3 rows to be multiplied by a \(2, 3\), got shape \(2, 3\)"),
-    ],
-)
-def test_plan_refuses(arguments, kind, message):
-    with pytest.raises(kind, match=message):
-        PlannedProduct(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "kind", "message"),
-    [
-        (np.ones(2), np.ones(2), ValueError, r"a must have shape \(nnz,\) or \(B, nnz\) with nnz = 3, got \(2,\)"),
-        (np.ones(3), np.ones((2, 2, 2)), ValueError, r"b must have shape .* nnz = 2, got \(2, 2, 2\)"),
-        (np.ones((2, 3)), np.ones((4, 2)), ValueError, "as many samples as each other, got 2 and 4"),
-        (np.ones(3, int), np.ones(2), TypeError, "a must be float32 or float64, got int64"),
-        ([1, 2, 3], np.ones(2), TypeError, "a must be a numpy.ndarray, got list"),
-        (np.ones(3), np.ones(2, "f"), TypeError, "b must have the dtype of a, float64, got float32"),
-        # What meets a zero only would not show in the product on every backend.
-        (np.zeros(3), np.array([1, np.nan]), ValueError, r"b must be finite, got nan at \[1\]"),
-        (np.array([[1, 1, np.inf]]), np.zeros(2), ValueError, r"a must be finite, got inf at \[0, 2\]"),
-        (np.ma.masked_equal(np.ones(3), 1), np.ones(2), TypeError, "a must be a numpy.ndarray, got MaskedArray"),
-    ],
-)
-def test_numeric_phase_refuses(a, b, kind, message):
-    with pytest.raises(kind, match=message):
-        PlannedProduct(A, B)(a, b)
-
-
 def test_products_that_do_not_fit_into_memory(monkeypatch):
     from bppsa_nb.machine import memory
 
@@ -378,19 +341,3 @@ def test_patterns_and_plans_cannot_be_changed():
     for name in "left", "right", "pattern", "kind", "multiply_adds":
         with pytest.raises(AttributeError, match=f"{name} of a PlannedProduct cannot be replaced; make another Pl"):
             setattr(plan, name, getattr(plan, name))
-
-
-def test_patterns_refuse_what_does_not_belong_to_them():
-    pattern = CSRPattern([0, 1, 2], [0, 1], (2, 2))
-    with pytest.raises(ValueError, match=r"values must have shape \(nnz,\) = \(2,\), got \(1, 2\)"):
-        pattern.matrix(np.ones((1, 2)))
-    with pytest.raises(TypeError, match="values must be a numpy.ndarray, got NoneType"):
-        pattern.matrix(None)
-    with pytest.raises(TypeError, match="other must be a CSRPattern, got csr_array"):
-        pattern.times(sparse.csr_array(np.eye(2)))
-    with pytest.raises(ValueError, match=r"a must have shape \(nnz,\) = \(2,\), got \(3,\)"):
-        pattern.times(pattern).performed(np.ones(3))
-    with pytest.raises(TypeError, match="indices must be an array, got .*inhomogeneous"):
-        CSRPattern([0, 1, 2], [[0], [0, 1]], (2, 2))
-    with pytest.raises(TypeError, match="indices must not be masked"):
-        CSRPattern([0, 1, 2], np.ma.masked_equal([0, 1], 1), (2, 2))

@@ -1,4 +1,3 @@
-import contextlib
 import errno
 import io
 import itertools
@@ -67,23 +66,31 @@ def write_notebook(project, name, *cells, parameters="scale = 'quick'\nseed = 0"
     nbformat.write(new_notebook(cells=cells), project / "notebooks" / f"{name}.ipynb")
 
 
-@pytest.mark.parametrize("arguments", ["", "nonsense", "figures --scale huge", "train --seed x"])
-def test_wrong_usage_exits_with_2(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ("", "required: COMMAND"),
+        ("nonsense", "invalid choice: 'nonsense'"),
+        ("figures --scale huge", "invalid choice: 'huge'"),
+        ("figures figure_03", "unrecognized arguments: figure_03"),
+        ("fetch imagenet", "irmas"),
+        *((f"{command} --seed={seed}", f"argument --seed: must be an integer of at least 0, got '{seed}'")
+          for command in ("train", "figures") for seed in ("-1", "1.5", "x")),
+    ],
+)  # fmt: skip
+def test_wrong_usage_exits_with_2(arguments, said, capsys):
+    with pytest.raises(SystemExit, match="2"):
         cli.main(arguments.split())
-    assert stop.value.code == 2
-    assert "usage: bppsa-nb" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "usage: bppsa-nb" in shown.err and said in shown.err and not shown.out
 
 
 def test_help_names_every_command(capsys):
-    with pytest.raises(SystemExit) as stop:
+    with pytest.raises(SystemExit, match="0"):
         cli.main(["--help"])
-    assert stop.value.code == 0
     shown = capsys.readouterr().out
-    assert all(
-        command in shown
-        for command in ("figures", "notebooks", "list", "train", "fetch", "info", "calibrate", "report")
-    )
+    for command in ("figures", "notebooks", "list", "train", "fetch", "info", "calibrate", "report"):
+        assert command in shown
 
 
 def test_figures_measures_and_draws_all(toys, project, capsys):
@@ -172,17 +179,6 @@ def test_a_stopped_reference_goes_on_as_a_reference(toys, project, capsys):
     assert recorded(project, "results") == ["first.quick.csv", "first.quick.json"]
 
 
-def test_a_name_without_only_is_told_where_names_go(capsys):
-    for command in ("figures figure_03", "notebooks 03"):
-        with pytest.raises(SystemExit, match="2"):
-            cli.main(command.split())
-        assert f"arguments: {command.split()[1]}; names go behind --only\n" in capsys.readouterr().err
-    for command in ("figures --onyl figure_03", "list figure_03"):
-        with pytest.raises(SystemExit, match="2"):
-            cli.main(command.split())
-        assert "--only" not in capsys.readouterr().err
-
-
 NEEDS_CHECKOUT = "comes with a checkout of the project, not with the installed package; run this in a checkout's folder"
 
 
@@ -204,11 +200,10 @@ def test_without_a_checkout_figures_are_left_out_and_list_says_what_is_missing(p
     assert capsys.readouterr().out.endswith(f"{NEEDS_CHECKOUT}\n")
 
 
-def test_an_unknown_backend_of_matplotlib_is_named():
+def test_an_unknown_backend_of_matplotlib_is_no_matter():
     command = [sys.executable, "-m", "bppsa_nb.papers.cli", "list"]
     done = subprocess.run(command, cwd=REPO, env=os.environ | {"MPLBACKEND": "chalk"}, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("bppsa-nb: MPLBACKEND must name a backend of Matplotlib: 'chalk' is not ")
+    assert done.returncode == 0 and not done.stderr
 
 
 BLOCKED = [("data", "figures"), ("figures", "figures"), ("figures", "notebooks"), ("REPRODUCTION.md", "report")]
@@ -262,9 +257,12 @@ def test_a_damaged_table_is_named_in_a_line(kind, toys, project, capsys):
     assert path.name.replace("first", "space") in said and said.count("\n") == 1
 
 
-def test_an_unknown_figure_is_explained(toys, capsys):
+def test_an_unknown_name_is_explained(toys, project, capsys):
+    write_notebook(project, "01_see_a_scan")
     assert cli.main(["figures", "--only", "third"]) == 1
     assert capsys.readouterr().err == "bppsa-nb: there is no figure 'third'; there are first, second\n"
+    assert cli.main(["notebooks", "--only", "07"]) == 1
+    assert "there is no notebook '07'; there are 01_see_a_scan" in capsys.readouterr().err
 
 
 def test_ctrl_c_keeps_finished_figures_and_points_and_says_so(toys, project, capsys):
@@ -405,50 +403,26 @@ def test_info_says_whether_irmas_is_here(project, capsys):
     assert f"IRMAS: in {project}" in capsys.readouterr().out
 
 
-def test_fetch_says_where_the_data_is(monkeypatch, capsys):
-    monkeypatch.setattr(irmas, "fetch", lambda: Path("downloads"))
-    assert cli.main(["fetch", "irmas"]) == 0
-    assert capsys.readouterr().out == "IRMAS is in downloads\n"
+@pytest.mark.parametrize(
+    "key, title, kept",
+    [("irmas", "IRMAS", "What has come is"), ("cifar10", "CIFAR-10", "Files that came whole are"),
+     ("mnist", "MNIST", "Files that came whole are")],
+)  # fmt: skip
+def test_fetch_says_where_the_data_is_or_what_went_wrong(monkeypatch, capsys, key, title, kept):
+    def fetched(what):
+        def fetch(name="irmas"):
+            assert name == key
+            if isinstance(what, Path):
+                return what / name
+            raise what
 
+        monkeypatch.setattr(irmas if key == "irmas" else openml, "fetch", fetch)
+        return cli.main(["fetch", key]), *capsys.readouterr()
 
-@pytest.mark.parametrize("error", [OSError("no network"), ValueError("wrong checksum")])
-def test_fetch_explains_what_went_wrong(monkeypatch, capsys, error):
-    def fail():
-        raise error
-
-    monkeypatch.setattr(irmas, "fetch", fail)
-    assert cli.main(["fetch", "irmas"]) == 1
-    assert capsys.readouterr().err == f"bppsa-nb: {error}\n"
-
-
-def test_fetch_stopped_by_ctrl_c_says_what_it_kept(monkeypatch, capsys):
-    def stop():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(irmas, "fetch", stop)
-    assert cli.main(["fetch", "irmas"]) == 130
-    assert "What has come is kept" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("key, title", [("cifar10", "CIFAR-10"), ("mnist", "MNIST")])
-def test_fetch_of_images(monkeypatch, capsys, key, title):
-    monkeypatch.setattr(openml, "fetch", lambda name: Path("downloads", f"{name}.npz"))
-    assert cli.main(["fetch", key]) == 0
-    assert capsys.readouterr().out == f"{title} is in downloads/{key}.npz\n"
-
-    def fail(name):
-        raise OSError(f"cannot download {title} from OpenML")
-
-    monkeypatch.setattr(openml, "fetch", fail)
-    assert cli.main(["fetch", key]) == 1
-    assert capsys.readouterr().err == f"bppsa-nb: cannot download {title} from OpenML\n"
-
-    def stop(name):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(openml, "fetch", stop)
-    assert cli.main(["fetch", key]) == 130
-    assert "Files that came whole are kept: the same command goes on" in capsys.readouterr().err
+    assert fetched(Path("downloads")) == (0, f"{title} is in downloads/{key}\n", "")
+    for error in (OSError("no network"), ValueError("wrong checksum")):
+        assert fetched(error) == (1, "", f"bppsa-nb: {error}\n")
+    assert fetched(KeyboardInterrupt()) == (130, "", f"\nStopped. {kept} kept: the same command goes on from there.\n")
 
 
 def test_info_says_which_images_are_here(project, capsys):
@@ -462,12 +436,6 @@ def test_info_says_which_images_are_here(project, capsys):
     assert cli.main(["info"]) == 0
     path = project / "data" / "downloads" / "cifar10.npz"
     assert f"CIFAR-10 in {path} (checked when it is loaded)" in capsys.readouterr().out
-
-
-def test_fetch_knows_what_it_can_fetch(capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["fetch", "imagenet"])
-    assert stop.value.code == 2 and "irmas" in capsys.readouterr().err
 
 
 def test_report_goes_to_the_project_or_where_it_is_told(project, monkeypatch, capsys):
@@ -507,21 +475,6 @@ def test_train_a_stack_of_other_cells(tmp_path, capsys):
         assert kept["params/weight_hh_l1"].shape == (60, 20)
 
 
-def test_train_explains_what_memory_cannot_hold(monkeypatch, capsys):
-    def fit(*args, **options):
-        raise MemoryError("Unable to allocate 60 GiB")
-
-    monkeypatch.setattr(bppsa_nb.Trainer, "fit", fit)
-    assert cli.main(TRAIN) == 1
-    assert capsys.readouterr().err == "bppsa-nb: Unable to allocate 60 GiB\n"
-
-
-def test_an_empty_path_is_wrong_usage(capsys):
-    with pytest.raises(SystemExit):
-        cli.main([*TRAIN, "--save", ""])
-    assert "--save: must not be empty" in capsys.readouterr().err
-
-
 def test_train_keeps_what_came_before_an_overflow(tmp_path, monkeypatch, capsys):
     from bppsa_nb.training.optimizers import Adam
 
@@ -535,7 +488,7 @@ def test_train_keeps_what_came_before_an_overflow(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(Adam, "step", overflow)
     path = tmp_path / "kept.npz"
     assert cli.main([*TRAIN, "--save", str(path)]) == 1
-    assert capsys.readouterr().err == f"bppsa-nb: fc.bias leaves the range of float32; 3 iterations are in {path}\n"
+    assert f"fc.bias leaves the range of float32; 3 iterations are kept in {path}: " in capsys.readouterr().err
     trainer = bppsa_nb.Trainer(bppsa_nb.RNN(1, 20, 10), bppsa_nb.Adam(0.01), backend="numpy")
     trainer.load(path)
     assert len(trainer.history.loss) == 3
@@ -690,9 +643,8 @@ def test_train_replaces_no_file_but_the_one_it_goes_on_from(tmp_path, monkeypatc
     capsys.readouterr()
     for name in ("run.npz", "link.npz"):
         assert cli.main([*TRAIN, "--save", name, *(["--resume", resume] if resume else [])]) == 1
-        assert f"bppsa-nb: --save {name}: the file exists, and is kept; go on from it with --resume {name}" in (
-            capsys.readouterr().err
-        )
+        said = f"bppsa-nb: --save {name}: file exists and will not be overwritten; resume with --resume {name} or"
+        assert said in capsys.readouterr().err
     assert (tmp_path / "run.npz").read_bytes() == kept
     assert cli.main([*TRAIN, "--epochs", "2", "--save", "link.npz", "--resume", "run.npz"]) == 0
     assert (tmp_path / "link.npz").is_symlink()
@@ -709,9 +661,13 @@ def test_train_replaces_no_file_but_the_one_it_goes_on_from(tmp_path, monkeypatc
         (["--learning-rate", "-1"], "lr"),
         (["--layers", "0"], "num_layers"),
         (["--multigrid"], "--length is for recurrent layers"),
+        (["--save", ""], "Is a directory"),
+        (["--save-every", "2"], "--save-every needs --save PATH"),
+        (["--distributed", "--sequence-ranks", "2"], "sequence_ranks goes with comm only, got 2"),
     ],
 )
-def test_train_explains_wrong_options(capsys, wrong, said):
+def test_train_explains_wrong_options(capsys, monkeypatch, wrong, said):
+    monkeypatch.setattr(cli.cli_train.ranks, "world", lambda: None)  # without mpi4py
     assert cli.main([*TRAIN, *wrong]) == 1
     shown = capsys.readouterr().err
     assert shown.startswith("bppsa-nb: ") and said in shown and shown.count("\n") == 1
@@ -772,12 +728,6 @@ def test_a_notebook_needs_its_parameters(project):
         notebooks.run("01_plain")
 
 
-def test_an_unknown_notebook_is_explained(project, capsys):
-    write_notebook(project, "01_see_a_scan")
-    assert cli.main(["notebooks", "--only", "07"]) == 1
-    assert "there is no notebook '07'; there are 01_see_a_scan" in capsys.readouterr().err
-
-
 def test_ctrl_c_in_a_notebook_ends_its_kernel_and_exits_130(project):
     code = 'import os, pathlib, time; pathlib.Path("pid").write_text(str(os.getpid())); time.sleep(60)'
     write_notebook(project, "01_wait", code)
@@ -799,16 +749,6 @@ sys.exit(cli.main(["notebooks"]))
     assert process.returncode == 130
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
-
-
-def test_module_runs_as_a_program():
-    done = subprocess.run(
-        [sys.executable, "-m", "bppsa_nb.papers.cli", "figures", "--only", "no_such"],
-        cwd=REPO,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1 and "there is no figure 'no_such'" in done.stderr
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
@@ -838,99 +778,23 @@ def test_a_program_whose_reader_is_gone_ends_quietly(unread, unbuffered):
 
 
 @pytest.mark.parametrize("buffering", [-1, 1])
-@pytest.mark.parametrize("name", ["stdout", "stderr"])
-@pytest.mark.parametrize(
-    "command", ["--help", "info", "figures --only no_such", "train --length 2 --samples 2 --backend numpy"]
-)
-def test_no_command_minds_that_nobody_reads(unread, buffering, name, command, project, monkeypatch):
-    with open(unread, "w", buffering, closefd=False) as stream:
-        monkeypatch.setattr(sys, name, stream)
-        try:
-            assert cli.main(command.split()) in (0, 1)
-        except SystemExit as stop:  # from --help
-            assert stop.code == 0
-
-
-@pytest.mark.parametrize("buffering", [-1, 1])
-def test_no_program_of_ranks_minds_it_either(unread, buffering, monkeypatch):
+@pytest.mark.parametrize("command", ["--help", "info", "train --length 2 --samples 2 --backend numpy", "program"])
+def test_no_command_minds_that_nobody_reads(unread, buffering, command, project, monkeypatch):
     monkeypatch.setattr(ranks, "world", lambda: None)
     with open(unread, "w", buffering, closefd=False) as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        with pytest.raises(SystemExit) as stop:
-            program.main(["layers", "--depth", "2", "--backend", "numpy", "--repeat", "1"])
-    assert stop.value.code == 1
+        if command == "program":  # of ranks
+            with pytest.raises(SystemExit, match="1"):
+                program.main(["layers", "--depth", "2", "--backend", "numpy", "--repeat", "1"])
+        else:
+            assert cli.main(command.split()) == 1
 
 
-def test_a_pipe_that_breaks_elsewhere_is_no_quiet_end(monkeypatch, tmp_path):
-    def names():
-        raise BrokenPipeError("of a worker")
-
-    monkeypatch.setattr(experiments, "names", names)
-    with open(tmp_path / "out", "w") as stream:
-        monkeypatch.setattr(sys, "stdout", stream)
-        monkeypatch.setattr(sys, "stderr", stream)
-        with pytest.raises(BrokenPipeError, match="of a worker"):
-            cli.main(["list"])
-
-
-class Full(io.RawIOBase):
-    """A file on a full disk."""
-
-    def writable(self):
-        return True
-
-    def write(self, data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def fileno(self):
-        return self.descriptor
-
-
-@pytest.fixture
-def full(tmp_path):
-    with open(tmp_path / "full", "w") as file:
-        raw = Full()
-        raw.descriptor = file.fileno()
-        yield raw
-        with contextlib.suppress(OSError):
-            raw.close()
-
-
-@pytest.mark.parametrize("unbuffered", [False, True])
-@pytest.mark.parametrize("command", ["list", "--help", "train --length 2 --samples 2 --backend numpy"])
-def test_output_that_cannot_be_written_is_said(full, unbuffered, command, project, monkeypatch, capsys):
-    stream = io.TextIOWrapper(io.BufferedWriter(full), write_through=unbuffered, line_buffering=unbuffered)
-    monkeypatch.setattr(sys, "stdout", stream)
-    assert cli.main(command.split()) == 1
-    assert capsys.readouterr().err == "what is printed cannot be written: No space left on device\n"
-    monkeypatch.setattr(full, "write", len)
-    stream.flush()
-
-
-@pytest.mark.parametrize("command", ["list", "--help"])
-def test_a_full_disk_for_all_that_is_printed(full, command, project, monkeypatch):
-    stream = io.TextIOWrapper(io.BufferedWriter(full))
-    monkeypatch.setattr(sys, "stdout", stream)
-    monkeypatch.setattr(sys, "stderr", stream)
-    assert cli.main(command.split()) == 1
-    monkeypatch.setattr(full, "write", len)
-    stream.flush()
-
-
-@pytest.mark.parametrize("command", ["info", "figures --only no_such", "train --length 2 --samples 2 --backend numpy"])
+@pytest.mark.parametrize("command", ["info", "figures --only no_such"])
 def test_closed_streams_are_no_error(command, project, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
     assert cli.main(command.split()) == ("no_such" in command)
-    sys.stdout.close()
-    sys.stderr.close()
-
-
-@pytest.mark.parametrize("seed", ["-1", "1.5", "x"])
-def test_seed_must_be_a_natural_number(seed, capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["train", f"--seed={seed}"])
-    assert f"argument --seed: must be an integer of at least 0, got '{seed}'" in capsys.readouterr().err
 
 
 def test_train_finds_an_unwritable_path_before_training(tmp_path, capsys):
@@ -945,8 +809,7 @@ def test_train_finds_an_unwritable_path_before_training(tmp_path, capsys):
     [
         ([], 1, "bppsa-nb: mpiexec started 3 processes, which would all train the same: add --distributed\n"),
         (["--sequence-ranks", "3"], 1, "bppsa-nb: --sequence-ranks is for --distributed only\n"),
-        (["--distributed", "--save-every", "2"], 1, "bppsa-nb: --save-every needs --save PATH\n"),
-        (["--save-every", "0", "--save", "x"], 2, "argument --save-every: must be an integer of at least 1, got '0'\n"),
+        (["--save-every", "x"], 2, "argument --save-every: invalid int value: 'x'\n"),
     ],
 )
 @pytest.mark.parametrize("prefix", ["PMI", "OMPI_COMM_WORLD"])
@@ -970,9 +833,6 @@ def test_train_distributed_without_mpiexec_is_one_process(monkeypatch, capsys, t
     assert cli.main([*TRAIN, "--distributed", "--save", str(other), "--save-every", "3"]) == 0
     with np.load(one, allow_pickle=False) as a, np.load(other, allow_pickle=False) as b:
         np.testing.assert_array_equal(a["loss"], b["loss"])
-    capsys.readouterr()
-    assert cli.main([*TRAIN, "--distributed", "--sequence-ranks", "2"]) == 1
-    assert "sequence_ranks goes with comm only, got 2" in capsys.readouterr().err
 
 
 def test_train_keeps_what_it_saved_last(tmp_path, monkeypatch):

@@ -248,8 +248,9 @@ def test_where_products_leave_the_range_the_linear_scan_answers(kind, monkeypatc
 def test_a_step_in_chunks_is_that_of_the_loop(kind, cell, monkeypatch):
     from bppsa_nb.training import device as module
 
-    used, really = [], module.settled
-    monkeypatch.setattr(module, "settled", lambda *args: (module.How("chunked"), 2) if used else really(*args))
+    used, really = [], module.resolve_method
+    chunked = module.SolverOptions("chunked"), 2
+    monkeypatch.setattr(module, "resolve_method", lambda *args: chunked if used else really(*args))
     expected = plan.explain(6, 2, 3, backend="cuda", weights=1, forward=True)
     costs = dataclasses.replace(expected, seconds={"linear": 4.0, "chunked": 1.0})
     monkeypatch.setattr(module, "explain", lambda *args, **how: costs)
@@ -271,13 +272,13 @@ def test_a_step_in_chunks_is_that_of_the_loop(kind, cell, monkeypatch):
 def test_where_chunks_do_not_meet_the_loop_answers(kind, monkeypatch):
     from bppsa_nb.training import device as module
 
-    monkeypatch.setattr(module, "settled", lambda *args: (module.How("chunked"), 1))
+    monkeypatch.setattr(module, "resolve_method", lambda *args: (module.SolverOptions("chunked"), 1))
     loop, device = (pair("rnn")[1] for _ in range(2))
     x, y = draw(12, 2, np.random.default_rng(0))
     for trainer in (loop, device):
         trainer.model.params["weight_hh_l0"] *= 8
     with monkeypatch.context() as patch:
-        patch.setattr(module, "settled", lambda *args: (module.How("linear"), 12))
+        patch.setattr(module, "resolve_method", lambda *args: (module.SolverOptions("linear"), 12))
         expected = loop.step(x, y)
     assert device.step(x, y) == expected
     check_same(loop, device, 0)

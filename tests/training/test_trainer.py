@@ -53,26 +53,6 @@ def test_accuracy():
     assert accuracy(logits, [0, 1, 0, 0]) == 0.75
 
 
-@pytest.mark.parametrize("function", [cross_entropy, accuracy])
-@pytest.mark.parametrize(
-    "logits, labels, error, message",
-    [
-        (np.ones((2, 3)), [0.0, 1.0], TypeError, "labels must be integers, got float64"),
-        (np.ones((2, 3)), [0, 3], ValueError, "labels must be from 0 to 2, got 3"),
-        (np.ones((2, 3)), [0, -1], ValueError, "labels must be from 0 to 2, got -1"),
-        (np.ones((2, 3)), [0], ValueError, r"labels must have shape \(2,\) like logits \(2, 3\), got \(1,\)"),
-        (np.ones((2, 3)), [[0, 1]], ValueError, r"labels must have shape \(2,\)"),
-        (np.ones((0, 3)), [], ValueError, "logits must have shape"),
-        (np.ones(3), [0, 1, 2], ValueError, "logits must have shape"),
-        (np.ones((1, 3), int), [0], TypeError, "logits must be floating point, got int64"),
-        (np.array([[0, np.nan]]), [0], ValueError, "logits must be finite, got nan"),
-    ],
-)
-def test_loss_refuses(function, logits, labels, error, message):
-    with pytest.raises(error, match=message):
-        function(logits, labels)
-
-
 def test_what_vanishes_is_no_error_whatever_the_caller_wants_to_hear_of():
     trainer = new_trainer()
     trainer.model.params["fc.bias"][0] = 200
@@ -124,37 +104,6 @@ def test_optimizers_equal_pytorch(optimizer):
         theirs.step()
         optimizer.step(params, {"a": grad})
     np.testing.assert_allclose(params["a"], param.detach().numpy(), rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize(
-    "build, error, message",
-    [
-        (lambda: SGD(lr=-1), ValueError, "lr must be at least 0"),
-        (lambda: SGD(lr=float("nan")), ValueError, "lr must be at least 0 and below inf, got nan"),
-        (lambda: SGD(lr="fast"), TypeError, "lr must be a number, got 'fast'"),
-        (lambda: SGD(lr=1, momentum=1), ValueError, "momentum must be at least 0 and below 1, got 1"),
-        (lambda: Adam(betas=0.9), ValueError, "betas must be two numbers, got 0.9"),
-        (lambda: Adam(betas=(0.9, 1.0)), ValueError, r"betas\[1\] must be at least 0 and below 1, got 1.0"),
-        (lambda: Adam(eps=-1e-8), ValueError, "eps must be at least 0"),
-    ],
-)
-def test_optimizers_refuse(build, error, message):
-    with pytest.raises(error, match=message):
-        build()
-
-
-def test_optimizer_steps_refuse_other_gradients():
-    params = {"a": np.zeros(2)}
-    with pytest.raises(ValueError, match=r"grads must have the entries \['a'\], got \['b'\]"):
-        Adam().step(params, {"b": np.zeros(2)})
-    with pytest.raises(ValueError, match=r"grads\['a'\] must have shape \(2,\), got \(3,\)"):
-        Adam().step(params, {"a": np.zeros(3)})
-    for wrong, name in [((None, {}), "params"), ((params, [1]), "grads"), ((params, {"a": 1.0}), r"grads\['a'\]")]:
-        with pytest.raises(TypeError, match=f"^{name} must be a .*numpy.ndarray, got"):
-            SGD(lr=1).step(*wrong)
-    with pytest.raises(TypeError, match=r"^params\['a'\] must be a numpy.ndarray, got float"):
-        Adam().step({"a": 1.0}, {"a": np.zeros(())})
-    assert not params["a"].any()
 
 
 @pytest.mark.parametrize(
@@ -437,42 +386,14 @@ def test_failed_steps_change_nothing():
     assert_same(state(exploding), before)
 
 
-@pytest.mark.parametrize(
-    "change, error, message",
-    [
-        ({"epochs": -1}, ValueError, "epochs must be at least 0, got -1"),
-        ({"epochs": 1.5}, TypeError, "epochs must be an integer, got 1.5"),
-        ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
-        (
-            {"dataset": np.ones(3)},
-            TypeError,
-            r"dataset must have a length and a method batch\(indices\).* ndarray",
-        ),
-        (
-            {"dataset": ArrayDataset(np.ones((3, 0, 1)), np.zeros(0, int))},
-            ValueError,
-            "dataset must hold at least",
-        ),
-        (
-            {"dataset": type("Empty", (list,), {"batch": lambda self, indices: None})([0])},
-            TypeError,
-            r"dataset.batch must return inputs and labels, \(x, y\), got None",
-        ),
-        (
-            {"dataset": type("Few", (list,), {"batch": lambda self, i: (np.ones((3, 1, 1)), [0])})([0, 0])},
-            ValueError,
-            "dataset.batch must return labels of the 2 samples asked for, got 1",
-        ),
-    ],
-)
-def test_fit_refuses(change, error, message):
-    with pytest.raises(error, match=message):
-        fit(new_trainer(), **change)
-
-
-def test_trainer_refuses_an_unknown_backend():
-    with pytest.raises(ValueError, match="backend must be one of .* got 'tpu'"):
-        new_trainer(backend="tpu")
+def test_fit_refuses_batches_that_are_none():
+    for batch, error, said in (
+        (None, TypeError, r"dataset.batch must return inputs and labels, \(x, y\), got None"),
+        ((np.ones((3, 1, 1)), [0]), ValueError, "dataset.batch must return labels of the 2 samples asked for, got 1"),
+    ):
+        dataset = type("Odd", (list,), {"batch": lambda self, indices, batch=batch: batch})([0, 0])
+        with pytest.raises(error, match=said):
+            fit(new_trainer(), dataset=dataset)
 
 
 def test_an_untouched_trainer_is_saved_too(tmp_path):
@@ -555,13 +476,6 @@ def test_gradients_of_pictures_overflow_without_time_steps():
     assert_same(state(trainer), before)
 
 
-@pytest.mark.parametrize("how", [{"method": "x"}, {"backend": "x"}, {"levels": 3}, {"method": "truncated"}])
-@pytest.mark.parametrize("new", [new_trainer, picture_trainer])
-def test_trainer_refuses_at_once(new, how):
-    with pytest.raises(ValueError, match="must be|levels is for"):
-        new(**how)
-
-
 def test_only_networks_tell_ordinary_backward_from_the_linear_scan():
     picture_trainer(method="ordinary")
     with pytest.raises(ValueError, match="method must be one of .* got 'ordinary'"):
@@ -591,28 +505,6 @@ def test_an_optimizer_belongs_to_one_model():
     Trainer(RNN(1, 3, 2), optimizer, backend="numpy").step(x, y)
     with pytest.raises(ValueError, match="an optimizer belongs to one model"):
         Trainer(RNN(1, 4, 2), optimizer, backend="numpy").step(x, y)
-
-
-def test_ranks_are_for_comm_only():
-    with pytest.raises(ValueError, match="sequence_ranks goes with comm only, got 1"):
-        new_trainer(sequence_ranks=1)
-    for model in (RNN(1, 2, 2), picture_trainer().model):
-        with pytest.raises(TypeError, match=r"comm must be an mpi4py\.MPI\.Intracomm, .* got 'world'"):
-            Trainer(model, SGD(lr=0.1), comm="world")
-
-
-@pytest.mark.parametrize(
-    "settings, error, message",
-    [
-        ({"save_every": 2}, ValueError, "save_to and save_every go together, got None and 2"),
-        ({"save_to": "x.npz"}, ValueError, "save_to and save_every go together, got 'x.npz' and None"),
-        ({"save_to": "x.npz", "save_every": 0}, ValueError, "save_every must be at least 1, got 0"),
-        ({"save_to": "x.npz", "save_every": 1.5}, TypeError, "save_every must be an integer, got 1.5"),
-    ],
-)
-def test_fit_refuses_to_save_so(settings, error, message):
-    with pytest.raises(error, match=message):
-        fit(new_trainer(), **settings)
 
 
 KILLED = """
@@ -645,25 +537,6 @@ def test_a_process_killed_while_it_saves_leaves_what_it_saved_before(tmp_path):
     for trainer in (resumed, straight):
         fit(trainer)
     assert_same(state(resumed), state(straight))
-    assert len(list(tmp_path.iterdir())) == 2
-    resumed.save(path)
-    assert list(tmp_path.iterdir()) == [path]  # what was being written is gone
-
-
-@pytest.mark.parametrize(
-    "model, optimizer, message",
-    [
-        (None, Adam(), r"model must be such as bppsa_nb.RNN\(1, 20, 10\), got NoneType, which has no 'params'"),
-        (Adam(), RNN(1, 2, 2), "model must be such as .* got Adam, which has no 'params'"),
-        (RNN, Adam(), "model must be an object such as .* got the class RNN"),
-        (RNN(1, 2, 2), Adam, r"optimizer must be an object such as bppsa_nb.Adam\(\), got the class Adam"),
-        (RNN(1, 2, 2), None, "optimizer must be such as .* got NoneType, which has no 'step'"),
-        (RNN(1, 2, 2), 0.1, "optimizer must be such as .* got float"),
-    ],
-)
-def test_trainer_refuses_what_is_no_model_or_optimizer(model, optimizer, message):
-    with pytest.raises(TypeError, match=message):
-        Trainer(model, optimizer)
 
 
 def test_sequences_whose_samples_come_first_are_told():

@@ -20,7 +20,7 @@ def kernels():
     """
     from numba import types
 
-    from bppsa_nb.cells import gru_cuda, layer_cuda, repair_cuda, rnn_cuda
+    from bppsa_nb.cells import chunked_cuda, gru_cuda, layer_cuda, rnn_cuda
     from bppsa_nb.chains import kernels_cuda, levels_cuda, multiply_cuda
     from bppsa_nb.operands import products_cuda
 
@@ -28,7 +28,7 @@ def kernels():
     a1, a2, a3, a4 = (types.Array(types.float32, ndim, "C") for ndim in (1, 2, 3, 4))
     i1, i2, i3 = (types.Array(types.int32, ndim, "C") for ndim in (1, 2, 3))
     sweep, product = (a2, a4, a3, number, number, a3, a3), (number, number, a4, i3, i1)
-    forward, loop_of, chunks_of = (a3, a2, a1, a3, a4), layer_cuda.run_forward_of, repair_cuda.run_chunks_of
+    forward, loop_of, chunks_of = (a3, a2, a1, a3, a4), layer_cuda.run_forward_of, chunked_cuda.run_chunks_of
     chunks = *forward, number, number, types.float32, number, a3, a3, a3, a3, i1
     rnn, gru = (cell.steps_of(H, real) for cell in (rnn_cuda, gru_cuda))
     sparse = i1, i1, a2, i1, i1, a2, number, number, i1, i1, a2
@@ -76,14 +76,12 @@ def read(name):
     kernel, types, trips = kernels()[name]
     code = sass.read(kernel, types, GENERATION)
     if trips == "whole":
-        part, per = code.whole, 1
+        part = code.whole
     elif trips == "waits":
-        part, per = code.innermost("BAR"), 1
-    elif trips is None:
-        part = code.innermost()
-        per = part.products
+        part = code.innermost("BAR")
     else:
-        part, per = code.step(trips), 1
+        part = code.innermost() if trips is None else code.step(trips)
+    per = part.products if trips is None else 1
     numbers = part.instructions, part.products, part.cycles, part.waits
     return costs.Cost(code.registers, code.local, *(round(number / per, 1) for number in numbers))
 
@@ -103,8 +101,7 @@ def loops():
     made, any_size = (
         sass.read(layer_cuda.run_forward_of(steps), (a3, a2, a1, a3, a4), GENERATION) for steps in of_steps
     )
-    chosen = {f"for H = {H}": (made, made.loops[0]), "for any H": (any_size, any_size.innermost())}
-    return {name: code.names[loop.first : loop.last + 1] for name, (code, loop) in chosen.items()}
+    return {f"for H = {H}": made.part(made.loops[0]).names, "for any H": any_size.innermost().names}
 
 
 def store():

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.cells import rnn
+from bppsa_nb.cells.chunked import Chunks
 from bppsa_nb.cells.newton import propagate
-from bppsa_nb.cells.repair import Chunks
 from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
@@ -106,9 +106,9 @@ def chunks(model, x, length, most, tol=1e-12):
     cut.run_all(cut.guess())
     yield cut.result()[0][1:].copy()
     for _ in range(most):
-        lanes = cut.wrong(tol)
-        if lanes.size:
-            cut.repair_lanes(lanes, tol)
+        indices = cut.find_wrong(tol)
+        if indices.size:
+            cut.repair_chunks(indices, tol)
         yield cut.result()[0][1:].copy()
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.checks import check_count, check_flag, check_kind, generator, wrong_shape
 from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.training.datasets import feature_cache
 from bppsa_nb.training.datasets.bitstream import check_indices, steps_of
-from bppsa_nb.training.datasets.kept_features import Kept
 
 NAMES = {
     "cel": "cello",
@@ -40,24 +40,14 @@ STAND_IN = "stand-in.json"  # a folder with this file holds synthetic clips
 
 _LOUDEST = 1e10  # 1 is full scale; far beyond this, powers overflow in float32
 _MEL_BANDS = 128  # librosa's, of which it makes the coefficients
-_CHUNK = 64  # clips per file of kept features: what a killed process loses at most
 
 
 @dataclass(frozen=True)
 class Features:
     """How features are computed from a waveform: a column of Table 3.
 
-    Attributes
-    ----------
-    coefficients : int
-        Mel-frequency cepstral coefficients per channel, from 2 to 128; the first of them is dropped.
-    window, hop : int
-        Samples of the Fourier transform's window, and from one frame to the next, at least 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If one is not an integer, or out of range.
+    So many mel-frequency `coefficients` per channel, from 2 to 128, of which the first is dropped; samples of the
+    Fourier transform's `window`, and `hop` from one frame to the next. TypeError or ValueError for other numbers.
     """
 
     coefficients: int
@@ -88,28 +78,11 @@ FEATURES = {"S": Features(20, 4096, 512), "M": Features(13, 2048, 256), "L": Fea
 
 
 def mfcc(waveform, features="S"):
-    """Compute normalized mel-frequency cepstral coefficients.
+    """Compute normalized mel-frequency cepstral coefficients (F, C) in float32 of a stereo waveform (2, samples).
 
-    Parameters
-    ----------
-    waveform : np.ndarray [shape=(2, samples)]
-        Left and right channel at 44.1 kHz, floating point, at least one window long.
-    features : {"S", "M", "L"} or Features
-        A set of Table 3, or settings of your own.
-
-    Returns
-    -------
-    np.ndarray [shape=(F, C), dtype=float32]
-        The left channel's coefficients, then the right channel's, without the first of each, which is the average
-        power. Every coefficient has mean 0 and variance 1 over the frames; one that does not vary is 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the waveform is not floating point, has another shape, is too short, not finite or beyond 1e10, or for
-        unknown features.
-    RuntimeError
-        If librosa finds no folder for what Numba compiles.
+    They are the left channel's, then the right channel's, without the first of each, which is the average power. Every
+    coefficient has mean 0 and variance 1 over the frames; one that does not vary is 0. TypeError, ValueError or, where
+    librosa finds no folder for what Numba compiles, RuntimeError.
     """
     from_librosa = _from_librosa()
     features, waveform = _features(features), np.asarray(waveform)
@@ -125,26 +98,18 @@ def mfcc(waveform, features="S"):
     channels = [from_librosa(y=channel, sr=SAMPLE_RATE, **settings) for channel in waveform]
     coefficients = np.stack(channels).astype(np.float64)  # (2, coefficients, F)
     rounding = 8 * np.finfo(np.float32).eps * abs(coefficients).max()
-    kept = coefficients[:, 1:].reshape(features.size, -1)
-    kept -= kept.mean(axis=1, keepdims=True)
-    deviation = kept.std(axis=1, keepdims=True)
+    rows = coefficients[:, 1:].reshape(features.size, -1)
+    rows -= rows.mean(axis=1, keepdims=True)
+    deviation = rows.std(axis=1, keepdims=True)
     constant = deviation <= rounding  # silence, for one: a deviation that is nothing but rounding must not be blown up
-    return np.where(constant, 0, kept / np.where(constant, 1, deviation)).T.astype(np.float32)
+    return np.where(constant, 0, rows / np.where(constant, 1, deviation)).T.astype(np.float32)
 
 
 def read(path):
-    """Read a stereo clip at 44.1 kHz, in a format that libsndfile knows, such as WAV.
+    """Read a stereo clip at 44.1 kHz, in a format that libsndfile knows, such as WAV: (2, samples) in float32.
 
-    Returns
-    -------
-    np.ndarray [shape=(2, samples), dtype=float32]
-        Left and right channel. Full scale is -1 ... 1; a file of floating-point samples may go beyond.
-
-    Raises
-    ------
-    ValueError, OSError
-        If it cannot be opened, is no regular file, corrupt, of another number of channels or another rate, or has
-        samples that are not finite or beyond 1e10.
+    Full scale is -1 ... 1. OSError or ValueError if it cannot be opened, is no regular file, corrupt, of another number
+    of channels or another rate, or has samples that are not finite or beyond 1e10.
     """
     with extras.explained():
         import soundfile
@@ -224,16 +189,11 @@ class Instruments:
         names = _clips_in(folder)
         clips, self.skipped = _load(folder, names, self.features, workers, progress)
         if self.skipped:
-            self._tell(len(names), strict)
+            self._report(len(names), strict)
         unusable = {name for name, _ in self.skipped}
         usable = [i for i, name in enumerate(names) if name not in unusable]
-        self._keep(clips[usable] if unusable else clips, [names[i] for i in usable])
+        _fill(self, clips[usable] if unusable else clips, [names[i] for i in usable])
         self.data = "stand-in" if (folder / STAND_IN).is_file() else "real"
-
-    def _keep(self, clips, names):
-        clips.flags.writeable = False
-        self.x, self.files = clips.swapaxes(0, 1), tuple(names)
-        self.y = np.array([LABELS.index(name.split("/")[0]) for name in names], np.int64)
 
     def __repr__(self):
         return repr_of(self, "x", "features", "data")
@@ -287,23 +247,24 @@ class Instruments:
             sizes = np.cumsum(counts[order])[:-1]
             last = abs(sizes - share * counts.sum()).argmin()
             held_out |= np.isin(recordings, names[order[: last + 1]])
-        return self._part(~held_out), self._part(held_out)
+        clips, parts = self.x.swapaxes(0, 1), (np.flatnonzero(~held_out), np.flatnonzero(held_out))
+        return tuple(_fill(copy.copy(self), clips[part], [self.files[i] for i in part]) for part in parts)
 
-    def _part(self, chosen):
-        part = copy.copy(self)
-        part._keep(self.x.swapaxes(0, 1)[chosen], [name for name, keep in zip(self.files, chosen, strict=True) if keep])
-        return part
+    def _report(self, count, strict):
+        shown = [f"{name}: {reason}" for name, reason in self.skipped]
+        shown = "; ".join(shown[:5] + [f"and {len(shown) - 5} more"] * (len(shown) > 5))
+        said = f"{len(self.skipped)} of {count} files cannot be used: {shown}"
+        if strict or len(self.skipped) == count:
+            raise ValueError(said + "; pass strict=False to skip them" * strict)
+        print(f"{said}; they are skipped", file=sys.stderr)
 
-    def _tell(self, count, strict):
-        shown = "; ".join(f"{name}: {reason}" for name, reason in self.skipped[:5])
-        if len(self.skipped) > 5:
-            shown += f"; and {len(self.skipped) - 5} more"
-        files_of = f"{len(self.skipped)} of {count} files"
-        if strict:
-            raise ValueError(f"{files_of} cannot be used: {shown}; pass strict=False to skip them")
-        if len(self.skipped) == count:
-            raise ValueError(f"none of {count} files can be used: {shown}")
-        print(f"{files_of} are skipped: {shown}", file=sys.stderr)
+
+def _fill(data, clips, names):
+    """Give an `Instruments` its clips [shape=(N, F, C)] by their names, and return it."""
+    clips.flags.writeable = False
+    data.x, data.files = clips.swapaxes(0, 1), tuple(names)
+    data.y = np.array([LABELS.index(name.split("/")[0]) for name in names], np.int64)
+    return data
 
 
 def _from_librosa():
@@ -356,8 +317,15 @@ def _clips_in(folder):
 
 def _load(folder, names, features, workers, progress):
     """Return features [shape=(N, F, C)], and the files that have none with the reason why."""
-    kept = Kept(folder, names, (features, SAMPLE_RATE, SECONDS), (features.frames, features.size))
-    left = kept.pick_up()
+    shape = features.frames, features.size
+    paths = feature_cache.paths_of(folder, names, (features, SAMPLE_RATE, SECONDS))
+    clips, reasons, left = np.empty((len(names), *shape), np.float32), {}, []
+    for i, path in enumerate(paths):
+        found = feature_cache.load(path, shape)
+        if found is None:
+            left.append(i)
+        else:
+            clips[i] = found
 
     def compute(i):
         try:
@@ -366,28 +334,20 @@ def _load(folder, names, features, workers, progress):
             if frames != features.frames:
                 seconds, wrong = waveform.shape[1] / SAMPLE_RATE, "short" if frames < features.frames else "long"
                 raise ValueError(f"too {wrong}: {seconds:.3f} s, expected {SECONDS} s ({features.frames} frames)")
-            kept.clips[i] = mfcc(waveform, features)
+            clips[i] = mfcc(waveform, features)
         except (ValueError, OSError) as error:
             return str(error)
         return None
 
-    reasons, fresh = {}, []
     if left:
         from bppsa_nb.machine.workers import in_threads
 
         _from_librosa()  # loaded before threads would do so all at once
         bar = {"total": len(names), "initial": len(names) - len(left), "desc": "MFCC", "unit": "clip"}
-        try:
-            with closing(in_threads(compute, left, workers, progress, **bar)) as results:
-                for i, reason in results:
-                    if reason is None:
-                        fresh.append(i)
-                    else:
-                        reasons[i] = reason
-                    if len(fresh) == _CHUNK:
-                        kept.store(fresh)
-                        fresh = []
-        finally:
-            if fresh:
-                kept.store(fresh)
-    return kept.clips, [(names[i], reasons[i]) for i in sorted(reasons)]
+        with closing(in_threads(compute, left, workers, progress, **bar)) as results:
+            for i, reason in results:
+                if reason is None:
+                    feature_cache.save(paths[i], clips[i])  # here: other threads compute meanwhile
+                else:
+                    reasons[i] = reason
+    return clips, [(names[i], reasons[i]) for i in sorted(reasons)]

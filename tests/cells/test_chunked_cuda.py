@@ -11,7 +11,7 @@ from bppsa_nb.machine import backends
 if backends.simulated() or backends.cuda_available():
     from numba import cuda
 
-    from bppsa_nb.cells import repair_cuda
+    from bppsa_nb.cells import chunked_cuda
 
 pytestmark = pytest.mark.usefixtures("few_threads")
 MODELS = {"rnn": bp.RNN, "gru": bp.GRU}
@@ -56,7 +56,7 @@ def same(found, loop):
 )
 def test_without_tolerance_chunks_have_the_loops_bits(cell, T, B, H, layers, length, growth, dtype, monkeypatch):
     model, x, h0 = case(cell, T, B, H, layers, growth, dtype)
-    monkeypatch.setattr(repair_cuda, "REPAIR", 2 if backends.simulated() else repair_cuda.REPAIR)
+    monkeypatch.setattr(chunked_cuda, "CHECK_EVERY", 2 if backends.simulated() else chunked_cuda.CHECK_EVERY)
     for any_size in (False, True):
         if any_size:
             monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)
@@ -66,8 +66,8 @@ def test_without_tolerance_chunks_have_the_loops_bits(cell, T, B, H, layers, len
             assert same(found, loop) and found.hidden.dtype == dtype
             assert (found.solved is None) == (T <= length)
             for solved in found.solved or ():
-                assert solved.left[-1] == 0 and solved.joined == 0 and solved.steps <= T + 2 * length
-                assert solved.finished == "met" if most is None else solved.finished in ("met", "serially")
+                assert solved.unconverged[-1] == 0 and solved.mismatch == 0 and solved.steps <= T + 2 * length
+                assert solved.finished == "converged" if most is None else solved.finished in ("converged", "serially")
 
 
 @pytest.mark.parametrize("kind", here)
@@ -78,11 +78,12 @@ def test_what_it_took_is_what_numpy_counts(cell, kind):
     for most in (None, 0.2):
         how = {"method": "chunked", "length": length, "tol": tol, "most": most}
         (expected,), (found,) = (model.forward(x, h0, backend, **how).solved for backend in ("numpy", "cuda"))
-        assert found.left[0] == expected.left[0] > 0
-        assert found.gaps[0] == pytest.approx(expected.gaps[0], abs=1e-5)
+        assert found.unconverged[0] == expected.unconverged[0] > 0
+        assert found.jumps[0] == pytest.approx(expected.jumps[0], abs=1e-5)
         assert found.finished == expected.finished
         if most is None:
-            assert (found.passes, found.left, found.steps) == (expected.passes, expected.left, expected.steps)
+            for name in ("passes", "unconverged", "steps"):
+                assert getattr(found, name) == getattr(expected, name)
             # NumPy's last chunk is as long as the others.
             assert found.work == pytest.approx(expected.work, abs=length / T)
 

@@ -1,4 +1,4 @@
-"""Chunks of a time loop on a GPU, a block for each; counterpart of `bppsa_nb.cells.repair`.
+"""Chunks of a time loop on a GPU, a block for each; counterpart of `bppsa_nb.cells.chunked`.
 
 A pass is one launch, over all chunks of all samples. A block first looks whether its chunk began with what the one
 before ended with, and is done if it did; if not, it runs from there, until it meets the states that it had.
@@ -11,8 +11,8 @@ import numpy as np
 from numba import cuda
 
 from bppsa_nb.cells import layer_cuda as cells
-from bppsa_nb.cells.repair import Solved
-from bppsa_nb.chains.counts import REPAIR, SEED
+from bppsa_nb.cells.chunked import Solved
+from bppsa_nb.chains.counts import CHECK_EVERY, WARM_UP
 from bppsa_nb.machine.cuda import inline
 
 ALL = -1  # which chunks run if they are wrong; or one of them, by its number; or none, by the number of all
@@ -20,8 +20,8 @@ REPEATS = 3  # repairs of a step that is recorded, which cannot look how many it
 
 
 @inline
-def _apart(shared, old, size, infinite):
-    """Return how far the first numbers are from those behind `old`, as `repair.distance` does."""
+def _distance(shared, old, size, infinite):
+    """Return how far the first numbers are from those behind `old`, as `chunked.distance` does."""
     zero = shared.dtype.type(0)
     most, scale = zero, zero
     for j in range(size):
@@ -43,48 +43,48 @@ def run_chunks_of(steps):
     `before` and `ended` [shape=(C, B, H)] are what chunks ended with before and after it, `began` what they began with,
     and `found` [shape=(C, B, 3)] how many steps they ran, how far apart their states were where they met, and what they
     began with before. A negative `tol` is for the first pass: all run to their end, from what chunk 0 ended with.
-    Where chunks are wrong that `which` leaves out, ``unmet[0]`` is 1 then.
+    Where chunks are wrong that `which` leaves out, ``unconverged[0]`` is 1 then.
     """
     load, run_steps = steps
 
     @cuda.jit
     def run_chunks(
-        products, weight_hh_T, bias_hh, hidden, gates, old, length, tol, which, before, began, ended, found, unmet
+        products, weight_hh_T, bias_hh, hidden, gates, old, length, tol, which, before, began, ended, found, unconverged
     ):
         shared = cuda.shared.array(0, hidden.dtype)  # the state first; from `old` on, what was there
         batch, size, tid, threads = hidden.shape[1], hidden.shape[2], cuda.threadIdx.x, cuda.blockDim.x
         chunk, b = cuda.blockIdx.x // batch, np.uint32(cuda.blockIdx.x % batch)
-        infinite, joined = hidden.dtype.type(math.inf), hidden.dtype.type(0)
+        infinite, mismatch = hidden.dtype.type(math.inf), hidden.dtype.type(0)
         start = chunk * length
-        last, first_pass = min(start + length, products.shape[0]), tol < joined
+        last, first_pass = min(start + length, products.shape[0]), tol < mismatch
         weights = load(weight_hh_T)  # here: in the loop below, as many addresses would be kept in registers
         for j in range(tid, size, threads):
             shared[j] = hidden[0, b, j] if chunk == 0 else before[0 if first_pass else chunk - 1, b, j]
             shared[old + j] = began[chunk, b, j]
         cuda.syncthreads()
-        gap = infinite if first_pass else _apart(shared, old, size, infinite)  # nothing was there before it
+        gap = infinite if first_pass else _distance(shared, old, size, infinite)  # nothing was there before it
         runs = first_pass or (gap > tol and (which == ALL or which == chunk))
         cuda.syncthreads()
         if runs:
             for j in range(tid, size, threads):
                 began[chunk, b, j] = shared[j]
         elif gap > tol:
-            unmet[0] = 1
+            unconverged[0] = 1
         stop, goes_on = start, runs and start < last
         while goes_on:
-            begin, stop = stop, last if first_pass else min(start + 2 * (stop - start) + REPAIR, last)
+            begin, stop = stop, last if first_pass else min(start + 2 * (stop - start) + CHECK_EVERY, last)
             for j in range(tid, size, threads):
                 shared[old + j] = hidden[stop, b, j]
             run_steps(products, weights, bias_hh, shared, hidden, gates, b, begin, stop)
             cuda.syncthreads()
-            joined = infinite if first_pass else _apart(shared, old, size, infinite)
-            goes_on = stop < last and not joined <= tol
+            mismatch = infinite if first_pass else _distance(shared, old, size, infinite)
+            goes_on = stop < last and not mismatch <= tol
             cuda.syncthreads()
         for j in range(tid, size, threads):
             ended[chunk, b, j] = shared[j] if runs and stop == last else before[chunk, b, j]
         if tid == 0:
             found[chunk, b, 0] = stop - start
-            found[chunk, b, 1] = joined if runs and not first_pass and joined <= tol else 0
+            found[chunk, b, 1] = mismatch if runs and not first_pass and mismatch <= tol else 0
             found[chunk, b, 2] = gap
 
     return run_chunks
@@ -94,11 +94,11 @@ class Chunks:
     """A layer's time loop in chunks: what is worked on, and its launches.
 
     The loop reads and writes device arrays: input products (T, B, G), weight_hh.T, bias_hh, hidden (T + 1, B, H), whose
-    first is given, and a GRU's gates or None. `unmet` [shape=(1,), dtype=int32], if given, is where `launch_fixed` says
-    that some chunks did not meet.
+    first is given, and a GRU's gates or None. `unconverged` [shape=(1,), dtype=int32], if given, is where
+    `launch_fixed` says that some chunks did not meet.
     """
 
-    def __init__(self, cell, loop, length, unmet=None):
+    def __init__(self, cell, loop, length, unconverged=None):
         products, *_, hidden, _ = loop
         self.cell, self.loop, self.length = cell, loop, length
         (self.steps, self.batch, _), size, dtype = products.shape, hidden.shape[2], hidden.dtype
@@ -106,7 +106,7 @@ class Chunks:
         shape = self.count, self.batch, size
         self.ends = [cuda.device_array(shape, dtype) for _ in range(2)]
         self.began, self.found = cuda.device_array(shape, dtype), cuda.device_array((*shape[:2], 3), dtype)
-        self.unmet = cuda.to_device(np.zeros(1, np.int32)) if unmet is None else unmet
+        self.unconverged = cuda.to_device(np.zeros(1, np.int32)) if unconverged is None else unconverged
 
     def launch(self, tol, which=ALL, count=None, length=None, stream=0):
         """Launch a pass, over so many chunks of a length, all of the chunks' if nothing is said."""
@@ -114,20 +114,20 @@ class Chunks:
         old = self.cell.room * size
         before, ended = self.ends
         more = old, self.length if length is None else length, dtype(tol), which
-        more = *more, before, self.began, ended, self.found, self.unmet
+        more = *more, before, self.began, ended, self.found, self.unconverged
         blocks = (self.count if count is None else count) * self.batch
         cells.launch_loop(self.cell, run_chunks_of, blocks, *self.loop, more, 1, stream)
         self.ends.reverse()
 
     def start(self, stream=0):
         """Launch the guess and the first pass; return what both were, in steps that waited and in all."""
-        seed = min(SEED, self.length)
+        seed = min(WARM_UP, self.length)
         self.launch(-1, count=1, length=seed, stream=stream)
         self.launch(-1, stream=stream)
         return seed + self.length, (seed + self.steps) * self.batch
 
     def launch_fixed(self, tol, stream):
-        """Launch all passes of a step that is recorded; where they were too few, `unmet` says so."""
+        """Launch all passes of a step that is recorded; where they were too few, `unconverged` says so."""
         self.start(stream)
         for _ in range(REPEATS):
             self.launch(tol, stream=stream)
@@ -142,19 +142,19 @@ class Chunks:
             if which == ALL and work >= enough:
                 which = first
             self.launch(tol, which)
-            ran, joined, gap = np.moveaxis(self.found.copy_to_host(), 2, 0)
+            ran, mismatch, gap = np.moveaxis(self.found.copy_to_host(), 2, 0)
             wrong = gap > tol
-            solved.gaps.append(float(gap.max()))
-            solved.left.append(int(np.count_nonzero(wrong)))
+            solved.jumps.append(float(gap.max()))
+            solved.unconverged.append(int(np.count_nonzero(wrong)))
             if not wrong.any():
-                solved.work, solved.joined = work / loop, max(solved.joined, solved.gaps[-1])
+                solved.work, solved.mismatch = work / loop, max(solved.mismatch, solved.jumps[-1])
                 return solved
             if which != ALL:
                 solved.finished = "serially"
             if ran.any():
                 solved.passes += 1
                 solved.steps, work = solved.steps + int(ran.max()), work + int(ran.sum())
-                solved.joined = max(solved.joined, float(joined.max()))
+                solved.mismatch = max(solved.mismatch, float(mismatch.max()))
             first = 1 + int(np.flatnonzero(wrong.any(axis=1))[0])  # the first that was wrong is right by now
             which = ALL if which == ALL else which + 1
 

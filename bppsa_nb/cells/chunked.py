@@ -1,16 +1,16 @@
 """The time loop in parallel: chunks of it run at once, and each is repaired until it meets what it had.
 
-To the loop, chunks are samples: it need not know. All but the first start from a guess. What a chunk ends with is where
-its successor should have begun; where it did not, the successor runs again from there, but only until it meets the
-states that it had, for from then on nothing changes. After the n-th pass at least n chunks are exact, so that never
-more steps wait for each other than in the loop, but for two chunks' more.
+To the loop, chunks are samples of a batch: it need not know. All but the first start from a guess. What a chunk ends
+with is where its successor should have begun; where it did not, a fix-up pass runs the successor again from there, but
+only until it meets the states that it had, for from then on nothing changes. After the n-th pass at least n chunks are
+exact, so that never more steps wait for each other than in the loop, but for two chunks' more.
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from bppsa_nb.chains.counts import REPAIR, SEED
+from bppsa_nb.chains.counts import CHECK_EVERY, WARM_UP
 from bppsa_nb.machine.reprs import repr_of
 
 
@@ -25,20 +25,20 @@ class Solved:
         Steps of a chunk.
     passes : int
         How often chunks ran, the first pass over all of them and the last repair included.
-    gaps : list of float
+    jumps : list of float
         After every pass, the largest difference between what a chunk began with and what the one before ended with.
-    left : list of int
+    unconverged : list of int
         After every pass, how many chunks, each of one sample, did not begin where they should have.
     steps : int
         Steps that waited for each other; the loop has T.
     work : float
         Steps that were computed, in those of the loop.
-    joined : float
-        The largest difference that was let stand, where a repair met what was there or a chunk had begun: at most the
+    mismatch : float
+        The largest difference that was accepted, where a repair met what was there or a chunk had begun: at most the
         tolerance.
     corrections : int
         Newton's, all that there were.
-    finished : {"met", "serially", "repaired"}
+    finished : {"converged", "serially", "repaired"}
         Whether all chunks met, or some had to be taken one after the other; or Newton's method had to be given up, and
         chunks were repaired instead.
     """
@@ -46,26 +46,23 @@ class Solved:
     method: str
     length: int
     passes: int = 0
-    gaps: list = field(default_factory=list)
-    left: list = field(default_factory=list)
+    jumps: list = field(default_factory=list)
+    unconverged: list = field(default_factory=list)
     steps: int = 0
     work: float = 0.0
-    joined: float = 0.0
+    mismatch: float = 0.0
     corrections: int = 0
-    finished: str = "met"
+    finished: str = "converged"
 
     def __repr__(self):
-        return repr_of(self, "method", "length", "passes", "left", "steps", "work", "joined", "corrections", "finished")
+        counted = "passes", "unconverged", "steps", "work", "mismatch", "corrections"
+        return repr_of(self, "method", "length", *counted, "finished")
 
     def add(self, other):
         """Go on with another way."""
-        self.passes, self.steps, self.work = (
-            self.passes + other.passes,
-            self.steps + other.steps,
-            self.work + other.work,
-        )
-        self.gaps, self.left = self.gaps + other.gaps, self.left + other.left
-        self.joined, self.finished = other.joined, "repaired"
+        for name in ("passes", "steps", "work", "jumps", "unconverged"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.mismatch, self.finished = other.mismatch, "repaired"
         return self
 
 
@@ -74,7 +71,7 @@ class Chunks:
 
     ``run(x, h0)``, with inputs (K, n, ...) and states (n, ...), returns a tuple of arrays: the states (K + 1, n, ...),
     `h0` first; then what else is kept of each step (G, K, n, ...), if anything. `x` is [shape=(T, B, ...)], T at least
-    1. Chunk c of sample b is lane ``c * B + b``.
+    1. Chunks go as a batch: chunk c of sample b has the index ``c * B + b`` there.
     """
 
     def __init__(self, run, x, h0, length):
@@ -95,7 +92,7 @@ class Chunks:
 
     def guess(self):
         """Return states for all chunks to begin with: `h0`, and for the others what some steps from there lead to."""
-        steps = min(SEED, self.length)
+        steps = min(WARM_UP, self.length)
         reached = self.run(self.x[:steps], self.h0)[0][-1]
         self._count(steps, steps * self.B)
         began = np.empty((self.count, *self.h0.shape), self.h0.dtype)
@@ -105,16 +102,16 @@ class Chunks:
     def run_all(self, began):
         """Run all chunks from these states, as one batch."""
         self.began = began
-        self._count(*self.run_lanes(np.arange(self.count * self.B), None)[:2])
+        self._count(*self.run_chunks(np.arange(self.count * self.B), None)[:2])
         self.solved.passes += 1
 
-    def wrong(self, tol):
-        """List the lanes that did not begin with what the one before ended with, ascending; take notes of the gaps."""
-        wrong, gap = differ(self.began[1:], self.ends[:-1], tol)
-        lanes = self.B + np.flatnonzero(wrong)
-        self.solved.gaps.append(gap)
-        self.solved.left.append(len(lanes))
-        return lanes
+    def find_wrong(self, tol):
+        """List the chunks that did not begin with what the one before ended with, ascending; take note of the jumps."""
+        wrong, jump = differ(self.began[1:], self.ends[:-1], tol)
+        indices = self.B + np.flatnonzero(wrong)
+        self.solved.jumps.append(jump)
+        self.solved.unconverged.append(len(indices))
+        return indices
 
     def repair(self, tol, most):
         """Run those again that began wrong, until none is left: all at once while that is work for `most` loops.
@@ -122,32 +119,32 @@ class Chunks:
         From then on one after the other: where a recurrence forgets nothing, what follows a wrong chunk runs in vain.
         """
         before = self.solved.work
-        while (lanes := self.wrong(tol)).size:
+        while (indices := self.find_wrong(tol)).size:
             if self.solved.work - before >= most:
                 self.solved.finished = "serially"
-                lanes = lanes[np.unique(lanes % self.B, return_index=True)[1]]  # the first of every sample
-            self.repair_lanes(lanes, tol)
-        self.solved.joined = max(self.solved.joined, self.solved.gaps[-1])
+                indices = indices[np.unique(indices % self.B, return_index=True)[1]]  # the first of every sample
+            self.repair_chunks(indices, tol)
+        self.solved.mismatch = max(self.solved.mismatch, self.solved.jumps[-1])
 
-    def repair_lanes(self, lanes, tol):
-        """Run lanes again, from what those before them ended with, each until it meets what was there."""
-        c, b = divmod(lanes, self.B)
+    def repair_chunks(self, indices, tol):
+        """Run chunks again, from what those before them ended with, each until it meets what was there."""
+        c, b = divmod(indices, self.B)
         self.began[c, b] = self.ends[c - 1, b]
-        steps, work, joined = self.run_lanes(lanes, tol)
+        steps, work, mismatch = self.run_chunks(indices, tol)
         self._count(steps, work)
-        self.solved.joined = max(self.solved.joined, joined)
+        self.solved.mismatch = max(self.solved.mismatch, mismatch)
         self.solved.passes += 1
 
-    def run_lanes(self, lanes, tol):
-        """Run lanes from where they begin, each until it meets what was there within `tol`; None: to the end.
+    def run_chunks(self, indices, tol):
+        """Run chunks from where they begin, each until it meets what was there within `tol`; None: to the end.
 
-        Returns the steps of the lane that took longest and those of all, and the largest difference where one met.
+        Returns the steps of the chunk that took longest and those of all, and the largest difference where one met.
         """
-        c, b = divmod(lanes, self.B)
+        c, b = divmod(indices, self.B)
         states, x = self.began[c, b], self.by_chunks(self.x)
-        stop = work = joined = 0
+        stop = work = mismatch = 0
         while c.size and stop < self.length:
-            start, stop = stop, self.length if tol is None else min(2 * stop + REPAIR, self.length)
+            start, stop = stop, self.length if tol is None else min(2 * stop + CHECK_EVERY, self.length)
             new = self.run(x[c, start:stop, b].swapaxes(0, 1), states)
             if self.rest is None:
                 self.rest = [np.empty((len(part), *self.x.shape[:2], *part.shape[3:]), part.dtype) for part in new[1:]]
@@ -158,19 +155,19 @@ class Chunks:
                     self.by_chunks(kept)[c, start:stop, b] = found.swapaxes(0, 1)
             work += (stop - start) * len(c)
             if tol is not None:
-                apart = distance(states[None], before[None])[0]
-                met = apart <= tol
-                joined = max(joined, float(apart[met].max(initial=0)))
-                c, b, states = c[~met], b[~met], states[~met]
-        return stop, work, joined
+                gap = distance(states[None], before[None])[0]
+                converged = gap <= tol
+                mismatch = max(mismatch, float(gap[converged].max(initial=0)))
+                c, b, states = c[~converged], b[~converged], states[~converged]
+        return stop, work, mismatch
 
     def side_by_side(self):
         """Return what began and all states (length + 1, C * B, ...), and what else was kept (G, length, C * B, ...)."""
         began = self.began.reshape(1, -1, *self.h0.shape[1:])
-        hidden = np.concatenate([began, self.as_lanes(self.hidden[1:])])
-        return hidden, *(np.stack([*map(self.as_lanes, array)]) for array in self.rest)
+        hidden = np.concatenate([began, self.batched(self.hidden[1:])])
+        return hidden, *(np.stack([*map(self.batched, array)]) for array in self.rest)
 
-    def as_lanes(self, array):
+    def batched(self, array):
         """Lay an array of all steps out with chunks side by side, (length, C * B, ...)."""
         return self.by_chunks(array).swapaxes(0, 1).reshape(self.length, self.count * self.B, *array.shape[2:])
 
@@ -185,12 +182,12 @@ class Chunks:
 
 def differ(began, ended, tol):
     """Tell which states (C, n, ...) are farther apart than `tol`, bools (C, n), and how far any are at the most."""
-    apart = distance(began, ended)
-    wrong = ~(apart <= tol)
+    jumps = distance(began, ended)
+    wrong = ~(jumps <= tol)
     if wrong.any():  # what is not finite is no distance from itself
         same = (began == ended) | ((began != began) & (ended != ended))
         wrong &= ~same.all(axis=tuple(range(2, began.ndim)))
-    return wrong, float(apart.max(initial=0))
+    return wrong, float(jumps.max(initial=0))
 
 
 def distance(a, b):
@@ -201,5 +198,5 @@ def distance(a, b):
     """
     axes = tuple(range(2, a.ndim))
     with np.errstate(all="ignore"):
-        apart, scale = (np.abs(each).max(axis=axes, initial=0) for each in (a - b, np.maximum(np.abs(a), np.abs(b))))
-        return np.where(apart == 0, 0, apart / scale)
+        gap, scale = (np.abs(each).max(axis=axes, initial=0) for each in (a - b, np.maximum(np.abs(a), np.abs(b))))
+        return np.where(gap == 0, 0, gap / scale)
