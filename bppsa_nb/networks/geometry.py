@@ -34,14 +34,9 @@ def sizes(name, shape, count=None):
 class Axis:
     """One axis of a convolution or pooling: input i reaches output o through tap k if o s - p + k d = i.
 
-    Attributes
-    ----------
-    outputs : int
-        Number of outputs.
-    valid : np.ndarray of bool [shape=(size, kernel)]
-        Whether input i reaches an output through tap k.
-    start, output, tap : np.ndarray of int [shape=(size + 1,)], [shape=(pairs,)], [shape=(pairs,)]
-        The same as lists: input i reaches ``output[start[i]:start[i + 1]]``, in rising order, through these taps.
+    `outputs` counts the outputs, and `valid` [shape=(size, kernel)] says whether input i reaches one through tap k. The
+    same as lists: input i reaches ``output[start[i]:start[i + 1]]``, in rising order, through the taps ``tap[...]``
+    there.
     """
 
     def __init__(self, size, kernel, stride=1, padding=0, dilation=1):

@@ -274,46 +274,6 @@ def test_counter_follows_memory():
 # PyTorch's GRU, and the one of this package, is the moved one.
 
 
-def torch_gru(torch, params, x, h0, grad_hidden):
-    """Run torch.nn.GRU and return its hidden states and gradients, under the variants' names."""
-    layer = torch.nn.GRU(x.shape[2], h0.shape[1], dtype=torch.float64)
-    with torch.no_grad():
-        for name, param in params.items():
-            getattr(layer, f"{name}_l0").copy_(torch.from_numpy(param))
-    x, h0 = torch.from_numpy(x).requires_grad_(), torch.from_numpy(h0).requires_grad_()
-    hidden, _ = layer(x, h0[None])
-    hidden.backward(torch.from_numpy(grad_hidden))
-    grads = {name: getattr(layer, f"{name}_l0").grad.numpy() for name in params}
-    return hidden.detach().numpy(), grads | {"x": x.grad.numpy(), "h0": h0.grad.numpy()}
-
-
-@pytest.mark.peers
-@pytest.mark.parametrize("variant", ["moved", "saved"])
-@pytest.mark.parametrize("shape", SHAPES[1:])
-def test_moved_reset_is_pytorch_s_gru_with_z_negated(variant, shape):
-    import torch
-
-    params, x, h0, grad_hidden = case(shape)
-    hidden, grads = run(variant, params, x, h0, grad_hidden)
-    theirs, their_grads = torch_gru(torch, variants.to_pytorch(params), x, h0, grad_hidden)
-    np.testing.assert_allclose(hidden[1:], theirs, rtol=0, atol=1e-12)
-    their_grads |= variants.to_pytorch({name: their_grads[name] for name in params})
-    for name, grad in grads.items():
-        np.testing.assert_allclose(their_grads[name], grad, rtol=0, atol=1e-11, err_msg=name)
-
-
-@pytest.mark.peers
-def test_original_is_not_pytorch_s_gru():
-    import torch
-
-    params, x, h0, grad_hidden = case((3, 2, 3, 4))
-    hidden = variants.forward("original", params, x, h0).hidden
-    theirs, _ = torch_gru(torch, variants.to_pytorch(params), x, h0, grad_hidden)
-    assert np.abs(hidden[1:] - theirs).max() > 0.1
-    theirs, _ = torch_gru(torch, params, x, h0, grad_hidden)
-    assert np.abs(variants.forward("moved", params, x, h0).hidden[1:] - theirs).max() > 0.1
-
-
 def test_to_pytorch_is_its_own_inverse_and_leaves_its_argument_alone():
     params, *_ = case((1, 1, 2, 3))
     before = {name: param.copy() for name, param in params.items()}
@@ -341,43 +301,31 @@ def test_parameters_are_drawn_as_pytorch_draws_them():
     "change, message",
     [
         ({"variant": "fast"}, "variant must be one of 'original', .*'saved', got 'fast'"),
-        ({"x": np.ones((3, 2))}, r"x must have shape \(T, B, I\), got \(3, 2\)"),
         ({"x": np.ones((3, 0, 1))}, r"x must have shape \(T, B, I\), .* got \(3, 0, 1\)"),
         ({"x": np.ones((3, 2, 1), int)}, "x must be float32 or float64, got int64"),
-        ({"x": np.ones((3, 2, 2))}, r"params\['weight_ih'\] must have shape \(12, 2\), got \(12, 1\)"),
-        ({"h0": np.ones(4)}, r"h0 must have shape \(2, H\), got \(4,\)"),
         ({"h0": np.ones((2, 0))}, r"h0 must have shape \(B, H\), both at least 1, got \(2, 0\)"),
         ({"h0": np.ones((3, 4))}, r"h0 must have shape \(2, H\), got \(3, 4\)"),
-        ({"h0": np.ones((2, 4), np.float32)}, "h0 must have .* dtype float64, got float32"),
-        ({"params": {}}, r"params must have an entry 'weight_ih', got \[\]"),
-        ({"params": variants.parameters(1, 4)}, r"params\['weight_ih'\] must have .* float64, got float32"),
         ({"params": variants.parameters(1, 5, 0, float)}, r"params\['weight_ih'\] must have shape \(12, 1\)"),
     ],
 )
 def test_forward_refuses(change, message):
     good = {"variant": "moved", "params": variants.parameters(1, 4, 0, float)}
     good |= {"x": np.ones((3, 2, 1)), "h0": np.zeros((2, 4))}
-    variants.forward(**good)
     with pytest.raises((TypeError, ValueError), match=message):
         variants.forward(**good | change)
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"grad_hidden": np.ones((2, 2, 4))}, r"grad_hidden must have shape \(3, 2, 4\)"),
-        ({"grad_hidden": np.ones((3, 2, 4), np.float32)}, "grad_hidden must have .* got float32"),
-        ({"x": np.ones((2, 2, 1))}, r"activations.hidden must have shape \(3, 2, 4\), got \(4, 2, 4\)"),
-        ({"x": np.ones((3, 1, 1))}, r"h0 must have shape \(1, H\), got \(2, 4\)"),
-        ({"params": variants.parameters(1, 4)}, r"params\['weight_ih'\] must have .* float64, got float32"),
-    ],
-)
-def test_backward_refuses(change, message):
+def test_backward_refuses():
     params, x, h0, grad_hidden = case((3, 2, 1, 4))
     good = {"params": params, "x": x, "grad_hidden": grad_hidden}
     good["activations"] = variants.forward("moved", params, x, h0)
-    with pytest.raises((TypeError, ValueError), match=message):
-        variants.backward(**good | change)
+    for change, message in (
+        ({"grad_hidden": np.ones((2, 2, 4))}, r"grad_hidden must have shape \(3, 2, 4\)"),
+        ({"x": np.ones((2, 2, 1))}, r"activations.hidden must have shape \(3, 2, 4\), got \(4, 2, 4\)"),
+        ({"x": np.ones((3, 1, 1))}, r"h0 must have shape \(1, H\), got \(2, 4\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            variants.backward(**good | change)
 
 
 def test_attributes_that_numpy_does_not_have():

@@ -216,23 +216,10 @@ def test_timeline_with_many_workers_or_none():
     assert draw.timeline([Event(0, 0, 0, "takes no time")]).get_xlim() == (0, 1)
 
 
-def test_timeline_wants_colors_for_many_kinds():
-    with pytest.raises(ValueError, match="colors must be given for more than 8 kinds of events, got 9"):
-        draw.timeline([Event(0, i, 1, "", str(i)) for i in range(9)])
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: draw.tree(None), "trace must be what bppsa_nb.scan.trace.trace returned, got NoneType"),
-        (lambda: draw.tree(trace(3, "linear"), ax=5), "ax must be Matplotlib's axes, got int"),
-        (lambda: draw.tree(trace(3, "linear"), legend=None), "legend must be True or False, got None"),
-        (lambda: draw.timeline([5]), r"events\[0\] must be an Event, got int"),
-        (lambda: draw.timeline([], ax=5), "ax must be Matplotlib's axes, got int"),
-        (lambda: draw.timeline([], until="x"), "until must be a number, got 'x'"),
         (lambda: draw.chain_names(-1), "n must be at least 0, got -1"),
-        (lambda: list_schedule(None, 2), "trace must be what bppsa_nb.scan.trace.trace returned, got NoneType"),
-        (lambda: list_schedule(trace(3, "linear"), 2, {"mm": 1}), r"cost\['mv'\] must be a number, got None"),
         (lambda: multiply_adds(None), "hidden must be an integer, got None"),
     ],
 )

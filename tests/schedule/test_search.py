@@ -163,22 +163,6 @@ def test_a_search_that_is_too_large_says_what_is_known():
     assert timeline.lower_bound < float(high) <= timeline.makespan
 
 
-def test_bad_arguments_are_named():
-    timeline = schedule.pipeline(schedule.Network.uniform(2))
-    with pytest.raises(TypeError, match="timeline must be a Timeline of pipeline or data_parallel, got 3"):
-        schedule.optimum(3)
-    with pytest.raises(ValueError, match="nodes must be at least 1, got 0"):
-        schedule.optimum(timeline, nodes=0)
-    streams = schedule.joint_regions(schedule.Regions.blocks(schedule.Network.uniform(2), [2]), [2], [[1.5, 1.5]])
-    with pytest.raises(TypeError, match="timeline must be a Timeline of pipeline or data_parallel, got Timeline of"):
-        schedule.optimum(streams)
-    large = schedule.pipeline(schedule.Network.uniform(8), 4, 20)
-    with pytest.raises(ValueError, match="460 operations needs more than a search of 400 operations to prove an"):
-        schedule.optimum(large)
-    with pytest.raises(TypeError, match="nodes must be an integer, got 1.5"):
-        schedule.optimum(timeline, nodes=1.5)
-
-
 def test_the_module_does_not_hide_the_function():
     import bppsa_nb.schedule.search  # noqa: F401
 

@@ -250,9 +250,3 @@ def test_a_timeline_draws_itself():
     texts = {text.get_text() for text in ax.texts}
     assert {"$1_{A}$", "$4_{B}$"} <= texts
     assert {text.get_text() for text in schedule.pipeline(schedule.Network.uniform(2)).plot().texts} >= {"1", "2"}
-
-
-@pytest.mark.parametrize("worker", [-1, 2])
-def test_there_is_no_order_of_workers_that_are_not_there(worker):
-    with pytest.raises(ValueError, match=f"worker must be from 0 to 1, got {worker}"):
-        schedule.pipeline(schedule.Network.uniform(2), 2).order(worker)
