@@ -41,7 +41,7 @@ def data_sets():
     images.source, images.split, images.pixels = "MNIST", "train", np.zeros((99, 3, 32, 32), np.uint8)
     yield images
     clips.features, clips.data = FEATURES["S"], "real"
-    clips.x = np.zeros((2, 259, 38), np.float32)
+    clips.x = np.zeros((259, 2, 38), np.float32)
     yield clips
 
 
