@@ -1,4 +1,3 @@
-import argparse
 import errno
 import io
 import itertools
@@ -18,7 +17,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 import bppsa_nb
 from bppsa_nb.cells import calibrate
 from bppsa_nb.chains import costs, plan, prices
-from bppsa_nb.distributed import ranks
+from bppsa_nb.distributed import program, ranks
 from bppsa_nb.machine import files, interrupts
 from bppsa_nb.papers import cli, experiments, notebooks, provenance
 from bppsa_nb.papers.bppsa import machine_code
@@ -748,7 +747,7 @@ def test_no_command_minds_that_nobody_reads(unread, buffering, command, project,
         monkeypatch.setattr(sys, "stdout", stream)
         if command == "program":  # of ranks
             with pytest.raises(SystemExit, match="1"):
-                ranks.run_program(argparse.ArgumentParser(), lambda *_: None, lambda *_: print("found"), [])
+                program.main(["layers", "--depth", "2", "--backend", "numpy", "--repeat", "1"])
         else:
             assert cli.main(command.split()) == 1
 
