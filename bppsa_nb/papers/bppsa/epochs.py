@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 
@@ -66,10 +67,22 @@ def breakdown(table):
 
 def sources(table):
     """Return the paper's rows and this machine's, taken apart, from which words are taken: `there` and `here`."""
-    return {
-        "there": breakdown(table[table["source"] == "paper"]),
-        "here": breakdown(table[table["source"] == "here"]),
-    }
+    return {name: breakdown(table[table["source"] == of]) for name, of in (("there", "paper"), ("here", "here"))}
+
+
+def draw_bars(ax, rows, places, bars, colors):
+    """Draw a group of stacked bars per row, over FP + BP, of the columns that `bars` names; yield places and heights.
+
+    `bars` has a tuple of columns for each bar of a group, `colors` what each column is drawn in.
+    """
+    width, total = 0.8 / len(bars), rows[list(bars[0])].sum(axis=1)
+    for number, names in enumerate(bars):
+        at, bottom = places + (number - (len(bars) - 1) / 2) * width, np.zeros(len(rows))
+        for name in names:
+            height = (rows[name] / total).to_numpy()
+            ax.bar(at, height, bottom=bottom, width=0.94 * width, color=colors[name], lw=0)
+            bottom += height
+        yield zip(at, bottom, strict=True)
 
 
 def draw(fig, axes, columns, machine, here="this machine"):
