@@ -25,7 +25,7 @@ CURVES = (  # above and below
     },
     {"overall": ("overall", "identity"), "backward": ("backward pass", "truncated")},
 )
-LOOKS = {
+STYLES = {
     "paper": {"marker": "o", "ms": 4.5, "lw": 1.5},
     "here": {"marker": "s", "ms": 5.5, "lw": 1.5, "fillstyle": "none", "ls": "--"},
 }
@@ -93,17 +93,17 @@ def draw(fig, axes, columns, machine, here="this machine"):
     """
     drawn = {}
     for column, (rows, x) in zip(axes.T, columns, strict=True):
-        for source, look in LOOKS.items():  # the paper's rows come first, and set the order on the axis
+        for source, style in STYLES.items():  # the paper's rows come first, and set the order on the axis
             part = rows[rows["source"] == source]
             for ax, curves in zip(column, CURVES, strict=True):
                 for quantity, (label, role) in curves.items():
                     if quantity in part:
-                        ax.plot(part[x], part[quantity], color=COLORS[role], **look)
+                        ax.plot(part[x], part[quantity], color=COLORS[role], **style)
                         drawn[label] = COLORS[role]
         column[1].axhline(1, color="black", lw=1.1)
     for ax, quantity in zip(axes[:, 0], ("seconds per epoch", "speedup of BPPSA"), strict=True):
         panels.log_scale(ax, "y")
         ax.set_ylabel(quantity)
     names = {"paper": f"{machine} (paper)", "here": here}
-    handles = [Line2D([], [], color="black", label=names[source], **look) for source, look in LOOKS.items()]
+    handles = [Line2D([], [], color="black", label=names[source], **style) for source, style in STYLES.items()]
     panels.legend(fig, [*panels.lines(drawn), *handles], ncols=4)
