@@ -31,13 +31,13 @@ from bppsa_nb.machine import arrays_cuda, backends
 from bppsa_nb.machine.cuda import follow, new_stream, record, records, require, wait
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.training import kernels_cuda as kernels
-from bppsa_nb.training.local import Local, check_gradients
+from bppsa_nb.training.local import LocalStrategy, check_gradients
 from bppsa_nb.training.loss import check_labels
 from bppsa_nb.training.optimizers import SGD, Adam, out_of_range
 
 
-class OnDevice(Local):
-    """Steps of an `RNN` or a `GRU`: whole on the GPU where it knows all that is computed, and otherwise as `Local`."""
+class DeviceStrategy(LocalStrategy):
+    """Steps of an `RNN` or a `GRU`: whole on the GPU where it knows all that is computed, otherwise as on the host."""
 
     def __init__(self):
         self.training = None
@@ -328,8 +328,10 @@ class Step:
                 arrays_cuda.fill(first, zero, stream)
                 cells.launch_input_gradients(self.slopes[layer], arrays[f"weight_ih_l{layer}"], rest, stream)
         follow(stream, sub)
-        work = self.params, training.grads, self.averages, self.settings, self.status, scan.lost, self.unmet
-        kernels.launch_update(training.optimizer, *work, stream)
+        flags = self.status, scan.lost, self.unmet
+        kernels.launch_update(
+            training.optimizer, self.params, training.grads, self.averages, self.settings, flags, stream
+        )
 
 
 class Scan:

@@ -85,7 +85,7 @@ class _Optimizer:
                 raise FloatingPointError(out_of_range(what, array.dtype, self.steps + 1, grad))
 
 
-_OTHER = "params must be those of the steps before: an optimizer belongs to one model"
+_OTHER = "params do not match the optimizer's state; use one optimizer per model"
 
 
 def _check_shapes(name, grad, before):
