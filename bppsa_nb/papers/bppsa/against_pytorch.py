@@ -28,11 +28,6 @@ def speedups(table):
     return ratios[["method", "backward", "step"]].reset_index()
 
 
-def values(table):
-    """Name what the words are taken from."""
-    return {"leads": speedups(table)}
-
-
 def plot(table):
     """Draw the RNN over T and over B, and the GRU over its sets, for every H; one block for each machine."""
     ratios = speedups(table)

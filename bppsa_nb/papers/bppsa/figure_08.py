@@ -29,11 +29,6 @@ def measure(scale, rng, progress):
     return table
 
 
-def values(table):
-    """Name what the words are taken from."""
-    return {"both": speedups(table)}
-
-
 def plot(table):
     """Draw latency, speedup and breakdown over T in the first row, over 1/B in the second."""
     fig, axes = pyplot.subplots(2, 3, figsize=(10.4, 5.8), layout="constrained")

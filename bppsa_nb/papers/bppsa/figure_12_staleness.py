@@ -98,13 +98,8 @@ def gaps(table):
             lacks = runs[1] - runs[devices]
             lack = {"mean": lacks.mean(), "least": lacks.min(), "most": lacks.max()}
             lack["accuracy"] = runs[devices].mean()
-            rows.append({"images": images, "lr": lr, "devices": devices} | lack)
+            rows.append({"images": images, "updates": images // BATCH, "lr": lr, "devices": devices} | lack)
     return pd.DataFrame(rows)
-
-
-def values(table):
-    """Name what the words are taken from."""
-    return {"missing": gaps(table).assign(updates=lambda rows: (rows["images"] // BATCH).astype(int))}
 
 
 def plot(table):

@@ -35,12 +35,6 @@ def best(table):
     return ratios.loc[ratios.groupby(KEYS, sort=False)["ratio"].idxmin()]
 
 
-def values(table):
-    """Name what the words are taken from: the peer that is ahead of the other, and whether it is behind us."""
-    ahead = best(table)
-    return {"ahead": ahead.assign(leads=ahead["ratio"] > 1, cells=1)}
-
-
 def plot(table):
     """Draw the named layers as dots, and the grid as two maps; a block for each machine."""
     ratios, ahead = beside(table), best(table)
