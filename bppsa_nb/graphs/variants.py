@@ -29,21 +29,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bppsa_nb.graphs import variant_pieces as pieces
 from bppsa_nb.graphs.counter import Counter
-from bppsa_nb.graphs.variant_pieces import (
-    add_product,
-    allocate,
-    allocate_gradients,
-    blocks,
-    input_gradients,
-    input_products,
-    moved_candidate,
-    rows,
-    sigmoid,
-    through_reset,
-    through_update,
-    update,
-)
 from bppsa_nb.machine.checks import (
     check_array,
     check_choice,
@@ -154,80 +141,80 @@ def count(variant, T, B, I, H):
 def _forward_reset_first(params, x, h0, concatenated, xp):
     """Variants 1 and 2: c = tanh(W_c x + U_c (r * h) + b)."""
     W, U, bias = params["weight_ih"], params["weight_hh"], params["bias_ih"] + params["bias_hh"]
-    r, z, c, rz, rzc = blocks(params)
-    hidden, gates = allocate(x, h0)
+    r, z, c, rz, rzc = pieces.blocks(params)
+    hidden, gates = pieces.allocate(x, h0)
     reset, work = np.empty_like(hidden[0]), np.empty_like(hidden[0], shape=(len(h0), len(U)))
     if concatenated:
-        input_products(rows(x), W, bias, rows(gates), [rzc], xp)
+        pieces.input_products(pieces.rows(x), W, bias, pieces.rows(gates), [rzc], xp)
     for t in range(len(x)):
         h, a = hidden[t], gates[t]  # a: the sums first, then in their place the activations
         if not concatenated:
-            input_products(x[t], W, bias, a, [r, z, c], xp)
+            pieces.input_products(x[t], W, bias, a, [r, z, c], xp)
         for gate in [rz] if concatenated else [r, z]:
-            add_product(h, U[gate].T, a[:, gate], work[:, gate], xp)
-            sigmoid(a[:, gate], xp)
+            pieces.add_product(h, U[gate].T, a[:, gate], work[:, gate], xp)
+            pieces.sigmoid(a[:, gate], xp)
         xp.multiply(a[:, r], h, out=reset)
-        add_product(reset, U[c].T, a[:, c], work[:, c], xp)
+        pieces.add_product(reset, U[c].T, a[:, c], work[:, c], xp)
         xp.tanh(a[:, c], out=a[:, c])
-        update(h, a[:, z], a[:, c], hidden[t + 1], xp)
+        pieces.update(h, a[:, z], a[:, c], hidden[t + 1], xp)
     return hidden, gates, None
 
 
 def _forward_reset_moved(params, x, h0, saved, xp):
     """Variants 3 and 4: c = tanh(W_c x + b + r * m) with m = U_c h + b'. Keep c, or W_c x + b and m."""
     W, U, bias, bias_m = params["weight_ih"], params["weight_hh"], params["bias_ih"].copy(), params["bias_hh"]
-    r, z, c, rz, rzc = blocks(params)
+    r, z, c, rz, rzc = pieces.blocks(params)
     bias[rz] += bias_m[rz]  # r multiplies m, so the last third of this one stays with m
-    hidden, gates = allocate(x, h0)
+    hidden, gates = pieces.allocate(x, h0)
     products, spare = np.empty_like(gates, shape=gates.shape[1:]), np.empty_like(hidden[0])
     kept = np.empty_like(hidden[1:]) if saved else None
-    input_products(rows(x), W, bias, rows(gates), [rzc], xp)
+    pieces.input_products(pieces.rows(x), W, bias, pieces.rows(gates), [rzc], xp)
     for t in range(len(x)):
         h, a = hidden[t], gates[t]
         xp.matmul(h, U.T, out=products)
         xp.add(a[:, rz], products[:, rz], out=a[:, rz])
-        sigmoid(a[:, rz], xp)
+        pieces.sigmoid(a[:, rz], xp)
         m, work, candidate = (kept[t], spare, spare) if saved else (products[:, c], products[:, c], a[:, c])
         xp.add(products[:, c], bias_m[c], out=m)
-        moved_candidate(a[:, r], m, a[:, c], work, candidate, xp)
-        update(h, a[:, z], candidate, hidden[t + 1], xp)
+        pieces.moved_candidate(a[:, r], m, a[:, c], work, candidate, xp)
+        pieces.update(h, a[:, z], candidate, hidden[t + 1], xp)
     return hidden, gates, kept
 
 
 def _backward_reset_first(params, x, activations, grad_hidden, concatenated, xp):
     """Variants 1 and 2: the error passes U_c first, then the reset gate."""
     W, U = params["weight_ih"], params["weight_hh"]
-    r, z, c, rz, rzc = blocks(params)
+    r, z, c, rz, rzc = pieces.blocks(params)
     hidden, gates = activations.hidden, activations.gates
-    grads, errors = allocate_gradients(activations, grad_hidden)
+    grads, errors = pieces.allocate_gradients(activations, grad_hidden)
     work, back = np.empty_like(hidden[0]), np.empty_like(hidden[0])
     for t in reversed(range(len(x))):
         h, a, d = hidden[t], gates[t], errors[t]  # d: gradients at the sums
-        through_update(grads[t : t + 2], h, a[:, z], a[:, c], d[:, z], d[:, c], work, xp)
+        pieces.through_update(grads[t : t + 2], h, a[:, z], a[:, c], d[:, z], d[:, c], work, xp)
         xp.matmul(d[:, c], U[c], out=back)
         xp.multiply(back, a[:, r], out=back)
-        through_reset(back, h, a[:, r], d[:, r], xp)
+        pieces.through_reset(back, h, a[:, r], d[:, r], xp)
         xp.add(grads[t], back, out=grads[t])
         for gate in [rz] if concatenated else [r, z]:
-            add_product(d[:, gate], U[gate], grads[t], work, xp)
+            pieces.add_product(d[:, gate], U[gate], grads[t], work, xp)
 
     reset = np.empty_like(hidden[1:])  # r * h once more, of all steps at once
     xp.multiply(gates[:, :, r], hidden[:-1], out=reset)
     grad_U, grad_bias = np.empty_like(U), np.empty_like(params["bias_hh"])
     for gate in [rz] if concatenated else [r, z]:
-        xp.matmul(rows(errors)[:, gate].T, rows(hidden[:-1]), out=grad_U[gate])
-    xp.matmul(rows(errors)[:, c].T, rows(reset), out=grad_U[c])
-    xp.sum(rows(errors), axis=0, out=grad_bias)
-    grad_W, grad_x = input_gradients(W, x, errors, [rzc] if concatenated else [r, z, c], xp)
+        xp.matmul(pieces.rows(errors)[:, gate].T, pieces.rows(hidden[:-1]), out=grad_U[gate])
+    xp.matmul(pieces.rows(errors)[:, c].T, pieces.rows(reset), out=grad_U[c])
+    xp.sum(pieces.rows(errors), axis=0, out=grad_bias)
+    grad_W, grad_x = pieces.input_gradients(W, x, errors, [rzc] if concatenated else [r, z, c], xp)
     return _gradients(grad_W, grad_U, grad_bias, grad_bias.copy(), grad_x, grads[0])
 
 
 def _backward_reset_moved(params, x, activations, grad_hidden, xp):
     """Variants 3 and 4: the error passes the reset gate first, then all of U at once."""
     W, U = params["weight_ih"], params["weight_hh"]
-    r, z, c, rz, rzc = blocks(params)
+    r, z, c, rz, rzc = pieces.blocks(params)
     hidden, gates = activations.hidden, activations.gates
-    grads, errors = allocate_gradients(activations, grad_hidden)
+    grads, errors = pieces.allocate_gradients(activations, grad_hidden)
     errors_c, work, recomputed = np.empty_like(hidden[1:]), np.empty_like(hidden[0]), np.empty_like(hidden[0])
     for t in reversed(range(len(x))):
         h, a, d = hidden[t], gates[t], errors[t]  # d: gradients at the sums of r and z, and at m
@@ -237,18 +224,18 @@ def _backward_reset_moved(params, x, activations, grad_hidden, xp):
             xp.add(m, params["bias_hh"][c], out=m)
         else:
             m, candidate = activations.product[t], recomputed
-            moved_candidate(a[:, r], m, a[:, c], candidate, candidate, xp)
-        through_update(grads[t : t + 2], h, a[:, z], candidate, d[:, z], errors_c[t], work, xp)
+            pieces.moved_candidate(a[:, r], m, a[:, c], candidate, candidate, xp)
+        pieces.through_update(grads[t : t + 2], h, a[:, z], candidate, d[:, z], errors_c[t], work, xp)
         xp.multiply(errors_c[t], a[:, r], out=d[:, c])
-        through_reset(d[:, c], m, a[:, r], d[:, r], xp)
-        add_product(d, U, grads[t], work, xp)
+        pieces.through_reset(d[:, c], m, a[:, r], d[:, r], xp)
+        pieces.add_product(d, U, grads[t], work, xp)
 
     grad_U, grad_bias_hh, grad_bias_ih = np.empty_like(U), *np.empty_like(U, shape=(2, len(U)))
-    xp.matmul(rows(errors).T, rows(hidden[:-1]), out=grad_U)
-    xp.sum(rows(errors), axis=0, out=grad_bias_hh)
+    xp.matmul(pieces.rows(errors).T, pieces.rows(hidden[:-1]), out=grad_U)
+    xp.sum(pieces.rows(errors), axis=0, out=grad_bias_hh)
     xp.positive(errors_c, out=errors[:, :, c])  # a copy: from here on d holds gradients at the sums of all gates
-    xp.sum(rows(errors), axis=0, out=grad_bias_ih)
-    grad_W, grad_x = input_gradients(W, x, errors, [rzc], xp)
+    xp.sum(pieces.rows(errors), axis=0, out=grad_bias_ih)
+    grad_W, grad_x = pieces.input_gradients(W, x, errors, [rzc], xp)
     return _gradients(grad_W, grad_U, grad_bias_ih, grad_bias_hh, grad_x, grads[0])
 
 

@@ -50,9 +50,10 @@ class Axis:
             )
         self.outputs = (size + 2 * padding - reach) // stride + 1
         output, rest = np.divmod(np.arange(size)[:, None] + padding - np.arange(kernel) * dilation, stride)
-        self._list(output, (rest == 0) & (0 <= output) & (output < self.outputs))
+        self.list_pairs(output, (rest == 0) & (0 <= output) & (output < self.outputs))
 
-    def _list(self, output, valid):
+    def list_pairs(self, output, valid):
+        """Say which outputs inputs reach, and which of these pairs there are; both [shape=(size, kernel)]."""
         self._output, self.valid = output, valid
         backwards = valid[:, ::-1]  # outputs rise as taps fall
         self.start = np.concatenate([[0], np.cumsum(backwards.sum(axis=1))])
@@ -63,5 +64,5 @@ class Axis:
         """Tell inputs apart by the taps valid for them: an axis with one of each kind, and every input's kind."""
         _, first, kind = np.unique(self.valid, axis=0, return_index=True, return_inverse=True)
         axis = copy(self)
-        axis._list(self._output[first], self.valid[first])
+        axis.list_pairs(self._output[first], self.valid[first])
         return axis, kind.reshape(-1)

@@ -7,21 +7,7 @@ from scipy import sparse
 
 from bppsa_nb.machine import memory
 from bppsa_nb.machine.checks import check_finite
-from bppsa_nb.networks.jacobians import (
-    CONVOLUTION,
-    IMAGE,
-    LINEAR,
-    AvgPool2d,
-    Convolution,
-    Flatten,
-    Linear,
-    MaxPool2d,
-    ReLU,
-    Sigmoid,
-    Tanh,
-    check_axes,
-    floats,
-)
+from bppsa_nb.networks import jacobians
 from bppsa_nb.operands.pattern import CSRPattern
 
 # What the docstrings of those that follow end with.
@@ -61,9 +47,9 @@ def conv2d_jacobian_T(weight, input_shape, *, stride=1, padding=0, dilation=1):
     stride, padding, dilation : int or (int, int)
         As in PyTorch; vertical and horizontal.
     """
-    weight = _weight(weight, CONVOLUTION)
+    weight = _weight(weight, jacobians.CONVOLUTION)
     how = {"stride": stride, "padding": padding, "dilation": dilation}
-    return _matrix(Convolution(weight != 0, input_shape, **how), weight)
+    return _matrix(jacobians.Convolution(weight != 0, input_shape, **how), weight)
 
 
 @_makes_matrix
@@ -75,8 +61,8 @@ def linear_jacobian_T(weight):
     weight : np.ndarray of float32 or float64 [shape=(out, in)]
         Weights that are exactly zero count as pruned: nothing is stored for them.
     """
-    weight = _weight(weight, LINEAR)
-    return _matrix(Linear(weight != 0), weight)
+    weight = _weight(weight, jacobians.LINEAR)
+    return _matrix(jacobians.Linear(weight != 0), weight)
 
 
 @_makes_matrix
@@ -88,19 +74,19 @@ def relu_jacobian_T(x):
     x : np.ndarray of float32 or float64
         The input; of one axis or more, none of them empty.
     """
-    return _at(ReLU, "x", x)
+    return _at(jacobians.ReLU, "x", x)
 
 
 @_makes_matrix
 def tanh_jacobian_T(y):
     """Make the transposed Jacobian of tanh from its output y, as `relu_jacobian_T` from the input: 1 - y²."""
-    return _at(Tanh, "y", y)
+    return _at(jacobians.Tanh, "y", y)
 
 
 @_makes_matrix
 def sigmoid_jacobian_T(y):
     """Make the transposed Jacobian of sigmoid from its output y, as `relu_jacobian_T` from the input: y (1 - y)."""
-    return _at(Sigmoid, "y", y)
+    return _at(jacobians.Sigmoid, "y", y)
 
 
 @_makes_matrix
@@ -113,7 +99,7 @@ def flatten_jacobian_T(input_shape, *, dtype=np.float32):
     dtype : {np.float32, np.float64}
         No input or weight tells it here.
     """
-    return _matrix(Flatten(input_shape), dtype)
+    return _matrix(jacobians.Flatten(input_shape), dtype)
 
 
 @_makes_matrix
@@ -128,9 +114,9 @@ def max_pool2d_jacobian_T(x, kernel_size, *, stride=None):
     stride : int or (int, int), optional
         By default `kernel_size`.
     """
-    x = floats("x", x)
-    check_axes("x", x, IMAGE)
-    return _at(MaxPool2d, "x", x, kernel_size, stride=stride)
+    x = jacobians.floats("x", x)
+    jacobians.check_axes("x", x, jacobians.IMAGE)
+    return _at(jacobians.MaxPool2d, "x", x, kernel_size, stride=stride)
 
 
 @_makes_matrix
@@ -146,7 +132,7 @@ def avg_pool2d_jacobian_T(input_shape, kernel_size, *, stride=None, dtype=np.flo
     dtype : {np.float32, np.float64}
         No input or weight tells it here.
     """
-    return _matrix(AvgPool2d(input_shape, kernel_size, stride=stride), dtype)
+    return _matrix(jacobians.AvgPool2d(input_shape, kernel_size, stride=stride), dtype)
 
 
 def kinds_of_zeros(jacobian_T):
@@ -178,15 +164,15 @@ def kinds_of_zeros(jacobian_T):
 
 
 def _weight(weight, shape):
-    weight = floats("weight", weight)
-    check_axes("weight", weight, shape)
+    weight = jacobians.floats("weight", weight)
+    jacobians.check_axes("weight", weight, shape)
     check_finite(weight=weight)
     return weight
 
 
 def _at(kind, name, x, *arguments, **options):
     """Make the matrix of an operator without weights at one input."""
-    x = floats(name, x)
+    x = jacobians.floats(name, x)
     if x.ndim == 0 or x.size == 0:
         raise ValueError(f"{name} must have one axis or more, none of them empty, got shape {x.shape}")
     return _matrix(kind(x.shape, *arguments, **options), x)

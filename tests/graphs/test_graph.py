@@ -203,14 +203,6 @@ def test_what_is_given_is_not_computed_again():
     assert set(out) == {"z", "h", "keep", "old"}
 
 
-def test_a_gate_of_zero_keeps_the_hidden_state():
-    for make in (library.gru, library.gru_moved_reset):
-        graph = make()
-        values = random_values(graph, np.random.default_rng(0))
-        values["x_z"] -= 100
-        np.testing.assert_allclose(graph.run(values)["h_next"], values["h"], rtol=1e-12)
-
-
 @pytest.mark.parametrize("name", ["vanilla RNN", *GRUS])
 def test_forward_is_the_equation_written_in_loops(name):
     graph, rng = GRAPHS[name](), np.random.default_rng(0)

@@ -235,15 +235,6 @@ def test_a_kernel_runs_on_at_the_next_region_s_speed_and_its_forward_pass_waits(
     assert result.lower_bound == pytest.approx(result.sequential - 4 / 3 - 2)
 
 
-def test_slower_together_is_taken_as_it_is():
-    net = Network([1, 1], [0, 2], [1, 2])
-    result = joint_regions(Regions(net, [4]), [2], [[0.5]])
-    result.check()
-    assert as_dict(result)[1]["W", 2] == pytest.approx(2 / 0.25)
-    assert result.makespan == pytest.approx(8 + 3) and result.sequential == 7
-    assert result.lower_bound == pytest.approx(7)
-
-
 def test_algorithm_and_streams_are_those_of_the_loops():
     rng = np.random.default_rng(1)
     regions_used = set()
@@ -344,24 +335,6 @@ def test_nothing_waits_in_a_circle_where_operations_take_no_time():
     assert dict(zip(result.kernels.tolist(), result.region.tolist(), strict=True)) == {2: 1, 3: 1}
 
 
-def test_a_region_that_is_full_takes_no_more():
-    # δW3 fills R2, F1, the best region for both; δW4 would be in time after it, but with nothing to run beside.
-    result = joint_regions(Regions(Network.uniform(4), [4, 5, 8]), [3, 4], [[1.1, 2, 1.5], [1.1, 1.9, 1.5]])
-    result.check()
-    assert (result.kernels.tolist(), result.region.tolist()) == ([3, 4], [2, 3])
-
-
-def test_a_kernel_that_outlasts_its_region_can_be_counted_with():
-    # δW4, in R1, is only done as R2 ends. As published, δW3 is still put into R2, and runs in R3, which gains nothing.
-    net = Network([2, 2, 2, 2], [0, 0, 1, 1], [1, 0, 1, 3])
-    regions, table = Regions(net, [3, 4, 5, 6, 8]), [[1, 1.4, 1, 1.3, 1], [1.5, 1, 1, 1, 1]]
-    for carry_over, region, gain in ((False, [1, 2], 0), (True, [1, 4], 2 - 2 / 1.3)):
-        result = joint_regions(regions, [3, 4], table, carry_over=carry_over)
-        result.check()
-        assert (result.kernels.tolist(), result.region.tolist()) == ([4, 3], region)
-        assert result.makespan == pytest.approx(15 - 4 / 3 - gain)
-
-
 def test_the_bound_knows_when_kernels_are_ready():
     result = joint_regions(Regions(Network.uniform(3), [1, 6]), [2], [[2, 1]])  # R1 is δO3, which δW2 waits for
     assert result.makespan == pytest.approx(result.sequential) == pytest.approx(result.lower_bound)
@@ -378,19 +351,6 @@ def test_no_kernels_are_conventional_training():
         assert one.makespan == pytest.approx(same.makespan) == pytest.approx(one.sequential)
         assert one.order(0) == same.order(0) and one.order(1) == []
         assert one.peak_memory == pytest.approx(same.peak_memory)
-
-
-def test_all_pre_scheduled_run_as_soon_as_they_are_ready():
-    rng = np.random.default_rng(5)
-    for _ in range(30):
-        (regions, kernels, speedup), _ = instance(rng)
-        result = joint_regions(regions, kernels, speedup, k=len(regions))
-        start, end = as_dict(result)
-        assert result.kernels.tolist() == sorted(kernels, reverse=True) and not result.region.any()
-        free = 0
-        for layer in result.kernels:
-            assert start["W", layer] == max(free, end.get(("O", layer + 1), 0))
-            free = end["W", layer]
 
 
 def test_memory_is_what_is_alive():

@@ -87,13 +87,6 @@ def test_the_best_k_is_the_lowest_of_the_best():
         assert best.makespan == min(units) and best.k == units.index(min(units))
 
 
-def test_no_reordering_helps_where_sending_costs_nothing():
-    net = schedule.Network.uniform(5, sync=0)
-    for policy in ("fifo", "priority", "reverse_first_k"):
-        timeline = schedule.data_parallel(net, policy)
-        assert timeline.makespan == timeline.lower_bound == 14 and not timeline.k
-
-
 def test_memory_limits_are_kept():
     lowered = refused = 0
     for net, assumptions in instances(3, 40):
