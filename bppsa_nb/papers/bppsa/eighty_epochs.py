@@ -7,12 +7,10 @@ from bppsa_nb.machine import backends
 from bppsa_nb.papers import published
 from bppsa_nb.papers.bppsa import whole_trainings
 from bppsa_nb.papers.bppsa.training_curves import BATCH
-from bppsa_nb.papers.bppsa.whole_trainings import METHODS, blocks, differences, draw_differences, ends
+from bppsa_nb.papers.bppsa.whole_trainings import METHODS, blocks, differences, ends  # noqa: F401 - for words
 from bppsa_nb.papers.tables import where
-from bppsa_nb.papers.text import listed, span
 from bppsa_nb.training.datasets import Bitstream
 
-TITLE = "Figure 7 to its end: eighty epochs"
 T, SAMPLES, EPOCHS, RATE = 1000, 32000, 80, 1e-5  # Section 4.1 and Figure 7
 EVERY = 1000  # iterations of a row
 SEEDS = 4  # of the samples, their order and the first parameters
@@ -52,42 +50,13 @@ def train(seed, progress):
     return rows
 
 
-def caption(table):
-    """Say what to look at, and how long an epoch takes here and took on the paper's V100."""
-    last, epoch = ends(table), SAMPLES / BATCH / EVERY
-    here = [
-        f"{last[last['method'] == method]['seconds'].median() * epoch:.3g} s by {METHODS[method]}"
-        for method in ("linear", "chunked", "blelloch")
-    ]
-    there = where(published.table("table_4"), T=T, B=BATCH).iloc[0]
-    return (
-        f"The RNN of Section 4.1, T = {T}, {SAMPLES} bitstreams, B = {BATCH}, Adam at {RATE:g}, all {EPOCHS} epochs, "
-        f"in single precision; means of {EVERY} iterations. From {SEEDS} seeds, by levels from the first one. Left, "
-        "over iterations; middle, from the first seed over the seconds that they took. Right, how far losses are from "
-        "BPTT's, relative to them: the median of the seeds, and all of them (shaded). BPPSA rounds differently, and "
-        "training amplifies the difference, just as it amplifies changing one bit of one weight (dashed): by the time "
-        f"the loss has fallen, no two ways of rounding have the same curve. An epoch took {listed(here)} here; on the "
-        f"paper's V100, {there['baseline']:g} s by BPTT (cuDNN) and {there['bppsa']:g} s by BPPSA (Table 4)."
-    )
-
-
-def alt(table):
-    """Say what there is to see, where the losses end, and how far they are apart."""
-    last, first, compared = ends(table), table[table["iteration"] == 0]["loss"], differences(table)
-    means = [f"{span(last[last['method'] == method]['loss'])} by {name}" for method, name in METHODS.items()]
-    apart = [
-        f"{compared[compared['method'] == method]['mean'].median():.1e} by {name}"
-        for method, name in METHODS.items()
-        if method != "linear"
-    ]
-    return (
-        "Three plots of the RNN learning to tell bitstreams apart for 80 epochs. Left, loss over iterations, from "
-        f"{span(first)}: lines by BPTT, with marks by BPPSA on them or, late, beside them; the last row's is "
-        f"{listed(means)}. Middle, the same over seconds, where every method has a curve of its own. Right, on a "
-        "logarithmic axis over iterations, how far losses are from BPTT's: all rise together over many powers of ten "
-        f"while the loss first falls, and stay there, with medians of {listed(apart)}; means are at most "
-        f"{compared['mean'].max():.1e} apart, single batches {compared['apart'].max():.1e}."
-    )
+def values(table):
+    """Work out what the words say: how trainings end, what an epoch takes here and on the paper's V100."""
+    last = ends(table)
+    return {
+        "last": last.assign(epoch=last["seconds"] * SAMPLES / BATCH / EVERY),
+        "printed": where(published.table("table_4"), T=T, B=BATCH),
+    }
 
 
 def plot(table):
@@ -96,7 +65,7 @@ def plot(table):
     if "machine" in table:
         fig.suptitle(table["machine"].iloc[0], size=10)
     whole_trainings.draw_losses((left, middle), table, "iteration", 4, 24)
-    draw_differences(right, table)
+    whole_trainings.draw_differences(right, table)
     right.legend(loc="lower right")
     left.set(title="Per iteration", xlabel="iteration", ylabel=f"loss, mean of {EVERY} iterations")
     middle.set(title="Per second", xlabel="seconds", xscale="log")

@@ -6,19 +6,6 @@ from matplotlib.patches import Rectangle
 
 from bppsa_nb.papers.figures import COLORS
 
-TITLE = "Figure 2: a network as a chain, spread over devices"
-CAPTION = (
-    "Forward, every layer maps x to the next x (Equation 1); devices hold neighboring layers. Backward, every "
-    "gradient is the next one times a transposed Jacobian (Equation 3): the last device starts, all others wait. "
-    "Gradients of parameters (Equation 2) hang off that chain and wait for nothing else. Below each square: the rows "
-    "and columns of the Jacobian, the number of parameters."
-)
-ALT = (
-    "Seven layers of a small convolutional network in a row, from a 3 by 32 by 32 image to ten numbers and the loss, "
-    "shared out to three devices. Underneath, running from right to left, the chain of gradients from the loss back "
-    "to the image, with the transposed Jacobian between any two of them, and the parameter gradients that branch off "
-    "at the convolutions and the linear layer."
-)
 # Operator, channels out (None: as many as come in), device.
 LAYERS = (
     ("conv 3×3", 16, 1),
@@ -37,9 +24,8 @@ _PITCH = 1.75  # from one x to the next
 def measure(scale, rng, progress):
     """List the layers: what each maps to what, on which device, with how many parameters."""
     (channels, height, width), before = IMAGE, IMAGE[0] * IMAGE[1] * IMAGE[2]
-    rows = [{"layer": 0, "operator": "input", "device": 1, "parameters": 0, "jacobian_rows": 0}]
-    rows[0] |= {"channels": channels, "height": height, "width": width, "size": before}
-    for number, (operator, wanted, device) in enumerate(LAYERS, 1):
+    rows = []
+    for number, (operator, wanted, device) in enumerate([("input", None, 1), *LAYERS]):
         parameters = 0
         if operator == "conv 3×3":
             parameters, channels = wanted * (channels * 9 + 1), wanted
@@ -49,8 +35,8 @@ def measure(scale, rng, progress):
             parameters, channels, height, width = wanted * (before + 1), wanted, 1, 1
         size = channels * height * width
         row = {"layer": number, "operator": operator, "device": device, "parameters": parameters}
-        row |= {"channels": channels, "height": height, "width": width, "size": size, "jacobian_rows": before}
-        rows.append(row)
+        row |= {"jacobian_rows": before if number else 0, "channels": channels, "height": height, "width": width}
+        rows.append(row | {"size": size})
         before = size
     return pd.DataFrame(rows)
 
@@ -111,12 +97,8 @@ def _box(ax, x, y, role, text, ink):
 
 
 def _arrow(ax, start, end, color):
-    ax.annotate(
-        "",
-        end,
-        start,
-        arrowprops={"arrowstyle": "-|>", "color": color, "lw": 1.6, "shrinkA": 0, "shrinkB": 0},
-    )
+    style = {"arrowstyle": "-|>", "color": color, "lw": 1.6, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", end, start, arrowprops=style)
 
 
 def _text(ax, x, y, text, *, ha="center", va="center", size=8):

@@ -7,7 +7,7 @@ from matplotlib import pyplot
 
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.bppsa import training_curves
-from bppsa_nb.papers.bppsa.training_curves import LIMIT
+from bppsa_nb.papers.bppsa.training_curves import LIMIT  # noqa: F401 - for words
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.images import fetched
 from bppsa_nb.sparse import LeNet5, Network
@@ -15,7 +15,6 @@ from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.loss import cross_entropy
 from bppsa_nb.training.optimizers import SGD
 
-TITLE = "Figure 6: LeNet-5 trained by BP and by BPPSA"
 METHODS = {"ordinary": "BP", "blelloch": "BPPSA"}
 ITERATIONS, EPOCHS = 100, 5  # at quick scale, and at the paper's
 BATCHES = {"quick": 8, "paper": 256}
@@ -72,33 +71,11 @@ def perturb(rng, row, grads):
 differences = partial(training_curves.differences, reference="ordinary", control="disturbed")
 
 
-def caption(table):
-    """Say what to look at, and how long an iteration takes by BPPSA."""
-    ratio = table["seconds_blelloch"].median() / table["seconds_ordinary"].median()
-    return (
-        "The same initial parameters, the same images in the same order; SGD with momentum 0.9 and, for mini-batches "
-        "of 256, the paper's learning rate of 1e-3; 3e-4 for 8. Weights begin by He initialization, so that few "
-        "iterations suffice to see learning. Left and middle: loss on 500 training images and on 500 that are never "
-        "trained on. Right: at every iteration, both methods also differentiate at the same parameters (max "
-        "|difference| / max |BP's gradient|, the largest over all parameters); and how far the losses of the two runs "
-        "are apart. For comparison, BP against BP whose gradients are perturbed at random by as much as BPPSA's "
-        "differ: where rounding turns a ReLU on or off that was nearly zero, losses part, whatever the method. BPPSA "
-        f"multiplies Jacobians that BP only applies: here, an iteration takes {ratio:.2g} times as long."
-    )
-
-
-def alt(table):
-    """Say what there is to see, and how far both methods are apart."""
-    both, drawn = differences(table), table[table["test_loss_ordinary"].notna()]
-    losses = (drawn[f"{name}_loss_ordinary"] for name in ("training", "test"))
-    fell = [f"{loss.iloc[0]:.2f} to {loss.iloc[-1]:.2f}" for loss in losses]
-    return (
-        "Three plots of LeNet-5 learning to classify images. Left, training loss over iterations: a line for BP, from "
-        f"{fell[0]}, and dots for BPPSA. Middle, test loss: the same, from {fell[1]}. Right, on a logarithmic axis "
-        f"over iterations: BPPSA's gradients differ from BP's by at most {both['gradient'].max():.1e}, the losses of "
-        f"both runs by at most {both['loss'].max():.1e}, those of BP and of BP with gradients perturbed by as much by "
-        f"at most {both['control'].max():.1e}; a dashed line is at {LIMIT:g}."
-    )
+def values(table):
+    """Work out what the words say."""
+    drawn = table[table["test_loss_ordinary"].notna()]
+    slower = table["seconds_blelloch"].median() / table["seconds_ordinary"].median()
+    return {"drawn": drawn, "slower": slower}
 
 
 def plot(table):

@@ -6,21 +6,12 @@ from matplotlib import pyplot
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.bppsa import training_curves
-from bppsa_nb.papers.bppsa.training_curves import BATCH, LIMIT, METHODS, differences
+from bppsa_nb.papers.bppsa.training_curves import BATCH, LIMIT, METHODS, differences  # noqa: F401 - LIMIT for words
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.text import listed
 from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.loss import cross_entropy
 from bppsa_nb.training.optimizers import Adam
 
-TITLE = "Figure 7: training by BPTT and by BPPSA"
-CAPTION = (
-    "The same initial parameters, the same samples in the same order. Left: a line for BPTT, dots for BPPSA. Middle: "
-    "the same curves over time; whichever method computes an iteration sooner is ahead. Right: loss curves would hide "
-    "a wrong gradient for long, so at every iteration both methods also differentiate at the same parameters "
-    "(max |difference| / max |BPTT's gradient|, the largest over all parameters), where only float32's rounding should "
-    "be left."
-)
 # The paper trains for 80 epochs of 2000 iterations; in the first, the curves show how they relate.
 SCALES = {"quick": {"T": 100, "iterations": 300}, "paper": {"T": 1000, "iterations": 2000}}
 SAMPLES = 32000
@@ -54,17 +45,9 @@ def train(point, seed):
     return training_curves.side_by_side(new, METHODS, batch, range(point["iterations"]), backend, watch)
 
 
-def alt(table):
-    """Say what there is to see, and how far both methods are apart."""
-    compared, rows = differences(table), table[table["backend"] == table["backend"].iloc[0]]
-    milliseconds = [f"{1e3 * rows[f'seconds_{method}'].median():.2g} ms by {name}" for method, name in METHODS.items()]
-    return (
-        "Three plots of the RNN learning to tell bitstreams apart. Left, loss over iterations: a line for BPTT and "
-        "dots for BPPSA. Middle, the same two curves over seconds on a logarithmic axis; an iteration takes "
-        f"{listed(milliseconds)}. Right, on a logarithmic axis over iterations, for every backend: the gradients of "
-        f"both methods differ by at most {compared['gradient'].max():.1e}, the losses by at most "
-        f"{compared['loss'].max():.1e}; a line is at {LIMIT:g}."
-    )
+def values(table):
+    """Name what the words are taken from: the fastest backend's rows."""
+    return {"first": table[table["backend"] == table["backend"].iloc[0]]}
 
 
 def plot(table):

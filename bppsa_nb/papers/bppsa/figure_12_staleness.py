@@ -14,22 +14,14 @@ from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.optimizers import SGD, Adam
 from bppsa_nb.training.trainer import Trainer
 
-TITLE = "Figure 12 (Appendix C): what stale weights do to Adam"
-CAPTION = (
-    "Accuracy on unseen images of a small convolutional network that Adam trains: mean and range over five seeds, and "
-    "in words the mean and range of differences between runs of a seed, which begin alike and see the same batches. "
-    "With PipeDream on four devices, the first device's gradients are for weights three updates old. Runs with more "
-    "updates per epoch were recorded at the paper's scale. A delay would be caught up with in longer runs; the paper "
-    "reports a lasting loss of 2.6 points, of VGG-16 on ImageNet. Ours is a small network on easy images."
-)
 SCALES = {
     "quick": {"train": 1000, "test": 500, "epochs": 5, "seeds": 5, "rates": (1e-3, 3e-3), "devices": (1, 4)},
     "paper": {"train": 6000, "test": 1500, "epochs": 10, "seeds": 5, "rates": (3e-4, 1e-3, 3e-3), "devices": (1, 4, 8)},
 }
 BATCH = 20  # one micro-batch, and one update
 LAYERS = 8
-_LOOKS = {1: ("no staleness", COLORS["baseline"], "s"), 4: ("PipeDream, 4 devices", COLORS["linear"], "o")}
-_LOOKS[8] = ("PipeDream, 8 devices", COLORS["vector"], "^")
+STYLES = {1: ("no staleness", COLORS["baseline"], "s"), 4: ("PipeDream, 4 devices", COLORS["linear"], "o")}
+STYLES[8] = ("PipeDream, 8 devices", COLORS["vector"], "^")
 
 
 def measure(scale, rng, progress):
@@ -106,21 +98,8 @@ def gaps(table):
             lacks = runs[1] - runs[devices]
             lack = {"mean": lacks.mean(), "least": lacks.min(), "most": lacks.max()}
             lack["accuracy"] = runs[devices].mean()
-            rows.append({"images": images, "lr": lr, "devices": devices} | lack)
+            rows.append({"images": images, "updates": images // BATCH, "lr": lr, "devices": devices} | lack)
     return pd.DataFrame(rows)
-
-
-def alt(table):
-    """Say what there is to see, and what is missing in the end."""
-    texts = [
-        f"{100 * row.mean:.1f} points ({100 * row.least:.1f} to {100 * row.most:.1f}) after the last of epochs of "
-        f"{row.images // BATCH:.0f} updates, on {row.devices} devices at learning rate {row.lr:g}"
-        for row in gaps(table).itertuples()
-    ]
-    return (
-        "Plots of accuracy over epochs, with and without PipeDream's staleness, a row for each number of updates per "
-        f"epoch and a column for each learning rate. With staleness there are missing {'; '.join(texts)}."
-    )
 
 
 def plot(table):
@@ -132,10 +111,10 @@ def plot(table):
         for ax, lr in zip(line, rates, strict=True):
             part = where(table, images=images, lr=lr)
             for i, (devices, rows) in enumerate(part.groupby("devices")):
-                label, color, marker = _LOOKS[devices]
+                label, color, marker = STYLES[devices]
                 runs = rows.groupby("epoch")["accuracy"].agg(["mean", "min", "max"])
-                look = {"color": color, "marker": marker, "ms": 5, "capsize": 3, "label": label}
-                panels.errorbar(ax, runs.index + 0.06 * i, runs["min"], runs["mean"], runs["max"], **look)
+                style = {"color": color, "marker": marker, "ms": 5, "capsize": 3, "label": label}
+                panels.errorbar(ax, runs.index + 0.06 * i, runs["min"], runs["mean"], runs["max"], **style)
             ax.set_title(f"{images // BATCH} updates per epoch, learning rate {lr:g}", size=10)
             ax.set_xticks(sorted(part["epoch"].unique()))
             shown = where(found_gaps, images=images, lr=lr)

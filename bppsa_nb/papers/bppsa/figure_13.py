@@ -8,21 +8,11 @@ from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.bppsa.epochs import CLIPS
 from bppsa_nb.papers.bppsa.training_curves import BATCH, CHANCE, GRU_RATE, LIMIT, METHODS  # noqa: F401
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.text import listed
 from bppsa_nb.training.datasets import instruments
 from bppsa_nb.training.datasets.audio import LABELS, Instruments
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
 
-TITLE = "Figure 13: the GRU trained on audio by BPTT and by BPPSA"
-CAPTION = (
-    "Per set of features: the same initial parameters, the same clips in the same order. Loss of the training clips "
-    "over iterations and over the seconds spent on them; accuracy on clips of recordings that were never trained on; "
-    "how far BPPSA's gradients are from BPTT's at the same parameters, and one run's losses from the other's. For "
-    "comparison, BPTT's losses against BPTT's with the samples of each batch in reverse, which changes nothing but "
-    "the order of sums. Learning rate: 3e-3 at quick scale, for few iterations and clips; at the paper's its 3e-4, for "
-    "ten epochs of as many clips as IRMAS has."
-)
 ITERATIONS = {"S": 300, "M": 80, "L": 40}  # at quick scale
 EPOCHS = 10  # at the paper's, on as many clips as IRMAS has; `four_hundred_epochs` goes on to the end
 RATES = {"quick": 3e-3, "paper": GRU_RATE}
@@ -95,20 +85,9 @@ def condense(rows, every):
     return pd.concat(parts, axis=1).to_dict("records")
 
 
-def alt(table):
-    """Say what there is to see, and how far both methods are apart."""
-    last = table.groupby("features", sort=False).last()
-    ends = [
-        f"{listed([f'{share:.0%}' for share in last[f'accuracy_{method}']])} by {name}"
-        for method, name in METHODS.items()
-    ]
-    return (
-        f"Rows of plots, one per set of audio features: {listed(list(last.index))}. The training loss over iterations, "
-        "a line for BPTT and dots for BPPSA, and over seconds. Accuracy on held-out clips, with a dashed line at "
-        f"guessing, which ends at {'; '.join(ends)}. Differences on a logarithmic axis, with a line at {LIMIT:g}: "
-        f"gradients differ by at most {table['gradient'].max():.1e}, losses by at most {table['drift'].max():.1e}, and "
-        f"those of BPTT and of BPTT with samples in reverse by at most {table['drift_reversed'].max():.1e}."
-    )
+def values(table):
+    """Name what the words are taken from."""
+    return {"last": table.groupby("features", sort=False).last()}
 
 
 def plot(table):

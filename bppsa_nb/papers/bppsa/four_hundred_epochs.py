@@ -17,7 +17,6 @@ from bppsa_nb.papers.text import listed, span
 from bppsa_nb.training.datasets import instruments
 from bppsa_nb.training.datasets.audio import FEATURES, LABELS, Instruments
 
-TITLE = "Figure 13 to its end: four hundred epochs"
 EPOCHS = 400  # Appendix F
 EVERY = 10  # epochs of a row
 SEEDS = 3  # of what is held out, the order of clips and the first parameters
@@ -101,48 +100,20 @@ def accuracies(rows):
     return listed(said)
 
 
-def caption(table):
-    """Say what to look at, and how long an epoch takes here and took on the paper's V100."""
-    last, published_6 = ends(table), published.table("table_6")
-    here, there = [], []
-    for features, rows in last.groupby("features", sort=False):
-        seconds = [rows[rows["method"] == method]["seconds"].median() / EVERY for method in ("linear", "chunked")]
-        here.append(f"{seconds[0]:.2g} and {seconds[1]:.2g} s on {features}")
-        theirs = where(published_6, features=features, B=BATCH).iloc[0]
-        there.append(f"{theirs['baseline']:g} and {theirs['bppsa']:g} s")
-    return (
-        f"The GRU of Section 4.2, B = {BATCH}, Adam at {GRU_RATE:g}, all {EPOCHS} epochs, on three quarters of {CLIPS} "
-        f"clips; means of {EVERY} epochs. Lines for BPTT and marks for BPPSA, from {SEEDS} seeds, which also choose "
-        "what is held out; by levels on S, from the first. Over seconds: the first seed; a training had one core, and "
-        "others ran beside it. On the right, how far losses are from BPTT's, relative to them: the median of the "
-        "seeds, and all of them (shaded), and from the first seed BPTT's with one bit of one weight changed (dashed). "
-        f"An epoch took {listed(here)} by BPTT and by chunks; on the paper's V100, of all clips, {listed(there)} by "
-        "BPTT (cuDNN) and by BPPSA (Table 6)."
-    )
-
-
-def alt(table):
-    """Say what there is to see, where losses and accuracies end, and how far losses are apart."""
-    ended, told, apart = [], [], []
-    for features, rows in table.groupby("features", sort=False):
-        last = ends(rows)
-        losses = [
-            f"{span(last[last['method'] == method]['loss'], '{:.2f}')} by {METHODS[method]}"
-            for method in ("linear", "chunked")
-        ]
-        ended.append(f"on {features} {listed(losses)}")
-        told.append(f"on {features} {accuracies(rows)}")
-        ratios = whole_trainings.against_the_control(rows)
-        ours = [f"{mine:.1e} {METHODS[method]} (the control {other:.1e})" for method, (mine, other) in ratios.items()]
-        apart.append(f"on {features} {listed(ours)}")
-    return (
-        f"Rows of plots, one per set of audio features, of a GRU trained for {EPOCHS} epochs. Training loss over "
-        "epochs, lines by BPTT with marks by BPPSA on them or, late, beside them; at the end it is, from all seeds, "
-        f"{', '.join(ended)}. The same over seconds, where every method has a curve of its own. Accuracy on held-out "
-        f"clips, with a dashed line at guessing; at the end the seeds' mean, and all of them, is {', '.join(told)}. On "
-        "a logarithmic axis, how far losses are from BPTT's, in the median from the seeds that have a control: "
-        f"{', '.join(apart)}."
-    )
+def values(table):
+    """Work out what the words say."""
+    last, sets = ends(table), list(table.groupby("features", sort=False))
+    controlled = [
+        {"features": features, "method": method, "ours": ours, "control": control}
+        for features, rows in sets
+        for method, (ours, control) in whole_trainings.against_the_control(rows).items()
+    ]
+    return {
+        "last": last.assign(epoch=last["seconds"] / EVERY),
+        "printed": where(published.table("table_6"), B=BATCH),
+        "told": [f"{accuracies(rows)} on {features}" for features, rows in sets],
+        "controlled": pd.DataFrame(controlled),
+    }
 
 
 def plot(table):

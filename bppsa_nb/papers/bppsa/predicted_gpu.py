@@ -10,9 +10,7 @@ from bppsa_nb.papers import panels, published
 from bppsa_nb.papers.bppsa.epochs import SAMPLES
 from bppsa_nb.papers.bppsa.machine_code import H
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.text import span
 
-TITLE = "Predicted from machine code: an iteration of the RNN on an H100"
 TABLES = {"table_4": "T", "table_5": "B"}
 PARTS = {
     "forward": ("forward pass", "baseline"),
@@ -20,35 +18,10 @@ PARTS = {
     "blelloch": ("backward, BPPSA in levels", "blelloch"),
     "chunked": ("backward, in chunks", "chunked"),
 }
-LOOKS = {
+STYLES = {
     "paper": {"marker": "o", "ms": 4.5, "lw": 1.6},
     "predicted": {"marker": "D", "ms": 5, "lw": 1.2, "fillstyle": "none", "ls": ":"},
 }
-
-
-def caption(table):
-    """Say what is a prediction, and what would have to be true for it to hold."""
-    longest = table[(table["source"] == "predicted") & (table["part"] == "forward")].sort_values("T").iloc[-1]
-    step = 1e6 * longest["seconds"] / longest["T"]
-    return (
-        "Filled: the paper's V100, Tables 4 and 5 per iteration; its BPPSA goes in levels, its baseline is cuDNN. "
-        "Open: predictions for an H100 at 1.98 GHz, which nothing has confirmed: cycles of our kernels, as the "
-        f"compiler wrote them ({step:.2g} µs a step forward), times how often each is passed, and "
-        f"{1e6 * costs.LAUNCH:.0f} µs a launch. GPUs five years apart do not compare; slopes do."
-    )
-
-
-def alt(table):
-    """Say what there is to see, and the predicted gain from chunks."""
-    wide = table[(table["source"] == "predicted") & (table["table"] == "table_4")]
-    wide = wide.pivot_table(index="T", columns="part", values="seconds").loc[1000:]
-    gain = span(wide["linear"] / wide["chunked"], "{:.2g}")
-    return (
-        "Two plots of milliseconds per iteration on logarithmic axes, over sequence length T and over batch size B. "
-        "Filled marks of the paper's V100 lie above open marks predicted for an H100. Forward passes rise with T on "
-        "both. Predicted backward passes step by step rise alongside; in chunks they stay below from T = 1000 on, by a "
-        f"factor of {gain}; in levels they lie above chunks everywhere."
-    )
 
 
 def measure(scale, rng, progress):
@@ -83,13 +56,21 @@ def predicted(T, B):
     return seconds
 
 
+def values(table):
+    """Work out what is predicted: the gain from chunks from T = 1000 on, what a step and a launch take."""
+    times = table[(table["source"] == "predicted") & (table["table"] == "table_4")]
+    times = times.pivot(index="T", columns="part", values="seconds")
+    gain = (times["linear"] / times["chunked"]).loc[1000:]
+    return {"gain": list(gain), "step": times["forward"].iloc[-1] / times.index[-1], "launch": costs.LAUNCH}
+
+
 def plot(table):
     """Draw milliseconds per iteration over T and over B, the paper's machine beside what is predicted."""
     fig, axes = pyplot.subplots(1, 2, figsize=(9, 4.4), sharey=True, layout="constrained")
     for ax, (name, size) in zip(axes, TABLES.items(), strict=True):
         rows = table[table["table"] == name].sort_values(size)
         for (source, part), curve in rows.groupby(["source", "part"]):
-            ax.plot(curve[size], 1e3 * curve["seconds"], color=COLORS[PARTS[part][1]], **LOOKS[source])
+            ax.plot(curve[size], 1e3 * curve["seconds"], color=COLORS[PARTS[part][1]], **STYLES[source])
         panels.log_scale(ax, "y")
         panels.sizes_axis(ax, sorted(rows[size].unique()))
     axes[0].set_title("B = 16")
@@ -98,7 +79,7 @@ def plot(table):
     axes[1].set_title("T = 1000")
     axes[1].set_xlabel("batch size, B")
     machines = f"{table.attrs['machine_of_the_paper']}, measured (the paper)", "H100, predicted from machine code"
-    looks = zip(machines, LOOKS.values(), strict=True)
-    marks = [Line2D([], [], color="#555555", label=label, **look) for label, look in looks]
+    styles = zip(machines, STYLES.values(), strict=True)
+    marks = [Line2D([], [], color="#555555", label=label, **style) for label, style in styles]
     panels.legend(fig, [*panels.patches({label: COLORS[role] for label, role in PARTS.values()}), *marks], ncols=3)
     return fig

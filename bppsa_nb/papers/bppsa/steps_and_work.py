@@ -11,20 +11,8 @@ from bppsa_nb.scan.levels import up_levels
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
 
-TITLE = "Steps and work of the scans, counted from runs"
-CAPTION = (
-    "Marks are counted from runs over tracing operands; dashed lines are Equations 6 and 7 with constants. Truncated "
-    "stops half-way up the tree. On p workers, whoever is free takes a product that is ready, one step each; moving "
-    "data is free."
-)
-ALT = (
-    "Three plots on logarithmic axes. Steps against chain length n: linear grows as n, Blelloch as 2 log n, Hillis-"
-    "Steele as log n, truncated as the square root of n. Work against n: Blelloch lies a factor of two above linear, "
-    "Hillis-Steele grows away from both as n log n. Steps against workers p at the largest n: linear stays flat, "
-    "Blelloch falls as 2 n / p until it levels off at 2 log p, Hillis-Steele lies above it until p is close to n."
-)
 SCALES = {"quick": 4096, "paper": 32768}
-LOOKS = {
+STYLES = {
     "linear": ("linear scan", COLORS["linear"], "s"),
     "blelloch": ("Blelloch (BPPSA)", COLORS["blelloch"], "o"),
     "truncated": ("truncated", COLORS["truncated"], "^"),
@@ -37,7 +25,7 @@ def measure(scale, rng, progress):
     largest = SCALES[scale]
     points = []
     for n in 2 ** np.arange(1, largest.bit_length()):
-        for method in LOOKS:
+        for method in STYLES:
             k = up_levels(n.item()) // 2 if method == "truncated" else None
             points.append({"n": n, "method": method, "levels": k, "p": None})
     for p in 2 ** np.arange(0, largest.bit_length(), 2):
@@ -72,7 +60,7 @@ def plot(table):
         (axes[2], shared, "p", "steps"),
     ):
         for method, rows in part.groupby("method", sort=False):
-            name, color, marker = LOOKS[method]
+            name, color, marker = STYLES[method]
             ax.plot(rows[x], rows[y], marker, color=color, ms=5, label=name, zorder=3)
         ax.set_xscale("log", base=2)
         ax.set_yscale("log", base=2)
@@ -100,5 +88,5 @@ def plot(table):
 
 def _line(ax, x, y, method, name, up=0):
     """Draw a formula, its name at the end."""
-    ax.plot(x, y, "--", color=LOOKS[method][1], lw=1.1, zorder=2)
-    panels.name_end(ax, x, y, name, LOOKS[method][1], up)
+    ax.plot(x, y, "--", color=STYLES[method][1], lw=1.1, zorder=2)
+    panels.name_end(ax, x, y, name, STYLES[method][1], up)

@@ -1,5 +1,6 @@
 """Table 1: how sparse the transposed Jacobians of VGG-11's first operators are, and what it takes to make them."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -10,21 +11,6 @@ from bppsa_nb.networks.jacobians import Convolution, MaxPool2d, ReLU
 from bppsa_nb.papers import experiments, panels, published, timing
 from bppsa_nb.papers.figures import COLORS
 
-TITLE = "Table 1: sparse transposed Jacobians, made analytically"
-CAPTION = (
-    "The first operators of VGG-11 on 32 × 32 images. Sparsity: the share of guaranteed zeros, the paper's beside that "
-    "of the patterns made here. Fill: the time to fill the values into a pattern that exists, over an np.copyto "
-    "of as many float32 values, measured here and now in turns. Speedup: over PyTorch's autograd, one autograd.grad "
-    "per output, with both on one thread, from a recording by benchmarks/jacobians.py; autograd's columns are sampled, "
-    "and their time is extrapolated to all. Lines reach over what it is with all threads, and with each dense column "
-    "stored as well. The paper's speedups are from a Ryzen Threadripper 1950X and PyTorch of 2019."
-)
-ALT = (
-    "Above, a table with one row each for convolution, ReLU and max-pooling of VGG-11: sparsity 0.99157, 0.99998 and "
-    "0.99994, printed and made here alike, the time to fill the values over the time to copy as many, and speedups. "
-    "Below, the speedups over autograd on a logarithmic axis: the paper's 8.3e3, 1.2e6 and 1.5e5 beside this "
-    "project's, with the values alone and with the pattern."
-)
 SECONDS = {"quick": 0.5, "paper": 10.0}  # for one operator
 RECORDING = "jacobian_generation", "paper"
 SERIES = {  # label, color, marker
@@ -32,8 +18,14 @@ SERIES = {  # label, color, marker
     "values": ("here: the values", COLORS["blelloch"], "o"),
     "pattern": ("here: the pattern and the values", COLORS["vector"], "s"),
 }
-
-
+COLUMNS = {  # of the table that is drawn, by heads
+    "Operator": "{operator}",
+    "Input →\noutput": "{input} →\n{output}",
+    "Sparsity:\npaper / here": "{sparsity_paper:.5f} / {sparsity:.5f}",
+    "MiB: dense /\nCSR values": "{dense_mib:,.0f} / {values_mib:.3g}",
+    "Fill: time,\nover copy": "{fill_microseconds:,.0f} µs, {over_copy:.1f}",
+    "Speedup: paper / values /\nwith the pattern": "{speedups}",
+}
 OPERATORS = {
     "Convolution": partial(Convolution, np.ones((64, 3, 3, 3), bool), (3, 32, 32), padding=1),
     "ReLU": partial(ReLU, (64, 32, 32)),
@@ -77,12 +69,8 @@ def time_filling(point, rng, seconds):
     calls = [partial(np.copyto, values, copy), partial(jacobian.fill, given, values)]
     times = timing.take_turns(calls, seconds, rounds=(20, 5000))
     pattern = jacobian.pattern
-    row = {
-        "sparsity": pattern.sparsity,
-        "values": pattern.nnz,
-        "dense_mib": pattern.shape[0] * pattern.shape[1] * 4 / 2**20,
-        "values_mib": pattern.nnz * 4 / 2**20,
-    }
+    row = {"sparsity": pattern.sparsity, "values": pattern.nnz}
+    row |= {"dense_mib": math.prod(pattern.shape) * 4 / 2**20, "values_mib": pattern.nnz * 4 / 2**20}
     copied, filled = np.median(times, axis=0)
     return [row | {"copy": copied, "fill": filled, "over_copy": np.median(times[:, 1] / times[:, 0])}]
 
@@ -114,27 +102,11 @@ def plot(table):
     fig, (above, below) = pyplot.subplots(2, 1, figsize=(9, 6), height_ratios=[1, 1.3], layout="constrained")
     above.axis("off")
     lines = [
-        [
-            row["operator"],
-            f"{row['input']} →\n{row['output']}",
-            f"{row['sparsity_paper']:.5f} / {row['sparsity']:.5f}",
-            f"{row['dense_mib']:,.0f} / {row['values_mib']:.3g}",
-            f"{1e6 * row['fill']:,.0f} µs, {row['over_copy']:.1f}",
-            " / ".join(scientific(row[f"speedup_{name}"]) for name in SERIES),
-        ]
+        [form.format(**row, fill_microseconds=1e6 * row["fill"], speedups=_speedups(row)) for form in COLUMNS.values()]
         for row in table.to_dict("records")
     ]
-    heads = [
-        "Operator",
-        "Input →\noutput",
-        "Sparsity:\npaper / here",
-        "MiB: dense /\nCSR values",
-        "Fill: time,\nover copy",
-        "Speedup: paper / values /\nwith the pattern",
-    ]
-    drawn = above.table(
-        lines, colLabels=heads, loc="center", cellLoc="center", colWidths=[0.13, 0.15, 0.18, 0.15, 0.14, 0.25]
-    )
+    widths = [0.13, 0.15, 0.18, 0.15, 0.14, 0.25]
+    drawn = above.table(lines, colLabels=list(COLUMNS), loc="center", cellLoc="center", colWidths=widths)
     drawn.auto_set_font_size(False)
     drawn.set_fontsize(8.5)
     drawn.scale(1, 2.2)
@@ -156,6 +128,10 @@ def plot(table):
     below.grid(axis="y", visible=False)
     panels.legend(fig, below.get_legend_handles_labels()[0])
     return fig
+
+
+def _speedups(row):
+    return " / ".join(scientific(row[f"speedup_{name}"]) for name in SERIES)
 
 
 def scientific(value):
