@@ -64,15 +64,8 @@ class Server:
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    root = tmp_path / "project"
-    monkeypatch.setattr(files, "root", lambda: root)
+def serve(project, monkeypatch):
     monkeypatch.setattr(irmas, "_PIECE", 1000)
-    return root
-
-
-@pytest.fixture
-def serve(project):
     servers = []
 
     def start(content):
