@@ -110,14 +110,6 @@ def test_features_are_librosa_s_normalized(name, coefficients, window, hop):
 
 
 @pytest.mark.parametrize("name", FEATURES)
-@pytest.mark.parametrize("level", [1, 1e-3])
-def test_every_coefficient_is_normalized(name, level):
-    result = mfcc(level * noise(), name).astype(np.float64)
-    np.testing.assert_allclose(result.mean(axis=0), 0, atol=1e-6)
-    np.testing.assert_allclose(result.var(axis=0), 1, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", FEATURES)
 def test_silence_is_zero(name):
     assert not mfcc(np.zeros((2, SAMPLES), np.float32), name).any()
     # Below librosa's floor of 1e-10 in power, sound is silence.
@@ -139,16 +131,6 @@ def test_a_librosa_that_cannot_keep_what_it_compiles_is_explained(monkeypatch):
     monkeypatch.setattr(librosa.feature, "__getattr__", refuse)  # by which librosa loads what is asked for
     with pytest.raises(RuntimeError, match="NUMBA_CACHE_DIR can name one: cannot cache function '__o_fold'"):
         audio.mfcc(np.zeros((2, 132300), np.float32))
-
-
-@pytest.mark.parametrize("silent", [0, 1])
-def test_a_silent_channel_leaves_the_other_alone(silent):
-    waveform = noise()
-    whole = mfcc(waveform, "S").reshape(259, 2, 19)
-    waveform[silent] = 0
-    result = mfcc(waveform, "S").reshape(259, 2, 19)
-    assert not result[:, silent].any()
-    np.testing.assert_array_equal(result[:, 1 - silent], whole[:, 1 - silent])
 
 
 def test_a_quiet_channel_is_not_cut_off_by_a_loud_one():
@@ -318,19 +300,13 @@ def test_a_file_that_cannot_be_used_is_named_or_skipped(folder, watched, capsys,
         assert data.x[0, i, 0] == np.float32(mean)
 
 
-def test_many_bad_files_are_counted(folder, watched):
-    for path in sorted(folder.rglob("*.wav"))[:7]:
-        path.write_text("no audio")
-    with pytest.raises(ValueError, match="7 of 33 files cannot be used: cel/.*; and 2 more; pass") as stop:
-        load(folder)
-    assert str(stop.value).count("corrupt") == 5
-
-
-def test_a_folder_without_one_good_file_is_an_error_whatever_strict_says(folder, watched):
-    for path in folder.rglob("*.wav"):
-        path.write_text("no audio")
-    with pytest.raises(ValueError, match="33 of 33 files cannot be used: cel/.* more$"):
-        load(folder, strict=False)
+def test_bad_files_are_counted_and_all_of_them_an_error_whatever_strict_says(folder, watched):
+    for count in (7, 33):
+        for path in sorted(folder.rglob("*.wav"))[:count]:
+            path.write_text("no audio")
+        with pytest.raises(ValueError, match=f"{count} of 33 files cannot be used: .*{count - 5} more") as stop:
+            load(folder, strict=count == 7)
+        assert str(stop.value).count("corrupt") == 5
 
 
 def test_the_folder_must_be_laid_out_as_irmas_is(folder, watched):
