@@ -181,8 +181,12 @@ def launch_inputs(x, params, weight_hh_T, products, stream=0):
     transpose[_blocks(weight_hh.size), _THREADS, stream](weight_hh, weight_hh_T)
 
 
-def launch_loop(cell, kernel_of, blocks, products, weight_hh_T, bias_hh, hidden, gates, more=(), room=0, stream=0):
-    """Launch a kernel that `kernel_of` makes of the cell's steps, with `room` for more numbers per hidden unit."""
+def launch_loop(cell, kernel_of, blocks, loop, more=(), room=0, stream=0):
+    """Launch a kernel that `kernel_of` makes of the cell's steps, with `room` for more numbers per hidden unit.
+
+    The loop is what `prepared` returns; `more` goes to the kernel, too.
+    """
+    products, weight_hh_T, bias_hh, hidden, gates = loop
     size, dtype, sums = hidden.shape[2], hidden.dtype, products.shape[2]
     kept = hidden.reshape(1, *hidden.shape) if gates is None else gates  # where there are none, none are written
     arguments = products, weight_hh_T, bias_hh, hidden, kept, *more
@@ -270,7 +274,7 @@ def forward(cell, x, h0, *params):
         hidden = h0[None].copy()
         return hidden if cell.sums == 1 else (hidden, np.empty((cell.sums, 0, *h0.shape), h0.dtype))
     *_, hidden, gates = loop = prepared(cell, x, h0, *params)
-    launch_loop(cell, run_forward_of, x.shape[1], *loop)
+    launch_loop(cell, run_forward_of, x.shape[1], loop)
     return hidden.copy_to_host() if gates is None else (hidden.copy_to_host(), gates.copy_to_host())
 
 

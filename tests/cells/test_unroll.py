@@ -46,7 +46,7 @@ def same(found, loop):
     h0=st.sampled_from([0.0, 3.0]),
     most=st.sampled_from([None, 0, 0.5, 4]),
 )
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_without_tolerance_chunks_have_the_loops_bits(cell, T, sizes, length, radius, h0, most):
     B, layers, size = sizes
     model, x, h0 = case(cell, T, B, layers, radius, h0, size=size, seed=T)
