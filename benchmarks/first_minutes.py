@@ -193,6 +193,8 @@ def main(arguments=None):
     chosen = parser.parse_args(arguments)
     if not 0 < chosen.minutes < float("inf"):
         parser.error(f"--minutes must be a number above 0, got {chosen.minutes}")
+    if Path(chosen.out).is_file():
+        parser.error(f"--out must be a folder, got the file {chosen.out}")
     if chosen.commit is not None:
         if not re.fullmatch("[0-9a-f]{40}", chosen.commit):
             parser.error(f"--commit must be the 40 digits of a commit, got {chosen.commit!r}")

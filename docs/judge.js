@@ -11,7 +11,7 @@ class Missing:
 _window.__BRYTHON__.finders.stdlib_static = _window.__BRYTHON__.finders.path = Missing
 `, "missing");
 
-// In the worker: judge an answer, { name, code }; post whether it is right, and what to show.
+// In the worker: check an answer, { name, code }; post whether it is right, and what to show.
 onmessage = ({ data }) => {
   self.given = data;
   __BRYTHON__.runPythonSource(`
@@ -27,7 +27,7 @@ written = {"IDENTITY": IDENTITY, "exit": leave, "quit": leave}
 try:
     exec(_window.given.code, written)
     if name in written:
-        found = PUZZLES[name].judge(written[name])
+        found = PUZZLES[name].check(written[name])
     else:
         found = Verdict(False, f"there is no {name} in what you wrote")
 except SyntaxError as error:

@@ -1,4 +1,4 @@
-"""The page of puzzles: those of notebook 00, judged in the page by the same Python, which Brython runs."""
+"""The page of puzzles: those of notebook 00, checked in the page by the same Python, which Brython runs."""
 
 import json
 import re
@@ -10,8 +10,8 @@ import nbformat
 from bppsa_nb.machine import files
 from bppsa_nb.puzzles.scans import PUZZLES
 
-# What the judge of a scan needs, what answers can import of Python's library and what that is made of, and stand-ins
-# for the little that the judge takes from modules that need more.
+# What the check of a scan needs, what answers can import of Python's library and what that is made of, and stand-ins
+# for the little that the check takes from modules that need more.
 _MODULES = ("schedule/colors", "schedule/svg", "puzzles/checker", "puzzles/workers", "puzzles/scans", "puzzles/drawing")
 OFFERED = ("bisect", "collections", "copy", "functools", "heapq", "itertools", "math", "operator", "string")
 _BEHIND = (
@@ -85,7 +85,7 @@ def _editor(name, puzzle):
 
 
 def write_worker(path):
-    """Write what judges answers: Brython and the judge as one text, which a page makes a worker of.
+    """Write what checks answers: Brython and the checker as one text, which a page makes a worker of.
 
     A worker can be stopped; and made of a text, it runs in a page that was opened from a file, too.
     """

@@ -96,13 +96,17 @@ class Session:
             raise
         return subprocess.CompletedProcess(task["command"], max(ended.values()), out, err)
 
-    def measure(self, ranks, program, *arguments):
-        """Stand in for `bppsa_nb.papers.on_ranks.run`: return what one of the package's programs measures."""
+    def found(self, ranks, *arguments):
+        """Run a program that writes JSON to the file of its last argument, and return what it wrote."""
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "measured.json")
-            done = self.run(ranks, "-m", program, *arguments, "--output", path)
+            path = Path(folder, "found.json")
+            done = self.run(ranks, *arguments, path)
             assert done.returncode == 0, done.stderr
             return json.loads(path.read_text())
+
+    def measure(self, ranks, program, *arguments):
+        """Stand in for `bppsa_nb.papers.on_ranks.run`: return what one of the package's programs measures."""
+        return self.found(ranks, "-m", program, *arguments, "--output")
 
     def _begin(self):
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as door:

@@ -1,6 +1,7 @@
 """The benchmarks as programs: what they count, record and refuse. Nothing here depends on how long anything takes."""
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -34,64 +35,28 @@ def folder(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-class Clock:
-    """A clock that only goes on when told to."""
+def test_turns_are_taken_in_rounds_that_count_but_for_the_first(monkeypatch):
+    import turns
 
-    def __init__(self, monkeypatch, module):
-        self.now = 0.0
-        monkeypatch.setattr(module.time, "perf_counter", lambda: self.now)
+    now, order = [0.0], []
+    monkeypatch.setattr(turns.time, "perf_counter", lambda: now[0])
 
-    def stage(self, seconds, calls=None):
+    def stage(name, *seconds):
         def run():
-            self.now += next(seconds) if hasattr(seconds, "__next__") else seconds
-            if calls is not None:
-                calls.append(self.now)
+            order.append(name)
+            now[0] += seconds[min(order.count(name), len(seconds)) - 1]
 
         return run
 
-
-def test_turns_are_taken_in_rounds_and_every_stage_is_timed(monkeypatch):
-    import turns
-
-    clock, order = Clock(monkeypatch, turns), []
-    log = lambda name: lambda: order.append(name)  # noqa: E731
-    competitors = {
-        "a": [log("a"), clock.stage(1), clock.stage(2)],
-        "b": [log("b"), clock.stage(4), clock.stage(0.5)],
-    }
-    timed = turns.take_turns(competitors, seconds=1000, rounds=(3, 5))
-    assert "".join(order[:4]) == "aabb"
-    rounds = ["".join(order[i : i + 2]) for i in range(4, len(order), 2)]
-    assert len(rounds) == 5 and set(rounds) == {"ab", "ba"}  # in changing order, everybody once
-    np.testing.assert_array_equal(timed["a"], np.tile([0, 1, 2], (5, 1)))
-    np.testing.assert_array_equal(timed["b"], np.tile([0, 4, 0.5], (5, 1)))
-
-
-def test_who_has_had_its_share_of_the_time_leaves(monkeypatch):
-    import turns
-
-    clock = Clock(monkeypatch, turns)
-    competitors = {"quick": [clock.stage(1)], "slow": [clock.stage(6)], "too slow": [clock.stage(31)]}
-    timed = turns.take_turns(competitors, seconds=60, rounds=(2, 12))  # 20 for each
-    assert {name: len(rounds) for name, rounds in timed.items()} == {"quick": 12, "slow": 4, "too slow": 1}
-    assert timed["too slow"] == [[31]]
-    timed = turns.take_turns({"slow": [clock.stage(6)]}, seconds=7, rounds=(3, 12))
-    assert len(timed["slow"]) == 3
-
-
-def test_what_compiles_is_not_counted(monkeypatch):
-    import turns
-
-    clock = Clock(monkeypatch, turns)
-    timed = turns.take_turns({"a": [clock.stage(iter([100, 5, 1, 2, 3]))]}, seconds=1000, rounds=(3, 3))
-    assert timed["a"].ravel().tolist() == [1, 2, 3]
-
-
-def test_quartiles_are_named():
-    import turns
-
-    found = turns.quartiles("step", np.array([1.0, 2, 3, 4, 9]))
-    assert found == {"step": 3, "step_low": 2, "step_high": 4}
+    competitors = {"a": [stage("a", 100, 1), stage("+", 2)], "b": [stage("b", 9, 6)], "slow": [stage("s", 99)]}
+    timed = turns.take_turns(competitors, seconds=90, rounds=(2, 12))  # 30 for each
+    assert {name: np.unique(rounds, axis=0).tolist() for name, rounds in timed.items()} == {
+        "a": [[1, 2]], "b": [[6]], "slow": [[99]]
+    }  # fmt: skip
+    assert {name: len(rounds) for name, rounds in timed.items()} == {"a": 10, "b": 5, "slow": 1}
+    rounds = "".join(order).replace("+", "")[6:]  # in changing order, everybody once
+    assert {rounds[i : i + 2] for i in range(0, 10, 2)} == {"ab", "ba"}
+    assert turns.quartiles("step", np.array([1.0, 2, 3, 4, 9])) == {"step": 3, "step_low": 2, "step_high": 4}
 
 
 def small(cell, rng=0):
@@ -146,20 +111,6 @@ def test_a_peer_with_another_loss_does_not_compete(monkeypatch):
 
 
 @pytest.mark.peers
-def test_pytorch_s_threads_are_named(monkeypatch):
-    import peers
-
-    monkeypatch.setattr(peers, "torch_step", lambda *args, **how: how)
-    monkeypatch.setattr(provenance, "cores", lambda: 7)
-    model, x, y = small("GRU")
-    steps = peers.torch_steps(model, x, y, "cpu")
-    assert steps["torch.nn.GRU, 7 threads"] == {"threads": 7}
-    assert steps["torch.nn.GRU, 1 thread, flush_denormal"] == {"flush": True} and len(steps) == 3
-    monkeypatch.setattr(provenance, "cores", lambda: 1)
-    assert len(peers.torch_steps(model, x, y, "cpu")) == 2
-
-
-@pytest.mark.peers
 def test_jax_competes_once_it_agrees():
     import comparisons
     import peers
@@ -183,17 +134,6 @@ def test_peers_that_are_not_installed_do_not_compete(monkeypatch):
     rows = comparisons.compare(["a step"], "cpu", {}, 0, lambda line: None)
     assert [row["name"] for row in rows][:2] == ["ours: auto, cpu", "ours: linear, cpu"]
     assert all(row["name"].startswith("ours") for row in rows) and rows[0]["ratio"] == 1
-
-
-def test_ratios_are_to_the_first(monkeypatch):
-    import comparisons
-
-    seconds = {"ours": np.array([[1.0, 1], [2, 2], [1, 2]]), "theirs": np.full((3, 1), 12.0)}
-    monkeypatch.setattr(comparisons, "take_turns", lambda competitors, seconds_, rounds: seconds)
-    monkeypatch.setattr(comparisons, "COMPARISONS", {"x": (lambda *args: None, 1, 2, 3)})
-    ours, theirs = comparisons.compare(["x"], "cpu", {}, 1, lambda line: None)
-    assert (ours["seconds"], theirs["seconds"], theirs["ratio"]) == (3, 12, 4)
-    assert list(ours)[:5] == ["comparison", "name", "T", "B", "H"]
 
 
 def test_the_grid_has_the_sizes_of_figures_8_and_9():
@@ -221,41 +161,15 @@ def test_a_point_of_the_grid_leaves_out_what_does_not_fit(monkeypatch):
     assert all(0 < row["backward"] < row["step"] for row in rows)
 
 
-@pytest.mark.parametrize("stages, step", [([1.0, 2, 4], 7), ([5.0, 2], 5)])
-def test_backward_passes_and_steps_are_told_apart(monkeypatch, stages, step):
-    import comparisons
-
-    monkeypatch.setattr(comparisons, "take_turns", lambda calls, *args, **how: {m: np.array([stages]) for m in calls})
-    rows = comparisons.grid([("RNN", 2, 2, 3, 1)], "cpu", {}, 0, lambda line: None)
-    assert {(row["backward"], row["step"]) for row in rows} == {(2, step)}
-
-
-def test_pytorch_competes_in_the_grid_as_suits_it_best(monkeypatch):
-    import comparisons
-
-    steps = ["RNN, 1 thread", "RNN, 1 thread, flush_denormal", "RNN, 2 threads"]
-    fake = {name: [lambda: None, lambda: None, lambda: None] for name in steps}
-    monkeypatch.setattr(comparisons.peers, "torch_steps", lambda *args: fake)
-    monkeypatch.setattr(comparisons, "WIDE", 12)
-    for B, competing in ((3, steps[1:2]), (4, steps[1:])):
-        rows = comparisons.grid([("RNN", 2, B, 3, 1)], "cpu", {"torch": "2"}, 0, lambda line: None)
-        assert [row["name"] for row in rows if not row["name"].startswith("ours")] == competing
-
-
 def test_regret_is_the_time_of_what_auto_takes_over_the_best(monkeypatch):
     import comparisons
 
     seconds = {"linear": [[3.0], [3]], "chunked": [[2.0], [2]], "blelloch": [[8.0], [8]]}
     monkeypatch.setattr(comparisons, "take_turns", lambda calls, *args, **how: {m: np.array(seconds[m]) for m in calls})
-    said = []
-    rows = comparisons.regret([(5, 2, 3)], ["numpy"], 1, said.append)
-    table = pandas.DataFrame(rows)
-    assert len(rows) == 6 and table["over_best"].tolist() == 2 * [1.5, 1.0, 4.0]
-    assert table.groupby("chain")["taken"].sum().tolist() == [1, 1]
+    table = pandas.DataFrame(comparisons.regret([(5, 2, 3)], ["numpy"], 1, lambda line: None))
+    assert table["over_best"].tolist() == 2 * [1.5, 1.0, 4.0]
     taken = [bp.explain(5, 2, 3, backend="numpy", weights=weights).method for weights in (1, 0)]
     assert table.loc[table["taken"], "method"].tolist() == taken
-    good = sum(seconds[method][0][0] <= 2.4 for method in taken)
-    assert f"at {good} of 2 points" in said[-1]
 
 
 def test_one_size_grows_at_a_time():
@@ -357,15 +271,6 @@ def test_the_roofline_holds_counts_against_times(monkeypatch):
         assert row["of_copy"] == pytest.approx(row["copy"] / row["seconds"])
 
 
-def test_issue_and_run_are_timed_apart(monkeypatch):
-    import issue
-
-    clock = Clock(monkeypatch, issue)
-    ways = {"eager": (clock.stage(3), clock.stage(1)), "graph": (clock.stage(0.5), clock.stage(2))}
-    times = issue.time_issue(ways, seconds=0, rounds=(4, 9))
-    assert times["eager"].tolist() == 4 * [[3, 4]] and times["graph"].tolist() == 4 * [[0.5, 2.5]]
-
-
 def test_where_there_is_no_gpu_the_command_says_so(monkeypatch, capsys):
     import run
 
@@ -381,18 +286,13 @@ def test_where_there_is_no_gpu_the_command_says_so(monkeypatch, capsys):
         assert stop.value.code == 2 and said in capsys.readouterr().err
 
 
-def test_a_simulator_is_no_gpu(monkeypatch):
+def test_a_simulator_is_no_gpu_and_a_cpu_s_times_are_not_filed_under_one(monkeypatch):
     import run
 
-    monkeypatch.setattr(run.backends, "simulated", lambda: True)
-    monkeypatch.setattr(run.backends, "cuda_available", lambda: True)
-    with pytest.raises(RuntimeError, match="not a simulator"):
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="not a simulator"):
+        patch.setattr(run.backends, "simulated", lambda: True)
+        patch.setattr(run.backends, "cuda_available", lambda: True)
         run.check_device("cuda", ["chain"])
-
-
-def test_a_cpu_s_times_are_not_filed_under_a_gpu(monkeypatch):
-    import run
-
     monkeypatch.setattr(provenance, "gpu_name", lambda: "NVIDIA H200")
     with pytest.raises(RuntimeError, match="filed under its GPU, NVIDIA H200; set CUDA_VISIBLE_DEVICES="):
         run.check_device("cpu", ["chain"])
@@ -430,9 +330,11 @@ def test_one_command_records_every_table(tiny, capsys):
         assert len(table) and table.attrs["provenance"]["backend"] in (["cpu", "numpy"], "cpu", ["cpu"])
     assert set(experiments.table("compare", "quick")["comparison"]) == set(tiny.comparisons.COMPARISONS)
     assert experiments.recordings("kernel_issue") == []
+    tiny.main(["--device", "cpu", "--quick", "--only", "rnn"])  # a part of the comparisons is not recorded as all
+    assert "not recorded" in capsys.readouterr().out
 
 
-def test_a_reference_is_recorded_on_request_only(tiny, folder, committed, capsys):
+def test_a_reference_is_recorded_on_request_only(tiny, folder, committed, monkeypatch, capsys):
     for flags, place in ([], "measured"), (["--reference"], "results"):
         tiny.main(["--device", "cpu", "--quick", "--only", "roofline", *flags])
         assert f"recorded in data/{place}/cpu/roofline.quick.csv" in capsys.readouterr().out
@@ -441,18 +343,11 @@ def test_a_reference_is_recorded_on_request_only(tiny, folder, committed, capsys
     said = capsys.readouterr().out
     assert "reference data/results/cpu/roofline.quick.csv: in place of 20" in said
     assert experiments.recordings("roofline", experiments.REFERENCES) == [("cpu", "quick")]
-
-
-def test_a_reference_is_refused_at_once_where_no_commit_made_it(tiny, folder, monkeypatch, capsys):
     monkeypatch.setattr(provenance, "source_state", lambda: (None, None))
     with pytest.raises(SystemExit):
-        tiny.main(["--device", "cpu", "--quick", "--only", "roofline", "--reference"])
-    assert "this is no git checkout of the project" in capsys.readouterr().err and not (folder / "data").exists()
-
-
-def test_a_part_of_the_comparisons_is_not_recorded_as_all(tiny, capsys):
-    tiny.main(["--device", "cpu", "--quick", "--only", "rnn"])
-    assert "not recorded" in capsys.readouterr().out and experiments.recordings("compare") == []
+        tiny.main(["--device", "cpu", "--quick", "--only", "grid", "--reference"])
+    assert "this is no git checkout of the project" in capsys.readouterr().err
+    assert experiments.recordings("grid") == []
 
 
 def test_the_command_needs_no_pandas():
@@ -478,10 +373,7 @@ def test_plain_rows_are_recorded_as_a_table_is(folder, monkeypatch):
     assert two.attrs["torch"] == "2" and two.attrs["provenance"]["backend"] == ["cpu"]
     texts = [next(folder.rglob(f"{name}.paper.csv")).read_text() for name in ("by_pandas", "by_hand")]
     assert texts[0] == texts[1]
-
-
-def test_what_was_not_measured_comes_back_as_missing():
-    experiments.record([{"x": 1, "y": 2}, {"x": None, "y": 2.5}], "holes", "quick", 0, {"backend": "cpu"})
+    experiments.record([{"x": 1, "y": 2}, {"x": None, "y": 2.5}], "holes", "quick", 0)  # where nothing was measured
     table = experiments.table("holes")
     assert np.isnan(table["x"][1]) and table["x"][0] == 1 and table["y"].tolist() == [2, 2.5]
 
@@ -594,9 +486,10 @@ def test_first_minutes_outlive_what_fails_and_go_on(folder, monkeypatch, capsys)
     monkeypatch.setattr(first_minutes, "ITEM", 1)
     monkeypatch.setattr(first_minutes, "PORTION", 0)
     monkeypatch.setenv("BPPSA_NB_COMMIT", "")
-    with pytest.raises(SystemExit):
-        first_minutes.main(["--out", str(folder / "out")])  # which commit?
-    assert "BPPSA_NB_COMMIT" in capsys.readouterr().err
+    for out, said in (("out", "BPPSA_NB_COMMIT"), ("worker.py", "--out must be a folder, got the file")):
+        with pytest.raises(SystemExit):
+            first_minutes.main(["--out", str(folder / out)])
+        assert said in capsys.readouterr().err
     monkeypatch.setattr(provenance, "source_state", lambda: ("a", False))
     given = ["--out", str(folder / "out"), "--commit", 40 * "a"]
     first_minutes.main([*given, "--minutes", "0.1"])
@@ -615,7 +508,7 @@ def test_first_minutes_outlive_what_fails_and_go_on(folder, monkeypatch, capsys)
     (folder / "resumed").touch()
     first_minutes.main([*given, "--minutes", "0.1", "--resume", "quick"])
     said = capsys.readouterr().out
-    assert "done, 3 failed" in said and "quick            0  done" in said  # beside what is known of the rest
+    assert "done, 3 failed" in said and re.search(r"quick +\d+  done", said)  # beside what is known of the rest
 
 
 @pytest.mark.full

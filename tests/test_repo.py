@@ -88,7 +88,7 @@ def test_only_what_names_the_peers_installs_and_imports_them():
 def test_tests_that_need_the_peers_fail_without_them_where_they_are_asked_for(tmp_path):
     (tmp_path / "lacking.py").write_text("import sys\nsys.modules |= dict.fromkeys(('torch', 'jax'))\n")
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTEST_ADDOPTS": ""}
-    command = [sys.executable, "-m", "pytest", "-p", "lacking", "-q", "-m", "peers", "tests/graphs/test_graph.py"]
+    command = [sys.executable, "-m", "pytest", "-p", "lacking", "-q", "-m", "peers", "tests/networks/test_weights.py"]
     done = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and "1 failed" in done.stdout, done.stdout
 

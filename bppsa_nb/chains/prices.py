@@ -17,22 +17,16 @@ _log = logging.getLogger(__name__)
 
 
 def folder():
-    """Find the user's cache folder for this package: ``BPPSA_NB_CACHE``, or ``bppsa-nb`` where the system keeps caches.
+    """Return the cache folder: what ``BPPSA_NB_CACHE`` says, or ``bppsa-nb`` where the system keeps a user's caches.
 
-    Raises FileNotFoundError if the user has no home folder, and nothing says where else.
+    There is a FileNotFoundError if the user has no home folder, and nothing says where else.
     """
     if os.environ.get("BPPSA_NB_CACHE"):
         return Path(os.environ["BPPSA_NB_CACHE"])
-    if sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
-        return Path(os.environ["LOCALAPPDATA"]) / "bppsa-nb"
-    if sys.platform == "darwin":
-        return _home() / "Library" / "Caches" / "bppsa-nb"
-    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "bppsa-nb"
-
-
-def _home():
+    systems = {"win32": ("LOCALAPPDATA", ".cache"), "darwin": ("", "Library/Caches")}
+    variable, usual = systems.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
     try:
-        return Path.home()
+        return Path(os.environ.get(variable) or Path.home() / usual) / "bppsa-nb"
     except RuntimeError as error:
         raise FileNotFoundError("this user has no home folder; BPPSA_NB_CACHE can name one for prices") from error
 
@@ -97,16 +91,9 @@ def _read(where):
     """Return the records of a file by backend, checked; None if there is no file, or one of another format."""
     try:
         content = files.read_json(where)
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise _damaged(where, error.__cause__) from error
-    if not isinstance(content, dict) or "format" not in content:
-        raise _damaged(where, "it names no format")
-    if content["format"] != FORMAT:
-        _log.info("%s: format is %r, not %r; using defaults", where, content["format"], FORMAT)
-        return None
-    try:
+        if content["format"] != FORMAT:
+            _log.info("%s: format is %r, not %r; using defaults", where, content["format"], FORMAT)
+            return None
         for record in content["backends"].values():
             if not isinstance(record["machine"], str) or not isinstance(record["date"], str):
                 raise TypeError("machine and date must be text")
@@ -114,12 +101,11 @@ def _read(where):
                 for name, price in record["prices"][kind][method].items():
                     if name not in NAMES or not math.isfinite(price) or price < 0:
                         raise ValueError(f"{kind} {method}: the price of {name} is {price!r}")
+    except FileNotFoundError:
+        return None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(where, error) from error
+        raise files.CorruptFileError(
+            f"{where} is damaged: {error.__cause__ or error!r}. Run `bppsa-nb calibrate` to measure this machine "
+            "again, or delete the file"
+        ) from error
     return content["backends"]
-
-
-def _damaged(where, why):
-    return files.CorruptFileError(
-        f"{where} is damaged: {why}. Run `bppsa-nb calibrate` to measure this machine again, or delete the file"
-    )

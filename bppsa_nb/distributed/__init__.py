@@ -1,4 +1,4 @@
-"""A chain spread over MPI ranks: every rank reduces its run to one map, MPI scans the maps, every rank replays."""
+"""A chain spread over MPI ranks: ranks reduce their segments to one map each, scan these, and replay."""
 
 from bppsa_nb.machine import lazy as _lazy
 

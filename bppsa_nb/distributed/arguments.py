@@ -8,8 +8,7 @@ import numpy as np
 from bppsa_nb.chains import checks as chain_checks
 from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import predict
-from bppsa_nb.distributed.lists import ListRun
-from bppsa_nb.distributed.runs import Run
+from bppsa_nb.distributed.segments import DenseSegment, ListSegment
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import check_floats
 
@@ -18,22 +17,22 @@ _SHARED, _LIST = "of shape (T, H, H)", "a list"
 
 
 class _Part(NamedTuple):
-    """What a rank tells the others of its part of the chain; None where it cannot know."""
+    """What a rank sends the others about its segment; None where it cannot know."""
 
     kind: str
     dtype: str | None
     batch: int | None  # 0 for a list of single matrices
     terms: bool  # whether there are loss terms
-    start: int | None  # sizes of the states at the run's ends
+    start: int | None  # sizes of the states at the segment's ends
     stop: int | None
     costs: tuple | None = None  # see predict.rank_costs
 
 
 def check(group, jacobians_T, grad_output, local_grads, method, backend, levels):
-    """Check the arguments of `bppsa_nb.distributed.solve` on this rank, and whether they go together.
+    """Check the arguments of `bppsa_nb.distributed.solve` on this rank, and that those of all ranks fit.
 
-    Returned are the Run or ListRun, `grad_output` with ``local_grads[-1]`` of the last rank included, and the method,
-    "linear" or "chunked". Raised is what is wrong on this rank, or ValueError if it is on another.
+    Returned are the segment, `grad_output` with ``local_grads[-1]`` of the last rank included, and the method, "linear"
+    or "chunked". Raised is what is wrong on this rank, or ValueError if it is on another.
     """
     with group.collective_check() as gather:
         check_method(method, levels)
@@ -44,31 +43,31 @@ def check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
             with np.errstate(all="ignore"):
                 grad_output = grad_output + local_grads[-1]
         if method == "auto" and part.kind != _LIST:
-            part = part._replace(costs=_run(jacobians_T, part, part.batch or 1, backend).costs())
+            part = part._replace(costs=_dense(jacobians_T, part, part.batch or 1, backend).costs())
         methods, *every = zip(*gather((method, *part)), strict=True)  # plain tuples are pickled at once
-    every = [_Part(*told) for told in zip(*every, strict=True)]
+    every = [_Part(*part) for part in zip(*every, strict=True)]
     check_same("method", list(map(repr, methods)))
     dtype, batch = _check_alike(every)
     if part.kind == _LIST:
-        run = ListRun(jacobians_T, batch, dtype, backend, any(other.terms for other in every))
+        segment = ListSegment(jacobians_T, batch, dtype, backend, any(other.terms for other in every))
     else:
-        run = _run(jacobians_T, part, batch, backend)
+        segment = _dense(jacobians_T, part, batch, backend)
     if method == "auto":
         # Of Jacobians in a list, one multiplies vectors at a time: the linear scan does the least work.
         method = "linear" if part.kind == _LIST else predict.choose(tuple(other.costs for other in every))
-    return run, grad_output, method
+    return segment, grad_output, method
 
 
-def _run(links, part, batch, backend):
-    return Run(links[:, None] if part.kind == _SHARED else links, batch, backend)
+def _dense(links, part, batch, backend):
+    return DenseSegment(links[:, None] if part.kind == _SHARED else links, batch, backend)
 
 
 def check_method(method, levels):
     """Raise ValueError unless a chain over ranks can be scanned so."""
     if not isinstance(method, str) or method not in METHODS:
         raise ValueError(
-            f"method must be one of {', '.join(map(repr, METHODS))} with comm, where every rank's run is a chunk, got "
-            f"{method!r}"
+            f"method must be one of {', '.join(map(repr, METHODS))} with comm, where every rank's segment is a chunk, "
+            f"got {method!r}"
         )
     if levels is not None:
         raise ValueError(f"levels is for method='truncated' only, which does not go with comm, got levels={levels!r}")
@@ -83,7 +82,7 @@ def _check_whose_gradient(group, grad_output):
 
 
 def _check_dense(links, grad_output, local_grads, backend):
-    """Check a dense or structured run; return its backend, and what to tell of it."""
+    """Check a dense or structured segment; return its backend and its `_Part`."""
     backend = backends.resolve(backend)
     if isinstance(links, StructuredChain):
         links.check()
@@ -109,7 +108,7 @@ def _check_dense(links, grad_output, local_grads, backend):
 
 
 def _check_list(links, grad_output, local_grads, backend):
-    """Check a run of links that may differ in size; return as `_check_dense`."""
+    """Check a segment of links that may differ in size; return as `_check_dense`."""
     sizes, dtype, batch = chain_checks.check_links(links, grad_output)
     if local_grads is not None:
         here, points = (sizes, "T + 1") if grad_output is not None else (sizes[:-1], "T (on all ranks but the last)")
@@ -122,7 +121,7 @@ def _check_list(links, grad_output, local_grads, backend):
 
 
 def _check_alike(every):
-    """Raise ValueError unless what ranks told goes together; return the dtype, and B."""
+    """Raise ValueError unless the parts of all ranks fit; return the dtype, and B."""
     check_same("jacobians_T", [part.kind for part in every])
     check_same("jacobians_T", [None if part.dtype is None else f"of {part.dtype}" for part in every])
     words = {None: None, 0: "a single sample"}
@@ -132,7 +131,7 @@ def _check_alike(every):
         if start != size:
             raise ValueError(
                 f"jacobians_T must chain from rank to rank: states of size {size} are at the end of rank {below}'s "
-                f"run, and of size {start} at the start of rank {rank}'s"
+                f"segment, and of size {start} at the start of rank {rank}'s"
             )
     # The last rank, which has the gradient at the end, knows both.
     return np.dtype(every[-1].dtype), every[-1].batch

@@ -7,7 +7,7 @@ import numpy as np
 from bppsa_nb.cells import recurrent, stacked, unroll
 from bppsa_nb.cells.chunked import Solved, differ
 from bppsa_nb.distributed import arguments, predict, ranks
-from bppsa_nb.distributed.runs import Run
+from bppsa_nb.distributed.segments import DenseSegment
 from bppsa_nb.distributed.solver import go_back
 from bppsa_nb.distributed.training import add_up
 from bppsa_nb.machine import backends
@@ -205,9 +205,9 @@ def _go_back(group, model, activations, grad_logits, method, backend):
         parts = stacked.layer_parts(model, activations.x, activations.of_layers(), layer)
         links = functions["chain"](parts.weight_hh, *parts.saved)
     while links is not None:
-        run = Run(links, batch, backend)
-        grad_hidden = go_back(group, run, grad_output, local_grads, method).gradients
-        del run
+        segment = DenseSegment(links, batch, backend)
+        grad_hidden = go_back(group, segment, grad_output, local_grads, method).gradients
+        del segment
         with group.collective_check(), np.errstate(all="ignore"):
             from_x, from_h = functions["gate_gradients"](links, *parts.saved, grad_hidden)
             found = functions["parameter_gradients"](parts.below, parts.saved[0], from_x, from_h)

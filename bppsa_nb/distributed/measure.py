@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from bppsa_nb.chains.structured import StructuredChain
-from bppsa_nb.distributed import maps, ranks
-from bppsa_nb.distributed.runs import Run
+from bppsa_nb.distributed import predict, ranks
+from bppsa_nb.distributed.exscan import exscan
+from bppsa_nb.distributed.segments import DenseSegment
 from bppsa_nb.machine import extras
+from bppsa_nb.scan.operator import IDENTITY, diamond
 
 MESSAGES = tuple(8**i for i in range(1, 8))  # bytes
 
@@ -83,47 +85,36 @@ def messages(comm, rounds):
     return found
 
 
-def _tiny(width, batch, dtype, backend):
-    """Return a run of two links, whose map is as large as that of any other."""
+def _operands(width, batch, dtype, backend):
+    """Return a segment, the map that it is reduced to, which is as large as that of any other, and a gradient."""
     rng = np.random.default_rng(0)
     weights = rng.uniform(-1, 1, (1, width, width)).astype(dtype)
-    return Run(StructuredChain(weights, np.ones((1, 2, batch, width), dtype)), batch, backend)
+    segment = DenseSegment(StructuredChain(weights, np.ones((1, 2, batch, width), dtype)), batch, backend)
+    with np.errstate(all="ignore"):
+        return segment.reduce(None, None), np.ones((batch, width), dtype)
 
 
-def diamonds(width, batch, dtype, backend, rounds):
+def operator(width, batch, dtype, backend, rounds):
     """Time ⋄ of two maps, made on a backend, on this rank; ⋄ itself is NumPy's.
 
-    Returned are `bytes` of a map; median seconds of `merge` (two products), `apply` (a product, and a gradient that is
-    known) and `keep` (a product, and the identity).
+    Returned are `bytes` of a map; median seconds of `product` (two maps) and `apply` (a map, and a gradient).
     """
-    run = _tiny(width, batch, dtype, backend)
-    with np.errstate(all="ignore"):
-        own, known = run.map(None, None), run.known(np.ones((batch, width), dtype))
-    spare = own.copy()
-
-    def combine(a):
-        spare[:] = own
-        maps.combine(a[0], spare[0])
-
-    calls = {"merge": lambda: combine(own), "apply": lambda: combine(known), "keep": lambda: combine(run.nothing())}
-    return {"bytes": run.layout.itemsize} | medians(calls, rounds)
+    own, gradient = _operands(width, batch, dtype, backend)
+    calls = {"product": lambda: diamond(own, own), "apply": lambda: diamond(gradient, own)}
+    return {"bytes": predict.map_bytes(batch, batch, width, dtype)} | medians(calls, rounds)
 
 
-def exscan(comm, width, batch, dtype, backend, rounds):
-    """Time MPI's Exscan with ⋄ over the maps of all ranks, as the chunked scan calls it.
+def scan(comm, width, batch, dtype, backend, rounds):
+    """Time the scan over the maps of all ranks, as chunks are scanned.
 
     Returned are `bytes` of a map; median `seconds`, of the rank that is done last; `combined`, how often this rank
     computed ⋄.
     """
     group = ranks.group(comm)
-    scan = group.from_end
-    run = _tiny(width, batch, dtype, backend)
-    with np.errstate(all="ignore"):
-        own = run.map(None, None)
-    if scan.rank == scan.size - 1:
-        own = run.nothing()
-    if scan.rank == 0:
-        own = run.known(np.ones((batch, width), dtype))
-    calls = list(turns({"exscan": lambda: run.exscan(group, scan, own)[1]}, rounds, group.comm))[1:]
+    own, gradient = _operands(width, batch, dtype, backend)
+    place = group.from_end
+    own = gradient if place.rank == 0 else IDENTITY if place.rank == place.size - 1 else own
+    calls = list(turns({"scan": lambda: exscan(group, place, own, backend)[1]}, rounds, group.comm))[1:]
     slowest = np.max(group.share([seconds for *_, seconds in calls]), axis=0)
-    return {"bytes": run.layout.itemsize, "seconds": float(np.median(slowest)), "combined": calls[-1][2]}
+    size = predict.map_bytes(batch, batch, width, dtype)
+    return {"bytes": size, "seconds": float(np.median(slowest)), "combined": calls[-1][2]}

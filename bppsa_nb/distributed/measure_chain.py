@@ -1,7 +1,7 @@
 """Time the backward pass along a chain whose links are spread over the ranks that mpiexec starts.
 
 A chain is an RNN's, a GRU's (weights shared by all steps, no Jacobian stored), or a residual network's, whose Jacobians
-are stored. The methods: "linear", rank after rank, and "chunked", which reduces every run to one product, scans the
+are stored. The methods: "linear", rank after rank, and "chunked", which reduces every segment to one product, scans the
 products over ranks, and replays. They take turns; a first round does not count. Each has a first call whose memory is
 looked at: how much a rank has at most, above what it had before. Of recurrent cells, so is the forward pass: "linear",
 rank after rank, and "chunked", all ranks at once, who repair what they are handed.
@@ -18,7 +18,7 @@ import numpy as np
 from bppsa_nb.cells import gru, rnn
 from bppsa_nb.distributed import measure as measured
 from bppsa_nb.distributed import ranks
-from bppsa_nb.distributed.runs import Run
+from bppsa_nb.distributed.segments import DenseSegment
 from bppsa_nb.distributed.solver import solve
 from bppsa_nb.machine.ranks import partition
 from bppsa_nb.networks.residual import ResidualNetwork
@@ -55,10 +55,10 @@ def measure(arguments, comm):
             found.setdefault(name, []).extend({"steps": steps} | row for row in rows)
     how = arguments.batch, np.dtype(arguments.dtype), arguments.backend, 4 * arguments.repeat
     widths = arguments.scan_widths if comm.size == 1 else ()
-    found["diamonds"] = [{"width": width} | measured.diamonds(width, *how) for width in widths]
+    found["operator"] = [{"width": width} | measured.operator(width, *how) for width in widths]
     found["messages"] = measured.messages(comm, 20 * arguments.repeat) if comm.size > 1 else []
-    scans = ({"rank": comm.rank, "width": w} | measured.exscan(comm, w, *how) for w in arguments.scan_widths)
-    return found | {"exscans": list(scans)}
+    scans = ({"rank": comm.rank, "width": w} | measured.scan(comm, w, *how) for w in arguments.scan_widths)
+    return found | {"scans": list(scans)}
 
 
 class _Segment(NamedTuple):
@@ -122,11 +122,11 @@ def _measure(arguments, steps, comm):
     made, grad = _make(arguments, steps, comm), None
     if comm.rank == comm.size - 1:
         grad = np.random.default_rng(arguments.seed).standard_normal(made.last.shape).astype(arguments.dtype)
-    run, same = Run(made.links, arguments.batch, arguments.backend), {"rank": comm.rank}
+    segment, same = DenseSegment(made.links, arguments.batch, arguments.backend), {"rank": comm.rank}
     how = {"backend": arguments.backend, "comm": comm}
     # What is compiled, or allocated once by MPI, is there before memory is looked at.
     for method in METHODS:
-        solve(run.part(0, 2), grad, method=method, **how)
+        solve(segment.part(0, 2), grad, method=method, **how)
     calls = {method: partial(solve, made.links, grad, method=method, **how) for method in METHODS}
     memory, gradients, rows = [], [], []
     for method, call in calls.items():
@@ -147,7 +147,7 @@ def _measure(arguments, steps, comm):
         passes = 1 if activations.solved is None else activations.solved[0].passes
         row = same | {"round": number, "method": method, "seconds": seconds, "passes": passes}
         found["forward"] += [row] if number >= 0 else []
-    alone = made.alone | {"sweep": partial(run.sweep, grad, None), "product": partial(run.map, None, None)}
+    alone = made.alone | {"sweep": partial(segment.sweep, grad, None), "product": partial(segment.reduce, None, None)}
     with np.errstate(all="ignore"):  # what one rank does by itself with all links
         found["parts"] = [measured.medians(alone, arguments.repeat)] if comm.size == 1 else []
     return found

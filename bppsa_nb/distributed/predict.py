@@ -1,8 +1,8 @@
 """What a chain takes over ranks, predicted: a message takes α + β bytes, and ⋄ what it takes on one rank.
 
 A message between two ranks takes a latency and its bytes over the bandwidth, whatever else is under way. Maps are
-exchanged by MPI's Exscan, by recursive doubling, as MPICH does it. Ranks are places, counted from the loss. What they
-do ends in events: by when the last one ends, ``method="auto"`` chooses, and experiments predict larger machines.
+exchanged by recursive doubling, as `bppsa_nb.distributed.exscan` does it. Ranks are places, counted from the loss. What
+they do ends in events: by when the last one ends, ``method="auto"`` chooses, and experiments predict larger machines.
 """
 
 from functools import lru_cache
@@ -12,7 +12,6 @@ import numpy as np
 
 from bppsa_nb.chains import plan
 from bppsa_nb.chains.counts import CHECK_EVERY
-from bppsa_nb.distributed.maps import layout
 from bppsa_nb.machine.ranks import partition
 from bppsa_nb.schedule.events import Event, makespan
 
@@ -31,17 +30,15 @@ class Interconnect(NamedTuple):
 # Ranks of one computer; `bppsa_nb.papers.bppsa.rank_scaling` fits 2.3 µs and 6.1 GB/s to messages that it measures.
 SHARED_MEMORY = Interconnect(2e-6, 5e9)
 
+WORDS = 64  # bytes of what ranks share after a round of repairs
 
-WORDS = 64  # bytes of what ranks tell each other after a round of repairs
 
+class OperatorCosts(NamedTuple):
+    """What one rank takes to combine affine maps, γ, in seconds."""
 
-class Diamonds(NamedTuple):
-    """What one rank takes to combine maps, γ, in seconds."""
-
-    merge: float  # ⋄ of two products
-    apply: float  # of a product and a gradient that is known
-    keep: float  # of a map and the identity
-    start: float  # what Exscan takes before the first message
+    product: float  # ⋄ of two maps
+    apply: float  # of a map and a gradient that is known
+    start: float  # what the scan takes before the first message
     size: int  # bytes of a map
 
 
@@ -52,57 +49,46 @@ class Costs(NamedTuple):
     sweep: float  # a step back
     gradients: float  # a step's share of the parameters' gradients
     jacobian: float  # storing a step's Jacobians; 0 for a structured chain
-    product: float  # multiplying them to the run's product
+    product: float  # multiplying them to the segment's product
     state: int  # bytes of a state
-    diamonds: Diamonds
+    operator: OperatorCosts
 
 
-def exscan(ready, interconnect, diamonds):
-    """Simulate MPI's Exscan over maps by recursive doubling.
+def exscan(ready, interconnect, operator):
+    """Simulate the scan over maps by recursive doubling, from when each place has its map, in seconds (ranks,).
 
-    Parameters
-    ----------
-    ready : array_like [shape=(ranks,)]
-        When each place has its map, in seconds.
-    interconnect : Interconnect
-    diamonds : Diamonds
-
-    Returns
-    -------
-    done : np.ndarray [shape=(ranks,)]
-        When each place knows its gradient.
-    combined : np.ndarray of int [shape=(ranks,)]
-        How often each place computed ⋄.
+    Returned are when each place knows its gradient, and how often it computed ⋄ (ranks,).
     """
-    now, message = np.array(ready, float) + diamonds.start, interconnect.seconds(diamonds.size)
+    now, message = np.array(ready, float) + operator.start, interconnect.seconds(operator.size)
     place, combined, step = np.arange(len(now)), np.zeros(len(now), int), 1
     while step < len(now):  # blocks of as many places swap what they have reduced to
         other, farther = place ^ step, (place | step) // step * step
         meets = other < len(now)
-        one = np.where(place < 2 * step, diamonds.apply, diamonds.merge)  # what begins at the loss is a gradient
-        both = np.where(farther == len(now) - 1, diamonds.keep, one)  # the last place has the identity
-        again = (place > other) & (place % step > 0)  # what lies before a place in its own block goes on, too
-        other = np.where(meets, other, place)
-        now = np.where(meets, np.maximum(now, now[other]) + message + both + again * one, now)
-        combined += meets * (1 + again)
+        above = meets & (place > other) & (place % step > 0)  # combined with what is above it in its own block
+        # Nobody needs the block in the end; the last place has the identity, which costs nothing.
+        block = meets & (2 * step < len(now)) & (farther < len(now) - 1)
+        one = np.where(place < 2 * step, operator.apply, operator.product)  # what begins at the loss is a gradient
+        other, calls = np.where(meets, other, place), above.astype(int) + block
+        now = np.where(meets, np.maximum(now, now[other]) + message + calls * one, now)
+        combined += calls
         step *= 2
     return now, combined
 
 
-class Runs(NamedTuple):
-    """What the runs of all places take by themselves, in seconds [shape=(ranks,)], and what they exchange."""
+class Segments(NamedTuple):
+    """What the segments of all places take by themselves, in seconds (ranks,), and what they exchange."""
 
-    sweep: np.ndarray  # going back along a run
+    sweep: np.ndarray  # going back along a segment
     reduce: np.ndarray  # multiplying it into one product
     forward: np.ndarray | None  # None for a backward pass alone
     gradients: np.ndarray | None  # of parameters; None for a backward pass alone
     state: int  # bytes
-    diamonds: Diamonds
+    operator: OperatorCosts
     repair: float | None = None  # forward, what a round of repairs takes; None where places wait for each other
     rounds: int = 0  # of repairs
 
     def events(self, method, interconnect):
-        """Schedule "chunked" (reduce, Exscan, replay), or "linear", place after place: a list of Event, by worker.
+        """Schedule "chunked" (reduce, scan, replay), or "linear", place after place: a list of Event, by worker.
 
         The forward pass goes from place to place, and each one reduces as soon as its own states are there; or all
         places begin at once, and repair what they are handed, round after round.
@@ -110,13 +96,13 @@ class Runs(NamedTuple):
         sweep, hop = np.array(self.sweep, float), interconnect.seconds(self.state)
         hops, phases, there = np.arange(len(sweep)) * hop, [], np.zeros(len(sweep))
         if self.forward is not None and self.repair is not None:
-            # After each pass, what it ended with goes on, and all hear from all whether something is left.
-            told = hop + np.ceil(np.log2(len(sweep))) * interconnect.seconds(WORDS)
-            there = np.full(len(sweep), max(self.forward) + told)
+            # After each pass, what it ended with goes on, and all share whether something is left.
+            shared = hop + np.ceil(np.log2(len(sweep))) * interconnect.seconds(WORDS)
+            there = np.full(len(sweep), max(self.forward) + shared)
             phases.append(("F", np.zeros(len(sweep)), np.array(self.forward, float)))
             for _ in range(self.rounds):
                 phases.append(("repair", there, np.full(len(sweep), self.repair)))
-                there = there + self.repair + told
+                there = there + self.repair + shared
         elif self.forward is not None:
             there = (np.cumsum(self.forward[::-1]) + hops)[::-1]
             phases.append(("F", there - self.forward, self.forward))
@@ -127,8 +113,8 @@ class Runs(NamedTuple):
             # Nobody needs the last product, and at the loss the gradient is known.
             reduce[-1], reduce[0], sweep[0] = 0, sweep[0], 0
             ready = there + reduce
-            done = exscan(ready, interconnect, self.diamonds)[0]
-            phases += [("reduce", there, reduce), ("Exscan", ready, done - ready), ("replay", done, sweep)]
+            done = exscan(ready, interconnect, self.operator)[0]
+            phases += [("reduce", there, reduce), ("scan", ready, done - ready), ("replay", done, sweep)]
         if self.gradients is not None:
             phases.append(("δW", phases[-1][1] + sweep, self.gradients))
         return [
@@ -139,27 +125,32 @@ class Runs(NamedTuple):
 
 
 def rank_costs(shape, matrices, dtype, backend, weights):
-    """Predict what a rank takes, by the planner's prices, of a run of shape (T, B, H) whose map has 1 or B matrices.
+    """Predict what a rank takes, by the planner's prices, of a segment (T, B, H) whose map has 1 or B matrices.
 
-    Returned are, in seconds, going back along the run, multiplying it into one product, ⋄ of a map and a gradient, and
-    of two maps; and the bytes of a state and of a map. ⋄ takes NumPy about as long as a step does.
+    Returned are, in seconds, going back along the segment, multiplying it into one product, ⋄ of a map and a gradient,
+    and of two maps; and the bytes of a state and of a map. ⋄ takes NumPy about as long as a step does.
     """
     steps, batch, size = shape
-    run = plan.run_seconds(steps, batch, size, dtype, backend, weights)
-    diamonds = plan.run_seconds(1, batch, size, dtype, "numpy", weights)
-    return *run, *diamonds, batch * size * dtype.itemsize, layout(matrices, batch, size, dtype).itemsize
+    segment = plan.run_seconds(steps, batch, size, dtype, backend, weights)
+    operator = plan.run_seconds(1, batch, size, dtype, "numpy", weights)
+    return *segment, *operator, batch * size * dtype.itemsize, map_bytes(matrices, batch, size, dtype)
+
+
+def map_bytes(matrices, batch, size, dtype):
+    """Return the bytes of an affine map: the rows of its matrices, their powers of two, and a loss term per sample."""
+    return matrices * size * (size * dtype.itemsize + 8) + batch * size * dtype.itemsize
 
 
 @lru_cache(256)
 def choose(every):
     """Choose "linear" or "chunked", whose backward pass is predicted to end first, by a tuple of all ranks' costs."""
-    sweep, multiply, apply, merge, state, size = zip(*every[::-1], strict=True)
-    runs = Runs(sweep, multiply, None, None, max(state), Diamonds(max(merge), max(apply), 0, 0, max(size)))
-    return min(("linear", "chunked"), key=lambda method: makespan(runs.events(method, SHARED_MEMORY)))
+    sweep, multiply, apply, product, state, size = zip(*every[::-1], strict=True)
+    segments = Segments(sweep, multiply, None, None, max(state), OperatorCosts(max(product), max(apply), 0, max(size)))
+    return min(("linear", "chunked"), key=lambda method: makespan(segments.events(method, SHARED_MEMORY)))
 
 
 def forward_costs(shape, size, dtype, backend, weights):
-    """Predict what a rank takes for its run of shape (T, B) forward; return that in seconds, T, and a state's bytes."""
+    """Predict what a rank takes for its segment (T, B) forward; return that in seconds, T, and a state's bytes."""
     steps, batch = shape
     loop = plan.explain(steps, batch, size, dtype, backend, weights, forward=True).seconds["linear"]
     return loop, steps, batch * size * dtype.itemsize
@@ -176,37 +167,32 @@ def choose_forward(every):
 
 
 def scan(steps, ranks, costs, interconnect, whole=False, repaired=False, longer=1.0):
-    """Predict the seconds of the chunked scan over runs of one length; of a `whole` step of training.
+    """Predict the seconds of the chunked scan over segments of one length; of a `whole` step of training.
 
-    Its forward pass goes rank after rank, or is `repaired`: all at once, until states meet after `CHECK_EVERY` steps.
-    The run at the loss may be `longer` than the others, by a factor.
+    Its forward pass is sequential, or `repaired`: all ranks at once, until states meet after `CHECK_EVERY` steps.
+    The segment at the loss may be `longer` than the others, by a factor.
     """
-    runs = _runs(_shares(steps, ranks, longer), costs, whole)
+    segments = _segments(_shares(steps, ranks, longer), costs, whole)
     if repaired and ranks > 1:
         held = -(-steps // ranks)
         rounds = -(-CHECK_EVERY // held)
-        runs = runs._replace(repair=min(CHECK_EVERY, held) * costs.forward, rounds=rounds)
-    return makespan(runs.events("chunked", interconnect))
+        segments = segments._replace(repair=min(CHECK_EVERY, held) * costs.forward, rounds=rounds)
+    return makespan(segments.events("chunked", interconnect))
 
 
 def longest_at_the_loss(steps, ranks, costs, interconnect, whole=False):
-    """Predict the scan whose run at the loss, which needs no product, is longer by the factor that pays most.
+    """Predict the scan whose segment at the loss, which needs no product, is longer by the factor that pays most.
 
-    Where all ranks multiply as long as the one at the loss goes back, the factor is the product's price over the
-    sweep's; up to there, several are tried.
-
-    Returns
-    -------
-    seconds : float
-    factor : float
+    Returned are the seconds and the factor. Where all ranks multiply as long as the one at the loss goes back, it is
+    the product's price over the sweep's; up to there, several are tried.
     """
     most = max(1.0, (costs.jacobian + costs.product) / costs.sweep)
     return min((scan(steps, ranks, costs, interconnect, whole, longer=each), each) for each in np.geomspace(1, most, 9))
 
 
 def rank_after_rank(steps, ranks, costs, interconnect, whole=False):
-    """Predict the seconds of ordinary back-propagation over runs of one length, as `scan` does."""
-    return makespan(_runs(_shares(steps, ranks), costs, whole).events("linear", interconnect))
+    """Predict the seconds of ordinary back-propagation over segments of one length, as `scan` does."""
+    return makespan(_segments(_shares(steps, ranks), costs, whole).events("linear", interconnect))
 
 
 def _shares(steps, ranks, longer=1.0):
@@ -217,22 +203,16 @@ def _shares(steps, ranks, longer=1.0):
     return np.array([steps - sum(others), *others])
 
 
-def _runs(held, costs, whole):
+def _segments(held, costs, whole):
     around = (held * costs.forward, held * costs.gradients) if whole else (None, None)
-    return Runs(held * costs.sweep, held * (costs.jacobian + costs.product), *around, costs.state, costs.diamonds)
+    return Segments(held * costs.sweep, held * (costs.jacobian + costs.product), *around, costs.state, costs.operator)
 
 
 def pipeline(steps, ranks, micro_batches, costs, interconnect):
     """Predict GPipe: micro-batches go forward through all ranks, then back (Figure 11, Appendix B).
 
     Ranks keep the states of their steps, as the others do, and compute none again. `costs` are of one micro-batch.
-
-    Returns
-    -------
-    seconds : float
-        Of a step of training.
-    bubble : float
-        The share of it in which a rank has nothing to do.
+    Returned are the seconds of a step of training, and the share of it in which a rank has nothing to do.
     """
     held = -(-steps // ranks)
     forward = held * costs.forward

@@ -16,7 +16,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from bppsa_nb.machine import output
 from bppsa_nb.machine.ranks import rank_and_size
 
 
@@ -71,28 +70,6 @@ def abort_on_error(comm, foreseen):
         print(text, end="", file=sys.stderr, flush=True)
         time.sleep(0.2)  # mpiexec drops what it has not read when a rank aborts
         comm.Abort(1)
-
-
-def run_program(parser, check, run, argv=None):
-    """Run a program on all processes that mpiexec started, or in this one alone.
-
-    ``check(arguments, size)`` completes the arguments for so many ranks; its ValueError or RuntimeError is wrong usage,
-    which rank 0 reports. ``run(arguments, comm)`` does the rest, with None for `comm` where mpi4py is missing.
-    """
-    if code := output.run(_run_program, parser, check, run, argv):
-        sys.exit(code)
-
-
-def _run_program(parser, check, run, argv):
-    comm = world()
-    with rank_0_output(0 if comm is None else comm.rank, "stdout", "stderr"):
-        arguments = parser.parse_args(argv)
-        try:
-            check(arguments, 1 if comm is None else comm.size)
-        except (ValueError, RuntimeError) as error:
-            parser.error(str(error))
-    with abort_on_error(comm, (FloatingPointError, MemoryError, RuntimeError)):
-        run(arguments, comm)
 
 
 def check_comm(comm):

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from bppsa_nb.distributed import ranks
-from bppsa_nb.distributed.training import OverRanks, add_up
+from bppsa_nb.distributed.training import RankStrategy, add_up
 from bppsa_nb.machine.checks import check_array, check_finite
 from bppsa_nb.multigrid import solver
 from bppsa_nb.multigrid.grids import partition
@@ -115,8 +115,8 @@ def _on_some(group, chosen, do):
     return result
 
 
-class Layers(OverRanks):
-    """Steps of a trainer whose ranks share out residual layers; its methods are those of `Local`.
+class LayerStrategy(RankStrategy):
+    """Steps of a trainer whose ranks share out residual layers; its methods are those of `LocalStrategy`.
 
     All ranks have all parameters, whose gradients they add up, and the same batch. TypeError or ValueError if `comm` is
     no communicator, or ranks are to share steps.

@@ -1,6 +1,6 @@
-"""Gradients along a chain that is spread over MPI ranks: reduce, let MPI scan, replay (Section 3.6).
+"""Gradients along a chain that is spread over MPI ranks: reduce, scan, replay (Section 3.6).
 
-Ranks hold runs of links in the order of time: the loss is at the last rank. Equation 5's array begins at the loss, so
+Ranks hold segments in the order of time: the loss is at the last rank. Equation 5's array begins at the loss, so
 the scan has a communicator of its own that counts ranks from there: place 0 is the last rank.
 """
 
@@ -12,8 +12,10 @@ import numpy as np
 from bppsa_nb.chains import checks as chain_checks
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.arguments import check
+from bppsa_nb.distributed.exscan import LOST, exscan
 from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.operands.range import DynamicRangeError
+from bppsa_nb.scan.operator import IDENTITY
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +27,7 @@ class Solution:
     Attributes
     ----------
     gradients : np.ndarray [shape=(T + 1, B, H)] or list of np.ndarray
-        At the points of this rank's run, both ends included.
+        At the points of this rank's segment, both ends included.
     method : {"linear", "chunked"}
         What computed them.
     combined : int
@@ -56,8 +58,8 @@ def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend=
     Solution
     """
     group = ranks.group(comm)
-    run, end, method = check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
-    solution = go_back(group, run, end, local_grads, method)
+    segment, end, method = check(group, jacobians_T, grad_output, local_grads, method, backend, levels)
+    solution = go_back(group, segment, end, local_grads, method)
     if not solution.finite:
         with group.collective_check():
             given = {"grad_output": grad_output, "local_grads": local_grads, **chain_checks.parts(jacobians_T)}
@@ -65,58 +67,56 @@ def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend=
     return solution
 
 
-def go_back(group, run, grad_output, local_grads, method):
-    """Compute the gradients at the points of this rank's run; the checked core of `solve`, as models use it.
+def go_back(group, segment, grad_output, local_grads, method):
+    """Compute the gradients at the points of this rank's segment; the checked core of `solve`, as models use it.
 
-    `grad_output` [shape=(B, H)] or None are the loss terms at the run's end that this rank knows of: on the last rank
-    the gradient there. `local_grads` are those at the run's other points; one at its end does not count.
+    `grad_output` (B, H) or None are the loss terms at the segment's end that this rank knows of: on the last rank the
+    gradient there. `local_grads` are those at the segment's other points; one at its end does not count.
     """
     comm = group.from_end
     combined = 0
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
         if method == "chunked":
-            gradients, combined, finite = _chunked(group, comm, run, grad_output, local_grads)
+            gradients, combined, finite = _chunked(group, comm, segment, grad_output, local_grads)
             if not finite:
                 _log.info("products of Jacobians leave the range of their dtype; using the linear scan")
                 gradients, method = None, "linear"  # their memory is needed again
         if method == "linear":
-            gradients, finite = _linear(group, comm, run, grad_output, local_grads)
+            gradients, finite = _linear(group, comm, segment, grad_output, local_grads)
     return Solution(gradients, method, combined, group.seconds, finite)
 
 
-def _chunked(group, comm, run, grad_output, local_grads):
+def _chunked(group, comm, segment, grad_output, local_grads):
     """Reduce, scan, replay; return gradients, how often ⋄ was computed here, and whether all ranks' are finite."""
     gradients, kept = None, True
     with group.collective_check() as gather:  # before the scan, from which no rank may stay away
         try:
             if comm.rank == 0:  # whose gradient is known
-                gradients = run.sweep(grad_output, local_grads)
-                own = run.known(gradients[0])
-            elif comm.rank == comm.size - 1:  # whose product nobody needs
-                own = run.nothing()
-            else:
-                own = run.map(grad_output, local_grads)
+                gradients = segment.sweep(grad_output, local_grads)
+                own = gradients[0]
+            else:  # nobody needs the product of the last
+                own = segment.reduce(grad_output, local_grads) if comm.rank < comm.size - 1 else IDENTITY
         except DynamicRangeError:
             kept = False
         if not all(gather(kept)):
             return None, 0, False
-    above, combined, fault = run.exscan(group, comm, own)
+    above, combined, fault = exscan(group, comm, own, segment.backend)
     with group.collective_check() as gather:
         if fault is not None:
             raise fault
-        if above is not None:
-            gradients = run.sweep(_sum(above, grad_output), local_grads)
+        if comm.rank > 0 and above is not LOST:
+            gradients = segment.sweep(_sum(above, grad_output), local_grads)
         every = gather(gradients is not None and chain_checks.is_finite(gradients))
     return gradients, combined, all(every)
 
 
-def _linear(group, comm, run, grad_output, local_grads):
+def _linear(group, comm, segment, grad_output, local_grads):
     """Go back one rank after the other; return gradients, and whether all ranks' are finite."""
     gradients = fault = None
     try:
         above = group.timed(ranks.exchange, comm, None, source=comm.rank - 1) if comm.rank else None
         if comm.rank == 0 or above is not None:
-            gradients = run.sweep(grad_output if above is None else _sum(above, grad_output), local_grads)
+            gradients = segment.sweep(grad_output if above is None else _sum(above, grad_output), local_grads)
     except Exception as error:  # the others wait for this rank's gradient
         fault = error
     if comm.rank < comm.size - 1:

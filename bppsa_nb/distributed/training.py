@@ -12,8 +12,7 @@ from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine.checks import is_integer
 from bppsa_nb.machine.interrupts import interrupts_held
-from bppsa_nb.training.forward import check_kept
-from bppsa_nb.training.local import Local, check_batch, check_gradients, check_parts
+from bppsa_nb.training.local import LocalStrategy, check_batch, check_gradients, check_parts
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
 
 
@@ -26,7 +25,7 @@ def add_up(group, arrays):
     return {name: part.reshape(array.shape) for (name, array), part in parts}
 
 
-class OverRanks(Local):
+class RankStrategy(LocalStrategy):
     """What trainers on MPI ranks have in common: they go on together, or not at all.
 
     `group` has all ranks. TypeError if `comm` is no communicator.
@@ -34,7 +33,7 @@ class OverRanks(Local):
 
     def __init__(self, comm):
         self.group = ranks.group(comm)
-        self.speaks = self.group.rank == 0
+        self.is_main_process = self.group.rank == 0
         self._arrived, self._stop, self._seconds = [], False, 0.0  # Ctrl-C here, and on some rank
 
     @contextmanager
@@ -46,7 +45,7 @@ class OverRanks(Local):
             every = gather({name: _words(value) for name, value in given.items()})
         self.group.check_alike(every)
 
-    def first(self, number):
+    def broadcast(self, number):
         """Return the integer that rank 0 has."""
         return self.group.timed(self.group.comm.bcast, number)
 
@@ -67,8 +66,8 @@ class OverRanks(Local):
         return self._seconds
 
 
-class Replicas(OverRanks):
-    """Steps of a trainer on MPI ranks; its methods are those of `Local`.
+class ReplicaStrategy(RankStrategy):
+    """Steps of a trainer on MPI ranks; its methods are those of `LocalStrategy`.
 
     A replica is as many consecutive ranks as share the steps of a sequence: `sequence_ranks`, or all of them if that is
     None. Rank r has place ``r % places`` in replica ``r // places``; `comm` has the places of this rank's replica.
@@ -103,7 +102,8 @@ class Replicas(OverRanks):
             forward.check(model)
             if forward.method == "newton":
                 raise ValueError("forward must be 'auto', 'linear' or 'chunked' with comm, got 'newton'")
-            check_kept(forward)
+            if forward.checkpoint_every is not None:
+                raise ValueError(f"checkpoint_every must be None with comm, got {forward.checkpoint_every!r}")
             model.check_method(method, backend, levels, self.comm)
             given |= {"method": method, "optimizer": optimizer.settings(), "forward": forward.method}
 

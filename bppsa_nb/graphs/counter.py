@@ -7,24 +7,13 @@ class Counter:
     """Stands in for the module ``numpy``: does what it does, and counts.
 
     Only calls with ``out=`` count, and are let through: they launch a computation and allocate nothing. Which call
-    waits for which is found from memory. Every number remembers how many products, one after the other, went into
-    it; a call's result has the largest such depth of all it reads, one more if the call is a product.
+    waits for which is found from memory. Every number remembers how many products, one after the other, went into it; a
+    call's result has the largest such depth of all it reads, one more if the call is a product.
 
-    Attributes
-    ----------
-    launches : int
-        Calls.
-    products : int
-        Those of them that are matrix products.
-    multiply_adds : int
-        What the products compute: m k n for an (m, k) by a (k, n) matrix.
-    elementwise : int
-        Numbers written by all the other calls.
-    serial : int
-        Products on the serial path: the longest chain in which each waits for the one before.
+    There are `launches` (calls), of which `products` are matrix products, with `multiply_adds` in them; `elementwise`
+    counts the numbers that all other calls write; and `serial`, the products of the longest chain in which each waits
+    for the last.
 
-    Examples
-    --------
     >>> xp, v, w = Counter(), np.ones((1, 3)), np.empty((1, 3))
     >>> for _ in range(2):
     ...     result = xp.matmul(v, np.eye(3), out=w)

@@ -12,13 +12,7 @@ from bppsa_nb.graphs.nodes import relu, sigmoid, tanh
 
 
 def operations():
-    """Describe every basic operation by itself.
-
-    Returns
-    -------
-    dict of str to Graph
-        "sum", "copy", "multiply", "matmul" and "nonlinearity", each from ``a`` (and ``b``) to the last letter.
-    """
+    """Describe "sum", "copy", "multiply", "matmul" and "nonlinearity", each a graph from ``a`` to the last letter."""
     graphs = {name: Graph(name) for name in ("sum", "copy", "multiply", "matmul", "nonlinearity")}
     a = {name: graph.input("a", "B", "H") for name, graph in graphs.items()}
     b = {name: graphs[name].input("b", "B", "H") for name in ("sum", "multiply")}
@@ -71,12 +65,8 @@ def gru():
 def gru_moved_reset(bias=False):
     """Describe a step of the GRU whose reset gate is moved behind the recurrent product.
 
-    All three recurrent products take the same input then, and can be one.
-
-    Parameters
-    ----------
-    bias : bool
-        Whether the moved product has a bias of its own, ``r * (h @ U.T + b_u)``, as PyTorch's GRU has.
+    All three recurrent products take the same input then, and can be one. With a `bias` of its own the moved product is
+    ``r * (h @ U.T + b_u)``, as in PyTorch's GRU.
     """
 
     def moved(g, h, r, U):

@@ -82,19 +82,11 @@ class ChainRun:
 def backpropagate(step, inputs, parameters, h0, grad_output, every):
     """Run a recurrent step over time and back-propagate, keeping everything, nothing, or a hidden state now and then.
 
-    Parameters
-    ----------
-    step : Graph
-        With an input ``h`` and an output ``h_next``.
-    inputs : list of dict of str to np.ndarray
-        The other inputs, for every step.
-    parameters : dict of str to np.ndarray
-    h0, grad_output : np.ndarray [shape=(B, H)]
-        The initial state, and the gradient at the last one.
-    every : int or None
-        0: the first pass keeps all activations that the backward pass reads. k > 0: it keeps the hidden state at every
-        k-th step, from which k steps are recomputed and held at a time. None: it keeps none; every step is recomputed
-        from the initial state.
+    `step` is a graph with an input ``h`` and an output ``h_next``; `inputs` are dicts of its other inputs, one for
+    every step. `h0` and `grad_output` [shape=(B, H)] are the initial state and the gradient at the last one. `every`
+    says what the first pass keeps: with 0, all activations that the backward pass reads; with k > 0, the hidden state
+    at every k-th step, from which k steps are recomputed and held at a time; with None, nothing, so that every step is
+    recomputed from `h0`.
     """
     if every is not None and (not isinstance(every, int) or isinstance(every, bool) or every < 0):
         raise ValueError(f"every must be None or an integer of at least 0, got {every!r}")

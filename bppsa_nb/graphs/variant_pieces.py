@@ -53,8 +53,9 @@ def update(h, z, c, h_next, xp):
     xp.add(h, h_next, out=h_next)
 
 
-def through_update(grad_next, h, z, c, error_z, error_c, grad, work, xp):
-    """Pass the gradient at h' on to the sums of z and c, and add to the gradient at h what reaches it directly."""
+def through_update(grads, h, z, c, error_z, error_c, work, xp):
+    """Pass the gradient at h', grads[1], on to the sums of z and c, and add to that at h, grads[0], what reaches it."""
+    grad, grad_next = grads
     xp.multiply(grad_next, z, out=error_c)
     xp.subtract(grad_next, error_c, out=work)  # grad_next * (1 - z)
     xp.add(grad, work, out=grad)

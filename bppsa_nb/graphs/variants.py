@@ -29,21 +29,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bppsa_nb.graphs import variant_pieces as pieces
 from bppsa_nb.graphs.counter import Counter
-from bppsa_nb.graphs.variant_pieces import (
-    add_product,
-    allocate,
-    allocate_gradients,
-    blocks,
-    input_gradients,
-    input_products,
-    moved_candidate,
-    rows,
-    sigmoid,
-    through_reset,
-    through_update,
-    update,
-)
 from bppsa_nb.machine.checks import (
     check_array,
     check_choice,
@@ -68,16 +55,8 @@ NAMES = {
 class Activations:
     """What a forward pass leaves for the backward pass.
 
-    Attributes
-    ----------
-    variant : str
-        Which variant has left it.
-    hidden : np.ndarray [shape=(T + 1, B, H)]
-        Hidden states, the initial one first.
-    gates : np.ndarray [shape=(T, B, 3H)]
-        r, z and c side by side; in variant ``"saved"``, W_c x + b in the place of c.
-    product : np.ndarray [shape=(T, B, H)] or None
-        In variant ``"saved"``, m = U_c h + b'.
+    `hidden` [shape=(T + 1, B, H)] are the states, the initial one first; `gates` [shape=(T, B, 3H)] r, z and c side by
+    side, with W_c x + b in the place of c in variant ``"saved"``, where `product` [shape=(T, B, H)] is m = U_c h + b'.
     """
 
     variant: str
@@ -95,41 +74,17 @@ class Activations:
 
 
 def parameters(input_size, hidden_size, rng=0, dtype=np.float32):
-    """Draw parameters, uniform between -1 / sqrt(H) and 1 / sqrt(H), as in PyTorch.
-
-    Parameters
-    ----------
-    input_size, hidden_size : int
-        I and H.
-    rng : int or np.random.Generator
-    dtype : np.dtype
-
-    Returns
-    -------
-    dict of str to np.ndarray
-        ``weight_ih``, ``weight_hh``, ``bias_ih`` and ``bias_hh``.
-    """
+    """Draw parameters by name, uniform between -1 / sqrt(H) and 1 / sqrt(H), as in PyTorch."""
     shapes = _shapes(check_count("input_size", input_size, 1), check_count("hidden_size", hidden_size, 1))
     rng, bound, dtype = generator(rng), 1 / np.sqrt(hidden_size), float_dtype(dtype)
     return {name: rng.uniform(-bound, bound, shape).astype(dtype) for name, shape in shapes.items()}
 
 
 def to_pytorch(params):
-    """Translate parameters of variants ``"moved"`` and ``"saved"`` for PyTorch's GRU, or back.
+    """Translate parameters or gradients of variants ``"moved"`` and ``"saved"`` for PyTorch's GRU, or back.
 
     PyTorch computes h' = (1 - z) * n + z * h: its z says how much stays, the article's how much is replaced. One is 1
-    minus the other, and 1 - sigmoid(a) = sigmoid(-a). So the rows of z change their sign, in all four parameters and
-    in their gradients, and nothing else does.
-
-    Parameters
-    ----------
-    params : dict of str to np.ndarray
-        Parameters, or their gradients; not changed.
-
-    Returns
-    -------
-    dict of str to np.ndarray
-        New arrays under the same names.
+    minus the other, and 1 - sigmoid(a) = sigmoid(-a). So the rows of z change their sign, and nothing else does.
     """
     translated = {}
     for name, param in params.items():
@@ -139,31 +94,11 @@ def to_pytorch(params):
 
 
 def forward(variant, params, x, h0, xp=np):
-    """Run a variant over time.
+    """Run a variant over time, on inputs x [shape=(T, B, I)] from the state h0 [shape=(B, H)]: `Activations`.
 
-    Parameters
-    ----------
-    variant : {"original", "concatenated", "moved", "saved"}
-    params : dict of str to np.ndarray
-        ``weight_ih`` [shape=(3H, I)], ``weight_hh`` [shape=(3H, H)], ``bias_ih`` and ``bias_hh`` [shape=(3H,)].
-    x : np.ndarray [shape=(T, B, I)]
-        Inputs, time first. T may be 0.
-    h0 : np.ndarray [shape=(B, H)]
-        Initial hidden state.
-    xp : module or Counter
-        Who computes: ``numpy``, or a `Counter`, which counts besides.
-
-    Returns
-    -------
-    Activations
-        The hidden states, and what `backward` needs.
-
-    Raises
-    ------
-    TypeError
-        For arguments that are no arrays, different dtypes, others than float32 and float64.
-    ValueError
-        For an unknown variant, missing parameters, shapes that do not fit. NaN and infinity are not looked for.
+    `xp` computes: ``numpy``, or a `Counter`, which counts besides. Raises TypeError for other arrays and dtypes than
+    float32 and float64, and ValueError for an unknown variant and shapes that do not fit. NaN and infinity are not
+    looked for.
     """
     _check(variant, params, x, h0)
     if variant in ("original", "concatenated"):
@@ -172,26 +107,10 @@ def forward(variant, params, x, h0, xp=np):
 
 
 def backward(params, x, activations, grad_hidden, xp=np):
-    """Back-propagate through the variant that ran forward.
+    """Back-propagate through the variant that ran forward: gradients by name, ``x`` and ``h0`` included.
 
-    Parameters
-    ----------
-    params, x, xp
-        As given to `forward`.
-    activations : Activations
-        What `forward` returned; not changed.
-    grad_hidden : np.ndarray [shape=(T, B, H)]
-        Gradient of the loss at every hidden state but the initial one, as it comes from the layer above.
-
-    Returns
-    -------
-    dict of str to np.ndarray
-        Gradients of ``weight_ih``, ``weight_hh``, ``bias_ih``, ``bias_hh``, ``x`` and ``h0``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `forward`, or for activations that belong to another x.
+    `activations` are what `forward` returned for these `params` and `x`; they are not changed. `grad_hidden` [shape=(T,
+    B, H)] is the gradient of the loss at every state but the initial one, as it comes from the layer above.
     """
     check_kind("activations", activations, Activations, "what forward returned")
     variant = activations.variant
@@ -204,19 +123,9 @@ def backward(params, x, activations, grad_hidden, xp=np):
 
 
 def count(variant, T, B, I, H):
-    """Run a variant forward and backward, and count.
+    """Run a variant forward and backward on zeros of these sizes, and return what `Counter` counts, by name.
 
-    Parameters
-    ----------
-    variant : {"original", "concatenated", "moved", "saved"}
-    T, B, I, H : int
-        Steps, samples, input size and hidden size, at least one each.
-
-    Returns
-    -------
-    dict of str to int
-        ``multiply_adds``, ``products``, ``serial`` (products on the serial path), ``launches`` and ``elementwise`` as
-        in `Counter`; ``kept``, the numbers kept between the passes.
+    ``kept`` are the numbers kept between the passes.
     """
     check_choice("variant", variant, NAMES)
     T, B, I, H = (check_count(name, size, 1) for name, size in {"T": T, "B": B, "I": I, "H": H}.items())
@@ -232,80 +141,80 @@ def count(variant, T, B, I, H):
 def _forward_reset_first(params, x, h0, concatenated, xp):
     """Variants 1 and 2: c = tanh(W_c x + U_c (r * h) + b)."""
     W, U, bias = params["weight_ih"], params["weight_hh"], params["bias_ih"] + params["bias_hh"]
-    r, z, c, rz, rzc = blocks(params)
-    hidden, gates = allocate(x, h0)
+    r, z, c, rz, rzc = pieces.blocks(params)
+    hidden, gates = pieces.allocate(x, h0)
     reset, work = np.empty_like(hidden[0]), np.empty_like(hidden[0], shape=(len(h0), len(U)))
     if concatenated:
-        input_products(rows(x), W, bias, rows(gates), [rzc], xp)
+        pieces.input_products(pieces.rows(x), W, bias, pieces.rows(gates), [rzc], xp)
     for t in range(len(x)):
         h, a = hidden[t], gates[t]  # a: the sums first, then in their place the activations
         if not concatenated:
-            input_products(x[t], W, bias, a, [r, z, c], xp)
+            pieces.input_products(x[t], W, bias, a, [r, z, c], xp)
         for gate in [rz] if concatenated else [r, z]:
-            add_product(h, U[gate].T, a[:, gate], work[:, gate], xp)
-            sigmoid(a[:, gate], xp)
+            pieces.add_product(h, U[gate].T, a[:, gate], work[:, gate], xp)
+            pieces.sigmoid(a[:, gate], xp)
         xp.multiply(a[:, r], h, out=reset)
-        add_product(reset, U[c].T, a[:, c], work[:, c], xp)
+        pieces.add_product(reset, U[c].T, a[:, c], work[:, c], xp)
         xp.tanh(a[:, c], out=a[:, c])
-        update(h, a[:, z], a[:, c], hidden[t + 1], xp)
+        pieces.update(h, a[:, z], a[:, c], hidden[t + 1], xp)
     return hidden, gates, None
 
 
 def _forward_reset_moved(params, x, h0, saved, xp):
     """Variants 3 and 4: c = tanh(W_c x + b + r * m) with m = U_c h + b'. Keep c, or W_c x + b and m."""
     W, U, bias, bias_m = params["weight_ih"], params["weight_hh"], params["bias_ih"].copy(), params["bias_hh"]
-    r, z, c, rz, rzc = blocks(params)
+    r, z, c, rz, rzc = pieces.blocks(params)
     bias[rz] += bias_m[rz]  # r multiplies m, so the last third of this one stays with m
-    hidden, gates = allocate(x, h0)
+    hidden, gates = pieces.allocate(x, h0)
     products, spare = np.empty_like(gates, shape=gates.shape[1:]), np.empty_like(hidden[0])
     kept = np.empty_like(hidden[1:]) if saved else None
-    input_products(rows(x), W, bias, rows(gates), [rzc], xp)
+    pieces.input_products(pieces.rows(x), W, bias, pieces.rows(gates), [rzc], xp)
     for t in range(len(x)):
         h, a = hidden[t], gates[t]
         xp.matmul(h, U.T, out=products)
         xp.add(a[:, rz], products[:, rz], out=a[:, rz])
-        sigmoid(a[:, rz], xp)
+        pieces.sigmoid(a[:, rz], xp)
         m, work, candidate = (kept[t], spare, spare) if saved else (products[:, c], products[:, c], a[:, c])
         xp.add(products[:, c], bias_m[c], out=m)
-        moved_candidate(a[:, r], m, a[:, c], work, candidate, xp)
-        update(h, a[:, z], candidate, hidden[t + 1], xp)
+        pieces.moved_candidate(a[:, r], m, a[:, c], work, candidate, xp)
+        pieces.update(h, a[:, z], candidate, hidden[t + 1], xp)
     return hidden, gates, kept
 
 
 def _backward_reset_first(params, x, activations, grad_hidden, concatenated, xp):
     """Variants 1 and 2: the error passes U_c first, then the reset gate."""
     W, U = params["weight_ih"], params["weight_hh"]
-    r, z, c, rz, rzc = blocks(params)
+    r, z, c, rz, rzc = pieces.blocks(params)
     hidden, gates = activations.hidden, activations.gates
-    grads, errors = allocate_gradients(activations, grad_hidden)
+    grads, errors = pieces.allocate_gradients(activations, grad_hidden)
     work, back = np.empty_like(hidden[0]), np.empty_like(hidden[0])
     for t in reversed(range(len(x))):
         h, a, d = hidden[t], gates[t], errors[t]  # d: gradients at the sums
-        through_update(grads[t + 1], h, a[:, z], a[:, c], d[:, z], d[:, c], grads[t], work, xp)
+        pieces.through_update(grads[t : t + 2], h, a[:, z], a[:, c], d[:, z], d[:, c], work, xp)
         xp.matmul(d[:, c], U[c], out=back)
         xp.multiply(back, a[:, r], out=back)
-        through_reset(back, h, a[:, r], d[:, r], xp)
+        pieces.through_reset(back, h, a[:, r], d[:, r], xp)
         xp.add(grads[t], back, out=grads[t])
         for gate in [rz] if concatenated else [r, z]:
-            add_product(d[:, gate], U[gate], grads[t], work, xp)
+            pieces.add_product(d[:, gate], U[gate], grads[t], work, xp)
 
     reset = np.empty_like(hidden[1:])  # r * h once more, of all steps at once
     xp.multiply(gates[:, :, r], hidden[:-1], out=reset)
     grad_U, grad_bias = np.empty_like(U), np.empty_like(params["bias_hh"])
     for gate in [rz] if concatenated else [r, z]:
-        xp.matmul(rows(errors)[:, gate].T, rows(hidden[:-1]), out=grad_U[gate])
-    xp.matmul(rows(errors)[:, c].T, rows(reset), out=grad_U[c])
-    xp.sum(rows(errors), axis=0, out=grad_bias)
-    grad_W, grad_x = input_gradients(W, x, errors, [rzc] if concatenated else [r, z, c], xp)
+        xp.matmul(pieces.rows(errors)[:, gate].T, pieces.rows(hidden[:-1]), out=grad_U[gate])
+    xp.matmul(pieces.rows(errors)[:, c].T, pieces.rows(reset), out=grad_U[c])
+    xp.sum(pieces.rows(errors), axis=0, out=grad_bias)
+    grad_W, grad_x = pieces.input_gradients(W, x, errors, [rzc] if concatenated else [r, z, c], xp)
     return _gradients(grad_W, grad_U, grad_bias, grad_bias.copy(), grad_x, grads[0])
 
 
 def _backward_reset_moved(params, x, activations, grad_hidden, xp):
     """Variants 3 and 4: the error passes the reset gate first, then all of U at once."""
     W, U = params["weight_ih"], params["weight_hh"]
-    r, z, c, rz, rzc = blocks(params)
+    r, z, c, rz, rzc = pieces.blocks(params)
     hidden, gates = activations.hidden, activations.gates
-    grads, errors = allocate_gradients(activations, grad_hidden)
+    grads, errors = pieces.allocate_gradients(activations, grad_hidden)
     errors_c, work, recomputed = np.empty_like(hidden[1:]), np.empty_like(hidden[0]), np.empty_like(hidden[0])
     for t in reversed(range(len(x))):
         h, a, d = hidden[t], gates[t], errors[t]  # d: gradients at the sums of r and z, and at m
@@ -315,18 +224,18 @@ def _backward_reset_moved(params, x, activations, grad_hidden, xp):
             xp.add(m, params["bias_hh"][c], out=m)
         else:
             m, candidate = activations.product[t], recomputed
-            moved_candidate(a[:, r], m, a[:, c], candidate, candidate, xp)
-        through_update(grads[t + 1], h, a[:, z], candidate, d[:, z], errors_c[t], grads[t], work, xp)
+            pieces.moved_candidate(a[:, r], m, a[:, c], candidate, candidate, xp)
+        pieces.through_update(grads[t : t + 2], h, a[:, z], candidate, d[:, z], errors_c[t], work, xp)
         xp.multiply(errors_c[t], a[:, r], out=d[:, c])
-        through_reset(d[:, c], m, a[:, r], d[:, r], xp)
-        add_product(d, U, grads[t], work, xp)
+        pieces.through_reset(d[:, c], m, a[:, r], d[:, r], xp)
+        pieces.add_product(d, U, grads[t], work, xp)
 
     grad_U, grad_bias_hh, grad_bias_ih = np.empty_like(U), *np.empty_like(U, shape=(2, len(U)))
-    xp.matmul(rows(errors).T, rows(hidden[:-1]), out=grad_U)
-    xp.sum(rows(errors), axis=0, out=grad_bias_hh)
+    xp.matmul(pieces.rows(errors).T, pieces.rows(hidden[:-1]), out=grad_U)
+    xp.sum(pieces.rows(errors), axis=0, out=grad_bias_hh)
     xp.positive(errors_c, out=errors[:, :, c])  # a copy: from here on d holds gradients at the sums of all gates
-    xp.sum(rows(errors), axis=0, out=grad_bias_ih)
-    grad_W, grad_x = input_gradients(W, x, errors, [rzc], xp)
+    xp.sum(pieces.rows(errors), axis=0, out=grad_bias_ih)
+    grad_W, grad_x = pieces.input_gradients(W, x, errors, [rzc], xp)
     return _gradients(grad_W, grad_U, grad_bias_ih, grad_bias_hh, grad_x, grads[0])
 
 

@@ -94,12 +94,8 @@ def all_finite(array):
 def as_device_array(name, array):
     """Take an array of any library over, without a copy, as Numba's.
 
-    Raises
-    ------
-    TypeError
-        If it is not in a GPU's memory, or not as it is meant: see `interop.materialized`.
-    ValueError
-        If its numbers do not stand one after the other.
+    It is a TypeError if it is not in a GPU's memory, or Numba cannot read it (see `interop.materialized`), a ValueError
+    if its numbers do not stand one after the other.
     """
     if not on_gpu(array):
         raise TypeError(f"{name} must be in the GPU's memory, as other arguments are, got {type(array).__name__}")

@@ -62,17 +62,9 @@ def cuda_available():
 
 
 def use_simulator_without_gpu():
-    """Turn Numba's CUDA simulator on where there is no GPU, for notebooks that teach kernels.
+    """Turn Numba's CUDA simulator on where there is no GPU, for notebooks that teach kernels; say what kernels run on.
 
-    Returns
-    -------
-    str
-        What CUDA kernels will run on.
-
-    Raises
-    ------
-    RuntimeError
-        If there is no GPU and Numba is imported already: the simulator must be chosen before.
+    If there is no GPU and Numba is imported already, there is a RuntimeError: the simulator must be chosen before.
     """
     if not simulated() and not _driver_found():
         if "numba" in sys.modules:
@@ -85,26 +77,11 @@ def use_simulator_without_gpu():
 
 
 def resolve(backend):
-    """Turn a ``backend`` argument into the backend that will run.
+    """Turn a ``backend`` argument into the backend that will run, one of `BACKENDS`.
 
-    Parameters
-    ----------
-    backend : {"numpy", "cpu", "cuda", "auto"}
-        ``"auto"`` is a GPU where there is one, and the compiled CPU code elsewhere, or NumPy where Numba must
-        not compile; the simulator is never chosen by itself.
-
-    Returns
-    -------
-    str
-        One of `BACKENDS`.
-
-    Raises
-    ------
-    ValueError
-        For a name that is none of these.
-    UnavailableError
-        For ``"cuda"`` on a machine without a usable GPU, and for compiled code where Numba must not compile; this is a
-        RuntimeError.
+    ``"auto"`` is a GPU where there is one, and the compiled CPU code elsewhere, or NumPy where Numba must not compile;
+    the simulator is never chosen by itself. Other names are a ValueError; "cuda" without a usable GPU is an
+    UnavailableError, as is compiled code where Numba must not compile.
     """
     check_choice("backend", backend, (*BACKENDS, "auto"))
     if backend == "auto":

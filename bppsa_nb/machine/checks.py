@@ -90,16 +90,9 @@ def check_array(name, array, dtype, shape):
 
 
 def wrong_shape(name, array, *shapes):
-    """Return a ValueError that says which shapes an array may have.
+    """Return a ValueError that says which shapes an array may have: sizes, and names of axes that may have any.
 
-    Parameters
-    ----------
-    name : str
-    array : array
-        With `shape`.
-    *shapes : tuple of int or str
-        Sizes, and names of axes that may have any. If the array lacks an axis of weights, steps or samples, the error
-        says how to give it one.
+    If the array lacks an axis of weights, steps or samples, the error says how to give it one.
     """
     expected = " or ".join(str(shape).replace("'", "") for shape in shapes)
     single = [

@@ -17,13 +17,7 @@ _ANY_KERNEL = 256  # threads for which a block has registers, though each may ha
 
 
 def shared_bytes(count, dtype, what):
-    """Return how many bytes of shared memory a block needs for so many numbers.
-
-    Raises
-    ------
-    ValueError
-        If it does not get them; `what` says what they are.
-    """
+    """Return how many bytes of shared memory so many numbers take; a ValueError says `what` they are."""
     size = count * dtype.itemsize
     if size > SHARED_BYTES:
         raise ValueError(
@@ -77,13 +71,7 @@ def launch(kernel, blocks, threads, stream, shared, *arguments):
 
 
 def require(size, what):
-    """Raise unless the device has memory for an array.
-
-    Raises
-    ------
-    MemoryError
-        If it does not.
-    """
+    """Raise MemoryError unless the device has memory for an array; `what` says which."""
     free = cuda.current_context().get_memory_info().free
     if size > free:
         raise MemoryError(f"{what} takes {size / 2**30:.1f} GiB, but the device has {free / 2**30:.1f} GiB left")

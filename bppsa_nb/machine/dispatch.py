@@ -9,18 +9,9 @@ from importlib.util import find_spec
 def implementation(module, backend, otherwise=None):
     """Return the form of a module that computes on a backend, with the same functions under the same names.
 
-    Parameters
-    ----------
-    module : str
-        What NumPy computes, such as ``"bppsa_nb.chains.structured"``. Its counterparts are named after it:
-        ``"bppsa_nb.chains.structured_cpu"``, compiled, and ``"bppsa_nb.chains.structured_cuda"``.
-    backend : {"numpy", "cpu", "cuda"}
-    otherwise : {"numpy", "cpu", "cuda"}, optional
-        The backend to take where the module has no counterpart for that one.
-
-    Returns
-    -------
-    module
+    The module is what NumPy computes, such as ``"bppsa_nb.chains.structured"``. Its counterparts are named after it:
+    ``"bppsa_nb.chains.structured_cpu"``, compiled, and ``"bppsa_nb.chains.structured_cuda"``. Where there is none for
+    the backend, that of `otherwise` is taken, if given.
     """
     name = module if backend == "numpy" else f"{module}_{backend}"
     if otherwise is not None and find_spec(name) is None:

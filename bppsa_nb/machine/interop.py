@@ -23,10 +23,7 @@ def is_foreign(array):
 def as_numpy(name, array):
     """Return an array of another library on the host as NumPy's, anything else as it is; a list's entries one by one.
 
-    Raises
-    ------
-    TypeError
-        If its library does not give it away: a PyTorch tensor that requires gradients, or is sparse, for one.
+    If its library does not give it away, there is a TypeError: a PyTorch tensor that requires gradients, for one.
     """
     if isinstance(array, (list, tuple)):
         return [as_numpy(f"{name}[{i}]", each) for i, each in enumerate(array)]
@@ -39,10 +36,7 @@ def as_numpy(name, array):
 def materialized(array):
     """Return an array whose memory holds its numbers: PyTorch puts off minus signs, of which memory knows nothing.
 
-    Raises
-    ------
-    TypeError, RuntimeError
-        If there is no such memory, as behind a masked tensor.
+    If there is no such memory, as behind a masked tensor, there is a TypeError or a RuntimeError.
     """
     if not hasattr(array, "resolve_neg"):
         return array
@@ -52,14 +46,9 @@ def materialized(array):
 
 
 def converter_to(name, like):
-    """Return what gives an array, or a list of arrays, to the library that an argument came from.
+    """Return what gives an array, or a list of arrays, to the library that an argument came from, NumPy's as they are.
 
-    NumPy's and Numba's arrays stay what they are.
-
-    Raises
-    ------
-    TypeError
-        If that library is not known to take it.
+    If that library is not known to take it, a TypeError names the argument.
     """
     gpu, library = on_gpu(like), sys.modules.get(_library(like))
     if gpu and not hasattr(like, "copy_to_host"):  # which Numba's have, and those of its simulator

@@ -12,12 +12,7 @@ _AGAIN = 1.0  # seconds: what comes sooner after a signal that ends a program me
 def interrupts_held():
     """Let Ctrl-C wait until the block is through, so that what changes together stays together.
 
-    So waits SIGTERM where it does not simply end the process.
-
-    Yields
-    ------
-    list of int
-        The signals that wait.
+    So waits SIGTERM where it does not simply end the process. The block gets a list of the signals that wait.
     """
     arrived, handlers = [], {}
     if threading.current_thread() is threading.main_thread():  # Python delivers signals there only
@@ -42,12 +37,7 @@ def ended_once():
     """Have SIGTERM raise KeyboardInterrupt as Ctrl-C does, and neither of them a second time at once.
 
     Whoever presses Ctrl-C twice means it once; what is kept for the next time must not be lost over that. Signals that
-    are ignored, or handled by something else, are left alone.
-
-    Yields
-    ------
-    list of int
-        The signals that arrived.
+    are ignored, or handled by something else, are left alone. The block gets the list of signals that arrived.
     """
     arrived, last = [], None
 

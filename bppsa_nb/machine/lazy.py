@@ -5,18 +5,9 @@ from importlib import import_module
 
 
 def names(module, homes):
-    """Return `__getattr__`, `__dir__` and `__all__` of a module.
+    """Return `__getattr__`, `__dir__` and `__all__` of a module, whose ``__name__`` is given.
 
-    Parameters
-    ----------
-    module : str
-        The module's ``__name__``.
-    homes : dict of str to list of str
-        Modules, seen from the package's top, and which of their names this one has, too.
-
-    Returns
-    -------
-    callable, callable, list of str
+    `homes` are modules, seen from the package's top, and which of their names this one has, too.
     """
     home = {name: place for place, names in homes.items() for name in names}
     public = sorted(home)

@@ -36,13 +36,7 @@ def partition(steps, ranks):
 
 
 def rank_and_size():
-    """Tell which of how many processes of mpiexec this is, without loading MPI.
-
-    Returns
-    -------
-    rank, size : int
-        0 and 1 for a process that mpiexec did not start.
-    """
+    """Tell which of how many processes of mpiexec this is, without loading MPI; (0, 1) if mpiexec did not start it."""
     said = [
         os.environ.get(f"PMI_{name}") or os.environ.get(f"OMPI_COMM_WORLD_{name}") or "" for name in ("RANK", "SIZE")
     ]

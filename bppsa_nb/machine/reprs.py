@@ -8,20 +8,10 @@ _MANY = 4  # entries of which not all are shown
 
 
 def repr_of(thing, *names, **more):
-    """Return ``Kind(name=value, ...)`` in one line, for a `__repr__`.
+    """Return ``Kind(name=value, ...)``, for a `__repr__`: attributes by name, and what else there is to say.
 
-    Parameters
-    ----------
-    thing : object
-    *names : str
-        Attributes that say what it is; those that are not there yet are left out, as a debugger may ask in the middle
-        of `__init__`. Arrays are shown by dtype and shape, and of many things the first two.
-    **more
-        What else there is to say, by name.
-
-    Returns
-    -------
-    str
+    Attributes that are not there yet are left out, as a debugger may ask in the middle of `__init__`. Arrays are shown
+    by dtype and shape, and of many things the first two.
     """
     parts = {name.lstrip("_"): getattr(thing, name) for name in names if hasattr(thing, name)} | more
     return f"{type(thing).__name__}({', '.join(f'{name}={short_repr(value)}' for name, value in parts.items())})"

@@ -86,10 +86,10 @@ class MachineCode(NamedTuple):
 
 
 def read(kernel, signature, generation="sm_90"):
-    """Compile a kernel for a signature, a tuple of Numba's types, and a generation of GPUs; return its `MachineCode`.
+    """Compile a CUDA kernel for the types of its arguments and a generation of GPUs; return its `MachineCode`.
 
-    Raises ModuleNotFoundError or FileNotFoundError if the compiler, or the disassembler, is not installed, and
-    UnavailableError on the simulator, which compiles nothing.
+    Without compiler or disassembler there is a ModuleNotFoundError or a FileNotFoundError, on the simulator, which
+    compiles nothing, an UnavailableError.
     """
     if backends.simulated():
         raise backends.UnavailableError("machine code: Numba's simulator compiles nothing; unset NUMBA_ENABLE_CUDASIM")

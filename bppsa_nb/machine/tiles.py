@@ -40,17 +40,7 @@ _products = {}  # by dtype
 
 
 def product(dtype):
-    """Return the address of what `multiply` calls, compiled at the first call, by one thread.
-
-    Parameters
-    ----------
-    dtype : np.dtype
-        float32 or float64.
-
-    Returns
-    -------
-    int
-    """
+    """Return the address of what `multiply` calls for float32 or float64, compiled at the first call, by one thread."""
     if dtype not in _products:
         with lock:
             if dtype not in _products:
@@ -92,30 +82,18 @@ def panels(matrices):
 
 @intrinsic
 def multiply(_, product, rows, matrices, out):
-    """Compute ``out = sum_k rows[k] @ matrices[k]``, in compiled code.
+    """Compute ``out = sum_k rows[k] @ matrices[k]`` in compiled code; `product` is what ``product(dtype)`` returned.
 
-    Parameters
-    ----------
-    product : int
-        ``product(dtype)``, of the arrays' dtype.
-    rows : np.ndarray [shape=(K, B, H)]
-        In any layout. There may be more than K; those are not looked at.
-    matrices : np.ndarray [shape=(K, H, J)] or [shape=(P, K, H, W)]
-        Rows without gaps; or `panels` of them.
-    out : np.ndarray [shape=(B, J)]
-        Rows without gaps; shares no memory with the others.
+    Shapes are (K, B, H) of `rows`, in any layout (there may be more than K; those are not looked at), (K, H, J) of
+    `matrices`, rows without gaps, or `panels` of them (P, K, H, W), and (B, J) of `out`, which shares no memory with
+    them.
     """
     return _call(rows, matrices, out, transposed=False)
 
 
 @intrinsic
 def multiply_T(_, product, columns, matrices, out):
-    """Compute ``out = sum_k columns[k].T @ matrices[k]``, in compiled code; see `multiply`.
-
-    Parameters
-    ----------
-    columns : np.ndarray [shape=(K, H, B)]
-    """
+    """Compute ``out = sum_k columns[k].T @ matrices[k]``, columns [shape=(K, H, B)]; see `multiply`."""
     return _call(columns, matrices, out, transposed=True)
 
 

@@ -13,18 +13,9 @@ from bppsa_nb.machine.compiling import inline
 
 @intrinsic
 def flat_view(_, array, start, count):
-    """View consecutive numbers of an array as one row, in compiled code; the array has to outlive the view.
+    """View `count` consecutive numbers of a C-contiguous array from `start` on as one row, in compiled code.
 
-    Parameters
-    ----------
-    array : np.ndarray
-        C-contiguous, of any shape.
-    start, count : int
-        From which number on in memory, and how many. Neither is checked.
-
-    Returns
-    -------
-    np.ndarray [shape=(count,)]
+    Neither of them is checked, and the array has to outlive the view.
     """
 
     def code(context, builder, signature, arguments):
@@ -35,16 +26,9 @@ def flat_view(_, array, start, count):
 
 @intrinsic
 def bits(_, array):
-    """View numbers as unsigned integers, in compiled code: but for the sign bit, they are in the same order.
+    """View the numbers of a C-contiguous array as unsigned integers [shape=(array.size,)], in compiled code.
 
-    Parameters
-    ----------
-    array : np.ndarray
-        C-contiguous, of any shape.
-
-    Returns
-    -------
-    np.ndarray of unsigned int [shape=(array.size,)]
+    But for the sign bit, they are in the same order.
     """
     unsigned = getattr(types, f"uint{array.dtype.bitwidth}")
 

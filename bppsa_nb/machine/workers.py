@@ -58,28 +58,11 @@ if hasattr(os, "register_at_fork"):
 
 
 def parallel_for(function, count, *arguments, worth=True, pieces=0):
-    """Call ``function(*arguments, first, last)`` on pieces of ``range(count)``, on all cores.
+    """Call ``function(*arguments, first, last)`` on chunks of ``range(count)``, on all cores.
 
-    Parameters
-    ----------
-    function : callable
-        Compiled, with ``nogil=True``. Pieces must not depend on each other.
-    count : int
-    *arguments
-    worth : bool
-        Whether there is enough to do to wake other threads; one piece on this one if not.
-    pieces : int
-        How many at least, where there is so much to do that Ctrl-C should not wait for the end of a piece.
-
-    Returns
-    -------
-    bool
-        Whether all calls returned true.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        After Ctrl-C, once no thread is writing any more.
+    It is compiled, with ``nogil=True``. Chunks must not depend on each other. Where it is not `worth` waking other
+    threads, there is one, on this thread; `pieces` asks for at least so many, for Ctrl-C to wait for the end of one.
+    Returns whether all calls returned true, and raises KeyboardInterrupt once no thread is writing any more.
     """
     if not worth or count < 2 or (THREADS == 1 and not pieces):
         return bool(function(*arguments, 0, count))
@@ -130,21 +113,9 @@ def parallel_for(function, count, *arguments, worth=True, pieces=0):
 def in_threads(function, items, workers=None, progress=True, **bar):
     """Call a function on every item, in threads; yield items and results as they are done.
 
-    Close the generator to stop early: calls that have begun are waited for, the others never begin.
-
-    Parameters
-    ----------
-    function : callable
-        What to call with one item; it should spend its time where Python's global lock is free.
-    items : list
-    workers : int, optional
-        Threads; as many as there are cores by default.
-    progress : bool
-        Whether to show a bar; `bar` holds arguments of tqdm for it.
-
-    Yields
-    ------
-    item, result
+    There are as many `workers` as cores by default. Close the generator to stop early: calls that have begun are waited
+    for, the others never begin. The function should spend its time where Python's global lock is free. With `progress`
+    there is a bar, with arguments of tqdm.
     """
     # BLAS on one thread even for one worker: its own threads gain nothing here, and lose much where cores are busy.
     bar["disable"] = None if progress else True  # None: no bar without a watcher

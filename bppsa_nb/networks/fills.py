@@ -16,15 +16,14 @@ _compile = njit(cache=True, error_model="numpy", nogil=True)
 
 
 @_compile
-def list_entries(mask, vertical, horizontal, out_shape, indptr, of_weight, entries, first, last):
+def list_entries(mask, axes, out_shape, indptr, of_weight, entries, first, last):
     """List the entries of a convolution's transposed Jacobian, for rows of input channels and rows of the image.
 
-    `mask` has shape (C_in, C_out, kh, kw); `vertical` and `horizontal` are `start`, `output` and `tap` of an axis.
+    `mask` has shape (C_in, C_out, kh, kw); `axes` have `start`, `output` and `tap` of both axes.
     `entries` [shape=(nnz,)] become columns or, `of_weight`, places in the weight, with shape (C_out, C_in, kh, kw).
     """
     inputs, outputs, kernel_h, kernel_w = mask.shape
-    v_start, v_output, v_tap = vertical
-    h_start, h_output, h_tap = horizontal
+    (v_start, v_output, v_tap), (h_start, h_output, h_tap) = axes
     height, width = len(v_start) - 1, len(h_start) - 1
     for line in range(first, last):
         channel, y = line // height, line % height

@@ -34,14 +34,9 @@ def sizes(name, shape, count=None):
 class Axis:
     """One axis of a convolution or pooling: input i reaches output o through tap k if o s - p + k d = i.
 
-    Attributes
-    ----------
-    outputs : int
-        Number of outputs.
-    valid : np.ndarray of bool [shape=(size, kernel)]
-        Whether input i reaches an output through tap k.
-    start, output, tap : np.ndarray of int [shape=(size + 1,)], [shape=(pairs,)], [shape=(pairs,)]
-        The same as lists: input i reaches ``output[start[i]:start[i + 1]]``, in rising order, through these taps.
+    `outputs` counts the outputs, and `valid` [shape=(size, kernel)] says whether input i reaches one through tap k. The
+    same as lists: input i reaches ``output[start[i]:start[i + 1]]``, in rising order, through the taps ``tap[...]``
+    there.
     """
 
     def __init__(self, size, kernel, stride=1, padding=0, dilation=1):
@@ -55,9 +50,10 @@ class Axis:
             )
         self.outputs = (size + 2 * padding - reach) // stride + 1
         output, rest = np.divmod(np.arange(size)[:, None] + padding - np.arange(kernel) * dilation, stride)
-        self._list(output, (rest == 0) & (0 <= output) & (output < self.outputs))
+        self.list_pairs(output, (rest == 0) & (0 <= output) & (output < self.outputs))
 
-    def _list(self, output, valid):
+    def list_pairs(self, output, valid):
+        """Say which outputs inputs reach, and which of these pairs there are; both [shape=(size, kernel)]."""
         self._output, self.valid = output, valid
         backwards = valid[:, ::-1]  # outputs rise as taps fall
         self.start = np.concatenate([[0], np.cumsum(backwards.sum(axis=1))])
@@ -68,5 +64,5 @@ class Axis:
         """Tell inputs apart by the taps valid for them: an axis with one of each kind, and every input's kind."""
         _, first, kind = np.unique(self.valid, axis=0, return_index=True, return_inverse=True)
         axis = copy(self)
-        axis._list(self._output[first], self.valid[first])
+        axis.list_pairs(self._output[first], self.valid[first])
         return axis, kind.reshape(-1)

@@ -28,14 +28,7 @@ _LARGE = 2**26  # bytes from which memory is asked for; to ask takes longer than
 
 
 class Jacobian(ABC):
-    """What all operators have.
-
-    Attributes
-    ----------
-    input_shape, output_shape : tuple of int
-    pattern : CSRPattern [shape=(inputs, outputs)]
-        The transposed Jacobian's, sorted.
-    """
+    """What all operators have: `input_shape`, `output_shape`, and the sorted `pattern` of the transposed Jacobian."""
 
     def __init__(self, input_shape, output_shape, indptr, indices):
         self.input_shape, self.output_shape = input_shape, output_shape
@@ -46,26 +39,12 @@ class Jacobian(ABC):
 
     @abstractmethod
     def fill(self, source, out=None):
-        """Write the values.
+        """Write the values into `out` [shape=(nnz,)] or [shape=(B, nnz)], or into a new array, and return it.
 
-        Parameters
-        ----------
-        source : np.ndarray of float32 or float64, or dtype
-            What they are made from. Convolution and linear: the weight [shape=mask.shape], zero wherever the mask is
-            false. ReLU and max-pooling: the input; tanh and sigmoid: the output; one sample's [shape=input_shape], or
-            [shape=(B, *input_shape)] for B samples. All of them finite. Flattening and average pooling: a dtype.
-        out : np.ndarray [shape=(nnz,)] or [shape=(B, nnz)], optional
-            Where to write them, of the same dtype.
-
-        Returns
-        -------
-        np.ndarray [shape=(nnz,)] or [shape=(B, nnz)]
-            `out`, or a new array.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `source` or `out` are none of these.
+        What they are made from is finite: the weight [shape=mask.shape], zero wherever the mask is false, for
+        convolutions and linear layers; the input for ReLU and max-pooling, the output for tanh and sigmoid, of one
+        sample [shape=input_shape] or of B; and only a dtype for flattening and average pooling. Raises TypeError or
+        ValueError if `source` or `out` is something else.
         """
 
     def _out(self, out, lead, dtype):
@@ -143,7 +122,7 @@ class Convolution(Jacobian):
 class Linear(Convolution):
     """The transposed Jacobian of a fully connected layer, its transposed weight: a 1 x 1 convolution of one pixel."""
 
-    def __init__(self, mask):
+    def __init__(self, mask, input_shape=None):  # which the mask tells
         mask = _mask(mask, LINEAR)
         outputs, inputs = mask.shape
         self._prepare(mask, mask[:, :, None, None], [Axis(1, 1), Axis(1, 1)], (inputs,), (outputs,))
@@ -328,10 +307,10 @@ def _entries(filters, axes, of_weight):
     counts = vertical.valid.astype(np.int64) @ kept @ horizontal.valid.T.astype(np.int64)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     entries = np.empty(indptr[-1], np.int32)
-    lists = ((axis.start, axis.output, axis.tap) for axis in axes)
+    lists = tuple((axis.start, axis.output, axis.tap) for axis in axes)
     sizes = vertical.outputs, horizontal.outputs
     by_input = np.ascontiguousarray(filters.swapaxes(0, 1))
     lines = len(by_input) * len(vertical.valid)
-    options = *lists, sizes, indptr, of_weight
+    options = lists, sizes, indptr, of_weight
     parallel_for(fills.list_entries, lines, by_input, *options, entries, worth=entries.size > _WORTH)
     return indptr, entries

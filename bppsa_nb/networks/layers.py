@@ -26,30 +26,15 @@ def _samples_first(x):
     return np.moveaxis(x, -1, 0)
 
 
-def _jacobians():
-    """Import what makes Jacobians where one is made: it brings the compiler, for which nobody else waits."""
-    from bppsa_nb.networks import jacobians
-
-    return jacobians
-
-
 class Operator(ABC):
-    """One operator of a network.
+    """One operator of a network, whose parameters are called ``name.weight`` and ``name.bias``.
 
-    Parameters
-    ----------
-    name : str
-        Labels the operator; its parameters are called ``name.weight`` and ``name.bias``.
-
-    Attributes
-    ----------
-    param_shapes : dict of str to tuple
-        Shapes of its parameters, ``weight`` and ``bias``; empty if there are none.
-    reads : {"x", "y", "weight", "dtype"}
-        What the Jacobian's values are made from: the input, the output, the weight; or all are alike.
+    `param_shapes` has the shapes of its ``weight`` and ``bias``, if it has them. `reads` says what a Jacobian's values
+    are made from: the input ``"x"``, the output ``"y"``, the ``"weight"``, or only a ``"dtype"``, as all are alike.
+    `jacobian_class` is the name of the class in `bppsa_nb.networks.jacobians` that makes them.
     """
 
-    reads = "x"
+    reads, jacobian_class = "x", ""
 
     def __init__(self, name):
         if not isinstance(name, str) or not name:
@@ -78,9 +63,20 @@ class Operator(ABC):
         """Turn the gradient at the output into those of weight and bias, summed over the batch."""
         return ()
 
-    @abstractmethod
     def jacobian(self, input_shape, mask=None):
-        """Return the object of `bppsa_nb.networks.jacobians` that makes the transposed Jacobian."""
+        """Return the object of `bppsa_nb.networks.jacobians` that makes the transposed Jacobian.
+
+        `mask` [shape=param_shapes["weight"]] says which weights may be other than zero; all of them if not given.
+        """
+        from bppsa_nb.networks import jacobians  # here: it brings the compiler, for which nobody else waits
+
+        shape = self.param_shapes.get("weight")
+        masks = () if shape is None else (np.ones(shape, bool) if mask is None else mask,)
+        return getattr(jacobians, self.jacobian_class)(*masks, input_shape, **self._window())
+
+    def _window(self):
+        """Return what the Jacobian's class must know of a window that slides over the input."""
+        return {}
 
     def source(self, x, y, weight=None, bias=None):
         """Return what the Jacobian's values are made from: the weight, the input, the output or a dtype."""
@@ -151,7 +147,7 @@ class Conv2d(_Sliding):
         For height and width.
     """
 
-    reads = "weight"
+    reads, jacobian_class = "weight", "Convolution"
 
     def __init__(self, name, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1):
         super().__init__(name)
@@ -198,11 +194,8 @@ class Conv2d(_Sliding):
         weight = (self._columns(x, grad.shape[2:]) @ rows.T).T
         return weight.reshape(self.param_shapes["weight"]), rows.sum(axis=1)
 
-    def jacobian(self, input_shape, mask=None):
-        """See `bppsa_nb.networks.jacobians.Convolution`."""
-        mask = np.ones(self.param_shapes["weight"], bool) if mask is None else mask
-        how = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
-        return _jacobians().Convolution(mask, input_shape, **how)
+    def _window(self):
+        return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
 
 
 class Linear(Operator):
@@ -214,7 +207,7 @@ class Linear(Operator):
     in_features, out_features : int
     """
 
-    reads = "weight"
+    reads, jacobian_class = "weight", "Linear"
 
     def __init__(self, name, in_features, out_features):
         super().__init__(name)
@@ -243,73 +236,45 @@ class Linear(Operator):
         rows = _samples_last(grad)
         return rows @ _samples_last(x).T, rows.sum(axis=1)
 
-    def jacobian(self, input_shape, mask=None):
-        """See `bppsa_nb.networks.jacobians.Linear`."""
-        return _jacobians().Linear(np.ones(self.param_shapes["weight"], bool) if mask is None else mask)
+
+class _Elementwise(Operator):
+    """A function of each entry, and its derivative by its output, which the gradient is multiplied by."""
+
+    function = derivative = None
+
+    def forward(self, x):
+        """Compute it."""
+        return self.function(x)
+
+    def backward(self, grad, x, y):
+        """Multiply by the derivative."""
+        return grad * self.derivative(y)
 
 
-class ReLU(Operator):
+class ReLU(_Elementwise):
     """``max(x, 0)``; its derivative at 0 is 0."""
 
-    def forward(self, x):
-        """Compute it."""
-        return np.maximum(x, 0)
-
-    def backward(self, grad, x, y):
-        """Let through what belongs to a positive output."""
-        return grad * (y > 0)  # three times as fast as np.where
-
-    def jacobian(self, input_shape, mask=None):
-        """See `bppsa_nb.networks.jacobians.ReLU`."""
-        return _jacobians().ReLU(input_shape)
+    jacobian_class = "ReLU"
+    function = staticmethod(lambda x: np.maximum(x, 0))
+    derivative = staticmethod(lambda y: y > 0)  # three times as fast as np.where
 
 
-class Tanh(Operator):
+class Tanh(_Elementwise):
     """The hyperbolic tangent."""
 
-    reads = "y"
-
-    def forward(self, x):
-        """Compute it."""
-        return np.tanh(x)
-
-    def backward(self, grad, x, y):
-        """Multiply by ``1 - y^2``."""
-        return grad * (1 - y * y)
-
-    def jacobian(self, input_shape, mask=None):
-        """See `bppsa_nb.networks.jacobians.Tanh`."""
-        return _jacobians().Tanh(input_shape)
+    reads, jacobian_class = "y", "Tanh"
+    function, derivative = staticmethod(np.tanh), staticmethod(lambda y: 1 - y * y)
 
 
-class Sigmoid(Operator):
+class Sigmoid(_Elementwise):
     """The logistic function."""
 
-    reads = "y"
-
-    def forward(self, x):
-        """Compute it."""
-        return expit(x)
-
-    def backward(self, grad, x, y):
-        """Multiply by ``y (1 - y)``."""
-        return grad * (y * (1 - y))
-
-    def jacobian(self, input_shape, mask=None):
-        """See `bppsa_nb.networks.jacobians.Sigmoid`."""
-        return _jacobians().Sigmoid(input_shape)
+    reads, jacobian_class = "y", "Sigmoid"
+    function, derivative = staticmethod(expit), staticmethod(lambda y: y * (1 - y))
 
 
 class _Pool(_Sliding):
-    """What pooling operators share.
-
-    Parameters
-    ----------
-    name : str
-    kernel_size : int or tuple of two
-    stride : int or tuple of two, optional
-        The kernel's size if not given, so that windows do not overlap.
-    """
+    """What pooling operators share. The stride is the kernel's size if not given, so that windows do not overlap."""
 
     def __init__(self, name, kernel_size, stride=None):
         super().__init__(name)
@@ -321,9 +286,14 @@ class _Pool(_Sliding):
             self._refuse("(C, h, w)", input_shape)
         return (input_shape[0], *self._output_size(input_shape[1:]))
 
+    def _window(self):
+        return {"kernel_size": self.kernel_size, "stride": self.stride}
+
 
 class MaxPool2d(_Pool):
     """The largest entry of each window. Of several, the first has the gradient: row by row, as in PyTorch."""
+
+    jacobian_class = "MaxPool2d"
 
     def forward(self, x):
         """Compute it."""
@@ -345,15 +315,11 @@ class MaxPool2d(_Pool):
             below += grad * here
         return _samples_first(result)
 
-    def jacobian(self, input_shape, mask=None):
-        """See `bppsa_nb.networks.jacobians.MaxPool2d`."""
-        return _jacobians().MaxPool2d(input_shape, self.kernel_size, stride=self.stride)
-
 
 class AvgPool2d(_Pool):
     """The mean of each window."""
 
-    reads = "dtype"
+    reads, jacobian_class = "dtype", "AvgPool2d"
 
     def forward(self, x):
         """Compute it."""
@@ -372,15 +338,11 @@ class AvgPool2d(_Pool):
             view += share
         return _samples_first(result)
 
-    def jacobian(self, input_shape, mask=None):
-        """See `bppsa_nb.networks.jacobians.AvgPool2d`."""
-        return _jacobians().AvgPool2d(input_shape, self.kernel_size, stride=self.stride)
-
 
 class Flatten(Operator):
     """Images to vectors. In a scan it is no link: gradients are flat there anyway."""
 
-    reads = "dtype"
+    reads, jacobian_class = "dtype", "Flatten"
 
     def output_shape(self, input_shape):
         """Return (n,)."""
@@ -393,7 +355,3 @@ class Flatten(Operator):
     def backward(self, grad, x, y):
         """Give the gradient the input's shape."""
         return _samples_first(_samples_last(grad).reshape(*x.shape[1:], len(x)))
-
-    def jacobian(self, input_shape, mask=None):
-        """See `bppsa_nb.networks.jacobians.Flatten`."""
-        return _jacobians().Flatten(input_shape)

@@ -7,24 +7,34 @@ from scipy import sparse
 
 from bppsa_nb.machine import memory
 from bppsa_nb.machine.checks import check_finite
-from bppsa_nb.networks.jacobians import (
-    CONVOLUTION,
-    IMAGE,
-    LINEAR,
-    AvgPool2d,
-    Convolution,
-    Flatten,
-    Linear,
-    MaxPool2d,
-    ReLU,
-    Sigmoid,
-    Tanh,
-    check_axes,
-    floats,
-)
+from bppsa_nb.networks import jacobians
 from bppsa_nb.operands.pattern import CSRPattern
 
+# What the docstrings of those that follow end with.
+_MADE = """
 
+    Returns
+    -------
+    scipy.sparse.csr_array [shape=(inputs, outputs)]
+        Of all numbers that go in, and all that come out.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument does not fit or is not finite, or a kernel is larger than the padded input.
+    MemoryError
+        If the matrix does not fit into memory.
+    """
+
+
+def _makes_matrix(function):
+    """Say of a function what it returns and raises."""
+    if function.__doc__:  # unless Python was told to leave them out
+        function.__doc__ = function.__doc__.rstrip() + _MADE
+    return function
+
+
+@_makes_matrix
 def conv2d_jacobian_T(weight, input_shape, *, stride=1, padding=0, dilation=1):
     """Make the transposed Jacobian of a two-dimensional convolution.
 
@@ -36,23 +46,13 @@ def conv2d_jacobian_T(weight, input_shape, *, stride=1, padding=0, dilation=1):
         ``(C_in, h, w)``.
     stride, padding, dilation : int or (int, int)
         As in PyTorch; vertical and horizontal.
-
-    Returns
-    -------
-    scipy.sparse.csr_array [shape=(C_in * h * w, C_out * h_out * w_out)]
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument does not fit or is not finite, or the kernel is larger than the padded input.
-    MemoryError
-        If the matrix does not fit into memory.
     """
-    weight = _weight(weight, CONVOLUTION)
+    weight = _weight(weight, jacobians.CONVOLUTION)
     how = {"stride": stride, "padding": padding, "dilation": dilation}
-    return _matrix(Convolution(weight != 0, input_shape, **how), weight)
+    return _matrix(jacobians.Convolution(weight != 0, input_shape, **how), weight)
 
 
+@_makes_matrix
 def linear_jacobian_T(weight):
     """Make the transposed Jacobian of a fully connected layer.
 
@@ -60,50 +60,36 @@ def linear_jacobian_T(weight):
     ----------
     weight : np.ndarray of float32 or float64 [shape=(out, in)]
         Weights that are exactly zero count as pruned: nothing is stored for them.
-
-    Returns
-    -------
-    scipy.sparse.csr_array [shape=(in, out)]
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError
-        As for `conv2d_jacobian_T`.
     """
-    weight = _weight(weight, LINEAR)
-    return _matrix(Linear(weight != 0), weight)
+    weight = _weight(weight, jacobians.LINEAR)
+    return _matrix(jacobians.Linear(weight != 0), weight)
 
 
+@_makes_matrix
 def relu_jacobian_T(x):
     """Make the transposed Jacobian of ReLU at an input: 1 where x > 0, else a stored 0.
 
     Parameters
     ----------
     x : np.ndarray of float32 or float64
-        The input, finite; of one axis or more, none of them empty.
-
-    Returns
-    -------
-    scipy.sparse.csr_array [shape=(x.size, x.size)]
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError
-        If `x` is not that, or the matrix does not fit into memory.
+        The input; of one axis or more, none of them empty.
     """
-    return _at(ReLU, "x", x)
+    return _at(jacobians.ReLU, "x", x)
 
 
+@_makes_matrix
 def tanh_jacobian_T(y):
-    """Make the transposed Jacobian of tanh from its output y: 1 - y²; otherwise as `relu_jacobian_T`."""
-    return _at(Tanh, "y", y)
+    """Make the transposed Jacobian of tanh from its output y, as `relu_jacobian_T` from the input: 1 - y²."""
+    return _at(jacobians.Tanh, "y", y)
 
 
+@_makes_matrix
 def sigmoid_jacobian_T(y):
-    """Make the transposed Jacobian of sigmoid from its output y: y (1 - y); otherwise as `relu_jacobian_T`."""
-    return _at(Sigmoid, "y", y)
+    """Make the transposed Jacobian of sigmoid from its output y, as `relu_jacobian_T` from the input: y (1 - y)."""
+    return _at(jacobians.Sigmoid, "y", y)
 
 
+@_makes_matrix
 def flatten_jacobian_T(input_shape, *, dtype=np.float32):
     """Make the transposed Jacobian of flattening: the identity.
 
@@ -112,45 +98,28 @@ def flatten_jacobian_T(input_shape, *, dtype=np.float32):
     input_shape : tuple of int
     dtype : {np.float32, np.float64}
         No input or weight tells it here.
-
-    Returns
-    -------
-    scipy.sparse.csr_array [shape=(n, n)]
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError
-        If an argument does not fit, or the matrix does not fit into memory.
     """
-    return _matrix(Flatten(input_shape), dtype)
+    return _matrix(jacobians.Flatten(input_shape), dtype)
 
 
+@_makes_matrix
 def max_pool2d_jacobian_T(x, kernel_size, *, stride=None):
     """Make the transposed Jacobian of max-pooling at an input: 1 at a window's first maximum, else a stored 0.
 
     Parameters
     ----------
     x : np.ndarray of float32 or float64 [shape=(C, h, w)]
-        The input, finite.
     kernel_size : int or (int, int)
         Vertical and horizontal.
     stride : int or (int, int), optional
         By default `kernel_size`.
-
-    Returns
-    -------
-    scipy.sparse.csr_array [shape=(C * h * w, C * h_out * w_out)]
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError
-        If an argument does not fit, or the matrix does not fit into memory.
     """
-    x = floats("x", x)
-    check_axes("x", x, IMAGE)
-    return _at(MaxPool2d, "x", x, kernel_size, stride=stride)
+    x = jacobians.floats("x", x)
+    jacobians.check_axes("x", x, jacobians.IMAGE)
+    return _at(jacobians.MaxPool2d, "x", x, kernel_size, stride=stride)
 
 
+@_makes_matrix
 def avg_pool2d_jacobian_T(input_shape, kernel_size, *, stride=None, dtype=np.float32):
     """Make the transposed Jacobian of average pooling: 1 / (kh kw) wherever a window reads.
 
@@ -162,17 +131,8 @@ def avg_pool2d_jacobian_T(input_shape, kernel_size, *, stride=None, dtype=np.flo
         As for `max_pool2d_jacobian_T`.
     dtype : {np.float32, np.float64}
         No input or weight tells it here.
-
-    Returns
-    -------
-    scipy.sparse.csr_array [shape=(C * h * w, C * h_out * w_out)]
-
-    Raises
-    ------
-    TypeError, ValueError, MemoryError
-        If an argument does not fit, or the matrix does not fit into memory.
     """
-    return _matrix(AvgPool2d(input_shape, kernel_size, stride=stride), dtype)
+    return _matrix(jacobians.AvgPool2d(input_shape, kernel_size, stride=stride), dtype)
 
 
 def kinds_of_zeros(jacobian_T):
@@ -204,15 +164,15 @@ def kinds_of_zeros(jacobian_T):
 
 
 def _weight(weight, shape):
-    weight = floats("weight", weight)
-    check_axes("weight", weight, shape)
+    weight = jacobians.floats("weight", weight)
+    jacobians.check_axes("weight", weight, shape)
     check_finite(weight=weight)
     return weight
 
 
 def _at(kind, name, x, *arguments, **options):
     """Make the matrix of an operator without weights at one input."""
-    x = floats(name, x)
+    x = jacobians.floats(name, x)
     if x.ndim == 0 or x.size == 0:
         raise ValueError(f"{name} must have one axis or more, none of them empty, got shape {x.shape}")
     return _matrix(kind(x.shape, *arguments, **options), x)

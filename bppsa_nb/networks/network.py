@@ -31,15 +31,7 @@ _BYTES = 2**28  # of Jacobians and their products in memory at a time; more woul
 
 @dataclass(frozen=True, eq=False)
 class Activations:
-    """What a forward pass leaves for the backward pass.
-
-    Attributes
-    ----------
-    x : np.ndarray [shape=(B, C, H, W)]
-        The input.
-    outputs : tuple of np.ndarray [shape=(B, ...)]
-        The output of every operator.
-    """
+    """What a forward pass leaves for the backward pass: the input `x` [shape=(B, C, H, W)], and the `outputs`."""
 
     x: np.ndarray
     outputs: tuple

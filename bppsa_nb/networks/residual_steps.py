@@ -14,26 +14,11 @@ ACTIVATIONS = ("tanh", "relu")
 def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
     """Propagate through the blocks of a level, all at once: u^{k+1} = u^k + h F(u^k; θ) + s^k (Eq. 1).
 
-    Parameters
-    ----------
-    points : np.ndarray [shape=(n + 1, batch, ...)]
-        States. Those at `bounds` are read, those between are filled: F-relaxation.
-    source : np.ndarray [shape=(n, batch, ...)] or None
-        What FAS adds to every step's result, the right-hand side S of Equation 24; None for zero.
-    bounds : np.ndarray of int [shape=(blocks + 1,)]
-        Where blocks begin and end.
-    layers : np.ndarray of int [shape=(n,)]
-        Which layer's parameters each step uses.
-    sizes : np.ndarray [shape=(n,)]
-        Step sizes h.
-    weights : np.ndarray [shape=(N, q, q)] or [shape=(N, channels, channels, k, k)]
-    biases : np.ndarray [shape=(N, q)] or [shape=(N, channels)]
-    activation : {"tanh", "relu"}
-
-    Returns
-    -------
-    np.ndarray [shape=(blocks, batch, ...)]
-        What every block's last step gives: the value that C-relaxation writes to the C-point there.
+    Of the states `points` [shape=(n + 1, batch, ...)], those at `bounds` [shape=(blocks + 1,)] are read and those
+    between are filled (F-relaxation). `source` [shape=(n, batch, ...)] is what FAS adds to every step's result, the
+    right-hand side S of Equation 24, or None. `layers` [shape=(n,)] says whose parameters each step uses, `sizes`
+    [shape=(n,)] its h. Returns what every block's last step gives [shape=(blocks, batch, ...)], which C-relaxation
+    writes to the C-point there.
     """
 
     def step(u, n):
@@ -45,12 +30,7 @@ def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activa
 def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
     """Propagate gradients: g^{k+1} = g^k + h W^T (σ' ⊙ g^k) + s^k, where k counts from the last layer back.
 
-    Parameters and result are those of `forward_sweep`, but for
-
-    Parameters
-    ----------
-    slopes : np.ndarray [shape=(N, batch, ...)]
-        σ'(W u + b) at every layer's state; see `slopes`.
+    As `forward_sweep`; `slopes` [shape=(N, batch, ...)] are σ'(W u + b) at every layer's state.
     """
 
     def step(g, n):
@@ -75,16 +55,7 @@ def _sweep(step, points, source, bounds, layers, sizes):
 
 
 def slopes(states, weights, biases, activation):
-    """Compute σ'(W u + b) at every layer.
-
-    Parameters
-    ----------
-    states : np.ndarray [shape=(N + 1, batch, ...)]
-
-    Returns
-    -------
-    np.ndarray [shape=(N, batch, ...)]
-    """
+    """Compute σ'(W u + b) at every layer [shape=(N, batch, ...)], from the states [shape=(N + 1, batch, ...)]."""
     found = np.empty(states[1:].shape, states.dtype)
     for n in range(len(weights)):
         u = states[n : n + 1]
@@ -93,17 +64,7 @@ def slopes(states, weights, biases, activation):
 
 
 def parameter_gradients(states, gradients, weights, biases, h, activation):
-    """Compute the gradients of all layers' parameters, each independent of the others.
-
-    Parameters
-    ----------
-    states, gradients : np.ndarray [shape=(N + 1, batch, ...)]
-
-    Returns
-    -------
-    grad_weights, grad_biases : np.ndarray
-        In the shapes of weights and biases.
-    """
+    """Compute the gradients of all weights and biases, from states and gradients [shape=(N + 1, batch, ...)]."""
     grad_weights, grad_biases = (np.empty(array.shape, array.dtype) for array in (weights, biases))
     for n, slope in enumerate(slopes(states, weights, biases, activation)):
         u, v = states[n], states.dtype.type(h) * slope * gradients[n + 1]

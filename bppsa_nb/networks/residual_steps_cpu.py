@@ -40,7 +40,7 @@ def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activa
     Arrays are contiguous, as `load` returns them.
     """
     none = np.empty(0, points.dtype)
-    return _sweep(points, source, bounds, layers, sizes, weights, biases, none, _FORWARD[activation])
+    return _sweep(points, source, (bounds, layers, sizes), weights, biases, none, _FORWARD[activation])
 
 
 def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
@@ -49,7 +49,7 @@ def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
     Arrays are contiguous, as `load` returns them.
     """
     none = np.empty(0, points.dtype)
-    return _sweep(points, source, bounds, layers, sizes, weights, none, slopes, _ADJOINT)
+    return _sweep(points, source, (bounds, layers, sizes), weights, none, slopes, _ADJOINT)
 
 
 def slopes(states, weights, biases, activation):
@@ -57,58 +57,44 @@ def slopes(states, weights, biases, activation):
     states, weights, biases = load(states), load(weights), load(biases)
     none, every = np.empty(0, states.dtype), np.arange(len(weights) + 1)
     sizes = np.empty(len(weights), states.dtype)  # which a slope does not depend on
-    return _sweep(states, None, every, every[:-1], sizes, weights, biases, none, _SLOPE[activation])
+    return _sweep(states, None, (every, every[:-1], sizes), weights, biases, none, _SLOPE[activation])
 
 
-def _sweep(points, source, bounds, layers, sizes, weights, biases, slopes, kind):
-    arrivals = np.empty((len(bounds) - 1, *points.shape[1:]), points.dtype)
+def _sweep(points, source, blocks, weights, biases, slopes, kind):
+    """Go through blocks: where they begin and end, whose parameters each step uses, and how large it is."""
+    arrivals = np.empty((len(blocks[0]) - 1, *points.shape[1:]), points.dtype)
     source = np.empty(0, points.dtype) if source is None else source
-    images, kernel = _images(points[0], weights, 2 * _LINE // points.itemsize)
+    images = _images(points[0], weights, 2 * _LINE // points.itemsize)
     # A block's images go together, for they share the weights; apart, if there are too few blocks for all cores.
     parts = min(images[0], -(-PIECES * THREADS // len(arrivals)))
-    flat = [array.reshape(-1) for array in (points, source, arrivals, weights, biases, slopes)]
-    work = len(layers) * arrivals[0].size * weights[0, 0].size
-    arguments = *flat, bounds, layers, sizes, kind, images, kernel, parts
+    flat = tuple(array.reshape(-1) for array in (points, source, arrivals, weights, biases, slopes))
+    work = len(blocks[1]) * arrivals[0].size * weights[0, 0].size
+    arguments = flat, blocks, kind, images, parts
     parallel_for(_steps, len(arrivals) * parts, product(points.dtype), *arguments, worth=work > _WORTH)
     return arrivals
 
 
 def _images(state, weights, samples):
-    """Describe a state as images, those of dense layers of so many samples each, and return the size of the kernel.
+    """Describe a state as images, those of dense layers of so many samples each.
 
-    Images are told by their number, their channels, rows and columns, and the columns of the last one; and by how far
-    apart images, channels, rows and columns are in memory.
+    Images are told by their number, their channels, rows and columns, and the columns of the last one; by how far
+    apart images, channels, rows and columns are in memory; and by the size of the kernel that slides over them.
     """
     if weights.ndim == 3:
         (batch, size), width = state.shape, min(len(state), samples)
         count = -(-batch // width)
-        return (count, size, 1, width, batch - (count - 1) * width, width * size, 1, size, size), 1
+        return (count, size, 1, width, batch - (count - 1) * width, width * size, 1, size, size, 1)
     count, channels, height, width = state.shape
     area = height * width
-    return (count, channels, height, width, width, channels * area, area, width, 1), weights.shape[-1]
+    return (count, channels, height, width, width, channels * area, area, width, 1, weights.shape[-1])
 
 
 @_compile
-def _steps(
-    product,
-    points,
-    source,
-    arrivals,
-    weights,
-    biases,
-    slopes,
-    bounds,
-    layers,
-    sizes,
-    kind,
-    images,
-    kernel,
-    parts,
-    first,
-    last,
-):
+def _steps(product, arrays, blocks, kind, images, parts, first, last):
     """Go through blocks: piece ``block * parts + part`` is one part of the images in one block."""
-    count, channels, height, width = images[:4]
+    points, source, arrivals, weights, biases, slopes = arrays
+    bounds, layers, sizes = blocks
+    count, channels, height, width, kernel = images[0], images[1], images[2], images[3], images[9]
     many, columns, pad = (count + parts - 1) // parts, max(width, _LINE // points.itemsize), kernel // 2
     numbers, size = channels * columns, arrivals.size // (len(bounds) - 1)
     states = np.zeros((many, height, channels, columns), points.dtype)
@@ -155,7 +141,7 @@ def _steps(
 @_compile
 def _image(flat, start, image, images):
     """Return a view of one image of a state [shape=(height, channels, width)]; the state begins at `start`."""
-    count, channels, height, width, width_of_last, to_image, to_channel, to_row, to_column = images
+    count, channels, height, width, width_of_last, to_image, to_channel, to_row, to_column, _ = images
     shape = (height, channels, width_of_last if image == count - 1 else width)
     item = flat.itemsize
     return as_strided(flat[start + image * to_image :], shape, (to_row * item, to_channel * item, to_column * item))
@@ -262,17 +248,18 @@ def parameter_gradients(states, gradients, weights, biases, h, activation):
     states, gradients, weights = load(states), load(gradients), load(weights)
     at_sums = slopes(states, weights, biases, activation)
     grad_weights, grad_biases = np.empty(weights.shape, weights.dtype), np.zeros(biases.shape, biases.dtype)
-    images, kernel = _images(states[0], weights, len(states[0]))
-    flat = [array.reshape(-1) for array in (states, gradients, at_sums, grad_weights, grad_biases)]
+    images = _images(states[0], weights, len(states[0]))
+    flat = tuple(array.reshape(-1) for array in (states, gradients, at_sums, grad_weights, grad_biases))
     work, h = states.size * weights[0, 0].size, states.dtype.type(h)
-    parallel_for(_add_up, len(weights), product(weights.dtype), *flat, h, images, kernel, worth=work > _WORTH)
+    parallel_for(_add_up, len(weights), product(weights.dtype), flat, h, images, worth=work > _WORTH)
     return grad_weights, grad_biases
 
 
 @_compile
-def _add_up(product, states, gradients, slopes, grad_weights, grad_biases, h, images, kernel, first, last):
+def _add_up(product, arrays, h, images, first, last):
     """Multiply gradients at the sums with what a row of the kernel saw, pixel by pixel and image by image."""
-    count, channels, height, width = images[:4]
+    states, gradients, slopes, grad_weights, grad_biases = arrays
+    count, channels, height, width, kernel = images[0], images[1], images[2], images[3], images[9]
     layers, pad, row, item = grad_biases.size // channels, kernel // 2, kernel * channels, states.itemsize
     size, weights, line = slopes.size // layers, row * row, (width + 2 * pad) * channels * item
     at_sums, slope = np.empty((2, height, width, channels), states.dtype)

@@ -246,12 +246,12 @@ def square_sums(a, points, index, largest, sums):
 def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
     """Propagate through the blocks of a level; see `bppsa_nb.networks.residual_steps.forward_sweep`."""
     biases = biases.reshape(biases.size)
-    return _sweep(points, source, bounds, layers, sizes, weights, biases, None, _FORWARD[activation])
+    return _sweep(points, source, (bounds, layers, sizes), weights, biases, None, _FORWARD[activation])
 
 
 def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
     """Propagate gradients; see `bppsa_nb.networks.residual_steps.adjoint_sweep`."""
-    return _sweep(points, source, bounds, layers, sizes, weights, None, slopes, _ADJOINT)
+    return _sweep(points, source, (bounds, layers, sizes), weights, None, slopes, _ADJOINT)
 
 
 def slopes(states, weights, biases, activation):
@@ -259,22 +259,23 @@ def slopes(states, weights, biases, activation):
     every = load(np.arange(len(weights) + 1))
     sizes = cuda.device_array(len(weights), states.dtype)  # which a slope does not depend on
     biases = biases.reshape(biases.size)
-    return _sweep(states, None, every, every[:-1], sizes, weights, biases, None, _SLOPE[activation])
+    return _sweep(states, None, (every, every[:-1], sizes), weights, biases, None, _SLOPE[activation])
 
 
-def _sweep(points, source, bounds, layers, sizes, weights, biases, slopes, kind):
-    blocks, (batch, *_) = len(bounds) - 1, points.shape[1:]
-    arrivals = cuda.device_array((blocks, *points.shape[1:]), points.dtype)
+def _sweep(points, source, blocks, weights, biases, slopes, kind):
+    bounds, _, sizes = blocks
+    count, batch = len(bounds) - 1, points.shape[1]
+    arrivals = cuda.device_array((count, *points.shape[1:]), points.dtype)
     with_source = source is not None
     # What a kernel does not read is still an array.
     source, slopes = (points if array is None else array for array in (source, slopes))
-    arguments = points, source, with_source, arrivals, bounds, layers, sizes, weights
+    arguments = points, source, with_source, arrivals, *blocks, weights
     arguments += (sizes if biases is None else biases), slopes, kind
     if points.ndim == 3:
         threads = min(_THREADS, points.shape[2])
-        dense_sweep[blocks * -(-batch // _SAMPLES), threads, 0, shared_bytes(points, threads)](*arguments)
+        dense_sweep[count * -(-batch // _SAMPLES), threads, 0, shared_bytes(points, threads)](*arguments)
     else:
-        convolution_sweep[blocks * batch, min(_THREADS, points[0, 0].size)](*arguments)
+        convolution_sweep[count * batch, min(_THREADS, points[0, 0].size)](*arguments)
     return arrivals
 
 

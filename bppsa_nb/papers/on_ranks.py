@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from bppsa_nb.distributed.engines import find_mpiexec
-from bppsa_nb.distributed.predict import SHARED_MEMORY, Costs, Diamonds
+from bppsa_nb.distributed.predict import SHARED_MEMORY, Costs, OperatorCosts
 from bppsa_nb.machine import files
 
 LINKS = {  # latency in seconds, bytes per second
@@ -40,17 +40,18 @@ def alone(cell, width, steps, batch, rounds):
     """Run the program on one rank; return a row of seconds per step, and per ⋄."""
     how = ["--cell", cell, "--width", width, "--steps", steps, "--batch", batch, "--backend", "cpu"]
     measured = run(1, "bppsa_nb.distributed", *how, "--repeat", rounds)
-    parts, (diamond,), (exscan,) = measured["parts"][0], measured["diamonds"], measured["exscans"]
+    parts, (operator,), (scan,) = measured["parts"][0], measured["operator"], measured["scans"]
     sweep = parts.get("back", parts["sweep"])  # with Jacobians or without, whatever the network has
     seconds = {"forward": parts["forward"], "sweep": sweep, "gradients": max(parts["backward"] - sweep, 0)}
     seconds |= {"jacobian": parts.get("jacobians", 0), "product": parts["product"]}
     row = {"width": width, "matrix": width**2 if cell == "residual" else width}
     row |= {name: each / steps for name, each in seconds.items()}
-    return [row | {name: diamond[name] for name in ("merge", "apply", "keep", "bytes")} | {"start": exscan["seconds"]}]
+    row |= {"merge": operator["product"], "apply": operator["apply"], "bytes": operator["bytes"]}
+    return [row | {"start": scan["seconds"]}]
 
 
 def costs(row, batch):
     """Turn a row that `alone` measured for a batch into what models take."""
-    diamonds = Diamonds(*(row[name] for name in ("merge", "apply", "keep", "start", "bytes")))
+    operator = OperatorCosts(*(row[name] for name in ("merge", "apply", "start", "bytes")))
     steps = (row[name] for name in ("forward", "sweep", "gradients", "jacobian", "product"))
-    return Costs(*steps, 4 * batch * int(row["width"]), diamonds)
+    return Costs(*steps, 4 * batch * int(row["width"]), operator)

@@ -37,7 +37,8 @@ def entry(module):
         return {what: getattr(module, what.upper(), None) for what in ("title", "caption", "alt")}
     path = Path(module.__file__)
     written = tomllib.loads(path.with_name("words.toml").read_text(encoding="utf-8"))
-    return written[re.sub(r"^figures?(_\d+)+_", "", path.stem)]
+    words = written[re.sub(r"^figures?(_\d+)+_", "", path.stem)]
+    return {what: " ".join(said.split()) for what, said in words.items()}
 
 
 def fill(module, table, what):
@@ -45,7 +46,7 @@ def fill(module, table, what):
     if hasattr(module, what):
         return getattr(module, what)(table)
     words, values = entry(module), getattr(module, "values", lambda table: {})(table)
-    return " ".join(words[what].format_map(Rows(table, vars(module) | table.attrs, values, words)).split())
+    return words[what].format_map(Rows(table, vars(module) | table.attrs, values, words))
 
 
 class Rows:
@@ -100,7 +101,7 @@ class Column:
 
     def __getitem__(self, conditions):
         column = self
-        for condition in conditions.split(", "):
+        for condition in re.split(r", (?=[^,<>=!]+[<>=!])", conditions):
             column = column.where(*re.fullmatch(r"([^<>=!]+)([<>=!]+)(.*)", condition).groups())
         return column
 
@@ -138,8 +139,8 @@ class Column:
             chosen = [values.iloc[0 if wanted == "first" else -1]]
         else:
             chosen = [getattr(values, wanted)()]
-        shown = words[0] if words else "g" if values.dtype.kind == "f" else ""
-        texts = [minus(format(value, shown)) for value in chosen]
+        shown = words[0] if words else ""
+        texts = [minus(format(value, shown or "g" * isinstance(value, float))) for value in chosen]
         if wanted == "span":
             texts = [" to ".join(dict.fromkeys(texts))]
         return listed(texts) + (f" {unit}" if unit else "")

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from bppsa_nb.puzzles.checker import Puzzle, Wrong, call, shown
+from bppsa_nb.puzzles.checker import Puzzle, Wrong, call, named, shown
 
 
 def _compare(what, found, right, mistakes):
@@ -26,10 +26,10 @@ def _compare(what, found, right, mistakes):
 
 
 def _for_sizes(*sizes):
-    """Have a rule judge an answer for several sizes, of which it knows none by heart."""
+    """Have a rule check an answer for several sizes, of which it knows none by heart."""
 
-    def judging(rule):
-        def judged(answer):
+    def checking(rule):
+        def checked(answer):
             for size in sizes:
                 try:
                     found = rule(answer, **size)
@@ -40,9 +40,9 @@ def _for_sizes(*sizes):
                     raise Wrong(f"{wrong} (with {here}; with {there} it was right)") from wrong
             return found
 
-        return judged
+        return checked
 
-    return judging
+    return checking
 
 
 def rnn_jacobian(weight_hh, h):
@@ -197,55 +197,41 @@ def _plan(A, B):
     return np.cumsum([0, *map(len, meets)]), left, right
 
 
-PUZZLES = {
-    "rnn_jacobian": Puzzle(
-        "The Jacobian of an RNN",
-        """def rnn_jacobian(weight_hh, h):
-    return weight_hh""",
-        (
-            "One number behind the step is h'_j = tanh(sum over i of W_hh[j, i] h_i). What is its slope in h_i?",
-            "It is (1 - h'_j²) W_hh[j, i], and stands at [i, j].",
-            "weight_hh.T has W_hh[j, i] at [i, j]. Multiply its columns by the slopes.",
-        ),
+PUZZLES = named(
+    Puzzle(
         rnn_jacobian,
         _rule_rnn_jacobian,
+        "The Jacobian of an RNN",
+        "return weight_hh",
+        "One number behind the step is h'_j = tanh(sum over i of W_hh[j, i] h_i). What is its slope in h_i?",
+        "It is (1 - h'_j²) W_hh[j, i], and stands at [i, j].",
+        "weight_hh.T has W_hh[j, i] at [i, j]. Multiply its columns by the slopes.",
     ),
-    "gru_jacobian": Puzzle(
-        "The Jacobian of a GRU",
-        """def gru_jacobian(weight_hh, h, r, z, n, m):
-    W_r, W_z, W_n = np.split(weight_hh, 3)
-    return np.diag(z)""",
-        (
-            "Write down what h' moves by if only z moves; only n; only h itself. Then what z and n move by if h does.",
-            "h' moves by (h - n) dz + (1 - z) dn + z dh. dz is z (1 - z) W_z dh, and dn is (1 - n²) (r dm + m dr).",
-            "A factor behind the step scales columns once it is transposed: W_z.T * ((h - n) * z * (1 - z)).",
-        ),
+    Puzzle(
         gru_jacobian,
         _rule_gru_jacobian,
+        "The Jacobian of a GRU",
+        "W_r, W_z, W_n = np.split(weight_hh, 3)\nreturn np.diag(z)",
+        "Write down what h' moves by if only z moves; only n; only h itself. Then what z and n move by if h does.",
+        "h' moves by (h - n) dz + (1 - z) dn + z dh. dz is z (1 - z) W_z dh, and dn is (1 - n²) (r dm + m dr).",
+        "A factor behind the step scales columns once it is transposed: W_z.T * ((h - n) * z * (1 - z)).",
     ),
-    "weight_gradient": Puzzle(
-        "Gradients of weights, all at once",
-        """def weight_gradient(grad_sums, hidden):
-    T, B, H = grad_sums.shape
-    return np.zeros((H, H)), np.zeros(H)""",
-        (
-            "For one step and one sample, the sum is W_hh h + b_hh. If its gradient is g, what is that of W_hh[i, j]?",
-            "g_i h_j, with h the state that the step starts from. Then add up over steps and samples.",
-            'np.einsum("tbi,tbj->ij", ..., ...)',
-        ),
+    Puzzle(
         weight_gradient,
         _rule_weight_gradient,
+        "Gradients of weights, all at once",
+        "T, B, H = grad_sums.shape\nreturn np.zeros((H, H)), np.zeros(H)",
+        "For one step and one sample, the sum is W_hh h + b_hh. If its gradient is g, what is that of W_hh[i, j]?",
+        "g_i h_j, with h the state that the step starts from. Then add up over steps and samples.",
+        'np.einsum("tbi,tbj->ij", ..., ...)',
     ),
-    "sparse_product": Puzzle(
-        "A planned product of sparse matrices",
-        """def sparse_product(starts, left, right, a, b):
-    return a[left] * b[right]""",
-        (
-            "All products first: a[left] * b[right]. Then the sum of each entry's own.",
-            "Entry k's are those from starts[k] to starts[k + 1].",
-            "np.add.reduceat adds up the parts of an array that begin at given places.",
-        ),
+    Puzzle(
         sparse_product,
         _rule_sparse_product,
+        "A planned product of sparse matrices",
+        "return a[left] * b[right]",
+        "All products first: a[left] * b[right]. Then the sum of each entry's own.",
+        "Entry k's are those from starts[k] to starts[k + 1].",
+        "np.add.reduceat adds up the parts of an array that begin at given places.",
     ),
-}
+)

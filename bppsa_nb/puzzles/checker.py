@@ -1,4 +1,4 @@
-"""The heart of the puzzles: words that remember what they were joined from, and a judge of scans over them.
+"""What checks answers: words that remember what they were joined from, and a check of scans over them.
 
 Joining words is associative, has an identity, the empty word, and does not commute. Above all it is free: what comes
 out spells how it was made, and nothing else spells the same. So a scan that is right for distinct letters is right for
@@ -116,15 +116,21 @@ class Task:
 
 
 class Puzzle:
-    """The stub of an answer, three hints, and a solution, whose docstring is the question.
+    """A solution, whose docstring is the question, a rule, a title, what the stub of an answer holds, and three hints.
 
     `rule` is given an answer, raises `Wrong`, and returns a Verdict or what to say of a right one.
     """
 
-    def __init__(self, title, stub, hints, solution, rule):
-        self.title, self.stub, self.hints, self.solution, self.rule = title, stub, hints, solution, rule
+    def __init__(self, solution, rule, title, body, *hints):
+        self.solution, self.rule, self.title, self.hints = solution, rule, title, hints
+        function = getattr(solution, "py_func", solution)  # of a kernel
+        self.name, code = function.__name__, function.__code__
+        head = f"def {self.name}({', '.join(code.co_varnames[: code.co_argcount])}):"
+        self.stub = "\n    ".join([head, *body.split("\n")])
+        if function is not solution:
+            self.stub = f"@cuda.jit\n{self.stub}"
 
-    def judge(self, answer):
+    def check(self, answer):
         """Return the `Verdict` on an answer."""
         try:
             if not callable(answer):
@@ -133,6 +139,11 @@ class Puzzle:
         except Wrong as wrong:
             return Verdict(False, str(wrong))
         return found if isinstance(found, Verdict) else Verdict(True, found)
+
+
+def named(*puzzles):
+    """Return puzzles by the names of their solutions."""
+    return {puzzle.name: puzzle for puzzle in puzzles}
 
 
 class Verdict:
@@ -153,7 +164,7 @@ class Verdict:
         return verdict(self)
 
 
-def judge(answer, solution, tasks):
+def check_scan(answer, solution, tasks):
     """Run a scan, a generator that pauses after each level, on all tasks: the Verdict on it."""
     for task in tasks:
         rows, right = [], []

@@ -20,23 +20,10 @@ _FILE = "yours"
 
 
 def why_not(kernel, *arguments):
-    """Say why a kernel cannot be compiled.
+    """Say why a kernel of the simulator cannot be compiled for a GPU; None if it can.
 
-    Parameters
-    ----------
-    kernel : numba.cuda kernel of the simulator
-    *arguments : str
-        The types of its arguments, of `numba.types`, such as ``"float64[:, ::1]"``.
-
-    Returns
-    -------
-    str or None
-        None if it can be.
-
-    Raises
-    ------
-    LookupError
-        If that cannot be found out here: there is no compiler, or the source cannot be read.
+    `arguments` are their types, of `numba.types`, such as ``"float64[:, ::1]"``. Raises LookupError if that cannot be
+    found out here: there is no compiler, or the source cannot be read.
     """
     if find_spec("numba_cuda") is None:
         raise LookupError("`pip install 'bppsa-nb[gpu]'` brings a compiler")

@@ -47,14 +47,14 @@ def _draw(rows, marked=()):
     empty = [any(getattr(word, "text", None) == "" for word in row) for row in rows]
     # Where the identity comes up, somebody has put it into the last place (Algorithm 1, line 9).
     cleared = {r: len(rows[0]) - 1 for r in range(1, len(rows)) if empty[r] and not empty[r - 1]}
-    how = {"names": places, "cleared": cleared, "marked": marked, "legend": (), "steps": False}
-    return svg.figure(rows, _look, levels, sentences, **how)
+    drawing = svg.Drawing(rows, _style, levels, sentences, names=places, cleared=cleared, marked=marked)
+    return svg.figure(drawing, legend=(), steps=False)
 
 
-def _look(word):
+def _style(word):
     if not hasattr(word, "text"):
-        return svg.Look("word", _label(word))
-    return svg.Look("word" if word.text else "identity", _label(word), "join", word.parents)
+        return svg.Style("word", _label(word))
+    return svg.Style("word" if word.text else "identity", _label(word), "join", word.parents)
 
 
 def _label(word):

@@ -9,7 +9,7 @@ from numba import cuda
 
 from bppsa_nb.machine import backends
 from bppsa_nb.puzzles import compiled
-from bppsa_nb.puzzles.checker import LETTERS, Puzzle, Verdict, Word, Wrong, name, told
+from bppsa_nb.puzzles.checker import LETTERS, Puzzle, Verdict, Word, Wrong, name, named, told
 from bppsa_nb.puzzles.launches import launch
 from bppsa_nb.puzzles.scans import pairs
 from bppsa_nb.scan import levels
@@ -104,16 +104,16 @@ class _Told(Exception):
         self.verdict = verdict
 
 
-def _judged(rule):
+def _verdicts(rule):
     """Turn what a rule raises into its verdict."""
 
-    def judged(answer):
+    def checked(answer):
         try:
             return rule(answer)
         except _Told as told:
             return told.verdict
 
-    return judged
+    return checked
 
 
 _PRODUCT = (
@@ -152,7 +152,7 @@ def up_level(mats, d):
     mats[r, i, j] = entry
 
 
-@_judged
+@_verdicts
 def _rule_up_level(answer):
     for n in LENGTHS:
         letters = LETTERS[:n]
@@ -211,7 +211,7 @@ def down_level(mats, vecs, d):
         vecs[l, i], vecs[r, i] = vecs[r, i], entry
 
 
-@_judged
+@_verdicts
 def _rule_down_level(answer):
     for n in LENGTHS:
         letters, ones = LETTERS[:n], np.ones(H)
@@ -268,7 +268,7 @@ def up_level_of_batch(mats, d):
     mats[r, b, i, j] = entry
 
 
-@_judged
+@_verdicts
 def _rule_up_level_of_batch(answer):
     for n in (4, 7, 2):
         samples = LETTERS[:n], LETTERS[n : 2 * n]
@@ -286,48 +286,33 @@ def _rule_up_level_of_batch(answer):
     return "Right: B samples are B times as many blocks, and not a launch more." + _for_gpu(answer, 4)
 
 
-_GIVEN = "    l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)"
-PUZZLES = {
-    "up_level": Puzzle(
-        "A kernel for the way up",
-        f"""@cuda.jit
-def up_level(mats, d):
-    pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y
-{_GIVEN}""",
-        (
-            "a[l] ⋄ a[r] is the matrix product a[r] a[l]. Which row and which column make entry [i, j]?",
-            "Add up mats[r, i, k] * mats[l, k, j] over k. Others read mats[r] at the same time: when may you write?",
-            "cuda.syncthreads() waits until all threads of the block have come so far.",
-        ),
+_GIVEN = "l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)"
+PUZZLES = named(
+    Puzzle(
         up_level,
         _rule_up_level,
+        "A kernel for the way up",
+        "pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y\n" + _GIVEN,
+        "a[l] ⋄ a[r] is the matrix product a[r] a[l]. Which row and which column make entry [i, j]?",
+        "Add up mats[r, i, k] * mats[l, k, j] over k. Others read mats[r] at the same time: when may you write?",
+        "cuda.syncthreads() waits until all threads of the block have come so far.",
     ),
-    "down_level": Puzzle(
-        "A kernel for the way down",
-        f"""@cuda.jit
-def down_level(mats, vecs, d):
-    pair, i = cuda.blockIdx.x, cuda.threadIdx.x
-{_GIVEN}""",
-        (
-            "As in `down_sweep`, a pair per block: a[l], a[r] = a[r], op(a[r], a[l]), where a[r] is a vector.",
-            "op(a[r], a[l]) is mats[l] times vecs[r]: add up mats[l, i, k] * vecs[r, k]. For pair 0, copy instead.",
-            "Who writes vecs[r, i] before others have read vecs[r] spoils their sums: a barrier, before both stores.",
-        ),
+    Puzzle(
         down_level,
         _rule_down_level,
+        "A kernel for the way down",
+        "pair, i = cuda.blockIdx.x, cuda.threadIdx.x\n" + _GIVEN,
+        "As in `down_sweep`, a pair per block: a[l], a[r] = a[r], op(a[r], a[l]), where a[r] is a vector.",
+        "op(a[r], a[l]) is mats[l] times vecs[r]: add up mats[l, i, k] * vecs[r, k]. For pair 0, copy instead.",
+        "Who writes vecs[r, i] before others have read vecs[r] spoils their sums: a barrier, before both stores.",
     ),
-    "up_level_of_batch": Puzzle(
-        "A batch",
-        f"""@cuda.jit
-def up_level_of_batch(mats, d):
-    pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y
-{_GIVEN}""",
-        (
-            "What differs between two samples of a pair? Not where they stand.",
-            "b = cuda.blockIdx.y, and every mats[..., i, j] becomes mats[..., b, i, j].",
-            "That is all: blocks know nothing of each other.",
-        ),
+    Puzzle(
         up_level_of_batch,
         _rule_up_level_of_batch,
+        "A batch",
+        "pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y\n" + _GIVEN,
+        "What differs between two samples of a pair? Not where they stand.",
+        "b = cuda.blockIdx.y, and every mats[..., i, j] becomes mats[..., b, i, j].",
+        "That is all: blocks know nothing of each other.",
     ),
-}
+)

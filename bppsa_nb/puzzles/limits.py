@@ -14,12 +14,8 @@ from bppsa_nb.puzzles.checker import TooLong, Wrong
 def within(seconds, work):
     """Return what ``work()`` returns, or raise what it raises.
 
-    After some seconds all Python that it runs is ended, whichever file or cell that is from.
-
-    Raises
-    ------
-    TooLong
-        If it took longer. It says so if it still runs, in what is no Python, or in what keeps every exception.
+    After some seconds all Python that it runs is ended, whichever file or cell that is from, and `TooLong` is raised.
+    It says so if something still runs, in what is no Python, or in what keeps every exception.
     """
     outcome, done, stop = {}, threading.Event(), time.monotonic() + seconds
 

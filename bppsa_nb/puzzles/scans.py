@@ -13,7 +13,8 @@ from bppsa_nb.puzzles.checker import (
     Word,
     Wrong,
     call,
-    judge,
+    check_scan,
+    named,
     shown,
     told,
     words,
@@ -81,7 +82,7 @@ def _rule_reduce(answer):
         Task(f"a list of {n}", words(LETTERS[:n]), {n - 1: LETTERS[:n]}, n.bit_length() - 1, n - 1)
         for n in (4, 8, 2, 1, 16, 32)
     ]
-    return judge(answer, reduce, tasks)
+    return check_scan(answer, reduce, tasks)
 
 
 def before(letters, r, d):
@@ -142,7 +143,7 @@ def _rule_down_sweep(answer):
         a[-1] = IDENTITY
         wanted = {place: LETTERS[:place] for place in range(n)}
         tasks.append(Task(f"a list of {n}", a, wanted, levels, n, lambda d, n=n: pairs(n - 1, d), levels))
-    return judge(answer, down_sweep, tasks)
+    return check_scan(answer, down_sweep, tasks)
 
 
 def pairs(n, d):
@@ -186,10 +187,10 @@ def _rule_pairs(answer):
         for d in range(levels):
             found, right = call(answer, pairs, n, d), pairs(n, d)
             if not isinstance(found, list) or sorted(map(_pair, found)) != right:
-                drawn = judge(sweeps_by(answer), sweeps_by(pairs), tasks[-1:])
+                drawn = check_scan(sweeps_by(answer), sweeps_by(pairs), tasks[-1:])
                 said = f"pairs({n}, {d}) is {shown(found)} and should be {right}{_why_not(found, n, d, right)}"
                 return Verdict(False, said, drawn.yours, drawn.solution, drawn.marked)
-    return judge(sweeps_by(answer), sweeps_by(pairs), tasks)
+    return check_scan(sweeps_by(answer), sweeps_by(pairs), tasks)
 
 
 def _pair(pair):
@@ -239,96 +240,71 @@ def _rule_affine(answer):
     return "Right: maps g -> A g + p can be scanned as matrices can. So a loss at every step costs a sum, and no level."
 
 
-PUZZLES = {
-    "diamond": Puzzle(
-        "Multiplication in reverse",
-        """def diamond(a, b):
-    return a @ b""",
-        (
-            "The gradient g at the end comes first in the list, then the matrix A of the last step. What is the "
-            "gradient one step earlier?",
-            "It is A g. So g ⋄ A = A g.",
-            "A ⋄ B = B A, for any two.",
-        ),
+PUZZLES = named(
+    Puzzle(
         diamond,
         _rule_diamond,
+        "Multiplication in reverse",
+        "return a @ b",
+        "The gradient g at the end comes first in the list, then the matrix A of the last step. What is the "
+        "gradient one step earlier?",
+        "It is A g. So g ⋄ A = A g.",
+        "A ⋄ B = B A, for any two.",
     ),
-    "totals": Puzzle(
-        "Running totals",
-        """def totals(items, op):
-    return items""",
-        (
-            "A loop with one variable, the total so far.",
-            "Start with the first item. Every total is the one before it, joined with the next item.",
-            "for item in items[1:]: found.append(op(found[-1], item))",
-        ),
+    Puzzle(
         totals,
         _rule_totals,
+        "Running totals",
+        "return items",
+        "A loop with one variable, the total so far.",
+        "Start with the first item. Every total is the one before it, joined with the next item.",
+        "for item in items[1:]: found.append(op(found[-1], item))",
     ),
-    "reduce": Puzzle(
-        "A tree",
-        """def reduce(a, op):
-    yield""",
-        (
-            "After a level, every block of 2, then 4, then 8 places has its whole word in its last place.",
-            "On the level that makes blocks of 2 * half, the left half's word stands `half` places before the "
-            "right one's.",
-            "for r in range(2 * half - 1, len(a), 2 * half): a[r] = op(a[r - half], a[r])",
-        ),
+    Puzzle(
         reduce,
         _rule_reduce,
+        "A tree",
+        "yield",
+        "After a level, every block of 2, then 4, then 8 places has its whole word in its last place.",
+        "On the level that makes blocks of 2 * half, the left half's word stands `half` places before the "
+        "right one's.",
+        "for r in range(2 * half - 1, len(a), 2 * half): a[r] = op(a[r - half], a[r])",
     ),
-    "before": Puzzle(
-        "What a place knows on the way down",
-        """def before(letters, r, d):
-    return letters[:r]""",
-        (
-            "Where does the block begin whose last place is r?",
-            "At a multiple of its size, 2 ** (d + 1): the largest one that is not beyond r.",
-            "r // size * size",
-        ),
+    Puzzle(
         before,
         _rule_before,
+        "What a place knows on the way down",
+        "return letters[:r]",
+        "Where does the block begin whose last place is r?",
+        "At a multiple of its size, 2 ** (d + 1): the largest one that is not beyond r.",
+        "r // size * size",
     ),
-    "down_sweep": Puzzle(
-        "The way down",
-        """def down_sweep(a, op, pairs, levels):
-    for d in reversed(range(levels)):
-        for l, r in pairs(d):
-            pass
-        yield""",
-        (
-            "The left half needs what stands before the block; the right half needs that, followed by the left half.",
-            "a[l] gets what stood at a[r]. a[r] gets both, joined. Which of them comes first in the list?",
-            "a[l], a[r] = a[r], op(..., ...): both right sides are read before anything is written.",
-        ),
+    Puzzle(
         down_sweep,
         _rule_down_sweep,
+        "The way down",
+        "for d in reversed(range(levels)):\n    for l, r in pairs(d):\n        pass\n    yield",
+        "The left half needs what stands before the block; the right half needs that, followed by the left half.",
+        "a[l] gets what stood at a[r]. a[r] gets both, joined. Which of them comes first in the list?",
+        "a[l], a[r] = a[r], op(..., ...): both right sides are read before anything is written.",
     ),
-    "pairs": Puzzle(
-        "Any length",
-        """def pairs(n, d):
-    return [(0, 1)]""",
-        (
-            "Blocks begin at 0, 2 * half, 4 * half ... For which of these is there a right half, so a place first "
-            "+ half?",
-            "For first up to n - half. l is first + half - 1.",
-            "r is first + 2 * half - 1, or n if that is less.",
-        ),
+    Puzzle(
         pairs,
         _rule_pairs,
+        "Any length",
+        "return [(0, 1)]",
+        "Blocks begin at 0, 2 * half, 4 * half ... For which of these is there a right half, so a place first "
+        "+ half?",
+        "For first up to n - half. l is first + half - 1.",
+        "r is first + 2 * half - 1, or n if that is less.",
     ),
-    "affine": Puzzle(
-        "A loss at every step",
-        """def affine(first, second):
-    (A, p), (B, q) = first, second
-    return A, p""",
-        (
-            "Multiply out B (A g + p) + q.",
-            "What is multiplied with g is the matrix, the rest is the loss term.",
-            "The loss term is B p + q.",
-        ),
+    Puzzle(
         affine,
         _rule_affine,
+        "A loss at every step",
+        "(A, p), (B, q) = first, second\nreturn A, p",
+        "Multiply out B (A g + p) + q.",
+        "What is multiplied with g is the matrix, the rest is the loss term.",
+        "The loss term is B p + q.",
     ),
-} | workers.PUZZLES
+) | workers.PUZZLES

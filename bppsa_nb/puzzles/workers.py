@@ -11,8 +11,9 @@ from bppsa_nb.puzzles.checker import (
     Word,
     Wrong,
     call,
+    check_scan,
     go_on,
-    judge,
+    named,
     shown,
     told,
     words,
@@ -50,7 +51,7 @@ def _rule_chunks(answer):
             wanted = {place: LETTERS[: place + 1] for place in range(n)}
             tasks.append(Task(what, words(LETTERS[:n]), wanted, length + count, 2 * n, length))
             tasks[-1].also = lambda op, length=length, most=2 * length + count - 2: _see_chunks(op, length, most)
-    return judge(answer, chunks, tasks)
+    return check_scan(answer, chunks, tasks)
 
 
 def _see_chunks(op, length, most):
@@ -117,31 +118,24 @@ def _rule_exscan(answer):
     return "Right, for empty runs, too: two passes over one's own run, and one message between them."
 
 
-PUZZLES = {
-    "chunks": Puzzle(
-        "Few workers",
-        """def chunks(a, op, length):
-    yield""",
-        (
-            "In (1), step s is about the places s, length + s, 2 * length + s ...: each joins the place before it.",
-            "In (2), the end of a chunk is joined with the end of the chunk before it, which is right by then.",
-            "In (3), a[i] = op(a[first - 1], a[i]) for all places of a chunk but its last, where `first` is its "
-            "first place.",
-        ),
+PUZZLES = named(
+    Puzzle(
         chunks,
         _rule_chunks,
+        "Few workers",
+        "yield",
+        "In (1), step s is about the places s, length + s, 2 * length + s ...: each joins the place before it.",
+        "In (2), the end of a chunk is joined with the end of the chunk before it, which is right by then.",
+        "In (3), a[i] = op(a[first - 1], a[i]) for all places of a chunk but its last, where `first` is its "
+        "first place.",
     ),
-    "exscan": Puzzle(
-        "Ranks",
-        """def exscan(run, op, identity):
-    before = yield identity
-    return run""",
-        (
-            "Which word must others know of this run?",
-            "All of it, joined. Then go through the run once more, from `before` on.",
-            "On rank 0, begin with the identity. Put the total into the list before you join the place's own word.",
-        ),
+    Puzzle(
         exscan,
         _rule_exscan,
+        "Ranks",
+        "before = yield identity\nreturn run",
+        "Which word must others know of this run?",
+        "All of it, joined. Then go through the run once more, from `before` on.",
+        "On rank 0, begin with the identity. Put the total into the list before you join the place's own word.",
     ),
-}
+)

@@ -20,22 +20,15 @@ from bppsa_nb.networks import residual_steps as steps
 from bppsa_nb.schedule import events as timeline
 
 COSTS = {"F": 1, "δO": 1, "δW": 1}
+_DEFAULTS = {"relaxation": "FCF", "cycle": "V", "nested_iteration": False, "skip_downcycle": False}
 
 
 class Task(NamedTuple):
     """Steps that one worker does in a row: those of a block, or its part of them.
 
-    Attributes
-    ----------
-    worker : int
-    kind : {"F", "δO", "δW", "loss"}
-        Steps of the network, of its adjoint, or gradients of parameters; the loss takes none.
-    level : int
-        0 is the finest.
-    layers : np.ndarray of int [shape=(steps,)]
-        Whose parameters each step uses, or whose gradient it computes.
-    needs : list of int
-        The tasks that it waits for.
+    They are of kind ``"F"``, ``"δO"`` or ``"δW"`` (steps of the network, of its adjoint, gradients of parameters), or
+    ``"loss"``, which takes none. Level 0 is the finest. `layers` says whose parameters each step uses or whose gradient
+    it computes, `needs` lists the numbers of the tasks that it waits for.
     """
 
     worker: int
@@ -55,13 +48,9 @@ class Task(NamedTuple):
 class Recording:
     """One step of training, as it ran: states, the loss, gradients at all states, gradients of the parameters.
 
-    Attributes
-    ----------
-    tasks : list of Task
-        In the order of the program: those of one kind after those of another.
-    stored : dict of str to np.ndarray of int [shape=(workers,)]
-        How many states or gradients each worker stores for the cycles of kind ``"F"`` and ``"δO"``: points of all
-        levels, right-hand sides, and what blocks end with.
+    `tasks` are in the order of the program. `stored` has, by kind ``"F"`` and ``"δO"``, how many states or gradients
+    each worker stores for the cycles [shape=(workers,)]: points of all levels, right-hand sides, and what blocks end
+    with.
     """
 
     tasks: list
@@ -93,21 +82,10 @@ class Recording:
         return max(ends, default=0)
 
     def timeline(self, costs=COSTS, message=0):
-        """Schedule the tasks on their workers, in the order of the program.
+        """Schedule the tasks on their workers, in the order of the program; return events, and what each needs.
 
-        Parameters
-        ----------
-        costs : dict
-            What a step of each kind takes.
-        message : float
-            What it takes to send a state or a gradient to another worker.
-
-        Returns
-        -------
-        events : list of Event
-            The tasks, then the messages. Their kinds are the tasks', with ``"coarse"`` after those of coarser levels.
-        needs : list of list of int
-            As `bppsa_nb.schedule.events.check` takes it.
+        A step takes costs[kind], and `message` is what it takes to send a state or a gradient to another worker.
+        Messages come last; kinds are the tasks', with ``"coarse"`` after those of coarser levels.
         """
         kinds = [f"{task.kind} coarse" if task.level else task.kind for task in self.tasks]
         columns = zip(self.tasks, self.durations(costs), kinds, strict=True)
@@ -115,47 +93,18 @@ class Recording:
         return timeline.in_order(tasks, [task.needs for task in self.tasks], [message] * len(tasks))
 
 
-def record(
-    depth,
-    workers=1,
-    cycles=1,
-    coarsening=4,
-    levels=None,
-    relaxation="FCF",
-    cycle="V",
-    *,
-    nested_iteration=False,
-    skip_downcycle=False,
-):
-    """Record one step of training whose states and gradients come from multigrid.
+def record(depth, workers=1, cycles=1, coarsening=4, levels=None, **options):
+    """Record one step of training whose states and gradients come from multigrid: a `Recording`.
 
-    The first state is with every worker; the gradient at the last one must be sent.
-
-    Parameters
-    ----------
-    depth : int
-        Layers of the network.
-    workers : int
-        Who hold consecutive layers, whole blocks of the finest level and as equally many as possible. Blocks of coarser
-        levels may reach over several workers, each doing the steps of its own layers; `multigrid.partition` avoids
-        that, and so takes fewer ranks.
-    cycles : int
-        As many forward as backward.
-    coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle
-        As in `bppsa_nb.multigrid.solve`; ``levels=1`` is ordinary back-propagation.
-
-    Returns
-    -------
-    Recording
-
-    Raises
-    ------
-    TypeError, ValueError
-        For arguments that are no integers or too small, more workers than blocks, unknown or contradicting options.
+    The first state is with every worker; the gradient at the last one must be sent. Workers hold consecutive layers:
+    whole blocks of the finest level, as equally many as possible. Blocks of coarser levels may reach over several
+    workers, each doing the steps of its own layers; `multigrid.partition` avoids that, and so takes fewer ranks. There
+    are as many `cycles` forward as backward. All other arguments are those of `multigrid.solve`; ``levels=1`` is
+    ordinary back-propagation. Raises TypeError or ValueError for what does not fit, such as more workers than blocks.
     """
     depth, cycles = check_count("depth", depth, 1), check_count("cycles", cycles, 1)
     coarsening, levels = check_levels(depth, coarsening, levels)
-    options = Options(cycles, 0.0, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle)
+    options = Options(cycles, 0.0, coarsening, levels, **_DEFAULTS | options)
     block = coarsening if levels > 1 else 1
     blocks = -(-depth // block)
     workers = check_count("workers", workers, 1)

@@ -27,37 +27,12 @@ _INK = "#222222"
 
 
 def tree(trace, ax=None, *, label=span_label, names=None, highlight=(), legend=True):
-    """Draw a traced scan: the array from left to right, one row of it per level from top to bottom.
+    """Draw a traced scan: the array from left to right, one row of it per level from top to bottom; return the axes.
 
-    Squares are operands, labeled with the positions that went into them; faint ones have not changed, and are
-    labeled in the last row only. Lines say where the others come from: solid blue a matrix-matrix product,
-    solid orange a matrix-vector product, dashed a move.
-
-    Parameters
-    ----------
-    trace : Trace
-        The scan.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-    label : callable, optional
-        What to write on an operand.
-    names : tuple of list of str, optional
-        What to write above the inputs and below the result; by default what they are for a chain.
-    highlight : collection of Traced
-        Products to stress, such as those of the critical path.
-    legend : bool
-        Whether to explain the colors at the figure's foot.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-
-    Raises
-    ------
-    TypeError
-        For arguments that are no such.
-    ValueError
-        For a chunked scan.
+    Squares are operands, labeled by `label` with the positions that went into them; faint ones have not changed, and
+    are labeled in the last row only. Lines say where the others come from: solid blue a matrix-matrix product, solid
+    orange a matrix-vector product, dashed a move. `names` are texts above the inputs and below the result, by default a
+    chain's; products in `highlight` are stressed. A chunked scan cannot be drawn so, and raises ValueError.
     """
     check_kind("trace", trace, Trace, "what bppsa_nb.scan.trace.trace returned")
     _check_axes(ax)
@@ -185,40 +160,12 @@ def _readable_on(fill):
 def timeline(
     events, ax=None, *, colors=None, names=None, unit="time", worker="worker", thin=(), until=None, legend=True
 ):
-    """Draw a schedule: one lane per worker, one bar per event, colored by kind.
+    """Draw a schedule: one lane per worker, one bar per event, colored by kind; return the axes.
 
-    Parameters
-    ----------
-    events : sequence of Event
-        The schedule.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-    colors : dict, optional
-        Color of each kind, in the order of the legend; by default colors that color-blind readers can tell
-        apart.
-    names : dict, optional
-        What the legend calls a kind; the kind itself by default.
-    unit : str
-        What time is counted in.
-    worker : str or sequence of str
-        What a worker is called, or what each of them is.
-    thin : collection of int
-        Workers whose lanes are half as high, such as links.
-    until : float, optional
-        Where the axis of time ends, for schedules drawn below each other; with the last event by default.
-    legend : bool
-        Whether to explain the colors, above the bars.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-
-    Raises
-    ------
-    TypeError
-        For arguments that are no such.
-    ValueError
-        If there are more kinds than colors, or an event's worker has no name.
+    `colors` and `names` have what each kind looks like and is called, in the order of the legend; by default, colors
+    that color-blind readers can tell apart. `worker` is what a worker is called, or a list of what each of them is;
+    lanes of workers in `thin`, such as links, are half as high. `until` is where the axis of time ends, for schedules
+    drawn below each other. Raises ValueError if there are more kinds than colors, or a worker has no name.
     """
     events = check_events(events)
     _check_axes(ax)

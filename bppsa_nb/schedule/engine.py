@@ -68,20 +68,9 @@ def _followers(needs):
 def greedy(worker, workers, duration, needs, rank):
     """Place operations: a free worker always starts its ready operation of the lowest rank.
 
-    Parameters
-    ----------
-    worker : np.ndarray of int64 [shape=(n,)]
-        Who does each operation, from 0 to workers - 1.
-    workers : int
-    duration : np.ndarray of float64 [shape=(n,)]
-    needs : np.ndarray of int64 [shape=(n, k)]
-        The operations that each one waits for; -1 for none.
-    rank : np.ndarray of int64 [shape=(n,)]
-
-    Returns
-    -------
-    np.ndarray of float64 [shape=(n,)]
-        When each operation starts; NaN for those that wait for each other in a circle.
+    `worker`, `duration` and `rank` [shape=(n,)] are by operation, and `needs` [shape=(n, k)] are the operations that
+    each one waits for, -1 for none. Returns when each starts [shape=(n,)], NaN for those that wait for each other in a
+    circle.
     """
     n = len(worker)
     first, followers, waiting = _followers(needs)

@@ -16,19 +16,7 @@ from bppsa_nb.scan.trace import UNIT, Trace, span_label
 
 
 class Event(NamedTuple):
-    """One task on one worker.
-
-    Attributes
-    ----------
-    worker : int
-        Who does it.
-    start, duration : float
-        When it begins and how long it takes, in any unit of time.
-    label : str
-        What is written on it.
-    kind : str
-        What it is colored by.
-    """
+    """One task on one worker: when it begins, how long it takes, what is written on it, and what it is colored by."""
 
     worker: int
     start: float
@@ -67,21 +55,9 @@ def _check_needs(needs, count, what):
 
 
 def check(events, needs):
-    """Check that a list of events is a schedule.
+    """Raise ValueError unless events are a schedule: no worker does two things at once, nothing starts too early.
 
-    Parameters
-    ----------
-    events : sequence of Event
-        The schedule.
-    needs : sequence of iterables of int
-        ``needs[i]``: which events must be over before ``events[i]`` starts.
-
-    Raises
-    ------
-    TypeError
-        For arguments that are no such.
-    ValueError
-        If a worker does two things at once, or an event starts before one that it needs is over.
+    ``needs[i]`` says which events must be over before ``events[i]`` starts.
     """
     events = check_events(events)
     needs = _check_needs(needs, len(events), "event")
@@ -167,24 +143,7 @@ def multiply_adds(hidden):
 def scan_schedule(trace, workers, cost=UNIT):
     """Run a traced scan on a number of workers, greedily and without waiting between levels; moving data is free.
 
-    Parameters
-    ----------
-    trace : Trace
-        The products and what they wait for.
-    workers : int
-        How many products can be computed at once.
-    cost : dict
-        What a product of kind ``"mm"`` and ``"mv"`` takes.
-
-    Returns
-    -------
-    list of Event
-        ``events[i]`` computes ``trace.products[i]``; `makespan` says when all are done.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For arguments that are no such.
+    `cost` is what a product of kind ``"mm"`` and ``"mv"`` takes. ``events[i]`` computes ``trace.products[i]``.
     """
     check_kind("trace", trace, Trace, "what bppsa_nb.scan.trace.trace returned")
     check_kind("cost", cost, dict, "a dict with entries 'mm' and 'mv'")
@@ -203,23 +162,10 @@ def in_order(tasks, needs, sending):
     """Schedule tasks whose workers and order are given: each starts once its worker and all that it needs are there.
 
     What a task gives is sent once to every other worker that needs it, as soon as it is done, and while workers go on.
-    Each direction between two workers is a link that sends one thing at a time.
-
-    Parameters
-    ----------
-    tasks : sequence of Event
-        Their starts do not count.
-    needs : sequence of iterables of int
-        ``needs[i]``: the tasks that must be over before task i starts, all of them numbered below i.
-    sending : sequence of float
-        How long it takes to send what each task gives to another worker.
-
-    Returns
-    -------
-    events : list of Event
-        The tasks, then the messages; links are numbered after the workers.
-    needs : list of list of int
-        Which events each of `events` waits for, as `check` takes it.
+    Each direction between two workers is a link that sends one thing at a time. `tasks` are events, whose starts do not
+    count; ``needs[i]`` are numbers below i; ``sending[i]`` is what it takes to send what task i gives. Returns the
+    tasks and then the messages as events, where links are numbered after the workers, and what each of them waits for,
+    as `check` takes it.
     """
     count, first_link = len(tasks), 1 + max((task.worker for task in tasks), default=-1)
     placed, waits, messages, sent, links, free = [], [], [], {}, {}, {}

@@ -7,6 +7,7 @@ import numpy as np
 from bppsa_nb.machine.checks import check_count, check_kind
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.networks.network import Network
 from bppsa_nb.schedule.layers import check_batch, split
 from bppsa_nb.schedule.operations import SF, SO, SW, F, O, W
 from bppsa_nb.schedule.steps import Steps
@@ -19,15 +20,9 @@ from bppsa_nb.training.optimizers import SGD, Adam
 class Result:
     """What a run gives.
 
-    Attributes
-    ----------
-    losses : np.ndarray of float64 [shape=(replicas * micro_batches,)]
-        The mean loss of every micro-batch.
-    grads : dict of str to np.ndarray or None
-        Gradients of the batch's mean loss, under the names of the network's parameters. None where every micro-batch
-        updated the weights.
-    timeline : Timeline
-        What was measured: the same operations, with the durations and starts they had, in seconds.
+    `losses` [shape=(replicas * micro_batches,)] are the mean losses of the micro-batches. `grads` are the gradients of
+    the batch's mean loss under the names of the network's parameters, or None where every micro-batch updated the
+    weights. `timeline` is what was measured: the same operations, with the durations and starts they had, in seconds.
     """
 
     losses: np.ndarray
@@ -46,6 +41,43 @@ class Result:
     def events(self):
         """All operations as they ran, in seconds: list of Event."""
         return self.timeline.events
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """What is run: a timeline of a network's layers, for batches of one size that replicas share out.
+
+    `updates` says what updates the weights, as in `Steps`.
+    """
+
+    timeline: Timeline
+    network: Network
+    layers: list
+    batch_size: int
+    replicas: int
+    optimizer: SGD | Adam | None
+    updates: str | None
+    processes: bool
+
+    def steps(self, workers):
+        """Return the arguments of `Steps` for some workers."""
+        ops = self.timeline.operations
+        program = [i for i in self.timeline.sequence.tolist() if ops.worker[i] in workers]
+        columns = (column[program].tolist() for column in (ops.kind, ops.layer, ops.micro_batch))
+        return {
+            "layers": {number: self.layers[number - 1] for number in np.unique(ops.layer[program]).tolist()},
+            "last": len(self.layers),
+            "program": list(zip(program, *columns, strict=True)),
+            "share": 1 if self.updates == "each" else ops.micro_batches * self.replicas,
+            "updates": self.updates,
+            "optimizer": self.optimizer,
+        }
+
+    def parts(self, replica=0):
+        """Return which samples are a replica's micro-batches: list of slice."""
+        micro_batches = self.timeline.operations.micro_batches
+        size = self.batch_size // (micro_batches * self.replicas)
+        return [slice(m * size, (m + 1) * size) for m in range(replica * micro_batches, (replica + 1) * micro_batches)]
 
 
 class Executor:
@@ -102,13 +134,13 @@ class Executor:
     """
 
     def __init__(self, timeline, network, batch_size, optimizer=None, processes=None, replicas=1):
-        self._layers = split(network)
+        layers = split(network)
         check_kind("timeline", timeline, Timeline, "a schedule.Timeline", repr)
-        ops, L = timeline.operations, len(self._layers)
+        ops, L = timeline.operations, len(layers)
         if ops.network.layers != L:
-            raise ValueError(f"timeline must be for the network's {L} layers {self._layers}, got {ops.network.layers}")
+            raise ValueError(f"timeline must be for the network's {L} layers {layers}, got {ops.network.layers}")
         timeline.check()
-        self._replicas, share = check_count("replicas", replicas, 1), ops.micro_batches * replicas
+        replicas, share = check_count("replicas", replicas, 1), ops.micro_batches * replicas
         if replicas > 1 and not ops.synchronizes:
             raise ValueError(f"replicas are for timelines of data_parallel, got {replicas} with {timeline!r}")
         if check_count("batch_size", batch_size, 1) % share:
@@ -121,30 +153,29 @@ class Executor:
             raise ValueError("replicas are processes, got processes=False")
         if processes and (ops.worker[ops.kind <= W] >= ops.devices).any():
             raise ValueError(f"processes must be False where a device has two streams, as {timeline!r}")
-        self._ends_forward = ops.ends_forward
         each = timeline.policy == "1f1b" and not timeline.flush
         check_kind("optimizer", optimizer, (SGD, Adam, type(None)), "an SGD or Adam", repr)
         if optimizer is not None and optimizer.steps:
             raise ValueError(f"optimizer must be a new one, got one that has taken {optimizer.steps} steps")
-        if optimizer is not None and not (each or self._ends_forward):
+        if optimizer is not None and not (each or ops.ends_forward):
             raise ValueError(
                 f"optimizer is for timelines that update the weights, not for {timeline!r}; with this one, "
                 "call optimizer.step(network.params, result.grads)"
             )
-        self._updates = None if optimizer is None else "each" if each else "before forward"
-        self._timeline, self._network, self._batch_size = timeline, network, int(batch_size)
-        self._optimizer = optimizer
-        self._kind = "processes" if processes else "turns"
+        updates = None if optimizer is None else "each" if each else "before forward"
+        self._plan = _Plan(timeline, network, layers, int(batch_size), replicas, optimizer, updates, bool(processes))
         self._running = self._stored = None
 
     def __repr__(self):
-        return repr_of(self, "_timeline", "_network", "_batch_size", "_optimizer", "_kind")
+        told = vars(vars(self)["_plan"]) if "_plan" in vars(self) else {}
+        names = ("timeline", "network", "batch_size", "optimizer", "processes")
+        return repr_of(self, **{name: told[name] for name in names if told})
 
     def __enter__(self):
         if self._running:
             raise RuntimeError("the executor runs already")
         self._stored = None
-        self._running = _Processes(self) if self._kind == "processes" else _Turns(self)
+        self._running = (_Processes if self._plan.processes else _Turns)(self._plan)
         return self
 
     def __exit__(self, *error):
@@ -190,15 +221,14 @@ class Executor:
         An error in the middle of a run, and Ctrl-C, end all processes. The network's parameters are then as before the
         run, or as after it, never in between.
         """
+        plan, ends_forward = self._plan, self._plan.timeline.operations.ends_forward
         if not self._running:
             raise RuntimeError("an executor runs in a with block: with schedule.Executor(...) as run")
         batch = x, self._check(x, labels)
-        if following is not None and not self._ends_forward:
-            raise ValueError(
-                f"following is for timelines that end with a forward pass, got one with {self._timeline!r}"
-            )
+        if following is not None and not ends_forward:
+            raise ValueError(f"following is for timelines that end with a forward pass, got one with {plan.timeline!r}")
         after = None
-        if self._ends_forward:
+        if ends_forward:
             if following is not None and (not isinstance(following, (tuple, list)) or len(following) != 2):
                 raise TypeError(f"following must be a pair of x and labels, got {following!r}")
             try:
@@ -212,61 +242,41 @@ class Executor:
         except BaseException:
             self.close()
             raise
-        if self._updates == "before forward":
+        if plan.updates == "before forward":
             self._stored = after
         times -= times.min()
-        plan = self._timeline
-        operations = replace(plan.operations, duration=times[:, 1] - times[:, 0])
-        measured = Timeline(operations, times[:, 0].copy(), plan.policy, flush=plan.flush, k=plan.k)
-        return Result(losses, grads if self._updates != "each" else None, measured)
+        planned = plan.timeline
+        operations = replace(planned.operations, duration=times[:, 1] - times[:, 0])
+        measured = Timeline(operations, times[:, 0].copy(), planned.policy, flush=planned.flush, k=planned.k)
+        return Result(losses, grads if plan.updates != "each" else None, measured)
 
     def _check(self, x, labels):
-        check_batch(self._network, self._layers, x)
-        if len(x) != self._batch_size:
-            raise ValueError(f"x must hold {self._batch_size} samples, as the executor was told, got {len(x)}")
-        return check_labels(labels, len(x), self._layers[-1].output_shape[0])
-
-    def _steps(self, workers):
-        """Return the arguments of `Steps` for some workers."""
-        ops = self._timeline.operations
-        program = [i for i in self._timeline.sequence.tolist() if ops.worker[i] in workers]
-        columns = (column[program].tolist() for column in (ops.kind, ops.layer, ops.micro_batch))
-        return {
-            "layers": {number: self._layers[number - 1] for number in np.unique(ops.layer[program]).tolist()},
-            "last": len(self._layers),
-            "program": list(zip(program, *columns, strict=True)),
-            "share": 1 if self._updates == "each" else ops.micro_batches * self._replicas,
-            "updates": self._updates,
-            "optimizer": self._optimizer,
-        }
-
-    def _parts(self, replica=0):
-        """Return which samples are a replica's micro-batches: list of slice."""
-        micro_batches = self._timeline.operations.micro_batches
-        size = self._batch_size // (micro_batches * self._replicas)
-        return [slice(m * size, (m + 1) * size) for m in range(replica * micro_batches, (replica + 1) * micro_batches)]
+        plan = self._plan
+        check_batch(plan.network, plan.layers, x)
+        if len(x) != plan.batch_size:
+            raise ValueError(f"x must hold {plan.batch_size} samples, as the executor was told, got {len(x)}")
+        return check_labels(labels, len(x), plan.layers[-1].output_shape[0])
 
 
 class _Turns:
     """All workers of a timeline in this process, one operation after the other."""
 
-    def __init__(self, executor):
-        ops = executor._timeline.operations
-        self._executor, self._steps = executor, Steps(**executor._steps(range(len(ops.workers))))
+    def __init__(self, plan):
+        self._plan, self._steps = plan, Steps(**plan.steps(range(len(plan.timeline.operations.workers))))
 
     def __call__(self, batch, following):
         from bppsa_nb.machine.workers import one_blas_thread
 
-        executor, steps, params = self._executor, self._steps, self._executor._network.params
-        times = np.empty((len(executor._timeline.operations), 2))
+        plan, steps, params = self._plan, self._steps, self._plan.network.params
+        times = np.empty((len(plan.timeline.operations), 2))
         batch, following = (
-            each and tuple([values[part] for part in executor._parts()] for values in each)
+            each and tuple([values[part] for part in plan.parts()] for values in each)
             for each in (batch, following)
         )
         with one_blas_thread():
             losses = steps.run(params, batch, following, times)
         with interrupts_held():
-            for name, weight in steps.weights.items() if executor._updates else ():
+            for name, weight in steps.weights.items() if plan.updates else ():
                 params[name][...] = weight
         grads = steps.grads
         return losses, {name: grads[name] for name in params if name in grads}, times
@@ -278,44 +288,44 @@ class _Turns:
 class _Processes:
     """A process for every device of a timeline, or every replica."""
 
-    def __init__(self, executor):
+    def __init__(self, plan):
         from bppsa_nb.schedule.processes import SharedArrays, Workers
 
-        self._executor, ops = executor, executor._timeline.operations
-        replicas, dtype = executor._replicas, executor._network.dtype
-        links = _links(executor._timeline)
-        size = executor._batch_size // (ops.micro_batches * replicas)
+        self._plan, ops = plan, plan.timeline.operations
+        replicas, dtype = plan.replicas, plan.network.dtype
+        links = _links(plan.timeline)
+        size = plan.batch_size // (ops.micro_batches * replicas)
         arrays = {"losses": ((replicas, ops.micro_batches), np.float64), "times": ((replicas, len(ops), 2), np.float64)}
-        for which in ("", "next ") if executor._ends_forward else ("",):
-            arrays[which + "x"] = (executor._batch_size, *executor._layers[0].input_shape), dtype
-            arrays[which + "labels"] = (executor._batch_size,), np.int64
-        for layer in executor._layers:
+        for which in ("", "next ") if ops.ends_forward else ("",):
+            arrays[which + "x"] = (plan.batch_size, *plan.layers[0].input_shape), dtype
+            arrays[which + "labels"] = (plan.batch_size,), np.int64
+        for layer in plan.layers:
             for name, shape in layer.params.items():
                 arrays["param", name] = arrays["grad", name] = shape, dtype
                 if ops.synchronizes:
                     arrays["part", name] = (replicas, *shape), dtype
         for kind, number, m, _ in (message for messages in links.values() for message in messages):
-            layer = executor._layers[number - 1]
+            layer = plan.layers[number - 1]
             arrays[kind, number, m] = (*(layer.output_shape if kind == F else layer.input_shape), size), dtype
         self._memory = SharedArrays(arrays)
-        reduces = [(SW, int(ops.layer[i]), 0, i) for i in executor._timeline.sequence.tolist() if ops.kind[i] == SW]
+        reduces = [(SW, int(ops.layer[i]), 0, i) for i in plan.timeline.sequence.tolist() if ops.kind[i] == SW]
         devices, names = [], []
         for replica in range(replicas):
             for d in range(ops.devices):
                 devices.append(
                     {
-                        "steps": executor._steps([d]),
-                        "parts": executor._parts(replica),
+                        "steps": plan.steps([d]),
+                        "parts": plan.parts(replica),
                         "replica": replica,
                         "reduces": reduces,
-                        "ends_forward": executor._ends_forward,
+                        "ends_forward": ops.ends_forward,
                     }
                 )
                 names.append(ops.workers[d] if replicas == 1 else f"{ops.workers[d]} {replica + 1}")
         self._workers = Workers(self._memory, devices, links, names)
 
     def __call__(self, batch, following):
-        memory, params = self._memory, self._executor._network.params
+        memory, params = self._memory, self._plan.network.params
         for which, each in (("", batch), ("next ", following)):
             if each:
                 memory[which + "x"][...], memory[which + "labels"][...] = each
@@ -323,7 +333,7 @@ class _Processes:
             memory["param", name][...] = param
         self._workers.run(b"run" if batch else b"again")
         with interrupts_held():
-            for name, param in params.items() if self._executor._updates else ():
+            for name, param in params.items() if self._plan.updates else ():
                 param[...] = memory["param", name]
         grads = {name: memory["grad", name].copy() for name in params}
         return memory["losses"].ravel().copy(), grads, memory["times"][0].copy()

@@ -1,14 +1,13 @@
 """A network of operators as the scheduler's layers: what F, δO and δW compute there, and what they cost."""
 
-import time
-
 import numpy as np
 
 from bppsa_nb.machine.checks import check_array, check_count, check_finite, check_kind, check_params
 from bppsa_nb.networks import network as chains
 from bppsa_nb.networks.layers import param_shapes
 from bppsa_nb.schedule.network import Memory, Network
-from bppsa_nb.training.loss import cross_entropy
+from bppsa_nb.schedule.operations import F, O, W
+from bppsa_nb.schedule.steps import Steps
 
 
 class Layer:
@@ -133,41 +132,27 @@ def profile(network, x, labels, rounds=7):
 
     layers = split(network)
     check_batch(network, layers, x)
-    rounds = check_count("rounds", rounds, 1)
-    measured = []
-    with np.errstate(all="ignore"), one_blas_thread():
+    rounds, L = check_count("rounds", rounds, 1), len(layers)
+    back = [(kind, number) for number in range(L, 0, -1) for kind in (W, O)]
+    program = [(i, *each, 0) for i, each in enumerate([*((F, number) for number in range(1, L + 1)), *back])]
+    steps, measured, times = Steps(dict(enumerate(layers, 1)), L, program, share=1), [], np.empty((3 * L, 2))
+    with one_blas_thread():
         for _ in range(rounds + 1):
-            seconds, kept = _one_round(network, layers, x, labels)
-            measured.append(seconds)
-    forward, output_grad, weight_grad = np.median(measured[1:], axis=0).T
+            steps.run(network.params, ([x], [labels]), None, times)
+            measured.append(times[:, 1] - times[:, 0])
+    seconds, kept = np.median(measured[1:], axis=0), [[x]]
+    with np.errstate(all="ignore"):
+        for layer in layers:
+            kept.append(layer.forward(kept[-1][-1], [network.params[name] for name in layer.params]))
+    forward, (weight_grad, output_grad) = seconds[:L], seconds[L:].reshape(L, 2)[::-1].T
     weight_grad[[not layer.params for layer in layers]] = 0
     itemsize = network.dtype.itemsize
     memory = Memory(
-        activation=[_bytes(each[:-1] if layer.params else each) for layer, each in zip(layers, kept, strict=True)],
+        activation=[_bytes(each[:-1] if layer.params else each) for layer, each in zip(layers, kept[1:], strict=True)],
         output_grad=[len(x) * int(np.prod(layer.output_shape)) * itemsize for layer in layers],
         weight_grad=[sum(int(np.prod(shape)) for shape in layer.params.values()) * itemsize for layer in layers],
     )
     return Network(forward, output_grad, weight_grad, memory=memory)
-
-
-def _one_round(network, layers, x, labels):
-    """Time F, δO and δW of every layer [shape=(L, 3)]; return that, and what every layer keeps."""
-    seconds, kept = np.empty((len(layers), 3)), []
-    for i, layer in enumerate(layers):
-        params = [network.params[name] for name in layer.params]
-        start = time.perf_counter()
-        kept.append(layer.forward(kept[-1][-1] if kept else x, params))
-        if i == len(layers) - 1:
-            grad = cross_entropy(kept[-1][-1], labels)[1]
-        seconds[i, 0] = time.perf_counter() - start
-    for i, layer in reversed(list(enumerate(layers))):
-        params = [network.params[name] for name in layer.params]
-        start = time.perf_counter()
-        layer.weight_grad(kept[i], grad)
-        middle = time.perf_counter()
-        grad = layer.output_grad(kept[i], grad, params)
-        seconds[i, 1:] = time.perf_counter() - middle, middle - start
-    return seconds, kept
 
 
 def _bytes(arrays):

@@ -94,14 +94,13 @@ def _ordered(ops):
 
 def _search(problem, head, tail, low, best, makespan, width):
     """Place operation by operation; return the best starts known, and whether nothing was left out."""
-    worker, workers, duration, needs = problem
-    n, proved = len(worker), True
-    order = np.argsort(chains(np.ones(n), needs)[0], kind="stable")  # everything after what it needs
+    n, proved = len(head), True
+    order = np.argsort(chains(np.ones(n), problem[-1])[0], kind="stable")  # everything after what it needs
     limit = makespan * (1 - _CLOSE)
     # One row per partial schedule: what is placed, when everything starts (or could), and its bound.
     placed, at, bound = np.zeros((1, n), np.bool_), head[None, :].copy(), np.full(1, low)
     for _ in range(n):
-        placed, at, bound = _extended(placed, at, order, worker, workers, duration, needs, tail, limit)
+        placed, at, bound = _extended(placed, at, order, problem, tail, limit)
         alike = np.unique(np.packbits(placed, axis=1), axis=0, return_inverse=True)[1].ravel()
         kept = _undominated(np.lexsort((at.sum(axis=1), alike)), alike, placed, at, bound, makespan * _CLOSE / 100)
         if len(kept) > width:
@@ -111,12 +110,13 @@ def _search(problem, head, tail, low, best, makespan, width):
 
 
 @njit(cache=True)
-def _extended(placed, at, order, worker, workers, duration, needs, tail, limit):
+def _extended(placed, at, order, problem, tail, limit):
     """Place one more operation, in every way that could lead to an optimal schedule.
 
     Returns, for each of them, what is placed [shape=(s, n)]; starts of that, and the others' earliest starts [shape=(s,
     n)]; and what no schedule that goes on so ends before [shape=(s,)]: below the limit. If all is placed, when it ends.
     """
+    worker, workers, duration, needs = problem
     states, n = at.shape
     row, choice, many = np.empty(states * n, np.int64), np.empty(states * n, np.int64), 0
     for s in range(states):

@@ -23,57 +23,50 @@ _LEGEND = (
 )
 
 
-class Look:
+class Style:
     """How an operand is drawn: its kind and label, which kind of product made it, of which operands, how wide it is."""
 
     def __init__(self, kind, label, product="", parents=(), width=None):
         self.kind, self.label, self.product, self.parents, self.width = kind, label, product, parents, width
 
 
-def figure(rows, look, levels, sentences, *, names=(), result=(), cleared=None, marked=(), legend=_LEGEND, steps=True):
-    """Draw what a list held before a scan and after each of its levels.
+class Drawing:
+    """What a list held before a scan and after each of its levels.
 
-    Parameters
-    ----------
-    rows : list of list
-        Operands, or None where there is none yet; the same object is the same operand.
-    look : callable
-        ``look(operand)`` returns a `Look`.
-    levels, sentences : list of str
-        What a row is called, and what is said of it.
-    names, result : sequence of str
-        What to write above the first row and below the last.
-    cleared : dict, optional
-        By row, the place where the identity was put just before its level.
-    marked : collection of tuple of int
-        Rows and places of squares that are red, with the lines that lead there.
-    legend : sequence of tuple of str
-        Classes and names of what to explain.
-    steps : bool
-        Whether there is a slider that shows the levels one after the other.
+    `rows` are lists of operands, or None where there is none yet; the same object is the same operand. It is drawn as
+    ``style(operand)`` says, a `Style`. `levels` and `sentences` are what a row is called, and what is said of it.
+    `names` and `result` are written above the first row and below the last. `cleared` has, by row, the place where the
+    identity was put just before its level; `marked`, rows and places of squares that are red, as lines to them are.
+    """
 
-    Returns
-    -------
-    str
-        HTML: a ``<figure>``; its looks and its script, if it is to be stepped through, are within.
+    def __init__(self, rows, style, levels, sentences, names=(), result=(), cleared=None, marked=()):
+        self.rows, self.style, self.levels, self.sentences = rows, style, levels, sentences
+        self.names, self.result, self.cleared, self.marked = names, result, cleared or {}, marked
+
+
+def figure(drawing, legend=_LEGEND, steps=True):
+    """Return a `Drawing` as HTML, with its style: `legend` has classes and names.
+
+    With `steps`, there is a slider that shows the levels one after the other, and its script.
     """
     head = "".join(f"--{role}:{COLORS[role]};" for role in ("matrix", "vector", "identity"))
-    caption = f'<figcaption role="status" aria-live="polite">{escape(sentences[-1])}</figcaption>'
+    caption = f'<figcaption role="status" aria-live="polite">{escape(drawing.sentences[-1])}</figcaption>'
     explained = "".join(f'<span><i class="{kind}"></i>{name}</span>' for kind, name in legend)
     return (
         f'<figure class="scan" style="{head}"><style>{read("scan.css")}</style>'
-        f"{svg(rows, look, levels, sentences, names, result, cleared, marked)}"
+        f"{svg(drawing)}"
         f'<div class="legend">{explained}</div>'
         + (f"{caption}<script>{read('scan.js')}</script>" if steps else "")
         + "</figure>"
     )
 
 
-def svg(rows, look, levels, sentences, names=(), result=(), cleared=None, marked=()):
+def svg(drawing):
     """Draw the rows alone; see `figure`."""
-    looks = {id(x): look(x) for row in rows for x in row if x is not None}
-    side = max(SIDE, *(min(9, len(each.label)) * _LETTER + 8 for each in looks.values()))
-    column, number = side + _GAP, {key: i for i, key in enumerate(looks)}
+    rows, sentences, result, marked = drawing.rows, drawing.sentences, drawing.result, drawing.marked
+    styles = {id(x): drawing.style(x) for row in rows for x in row if x is not None}
+    side = max(SIDE, *(min(9, len(each.label)) * _LETTER + 8 for each in styles.values()))
+    column, number = side + _GAP, {key: i for i, key in enumerate(styles)}
     middle = lambda place: _LEFT + column * place + side / 2  # noqa: E731
     groups = []
     for r, row in enumerate(rows):
@@ -82,22 +75,22 @@ def svg(rows, look, levels, sentences, names=(), result=(), cleared=None, marked
         for place, x in enumerate(row):
             if x is None:
                 continue
-            here, at = looks[id(x)], middle(place)
+            here, at = styles[id(x)], middle(place)
             fresh = not r or place >= len(rows[r - 1]) or rows[r - 1][place] is not x
             if r and fresh:
                 sources, kind = ([x], "move") if id(x) in above else (here.parents, here.product)
                 wrong = " wrong" * ((r, place) in marked and kind != "move")
                 for source in (above[id(each)] for each in sources if id(each) in above):
                     lines.append(_line(kind + wrong, middle(source), y - _ROW + SIDE, at, y))
-                if here.kind == "identity" and cleared and r in cleared and id(x) not in above:
-                    root, half = middle(cleared[r]), y - _ROW / 2 + SIDE / 2
+                if here.kind == "identity" and r in drawing.cleared and id(x) not in above:
+                    root, half = middle(drawing.cleared[r]), y - _ROW / 2 + SIDE / 2
                     lines.append(_line("move", root, half, at, y))
                     squares.append(_square("identity", root, half - 9, 18, 18, "I"))
             kind = here.kind + " old" * (not fresh) + " wrong" * ((r, place) in marked)
             parents = " ".join(str(number[id(p)]) for p in here.parents if id(p) in number)
             data = f' data-id="{number[id(x)]}"' + f' data-from="{parents}"' * bool(parents)
             squares.append(_square(kind, at, y, here.width or side, SIDE, here.label, data))
-        name = f'<text class="level" x="4" y="{y + 20}">{escape(levels[r])}</text>'
+        name = f'<text class="level" x="4" y="{y + 20}">{escape(drawing.levels[r])}</text>'
         said = f'data-level="{r}" data-sentence="{escape(sentences[r])}"'
         below = _names(result, middle, y + 48) if r == len(rows) - 1 else ""
         groups.append(f"<g {said}>{name}{''.join(lines)}{''.join(squares)}{below}</g>")
@@ -105,7 +98,7 @@ def svg(rows, look, levels, sentences, names=(), result=(), cleared=None, marked
     height = _TOP + _ROW * len(rows) - (0 if result else _ROW - SIDE - 8)
     return (
         f'<svg viewBox="0 0 {width} {height}" style="--w:{width}px;--h:{height}px" role="img" '
-        f'aria-label="{escape(sentences[-1])}">{_names(names, middle, 22)}{"".join(groups)}</svg>'
+        f'aria-label="{escape(sentences[-1])}">{_names(drawing.names, middle, 22)}{"".join(groups)}</svg>'
     )
 
 

@@ -5,7 +5,7 @@ from functools import partial
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import span_label
 from bppsa_nb.schedule.colors import COLORS
-from bppsa_nb.schedule.svg import SIDE, Look, figure, read, shortened
+from bppsa_nb.schedule.svg import SIDE, Drawing, Style, figure, read, shortened
 
 
 def scan_figure(trace, squares="numbers"):
@@ -20,8 +20,7 @@ def scan_figure(trace, squares="numbers"):
     names = [f"∇x{sub[trace.n]}", *(f"J{sub[t]}ᵀ" for t in range(trace.n, 0, -1))]
     result = ["I", *(f"∇x{each}" for each in reversed(sub))]
     cleared = {r: place for r in range(1, len(rows)) if (place := cleared_at(trace, rows, r)) is not None}
-    look = partial(_look, squares=squares)
-    return figure(rows, look, levels, sentences, names=names, result=result, cleared=cleared)
+    return figure(Drawing(rows, partial(_style, squares=squares), levels, sentences, names, result, cleared))
 
 
 def _word(operand):
@@ -31,13 +30,13 @@ def _word(operand):
     return shortened("".join(_LETTERS[place % len(_LETTERS)] for place in range(first, last + 1)))
 
 
-def _look(operand, squares):
+def _style(operand, squares):
     if operand is IDENTITY:
-        return Look("identity", "I")
+        return Style("identity", "I")
     label, width = _LABELS[squares](operand), None
     if squares == "shapes":
         label, width = "", SIDE / 4 if operand.kind == "vector" else None
-    return Look(operand.kind, label, operand.product, operand.parents, width)
+    return Style(operand.kind, label, operand.product, operand.parents, width)
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZαβγδεζηθικλμ"

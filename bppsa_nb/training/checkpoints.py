@@ -1,28 +1,34 @@
 """What `Trainer` saves: entries of an ``.npz`` file, and the one rule of what they must be, to be written or read."""
 
 import json
-import math
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_count
+from bppsa_nb.machine.checks import check_amount, check_count
 from bppsa_nb.machine.files import atomic_write, check_path, check_writable, npz_entry, python_scalar, read_npz
 
 _FORMAT = 1
+_MOST = 2**63 - 1  # of what is counted
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """What there is in a file, by the names of the parameters."""
 
     params: dict
     masks: dict | None
     state: dict  # the optimizer's averages, a dict of arrays each
-    note: dict  # steps of the optimizer; epoch, position, seed and plan of the trainer
+    note: dict  # steps of the optimizer; epoch, position, seed, plan and forward of the trainer
     loss: np.ndarray  # [shape=(iterations,), dtype=float64]
     seconds: np.ndarray  # the same
+
+    def restore(self, model, optimizer):
+        """Put a model and an optimizer where they were when a file was written."""
+        model.params.update(self.params)
+        if hasattr(model, "masks"):
+            model.masks = self.masks
+        optimizer.state, optimizer.steps = self.state, self.note["steps"]
 
 
 def check_saving(save_to, save_every, writes):
@@ -36,21 +42,20 @@ def check_saving(save_to, save_every, writes):
             check_writable(save_to)  # found out now, and not after so many iterations
 
 
-def write(path, trainer):
-    """Write a file that `read` takes, or none; what it raises is said by `Trainer.save`."""
+def write(path, model, optimizer, history, place):
+    """Write a file that `read` takes, or none; what it raises is said by `Trainer.save`.
+
+    `place` says where the trainer is: `epoch`, `position`, `seed`, `plan` and `forward`.
+    """
     check_path(path)
-    model, optimizer, history = trainer.model, trainer.optimizer, trainer.history
     try:
-        note = {"format": _FORMAT, "optimizer": _settings(optimizer), "steps": optimizer.steps}
-        note |= {"epoch": trainer.epoch, "position": trainer.position, "seed": trainer._seed, "plan": trainer._plan}
-        note |= {"forward": [trainer.forward.spent, trainer.forward.rest]}
-        entries = {"note": np.array(_json(note))}
-        entries |= {"loss": history.loss, "seconds": history.seconds}
+        note = {"format": _FORMAT, "optimizer": _settings(optimizer), "steps": optimizer.steps} | place
+        entries = {"note": np.array(_json(note)), "loss": history.loss, "seconds": history.seconds}
         state = optimizer.state or optimizer.zeros(model.params)
         masks = getattr(model, "masks", None) or {}
         for group, arrays in {"params": model.params, "masks": masks, **state}.items():
             entries |= {f"{group}/{name}": array for name, array in arrays.items()}
-        _unpack(path, entries, model, optimizer)
+        _checkpoint(path, entries, model, optimizer)
     except (TypeError, ValueError) as error:
         raise type(error)(f"nothing was saved, for it could not be loaded: {error}") from error
     with atomic_write(path) as file:
@@ -60,40 +65,23 @@ def write(path, trainer):
 def read(path, model, optimizer):
     """Return the arrays of a file, and the `Checkpoint` that they are; what it raises is said by `Trainer.load`."""
     entries = read_npz(path, "Trainer.save")
-    return entries, _unpack(path, entries, model, optimizer)
+    return entries, _checkpoint(path, entries, model, optimizer)
 
 
-def restore(trainer, checkpoint):
-    """Put a trainer where it was when a file was written."""
-    model, optimizer, note = trainer.model, trainer.optimizer, checkpoint.note
-    model.params.update(checkpoint.params)
-    if hasattr(model, "masks"):
-        model.masks = checkpoint.masks
-    optimizer.state, optimizer.steps = checkpoint.state, note["steps"]
-    trainer.epoch, trainer.position = note["epoch"], note["position"]
-    trainer._seed, trainer._plan = note["seed"], note["plan"]
-    trainer.forward.spent, trainer.forward.rest = note["forward"]
-    trainer._loss, trainer._seconds = checkpoint.loss.tolist(), checkpoint.seconds.tolist()
-
-
-def _unpack(path, entries, model, optimizer):
+def _checkpoint(path, entries, model, optimizer):
     """Check the entries of a file, and tell them apart; ValueError names what is missing, left over or damaged."""
     entry = partial(npz_entry, path, entries)
-    note = _read_note(path, entry("note"))
+    note = _checked_note(path, entry("note"))
     if note["optimizer"] != _settings(optimizer):
         raise ValueError(
             f"{path} was written with the optimizer {note['optimizer']}, this trainer has {_settings(optimizer)}"
         )
     loss, seconds = entry("loss"), entry("seconds")
-    if loss.ndim != 1 or loss.shape != seconds.shape:
-        raise ValueError(f"{path}: 'loss' and 'seconds' must be equally long, got {loss.shape} and {seconds.shape}")
-    for name, array in {"loss": loss, "seconds": seconds}.items():
-        if array.dtype != np.float64:
-            raise ValueError(f"{path}: {name!r} must have dtype float64, got {array.dtype}")
+    if loss.ndim != 1 or loss.shape != seconds.shape or not loss.dtype == seconds.dtype == np.float64:
+        came = f"{loss.shape} of {loss.dtype} and {seconds.shape} of {seconds.dtype}"
+        raise ValueError(f"{path}: 'loss' and 'seconds' must be equally long, of float64, got {came}")
     groups = {"params": model.params, **optimizer.zeros(model.params)}
-    state = {
-        group: {name: entry(f"{group}/{name}", like) for name, like in likes.items()} for group, likes in groups.items()
-    }
+    state = {group: {n: entry(f"{group}/{n}", like) for n, like in likes.items()} for group, likes in groups.items()}
     known = {"note", "loss", "seconds"} | {f"{group}/{name}" for group, likes in groups.items() for name in likes}
     params, masks = state.pop("params"), None
     if hasattr(model, "masks"):
@@ -117,24 +105,25 @@ def _json(value):
     return json.dumps(value, allow_nan=False, default=python_scalar)
 
 
-def _read_note(path, array):
+def _checked_note(path, array):
+    """Return the note of a file, or raise ValueError unless it says where a trainer can be."""
     try:
         note = json.loads(str(array))
         if note["format"] != _FORMAT:
             raise ValueError(f"format {note['format']}, where this version reads {_FORMAT}")
-        counts = [note[name] for name in ("steps", "epoch", "position")]
         seed, plan, _ = note["seed"], note["plan"], note["optimizer"]
-        sound = all(type(count) is int and 0 <= count < 2**63 for count in counts)
-        sound &= seed is None or (type(seed) is int and 0 <= seed < 2**63)
-        if plan is not None:
-            sound &= plan.keys() == {"num_samples", "batch_size"}
-            sound &= all(type(count) is int and 0 < count for count in plan.values())
         spent, rest = note.setdefault("forward", [None, 0])  # files of earlier versions do not have it
-        sound &= type(rest) is int and 0 <= rest and (spent is None or 0 <= spent < math.inf)
-        if note["epoch"] or note["position"]:
-            sound &= seed is not None and note["position"] < plan["num_samples"]
+        counts = {name: note[name] for name in ("steps", "epoch", "position")} | {"forward": rest}
+        begun = note["epoch"] or note["position"]
+        if begun or seed is not None:
+            counts["seed"] = seed
+        for name, count in counts.items():
+            check_count(name, count, 0, _MOST)
+        if begun or plan is not None:
+            check_count("num_samples", plan["num_samples"], 1 + note["position"], _MOST)
+            check_count("batch_size", plan["batch_size"], 1, _MOST)
+        if spent is not None:
+            check_amount("forward", spent)
+        return note
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path}: the entry 'note' is damaged: {error!r}") from error
-    if not sound:
-        raise ValueError(f"{path}: the entry 'note' is damaged: {note}")
-    return note

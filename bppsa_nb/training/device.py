@@ -31,13 +31,13 @@ from bppsa_nb.machine import arrays_cuda, backends
 from bppsa_nb.machine.cuda import follow, new_stream, record, records, require, wait
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.training import kernels_cuda as kernels
-from bppsa_nb.training.local import Local, check_gradients
+from bppsa_nb.training.local import LocalStrategy, check_gradients
 from bppsa_nb.training.loss import check_labels
-from bppsa_nb.training.optimizers import SGD, Adam, out_of_range
+from bppsa_nb.training.optimizers import SGD, Adam
 
 
-class OnDevice(Local):
-    """Steps of an `RNN` or a `GRU`: whole on the GPU where it knows all that is computed, and otherwise as `Local`."""
+class DeviceStrategy(LocalStrategy):
+    """Steps of an `RNN` or a `GRU`: whole on the GPU where it knows all that is computed, otherwise as on the host."""
 
     def __init__(self):
         self.training = None
@@ -144,12 +144,8 @@ class DeviceTraining:
         met = status != kernels.UNMET
         if not met:  # nothing was updated
             status = self._run((T, B, method, levels, None), x, labels)
-        if status == kernels.LOST:
-            # Products of Jacobians left the range: nothing was updated, and the linear scan answers.
-            fallback = Step(self, T, B, "linear", None, None)
-            fallback.load(x, labels)
-            fallback.launch(self.stream)
-            status = self._fetch()
+        if status == kernels.LOST:  # products of Jacobians left the range: nothing was updated, the linear scan answers
+            status = self._run((T, B, "linear", None, None), x, labels)
         if status != kernels.DONE:
             self._explain(status, T)
         return float(self.loss.copy_to_host()[0]), met
@@ -157,7 +153,7 @@ class DeviceTraining:
     def _run(self, key, x, labels):
         """Run a kind of step; return how it ended."""
         if key not in self.steps:
-            while len(self.steps) > 3:  # a full batch and the last one of an epoch, in chunks and by the loop
+            while len(self.steps) > 4:  # a full batch and the last one of an epoch, in chunks and by the loop; linear
                 self.steps.pop(next(iter(self.steps)))
             self.steps[key] = Step(self, *key)
         step = self.steps[key]
@@ -172,13 +168,9 @@ class DeviceTraining:
         grads = self.views(self.grads.copy_to_host())
         if status == kernels.GRADIENTS:
             check_gradients(grads, f" after {steps} time steps")
-        *vectors, _ = self.vectors(self.host)
-        kinds = zip(("", *self.averages), vectors, strict=True)
-        for average, vector in reversed(list(kinds)):  # what is to blame first
-            for name, array in self.views(vector).items():
-                if not np.isfinite(array).all():
-                    what = f"{average} of {name}" if average else name
-                    raise FloatingPointError(out_of_range(what, array.dtype, self.optimizer.steps + 1, grads[name]))
+        vectors = [self.views(vector) for vector in self.vectors(self.host)[:-1]]
+        for name, grad in grads.items():
+            self.optimizer.check_range(name, grad, [vector[name] for vector in vectors])
 
     def commit(self):
         """Write what the last step found into the model's parameters and the optimizer's state."""
@@ -208,7 +200,6 @@ class DeviceTraining:
     def _fetch(self):
         self.flat.copy_to_host(self.host, stream=self.stream)
         wait(self.stream)
-        self.sent = None  # until it is committed, the device is ahead of the host
         return int(self.host[-1])
 
 
@@ -328,8 +319,10 @@ class Step:
                 arrays_cuda.fill(first, zero, stream)
                 cells.launch_input_gradients(self.slopes[layer], arrays[f"weight_ih_l{layer}"], rest, stream)
         follow(stream, sub)
-        work = self.params, training.grads, self.averages, self.settings, self.status, scan.lost, self.unmet
-        kernels.launch_update(training.optimizer, *work, stream)
+        flags = self.status, scan.lost, self.unmet
+        kernels.launch_update(
+            training.optimizer, self.params, training.grads, self.averages, self.settings, flags, stream
+        )
 
 
 class Scan:

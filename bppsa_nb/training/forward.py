@@ -14,44 +14,32 @@ AGAIN = 50  # iterations by the loop, before chunks are tried again
 class Forward:
     """The method of a trainer's forward passes, and what ``"auto"`` remembers of them.
 
-    Whether chunks soon meet is not known before they did, and changes as a network learns. What they took is counted,
-    and priced as `bppsa_nb.explain` prices it, not timed: training twice gives the same bits.
-
-    Attributes
-    ----------
-    method : {"auto", "linear", "chunked", "newton"}
-    checkpoint_every : int or None
-        As for the model's `forward`.
-    spent : float or None
-        Predicted time of the last iterations in chunks, the later the more it counts, in that of the loop.
-    rest : int
-        Iterations that the loop still has, before chunks are tried again.
+    Whether chunks soon converge is not known before they did, and changes as a network learns. What they took is
+    counted, and priced as `bppsa_nb.explain` prices it, not timed: training twice gives the same bits.
     """
 
-    method: str
+    method: str  # as for the model's `forward`, as is `checkpoint_every`
     checkpoint_every: int | None = None
-    spent: float | None = None
-    rest: int = 0
+    spent: float | None = None  # predicted time of recent iterations in chunks, a moving average, in that of the loop
+    rest: int = 0  # iterations that the loop still has, before chunks are tried again
 
     def check(self, model):
         """Raise ValueError or TypeError unless a model can go forward so."""
         check_choice("forward", self.method, METHODS)
         if self.checkpoint_every is not None:
             check_count("checkpoint_every", self.checkpoint_every, 1)
-        for name, value, usual in self._chosen():
-            if value != usual and not _goes(model):
+        loops = getattr(type(model), "forward", None) is Recurrent.forward
+        for name, value, usual in ("forward", self.method, "auto"), ("checkpoint_every", self.checkpoint_every, None):
+            if value != usual and not loops:
                 kind = type(model).__name__
                 raise ValueError(f"{name} must be {usual!r} for a {kind}, which has no loop over time, got {value!r}")
 
-    def _chosen(self):
-        return ("forward", self.method, "auto"), ("checkpoint_every", self.checkpoint_every, None)
-
     def how(self):
         """Return what is said to the model's `forward`, by keyword."""
-        kept = {} if self.checkpoint_every is None else {"checkpoint_every": self.checkpoint_every}
-        if self.method != "auto":
-            return kept | {"method": self.method}
-        return kept | {"method": "linear"} if self.rest else kept
+        how = {} if self.checkpoint_every is None else {"checkpoint_every": self.checkpoint_every}
+        if self.method != "auto" or self.rest:
+            how["method"] = "linear" if self.method == "auto" else self.method
+        return how
 
     def remember(self, share=None):
         """Take notes of an iteration that is done, whose chunks took a share of the loop's time; None for the loop."""
@@ -61,12 +49,6 @@ class Forward:
             self.spent = share if self.spent is None else self.spent + (share - self.spent) / 4
             if self.spent > 1:
                 self.spent, self.rest = None, AGAIN
-
-
-def check_kept(forward):
-    """Raise ValueError unless all states are kept, as ranks keep theirs."""
-    if forward.checkpoint_every is not None:
-        raise ValueError(f"checkpoint_every must be None with comm, got {forward.checkpoint_every!r}")
 
 
 def share_of(model, shape, solved, backend):
@@ -81,7 +63,3 @@ def share_of(model, shape, solved, backend):
     loop = explain(steps, *sizes, forward=True).seconds["linear"]
     chunks = sum(loop if one is None else solve_seconds(one, steps, *sizes) for one in solved)
     return chunks / (loop * len(solved))
-
-
-def _goes(model):
-    return getattr(type(model), "forward", None) is Recurrent.forward

@@ -126,9 +126,10 @@ def settings_of(optimizer):
     return [rate, correction, 1 - beta1, beta2, 1 - beta2, optimizer.eps, beta1]
 
 
-def launch_update(optimizer, params, grads, averages, settings, status, lost, unmet, stream):
-    """Launch an optimizer's step, which does nothing where the gradients are not to be used."""
-    one_block(flag_overflow, stream)(grads, status, lost, unmet)
+def launch_update(optimizer, params, grads, averages, settings, flags, stream):
+    """Launch an optimizer's step, which does nothing where `flags` (status, lost, unmet) say so."""
+    one_block(flag_overflow, stream)(grads, *flags)
+    status = flags[0]
     if isinstance(optimizer, Adam):
         over(adam, params, stream)(params, grads, *averages, settings, status)
     else:

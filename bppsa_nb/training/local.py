@@ -12,19 +12,13 @@ from bppsa_nb.training.forward import share_of
 from bppsa_nb.training.loss import check_order, cross_entropy
 
 
-class Local:
-    """Steps in this process.
+class LocalStrategy:
+    """Steps in this process; `device.DeviceStrategy` and those of `bppsa_nb.distributed` have the same methods.
 
-    `bppsa_nb.training.device.OnDevice` and `bppsa_nb.distributed.training.Replicas` have the same methods. `make` is
-    always a callable that returns a batch, its inputs and its labels.
-
-    Attributes
-    ----------
-    speaks : bool
-        Whether this process shows progress and writes files.
+    `make` is always a callable that returns a batch, its inputs and its labels.
     """
 
-    speaks = True
+    is_main_process = True  # which shows progress and writes files
 
     def check(self, model, optimizer, method, backend, levels, forward):
         """Raise what `Trainer` says it raises, unless these can be trained so."""
@@ -48,7 +42,7 @@ class Local:
         """Have what fails in a block fail wherever steps run, and what it puts into a dict be the same there."""
         return nullcontext({})
 
-    def first(self, number):
+    def broadcast(self, number):
         """Return the integer that counts where each process has one."""
         return number
 

@@ -6,28 +6,10 @@ from bppsa_nb.machine.checks import as_array, check_finite
 
 
 def cross_entropy(logits, labels):
-    """Compute the mean softmax cross-entropy and its gradient.
+    """Compute the mean softmax cross-entropy, a float, and its gradient at the logits, an array like them.
 
-    Parameters
-    ----------
-    logits : np.ndarray [shape=(B, C)]
-        Scores, finite.
-    labels : array_like of int [shape=(B,)]
-        Classes from 0 to C - 1.
-
-    Returns
-    -------
-    loss : float
-        Mean over the batch, computed in float64.
-    grad_logits : np.ndarray [shape=(B, C)]
-        Its gradient, in the dtype of the logits.
-
-    Raises
-    ------
-    TypeError
-        If the labels are not integers or the logits not floating point.
-    ValueError
-        For shapes that do not fit, an empty batch, a label out of range, NaN or infinity.
+    `logits` [shape=(B, C)] are finite, `labels` [shape=(B,)] integers from 0 to C - 1; TypeError or ValueError if they
+    are not. The loss is computed in float64.
     """
     logits, labels = _checked(logits, labels)
     rows = np.arange(len(labels))

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from bppsa_nb.machine.checks import as_array, check_between, check_count, check_kind, wrong_shape
+from bppsa_nb.machine.checks import as_array, check_between, check_count, check_floats, check_kind, wrong_shape
 from bppsa_nb.machine.reprs import repr_of
 
 
@@ -71,47 +71,38 @@ class _Optimizer:
                 self._update(grad, before, found)
                 # Products of finite numbers, or too large; all but the last average show themselves in the parameter.
                 if not math.isfinite(np.vdot(found[0], found[-1])):
-                    self._check_range(name, grad, found)
+                    self.check_range(name, grad, found)
                 steps += zip(before, found, strict=True)
         for array, replacing in steps:
             array[...] = replacing
         self.state = state
         self.steps = steps_taken + 1
 
-    def _check_range(self, name, grad, found):
+    def check_range(self, name, grad, found):
+        """Raise FloatingPointError unless a parameter and its averages, as a step found them, are finite."""
         whats = [name, *(f"{average} of {name}" for average in self._averages)]
         for what, array in reversed(list(zip(whats, found, strict=True))):  # averages first: they are what is to blame
             if not np.isfinite(array).all():
-                raise FloatingPointError(out_of_range(what, array.dtype, self.steps + 1, grad))
+                most = f"{np.abs(grad).max():.2g}"
+                raise FloatingPointError(
+                    f"{what} leaves the range of {array.dtype} in step {self.steps + 1}, by gradients up to {most}; "
+                    "nothing was updated; a smaller learning rate, smaller weights or float64 may help"
+                )
 
 
-_OTHER = "params must be those of the steps before: an optimizer belongs to one model"
+_OTHER = "params do not match the optimizer's state; use one optimizer per model"
 
 
 def _check_shapes(name, grad, before):
     param, *averages = before
-    if not isinstance(param, np.ndarray) or not isinstance(grad, np.ndarray):
-        what, array = ("grads", grad) if isinstance(param, np.ndarray) else ("params", param)
-        raise TypeError(f"{what}[{name!r}] must be a numpy.ndarray, got {type(array).__name__}")
-    for what, array in ("params", param), ("grads", grad):
-        if array.dtype.char not in "fd":
-            raise TypeError(f"{what}[{name!r}] must be float32 or float64, got {array.dtype}")
+    check_floats(f"params[{name!r}]", param)
+    check_floats(f"grads[{name!r}]", grad)
     if not param.flags.writeable:
         raise ValueError(f"params[{name!r}] must be writable, got a read-only array")
-    shape = param.shape
-    if grad.shape != shape:
-        raise wrong_shape(f"grads[{name!r}]", grad, shape)
-    for average in averages:
-        if getattr(average, "shape", None) != shape:
-            raise ValueError(_OTHER)
-
-
-def out_of_range(what, dtype, step, grad):
-    """Say what a step would have made infinite, or no number, by which gradient."""
-    return (
-        f"{what} leaves the range of {dtype} in step {step}, by gradients up to {np.abs(grad).max():.2g}; nothing was "
-        "updated; a smaller learning rate, smaller weights or float64 may help"
-    )
+    if grad.shape != param.shape:
+        raise wrong_shape(f"grads[{name!r}]", grad, param.shape)
+    if any(getattr(average, "shape", None) != param.shape for average in averages):
+        raise ValueError(_OTHER)
 
 
 class SGD(_Optimizer):

@@ -14,7 +14,7 @@ from bppsa_nb.multigrid.model import ResidualModel
 from bppsa_nb.training import checkpoints
 from bppsa_nb.training.forward import Forward
 from bppsa_nb.training.history import History
-from bppsa_nb.training.local import Local
+from bppsa_nb.training.local import LocalStrategy
 
 
 class Trainer:
@@ -159,16 +159,16 @@ class Trainer:
             plan = self._strategy.check_dataset(dataset, batch_size)
             if self.position and plan != self._plan:
                 raise ValueError(f"an epoch was begun with {self._plan}; finish it before going on with {plan}")
-            checkpoints.check_saving(save_to, save_every, self._strategy.speaks)
+            checkpoints.check_saving(save_to, save_every, self._strategy.is_main_process)
             # One seed and two counters say where every epoch stands: there is no generator state to keep.
             seed = int(generator(rng).integers(2**63)) if self._seed is None else self._seed
             place = {"epoch": self.epoch, "position": self.position, "seed": self._seed}
             given |= plan | {"epochs": int(epochs), "save_every": save_every, "the trainer's place": place}
-        self._seed, self._plan = self._strategy.first(seed), plan
+        self._seed, self._plan = self._strategy.broadcast(seed), plan
         num_samples = plan["num_samples"]
         per_epoch = -(-num_samples // batch_size)
         total, done = epochs * per_epoch, self.epoch * per_epoch + self.position // batch_size
-        hidden = not (progress and self._strategy.speaks)
+        hidden = not (progress and self._strategy.is_main_process)
         bar = {"total": total, "initial": min(done, total), "disable": hidden, "unit": "it", "desc": "training"}
         with self._strategy.stoppable(), extras.bar(**bar) as bar:
             while self.epoch < epochs:
@@ -226,12 +226,11 @@ class Trainer:
             If `path` names no file, or `load` would refuse what is to be saved, as where a parameter is not finite; if
             it cannot be written. A file that is there stays as it is.
         """
+        place = {"epoch": self.epoch, "position": self.position, "seed": self._seed, "plan": self._plan}
+        place["forward"] = [self.forward.spent, self.forward.rest]
         with interrupts_held(), self._strategy.collective_check():
-            if self._strategy.speaks:
-                self._write(path)
-
-    def _write(self, path):
-        checkpoints.write(path, self)
+            if self._strategy.is_main_process:
+                checkpoints.write(path, self.model, self.optimizer, self.history, place)
 
     def load(self, path):
         """Take over what `save` wrote, all of it or, on an error, nothing.
@@ -251,20 +250,24 @@ class Trainer:
         """
         with self._strategy.collective_check() as given:
             given["what path holds"], checkpoint = checkpoints.read(path, self.model, self.optimizer)
+        note, loss, seconds = checkpoint.note, checkpoint.loss.tolist(), checkpoint.seconds.tolist()
         with interrupts_held():
-            checkpoints.restore(self, checkpoint)
+            checkpoint.restore(self.model, self.optimizer)
+            self.epoch, self.position, self._seed, self._plan = map(note.get, ("epoch", "position", "seed", "plan"))
+            self.forward.spent, self.forward.rest = note["forward"]
+            self._loss, self._seconds = loss, seconds
 
 
 def _strategy(model, backend, comm, sequence_ranks):
     """Choose where steps run."""
     if comm is not None:
         if isinstance(model, ResidualModel):
-            return over_ranks("residual").Layers(comm, sequence_ranks)
-        return over_ranks("training").Replicas(comm, sequence_ranks)
+            return over_ranks("residual").LayerStrategy(comm, sequence_ranks)
+        return over_ranks("training").ReplicaStrategy(comm, sequence_ranks)
     if sequence_ranks is not None:
         raise ValueError(f"sequence_ranks goes with comm only, got {sequence_ranks!r}")
     if isinstance(model, Recurrent) and backends.resolve(backend) == "cuda":
-        from bppsa_nb.training.device import OnDevice
+        from bppsa_nb.training.device import DeviceStrategy
 
-        return OnDevice()
-    return Local()
+        return DeviceStrategy()
+    return LocalStrategy()

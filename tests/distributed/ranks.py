@@ -1,138 +1,27 @@
-"""What `test_backprop.py` has every rank do: mpiexec -n RANKS python -m mpi4py ranks.py TASK FILE [T]."""
+"""What `test_backprop.py` has every rank do: mpiexec -n RANKS python -m mpi4py ranks.py TASK [T] FILE."""
 
-import ctypes
 import itertools
 import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
-import naive
 import numpy as np
 from mpi4py import MPI
+from random_chains import KINDS, LISTS, TOLERANCE, Chain, orthogonal
+from refusing import patched, unlike
 from scipy import sparse
 
 import bppsa_nb as bp
 from bppsa_nb import distributed
-from bppsa_nb.distributed import lists, maps, messages, ranks, runs, solver
+from bppsa_nb.distributed import exscan, measure, ranks, segments, solver
+from bppsa_nb.distributed.segments import DenseSegment, ListSegment
 from bppsa_nb.machine import backends
 
 COMM = MPI.COMM_WORLD
 RANK, LAST = COMM.rank, COMM.size - 1
-KINDS = ("dense", "shared", "rnn", "gru", "no carry", "carry only", "csr", "mixed", "batched", "batched, shared")
-LISTS = KINDS[6:]
-TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
-
-
-def orthogonal(rng, *shape):
-    """Make matrices whose columns, or rows if there are fewer, are orthonormal: a gradient about keeps its size."""
-    found = np.linalg.qr(rng.standard_normal((*shape[:-2], max(shape[-2:]), min(shape[-2:]))))[0]
-    return found if shape[-2] >= shape[-1] else found.swapaxes(-1, -2)
-
-
-class Chain:
-    """A whole chain, its gradient and loss terms, in numbers that float32 holds exactly.
-
-    `dense` holds the same links as matrices of one size, for the loops of the oracle: states of other sizes end in
-    zeros.
-    """
-
-    def __init__(self, kind, T, dtype, rng):
-        B, H = (int(rng.integers(1, 4)), int(rng.integers(2, 6)))
-        self.kind, self.T, self.dtype = kind, T, dtype
-        self.sizes = rng.integers(2, 6, T + 1) if kind in LISTS else np.full(T + 1, H)
-        self.lead = () if kind in ("csr", "mixed") else (B,)
-        self.links = getattr(self, "_" + kind.split(",")[0].replace(" ", "_"))(rng, B, H)
-        self.grad_output = self._numbers(rng.standard_normal((*self.lead, self.sizes[T])))
-        self.local_grads = [self._numbers(rng.standard_normal((*self.lead, size))) for size in self.sizes]
-
-    def _numbers(self, array):
-        return np.ascontiguousarray(array.astype(np.float32).astype(self.dtype))
-
-    def _dense(self, rng, B, H):
-        self.dense = self._numbers(orthogonal(rng, self.T, B, H, H))
-        return self.dense
-
-    def _shared(self, rng, B, H):
-        links = self._numbers(orthogonal(rng, self.T, H, H))
-        self.dense = np.broadcast_to(links[:, None], (self.T, B, H, H))
-        return links
-
-    def _structured(self, rng, B, H, K, carry):
-        share = np.array([1, 0.3, 0.1])[:K, None, None]
-        weights = self._numbers(orthogonal(rng, K, H, H) * share)
-        slopes = self._numbers(rng.choice([-1.0, 1.0], (K, self.T, B, H)) * rng.uniform(0.9, 1.1, (K, self.T, B, H)))
-        diagonal = self._numbers(rng.uniform(0.8, 1.2, (self.T, B, H)) * (0.1 if K else 1)) if carry else None
-        self.dense = naive.structured_jacobians_T(weights, slopes, diagonal)
-        return bp.StructuredChain(weights, slopes, diagonal)
-
-    def _rnn(self, rng, B, H):
-        return self._structured(rng, B, H, 1, False)
-
-    def _gru(self, rng, B, H):
-        return self._structured(rng, B, H, 3, True)
-
-    def _no_carry(self, rng, B, H):
-        return self._structured(rng, B, H, 3, False)
-
-    def _carry_only(self, rng, B, H):
-        return self._structured(rng, B, H, 0, True)
-
-    def _list(self, rng, samples, make):
-        self.dense = np.zeros((self.T, max(samples, 1), self.sizes.max(), self.sizes.max()))
-        links = []
-        for t, (rows, columns) in enumerate(itertools.pairwise(map(int, self.sizes))):
-            matrices = self._numbers(orthogonal(rng, max(samples, 1), rows, columns))
-            matrices[:, rng.random((rows, columns)) < 0.1] = 0
-            self.dense[t, :, :rows, :columns] = matrices
-            links.append(make(t, matrices))
-        return links
-
-    def _csr(self, rng, B, H):
-        return self._list(rng, 0, lambda t, matrices: sparse.csr_array(matrices[0]))
-
-    def _mixed(self, rng, B, H):
-        kinds = sparse.csr_array, np.array, sparse.coo_array
-        return self._list(rng, 0, lambda t, matrices: kinds[t % 3](matrices[0]))
-
-    def _batched(self, rng, B, H):
-        def make(t, matrices):
-            pattern = sparse.csr_array(np.ones(matrices.shape[1:]) if t % 2 else abs(matrices).sum(0))
-            rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
-            values = np.ascontiguousarray(matrices[:, rows, pattern.indices])
-            return bp.BatchedCSR(values, pattern.indices, pattern.indptr, pattern.shape)
-
-        links = self._list(rng, 1 if self.kind == "batched, shared" else B, make)
-        self.dense = np.broadcast_to(self.dense, (self.T, B, *self.dense.shape[2:]))
-        return links
-
-    def part(self, run):
-        """Return the links of a run."""
-        if isinstance(self.links, bp.StructuredChain):
-            carry = self.links.carry
-            return bp.StructuredChain(
-                self.links.weights, self.links.slopes[:, run], None if carry is None else carry[run]
-            )
-        return self.links[run]
-
-    def terms(self, points):
-        """Return loss terms, stacked unless they are of different sizes."""
-        if self.kind in LISTS:
-            return self.local_grads[points]
-        found = self.local_grads[points]
-        return np.stack(found) if found else np.empty((0, *self.grad_output.shape), self.dtype)
-
-    def oracle(self):
-        """Go back in loops over Python floats; return the gradients at all points."""
-        width = self.dense.shape[2] if self.T else self.sizes[0]
-        wide = [
-            np.pad(each.reshape(-1, each.shape[-1]), ((0, 0), (0, width - each.shape[-1]))) for each in self.local_grads
-        ]
-        end = np.pad(self.grad_output.reshape(len(wide[-1]), -1), ((0, 0), (0, width - self.grad_output.shape[-1])))
-        dense = self.dense if self.T else np.empty((0, len(end), width, width))
-        found = naive.backprop(dense, end, np.stack(wide))
-        return [each[:, :size].reshape(*self.lead, size) for each, size in zip(found, self.sizes, strict=True)]
 
 
 def cuts(style, T, rng):
@@ -196,8 +85,7 @@ def compare(kind, dtype, given, style, rng):
             method = found.method if kind not in LISTS else "linear"
         if found.method != method or not found.finite or (found.combined > 0 and method == "linear"):
             wrong.append(f"{method}: {found.method} instead, finite={found.finite}, {found.combined} times ⋄")
-        least = max(COMM.size - 2, 0) if found.method == "chunked" else 0  # on all ranks together
-        if found.combined > 2 * LAST.bit_length() or COMM.allreduce(found.combined) < least:
+        if found.combined > max(2 * LAST.bit_length() - 2, 0):
             wrong.append(f"{method}: {found.combined} times ⋄")
         if not same(bp.backprop(links, end, **how), found.gradients):
             wrong.append(f"{method}: another result the second time")
@@ -223,10 +111,10 @@ def compile_products():
     for dtype, kind in itertools.product(TOLERANCE, KINDS[:6]):
         chain = Chain(kind, 5, dtype, np.random.default_rng(0))
         links = chain.links[:, None] if kind == "shared" else chain.links
-        runs.Run(links, len(chain.grad_output), "cpu").map(None, None)
+        DenseSegment(links, len(chain.grad_output), "cpu").reduce(None, None)
     for dtype in TOLERANCE:
         chain = Chain("batched", 5, dtype, np.random.default_rng(0))
-        lists.ListRun(chain.links, len(chain.grad_output), np.dtype(dtype), "cpu", False).map(None, None)
+        ListSegment(chain.links, len(chain.grad_output), np.dtype(dtype), "cpu", False).reduce(None, None)
 
 
 def terms_at_the_end():
@@ -236,7 +124,7 @@ def terms_at_the_end():
         chain, parts = Chain(kind, T, np.float64, np.random.default_rng(COMM.size)), distributed.partition(T, COMM.size)
         run, local = parts[RANK], chain.terms(slice(0, T + 1))
         end = chain.grad_output + local[T] if RANK == LAST else np.full_like(chain.grad_output, RANK + 1)
-        links = runs.Run(chain.part(run), len(end), "numpy")
+        links = DenseSegment(chain.part(run), len(end), "numpy")
         found = solver.go_back(ranks.group(COMM), links, end, local[run], method)
         for rank, part in enumerate(parts[:-1]):
             chain.local_grads[part.stop] += rank + 1
@@ -336,12 +224,8 @@ def communicators():
 
 def at_the_ends():
     """Solve where neither end of the ranks could multiply, and over states without entries; return what fails."""
-    wrong, product = [], runs.Run._product
-    if RANK in (0, LAST):
-        runs.Run._product = failing(MemoryError("nobody needs this product"))
-    if simple(COMM) != np.ones((3, 1, 2)).tolist():
-        wrong.append("products at the ends")
-    runs.Run._product = product
+    solved = patched(DenseSegment, "_product", partial(simple, COMM), here=RANK in (0, LAST))  # nobody needs these
+    wrong = [] if solved == np.ones((3, 1, 2)).tolist() else ["products at the ends"]
     shapes = [(2, 3), (3, 0), (0, 2), (2, 2), (2, 0), (0, 2)]
     links, terms = [np.ones(shape) for shape in shapes], [np.ones(rows) for rows, _ in [*shapes, (2, 0)]]
     run, end = distributed.partition(len(links), COMM.size)[RANK], np.ones(2)
@@ -360,106 +244,86 @@ def with_nan(array):
     return array
 
 
-def patched(owner, name, replacement):
-    """Return a call of something while an attribute is another."""
-
-    def through(call):
-        before = getattr(owner, name)
-        setattr(owner, name, replacement)
-        try:
-            return call()
-        finally:
-            setattr(owner, name, before)
-
-    return through
-
-
 def refusals():
-    """Yield a name and a call that must fail on all ranks; the first rank is at fault, or the last where it says so."""
-    first, last = RANK == 0, RANK == LAST
-    rng = np.random.default_rng(5)
-    links = rng.standard_normal((2, 3, 4, 4))
-    end, terms = rng.standard_normal((3, 4)) if last else None, rng.standard_normal((2 + last, 3, 4))
-    weights, slopes, carry = (rng.standard_normal(shape) for shape in ((1, 4, 4), (1, 2, 3, 4), (2, 3, 4)))
-    listed, end_of_list = [sparse.csr_array(link[0]) for link in links], end[0] if last else None
-    batched = [bp.BatchedCSR(rng.standard_normal((3, 4)), np.arange(4), np.arange(5), (4, 4)) for _ in range(2)]
+    """Yield calls that must fail on all ranks; see `refusing.unlike`."""
+    rng, first, last = np.random.default_rng(0), RANK == 0, RANK == LAST
+    links, end = rng.standard_normal((2, 3, 4, 4)), rng.standard_normal((3, 4)) if last else None
+    weights, slopes = rng.standard_normal((1, 4, 4)), rng.standard_normal((1, 2, 3, 4))
+    carry, terms = rng.standard_normal((2, 3, 4)), rng.standard_normal((2 + last, 3, 4))
+    listed, end_of_list = [rng.standard_normal((4, 4)) for _ in range(2)], rng.standard_normal(4) if last else None
 
-    def solving(jacobians_T=links, grad_output=end, method="chunked", backend="numpy", comm=COMM, **options):
-        how = {"method": method, "backend": backend, "comm": comm} | options
-        return lambda: bp.backprop(jacobians_T, grad_output, **how)
+    structured, few = bp.StructuredChain(weights, slopes, carry), [link.astype("f4") for link in listed]
 
-    def structured(weights=weights, slopes=slopes, carry=carry, **options):
-        return solving(bp.StructuredChain(weights, slopes, carry), **options)
+    def solving(links=links, grad_output=end, local_grads=terms, method="chunked", comm=COMM, **how):
+        local_grads = None if isinstance(links, list) and local_grads is terms else local_grads
+        how = {"local_grads": local_grads, "method": method, "backend": "numpy", "comm": comm} | how
+        return lambda: bp.backprop(links, grad_output, **how)
 
-    yield "sizes", solving(rng.standard_normal((2, 3, 5, 5)) if first else links)
-    yield "sizes of a list", solving([sparse.csr_array((4, 7))] if first else listed, end_of_list)
-    for method in "linear", "chunked":
-        yield f"nan link, {method}", solving(with_nan(links) if first else links, method=method)
-        yield f"nan gradient, last, {method}", solving(grad_output=with_nan(end) if last else None, method=method)
-        yield f"nan term, {method}", solving(local_grads=with_nan(terms) if first else terms, method=method)
-        for name, array in {"weights": weights, "slopes": slopes, "carry": carry}.items():
-            yield f"nan {name}, {method}", structured(**{name: with_nan(array) if first else array}, method=method)
-        broken = [listed[0], sparse.csr_array(with_nan(links[0, 0]))] if first else listed
-        yield f"nan in a list, {method}", solving(broken, end_of_list, method=method)
-        other = [bp.BatchedCSR.of(each.pattern, with_nan(each.values)) for each in batched] if first else batched
-        yield f"nan in batched, {method}", solving(other, method=method)
-        fails = patched(runs.Run, "sweep", failing(MemoryError("no room")) if first else runs.Run.sweep)
-        yield f"memory, {method}", lambda fails=fails, method=method: fails(solving(method=method))
-    fails = patched(runs.Run, "sweep", failing(MemoryError("no \udcff")) if first else runs.Run.sweep)
-    yield "words that are no text", lambda: fails(solving())
-    yield "dtype", solving(links.astype(np.float32) if first else links)
-    yield "dtype of a list", solving([link.astype(np.float32) for link in listed] if first else listed, end_of_list)
-    yield "kind", structured() if first else solving()
-    yield "shared", solving(links[:, 0] if first else links)
-    yield "list", solving(batched if first else links)
-    yield "list of single matrices", solving(listed if first else batched)
-    yield "method", solving(method="linear" if first else "chunked")
-    yield "batch", solving(links[:, :2] if first else links)
-    yield "gradient missing, last", solving(grad_output=None)
-    yield "gradient elsewhere", solving(grad_output=np.ones((3, 4)))
-    yield "gradient's size, last", solving(grad_output=end[:, :3] if last else None)
-    yield "one term more", solving(local_grads=rng.standard_normal((3, 3, 4)))
-    yield "one term less, last", solving(local_grads=terms[:2])
-    yield "one term more in a list", solving(listed, end_of_list, local_grads=[np.ones(4)] * 3)
-    yield "terms of another dtype", solving(local_grads=terms.astype(np.float32) if first else terms)
-    yield "no terms", solving(local_grads="none" if first else terms)
-    yield "no array", solving(links.tolist() if first else links)
-    yield "square", solving(links[..., :3] if first else links)
-    yield "chain changed in place", solving(bp.StructuredChain.made(weights, slopes, carry[: 1 if first else 2]))
-    yield "backend", solving(backend="tpu" if first else "numpy")
-    yield "cuda", solving(backend="cuda" if first else "numpy")
-    yield "backend of a list", solving(listed, end_of_list, backend="cpu" if first else "auto")
-    yield "blelloch", solving(method="blelloch")
-    yield "levels", solving(levels=2 if first else None)
-    yield "truncated", solving(method="truncated", levels=2)
-    fails = patched(maps, "combine", failing(RuntimeError("broken")))
-    yield "in the scan", lambda: fails(solving())
-    none = patched(messages, "diamond", failing(RuntimeError("broken")))
-    yield "in the scan of a list", lambda: none(solving(listed, end_of_list))
-    conversion = patched(lists.listed, "operand", failing(MemoryError("no room")) if first else lists.listed.operand)
-    at_last = patched(lists.listed, "operand", failing(MemoryError("no room")) if last else lists.listed.operand)
-    for method in "linear", "chunked":
-        yield f"memory in a list, {method}", lambda m=method: conversion(solving(listed, end_of_list, method=m))
-        yield f"memory in a list, last, {method}", lambda m=method: at_last(solving(listed, end_of_list, method=m))
-    if LAST > 1:
-        one = RANK == 1
-        product = patched(runs.Run, "_product", failing(MemoryError("no room")) if one else runs.Run._product)
-        yield "memory in a product, 1", lambda: product(solving())
-    yield "no communicator", solving(comm="COMM_WORLD")
-    yield "no rank", solving(comm=MPI.COMM_NULL)
-    yield "left out", solving(comm=COMM.Split(MPI.UNDEFINED))
+    # Between ranks.
+    chain = "ValueError: jacobians_T must chain from rank to rank: .*size {} .* rank 0's segment, .*size 4"
+    yield solving(np.ones((2, 3, 5, 5)) if first else links, local_grads=None), None, chain.format(5)
+    yield solving([np.ones((4, 7))] if first else listed, end_of_list), None, chain.format(7)
+    alike = "ValueError: {} must be the same on all ranks: it is {} on rank 1, and {} on rank 0"
+    for name, one, zero, call in [
+        ("jacobians_T", "of float64", "of float32", solving(links.astype("f4") if first else links, local_grads=None)),
+        ("jacobians_T", r"of shape \(T, B, H, H\)", "a StructuredChain", solving(structured if first else links)),
+        ("jacobians_T", "of float64", "of float32", solving(few if first else listed, end_of_list)),
+        ("the batch", "of 3 samples", "of 2 samples", solving(links[:, :2] if first else links, local_grads=None)),
+        ("method", "'chunked'", "'linear'", solving(method="linear" if first else "chunked")),
+    ]:
+        yield call, None, alike.format(name, one, zero)
+    # On one of them.
+    yield solving(grad_output=None), LAST, f"ValueError: grad_output must be given on rank {LAST}, .* got None"
+    elsewhere = f"ValueError: grad_output must be None on all ranks but rank {LAST}, .* got ndarray"
+    yield solving(grad_output=np.ones((3, 4))), "any", elsewhere
+    yield solving(grad_output=end[:, :3] if last else None), LAST, r"ValueError: grad_output must have shape \(3, 4\)"
+    yield solving(local_grads=np.ones((3, 3, 4))), "any", r"ValueError: local_grads must have shape \(2, 3, 4\)"
+    yield solving(local_grads=terms[:2]), LAST, r"ValueError: local_grads must have shape \(3, 3, 4\)"
+    one_more = solving(listed, end_of_list, [np.ones(4)] * 3)
+    yield one_more, "any", r"ValueError: local_grads must be a list of T \(on .* = 2 arrays, got list of 3"
+    other = terms.astype("f4") if first else terms
+    yield solving(local_grads=other), 0, "TypeError: local_grads has dtype float32, but jacobians_T has float64"
+    yield solving(local_grads="none" if first else terms), 0, "TypeError: local_grads must be a numpy.ndarray, got str"
+    yield solving(3 if first else links), 0, "TypeError: jacobians_T must be a numpy.ndarray, got int"
+    yield solving(links[..., :3] if first else links), 0, "ValueError: jacobians_T must hold square matrices"
+    changed = bp.StructuredChain.made(weights, slopes, carry[: 1 if first else 2])
+    yield solving(changed), 0, r"ValueError: carry must have shape \(T, B, H\)"
+    yield solving(backend="cuda" if first else "numpy"), 0, "UnavailableError: backend='cuda' needs an NVIDIA GPU"
+    no_list = solving(listed, end_of_list, backend="cpu" if first else "auto")
+    yield no_list, 0, "ValueError: backend must be 'numpy' or 'auto' for a list .* got 'cpu'"
+    yield solving(method="blelloch"), None, "ValueError: method must be one of 'auto', 'linear', 'chunked' with comm"
+    yield solving(levels=2 if first else None), 0, "ValueError: levels is for method='truncated' only, .* got levels=2"
+    for comm in "COMM_WORLD", MPI.COMM_NULL, COMM.Split(MPI.UNDEFINED):
+        yield solving(comm=comm), None, "TypeError: comm must be an mpi4py.MPI.Intracomm"
     local = COMM.Split(RANK % 2)
     both = local.Create_intercomm(0, COMM, 1 - RANK % 2, 9)
-    yield "two groups", solving(comm=both)
+    yield solving(comm=both), None, "TypeError: comm must be an mpi4py.MPI.Intracomm"
     both.Free()
     local.Free()
-
-
-def failing(error):
-    def fail(*_, **__):
-        raise error
-
-    return fail
+    # Found in the result.
+    for method in "linear", "chunked":
+        finite = "ValueError: {} must be finite, got nan at "
+        yield solving(with_nan(links) if first else links, method=method), 0, finite.format("jacobians_T")
+        yield solving(grad_output=with_nan(end) if last else None, method=method), LAST, finite.format("grad_output")
+        terms_with = with_nan(terms) if first else terms
+        yield solving(local_grads=terms_with, method=method), 0, finite.format("local_grads")
+        lists = [listed[0], with_nan(listed[1]) if first else listed[1]]
+        yield solving(lists, end_of_list, method=method), 0, finite.format(r"jacobians_T\[1\]")
+    # Wherever ranks exchange something: a fault before, or in it.
+    memory, broken = MemoryError("no room"), RuntimeError("broken")
+    for method in "linear", "chunked":
+        call, in_list = solving(method=method), solving(listed, end_of_list, method=method)
+        for at in 0, LAST:
+            here = RANK == at
+            yield partial(patched, DenseSegment, "sweep", call, memory, here), at, "MemoryError: no room"
+            yield partial(patched, segments.listed, "operand", in_list, memory, here), at, "MemoryError: no room"
+    words = MemoryError("no \udcff")
+    yield partial(patched, DenseSegment, "sweep", solving(), words, first), 0, r"MemoryError: no (\udcff|\\udcff)"
+    if LAST > 1:
+        product = partial(patched, DenseSegment, "_product", solving(), memory, RANK == 1)
+        yield product, 1, "MemoryError: no room"
+        for call in solving(), solving(listed, end_of_list):
+            yield partial(patched, exscan, "diamond", call, broken), "any", "RuntimeError: broken"
 
 
 def check():
@@ -471,31 +335,26 @@ def check():
     kept, taken = np.full((2, 5), 7.0), np.zeros((2, 5))
     sent = COMM.Isend(kept, (RANK + 1) % COMM.size, tag=0)
     wrong = random_chains() + terms_at_the_end() + compare_awkward() + at_the_ends() + communicators()
-    refused = {}
-    for name, call in refusals() if COMM.size > 1 else ():
-        try:
-            call()
-            refused[name] = "solved"
-        except Exception as error:
-            refused[name] = f"{type(error).__name__}: {error}"
+    if COMM.size > 1:
+        wrong += unlike(COMM, refusals())
     wrong += [] if simple(COMM) == np.ones((3, 1, 2)).tolist() else ["after all refusals"]
     COMM.Recv(taken)
     sent.Wait()
     if not (taken == kept).all():
         wrong.append("the user's message")
-    return {"wrong": wrong, "refused": refused}
+    return wrong
 
 
 def killed():
     """Have a rank disappear while the others wait for it."""
     if RANK == 1:
-        runs.Run.sweep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        DenseSegment.sweep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     simple(COMM)
 
 
 def memory(T):
     """Measure how far each call's memory rises above what this rank had before, in bytes, by method and kind."""
-    (B, H), rng, libc = (16, 20), np.random.default_rng(RANK), ctypes.CDLL(None)
+    (B, H), rng = (16, 20), np.random.default_rng(RANK)
     run = distributed.partition(T, COMM.size)[RANK]
     steps, found = run.stop - run.start, {}
     weights = orthogonal(rng, 1, H, H).astype(np.float32)
@@ -507,24 +366,16 @@ def memory(T):
         few = bp.StructuredChain(weights, slopes[:, :3])
         bp.backprop(few, end, local_grads=terms[: 3 + (RANK == LAST)], method=method, **how)
     for method, local in itertools.product(("linear", "chunked"), (None, terms)):
-        libc.malloc_trim(0)  # what the call before has freed is not had
-        before = status("VmRSS")
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")  # the peak is counted anew
-        result = distributed.solve(bp.StructuredChain(weights, slopes), end, local_grads=local, method=method, **how)
+        chain = bp.StructuredChain(weights, slopes)
+        result, most = measure.peak(partial(distributed.solve, chain, end, local_grads=local, method=method, **how))
         assert result.method == method and result.finite
-        found[method + (", loss terms" if local is not None else "")] = status("VmHWM") - before
+        found[method + (", loss terms" if local is not None else "")] = most
         del result
     return found
 
 
-def status(name):
-    with open("/proc/self/status") as file:
-        return 1024 * next(int(line.split()[1]) for line in file if line.startswith(name))
-
-
 if __name__ == "__main__":
-    task, path, *sizes = sys.argv[1:]
+    task, *sizes, path = sys.argv[1:]
     every = COMM.gather({"check": check, "killed": killed, "memory": memory}[task](*map(int, sizes)))
     if RANK == 0:
         Path(path).write_text(json.dumps(every))

@@ -1,4 +1,4 @@
-"""What `test_residual.py` has every rank do: mpiexec -n RANKS python -m mpi4py residual_ranks.py TASK FOLDER."""
+"""What `test_residual.py` has every rank do: mpiexec -n RANKS python -m mpi4py residual_ranks.py TASK FOLDER FILE."""
 
 import json
 import signal
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
+from refusing import unlike
 
 import bppsa_nb as bp
 from bppsa_nb import multigrid, sparse
@@ -107,8 +108,8 @@ def failing(*arguments):
 
 
 def refusals():
-    """Yield a name and a call that must fail on all ranks; where one is at fault, it is the last."""
-    net, x = model(), Data(model()).x
+    """Yield calls that must fail on all ranks; see `refusing.unlike`."""
+    net, x, at = model(), Data(model()).x, SIZE - 1
     large, other = model(), model()
     large.params["closing.weight"][:] = 1e308
     other.params["closing.bias"][1] += LAST
@@ -120,48 +121,49 @@ def refusals():
     def backward(grad=grad, activations=activations, method="auto", net=net):
         return lambda: net.backward(activations, grad, method, "numpy", None, COMM)
 
-    yield "x nan", forward(np.where(LAST, np.nan, x))
-    yield "x", forward(x + LAST)
-    yield "parameters", forward(net=other)
-    yield "solver", forward(net=model(solver=TWO_CYCLES | {"cycles": 2 + LAST}))
-    yield "logits", forward(x * 30, net=large)
-    yield "ranks", forward(net=model(depth=SIZE, solver={"cycles": 1, "coarsening": 2, "levels": 2}))
-    yield "no communicator", lambda: net.forward(x, "numpy", "world")
-    yield "no gradient", backward(None)
-    yield "two gradients", backward(np.ones((19, 3)))
-    yield "gradient nan", backward(np.full((19, 3), np.nan) if LAST else None)
-    yield "gradient", backward(np.full((19, 3), 1e308) if LAST else None, model(h=1e3).forward(x, "numpy", COMM))
-    yield "activations", backward(activations=None if LAST else activations)
-    yield "all layers", backward(activations=net.forward(x, "numpy") if LAST else activations)
-    yield "scan", backward(method="blelloch")
-    yield "methods", backward(method="ordinary" if LAST else "auto")
-    yield "sequence_ranks", lambda: trainer(sequence_ranks=1)
-    yield "trainer's method", lambda: trainer(method="linear")
-    yield "trainer's forward", lambda: trainer(forward="chunked")
-    yield "optimizer", lambda: trainer(optimizer=bp.SGD(0.1 + LAST))
-    who = trainer()
+    def unlike_rank_0(name):
+        return f"ValueError: {name} must be the same on all ranks: rank {at} has another than rank 0; here"
+
+    yield forward(np.where(LAST, np.nan, x)), at, "ValueError: x must be finite, got nan"
+    yield forward(x + LAST), None, unlike_rank_0("x")
+    yield forward(net=other), None, unlike_rank_0("model.params")
+    yield forward(net=model(solver=TWO_CYCLES | {"cycles": 2 + LAST})), None, unlike_rank_0("model.solver")
+    yield forward(x * 30, net=large), None, "FloatingPointError: the output of 'closing' overflows float64"
+    few = model(depth=SIZE, solver={"cycles": 1, "coarsening": 2, "levels": 2})
+    yield forward(net=few), None, "ValueError: ranks must be at most the . steps? that 2 levels leave"
+    yield lambda: net.forward(x, "numpy", "world"), None, "TypeError: comm must be an mpi4py.MPI.Intracomm"
+    yield backward(None), at, "TypeError: grad_logits must be a numpy.ndarray, got NoneType"
+    elsewhere = f"ValueError: grad_logits must be None on all ranks but rank {at}, which has the last"
+    yield backward(np.ones((19, 3))), "any", elsewhere
+    yield backward(np.full((19, 3), np.nan) if LAST else None), at, "ValueError: grad_logits must be finite, got nan"
+    huge, steep = np.full((19, 3), 1e308) if LAST else None, model(h=1e3).forward(x, "numpy", COMM)
+    yield backward(huge, steep), None, "FloatingPointError: "
+    yield backward(activations=None if LAST else activations), at, "TypeError: activations must come from Residual"
+    every = net.forward(x, "numpy") if LAST else activations
+    yield backward(activations=every), at, "ValueError: activations.states must have shape"
+    ordinary = "ValueError: method must be one of 'auto', 'multigrid', 'ordinary' with comm, got "
+    yield backward(method="blelloch"), None, ordinary + "'blelloch'"
+    yield backward(method="ordinary" if LAST else "auto"), None, unlike_rank_0("method")
+    steps = "ValueError: sequence_ranks is for an RNN or a GRU, which have steps, got 1"
+    yield lambda: trainer(sequence_ranks=1), None, steps
+    yield lambda: trainer(method="linear"), None, ordinary + "'linear'"
+    yield lambda: trainer(forward="chunked"), None, "ValueError: forward must be 'auto' for a ResidualModel"
+    yield lambda: trainer(optimizer=bp.SGD(0.1 + LAST)), None, unlike_rank_0("optimizer")
+    who, disk = trainer(), "OSError: the disk is gone"
     before = state(who)
-    changes = {
-        "disk": failing,
-        "label": lambda x, y: (x, y + 3),
-        "labels": lambda x, y: (x, (y + 1) % 3),
-        "fewer": lambda x, y: (x[:1], y[:1]),
-    }
-    for name, change in changes.items():
-        yield name, lambda change=change: fit(who, dataset=Data(who.model, change))
-    yield "evaluate", lambda: who.evaluate(Data(who.model, failing), 8)
-    yield "unchanged", lambda: None if state(who) == before else failing()
+    for change, rank, said in [
+        (failing, at, disk),
+        (lambda x, y: (x, y + 3), at, "ValueError: labels must be from 0 to 2, got"),
+        (lambda x, y: (x, (y + 1) % 3), None, unlike_rank_0("y")),
+        (lambda x, y: (x[:1], y[:1]), at, "ValueError: dataset.batch must return labels of the 8 samples asked for"),
+    ]:
+        yield lambda change=change: fit(who, dataset=Data(who.model, change)), rank, said
+    yield lambda: who.evaluate(Data(who.model, failing), 8), at, disk
+    yield lambda: state(who) == before, None, "True instead"
 
 
 def refused(folder):
-    said = {}
-    for name, call in refusals():
-        try:
-            call()
-            said[name] = "nothing"
-        except Exception as error:
-            said[name] = f"{type(error).__name__}: {error}"
-    return said
+    return unlike(COMM, refusals())
 
 
 def stopped(folder):
@@ -182,10 +184,10 @@ def stopped(folder):
     return "went on"
 
 
-def main(task, folder):
+def main(task, folder, path):
     every = COMM.gather({"training": training, "refused": refused, "stopped": stopped}[task](Path(folder)))
     if RANK == 0:
-        Path(folder, f"{task} {SIZE}.json").write_text(json.dumps(every))
+        Path(path).write_text(json.dumps(every))
 
 
 if __name__ == "__main__":

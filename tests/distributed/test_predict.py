@@ -4,8 +4,8 @@ import pytest
 from bppsa_nb.distributed import predict
 from bppsa_nb.distributed.predict import (
     Costs,
-    Diamonds,
     Interconnect,
+    OperatorCosts,
     exscan,
     longest_at_the_loss,
     pipeline,
@@ -16,38 +16,37 @@ from bppsa_nb.papers.bppsa import figure_11
 from bppsa_nb.schedule import events as timeline
 
 LINK = Interconnect(3.0, 4.0)
-DIAMONDS = Diamonds(merge=7.0, apply=2.0, keep=0.5, start=11.0, size=20)
-COSTS = Costs(forward=1.0, sweep=2.0, gradients=0.25, jacobian=0.5, product=10.0, state=8, diamonds=DIAMONDS)
+OPERATOR = OperatorCosts(product=7.0, apply=2.0, start=11.0, size=20)
+FREE = OperatorCosts(0, 0, 0, 0)
+COSTS = Costs(forward=1.0, sweep=2.0, gradients=0.25, jacobian=0.5, product=10.0, state=8, operator=OPERATOR)
 
 
 def doubling(ready):
-    """Exchange maps as MPICH does, rank by rank: spans of places, and whether they end in what is known."""
-    size, now = len(ready), [each + DIAMONDS.start for each in ready]
+    """Exchange maps, rank by rank: spans of places, and whether they end in what is known."""
+    size, now = len(ready), [each + OPERATOR.start for each in ready]
     own = [{"places": (r, r), "known": r == 0, "nothing": r == size - 1} for r in range(size)]
     above, calls = [None] * size, [0] * size
 
     def combine(a, b, rank):
         assert a["places"][1] + 1 == b["places"][0]  # in order, or ⋄ would be commuted
+        places = {"places": (a["places"][0], b["places"][1])}
+        if b["nothing"]:
+            return a | places
         calls[rank] += 1
-        took = DIAMONDS.apply if a["known"] else DIAMONDS.merge
-        if a["nothing"] or b["nothing"]:
-            took = DIAMONDS.keep
-        now[rank] += took
-        places = a["places"][0], b["places"][1]
-        return {"places": places, "known": a["known"], "nothing": a["nothing"] and b["nothing"]}
+        now[rank] += OPERATOR.apply if a["known"] else OPERATOR.product
+        return a | places
 
     mask = 1
     while mask < size:
         pairs = [(r, r ^ mask) for r in range(size) if r ^ mask < size]
         came = {r: own[other] for r, other in pairs}
-        meet = {r: max(now[r], now[other]) + LINK.seconds(DIAMONDS.size) for r, other in pairs}
+        meet = {r: max(now[r], now[other]) + LINK.seconds(OPERATOR.size) for r, other in pairs}
         for r, other in pairs:
             now[r] = meet[r]
             if other < r:
-                own[r] = combine(came[r], own[r], r)
                 above[r] = came[r] if above[r] is None else combine(came[r], above[r], r)
-            else:
-                own[r] = combine(own[r], came[r], r)
+            if 2 * mask < size:
+                own[r] = combine(came[r], own[r], r) if other < r else combine(own[r], came[r], r)
         mask *= 2
     assert all(above[r]["places"] == (0, r - 1) and above[r]["known"] for r in range(1, size))
     return now, calls
@@ -56,11 +55,11 @@ def doubling(ready):
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 33])
 def test_exscan_is_recursive_doubling_of_maps_in_order(ranks):
     ready = np.random.default_rng(ranks).uniform(0, 50, ranks)
-    done, calls = exscan(ready, LINK, DIAMONDS)
+    done, calls = exscan(ready, LINK, OPERATOR)
     expected = doubling(list(ready))
     np.testing.assert_allclose(done, expected[0])
     assert calls.tolist() == expected[1]
-    assert calls.max(initial=0) <= 2 * np.ceil(np.log2(ranks))
+    assert calls.max(initial=0) <= max(0, 2 * np.ceil(np.log2(ranks)) - 2)
 
 
 def test_messages_cost_latency_and_bytes():
@@ -71,14 +70,14 @@ def test_messages_cost_latency_and_bytes():
 def test_on_one_rank_all_roads_are_back_propagation(whole):
     step = COSTS.sweep + whole * (COSTS.forward + COSTS.gradients)
     assert rank_after_rank(12, 1, COSTS, LINK, whole) == 12 * step
-    assert scan(12, 1, COSTS, LINK, whole) == 12 * step + DIAMONDS.start
+    assert scan(12, 1, COSTS, LINK, whole) == 12 * step + OPERATOR.start
     if whole:
         assert pipeline(12, 1, 3, COSTS, LINK) == (3 * 12 * step, 0)
 
 
 def test_two_ranks_need_no_product():
     hop = LINK.seconds(COSTS.state)
-    exchange = DIAMONDS.start + LINK.seconds(DIAMONDS.size) + DIAMONDS.keep
+    exchange = OPERATOR.start + LINK.seconds(OPERATOR.size)
     assert scan(10, 2, COSTS, LINK) == 10 * 2 + exchange
     assert rank_after_rank(10, 2, COSTS, LINK) == 10 * 2 + hop
     assert rank_after_rank(10, 2, COSTS, LINK, whole=True) == 10 * 3 + 2 * hop + 5 * 0.25
@@ -87,7 +86,7 @@ def test_two_ranks_need_no_product():
 
 
 def test_four_ranks_reduce_scan_and_replay():
-    free = COSTS._replace(diamonds=Diamonds(0, 0, 0, 0, 0))
+    free = COSTS._replace(operator=FREE)
     fast = Interconnect(0, 1e9)
     assert scan(40, 4, free, fast) == 10 * (0.5 + 10) + 10 * 2
     # In a whole step, ranks multiply while others go forward: the third has its states after 30 steps, and multiplies.
@@ -99,7 +98,7 @@ def test_four_ranks_reduce_scan_and_replay():
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 16, 64])
 def test_a_longer_run_at_the_loss_is_never_slower_than_rank_after_rank(ranks):
-    free, fast = COSTS._replace(diamonds=Diamonds(0, 0, 0, 0, 0)), Interconnect(0, np.inf)
+    free, fast = COSTS._replace(operator=FREE), Interconnect(0, np.inf)
     ratio = (free.jacobian + free.product) / free.sweep
     steps = 10000 * (ranks - 1) + round(10000 * ratio)  # shared out without a rest
     seconds, factor = longest_at_the_loss(steps, ranks, free, fast)
@@ -114,7 +113,7 @@ def test_a_longer_run_at_the_loss_is_never_slower_than_rank_after_rank(ranks):
 
 
 def test_uneven_shares_and_more_ranks_than_steps():
-    free = COSTS._replace(diamonds=Diamonds(0, 0, 0, 0, 0))
+    free = COSTS._replace(operator=FREE)
     assert scan(5, 4, free, Interconnect(0, 1e9)) == 10.5 + 2  # the run at the loss has two steps, the others one
     # In time, the runs have 1, 1, 1 and 2 steps; the third multiplies from 3 to 13.5.
     assert scan(5, 4, free, Interconnect(0, np.inf), whole=True) == 13.5 + 2 + 0.25
@@ -124,7 +123,7 @@ def test_uneven_shares_and_more_ranks_than_steps():
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("method", ["linear", "chunked"])
 def test_predictions_end_in_events(method, whole):
-    events = predict._runs(predict._shares(23, 5), COSTS, whole).events(method, LINK)
+    events = predict._segments(predict._shares(23, 5), COSTS, whole).events(method, LINK)
     timeline.check(events, [[]] * len(events))  # nobody does two things at once
     assert timeline.makespan(events) == (rank_after_rank if method == "linear" else scan)(23, 5, COSTS, LINK, whole)
     assert {event.worker for event in events} == set(range(5))
@@ -145,7 +144,7 @@ def test_messages_count_where_ranks_have_little_else_to_do():
 def test_gpipe_is_the_schedule_of_figure_11(ranks, batches):
     events, needs = figure_11.pipeline(ranks, batches, backward=True)
     timeline.check(events, needs)
-    one = Costs(1.0, 0.75, 0.25, 0, 0, 0, DIAMONDS)
+    one = Costs(1.0, 0.75, 0.25, 0, 0, 0, OPERATOR)
     seconds, bubble = pipeline(ranks, ranks, batches, one, Interconnect(0, 1))
     assert seconds == timeline.makespan(events)
     busy = sum(event.duration for event in events if event.worker == 0)
@@ -154,7 +153,7 @@ def test_gpipe_is_the_schedule_of_figure_11(ranks, batches):
 
 
 def test_a_forward_pass_that_is_repaired_waits_for_no_other_rank():
-    free = COSTS._replace(diamonds=Diamonds(0, 0, 0, 0, 0))
+    free = COSTS._replace(operator=FREE)
     link, rounds, held = Interconnect(0.5, np.inf), 2, 16  # CHECK_EVERY steps are two rounds of so many
     told = 0.5 + 2 * 0.5  # to the next rank, and log2(4) messages to hear from all
     forward = held * COSTS.forward + told + rounds * (held * COSTS.forward + told)
@@ -162,16 +161,17 @@ def test_a_forward_pass_that_is_repaired_waits_for_no_other_rank():
     found = scan(4 * held, 4, free, link, whole=True, repaired=True)
     backward = found - forward
     assert backward > 0 and scan(4 * held, 4, free, link, whole=True) == serial
-    runs = predict._runs(predict._shares(4 * held, 4), free, True)._replace(repair=held * COSTS.forward, rounds=rounds)
-    events = runs.events("chunked", link)
+    segments = predict._segments(predict._shares(4 * held, 4), free, True)
+    segments = segments._replace(repair=held * COSTS.forward, rounds=rounds)
+    events = segments.events("chunked", link)
     timeline.check(events, [[]] * len(events))
     assert min(event.start for event in events if event.label == "reduce") == forward
     assert [event.label for event in events if event.worker == 2].count("repair") == rounds
     # The last place had to wait for all others; now it waits for its own run, and a short repair.
-    runs = predict._runs(predict._shares(40000, 16), free, True)
+    segments = predict._segments(predict._shares(40000, 16), free, True)
     first = []
     for repair in (None, 32.0):
-        events = runs._replace(repair=repair, rounds=1).events("chunked", link)
+        events = segments._replace(repair=repair, rounds=1).events("chunked", link)
         first.append(max(event.start for event in events if event.label == "reduce"))
     assert first[0] == 40000 + 15 * 0.5 and first[1] == 2500 + 32 + 2 * (0.5 + 4 * 0.5)
 
@@ -183,3 +183,21 @@ def test_ranks_begin_at_once_where_that_is_shorter():
     assert predict.choose_forward((costs(1000),) * 2) == "linear"  # a repair may be as long as a run
     assert predict.choose_forward((costs(1000),) * 4) == "chunked"
     assert predict.choose_forward((costs(3),) * 4) == "linear"
+
+
+def test_the_plan_chooses_between_one_after_the_other_and_all_at_once():
+    class Side:
+        def __init__(self, sweep, multiply):
+            self.sweep, self.multiply = sweep, multiply
+
+    def faster(every):  # in seconds, beside which messages and ⋄ of maps are little
+        costs = ((side.sweep, side.multiply, 5e-5, 1e-4, 80, 300) for side in every)
+        return predict.choose(tuple(costs))
+
+    assert faster([Side(5, 9)]) == "linear"
+    assert faster([Side(5, 999), Side(5, 999)]) == "linear"  # all at once, nothing is multiplied, nothing is won
+    assert faster([Side(5, 999), Side(5, 7), Side(5, 999)]) == "chunked"  # those at the ends are not multiplied
+    assert faster([Side(5, 0), Side(5, 10), Side(5, 0)]) == "linear"
+    assert faster([Side(1, 0), Side(5, 2), Side(1, 0)]) == "linear"  # one rank has it all
+    assert faster([Side(5, 0), Side(5, 2), Side(6, 0)]) == "chunked"
+    assert faster([Side(0, 0), Side(0, 0)]) == "linear"

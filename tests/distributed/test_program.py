@@ -56,9 +56,9 @@ def test_every_rank_method_and_length_is_measured(measured, ranks, cell):
     assert len(differences) == 2 * size and max(differences) <= 1e-5
     if ranks == 4:  # whose middle ranks have multiplied in another order
         assert max(differences) > 0
-    known = predict.exscan(np.zeros(size), predict.Interconnect(0, 1), predict.Diamonds(0, 0, 0, 0, 0))[1][::-1]
+    known = predict.exscan(np.zeros(size), predict.Interconnect(0, 1), predict.OperatorCosts(0, 0, 0, 0))[1][::-1]
     assert max(known) <= 2 * np.ceil(np.log2(size))
-    for row in found["exscans"] + [row for row in found["rows"] if row["method"] == "chunked"]:
+    for row in found["scans"] + [row for row in found["rows"] if row["method"] == "chunked"]:
         assert row["combined"] == known[row["rank"]]
     assert all(row["combined"] == 0 for row in found["rows"] if row["method"] == "linear")
 
@@ -69,12 +69,12 @@ def test_one_rank_is_timed_by_itself_and_several_exchange_messages(measured):
     assert [set(row) for row in rnn["parts"]] == [parts] * 2
     assert [set(row) for row in residual["parts"]] == [parts | {"jacobians", "back"}] * 2
     assert [row["bytes"] for row in several["messages"]] == list(measure.MESSAGES)
-    assert rnn["messages"] == several["parts"] == several["diamonds"] == residual["forward"] == []
+    assert rnn["messages"] == several["parts"] == several["operator"] == residual["forward"] == []
     assert {row["method"] for row in rnn["forward"]} == {"chunked", "linear"}
-    for row in rnn["diamonds"]:  # kind; exponents, rows and offset of two samples
-        assert row["bytes"] == 8 + 2 * (8 * row["width"] + 4 * row["width"] ** 2 + 4 * row["width"])
-        assert min(row["merge"], row["apply"], row["keep"]) > 0
-    assert [row["bytes"] for row in several["exscans"] if row["rank"] == 0] == [r["bytes"] for r in rnn["diamonds"]]
+    for row in rnn["operator"]:  # exponents, rows and offset of two samples
+        assert row["bytes"] == 2 * (8 * row["width"] + 4 * row["width"] ** 2 + 4 * row["width"])
+        assert min(row["product"], row["apply"]) > 0
+    assert [row["bytes"] for row in several["scans"] if row["rank"] == 0] == [r["bytes"] for r in rnn["operator"]]
 
 
 @pytest.mark.parametrize(

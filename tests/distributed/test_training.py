@@ -3,7 +3,6 @@
 `train_ranks.py` holds what every rank does.
 """
 
-import json
 import os
 import re
 import signal
@@ -18,105 +17,23 @@ from on_mpi import ENVIRONMENT, command, start
 import bppsa_nb as bp
 from bppsa_nb.papers import cli
 
+PROGRAM = Path(__file__).with_name("train_ranks.py")
+
 
 @pytest.fixture
 def on_ranks(rank_session, tmp_path):
     """Do one of the tasks on some ranks; return what every rank found."""
-
-    def found(ranks, task):
-        done = rank_session.run(ranks, Path(__file__).with_name("train_ranks.py"), task, tmp_path)
-        assert done.returncode == 0, done.stderr
-        return json.loads((tmp_path / f"{task} {ranks}.json").read_text())
-
-    return found
+    return lambda ranks, task: rank_session.found(ranks, PROGRAM, task, tmp_path)
 
 
 @pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 4, 7))])
 def test_any_number_of_ranks_trains_as_one_process_does(on_ranks, ranks):
-    assert on_ranks(ranks, "check") == [{"models": [], "training": []}] * ranks
+    assert on_ranks(ranks, "check") == [[]] * ranks
 
 
-# What the rank at fault says, which is the last one, and with it what the others say: the same, where all are at fault,
-# or nobody can tell who is.
-SAME = "must be the same on all ranks: rank {odd} has another than rank 0; here"
-REFUSALS = {
-    "dtype": ("^TypeError: x must have the model's dtype float64, got float32", False),
-    "shape": (r"^ValueError: x must have shape \(T, B, 3\), got \(3, 2, 2\)", False),
-    "nan": (r"^ValueError: x must be finite, got nan at \[1, 1, 2\]", False),
-    "batch": (f"^ValueError: the batch {SAME}", True),
-    "parameters": (f"^ValueError: model.params {SAME}", True),
-    "model": (f"^ValueError: model {SAME}.*RNN", True),
-    "h0": ("^ValueError: h0 must be None on all ranks but rank 0, which has the first step, got ndarray", False),
-    "backend": ("^ValueError: backend must be one of .* got 'tpu'", False),
-    "logits": ("^FloatingPointError: logits overflow float64, though x and all parameters are finite", True),
-    "no communicator": ("^TypeError: comm must be an mpi4py.MPI.Intracomm", True),
-    "in a layer": ("^OSError: the disk is gone", False),
-    "in a chunk": ("^OSError: the disk is gone", False),
-    "in a gap": ("^OSError: the disk is gone", False),
-    "in a repair": ("^OSError: the disk is gone", False),
-    "forward": ("^ValueError: method must be the same on all ranks: it is 'linear' on rank {last}, and", True),
-    "tol": ("^ValueError: tol must be the same on all ranks: it is 0 on rank {last}, and None on rank 0", True),
-    "newton": ("^ValueError: method must be 'auto', 'linear' or 'chunked' over ranks, got 'newton'", True),
-    "chunks' length": ("^ValueError: length and most must be None over ranks, got 3 and None", True),
-    "no gradient": ("^TypeError: grad_logits must be a numpy.ndarray, got NoneType", False),
-    "two gradients": ("ValueError: grad_logits must be None on all ranks but rank {last}, which has the last", True),
-    "gradient nan": ("^ValueError: grad_logits must be finite, got nan", False),
-    "activations": ("^TypeError: activations must come from RNN.forward, got NoneType", False),
-    "method": ("^ValueError: method must be one of 'auto', 'linear', 'chunked' with comm, .* got 'blelloch'", False),
-    "methods": (
-        "^ValueError: method must be the same on all ranks: it is 'linear' on rank {last}, and 'chunked' on rank 0",
-        True,
-    ),
-    "levels": ("^ValueError: levels is for method='truncated' only, .* got levels=2", False),
-    "parameters then": (f"^ValueError: model.params {SAME}", True),
-    "in a chain": ("^OSError: the disk is gone", False),
-    "in gates": ("^OSError: the disk is gone", False),
-    "network": ("^TypeError: model must be an RNN, a GRU or a ResidualModel with comm, .* got Network", True),
-    "places": ("^ValueError: sequence_ranks must divide the number of ranks, {size}, got", True),
-    "place": ("^TypeError: sequence_ranks must be an integer, got 1.0", False),
-    "other places": (f"^ValueError: sequence_ranks {SAME}", True),
-    "how": ("^ValueError: method must be one of 'auto', 'linear', 'chunked' with comm", True),
-    "how forward": ("^ValueError: forward must be 'auto', 'linear' or 'chunked' with comm, got 'newton'", True),
-    "ways forward": (f"^ValueError: forward {SAME}", True),
-    "optimizer": (f"^ValueError: optimizer {SAME}.*'kind': 'SGD'", True),
-    "optimizer class": ("^TypeError: optimizer must be an object such as .*, got the class SGD", False),
-    "disk": ("^OSError: the disk is gone", False),
-    "label": ("^ValueError: labels must be from 0 to 2, got", False),
-    "labels": ("^ValueError: y must be the labels of the same samples .*: rank {last} has others than rank {to}", True),
-    "samples first": (r"^ValueError: x must have shape \(T, B, I\), time first, got .*swapaxes", False),
-    "no sequence": (r"^ValueError: x must have shape \(T, B, I\) with comm, got \(\d, 1\)", False),
-    "x nan": (r"^ValueError: x must be finite, got nan at \[0, 0, 0\]", False),
-    "fewer": ("^ValueError: dataset.batch must return labels of the . samples asked for, got 1", False),
-    "evaluate": ("^OSError: the disk is gone", False),
-    "no part": (r"^TypeError: dataset.batch must take part=\(i, n\), .* Whole.batch does not", True),
-    "length": (f"^ValueError: num_samples {SAME}.* it is 1[78]", True),
-    "batch size": (f"^ValueError: batch_size {SAME}.* it is [89]", True),
-    "epochs": (f"^ValueError: epochs {SAME}", True),
-    "save every": ("^ValueError: save_to and save_every go together, got .*x.npz'. and None", False),
-    "replica's parameters": ("^ValueError: model.params must be the same on all ranks: rank {half} has", True),
-    "no samples": ("^ValueError: x must hold at least one sample, on all ranks together", True),
-    "overflow": ("^FloatingPointError: the gradient of weight_ih_l0 overflows float64; the parameters were not", True),
-    "update": ("ValueError: nothing was saved, for it could not be loaded: .* 'params/fc.bias' must be finite", True),
-    "a replica's logits": ("^FloatingPointError: logits overflow float64(, though x| on rank {to}$)", True),
-    "folder": ("IsADirectoryError: .*", True),
-    "no file": ("^FileNotFoundError: .*nowhere.npz", False),
-    "another file": (f"^ValueError: what path holds {SAME}", True),
-    "unchanged": ("^nothing$", True),
-}
-
-
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_what_one_rank_cannot_do_none_does(on_ranks, ranks):
-    every = on_ranks(ranks, "refused")
-    places = {"last": ranks - 1, "odd": ranks - 1, "to": ranks - 2, "half": ranks // 2, "size": ranks}
-    for rank, said in enumerate(every):
-        assert said.keys() == REFUSALS.keys()
-        for name, (expected, same) in REFUSALS.items():
-            for word, number in places.items():
-                expected = expected.replace(f"{{{word}}}", str(number))
-            if rank < ranks - 1 and not same:
-                expected = f"^ValueError: aborted on all ranks because rank {ranks - 1} failed: {expected.lstrip('^')}"
-            assert re.search(expected, said[name]), (rank, name, said[name])
+    assert on_ranks(ranks, "refused") == [[]] * ranks
 
 
 def trained(epochs, *paths):

@@ -1,19 +1,23 @@
-"""What `test_training.py` has every rank do: mpiexec -n RANKS python -m mpi4py train_ranks.py TASK FOLDER."""
+"""What `test_training.py` has every rank do: mpiexec -n RANKS python -m mpi4py train_ranks.py TASK FOLDER FILE."""
 
 import itertools
 import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from mpi4py import MPI
+from refusing import patched, unlike
 
 import bppsa_nb as bp
 from bppsa_nb import sparse
 from bppsa_nb.cells import chunked, stacked
 from bppsa_nb.distributed import partition
+from bppsa_nb.training import checkpoints
 
 COMM = MPI.COMM_WORLD
 RANK, SIZE, LAST = COMM.rank, COMM.size, COMM.rank == COMM.size - 1
@@ -168,113 +172,131 @@ def failing(*arguments):
     raise OSError("the disk is gone")
 
 
-run_chunks = chunked.Chunks.run_chunks
+def failing_repair(call):
+    """Call while repairs, but not the first run of a chunk, fail on the last rank."""
+    run_chunks = chunked.Chunks.run_chunks
 
+    def fail(chunks, indices, tol):
+        return run_chunks(chunks, indices, tol) if tol is None or not LAST else failing()
 
-def failing_repair(chunks, indices, tol):
-    return run_chunks(chunks, indices, tol) if tol is None else failing()
-
-
-def patched(module, name, call, failing=failing):
-    """Call while a function of a module fails on the last rank."""
-    kept = getattr(module, name)
-    if LAST:
-        setattr(module, name, failing)
-    try:
+    with patch.object(chunked.Chunks, "run_chunks", fail):
         return call()
-    finally:
-        setattr(module, name, kept)
 
 
 def refusals(folder):
-    """Yield a name and a call that must fail on all ranks; where one is at fault, it is the last, or rank 0."""
-    net, part = model(layers=2), slice(3 * RANK, 3 * RANK + 3)
+    """Yield calls that must fail on all ranks; see `refusing.unlike`."""
+    yield from refused_by_models()
+    yield from refused_by_trainers(folder)
+
+
+def other(name, rank=SIZE - 1):
+    return f"ValueError: {name} must be the same on all ranks: rank {rank} has another than rank 0; here"
+
+
+def refused_by_models():
+    net, part, at = model(layers=2), slice(3 * RANK, 3 * RANK + 3), SIZE - 1
     x, grad = np.random.default_rng(0).standard_normal((3 * SIZE, B, INPUTS))[part], np.ones((B, CLASSES))
+    rnn, disk = sys.modules["bppsa_nb.cells.rnn"], "OSError: the disk is gone"
 
     def forward(x=x, h0=None, backend="numpy", net=net, comm=COMM, **how):
         return lambda: net.forward(x, h0, backend, comm, **how)
 
+    def fault(owner, name, call):
+        return partial(patched, owner, name, call, here=LAST), at, disk
+
     saved, odd = forward()(), x.copy()
     odd[1, 1, 2] = np.nan
-    other = model(layers=2)
-    other.params["fc.bias"][1] += LAST
+    changed = model(layers=2)
+    changed.params["fc.bias"][1] += LAST
     large, wide = model(), model(inputs=INPUTS + LAST)
     large.params["fc.weight"][:] = 1e308
     large.params["bias_ih_l0"][:] = 30
-    yield "dtype", forward(x.astype(np.float32) if LAST else x)
-    yield "shape", forward(x[..., :2] if LAST else x)
-    yield "nan", forward(odd if LAST else x)
-    yield "batch", forward(x[:, :1] if LAST else x)
-    yield "parameters", forward(net=other)
-    yield "model", forward(np.ones((1, 1, INPUTS + LAST)), net=wide)
-    yield "h0", forward(h0=np.zeros((2, B, HIDDEN)) if LAST else None)
-    yield "backend", forward(backend="tpu" if LAST else "numpy")
-    yield "logits", forward(net=large)
-    yield "no communicator", forward(comm="world")
-    yield "in a layer", lambda: patched(stacked, "run_layer", forward(method="linear"))
-    yield "in a chunk", lambda: patched(stacked, "run_layer", forward(method="chunked"))
-    yield "in a gap", lambda: patched(chunked, "distance", forward(method="chunked"))
-    yield "in a repair", lambda: patched(chunked.Chunks, "run_chunks", forward(method="chunked"), failing_repair)
-    yield "forward", forward(method="linear" if LAST else "chunked")
-    yield "tol", forward(method="chunked", tol=0 if LAST else None)
-    yield "newton", forward(method="newton")
-    yield "chunks' length", forward(method="chunked", length=3)
+    yield forward(odd if LAST else x), at, r"ValueError: x must be finite, got nan at \[1, 1, 2\]"
+    yield forward(x[:, :1] if LAST else x), None, other("the batch")
+    yield forward(net=changed), None, other("model.params")
+    yield forward(np.ones((1, 1, INPUTS + LAST)), net=wide), None, other("model") + ".*RNN"
+    h0 = np.zeros((2, B, HIDDEN)) if LAST else None
+    yield forward(h0=h0), at, "ValueError: h0 must be None on all ranks but rank 0, which has the first step"
+    yield forward(backend="tpu" if LAST else "numpy"), at, "ValueError: backend must be one of .* got 'tpu'"
+    yield forward(net=large), None, "FloatingPointError: logits overflow float64, though x and all parameters"
+    yield forward(comm="world"), None, "TypeError: comm must be an mpi4py.MPI.Intracomm"
+    yield fault(stacked, "run_layer", forward(method="linear"))
+    yield fault(stacked, "run_layer", forward(method="chunked"))
+    yield fault(chunked, "distance", forward(method="chunked"))
+    yield partial(failing_repair, forward(method="chunked")), at, disk
+    alike = "ValueError: {} must be the same on all ranks: it is {} on rank {}, and {} on rank 0"
+    method = "linear" if LAST else "chunked"
+    yield forward(method=method), None, alike.format("method", "'linear'", at, "'chunked'")
+    yield forward(method="chunked", tol=0 if LAST else None), None, alike.format("tol", 0, at, None)
+    newton = "ValueError: method must be 'auto', 'linear' or 'chunked' over ranks, got 'newton'"
+    yield forward(method="newton"), None, newton
+    yield forward(method="chunked", length=3), None, "ValueError: length and most must be None over ranks"
 
     def backward(grad=grad if LAST else None, method="auto", levels=None, saved=saved, net=net):
         return lambda: net.backward(saved, grad, method, "numpy", levels, COMM)
 
-    yield "no gradient", backward(None)
-    yield "two gradients", backward(grad)
-    yield "gradient nan", backward(grad * np.nan if LAST else None)
-    yield "activations", backward(saved=None if LAST else saved)
-    yield "method", backward(method="blelloch" if LAST else "linear")
-    yield "methods", backward(method="linear" if LAST else "chunked")
-    yield "levels", backward(levels=2 if LAST else None)
-    yield "parameters then", backward(net=other)
-    yield "in a chain", lambda: patched(sys.modules["bppsa_nb.cells.rnn"], "chain", backward())
-    yield "in gates", lambda: patched(sys.modules["bppsa_nb.cells.rnn"], "gate_gradients", backward())
+    yield backward(None), at, "TypeError: grad_logits must be a numpy.ndarray, got NoneType"
+    elsewhere = f"ValueError: grad_logits must be None on all ranks but rank {at}, which has the last"
+    yield backward(grad), "any", elsewhere
+    yield backward(grad * np.nan if LAST else None), at, "ValueError: grad_logits must be finite, got nan"
+    yield backward(saved=None if LAST else saved), at, "TypeError: activations must come from RNN.forward"
+    yield backward(levels=2 if LAST else None), at, "ValueError: levels is for method='truncated' only"
+    yield backward(method=method), None, alike.format("method", "'linear'", at, "'chunked'")
+    yield backward(net=changed), None, other("model.params")
+    yield fault(rnn, "chain", backward())
+    yield fault(rnn, "gate_gradients", backward())
 
+
+def refused_by_trainers(folder):
+    at, disk = SIZE - 1, "OSError: the disk is gone"
     network = sparse.Network((1, 4, 4), [sparse.Flatten("flatten"), sparse.Linear("fc", 16, 2)])
-    yield "network", lambda: bp.Trainer(network, bp.SGD(0.1), comm=COMM)
-    yield "places", lambda: trainer(COMM, SIZE + 1)
-    yield "place", lambda: trainer(COMM, 1.0 if LAST else 1)
-    yield "other places", lambda: trainer(COMM, 1 if LAST else SIZE)
-    yield "how", lambda: trainer(COMM, method="blelloch")
-    yield "how forward", lambda: trainer(COMM, forward="newton")
-    yield "ways forward", lambda: trainer(COMM, forward="linear" if LAST else "auto")
-    yield "optimizer", lambda: trainer(COMM, optimizer=bp.SGD(0.1 + LAST))
-    yield "optimizer class", lambda: trainer(COMM, optimizer=bp.SGD if LAST else bp.SGD(0.1))
+    kind = "TypeError: model must be an RNN, a GRU or a ResidualModel with comm, .* got Network"
+    yield lambda: bp.Trainer(network, bp.SGD(0.1), comm=COMM), None, kind
+    divides = f"ValueError: sequence_ranks must divide the number of ranks, {SIZE}, got"
+    yield lambda: trainer(COMM, SIZE + 1), None, divides
+    yield lambda: trainer(COMM, 1.0 if LAST else 1), at, "TypeError: sequence_ranks must be an integer, got 1.0"
+    yield lambda: trainer(COMM, 1 if LAST else SIZE), None, other("sequence_ranks")
+    yield lambda: trainer(COMM, method="blelloch"), None, "ValueError: method must be one of 'auto', 'linear', "
+    ways = "ValueError: forward must be 'auto', 'linear' or 'chunked' with comm, got 'newton'"
+    yield lambda: trainer(COMM, forward="newton"), None, ways
+    yield lambda: trainer(COMM, forward="linear" if LAST else "auto"), None, other("forward")
+    yield lambda: trainer(COMM, optimizer=bp.SGD(0.1 + LAST)), None, other("optimizer") + ".*'kind': 'SGD'"
     who = trainer(COMM, 2)
     before = state(who)
-    for name, change in {
-        "disk": failing,
-        "label": lambda x, y: (x, y + 3),
-        "labels": lambda x, y: (x, (y + 1) % 3),
-        "samples first": lambda x, y: (x[:1].repeat(len(y) - 1, axis=0).swapaxes(0, 1), y),
-        "no sequence": lambda x, y: (x[0], y),
-        "x nan": lambda x, y: (x * np.nan, y),
-        "fewer": lambda x, y: (x[:, :1], y[:1]),
-    }.items():
-        yield name, lambda change=change: fit(who, dataset=Changed(change))
-    yield "evaluate", lambda: who.evaluate(Changed(failing), 8)
-    yield "no part", lambda: fit(trainer(COMM), dataset=Whole(data()))
-    yield "length", lambda: fit(who, dataset=Changed(None, 18))
-    yield "batch size", lambda: fit(who, batch_size=8 + LAST)
-    yield "epochs", lambda: fit(who, 1 + LAST)
-    yield "save every", lambda: fit(who, save_to=folder / "x.npz", save_every=None if LAST else 3)
-    yield "replica's parameters", lambda: fit(shifted())
-    yield "no samples", lambda: who.step(np.zeros((1, 0, 1)), np.zeros(0, int))
-    yield "overflow", lambda: exploding().step(np.zeros((40, 1, 1)), [0])
-    yield "update", lambda: unmoved(folder)
-    yield "a replica's logits", lambda: brimming().step(np.full((1, 1, 1), RANK >= SIZE - 2, float), [0])
-    yield "folder", lambda: who.save(folder)
+    labels = f"ValueError: y must be the labels of the same samples .*: rank {at} has others than rank {at - 1}"
+    for change, rank, said in [
+        (failing, at, disk),
+        (lambda x, y: (x, y + 3), at, "ValueError: labels must be from 0 to 2, got"),
+        (lambda x, y: (x, (y + 1) % 3), None, labels),
+        (lambda x, y: (x[:1].repeat(len(y) - 1, axis=0).swapaxes(0, 1), y), at, "ValueError: x must .* got .*swapaxes"),
+        (lambda x, y: (x[0], y), at, r"ValueError: x must have shape \(T, B, I\) with comm, got \(\d, 1\)"),
+        (lambda x, y: (x * np.nan, y), at, r"ValueError: x must be finite, got nan at \[0, 0, 0\]"),
+        (lambda x, y: (x[:, :1], y[:1]), at, "ValueError: dataset.batch must return labels of the . samples asked for"),
+    ]:
+        yield lambda change=change: fit(who, dataset=Changed(change)), rank, said
+    yield lambda: who.evaluate(Changed(failing), 8), at, disk
+    parts = r"TypeError: dataset.batch must take part=\(i, n\), .* Whole.batch does not"
+    yield lambda: fit(trainer(COMM), dataset=Whole(data())), None, parts
+    yield lambda: fit(who, dataset=Changed(None, 18)), None, other("num_samples") + ".* it is 1[78]"
+    yield lambda: fit(who, batch_size=8 + LAST), None, other("batch_size") + ".* it is [89]"
+    yield lambda: fit(who, 1 + LAST), None, other("epochs")
+    yield lambda: fit(shifted()), None, other("model.params", SIZE // 2).partition(";")[0]
+    none = np.zeros((1, 0, 1)), np.zeros(0, int)
+    yield lambda: who.step(*none), None, "ValueError: x must hold at least one sample, on all ranks together"
+    overflow = "FloatingPointError: the gradient of weight_ih_l0 overflows float64; the parameters were not"
+    yield lambda: exploding().step(np.zeros((40, 1, 1)), [0]), None, overflow
+    unsaved = "ValueError: nothing was saved, for it could not be loaded: .* 'params/fc.bias' must be finite"
+    yield lambda: unmoved(folder), "any", unsaved
+    x_one = np.full((1, 1, 1), RANK >= SIZE - 2, float)
+    logits = f"FloatingPointError: logits overflow float64(, though x| on rank {at - 1}$)"
+    yield lambda: brimming().step(x_one, [0]), None, logits
+    yield lambda: who.save(folder), "any", "IsADirectoryError: .*"
     who.save(folder / "whole.npz")
-    trainer(optimizer=bp.Adam(0.01)).save(folder / f"{RANK}.npz")
-    yield "no file", lambda: who.load(folder / ("nowhere.npz" if LAST else "whole.npz"))
+    yield lambda: who.load(folder / ("nowhere.npz" if LAST else "whole.npz")), at, "FileNotFoundError: .*nowhere.npz"
     fit(alone := trainer(), 1)
     alone.save(folder / f"{RANK}.npz")
-    yield "another file", lambda: who.load(folder / (f"{RANK}.npz" if LAST else "whole.npz"))
-    yield "unchanged", lambda: None if state(who) == before else failing()
+    yield lambda: who.load(folder / (f"{RANK}.npz" if LAST else "whole.npz")), None, other("what path holds")
+    yield lambda: state(who) == before, None, "True instead"
 
 
 def shifted():
@@ -318,18 +340,6 @@ def exploding():
     return who
 
 
-def refused(folder):
-    """Return what each of the wrong calls raises here."""
-    said = {}
-    for name, call in refusals(folder):
-        try:
-            call()
-            said[name] = "nothing"
-        except Exception as error:
-            said[name] = f"{type(error).__name__}: {error}"
-    return said
-
-
 class Stopping:
     """The data, until Ctrl-C arrives on one rank in some iteration."""
 
@@ -360,9 +370,10 @@ def begin(folder):
     who = trainer(COMM, SIZE // 2, cell="gru")
     halted = [stopped(lambda: fit(who, 2, Stopping(2, SIZE - 1)))]
     place = who.epoch, who.position, len(who.history.loss)
-    written, write = [], who._write
-    who._write = lambda path: [written.append(path.name), write(path)]
+    written, write = [], checkpoints.write
+    checkpoints.write = lambda path, *what: [written.append(path.name), write(path, *what)]
     who.save(folder / "begun.npz")
+    checkpoints.write = write
     halted.append(stopped(lambda: who.evaluate(Stopping(1, 0), 4)))
     x, y = data().batch(range(1), part=(RANK % (SIZE // 2), SIZE // 2))
     halted.append(stopped(lambda: who.step(x, StepStop(y))))
@@ -398,15 +409,17 @@ def go_on(folder):
     return loss
 
 
-def main(task, folder):
+def main(task, folder, path):
     folder = Path(folder)
     if task == "check":
-        found = {"models": models(), "training": training()}
+        found = models() + training()
+    elif task == "refused":
+        found = unlike(COMM, refusals(folder))
     else:
-        found = {"refused": refused, "begin": begin, "go_on": go_on}[task](folder)
+        found = {"begin": begin, "go_on": go_on}[task](folder)
     every = COMM.gather(found)
     if RANK == 0:
-        (folder / f"{task} {SIZE}.json").write_text(json.dumps(every))
+        Path(path).write_text(json.dumps(every))
 
 
 if __name__ == "__main__":

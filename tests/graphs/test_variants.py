@@ -104,34 +104,6 @@ def test_same_function(one, other, shape):
         np.testing.assert_allclose(grads_other[name] / scale, grad / scale, rtol=0, atol=1e-12, err_msg=name)
 
 
-def test_moving_the_reset_gate_makes_another_function():
-    data = case((7, 3, 2, 5))
-    hidden, grads = run("original", *data)
-    hidden_moved, grads_moved = run("moved", *data)
-    assert np.abs(hidden_moved[1] - hidden[1]).max() > 0.1
-    for name, grad in grads.items():
-        assert np.abs(grads_moved[name] - grad).max() > 0.1 * np.abs(grad).max(), name
-    # The gradient of one is not that of the other, and the biases of c count apart where r multiplies one of them.
-    assert np.array_equal(grads["bias_ih"], grads["bias_hh"])
-    assert np.array_equal(grads_moved["bias_ih"][:10], grads_moved["bias_hh"][:10])
-    assert np.abs(grads_moved["bias_ih"][10:] - grads_moved["bias_hh"][10:]).max() > 0.1
-
-
-@pytest.mark.parametrize("kind", ["one hidden number", "diagonal U_c", "same r everywhere"])
-def test_where_products_commute_moving_the_reset_gate_changes_nothing(kind):
-    """U_c (r * h) = r * (U_c h) if U_c is diagonal or r is one number; b' = 0, since r multiplies it, too."""
-    params, x, h0, grad_hidden = case((5, 3, 2, 1 if kind == "one hidden number" else 4))
-    H = h0.shape[1]
-    params["bias_hh"][2 * H :] = 0
-    if kind == "diagonal U_c":
-        params["weight_hh"][2 * H :] *= np.eye(H)
-    if kind == "same r everywhere":
-        params["weight_ih"][:H], params["weight_hh"][:H], params["bias_ih"][:H] = 0, 0, 0.3
-        params["bias_hh"][:H] = 0
-    expected = variants.forward("original", params, x, h0).hidden
-    np.testing.assert_allclose(variants.forward("moved", params, x, h0).hidden, expected, rtol=0, atol=1e-13)
-
-
 @pytest.mark.parametrize("variant", variants.NAMES)
 def test_a_closed_update_gate_keeps_the_state(variant):
     """If z is 0, the hidden state remains constant."""
@@ -173,38 +145,22 @@ def test_any_memory_order_and_nothing_is_written_to(variant):
 
 
 @pytest.mark.parametrize("T, B, I, H", COUNTED)
-def test_multiply_adds(T, B, I, H):
-    """Three products with W and three with U forward, twice as many backward; the third variant has one more."""
-    expected = T * B * 9 * H * (I + H)
-    for variant in variants.NAMES:
-        again = T * B * H * H if variant == "moved" else 0
-        assert variants.count(variant, T, B, I, H)["multiply_adds"] == expected + again
+def test_counts_are_what_the_equations_say(T, B, I, H):
+    """Three products with W and three with U forward, twice as many backward; the third variant has one more.
 
-
-@pytest.mark.parametrize("T, B, I, H", COUNTED)
-def test_products(T, B, I, H):
-    expected = {"original": 9 * T + 9, "concatenated": 4 * T + 5, "moved": 3 * T + 4, "saved": 2 * T + 4}
-    assert {variant: variants.count(variant, T, B, I, H)["products"] for variant in expected} == expected
-
-
-@pytest.mark.parametrize("T, B, I, H", COUNTED)
-def test_moving_the_reset_gate_halves_the_serial_path(T, B, I, H):
-    """Per step two products forward and two backward, or one and one.
-
-    The third variant's repeated product waits for a hidden state only, so it is on no path. Gradients of x and of the
-    parameters wait no longer than h0's.
+    On the serial path, there are two products per step forward and two backward, or one and one: the third variant's
+    repeated product waits for a hidden state only, and gradients of x and of the parameters no longer than h0's. Kept
+    are h, r, z and c per step and sample; or h, r, z, m and what is left of W_c x.
     """
-    expected = {"original": 4 * T, "concatenated": 4 * T, "moved": 2 * T, "saved": 2 * T}
-    found = {variant: variants.count(variant, T, B, I, H)["serial"] for variant in expected}
-    assert found == expected
-
-
-@pytest.mark.parametrize("T, B, I, H", COUNTED)
-def test_kept(T, B, I, H):
-    """Per step and sample: h, r, z and c; or h, r, z, m and what is left of W_c x."""
-    numbers = {"original": 4, "concatenated": 4, "moved": 4, "saved": 5}
-    expected = {variant: n * T * B * H for variant, n in numbers.items()}
-    assert {variant: variants.count(variant, T, B, I, H)["kept"] for variant in expected} == expected
+    work, numbers = T * B * 9 * H * (I + H), T * B * H
+    for variant, multiply_adds, products, serial, kept in (
+        ("original", work, 9 * T + 9, 4 * T, 4 * numbers),
+        ("concatenated", work, 4 * T + 5, 4 * T, 4 * numbers),
+        ("moved", work + numbers * H, 3 * T + 4, 2 * T, 4 * numbers),
+        ("saved", work, 2 * T + 4, 2 * T, 5 * numbers),
+    ):
+        expected = {"multiply_adds": multiply_adds, "products": products, "serial": serial, "kept": kept}
+        assert expected.items() <= variants.count(variant, T, B, I, H).items()
 
 
 @pytest.mark.parametrize("variant", variants.NAMES)
@@ -274,46 +230,6 @@ def test_counter_follows_memory():
 # PyTorch's GRU, and the one of this package, is the moved one.
 
 
-def torch_gru(torch, params, x, h0, grad_hidden):
-    """Run torch.nn.GRU and return its hidden states and gradients, under the variants' names."""
-    layer = torch.nn.GRU(x.shape[2], h0.shape[1], dtype=torch.float64)
-    with torch.no_grad():
-        for name, param in params.items():
-            getattr(layer, f"{name}_l0").copy_(torch.from_numpy(param))
-    x, h0 = torch.from_numpy(x).requires_grad_(), torch.from_numpy(h0).requires_grad_()
-    hidden, _ = layer(x, h0[None])
-    hidden.backward(torch.from_numpy(grad_hidden))
-    grads = {name: getattr(layer, f"{name}_l0").grad.numpy() for name in params}
-    return hidden.detach().numpy(), grads | {"x": x.grad.numpy(), "h0": h0.grad.numpy()}
-
-
-@pytest.mark.peers
-@pytest.mark.parametrize("variant", ["moved", "saved"])
-@pytest.mark.parametrize("shape", SHAPES[1:])
-def test_moved_reset_is_pytorch_s_gru_with_z_negated(variant, shape):
-    import torch
-
-    params, x, h0, grad_hidden = case(shape)
-    hidden, grads = run(variant, params, x, h0, grad_hidden)
-    theirs, their_grads = torch_gru(torch, variants.to_pytorch(params), x, h0, grad_hidden)
-    np.testing.assert_allclose(hidden[1:], theirs, rtol=0, atol=1e-12)
-    their_grads |= variants.to_pytorch({name: their_grads[name] for name in params})
-    for name, grad in grads.items():
-        np.testing.assert_allclose(their_grads[name], grad, rtol=0, atol=1e-11, err_msg=name)
-
-
-@pytest.mark.peers
-def test_original_is_not_pytorch_s_gru():
-    import torch
-
-    params, x, h0, grad_hidden = case((3, 2, 3, 4))
-    hidden = variants.forward("original", params, x, h0).hidden
-    theirs, _ = torch_gru(torch, variants.to_pytorch(params), x, h0, grad_hidden)
-    assert np.abs(hidden[1:] - theirs).max() > 0.1
-    theirs, _ = torch_gru(torch, params, x, h0, grad_hidden)
-    assert np.abs(variants.forward("moved", params, x, h0).hidden[1:] - theirs).max() > 0.1
-
-
 def test_to_pytorch_is_its_own_inverse_and_leaves_its_argument_alone():
     params, *_ = case((1, 1, 2, 3))
     before = {name: param.copy() for name, param in params.items()}
@@ -341,43 +257,31 @@ def test_parameters_are_drawn_as_pytorch_draws_them():
     "change, message",
     [
         ({"variant": "fast"}, "variant must be one of 'original', .*'saved', got 'fast'"),
-        ({"x": np.ones((3, 2))}, r"x must have shape \(T, B, I\), got \(3, 2\)"),
         ({"x": np.ones((3, 0, 1))}, r"x must have shape \(T, B, I\), .* got \(3, 0, 1\)"),
         ({"x": np.ones((3, 2, 1), int)}, "x must be float32 or float64, got int64"),
-        ({"x": np.ones((3, 2, 2))}, r"params\['weight_ih'\] must have shape \(12, 2\), got \(12, 1\)"),
-        ({"h0": np.ones(4)}, r"h0 must have shape \(2, H\), got \(4,\)"),
         ({"h0": np.ones((2, 0))}, r"h0 must have shape \(B, H\), both at least 1, got \(2, 0\)"),
         ({"h0": np.ones((3, 4))}, r"h0 must have shape \(2, H\), got \(3, 4\)"),
-        ({"h0": np.ones((2, 4), np.float32)}, "h0 must have .* dtype float64, got float32"),
-        ({"params": {}}, r"params must have an entry 'weight_ih', got \[\]"),
-        ({"params": variants.parameters(1, 4)}, r"params\['weight_ih'\] must have .* float64, got float32"),
         ({"params": variants.parameters(1, 5, 0, float)}, r"params\['weight_ih'\] must have shape \(12, 1\)"),
     ],
 )
 def test_forward_refuses(change, message):
     good = {"variant": "moved", "params": variants.parameters(1, 4, 0, float)}
     good |= {"x": np.ones((3, 2, 1)), "h0": np.zeros((2, 4))}
-    variants.forward(**good)
     with pytest.raises((TypeError, ValueError), match=message):
         variants.forward(**good | change)
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"grad_hidden": np.ones((2, 2, 4))}, r"grad_hidden must have shape \(3, 2, 4\)"),
-        ({"grad_hidden": np.ones((3, 2, 4), np.float32)}, "grad_hidden must have .* got float32"),
-        ({"x": np.ones((2, 2, 1))}, r"activations.hidden must have shape \(3, 2, 4\), got \(4, 2, 4\)"),
-        ({"x": np.ones((3, 1, 1))}, r"h0 must have shape \(1, H\), got \(2, 4\)"),
-        ({"params": variants.parameters(1, 4)}, r"params\['weight_ih'\] must have .* float64, got float32"),
-    ],
-)
-def test_backward_refuses(change, message):
+def test_backward_refuses():
     params, x, h0, grad_hidden = case((3, 2, 1, 4))
     good = {"params": params, "x": x, "grad_hidden": grad_hidden}
     good["activations"] = variants.forward("moved", params, x, h0)
-    with pytest.raises((TypeError, ValueError), match=message):
-        variants.backward(**good | change)
+    for change, message in (
+        ({"grad_hidden": np.ones((2, 2, 4))}, r"grad_hidden must have shape \(3, 2, 4\)"),
+        ({"x": np.ones((2, 2, 1))}, r"activations.hidden must have shape \(3, 2, 4\), got \(4, 2, 4\)"),
+        ({"x": np.ones((3, 1, 1))}, r"h0 must have shape \(1, H\), got \(2, 4\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            variants.backward(**good | change)
 
 
 def test_attributes_that_numpy_does_not_have():

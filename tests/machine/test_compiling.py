@@ -29,28 +29,32 @@ plus_one.__module__ = "bppsa_nb.pretended"
 
 @pytest.fixture
 def says(monkeypatch):
-    """Have nothing said so far, and somebody watch."""
-    monkeypatch.setattr(compiling, "_watched", lambda: True)
+    """Have nothing said so far, and somebody watch; what the garbage collector does meanwhile is noted."""
+    collected = []
+    monkeypatch.setattr(compiling, "_watched", lambda: collected.append(gc.isenabled()) or True)
     for listener in compiling.event._registered["numba:compile"]:
         if isinstance(listener, compiling._Compiles):
             monkeypatch.setattr(listener, "said", False)
+    return collected
 
 
 def test_the_first_compilation_says_so_and_no_other(says, capsys):
-    compiling.numba.njit(lambda x: x)(1)
-    assert capsys.readouterr().err == ""  # somebody else's function
+    compiling.numba.njit(lambda x: x)(1)  # somebody else's function, and one of no module
+    made = {}
+    exec("def plus_one(x): return x + 1", made)
+    assert made["plus_one"].__module__ is None and compiling.numba.njit(made["plus_one"])(1) == 2
+    assert capsys.readouterr().err == ""
     for argument in (1, 1.0, 1j):
         assert compiling.njit()(plus_one)(argument) == argument + 1
     assert capsys.readouterr() == ("", "bppsa_nb: compiling, once\n")
 
 
 @pytest.mark.parametrize("collects", [True, False])
-def test_the_garbage_collector_rests_only_meanwhile(collects, monkeypatch):
-    seen = []
-    monkeypatch.setattr(compiling, "_watched", lambda: seen.append(gc.isenabled()))
-    for listener in compiling.event._registered["numba:compile"]:
-        if isinstance(listener, compiling._Compiles):
-            monkeypatch.setattr(listener, "said", False)
+def test_the_garbage_collector_rests_only_meanwhile(collects, says, monkeypatch):
+    def gone(text):
+        raise OSError(5, "Input/output error")  # of a terminal, which stops nothing
+
+    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=gone))
     before = gc.isenabled()
     try:
         (gc.enable if collects else gc.disable)()
@@ -58,32 +62,9 @@ def test_the_garbage_collector_rests_only_meanwhile(collects, monkeypatch):
         assert gc.isenabled() == collects
         with pytest.raises(Exception, match="wrong"):
             compiling.njit()(lambda x: wrong(x))(1)  # noqa: F821
-        assert gc.isenabled() == collects and seen == [False]
+        assert gc.isenabled() == collects and says == [False]
     finally:
         (gc.enable if before else gc.disable)()
-
-
-def test_functions_that_belong_to_no_module_are_compiled_as_before(says, capsys):
-    made = {}
-    exec("def plus_one(x): return x + 1", made)
-    assert made["plus_one"].__module__ is None
-    assert compiling.numba.njit(made["plus_one"])(1) == 2
-    assert capsys.readouterr().err == ""
-
-
-def test_a_terminal_that_is_gone_stops_nothing(says, monkeypatch):
-    def gone(text):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(sys, "stderr", types.SimpleNamespace(write=gone))
-    assert compiling.njit()(plus_one)(1) == 2
-
-
-@pytest.mark.parametrize("place", [(0, 1), (0, 3)])
-def test_nobody_watches_what_is_closed(monkeypatch, place):
-    monkeypatch.setattr("bppsa_nb.machine.compiling.rank_and_size", lambda: place)
-    monkeypatch.setattr(sys, "stderr", None)
-    assert not compiling._watched()
 
 
 @pytest.mark.parametrize(
@@ -94,11 +75,13 @@ def test_nobody_watches_what_is_closed(monkeypatch, place):
         ((0, 1), False, True, True),
         ((0, 3), False, False, True),
         ((1, 3), True, True, False),
+        ((0, 3), None, True, False),
     ],
 )
 def test_who_is_told(monkeypatch, ranks, terminal, notebook, watched):
     monkeypatch.setattr("bppsa_nb.machine.compiling.rank_and_size", lambda: ranks)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    stream = None if terminal is None else types.SimpleNamespace(isatty=lambda: terminal)
+    monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setitem(sys.modules, "ipykernel", compiling) if notebook else sys.modules.pop("ipykernel", None)
     assert compiling._watched() == watched
 
@@ -170,34 +153,34 @@ def test_processes_that_compile_at_once_do_not_take_each_others_code(folder, mon
     assert by_cfunc()(1.5) == 2.5
 
 
-def lasting(entered, forked):
-    """Make a listener that holds the compiler up until somebody forks, or a while."""
+class Lasting(event.Listener):
+    """Holds the compiler up until somebody forks, or a while."""
 
-    class Lasting(event.Listener):
-        def on_start(self, happens):
-            entered.set()
-            forked.wait(0.2)
+    def __init__(self):
+        self.entered, self.forked = threading.Event(), threading.Event()
 
-        def on_end(self, happens):
-            pass
+    def on_start(self, happens):
+        self.entered.set()
+        self.forked.wait(0.2)
 
-    return Lasting()
+    def on_end(self, happens):
+        pass
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_child_that_is_forked_while_a_thread_compiles_can_compile():
-    entered, forked = threading.Event(), threading.Event()
-    with event.install_listener("numba:compile", lasting(entered, forked)):
+    lasting = Lasting()
+    with event.install_listener("numba:compile", lasting):
         other = threading.Thread(target=compiling.njit()(one_more), args=(1,))
         other.start()
-        assert entered.wait(60)
+        assert lasting.entered.wait(60)
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(30)  # rather than wait for a lock forever
             os._exit(0 if compiling.njit()(plus_one)(1) == 2 else 1)
-        forked.set()
+        lasting.forked.set()
         other.join()
     assert os.waitpid(child, 0)[1] == 0
     assert compiling.njit()(plus_one)(1) == 2

@@ -41,7 +41,7 @@ def data_sets():
     images.source, images.split, images.pixels = "MNIST", "train", np.zeros((99, 3, 32, 32), np.uint8)
     yield images
     clips.features, clips.data = FEATURES["S"], "real"
-    clips._keep(np.zeros((2, 259, 38), np.float32), ["cel/1.wav", "cla/2.wav"])
+    clips.x = np.zeros((259, 2, 38), np.float32)
     yield clips
 
 

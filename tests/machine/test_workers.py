@@ -26,6 +26,9 @@ def test_every_index_is_visited_once(count, threads, worth, monkeypatch):
     assert workers.parallel_for(visit, count, "name", worth=worth) is True
     assert sorted(visited) == list(range(count))
     assert not count or workers.parallel_for(visit, count, "other", worth=worth) is False
+    sizes = []  # more pieces where there is much to do
+    assert workers.parallel_for(lambda first, last: sizes.append(last - first) is None, 100, pieces=50)
+    assert sizes == [2] * 50
 
 
 def test_one_failure_is_enough(monkeypatch):
@@ -33,23 +36,11 @@ def test_one_failure_is_enough(monkeypatch):
     for bad in range(20):
         assert workers.parallel_for(lambda first, last: not first <= bad < last, 20) is False  # noqa: B023
 
-
-def test_errors_reach_the_caller(monkeypatch):
-    monkeypatch.setattr(workers, "THREADS", 2)
-
     def fail(first, last):
         raise RuntimeError("piece")
 
     with pytest.raises(RuntimeError, match="piece"):
         workers.parallel_for(fail, 20)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_more_pieces_where_there_is_much_to_do(threads, monkeypatch):
-    monkeypatch.setattr(workers, "THREADS", threads)
-    pieces = []
-    assert workers.parallel_for(lambda first, last: pieces.append(last - first) is None, 100, pieces=50)
-    assert pieces == [2] * 50
 
 
 def test_no_thread_writes_any_more_after_ctrl_c(monkeypatch):
@@ -87,15 +78,8 @@ def blas_threads():
     return [library["num_threads"] for library in workers._blas.info() if library["user_api"] == "blas"]
 
 
-def test_blas_has_its_threads_back_afterwards():
-    before = blas_threads()
-    with workers.one_blas_thread():
-        assert set(blas_threads()) == {1}
-    assert blas_threads() == before
-
-
-def test_other_threads_leave_the_limit_to_the_main_one():
-    before, seen = blas_threads(), []
+def test_blas_has_its_threads_back_and_the_limit_is_the_main_thread_s():
+    before, seen, first = blas_threads(), [], workers.one_blas_thread()
 
     def use():
         with workers.one_blas_thread():
@@ -107,11 +91,7 @@ def test_other_threads_leave_the_limit_to_the_main_one():
         other.join()
         assert seen == [workers._blas_limit] and set(blas_threads()) == {1}
     assert blas_threads() == before
-
-
-def test_a_limit_that_was_not_lifted_is_lifted_the_next_time():
-    before, first = blas_threads(), workers.one_blas_thread()
-    first.__enter__()
+    first.__enter__()  # and not lifted, which the next time does
     with workers.one_blas_thread():
         pass
     assert blas_threads() == before and workers._blas_limit is None

@@ -126,38 +126,18 @@ def test_masks_of_pruned_weights():
     np.testing.assert_array_equal(found["w"], masks["w"])
 
 
-def readonly():
-    array = np.ones((2, 2))
-    array.flags.writeable = False
-    return array
-
-
 @pytest.mark.parametrize(
-    "change, how, error, message",
+    "last, how, message",
     [
-        ({}, {"rate": 1.0}, ValueError, "rate must be at least 0 and below 1, got 1.0"),
-        ({}, {"rate": -0.1}, ValueError, "rate must be at least 0 and below 1, got -0.1"),
-        ({}, {"rate": float("nan")}, ValueError, "rate must be at least 0 and below 1, got nan"),
-        ({}, {"rate": "half"}, TypeError, "rate must be a number, got 'half'"),
-        ({}, {"rate": True}, TypeError, "rate must be a number, got True"),
-        ({}, {"scheme": "random"}, ValueError, "scheme must be one of 'class_blind', .* got 'random'"),
-        ({"z": np.array([[1, np.nan]])}, {}, ValueError, r"params\['z'\] must be finite, got nan"),
-        ({"z": np.array([[1, -np.inf]])}, {}, ValueError, r"params\['z'\] must be finite, got -inf"),
-        ({"z": np.ones((2, 2), int)}, {}, TypeError, r"params\['z'\] must be an array of floating point .* int64"),
-        ({"z": [[1.0]]}, {}, TypeError, r"params\['z'\] must be a numpy.ndarray, got list"),
-        ({"z": readonly()}, {}, ValueError, r"params\['z'\] must be writable"),
-        ({"a": np.ones(3)}, {}, ValueError, r"params must hold weights, .* got \['a', 'b'\]"),
+        (np.ones((2, 2)), {"rate": 1.0}, "rate must be at least 0 and below 1, got 1.0"),
+        (np.array([[1, np.nan]]), {}, r"params\['z'\] must be finite, got nan"),
+        (np.broadcast_to(np.ones(1), (2, 2)), {}, r"params\['z'\] must be writable"),
     ],
 )
-def test_refused_pruning_changes_nothing(change, how, error, message):
-    params = {"a": np.array([[0.5, 1.0]]), "b": np.ones(2)} | change
+def test_refused_pruning_changes_nothing(last, how, message):
+    params = {"a": np.array([[0.5, 1.0]]), "b": np.ones(2), "z": last}
     before = {name: np.array(param) for name, param in params.items()}
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         prune(params, **{"rate": 0.5} | how)
     for name, param in params.items():
         np.testing.assert_array_equal(param, before[name])
-
-
-def test_only_dicts_are_pruned():
-    with pytest.raises(TypeError, match="params must be a dict of arrays, got list"):
-        prune([np.ones((2, 2))], 0.5)

@@ -4,7 +4,6 @@ import naive_multigrid as naive
 import numpy as np
 import pytest
 
-from bppsa_nb import multigrid
 from bppsa_nb.networks import residual_steps as steps
 
 STATES = {"dense": (3, 4), "3x3": (2, 2, 3, 4), "7x7": (1, 2, 4, 3)}
@@ -113,35 +112,6 @@ def test_parameter_gradients_equal_loops(activation, kind):
     expected = naive.parameter_gradients(weights, biases, 0.3, activation, states, gradients)
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-12)
-
-
-@pytest.mark.peers
-@each_kind
-@each_activation
-@pytest.mark.parametrize("backend", ["numpy", "cpu"])
-def test_pytorch_finds_the_same(backend, activation, kind):
-    import torch
-
-    depth, h = 5, 0.2
-    weights, biases, draw = network(kind, depth)
-    u0, grad_output = draw(), draw()
-    net = multigrid.ResidualNetwork(weights, biases, h, activation)
-    states = net.forward(u0, backend)
-    gradients = net.backward(states, grad_output, backend)
-    parameters = [torch.tensor(array, requires_grad=True) for array in (weights, biases)]
-    kept = [torch.tensor(u0, requires_grad=True)]
-    for weight, bias in zip(*parameters, strict=True):
-        u = kept[-1]
-        z = torch.nn.functional.conv2d(u, weight, bias, padding="same") if u.ndim == 4 else u @ weight.T + bias
-        kept.append(u + h * getattr(torch, activation)(z))
-    for u in kept[1:]:
-        u.retain_grad()
-    kept[-1].backward(torch.tensor(grad_output))
-    for n, u in enumerate(kept):
-        np.testing.assert_allclose(states[n], u.detach(), rtol=0, atol=1e-12)
-        np.testing.assert_allclose(gradients[n], u.grad, rtol=0, atol=1e-12)
-    for found, parameter in zip(net.parameter_gradients(states, gradients, backend), parameters, strict=True):
-        np.testing.assert_allclose(found, parameter.grad, rtol=0, atol=1e-12)
 
 
 def test_relu_has_no_slope_at_zero_and_hides_no_nan():

@@ -96,19 +96,6 @@ def test_one_array_is_no_archive(tmp_path):
         load_weights(LeNet5(), tmp_path / "weights.npy")
 
 
-def test_no_file(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        load_weights(LeNet5(), tmp_path / "weights.npz")
-
-
-@pytest.mark.parametrize("model", [None, 5, LeNet5, {}])
-def test_a_model_has_parameters(model, tmp_path):
-    for use in (load_weights, save_weights):
-        with pytest.raises(TypeError, match="^model must be "):
-            use(model, tmp_path / "weights.npz")
-    assert not list(tmp_path.iterdir())
-
-
 def test_weights_that_could_not_be_loaded_are_not_saved(tmp_path):
     model, path = LeNet5(), tmp_path / "weights.npz"
     save_weights(model, path)

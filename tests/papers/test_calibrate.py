@@ -208,29 +208,22 @@ def test_a_fit_finds_prices_again():
     assert {name: price for name, price in found.items() if price > 1e-12} == pytest.approx(known, rel=0.01)
 
 
-def test_prices_are_never_below_0():
-    points = [dict(SOME[0], T=T, seconds=1 / T) for T in (1, 10, 100)]  # longer chains are faster
+def test_prices_are_never_below_0_and_errors_are_relative():
+    def of(*points):
+        return [dict(SOME[0], T=T, seconds=seconds) for T, seconds in points]
+
     rest = [dict(point, seconds=1.0) for point in SOME if (point["kind"], point["method"]) != ("dense", "linear")]
-    prices, _ = calibrate.fit(points + rest, "numpy")
+    prices, _ = calibrate.fit(of((1, 1), (10, 0.1), (100, 0.01)) + rest, "numpy")  # longer chains are faster
     assert all(price > 0 for methods in prices.values() for found in methods.values() for price in found.values())
-
-
-def test_a_fit_is_by_relative_error():
-    points = [dict(SOME[0], T=T, seconds=s) for T, s in ((1, 1e-6), (10**6, 10.0))]
-    rest = [dict(point, seconds=1.0) for point in SOME if (point["kind"], point["method"]) != ("dense", "linear")]
-    predicted = calibrate.fit(points + rest, "numpy")[1]
-    assert 0.5e-6 < predicted[0] < 2e-6
+    assert 0.5e-6 < calibrate.fit(of((1, 1e-6), (10**6, 10.0)) + rest, "numpy")[1][0] < 2e-6
+    points = [{"seconds": 2.0, "predicted": p} for p in (2.0, 1.0, 2.2)]
+    assert calibrate.errors({"points": points}) == pytest.approx((0.1, 0.5))
 
 
 def test_a_fit_wants_points_of_every_method():
     with pytest.raises(ValueError, match="got none of structured blelloch"):
         points = [dict(p, seconds=1.0) for p in SOME if (p["kind"], p["method"]) != ("structured", "blelloch")]
         calibrate.fit(points, "numpy")
-
-
-def test_errors_are_relative():
-    points = [{"seconds": 2.0, "predicted": p} for p in (2.0, 1.0, 2.2)]
-    assert calibrate.errors({"points": points}) == pytest.approx((0.1, 0.5))
 
 
 # A whole run.
@@ -306,44 +299,31 @@ def test_new_defaults_leave_those_of_other_backends(tmp_path, monkeypatch):
     assert "measured on new" in plan.explain(1, 1, 1, backend="numpy").source
 
 
-def test_defaults_are_there():
-    for backend in ("numpy", "cpu"):
-        assert prices_kept.defaults(backend)["machine"].endswith("cores")
-
-
 # What a file may hold.
 
 
 def test_no_file(cache):
     assert prices_kept.load("numpy") is None and not cache.exists()
+    for backend in ("numpy", "cpu"):
+        assert prices_kept.defaults(backend)["machine"].endswith("cores")
 
 
-def test_prices_of_another_machine_are_left_alone(cache, caplog):
+def test_prices_of_another_machine_or_format_are_left_alone(cache, caplog):
     path = write(cache, {"format": prices_kept.FORMAT, "backends": records(machine="Another, 64 cores")})
     with caplog.at_level(logging.INFO):
         assert prices_kept.load("cpu") is None and not plan.calibrated("cpu")
-    assert f"{path}: prices of cpu are of Another, 64 cores, not of {prices_kept.machine('cpu')}" in caplog.text
-
-
-def test_another_format_is_left_alone(cache, caplog):
-    path = write(cache, {"format": 99, "somewhere": "else"})
-    with caplog.at_level(logging.INFO):
+        assert f"{path}: prices of cpu are of Another, 64 cores, not of {prices_kept.machine('cpu')}" in caplog.text
+        write(cache, {"format": 99, "somewhere": "else"})
         assert prices_kept.load("numpy") is None
     assert f"{path}: format is 99, not {prices_kept.FORMAT}" in caplog.text
 
 
-NOWHERE = {
-    "a file": lambda cache: cache.write_text(""),
-    "a folder of that name": lambda cache: (cache / "prices.json").mkdir(parents=True),
-    "a loop": lambda cache: cache.symlink_to(cache),
-    "a name too long": lambda cache: "x" * 5000,
-}
-
-
-@pytest.fixture(params=[*NOWHERE, "another user's", "no home"])
+@pytest.fixture(params=["a file", "another user's", "no home"])
 def nowhere(request, cache, monkeypatch):
     """Give a cache folder that cannot be one, and words that the error must have."""
-    if request.param == "another user's":
+    if request.param == "a file":
+        cache.write_text("")
+    elif request.param == "another user's":
 
         def read_json(path):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
@@ -351,7 +331,7 @@ def nowhere(request, cache, monkeypatch):
         monkeypatch.setattr(calibrate.files, "read_json", lambda path: read_json(path) if cache in path.parents else {})
         defaults = json.loads(prices_kept.DEFAULTS.read_text())["backends"]
         monkeypatch.setattr(prices_kept, "defaults", defaults.get)
-    elif request.param == "no home":
+    else:
 
         def home():
             raise RuntimeError("Could not determine home directory.")
@@ -361,9 +341,6 @@ def nowhere(request, cache, monkeypatch):
         monkeypatch.setattr(prices_kept.Path, "home", home)
         monkeypatch.setattr(prices_kept.sys, "platform", "linux")
         return "this user has no home folder; BPPSA_NB_CACHE can name one"
-    else:
-        cache = NOWHERE[request.param](cache) or cache
-        monkeypatch.setenv("BPPSA_NB_CACHE", str(cache))
     return str(cache)
 
 
@@ -386,21 +363,14 @@ def test_where_prices_cannot_be_stored_nothing_is_measured(nowhere, monkeypatch,
 
 
 def damaged():
+    yield from (b"{", b"[1]", b"{}", b"\xff\xfe\x00")
     sound = {"format": prices_kept.FORMAT, "backends": records()}
-    yield "{"
-    yield 10_000 * "["
-    yield "[1]"
-    yield "{}"
-    yield json.dumps({"format": prices_kept.FORMAT})
-    yield json.dumps({"format": prices_kept.FORMAT, "backends": []})
+    yield json.dumps(sound | {"backends": []}).encode()
     for place, wrong in [
         (("machine",), 3),
         (("date",), None),
-        (("prices",), None),
         (("prices", "dense"), {}),
-        (("prices", "dense", "linear"), [1]),
         (("prices", "dense", "linear", "steps"), -1e-6),
-        (("prices", "structured", "chunked", "steps"), float("nan")),
         (("prices", "structured", "chunked", "steps"), float("inf")),
         (("prices", "structured", "blelloch", "steps"), "1"),
         (("prices", "structured", "blelloch", "cups of tea"), 1.0),
@@ -410,24 +380,16 @@ def damaged():
         for name in place[:-1]:
             inner = inner[name]
         inner[place[-1]] = wrong
-        yield json.dumps(content)
-    del sound["backends"]["numpy"]["machine"]
-    yield json.dumps(sound)
+        yield json.dumps(content).encode()
 
 
 @pytest.mark.parametrize("content", list(damaged()))
 def test_a_damaged_file_is_an_error_that_says_what_to_do(cache, content):
-    path = write(cache, content)
+    path = write(cache, "")
+    path.write_bytes(content)
     with pytest.raises(ValueError, match="is damaged: .*Run `bppsa-nb calibrate`") as error:
         plan.explain(10, 2, 3, backend="numpy")
     assert str(path) in str(error.value)
-
-
-def test_bytes_that_are_no_text(cache):
-    write(cache, "")
-    prices_kept.path().write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="is damaged"):
-        prices_kept.load("numpy")
 
 
 @pytest.mark.filterwarnings("error")

@@ -1,5 +1,3 @@
-import argparse
-import contextlib
 import errno
 import io
 import itertools
@@ -19,7 +17,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 import bppsa_nb
 from bppsa_nb.cells import calibrate
 from bppsa_nb.chains import costs, plan, prices
-from bppsa_nb.distributed import ranks
+from bppsa_nb.distributed import program, ranks
 from bppsa_nb.machine import files, interrupts
 from bppsa_nb.papers import cli, experiments, notebooks, provenance
 from bppsa_nb.papers.bppsa import machine_code
@@ -68,38 +66,43 @@ def write_notebook(project, name, *cells, parameters="scale = 'quick'\nseed = 0"
     nbformat.write(new_notebook(cells=cells), project / "notebooks" / f"{name}.ipynb")
 
 
-@pytest.mark.parametrize("arguments", ["", "nonsense", "figures --scale huge", "train --seed x"])
-def test_wrong_usage_exits_with_2(arguments, capsys):
-    with pytest.raises(SystemExit) as stop:
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ("", "required: COMMAND"),
+        ("nonsense", "invalid choice: 'nonsense'"),
+        ("figures --scale huge", "invalid choice: 'huge'"),
+        ("figures figure_03", "unrecognized arguments: figure_03"),
+        ("fetch imagenet", "irmas"),
+        *((f"{command} --seed={seed}", f"argument --seed: must be an integer of at least 0, got '{seed}'")
+          for command in ("train", "figures") for seed in ("-1", "1.5", "x")),
+    ],
+)  # fmt: skip
+def test_wrong_usage_exits_with_2(arguments, said, capsys):
+    with pytest.raises(SystemExit, match="2"):
         cli.main(arguments.split())
-    assert stop.value.code == 2
-    assert "usage: bppsa-nb" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "usage: bppsa-nb" in shown.err and said in shown.err and not shown.out
 
 
 def test_help_names_every_command(capsys):
-    with pytest.raises(SystemExit) as stop:
+    with pytest.raises(SystemExit, match="0"):
         cli.main(["--help"])
-    assert stop.value.code == 0
     shown = capsys.readouterr().out
-    assert all(
-        command in shown
-        for command in ("figures", "notebooks", "list", "train", "fetch", "info", "calibrate", "report")
-    )
+    for command in ("figures", "notebooks", "list", "train", "fetch", "info", "calibrate", "report"):
+        assert command in shown
 
 
-def test_figures_measures_and_draws_all(toys, project, capsys):
+def test_figures_measures_and_draws_all_or_some_at_a_scale(toys, project, capsys):
     assert cli.main(["figures", "--seed", "3"]) == 0
     assert (toys.first.measured, toys.second.measured) == (1, 1)
     for name in ("first", "second"):
         assert (project / "figures" / f"{name}.png").exists()
         assert files.read_json(project / "figures" / f"{name}.json")["provenance"]["seed"] == 3
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["first", "second"]
-
-
-def test_figures_only_at_paper_scale(toys, project):
     assert cli.main(["figures", "--only", "second", "--scale", "paper"]) == 0
-    assert (toys.first.measured, toys.second.measured) == (0, 1)
-    assert experiments.recordings("second") == [(provenance.device(), "paper")]
+    assert (toys.first.measured, toys.second.measured) == (1, 2)
+    assert experiments.recordings("second") == [(provenance.device(), scale) for scale in ("quick", "paper")]
 
 
 def test_figures_draws_what_another_device_recorded(toys, project, monkeypatch, capsys):
@@ -173,17 +176,6 @@ def test_a_stopped_reference_goes_on_as_a_reference(toys, project, capsys):
     assert recorded(project, "results") == ["first.quick.csv", "first.quick.json"]
 
 
-def test_a_name_without_only_is_told_where_names_go(capsys):
-    for command in ("figures figure_03", "notebooks 03"):
-        with pytest.raises(SystemExit, match="2"):
-            cli.main(command.split())
-        assert f"arguments: {command.split()[1]}; names go behind --only\n" in capsys.readouterr().err
-    for command in ("figures --onyl figure_03", "list figure_03"):
-        with pytest.raises(SystemExit, match="2"):
-            cli.main(command.split())
-        assert "--only" not in capsys.readouterr().err
-
-
 NEEDS_CHECKOUT = "comes with a checkout of the project, not with the installed package; run this in a checkout's folder"
 
 
@@ -205,11 +197,10 @@ def test_without_a_checkout_figures_are_left_out_and_list_says_what_is_missing(p
     assert capsys.readouterr().out.endswith(f"{NEEDS_CHECKOUT}\n")
 
 
-def test_an_unknown_backend_of_matplotlib_is_named():
+def test_an_unknown_backend_of_matplotlib_is_no_matter():
     command = [sys.executable, "-m", "bppsa_nb.papers.cli", "list"]
     done = subprocess.run(command, cwd=REPO, env=os.environ | {"MPLBACKEND": "chalk"}, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("bppsa-nb: MPLBACKEND must name a backend of Matplotlib: 'chalk' is not ")
+    assert done.returncode == 0 and not done.stderr
 
 
 BLOCKED = [("data", "figures"), ("figures", "figures"), ("figures", "notebooks"), ("REPRODUCTION.md", "report")]
@@ -263,9 +254,12 @@ def test_a_damaged_table_is_named_in_a_line(kind, toys, project, capsys):
     assert path.name.replace("first", "space") in said and said.count("\n") == 1
 
 
-def test_an_unknown_figure_is_explained(toys, capsys):
+def test_an_unknown_name_is_explained(toys, project, capsys):
+    write_notebook(project, "01_see_a_scan")
     assert cli.main(["figures", "--only", "third"]) == 1
     assert capsys.readouterr().err == "bppsa-nb: there is no figure 'third'; there are first, second\n"
+    assert cli.main(["notebooks", "--only", "07"]) == 1
+    assert "there is no notebook '07'; there are 01_see_a_scan" in capsys.readouterr().err
 
 
 def test_ctrl_c_keeps_finished_figures_and_points_and_says_so(toys, project, capsys):
@@ -295,12 +289,6 @@ def test_list_shows_figures_recordings_and_notebooks(toys, project, capsys):
     assert f"first The first measured here: {device} (paper) references: none yet second" in shown
     assert f"second The second measured here: {device} (quick) references: {device} (quick) Notebooks" in shown
     assert shown.endswith("01_see_a_scan")
-
-
-def test_info_shows_backends_and_versions(capsys):
-    assert cli.main(["info"]) == 0
-    shown = capsys.readouterr().out
-    assert all(word in shown for word in ("numpy", "cpu", "cuda", "auto", np.__version__, "bitstreams"))
 
 
 @pytest.fixture
@@ -343,19 +331,15 @@ def test_calibrate_measures_all_that_runs_here_and_shows_prices(planner, capsys)
 
 
 def test_calibrate_measures_the_backend_that_is_asked_for(planner, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(calibrate, "runnable", lambda: ["numpy", "cpu"])
+    assert cli.main(["calibrate", "--backend", "cuda"]) == 1
+    assert "measured here, numpy, cpu; got 'cuda'" in capsys.readouterr().err and planner == []
     monkeypatch.setattr(prices, "DEFAULTS", tmp_path / "prices.json")
     prices.DEFAULTS.write_text(f'{{"format": {prices.FORMAT}, "backends": {{}}}}')
     assert cli.main(["calibrate", "--backend", "cpu", "--defaults"]) == 0
     assert planner == ["cpu"]
     assert list(files.read_json(prices.DEFAULTS)["backends"]) == ["cpu"]
     assert capsys.readouterr().out.endswith(f"stored in {prices.DEFAULTS}\n")
-
-
-def test_calibrate_explains_what_it_cannot_measure(planner, capsys, monkeypatch):
-    monkeypatch.setattr(calibrate, "runnable", lambda: ["numpy", "cpu"])
-    assert cli.main(["calibrate", "--backend", "cuda"]) == 1
-    assert "measured here, numpy, cpu; got 'cuda'" in capsys.readouterr().err
-    assert planner == []
 
 
 def test_ctrl_c_stores_no_prices(planner, capsys, monkeypatch):
@@ -398,77 +382,42 @@ def test_info_prints_what_kernels_became_as_far_as_they_can_be_compiled(monkeypa
     assert "kernels cannot be compiled here, but with `pip install 'bppsa-nb[gpu]'`" in capsys.readouterr().err
 
 
-def test_info_says_whether_irmas_is_here(project, capsys):
-    assert cli.main(["info"]) == 0
-    assert "IRMAS: not here, `bppsa-nb fetch irmas` downloads" in capsys.readouterr().out
-    (project / "data" / "downloads" / "IRMAS-TrainingData").mkdir(parents=True)
-    assert cli.main(["info"]) == 0
-    assert f"IRMAS: in {project}" in capsys.readouterr().out
-
-
-def test_fetch_says_where_the_data_is(monkeypatch, capsys):
-    monkeypatch.setattr(irmas, "fetch", lambda: Path("downloads"))
-    assert cli.main(["fetch", "irmas"]) == 0
-    assert capsys.readouterr().out == "IRMAS is in downloads\n"
-
-
-@pytest.mark.parametrize("error", [OSError("no network"), ValueError("wrong checksum")])
-def test_fetch_explains_what_went_wrong(monkeypatch, capsys, error):
-    def fail():
-        raise error
-
-    monkeypatch.setattr(irmas, "fetch", fail)
-    assert cli.main(["fetch", "irmas"]) == 1
-    assert capsys.readouterr().err == f"bppsa-nb: {error}\n"
-
-
-def test_fetch_stopped_by_ctrl_c_says_what_it_kept(monkeypatch, capsys):
-    def stop():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(irmas, "fetch", stop)
-    assert cli.main(["fetch", "irmas"]) == 130
-    assert "What has come is kept" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("key, title", [("cifar10", "CIFAR-10"), ("mnist", "MNIST")])
-def test_fetch_of_images(monkeypatch, capsys, key, title):
-    monkeypatch.setattr(openml, "fetch", lambda name: Path("downloads", f"{name}.npz"))
-    assert cli.main(["fetch", key]) == 0
-    assert capsys.readouterr().out == f"{title} is in downloads/{key}.npz\n"
-
-    def fail(name):
-        raise OSError(f"cannot download {title} from OpenML")
-
-    monkeypatch.setattr(openml, "fetch", fail)
-    assert cli.main(["fetch", key]) == 1
-    assert capsys.readouterr().err == f"bppsa-nb: cannot download {title} from OpenML\n"
-
-    def stop(name):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(openml, "fetch", stop)
-    assert cli.main(["fetch", key]) == 130
-    assert "Files that came whole are kept: the same command goes on" in capsys.readouterr().err
-
-
-def test_info_says_which_images_are_here(project, capsys):
+def test_info_shows_backends_versions_and_data_sets(project, capsys):
     assert cli.main(["info"]) == 0
     shown = capsys.readouterr().out
+    assert all(word in shown for word in ("numpy", "cpu", "cuda", "auto", np.__version__, "bitstreams"))
+    assert "IRMAS: not here, `bppsa-nb fetch irmas` downloads" in shown
     assert "CIFAR-10 not here, `bppsa-nb fetch cifar10` downloads 0.7 GB" in shown
     assert "MNIST not here, `bppsa-nb fetch mnist` downloads" in shown
-    (project / "data" / "downloads").mkdir(parents=True)
+    downloads = project / "data" / "downloads"
+    (downloads / "IRMAS-TrainingData").mkdir(parents=True)
     for name in ("cifar10.npz", "cifar10.json"):
-        (project / "data" / "downloads" / name).write_text("{}")
+        (downloads / name).write_text("{}")
     assert cli.main(["info"]) == 0
-    path = project / "data" / "downloads" / "cifar10.npz"
-    assert f"CIFAR-10 in {path} (checked when it is loaded)" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"IRMAS: in {project}" in shown and f"CIFAR-10 in {downloads / 'cifar10.npz'} (checked when it is" in shown
 
 
-def test_fetch_knows_what_it_can_fetch(capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["fetch", "imagenet"])
-    assert stop.value.code == 2 and "irmas" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "key, title, kept",
+    [("irmas", "IRMAS", "What has come is"), ("cifar10", "CIFAR-10", "Files that came whole are"),
+     ("mnist", "MNIST", "Files that came whole are")],
+)  # fmt: skip
+def test_fetch_says_where_the_data_is_or_what_went_wrong(monkeypatch, capsys, key, title, kept):
+    def fetched(what):
+        def fetch(name="irmas"):
+            assert name == key
+            if isinstance(what, Path):
+                return what / name
+            raise what
+
+        monkeypatch.setattr(irmas if key == "irmas" else openml, "fetch", fetch)
+        return cli.main(["fetch", key]), *capsys.readouterr()
+
+    assert fetched(Path("downloads")) == (0, f"{title} is in downloads/{key}\n", "")
+    for error in (OSError("no network"), ValueError("wrong checksum")):
+        assert fetched(error) == (1, "", f"bppsa-nb: {error}\n")
+    assert fetched(KeyboardInterrupt()) == (130, "", f"\nStopped. {kept} kept: the same command goes on from there.\n")
 
 
 def test_report_goes_to_the_project_or_where_it_is_told(project, monkeypatch, capsys):
@@ -485,42 +434,22 @@ def test_report_goes_to_the_project_or_where_it_is_told(project, monkeypatch, ca
 TRAIN = ["train", "--length", "8", "--samples", "64", "--backend", "numpy", "--learning-rate", "0.01"]
 
 
-def test_train_says_how_it_went(capsys):
-    assert cli.main(TRAIN) == 0
-    shown = capsys.readouterr().out
-    assert "4 iterations" in shown and "loss" in shown and "unseen" in shown
-
-
-def test_train_goes_on_from_what_it_saved(tmp_path, capsys):
-    whole, part = tmp_path / "whole.npz", tmp_path / "part.npz"
+def test_train_says_how_it_went_and_goes_on_from_what_it_saved(tmp_path, capsys):
+    whole, part, gru = (tmp_path / f"{name}.npz" for name in ("whole", "part", "gru"))
     assert cli.main([*TRAIN, "--epochs", "2", "--save", str(whole)]) == 0
+    shown = capsys.readouterr().out
+    assert "8 iterations" in shown and "loss" in shown and "unseen" in shown
     assert cli.main([*TRAIN, "--save", str(part)]) == 0
     assert cli.main([*TRAIN, "--epochs", "2", "--resume", str(part), "--save", str(part)]) == 0
     with np.load(whole, allow_pickle=False) as one, np.load(part, allow_pickle=False) as other:
         assert len(one["loss"]) == 8
         np.testing.assert_array_equal(one["loss"], other["loss"])
-
-
-def test_train_a_stack_of_other_cells(tmp_path, capsys):
-    path = tmp_path / "gru.npz"
-    assert cli.main([*TRAIN, "--cell", "gru", "--layers", "2", "--save", str(path)]) == 0
-    with np.load(path, allow_pickle=False) as kept:
+    capsys.readouterr()
+    assert cli.main([*TRAIN, "--epochs", "2", "--resume", str(part)]) == 0
+    assert "nothing to do: 2 epochs are done" in capsys.readouterr().out
+    assert cli.main([*TRAIN, "--cell", "gru", "--layers", "2", "--save", str(gru)]) == 0
+    with np.load(gru, allow_pickle=False) as kept:
         assert kept["params/weight_hh_l1"].shape == (60, 20)
-
-
-def test_train_explains_what_memory_cannot_hold(monkeypatch, capsys):
-    def fit(*args, **options):
-        raise MemoryError("Unable to allocate 60 GiB")
-
-    monkeypatch.setattr(bppsa_nb.Trainer, "fit", fit)
-    assert cli.main(TRAIN) == 1
-    assert capsys.readouterr().err == "bppsa-nb: Unable to allocate 60 GiB\n"
-
-
-def test_an_empty_path_is_wrong_usage(capsys):
-    with pytest.raises(SystemExit):
-        cli.main([*TRAIN, "--save", ""])
-    assert "--save: must not be empty" in capsys.readouterr().err
 
 
 def test_train_keeps_what_came_before_an_overflow(tmp_path, monkeypatch, capsys):
@@ -536,7 +465,7 @@ def test_train_keeps_what_came_before_an_overflow(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(Adam, "step", overflow)
     path = tmp_path / "kept.npz"
     assert cli.main([*TRAIN, "--save", str(path)]) == 1
-    assert capsys.readouterr().err == f"bppsa-nb: fc.bias leaves the range of float32; 3 iterations are in {path}\n"
+    assert f"fc.bias leaves the range of float32; 3 iterations are kept in {path}: " in capsys.readouterr().err
     trainer = bppsa_nb.Trainer(bppsa_nb.RNN(1, 20, 10), bppsa_nb.Adam(0.01), backend="numpy")
     trainer.load(path)
     assert len(trainer.history.loss) == 3
@@ -655,8 +584,6 @@ def test_sigterm_stops_as_ctrl_c_does(tmp_path):
     "wrong",
     [
         ["--epochs", "-1"],
-        ["--batch-size", "0"],
-        ["--learning-rate", "-1"],
         ["--samples", "0"],
         ["--samples", "32", "--epochs", "2"],  # in the middle of an epoch of others
     ],
@@ -691,9 +618,8 @@ def test_train_replaces_no_file_but_the_one_it_goes_on_from(tmp_path, monkeypatc
     capsys.readouterr()
     for name in ("run.npz", "link.npz"):
         assert cli.main([*TRAIN, "--save", name, *(["--resume", resume] if resume else [])]) == 1
-        assert f"bppsa-nb: --save {name}: the file exists, and is kept; go on from it with --resume {name}" in (
-            capsys.readouterr().err
-        )
+        said = f"bppsa-nb: --save {name}: file exists and will not be overwritten; resume with --resume {name} or"
+        assert said in capsys.readouterr().err
     assert (tmp_path / "run.npz").read_bytes() == kept
     assert cli.main([*TRAIN, "--epochs", "2", "--save", "link.npz", "--resume", "run.npz"]) == 0
     assert (tmp_path / "link.npz").is_symlink()
@@ -710,9 +636,13 @@ def test_train_replaces_no_file_but_the_one_it_goes_on_from(tmp_path, monkeypatc
         (["--learning-rate", "-1"], "lr"),
         (["--layers", "0"], "num_layers"),
         (["--multigrid"], "--length is for recurrent layers"),
+        (["--save", ""], "Is a directory: '.'"),
+        (["--save-every", "2"], "--save-every needs --save PATH"),
+        (["--distributed", "--sequence-ranks", "2"], "sequence_ranks goes with comm only, got 2"),
     ],
 )
-def test_train_explains_wrong_options(capsys, wrong, said):
+def test_train_explains_wrong_options(capsys, monkeypatch, wrong, said):
+    monkeypatch.setattr(cli.cli_train.ranks, "world", lambda: None)  # without mpi4py
     assert cli.main([*TRAIN, *wrong]) == 1
     shown = capsys.readouterr().err
     assert shown.startswith("bppsa-nb: ") and said in shown and shown.count("\n") == 1
@@ -721,45 +651,33 @@ def test_train_explains_wrong_options(capsys, wrong, said):
 def test_notebooks_run_in_their_folder_with_this_package_and_the_scale(project, capsys):
     code = """
 import os, pathlib, bppsa_nb
-root = pathlib.Path.cwd().parent
 lines = [scale, str(seed), os.path.basename(os.getcwd()), bppsa_nb.__file__]
-(root / "seen.txt").write_text("\\n".join(lines))
+(pathlib.Path.cwd().parent / "seen.txt").write_text("\\n".join(lines))
 """
-    write_notebook(project, "01_say_hello", code)
+    write_notebook(project, "01_say_hello", code, "print(scale)")
     write_notebook(project, "02_stay_out", "1 / 0")
-    before = (project / "notebooks" / "01_say_hello.ipynb").read_bytes()
-    assert cli.main(["notebooks", "--only", "01", "--scale", "paper"]) == 0
+    notebook, kept = project / "notebooks" / "01_say_hello.ipynb", project / "build" / "notebooks"
+    before = notebook.read_bytes()
+    assert cli.main(["notebooks", "--only", "01", "--scale", "paper", "--keep", str(kept)]) == 0
     seen = (project / "seen.txt").read_text().splitlines()
     assert seen == ["paper", "0", "notebooks", str(REPO / "bppsa_nb" / "__init__.py")]
-    assert (project / "notebooks" / "01_say_hello.ipynb").read_bytes() == before
+    assert notebook.read_bytes() == before
     name, seconds, unit = capsys.readouterr().out.split()
     assert (name, unit) == ("01_say_hello", "s") and float(seconds) > 0
-
-
-def test_notebooks_are_kept_with_their_outputs_on_request(project):
-    write_notebook(project, "01_say_hello", "print(scale)")
-    before = (project / "notebooks" / "01_say_hello.ipynb").read_bytes()
-    kept = project / "build" / "notebooks"
-    assert cli.main(["notebooks", "--scale", "paper", "--keep", str(kept)]) == 0
-    *_, parameters, hello = nbformat.read(kept / "01_say_hello.ipynb", as_version=4).cells
+    _, parameters, _, hello = nbformat.read(kept / "01_say_hello.ipynb", as_version=4).cells
     assert parameters.source.splitlines()[0] == "scale = 'paper'" and "quick" not in parameters.source
-    assert hello.outputs[0].text == "paper\n" and hello.execution_count == 2
-    assert (project / "notebooks" / "01_say_hello.ipynb").read_bytes() == before
+    assert hello.outputs[0].text == "paper\n" and hello.execution_count == 3
 
 
 def test_a_failing_notebook_is_named_with_cell_and_traceback(project, capsys):
     write_notebook(project, "01_divide", "x = 3", "y = x / (x - 3)", "unreached = 1")
+    write_notebook(project, "02_die", "import os; os._exit(1)")
     assert cli.main(["notebooks"]) == 1
     said = capsys.readouterr().err
-    assert "01_divide.ipynb, cell 4 of 5" in said
-    assert "y = x / (x - 3)" in said and "ZeroDivisionError" in said
+    assert "01_divide.ipynb, cell 4 of 5" in said and "y = x / (x - 3)" in said and "ZeroDivisionError" in said
     assert "\x1b" not in said
-
-
-def test_a_kernel_that_dies_is_an_error(project, capsys):
-    write_notebook(project, "01_die", "import os; os._exit(1)")
-    assert cli.main(["notebooks"]) == 1
-    assert "01_die.ipynb, cell 3 of 3" in capsys.readouterr().err
+    assert cli.main(["notebooks", "--only", "02"]) == 1  # its kernel dies
+    assert "02_die.ipynb, cell 3 of 3" in capsys.readouterr().err
 
 
 def test_a_notebook_needs_its_parameters(project):
@@ -771,12 +689,6 @@ def test_a_notebook_needs_its_parameters(project):
     path.write_text(path.read_text().replace("other", "parameters").replace("scale = ", "scale=1; scales = "))
     with pytest.raises(ValueError, match="must set `scale` on one line of its cell tagged `parameters`, found 0"):
         notebooks.run("01_plain")
-
-
-def test_an_unknown_notebook_is_explained(project, capsys):
-    write_notebook(project, "01_see_a_scan")
-    assert cli.main(["notebooks", "--only", "07"]) == 1
-    assert "there is no notebook '07'; there are 01_see_a_scan" in capsys.readouterr().err
 
 
 def test_ctrl_c_in_a_notebook_ends_its_kernel_and_exits_130(project):
@@ -802,23 +714,12 @@ sys.exit(cli.main(["notebooks"]))
         os.kill(int(pid.read_text()), 0)
 
 
-def test_module_runs_as_a_program():
-    done = subprocess.run(
-        [sys.executable, "-m", "bppsa_nb.papers.cli", "figures", "--only", "no_such"],
-        cwd=REPO,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1 and "there is no figure 'no_such'" in done.stderr
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_terminal_that_lacks_letters_shows_them_escaped(encoding, toys, project, monkeypatch):
+def test_a_terminal_that_lacks_letters_shows_them_escaped(toys, project, monkeypatch):
     toys.first.TITLE = "δO ⋄ J"
     shown = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "latin-1"))
     assert cli.main(["list"]) == 0
-    assert "\\u03b4O \\u22c4 J" in shown.getvalue().decode(encoding)
+    assert "\\u03b4O \\u22c4 J" in shown.getvalue().decode("latin-1")
 
 
 @pytest.fixture
@@ -839,105 +740,23 @@ def test_a_program_whose_reader_is_gone_ends_quietly(unread, unbuffered):
 
 
 @pytest.mark.parametrize("buffering", [-1, 1])
-@pytest.mark.parametrize("name", ["stdout", "stderr"])
-@pytest.mark.parametrize(
-    "command", ["--help", "info", "figures --only no_such", "train --length 2 --samples 2 --backend numpy"]
-)
-def test_no_command_minds_that_nobody_reads(unread, buffering, name, command, project, monkeypatch):
-    with open(unread, "w", buffering, closefd=False) as stream:
-        monkeypatch.setattr(sys, name, stream)
-        try:
-            assert cli.main(command.split()) in (0, 1)
-        except SystemExit as stop:  # from --help
-            assert stop.code == 0
-
-
-@pytest.mark.parametrize("buffering", [-1, 1])
-def test_no_program_of_ranks_minds_it_either(unread, buffering, monkeypatch):
+@pytest.mark.parametrize("command", ["--help", "info", "train --length 2 --samples 2 --backend numpy", "program"])
+def test_no_command_minds_that_nobody_reads(unread, buffering, command, project, monkeypatch):
     monkeypatch.setattr(ranks, "world", lambda: None)
     with open(unread, "w", buffering, closefd=False) as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        with pytest.raises(SystemExit) as stop:
-            ranks.run_program(argparse.ArgumentParser(), lambda *_: None, lambda *_: print("found"), [])
-    assert stop.value.code == 1
+        if command == "program":  # of ranks
+            with pytest.raises(SystemExit, match="1"):
+                program.main(["layers", "--depth", "2", "--backend", "numpy", "--repeat", "1"])
+        else:
+            assert cli.main(command.split()) == 1
 
 
-def test_a_pipe_that_breaks_elsewhere_is_no_quiet_end(monkeypatch, tmp_path):
-    def names():
-        raise BrokenPipeError("of a worker")
-
-    monkeypatch.setattr(experiments, "names", names)
-    with open(tmp_path / "out", "w") as stream:
-        monkeypatch.setattr(sys, "stdout", stream)
-        monkeypatch.setattr(sys, "stderr", stream)
-        with pytest.raises(BrokenPipeError, match="of a worker"):
-            cli.main(["list"])
-
-
-class Full(io.RawIOBase):
-    """A file on a full disk."""
-
-    def writable(self):
-        return True
-
-    def write(self, data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def fileno(self):
-        return self.descriptor
-
-
-@pytest.fixture
-def full(tmp_path):
-    with open(tmp_path / "full", "w") as file:
-        raw = Full()
-        raw.descriptor = file.fileno()
-        yield raw
-        with contextlib.suppress(OSError):
-            raw.close()
-
-
-@pytest.mark.parametrize("unbuffered", [False, True])
-@pytest.mark.parametrize("command", ["list", "--help", "train --length 2 --samples 2 --backend numpy"])
-def test_output_that_cannot_be_written_is_said(full, unbuffered, command, project, monkeypatch, capsys):
-    stream = io.TextIOWrapper(io.BufferedWriter(full), write_through=unbuffered, line_buffering=unbuffered)
-    monkeypatch.setattr(sys, "stdout", stream)
-    assert cli.main(command.split()) == 1
-    assert capsys.readouterr().err == "what is printed cannot be written: No space left on device\n"
-    monkeypatch.setattr(full, "write", len)
-    stream.flush()
-
-
-@pytest.mark.parametrize("command", ["list", "--help"])
-def test_a_full_disk_for_all_that_is_printed(full, command, project, monkeypatch):
-    stream = io.TextIOWrapper(io.BufferedWriter(full))
-    monkeypatch.setattr(sys, "stdout", stream)
-    monkeypatch.setattr(sys, "stderr", stream)
-    assert cli.main(command.split()) == 1
-    monkeypatch.setattr(full, "write", len)
-    stream.flush()
-
-
-@pytest.mark.parametrize("command", ["info", "figures --only no_such", "train --length 2 --samples 2 --backend numpy"])
+@pytest.mark.parametrize("command", ["info", "figures --only no_such"])
 def test_closed_streams_are_no_error(command, project, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
     assert cli.main(command.split()) == ("no_such" in command)
-    sys.stdout.close()
-    sys.stderr.close()
-
-
-@pytest.mark.parametrize("seed", ["-1", "1.5", "x"])
-def test_seed_must_be_a_natural_number(seed, capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["train", f"--seed={seed}"])
-    assert f"argument --seed: must be an integer of at least 0, got '{seed}'" in capsys.readouterr().err
-
-
-def test_train_finds_an_unwritable_path_before_training(tmp_path, capsys):
-    assert cli.main(["train", "--length", "3", "--samples", "4", "--batch-size", "2", "--save", str(tmp_path)]) == 1
-    captured = capsys.readouterr()
-    assert "directory" in captured.err.lower() and not captured.out
 
 
 @pytest.mark.parametrize("rank", ["0", "2"])
@@ -946,8 +765,7 @@ def test_train_finds_an_unwritable_path_before_training(tmp_path, capsys):
     [
         ([], 1, "bppsa-nb: mpiexec started 3 processes, which would all train the same: add --distributed\n"),
         (["--sequence-ranks", "3"], 1, "bppsa-nb: --sequence-ranks is for --distributed only\n"),
-        (["--distributed", "--save-every", "2"], 1, "bppsa-nb: --save-every needs --save PATH\n"),
-        (["--save-every", "0", "--save", "x"], 2, "argument --save-every: must be an integer of at least 1, got '0'\n"),
+        (["--save-every", "x"], 2, "argument --save-every: invalid int value: 'x'\n"),
     ],
 )
 @pytest.mark.parametrize("prefix", ["PMI", "OMPI_COMM_WORLD"])
@@ -964,25 +782,20 @@ def test_of_all_processes_of_mpiexec_one_says_what_is_wrong(monkeypatch, capsys,
     assert not shown.out
 
 
-def test_train_distributed_without_mpiexec_is_one_process(monkeypatch, capsys, tmp_path):
+def test_train_distributed_without_mpiexec_is_one_process_that_saves_now_and_then(monkeypatch, tmp_path):
+    from bppsa_nb.training import checkpoints
+
+    write, saved = checkpoints.write, []
+
+    def record(path, model, optimizer, history, *rest):
+        write(path, model, optimizer, history, *rest)
+        saved.append(len(history.loss))
+
     monkeypatch.setattr(cli.ranks, "world", lambda: None)  # without mpi4py
+    monkeypatch.setattr(checkpoints, "write", record)
     one, other = tmp_path / "one.npz", tmp_path / "other.npz"
-    assert cli.main([*TRAIN, "--save", str(one)]) == 0
-    assert cli.main([*TRAIN, "--distributed", "--save", str(other), "--save-every", "3"]) == 0
+    assert cli.main([*TRAIN, "--save", str(one), "--epochs", "2"]) == 0
+    assert cli.main([*TRAIN, "--distributed", "--save", str(other), "--save-every", "3", "--epochs", "2"]) == 0
+    assert saved == [8, 3, 6, 8]  # and nothing before the first iteration
     with np.load(one, allow_pickle=False) as a, np.load(other, allow_pickle=False) as b:
         np.testing.assert_array_equal(a["loss"], b["loss"])
-    capsys.readouterr()
-    assert cli.main([*TRAIN, "--distributed", "--sequence-ranks", "2"]) == 1
-    assert "sequence_ranks goes with comm only, got 2" in capsys.readouterr().err
-
-
-def test_train_keeps_what_it_saved_last(tmp_path, monkeypatch):
-    path, saved, write = tmp_path / "kept.npz", [], bppsa_nb.Trainer._write
-
-    def record(self, path):
-        write(self, path)
-        saved.append(len(self.history.loss))
-
-    monkeypatch.setattr(bppsa_nb.Trainer, "_write", record)
-    assert cli.main([*TRAIN, "--save", str(path), "--save-every", "3", "--epochs", "2"]) == 0
-    assert saved == [3, 6, 8]  # and nothing before the first iteration

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import experiments, provenance
+from bppsa_nb.papers import experiments, provenance, text
 from bppsa_nb.papers.bppsa import against_pytorch, growing_steps, peers, roofline, whole_steps
 from bppsa_nb.papers.figures import COLORS, provenance_line
 from bppsa_nb.papers.ooo import kernel_issue
@@ -160,8 +160,8 @@ def test_whole_steps_are_held_against_the_best_of_each_peer():
     assert found.loc[("named", "RNN", "PyTorch"), "ratio"] == 4 and found.loc[("grid", "GRU", "JAX"), "ratio"] == 1.5
     np.testing.assert_allclose(found.loc[("named", "RNN", "PyTorch"), ["low", "high"]].astype(float), [3.6, 4.8])
     assert set(whole_steps.best(table)["peer"]) == {"JAX"}
-    assert "the better of them takes 1.5 times as long" in whole_steps.alt(table)
-    assert "above 1 in 2 of 2 cells" in whole_steps.alt(table)
+    assert "the better of them takes 1.5 times as long" in text.fill(whole_steps, table, "alt")
+    assert "above 1 in 2 of 2 cells" in text.fill(whole_steps, table, "alt")
     fig = whole_steps.plot(table)
     assert {text.get_text() for ax in fig.axes for text in ax.texts} == {"4", "1.5", "1.5 J"}
 
@@ -189,4 +189,4 @@ def test_growth_is_a_power_fitted_to_the_last_sizes():
     fig = growing_steps.plot(table)
     texts = [text.get_text() for ax in fig.axes for text in ax.texts]
     assert texts.count("$T^{1.50}$") == 1 and len(texts) == 4 + 3
-    assert "its memory with power 1.00, and with fewer states kept 0.50" in growing_steps.alt(table)
+    assert "its memory with power 1.00, and with fewer states kept 0.50" in text.fill(growing_steps, table, "alt")

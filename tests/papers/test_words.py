@@ -1,6 +1,14 @@
-"""Every reference is read, described and drawn; what is said follows from its table wherever that was measured."""
+"""Every reference is read, described and drawn; what is said follows from its table wherever that was measured.
 
+What is drawn, and the numbers in words, are held against digests in `<paper>/drawn.csv`. Where a change is meant,
+`python tests/papers/test_words.py` writes them anew.
+"""
+
+import csv
+import hashlib
+import re
 import types
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,6 +22,48 @@ with experiments.references():
 REFERENCES.remove(("roofline", "cpu", "paper"))  # a benchmark's, from which the figure's is collected
 
 
+def digests(name, device, scale):
+    """Return the paper of a reference, and digests of all that its figure holds, and of the numbers in its words."""
+    module = experiments.load(name)
+    with experiments.references():
+        table = experiments.table(name, scale, device)
+    words = experiments.words(table)
+    for said in words.values():
+        assert len(said.split()) > 5 and not {"nan", "None"} & set(said.split()) and not set("{}") & set(said)
+    with plt.rc_context():
+        figures.style()
+        fig = module.plot(table)
+        held = [part for ax in fig.axes for part in _held(ax)]
+        plt.close(fig)
+    assert fig.axes and held
+    numbers = [re.findall(r"\d[\d.,]*", said) for said in words.values()]
+    found = (hashlib.sha256(repr(each).encode()).hexdigest()[:12] for each in (held, numbers))
+    return module.__name__.split(".")[2], *found
+
+
+def _held(ax):
+    """Yield what is drawn into axes, rounded, in the data's coordinates."""
+    yield [ax.get_title(where) for where in ("left", "center", "right")], ax.get_xlabel(), ax.get_ylabel()
+    yield from (text.get_text() for text in ax.texts)
+    for artist in [*ax.lines, *ax.patches, *ax.collections, *ax.images]:
+        if hasattr(artist, "get_xydata"):
+            arrays = [artist.get_xydata()]
+        elif hasattr(artist, "get_array") and artist.get_array() is not None:
+            arrays = [artist.get_array()]
+        elif hasattr(artist, "get_paths"):
+            arrays = [path.vertices for path in artist.get_paths()] + [artist.get_offsets()]
+        else:
+            arrays = [artist.get_path().vertices, artist.get_patch_transform().get_matrix()]
+        yield type(artist).__name__, [f"{number:.4g}" for array in arrays for number in np.ma.filled(array, 0.0).flat]
+
+
+def _recorded():
+    """Return the digests that were recorded, by experiment, device and scale."""
+    paths = Path(__file__).parent.glob("*/drawn.csv")
+    lines = [line for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+    return {tuple(row[:3]): tuple(row[3:]) for row in csv.reader(lines)}
+
+
 def composed(name):
     """List which of an experiment's words say something of the table."""
     module = experiments.load(name)
@@ -22,15 +72,8 @@ def composed(name):
 
 @pytest.mark.parametrize("name, device, scale", REFERENCES)
 def test_every_reference_is_read_described_and_drawn(name, device, scale):
-    with experiments.references():
-        table = experiments.table(name, scale, device)
-    for said in experiments.words(table).values():
-        assert len(said.split()) > 5 and not {"nan", "None"} & set(said.split()) and not set("{}") & set(said)
-    with plt.rc_context():
-        figures.style()
-        fig = experiments.load(name).plot(table)
-    assert fig.axes and any(ax.has_data() or ax.texts or ax.tables for ax in fig.axes)
-    plt.close(fig)
+    _, drawn, numbers = digests(name, device, scale)
+    assert (drawn, numbers) == _recorded()[name, device, scale], "is it meant? python tests/papers/test_words.py"
 
 
 @pytest.mark.parametrize("name", [name for name in experiments.names() if composed(name)])
@@ -72,7 +115,6 @@ TOY.attrs = {"rate": 1e-5}
         ("{loop by T:;} | {tree by T:and}", "2 ms; 400 ms | 1 ms on 10 and 100 ms on 1000"),
         ("{ends}, {slow.seconds:max .1f}, {slow by T, method of slow}", "3 to 4, 0.4, 1000 loop"),
         ("{twice[T=10]:max .3f}, {twice by T}, {names[loop]}", "0.004, 0.004, 0.800, a loop"),
-        ("one\ntwo", "one two"),
     ],
 )
 def test_templates(template, said, monkeypatch):
@@ -94,3 +136,13 @@ def test_numbers_in_words():
     assert text.span(np.array([0.812, 0.5, 1.25]), "{:.1f}") == "0.5 to 1.2"
     assert text.span(pandas.Series([0.51, np.nan, 0.52]), "{:.1f}") == "0.5"
     assert [text.listed(list(words)) for words in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]
+
+
+if __name__ == "__main__":
+    rows = {}
+    for each in REFERENCES:
+        paper, *found = digests(*each)
+        rows.setdefault(paper, []).append([*each, *found])
+    for paper, lines in rows.items():
+        with (Path(__file__).parent / paper / "drawn.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(lines)

@@ -44,130 +44,70 @@ BATCH = (
 BATCH = BATCH.replace("    entry = 0.0\n", "    b, entry = cuda.blockIdx.y, 0.0\n")
 FIRST = "a list of 8, level 1 (d = 0), place 1: "
 # What is changed in a right answer, and what is said then.
-WRONG = [
-    (
-        "up_level",
-        UP,
-        ("mats[r, i, k] * mats[l, k, j]", "mats[l, i, k] * mats[r, k, j]"),
-        FIRST + "'ba' should be 'ab': right",
-    ),
-    (
-        "up_level",
-        UP,
-        ("mats[r, i, j] = entry", "mats[l, i, j] = entry"),
-        "place 0: 'ab' should be 'a': 'b' is one too far",
-    ),
-    (
-        "up_level",
-        UP,
-        ("    cuda.syncthreads()\n", ""),
-        "Does one read what another has overwritten?",
-    ),
-    ("up_level", UP, ("range(H)", "range(H - 1)"), "numbers that no letters multiply to should be 'ab'"),
-    ("up_level", UP, ("range(H)", "range(2)"), "numbers that no letters multiply to should be 'ab'"),
-    ("up_level", UP, ("entry += ", "entry = "), "numbers that no letters multiply to should be 'ab'"),
-    ("up_level", UP, ("mats[l, k, j]", "mats[l, j, k]"), "place 1: numbers that no letters multiply to should be"),
-    (
-        "up_level",
-        UP,
-        ("left_of(pair, d)", "left_of(pair, 0)"),
-        "level 2 (d = 1), place 3: 'acd' should be 'abcd': 'b' is missing",
-    ),
-    (
-        "up_level",
-        UP,
-        ("mats.shape[0] - 1)", "mats.shape[0])"),
-        "IndexError on line 7 of yours: index 7 is out of bounds for axis 0 with size 7",
-    ),
-    ("up_level", UP, ("@cuda.jit\n", ""), "'up_level' is a function and no kernel; write @cuda.jit above it"),
-    (
-        "down_level",
-        DOWN,
-        ("mats[l, i, k] * vecs[r, k]", "mats[l, k, i] * vecs[r, k]"),
-        "place 7: 'abcdaaaabaaab' should be 'abcdef'. Entry i is row i of mats[l] times vecs[r], summed over",
-    ),
-    ("down_level", DOWN, ("mats[l, i, k]", "mats[r, i, k]"), "level 2 (d = 1), place 7: 'abcdefgh' should be 'abcdef'"),
-    (
-        "down_level",
-        DOWN,
-        ("vecs[r, i], entry", "entry, vecs[r, i]"),
-        "level 2 (d = 1), place 5: 'abcdef' should be 'abcd': 'ef' does",
-    ),
-    (
-        "down_level",
-        DOWN,
-        ("vecs[l, i], vecs[r, i] = vecs[r, i], entry", "vecs[r, i] = entry"),
-        "place 5: the identity should be",
-    ),
-    (
-        "down_level",
-        DOWN,
-        ("    if pair == 0:\n", "    if pair < 0:\n"),
-        "level 1 (d = 2), place 7: the identity should be 'abcd': of pair 0, which gets it from mats[l]",
-    ),
-    (
-        "down_level",
-        DOWN,
-        ("    if pair == 0:\n", "    if True:\n"),
-        "level 2 (d = 1), place 5: the identity should be 'abcd'",
-    ),
-    ("down_level", DOWN, ("= mats[l, i, 0]", "= mats[r, i, 0]"), "level 1 (d = 2), place 7"),
-    (
-        "down_level",
-        DOWN,
-        ("= vecs[r, i], entry", "= vecs[r, i], entry\n    mats[r, i, 0] = 0.0"),
-        "it changes mats, which",
-    ),
-    (
-        "up_level_of_batch",
-        BATCH,
-        ("cuda.blockIdx.y", "0"),
-        "sample 0, level 1 (d = 0), place 1: 'aab' should be 'ab'. Entry [i, j] is row i",
-    ),
-    ("up_level_of_batch", BATCH, ("mats[l, b,", "mats[l, 0,"), "sample 1, level 1 (d = 0), place 1: 'af' should be"),
-    (
-        "up_level_of_batch",
-        BATCH,
-        ("mats[r, b, i, k]", "mats[r, 1 - b, i, k]"),
-        "sample 0, level 1 (d = 0), place 1: 'af' should be",
-    ),
-    (
-        "up_level_of_batch",
-        BATCH,
-        ("cuda.blockIdx.y", "cuda.blockIdx.x"),
-        "sample 0, level 1 (d = 0), place 1: 'aab' should be 'ab'",
-    ),
-    (
-        "up_level_of_batch",
-        BATCH,
-        ("mats[r, b, i, j] = entry", "mats[r, 0, i, j] = entry"),
-        "sample 0, level 1 (d = 0), place 1: ",
-    ),
-]
+WRONG = {
+    "up_level": [
+        ("mats[r, i, k] * mats[l, k, j]", "mats[l, i, k] * mats[r, k, j]", FIRST + "'ba' should be 'ab': right"),
+        ("mats[r, i, j] = entry", "mats[l, i, j] = entry", "place 0: 'ab' should be 'a': 'b' is one too far"),
+        ("    cuda.syncthreads()\n", "", "Does one read what another has overwritten?"),
+        ("range(H)", "range(H - 1)", "numbers that no letters multiply to should be 'ab'"),
+        ("range(H)", "range(2)", "numbers that no letters multiply to should be 'ab'"),
+        ("entry += ", "entry = ", "numbers that no letters multiply to should be 'ab'"),
+        ("mats[l, k, j]", "mats[l, j, k]", "place 1: numbers that no letters multiply to should be"),
+        ("left_of(pair, d)", "left_of(pair, 0)", "level 2 (d = 1), place 3: 'acd' should be 'abcd': 'b' is missing"),
+        ("mats.shape[0] - 1)", "mats.shape[0])", "IndexError on line 7 of yours: index 7 is out of bounds for axis 0 "),
+        ("@cuda.jit\n", "", "'up_level' is a function and no kernel; write @cuda.jit above it"),
+    ],
+    "down_level": [
+        (
+            "mats[l, i, k] * vecs[r, k]",
+            "mats[l, k, i] * vecs[r, k]",
+            "place 7: 'abcdaaaabaaab' should be 'abcdef'. Entry i is row i of mats[l] times vecs[r], summed over",
+        ),
+        ("mats[l, i, k]", "mats[r, i, k]", "level 2 (d = 1), place 7: 'abcdefgh' should be 'abcdef'"),
+        ("vecs[r, i], entry", "entry, vecs[r, i]", "level 2 (d = 1), place 5: 'abcdef' should be 'abcd': 'ef' does"),
+        ("vecs[l, i], vecs[r, i] = vecs[r, i], entry", "vecs[r, i] = entry", "place 5: the identity should be"),
+        (
+            "    if pair == 0:\n",
+            "    if pair < 0:\n",
+            "level 1 (d = 2), place 7: the identity should be 'abcd': of pair 0, which gets it from mats[l]",
+        ),
+        ("    if pair == 0:\n", "    if True:\n", "level 2 (d = 1), place 5: the identity should be 'abcd'"),
+        ("= mats[l, i, 0]", "= mats[r, i, 0]", "level 1 (d = 2), place 7"),
+        ("= vecs[r, i], entry", "= vecs[r, i], entry\n    mats[r, i, 0] = 0.0", "it changes mats, which"),
+    ],
+    "up_level_of_batch": [
+        ("cuda.blockIdx.y", "0", "sample 0, level 1 (d = 0), place 1: 'aab' should be 'ab'. Entry [i, j] is row i"),
+        ("mats[l, b,", "mats[l, 0,", "sample 1, level 1 (d = 0), place 1: 'af' should be"),
+        ("mats[r, b, i, k]", "mats[r, 1 - b, i, k]", "sample 0, level 1 (d = 0), place 1: 'af' should be"),
+        ("cuda.blockIdx.y", "cuda.blockIdx.x", "sample 0, level 1 (d = 0), place 1: 'aab' should be 'ab'"),
+        ("mats[r, b, i, j] = entry", "mats[r, 0, i, j] = entry", "sample 0, level 1 (d = 0), place 1: "),
+    ],
+}
 # What only the simulator can tell.
 TOLD = [
     (
-        ("mats[l, k, j]", "mats[l + 40, k, j]"),
+        "mats[l, k, j]",
+        "mats[l + 40, k, j]",
         " of block (0, 0, 0): IndexError on line 7 of yours: index 40 is out of bounds for axis 0 with size 8",
     ),
     (
-        ("    cuda.syncthreads()\n", "    if i > 0:\n        cuda.syncthreads()\n"),
+        "    cuda.syncthreads()\n",
+        "    if i > 0:\n        cuda.syncthreads()\n",
         "thread (1, 0, 0) waits at the barrier of line 9, others at none",
     ),
     (
-        (
-            "    cuda.syncthreads()\n",
-            "    if j == 1:\n        cuda.syncthreads()\n    else:\n        cuda.syncthreads()\n",
-        ),
+        "    cuda.syncthreads()\n",
+        "    if j == 1:\n        cuda.syncthreads()\n    else:\n        cuda.syncthreads()\n",
         "thread (0, 0, 0) waits at the barrier of line 11, thread (0, 1, 0) at the barrier of line 9; all",
     ),
     (
-        ("        entry += ", "        while True: pass\n        entry += "),
+        "        entry += ",
+        "        while True: pass\n        entry += ",
         "line 7 of yours: still running after 0.5 seconds. Does",
     ),
-    (("entry = 0.0", "entry = cell['waits']()"), "line 5 of yours: still running after 0.5 seconds. Does"),
-    (("entry = 0.0", "raise SystemExit"), "Ended: it raises SystemExit; a kernel's threads run to the end"),
-    (("entry = 0.0", "entry = nothing"), "NameError on line 5 of yours: name 'nothing' is not defined"),
+    ("entry = 0.0", "entry = cell['waits']()", "line 5 of yours: still running after 0.5 seconds. Does"),
+    ("entry = 0.0", "raise SystemExit", "Ended: it raises SystemExit; a kernel's threads run to the end"),
+    ("entry = 0.0", "entry = nothing", "NameError on line 5 of yours: name 'nothing' is not defined"),
 ]
 
 
@@ -194,15 +134,16 @@ def test_solutions_are_right_and_stubs_are_not(name, kind, tmp_path, monkeypatch
     puzzles.solution(name)
     text = capsys.readouterr().out
     assert text.startswith("@cuda.jit\ndef ") and '"""' not in text
-    assert sum(each == name for each, *_ in WRONG) >= 5
+    assert len(WRONG[name]) >= 5
 
 
 @pytest.mark.parametrize("kind", here)
-@pytest.mark.parametrize("number", range(len(WRONG)))
-def test_wrong_kernels_are_told_why(number, kind):
-    name, source, (old, new), message = WRONG[number]
-    assert old in source and puzzles.puzzle(name).judge(answer(name, source)).right
-    verdict = puzzles.puzzle(name).judge(answer(name, source.replace(old, new)))
+@pytest.mark.parametrize("name, row", [(name, row) for name, rows in WRONG.items() for row in range(len(rows))])
+def test_wrong_kernels_are_told_why(name, row, kind):
+    old, new, message = WRONG[name][row]
+    source = {"up_level": UP, "down_level": DOWN}.get(name, BATCH)
+    assert old in source and puzzles.puzzle(name).check(answer(name, source)).right
+    verdict = puzzles.puzzle(name).check(answer(name, source.replace(old, new)))
     if kind == "gpu" and "syncthreads" in old:
         return  # a race is lost sometimes only
     assert not verdict and message in verdict.message
@@ -211,10 +152,10 @@ def test_wrong_kernels_are_told_why(number, kind):
 @pytest.mark.parametrize("kind", here[:1])
 @pytest.mark.parametrize("number", range(len(TOLD)))
 def test_the_simulator_names_block_and_thread(number, kind, monkeypatch):
-    (old, new), message = TOLD[number]
+    old, new, message = TOLD[number]
     if "still running" in message:
         monkeypatch.setattr(launches, "SECONDS", 0.5)
-    verdict = puzzles.puzzle("up_level").judge(answer("up_level", UP.replace(old, new)))
+    verdict = puzzles.puzzle("up_level").check(answer("up_level", UP.replace(old, new)))
     assert old in UP and not verdict and message in verdict.message
 
 
@@ -235,7 +176,7 @@ def test_what_only_the_simulator_runs_is_wrong(old, new, message, kind, tmp_path
     (tmp_path / "mine.py").write_text(UP.replace(old, new))
     names = dict(globals())
     exec(compile(UP.replace(old, new), tmp_path / "mine.py", "exec"), names)
-    verdict = puzzles.puzzle("up_level").judge(names["up_level"])
+    verdict = puzzles.puzzle("up_level").check(names["up_level"])
     assert old in UP and not verdict and message in verdict.message
 
 
@@ -256,12 +197,12 @@ def same(x):
     (tmp_path / "mine.py").write_text(program)
     names = dict(globals())
     exec(compile(program, tmp_path / "mine.py", "exec"), names)
-    verdict = puzzles.puzzle("up_level").judge(names["up_level"])
+    verdict = puzzles.puzzle("up_level").check(names["up_level"])
     assert verdict and verdict.message.endswith("It compiles for a GPU, too."), verdict
     program = program.replace("half = 0.5", "halves = 0.5,").replace("half *", "halves[0] *")
     (tmp_path / "mine.py").write_text(program)
     exec(compile(program, tmp_path / "mine.py", "exec"), names)
-    verdict = puzzles.puzzle("up_level").judge(names["up_level"])
+    verdict = puzzles.puzzle("up_level").check(names["up_level"])
     assert verdict and "not tried: it uses halves, a tuple, which cannot be taken along" in verdict.message, verdict
 
 
@@ -274,7 +215,7 @@ def test_kernels_compile_where_numpy_has_dropped_row_stack(kind, tmp_path, monke
 
 @pytest.mark.parametrize("kind", here)
 def test_wrong_kernels_are_drawn(kind):
-    verdict = puzzles.puzzle("up_level").judge(answer("up_level", UP.replace("left_of(pair, d)", "left_of(pair, 0)")))
+    verdict = puzzles.puzzle("up_level").check(answer("up_level", UP.replace("left_of(pair, d)", "left_of(pair, 0)")))
     html = verdict._repr_html_()
     assert html.count("<svg") == 2 and html.count('<g class="word wrong"') == 3 and ">acd<" in html
 

@@ -1,4 +1,4 @@
-"""The puzzles about scans: solutions pass, wrong answers fail and are told why, and no judge is too kind."""
+"""The puzzles about scans: solutions pass, wrong answers fail and are told why, and no check is too kind."""
 
 import ast
 import copy
@@ -21,16 +21,16 @@ from bppsa_nb.scan import levels
 @pytest.mark.parametrize("name", scans.PUZZLES)
 def test_solutions_are_right_and_stubs_are_not(name):
     puzzle, names = scans.PUZZLES[name], {}
-    assert puzzle.judge(puzzle.solution).right and puzzle.solution.__name__ == name and len(puzzle.hints) == 3
+    assert puzzle.check(puzzle.solution).right and puzzle.solution.__name__ == name and len(puzzle.hints) == 3
     exec(puzzle.stub, names)
-    assert not puzzle.judge(names[name]).right
-    assert not puzzle.judge(None).right and not puzzle.judge(lambda *_: None).right
+    assert not puzzle.check(names[name]).right
+    assert not puzzle.check(None).right and not puzzle.check(lambda *_: None).right
 
 
 @pytest.mark.parametrize("number", range(len(WRONG)))
 def test_wrong_answers_are_told_why(number):
     name, answer, message = WRONG[number]
-    verdict = scans.PUZZLES[name].judge(answer)
+    verdict = scans.PUZZLES[name].check(answer)
     assert not verdict and message in verdict.message
 
 
@@ -73,12 +73,12 @@ def chunks_by_a_tree_of_ends(a, op, length):
 @pytest.mark.parametrize("name, source", RIGHT)
 def test_right_answers_import_what_they_like(name, source):
     exec(source, names := {})
-    assert (verdict := scans.PUZZLES[name].judge(names[name])), verdict
+    assert (verdict := scans.PUZZLES[name].check(names[name])), verdict
 
 
 @pytest.mark.parametrize("answer", [chunks_by_totals, chunks_by_a_tree_of_ends])
 def test_chunks_may_be_written_otherwise(answer):
-    assert (verdict := scans.PUZZLES["chunks"].judge(answer)), verdict
+    assert (verdict := scans.PUZZLES["chunks"].check(answer)), verdict
 
 
 class Mute(Exception):
@@ -122,14 +122,14 @@ def test_places_are_those_of_the_package():
 
 def test_it_needs_nothing_but_python():
     program = "import sys; from bppsa_nb.puzzles.scans import PUZZLES; "
-    program += "print([each.judge(each.solution).right for each in PUZZLES.values()]"
+    program += "print([each.check(each.solution).right for each in PUZZLES.values()]"
     program += ", {'numpy', 'scipy', 'numba', 'IPython'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"{[True] * len(scans.PUZZLES)} set()"
 
 
 def loop(name, answer):
-    """Whether an answer does what a loop over letters does, for longer lists than the judge tries."""
+    """Whether an answer does what a loop over letters does, for longer lists than the check tries."""
     letters = LETTERS + "".join(map(chr, range(0x3B1, 0x3B1 + 15)))
     op = lambda a, b: Word(a.text + b.text)  # noqa: E731
     for n in range(1, 41):
@@ -200,7 +200,7 @@ def test_what_the_loop_refuses_is_never_accepted(name):
         try:
             exec(compile(tree, "mutant", "exec"), names)
             answer = names[name]
-            accepted = scans.PUZZLES[name].judge(answer).right
+            accepted = scans.PUZZLES[name].check(answer).right
         except (SyntaxError, TypeError, KeyError):
             continue
         found[accepted] += 1
@@ -209,7 +209,7 @@ def test_what_the_loop_refuses_is_never_accepted(name):
     assert found[False] >= 60
 
 
-def test_the_judge_sees_what_was_made_too_early():
+def test_the_check_sees_what_was_made_too_early():
     op = Join(100)
     a, b, c = map(Word, "abc")
     ab = op(a, b)

@@ -75,5 +75,8 @@ ROWS += [
     ("Trainer.fit", {"dataset": ArrayDataset(numbers(3, 0, 1), np.zeros(0, int))}, "dataset must hold at least one"),
     ("Trainer.fit", {"save_every": None}, "ValueError: save_to and save_every go together, got .*fit.npz'.* and None"),
     ("Trainer.fit", {"save_to": None}, "ValueError: save_to and save_every go together, got None and 1"),
+    ("Trainer.save", {"path": 5}, "TypeError: path must be a str or an os.PathLike, got 5"),
+    ("Trainer.load", {"path": ""}, "ValueError: path must be the name of a file or a folder, got ''"),
+    ("Trainer.fit", {"save_to": "a\0b"}, "ValueError: save_to must be the name of a file or a folder, got 'a"),
     ("Trainer.fit", {"save_every": 0}, "ValueError: save_every must be at least 1, got 0"),
 ]

@@ -1,6 +1,7 @@
 import gc
 import multiprocessing
 import os
+import re
 import signal
 import threading
 
@@ -351,57 +352,51 @@ def test_infinite_gradients_update_nothing():
 
 
 def test_bad_input_has_clear_errors():
-    network = random_network(1)
-    layers = schedule.Network.uniform(8, sync=1)
-    timeline, parallel = schedule.pipeline(layers, 2, 3), schedule.data_parallel(layers)
-    with pytest.raises(ValueError, match="timeline must be for the network's 8 layers .*, got 9"):
-        Executor(schedule.pipeline(schedule.Network.uniform(9), 2, 3), network, 6)
-    with pytest.raises(TypeError, match=r"timeline must be a schedule\.Timeline, got None"):
-        Executor(None, network, 6)
-    with pytest.raises(TypeError, match="network must be a chain of operators"):
-        Executor(timeline, layers, 6)
-    with pytest.raises(ValueError, match="batch_size must be a multiple of 3, to make 3 equal micro-batches, got 8"):
-        Executor(timeline, network, 8)
-    with pytest.raises(ValueError, match="to make 2 equal replicas, got 7"):
-        Executor(parallel, network, 7, replicas=2)
-    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
-        Executor(timeline, network, 0)
-    with pytest.raises(ValueError, match="replicas are for timelines of data_parallel, got 2"):
-        Executor(timeline, network, 6, replicas=2)
-    with pytest.raises(ValueError, match="replicas are processes"):
-        Executor(parallel, network, 6, replicas=2, processes=False)
-    with pytest.raises(TypeError, match="processes must be True, False or None, got 2"):
-        Executor(timeline, network, 6, processes=2)
-    with pytest.raises(ValueError, match="optimizer is for timelines that update the weights"):
-        Executor(timeline, network, 6, optimizer=Adam())
-    with pytest.raises(TypeError, match="optimizer must be"):
-        Executor(parallel, network, 6, optimizer=0.1)
-    used = Adam()
+    network, used = random_network(1), Adam()
     used.step({"weight": np.ones(1)}, {"weight": np.ones(1)})
-    with pytest.raises(ValueError, match="optimizer must be a new one, got one that has taken 1 steps"):
-        Executor(parallel, network, 6, optimizer=used)
+    layers, nine = schedule.Network.uniform(8, sync=1), schedule.pipeline(schedule.Network.uniform(9), 2, 3)
+    timeline, parallel = schedule.pipeline(layers, 2, 3), schedule.data_parallel(layers)
     late = schedule.Timeline(timeline.operations, timeline.start[::-1].copy(), "reversed")
-    with pytest.raises(ValueError, match="starts at"):
-        Executor(late, network, 6)
-    run = Executor(timeline, network, 6, processes=False)
+    for given, message in (
+        ((nine, network, 6), "ValueError: timeline must be for the network's 8 layers .*, got 9"),
+        ((None, network, 6), r"TypeError: timeline must be a schedule\.Timeline, got None"),
+        ((late, network, 6), "ValueError: .* starts at"),
+        ((timeline, layers, 6), "TypeError: network must be a chain of operators"),
+        ((timeline, network, 8), "ValueError: batch_size must be a multiple of 3, .* 3 equal micro-batches, got 8"),
+        ((timeline, network, 0), "ValueError: batch_size must be at least 1, got 0"),
+        ((timeline, network, 6, Adam()), "ValueError: optimizer is for timelines that update the weights"),
+        ((parallel, network, 6, 0.1), "TypeError: optimizer must be"),
+        ((parallel, network, 6, used), "ValueError: optimizer must be a new one, got one that has taken 1 steps"),
+        ((timeline, network, 6, None, 2), "TypeError: processes must be True, False or None, got 2"),
+        ((timeline, network, 6, None, None, 2), "ValueError: replicas are for timelines of data_parallel, got 2"),
+        ((parallel, network, 7, None, None, 2), "ValueError: .* to make 2 equal replicas, got 7"),
+        ((parallel, network, 6, None, False, 2), "ValueError: replicas are processes"),
+    ):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            Executor(*given)
+        assert re.match(message, f"{caught.type.__name__}: {caught.value}")
+
+
+def test_a_bad_batch_has_clear_errors():
+    network, layers = random_network(1), schedule.Network.uniform(8, sync=1)
+    run = Executor(schedule.pipeline(layers, 2, 3), network, 6, processes=False)
     x, labels = random_batch(network, 6, 0)
     with pytest.raises(RuntimeError, match="an executor runs in a with block"):
         run(x, labels)
-    with run:
+    parallel = Executor(schedule.data_parallel(layers), network, 6)
+    with run, parallel:
         with pytest.raises(RuntimeError, match="the executor runs already"), run:
             pass
-        with pytest.raises(ValueError, match="x must hold 6 samples, as the executor was told, got 3"):
-            run(x[:3], labels[:3])
-        with pytest.raises(ValueError, match=r"labels must have shape \(6,\) like logits \(6, \d\), got \(5,\)"):
-            run(x, labels[:5])
-        with pytest.raises(TypeError, match="labels must be integers, got float64"):
-            run(x, labels * 1.0)
-        with pytest.raises(TypeError, match="x must have the model's dtype float64"):
-            run(x.astype(np.float32), labels)
-        with pytest.raises(ValueError, match="following is for timelines that end with a forward pass"):
-            run(x, labels, following=(x, labels))
+        for runs, given, message in (
+            (run, (x[:3], labels[:3]), "ValueError: x must hold 6 samples, as the executor was told, got 3"),
+            (run, (x, labels[:5]), r"ValueError: labels must have shape \(6,\) like logits \(6, \d\), got \(5,\)"),
+            (run, (x, labels * 1.0), "TypeError: labels must be integers, got float64"),
+            (run, (x.astype("f"), labels), "TypeError: x must have the model's dtype float64"),
+            (run, (x, labels, (x, labels)), "ValueError: following is for timelines that end with a forward pass"),
+            (parallel, (x, labels, (x, labels, labels)), "TypeError: following must be a pair of x and"),
+            (parallel, (x, labels, (x[:3], labels[:3])), "ValueError: following: x must hold 6 samples"),
+        ):
+            with pytest.raises((TypeError, ValueError)) as caught:
+                runs(*given)
+            assert re.match(message, f"{caught.type.__name__}: {caught.value}")
         run(x, labels)
-    with Executor(parallel, network, 6) as run, pytest.raises(TypeError, match="following must be a pair of x and"):
-        run(x, labels, following=(x, labels, labels))
-    with Executor(parallel, network, 6) as run, pytest.raises(ValueError, match="following: x must hold 6 samples"):
-        run(x, labels, following=(x[:3], labels[:3]))

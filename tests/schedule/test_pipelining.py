@@ -201,18 +201,6 @@ def test_fast_forwarding_never_lets_a_weight_gradient_go_first():
                     assert not (better & (needs <= timeline.start[i])).any()
 
 
-def test_no_worker_of_a_greedy_schedule_waits_without_need():
-    # So at any moment someone works, and no schedule on n workers is shorter than an n-th of it.
-    for made in instances(3, 40):
-        for flush in (True, False):
-            timeline = made["modulo", flush]
-            moments = np.unique(timeline.start)
-            for moment in (moments + np.append(moments[1:], timeline.makespan)) / 2:
-                if moment < timeline.makespan:
-                    assert ((timeline.start <= moment) & (moment < timeline.end)).any()
-            assert timeline.makespan <= len(timeline.operations.workers) * timeline.lower_bound
-
-
 @pytest.mark.parametrize(
     ("policy", "boundary", "usual", "early"),
     [("gpipe", 0, 24, 23), ("gpipe", 1, 26, 25), ("1f1b", 1, 28, 26), ("conventional", 0, 36, 36)]
@@ -258,12 +246,6 @@ def test_small_pipelines():
         assert timeline.makespan == timeline.lower_bound == 0
 
 
-def test_the_same_call_gives_the_same_schedule():
-    for one, two in zip(instances(4, 5, floats=True), instances(4, 5, floats=True), strict=True):
-        for chosen in one:
-            np.testing.assert_array_equal(one[chosen].start, two[chosen].start)
-
-
 @pytest.mark.parametrize("factor", [0.1, 1 / 3, 1e-9, 1e9])
 def test_the_unit_of_time_changes_no_order(factor):
     rng = np.random.default_rng(7)
@@ -283,36 +265,6 @@ def test_the_unit_of_time_changes_no_order(factor):
             if (costs > 0).all():
                 workers = range(len(one.operations.workers))
                 assert [one.order(w) for w in workers] == [two.order(w) for w in workers]
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        (dict(network=[1, 2]), TypeError, r"network must be a schedule.Network, got \[1, 2\]"),
-        (dict(devices=0), ValueError, r"devices must be from 1 to 4 \(the network has 4 layers\), got 0"),
-        (dict(devices=5), ValueError, r"devices must be from 1 to 4 \(the network has 4 layers\), got 5"),
-        (dict(devices=2.0), TypeError, "devices must be an integer, got 2.0"),
-        (dict(devices=True), TypeError, "devices must be an integer, got True"),
-        (dict(micro_batches=0), ValueError, "micro_batches must be at least 1, got 0"),
-        (dict(micro_batches="2"), TypeError, "micro_batches must be an integer, got '2'"),
-        (dict(policy="GPipe"), ValueError, "policy must be one of 'conventional', 'gpipe', .*, got 'GPipe'"),
-        (dict(policy=None), ValueError, "policy must be one of .*, got None"),
-        (dict(flush=0), TypeError, "flush must be True or False, got 0"),
-        (dict(policy="gpipe", flush=False), ValueError, "flush must be True for policy='gpipe'"),
-        (dict(policy="conventional", flush=False), ValueError, "flush must be True for policy='conventional'"),
-        (dict(boundary_cost=-1), ValueError, "boundary_cost must be finite and not negative, got -1"),
-        (dict(boundary_cost=np.nan), ValueError, "boundary_cost must be finite and not negative, got nan"),
-        (dict(boundary_cost=[1, 2]), ValueError, r"boundary_cost must hold 3 numbers.*, got shape \(2,\)"),
-        (dict(boundary_cost=[1, 2, -3]), ValueError, "boundary_cost must be finite and not negative, got -3.0"),
-        (dict(boundary_cost="1"), TypeError, "boundary_cost must be a number, got '1'"),
-        (dict(boundary_cost=True), TypeError, "boundary_cost must be a number, got True"),
-        (dict(boundary_cost=None), TypeError, "boundary_cost must hold real numbers, got None"),
-        (dict(assumptions=None), TypeError, "assumptions must be schedule.Assumptions, got None"),
-    ],
-)
-def test_bad_arguments_are_named(options, error, message):
-    with pytest.raises(error, match=f"^{message}"):
-        schedule.pipeline(**(dict(network=schedule.Network.uniform(4)) | options))
 
 
 @pytest.mark.full

@@ -235,15 +235,6 @@ def test_a_kernel_runs_on_at_the_next_region_s_speed_and_its_forward_pass_waits(
     assert result.lower_bound == pytest.approx(result.sequential - 4 / 3 - 2)
 
 
-def test_slower_together_is_taken_as_it_is():
-    net = Network([1, 1], [0, 2], [1, 2])
-    result = joint_regions(Regions(net, [4]), [2], [[0.5]])
-    result.check()
-    assert as_dict(result)[1]["W", 2] == pytest.approx(2 / 0.25)
-    assert result.makespan == pytest.approx(8 + 3) and result.sequential == 7
-    assert result.lower_bound == pytest.approx(7)
-
-
 def test_algorithm_and_streams_are_those_of_the_loops():
     rng = np.random.default_rng(1)
     regions_used = set()
@@ -344,24 +335,6 @@ def test_nothing_waits_in_a_circle_where_operations_take_no_time():
     assert dict(zip(result.kernels.tolist(), result.region.tolist(), strict=True)) == {2: 1, 3: 1}
 
 
-def test_a_region_that_is_full_takes_no_more():
-    # δW3 fills R2, F1, the best region for both; δW4 would be in time after it, but with nothing to run beside.
-    result = joint_regions(Regions(Network.uniform(4), [4, 5, 8]), [3, 4], [[1.1, 2, 1.5], [1.1, 1.9, 1.5]])
-    result.check()
-    assert (result.kernels.tolist(), result.region.tolist()) == ([3, 4], [2, 3])
-
-
-def test_a_kernel_that_outlasts_its_region_can_be_counted_with():
-    # δW4, in R1, is only done as R2 ends. As published, δW3 is still put into R2, and runs in R3, which gains nothing.
-    net = Network([2, 2, 2, 2], [0, 0, 1, 1], [1, 0, 1, 3])
-    regions, table = Regions(net, [3, 4, 5, 6, 8]), [[1, 1.4, 1, 1.3, 1], [1.5, 1, 1, 1, 1]]
-    for carry_over, region, gain in ((False, [1, 2], 0), (True, [1, 4], 2 - 2 / 1.3)):
-        result = joint_regions(regions, [3, 4], table, carry_over=carry_over)
-        result.check()
-        assert (result.kernels.tolist(), result.region.tolist()) == ([4, 3], region)
-        assert result.makespan == pytest.approx(15 - 4 / 3 - gain)
-
-
 def test_the_bound_knows_when_kernels_are_ready():
     result = joint_regions(Regions(Network.uniform(3), [1, 6]), [2], [[2, 1]])  # R1 is δO3, which δW2 waits for
     assert result.makespan == pytest.approx(result.sequential) == pytest.approx(result.lower_bound)
@@ -378,19 +351,6 @@ def test_no_kernels_are_conventional_training():
         assert one.makespan == pytest.approx(same.makespan) == pytest.approx(one.sequential)
         assert one.order(0) == same.order(0) and one.order(1) == []
         assert one.peak_memory == pytest.approx(same.peak_memory)
-
-
-def test_all_pre_scheduled_run_as_soon_as_they_are_ready():
-    rng = np.random.default_rng(5)
-    for _ in range(30):
-        (regions, kernels, speedup), _ = instance(rng)
-        result = joint_regions(regions, kernels, speedup, k=len(regions))
-        start, end = as_dict(result)
-        assert result.kernels.tolist() == sorted(kernels, reverse=True) and not result.region.any()
-        free = 0
-        for layer in result.kernels:
-            assert start["W", layer] == max(free, end.get(("O", layer + 1), 0))
-            free = end["W", layer]
 
 
 def test_memory_is_what_is_alive():
@@ -466,45 +426,3 @@ def test_streams_are_drawn_with_their_regions(worked):
     assert [label.get_text() for label in ax.get_yticklabels()] == ["main stream", "sub stream"]
     assert timeline.makespan(worked.events) == pytest.approx(worked.makespan)
     assert worked.staleness().tolist() == [[0]]
-
-
-@pytest.mark.parametrize(
-    "call, error, message",
-    [
-        (lambda r: joint_regions("R", [2], [[1]]), TypeError, "main_regions must be schedule.Regions, got 'R'"),
-        (lambda r: joint_regions(r, [7], [[1, 1]]), ValueError, r"kernels\[0\] must be from 1 to 6 .*got 7"),
-        (lambda r: joint_regions(r, [0], [[1, 1]]), ValueError, r"kernels\[0\] must be from 1 to 6 .*got 0"),
-        (lambda r: joint_regions(r, [2.0], [[1, 1]]), TypeError, r"kernels must hold layers.*got \[2.0\]"),
-        (lambda r: joint_regions(r, 2, [[1, 1]]), TypeError, "kernels must hold layers.*got 2"),
-        (lambda r: joint_regions(r, [2, 2], np.ones((2, 2))), ValueError, "kernels must hold a layer once"),
-        (lambda r: joint_regions(r, [2], [[1, 1, 1]]), ValueError, r"speedup .* shape \(1, 2\).*got \(1, 3\)"),
-        (lambda r: joint_regions(r, [2], [1, 1]), ValueError, r"speedup .* shape \(1, 2\).*got \(2,\)"),
-        (lambda r: joint_regions(r, [2, 3], [[1, 1], [1]]), ValueError, "speedup must have rows of one length"),
-        (lambda r: joint_regions(r, [2], 1.5), ValueError, r"speedup .* shape \(1, 2\).*got \(\)"),
-        (lambda r: joint_regions(r, [], []), ValueError, r"speedup .* shape \(0, 2\).*got \(0,\)"),
-        (lambda r: joint_regions(r, [2], [[1, np.nan]]), ValueError, "speedup must .*, got nan for δW2 in region 2"),
-        (lambda r: joint_regions(r, [2], [[-1, 1]]), ValueError, "speedup must .*, got -1.0 for δW2 in region 1"),
-        (lambda r: joint_regions(r, [2], [[0, 1]]), ValueError, "speedup must be from 0.01 to 2, got 0.0"),
-        (lambda r: joint_regions(r, [2], [[1, 2.01]]), ValueError, "speedup must be from 0.01 to 2, got 2.01"),
-        (lambda r: joint_regions(r, [2], [["a", "b"]]), TypeError, "speedup must hold real numbers"),
-        (lambda r: joint_regions(r, [2], [[True, True]]), TypeError, "speedup must hold real numbers"),
-        (lambda r: joint_regions(r, [2], [[1, 1]], memory_limit=-1), ValueError, "memory_limit must be"),
-        (lambda r: joint_regions(r, [2], [[1, 1]], memory_limit=np.nan), ValueError, "memory_limit must be"),
-        (lambda r: joint_regions(r, [2], [[1, 1]], memory_limit="1"), TypeError, "memory_limit must be a number"),
-        (lambda r: joint_regions(r, [2], [[1, 1]], k=3), ValueError, "k must be from 0 to 2 .*got 3"),
-        (lambda r: joint_regions(r, [2], [[1, 1]], carry_over=1), TypeError, "carry_over must be True or False, got 1"),
-        (lambda r: Regions(None, [2]), TypeError, "network must be a schedule.Network, got None"),
-        (lambda r: Regions(UNIT, [12], {}), TypeError, "assumptions must be"),
-        (lambda r: Regions(UNIT, []), ValueError, r"ends must rise to 12, .*got \[\]"),
-        (lambda r: Regions(UNIT, [6]), ValueError, "ends must rise to 12"),
-        (lambda r: Regions(UNIT, [6, 6, 12]), ValueError, "ends must rise to 12"),
-        (lambda r: Regions(UNIT, [0, 12]), ValueError, r"ends\[0\] must be from 1 to 12, got 0"),
-        (lambda r: Regions(UNIT, [6.0, 12]), TypeError, "ends must hold integers"),
-        (lambda r: Regions(UNIT, 12), TypeError, "ends must hold integers, got 12"),
-        (lambda r: Regions.blocks(UNIT, [3, 7]), ValueError, r"last\[1\] must be from 1 to 6, got 7"),
-        (lambda r: Regions.blocks(6, [3, 6]), TypeError, "network must be a schedule.Network, got 6"),
-    ],
-)
-def test_bad_input_is_named(call, error, message):
-    with pytest.raises(error, match=message):
-        call(Regions(UNIT, [6, 12]))

@@ -87,13 +87,6 @@ def test_the_best_k_is_the_lowest_of_the_best():
         assert best.makespan == min(units) and best.k == units.index(min(units))
 
 
-def test_no_reordering_helps_where_sending_costs_nothing():
-    net = schedule.Network.uniform(5, sync=0)
-    for policy in ("fifo", "priority", "reverse_first_k"):
-        timeline = schedule.data_parallel(net, policy)
-        assert timeline.makespan == timeline.lower_bound == 14 and not timeline.k
-
-
 def test_memory_limits_are_kept():
     lowered = refused = 0
     for net, assumptions in instances(3, 40):
@@ -130,29 +123,3 @@ def test_the_unit_of_time_changes_no_order(factor):
             two.check()
             assert one.k == two.k and two.makespan == pytest.approx(one.makespan * factor, rel=1e-12)
             np.testing.assert_allclose(two.start, one.start * factor, rtol=1e-11, atol=1e-11 * two.makespan)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        (dict(network=None), TypeError, "network must be a schedule.Network, got None"),
-        (dict(network=schedule.Network.uniform(4)), ValueError, r"network must have sync, the times of S\[δW\]"),
-        (dict(policy="wait_free"), ValueError, "policy must be one of 'fifo', 'priority', 'reverse_first_k', got 'wai"),
-        (dict(policy="fifo", k=2), ValueError, "k is for policy='reverse_first_k' only, got 2 with policy='fifo'"),
-        (dict(policy="priority", memory_limit=0), ValueError, "memory_limit is for policy='reverse_first_k' only"),
-        (dict(k=-1), ValueError, "k must be from 0 to 4, got -1"),
-        (dict(k=5), ValueError, "k must be from 0 to 4, got 5"),
-        (dict(k=1.0), TypeError, "k must be an integer, got 1.0"),
-        (dict(k=True), TypeError, "k must be an integer, got True"),
-        (dict(memory_limit=-1), ValueError, "memory_limit must be finite and not negative, got -1"),
-        (dict(memory_limit=np.nan), ValueError, "memory_limit must be finite and not negative, got nan"),
-        (dict(memory_limit="8 GB"), TypeError, "memory_limit must be a number, got '8 GB'"),
-        (dict(memory_limit=1), ValueError, "memory_limit must be at least 6, which reverse first-k needs; got 1"),
-        (dict(assumptions=True), TypeError, "assumptions must be schedule.Assumptions, got True"),
-    ],
-)
-def test_bad_arguments_are_named(options, error, message):
-    with pytest.raises(error, match=f"^{message}"):
-        schedule.data_parallel(
-            **(dict(network=schedule.Network.uniform(4, sync=1), policy="reverse_first_k") | options)
-        )

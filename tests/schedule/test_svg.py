@@ -72,11 +72,10 @@ def test_sentences():
 
 
 def test_what_is_wrong_and_its_parents_are_red():
-    good, bad = svg.Look("word", "ab"), svg.Look("word", "<c&d>", "join", ("x", "y"))
-    looks = {"x": good, "y": good, "z": bad}
-    text = svg.figure(
-        [["x", "y"], ["x", "z"]], looks.get, ["one", "two"], ["", "done"], marked={(0, 1), (1, 1)}, steps=False
-    )
+    good, bad = svg.Style("word", "ab"), svg.Style("word", "<c&d>", "join", ("x", "y"))
+    styles, rows = {"x": good, "y": good, "z": bad}, [["x", "y"], ["x", "z"]]
+    drawn = svg.Drawing(rows, styles.get, ["one", "two"], ["", "done"], marked={(0, 1), (1, 1)})
+    text = svg.figure(drawn, steps=False)
     assert "<script>" not in text and "<figcaption" not in text
     found = drawing(text)
     assert sum("wrong" in each.get("class", "") for each in squares(found)) == 2

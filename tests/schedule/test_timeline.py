@@ -65,22 +65,6 @@ def test_memory_of_one_layer_after_the_other():
     assert level.tolist() == [2, 3, 113, 123, 212, 222, 311, 0]
 
 
-def test_what_is_inside_a_layer_goes_with_its_output_gradient():
-    net = schedule.Network.uniform(3, memory=schedule.Memory(1, 10, 0, inner=100))
-    times, level = schedule.pipeline(net, 1).memory()[0]
-    # F1 F2 F3 | δW3 δO3 δW2 δO2 δW1: that of the first layer, which has no δO, goes with its δW.
-    assert times.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8]
-    assert level.tolist() == [102, 203, 303, 313, 323, 212, 222, 111, 0]
-
-
-def test_data_parallel_memory_begins_and_ends_with_inputs():
-    net = schedule.Network.uniform(2, sync=1, memory=schedule.Memory(1, 0, 10))
-    times, level = schedule.data_parallel(net).memory()[0]
-    # δW2 δO2 δW1 | S1 from 3 | F1 from 4, F2 from 5; S2 from 1 to 2.
-    assert times.tolist() == [0, 1, 2, 3, 4, 6]
-    assert level.tolist() == [12, 12, 11, 10, 2, 0]
-
-
 def test_figures_are_sums_over_operations():
     timeline = schedule.pipeline(schedule.Network([1, 2], [3, 4], [5, 6]), 2, 3, "gpipe", boundary_cost=1)
     ops = timeline.operations
@@ -127,14 +111,6 @@ def test_staleness_counts_the_updates_that_go_by():
                 begins = timeline.start[mine & (ops.kind == F) & (ops.micro_batch == m)].min()
                 count = sum(begins < updated[other] < updated[m] for other in range(4))
                 assert timeline.staleness()[device, m] == count
-
-
-def test_pipedream_is_as_stale_as_the_way_to_the_last_device_is_long():
-    for p, M in ((1, 3), (2, 5), (4, 4), (4, 9), (5, 2)):
-        stale = schedule.pipeline(schedule.Network.uniform(5), p, M, "1f1b", flush=False).staleness()
-        expected = np.minimum(np.arange(M), p - 1 - np.arange(p)[:, None])
-        np.testing.assert_array_equal(stale, expected)
-    assert schedule.data_parallel(schedule.Network.uniform(3, sync=1)).staleness() == [[0]]
 
 
 def altered(timeline, changes=None, chosen=None, **columns):
@@ -250,9 +226,3 @@ def test_a_timeline_draws_itself():
     texts = {text.get_text() for text in ax.texts}
     assert {"$1_{A}$", "$4_{B}$"} <= texts
     assert {text.get_text() for text in schedule.pipeline(schedule.Network.uniform(2)).plot().texts} >= {"1", "2"}
-
-
-@pytest.mark.parametrize("worker", [-1, 2])
-def test_there_is_no_order_of_workers_that_are_not_there(worker):
-    with pytest.raises(ValueError, match=f"worker must be from 0 to 1, got {worker}"):
-        schedule.pipeline(schedule.Network.uniform(2), 2).order(worker)

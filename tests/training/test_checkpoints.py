@@ -22,49 +22,55 @@ def renote(**changes):
     return change
 
 
+def without(name):
+    def change(arrays):
+        note = json.loads(str(arrays["note"]))
+        del note[name]
+        arrays["note"] = np.array(json.dumps(note))
+
+    return change
+
+
+def deep(arrays):
+    arrays["note"] = np.array(json.dumps(json.loads(str(arrays["note"]))).replace('"plan":', '"plan": ' + "[" * 10**5))
+
+
+def rebias(values):
+    return lambda arrays: arrays.update({"params/fc.bias": values})
+
+
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda a: a.pop("params/fc.bias"), "has no entry 'params/fc.bias'"),
-        (lambda a: a.pop("exp_avg_sq/fc.bias"), "has no entry 'exp_avg_sq/fc.bias'"),
-        (lambda a: a.pop("note"), "has no entry 'note'"),
-        (
-            lambda a: a.update({"params/bias_hh_l1": a["params/bias_hh_l0"]}),
-            "do not fit the model: .'params/bias_hh_l1'",
-        ),
-        (lambda a: a.pop("loss"), "has no entry 'loss'"),
+        *((lambda a, n=n: a.pop(n), f"no entry '{n}'") for n in ("params/fc.bias", "exp_avg/fc.bias", "note", "loss")),
+        (lambda a: a.update({"params/bias_hh_l1": a["params/bias_hh_l0"]}), "not fit the model: .'params/bias_hh_l1'"),
+        (rebias(np.zeros(7, np.float32)), r"'params/fc.bias' must have shape \(3,\)"),
+        (rebias(np.zeros(3)), "dtype float32 to fit the model, got .* float64"),
+        (rebias(np.full(3, np.nan, np.float32)), "'params/fc.bias' must be finite"),
         (lambda a: a.update(loss=np.zeros(99)), "'loss' and 'seconds' must be equally long"),
-        (
-            lambda a: a.update({"params/fc.bias": np.zeros(7, np.float32)}),
-            r"'params/fc.bias' must have shape \(3,\)",
-        ),
-        (
-            lambda a: a.update({"params/fc.bias": np.zeros(3)}),
-            "dtype float32 to fit the model, got .* float64",
-        ),
-        (
-            lambda a: a.update({"params/fc.bias": np.full(3, np.nan, np.float32)}),
-            "'params/fc.bias' must be finite",
-        ),
-        (lambda a: a.update(note=np.array("{")), "'note' is damaged"),
+        (lambda a: a.update(loss=a["loss"].astype(str)), r"'loss' and 'seconds' .* of float64, got \(6,\) of <U"),
+        (lambda a: a.update(seconds=a["seconds"].astype(complex)), "'loss' and 'seconds' .* of float64"),
+        (lambda a: a.update(loss=a["loss"] * np.inf), "'loss' must be finite"),
+        (lambda a: a.update(loss=a["loss"][:, None], seconds=a["seconds"][:, None]), "must be equally long"),
+        *[(without(name), f"'note' is damaged: KeyError.'{name}'") for name in ("optimizer", "steps", "seed", "plan")],
+        (deep, "'note' is damaged: RecursionError"),
+        *((lambda a, note=note: a.update(note=np.array(note)), "'note' is damaged") for note in ("{", "[]")),
         (renote(format=2), "format 2, where this version reads 1"),
-        (renote(position=-3), "'note' is damaged"),
-        (renote(seed=None), "'note' is damaged"),
-        (renote(plan={}), "'note' is damaged"),
-        (
-            renote(optimizer={"kind": "SGD"}),
-            "written with the optimizer {'kind': 'SGD'}, this trainer has {'kind': 'Adam'",
-        ),
+        (renote(optimizer={"kind": "SGD"}), "with the optimizer {'kind': 'SGD'}, this trainer has {'kind': 'Ad"),
+        *((renote(steps=steps), "'note' is damaged: .*steps must") for steps in (True, -1, 10**400)),
+        *((renote(epoch=1, position=p), "'note' is damaged: .*must be") for p in (-3, 22, 1.5)),
+        *((renote(epoch=1, seed=seed), "'note' is damaged: .*seed must") for seed in ("x", None, -1)),
+        *((renote(plan=plan), "'note' is damaged") for plan in ({}, [3], {"num_samples": 22, "batch_size": "4"})),
+        *((renote(forward=f), "'note' is damaged: .*forward must") for f in ([-1.0, 0], [None, -1], [float("inf"), 0])),
     ],
 )
 def test_load_takes_all_or_nothing(change, message, tmp_path):
-    path = tmp_path / "saved.npz"
-    trainer = new_trainer()
+    path, trainer = tmp_path / "saved.npz", new_trainer()
     fit(trainer, epochs=1)
     trainer.save(path)
     rewrite(path, change)
     before = state(trainer)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"saved.npz.*{message}"):
         trainer.load(path)
     assert_same(state(trainer), before)
 
@@ -123,48 +129,6 @@ def test_masks_fit_networks_only(tmp_path):
     rewrite(path, lambda a: a.update({"masks/fc.weight": np.ones((3, 4), bool)}))
     with pytest.raises(ValueError, match="do not fit the model: .'masks/fc.weight'"):
         new_trainer().load(path)
-
-
-def deep(arrays):
-    arrays["note"] = np.array(json.dumps(json.loads(str(arrays["note"]))).replace('"plan":', '"plan": ' + "[" * 10**5))
-
-
-def without(name):
-    def change(arrays):
-        note = json.loads(str(arrays["note"]))
-        del note[name]
-        arrays["note"] = np.array(json.dumps(note))
-
-    return change
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        *[(without(name), f"'note' is damaged: KeyError.'{name}'") for name in ("optimizer", "steps", "seed", "plan")],
-        (deep, "'note' is damaged: RecursionError"),
-        (lambda a: a.update(note=np.array("[]")), "'note' is damaged"),
-        (renote(optimizer=None), "written with the optimizer None"),
-        (renote(steps=True), "'note' is damaged"),
-        (renote(steps=10**400), "'note' is damaged"),
-        (renote(seed="x"), "'note' is damaged"),
-        (renote(plan=[3]), "'note' is damaged"),
-        (renote(plan={"num_samples": 22, "batch_size": "4"}), "'note' is damaged"),
-        (lambda a: a.update(loss=a["loss"].astype(str)), "'loss' must have dtype float64, got <U"),
-        (lambda a: a.update(seconds=a["seconds"].astype(complex)), "'seconds' must have dtype float64"),
-        (lambda a: a.update(loss=a["loss"] * np.inf), "'loss' must be finite"),
-        (lambda a: a.update(loss=a["loss"][:, None]), "must be equally long"),
-    ],
-)
-def test_damaged_notes_and_histories_are_refused(change, message, tmp_path):
-    path, trainer = tmp_path / "saved.npz", new_trainer()
-    fit(trainer, epochs=1)
-    trainer.save(path)
-    rewrite(path, change)
-    before = state(trainer)
-    with pytest.raises(ValueError, match=f"saved.npz.*{message}"):
-        trainer.load(path)
-    assert_same(state(trainer), before)
 
 
 def test_an_archive_of_something_else_is_refused(tmp_path):
@@ -227,20 +191,6 @@ def test_weights_outside_their_masks_are_not_saved(tmp_path):
     with pytest.raises(ValueError, match="nothing was saved.* must be zero where masks prune it"):
         trainer.save(path)
     assert path.read_bytes() == kept
-
-
-@pytest.mark.parametrize(
-    "path, error", [("", ValueError), ("a\0b", ValueError), (None, TypeError), (5, TypeError), (b"x", TypeError)]
-)
-def test_paths_are_checked(path, error):
-    trainer = new_trainer()
-    for use in (trainer.save, trainer.load):
-        with pytest.raises(error, match="^path must be"):
-            use(path)
-    if path is not None:
-        with pytest.raises(error, match="^save_to must be"):
-            fit(trainer, save_to=path, save_every=1)
-    assert not trainer.history.loss.size
 
 
 def test_fit_finds_an_unwritable_path_before_training(tmp_path):

@@ -348,8 +348,10 @@ def test_what_is_of_its_own_takes_the_general_path(own, kind, monkeypatch):
         return
     with pytest.warns(UserWarning, match="whole steps run on the GPU only of what exactly is RNN or GRU"):
         found = other.step(x, y)
-    assert abs(found - host.step(x, y)) < 2e-5
-    check_same(host, other, 2e-5)
+    for _ in range(2):  # it is said no second time
+        assert abs(found - host.step(x, y)) < 2e-5
+        check_same(host, other, 2e-5)
+        found = other.step(x, y)
 
 
 @pytest.mark.parametrize("kind", here)
@@ -381,35 +383,6 @@ def test_fit_save_and_load(kind, tmp_path):
         trainer.fit(dataset, epochs=2, batch_size=2, progress=False)
     check_same(whole, resumed, 2e-5)
     np.testing.assert_allclose(resumed.history.loss, whole.history.loss, atol=2e-5)
-
-
-@pytest.mark.parametrize("kind", [on_simulator("simulator")])
-def test_a_recorded_step_is_replayed(kind, monkeypatch):
-    """What a graph does is not to be seen here; that it is recorded once, and used from then on, is."""
-    from bppsa_nb.training import device
-
-    recorded = []
-
-    class Graph:
-        def __init__(self, launch, stream):
-            self.again = lambda: launch(stream)
-            recorded.append(self)
-
-        def launch(self, stream):
-            self.again()
-            self.launches = getattr(self, "launches", 0) + 1
-
-    monkeypatch.setattr(device, "record", Graph)
-    host, trainer = pair("rnn")
-    x, y = draw(2, 1, np.random.default_rng(0))
-    trainer.step(x, y)
-    trainer._strategy.training.graph = True
-    for _ in range(2):
-        trainer.step(x, y)
-    for _ in range(3):
-        host.step(x, y)
-    assert len(recorded) == 1 and recorded[0].launches == 2
-    check_same(host, trainer, 2e-5)
 
 
 @pytest.mark.parametrize("kind", [on_simulator("simulator")])
@@ -452,9 +425,9 @@ def test_weight_gradients_may_run_as_late_as_they_like(kind, cell, method, monke
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("method", ["linear", "blelloch"])
+@pytest.mark.parametrize("method", ["linear", "chunked", "blelloch"])
 @pytest.mark.parametrize("cell", ["rnn", "gru"])
-def test_two_streams_compute_what_one_computes(cell, method):
+def test_graphs_and_streams_compute_what_launches_in_one_stream_compute(cell, method):
     from bppsa_nb.training.device import DeviceTraining
 
     rng = np.random.default_rng(0)
@@ -466,22 +439,6 @@ def test_two_streams_compute_what_one_computes(cell, method):
             trainer._strategy.training = DeviceTraining(trainer.model, trainer.optimizer, graph, sub_stream)
             losses.append([trainer.step(x, y) for x, y in batches])
     assert losses[0] == losses[1] == losses[2] == losses[3]
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("method", ["linear", "chunked"])
-@pytest.mark.parametrize("cell", ["rnn", "gru"])
-def test_a_graph_computes_what_its_launches_compute(cell, method):
-    from bppsa_nb.training.device import DeviceTraining
-
-    rng = np.random.default_rng(0)
-    batches = [draw(259, 16, rng) for _ in range(5)]
-    losses = []
-    for graph in (True, False):
-        _, trainer = pair(cell, method=method, H=20)
-        trainer._strategy.training = DeviceTraining(trainer.model, trainer.optimizer, graph=graph)
-        losses.append([trainer.step(x, y) for x, y in batches])
-    assert losses[0] == losses[1]
 
 
 @pytest.mark.simulator

@@ -4,17 +4,7 @@ from matplotlib.lines import Line2D
 
 from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.text import listed, span
 
-TITLE = "The lead over PyTorch, over the sizes of Figures 8 and 9"
-CAPTION = (
-    "PyTorch's time over ours. On a CPU it has one thread or, where a step has B × H of 4096 numbers and more, all "
-    "threads if that is faster, and counts subnormal numbers as zero, as compiled code here does; on a GPU it has "
-    "cuDNN. Solid: the backward pass; dashed: the whole training step with forward pass, loss and Adam. Above and in "
-    "the middle the RNN, over T and over B; below the GRU, on its sets of features S, M and L (T = 259, 517 and 1034) "
-    "for each batch size. Medians of one run by benchmarks/run.py in which all took turns, warm. Levels (Blelloch) are "
-    "absent where their Jacobians take more than 1 GB (on a GPU, 4 GB)."
-)
 METHODS = ("linear", "chunked", "blelloch")
 BATCH, LENGTH = 16, 1000  # of the RNN, while the other varies
 
@@ -38,16 +28,9 @@ def speedups(table):
     return ratios[["method", "backward", "step"]].reset_index()
 
 
-def alt(table):
-    """Say what there is to see, and by how much each method leads or trails in training steps."""
-    ratios = speedups(table).groupby("method")["step"]
-    texts = listed([f"{span(steps)} by the method {method}" for method, steps in ratios])
-    return (
-        "Plots of speedup over PyTorch on a logarithmic axis, with a line at 1, in a column for each H: the RNN over "
-        "sequence length, the RNN over batch size, the GRU over its sets of features and batch sizes. A solid line for "
-        "the backward pass and a dashed one for the whole step, of every method. Whole steps lead by factors of "
-        f"{texts}."
-    )
+def values(table):
+    """Name what the words are taken from."""
+    return {"leads": speedups(table)}
 
 
 def plot(table):

@@ -13,21 +13,6 @@ from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event, multiply_adds
 
-TITLE = "A scan in chunks: three phases, the length of a chunk, and what it gains"
-CAPTION = (
-    "Counted from runs over tracing operands. Above: a worker for each chunk; numbers are the positions that went into "
-    "a product, 0 is the gradient. Only blue products multiply matrices; neither the chunk at the loss nor the one at "
-    "x_0 needs one. Below left: a worker for each chunk of the given length; dashed: levels (Blelloch) with a worker "
-    "for each product. Below right: multiply-adds that follow one another on p workers, chunks of n / p steps."
-)
-ALT = (
-    "Above, a timeline of four workers. In the first phase worker 0 goes through its chunk with the gradient while "
-    "workers 1 and 2 multiply matrices; then the gradient crosses the chunks of workers 1 and 2, one after the other; "
-    "then workers 1 to 3 go through their own chunks. Below left, time over the length of a chunk is a valley: lowest "
-    "near 22 steps if every product takes one step, near 7 if multiply-adds are counted. Below right, speedup over the "
-    "loop against workers p: levels start near one twentieth, pass 1 at about 20 workers and level off near 5; chunks "
-    "draw with the loop on one worker and on two, go along with the levels from three to about 100, then fall behind."
-)
 SMALL, CHUNK = 20, 5  # links of the timeline, and of its chunks
 LINKS, SIZE = 1000, 20  # of what is counted: the paper's RNN
 LENGTHS = (1, 2, 3, 4, 5, 7, 10, 14, 22, 32, 50, 71, 100, 200, 334, 500, 1000)

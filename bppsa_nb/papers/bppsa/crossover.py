@@ -11,20 +11,6 @@ from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import multiply_adds
 
-TITLE = "Where P_Blelloch / P_Linear meets n / log n"
-CAPTION = (
-    "Counted in multiply-adds on one worker per ⋄: H³ for two matrices, H² for a matrix and a gradient. Left: the "
-    "mean step on the critical path; BPPSA wins below the black line. Right: the paper's RNN on p workers, list "
-    "scheduled. Workers that share a product, as a GPU's threads do, make the ratio smaller than here."
-)
-ALT = (
-    "Two plots on logarithmic axes. Left, the ratio of BPPSA's to the linear scan's mean step, for state sizes H of "
-    "4, 20, 64 and 256: each curve rises with chain length n and levels off near H / 2, and is crossed by the line of"
-    " steps, linear over Blelloch, once n is several times H. Stars mark the paper's RNN with H = 20 at lengths 10 to"
-    " 30000; from 300 on they lie below the line. Right, speedup over the linear scan against workers p for lengths "
-    "from 100 on at H = 20: every curve starts near one twentieth; that of 100 levels off just below 1, the "
-    "others cross 1 at about 20 workers and level off later, and higher, for longer chains."
-)
 SIZES = (4, 20, 64, 256)
 PAPER = {"H": 20, "T": (10, 30, 100, 300, 1000, 3000, 10000, 30000)}
 SCALES = {"quick": (100, 1000, 10000), "paper": (100, 1000, 10000, 30000)}

@@ -13,18 +13,8 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import iterations
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
-from bppsa_nb.papers.text import listed
 from bppsa_nb.papers.timing import take_turns
 
-TITLE = "Where which method wins"
-CAPTION = (
-    "Gradients of an RNN's hidden states, a structured chain in float32. Color: the method that takes the least time, "
-    "pale where it leads by less than 10 %. Number: how many times as long the runner-up takes. Chunks have the "
-    "length that the planner chooses. Levels (Blelloch) write the Jacobians out first, and that is part of their time; "
-    "they do not compete where Jacobians would take more than 32 MiB (512 MiB at the paper's scale). A frame marks "
-    'cells where method="auto" takes one that is over 20 % slower than the best. Medians of warm rounds; the loop and '
-    "chunks took turns, then levels with both."
-)
 GRID = {  # T, B, H
     "quick": ((10, 100, 1000, 4000), (1, 4, 16, 64), (20, 64)),
     "paper": ((10, 30, 100, 300, 1000, 3000, 10000, 30000), (1, 4, 16, 64, 256), (20, 32, 64)),
@@ -89,18 +79,10 @@ def winners(table):
     return pd.DataFrame(rows)
 
 
-def alt(table):
-    """Say what there is to see, and where which method wins."""
-    texts = []
-    for backend, cells in winners(table).groupby("backend", sort=False):
-        ahead = cells[cells["lead"] >= CLEAR]
-        won = ahead["winner"].value_counts().reindex(METHODS, fill_value=0)
-        counts = listed([f"{LABELS[method]} in {won[method]}" for method in METHODS])
-        texts.append(f"On {backend}, by 10 % or more, the fastest is {counts} of {len(cells)} cells.")
-    return (
-        "Heat maps over batch size B and sequence length T, one for each backend and state size H; a cell has the "
-        f"color of the fastest method and the number of its lead. {' '.join(texts)}"
-    )
+def values(table):
+    """Count for the words, as columns of `winners`, where each method leads clearly."""
+    won = winners(table)
+    return {"won": won.assign(cells=1, **{m: (won["winner"] == m) & (won["lead"] >= CLEAR) for m in METHODS})}
 
 
 def plot(table):

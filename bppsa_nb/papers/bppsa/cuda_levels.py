@@ -6,18 +6,6 @@ from matplotlib import pyplot
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.levels import down_levels, num_pairs, up_levels
 
-TITLE = "Thread blocks per launch"
-CAPTION = (
-    "One launch per level, one thread block per ⋄ and sample (B = 16), T = 1000. Bars that reach a dashed line give "
-    "every multiprocessor of that GPU at least one block; around the root most of them have nothing to do, whatever "
-    "the GPU. The root's launch is the down-sweep's first level, with the gradient at x_0. Counted from Algorithm 1's "
-    "index arithmetic; nothing is timed."
-)
-ALT = (
-    "Bar chart on a logarithmic axis: thread blocks in each of 19 kernel launches. Nine up-sweep launches fall from "
-    "8000 blocks to 32, the root has 16, and nine down-sweep launches rise again to 8000. Dashed lines mark the 36 "
-    "multiprocessors of an RTX 2070 and the 132 of an H200."
-)
 T, B = 1000, 16
 MULTIPROCESSORS = {"RTX 2070 (the paper): 36 multiprocessors": 36, "H200: 132 multiprocessors": 132}
 

@@ -64,6 +64,14 @@ def breakdown(table):
     return parts.assign(bppsa_alone=alone, backward=parts["bp"] / alone)
 
 
+def sources(table):
+    """Return the paper's rows and this machine's, taken apart, from which words are taken: `there` and `here`."""
+    return {
+        "there": breakdown(table[table["source"] == "paper"]),
+        "here": breakdown(table[table["source"] == "here"]),
+    }
+
+
 def draw(fig, axes, columns, machine, here="this machine"):
     """Draw seconds per epoch above and speedups below, the paper's filled, ours open.
 

@@ -8,17 +8,9 @@ from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.chains.structured import jacobians_T
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.text import span
 from bppsa_nb.scan.levels import up_levels
 from bppsa_nb.training.datasets import Bitstream
 
-TITLE = "Error of each method as the chain grows"
-CAPTION = (
-    "Gradients in float32 against the linear scan in float64 on the same Jacobians: max |difference| / max |gradient| "
-    "over the whole chain; H = 20, the largest of 8 samples. Left: Jacobians that keep every length, so that no error "
-    "fades; dotted: the square root of T. Right: the paper's RNN as it starts out, which forgets gradients, and errors "
-    "with them."
-)
 SCALES = {"quick": (1, 3, 10, 30, 100, 300, 1000, 3000), "paper": (1, 3, 10, 30, 100, 300, 1000, 3000, 10000, 30000)}
 BATCH, HIDDEN = 8, 20
 CHAINS = {"norm-preserving": "Norm-preserving chain", "rnn": "The RNN's own Jacobians"}
@@ -56,19 +48,6 @@ def _rnn_jacobians(T, rng):
     x, _ = Bitstream(T, BATCH, rng=rng).batch(np.arange(BATCH))
     hidden = model.forward(x, backend="numpy").hidden[0]
     return jacobians_T(rnn.chain(model.params["weight_hh_l0"], hidden))
-
-
-def alt(table):
-    """Say what there is to see, and how large errors are."""
-    kept, rnn = (table[table["chain"] == chain] for chain in ("norm-preserving", "rnn"))
-    first, last = (kept[kept["T"] == T] for T in (10, kept["T"].max()))
-    return (
-        "Two plots on logarithmic axes of relative error over chain length T, for the linear, Blelloch and truncated "
-        "scans: lines for NumPy, marks for compiled backends. Left, on norm-preserving chains, errors are "
-        f"{span(first['error'], '{:.0e}')} at T = 10 and {span(last['error'], '{:.0e}')} at T = {last['T'].iloc[0]}, "
-        "beside a dotted line that grows with the square root of T. Right, on the RNN's own Jacobians, they are at "
-        f"most {rnn['error'].max():.0e}."
-    )
 
 
 def plot(table):

@@ -7,17 +7,6 @@ from bppsa_nb.papers import timelines
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import draw
 
-TITLE = "Figure 1: back-propagation as a scan"
-CAPTION = (
-    "Each row is the array after one level; a square's numbers are the inputs that went into it. Left, every product "
-    "waits for the one before. Right, products on one level do not wait for each other."
-)
-ALT = (
-    "Two drawings of an array of one gradient and seven transposed Jacobians. Left, the linear scan: a staircase of "
-    "seven matrix-vector products, one per level. Right, the Blelloch scan: a tree of two up-sweep levels that pair "
-    "neighbors, with matrix-matrix products, and three down-sweep levels of moves and matrix-vector products. Both "
-    "end with the same row of gradients at x_7 to x_0."
-)
 LAYERS = 7
 
 

@@ -6,19 +6,6 @@ from matplotlib.patches import Rectangle
 
 from bppsa_nb.papers.figures import COLORS
 
-TITLE = "Figure 2: a network as a chain, spread over devices"
-CAPTION = (
-    "Forward, every layer maps x to the next x (Equation 1); devices hold neighboring layers. Backward, every "
-    "gradient is the next one times a transposed Jacobian (Equation 3): the last device starts, all others wait. "
-    "Gradients of parameters (Equation 2) hang off that chain and wait for nothing else. Below each square: the rows "
-    "and columns of the Jacobian, the number of parameters."
-)
-ALT = (
-    "Seven layers of a small convolutional network in a row, from a 3 by 32 by 32 image to ten numbers and the loss, "
-    "shared out to three devices. Underneath, running from right to left, the chain of gradients from the loss back "
-    "to the image, with the transposed Jacobian between any two of them, and the parameter gradients that branch off "
-    "at the convolutions and the linear layer."
-)
 # Operator, channels out (None: as many as come in), device.
 LAYERS = (
     ("conv 3×3", 16, 1),

@@ -7,18 +7,6 @@ from bppsa_nb.scan.blelloch import down_sweep, up_sweep
 from bppsa_nb.scan.trace import Traced, record
 from bppsa_nb.schedule import draw
 
-TITLE = "Figure 4: the primitives of the up-sweep and the down-sweep"
-CAPTION = (
-    "A ⋄ B = B A, and the order matters. Up: A stands closer to the loss, so it comes first. Down: what comes from "
-    "above, B, holds everything closer to the loss than A's block; it moves to the left and multiplies A from the "
-    "loss's side, B ⋄ A. Blelloch's own scan would take A ⋄ B there."
-)
-ALT = (
-    "Two small drawings of positions l and r before and after a step. Up-sweep: A at l stays, B at r becomes A ⋄ B, a"
-    " matrix-matrix product with solid blue lines. Down-sweep: A at l and B at r become B at l, moved along a dashed "
-    "line, and B ⋄ A at r, a matrix-vector product with solid orange lines."
-)
-
 
 def primitive(phase):
     """Run the step of a phase, "up" or "down", on operands A and B; return it, and what to write on its operands."""

@@ -10,19 +10,6 @@ from bppsa_nb import sparse
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 
-TITLE = "Figure 5: transposed Jacobians of a convolution, max-pooling and ReLU"
-CAPTION = (
-    "Rows are inputs, columns outputs, both flattened channel by channel. Guaranteed zeros follow from the "
-    "architecture: they are not stored. Possible zeros depend on the input: they are stored, so that every input has "
-    "the same pattern. Every weight of the convolution is a non-zero here, so it has none. Drawn for images small "
-    "enough to see single entries: for larger ones, nearly all is guaranteed zeros (Table 1)."
-)
-ALT = (
-    "Three matrices in three colors. Convolution, 32 rows by 48 columns: blocks with bands of non-zeros along their "
-    "diagonals. Max-pooling, 32 by 8: pairs that step down from left to right, a non-zero and three possible "
-    "zeros to each column. ReLU, 32 by 32: only the diagonal is stored, non-zeros and possible zeros mixed. All else "
-    "is guaranteed zeros."
-)
 KINDS = {  # color, label, as in `bppsa_nb.sparse.kinds_of_zeros`
     0: ("#f4f4f4", "guaranteed zero"),
     1: (COLORS["chunked"], "possible zero"),

@@ -1,11 +1,13 @@
 """Figure 6: LeNet-5 trained on images by back-propagation and by BPPSA from the same seed."""
 
+from functools import partial
+
 import numpy as np
 from matplotlib import pyplot
 
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.bppsa import training_curves
-from bppsa_nb.papers.bppsa.training_curves import LIMIT
+from bppsa_nb.papers.bppsa.training_curves import LIMIT  # noqa: F401 - for words
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.images import fetched
 from bppsa_nb.sparse import LeNet5, Network
@@ -13,12 +15,11 @@ from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.loss import cross_entropy
 from bppsa_nb.training.optimizers import SGD
 
-TITLE = "Figure 6: LeNet-5 trained by BP and by BPPSA"
 METHODS = {"ordinary": "BP", "blelloch": "BPPSA"}
 ITERATIONS, EPOCHS = 100, 5  # at quick scale, and at the paper's
 BATCHES = {"quick": 8, "paper": 256}
 RATES, MOMENTUM = {"quick": 3e-4, "paper": 1e-3}, 0.9
-LOOK = 500  # images
+SAMPLE = 500  # images that losses are of
 SPLITS = ("train", "test")
 
 
@@ -39,14 +40,15 @@ def measure(scale, rng, progress):
 
 
 def train(training, held_out, size, rate, seed, iterations, backend):
-    """Train two copies of LeNet-5 side by side, one by each method, and a third by BP with disturbed gradients.
+    """Train two copies of LeNet-5 side by side, one by each method, and a control by BP with perturbed gradients.
 
     Each iteration has a row of `training_curves.side_by_side`; `loss_disturbed` of the mini-batch, by BP whose
-    gradients are disturbed at random by as much as BPPSA's differ; and for each method, before every tenth iteration,
+    gradients are perturbed at random by as much as BPPSA's differ; and for each method, before every tenth iteration,
     `training_loss_<method>` and `test_loss_<method>`, of the first images of `training` and `held_out`.
     """
-    batch, fixed = training_curves.batches(training, size, seed), {"training_loss": training, "test_loss": held_out}
-    fixed = {name: data.batch(np.arange(min(LOOK, len(data)))) for name, data in fixed.items()}
+    batch, rng = training_curves.batches(training, size, seed), np.random.default_rng(seed)
+    fixed = {"training_loss": training, "test_loss": held_out}
+    fixed = {name: data.batch(np.arange(min(SAMPLE, len(data)))) for name, data in fixed.items()}
 
     def watch(model):
         return {name: cross_entropy(model.forward(x, backend=backend).logits, y)[0] for name, (x, y) in fixed.items()}
@@ -54,87 +56,43 @@ def train(training, held_out, size, rate, seed, iterations, backend):
     def new():
         return Network((3, 32, 32), LeNet5().operators, init="he", rng=seed), SGD(rate, MOMENTUM)
 
-    rows = training_curves.side_by_side({method: new() for method in METHODS}, batch, iterations, backend, watch)
-    _disturb(*new(), batch, rows, backend, np.random.default_rng(seed))
-    return rows
+    rows = training_curves.side_by_side(new, METHODS, batch, iterations, backend, watch)
+    losses = training_curves.control(new, "ordinary", batch, rows, backend, partial(perturb, rng))
+    return [row | {"loss_disturbed": loss} for row, loss in zip(rows, losses, strict=True)]
 
 
-def _disturb(model, optimizer, batch, rows, backend, rng):
-    """Train by BP with gradients disturbed by as much as the rows say; add `loss_disturbed` to them."""
-    for row in rows:
-        x, y = batch(row["iteration"])
-        activations = model.forward(x, backend=backend)
-        row["loss_disturbed"], grad_logits = cross_entropy(activations.logits, y)
-        grads = model.backward(activations, grad_logits, method="ordinary", backend=backend)
-        for name, grad in grads.items():
-            most = row[f"difference_{name}"] * np.abs(grad).max()
-            grad += rng.uniform(-most, most, grad.shape).astype(grad.dtype)
-        optimizer.step(model.params, grads)
+def perturb(rng, row, grads):
+    """Perturb gradients at random by as much as a row says that BPPSA's differ."""
+    for name, grad in grads.items():
+        most = row[f"difference_{name}"] * np.abs(grad).max()
+        grad += rng.uniform(-most, most, grad.shape).astype(grad.dtype)
 
 
-def differences(table):
-    """Compare both methods at every iteration.
-
-    `gradient` and `loss` are as `training_curves.differences` has them; `disturbed` is the relative difference of the
-    losses of BP and of BP with disturbed gradients.
-    """
-    disturbed = (table["loss_disturbed"] - table["loss_ordinary"]).abs() / table["loss_ordinary"]
-    return training_curves.differences(table, "ordinary").assign(disturbed=disturbed)
+differences = partial(training_curves.differences, reference="ordinary", control="disturbed")
 
 
-def caption(table):
-    """Say what to look at, and how long an iteration takes by BPPSA."""
-    ratio = table["seconds_blelloch"].median() / table["seconds_ordinary"].median()
-    return (
-        "The same initial parameters, the same images in the same order; SGD with momentum 0.9 and, for mini-batches "
-        "of 256, the paper's learning rate of 1e-3; 3e-4 for 8. Weights begin by He initialization, so that few "
-        "iterations suffice to see learning. Left and middle: loss on 500 training images and on 500 that are never "
-        "trained on. Right: at every iteration, both methods also differentiate at the same parameters (max "
-        "|difference| / max |BP's gradient|, the largest over all parameters); and how far the losses of the two runs "
-        "are apart. For comparison, BP against BP whose gradients are disturbed at random by as much as BPPSA's "
-        "differ: where rounding turns a ReLU on or off that was nearly zero, losses part, whatever the method. BPPSA "
-        f"multiplies Jacobians that BP only applies: here, an iteration takes {ratio:.2g} times as long."
-    )
-
-
-def alt(table):
-    """Say what there is to see, and how far both methods are apart."""
-    both, drawn = differences(table), table[table["test_loss_ordinary"].notna()]
-    losses = (drawn[f"{name}_loss_ordinary"] for name in ("training", "test"))
-    fell = [f"{loss.iloc[0]:.2f} to {loss.iloc[-1]:.2f}" for loss in losses]
-    return (
-        "Three plots of LeNet-5 learning to classify images. Left, training loss over iterations: a line for BP, from "
-        f"{fell[0]}, and dots for BPPSA. Middle, test loss: the same, from {fell[1]}. Right, on a logarithmic axis "
-        f"over iterations: BPPSA's gradients differ from BP's by at most {both['gradient'].max():.1e}, the losses of "
-        f"both runs by at most {both['loss'].max():.1e}, those of BP and of BP with gradients disturbed by as much by "
-        f"at most {both['disturbed'].max():.1e}; a dashed line is at {LIMIT:g}."
-    )
+def values(table):
+    """Work out what the words say."""
+    drawn = table[table["test_loss_ordinary"].notna()]
+    slower = table["seconds_blelloch"].median() / table["seconds_ordinary"].median()
+    return {"compared": differences(table), "drawn": drawn, "slower": slower}
 
 
 def plot(table):
     """Draw training loss, test loss, and how far gradients and losses differ."""
     fig, (left, middle, right) = pyplot.subplots(1, 3, figsize=(9.6, 3.5), layout="constrained")
-    drawn = table[table["test_loss_ordinary"].notna()]
+    labels = {}
     for method, name in METHODS.items():
-        look = training_curves.look("baseline" if method == "ordinary" else method)
         milliseconds = 1e3 * table[f"seconds_{method}"].median()
-        shown = f"{milliseconds:.2g}" if milliseconds < 100 else f"{milliseconds:.0f}"
-        left.plot(drawn["iteration"], drawn[f"training_loss_{method}"], label=f"{name}: {shown} ms each", **look)
-        middle.plot(drawn["iteration"], drawn[f"test_loss_{method}"], label=name, **look)
+        labels[method] = f"{name}: {milliseconds:{'.2g' if milliseconds < 100 else '.0f'}} ms each"
+    training_curves.draw_curves(left, table, "training_loss", labels)
+    training_curves.draw_curves(middle, table, "test_loss", METHODS)
     left.set(title="Training loss", ylabel=f"loss, {table['images'].iloc[0]}, B = {table['B'].iloc[0]}")
     middle.set(title="Test loss")
     training_curves.share_losses(left, middle)
-    both = differences(table)
-    both = both[both["iteration"] < both["iteration"].max()]  # the last one only shows what came of the others
-    worst = both.groupby(both["iteration"] // 10 * 10)[["gradient", "loss", "disturbed"]].max()
-    looks = {
-        "gradient": ("gradients", {"color": "black"}),
-        "loss": ("losses", {"color": COLORS["blelloch"]}),
-        "disturbed": ("losses, BP disturbed", {"color": COLORS["baseline"], "ls": ":"}),
-    }
-    for quantity, (label, look) in looks.items():
-        right.plot(worst.index, worst[quantity], lw=1.6, label=label, **look)
-    training_curves.draw_limit(right)
+    both = differences(table)  # the last iteration only shows what came of the others
+    worst = training_curves.worst_of_ten(both[both["iteration"] < both["iteration"].max()])
+    training_curves.draw_differences(right, worst, "BP perturbed", COLORS["baseline"])
     right.set(title="BPPSA against BP", ylabel="relative difference, worst of 10")
     right.set(ylim=(None, max(2e-3, 100 * worst.max(axis=None))))
     right.legend(loc="upper right")

@@ -6,21 +6,12 @@ from matplotlib import pyplot
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.bppsa import training_curves
-from bppsa_nb.papers.bppsa.training_curves import BATCH, LIMIT, METHODS, differences
+from bppsa_nb.papers.bppsa.training_curves import BATCH, LIMIT, METHODS, differences  # noqa: F401 - LIMIT for words
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.text import listed
 from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.loss import cross_entropy
 from bppsa_nb.training.optimizers import Adam
 
-TITLE = "Figure 7: training by BPTT and by BPPSA"
-CAPTION = (
-    "The same initial parameters, the same samples in the same order. Left: a line for BPTT, dots for BPPSA. Middle: "
-    "the same curves over time; whichever method computes an iteration sooner is ahead. Right: loss curves would hide "
-    "a wrong gradient for long, so at every iteration both methods also differentiate at the same parameters "
-    "(max |difference| / max |BPTT's gradient|, the largest over all parameters), where only float32's rounding should "
-    "be left."
-)
 # The paper trains for 80 epochs of 2000 iterations; in the first, the curves show how they relate.
 SCALES = {"quick": {"T": 100, "iterations": 300}, "paper": {"T": 1000, "iterations": 2000}}
 SAMPLES = 32000
@@ -41,31 +32,22 @@ def train(point, seed):
     Each of its `iterations` has a row of `training_curves.side_by_side`, with `fixed_loss_<method>` on the first 1000
     samples before every tenth.
     """
-    backend, dataset = point["backend"], Bitstream(point["T"], SAMPLES, rng=seed)
-    order = np.random.default_rng(seed).permutation(SAMPLES)
-    x_fixed, y_fixed = dataset.batch(np.arange(1000))
-
-    def batch(iteration):
-        return dataset.batch(order[np.arange(iteration * BATCH, (iteration + 1) * BATCH) % SAMPLES])
+    backend, samples = point["backend"], Bitstream(point["T"], SAMPLES, rng=seed)
+    x, y = samples.batch(np.arange(1000))
 
     def watch(model):
-        return {"fixed_loss": cross_entropy(model.forward(x_fixed, backend=backend).logits, y_fixed)[0]}
+        return {"fixed_loss": cross_entropy(model.forward(x, backend=backend).logits, y)[0]}
 
-    copies = {method: (RNN(1, 20, 10, rng=seed), Adam(lr=1e-5)) for method in METHODS}
-    return training_curves.side_by_side(copies, batch, range(point["iterations"]), backend, watch)
+    def new():
+        return RNN(1, 20, 10, rng=seed), Adam(lr=1e-5)
+
+    batch = training_curves.batches(samples, BATCH, seed)
+    return training_curves.side_by_side(new, METHODS, batch, range(point["iterations"]), backend, watch)
 
 
-def alt(table):
-    """Say what there is to see, and how far both methods are apart."""
-    compared, rows = differences(table), table[table["backend"] == table["backend"].iloc[0]]
-    milliseconds = [f"{1e3 * rows[f'seconds_{method}'].median():.2g} ms by {name}" for method, name in METHODS.items()]
-    return (
-        "Three plots of the RNN learning to tell bitstreams apart. Left, loss over iterations: a line for BPTT and "
-        "dots for BPPSA. Middle, the same two curves over seconds on a logarithmic axis; an iteration takes "
-        f"{listed(milliseconds)}. Right, on a logarithmic axis over iterations, for every backend: the gradients of "
-        f"both methods differ by at most {compared['gradient'].max():.1e}, the losses by at most "
-        f"{compared['loss'].max():.1e}; a line is at {LIMIT:g}."
-    )
+def values(table):
+    """Work out what the words say."""
+    return {"compared": differences(table), "first": table[table["backend"] == table["backend"].iloc[0]]}
 
 
 def plot(table):
@@ -73,24 +55,18 @@ def plot(table):
     fig, (left, middle, right) = pyplot.subplots(1, 3, figsize=(9.6, 3.5), layout="constrained")
     first = table["backend"].iloc[0]
     rows = table[table["backend"] == first]
-    for method, name in METHODS.items():
-        seconds = rows[f"seconds_{method}"]
-        look = training_curves.look(method)
-        drawn = rows.assign(before=seconds.cumsum() - seconds)[rows[f"fixed_loss_{method}"].notna()]
-        loss = drawn[f"fixed_loss_{method}"]
-        left.plot(drawn["iteration"], loss, label=name, **look)
-        label = f"{name}: {1e3 * seconds.median():.2g} ms each"
-        middle.plot(drawn["before"].iloc[1:], loss.iloc[1:], label=label, **look | {"ls": "-", "lw": 2})
+    labels = {m: f"{name}: {1e3 * rows[f'seconds_{m}'].median():.2g} ms each" for m, name in METHODS.items()}
     left.set(title="Per iteration", xlabel="iteration", ylabel="training loss, 1000 fixed samples")
     middle.set(title=f"Per second (backend {first})", xlabel="seconds", xscale="log")
+    training_curves.draw_curves(left, rows, "fixed_loss", METHODS)
+    training_curves.draw_curves(middle, rows, "fixed_loss", labels, over_seconds=True)
     training_curves.share_losses(left, middle)
     for backend, part in differences(table).groupby("backend", sort=False):
-        worst = part.groupby(part["iteration"] // 10 * 10).max()
-        style = {"numpy": ":", "cpu": "-", "cuda": "--"}[backend]
-        right.plot(worst.index, worst["gradient"], style, color="black", lw=1.4, label=f"gradients, {backend}")
-        right.plot(worst.index, worst["loss"], style, color=COLORS["baseline"], lw=0.9, label=f"losses, {backend}")
+        worst, line = training_curves.worst_of_ten(part), {"numpy": ":", "cpu": "-", "cuda": "--"}[backend]
+        right.plot(worst.index, worst["gradient"], line, color="black", lw=1.4, label=f"gradients, {backend}")
+        right.plot(worst.index, worst["loss"], line, color=COLORS["baseline"], lw=0.9, label=f"losses, {backend}")
     training_curves.draw_limit(right)
     right.set(title="BPPSA against BPTT", xlabel="iteration", ylabel="relative difference, worst of 10")
-    right.set(yscale="log", ylim=(None, 2e-3))
-    right.legend(loc="upper right", ncols=1)
+    right.set(ylim=(None, 2e-3))
+    right.legend(loc="upper right")
     return fig

@@ -12,16 +12,7 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import iterations
 from bppsa_nb.papers.bppsa.iterations import speedups
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.text import span
 
-TITLE = "Figure 8: backward latency, speedup and breakdown over T and 1/B"
-CAPTION = (
-    "One iteration of the paper's RNN (H = 20, float32). BP is ordinary back-propagation through time on the same "
-    "backend, in one loop. BPPSA goes through the tree's levels (Blelloch, as in the paper; its time holds the "
-    "assembly of the Jacobians) or through chunks, which need no Jacobians written out. Medians of rounds in which "
-    "all took turns, warm; black bars: standard deviation. Speedups below 1 mean that BPPSA is slower: it multiplies "
-    "matrices where BP multiplies vectors, and needs many workers to share them out to."
-)
 BATCH = iterations.RNN_BATCH
 LABELS = {"linear": "BP", "blelloch": "BPPSA, levels", "chunked": "BPPSA, chunks"}
 MARKS = {"numpy": ("s", ":"), "cpu": ("o", "-"), "cuda": ("^", "-")}
@@ -38,19 +29,9 @@ def measure(scale, rng, progress):
     return table
 
 
-def alt(table):
-    """Say what there is to see, and the speedups on every backend."""
-    levels, chunks = "backward", "backward_chunked"
-    texts = [
-        f"on {backend} {span(rows[levels], '{:.2g}')} by levels and {span(rows[chunks], '{:.2g}')} by chunks"
-        for backend, rows in speedups(table).groupby("backend", sort=False)
-    ]
-    return (
-        "Six plots, three over sequence length T and three over the fraction 1/B of the machine per sample. Latency: "
-        "the backward times of BP and of BPPSA, by levels and by chunks, on every backend. Backward speedup over BP, "
-        f"with a line at 1: {', '.join(texts)}. Breakdown: bars of forward pass and backward pass, normalized by the "
-        "baseline's total; bars that leave the panel have their height written on them."
-    )
+def values(table):
+    """Name what the words are taken from."""
+    return {"both": speedups(table)}
 
 
 def plot(table):

@@ -7,16 +7,7 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import epochs
 from bppsa_nb.papers.bppsa.epochs import breakdown
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.text import span
 
-TITLE = "Figure 9: what an iteration of the GRU is made of"
-CAPTION = (
-    "In each group, first bar: the baseline, forward pass (FP) and back-propagation (BP); second: FP, the forward "
-    "overhead (FO) of computing Jacobians, and the backward pass by BPPSA in levels, as in the paper; all over FP + "
-    "BP. Above: the paper's V100, worked out from its Table 6; its overhead recomputes the gates, which cuDNN hides. "
-    "Below: this machine, on features of the same sizes drawn at random; our forward pass keeps the gates, so FO only "
-    "assembles Jacobians. Third bar: BPPSA in chunks, which need none. Medians of rounds in which all took turns, warm."
-)
 PARTS = {
     "fp": ("FP", "baseline"),
     "fo": ("FO", "vector"),
@@ -32,17 +23,7 @@ def measure(scale, rng, progress):
     return epochs.measure_gru(scale, rng, progress)
 
 
-def alt(table):
-    """Say what there is to see, and how high the bars of this machine are."""
-    here = breakdown(table[table["source"] == "here"])
-    levels, chunks = span(1 / here["overall"], "{:.2g}"), span(here["chunked"] / here["baseline"], "{:.2g}")
-    return (
-        "Stacked bars in groups, for batches of 16, 32 and 64, each with the sets S, M and L. Above, on the paper's "
-        "V100, the right bar of each pair is lower than the left, at 0.6 to 0.8 of its height: BPPSA's backward pass "
-        "is a strip that gets thinner from S to L, beside an overhead that grows with the batch. Below, on this "
-        f"machine, the same bars and a third one: the second, BPPSA by levels, is {levels} times as high as the first, "
-        f"the third, BPPSA by chunks, {chunks} times."
-    )
+values = epochs.sources
 
 
 def plot(table):

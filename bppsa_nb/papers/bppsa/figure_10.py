@@ -13,14 +13,6 @@ from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
 from bppsa_nb.scan import scan
 
-TITLE = "Figure 10: the cost of every step on a pruned VGG-11"
-CAPTION = (
-    "97 % of the weights are pruned, class-uniformly, from He initialization; one image; 2 levels up, a linear scan "
-    "over the blocks, 2 levels down. Left as in the paper: of max-pooling, only this image's maxima are stored. "
-    "Middle as it is planned here: every window entry, so that patterns hold for all images. Green: the gradient "
-    "operators of ordinary back-propagation, which skip nothing. Right: hollow marks are for maxima only, the dashed "
-    "line is BP's dearest."
-)
 STORAGE = {"maxima": "as in the paper: maxima only", "planned": "as planned here: every entry"}
 _LOOKS = {
     "BP": ("BP: gradient operator", COLORS["identity"], "D"),
@@ -86,20 +78,14 @@ def ordinary_costs(network):
     return rows
 
 
-def alt(table):
-    """Say what there is to see, and how the dearest products compare."""
+def values(table):
+    """Work out how the dearest products compare with the dearest gradient operator, and where they are."""
     dearest = table.groupby(["storage", "kind"])["multiply_adds"].max()
-    ratios = {storage: dearest[storage, "mm"] / dearest["BP", "BP"] for storage in STORAGE}
     products = where(table, storage="planned", kind="mm")
-    level = products.loc[products["multiply_adds"].idxmax(), "level"]
-    return (
-        "Two scatter plots on logarithmic axes: multiply-adds of each product over what it would take with dense "
-        "matrices; and multiply-adds over the scan's levels. Dense costs reach from a million to tens of trillions, "
-        "sparse ones from hundreds to a hundred million. The dearest matrix-matrix product takes "
-        f"{ratios['maxima']:.1f} times the multiply-adds of the dearest gradient operator of ordinary back-propagation "
-        f"with maxima only, and {ratios['planned']:.1f} times as planned. Right, the dearest product of each level: "
-        f"that of level {level:.0f} is the dearest of all."
-    )
+    return {
+        "ratios": {storage: dearest[storage, "mm"] / dearest["BP", "BP"] for storage in STORAGE},
+        "dearest": products.loc[products["multiply_adds"].idxmax(), "level"],
+    }
 
 
 def plot(table):

@@ -10,17 +10,6 @@ from bppsa_nb.papers.bppsa.gpipe import pipeline
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 
-TITLE = "Figure 11: the forward pass of a pipeline"
-CAPTION = (
-    "Each color and number is a micro-batch. For all devices to be busy at once (dashed), as many micro-batches must "
-    "have entered (solid) as there are devices. Each device keeps what it was handed for every one of them until the "
-    "backward pass: space that grows with the pipeline."
-)
-ALT = (
-    "A timing diagram of eight devices, one lane each, and eight micro-batches that run through them as a staircase, "
-    "each one step later on the next device. A solid box frames the eight micro-batches on the first device; a dashed"
-    " box frames the one moment at which all eight devices are busy."
-)
 DEVICES = 8
 
 

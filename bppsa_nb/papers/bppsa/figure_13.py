@@ -1,29 +1,18 @@
 """Figure 13: the GRU trained on audio by BPTT and by BPPSA from the same seed."""
 
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.bppsa.epochs import CLIPS
-from bppsa_nb.papers.bppsa.training_curves import BATCH, CHANCE, GRU_RATE, LIMIT, METHODS
+from bppsa_nb.papers.bppsa.training_curves import BATCH, CHANCE, GRU_RATE, LIMIT, METHODS  # noqa: F401
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.text import listed
 from bppsa_nb.training.datasets import instruments
 from bppsa_nb.training.datasets.audio import LABELS, Instruments
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
 
-TITLE = "Figure 13: the GRU trained on audio by BPTT and by BPPSA"
-CAPTION = (
-    "Per set of features: the same initial parameters, the same clips in the same order. Loss of the training clips "
-    "over iterations and over the seconds spent on them; accuracy on clips of recordings that were never trained on; "
-    "how far BPPSA's gradients are from BPTT's at the same parameters, and one run's losses from the other's. For "
-    "comparison, BPTT's losses against BPTT's with the samples of each batch in reverse, which changes nothing but "
-    "the order of sums. Learning rate: 3e-3 at quick scale, for few iterations and clips; at the paper's its 3e-4, for "
-    "ten epochs of as many clips as IRMAS has."
-)
 ITERATIONS = {"S": 300, "M": 80, "L": 40}  # at quick scale
 EPOCHS = 10  # at the paper's, on as many clips as IRMAS has; `four_hundred_epochs` goes on to the end
 RATES = {"quick": 3e-3, "paper": GRU_RATE}
@@ -52,7 +41,7 @@ def measure(scale, rng, progress):
 
 
 def train(training, held_out, rate, seed, iterations, every, backend):
-    """Train copies of the paper's GRU side by side, and once more by BPTT with every batch in reverse.
+    """Train copies of the paper's GRU side by side, and a control by BPTT with every batch in reverse.
 
     A row per iteration of `training_curves.side_by_side`; `loss_reversed` of the batch; and for each method, before
     every `every`-th iteration, `training_loss_<method>` over all clips to train on and `accuracy_<method>` on the
@@ -68,13 +57,13 @@ def train(training, held_out, rate, seed, iterations, every, backend):
         loss, _ = trainer.evaluate(training, 256)
         return {"training_loss": loss, "accuracy": trainer.evaluate(held_out, 256)[1]}
 
-    copies = {method: new() for method in METHODS}
-    rows = training_curves.side_by_side(copies, batch, iterations, backend, watch, every)
-    again = Trainer(*new(), method="linear", backend=backend)
-    for row in rows:
-        x, y = batch(row["iteration"])
-        row["loss_reversed"] = again.step(x[:, ::-1], y[::-1])
-    return rows
+    def reversed_batch(iteration):
+        x, y = batch(iteration)
+        return x[:, ::-1], y[::-1]
+
+    rows = training_curves.side_by_side(new, METHODS, batch, iterations, backend, watch, every)
+    losses = training_curves.control(new, "linear", reversed_batch, rows, backend)
+    return [row | {"loss_reversed": loss} for row, loss in zip(rows, losses, strict=True)]
 
 
 def condense(rows, every):
@@ -82,80 +71,35 @@ def condense(rows, every):
 
     A row has `iteration`, the first; what was found when looking at the models before it; `seconds_<method>` in sum;
     and the largest of `gradient`, the difference of both methods' gradients at the same parameters, of `drift`, that of
-    both runs' losses, and of `drift_reversed`, that of the losses of both runs by BPTT, all of them relative.
+    both runs' losses, and of `drift_reversed`, that of the losses of the control and of BPTT, all of them relative.
     """
-    table = pd.DataFrame(rows)
-    table["gradient"] = table.filter(like="difference_").max(axis=1)
-    for name, other in (("drift", "blelloch"), ("drift_reversed", "reversed")):
-        table[name] = abs(table[f"loss_{other}"] - table["loss_linear"]) / table["loss_linear"]
+    table = training_curves.differences(pd.DataFrame(rows), control="reversed")
+    table = table.rename(columns={"loss": "drift", "control": "drift_reversed"})
     blocks = table.groupby(table["iteration"] // every)
-    looks = [f"{name}_{method}" for name in ("training_loss", "accuracy") for method in METHODS]
+    watched = [f"{name}_{method}" for name in ("training_loss", "accuracy") for method in METHODS]
     parts = [
-        blocks[["iteration", *looks]].first(),
+        blocks[["iteration", *watched]].first(),
         blocks[[f"seconds_{method}" for method in METHODS]].sum(),
         blocks[["gradient", "drift", "drift_reversed"]].max(),
     ]
     return pd.concat(parts, axis=1).to_dict("records")
 
 
-def alt(table):
-    """Say what there is to see, and how far both methods are apart."""
-    last = table.groupby("features", sort=False).last()
-    ends = [
-        f"{listed([f'{share:.0%}' for share in last[f'accuracy_{method}']])} by {name}"
-        for method, name in METHODS.items()
-    ]
-    return (
-        f"Rows of plots, one per set of audio features: {listed(list(last.index))}. The training loss over iterations, "
-        "a line for BPTT and dots for BPPSA, and over seconds. Accuracy on held-out clips, with a dashed line at "
-        f"guessing, which ends at {'; '.join(ends)}. Differences on a logarithmic axis, with a line at {LIMIT:g}: "
-        f"gradients differ by at most {table['gradient'].max():.1e}, losses by at most {table['drift'].max():.1e}, and "
-        f"those of BPTT and of BPTT with samples in reverse by at most {table['drift_reversed'].max():.1e}."
-    )
+def values(table):
+    """Name what the words are taken from."""
+    return {"last": table.groupby("features", sort=False).last()}
 
 
 def plot(table):
     """Draw a row of plots per set: loss over iterations and seconds, accuracy, differences."""
-    sets = list(table.groupby("features", sort=False))
-    shape = {"figsize": (11, 0.9 + 2.3 * len(sets)), "layout": "constrained", "squeeze": False}
-    fig, axes = pyplot.subplots(len(sets), 4, **shape)
-    for row, (features, part) in zip(axes, sets, strict=True):
-        _draw_training(row[:3], part)
-        _draw_differences(row[3], part)
-        row[0].set_ylabel(f"{features}: T = {part['T'].iloc[0]}", weight="bold")
-        for ax in row:
-            ax.locator_params(axis="x", nbins=5)
     titles = ("Loss per iteration", "Loss per second", "Held-out accuracy", "Differences")
-    for ax, title in zip(axes[0], titles, strict=True):
-        ax.set_title(title)
-    for ax, label in zip(axes[-1], ("iteration", "seconds", "iteration", "iteration"), strict=True):
-        ax.set_xlabel(label)
-    for ax, place in ((axes[0, 0], "outside upper left"), (axes[0, 3], "outside upper right")):
-        fig.legend(*ax.get_legend_handles_labels(), loc=place, ncols=3)
-    return fig
+    labels = ("iteration", "seconds", "iteration", "iteration")
+    return training_curves.draw_sets(table, titles, labels, _draw)
 
 
-def _draw_training(axes, rows):
-    over_iterations, over_seconds, accuracy = axes
-    for method, name in METHODS.items():
-        seconds = rows[f"seconds_{method}"]
-        before = seconds.cumsum() - seconds
-        loss, look = rows[f"training_loss_{method}"], training_curves.look(method)
-        over_iterations.plot(rows["iteration"], loss, label=name, **look)
-        over_seconds.plot(before, loss, **look | {"ls": "-", "lw": 2})
-        accuracy.plot(rows["iteration"], rows[f"accuracy_{method}"], **look)
-        last = rows[f"accuracy_{method}"].iloc[-1]
-    accuracy.axhline(CHANCE, color="black", lw=1.1, ls="--")
-    accuracy.text(rows["iteration"].iloc[-1], CHANCE, "guessing", ha="right", va="bottom", size=8)
-    accuracy.set_ylim(0, 1.15 * max(last, CHANCE))
-
-
-def _draw_differences(ax, rows):
-    looks = {
-        "gradient": ("gradients", {"color": "black"}),
-        "drift": ("losses", {"color": COLORS["blelloch"]}),
-        "drift_reversed": ("losses, BPTT in reverse", {"color": COLORS["linear"], "ls": ":"}),
-    }
-    for quantity, (label, look) in looks.items():
-        ax.plot(rows["iteration"], rows[quantity], lw=1.6, label=label, **look)
-    training_curves.draw_limit(ax)
+def _draw(axes, rows):
+    training_curves.draw_curves(axes[0], rows, "training_loss", METHODS)
+    training_curves.draw_curves(axes[1], rows, "training_loss", METHODS, over_seconds=True)
+    training_curves.draw_curves(axes[2], rows, "accuracy", METHODS)
+    worst = rows.set_index("iteration").rename(columns={"drift": "loss", "drift_reversed": "control"})
+    training_curves.draw_differences(axes[3], worst, "BPTT in reverse", COLORS["linear"])

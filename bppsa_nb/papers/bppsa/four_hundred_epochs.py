@@ -1,25 +1,22 @@
 """Figure 13 to its end: the GRU trained on audio for all of its 400 epochs, by BPTT and by BPPSA."""
 
 import os
+from functools import partial
 
 import pandas as pd
-from matplotlib import pyplot
 
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.machine import backends
-from bppsa_nb.papers import published, recorded
-from bppsa_nb.papers.bppsa import whole_trainings
+from bppsa_nb.papers import published
+from bppsa_nb.papers.bppsa import training_curves, whole_trainings
 from bppsa_nb.papers.bppsa.epochs import CLIPS
-from bppsa_nb.papers.bppsa.training_curves import BATCH, CHANCE, GRU_RATE
-from bppsa_nb.papers.bppsa.whole_trainings import LOOKS, METHODS, NUDGED, blocks, draw_differences
+from bppsa_nb.papers.bppsa.training_curves import BATCH, GRU_RATE
+from bppsa_nb.papers.bppsa.whole_trainings import METHODS, blocks, ends
 from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.text import listed, span
 from bppsa_nb.training.datasets import instruments
 from bppsa_nb.training.datasets.audio import FEATURES, LABELS, Instruments
-from bppsa_nb.training.optimizers import Adam
-from bppsa_nb.training.trainer import Trainer
 
-TITLE = "Figure 13 to its end: four hundred epochs"
 EPOCHS = 400  # Appendix F
 EVERY = 10  # epochs of a row
 SEEDS = 3  # of what is held out, the order of clips and the first parameters
@@ -34,8 +31,7 @@ def measure(scale, rng, progress):
     to do for a second one.
     """
     if scale == "quick":
-        table = recorded.collect("four_hundred_epochs", "bppsa-nb figures --only four_hundred_epochs --scale paper")
-        return table[table["machine"] == table["machine"].iloc[0]]
+        return whole_trainings.recording("four_hundred_epochs")
     from joblib import Parallel, delayed, parallel_config
 
     folder = instruments.clips(CLIPS, progress=progress.show)
@@ -50,7 +46,7 @@ def measure(scale, rng, progress):
     ]
     queue = points[::-1]  # most long ones first
     jobs = [
-        delayed(train)(folder, *point, EPOCHS, EVERY, progress.keep(".".join(map(str, point))), os.getpid())
+        delayed(train)(folder, point, EPOCHS, EVERY, progress.keep(".".join(map(str, point))), os.getpid())
         for point in queue
     ]
     with parallel_config("loky", n_jobs=AT_ONCE, inner_max_num_threads=1):
@@ -61,24 +57,22 @@ def measure(scale, rng, progress):
     return table
 
 
-def train(folder, features, seed, method, epochs, every, kept, starter):
+def train(folder, point, epochs, every, kept, starter):
     """Train on a set of features from a seed: history, held-out accuracy every `every` epochs, iterations an epoch.
 
     It ends with the process `starter`, this one or the one that started it.
     """
     _end_with(starter)
+    features, seed, method = point
     training, held_out = Instruments(folder, features, progress=False).split(rng=seed)
 
-    def make(method):
-        model = GRU(training.x.shape[2], 20, len(LABELS), rng=seed)
-        return Trainer(model, Adam(lr=GRU_RATE), method=method, forward="linear")
-
-    def look(trainer):
+    def watch(trainer):
         _end_with(starter)
         return trainer.evaluate(held_out, 256)[1]
 
-    trained = whole_trainings.train(make, method, training, epochs, seed, look, every, kept)
-    return *trained, -(-len(training) // BATCH)
+    course = whole_trainings.Course(training, epochs, every, seed, GRU_RATE)
+    new = partial(GRU, training.x.shape[2], 20, len(LABELS), rng=seed)
+    return *whole_trainings.train(new, method, course, watch, kept), -(-len(training) // BATCH)
 
 
 def _end_with(starter):
@@ -97,12 +91,6 @@ def _rows(point, trained):
     ]
 
 
-def ends(table):
-    """Return for every training the last row, with `epoch_seconds`, the seconds of an epoch."""
-    groups = table.groupby(["features", "seed", "method"], sort=False)
-    return groups.last().assign(epoch_seconds=groups["seconds"].median() / EVERY).reset_index()
-
-
 def accuracies(rows):
     """Say how many held-out clips are told right at the end, on one set: the seeds' mean, and all of them."""
     last, said = ends(rows), []
@@ -112,83 +100,31 @@ def accuracies(rows):
     return listed(said)
 
 
-def caption(table):
-    """Say what to look at, and how long an epoch takes here and took on the paper's V100."""
-    last, published_6 = ends(table), published.table("table_6")
-    here, there = [], []
-    for features, rows in last.groupby("features", sort=False):
-        seconds = [rows[rows["method"] == method]["epoch_seconds"].median() for method in ("linear", "chunked")]
-        here.append(f"{seconds[0]:.2g} and {seconds[1]:.2g} s on {features}")
-        theirs = where(published_6, features=features, B=BATCH).iloc[0]
-        there.append(f"{theirs['baseline']:g} and {theirs['bppsa']:g} s")
-    return (
-        f"The GRU of Section 4.2, B = {BATCH}, Adam at {GRU_RATE:g}, all {EPOCHS} epochs, on three quarters of {CLIPS} "
-        f"clips; means of {EVERY} epochs. Lines for BPTT and marks for BPPSA, from {SEEDS} seeds, which also choose "
-        "what is held out; by levels on S, from the first. Over seconds: the first seed; a training had one core, and "
-        "others ran beside it. On the right, how far losses are from BPTT's, relative to them: the median of the "
-        "seeds, and all of them (shaded), and from the first seed BPTT's with one bit of one weight changed (dashed). "
-        f"An epoch took {listed(here)} by BPTT and by chunks; on the paper's V100, of all clips, {listed(there)} by "
-        "BPTT (cuDNN) and by BPPSA (Table 6)."
-    )
-
-
-def alt(table):
-    """Say what there is to see, where losses and accuracies end, and how far losses are apart."""
-    ended, told, apart = [], [], []
-    for features, rows in table.groupby("features", sort=False):
-        last = ends(rows)
-        losses = [
-            f"{span(last[last['method'] == method]['loss'], '{:.2f}')} by {METHODS[method]}"
-            for method in ("linear", "chunked")
-        ]
-        ended.append(f"on {features} {listed(losses)}")
-        told.append(f"on {features} {accuracies(rows)}")
-        ratios = whole_trainings.against_the_control(rows)
-        ours = [f"{mine:.1e} {METHODS[method]} (the control {other:.1e})" for method, (mine, other) in ratios.items()]
-        apart.append(f"on {features} {listed(ours)}")
-    return (
-        f"Rows of plots, one per set of audio features, of a GRU trained for {EPOCHS} epochs. Training loss over "
-        "epochs, lines by BPTT with marks by BPPSA on them or, late, beside them; at the end it is, from all seeds, "
-        f"{', '.join(ended)}. The same over seconds, where every method has a curve of its own. Accuracy on held-out "
-        f"clips, with a dashed line at guessing; at the end the seeds' mean, and all of them, is {', '.join(told)}. On "
-        "a logarithmic axis, how far losses are from BPTT's, in the median from the seeds that have a control: "
-        f"{', '.join(apart)}."
-    )
+def values(table):
+    """Work out what the words say."""
+    last, sets = ends(table), list(table.groupby("features", sort=False))
+    controlled = [
+        {"features": features, "method": method, "ours": ours, "control": control}
+        for features, rows in sets
+        for method, (ours, control) in whole_trainings.against_the_control(rows).items()
+    ]
+    return {
+        "last": last.assign(epoch=last["seconds"] / EVERY),
+        "printed": where(published.table("table_6"), B=BATCH),
+        "told": [f"{accuracies(rows)} on {features}" for features, rows in sets],
+        "controlled": pd.DataFrame(controlled),
+    }
 
 
 def plot(table):
     """Draw a row of plots per set: loss over epochs and seconds, held-out accuracy, differences."""
-    sets = list(table.groupby("features", sort=False))
-    shape = {"figsize": (11, 1.1 + 2.3 * len(sets)), "layout": "constrained", "squeeze": False}
-    fig, axes = pyplot.subplots(len(sets), 4, **shape)
+    titles = ("Loss per epoch", "Loss per second", "Held-out accuracy", "Losses against BPTT")
+    fig = training_curves.draw_sets(table, titles, ("epoch", "seconds", "epoch", "iteration"), _draw)
     if "machine" in table:
         fig.supxlabel(table["machine"].iloc[0], size=10)
-    for row, (features, rows) in zip(axes, sets, strict=True):
-        _draw_training(row[:3], rows)
-        draw_differences(row[3], rows)
-        row[0].set_ylabel(f"{features}: T = {rows['T'].iloc[0]}", weight="bold")
-        for ax in row:
-            ax.locator_params(axis="x", nbins=5)
-    titles = ("Loss per epoch", "Loss per second", "Held-out accuracy", "Losses against BPTT")
-    for ax, title in zip(axes[0], titles, strict=True):
-        ax.set_title(title)
-    for ax, label in zip(axes[-1], ("epoch", "seconds", "epoch", "iteration"), strict=True):
-        ax.set_xlabel(label)
-    for ax, place in ((axes[0, 0], "outside upper left"), (axes[0, 3], "outside upper right")):
-        handles, labels = ax.get_legend_handles_labels()
-        fig.legend(handles, labels, loc=place, ncols=3)
     return fig
 
 
-def _draw_training(axes, table):
-    over_epochs, over_seconds, accuracy = axes
-    for place, (method, look) in enumerate(LOOKS.items()):
-        for seed, rows in table[(table["method"] == method) & (method != NUDGED)].groupby("seed"):
-            few = rows if method == "linear" else rows.iloc[place::4]  # marks side by side
-            over_epochs.plot(few["epoch"], few["loss"], label=METHODS[method] if seed == 0 else None, **look)
-            accuracy.plot(few["epoch"], few["accuracy"], **look)
-            if seed == 0:
-                over_seconds.plot(rows["seconds"].cumsum(), rows["loss"], color=look["color"], lw=2)
-    accuracy.axhline(CHANCE, color="black", lw=1.1, ls="--")
-    accuracy.text(table["epoch"].max(), CHANCE, "guessing", ha="right", va="bottom", size=8)
-    accuracy.set_ylim(0)
+def _draw(axes, rows):
+    whole_trainings.draw_losses(axes[:3], rows, "epoch", 1, 4)
+    whole_trainings.draw_differences(axes[3], rows)

@@ -5,19 +5,7 @@ import pandas
 
 from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.text import span
 
-TITLE = "How time and memory grow with length, batch, hidden size and layers"
-CAPTION = (
-    "Training steps of an RNN (one input, float32): forward pass, loss, backward pass and Adam, over one size at a "
-    "time; the others are T = 1000 steps, B = 16, H = 20 and one layer, but B = 1 over T. Numbers: the exponent of a "
-    "power law through the last three sizes. PyTorch is the better of one thread and all, JAX of two unrolls of "
-    "lax.scan, compiled as a whole, in time and in memory each. With checkpoint_every, states at every √T-th step "
-    "are kept, the others found again on the way back. Times are medians of one run by benchmarks/run.py in which "
-    "all took turns, warm; memory is by how much a process of its own grows at most for a step, inputs and "
-    "parameters excluded. Left out is what is below 64 KiB, or for who keeps all states, half of what they "
-    "take: there the process had room before."
-)
 SERIES = {  # in the order of the legend, and how each is drawn
     "ours": {"color": COLORS["linear"], "marker": "o"},
     "ours, checkpoint_every=√T": {"color": COLORS["chunked"], "marker": "s"},
@@ -56,19 +44,9 @@ def exponents(table):
     return pandas.DataFrame(rows)
 
 
-def alt(table):
-    """Say what there is to see, and how ours grows over the length."""
-    fitted = exponents(table)
-    over_T = fitted[fitted["over"] == "T"].set_index(["series", "what"])["exponent"]
-    time, kept, less = (span(over_T.loc[[at]], "{:.2f}") for at in [
-        ("ours", "seconds"), ("ours", "bytes"), ("ours, checkpoint_every=√T", "bytes")
-    ])  # fmt: skip
-    return (
-        "For each machine, two rows of four panels on logarithmic axes, seconds above and memory below, over sequence "
-        "length, batch size, hidden size and number of layers; a line each for ours, ours with states kept at every "
-        f"√T-th step, PyTorch and JAX, with the fitted exponent. Over T, the time of ours grows with power {time}, its "
-        f"memory with power {kept}, and with fewer states kept {less}."
-    )
+def values(table):
+    """Name what the words are taken from."""
+    return {"fitted": exponents(table).replace({"series": {"ours, checkpoint_every=√T": "fewer kept"}})}
 
 
 def plot(table):

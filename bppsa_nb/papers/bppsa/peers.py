@@ -3,15 +3,6 @@
 from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
 
-TITLE = "The same work here, in PyTorch and in JAX"
-CAPTION = (
-    "Medians of one run by benchmarks/run.py in which all took turns, warm, with whatever a method must prepare; lines "
-    "at the ends: quartiles. A bar is how many times as long as the fastest one of its panel takes. Training steps are "
-    "forward pass, loss, backward pass and Adam. PyTorch with flush_denormal counts subnormal numbers as zero, as "
-    "compiled code here does. All in float32, H = 20; B = 16, or a single sample; T = 1000 for the chain and the "
-    "RNN, 30,000 where samples are long, 259 for the GRU, 1034 in its set L."
-)
-
 
 def measure(scale, rng, progress):
     """Collect the recordings of every machine."""
@@ -26,18 +17,12 @@ def role(name):
     return COLORS[methods[0]] if methods else COLORS["identity"]
 
 
-def alt(table):
-    """Say what there is to see, and who is the fastest and the slowest."""
-    texts = []
-    for (_, comparison), rows in table.groupby(["machine", "comparison"], sort=False):
-        times = rows.set_index("name")["seconds"].sort_values()
-        ratio = times.iloc[-1] / times.iloc[0]
-        first, last = times.index[0], times.index[-1]
-        texts.append(f"{comparison}: “{first}” is the fastest, “{last}” takes {ratio:.2g} times as long")
-    return (
-        "For each machine, one panel of horizontal bars for each comparison: gradients of a dense chain, and training "
-        f"steps of the RNN, on long samples, too, and of the GRU on two sets of features. {'. '.join(texts)}."
-    )
+def values(table):
+    """Find who is the fastest and who the slowest of every comparison."""
+    seconds = table.groupby(["machine", "comparison"], sort=False)["seconds"]
+    first, last = (table.loc[at].reset_index(drop=True) for at in (seconds.idxmin(), seconds.idxmax()))
+    ours = first["name"].str.startswith("ours")
+    return {"ends": first.assign(slowest=last["name"], ratio=last["seconds"] / first["seconds"], ours=ours, count=1)}
 
 
 def plot(table):

@@ -11,18 +11,9 @@ from bppsa_nb.papers.bppsa import vgg
 from bppsa_nb.papers.bppsa.vgg import LEVELS
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
-from bppsa_nb.papers.text import span
 from bppsa_nb.papers.timing import take_turns
 from bppsa_nb.scan import scan
 
-TITLE = "Planned products on a pruned VGG-11, measured"
-CAPTION = (
-    "The products of Figure 10, one image, float32. Left, the matrix-matrix products of each up-sweep level, "
-    "together: SciPy multiplies the same stored entries, then only those that are not zero for this image; planned "
-    "products fill values into a pattern that was made once. Middle, one backward pass of the whole network. Right, "
-    "the most memory that it takes beyond weights and activations: values, and patterns, which are kept from one "
-    "iteration to the next."
-)
 ROUNDS = {"quick": (2, 6), "paper": (10, 50)}
 METHODS = {"ordinary": ("ordinary", None), "linear": ("linear", None), "truncated": ("truncated", LEVELS)}
 _WAYS = {
@@ -139,19 +130,9 @@ def levels(table):
     return sums.assign(error=rows.groupby("level")["error"].max())
 
 
-def alt(table):
-    """Say what there is to see, and what the three ways and methods take."""
-    sums = levels(table)
-    ratios = [span(sums[way] / sums["planned"], "{:.2g}") for way in ("scipy", "scipy_nonzero")]
-    backward = table[table["part"] == "backward"].set_index("method")["planned"]
-    times = {method: backward[method] / backward["ordinary"] for method in ("linear", "truncated")}
-    return (
-        f"Three bar charts. Left, seconds per up-sweep level on a logarithmic axis: SciPy's product takes {ratios[0]} "
-        f"times as long as the planned product, SciPy's without this image's zeros {ratios[1]} times. Middle and "
-        f"right, a backward pass by three methods: the linear scan over sparse Jacobians takes {times['linear']:.1f} "
-        f"times as long as ordinary back-propagation, the truncated scan {times['truncated']:.1f} times, and far more "
-        "memory, values of products and patterns."
-    )
+def values(table):
+    """Name what the words are taken from."""
+    return {"sums": levels(table)}
 
 
 def plot(table):

@@ -10,9 +10,7 @@ from bppsa_nb.papers import panels, published
 from bppsa_nb.papers.bppsa.epochs import SAMPLES
 from bppsa_nb.papers.bppsa.machine_code import H
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.text import span
 
-TITLE = "Predicted from machine code: an iteration of the RNN on an H100"
 TABLES = {"table_4": "T", "table_5": "B"}
 PARTS = {
     "forward": ("forward pass", "baseline"),
@@ -24,31 +22,6 @@ LOOKS = {
     "paper": {"marker": "o", "ms": 4.5, "lw": 1.6},
     "predicted": {"marker": "D", "ms": 5, "lw": 1.2, "fillstyle": "none", "ls": ":"},
 }
-
-
-def caption(table):
-    """Say what is a prediction, and what would have to be true for it to hold."""
-    longest = table[(table["source"] == "predicted") & (table["part"] == "forward")].sort_values("T").iloc[-1]
-    step = 1e6 * longest["seconds"] / longest["T"]
-    return (
-        "Filled: the paper's V100, Tables 4 and 5 per iteration; its BPPSA goes in levels, its baseline is cuDNN. "
-        "Open: predictions for an H100 at 1.98 GHz, which nothing has confirmed: cycles of our kernels, as the "
-        f"compiler wrote them ({step:.2g} µs a step forward), times how often each is passed, and "
-        f"{1e6 * costs.LAUNCH:.0f} µs a launch. GPUs five years apart do not compare; slopes do."
-    )
-
-
-def alt(table):
-    """Say what there is to see, and the predicted gain from chunks."""
-    wide = table[(table["source"] == "predicted") & (table["table"] == "table_4")]
-    wide = wide.pivot_table(index="T", columns="part", values="seconds").loc[1000:]
-    gain = span(wide["linear"] / wide["chunked"], "{:.2g}")
-    return (
-        "Two plots of milliseconds per iteration on logarithmic axes, over sequence length T and over batch size B. "
-        "Filled marks of the paper's V100 lie above open marks predicted for an H100. Forward passes rise with T on "
-        "both. Predicted backward passes step by step rise alongside; in chunks they stay below from T = 1000 on, by a "
-        f"factor of {gain}; in levels they lie above chunks everywhere."
-    )
 
 
 def measure(scale, rng, progress):
@@ -81,6 +54,14 @@ def predicted(T, B):
         tried = [count(T, B, H, 1, "cuda", *([length] if length else [])) for length in lengths]
         seconds[method] = min(price(counts, prices[method]) for counts in tried)
     return seconds
+
+
+def values(table):
+    """Work out what is predicted: the gain from chunks from T = 1000 on, what a step and a launch take."""
+    times = table[(table["source"] == "predicted") & (table["table"] == "table_4")]
+    times = times.pivot(index="T", columns="part", values="seconds")
+    gain = (times["linear"] / times["chunked"]).loc[1000:]
+    return {"gain": list(gain), "step": times["forward"].iloc[-1] / times.index[-1], "launch": costs.LAUNCH}
 
 
 def plot(table):

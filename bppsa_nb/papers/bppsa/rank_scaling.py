@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot
 
-from bppsa_nb.distributed.predict import Costs, Diamonds, Interconnect, exscan, rank_after_rank, scan
+from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts, exscan, rank_after_rank, scan
 from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
@@ -66,14 +66,15 @@ def _run(ranks, rounds, steps, seed):
         every = total[T, method]
         row |= {"total": every.median(), "low": every.min(), "high": every.max()}
         rows.append(row | {"done_by": part["done_by"].iloc[0], "memory": memory[T, rank, method]})
-    for parts in measured.get("parts", []):
+    for parts in measured["parts"]:
         T = parts.pop("steps")
         rows += [{"part": f"alone, {name}", "steps": T, "seconds": seconds} for name, seconds in parts.items()]
-    for row in measured.get("diamonds", []):
+    for row in measured["operator"]:
         sizes = {"width": row["width"], "bytes": row["bytes"]}
-        rows += [{"part": f"alone, {name}", "seconds": row[name]} | sizes for name in ("merge", "apply", "keep")]
-    rows += [{"part": "message"} | row for row in measured.get("messages", [])]
-    rows += [{"part": "exscan"} | row for row in measured.get("exscans", []) if row["rank"] == 0]
+        seconds = {"merge": row["product"], "apply": row["apply"]}
+        rows += [{"part": f"alone, {name}", "seconds": each} | sizes for name, each in seconds.items()]
+    rows += [{"part": "message"} | row for row in measured["messages"]]
+    rows += [{"part": "exscan"} | row for row in measured["scans"] if row["rank"] == 0]
     names = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name) for name in names} for row in rows]
 
@@ -105,14 +106,14 @@ def costs(table, steps):
     whole = alone[alone["method"] == "linear"]["total"].iloc[0]
     gradients = max(part["alone, backward"] - part["alone, sweep"], 0)
     seconds = part["alone, forward"], whole, gradients, 0, part["alone, product"]
-    return Costs(*(each / steps for each in seconds), 4 * B * H, diamonds(table, H))
+    return Costs(*(each / steps for each in seconds), 4 * B * H, operator_costs(table, H))
 
 
-def diamonds(table, width):
+def operator_costs(table, width):
     """Return what one rank took to combine maps of states of some width."""
     rows = where(table, width=width, ranks=1).set_index("part")
-    seconds = (rows["seconds"][name] for name in ("alone, merge", "alone, apply", "alone, keep", "exscan"))
-    return Diamonds(*seconds, int(rows["bytes"].iloc[0]))
+    seconds = (rows["seconds"][name] for name in ("alone, merge", "alone, apply", "exscan"))
+    return OperatorCosts(*seconds, int(rows["bytes"].iloc[0]))
 
 
 def _predicted_times(table, cores):
@@ -129,7 +130,7 @@ def _predicted_exscans(table, cores):
     """Predict Exscan on as many ranks as have a core each: the others wait for time slices, not for messages."""
     rows, (between, _) = [], link(table)
     for _, row in table[(table["part"] == "exscan") & (table["ranks"] <= cores)].iterrows():
-        alone = diamonds(table, row["width"])
+        alone = operator_costs(table, row["width"])
         seconds = exscan(np.zeros(int(row["ranks"])), between, alone)[0].max()
         same = {name: row[name] for name in ("ranks", "width", "bytes")}
         rows.append({"part": "predicted exscan", "seconds": seconds} | same)

@@ -100,7 +100,7 @@ def _micro_batch(batch, sample, count):
     """Return costs of one of `count` micro-batches: between those of a sample and of the batch."""
     share = (BATCH / count - 1) / (BATCH - 1)
     steps = [one + share * (whole - one) for one, whole in zip(sample[:5], batch[:5], strict=True)]
-    return Costs(*steps, batch.state // count, batch.diamonds)
+    return Costs(*steps, batch.state // count, batch.operator)
 
 
 def _cycles(network, steps, batch):

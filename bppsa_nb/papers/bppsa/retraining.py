@@ -13,25 +13,13 @@ from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.bppsa import training_curves
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.images import fetched
-from bppsa_nb.papers.text import listed, span
+from bppsa_nb.papers.tables import where
 from bppsa_nb.sparse import VGG11, LeNet5, Network, masks_of, prune
 from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.loss import cross_entropy
 from bppsa_nb.training.optimizers import SGD
 from bppsa_nb.training.trainer import Trainer
 
-TITLE = "Pruned networks, retrained"
-CAPTION = (
-    "Accuracy on images that are never trained on. A network is trained, the given share of its weights is set to zero "
-    "by magnitude, and what is left is retrained for as many iterations as it was trained; both times the learning "
-    "rate falls to zero, by half a cosine. Left: LeNet-5, pruned at once. Marks and bars are means over networks from "
-    "different seeds, with lines from the least to the greatest where there are several. Retraining may end above the "
-    "dashed line, since it is more training as well. Right: VGG-11, class-uniform, always from the recording at the "
-    "paper's scale, since it takes long: trained; pruned to 97 % at once; and pruned in five steps, each of which "
-    "keeps half of every layer's weights, so that signals still pass. Half of the iterations are before the last "
-    "step, at the first learning rate, which falls after it. The paper's bars are for another data set, and for 100 "
-    "epochs."
-)
 PAPER = {"trained": 0.901, "retrained": 0.889}  # Section 4.3
 THERE = "the paper, CIFAR-10, 100 epochs"
 STAGES = ("trained", "pruned", "retrained")
@@ -175,22 +163,9 @@ def _shares(params):
     return {"pruned": whole, "pruned_least": min(layers), "pruned_most": max(layers)}
 
 
-def alt(table):
-    """Say what there is to see, and the accuracy of every stage."""
-    lenet, vgg = (table[table["network"] == name] for name in ("LeNet5", "VGG11"))
-    texts = []
-    for rate, rows in lenet[lenet["rate"] > 0].groupby("rate"):
-        pruned, retrained = (rows[rows["stage"] == stage]["accuracy"] for stage in ("pruned", "retrained"))
-        texts.append(f"{span(pruned, '{:.0%}')} and {span(retrained, '{:.0%}')} at {rate:.0%}")
-    trained = lenet[lenet["stage"] == "trained"]["accuracy"].mean()
-    stages = vgg.groupby("stage", sort=False)["accuracy"].mean()
-    return (
-        "Left, accuracy of LeNet-5 over the share of weights pruned, for three rules of pruning, with a dashed line at "
-        f"the trained network's {trained:.0%} and a dotted one at guessing: right after pruning and after retraining "
-        f"it is {listed(texts)}. Right, pairs of bars for VGG-11, ours beside the paper's: "
-        f"{listed([f'{accuracy:.0%} {stage}' for stage, accuracy in stages.items()])}. The paper's are 90.1 % and 88.9 "
-        "%."
-    )
+def values(table):
+    """Name what the words are taken from."""
+    return {"lenet": table[(table["network"] == "LeNet5") & (table["rate"] > 0)], "vgg": where(table, network="VGG11")}
 
 
 def plot(table):

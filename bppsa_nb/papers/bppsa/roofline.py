@@ -4,15 +4,7 @@ import numpy as np
 
 from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.text import span
 
-TITLE = "Our kernels under the machine's roof"
-CAPTION = (
-    "Operations and bytes are counted (formulas in benchmarks/roofline.py), times measured. The roof: what a large "
-    "matrix product attains on all cores, and a copy of an array that no cache holds. The key gives each kernel's "
-    "share of the peak, and its time against a copy of as many bytes as it must move; such a copy may stay in a cache. "
-    "A sweep waits at every step for the one before, which no roof counts."
-)
 MARKS = {"forward": "D", "sweep": "o", "chunked": "s", "linear": "o", "Blelloch": "^"}
 ROLES = {"forward": "vector", "sweep": "linear", "chunked": "chunked", "linear": "linear", "Blelloch": "blelloch"}
 
@@ -20,16 +12,6 @@ ROLES = {"forward": "vector", "sweep": "linear", "chunked": "chunked", "linear":
 def measure(scale, rng, progress):
     """Collect the recordings of every machine."""
     return recorded.collect("roofline")
-
-
-def alt(table):
-    """Say what there is to see, and how close every kernel comes to the peak."""
-    texts = [f"{kernel} {span(rows['of_peak'], '{:.1%}')}" for kernel, rows in table.groupby("kernel", sort=False)]
-    return (
-        "Attained operations per second over operations per byte, both logarithmic, with a roof: a slope, as fast as a "
-        "copy, and a flat part, as fast as a matrix product. A mark for each kernel and size, named in a key. Of the "
-        f"peak they attain: {', '.join(texts)}."
-    )
 
 
 def plot(table):

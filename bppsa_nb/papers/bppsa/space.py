@@ -10,19 +10,6 @@ from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
 
-TITLE = "Space per device: BPPSA and a pipeline"
-CAPTION = (
-    "Marks are counted: the Jacobians on the fullest device, one that just arrived included, as the scan runs over "
-    "devices that own equal shares of the array; the activations on the fullest device of a GPipe timeline. Dashed: "
-    "the paper's formulas. Right: every layer as large as VGG-11's first convolution; products are taken to be as "
-    "sparse as the Jacobians, as the paper's bound does."
-)
-ALT = (
-    "Two plots on logarithmic axes against the number of devices p, up to one device per layer. Left, in Jacobians "
-    "and activations: BPPSA falls as n / p down to two, the pipeline falls, then rises as n / p + p, with its lowest "
-    "point where p is the square root of n. Right, in bytes: with dense Jacobians BPPSA needs far more than the "
-    "pipeline throughout; with sparse ones it needs less once there are many devices."
-)
 SCALES = {"quick": 256, "paper": 1024}
 
 

@@ -11,18 +11,6 @@ from bppsa_nb.scan.levels import up_levels
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
 
-TITLE = "Steps and work of the scans, counted from runs"
-CAPTION = (
-    "Marks are counted from runs over tracing operands; dashed lines are Equations 6 and 7 with constants. Truncated "
-    "stops half-way up the tree. On p workers, whoever is free takes a product that is ready, one step each; moving "
-    "data is free."
-)
-ALT = (
-    "Three plots on logarithmic axes. Steps against chain length n: linear grows as n, Blelloch as 2 log n, Hillis-"
-    "Steele as log n, truncated as the square root of n. Work against n: Blelloch lies a factor of two above linear, "
-    "Hillis-Steele grows away from both as n log n. Steps against workers p at the largest n: linear stays flat, "
-    "Blelloch falls as 2 n / p until it levels off at 2 log p, Hillis-Steele lies above it until p is close to n."
-)
 SCALES = {"quick": 4096, "paper": 32768}
 LOOKS = {
     "linear": ("linear scan", COLORS["linear"], "s"),

@@ -10,21 +10,6 @@ from bppsa_nb.networks.jacobians import Convolution, MaxPool2d, ReLU
 from bppsa_nb.papers import experiments, panels, published, timing
 from bppsa_nb.papers.figures import COLORS
 
-TITLE = "Table 1: sparse transposed Jacobians, made analytically"
-CAPTION = (
-    "The first operators of VGG-11 on 32 × 32 images. Sparsity: the share of guaranteed zeros, the paper's beside that "
-    "of the patterns made here. Fill: the time to fill the values into a pattern that exists, over an np.copyto "
-    "of as many float32 values, measured here and now in turns. Speedup: over PyTorch's autograd, one autograd.grad "
-    "per output, with both on one thread, from a recording by benchmarks/jacobians.py; autograd's columns are sampled, "
-    "and their time is extrapolated to all. Lines reach over what it is with all threads, and with each dense column "
-    "stored as well. The paper's speedups are from a Ryzen Threadripper 1950X and PyTorch of 2019."
-)
-ALT = (
-    "Above, a table with one row each for convolution, ReLU and max-pooling of VGG-11: sparsity 0.99157, 0.99998 and "
-    "0.99994, printed and made here alike, the time to fill the values over the time to copy as many, and speedups. "
-    "Below, the speedups over autograd on a logarithmic axis: the paper's 8.3e3, 1.2e6 and 1.5e5 beside this "
-    "project's, with the values alone and with the pattern."
-)
 SECONDS = {"quick": 0.5, "paper": 10.0}  # for one operator
 RECORDING = "jacobian_generation", "paper"
 SERIES = {  # label, color, marker

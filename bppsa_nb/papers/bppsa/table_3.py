@@ -8,18 +8,6 @@ from bppsa_nb.papers import published
 from bppsa_nb.training.datasets import instruments
 from bppsa_nb.training.datasets.audio import FEATURES, SAMPLE_RATE, STAND_IN, mfcc, read
 
-TITLE = "Table 3: one clip in three sets of features"
-CAPTION = (
-    "The first second of the left channel of a clip of an acoustic guitar. From S to L, frames get shorter and "
-    "coefficients fewer: what is gained in time is lost in frequency. A long window sees a note coming: edges in S "
-    "are some 35 ms ahead of those in L. Each coefficient has mean 0 and variance 1 over the clip. Titles give the "
-    "size of the whole clip, F × C; C counts both channels without the first coefficient, the average power."
-)
-ALT = (
-    "Three heat maps of the same second of a guitar, coefficients over time. S has 19 rows and wide columns, M 12 "
-    "rows and columns half as wide, L 6 rows and columns half as wide again. Where notes begin there are vertical "
-    "edges, a little earlier in S than in L."
-)
 LABEL = "gac"  # an acoustic guitar: strings that are plucked begin and fade, so there is something to see in time
 
 

@@ -9,19 +9,6 @@ from bppsa_nb.chains import costs
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 
-TITLE = "What a kernel became: the RNN's time loop in machine code"
-CAPTION = (
-    "A square is an instruction, in the order of the machine code for an H100, line by line. Both kernels say the same "
-    "in Python; what the right one knows when it is compiled, H = 20, leaves multiply-adds and tanh. On the left, they "
-    "drown in addresses: an index that might be negative is compared and selected, and strides are multiplied in 64 "
-    "bits. Read from the compiler's output; nothing was timed."
-)
-ALT = (
-    "Two blocks of colored squares, one per instruction. Left, nearly two hundred squares for eight multiply-adds: "
-    "most are grey, for addresses and indices, with a few for memory among them and the multiply-adds at the end. "
-    "Right, less than half as many for a whole step: multiply-adds in long runs, some squares for tanh and memory, and "
-    "about a third grey."
-)
 KINDS = {  # names begin with these
     "multiply-adds": ("FFMA", "blelloch"),
     "other arithmetic (tanh, sums)": ("FADD FMUL FSETP FSEL FMNMX MUFU HFMA", "vector"),

@@ -1,8 +1,9 @@
-"""Two copies of a model trained side by side, one by BPPSA: their losses, and how far their gradients are apart."""
+"""A model trained side by side by two methods, one of them BPPSA, and a control: losses and gradients compared."""
 
 import time
 
 import numpy as np
+from matplotlib import pyplot
 
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.training.datasets.audio import LABELS
@@ -27,26 +28,16 @@ def batches(data, size, seed):
     return batch
 
 
-def side_by_side(copies, batch, iterations, backend, watch, every=10):
-    """Train two copies of a model side by side, one by each method, and compare them: a row per iteration.
+def side_by_side(new, methods, batch, iterations, backend, watch, every=10):
+    """Train a copy of a model by each of two methods, and compare them: a row per iteration.
 
-    Parameters
-    ----------
-    copies : dict of str to (model, optimizer)
-        For each of two methods, both with the same parameters; the first is the one that the other is held against.
-    batch : callable
-        ``batch(iteration) -> (x, y)``, for `iterations` from 0 on.
-    watch : callable
-        ``watch(model) -> dict of numbers``, to be noted before every `every`-th iteration as `<name>_<method>`.
-
-    Returns
-    -------
-    list of dict
-        `loss_<method>` of the batch; `seconds_<method>` for forward pass, loss, backward pass and update; what `watch`
-        returned; and for every parameter `difference_<name>`, the largest difference between the two methods' gradients
-        at the second one's parameters, relative to the first one's.
+    ``new()`` makes model and optimizer, always the same; ``batch(iteration)`` returns x and y. A row has
+    `loss_<method>` of the batch; `seconds_<method>` for forward pass, loss, backward pass and update; before every
+    `every`-th iteration the numbers that ``watch(model)`` returns, as `<name>_<method>`; and for every parameter
+    `difference_<name>`, the largest difference of both methods' gradients at the second one's parameters, relative to
+    the first one's.
     """
-    reference, compared = copies
+    copies, (reference, compared) = {method: new() for method in methods}, methods
     for method, (model, _) in copies.items():  # compiled, and memory touched, before the clock starts
         _differentiate(model, *batch(0), method, backend)
     rows = []
@@ -69,6 +60,17 @@ def side_by_side(copies, batch, iterations, backend, watch, every=10):
     return rows
 
 
+def control(new, method, batch, rows, backend, perturb=lambda row, grads: None):
+    """Train one more copy by one method, on perturbed batches or by gradients that `perturb` changes: its losses."""
+    (model, optimizer), losses = new(), []
+    for row in rows:
+        loss, grads, _ = _differentiate(model, *batch(row["iteration"]), method, backend)
+        perturb(row, grads)
+        optimizer.step(model.params, grads)
+        losses.append(loss)
+    return losses
+
+
 def _differentiate(model, x, y, method, backend):
     """Compute the loss and its gradients; return a function for other methods' gradients with them."""
     activations = model.forward(x, backend=backend)
@@ -85,21 +87,38 @@ def difference(gradient, reference):
     return float(np.abs(gradient - reference).max() / np.abs(reference).max())
 
 
-def differences(table, reference="linear"):
-    """Compare "blelloch" with another method at every iteration, given rows of `side_by_side` and their backend.
+def differences(table, reference="linear", control=None):
+    """Compare "blelloch", and a control, with the reference at every iteration, given rows of `side_by_side`.
 
-    `gradient` is the largest relative difference over all parameters, `loss` that of the two runs' batch losses.
+    `gradient` is the largest relative difference over all parameters, `loss` that of two runs' losses of a batch, and
+    `control` that of the losses of the control, if there is one.
     """
-    gradient = table.filter(like="difference_").max(axis=1)
-    loss = (table["loss_blelloch"] - table[f"loss_{reference}"]).abs() / table[f"loss_{reference}"]
-    return table[["backend", "iteration"]].assign(gradient=gradient, loss=loss)
+    losses = table[f"loss_{reference}"]
+    apart = {
+        name: (table[f"loss_{method}"] - losses).abs() / losses
+        for name, method in (("loss", "blelloch"), ("control", control))
+        if method
+    }
+    return table.assign(gradient=table.filter(like="difference_").max(axis=1), **apart)
 
 
-def look(method):
-    """Return how the loss by a method is drawn: a line for the one that "blelloch" is held against, dots for that."""
-    if method == "blelloch":  # few enough for the line to be seen
-        return {"color": COLORS[method], "marker": "o", "ms": 3.5, "markevery": 0.03, "ls": ""}
-    return {"color": COLORS[method], "lw": 2}
+def worst_of_ten(compared):
+    """Take the largest differences of every ten iterations."""
+    found = compared.filter(items=["gradient", "loss", "control"])
+    return found.groupby(compared["iteration"] // 10 * 10).max()
+
+
+def draw_curves(ax, rows, quantity, labels, over_seconds=False):
+    """Draw a quantity by both methods over iterations, a line and dots for BPPSA, or over seconds, two lines."""
+    for method, label in labels.items():
+        values, seconds = rows[f"{quantity}_{method}"].dropna(), rows[f"seconds_{method}"]
+        style = {"color": COLORS.get(method, COLORS["baseline"]), "lw": 2, "label": label}
+        if method == "blelloch":  # few enough for the line to be seen
+            style |= {"marker": "o", "ms": 3.5, "markevery": 0.03, "ls": "-" if over_seconds else ""}
+        x = (seconds.cumsum() - seconds if over_seconds else rows["iteration"])[values.index]
+        if ax.get_xscale() == "log":
+            x, values = x.iloc[1:], values.iloc[1:]
+        ax.plot(x, values, **style)
 
 
 def share_losses(left, right):
@@ -114,8 +133,38 @@ def share_losses(left, right):
     right.tick_params(labelleft=False)  # as on the left
 
 
+def draw_differences(ax, worst, control, color):
+    """Draw differences over iterations, by `worst_of_ten`'s columns; the `control` is called so, and has the color."""
+    looks = {"gradient": ("gradients", "black", "-"), "loss": ("losses", COLORS["blelloch"], "-")}
+    for name, (label, shade, line) in (looks | {"control": (f"losses, {control}", color, ":")}).items():
+        ax.plot(worst.index, worst[name], lw=1.6, label=label, color=shade, ls=line)
+    draw_limit(ax)
+
+
 def draw_limit(ax):
     """Draw the limit of differences, whose axis becomes logarithmic."""
     ax.axhline(LIMIT, color="black", lw=1.1, ls="--")
     ax.text(0, 1.2 * LIMIT, "limit", va="bottom", size=9)
     ax.set_yscale("log")
+
+
+def draw_sets(table, titles, labels, draw):
+    """Draw a row of four panels, the third of accuracy, for each set of features, by ``draw(axes, rows)``."""
+    sets = list(table.groupby("features", sort=False))
+    shape = {"figsize": (11, 1 + 2.3 * len(sets)), "layout": "constrained", "squeeze": False}
+    fig, axes = pyplot.subplots(len(sets), 4, **shape)
+    for row, (features, rows) in zip(axes, sets, strict=True):
+        draw(row, rows)
+        row[0].set_ylabel(f"{features}: T = {rows['T'].iloc[0]}", weight="bold")
+        end = row[2].lines[0].get_xdata()[-1]
+        row[2].axhline(CHANCE, color="black", lw=1.1, ls="--")
+        row[2].text(end, CHANCE, "guessing", ha="right", va="bottom", size=8)
+        row[2].set_ylim(0)
+        for ax in row:
+            ax.locator_params(axis="x", nbins=5)
+    for above, below, title, label in zip(axes[0], axes[-1], titles, labels, strict=True):
+        above.set_title(title)
+        below.set_xlabel(label)
+    for ax, place in ((axes[0, 0], "outside upper left"), (axes[0, 3], "outside upper right")):
+        fig.legend(*ax.get_legend_handles_labels(), loc=place, ncols=3)
+    return fig

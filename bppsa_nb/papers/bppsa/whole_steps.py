@@ -6,16 +6,7 @@ from matplotlib.colors import TwoSlopeNorm
 
 from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.text import span
 
-TITLE = "Whole training steps, and the best of PyTorch and JAX"
-CAPTION = (
-    "A peer's time over ours: forward pass, loss, backward pass and Adam, method “auto”, float32. PyTorch is the best "
-    "of one thread and all, with and without subnormal numbers; JAX compiles the whole step, with the better of two "
-    "unrolls of lax.scan. Above: layers from small to large, with quartiles of the peers' steps. Below: over hidden "
-    "size and batch, T = 100, as many inputs as hidden units; a number is how many times as long the best peer takes, "
-    "P or J who that is. One run by benchmarks/run.py in which all took turns, warm; medians."
-)
 PEERS = {"PyTorch": "torch", "JAX": "jax"}
 
 
@@ -47,16 +38,10 @@ def best(table):
     return ratios.loc[ratios.groupby(["machine", "part", "cell", "T", "B", "H", "I"], sort=False)["ratio"].idxmin()]
 
 
-def alt(table):
-    """Say what there is to see, and where which of us is ahead."""
-    rows = best(table)
-    named, grid = (rows[rows["part"] == part]["ratio"] for part in ("named", "grid"))
-    return (
-        "For each machine, above, a row for each of several layers with two dots on a logarithmic axis, how many times "
-        f"as long PyTorch and JAX take as we do; the better of them takes {span(named)} times as long. Below, two heat "
-        "maps over hidden size and batch size, for the RNN and the GRU, of the same number for the better of them: "
-        f"from {grid.min():.2g} to {grid.max():.2g}, above 1 in {int((grid > 1).sum())} of {len(grid)} cells."
-    )
+def values(table):
+    """Name what the words are taken from: the peer that is ahead of the other, and whether it is behind us."""
+    ahead = best(table)
+    return {"ahead": ahead.assign(leads=ahead["ratio"] > 1, cells=1)}
 
 
 def plot(table):

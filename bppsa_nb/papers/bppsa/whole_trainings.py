@@ -1,85 +1,79 @@
 """Whole trainings by BPTT and by BPPSA that can be stopped, and how far apart they are."""
 
 from contextlib import nullcontext
+from typing import NamedTuple
 
 import numpy as np
 
 from bppsa_nb.machine import files
+from bppsa_nb.papers import recorded
 from bppsa_nb.papers.bppsa.training_curves import BATCH
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.training.optimizers import Adam
+from bppsa_nb.training.trainer import Trainer
 
-NUDGED = "nudged"  # the control: what rounding does to training without any BPPSA
+CONTROL = "nudged"  # BPTT with one bit perturbed: what rounding does to training without any BPPSA
 METHODS = {
     "linear": "BPTT",
-    NUDGED: "BPTT, one bit changed",
+    CONTROL: "BPTT, one bit changed",
     "chunked": "BPPSA, by chunks",
     "blelloch": "BPPSA, by levels",
 }
 LIMIT = 2  # times the control's difference from BPTT, for BPPSA's
-LOOKS = {
+STYLES = {
     "linear": {"color": COLORS["linear"]},
-    NUDGED: {"color": "black", "ls": "--"},
+    CONTROL: {"color": "black", "ls": "--"},
     "chunked": {"color": COLORS["vector"], "marker": "s", "ls": "", "ms": 4, "mfc": "none"},
     "blelloch": {"color": COLORS["blelloch"], "marker": "o", "ls": "", "ms": 4, "mfc": "none"},
 }
 
 
-def train(make, method, samples, epochs, seed, look, every, kept=None, show=False):
-    """Train a network to its end by one method; a training that was stopped goes on where it was.
+class Course(NamedTuple):
+    """How a training goes: on what, how long, how often it is watched, in which order."""
 
-    Parameters
-    ----------
-    make : callable
-        ``make(method)`` returns a new `Trainer` that goes back by "linear", "chunked" or "blelloch". Its forward pass
-        should be the same for all of them, the loop: what differs is how gradients go back.
-    method : str
-        One of `METHODS`. `NUDGED` is "linear" with one bit of the first parameter changed.
-    samples : Bitstream or other data set
-    epochs, seed : int
-        `seed` is that of the samples' order.
-    look : callable
-        ``look(trainer)`` returns a number, every `every` epochs.
-    kept : pathlib.Path, optional
-        A folder where model and history, and what was looked at, are kept after every epoch. Another process that
-        trains there, such as one whose starter was killed, is waited for.
-    show : bool
-        Whether to show a bar.
+    samples: object  # a data set
+    epochs: int
+    every: int  # epochs, a divisor of `epochs`
+    seed: int  # of the samples' order
+    lr: float
 
-    Returns
-    -------
-    history : History
-    looks : list of float
+
+def train(new, method, course, watch, kept=None, show=False):
+    """Train a model to its end by one of `METHODS`: the history, and what was watched.
+
+    ``new()`` makes the model. Going forward it takes the loop, whatever the method: what differs is how gradients go
+    back. ``watch(trainer)`` returns a number every `course.every` epochs. In the folder `kept`, a pathlib.Path, model,
+    history and these numbers are kept after every epoch, and a training that was stopped goes on where it was. Another
+    process that trains there, such as one whose starter was killed, is waited for. `show` shows a bar.
     """
-    warm, trainer = (make("linear" if method == NUDGED else method) for _ in range(2))
-    if method == NUDGED:
+    back = "linear" if method == CONTROL else method
+    warm, trainer = (Trainer(new(), Adam(lr=course.lr), method=back, forward="linear") for _ in range(2))
+    if method == CONTROL:
         weight = next(iter(trainer.model.params.values()))
         weight.flat[0] = np.nextafter(weight.flat[0], np.inf, dtype=weight.dtype)
-    warm.step(*samples.batch(np.arange(BATCH)))  # compiled before the clock starts
-    looks, saving = [], {}
+    warm.step(*course.samples.batch(np.arange(BATCH)))  # compiled before the clock starts
+    watched, saving = [], {}
     with nullcontext() if kept is None else files.one_at_a_time(kept):
         if kept is not None:
-            state, seen = kept / "trainer.npz", kept / "looks.json"
-            saving = {"save_to": state, "save_every": -(-len(samples) // BATCH)}
+            state, numbers = kept / "trainer.npz", kept / "watched.json"
+            saving = {"save_to": state, "save_every": -(-len(course.samples) // BATCH)}
             if state.exists():
                 trainer.load(state)
-            if seen.exists():
-                looks = files.read_json(seen)
-        while len(looks) * every < epochs:
-            trainer.fit(samples, (len(looks) + 1) * every, BATCH, seed, show, **saving)
-            looks.append(look(trainer))
+            if numbers.exists():
+                watched = files.read_json(numbers)
+        while len(watched) * course.every < course.epochs:
+            trainer.fit(course.samples, (len(watched) + 1) * course.every, BATCH, course.seed, show, **saving)
+            watched.append(watch(trainer))
             if kept is not None:
-                files.write_json(seen, looks)
-    return trainer.history, looks
+                files.write_json(numbers, watched)
+    return trainer.history, watched
 
 
 def blocks(history, bptt, every):
     """Put `every` iterations of a `History` into one row, beside the losses of BPTT [shape=(iterations,)].
 
-    Returns
-    -------
-    list of dict
-        `iteration`, the first; `loss`, the mean of the batches' losses; `seconds`, the sum of the iterations' times;
-        `apart`, the largest relative difference of a batch's loss from BPTT's.
+    A row has `iteration`, the first; `loss`, the mean of the batches' losses; `seconds`, the sum of the iterations'
+    times; `apart`, the largest relative difference of a batch's loss from BPTT's.
     """
     loss, seconds = history.loss, history.seconds
     apart = abs(loss - bptt) / bptt
@@ -88,6 +82,18 @@ def blocks(history, bptt, every):
         {"iteration": start, "loss": loss[part].mean(), "seconds": seconds[part].sum(), "apart": apart[part].max()}
         for start, part in parts
     ]
+
+
+def recording(name):
+    """Return the first machine's recording of such an experiment at the paper's scale."""
+    table = recorded.collect(name, f"bppsa-nb figures --only {name} --scale paper")
+    return table[table["machine"] == table["machine"].iloc[0]]
+
+
+def ends(table):
+    """Return for every training the last row, but its median of `seconds`."""
+    trainings = table.groupby([key for key in ("features", "seed", "method") if key in table], sort=False)
+    return trainings.last().assign(seconds=trainings["seconds"].median()).reset_index()
 
 
 def differences(table):
@@ -102,21 +108,38 @@ def differences(table):
 def against_the_control(table):
     """Return for every method of BPPSA its median difference from BPTT, and the control's, on seeds that have both."""
     compared, ratios = differences(table), {}
-    control = compared[compared["method"] == NUDGED]
-    for method, rows in compared[compared["method"] != NUDGED].groupby("method"):
+    control = compared[compared["method"] == CONTROL]
+    for method, rows in compared[compared["method"] != CONTROL].groupby("method"):
         seeds = set(rows["seed"]) & set(control["seed"])
         ratios[method] = tuple(each[each["seed"].isin(seeds)]["mean"].median() for each in (rows, control))
     return ratios
 
 
+def draw_losses(axes, table, x, first, every):
+    """Draw losses over the column `x`, those of the first seed over seconds, and on a third panel, accuracy.
+
+    Of a training by BPPSA every `every`-th row has a mark, from the `first` on times the method's place, so that marks
+    stand side by side.
+    """
+    over, over_seconds, *accuracy = axes
+    for place, (method, style) in enumerate(STYLES.items()):
+        for seed, rows in table[(table["method"] == method) & (method != CONTROL)].groupby("seed"):
+            few = rows if method == "linear" else rows.iloc[first * place :: every]
+            over.plot(few[x], few["loss"], label=METHODS[method] if seed == 0 else None, **style)
+            if seed == 0:
+                over_seconds.plot(rows["seconds"].cumsum(), rows["loss"], color=style["color"], lw=2)
+            for ax in accuracy:
+                ax.plot(few[x], few["accuracy"], **style)
+
+
 def draw_differences(ax, table):
     """Draw how far mean losses are from BPTT's over iterations: the seeds' median, and all of them (shaded)."""
     compared = differences(table)
-    for method in reversed(LOOKS):
-        looks = {"color": LOOKS[method]["color"], "zorder": 3 if method == NUDGED else 2}
+    for method in reversed(STYLES):
+        style = {"color": STYLES[method]["color"], "zorder": 3 if method == CONTROL else 2}
         rows = compared[compared["method"] == method].pivot(index="iteration", columns="seed", values="mean")
         if rows.shape[1] > 1:
-            ax.fill_between(rows.index, rows.min(axis=1), rows.max(axis=1), alpha=0.2, lw=0, **looks)
+            ax.fill_between(rows.index, rows.min(axis=1), rows.max(axis=1), alpha=0.2, lw=0, **style)
         if not rows.empty:
-            line = "--" if method == NUDGED else "-"
-            ax.semilogy(rows.index, rows.median(axis=1), line, label=METHODS[method], lw=1.5, **looks)
+            line = "--" if method == CONTROL else "-"
+            ax.semilogy(rows.index, rows.median(axis=1), line, label=METHODS[method], lw=1.5, **style)

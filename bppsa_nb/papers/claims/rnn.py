@@ -3,7 +3,7 @@
 from functools import partial
 
 from bppsa_nb.papers import published
-from bppsa_nb.papers.bppsa import eighty_epochs, error_over_length, figure_07, figure_08, whole_trainings
+from bppsa_nb.papers.bppsa import error_over_length, figure_07, figure_08, whole_trainings
 from bppsa_nb.papers.bppsa.epochs import breakdown
 from bppsa_nb.papers.claims.claim import PAPER, THESIS, Claim, compare, require, rows_of, times, verdict
 from bppsa_nb.papers.tables import where
@@ -28,7 +28,7 @@ def beside_the_control(table):
 
 
 def _to_the_end(table):
-    ends, (apart, holds) = eighty_epochs.ends(table), beside_the_control(table)
+    ends, (apart, holds) = whole_trainings.ends(table), beside_the_control(table)
     losses = ", ".join(
         f"{span(ends[ends['method'] == method]['loss'])} by {name}" for method, name in whole_trainings.METHODS.items()
     )

@@ -6,12 +6,10 @@ from matplotlib import pyplot
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.forward import networks
-from bppsa_nb.papers.tables import where
 from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
 
-TITLE = "As a network learns, its states are harder to find in parallel"
 SIZES = {  # steps, iterations, and how many of these there are between two looks
     "quick": {"T": 320, "iterations": 200, "every": 25},
     "paper": {"T": 1000, "iterations": 1500, "every": 25},
@@ -57,42 +55,9 @@ def _look(model, x):
     }
 
 
-def summary(table, rate):
-    """Return medians at a learning rate: corrections, the share of looks at which they did not suffice, steps."""
-    rows = where(table, rate=rate)
-    return float(rows["corrections"].median()), float(1 - rows["met"].mean()), float(rows["steps"].median())
-
-
-def caption(table):
-    """Say what is drawn, with medians."""
-    said = []
-    for rate in RATES:
-        corrections, failed, steps = summary(table, rate)
-        words = f"{corrections:g} corrections" + (f" ({failed:.0%} of looks: not within {MOST})" if failed else "")
-        said.append(f"rate {rate:g}: {words}, {steps:.2f} T")
-    return (
-        f"Every {table['iteration'].unique()[1]:g} iterations of Adam, T = {table['T'].iloc[0]}: the states of "
-        f"{BATCH} other samples; a line per draw of weights and data. Left: until all residuals are within 1e-5, in "
-        f"double precision; crosses at the top: not within {MOST}. Right: steps that wait for each other, {CHUNKS} "
-        f"chunks, until all meet, in single precision; their states are within {table['error'].max():.0e} of the "
-        f"loop's, and those within {table['rounding'].max():.0e} of double precision's. Medians: {'; '.join(said)}."
-    )
-
-
-def alt(table):
-    """Say what there is to see."""
-    said = []
-    for rate in RATES:
-        rows = where(table, rate=rate)
-        said.append(
-            f"at {rate:g}, {rows['corrections'].min()} to {rows['corrections'].max()} corrections and "
-            f"{rows['steps'].min():.2f} to {rows['steps'].max():.2f} T"
-        )
-    return (
-        "Two plots over training iterations, with a line for each of three learning rates. Left, the corrections that "
-        "Newton's method takes, on a logarithmic axis; right, the steps of repaired chunks that wait for each other, "
-        f"as a share of T: {'; '.join(said)}. Lines of the smallest rate are flat; those of the largest rise and jump."
-    )
+def values(table):
+    """Return what words need beside the table: where corrections did not suffice."""
+    return {"failed": 1 - table["met"]}
 
 
 def plot(table):

@@ -11,7 +11,6 @@ from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.forward import networks
 from bppsa_nb.papers.tables import where
 
-TITLE = "On fresh networks, Newton's method takes as many corrections at any length"
 SIZES = {"quick": (100, 300, 1000, 3000), "paper": (100, 300, 1000, 3000, 10000, 30000)}
 DRAWS = {"quick": 1, "paper": 5}  # of weights and inputs
 RIGHT = {"float32": 1e-5, "float64": 1e-10}
@@ -62,17 +61,6 @@ def _example(rng, dtype):
     return GRU(1, 2, 2, rng=rng, dtype=dtype)
 
 
-def caption(table):
-    """Say what is counted, and how many there are."""
-    said = [f"{words}: {span_of(table, kind)}" for kind, (words, *_) in KINDS.items()]
-    return (
-        "Corrections until all residuals (quasi-DEER: errors) are within 1e-5 in single precision (dashed) and 1e-10 "
-        f"in double precision, from T = {table['T'].min()} to {table['T'].max():,}; fresh weights, one sample if "
-        f"nothing else is said; lines: medians over {table['draw'].nunique()} draws. In single and in double "
-        f"precision, {'; '.join(said)}."
-    )
-
-
 def span_of(table, kind):
     """Return from how many to how many corrections a network takes, in single and in double precision, in words."""
     said = []
@@ -80,15 +68,6 @@ def span_of(table, kind):
         found = where(table, network=kind, dtype=dtype)["corrections"]
         said.append(f"{found.min()}" if found.min() == found.max() else f"{found.min()} to {found.max()}")
     return " and ".join(said)
-
-
-def alt(table):
-    """Say what there is to see, and how many corrections there are."""
-    said = [f"{words}: {span_of(table, kind)}" for kind, (words, *_) in KINDS.items()]
-    return (
-        "A plot of corrections over the length of a sequence, both axes logarithmic, with a line per network and "
-        f"precision. All are flat or nearly so. In single and double precision, {'; '.join(said)}."
-    )
 
 
 def plot(table):

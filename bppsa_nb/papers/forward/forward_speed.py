@@ -10,7 +10,6 @@ from bppsa_nb.papers.forward import networks
 from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.timing import quartiles, take_turns
 
-TITLE = "The forward pass of one sample: how often a loop's time fits into another's"
 SIZES = {"quick": (1000, 3000), "paper": (1000, 10000, 30000)}
 ITERATIONS, SECONDS = {"quick": 100, "paper": 300}, {"quick": 0.3, "paper": 3}
 KINDS = {"fresh": "RNN, fresh", "trained": "RNN, trained", "gru": "GRU, fresh"}
@@ -70,26 +69,6 @@ def _said(table, method):
         f"{words}, {backend}: " + ", ".join(f"{each:.2g}" for each in ratio(table, kind, backend, method))
         for kind, words in KINDS.items()
         for backend in ("numpy", "cpu")
-    )
-
-
-def caption(table):
-    """Say what is timed, and what comes out."""
-    lengths = ", ".join(f"{T:,}" for T in sorted(table["T"].unique()))
-    return (
-        f"H = {networks.H}, one sample, single precision, T = {lengths}; medians of a loop's time over the other's, of "
-        f"calls in turns, bars: quartiles. States are within {table['error'].max():.0e} of the loop's of the same "
-        f"backend. Chunks, repaired: {_said(table, 'chunked')}."
-    )
-
-
-def alt(table):
-    """Say what there is to see, and what comes out."""
-    return (
-        "Six panels of bars, three networks by two backends, over the length of a sequence: how often the loop's time "
-        "is that of repaired chunks, of what is chosen by price, and of Newton's method, on a logarithmic axis with a "
-        f"line at 1. Chunks: {_said(table, 'chunked')}. Chosen: {_said(table, 'auto')}. Newton: "
-        f"{_said(table, 'newton')}."
     )
 
 

@@ -6,7 +6,6 @@ from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.forward import networks
 from bppsa_nb.papers.tables import where
 
-TITLE = "Newton's method turns where the largest Lyapunov exponent does; two basins are enough, too"
 SIZES = {
     "quick": {"radii": (0.3, 0.6, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 2, 3, 5), "seeds": 3},
     "paper": {"radii": (0.3, 0.5, 0.7, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.5, 3, 4, 5), "seeds": 5},
@@ -48,32 +47,9 @@ def medians(table):
     return where(table, network="random weights").groupby("radius")[["exponent", "newton", "repairs"]].median()
 
 
-def caption(table):
-    """Say what is drawn, and where the turn is."""
-    found = medians(table)
-    calm, wild = found[found["exponent"] < 0], found[found["exponent"] > 0]
-    basins = where(table, network=BASINS).median(numeric_only=True)
-    return (
-        f"A dot per network: H = {networks.H}, T = {T}, one sample, double precision, to {RIGHT:.0e}. Right of the "
-        f"dashed line nearby states part. Medians: below 0, {calm['newton'].min():g} to {calm['newton'].max():g} "
-        f"corrections; above, {wild['newton'].min():g} to {wild['newton'].max():g}, where {T} is what a loop takes. "
-        f"Square: a latch at {basins['exponent']:.2f}, {basins['newton']:.0f} corrections. Chunks never take more than "
-        f"{CHUNKS - 1} repairs."
-    ).replace("-", "−").replace("1e−", "1e-")
-
-
-def alt(table):
-    """Say what there is to see."""
-    said = [
-        f"{row['exponent']:+.2f}: {row['newton']:.0f} and {row['repairs']:.0f}"
-        for _, row in medians(table).sort_values("exponent").iterrows()
-    ]
-    return (
-        "Two plots over the largest Lyapunov exponent. Left, corrections by Newton's method, on a logarithmic axis: a "
-        "few where it is well below 0, tens just below, and nearly as many as there are steps above; a square far to "
-        "the left, a latch, is high up as well. Right, repairs of chunks: they rise to one less than there are chunks, "
-        f"and stay there. Medians by spectral radius, corrections and repairs at {'; '.join(said)}."
-    )
+def values(table):
+    """Return what words need beside the table: medians, from the calmest network to the wildest."""
+    return {"medians": medians(table).sort_values("exponent").reset_index(), "limit": CHUNKS - 1}
 
 
 def plot(table):

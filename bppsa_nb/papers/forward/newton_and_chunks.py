@@ -10,9 +10,9 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.forward import networks
 from bppsa_nb.papers.tables import where
 
-TITLE = "Where states are right, iteration after iteration"
 SIZES = {"quick": {"iterations": 300}, "paper": {"iterations": 1000}}
 T, LENGTH, MOST, SHOWN = 320, 20, 16, 10
+CHUNKS = T // LENGTH
 KINDS = {
     "fresh": "a fresh network",
     "trained": "trained",
@@ -78,38 +78,13 @@ def iterations(table, network, method):
     return int(right[0]) if len(right) else None
 
 
-def _said(table, network, method):
-    found = iterations(table, network, method)
-    return f"not within {MOST}" if found is None else f"after {found}"
-
-
-def caption(table):
-    """Say what is drawn, and when all is right."""
-    exponents = table.groupby("network")["exponent"].first()
-    said = "; ".join(
-        f"{name} ({exponents[kind]:+.2f}): Newton {_said(table, kind, 'newton')}, chunks {_said(table, kind, 'chunks')}"
-        for kind, name in KINDS.items()
-    ).replace("-", "−")
-    return (
-        f"The largest error of {SHOWN} steps, in double precision; one sample, T = {T}, {T // LENGTH} chunks of "
-        f"{LENGTH}. White line: what must be right by then, a step more per iteration, or a chunk. In brackets the "
-        f"largest Lyapunov exponent; all right: {said}."
-    )
-
-
-def alt(table):
-    """Say what there is to see."""
-    said = [
-        f"{name}: all is right {_said(table, kind, 'newton')} corrections by Newton's method, and "
-        f"{_said(table, kind, 'chunks')} repairs of chunks"
-        for kind, name in KINDS.items()
-    ]
-    return (
-        "Eight heat maps of error over time steps and iterations: Newton's method above, chunks below, for four "
-        f"networks. {'; '.join(said)}. Where Newton's method is not done, errors stay large right of a steep white "
-        "line that gains one step per iteration; below, the line gains a whole chunk, and no error is left beyond it "
-        "after as many repairs as there are chunks."
-    )
+def values(table):
+    """Return what words need beside the table: after how many iterations all is right."""
+    found = table.groupby("network", sort=False)["exponent"].first().reset_index()
+    for method in METHODS:
+        needed = [iterations(table, network, method) for network in found["network"]]
+        found[method] = [f"not within {MOST}" if each is None else f"after {each}" for each in needed]
+    return {"found": found}
 
 
 def plot(table):

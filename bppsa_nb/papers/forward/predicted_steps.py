@@ -6,13 +6,12 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.chains import costs, plan
-from bppsa_nb.chains.counts import KINDS, REPAIR, price
+from bppsa_nb.chains.counts import CHECK_EVERY, KINDS, price
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.forward.networks import H
 from bppsa_nb.papers.tables import where
 
-TITLE = "Predicted from machine code: training steps in chunks over steps in loops, on an H100"
 LENGTHS = (300, 1000, 3000, 10000, 30000, 100000)
 BATCHES, CELLS = (1, 16), {"RNN": 1, "GRU": 3}  # and their weights
 ROADS = {"backward": ("chunks backward, a loop forward", "blelloch"), "both": ("chunks both ways", "chunked")}
@@ -49,7 +48,7 @@ def seconds(T, B, weights, road, steps=1.0, products=1.0):
 
     def best(kind, method):
         known = {name: value * factors.get(name, 1) for name, value in priced[kind][method].items()}
-        least = REPAIR if kind == "forward" else 1
+        least = CHECK_EVERY if kind == "forward" else 1
         lengths = [n for n in plan.candidate_lengths(T, 1) if n >= least] if method == "chunked" else [None]
         count = KINDS[kind][method]
         return min(price(count(T, B, H, weights, "cuda", *([n] if n else [])), known) for n in lengths)
@@ -63,35 +62,9 @@ def longest(table, cell, batch, road="both"):
     return where(table, cell=cell, B=batch, road=road, T=30000).iloc[0]
 
 
-def caption(table):
-    """Say what is a prediction, and what it comes to."""
-    said = []
-    for cell, batch in itertools.product(CELLS, BATCHES):
-        row = longest(table, cell, batch)
-        said.append(
-            f"{cell}, B = {batch}: {1e3 * row['loops']:.2g} ms in loops, {1e3 * row['seconds']:.2g} in chunks, "
-            f"{row['gain']:.2g}× ({row['gain_low']:.2g} to {row['gain_high']:.2g})"
-        )
-    return (
-        f"Predictions for an H100, which nothing has confirmed: cycles of the kernels for H = {H}, as the compiler "
-        f"wrote them, times how often each is passed, and {1e6 * costs.LAUNCH:.0f} µs a launch. Bands: steps, or "
-        f"products of Jacobians, {OFF:g} times as long or as short as predicted. Fresh weights, repaired once. "
-        f"T = 30,000: {'; '.join(said)}."
-    )
-
-
-def alt(table):
-    """Say what there is to see, and how far lines go."""
-    said = [
-        f"{cell}, B = {batch}: {longest(table, cell, batch, 'backward')['gain']:.2g} with chunks backward only, "
-        f"{longest(table, cell, batch)['gain']:.2g} with chunks both ways"
-        for cell, batch in itertools.product(CELLS, BATCHES)
-    ]
-    return (
-        "Two plots of predicted speedups over sequence length, for the RNN and for the GRU, both axes logarithmic, "
-        "with bands. With chunks backward only, lines level off below two; with chunks both ways they rise on with "
-        f"length, steeply for one sample, slowly for 16. At T = 30,000, {'; '.join(said)}."
-    )
+def values(table):
+    """Return what words need beside the table: what a launch takes."""
+    return {"launch": costs.LAUNCH}
 
 
 def plot(table):

@@ -1,6 +1,7 @@
 """Steps of a whole training step that wait for each other, over workers: four ways to share them out."""
 
 import numpy as np
+import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.papers import panels
@@ -8,7 +9,6 @@ from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.forward import networks
 from bppsa_nb.papers.tables import where
 
-TITLE = "Steps of a training step that wait for each other, over workers"
 SIZES = {"quick": {"T": 3000, "iterations": 300}, "paper": {"T": 10000, "iterations": 1000}}
 WORKERS = tuple(4**i for i in range(6))
 MOST = 60
@@ -76,35 +76,10 @@ def gains(table, network):
     return rows["serial"] / rows
 
 
-def caption(table):
-    """Say what is counted, and what it comes to."""
-    said = []
-    for kind, name in KINDS.items():
-        found, rows = gains(table, kind), where(table, network=kind)
-        newton = f"{found['newton']:.1f}" if "newton" in found else f"never ({MOST} corrections do not suffice)"
-        if "newton" in found:
-            newton += f" ({rows['corrections'].iloc[0]:g} corrections)"
-        said.append(f"{name}: {found['backward']:.1f}, Newton {newton}, repair {found['repair']:.0f}")
-    return (
-        f"RNN, H = {networks.H}, T = {table['T'].iloc[0]:,}, one sample. Counted, not timed: a step is as much as the "
-        "cell's; a product of Jacobians takes H of them; messages take none. Corrections (DEER, to 1e-5, in double "
-        "precision) and repairs (in single) were counted on the networks. Times faster than the loops on "
-        f"{max(WORKERS)} workers: {'; '.join(said)}."
-    )
-
-
-def alt(table):
-    """Say what there is to see."""
-    said = []
-    for kind, name in KINDS.items():
-        found = gains(table, kind)
-        said.append(f"{name}: " + ", ".join(f"{ROADS[road][0]} {gain:.1f}" for road, gain in found.items()))
-    return (
-        f"Two plots of dependent steps over 1 to {max(WORKERS)} workers, both axes logarithmic. The loops are flat. "
-        "With only the backward pass in parallel, a line falls to half of that and stays. Newton's method begins far "
-        "above, and falls with every worker; repaired chunks fall below all others from a few workers on. Times "
-        f"faster than the loops in the end, {'; '.join(said)}."
-    )
+def values(table):
+    """Return what words need beside the table: gains over loops."""
+    found = pd.concat({network: gains(table, network) for network in KINDS}, names=["network"])
+    return {"gains": found.rename("gain").reset_index()}
 
 
 def plot(table):

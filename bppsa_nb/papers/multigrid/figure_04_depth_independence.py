@@ -8,17 +8,8 @@ from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
-from bppsa_nb.papers.text import listed, span
+from bppsa_nb.papers.text import span
 
-TITLE = "Figure 4 of layer-parallel training: residuals over cycles, at several depths"
-CAPTION = (
-    "The norm of the residual (Eq. 19) after every V-cycle: coarsening by 4 down to at most 4 steps, FCF-relaxation, "
-    "until 1e-9. All networks cover the same time, T = N h = 1, so deeper ones take smaller steps. Dotted: the adjoint "
-    "cycles, which solve for gradients. In words: how many cycles networks of all depths need, and the factor, what "
-    "one cycle leaves of the residual, in the mean over cycles; ranges are over depths. Smooth weights change little "
-    "from layer to layer; independent ones are drawn anew for each, as before training. The paper prints no numbers of "
-    "its Figure 4, only that the curves of all depths are alike."
-)
 DEPTHS = {"quick": (64, 256, 1024, 4096), "paper": (64, 256, 1024, 4096, 16384)}
 WIDTH, BATCH = 16, 8
 # Channels, kernel, pixels on a side, batch. The paper has 7 x 7 kernels, 50 channels and 28 x 28 pixels.
@@ -92,21 +83,6 @@ def network(weights, activation, N, convolution, rng):
         W = rng.standard_normal((N, *shape))
         b = 0.1 * rng.standard_normal((N, shape[0]))
     return multigrid.ResidualNetwork(W / np.sqrt(np.prod(shape[1:])), b, T / N, activation), u0
-
-
-def alt(table):
-    """Say what there is to see, and how many cycles it takes."""
-    texts = [
-        f"{span(rows['cycles'], '{:.0f}')} cycles with {WEIGHTS[weights].lower()}, each of which "
-        f"leaves {span(rows['factor'], '{:.1%}')} of the residual"
-        for weights, rows in table.groupby("weights", sort=False)
-    ]
-    return (
-        "Six plots of the residual's norm over cycles on a logarithmic axis, tanh above and ReLU below: dense layers "
-        "with smooth weights, with independent weights, and convolutions; in each, curves of networks of "
-        f"{listed([f'{N:.0f}' for N in sorted(table['N'].unique())])} layers, dotted ones of gradients, and a dashed "
-        f"line at {TOL:g}. To pass it takes {'; '.join(texts)}."
-    )
 
 
 def plot(table):

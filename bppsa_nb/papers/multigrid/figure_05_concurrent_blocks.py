@@ -13,7 +13,6 @@ from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event
 
-TITLE = "Figure 5 of layer-parallel training: concurrent blocks, on CPU threads"
 SIZES = {"quick": (64, 16, 15), "paper": (256, 50, 31)}  # layers, channels, runs
 LOOKS = {
     "level 0": ("blocks of the finest level", "#56B4E9"),
@@ -107,38 +106,12 @@ def most_at_once(events):
     return int(np.cumsum([change for _, change in changes]).max(initial=0))
 
 
-def caption(table):
-    """Say what to look at, and how long a cycle takes beside the loop."""
-    ratio, threads, _ = _compare(table)
-    return (
-        "Measured on CPU threads, not on CUDA streams: a V-cycle with FCF-relaxation, c = 4, over residual "
-        "convolutions with 7 × 7 kernels, one image of 28 × 28 pixels; each bar is one block of layers on the thread "
-        "that took it, by the clock, in the run of median length; a thread that waits for its core counts as busy. "
-        f"Above, the loop over the same layers, which a single image keeps on one thread; the cycle takes {ratio:.1f} "
-        f"times its time on {threads} threads. Blocks of a level do not wait for each other: as many may run as there "
-        "are threads. The coarsest level is one block, its last bar; the shorter ones, as the first of level 1, are "
-        "single steps for right-hand sides. The paper shows up to five kernels at once on a V100, where registers are "
-        "the limit (published, not measured here)."
-    )
-
-
-def alt(table):
-    """Say what there is to see, and how many blocks ran at a time."""
-    ratio, threads, at_once = _compare(table)
-    return (
-        "Two timelines, one lane per CPU thread. The loop is one long bar on the first thread. The cycle, which takes "
-        f"{ratio:.1f} times as long, shares out its blocks to {threads} threads, {at_once:.1f} at a time on average: "
-        "bars of the finest level, twice in a row, then fewer bars of coarser levels, very short ones first; four very "
-        "short bars and a longer one are of the coarsest level; bars of finer levels end it."
-    )
-
-
-def _compare(table):
-    """Return the cycle's median time over the loop's, the threads, and the blocks of a cycle that ran at a time."""
+def values(table):
+    """Return what words need beside the table: a cycle's median time over the loop's, threads, and blocks at a time."""
     runs = table[table["part"] == "run"]
     medians = runs.groupby("method")[["seconds", "at_once"]].median()
     ratio = medians["seconds"]["cycle"] / medians["seconds"]["loop"]
-    return ratio, int(runs["threads"].iloc[0]), medians["at_once"]["cycle"]
+    return {"ratio": ratio, "threads": int(runs["threads"].iloc[0]), "at_once": medians["at_once"]["cycle"]}
 
 
 def plot(table):

@@ -13,21 +13,6 @@ from bppsa_nb.networks import residual_steps as steps
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 
-TITLE = "Figures 2 and 3 of layer-parallel training: layers in blocks, F- and C-relaxation"
-CAPTION = (
-    "Above: the points of three levels of 32 layers, as the solver makes them with c = 4; squares are C-points, the "
-    "points of the next level, and shaded F-points propagate together as a block. Below: what relaxation does to the "
-    "finest level. Every layer of the network that ran adds a bit of its own, so that each value says where it began "
-    "and which layers it went through: blue arrows are layers of F-relaxation, orange ones those whose result "
-    "C-relaxation writes. No block waits for another."
-)
-ALT = (
-    "Above, rows of dots for three levels of a network of 32 layers: 33 points, every fourth of them a square and a "
-    "point of the level below, which has 9, and the last level 3. Shaded blocks hold the three points between "
-    "squares. Below, the finest level twice: in F-relaxation arrows lead from each of the eight C-points through the "
-    "three F-points after it, and no farther; in C-relaxation one arrow leads from the last F-point of each block to "
-    "the next C-point."
-)
 DEPTH, COARSENING, LEVELS = 32, 4, 3
 
 

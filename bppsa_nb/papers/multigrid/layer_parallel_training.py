@@ -15,25 +15,12 @@ from bppsa_nb.papers.images import fetched
 from bppsa_nb.papers.multigrid import digits
 from bppsa_nb.papers.multigrid.digits import TEST_DIGITS, Digits
 from bppsa_nb.papers.tables import where
-from bppsa_nb.papers.text import listed, points
+from bppsa_nb.papers.text import points
 from bppsa_nb.schedule.cycles import record
 from bppsa_nb.training.loss import cross_entropy
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
 
-TITLE = "Section IV-A of layer-parallel training: two cycles per pass, as many as it takes, and serial back-propagation"
-CAPTION = (
-    "Residual networks of 64 layers learn handwritten digits, with states and gradients from two V-cycles each "
-    "(coarsening 4, FCF-relaxation), from as many as bring the estimated error to 0.1, or serially. Above: runs of one "
-    "seed begin alike and see the same batches; marks are means over five seeds (two for T = 1), lines ranges. "
-    "In words, by how many points the accuracy differs in the end from that of serial passes, mean and range over "
-    "seeds; networks are evaluated serially; T = N h. Below, left and middle: the relative error of the gradient, all "
-    "parameters together. Bars lead from the geometric mean before training by two cycles to that after it, in "
-    "whichever order; marks are between. Of first guesses, nested iteration takes longer; with skip_downcycle, the "
-    "first of the two cycles is half a cycle. Below right: how many cycles the estimated error takes, mean of forward "
-    "and backward and of seeds, and steps in a row with them, all blocks at once; serial ones are 128. After eight "
-    "cycles all is exact."
-)
 # At the paper's scale, MNIST's images (their stand-in if they were not fetched) and convolutions.
 TIMES = {1: 2, 4: 5, 16: 5, 64: 5}  # T = N h, and from how many seeds
 EPOCHS = {"quick": 5, "paper": 3}
@@ -158,25 +145,18 @@ def counts(table):
     return rows[["forward", "backward"]].mean(axis=1).groupby([rows["T"], rows["epoch"]]).mean().unstack()
 
 
-def alt(table):
-    """Say what there is to see, how accurate runs end, and how large errors are."""
-    both = zip(gaps(table).itertuples(), gaps(table, "adaptive").itertuples(), strict=True)
-    ends = [f"{two.serial:.0%}, {two.parallel:.0%} and {many.parallel:.0%} for T = {two.T:g}" for two, many in both]
-    taken = counts(table).itertuples()
+def values(table):
+    """Return what words need beside the table: how runs end, errors of gradients, cycles at first and last."""
     errors = np.log(table.set_index("T").filter(like="error_").dropna()).groupby("T").mean()
-    texts = [
-        f"{listed([f'{error:.1g}' for error in np.exp(errors[f'error_{name}'])])} with {name.replace('_', ' ')}"
-        for name in SOLVERS
-    ]
-    times = listed([f"{T:g}" for T in errors.index])
-    return (
-        "Above, plots of accuracy on unseen digits over epochs, one for each T, by serial passes, two cycles and as "
-        f"many as it takes; in the end it is {listed(ends)}. Below, the relative error of the gradient over T on "
-        "logarithmic axes, of some numbers of cycles on the left, of two cycles from three first guesses in the "
-        f"middle, with bars from before training to after it. Geometric means for T = {times}: {'; '.join(texts)}. "
-        "Below right, how many cycles it takes over epochs, a line for each T: from "
-        f"{listed([f'{row[1]:.2g} to {row[-1]:.2g} for T = {row.Index:g}' for row in taken])}."
+    errors = np.exp(errors.rename(columns=lambda name: name[6:].replace("_", " "))).melt(
+        var_name="solver", value_name="error", ignore_index=False
     )
+    taken = counts(table)
+    return {
+        "ends": gaps(table).assign(adaptive=gaps(table, "adaptive")["parallel"]),
+        "errors": errors.reset_index(),
+        "taken": pd.DataFrame({"first": taken.iloc[:, 0], "last": taken.iloc[:, -1]}).reset_index(),
+    }
 
 
 def plot(table):

@@ -6,20 +6,8 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.multigrid import methods
 from bppsa_nb.papers.tables import where
-from bppsa_nb.papers.text import listed
 from bppsa_nb.schedule import events as timeline
 
-TITLE = "Roads to parallel depth over depth and workers: who is faster, and where"
-CAPTION = (
-    "Scheduled, with the costs of roads_to_parallel_depth: dense layers of 8 units unless another width q is given, "
-    "weights drawn independently, T = 1. Above: speedup of one step of training over one worker; pipelines split the "
-    "batch into as many micro-batches as end first, and run on all workers, even where fewer end sooner. Below left: "
-    "the backward pass alone, Jacobians included, over one worker's. Middle: what multigrid's accuracy costs, measured "
-    "error against scheduled speedup, from three starts: the first state on all layers, skip_downcycle, nested "
-    "iteration; labels are cycles. Right: steps or products that wait for each other with workers without end and "
-    "messages for free. Blocks of coarse levels reach over workers, which MPI ranks refuse: they must do with fewer "
-    "levels. The table holds work and memory as well."
-)
 DEPTHS = {"quick": (64, 256, 1024), "paper": (64, 256, 1024, 4096)}
 WORKERS = {"quick": (1, 4, 16, 64, 256), "paper": (1, 4, 16, 64, 256, 1024)}
 CYCLES, WIDTHS, BATCHES = (1, 2, 4), (2, 8, 32), (4, 32)
@@ -87,29 +75,17 @@ def with_errors(table):
     return joined.assign(error=joined["error"].fillna(0.0))
 
 
-def alt(table):
-    """Say what there is to see: who gains how much on the most workers, and how far multigrid is off."""
+def values(table):
+    """Return what words need beside the table: the rows of some methods at the largest depth on the most workers."""
     joined = with_errors(table)
-    depths, most = sorted(joined["depth"].unique())[-3:], joined["workers"].max()
-    rows = joined[(joined["workers"] == most) & joined["start"].isin(("-", "scan", "layers"))].set_index(
-        ["road", "depth"]
-    )
-
-    def gains(names, quantity):
-        return "; ".join(f"{LOOKS[name][0]}: {rows[quantity][name, depths[-1]]:.2g}" for name in names)
-
-    whole = ("pipeline 32", "pipeline 4", "multigrid 1", "multigrid 2", "scan 8")
-    backward = ("scan 2", "scan 8", "scan 32", "multigrid 1", "multigrid 2")
-    measured = where(table, part="error", depth=depths[-1]).set_index(["start", "cycles"])
-    errors = [f"{100 * measured['error'][case]:.1g} percent" for case in (("layers", 1), ("layers", 2), ("skip", 2))]
-    return (
-        f"Six plots. Above, speedup over workers for {listed([f'{depth:,}' for depth in depths])} layers; on "
-        f"{most:,.0f} workers and the deepest network, {gains(whole, 'speedup')}. Below left, the backward pass alone "
-        f"of that network: {gains(backward, 'backward_speedup')}. Middle: one cycle from the first state is off by "
-        f"{errors[0]}, two by {errors[1]}; two of skip_downcycle by {errors[2]}. Right, the critical path over depth: "
-        "those of the scan and of back-propagation grow fourfold with each fourfold depth, multigrid's by as many "
-        "steps each time."
-    )
+    depths = sorted(joined["depth"].unique())[-3:]
+    rows = where(joined, workers=joined["workers"].max(), depth=depths[-1])
+    rows = rows[rows["start"].isin(("-", "scan", "layers"))].set_index("road")
+    whole = ["pipeline 32", "pipeline 4", "multigrid 1", "multigrid 2", "scan 8"]
+    backward = ["scan 2", "scan 8", "scan 32", "multigrid 1", "multigrid 2"]
+    return {"deepest": depths} | {
+        name: rows.loc[chosen].reset_index() for name, chosen in (("whole", whole), ("backward", backward))
+    }
 
 
 def plot(table):

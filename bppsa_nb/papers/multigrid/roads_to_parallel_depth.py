@@ -8,17 +8,6 @@ from bppsa_nb.papers.multigrid import methods
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 
-TITLE = "Roads to parallel depth: one step of training by back-propagation, pipeline, multigrid and scan"
-CAPTION = (
-    "Scheduled by the code that runs: 128 dense residual layers of 8 units, a batch of 32 samples, 16 workers with 8 "
-    "layers each, one lane per worker. A layer step (a batch times one layer's weights) takes 1; a message takes a "
-    "fixed 0.25 and 0.25 for a batch of states. Work is relative to one worker's 384 layer steps; memory counts "
-    "states, gradients and Jacobians on the fullest worker, in states of the batch; the error is that of the "
-    "parameters' gradient, measured on a random network with tanh and T = 1. The pipeline needs a batch to split; "
-    "with a single sample it is the first timeline. Multigrid needs nothing but workers, and is approximate; its "
-    "coarse blocks reach over several workers here, which MPI ranks refuse. The scan is exact; it cannot go forward, "
-    "and multiplies Jacobians, 8 layer steps each, already while the forward pass goes on."
-)
 DEPTH, WORKERS, WIDTH, BATCH = 128, 16, 8, 32
 COLORS = {
     "F": draw.OPERATION_COLORS["F"],
@@ -58,20 +47,6 @@ def measure(scale, rng, progress):
         drawn = [event for event in step.events if event.worker < WORKERS and event.duration]
         rows += [{"part": "event", "road": name} | event._asdict() | {"label": "-"} for event in drawn]
     return pd.DataFrame(rows)
-
-
-def alt(table):
-    """Say what there is to see, and how far multigrid's gradients are off."""
-    errors = table[table["part"] == "road"].set_index("road")["error"]
-    one, two = (f"{100 * errors[f'Multigrid, {cycles}']:.1g} percent" for cycles in ("1 cycle", "2 cycles"))
-    return (
-        "Five timelines of 16 workers on one axis of time. Back-propagation is a staircase, one worker at a time, "
-        "forward and back: it ends at 279 layer steps. A pipeline of 32 micro-batches is a dense block that ends at "
-        "46.9. Multigrid with one cycle has all workers busy at once on the finest level, thins out on coarser ones, "
-        f"forward and then backward, and ends at 118.5 with a gradient off by {one}; with two cycles at 191.5, off by "
-        f"{two}. The scan goes forward as a staircase, multiplies Jacobians behind it, and ends at 226.5 with the "
-        "exact gradient."
-    )
 
 
 def plot(table):

@@ -10,17 +10,9 @@ from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
-from bppsa_nb.papers.text import span
 from bppsa_nb.schedule.operations import F
 from bppsa_nb.sparse import Conv2d, Flatten, Linear, MaxPool2d, Network, ReLU
 
-TITLE = "Pipelines planned from a profile, and run by two processes"
-ALT = (
-    "Above, timelines of GPipe and of a zero-bubble schedule as planned: two devices and the two links between them, "
-    "each micro-batch handed over and back. In the middle the same timelines as measured: the bars come in the same "
-    "order, each as long as it took. Below, pairs of bars for six policies: the planned makespan, and the measured one "
-    "beside it with its range, and the ratio of the two written above."
-)
 POLICIES = ("conventional", "gpipe", "fast_forward", "modulo", "1f1b", "zero_bubble")
 DRAWN = ("gpipe", "zero_bubble")
 _NAMES = dict(zip(POLICIES, ("conventional", "GPipe", "fast-forward", "modulo", "1F1B", "zero-bubble"), strict=True))
@@ -114,17 +106,9 @@ def ratios(table):
     return spans.assign(ratio=spans["median"] / spans["predicted"])
 
 
-def caption(table):
-    """Say what to look at, and how far runs are from their plans."""
-    return (
-        "A convolutional network of eight layers and four micro-batches of eight images, on two processes with one "
-        "BLAS thread each. F, δO and δW were timed layer by layer in one process, the link by messages that somebody "
-        "waits for. Above: two of the schedules planned from that. Middle: their runs of median length, the same "
-        "operations in the same order, for as long as each one took. Below: all policies, which took turns; the "
-        f"numbers are the median run over the plan, {span(ratios(table)['ratio'], '{:.2f}')}. The profile does not "
-        "know that two processes share memory and caches, and that whoever waits must be woken. On a busy machine the "
-        "plan tells nothing."
-    )
+def values(table):
+    """Return what words need beside the table: ratios of measured to planned."""
+    return {"ratio": ratios(table)["ratio"].tolist()}
 
 
 def plot(table):

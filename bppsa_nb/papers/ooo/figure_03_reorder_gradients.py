@@ -10,13 +10,6 @@ from bppsa_nb.schedule.events import Event
 from bppsa_nb.sparse import LeNet5
 from bppsa_nb.training.loss import cross_entropy
 
-TITLE = "Figure 3 of ooo backprop: the dependencies of gradients, and two orders that respect them"
-ALT = (
-    "Two timelines of a backward pass over layers 8 to 5 with a lane each for output gradients, weight gradients and "
-    "updates. Arrows run from each output gradient to the next lower layer's output and weight gradient, and from "
-    "each weight gradient to its update. Conventional: weight and output gradients take turns, and the last output "
-    "gradient is ready after 8 units. Output gradients first: it is ready after 4, then four weight gradients follow."
-)
 LAYERS, DEVICES, SHOWN = 8, 2, 1  # the second of two devices
 RUNS, IMAGES = 20, 8  # of LeNet-5
 POLICIES = {"conventional": "(a) conventional backprop", "fast_forward": "(b) out-of-order backprop"}
@@ -71,16 +64,10 @@ def _runs(rng):
         yield {"policy": "random", "run": run, "order": order, "difference": difference}
 
 
-def caption(table):
-    """Say what to look at, and how near the gradients of random orders came."""
+def values(table):
+    """Return what words need beside the table: how near the gradients of random orders came."""
     worst = table["difference"].max()
-    near = f"to {worst:.0e}" if worst else "to the last bit"
-    return (
-        "Simulated: one GPU with layers 5 to 8 of eight, every gradient one unit; updates U are drawn without "
-        "duration. Arrows point from a result to what reads it. Nothing but a layer's own update reads a weight "
-        "gradient, so these can wait. Dashed: the gradient that the GPU with layers 1 to 4 waits for is there. Run, on "
-        f"LeNet-5: 20 random orders that respect the arrows gave the gradients of the ordinary backward pass, {near}."
-    )
+    return {"near": f"to {worst:.0e}" if worst else "to the last bit"}
 
 
 def plot(table):

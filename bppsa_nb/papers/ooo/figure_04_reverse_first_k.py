@@ -7,21 +7,7 @@ from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
 
-TITLE = "Figure 4 of ooo backprop: reverse first-k scheduling, in an example of our own"
 FORWARD, OUTPUT_GRAD, WEIGHT_GRAD, SYNC = [2, 2, 1, 1, 1], [1, 1, 1, 1, 1], [2, 2, 2, 1, 1], [2, 3, 1, 4, 4]
-CAPTION = (
-    "Simulated; the paper's costs are not in its text, so these are ours: F 2, 2, 1, 1, 1; δO 1 each (not of layer "
-    "1); δW 2, 2, 2, 1, 1; sending δW 2, 3, 1, 4, 4 units, layers 1 to 5. The next forward pass needs the lowest "
-    "layers' gradients first: (b) sends them first, (c) computes them first, too. With k = 3 or 4 nothing is shorter: "
-    "the search finds no better schedule, and the lower bound excludes one."
-)
-ALT = (
-    "Three timelines of a GPU and of its link over a backward pass and the next forward pass, idle time of the GPU in "
-    "dark gray. In layer order: 22 units, of which the GPU is idle for 3 while the link sends layers 2 and 1. Low "
-    "layers sent first: 21 units, 2 of them idle. Reverse first-3, where the weight gradients of layers 1, 2 and 3 "
-    "are computed last, in this order: 19 units, none idle. Beside them, bars of the makespan over k: 21 at k = 0 and "
-    "1, 20 at 2, 19 at 3 and 4, which is the optimum, 21 at 5."
-)
 SCHEDULES = {
     "(a) in layer order": ("fifo", None),
     "(b) low layers sent first": ("priority", None),

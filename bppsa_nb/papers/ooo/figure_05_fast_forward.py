@@ -6,19 +6,6 @@ from matplotlib import pyplot
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
 
-TITLE = "Figure 5 of ooo backprop: gradient fast-forwarding and modulo allocation"
-CAPTION = (
-    "Simulated: eight layers, every operation one unit, no cost of communication; the first layer needs no output "
-    "gradient. (a) One GPU works at a time. (b) With its output gradients first, GPU 2 hands over early, and computes "
-    "weight gradients while GPU 1 goes on. (c) With odd layers on GPU 1 and even ones on GPU 2, a weight gradient is "
-    "computed while the other GPU does the next output gradient."
-)
-ALT = (
-    "Three timelines of two GPUs, forward passes first, then output and weight gradients in two colors. Conventional: "
-    "GPU 2 does its layers' gradients in turns, then GPU 1, 23 units in all. Fast-forwarding: GPU 2 does four output "
-    "gradients in a row, and its weight gradients beside the output gradients of GPU 1, 19 units. Modulo allocation: "
-    "layers alternate between the GPUs, which both work nearly all of the backward pass, 16 units."
-)
 LAYERS, DEVICES = 8, 2
 POLICIES = {
     "conventional": "(a) conventional",

@@ -8,23 +8,6 @@ from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
 
-TITLE = "Figure 13 of ooo backprop: micro-batches in a pipeline, beside 1F1B and zero-bubble schedules"
-CAPTION = (
-    "Simulated: four GPUs, four micro-batches A to D, every operation one unit, no cost of communication. (a) to (c) "
-    "are the paper's; 1F1B and the zero-bubble schedules (Qi et al. 2023) stand beside them; dark bars are drawn "
-    "above. With a flush, no GPU begins its gradients before its last forward pass. The paper's two numbers for 16 "
-    "layers take two policies: 1.22× comes out with a flush, 1.62× (1.627) without. ZB-H2 may start its next "
-    "iteration before all GPUs have ended: its bar counts the longest span of a GPU. It gains on ZB-H1 from five "
-    "micro-batches on."
-)
-ALT = (
-    "Five timelines of four GPUs with forward passes, output gradients and weight gradients in three colors, labeled "
-    "by layer and micro-batch, above bars of eight speedups over GPipe. GPipe and 1F1B are the longest, 41 units, "
-    "with gaps between the gradients of the upper GPUs. Fast-forwarding, 34 units, has one gap in each of them; "
-    "modulo allocation without a flush takes 27 units, with hardly a gap; ZB-H1 30. Bars for 16 layers: 1F1B 1.00, "
-    "fast-forwarding 1.22 with a flush and 1.38 without, modulo allocation 1.57 and 1.63, both zero-bubble schedules "
-    "1.38."
-)
 DRAWN, COUNTED, DEVICES, BATCHES = 8, 16, 4, 4
 SCHEDULES = {  # name: policy, flush
     "GPipe": ("gpipe", True),

@@ -8,27 +8,6 @@ from bppsa_nb import schedule
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
 
-TITLE = "Figures 10 and 11 of ooo backprop, simulated: the order of weight gradients in data-parallel training"
-CAPTION = (
-    "Simulated from stated costs, not measured: ResNet-50's 54 layers as a chain, 128 images, 380 ms of computation "
-    "on each GPU (Section 7.3), shared out by multiply-adds, F = δO = δW; gradients in float32 over one link that is "
-    "never interrupted, by a ring: 2 (n - 1) / n of their bytes, and 50 µs for each of 2 (n - 1) steps. (a, b) "
-    "Sending low layers first comes near the bound; computing them first adds at most 2 %. (c) It adds more where low "
-    "layers have most of the weights. (d) After the paper's Figure 11: ResNet-101 with 96 images, and ResNet-50 with "
-    "128. Counted are weights, their momentum and gradients; inputs and output gradients of layers, kept until both "
-    "gradients of the layer are there; and inputs of batch normalization, which is not put off: these go before, and "
-    "are as large as the output gradients that are kept."
-)
-ALT = (
-    "Four plots. Throughput of each GPU relative to a single one at 10 and at 20 Gb/s: near 1 up to 20 and 32 GPUs; "
-    "then layer order falls, to 0.70 and 0.82 at 48, while low layers sent first and reverse first-k stay together "
-    "above, along the bound. Gain of reverse first-k over sending low layers first, over communication / computation: "
-    "up to 1.14 near a ratio of 0.55 if weights shrink with depth, at most 1.08, 1.06 and 1.03 if they grow, for "
-    "ResNet-50 and for equal layers; 1 beyond a ratio of 1.1. Memory in the backward pass: in layer order it falls all "
-    "the way, for ResNet-101 from 10.9 GiB, for ResNet-50 from 9.3. With the weight gradients of the first 55 layers "
-    "put off, that of ResNet-101 falls until these come, stays there, and falls as they are computed. With 45 put off, "
-    "that of ResNet-50 hardly falls before it rises to 9.7, and falls then."
-)
 SECONDS, IMAGES = 0.380, 128  # of computation, on each GPU
 STEP = 50e-6  # latency of a step of the ring
 BANDWIDTHS = {"(a) 10 Gb/s": 10, "(b) 20 Gb/s": 20}

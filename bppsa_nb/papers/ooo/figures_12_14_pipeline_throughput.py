@@ -9,27 +9,6 @@ from bppsa_nb.papers import timelines
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.schedule.pipelining import allocation
 
-TITLE = "Figures 12 and 14 of ooo backprop, simulated: pipelines of transformers, over interconnects and GPUs"
-CAPTION = (
-    "Simulated from stated costs, not measured: equal transformer layers, hidden size 1024, micro-batches of 24 "
-    "sequences of 128, 10 TFLOP/s on each GPU, F = δO = δW = 7.9 ms; 12.6 MB cross each boundary. (a, b) 24 layers, 4 "
-    "micro-batches; (c) 48 layers, 32 micro-batches, 50 GB/s in a node, 25 Gb/s between. OOO-Pipe1: fast-forwarding "
-    "with a flush; OOO-Pipe2: modulo allocation without; PipeDream (stale weights): its steady pace; ZB-H2: the "
-    "longest span of a GPU. OOO-Pipe2 is 1.65, 1.62 and 1.05 times as fast as GPipe in (b); the paper measured 1.70, "
-    "1.58 and 1.48. (d) What the fullest GPU of (a) holds at most: weights, their gradients and Adam's averages; and "
-    "for each layer and micro-batch, in outputs of a layer, 7 inputs of its matrices, 9 gradients at their outputs "
-    "(from when one comes), and 13 that its δO alone reads, of layer norms, attention and GELU. Before its δO, a layer "
-    "keeps 7 and 13; waiting for its δW, 7 and 9. Pale: if it kept nothing for its δO alone."
-)
-ALT = (
-    "Three plots of throughput relative to one GPU, and one of memory. Bars on 4 GPUs at 50 GB/s: model parallelism "
-    "1.00, GPipe and 1F1B 2.27, OOO-Pipe1 2.73, OOO-Pipe2 3.75, both zero-bubble schedules 3.15, PipeDream 3.94. "
-    "Groups of bars for three interconnects: at 16 GB/s nearly the same; at 1 GB/s OOO-Pipe2 falls to 2.2, just above "
-    "GPipe and below OOO-Pipe1 and ZB-H1. Lines over 4 to 32 GPUs: all below the diagonal; PipeDream and OOO-Pipe2 "
-    "highest, near 15 on 16 GPUs and 24 and 22 on 32, then ZB-H1, OOO-Pipe1 and GPipe, which stays at 14 from 24 GPUs "
-    "on. Bars of memory on 4 GPUs: all between 6.5 and 6.8 GiB; paler ones, if layers kept nothing for their δO alone, "
-    "are 3.1 for GPipe and 1F1B, 4.0 for OOO-Pipe2, and 5.4 for OOO-Pipe1 and the zero-bubble schedules."
-)
 HIDDEN, LENGTH, SEQUENCES, SPEED = 1024, 128, 24, 10e12
 FLOPS = 24 * SEQUENCES * LENGTH * HIDDEN**2 + 4 * SEQUENCES * LENGTH**2 * HIDDEN  # of a layer's forward pass
 MESSAGE = 4 * SEQUENCES * LENGTH * HIDDEN  # bytes: a layer's output

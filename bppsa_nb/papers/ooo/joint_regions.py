@@ -11,7 +11,6 @@ from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule.operations import F, W
 from bppsa_nb.sparse import VGG11
 
-TITLE = "Weight gradients in a stream of their own: Algorithm 1 on VGG-11's costs, simulated"
 BATCH = {"quick": 16, "paper": 64}
 ROUNDS = {"quick": 9, "paper": 15}
 BLOCKS = (2, 4, 6, 8, 11)  # the last layer of each: convolutions by size of image, then the linear operators
@@ -88,46 +87,13 @@ def recorded(table):
     return schedule.Network(*(1e3 * rows[cost] for cost in ("forward", "output_grad", "weight_grad")), memory=memory)
 
 
-def caption(table):
-    """Say what to look at, and how much of the gain comes from the second stream."""
-    gains = {own: _gains(table, own) for own in OWN}
-    return (
-        "Simulated from costs of VGG-11's 11 layers, profiled on this machine, with a supplied table of co-run "
-        "speed-ups: 6% for a kernel beside its own block of layers, 10% for blocks at opposite ends, in between by "
-        "their distance; 6% and 10% are what Section 7.2 gives for two regions of DenseNet-121. Kernels that run "
-        "together with speed-up p each advance at p/2 of their speed. Regions R1 to R10 are blocks, backward and "
-        "forward. (a) As published, every region is planned by itself: a kernel that ends later than planned may delay "
-        "a forward pass. (b) Limit: 1.1 times conventional memory, kept by running the weight gradients of the first k "
-        "regions as soon as they are ready. (c) Our addition: a kernel that outlasts its region takes the beginning of "
-        "the next. Bound: what no order of these kernels exceeds. Of the bound's gain at speed-up "
-        f"{table['top'].max():g}, what runs as soon as it is ready has {gains[OWN[0]]['as_ready']:.0%} in (e) and "
-        f"{gains[OWN[1]]['as_ready']:.0%} in (f), Algorithm 1 as published {gains[OWN[0]]['joint']:.0%} and "
-        f"{gains[OWN[1]]['joint']:.0%}."
-    )
-
-
-def alt(table):
-    """Say what there is to see, and what every schedule gains and keeps."""
+def values(table):
+    """Return what words need beside the table: the part of the bound's gain that every schedule has, and its memory."""
     planned = schedules(recorded(table), corun(OWN[0], MOST))
-    one = planned["conventional"].peak_memory[0]
-    memory = "; ".join(f"{words} {planned[name].peak_memory[0] / one:.2f}" for name, (words, *_) in LOOKS.items())
-    ends = {own: _gains(table, own) for own in OWN}
-    gains = ["; ".join(f"{words} {ends[own][name]:.0%}" for name, (words, *_) in LOOKS.items()) for own in OWN]
-    return (
-        "Above, three timelines of a main stream, with output gradients of layers 11 to 2, the weight gradient of "
-        "layer 1 and forward passes of layers 1 to 11, and of a sub stream with the other weight gradients, cut into "
-        "ten regions: by Algorithm 1 as published, with a memory limit, and with overruns carried over. Below left, "
-        "memory over the main stream's operations, with a dotted line at the limit; the most, in times of one "
-        f"stream's: {memory}. Below middle and right, speed-up over one stream over the largest co-run speed-up; at "
-        f"{table['top'].max():g}, of the bound's gain: in the middle: {gains[0]}; on the right: {gains[1]}."
-    )
-
-
-def _gains(table, own):
-    """Return which part of the bound's gain every schedule has at the largest co-run speed-up of a kind of table."""
-    rows = where(table, part="speedup", own=own, top=table["top"].max())
-    rows = rows.set_index("schedule")
-    return ((rows["speedup"] - 1) / (rows["bound"] - 1)).to_dict()
+    peaks = pd.Series({name: planned[name].peak_memory[0] for name in LOOKS}, name="memory").rename_axis("schedule")
+    gains = where(table, part="speedup", top=table["top"].max())
+    gains = gains.assign(gain=(gains["speedup"] - 1) / (gains["bound"] - 1))
+    return {"gains": gains, "peaks": (peaks / planned["conventional"].peak_memory[0]).reset_index()}
 
 
 def plot(table):

@@ -5,17 +5,6 @@ import numpy as np
 from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
 
-TITLE = "Issuing kernels, and running them"
-CAPTION = (
-    "A training step on a GPU that has nothing else to do: until the host has issued all its kernels, and until the "
-    "device is done with them. Where the two are close, the device waits for the host. A recorded graph issues "
-    "all kernels of a step at once. Medians of one run by benchmarks/run.py in which all took turns, warm; lines: "
-    "quartiles."
-)
-ALT = (
-    "Pairs of horizontal bars for the training steps of the RNN and the GRU, by PyTorch and here, without and with a "
-    "recorded graph: microseconds to issue a step's kernels, and until the step is done."
-)
 PARTS = {"issue": ("until issued", COLORS["vector"]), "run": ("until done", COLORS["matrix"])}
 
 

@@ -12,6 +12,8 @@ Where the steps of a sequence are spread over MPI ranks, each of them asks for i
 `bppsa_nb.distributed.partition` cuts them, and all the labels.
 """
 
+import numpy as np
+
 from bppsa_nb.machine.checks import as_array, check_floats, check_integers
 from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.training.datasets.bitstream import Bitstream, check_indices, steps_of
@@ -20,19 +22,9 @@ __all__ = ["ArrayDataset", "Bitstream"]
 
 
 class ArrayDataset:
-    """A data set of two arrays in memory.
+    """A data set of two arrays in memory: `x` [shape=(T, N, I)], all the inputs, time first, and their labels `y` (N,).
 
-    Parameters
-    ----------
-    x : np.ndarray [shape=(T, N, I)]
-        All the inputs, time first.
-    y : np.ndarray [shape=(N,)]
-        Their labels, integers.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `x` does not hold float32 or float64, or `y` integers, or the shapes do not fit each other.
+    TypeError or ValueError if `x` does not hold float32 or float64, or `y` integers, or the shapes do not fit.
     """
 
     def __init__(self, x, y):
@@ -55,4 +47,4 @@ class ArrayDataset:
         `part` and what bad numbers raise are those of `Bitstream.batch`.
         """
         indices, steps = check_indices(indices, len(self)), steps_of(part, len(self.x))
-        return self.x[steps, indices], self.y[indices]
+        return np.ascontiguousarray(self.x[steps, indices]), self.y[indices]

@@ -17,8 +17,7 @@ import numpy as np
 from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.checks import check_count, check_flag, check_kind, generator, wrong_shape
 from bppsa_nb.machine.reprs import repr_of
-from bppsa_nb.training.datasets import feature_cache
-from bppsa_nb.training.datasets.bitstream import check_indices, steps_of
+from bppsa_nb.training.datasets import ArrayDataset, feature_cache
 
 NAMES = {
     "cel": "cello",
@@ -130,7 +129,7 @@ def read(path):
     return waveform
 
 
-class Instruments:
+class Instruments(ArrayDataset):
     """Instrument classification: IRMAS or its stand-in, as one of the sets S, M and L of Table 3.
 
     Features are computed in threads and kept in `data/downloads/features/`. A load that was stopped goes on where it
@@ -197,17 +196,6 @@ class Instruments:
 
     def __repr__(self):
         return repr_of(self, "x", "features", "data")
-
-    def __len__(self):
-        return len(self.y)
-
-    def batch(self, indices, part=(0, 1)):
-        """Return the features (F, B, C) and the labels (B,) of the clips with these numbers.
-
-        `part` and what bad numbers raise are those of `Bitstream.batch`.
-        """
-        indices, steps = check_indices(indices, len(self)), steps_of(part, len(self.x))
-        return np.ascontiguousarray(self.x[steps, indices]), self.y[indices]
 
     def split(self, share=0.25, rng=0):
         """Hold out clips for testing.

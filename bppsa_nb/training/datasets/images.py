@@ -85,24 +85,10 @@ class Images:
         return len(self.labels)
 
     def batch(self, indices):
-        """Return the images with these numbers.
+        """Return the images (B, 3, 32, 32) in float32 and the labels (B,) of these numbers.
 
-        Parameters
-        ----------
-        indices : array_like of int [shape=(B,)]
-            From 0 to N - 1.
-
-        Returns
-        -------
-        x : np.ndarray [shape=(B, 3, 32, 32), dtype=float32]
-            Red, green and blue, from -1 (pixel 0) to 1 (pixel 255), the same for all sources.
-        y : np.ndarray [shape=(B,), dtype=int64]
-            Labels.
-
-        Raises
-        ------
-        TypeError, ValueError, IndexError
-            As `Bitstream.batch` does.
+        Red, green and blue go from -1 (pixel 0) to 1 (pixel 255), whatever the source. What bad numbers raise is what
+        `Bitstream.batch` says.
         """
         indices = check_indices(indices, len(self))
         x = self.pixels[indices].astype(np.float32)

@@ -6,7 +6,6 @@ per recording, melodies per clip. The clips are written as WAV files that are na
 """
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,6 @@ _TABLE = 1 << 14  # samples of one period
 _BLOCK = 1 << 8  # samples per row of the products that make decaying partials
 _FADE = 0.03  # seconds in which a note ends
 _MAJOR = np.array([0, 2, 4, 5, 7, 9, 11])
-_WAV_HEADER = 44  # bytes
 
 # Formants in Hz of sung a, e, i, o, u.
 _VOWELS = ((800, 1150, 2900), (400, 1600, 2700), (300, 2200, 2950), (450, 800, 2830), (325, 700, 2700))
@@ -108,10 +106,10 @@ def clips(count=CLIPS, seed=0, progress=True):
     """Find a folder for `bppsa_nb.Instruments`: IRMAS if it was fetched, or else the stand-in; and say which."""
     try:
         found = irmas.folder()
-        print(f"IRMAS, in {found}")
     except FileNotFoundError:
         print("IRMAS is not here (`bppsa-nb fetch irmas` downloads it). Synthetic instruments stand in for it.")
-        found = stand_in(count, seed, progress)
+        return stand_in(count, seed, progress)
+    print(f"IRMAS, in {found}")
     return found
 
 
@@ -123,19 +121,10 @@ def stand_in(count=CLIPS, seed=0, progress=True):
 
 
 def write_stand_in(folder, count=CLIPS, seed=0, progress=True):
-    """Write synthetic clips in IRMAS's layout.
+    """Write so many synthetic clips in IRMAS's layout; each depends on the seed and its own name only.
 
-    Each clip depends on the seed and its own name only. Clips that are there are kept, so that a call that was
-    interrupted can be repeated.
-
-    Parameters
-    ----------
-    folder : str or os.PathLike
-        Made if missing; if it holds something else, a FileExistsError. A file `stand-in.json` says what it holds then.
-    count, seed : int
-        Clips in all, at least one per instrument, and the seed of everything random, at least 0.
-    progress : bool
-        Whether to show a bar.
+    Clips that are there are left as they are, so that a call that was interrupted can be repeated. A file
+    `stand-in.json`, which is written first, says what the folder holds; FileExistsError if that is something else.
     """
     with extras.explained():
         import soundfile
@@ -144,13 +133,11 @@ def write_stand_in(folder, count=CLIPS, seed=0, progress=True):
     check_count("seed", seed)
     folder = Path(folder)
     marker, note = folder / STAND_IN, {"format": _FORMAT, "count": int(count), "seed": int(seed)}
-    if marker.is_file():
-        if files.read_json(marker) != note:
-            raise FileExistsError(f"{folder} holds another stand-in: {files.read_json(marker)}, expected {note}")
-    elif folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(f"{folder} holds something else than a stand-in")
-    else:
+    if not folder.exists() or not any(folder.iterdir()):
         files.write_json(marker, note)
+    holds = files.read_json(marker) if marker.is_file() else "something else"
+    if holds != note:
+        raise FileExistsError(f"{folder} holds {holds}, expected the stand-in {note}")
 
     def write(clip):
         label, recording, segment = clip
@@ -158,7 +145,7 @@ def write_stand_in(folder, count=CLIPS, seed=0, progress=True):
             waveform = play(LABELS[label], [seed, label, recording], segment)
             soundfile.write(file, waveform.T, SAMPLE_RATE, "PCM_16", format="WAV")
 
-    left = [clip for clip in _numbers(count) if not _complete(folder / _name(clip))]
+    left = [clip for clip in _numbers(count) if not (folder / _name(clip)).is_file()]
     if left:
         from bppsa_nb.machine.workers import in_threads
 
@@ -332,13 +319,8 @@ class _Recording:
         return wet + np.float32(self.hiss * self.peak) * rng.uniform(-1, 1, wet.shape).astype(np.float32)
 
 
-@cache
-def _clock():
-    return np.arange(20 * SAMPLE_RATE, dtype=np.float32) / np.float32(SAMPLE_RATE)
-
-
 def _seconds(length):
-    return _clock()[:length]
+    return np.arange(length, dtype=np.float32) / np.float32(SAMPLE_RATE)
 
 
 def _numbers(count):
@@ -350,7 +332,3 @@ def _numbers(count):
 def _name(clip):
     label, recording, segment = clip
     return f"{LABELS[label]}/[{LABELS[label]}][nod]{1 + label + len(LABELS) * recording:04d}__{segment}.wav"
-
-
-def _complete(path):
-    return path.is_file() and path.stat().st_size == _WAV_HEADER + 4 * SAMPLES

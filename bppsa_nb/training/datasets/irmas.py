@@ -31,25 +31,17 @@ def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
     OSError if the server cannot be reached, the download is cut off or the disk is full; what has come is kept then.
     """
     target = _folder()
-    if target.is_dir():
-        return target
-    archive = target.with_name(f"{target.name}.zip.part")
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with extras.explained():
-        import requests
-    try:
-        _download(url, archive, progress)
-    except requests.RequestException as error:
-        came = archive.stat().st_size if archive.exists() else 0
-        kept = f"{came} bytes are kept, the next fetch goes on from there"
-        raise OSError(f"cannot download {url}: {error} ({kept})") from error
-    algorithm = known_hash.partition(":")[0]
-    checksum = f"{algorithm}:{files.checksum(archive, algorithm)}"
-    if checksum != known_hash:
-        archive.unlink()
-        raise ValueError(f"{archive} has checksum {checksum}, expected {known_hash}; it is deleted")
-    _unpack(archive, target, progress)
-    archive.unlink()
+    with files.one_at_a_time(target.parent):  # another fetch is waited for
+        if not target.is_dir():
+            archive = target.with_name(f"{target.name}.zip.part")
+            _download(url, archive, progress)
+            algorithm = known_hash.partition(":")[0]
+            checksum = f"{algorithm}:{files.checksum(archive, algorithm)}"
+            if checksum != known_hash:
+                archive.unlink()
+                raise ValueError(f"{archive} has checksum {checksum}, expected {known_hash}; it is deleted")
+            _unpack(archive, target, progress)
+            archive.unlink()
     return target
 
 
@@ -59,26 +51,32 @@ def _folder():
 
 def _download(url, path, progress):
     """Append to a file what is missing at its end."""
-    import requests
+    with extras.explained():
+        import requests
 
     here = path.stat().st_size if path.exists() else 0
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={here}-"} if here else {})
-    with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
-        if response.status_code == requests.codes.range_not_satisfiable:
-            return  # nothing follows
-        response.raise_for_status()
-        if response.status_code not in (requests.codes.ok, requests.codes.partial_content):
-            raise requests.HTTPError(f"the server answers {response.status_code} {response.reason}")
-        if response.status_code == requests.codes.ok:
-            here = 0  # a server that sends all of it, whatever was asked for
-        bar = {"total": here + (response.raw.length_remaining or 0), "initial": here, "desc": path.stem}
-        bar |= {"unit": "B", "unit_scale": True, "disable": None if progress else True}  # None: no bar unwatched
-        with open(path, "ab" if here else "wb") as file, extras.bar(**bar) as shown:
-            for piece in response.iter_content(_PIECE):
-                file.write(piece)
-                shown.update(len(piece))
-        if response.raw.length_remaining:
-            raise requests.ConnectionError(f"the last {response.raw.length_remaining} bytes did not come")
+    try:
+        with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT) as response:
+            if response.status_code == requests.codes.range_not_satisfiable:
+                return  # nothing follows
+            response.raise_for_status()
+            if response.status_code not in (requests.codes.ok, requests.codes.partial_content):
+                raise requests.HTTPError(f"the server answers {response.status_code} {response.reason}")
+            if response.status_code == requests.codes.ok:
+                here = 0  # a server that sends all of it, whatever was asked for
+            bar = {"total": here + (response.raw.length_remaining or 0), "initial": here, "desc": path.stem}
+            bar |= {"unit": "B", "unit_scale": True, "disable": None if progress else True}  # None: no bar unwatched
+            with open(path, "ab" if here else "wb") as file, extras.bar(**bar) as shown:
+                for piece in response.iter_content(_PIECE):
+                    file.write(piece)
+                    shown.update(len(piece))
+            if response.raw.length_remaining:
+                raise requests.ConnectionError(f"the last {response.raw.length_remaining} bytes did not come")
+    except requests.RequestException as error:
+        came = path.stat().st_size if path.exists() else 0
+        kept = f"{came} bytes are kept, the next fetch goes on from there"
+        raise OSError(f"cannot download {url}: {error} ({kept})") from error
 
 
 def _unpack(archive, target, progress):

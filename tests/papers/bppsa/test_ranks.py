@@ -40,9 +40,9 @@ def test_exscan_is_predicted_for_ranks_that_have_a_core_each(measured):
     assert sorted(predicted["ranks"].unique()) == [1, 2]
     assert {row["ranks"] for row in rank_scaling._predicted_exscans(measured, cores=1)} == {1}
     for width in rank_scaling.WIDTHS:
-        found, between = rank_scaling.diamonds(measured, width), rank_scaling.link(measured)[0]
+        found, between = rank_scaling.operator_costs(measured, width), rank_scaling.link(measured)[0]
         row = predicted[(predicted["width"] == width) & (predicted["ranks"] == 2)].iloc[0]
-        assert row["seconds"] == pytest.approx(found.start + between.seconds(found.size) + found.keep)
+        assert row["seconds"] == pytest.approx(found.start + between.seconds(found.size))
 
 
 def test_ranks_beyond_cores_take_turns():
@@ -69,7 +69,7 @@ def test_the_fit_finds_latency_and_bandwidth_again():
 
 
 COSTS = {"forward": 1e-6, "sweep": 1e-6, "gradients": 1e-6, "jacobian": 0.0, "product": 10e-6, "bytes": 1000}
-COSTS |= {"merge": 1e-5, "apply": 1e-6, "keep": 1e-6, "start": 1e-6}
+COSTS |= {"merge": 1e-5, "apply": 1e-6, "start": 1e-6}
 
 
 def made(product=10e-6):
@@ -139,6 +139,6 @@ def test_costs_come_from_the_program():
     pytest.importorskip("mpi4py")
     (row,) = on_ranks.alone("residual", 3, 20, 16, 1)
     costs = on_ranks.costs(row, 16)
-    assert costs.state == 4 * 16 * 3 and costs.diamonds.size == 8 + 16 * (8 * 3 + 4 * 3**2 + 4 * 3)
+    assert costs.state == 4 * 16 * 3 and costs.operator.size == 16 * (8 * 3 + 4 * 3**2 + 4 * 3)
     assert min(costs[:5]) >= 0 < min(costs.forward, costs.sweep, costs.product, costs.jacobian)
     assert (row["width"], row["matrix"]) == (3, 9)

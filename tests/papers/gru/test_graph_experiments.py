@@ -1,4 +1,3 @@
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -9,13 +8,6 @@ from bppsa_nb.papers.progress import Progress
 
 def measure(name):
     return experiments.load(name).measure("quick", np.random.default_rng(0), Progress(show=False))
-
-
-@pytest.mark.parametrize("name, panels", [("graph_rules", 14), ("gru_graphs", 4)])
-def test_graphs_are_drawn_in_both_directions(name, panels):
-    fig = experiments.load(name).plot(measure(name))
-    assert len(fig.axes) == panels and all(ax.texts for ax in fig.axes)
-    plt.close(fig)
 
 
 @pytest.mark.parametrize("name", ["graph_rules", "gru_graphs"])
@@ -64,14 +56,6 @@ def test_save_or_recompute_counts_what_it_times(tiny):
     assert chain.loc[4, "everything"].tolist() == [4, 24] and chain.loc[9, "everything"].tolist() == [9, 54]
     assert chain.loc[9, "h every √T steps"].tolist() == [18, 3 - 1 + 18]
     assert chain.loc[4, "nothing"].tolist() == [14, 7] and chain.loc[9, "nothing"].tolist() == [54, 7]
-
-
-def test_save_or_recompute_has_six_panels_with_every_way_marked(tiny):
-    fig = save_or_recompute.plot(measure("save_or_recompute"))
-    assert [ax.get_title()[:3] for ax in fig.axes] == ["(a)", "(b)", "(c)", "(d)", "(e)", "(f)"]
-    (legend,) = fig.legends
-    assert {text.get_text() for text in legend.get_texts()} >= set(save_or_recompute.LOOKS)
-    plt.close(fig)
 
 
 def test_calls_take_turns():

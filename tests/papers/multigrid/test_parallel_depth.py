@@ -167,11 +167,6 @@ def test_timelines_show_all_workers_and_counts(monkeypatch):
     assert ends.loc[counts.index].tolist() == counts["time"].tolist()
     took = events.groupby("road")["duration"].sum() / 96
     np.testing.assert_allclose(took.loc[counts.index], counts["work"])
-    fig = roads_to_parallel_depth.plot(table)
-    for ax, (name, count) in zip(fig.axes, counts.iterrows(), strict=True):
-        assert ax.get_title("left") == f"{name}: {count['time']:.1f}"
-        assert len(ax.collections[0].get_paths()) == (events["road"] == name).sum()
-    assert ["exact" in ax.get_title("right") for ax in fig.axes] == [True, True, False, False, True]
 
 
 def test_the_table_over_depth_and_workers_has_every_road_with_its_error(monkeypatch):
@@ -187,5 +182,3 @@ def test_the_table_over_depth_and_workers_has_every_road_with_its_error(monkeypa
     assert found.loc[~is_multigrid, "error"].max() < 1e-13
     alone = found[(found["workers"] == 1) & ~is_multigrid & ~found["road"].str.startswith("scan")]
     assert alone["speedup"].tolist() == [1.0] * 9
-    fig = roads_over_depth.plot(table)
-    assert [ax.get_title() for ax in fig.axes[:3]] == ["16 layers", "32 layers", "64 layers"]

@@ -55,34 +55,10 @@ def test_memory_is_the_most_while_something_runs(network):
     assert most.max() == result.peak_memory[0]
 
 
-def test_it_is_drawn(table):
-    axes = joint_regions.plot(table).axes
-    assert len(axes) == 6
-    assert len(axes[5].lines) == len(joint_regions.LOOKS) + 2
-    assert [text.get_text() for text in axes[0].texts].count("R5") == 1
-
-
 def waiting(timeline):
     """How long the main stream waits before it ends."""
     main = timeline.operations.worker == 0
     return timeline.end[main].max() - (timeline.end - timeline.start)[main].sum()
-
-
-def test_the_figure_s_words_are_those_of_its_table(table):
-    rows = table[(table["part"] == "speedup") & (table["top"] == 1.5)].set_index(["schedule", "own"])
-    gains = (rows["speedup"] - 1) / (rows["bound"] - 1)
-    said = joint_regions.caption(table)
-    for name in ("as_ready", "joint"):
-        assert all(f"{gains[name, own]:.0%}" in said for own in joint_regions.OWN)
-    assert "gain at speed-up 1.5" in said
-    drawn = joint_regions.schedules(
-        joint_regions.recorded(table), joint_regions.corun(joint_regions.OWN[0], joint_regions.MOST)
-    )
-    said = joint_regions.alt(table)
-    for name, (words, *_) in joint_regions.LOOKS.items():
-        most = drawn[name].peak_memory[0] / drawn["conventional"].peak_memory[0]
-        shares = [f"{words} {gains[name, own]:.0%}" for own in joint_regions.OWN]
-        assert all(part in said for part in (f"{words} {most:.2f}", *shares))
 
 
 def test_the_reference_bears_out_what_the_notebook_says():

@@ -116,10 +116,3 @@ def test_boundaries_between_nodes_are_slow():
     assert np.flatnonzero(found["modulo"] == far).tolist() == [7, 15, 23, 31, 39]
     assert set(found["modulo"]) == {near, far}
     assert schedule.pipeline(net, 16, boundary_cost=found["gpipe"]).makespan > 0
-
-
-@pytest.mark.parametrize("module, panels", [(data_parallel_throughput, 4), (pipeline_throughput, 4)])
-def test_throughputs_are_drawn_and_said_to_be_simulated(module, panels, request):
-    table = request.getfixturevalue("parallel" if module is data_parallel_throughput else "pipelines")
-    assert len(module.plot(table).axes) == panels
-    assert "simulated" in module.TITLE and module.CAPTION.startswith("Simulated from stated costs, not measured")

@@ -1,32 +1,20 @@
-"""Figures 3, 4, 5 and 13 of ooo backprop: numbers that must hold, and what is drawn."""
+"""Figures 3, 4, 5 and 13 of ooo backprop: numbers that must hold."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from bppsa_nb import schedule
-from bppsa_nb.papers import experiments, timelines
-from bppsa_nb.papers.ooo import (
-    figure_03_reorder_gradients as reorder_gradients,
-)
-from bppsa_nb.papers.ooo import (
-    figure_04_reverse_first_k as reverse_first_k,
-)
-from bppsa_nb.papers.ooo import (
-    figure_05_fast_forward as fast_forward,
-)
-from bppsa_nb.papers.ooo import (
-    figure_13_micro_batches as micro_batches,
-)
+from bppsa_nb.papers import timelines
+from bppsa_nb.papers.ooo import figure_03_reorder_gradients as reorder_gradients
+from bppsa_nb.papers.ooo import figure_04_reverse_first_k as reverse_first_k
+from bppsa_nb.papers.ooo import figure_05_fast_forward as fast_forward
+from bppsa_nb.papers.ooo import figure_13_micro_batches as micro_batches
 from bppsa_nb.schedule import draw
 
 
 def measure(module):
     return module.measure("quick", np.random.default_rng(0), None)
-
-
-def bars(ax):
-    return sum(len(each.get_paths()) for each in ax.collections)
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +52,6 @@ def test_figure_5_takes_23_then_19_then_16_units():
         "modulo": 16,
     }
     assert table.groupby("policy").size().tolist() == [3 * 8 - 1] * 3
-    fig = fast_forward.plot(table)
-    assert [ax.get_title("left") for ax in fig.axes] == [
-        "(a) conventional: 23 units",
-        "(b) gradient fast-forwarding: 19 units, 1.21×",
-        "(c) fast-forwarding and modulo allocation: 16 units, 1.44×",
-    ]
-    assert [bars(ax) for ax in fig.axes] == [23] * 3
-    assert len({ax.get_xlim() for ax in fig.axes}) == 1
 
 
 def test_figure_3_hands_over_after_half_the_time():
@@ -87,9 +67,6 @@ def test_figure_3_hands_over_after_half_the_time():
         # What an arrow says: nothing starts before what it reads is there.
         for layer in (5, 6, 7):
             assert min(at["δO", layer], at["δW", layer]) >= at["δO", layer + 1] + 1
-    axes = reorder_gradients.plot(table).axes
-    assert all(bars(ax) == 8 for ax in axes)
-    assert sorted(text.get_text() for text in axes[1].texts if text.get_text()) == list("55667788")
 
 
 def test_random_orders_are_schedules_that_differ_and_give_the_same_gradients(monkeypatch):
@@ -111,9 +88,6 @@ def test_figure_4_takes_22_then_21_then_19_units_and_no_schedule_takes_less():
     assert lengths[list(reverse_first_k.SCHEDULES)].tolist() == [22, 21, 19]
     assert table[table["part"] == "k"]["makespan"].tolist() == [21, 21, 20, 19, 19, 21]
     assert lengths["optimum"] == lengths["lower bound"] == 19
-    drawn = {ax.get_title("left").split(":")[0]: bars(ax) for ax in reverse_first_k.plot(table).axes if ax.collections}
-    parts = table[table["kind"].notna()].groupby("part")
-    assert drawn == parts.size().to_dict()
     idle = table[table["kind"] == timelines.IDLE].groupby("part")["duration"].sum()
     assert idle.to_dict() == {"(a) in layer order": 3, "(b) low layers sent first": 2}
 
@@ -136,19 +110,7 @@ def test_figure_13_s_two_numbers_take_two_policies(batches):
     assert (batches["iteration"].dropna() >= batches["bound"].dropna()).all()
 
 
-def test_figure_13_is_drawn_with_a_label_in_every_bar(batches):
-    fig = micro_batches.plot(batches)
-    assert [bars(ax) for ax in fig.axes[:-1]] == [len(ax.texts) for ax in fig.axes[:-1]] == [92] * 5
-    assert fig.axes[0].texts[0].get_text() == "$1_{A}$"
-    assert [bar.get_width() for bar in fig.axes[-1].patches] == micro_batches.speedups(batches).tolist()
-
-
 def test_drawings_of_schedules_know_every_kind_of_operation():
     kinds = {"F", "δO", "δW", "S[F]", "S[δO]", "S[δW]", timelines.IDLE}
     assert set(draw.OPERATION_COLORS) == set(draw.OPERATION_NAMES) == kinds
     assert len(set(draw.OPERATION_COLORS.values())) == len(kinds)
-
-
-@pytest.mark.parametrize("name", ["reorder_gradients", "reverse_first_k", "fast_forward", "micro_batches"])
-def test_simulations_say_that_they_are(name):
-    assert experiments.words(experiments.table(name))["caption"].startswith("Simulated")

@@ -1,10 +1,6 @@
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import threading
-import warnings
 from pathlib import Path
 
 import librosa
@@ -17,7 +13,6 @@ from bppsa_nb.machine import files
 from bppsa_nb.training.datasets import audio, feature_cache
 from bppsa_nb.training.datasets.audio import FEATURES, LABELS, Features, Instruments, mfcc
 
-REPO = Path(__file__).parents[3]
 SAMPLES = 3 * 44100
 
 
@@ -115,14 +110,6 @@ def test_features_are_librosa_s_normalized(name, coefficients, window, hop):
 
 
 @pytest.mark.parametrize("name", FEATURES)
-@pytest.mark.parametrize("level", [1, 1e-3])
-def test_every_coefficient_is_normalized(name, level):
-    result = mfcc(level * noise(), name).astype(np.float64)
-    np.testing.assert_allclose(result.mean(axis=0), 0, atol=1e-6)
-    np.testing.assert_allclose(result.var(axis=0), 1, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", FEATURES)
 def test_silence_is_zero(name):
     assert not mfcc(np.zeros((2, SAMPLES), np.float32), name).any()
     # Below librosa's floor of 1e-10 in power, sound is silence.
@@ -146,16 +133,6 @@ def test_a_librosa_that_cannot_keep_what_it_compiles_is_explained(monkeypatch):
         audio.mfcc(np.zeros((2, 132300), np.float32))
 
 
-@pytest.mark.parametrize("silent", [0, 1])
-def test_a_silent_channel_leaves_the_other_alone(silent):
-    waveform = noise()
-    whole = mfcc(waveform, "S").reshape(259, 2, 19)
-    waveform[silent] = 0
-    result = mfcc(waveform, "S").reshape(259, 2, 19)
-    assert not result[:, silent].any()
-    np.testing.assert_array_equal(result[:, 1 - silent], whole[:, 1 - silent])
-
-
 def test_a_quiet_channel_is_not_cut_off_by_a_loud_one():
     waveform = noise()
     waveform[1] *= 1e-4  # 80 dB
@@ -175,14 +152,12 @@ def test_features_of_your_own():
         (np.zeros((2, SAMPLES), np.int16), "S", TypeError, "waveform must be floating point, got int16"),
         (noise(100), "S", ValueError, "waveform must have at least 4096 samples, got 100"),
         (noise() * np.nan, "S", ValueError, "waveform must be finite and at most .*, its peak is nan"),
-        (noise() * np.inf, "S", ValueError, "waveform must be finite and at most .*, its peak is inf"),
         (noise() + np.float32(1e38), "S", ValueError, r"at most 1e\+10 .1 is full scale., its peak is 1e\+38"),
         (noise(), "XL", ValueError, "features must be one of S, M, L or a Features, got 'XL'"),
-        (noise(), ["S"], ValueError, "features must be one of S, M, L or a Features"),
     ],
 )
 def test_mfcc_refuses(waveform, name, error, message):
-    with warnings.catch_warnings(), pytest.raises(error, match=message):
+    with pytest.raises(error, match=message):
         mfcc(waveform, name)
 
 
@@ -192,19 +167,9 @@ def test_the_loudest_sound_does_not_overflow(dtype):
     assert np.isfinite(mfcc(np.stack([square, square]).astype(dtype))).all()
 
 
-@pytest.mark.parametrize(
-    "change, error, message",
-    [
-        ({"coefficients": 1}, ValueError, "coefficients must be from 2 to 128, got 1"),
-        ({"coefficients": 129}, ValueError, "coefficients must be from 2 to 128, got 129"),
-        ({"coefficients": 20.0}, TypeError, "coefficients must be an integer, got 20.0"),
-        ({"window": 0}, ValueError, "window must be at least 1, got 0"),
-        ({"hop": 0}, ValueError, "hop must be at least 1, got 0"),
-        ({"hop": True}, TypeError, "hop must be an integer, got True"),
-    ],
-)
-def test_features_refuse(change, error, message):
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize("change", [{"coefficients": 1}, {"coefficients": 129}, {"window": 0}, {"hop": 0}])
+def test_features_refuse(change):
+    with pytest.raises((TypeError, ValueError), match=f"{next(iter(change))} must be "):
         Features(**{"coefficients": 20, "window": 4096, "hop": 512} | change)
 
 
@@ -239,14 +204,9 @@ def test_batches_are_time_major(folder, watched):
     assert all(part.flags.c_contiguous and (labels == y).all() for part, labels in parts)
     with pytest.raises(ValueError, match=r"part must be \(i, n\) with i from 0 to n - 1, got \(3, 3\)"):
         data.batch([0], part=(3, 3))
-    for indices, error, message in (
-        ([33], IndexError, "indices must be from 0 to 32, got 33"),
-        ([-1], IndexError, "indices must be from 0 to 32, got -1"),
-        ([True] * 33, TypeError, "indices must hold integers, got bool"),
-        (3, ValueError, r"indices must have shape \(B,\), got \(\)"),
-    ):
-        with pytest.raises(error, match=message):
-            data.batch(indices)
+    for index in (-1, 33):
+        with pytest.raises(IndexError, match=f"indices must be from 0 to 32, got {index}"):
+            data.batch([index])
 
 
 def test_features_are_read_only(folder, watched):
@@ -340,19 +300,13 @@ def test_a_file_that_cannot_be_used_is_named_or_skipped(folder, watched, capsys,
         assert data.x[0, i, 0] == np.float32(mean)
 
 
-def test_many_bad_files_are_counted(folder, watched):
-    for path in sorted(folder.rglob("*.wav"))[:7]:
-        path.write_text("no audio")
-    with pytest.raises(ValueError, match="7 of 33 files cannot be used: cel/.*; and 2 more; pass") as stop:
-        load(folder)
-    assert str(stop.value).count("corrupt") == 5
-
-
-def test_a_folder_without_one_good_file_is_an_error_whatever_strict_says(folder, watched):
-    for path in folder.rglob("*.wav"):
-        path.write_text("no audio")
-    with pytest.raises(ValueError, match="33 of 33 files cannot be used: cel/.* more$"):
-        load(folder, strict=False)
+def test_bad_files_are_counted_and_all_of_them_an_error_whatever_strict_says(folder, watched):
+    for count in (7, 33):
+        for path in sorted(folder.rglob("*.wav"))[:count]:
+            path.write_text("no audio")
+        with pytest.raises(ValueError, match=f"{count} of 33 files cannot be used: .*{count - 5} more") as stop:
+            load(folder, strict=count == 7)
+        assert str(stop.value).count("corrupt") == 5
 
 
 def test_the_folder_must_be_laid_out_as_irmas_is(folder, watched):
@@ -370,13 +324,9 @@ def test_the_folder_must_be_laid_out_as_irmas_is(folder, watched):
         load("")
     with pytest.raises(ValueError, match="features must be one of"):
         load(folder, "s")
-    for name, values in {"workers": (0, 1.5, True, 2**70), "strict": ("no", None), "progress": (1, None)}.items():
-        for value in values:
-            with pytest.raises((TypeError, ValueError), match=rf"^{name} must be .*, got {value!r}"):
-                load(folder, **{name: value})
-    for other in (None, 5, b"x", ["x"]):
-        with pytest.raises(TypeError, match="^folder must be a str or an os.PathLike, got"):
-            load(other)
+    for name, value in {"workers": 0, "strict": "no", "progress": 1, "folder": 5}.items():
+        with pytest.raises((TypeError, ValueError), match=rf"^{name} must be .*, got {value!r}"):
+            load(**{"folder": folder, name: value})
 
 
 # What is kept
@@ -471,55 +421,30 @@ def test_features_that_cannot_be_cached_are_an_error(folder, watched, project):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_interrupted_load_goes_on_where_it_was(folder, watched, monkeypatch, workers):
-    def stop(waveform, features):
+def test_an_interrupted_load_goes_on_where_it_was(folder, watched, project, monkeypatch, workers):
+    """Wherever it stops: while a thread computes, or the main one saves what others computed."""
+    save, saved = feature_cache.save, []
+
+    def stop_computing(waveform, features):
         if len(watched.calls) >= 10:
             raise KeyboardInterrupt
         return watched(waveform, features)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(audio, "mfcc", stop)
-        with pytest.raises(KeyboardInterrupt):
-            load(folder, workers=workers)
-    assert len(watched.calls) in (10, 9 + workers)  # the other thread may have been about to
-    data = load(folder, workers=workers)
-    assert len(watched.calls) in (33, 32 + workers) and len(data) == 33
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPool")]
+    def stop_saving(path, features):
+        if len(saved) >= 5:
+            raise KeyboardInterrupt
+        saved.append(save(path, features))
 
-
-def test_ctrl_c_ends_the_threads_and_keeps_what_is_done(folder, tmp_path):
-    script = """
-import itertools, pathlib, signal, sys, time
-import numpy as np
-from bppsa_nb.machine import files
-from bppsa_nb.training.datasets import audio, feature_cache
-
-signal.signal(signal.SIGINT, signal.default_int_handler)
-files.root = lambda: pathlib.Path(sys.argv[2])
-calls = itertools.count()
-
-def slow(waveform, features):
-    call = next(calls)
-    if call == 9:
-        print("nine", flush=True)
-    time.sleep(0.5 if call > 5 else 0)
-    return np.zeros((features.frames, features.size))
-
-audio.mfcc = slow
-try:
-    audio.Instruments(sys.argv[1], workers=2)
-finally:
-    print(next(calls), flush=True)
-"""
-    command = [sys.executable, "-c", script, str(folder), str(tmp_path)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=REPO, **pipes) as process:
-        assert process.stdout.readline() == "nine\n"
-        process.send_signal(signal.SIGINT)
-        begun, said = process.communicate(timeout=60)
-    assert "KeyboardInterrupt" in said and process.returncode != 0
-    assert 10 <= int(begun) < 33  # the others never begin
-    assert 10 <= len(cached(tmp_path)) < 33
+    for module, name, stop in (audio, "mfcc", stop_computing), (feature_cache, "save", stop_saving):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, stop)
+            with pytest.raises(KeyboardInterrupt):
+                load(folder, workers=workers)
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPool")]
+    done = len(cached(project))
+    assert len(saved) == 5 and 10 <= done <= 15
+    watched.calls.clear()
+    assert len(load(folder, workers=workers)) == 33 and len(watched.calls) == 33 - done
 
 
 def test_an_unexpected_error_is_not_swallowed(folder, monkeypatch):
@@ -585,11 +510,8 @@ def test_split_depends_on_its_seed(recordings):
 
 
 def test_split_refuses(recordings, folder):
-    for share in (0, 1, -0.5, np.nan):
-        with pytest.raises(ValueError, match="share must be between 0 and 1, got"):
-            recordings.split(share)
-    for share in ("a", None, [0.5]):
-        with pytest.raises(TypeError, match="share must be a number between 0 and 1, got"):
+    for share in (0, 1, np.nan, "a"):
+        with pytest.raises((TypeError, ValueError), match="share must be .*between 0 and 1, got"):
             recordings.split(share)
     for path in folder.glob("pia/*0002__1.wav"):
         path.unlink()
@@ -615,12 +537,3 @@ def test_split_refuses(recordings, folder):
 )
 def test_the_recording_is_what_stands_before_the_number_of_the_clip(name, recording):
     assert audio._recording(name) == recording
-
-
-def test_split_does_not_need_irmas_s_names(folder, watched):
-    for label in LABELS:
-        for path, name in zip(sorted((folder / label).iterdir()), ("a__0", "a__3", "b__0"), strict=True):
-            path.rename(path.with_name(f"song_{name}.wav"))
-    for rng in range(5):
-        train, held_out = load(folder).split(0.5, rng)
-        assert not {name[:10] for name in train.files} & {name[:10] for name in held_out.files}

@@ -3,7 +3,7 @@ import hashlib
 import io
 import json
 import os
-import shutil
+import socket
 import struct
 import tarfile
 from pathlib import Path
@@ -199,103 +199,80 @@ def check_cifar10(path, batches):
 
 def test_a_folder_of_cifar10(tmp_path):
     check_cifar10(tmp_path, write_cifar10(tmp_path))
-    few = bp.Images(tmp_path, num_samples=3)
-    assert len(few) == len(few.pixels) == 3
-    np.testing.assert_array_equal(few.pixels, bp.Images(tmp_path).pixels[:3])
+    np.testing.assert_array_equal(bp.Images(tmp_path, num_samples=3).pixels, bp.Images(tmp_path).pixels[:3])
     with pytest.raises(ValueError, match="num_samples must be at most 10, got 11"):
         bp.Images(tmp_path, num_samples=11)
 
 
-@pytest.mark.parametrize("mode", ["w:gz", "w"])
-def test_an_archive_of_cifar10_is_read_in_memory(tmp_path, mode):
-    batches = cifar10()
-    entries = [(f"cifar-10-batches-bin/{name}", batches[name][0]) for name in reversed(batches)]
-    pack(tmp_path / "cifar-10-binary.tar.gz", [("cifar-10-batches-bin/readme.html", b"hello"), *entries], mode)
-    check_cifar10(tmp_path / "cifar-10-binary.tar.gz", batches)
-    assert list(contents(tmp_path)) == ["cifar-10-binary.tar.gz"]
+@pytest.mark.parametrize("mode, folder", [("w:gz", "cifar-10-batches-bin/"), ("w", "../../"), ("w", "/")])
+def test_an_archive_of_cifar10_is_read_in_memory_whatever_its_paths(tmp_path, mode, folder):
+    batches, path = cifar10(), tmp_path / "inner" / "cifar-10-binary.tar.gz"
+    path.parent.mkdir()
+    entries = [(f"{folder}{name}", batches[name][0]) for name in reversed(batches)]
+    pack(path, [("cifar-10-batches-bin/readme.html", b"hello"), *entries], mode)
+    check_cifar10(path, batches)
+    assert list(contents(tmp_path)) == ["inner/cifar-10-binary.tar.gz"]
 
 
-def test_entries_that_lead_out_of_an_archive_lead_nowhere(tmp_path):
-    batches = cifar10()
-    folder = tmp_path / "inner"
-    folder.mkdir()
-    pack(folder / "a.tar.gz", [(f"../../{name}", batches[name][0]) for name in BATCHES] + [("/test_batch.bin", b"")])
-    assert len(bp.Images(folder / "a.tar.gz")) == 10
-    with tarfile.open(folder / "b.tar", "w") as archive:  # links are not followed
+def test_links_in_an_archive_are_not_followed(tmp_path):
+    (tmp_path / "test_batch.bin").write_bytes(cifar10()["test_batch.bin"][0])
+    with tarfile.open(tmp_path / "b.tar", "w") as archive:
         link = tarfile.TarInfo("test_batch.bin")
-        link.type, link.linkname = tarfile.SYMTYPE, "a.tar.gz"
+        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "test_batch.bin")
         archive.addfile(link)
     with pytest.raises(FileNotFoundError, match="b.tar lacks test_batch.bin"):
-        bp.Images(folder / "b.tar", "test")
-    assert set(contents(tmp_path)) == {"inner/a.tar.gz", "inner/b.tar"}
+        bp.Images(tmp_path / "b.tar", "test")
 
 
 @pytest.mark.parametrize("size", [0, 1, RECORD, RECORD + 1, 2 * RECORD - 1])
 def test_a_truncated_batch_is_named(tmp_path, size):
     batches = write_cifar10(tmp_path)
-    (tmp_path / "data_batch_3.bin").write_bytes(batches["data_batch_3.bin"][0][:size])
-    said = f"must be of one size, and of records of 3073 bytes, got bytes .*'data_batch_3.bin': {size}"
-    with pytest.raises(ValueError, match=said):
-        bp.Images(tmp_path)
-    if size != RECORD:
-        (tmp_path / "test_batch.bin").write_bytes(batches["test_batch.bin"][0][:size])
-        with pytest.raises(ValueError, match=f"'test_batch.bin': {size}"):
-            bp.Images(tmp_path, "test")
+    for name, split in (("data_batch_3.bin", "train"), ("test_batch.bin", "test")):
+        (tmp_path / name).write_bytes(batches[name][0][:size])
+        if (name, size) != ("test_batch.bin", RECORD):
+            with pytest.raises(ValueError, match=f"must be of one size, and of records of 3073 .*{name}': {size}[,}}]"):
+                bp.Images(tmp_path, split)
 
 
 @pytest.mark.parametrize("name", ["source", "test_batch.bin", PAST["test"][0], PAST["test"][1]])
 def test_what_is_no_regular_file_is_refused_unopened(tmp_path, name):
-    """A device that ends at once, and a folder: a pipe would be waited for, and /dev/zero never ends."""
-    path = tmp_path / name
+    """A device that ends at once: a pipe would be waited for, and /dev/zero never ends."""
     if name in PAST["test"]:
         write_mnist(tmp_path)
-        path.unlink()
-    path.symlink_to(os.devnull)
+        (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to(os.devnull)
     with pytest.raises(ValueError, match=f"{name} must be a regular file"):
-        bp.Images(path if name == "source" else tmp_path, "test")
+        bp.Images(tmp_path / name if name == "source" else tmp_path, "test")
 
 
-@pytest.mark.parametrize("label", [10, 255])
-def test_a_label_out_of_range_is_named(tmp_path, label):
+def test_a_label_out_of_range_and_a_missing_batch_are_named(tmp_path):
     content = bytearray(write_cifar10(tmp_path)["test_batch.bin"][0])
-    content[RECORD] = label
+    content[RECORD] = 10
     (tmp_path / "test_batch.bin").write_bytes(content)
-    message = f"label {label} of image 1 is out of range, expected 0 to 9"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="label 10 of image 1 is out of range, expected 0 to 9"):
         bp.Images(tmp_path, "test")
     assert len(bp.Images(tmp_path)) == 10  # the other split is sound
-
-
-def test_a_missing_batch_is_named(tmp_path):
-    write_cifar10(tmp_path)
-    (tmp_path / "data_batch_2.bin").unlink()
-    (tmp_path / "data_batch_4.bin").unlink()
-    with pytest.raises(FileNotFoundError, match=r"lacks data_batch_2\.bin, data_batch_4\.bin; expected the"):
+    for name in ("data_batch_2.bin", "data_batch_4.bin"):
+        (tmp_path / name).unlink()
+    with pytest.raises(FileNotFoundError, match=r"lacks data_batch_2\.bin, data_batch_4\.bin; expected"):
         bp.Images(tmp_path)
 
 
-def test_an_archive_cut_anywhere_is_refused(tmp_path):
+@pytest.mark.parametrize("mode", ["w:gz", "w"])
+def test_an_archive_cut_or_damaged_anywhere_is_refused(tmp_path, mode):
     """Whatever is missing: nothing is half-loaded."""
     batches, path = cifar10(count=1), tmp_path / "cut.tar.gz"
-    for mode in ("w:gz", "w"):
-        pack(path, [(name, batches[name][0]) for name in BATCHES], mode)
-        whole = path.read_bytes()
-        bp.Images(path)
-        # What follows the last entry may be missing from a plain archive: it is only padding.
-        last = len(whole) if mode == "w:gz" else 5 * (512 + 3584) - (3584 - RECORD)
-        for size in [*range(0, 40), *range(40, last, 509), last - 1]:
-            path.write_bytes(whole[:size])
-            with pytest.raises((ValueError, FileNotFoundError), match=r"cut\.tar\.gz"):
-                bp.Images(path)
-
-
-def test_damage_inside_a_compressed_archive_is_found(tmp_path):
-    batches, path = cifar10(count=1), tmp_path / "odd.tar.gz"
-    pack(path, [(name, batches[name][0]) for name in BATCHES])
+    pack(path, [(name, batches[name][0]) for name in BATCHES], mode)
     whole = path.read_bytes()
-    for place in range(300, len(whole), 499):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
-        with pytest.raises((ValueError, FileNotFoundError), match=r"odd\.tar\.gz"):
+    bp.Images(path)
+    # What follows the last entry may be missing from a plain archive: it is only padding. It has no checksum of bytes.
+    last = len(whole) if mode == "w:gz" else 5 * (512 + 3584) - (3584 - RECORD)
+    spoiled = [whole[:size] for size in [*range(0, 40, 3), *range(40, last, 509), last - 1]]
+    if mode == "w:gz":
+        spoiled += [whole[:i] + bytes([whole[i] ^ 16]) + whole[i + 1 :] for i in range(300, len(whole), 499)]
+    for content in spoiled:
+        path.write_bytes(content)
+        with pytest.raises((ValueError, FileNotFoundError), match=r"cut\.tar\.gz"):
             bp.Images(path)
 
 
@@ -315,9 +292,6 @@ def test_something_else_is_refused(tmp_path):
         bp.Images(tmp_path)
     with pytest.raises(ValueError, match=r"notes\.txt cannot be read: .*; expected .*, a folder or \.tar\.gz$"):
         bp.Images(tmp_path / "notes.txt")
-    pack(tmp_path / "photos.tar.gz", [("a.txt", b"hello")])
-    with pytest.raises(FileNotFoundError, match=r"photos\.tar\.gz lacks data_batch_1\.bin, "):
-        bp.Images(tmp_path / "photos.tar.gz")
     write_cifar10(tmp_path)
     write_mnist(tmp_path)
     with pytest.raises(ValueError, match="holds files of CIFAR-10 and of MNIST"):
@@ -327,26 +301,17 @@ def test_something_else_is_refused(tmp_path):
 # Files of MNIST
 
 
-@pytest.mark.parametrize("ending", ["", ".gz"])
-def test_a_folder_of_mnist(tmp_path, ending):
+@pytest.mark.parametrize("ending, mark", [("", "-"), (".gz", "-"), ("", ".")])
+def test_a_folder_of_mnist(tmp_path, ending, mark):
     kept = write_mnist(tmp_path, ending)
+    for path in list(tmp_path.iterdir()):
+        path.rename(path.with_name(path.name.replace("-idx", f"{mark}idx")))
     for split, (images, labels) in kept.items():
         data = bp.Images(tmp_path, split)
-        assert data.pixels.shape == (3, 3, 32, 32)
-        for channel in range(3):
-            np.testing.assert_array_equal(data.pixels[:, channel, 2:30, 2:30], images)
-        margin = data.pixels.copy()
-        margin[:, :, 2:30, 2:30] = 0
-        assert not margin.any()
+        expected = np.pad(images, ((0, 0), (2, 2), (2, 2)))[:, None].repeat(3, axis=1)
+        np.testing.assert_array_equal(data.pixels, expected)
         np.testing.assert_array_equal(data.labels, labels)
         assert (data.source, data.data, data.classes) == ("MNIST", "real", tuple("0123456789"))
-
-
-def test_mnist_in_its_other_spelling(tmp_path):
-    kept = write_mnist(tmp_path)
-    for path in list(tmp_path.iterdir()):
-        path.rename(path.with_name(path.name.replace("-idx", ".idx")))
-    np.testing.assert_array_equal(bp.Images(tmp_path).labels, kept["train"][1])
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
@@ -367,12 +332,10 @@ def test_a_compressed_file_cut_or_damaged_anywhere_is_refused(tmp_path):
     write_mnist(tmp_path, ".gz")
     path = tmp_path / "train-images-idx3-ubyte.gz"
     whole = path.read_bytes()
-    for size in [*range(0, 30, 3), *range(30, len(whole), 197), len(whole) - 1]:
-        path.write_bytes(whole[:size])
-        with pytest.raises(ValueError, match="train-images-idx3-ubyte.gz"):
-            bp.Images(tmp_path)
-    for place in [0, 2, *range(10, len(whole), 197), len(whole) - 8, len(whole) - 1]:
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+    spoiled = [whole[:size] for size in [*range(0, 30, 3), *range(30, len(whole), 197), len(whole) - 1]]
+    places = [0, 2, *range(10, len(whole), 197), len(whole) - 8, len(whole) - 1]
+    for content in spoiled + [whole[:i] + bytes([whole[i] ^ 4]) + whole[i + 1 :] for i in places]:
+        path.write_bytes(content)
         with pytest.raises(ValueError, match="train-images-idx3-ubyte.gz"):
             bp.Images(tmp_path)
 
@@ -506,13 +469,12 @@ def damages(images, labels):
     """What a file may hold instead: pickles, other images."""
     yield lambda path: path.write_bytes(path.read_bytes()[:-1])
     yield lambda path: path.write_bytes(path.read_bytes()[:500] + b"?" + path.read_bytes()[501:])
-    yield lambda path: np.savez(open(path, "wb"), images=images.astype(object), labels=labels)
-    yield lambda path: np.savez(open(path, "wb"), images=images[:4], labels=labels)
-    yield lambda path: np.savez(open(path, "wb"), images=images, labels=labels.astype(float))
-    yield lambda path: np.savez(open(path, "wb"), images=images)
+    yield lambda path: np.savez(path, images=images.astype(object), labels=labels)
+    yield lambda path: np.savez(path, images=images[:4], labels=labels)
+    yield lambda path: np.savez(path, images=images, labels=labels.astype(float))
+    yield lambda path: np.savez(path, images=images)
 
 
-@pytest.mark.filterwarnings("ignore:unclosed file")
 def test_a_damaged_store_is_refused_and_made_anew(project, serve, capsys):
     images, labels = some(5, (28, 28))
     server = serve("mnist", images, labels)
@@ -529,27 +491,16 @@ def test_a_damaged_store_is_refused_and_made_anew(project, serve, capsys):
 
 @pytest.mark.filterwarnings("ignore:Invalid cache")
 @pytest.mark.parametrize(
-    "error", [URLError("Name or service not known"), TimeoutError("timed out"), ConnectionResetError("reset")]
+    "wrong", [URLError("no such name"), HTTPError("https://openml.org", 503, "busy", {}, io.BytesIO()), TimeoutError()]
 )
-def test_no_network_is_explained(project, serve, error):
-    server = serve("mnist", *some(5, (28, 28)))
-    server.pages = dict.fromkeys(server.pages, error)
-    with pytest.raises(OSError, match="cannot download MNIST from OpenML: .*Try again later, or download the set"):
-        openml.fetch("mnist")
-    assert not contents(project)
-
-
-@pytest.mark.filterwarnings("ignore:Invalid cache")
-def test_a_fetch_goes_on_where_it_was_cut_off(project, serve):
+def test_a_fetch_goes_on_where_it_was_cut_off(project, serve, wrong):
     images, labels = some(5, (28, 28))
     server = serve("mnist", images, labels)
-    arff = server.pages["get/images.arff"]
-    for wrong in (HTTPError("https://www.openml.org", 503, "busy", {}, io.BytesIO()), KeyboardInterrupt()):
-        server.pages["get/images.arff"] = wrong
-        with pytest.raises((OSError, KeyboardInterrupt)):
-            openml.fetch("mnist")
-        assert all(name.endswith(".gz") and "images.arff" not in name for name in contents(project))
-    server.pages["get/images.arff"] = arff
+    server.pages["get/images.arff"] = wrong
+    with pytest.raises(OSError, match="cannot download MNIST from OpenML: .*Try again later, or download the set"):
+        openml.fetch("mnist")
+    assert all(name.endswith(".gz") and "images.arff" not in name for name in contents(project))
+    server.pages["get/images.arff"] = server.arff
     server.requests.clear()
     openml.fetch("mnist")
     assert server.requests == ["get/images.arff"]
@@ -557,33 +508,18 @@ def test_a_fetch_goes_on_where_it_was_cut_off(project, serve):
 
 
 @pytest.mark.filterwarnings("ignore:Invalid cache")
-def test_what_has_another_checksum_is_refused(project, serve):
-    server = serve("mnist", *some(5, (28, 28)))
-    server.pages["get/images.arff"] = server.arff[:-2]
-    with pytest.raises(ValueError, match="what OpenML sent is not MNIST, and deleted: .*md5 checksum"):
-        openml.fetch("mnist")
-    assert not list(project.rglob("*.npz"))
-
-
-@pytest.mark.filterwarnings("ignore:Invalid cache")
-@pytest.mark.parametrize("place, page", [*enumerate(["list", "7", "features", "qualities", "images.arff"])])
-def test_junk_is_explained_and_not_taken_for_an_answer_the_next_time(project, serve, place, page):
+@pytest.mark.parametrize("place, junk", [(0, b"[]"), (1, b"null"), (2, b'{"data_features": []}'), (4, b"other")])
+def test_junk_is_explained_and_not_taken_for_an_answer_the_next_time(project, serve, place, junk):
     images, labels = some(5, (28, 28))
     server = serve("mnist", images, labels)
     path = list(server.pages)[place]
-    assert page in path.split("/")
-    every = b"", b"\xff", b"null", b"[]", b'{"data": 3}', b'{"data_features": []}', b"[" * 10_000
-    for junk in every[place::5]:
-        answer, server.pages[path] = server.pages[path], junk
-        try:
-            openml.fetch("mnist")
-            assert page == "qualities"  # which are not all needed
-        except ValueError as error:
-            assert "what OpenML sent is not MNIST, and deleted: " in str(error)
-        server.pages[path] = answer
+    answer, server.pages[path] = server.pages[path], junk
+    with pytest.raises(ValueError, match="what OpenML sent is not MNIST, and deleted: "):
         openml.fetch("mnist")
-        np.testing.assert_array_equal(bp.Images("mnist").labels, labels[:3])
-        shutil.rmtree(project / "data")
+    assert not contents(project)
+    server.pages[path] = answer
+    openml.fetch("mnist")
+    np.testing.assert_array_equal(bp.Images("mnist").labels, labels[:3])
 
 
 @pytest.mark.filterwarnings("ignore:Invalid cache")
@@ -593,8 +529,6 @@ def test_junk_is_explained_and_not_taken_for_an_answer_the_next_time(project, se
         (lambda images, labels: (images[:4], labels[:4]), r"images \(4, 784\), labels \(4,\), expected \(5, 784\)"),
         (lambda images, labels: (images[:, :27], labels), "is not MNIST"),
         (lambda images, labels: (images.astype(int) + 1000, labels), "is not MNIST"),
-        (lambda images, labels: (images.astype(int) - 300, labels), "is not MNIST"),
-        (lambda images, labels: (images + 0.5, labels), "is not MNIST"),
         (lambda images, labels: (images, labels + 10), "labels must be integers from 0 to 9"),
         (lambda images, labels: (images, np.array(["cat"] * 5)), "is not MNIST, and deleted: .*cat"),
     ],
@@ -607,25 +541,24 @@ def test_another_set_is_refused(project, serve, change, message):
     assert not list(project.rglob("*.npz"))
 
 
-@pytest.mark.parametrize("values", [[np.nan], [np.inf], [-1.0], [256.0], [0.5], ["cat"]])
+@pytest.mark.parametrize("values", [[np.nan], [np.inf], [-1.0], [256.0], [0.5]])
 def test_bytes_are_checked_whatever_their_type(values):
-    with pytest.raises(ValueError, match="pixels must be integers from 0 to 255|could not convert .*cat"):
+    with pytest.raises(ValueError, match="pixels must be integers from 0 to 255"):
         openml._bytes("pixels", np.array(values), 255)
     np.testing.assert_array_equal(openml._bytes("pixels", np.array([0.0, 255.0]), 255), [0, 255])
     np.testing.assert_array_equal(openml._bytes("labels", np.array(["3", "'9'"], object), 9), [3, 9])
 
 
-@pytest.mark.parametrize("stopped", [KeyboardInterrupt, OSError(28, "No space left on device")])
-def test_an_interrupted_conversion_leaves_nothing_half_made(project, serve, monkeypatch, stopped):
+def test_an_interrupted_conversion_leaves_nothing_half_made(project, serve, monkeypatch):
     server = serve("mnist", *some(5, (28, 28)))
 
     def stop(file, **arrays):
         file.write(b"half of it")
-        raise stopped
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(openml.np, "savez", stop)
-        with pytest.raises((KeyboardInterrupt, OSError)):
+        with pytest.raises(KeyboardInterrupt):
             openml.fetch("mnist")
     assert not [name for name in contents(project) if "mnist" in Path(name).name and not name.endswith(".gz")]
     server.requests.clear()
@@ -634,20 +567,12 @@ def test_an_interrupted_conversion_leaves_nothing_half_made(project, serve, monk
 
 
 def test_a_silent_server_is_not_waited_for_forever(project, serve, monkeypatch):
-    import socket
-
-    server = serve("mnist", *some(5, (28, 28)))
-    limits = []
+    server, limits, before = serve("mnist", *some(5, (28, 28))), [], socket.getdefaulttimeout()
     monkeypatch.setattr(
         sklearn_openml, "urlopen", lambda request: limits.append(socket.getdefaulttimeout()) or server(request)
     )
-    before = socket.getdefaulttimeout()
-    try:
-        socket.setdefaulttimeout(5)
-        openml.fetch("mnist")
-        assert set(limits) == {30} and socket.getdefaulttimeout() == 5
-    finally:
-        socket.setdefaulttimeout(before)
+    openml.fetch("mnist")
+    assert set(limits) == {30} and socket.getdefaulttimeout() == before
 
 
 def test_the_names_of_classes_are_those_of_the_sets():

@@ -162,6 +162,19 @@ def test_a_response_that_ends_early_without_a_word_is_noticed(project, serve, mo
     assert server.requests == [None, "bytes=3000-"]
 
 
+def test_one_fetch_at_a_time(project, serve, monkeypatch):
+    pytest.importorskip("fcntl")
+    server, unpack = serve(archive()), irmas._unpack
+
+    def look(archive, *arguments):
+        with pytest.raises(BlockingIOError), files.locked(archive.parent, wait=False):
+            pass
+        unpack(archive, *arguments)
+
+    monkeypatch.setattr(irmas, "_unpack", look)
+    check(server.fetch(), project)
+
+
 @pytest.mark.parametrize("more", [b"", b"more"])
 def test_a_download_that_was_complete_but_not_checked(project, serve, more):
     server = serve(archive())

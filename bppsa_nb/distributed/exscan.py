@@ -1,7 +1,7 @@
-"""Operands of the scan as messages between ranks that one user started: pickled.
+"""The scan over ranks: of all operands before a rank's own, in the rounds of recursive doubling (Section 3.6).
 
-What a run of a list does to a gradient has a size of its own, unlike the maps that MPI scans for us. So ranks exchange
-operands themselves, in the rounds of recursive doubling.
+MPI's own Exscan (notebook 12) takes operands of one size only. Here they are sent pickled, between ranks that one user
+started, so that products of sparse matrices may have whatever size they have.
 """
 
 from bppsa_nb.distributed import ranks
@@ -27,7 +27,7 @@ def exscan(group, comm, own, backend):
         nonlocal combined, failed
         if a is LOST or b is LOST:
             return LOST
-        combined += 1
+        combined += a is not IDENTITY and b is not IDENTITY
         try:
             return diamond(a, b)
         except DynamicRangeError:
@@ -49,7 +49,7 @@ def exscan(group, comm, own, backend):
 
 
 def placed(operand, backend):
-    """Put a batch's matrices, which arrive as NumPy's, where a backend keeps them."""
+    """Put a batch's sparse matrices, which arrive as NumPy's, where a backend keeps them."""
     if isinstance(operand, Affine):
         return Affine(placed(operand.linear, backend), operand.offset)
     if isinstance(operand, Scaled) and isinstance(operand.operand, Planned):

@@ -1,0 +1,116 @@
+"""Segments of dense and structured chains, and of lists: what one is reduced to, and the sweep, without MPI."""
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_chains import TOLERANCE, Chain
+from scipy import sparse
+
+import bppsa_nb as bp
+from bppsa_nb import distributed
+from bppsa_nb.chains import counts, plan
+from bppsa_nb.distributed.segments import DenseSegment, ListSegment
+from bppsa_nb.operands.dense import Affine
+from bppsa_nb.operands.range import DynamicRangeError
+from bppsa_nb.scan.operator import IDENTITY
+
+KINDS = ["dense", "shared", "rnn", "gru", "carry only"]
+
+
+@given(st.integers(0, 500), st.integers(1, 40))
+def test_parts_are_consecutive_and_even(steps, ranks):
+    parts = distributed.partition(steps, ranks)
+    assert [t for part in parts for t in range(part.start, part.stop)] == list(range(steps))
+    lengths = [part.stop - part.start for part in parts]
+    assert len(parts) == ranks and max(lengths) - min(lengths) <= 1
+
+
+def gap(found, expected):
+    return np.abs(found - expected).max() / np.abs(expected).max()
+
+
+def make(kind, T, dtype, seed=0):
+    """Return a segment of a random chain, in numbers that float32 holds, its links written out, and a random source."""
+    rng = np.random.default_rng(seed)
+    chain = Chain(kind, T, dtype, rng)
+    links = chain.links[:, None] if kind == "shared" else chain.links
+    return links, len(chain.grad_output), chain.dense, rng
+
+
+@pytest.mark.parametrize("workers", [1, 4, 64])
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_segment_is_reduced_to_does_what_its_sweep_does(kind, backend, workers, monkeypatch):
+    monkeypatch.setattr(counts, "workers", lambda _: workers)  # who take chunks, the last of them shorter
+    for T, dtype in [(1, np.float64), (37, np.float32), (101, np.float64)]:
+        links, B, written, rng = make(kind, T, dtype, T)
+        segment, H = DenseSegment(links, B, backend), written.shape[-1]
+        assert segment.shape == (T, B, H)
+        g, *terms = (rng.standard_normal((n, B, H)).astype(np.float32).astype(dtype) for n in (1, T, 1))
+        for end, local in (None, None), (None, terms[0]), (terms[1][0], None), (terms[1][0], terms[0]):
+            below = None if local is None else np.concatenate([local, np.zeros_like(g)])
+            start = g[0] if end is None else g[0] + end
+            oracle = naive.backprop(written, start, below)
+            swept = segment.sweep(start, local)
+            assert swept.dtype == dtype and swept.shape == oracle.shape
+            assert gap(swept, oracle) < TOLERANCE[dtype]
+            assert gap(segment.sweep(start, below), swept) == 0
+            found = segment.reduce(end, local)
+            assert gap(found @ g[0], oracle[0]) < TOLERANCE[dtype] and (found @ g[0]).dtype == dtype
+            assert found.offset.any() == (end is not None or local is not None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_segment_without_links_changes_nothing_but_by_a_term_at_its_end(kind):
+    links, B, written, _ = make(kind, 0, np.float64)
+    shape = B, links.shape[2]
+    segment, g = DenseSegment(links, B, "numpy"), np.arange(1.0 * B * shape[1]).reshape(shape)
+    assert segment.reduce(None, None) is segment.reduce(None, np.empty((0, *shape))) is IDENTITY
+    assert np.array_equal(segment.reduce(np.ones(shape), None) @ g, g + 1)
+    assert np.array_equal(segment.sweep(g, None), g[None])
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+@pytest.mark.parametrize("kind", KINDS[:3])
+def test_a_product_that_cannot_be_kept(kind, backend):
+    far = np.array([[1, 2.0**-80], [2.0**-80, 1]], np.float32)
+    links = np.broadcast_to(far, (4, 1 if kind == "shared" else 2, 2, 2)).copy()
+    if kind == "rnn":
+        links = bp.StructuredChain(far[None], np.ones((1, 4, 2, 2), np.float32))
+    with pytest.raises(DynamicRangeError):
+        DenseSegment(links, 2, backend).reduce(None, None)
+
+
+def test_products_of_chunks_are_put_together_in_order(monkeypatch):
+    monkeypatch.setattr(counts, "workers", lambda _: 5)
+    rng = np.random.default_rng(3)
+    links = np.triu(rng.uniform(0.5, 1, (44, 1, 2, 2)))  # products that do not commute
+    whole = np.linalg.multi_dot(list(links[:, 0]))
+    found = DenseSegment(links, 1, "cpu").reduce(None, None).linear
+    rows = found.matrices[0] * 2.0 ** found.exponents[0][:, None]
+    assert np.allclose(rows, whole.T, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(
+    "kind, backend, weights", [("gru", "numpy", 3), ("carry only", "numpy", 1), ("shared", "cpu", 0)]
+)
+def test_seconds_are_the_plan_s(kind, backend, weights):
+    links, B, _, _ = make(kind, 7, np.float32)
+    expected = plan.run_seconds(7, B, links.shape[2], np.float32, backend, weights)
+    assert DenseSegment(links, B, backend).costs()[:2] == expected
+
+
+def test_a_segment_of_a_list_is_affine_if_any_is():
+    links = [sparse.csr_array(np.ones((2, 3))), np.ones((3, 4))]
+    plain, affine = (ListSegment(links, 0, np.dtype(np.float64), "numpy", affine) for affine in (False, True))
+    product = plain.reduce(None, None)
+    assert not isinstance(product, Affine) and np.array_equal(product @ np.ones(4), [12, 12])
+    product = affine.reduce(None, None)
+    assert isinstance(product, Affine) and np.array_equal(product.offset, [0, 0])
+    product = affine.reduce(None, [np.ones(2), np.ones(3)])
+    assert np.array_equal(product @ np.ones(4), [16, 16])
+    empty = ListSegment([], 0, np.dtype(np.float64), "numpy", True)
+    assert empty.reduce(None, None) is empty.reduce(None, []) is IDENTITY
+    assert [g.tolist() for g in empty.sweep(np.ones(2), None)] == [[1, 1]]

@@ -1,0 +1,166 @@
+"""What schedules refuse."""
+
+import numpy as np
+
+from bppsa_nb import schedule
+from bppsa_nb.scan.trace import trace
+from bppsa_nb.schedule.events import Event
+
+UNIT, HUGE = schedule.Network.uniform(3), schedule.Network([1e307] * 2, [1] * 2, [1] * 2)
+STREAMS = schedule.joint_regions(schedule.Regions.blocks(schedule.Network.uniform(2), [2]), [2], [[1.5, 1.5]])
+LARGE = schedule.pipeline(schedule.Network.uniform(8), 4, 20)
+NOT_NEGATIVE = "must be finite and not negative, got"
+BAD_COSTS = [
+    ([1, -1], f"ValueError: {{}} {NOT_NEGATIVE} -1.0 for layer 2"),
+    ([np.nan, 1], f"ValueError: {{}} {NOT_NEGATIVE} nan for layer 1"),
+    ([1, np.inf], f"ValueError: {{}} {NOT_NEGATIVE} inf for layer 2"),
+    (["a", "b"], r"TypeError: {} must hold real numbers, got \['a', 'b'\]"),
+    ([True, False], r"TypeError: {} must hold real numbers, got \[True, False\]"),
+    ([1j, 1], "TypeError: {} must hold real numbers"),
+    ({1, 2}, "TypeError: {} must hold real numbers"),
+    ([[1, 2], [3, 4]], r"ValueError: {} must hold .*, got shape \(2, 2\)"),
+    ([1, [2, 3]], r"ValueError: {} must hold one number per layer, got \[1, \[2, 3\]\]"),
+    (1, r"ValueError: {} must hold .*, got shape \(\)"),
+]
+
+ROWS = [
+    *(
+        ("schedule.Network", {name: values}, message.format(name))
+        for name in ("forward", "output_grad", "weight_grad", "sync")
+        for values, message in BAD_COSTS
+    ),
+    *(
+        ("schedule.Network", {name: [1, 1, 1]}, rf"ValueError: {name} must hold 2 numbers, .* got shape \(3,\)")
+        for name in ("output_grad", "weight_grad", "sync")
+    ),
+    ("schedule.Network", {"forward": []}, "ValueError: forward must have a cost for one layer or more, got none"),
+    ("schedule.Network", {"forward": [1e308] * 2}, "ValueError: forward, output_grad, .* must have a finite sum"),
+    ("schedule.Network", {"memory": schedule.Memory(inner=[1])}, r"ValueError: memory.inner .*, got shape \(1,\)"),
+    ("schedule.Network", {"memory": schedule.Memory(1e308, 1e308)}, "ValueError: memory must have a finite sum"),
+    ("schedule.Network.uniform", {"memory": 3}, "TypeError: memory must be a schedule.Memory, got 3"),
+    ("schedule.Network.uniform", {"layers": 0}, "ValueError: layers must be at least 1, got 0"),
+    ("schedule.Network.uniform", {"layers": 2.0}, "TypeError: layers must be an integer, got 2.0"),
+    ("schedule.Network.uniform", {"layers": True}, "TypeError: layers must be an integer, got True"),
+    ("schedule.Network.uniform", {"sync": -1}, f"ValueError: sync {NOT_NEGATIVE} -1"),
+    *(
+        ("Memory", {name: value}, rf"{kind}: memory\.{name} must be {message}$")
+        for name in ("activation", "output_grad", "weight_grad", "inner")
+        for value, kind, message in (
+            (-2, "ValueError", "finite and not negative, got -2"),
+            ("much", "TypeError", "a number, got 'much'"),
+        )
+    ),
+    *(
+        ("Assumptions", {name: 1}, f"TypeError: {name} must be True or False, got 1")
+        for name in vars(schedule.Assumptions())
+    ),
+    ("transfer_time", {"size": -1}, f"ValueError: size {NOT_NEGATIVE}"),
+    ("transfer_time", {"size": [1, -1]}, f"ValueError: size {NOT_NEGATIVE}"),
+    ("transfer_time", {"size": "1"}, "TypeError: size must be a number"),
+    ("transfer_time", {"bandwidth": 0}, "ValueError: bandwidth must be above 0, got 0"),
+    ("transfer_time", {"bandwidth": np.inf}, f"ValueError: bandwidth {NOT_NEGATIVE} inf"),
+    ("transfer_time", {"bandwidth": 5e-324}, "ValueError: bandwidth must be high enough for size to be sent"),
+    ("transfer_time", {"size": [1e308], "bandwidth": 1e-5}, "ValueError: bandwidth must be high enough for size"),
+    ("transfer_time", {"latency": -3}, f"ValueError: latency {NOT_NEGATIVE}"),
+    ("transfer_time", {"latency": 10**400}, f"ValueError: latency {NOT_NEGATIVE} 1000"),
+    *(
+        ("transfer_time", {"latency": wrong}, "TypeError: latency must be a number")
+        for wrong in (np.complex64(1), np.timedelta64(1, "s"), None, "1", True)
+    ),
+    ("pipeline", {"network": [1, 2]}, r"TypeError: network must be a schedule.Network, got \[1, 2\]"),
+    ("pipeline", {"network": HUGE, "micro_batches": 20}, "ValueError: network .* over all micro-batches, is finite"),
+    ("pipeline", {"devices": 0}, r"ValueError: devices must be from 1 to 3 \(the network has 3 layers\), got 0"),
+    ("pipeline", {"devices": 4}, r"ValueError: devices must be from 1 to 3 \(the network has 3 layers\), got 4"),
+    ("pipeline", {"devices": 2.0}, "TypeError: devices must be an integer, got 2.0"),
+    ("pipeline", {"micro_batches": 0}, "ValueError: micro_batches must be at least 1, got 0"),
+    ("pipeline", {"micro_batches": "2"}, "TypeError: micro_batches must be an integer, got '2'"),
+    ("pipeline", {"policy": "GPipe"}, "ValueError: policy must be one of 'conventional', 'gpipe', .*, got 'GPipe'"),
+    ("pipeline", {"flush": 0}, "TypeError: flush must be True or False, got 0"),
+    *(
+        ("pipeline", {"policy": policy, "flush": False}, f"ValueError: flush must be True for policy='{policy}'")
+        for policy in ("gpipe", "conventional")
+    ),
+    ("pipeline", {"boundary_cost": -1}, f"ValueError: boundary_cost {NOT_NEGATIVE} -1"),
+    ("pipeline", {"boundary_cost": [1]}, r"ValueError: boundary_cost must hold 2 numbers.*, got shape \(1,\)"),
+    ("pipeline", {"boundary_cost": [1, -3]}, f"ValueError: boundary_cost {NOT_NEGATIVE} -3.0"),
+    ("pipeline", {"boundary_cost": "1"}, "TypeError: boundary_cost must be a number, got '1'"),
+    ("pipeline", {"boundary_cost": None}, "TypeError: boundary_cost must hold real numbers, got None"),
+    ("pipeline", {"assumptions": None}, "TypeError: assumptions must be schedule.Assumptions, got None"),
+    ("data_parallel", {"network": None}, "TypeError: network must be a schedule.Network, got None"),
+    ("data_parallel", {"network": UNIT}, r"ValueError: network must have sync, the times of S\[δW\]"),
+    ("data_parallel", {"policy": "wait_free"}, "ValueError: policy must be one of 'fifo', 'priority', 'rever"),
+    ("data_parallel", {"policy": "fifo"}, "ValueError: k is for policy='reverse_first_k' only, got 1"),
+    ("data_parallel", {"policy": "priority", "k": None, "memory_limit": 0}, "ValueError: memory_limit is for policy="),
+    ("data_parallel", {"k": -1}, "ValueError: k must be from 0 to 3, got -1"),
+    ("data_parallel", {"k": 4}, "ValueError: k must be from 0 to 3, got 4"),
+    ("data_parallel", {"k": True}, "TypeError: k must be an integer, got True"),
+    ("data_parallel", {"memory_limit": -1}, f"ValueError: memory_limit {NOT_NEGATIVE} -1"),
+    ("data_parallel", {"memory_limit": "8 GB"}, "TypeError: memory_limit must be a number, got '8 GB'"),
+    ("data_parallel", {"memory_limit": 1}, "ValueError: memory_limit .* least .*, which reverse first-k needs; got 1"),
+    ("data_parallel", {"assumptions": True}, "TypeError: assumptions must be schedule.Assumptions, got True"),
+    ("optimum", {"timeline": 3}, "TypeError: timeline must be a Timeline of pipeline or data_parallel, got 3"),
+    ("optimum", {"timeline": STREAMS}, "TypeError: timeline must be .* pipeline or data_parallel, got Timeline of"),
+    ("optimum", {"timeline": LARGE}, "ValueError: .*460 operations needs more than a search of 400 operations"),
+    ("optimum", {"nodes": 0}, "ValueError: nodes must be at least 1, got 0"),
+    ("optimum", {"nodes": 1.5}, "TypeError: nodes must be an integer, got 1.5"),
+    ("joint_regions", {"main_regions": "R"}, "TypeError: main_regions must be schedule.Regions, got 'R'"),
+    ("joint_regions", {"kernels": [4, 2]}, r"ValueError: kernels\[0\] must be from 1 to 3 .*got 4"),
+    ("joint_regions", {"kernels": [0, 2]}, r"ValueError: kernels\[0\] must be from 1 to 3 .*got 0"),
+    ("joint_regions", {"kernels": [2.0, 3]}, r"TypeError: kernels must hold layers.*got \[2.0, 3\]"),
+    ("joint_regions", {"kernels": 2}, "TypeError: kernels must hold layers.*got 2"),
+    ("joint_regions", {"kernels": [2, 2]}, "ValueError: kernels must hold a layer once"),
+    ("joint_regions", {"speedup": np.ones((2, 3))}, r"ValueError: speedup .* shape \(2, 4\).*got \(2, 3\)"),
+    ("joint_regions", {"speedup": [[1] * 4, [1]]}, "ValueError: speedup must have rows of one length"),
+    ("joint_regions", {"kernels": [], "speedup": []}, r"ValueError: speedup .* shape \(0, 4\).*got \(0,\)"),
+    *(
+        ("joint_regions", {"kernels": [2], "speedup": [[1, wrong, 1, 1]]}, f"ValueError: speedup {message} in region 2")
+        for wrong, message in (
+            (np.nan, "must .*, got nan for δW2"),
+            (0, "must be from 0.01 to 2, got 0.0 for δW2"),
+            (2.01, "must be from 0.01 to 2, got 2.01 for δW2"),
+        )
+    ),
+    ("joint_regions", {"speedup": [["a"] * 4] * 2}, "TypeError: speedup must hold real numbers"),
+    ("joint_regions", {"speedup": np.ones((2, 4), bool)}, "TypeError: speedup must hold real numbers"),
+    ("joint_regions", {"memory_limit": -1}, "ValueError: memory_limit must be"),
+    ("joint_regions", {"memory_limit": "1"}, "TypeError: memory_limit must be a number"),
+    ("joint_regions", {"k": 5}, "ValueError: k must be from 0 to 4 .*got 5"),
+    ("joint_regions", {"carry_over": 1}, "TypeError: carry_over must be True or False, got 1"),
+    ("Regions", {"network": None}, "TypeError: network must be a schedule.Network, got None"),
+    ("Regions", {"assumptions": {}}, "TypeError: assumptions must be"),
+    ("Regions", {"ends": []}, r"ValueError: ends must rise to 6, .*got \[\]"),
+    ("Regions", {"ends": [5]}, "ValueError: ends must rise to 6"),
+    ("Regions", {"ends": [3, 3, 6]}, "ValueError: ends must rise to 6"),
+    ("Regions", {"ends": [0, 6]}, r"ValueError: ends\[0\] must be from 1 to 6, got 0"),
+    ("Regions", {"ends": [3.0, 6]}, "TypeError: ends must hold integers"),
+    ("Regions", {"ends": 6}, "TypeError: ends must hold integers, got 6"),
+    ("Regions.blocks", {"last": [2, 4]}, r"ValueError: last\[1\] must be from 1 to 3, got 4"),
+    ("Regions.blocks", {"network": 6}, "TypeError: network must be a schedule.Network, got 6"),
+    ("split", {"network": UNIT}, "TypeError: network must be a chain of operators"),
+    ("profile", {"network": None}, "TypeError: network must be a chain of operators"),
+    ("profile", {"rounds": 0}, "ValueError: rounds must be at least 1, got 0"),
+    ("profile", {"x": np.zeros((2, 1, 4, 4))}, "TypeError: x must have the model's dtype float32"),
+    ("profile", {"x": np.zeros((2, 2, 4, 4), "f")}, r"ValueError: x must have shape \(B, 1, 4, 4\)"),
+    ("profile", {"x": np.zeros((0, 1, 4, 4), "f")}, "ValueError: x must hold at least one sample"),
+    ("profile", {"x": np.full((2, 1, 4, 4), np.nan, "f")}, "ValueError: x must be finite"),
+    ("profile", {"labels": [0, 3]}, "ValueError: labels must be from 0 to 2, got 3"),
+    ("Timeline.order", {"worker": -1}, "ValueError: worker must be from 0 to 1, got -1"),
+    ("Timeline.order", {"worker": 2}, "ValueError: worker must be from 0 to 1, got 2"),
+    ("draw.tree", {"trace": None}, "TypeError: trace must be what bppsa_nb.scan.trace.trace returned, got NoneType"),
+    ("draw.tree", {"trace": trace(4, "chunked", length=2)}, "ValueError: trace .* 'chunked' .* draw.timeline"),
+    ("draw.tree", {"ax": 5}, "TypeError: ax must be Matplotlib's axes, got int"),
+    ("draw.tree", {"legend": None}, "TypeError: legend must be True or False, got None"),
+    ("draw.timeline", {"events": [5]}, r"TypeError: events\[0\] must be an Event, got int"),
+    ("draw.timeline", {"ax": 5}, "TypeError: ax must be Matplotlib's axes, got int"),
+    ("draw.timeline", {"until": "x"}, "TypeError: until must be a number, got 'x'"),
+    ("draw.timeline", {"events": [Event(0, i, 1, "", str(i)) for i in range(9)]}, "ValueError: colors .* 8 .* got 9"),
+    ("draw.timeline", {"events": [Event(2, 0, 1, "a")], "worker": ["a", "b"]}, "ValueError: worker must name all 3 "),
+    ("scan_schedule", {"trace": None}, "TypeError: trace must be what bppsa_nb.scan.trace.trace returned"),
+    ("scan_schedule", {"cost": {"mm": 1}}, r"TypeError: cost\['mv'\] must be a number, got None"),
+    ("timeline.check", {"events": None}, "TypeError: events must be a list of Event, got None"),
+    ("timeline.check", {"needs": 5}, "TypeError: needs must be a list with an entry for every event, got 5"),
+    ("timeline.check", {"needs": [[]]}, "ValueError: needs must have one entry per event, got 1 for 2 events"),
+    ("timeline.check", {"needs": [5, []]}, r"TypeError: needs\[0\] must be a list of numbers, got 5"),
+    ("timeline.check", {"needs": [[3], []]}, r"ValueError: needs\[0\] must be from 0 to 1, got 3"),
+    ("timeline.check", {"needs": [["a"], []]}, r"TypeError: needs\[0\] must be an integer, got 'a'"),
+]

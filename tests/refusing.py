@@ -1,0 +1,38 @@
+"""What every rank does to see that what one of them cannot do, none does."""
+
+import re
+
+
+def unlike(comm, cases):
+    """Make wrong calls; return what does not fail on all ranks as it should, in words.
+
+    A case is a call, the rank at fault (None: all say the same), and a regular expression for what it says, as in
+    ``ValueError: x must ...``. With a rank of "any", ranks may be at fault together.
+    """
+    wrong = []
+    for number, (call, at, said) in enumerate(cases):
+        try:
+            found = f"{call()} instead"
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"
+        which = r"\d" if at == "any" else at
+        elsewhere = f"ValueError: aborted on all ranks because rank {which} failed: {said}"
+        expected = f"{said}|{elsewhere}" if at == "any" else said if at in (None, comm.rank) else elsewhere
+        if not re.match(expected, found):
+            wrong.append(f"case {number} on rank {comm.rank}: {found!r} is not {expected!r}")
+    return wrong
+
+
+def patched(owner, name, call, error=None, here=True):
+    """Call while a function of a module or class raises an error on this rank, if it is at fault."""
+    kept = getattr(owner, name)
+
+    def fail(*_, **__):
+        raise error or OSError("the disk is gone")
+
+    if here:
+        setattr(owner, name, fail)
+    try:
+        return call()
+    finally:
+        setattr(owner, name, kept)
