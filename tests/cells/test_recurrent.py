@@ -70,49 +70,6 @@ def test_forward_is_equation_9_or_10(forward, shape, dtype):
         close(found, expected, dtype)
 
 
-@each_cell
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_compiled_twins_equal_numpy(shape, dtype, cell):
-    plain, compiled = (stacked.functions_of(f"bppsa_nb.cells.{cell}", backend) for backend in ("numpy", "cpu"))
-    x, h0, params, grad_output, local_grads = layer(cell, shape, dtype)
-    arrays = saved(plain["forward"](x, h0, *params))
-    links, twin = (each["chain"](params[1], *arrays) for each in (plain, compiled))
-    close(structured_cpu.jacobians_T(twin), structured.jacobians_T(links), dtype)
-    for terms in (None, local_grads):
-        grad_hidden = structured.sweep(links, grad_output, terms)
-        close(structured_cpu.sweep(twin, grad_output, terms), grad_hidden, dtype)
-    from_x, from_h = plain["gate_gradients"](links, *arrays, grad_hidden)
-    found = compiled["gate_gradients"](twin, *arrays, grad_hidden)
-    for ours, expected in zip([*found[0], *found[1]], [*from_x, *from_h], strict=True):
-        close(ours, expected, dtype)
-    grads = compiled["parameter_gradients"](x, arrays[0], from_x, from_h)
-    for name, expected in plain["parameter_gradients"](x, arrays[0], from_x, from_h).items():
-        close(grads[name], expected, dtype)
-    close(compiled["input_gradients"](params[0], from_x), plain["input_gradients"](params[0], from_x), dtype)
-
-
-@each_cell
-@pytest.mark.parametrize("H", [1, 3, 20, 64])
-def test_jacobians_equal_finite_differences(H, cell):
-    functions = {backend: stacked.functions_of(f"bppsa_nb.cells.{cell}", backend) for backend in SCANS}
-    x, h0, params, *_ = layer(cell, (3, 2, 2, H), np.float64, seed=H)
-    forward = functions["numpy"]["forward"]
-    arrays = saved(forward(x, h0, *params))
-    found = [SCANS[backend].jacobians_T(each["chain"](params[1], *arrays)) for backend, each in functions.items()]
-    step = 1e-6
-    for t in range(3):
-        for i in range(H):
-            moved = [arrays[0][t].copy() for _ in range(2)]
-            moved[0][:, i] += step
-            moved[1][:, i] -= step
-            after = [saved(forward(x[t : t + 1], h, *params))[0][1] for h in moved]
-            # Row i of the transposed Jacobian: how h_{t+1} moves with entry i of h_t.
-            expected = (after[0] - after[1]) / (2 * step)
-            for jacobians_T in found:
-                np.testing.assert_allclose(jacobians_T[t, :, i], expected, rtol=0, atol=1e-8)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_compiled_sigmoid(dtype):
     """One cell whose reset gate is all there is, over its whole range and beyond."""

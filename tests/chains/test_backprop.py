@@ -50,14 +50,6 @@ def test_jacobians_shared_by_the_batch(method, levels, backend):
     assert error(result, oracle) < 1e-12
 
 
-@pytest.mark.parametrize("method", ["linear", "blelloch", "chunked"])
-def test_order_matters(method):
-    jacobians_T, grad_output, _ = cast(np.float64, *chain(7, 2, 4, np.random.default_rng(1)))
-    oracle = naive.backprop(jacobians_T, grad_output)
-    assert error(bp.backprop(jacobians_T[::-1], grad_output, method=method), oracle) > 0.1
-    assert error(bp.backprop(jacobians_T.swapaxes(2, 3), grad_output, method=method), oracle) > 0.1
-
-
 # What a caller may hand over, and what it gets back: of chains that are stored and of those of weights and diagonals.
 
 
@@ -394,14 +386,3 @@ def test_missing_gpu(monkeypatch):
     monkeypatch.setattr("bppsa_nb.machine.backends.cuda_available", lambda: False)
     with pytest.raises(RuntimeError, match=r"needs an NVIDIA GPU.*pip install"):
         bp.backprop(J, G, backend="cuda")
-
-
-# What "auto" takes.
-
-
-@each_backend
-def test_auto_is_linear_on_a_cpu(backend):
-    explanation = bp.explain(1000, 16, 20, backend=backend)
-    assert explanation.method == "linear" == min(explanation.seconds, key=explanation.seconds.get)
-    assert "20.8 times the work" in " ".join(str(explanation).split())
-    assert np.array_equal(bp.backprop(J, G, backend=backend), bp.backprop(J, G, method="linear", backend=backend))
