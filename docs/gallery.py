@@ -6,7 +6,7 @@ from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, figures, notebooks, provenance
 
 _INTRODUCTION = """Every figure of the papers that can be drawn here, and some that they should have had. What was "run
-here" was drawn from measurements of the machine that made this book; claims are held against the recorded references
+here" was drawn from measurements of the machine that made this book; claims are evaluated on the recorded references
 in `data/results/`, which may come from another one."""
 
 PAPERS = {
@@ -27,7 +27,7 @@ def text():
         "",
     ]
     chapters, decided = _chapters(), {}
-    for each in report_page.held():
+    for each in report_page.evaluated():
         decided.setdefault(each.claim.experiment, []).append(each)
     names = {name: experiments.load(name).__name__.split(".")[2] for name in experiments.names()}
     for paper, title in PAPERS.items():

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.papers.claims import Claim, claims
-from bppsa_nb.papers.report import INTRODUCTION, hold_at_both_scales
+from bppsa_nb.papers.report import INTRODUCTION, evaluate
 
 
-class Held(NamedTuple):
+class Evaluated(NamedTuple):
     """A claim with its number in the report, what we found, where, and the verdict."""
 
     number: int
@@ -19,12 +19,12 @@ class Held(NamedTuple):
 
 
 @cache
-def held():
-    """Hold every claim against the references; a list of `Held`."""
+def evaluated():
+    """Evaluate every claim on the references; a list of `Evaluated`."""
     with experiments.references():
-        found = [(claim, *hold_at_both_scales(claim)) for claim in claims()]
+        found = [(claim, *evaluate(claim)) for claim in claims()]
     return [
-        Held(number, claim, ours, origins[0] if origins else None, verdict)
+        Evaluated(number, claim, ours, origins[0] if origins else None, verdict)
         for number, (claim, ours, origins, verdict) in enumerate(found, 1)
     ]
 
@@ -32,9 +32,9 @@ def held():
 def text():
     """Compose the page, as MyST Markdown."""
     lines = [INTRODUCTION, '<div class="filter"></div>', ""]
-    for paper in dict.fromkeys(each.claim.paper for each in held()):
+    for paper in dict.fromkeys(each.claim.paper for each in evaluated()):
         lines += ["", f"## {paper}", "", "| claim | the paper | ours | verdict |", "| --- | --- | --- | --- |"]
-        lines += [_row(each) for each in held() if each.claim.paper == paper]
+        lines += [_row(each) for each in evaluated() if each.claim.paper == paper]
     return "\n".join(lines) + "\n"
 
 

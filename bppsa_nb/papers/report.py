@@ -1,9 +1,9 @@
-"""The reproduction report: every claim of the papers, held against the recorded tables."""
+"""The reproduction report: every claim of the papers, evaluated on the recorded tables."""
 
 from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.papers.claims import claims
-from bppsa_nb.papers.claims.claim import NEEDS_GPU, NOT_YET
+from bppsa_nb.papers.claims.claim import NEEDS_GPU, NOT_YET, require
 
 INTRODUCTION = """\
 # Reproduction report
@@ -43,7 +43,7 @@ def text():
         lines.append("|" + " --- |" * 6)
         for claim in known:
             if claim.paper == paper:
-                ours, origins, verdict = hold_at_both_scales(claim)
+                ours, origins, verdict = evaluate(claim)
                 used |= {(each["name"], each["scale"], each["device"]): each for each in origins}
                 machine = _machine(origins[0]) if origins else "—"
                 cells = [claim.where, claim.says, claim.number, ours, machine, f"**{verdict}**"]
@@ -57,51 +57,38 @@ def text():
     return "\n".join(lines) + "\n"
 
 
-def hold(claim):
-    """Hold a claim against the recordings: what we found (or the command that finds out), provenance or None, verdict.
+def evaluate(claim):
+    """Evaluate a claim on the recordings: what we found (or the command that finds out), provenances, and the verdict.
 
-    What was measured here comes before references, a GPU's before a CPU's, the paper's scale before the quick one.
+    What was measured here comes before references, a GPU's before a CPU's, the paper's scale before the quick one. What
+    the quick scale gives on the same machine is added to the paper's; there are two provenances then.
     """
-    return _best(claim, _held(claim))
-
-
-def hold_at_both_scales(claim):
-    """Hold a claim as `hold` does, but add to the paper's scale what the quick one gives on the same machine.
-
-    Returns what we found, the provenance of one or two recordings (or none), and the verdict.
-    """
-    held = _held(claim)
-    ours, origin, verdict = _best(claim, held)
-    if origin is None:
-        return ours, [], verdict
+    found = _evaluations(claim)
+    if not found:
+        command = f"`bppsa-nb figures --only {claim.experiment} --scale {'paper' if claim.gpu else 'quick'}`"
+        return command, [], NEEDS_GPU if claim.gpu else NOT_YET
+    _, ours, origin, verdict = max(found, key=lambda each: each[0])
     same = {key: origin[key] for key in ("device", "reference")} | {"scale": "quick"}
-    quick = [(other, its) for _, other, its, _ in held if same.items() <= its.items() and other != ours]
+    quick = [(other, its) for _, other, its, _ in found if same.items() <= its.items() and other != ours]
     both = "<br>quick: ".join([ours, *(other for other, _ in quick)])
     return both, [origin, *(its for _, its in quick)], verdict
 
 
-def _best(claim, held):
-    if held:
-        return max(held, key=lambda each: each[0])[1:]
-    command = f"`bppsa-nb figures --only {claim.experiment} --scale {'paper' if claim.gpu else 'quick'}`"
-    return command, None, NEEDS_GPU if claim.gpu else NOT_YET
-
-
-def _held(claim):
-    """Hold a claim against every recording: rank, what we found, provenance and verdict of each."""
-    held = []
+def _evaluations(claim):
+    """Evaluate a claim on every recording: rank, what we found, provenance and verdict of each."""
+    found = []
     for device, scale in experiments.recordings(claim.experiment):
         table = experiments.table(claim.experiment, scale, device)
         origin = table.attrs["provenance"]
         try:
-            ours, verdict = claim.check(table)
+            ours, verdict = claim.check(require(table))
         except LookupError:  # a smaller scale lacks rows
             continue
         on_gpu = "cuda" in (origin["backend"] or ())  # a machine with a GPU may have computed without it
         if claim.gpu and not (on_gpu and scale == "paper"):
             verdict = NOT_YET if on_gpu else NEEDS_GPU
-        held.append(((not origin["reference"], on_gpu, scale == "paper"), ours, origin, verdict))
-    return held
+        found.append(((not origin["reference"], on_gpu, scale == "paper"), ours, origin, verdict))
+    return found
 
 
 def _machine(origin):

@@ -13,9 +13,10 @@ An experiment's entry has a title, a caption and an alt text, with braces as in 
     {H}, {cycles}, {gains.chunked} a constant of the module, one of the table's attrs, or what the module's function
                                    `values(table)` adds: a dict of numbers, lists, columns (Series, of the table's
                                    rows), and other tables, whose columns follow a dot, as in "ends by T of gains"
+    {gains.chunked:min}            the same of what another function of the module, `gains(table)`, returns
 
-Of a column one may want its span, such as "0.8 to 1.2" (which it is by default), min, max, median, mean, sum, nunique,
-first, last, list (all values: "a, b and c") or values (the different ones, sorted). A unit is a key of UNITS.
+Of a column one may want its span, such as "0.8 to 1.2" (which it is by default), min, max, median, mean, sum, count,
+nunique, first, last, list (all values: "a, b and c") or values (the different ones, sorted). A unit is a key of UNITS.
 """
 
 import operator
@@ -25,7 +26,7 @@ from pathlib import Path
 
 UNITS = {"ms": 1e3, "µs": 1e6, "percent": 100, "points": 100, "MB": 1e-6, "GB": 1e-9}
 _SIGNS = {"=": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
-_WANTED = ("span", "list", "values", "first", "last", "min", "max", "median", "mean", "sum", "nunique")
+_WANTED = ("span", "list", "values", "first", "last", "min", "max", "median", "mean", "sum", "count", "nunique")
 
 
 def entry(module):
@@ -46,6 +47,9 @@ def fill(module, table, what):
     if hasattr(module, what):
         return getattr(module, what)(table)
     words, values = entry(module), getattr(module, "values", lambda table: {})(table)
+    named = re.findall(r"\{(?:[^{}]* by [^{}]* of )?(\w+)", " ".join(filter(None, words.values())))
+    functions = {name: getattr(module, name, None) for name in {*named} - {*values, *table}}
+    values |= {name: function(table) for name, function in functions.items() if callable(function)}
     return words[what].format_map(Rows(table, vars(module) | table.attrs, values, words))
 
 

@@ -55,16 +55,16 @@ class DeviceStrategy(LocalStrategy):
         options = SolverOptions(**{"method": "auto"} | trainer.forward.how())
         method, length = resolve_method(model, options, x.shape, "cuda")
         length = length if method.method == "chunked" else None
-        loss, met = self.training.step(x, labels, trainer.method, trainer.levels, length)
-        return loss, partial(self._update_whole, trainer, x.shape, length, met)
+        loss, converged = self.training.step(x, labels, trainer.method, trainer.levels, length)
+        return loss, partial(self._update_whole, trainer, x.shape, length, converged)
 
-    def _update_whole(self, trainer, shape, length, met):
+    def _update_whole(self, trainer, shape, length, converged):
         self.training.commit()
         share, model = None, trainer.model
         if length is not None:
             sizes = *shape[:2], model.hidden_size, model.dtype, "cuda", model.gate_blocks
             expected = explain(*sizes, forward=True).seconds
-            share = expected["chunked"] / expected["linear"] + (not met)  # where they did not meet, the loop followed
+            share = expected["chunked"] / expected["linear"] + (not converged)  # or else the loop followed
         trainer.forward.remember(share)
 
     def _runs_whole(self, model, optimizer, backend, x):
@@ -132,8 +132,8 @@ class DeviceTraining:
     def step(self, x, labels, method="auto", levels=None, length=None):
         """Compute one step on the device for checked x (T, B, I), T > 0, and labels (B,).
 
-        Returned are its loss, and whether chunks of the time loop met, where it is run in chunks of a `length`. Nothing
-        on the host changes. FloatingPointError if logits, a gradient or an update leave the range of the dtype,
+        Returned are its loss, and whether chunks of the time loop converged, if it runs in chunks of a `length`.
+        Nothing on the host changes. FloatingPointError if logits, a gradient or an update leave the range of the dtype,
         MemoryError if what a step works on does not fit.
         """
         self._send()
@@ -141,14 +141,14 @@ class DeviceTraining:
         shape = T, B, self.model.hidden_size
         method, _, levels = choose(method, "cuda", levels, shape, self.model.dtype, self.model.gate_blocks)
         status = self._run((T, B, method, levels, length), x, labels)
-        met = status != kernels.UNMET
-        if not met:  # nothing was updated
+        converged = status != kernels.UNCONVERGED
+        if not converged:  # nothing was updated
             status = self._run((T, B, method, levels, None), x, labels)
         if status == kernels.LOST:  # products of Jacobians left the range: nothing was updated, the linear scan answers
             status = self._run((T, B, "linear", None, None), x, labels)
         if status != kernels.DONE:
             self._explain(status, T)
-        return float(self.loss.copy_to_host()[0]), met
+        return float(self.loss.copy_to_host()[0]), converged
 
     def _run(self, key, x, labels):
         """Run a kind of step; return how it ended."""
@@ -238,12 +238,12 @@ class Step:
             weights = self.arrays[f"weight_hh_l{layer}"].reshape(rows, H, H)
             carry = self.gates[layer][1] if gated else None
             chains.append(StructuredChain.made(weights, self.slopes[layer][-rows:], carry))
-        self.unmet = cuda.to_device(np.zeros(1, np.int32))
+        self.unconverged = cuda.to_device(np.zeros(1, np.int32))
         self.loops = [
             (self.products, self.weight_hh_T, self.arrays[f"bias_hh_l{layer}"], self.hidden[layer], self.gates[layer])
             for layer in range(L)
         ]
-        self.passes = length and [LoopChunks(self.cell, loop, length, self.unmet) for loop in self.loops]
+        self.passes = length and [LoopChunks(self.cell, loop, length, self.unconverged) for loop in self.loops]
         self.scan = Scan(chains, (T, B, H), dtype, rows, method, levels)
         self.recorded = None
         self.runs = 0
@@ -319,7 +319,7 @@ class Step:
                 arrays_cuda.fill(first, zero, stream)
                 cells.launch_input_gradients(self.slopes[layer], arrays[f"weight_ih_l{layer}"], rest, stream)
         follow(stream, sub)
-        flags = self.status, scan.lost, self.unmet
+        flags = self.status, scan.lost, self.unconverged
         kernels.launch_update(
             training.optimizer, self.params, training.grads, self.averages, self.settings, flags, stream
         )

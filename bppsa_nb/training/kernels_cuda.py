@@ -9,8 +9,8 @@ from bppsa_nb.training.optimizers import Adam
 
 _THREADS = 256
 SETTINGS = 8  # numbers that the optimizers' kernels read
-# How a step ended: chunks of the time loop did not meet; LOST is `DynamicRangeError`, and the last three overflowed.
-DONE, UNMET, LOST, LOGITS, GRADIENTS, UPDATE = range(6)
+# How a step ended: chunks of the time loop may not converge; LOST is `DynamicRangeError`, the last three overflowed.
+DONE, UNCONVERGED, LOST, LOGITS, GRADIENTS, UPDATE = range(6)
 
 
 @cuda.jit
@@ -70,13 +70,13 @@ def classify(hidden, weight, bias, labels, logits, losses, gradients, grad_weigh
 
 
 @cuda.jit
-def flag_overflow(grads, status, lost, unmet):
+def flag_overflow(grads, status, lost, unconverged):
     """Say in ``status[0]`` whether the gradients [shape=(P,)] are to be used. One block."""
     zero = grads.dtype.type(0)
     if cuda.threadIdx.x == 0:
-        if unmet[0] != 0:  # whatever came of it
-            status[0] = grads.dtype.type(UNMET)
-            unmet[0] = 0
+        if unconverged[0] != 0:  # whatever came of it
+            status[0] = grads.dtype.type(UNCONVERGED)
+            unconverged[0] = 0
         elif status[0] == zero and lost[0] != 0:
             status[0] = grads.dtype.type(LOST)
     cuda.syncthreads()
@@ -127,7 +127,7 @@ def settings_of(optimizer):
 
 
 def launch_update(optimizer, params, grads, averages, settings, flags, stream):
-    """Launch an optimizer's step, which does nothing where `flags` (status, lost, unmet) say so."""
+    """Launch an optimizer's step, which does nothing where `flags` (status, lost, unconverged) say so."""
     one_block(flag_overflow, stream)(grads, *flags)
     status = flags[0]
     if isinstance(optimizer, Adam):

@@ -2,7 +2,7 @@ import pandas
 import pytest
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import experiments, provenance, published, report
+from bppsa_nb.papers import experiments, provenance, report
 from bppsa_nb.papers.claims import claim as words
 from bppsa_nb.papers.claims import claims
 
@@ -29,6 +29,12 @@ def claim(says):
     return found
 
 
+def hold(claim):
+    """Evaluate a claim; return what decides."""
+    ours, origins, verdict = report.evaluate(claim)
+    return ours.split("<br>")[0], origins[0] if origins else None, verdict
+
+
 def timed(forward, bp, bppsa, T=1000, B=16, backend="cuda"):
     rows = [{"method": "linear", "backward": bp}, {"method": "blelloch", "backward": bppsa}]
     table = pandas.DataFrame(rows).assign(backend=backend, T=T, B=B, forward=forward, backward_std=0.0, rounds=3)
@@ -50,7 +56,7 @@ def test_without_recordings_every_claim_says_what_to_run(project):
     text, names = (project / "REPRODUCTION.md").read_text(encoding="utf-8"), experiments.names()
     for each in claims():
         assert each.experiment in names
-        ours, origin, verdict = report.hold(each)
+        ours, origin, verdict = hold(each)
         assert origin is None
         assert verdict == (words.NEEDS_GPU if each.gpu else words.NOT_YET)
         assert f"bppsa-nb figures --only {each.experiment} --scale" in ours and ours in text
@@ -68,7 +74,7 @@ def test_rows_have_as_many_cells_as_the_head(project):
 @pytest.mark.parametrize("steps, verdict", [([3, 5, 7], words.REPRODUCED), ([3, 5, 8], words.MISSED)])
 def test_counted_claims_are_held_against_the_table(steps, verdict, committed):
     experiments.record(counted(steps), "steps_and_work", "quick", 0)
-    ours, origin, found = report.hold(claim(FIRST))
+    ours, origin, found = hold(claim(FIRST))
     assert found == verdict
     assert ours.endswith(f"{steps[-1]} at n = 8") and origin["name"] == "steps_and_work"
     row = next(line for line in report.text().splitlines() if FIRST in line)
@@ -93,11 +99,11 @@ def test_the_project_s_page_is_of_references_and_another_one_of_what_was_measure
 
 def test_the_paper_s_scale_comes_before_the_quick_one():
     experiments.record(counted([3, 5, 7]), "steps_and_work", "paper", 0)
-    assert report.hold_at_both_scales(claim(FIRST))[0] == report.hold(claim(FIRST))[0]
+    assert "quick" not in report.evaluate(claim(FIRST))[0]
     experiments.record(counted([3, 5, 8]), "steps_and_work", "quick", 0)
-    ours, origin, verdict = report.hold(claim(FIRST))
+    ours, origin, verdict = hold(claim(FIRST))
     assert (origin["scale"], verdict) == ("paper", words.REPRODUCED)
-    both, origins, verdict = report.hold_at_both_scales(claim(FIRST))
+    both, origins, verdict = report.evaluate(claim(FIRST))
     paper, quick = both.split("<br>quick: ")
     assert paper == ours and ours.endswith("7 at n = 8") and quick.endswith("8 at n = 8")
     assert [each["scale"] for each in origins] == ["paper", "quick"] and verdict == words.REPRODUCED
@@ -109,26 +115,26 @@ OVERALL = "Training the RNN at T = 1000"
 
 def test_a_cpu_s_speedup_is_shown_but_decides_nothing():
     experiments.record(timed(1.0, 1.0, 19.0, backend="cpu"), "figure_08", "paper", 0)
-    ours, origin, verdict = report.hold(claim(OVERALL))
+    ours, origin, verdict = hold(claim(OVERALL))
     assert (ours, verdict) == ("0.1×", words.NEEDS_GPU) and origin["gpu"] is None
 
 
 def test_a_gpu_that_did_not_compute_decides_nothing(on_a_gpu):
     experiments.record(timed(1.0, 1.0, 19.0, backend="numpy"), "figure_08", "paper", 0)
-    ours, origin, verdict = report.hold(claim(OVERALL))
+    ours, origin, verdict = hold(claim(OVERALL))
     assert (ours, verdict) == ("0.1×", words.NEEDS_GPU) and origin["gpu"] == "A GPU"
 
 
 @pytest.mark.parametrize("bppsa, verdict", [(0.1, words.BETTER), (1.0, words.REPRODUCED), (2.0, words.MISSED)])
 def test_a_gpu_s_speedup_decides(on_a_gpu, bppsa, verdict):
     experiments.record(timed(1.0, 2 * 2.73 - 1, bppsa), "figure_08", "paper", 0)
-    ours, origin, found = report.hold(claim(OVERALL))
+    ours, origin, found = hold(claim(OVERALL))
     assert found == verdict and origin["gpu"] == "A GPU"
 
 
 def test_a_gpu_s_quick_grid_is_not_enough(on_a_gpu):
     experiments.record(timed(1.0, 9.0, 1.0), "figure_08", "quick", 0)
-    assert report.hold(claim("The largest overall"))[2] == words.NOT_YET
+    assert hold(claim("The largest overall"))[2] == words.NOT_YET
 
 
 def test_a_gpu_comes_before_a_cpu(monkeypatch):
@@ -136,7 +142,7 @@ def test_a_gpu_comes_before_a_cpu(monkeypatch):
     describe = provenance.describe
     monkeypatch.setattr(provenance, "describe", lambda *args: describe(*args) | GPU)
     experiments.record(timed(1.0, 9.0, 1.0), "figure_08", "paper", 0)
-    assert report.hold(claim(OVERALL))[:1] == ("5×",)
+    assert hold(claim(OVERALL))[:1] == ("5×",)
 
 
 def test_rows_of_the_printed_tables_are_held_against_the_same_rows_of_ours(on_a_gpu):
@@ -147,15 +153,9 @@ def test_rows_of_the_printed_tables_are_held_against_the_same_rows_of_ours(on_a_
     experiments.record(table, "tables_4_5", "paper", 0)
     row = claim("One epoch at T = 1000, B = 16")
     assert row.number == "53.33 s / 29.29 s: 1.82× overall, 8.01× backward (V100)"
-    assert report.hold(row)[0] == "10 s / 2 s: 5× overall, 9× backward"
-    assert report.hold(row)[2] == words.BETTER
-    assert report.hold(claim("One epoch at T = 30000"))[1] is None
-
-
-def test_of_several_numbers_the_worst_decides():
-    assert words.compare([2.0, 9.1], [1.0, 10.0]) == words.REPRODUCED
-    assert words.compare([2.0, 8.9], [1.0, 10.0]) == words.MISSED
-    assert words.compare([2.0, 12.0], [1.0, 10.0]) == words.BETTER
+    assert hold(row)[0] == "10 s / 2 s: 5× overall, 9× backward"
+    assert hold(row)[2] == words.BETTER
+    assert hold(claim("One epoch at T = 30000"))[1] is None
 
 
 def test_counted_claims_hold_for_scans_that_run(monkeypatch):
@@ -166,18 +166,8 @@ def test_counted_claims_hold_for_scans_that_run(monkeypatch):
         if name in sizes:
             monkeypatch.setattr(experiments.load(name), "SCALES", {"quick": sizes[name]})
         experiments.run(name, progress=False)
-        verdicts = [report.hold(each)[2] for each in claims() if each.experiment == name]
+        verdicts = [hold(each)[2] for each in claims() if each.experiment == name]
         assert set(verdicts) == {words.REPRODUCED}, name
-
-
-@pytest.mark.parametrize("difference, verdict", [(1e-6, words.REPRODUCED), (2e-5, words.MISSED)])
-def test_the_worst_gradient_of_all_parameters_and_iterations_decides(difference, verdict):
-    table = pandas.DataFrame({"iteration": [0, 1], "T": 5, "loss_linear": 2.0, "loss_blelloch": 2.0})
-    table = table.assign(backend="numpy", difference_a=[0.0, difference], difference_b=1e-8)
-    experiments.record(table, "figure_07", "quick", 0)
-    ours, _, found = report.hold(claim("BPPSA reconstructs BP"))
-    assert found == verdict and ours.startswith(f"{difference:.1e} at most, in 2 iterations")
-    assert report.hold(claim("Per iteration"))[2] == words.REPRODUCED
 
 
 @pytest.mark.parametrize("factor, verdict", [(3, words.REPRODUCED), (9, words.MISSED)])
@@ -185,7 +175,7 @@ def test_the_tree_may_not_round_much_worse_than_the_loop(factor, verdict):
     errors = {"linear": 1e-7, "blelloch": factor * 1e-7, "truncated": 1e-7}
     table = pandas.DataFrame({"method": errors.keys(), "error": errors.values()})
     experiments.record(table.assign(chain="norm-preserving", T=10, backend="cpu"), "error_over_length", "quick", 0)
-    assert report.hold(claim("Numerical differences"))[2] == verdict
+    assert hold(claim("Numerical differences"))[2] == verdict
 
 
 @pytest.mark.parametrize("bppsa, verdict", [(1.0, words.REPRODUCED), (40.0, words.MISSED)])
@@ -194,7 +184,7 @@ def test_a_speedup_that_should_rise_must(on_a_gpu, bppsa, verdict):
     table = pandas.concat([long, short], ignore_index=True)
     table.attrs = short.attrs
     experiments.record(table, "figure_08", "paper", 0)
-    ours, _, found = report.hold(claim("The backward speedup grows"))
+    ours, _, found = hold(claim("The backward speedup grows"))
     assert found == verdict and ours.startswith("2× at T = 10 to ")
 
 
@@ -202,14 +192,6 @@ def trained(drift, drift_reversed, gradient=1e-7):
     """Give Figure 13's table, for S: four rows of ten iterations."""
     rows = {"iteration": [0, 10, 20, 30], "drift": drift, "drift_reversed": drift_reversed, "gradient": gradient}
     return pandas.DataFrame(rows).assign(features="S", backend="cpu", accuracy_linear=0.5, accuracy_blelloch=0.4)
-
-
-@pytest.mark.parametrize("gradient, verdict", [(9e-6, words.REPRODUCED), (2e-5, words.MISSED)])
-def test_the_gru_s_worst_gradient_decides(gradient, verdict):
-    table = trained([0.0] * 4, [0.0] * 4, [0.0, gradient, 0.0, 0.0])
-    experiments.record(table, "figure_13", "quick", 0)
-    ours, _, found = report.hold(claim("From the GRU's analytic Jacobians"))
-    assert (ours, found) == (f"{gradient:.1e} at most, in 30 iterations on S", verdict)
 
 
 NEAR, FAR = 1e-7, 1e-2
@@ -227,67 +209,6 @@ NEAR, FAR = 1e-7, 1e-2
 )
 def test_curves_may_part_where_bptt_parts_from_itself(drift, drift_reversed, said, verdict):
     experiments.record(trained(drift, drift_reversed), "figure_13", "quick", 0)
-    ours, _, found = report.hold(claim("The GRU's loss curves"))
+    ours, _, found = hold(claim("The GRU's loss curves"))
     assert ours.startswith(said) and ours.endswith("(held-out clips right: 50% by BPTT, 40% by BPPSA)")
     assert found == verdict
-
-
-def sized(frames):
-    rows = published.table("table_3")
-    table = rows.loc[rows.index.repeat(2)]
-    return table.assign(frame=0, frames=table["frames"].replace(1034, frames))
-
-
-@pytest.mark.parametrize("frames, verdict", [(1034, words.REPRODUCED), (1035, words.MISSED)])
-def test_sizes_must_be_the_printed_ones(frames, verdict):
-    experiments.record(sized(frames), "table_3", "quick", 0)
-    ours, _, found = report.hold(claim("Three sets of features"))
-    assert (ours, found) == (f"259 × 38, 517 × 24, {frames} × 12, on a clip", verdict)
-
-
-def epochs(bppsa_of_L):
-    """Give Table 6 with rows of ours: the paper's seconds, but for L."""
-    printed = published.table("table_6")
-    ours = printed.assign(bppsa=printed["bppsa"].where(printed["features"] != "L", bppsa_of_L))
-    table = pandas.concat([printed.assign(source="paper"), ours.assign(source="here")], ignore_index=True)
-    table["T"] = table["features"].map({"S": 259, "M": 517, "L": 1034})
-    table.attrs["backend"] = "cuda"
-    return table
-
-
-def test_columns_of_table_6_are_held_against_the_same_columns_of_ours(on_a_gpu):
-    experiments.record(epochs(bppsa_of_L=8.06), "table_6", "paper", 0)
-    small, large = claim("One epoch of the GRU on S"), claim("One epoch of the GRU on L")
-    assert small.number == "3.71 s / 2.94 s: 1.26× overall, 2.44× backward without overhead (V100)"
-    assert report.hold(small)[2] == words.REPRODUCED
-    assert report.hold(large)[0] == "11.4 s / 8.06 s: 1.42× overall, 2.82× backward without overhead"
-    assert report.hold(large)[2] == words.MISSED
-
-
-def test_the_gru_s_speedups_are_taken_from_our_rows(on_a_gpu):
-    table = epochs(bppsa_of_L=6.16)
-    experiments.record(table[(table["B"] == 16) | (table["source"] == "paper")], "figure_09", "paper", 0)
-    assert report.hold(claim("The GRU's largest overall speedup"))[0] == "1.86× on L, B = 16"
-    assert report.hold(claim("The GRU's largest backward speedup"))[0] == "56.5× on L, B = 16"
-    assert report.hold(claim("The GRU's largest backward speedup"))[2] == words.BETTER
-    ours, _, found = report.hold(claim("The GRU's backward speedup grows"))
-    assert (ours, found) == ("2.44× to 56.5× at B = 16", words.REPRODUCED)
-
-
-def test_the_gru_s_backward_speedup_must_rise_at_every_batch_size(on_a_gpu):
-    table = epochs(bppsa_of_L=6.16)  # at B = 32 and 64, more than the baseline
-    experiments.record(table, "figure_09", "paper", 0)
-    ours, _, found = report.hold(claim("The GRU's backward speedup grows"))
-    assert found == words.MISSED and ours.startswith("2.44× to 56.5× at B = 16, ")
-
-
-@pytest.mark.parametrize("share, verdict", [(0.1, words.BETTER), (0.5, words.MISSED)])
-def test_less_overhead_is_better(on_a_gpu, share, verdict):
-    table = epochs(bppsa_of_L=7.0)
-    ours = table["source"] == "here"
-    table.loc[ours, "forward_overhead"] = (1 + share) * table.loc[ours, "forward"]
-    experiments.record(table, "figure_09", "paper", 0)
-    found = report.hold(claim("The forward overhead could be reduced"))
-    assert found[0] == f"{share:.0%} to {share:.0%} of FP, median {share:.0%}, to assemble alone"
-    assert found[2] == verdict
-    assert claim("The forward overhead").number.startswith("5% to 37% of FP, median 19%")

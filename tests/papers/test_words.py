@@ -115,6 +115,7 @@ TOY.attrs = {"rate": 1e-5}
         ("{loop by T:;} | {tree by T:and}", "2 ms; 400 ms | 1 ms on 10 and 100 ms on 1000"),
         ("{ends}, {slow.seconds:max .1f}, {slow by T, method of slow}", "3 to 4, 0.4, 1000 loop"),
         ("{twice[T=10]:max .3f}, {twice by T}, {names[loop]}", "0.004, 0.004, 0.800, a loop"),
+        ("{tree.seconds:count} of {seconds:count}, {rest by T of tree:and}", "2 of 4, 0.001 and 0.1"),
     ],
 )
 def test_templates(template, said, monkeypatch):
@@ -127,7 +128,9 @@ def test_templates(template, said, monkeypatch):
         "names": {"loop": "a loop"},
     }
     groups = {"loop by T": "{seconds[method=loop]:.0f ms}", "tree by T": "{seconds[method=tree]:.0f ms} on {T}"}
-    groups |= {"slow by T, method of slow": "{T} {method}", "twice by T": "{twice:max .3f}"}
+    module.tree = lambda table: table[table["method"] == "tree"]
+    groups |= {"rest by T of tree": "{seconds}", "twice by T": "{twice:max .3f}"}
+    groups["slow by T, method of slow"] = "{T} {method}"
     monkeypatch.setattr(text, "entry", lambda module: {"caption": template} | groups)
     assert text.fill(module, TOY, "caption") == said
 

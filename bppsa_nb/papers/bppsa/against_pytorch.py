@@ -28,11 +28,6 @@ def speedups(table):
     return ratios[["method", "backward", "step"]].reset_index()
 
 
-def values(table):
-    """Name what the words are taken from."""
-    return {"leads": speedups(table)}
-
-
 def plot(table):
     """Draw the RNN over T and over B, and the GRU over its sets, for every H; one block for each machine."""
     ratios = speedups(table)
@@ -63,9 +58,9 @@ def _lines(ax, rows, order):
     places = {place: number for number, place in enumerate(rows.sort_values(order)["place"].unique())}
     for method in METHODS:
         part = rows[rows["method"] == method].sort_values(order)
-        look = {"color": COLORS[method], "marker": "o", "ms": 3.5}
-        ax.plot(part["place"].map(places), part["backward"], ls="-", **look)
-        ax.plot(part["place"].map(places), part["step"], ls="--", **look)
+        style = {"color": COLORS[method], "marker": "o", "ms": 3.5}
+        ax.plot(part["place"].map(places), part["backward"], ls="-", **style)
+        ax.plot(part["place"].map(places), part["step"], ls="--", **style)
     ax.axhline(1, color="black", lw=1)
     panels.log_scale(ax, "y", "{x:g}×")
     ax.set_xticks(list(places.values()), list(places), size=7)

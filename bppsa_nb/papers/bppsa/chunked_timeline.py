@@ -93,9 +93,9 @@ def plot(table):
 
 def _draw_timeline(ax, rows):
     events = timelines.events(rows)
-    looks = {"colors": {kind: color for kind, (_, color) in PHASES.items()}}
-    looks["names"] = {kind: name for kind, (name, _) in PHASES.items()}
-    draw.timeline(events, ax, unit=f"steps; {SMALL} links in chunks of {CHUNK}", **looks)
+    styles = {"colors": {kind: color for kind, (_, color) in PHASES.items()}}
+    styles["names"] = {kind: name for kind, (name, _) in PHASES.items()}
+    draw.timeline(events, ax, unit=f"steps; {SMALL} links in chunks of {CHUNK}", **styles)
     ax.set_xticks(range(0, int(timeline.makespan(events)) + 1, 2))
 
 
@@ -119,8 +119,8 @@ def _draw_lengths(ax, rows, loop):
 def _draw_workers(ax, rows, loop):
     for method, words in (("blelloch", "levels (Blelloch)"), ("chunked", "chunks")):
         part = rows[rows["method"] == method]
-        look = {"ms": 4} if method == "blelloch" else {"ms": 8, "mfc": "none"}
-        ax.plot(part["p"], loop / part["multiply_adds"], "o-", **look, color=COLORS[method], label=words)
+        style = {"ms": 4} if method == "blelloch" else {"ms": 8, "mfc": "none"}
+        ax.plot(part["p"], loop / part["multiply_adds"], "o-", **style, color=COLORS[method], label=words)
     ax.axhline(1, color="black", lw=1.1)
     panels.log_scale(ax, shown="{x:,g}")
     ax.set_xticks(10 ** np.arange(4))

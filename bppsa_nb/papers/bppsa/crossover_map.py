@@ -79,12 +79,6 @@ def winners(table):
     return pd.DataFrame(rows)
 
 
-def values(table):
-    """Count for the words, as columns of `winners`, where each method leads clearly."""
-    won = winners(table)
-    return {"won": won.assign(cells=1, **{m: (won["winner"] == m) & (won["lead"] >= CLEAR) for m in METHODS})}
-
-
 def plot(table):
     """Draw a map for each backend and state size."""
     won = winners(table)

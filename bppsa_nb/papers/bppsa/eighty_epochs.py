@@ -7,7 +7,7 @@ from bppsa_nb.machine import backends
 from bppsa_nb.papers import published
 from bppsa_nb.papers.bppsa import whole_trainings
 from bppsa_nb.papers.bppsa.training_curves import BATCH
-from bppsa_nb.papers.bppsa.whole_trainings import METHODS, blocks, differences, draw_differences, ends
+from bppsa_nb.papers.bppsa.whole_trainings import METHODS, blocks, differences, ends  # noqa: F401 - for words
 from bppsa_nb.papers.tables import where
 from bppsa_nb.training.datasets import Bitstream
 
@@ -51,12 +51,11 @@ def train(seed, progress):
 
 
 def values(table):
-    """Work out what the words say: how trainings end, what an epoch takes here and on the paper's V100, differences."""
+    """Work out what the words say: how trainings end, what an epoch takes here and on the paper's V100."""
     last = ends(table)
     return {
         "last": last.assign(epoch=last["seconds"] * SAMPLES / BATCH / EVERY),
         "printed": where(published.table("table_4"), T=T, B=BATCH),
-        "compared": differences(table),
     }
 
 
@@ -66,7 +65,7 @@ def plot(table):
     if "machine" in table:
         fig.suptitle(table["machine"].iloc[0], size=10)
     whole_trainings.draw_losses((left, middle), table, "iteration", 4, 24)
-    draw_differences(right, table)
+    whole_trainings.draw_differences(right, table)
     right.legend(loc="lower right")
     left.set(title="Per iteration", xlabel="iteration", ylabel=f"loss, mean of {EVERY} iterations")
     middle.set(title="Per second", xlabel="seconds", xscale="log")

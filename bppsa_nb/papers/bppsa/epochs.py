@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 
@@ -24,7 +25,7 @@ CURVES = (  # above and below
     },
     {"overall": ("overall", "identity"), "backward": ("backward pass", "truncated")},
 )
-LOOKS = {
+STYLES = {
     "paper": {"marker": "o", "ms": 4.5, "lw": 1.5},
     "here": {"marker": "s", "ms": 5.5, "lw": 1.5, "fillstyle": "none", "ls": "--"},
 }
@@ -66,10 +67,22 @@ def breakdown(table):
 
 def sources(table):
     """Return the paper's rows and this machine's, taken apart, from which words are taken: `there` and `here`."""
-    return {
-        "there": breakdown(table[table["source"] == "paper"]),
-        "here": breakdown(table[table["source"] == "here"]),
-    }
+    return {name: breakdown(table[table["source"] == of]) for name, of in (("there", "paper"), ("here", "here"))}
+
+
+def draw_bars(ax, rows, places, bars, colors):
+    """Draw a group of stacked bars per row, over FP + BP, of the columns that `bars` names; yield places and heights.
+
+    `bars` has a tuple of columns for each bar of a group, `colors` what each column is drawn in.
+    """
+    width, total = 0.8 / len(bars), rows[list(bars[0])].sum(axis=1)
+    for number, names in enumerate(bars):
+        at, bottom = places + (number - (len(bars) - 1) / 2) * width, np.zeros(len(rows))
+        for name in names:
+            height = (rows[name] / total).to_numpy()
+            ax.bar(at, height, bottom=bottom, width=0.94 * width, color=colors[name], lw=0)
+            bottom += height
+        yield zip(at, bottom, strict=True)
 
 
 def draw(fig, axes, columns, machine, here="this machine"):
@@ -80,17 +93,17 @@ def draw(fig, axes, columns, machine, here="this machine"):
     """
     drawn = {}
     for column, (rows, x) in zip(axes.T, columns, strict=True):
-        for source, look in LOOKS.items():  # the paper's rows come first, and set the order on the axis
+        for source, style in STYLES.items():  # the paper's rows come first, and set the order on the axis
             part = rows[rows["source"] == source]
             for ax, curves in zip(column, CURVES, strict=True):
                 for quantity, (label, role) in curves.items():
                     if quantity in part:
-                        ax.plot(part[x], part[quantity], color=COLORS[role], **look)
+                        ax.plot(part[x], part[quantity], color=COLORS[role], **style)
                         drawn[label] = COLORS[role]
         column[1].axhline(1, color="black", lw=1.1)
     for ax, quantity in zip(axes[:, 0], ("seconds per epoch", "speedup of BPPSA"), strict=True):
         panels.log_scale(ax, "y")
         ax.set_ylabel(quantity)
     names = {"paper": f"{machine} (paper)", "here": here}
-    handles = [Line2D([], [], color="black", label=names[source], **look) for source, look in LOOKS.items()]
+    handles = [Line2D([], [], color="black", label=names[source], **style) for source, style in STYLES.items()]
     panels.legend(fig, [*panels.lines(drawn), *handles], ncols=4)

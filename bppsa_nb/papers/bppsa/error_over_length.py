@@ -58,10 +58,10 @@ def plot(table):
     for ax, (chain, rows) in zip(axes, table.groupby("chain", sort=False), strict=True):
         for (method, backend), part in rows.groupby(["method", "backend"], sort=False):
             width, size = sizes[method]
-            look = {"lw": width, "label": METHODS[method]}
+            style = {"lw": width, "label": METHODS[method]}
             if backend in marks:
-                look = {"ls": "", "marker": marks[backend], "ms": size, "fillstyle": "none"}
-            ax.plot(part["T"], part["error"], color=COLORS[method], **look)
+                style = {"ls": "", "marker": marks[backend], "ms": size, "fillstyle": "none"}
+            ax.plot(part["T"], part["error"], color=COLORS[method], **style)
         ax.set(title=CHAINS[chain], xlabel="length of the chain, T", xscale="log", yscale="log", ylim=(1.2e-8, 2e-5))
         ax.yaxis.set_tick_params(labelleft=True)
     T = np.array([1, table["T"].max()])
@@ -70,7 +70,7 @@ def plot(table):
     axes[0].legend(loc="upper left")
     shown = []
     for backend in table["backend"].unique():
-        look = {"marker": marks[backend], "ls": "", "fillstyle": "none"} if backend in marks else {"lw": 1.6}
-        shown += axes[1].plot([], [], color=COLORS["baseline"], label=f"backend {backend}", **look)
+        style = {"marker": marks[backend], "ls": "", "fillstyle": "none"} if backend in marks else {"lw": 1.6}
+        shown += axes[1].plot([], [], color=COLORS["baseline"], label=f"backend {backend}", **style)
     axes[1].legend(handles=shown, loc="upper left")
     return fig

@@ -24,9 +24,8 @@ _PITCH = 1.75  # from one x to the next
 def measure(scale, rng, progress):
     """List the layers: what each maps to what, on which device, with how many parameters."""
     (channels, height, width), before = IMAGE, IMAGE[0] * IMAGE[1] * IMAGE[2]
-    rows = [{"layer": 0, "operator": "input", "device": 1, "parameters": 0, "jacobian_rows": 0}]
-    rows[0] |= {"channels": channels, "height": height, "width": width, "size": before}
-    for number, (operator, wanted, device) in enumerate(LAYERS, 1):
+    rows = []
+    for number, (operator, wanted, device) in enumerate([("input", None, 1), *LAYERS]):
         parameters = 0
         if operator == "conv 3×3":
             parameters, channels = wanted * (channels * 9 + 1), wanted
@@ -36,8 +35,8 @@ def measure(scale, rng, progress):
             parameters, channels, height, width = wanted * (before + 1), wanted, 1, 1
         size = channels * height * width
         row = {"layer": number, "operator": operator, "device": device, "parameters": parameters}
-        row |= {"channels": channels, "height": height, "width": width, "size": size, "jacobian_rows": before}
-        rows.append(row)
+        row |= {"jacobian_rows": before if number else 0, "channels": channels, "height": height, "width": width}
+        rows.append(row | {"size": size})
         before = size
     return pd.DataFrame(rows)
 
@@ -98,12 +97,8 @@ def _box(ax, x, y, role, text, ink):
 
 
 def _arrow(ax, start, end, color):
-    ax.annotate(
-        "",
-        end,
-        start,
-        arrowprops={"arrowstyle": "-|>", "color": color, "lw": 1.6, "shrinkA": 0, "shrinkB": 0},
-    )
+    style = {"arrowstyle": "-|>", "color": color, "lw": 1.6, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", end, start, arrowprops=style)
 
 
 def _text(ax, x, y, text, *, ha="center", va="center", size=8):

@@ -9,7 +9,7 @@ from matplotlib.ticker import LogLocator
 
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels
-from bppsa_nb.papers.bppsa import iterations
+from bppsa_nb.papers.bppsa import epochs, iterations
 from bppsa_nb.papers.bppsa.iterations import speedups
 from bppsa_nb.papers.figures import COLORS
 
@@ -27,11 +27,6 @@ def measure(scale, rng, progress):
     table = progress.collect(points, partial(iterations.time_rnn, seconds=iterations.RNN_SECONDS[scale]), rng)
     table.attrs["length_while_B_varies"] = length
     return table
-
-
-def values(table):
-    """Name what the words are taken from."""
-    return {"both": speedups(table)}
 
 
 def plot(table):
@@ -62,41 +57,38 @@ def plot(table):
 
 
 def _latency(ax, rows):
-    for backend, part in rows.groupby("backend", sort=False):
-        look = {"marker": MARKS[backend][0], "ls": MARKS[backend][1], "ms": 4.5}
-        bars = {"fmt": "none", "ecolor": "black", "capsize": 3, "elinewidth": 1.2}
-        ax.plot(part["place"], 1e3 * part["bp"], color=COLORS["linear"], **look)
-        for method, name in (("blelloch", "bppsa"), ("chunked", "chunked")):
-            ax.errorbar(part["place"], 1e3 * part[name], 1e3 * part[f"{name}_std"], **bars)
-            ax.plot(part["place"], 1e3 * part[name], color=COLORS[method], **look)
+    _lines(ax, rows, {"bp": "linear", "bppsa": "blelloch", "chunked": "chunked"}, 1e3)
     ax.set(yscale="log", ylabel="ms per iteration")
 
 
 def _speedup(ax, rows):
-    for backend, part in rows.groupby("backend", sort=False):
-        look = {"marker": MARKS[backend][0], "ls": MARKS[backend][1], "ms": 4.5}
-        for method, name in (("blelloch", "backward"), ("chunked", "backward_chunked")):
-            ax.plot(part["place"], part[name], color=COLORS[method], **look)
+    _lines(ax, rows, {"backward": "blelloch", "backward_chunked": "chunked"})
     ax.axhline(1, color="black", lw=1.1)
     panels.log_scale(ax, "y")
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.set_ylabel("BP's time / BPPSA's time")
 
 
+def _lines(ax, rows, columns, scale=1):
+    """Draw columns in the colors of their methods, a line per backend, with their standard deviations if known."""
+    for backend, part in rows.groupby("backend", sort=False):
+        marker, line = MARKS[backend]
+        for column, method in columns.items():
+            if f"{column}_std" in part:
+                bars = {"fmt": "none", "ecolor": "black", "capsize": 3, "elinewidth": 1.2}
+                ax.errorbar(part["place"], scale * part[column], scale * part[f"{column}_std"], **bars)
+            ax.plot(part["place"], scale * part[column], color=COLORS[method], marker=marker, ls=line, ms=4.5)
+
+
 def _breakdown(ax, rows):
     rows = rows[rows["backend"] == rows["backend"].iloc[-1]]  # the fastest; two would be hard to read
-    total = rows["forward"] + rows["bp"]
-    forward, places, width, top = rows["forward"] / total, np.arange(len(rows)), 0.27, 2.2
-    for number, (name, method) in enumerate((("bp", "linear"), ("bppsa", "blelloch"), ("chunked", "chunked"))):
-        style = {"width": 0.94 * width, "lw": 0}
-        at, whole = places + (number - 1) * width, forward + rows[name] / total
-        ax.bar(at, forward, color=COLORS["baseline"], **style)
-        ax.bar(at, rows[name] / total, bottom=forward, color=COLORS[method], **style)
-        # A bar that leaves the panel has its height written on it.
-        for place, height in zip(at, whole, strict=True):
-            if height > top:
-                look = {"rotation": 90, "ha": "center", "va": "top", "size": 7}
-                look["color"] = "black" if method == "chunked" else "white"
-                ax.text(place, 0.98 * top, f"{height:.2g}×", **look)
+    colors = {"forward": "baseline", "bp": "linear", "bppsa": "blelloch", "chunked": "chunked"}
+    bars, places, top = [("forward", name) for name in ("bp", "bppsa", "chunked")], np.arange(len(rows)), 2.2
+    drawn = epochs.draw_bars(ax, rows, places, bars, {name: COLORS[role] for name, role in colors.items()})
+    for ink, tops in zip(("white", "white", "black"), drawn, strict=True):
+        for place, height in tops:
+            if height > top:  # a bar that leaves the panel has its height written on it
+                style = {"rotation": 90, "ha": "center", "va": "top", "size": 7, "color": ink}
+                ax.text(place, 0.98 * top, f"{height:.2g}×", **style)
     ax.set_xticks(places, rows["place"])
     ax.set(ylim=(0, top), ylabel="time / baseline's time")

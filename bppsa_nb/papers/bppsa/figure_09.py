@@ -42,23 +42,15 @@ def plot(table):
 
 def _bars(ax, rows):
     """Draw a group of bars per row, with the height of BPPSA's written above."""
-    total = rows["fp"] + rows["bp"]
     gaps = np.arange(len(rows)) // rows["features"].nunique()  # between batch sizes
     places = np.arange(len(rows)) + 0.4 * gaps
     bars = [names for names in BARS if rows[names[-1]].notna().all()]  # the paper has no chunks
-    width = 0.8 / len(bars)
-    highest = 1
-    for number, names in enumerate(bars):
-        at, bottom = places + (number - (len(bars) - 1) / 2) * width, np.zeros(len(rows))
-        for name in names:
-            height = (rows[name] / total).to_numpy()
-            ax.bar(at, height, bottom=bottom, width=0.94 * width, color=COLORS[PARTS[name][1]], lw=0)
-            bottom += height
-        if number:
-            for place, height in zip(at, bottom, strict=True):
-                label = f"{height:.2f}" if height < 1 else f"{height:.1f}"
-                ax.text(place, height, label, ha="center", va="bottom", size=7.5)
-        highest = max(highest, bottom.max())
+    colors, highest = {name: COLORS[role] for name, (_, role) in PARTS.items()}, 1
+    for number, tops in enumerate(epochs.draw_bars(ax, rows, places, bars, colors)):
+        for place, height in tops:
+            highest = max(highest, height)
+            if number:
+                ax.text(place, height, f"{height:.{2 if height < 1 else 1}f}", ha="center", va="bottom", size=7.5)
     ax.axhline(1, color="black", lw=0.8)
     ax.set_xticks(places, [f"{name}\nB = {B}" for name, B in zip(rows["features"], rows["B"], strict=True)])
     ax.set_ylim(0, 1.12 * highest)

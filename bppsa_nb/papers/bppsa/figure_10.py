@@ -14,7 +14,7 @@ from bppsa_nb.papers.tables import where
 from bppsa_nb.scan import scan
 
 STORAGE = {"maxima": "as in the paper: maxima only", "planned": "as planned here: every entry"}
-_LOOKS = {
+STYLES = {
     "BP": ("BP: gradient operator", COLORS["identity"], "D"),
     "mv": ("matrix × vector", COLORS["vector"], "o"),
     "mm": ("matrix × matrix", COLORS["matrix"], "s"),
@@ -95,7 +95,7 @@ def plot(table):
     for ax, (storage, title) in zip(axes, STORAGE.items(), strict=False):
         rows = table[table["storage"] == storage]
         for kind, part in (("BP", baseline), *rows.groupby("kind", sort=False)):
-            name, color, marker = _LOOKS[kind]
+            name, color, marker = STYLES[kind]
             on = part["critical"].astype(bool)
             ax.plot(part["dense"][on], part["multiply_adds"][on], marker, color=color, ms=6, label=name, zorder=3)
             ax.plot(part["dense"][~on], part["multiply_adds"][~on], marker, color=color, mfc="white", ms=6, zorder=2)
@@ -123,12 +123,12 @@ def _mark_dearest(ax, rows):
 
 
 def _levels(ax, table, baseline):
-    for storage, look in (("maxima", {"mfc": "white"}), ("planned", {})):
+    for storage, style in (("maxima", {"mfc": "white"}), ("planned", {})):
         rows = table[table["storage"] == storage]
         for kind in ("mm", "mv"):
             dearest = rows[rows["kind"] == kind].groupby("level")["multiply_adds"].max()
-            ax.plot(dearest.index, dearest, _LOOKS[kind][2], color=_LOOKS[kind][1], ms=6, **look)
-    ax.axhline(baseline["multiply_adds"].max(), color=_LOOKS["BP"][1], lw=1.2, ls="--", zorder=1)
+            ax.plot(dearest.index, dearest, STYLES[kind][2], color=STYLES[kind][1], ms=6, **style)
+    ax.axhline(baseline["multiply_adds"].max(), color=STYLES["BP"][1], lw=1.2, ls="--", zorder=1)
     phases = table[table["storage"] == "planned"].groupby("level")["phase"].first()
     spans = []
     for phase in ("up", "linear", "down"):

@@ -20,8 +20,8 @@ SCALES = {
 }
 BATCH = 20  # one micro-batch, and one update
 LAYERS = 8
-_LOOKS = {1: ("no staleness", COLORS["baseline"], "s"), 4: ("PipeDream, 4 devices", COLORS["linear"], "o")}
-_LOOKS[8] = ("PipeDream, 8 devices", COLORS["vector"], "^")
+STYLES = {1: ("no staleness", COLORS["baseline"], "s"), 4: ("PipeDream, 4 devices", COLORS["linear"], "o")}
+STYLES[8] = ("PipeDream, 8 devices", COLORS["vector"], "^")
 
 
 def measure(scale, rng, progress):
@@ -98,13 +98,8 @@ def gaps(table):
             lacks = runs[1] - runs[devices]
             lack = {"mean": lacks.mean(), "least": lacks.min(), "most": lacks.max()}
             lack["accuracy"] = runs[devices].mean()
-            rows.append({"images": images, "lr": lr, "devices": devices} | lack)
+            rows.append({"images": images, "updates": images // BATCH, "lr": lr, "devices": devices} | lack)
     return pd.DataFrame(rows)
-
-
-def values(table):
-    """Name what the words are taken from."""
-    return {"missing": gaps(table).assign(updates=lambda rows: (rows["images"] // BATCH).astype(int))}
 
 
 def plot(table):
@@ -116,10 +111,10 @@ def plot(table):
         for ax, lr in zip(line, rates, strict=True):
             part = where(table, images=images, lr=lr)
             for i, (devices, rows) in enumerate(part.groupby("devices")):
-                label, color, marker = _LOOKS[devices]
+                label, color, marker = STYLES[devices]
                 runs = rows.groupby("epoch")["accuracy"].agg(["mean", "min", "max"])
-                look = {"color": color, "marker": marker, "ms": 5, "capsize": 3, "label": label}
-                panels.errorbar(ax, runs.index + 0.06 * i, runs["min"], runs["mean"], runs["max"], **look)
+                style = {"color": color, "marker": marker, "ms": 5, "capsize": 3, "label": label}
+                panels.errorbar(ax, runs.index + 0.06 * i, runs["min"], runs["mean"], runs["max"], **style)
             ax.set_title(f"{images // BATCH} updates per epoch, learning rate {lr:g}", size=10)
             ax.set_xticks(sorted(part["epoch"].unique()))
             shown = where(found_gaps, images=images, lr=lr)

@@ -70,12 +70,12 @@ def plot(table):
 
 
 def _draw(ax, rows, over, what, powers):
-    for place, (series, look) in enumerate(SERIES.items()):
+    for place, (series, style) in enumerate(SERIES.items()):
         part = rows[rows["series"] == series]
-        ax.plot(part[over], part[what] / (2**20 if what == "bytes" else 1), label=series, ms=4, **look)
+        ax.plot(part[over], part[what] / (2**20 if what == "bytes" else 1), label=series, ms=4, **style)
         if series in powers and not np.isnan(powers[series]):
             text, at = f"${LABELS[over][-1]}^{{{powers[series]:.2f}}}$", (0.03, 0.97 - 0.085 * place)
-            ax.text(*at, text, transform=ax.transAxes, color=look["color"], size=8.5, va="top", weight="bold")
+            ax.text(*at, text, transform=ax.transAxes, color=style["color"], size=8.5, va="top", weight="bold")
     panels.log_scale(ax, "xy")
     sizes = sorted(rows[over].unique())
     if over == "T":

@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from bppsa_nb.cells import gru, rnn
-from bppsa_nb.chains import structured
+from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.papers.timing import repeat
 from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.datasets.audio import FEATURES, LABELS
@@ -85,18 +85,12 @@ def speedups(table):
     of the paper's BPPSA, by levels: `backward` (bp / bppsa) and `overall` (both with the forward pass). For the chunked
     scan, where it was timed, `chunked`, `chunked_std` and `backward_chunked`; NaN elsewhere.
     """
-    keys = ["backend", "T", "B"]
-    bp, bppsa, chunked = (table[table["method"] == method].set_index(keys) for method in METHODS)
-    both = bppsa[["forward"]].assign(
-        bp=bp["backward"],
-        bppsa=bppsa["backward"],
-        bppsa_std=bppsa["backward_std"],
-        chunked=chunked["backward"],
-        chunked_std=chunked["backward_std"],
-    )
-    both["backward"] = both["bp"] / both["bppsa"]
+    bp, bppsa, chunked = (table[table["method"] == method].set_index(["backend", "T", "B"]) for method in METHODS)
+    both = bppsa[["forward"]].assign(bp=bp["backward"])
+    for name, rows in (("bppsa", bppsa), ("chunked", chunked)):
+        both[name], both[f"{name}_std"] = rows["backward"], rows["backward_std"]
+    both["backward"], both["backward_chunked"] = both["bp"] / both["bppsa"], both["bp"] / both["chunked"]
     both["overall"] = (both["forward"] + both["bp"]) / (both["forward"] + both["bppsa"])
-    both["backward_chunked"] = both["bp"] / both["chunked"]
     return both.reset_index()
 
 
@@ -114,14 +108,9 @@ def time_gru(point, rng, backend, seconds):
     # What does not change from round to round; times depend on sizes only.
     saved = model.forward(x, backend=backend)
     assemble = assembly(model.params["weight_hh_l0"], saved.hidden[0], saved.gates[0], backend)
-    forward, bp, bppsa, chunked, overhead = time_passes(model, x, y, backend, seconds, assemble).T
-    whole = {
-        "forward": forward,
-        "baseline": forward + bp,
-        "forward_overhead": forward + overhead,
-        "bppsa": forward + bppsa,  # the assembly is part of the backward pass
-        "chunked": forward + chunked,  # whose diagonals are, too
-    }
+    forward, *parts = time_passes(model, x, y, backend, seconds, assemble).T
+    names = ("baseline", "bppsa", "chunked", "forward_overhead")  # assembly and diagonals are parts of backward passes
+    whole = {"forward": forward} | {name: forward + part for name, part in zip(names, parts, strict=True)}
     row = {name: np.median(each) for name, each in whole.items()}
     return [row | {f"{name}_spread": np.std(each) for name, each in whole.items()} | {"rounds": len(forward)}]
 
@@ -133,13 +122,9 @@ def assembly(weight_hh, hidden, gates, backend):
     [shape=(T, B, H, H)] when they are ready; on a GPU they stay there, scaled, beside their exponents of two [shape=(T,
     B)].
     """
-    if backend == "numpy":
-        return lambda: structured.jacobians_T(gru.chain(weight_hh, hidden, gates))
-    if backend == "cpu":
-        from bppsa_nb.cells import gru_cpu
-        from bppsa_nb.chains.structured_cpu import jacobians_T
-
-        return lambda: jacobians_T(gru_cpu.chain(weight_hh, hidden, gates))
+    if backend != "cuda":
+        cell, chains = (implementation(f"bppsa_nb.{name}", backend) for name in ("cells.gru", "chains.structured"))
+        return lambda: chains.jacobians_T(cell.chain(weight_hh, hidden, gates))
     from numba import cuda
 
     from bppsa_nb.cells import gru_cuda

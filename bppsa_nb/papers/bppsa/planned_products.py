@@ -130,11 +130,6 @@ def levels(table):
     return sums.assign(error=rows.groupby("level")["error"].max())
 
 
-def values(table):
-    """Name what the words are taken from."""
-    return {"sums": levels(table)}
-
-
 def plot(table):
     """Draw seconds per level and way, and the time and memory of backward passes."""
     fig, (left, middle, right) = pyplot.subplots(1, 3, figsize=(10.4, 4), width_ratios=(2, 1, 1), layout="constrained")

@@ -18,7 +18,7 @@ PARTS = {
     "blelloch": ("backward, BPPSA in levels", "blelloch"),
     "chunked": ("backward, in chunks", "chunked"),
 }
-LOOKS = {
+STYLES = {
     "paper": {"marker": "o", "ms": 4.5, "lw": 1.6},
     "predicted": {"marker": "D", "ms": 5, "lw": 1.2, "fillstyle": "none", "ls": ":"},
 }
@@ -70,7 +70,7 @@ def plot(table):
     for ax, (name, size) in zip(axes, TABLES.items(), strict=True):
         rows = table[table["table"] == name].sort_values(size)
         for (source, part), curve in rows.groupby(["source", "part"]):
-            ax.plot(curve[size], 1e3 * curve["seconds"], color=COLORS[PARTS[part][1]], **LOOKS[source])
+            ax.plot(curve[size], 1e3 * curve["seconds"], color=COLORS[PARTS[part][1]], **STYLES[source])
         panels.log_scale(ax, "y")
         panels.sizes_axis(ax, sorted(rows[size].unique()))
     axes[0].set_title("B = 16")
@@ -79,7 +79,7 @@ def plot(table):
     axes[1].set_title("T = 1000")
     axes[1].set_xlabel("batch size, B")
     machines = f"{table.attrs['machine_of_the_paper']}, measured (the paper)", "H100, predicted from machine code"
-    looks = zip(machines, LOOKS.values(), strict=True)
-    marks = [Line2D([], [], color="#555555", label=label, **look) for label, look in looks]
+    styles = zip(machines, STYLES.values(), strict=True)
+    marks = [Line2D([], [], color="#555555", label=label, **style) for label, style in styles]
     panels.legend(fig, [*panels.patches({label: COLORS[role] for label, role in PARTS.values()}), *marks], ncols=3)
     return fig

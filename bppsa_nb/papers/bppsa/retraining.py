@@ -38,7 +38,7 @@ EPOCHS = {"quick": {"LeNet5": 1}, "paper": {"LeNet5": 2, "VGG11": 6}}
 COPIES = {"LeNet5": {"quick": 1, "paper": 3}, "VGG11": {"paper": 3}}
 RATES = {"quick": (0.8, 0.9, 0.97), "paper": (0.5, 0.8, 0.9, 0.95, 0.97)}
 IMAGES = {"train": 3000, "test": 500}  # at quick scale; at the paper's, all
-_LOOKS = {  # label, color, marker
+STYLES = {  # label, color, marker
     "class_blind": ("class-blind", COLORS["vector"], "o"),
     "class_uniform": ("class-uniform", COLORS["blelloch"], "s"),
     "class_distribution": ("class-distribution", COLORS["identity"], "^"),
@@ -186,13 +186,13 @@ def plot(table):
 def _draw_rates(ax, rows):
     ways = rows[rows["stage"] != "trained"].groupby(["scheme", "rate", "stage"])["accuracy"].agg(["mean", "min", "max"])
     rates = sorted(rows.loc[rows["stage"] != "trained", "rate"].unique())
-    for shift, (scheme, (label, color, marker)) in zip((-0.09, 0, 0.09), _LOOKS.items(), strict=True):
+    for shift, (scheme, (label, color, marker)) in zip((-0.09, 0, 0.09), STYLES.items(), strict=True):
         for stage in ("retrained", "pruned"):
             runs_of = ways.xs((scheme, stage), level=("scheme", "stage")).loc[rates]
-            look = {"color": color, "marker": marker, "ms": 6, "capsize": 2.5}
-            look |= {"ls": "-"} if stage == "retrained" else {"ls": "--", "mfc": "white", "lw": 1.2}
+            style = {"color": color, "marker": marker, "ms": 6, "capsize": 2.5}
+            style |= {"ls": "-"} if stage == "retrained" else {"ls": "--", "mfc": "white", "lw": 1.2}
             runs = (runs_of[end] for end in ("min", "mean", "max"))
-            panels.errorbar(ax, np.arange(len(rates)) + shift, *runs, label=f"{label}, {stage}", **look)
+            panels.errorbar(ax, np.arange(len(rates)) + shift, *runs, label=f"{label}, {stage}", **style)
     trained = rows.loc[rows["stage"] == "trained", "accuracy"].mean()
     ax.axhline(trained, color="black", lw=1.1, ls="--", zorder=1)
     iterations, size = rows["iterations"].iloc[0], rows["B"].iloc[0]

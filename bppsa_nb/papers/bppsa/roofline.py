@@ -34,10 +34,10 @@ def _draw_roof(ax, rows):
     for place, row in enumerate(shown.to_dict("records")):
         letter, kind = "abcdefghijklmnopqrstuvwxyz"[place], row["kernel"].split(" ", 1)[1]
         color, large = COLORS[ROLES[kind]], row["B"] > 16
-        look = {"color": color, "mfc": "none" if large else color, "ms": 11 if large else 8, "mew": 1.8, "ls": ""}
+        style = {"color": color, "mfc": "none" if large else color, "ms": 11 if large else 8, "mew": 1.8, "ls": ""}
         size = f"T = {row['T']}, B = {row['B']}, H = {row['H']}"
         label = f"{letter}  {row['kernel']}, {size}: {row['of_peak']:.0%} of the peak, {row['of_copy']:.0%} of a copy"
-        ax.plot(row["x"], row["y"], MARKS[kind], label=label, **look)
+        ax.plot(row["x"], row["y"], MARKS[kind], label=label, **style)
         beside = {"xytext": (8, 0), "textcoords": "offset points", "va": "center", "size": 9}
         ax.annotate(letter, (row["x"], row["y"]), **beside)
     panels.log_scale(ax)

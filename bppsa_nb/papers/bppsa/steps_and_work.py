@@ -12,7 +12,7 @@ from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
 
 SCALES = {"quick": 4096, "paper": 32768}
-LOOKS = {
+STYLES = {
     "linear": ("linear scan", COLORS["linear"], "s"),
     "blelloch": ("Blelloch (BPPSA)", COLORS["blelloch"], "o"),
     "truncated": ("truncated", COLORS["truncated"], "^"),
@@ -25,7 +25,7 @@ def measure(scale, rng, progress):
     largest = SCALES[scale]
     points = []
     for n in 2 ** np.arange(1, largest.bit_length()):
-        for method in LOOKS:
+        for method in STYLES:
             k = up_levels(n.item()) // 2 if method == "truncated" else None
             points.append({"n": n, "method": method, "levels": k, "p": None})
     for p in 2 ** np.arange(0, largest.bit_length(), 2):
@@ -60,7 +60,7 @@ def plot(table):
         (axes[2], shared, "p", "steps"),
     ):
         for method, rows in part.groupby("method", sort=False):
-            name, color, marker = LOOKS[method]
+            name, color, marker = STYLES[method]
             ax.plot(rows[x], rows[y], marker, color=color, ms=5, label=name, zorder=3)
         ax.set_xscale("log", base=2)
         ax.set_yscale("log", base=2)
@@ -88,5 +88,5 @@ def plot(table):
 
 def _line(ax, x, y, method, name, up=0):
     """Draw a formula, its name at the end."""
-    ax.plot(x, y, "--", color=LOOKS[method][1], lw=1.1, zorder=2)
-    panels.name_end(ax, x, y, name, LOOKS[method][1], up)
+    ax.plot(x, y, "--", color=STYLES[method][1], lw=1.1, zorder=2)
+    panels.name_end(ax, x, y, name, STYLES[method][1], up)

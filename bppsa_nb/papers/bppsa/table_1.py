@@ -1,5 +1,6 @@
 """Table 1: how sparse the transposed Jacobians of VGG-11's first operators are, and what it takes to make them."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -17,8 +18,14 @@ SERIES = {  # label, color, marker
     "values": ("here: the values", COLORS["blelloch"], "o"),
     "pattern": ("here: the pattern and the values", COLORS["vector"], "s"),
 }
-
-
+COLUMNS = {  # of the table that is drawn, by heads
+    "Operator": "{operator}",
+    "Input →\noutput": "{input} →\n{output}",
+    "Sparsity:\npaper / here": "{sparsity_paper:.5f} / {sparsity:.5f}",
+    "MiB: dense /\nCSR values": "{dense_mib:,.0f} / {values_mib:.3g}",
+    "Fill: time,\nover copy": "{fill_microseconds:,.0f} µs, {over_copy:.1f}",
+    "Speedup: paper / values /\nwith the pattern": "{speedups}",
+}
 OPERATORS = {
     "Convolution": partial(Convolution, np.ones((64, 3, 3, 3), bool), (3, 32, 32), padding=1),
     "ReLU": partial(ReLU, (64, 32, 32)),
@@ -62,12 +69,8 @@ def time_filling(point, rng, seconds):
     calls = [partial(np.copyto, values, copy), partial(jacobian.fill, given, values)]
     times = timing.take_turns(calls, seconds, rounds=(20, 5000))
     pattern = jacobian.pattern
-    row = {
-        "sparsity": pattern.sparsity,
-        "values": pattern.nnz,
-        "dense_mib": pattern.shape[0] * pattern.shape[1] * 4 / 2**20,
-        "values_mib": pattern.nnz * 4 / 2**20,
-    }
+    row = {"sparsity": pattern.sparsity, "values": pattern.nnz}
+    row |= {"dense_mib": math.prod(pattern.shape) * 4 / 2**20, "values_mib": pattern.nnz * 4 / 2**20}
     copied, filled = np.median(times, axis=0)
     return [row | {"copy": copied, "fill": filled, "over_copy": np.median(times[:, 1] / times[:, 0])}]
 
@@ -99,27 +102,11 @@ def plot(table):
     fig, (above, below) = pyplot.subplots(2, 1, figsize=(9, 6), height_ratios=[1, 1.3], layout="constrained")
     above.axis("off")
     lines = [
-        [
-            row["operator"],
-            f"{row['input']} →\n{row['output']}",
-            f"{row['sparsity_paper']:.5f} / {row['sparsity']:.5f}",
-            f"{row['dense_mib']:,.0f} / {row['values_mib']:.3g}",
-            f"{1e6 * row['fill']:,.0f} µs, {row['over_copy']:.1f}",
-            " / ".join(scientific(row[f"speedup_{name}"]) for name in SERIES),
-        ]
+        [form.format(**row, fill_microseconds=1e6 * row["fill"], speedups=_speedups(row)) for form in COLUMNS.values()]
         for row in table.to_dict("records")
     ]
-    heads = [
-        "Operator",
-        "Input →\noutput",
-        "Sparsity:\npaper / here",
-        "MiB: dense /\nCSR values",
-        "Fill: time,\nover copy",
-        "Speedup: paper / values /\nwith the pattern",
-    ]
-    drawn = above.table(
-        lines, colLabels=heads, loc="center", cellLoc="center", colWidths=[0.13, 0.15, 0.18, 0.15, 0.14, 0.25]
-    )
+    widths = [0.13, 0.15, 0.18, 0.15, 0.14, 0.25]
+    drawn = above.table(lines, colLabels=list(COLUMNS), loc="center", cellLoc="center", colWidths=widths)
     drawn.auto_set_font_size(False)
     drawn.set_fontsize(8.5)
     drawn.scale(1, 2.2)
@@ -141,6 +128,10 @@ def plot(table):
     below.grid(axis="y", visible=False)
     panels.legend(fig, below.get_legend_handles_labels()[0])
     return fig
+
+
+def _speedups(row):
+    return " / ".join(scientific(row[f"speedup_{name}"]) for name in SERIES)
 
 
 def scientific(value):

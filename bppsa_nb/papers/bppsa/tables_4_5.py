@@ -40,17 +40,10 @@ def epochs(timed):
     and `bppsa_spread`, as if every iteration were off by the standard deviation.
     """
     both = speedups(timed)
-    iterations = SAMPLES / both["B"]
-    return pd.DataFrame(
-        {
-            "T": both["T"],
-            "B": both["B"],
-            "forward": both["forward"] * iterations,
-            "baseline": (both["forward"] + both["bp"]) * iterations,
-            "bppsa": (both["forward"] + both["bppsa"]) * iterations,
-            "bppsa_spread": both["bppsa_std"] * iterations,
-        }
+    seconds = both[["forward"]].assign(
+        baseline=both["forward"] + both["bp"], bppsa=both["forward"] + both["bppsa"], bppsa_spread=both["bppsa_std"]
     )
+    return both[["T", "B"]].join(seconds.mul(SAMPLES / both["B"], axis=0))
 
 
 values = sources

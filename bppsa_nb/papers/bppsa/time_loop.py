@@ -45,8 +45,8 @@ def plot(table):
     for ax, (kernel, rows) in zip(axes, table.groupby("kernel", sort=False), strict=True):
         squares = np.full(-(-len(rows) // WIDE) * WIDE, np.nan)
         squares[: len(rows)] = [kinds.index(kind) for kind in rows["kind"]]
-        look = {"cmap": colors, "vmin": 0, "vmax": len(kinds) - 1, "edgecolors": "white", "linewidth": 1.5}
-        ax.pcolormesh(squares.reshape(-1, WIDE), **look)
+        style = {"cmap": colors, "vmin": 0, "vmax": len(kinds) - 1, "edgecolors": "white", "linewidth": 1.5}
+        ax.pcolormesh(squares.reshape(-1, WIDE), **style)
         ax.set_title(f"{kernel}: {len(rows)} instructions for\n{what[kernel]}")
         ax.set_aspect("equal")
         ax.axis("off")

@@ -135,8 +135,8 @@ def share_losses(left, right):
 
 def draw_differences(ax, worst, control, color):
     """Draw differences over iterations, by `worst_of_ten`'s columns; the `control` is called so, and has the color."""
-    looks = {"gradient": ("gradients", "black", "-"), "loss": ("losses", COLORS["blelloch"], "-")}
-    for name, (label, shade, line) in (looks | {"control": (f"losses, {control}", color, ":")}).items():
+    styles = {"gradient": ("gradients", "black", "-"), "loss": ("losses", COLORS["blelloch"], "-")}
+    for name, (label, shade, line) in (styles | {"control": (f"losses, {control}", color, ":")}).items():
         ax.plot(worst.index, worst[name], lw=1.6, label=label, color=shade, ls=line)
     draw_limit(ax)
 

@@ -8,6 +8,7 @@ from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
 
 PEERS = {"PyTorch": "torch", "JAX": "jax"}
+KEYS = ["machine", "part", "cell", "T", "B", "H", "I"]
 
 
 def measure(scale, rng, progress):
@@ -20,28 +21,18 @@ def beside(table):
 
     `ratio` is that of the medians, `low` and `high` those of the peer's quartiles to our median.
     """
-    keys = ["machine", "part", "cell", "T", "B", "H", "I"]
-    ours = table[table["name"] == "ours"].set_index(keys)["seconds"]
-    rows = []
-    for peer, prefix in PEERS.items():
-        part = table[table["name"].str.startswith(prefix)]
-        best = part.loc[part.groupby(keys, sort=False)["seconds"].idxmin()].set_index(keys)
-        ratios = best[["seconds", "seconds_low", "seconds_high"]].div(ours.reindex(best.index), axis=0)
-        names = {"seconds": "ratio", "seconds_low": "low", "seconds_high": "high"}
-        rows.append(ratios.rename(columns=names).assign(peer=peer).reset_index())
-    return pandas.concat(rows, ignore_index=True)
+    ours = table[table["name"] == "ours"].set_index(KEYS)["seconds"]
+    peers = [table[table["name"].str.startswith(prefix)].assign(peer=peer) for peer, prefix in PEERS.items()]
+    peers = pandas.concat(peers, ignore_index=True)
+    fastest = peers.loc[peers.groupby([*KEYS, "peer"], sort=False)["seconds"].idxmin()].set_index(KEYS)
+    ratios = fastest[["seconds", "seconds_low", "seconds_high"]].div(ours.reindex(fastest.index), axis=0)
+    return ratios.set_axis(["ratio", "low", "high"], axis=1).assign(peer=fastest["peer"]).reset_index()
 
 
 def best(table):
     """Return of `beside` the row of the peer that is ahead, for every size."""
     ratios = beside(table)
-    return ratios.loc[ratios.groupby(["machine", "part", "cell", "T", "B", "H", "I"], sort=False)["ratio"].idxmin()]
-
-
-def values(table):
-    """Name what the words are taken from: the peer that is ahead of the other, and whether it is behind us."""
-    ahead = best(table)
-    return {"ahead": ahead.assign(leads=ahead["ratio"] > 1, cells=1)}
+    return ratios.loc[ratios.groupby(KEYS, sort=False)["ratio"].idxmin()]
 
 
 def plot(table):
@@ -52,28 +43,20 @@ def plot(table):
         axes = part.subplot_mosaic([["named", "named"], ["RNN", "GRU"]], height_ratios=[1, 1.05])
         _draw_named(axes["named"], rows[rows["part"] == "named"])
         here = ahead[(ahead["machine"] == rows["machine"].iloc[0]) & (ahead["part"] == "grid")]
-        norm = _norm(here["ratio"])
+        most = max(np.log(here["ratio"].max()), -np.log(here["ratio"].min()))
         for cell in ("RNN", "GRU"):
-            _draw_grid(axes[cell], here[here["cell"] == cell], norm)
+            _draw_grid(axes[cell], here[here["cell"] == cell], TwoSlopeNorm(0, -most, most))
             axes[cell].set_title(f"{cell}, T = 100, I = H: best peer's time / ours")
     return fig
 
 
 def _draw_named(ax, rows):
-    keys = ["cell", "T", "B", "H", "I"]
-    sizes = list(rows.drop_duplicates(keys)[keys].itertuples(index=False))
-    colors = {"PyTorch": COLORS["identity"], "JAX": COLORS["vector"]}
+    sizes = list(rows[KEYS[2:]].drop_duplicates().itertuples(index=False))
+    colors, places = {"PyTorch": COLORS["identity"], "JAX": COLORS["vector"]}, np.arange(len(sizes))
     for peer, part in rows.groupby("peer", sort=False):
-        part = part.set_index(keys).loc[[tuple(size) for size in sizes]]
-        places = np.arange(len(sizes))
-        ax.errorbar(
-            part["ratio"],
-            places,
-            xerr=[part["ratio"] - part["low"], part["high"] - part["ratio"]],
-            fmt="o",
-            color=colors[peer],
-            label=peer,
-        )
+        part = part.set_index(KEYS[2:]).loc[[tuple(size) for size in sizes]]
+        bars = [part["ratio"] - part["low"], part["high"] - part["ratio"]]
+        ax.errorbar(part["ratio"], places, xerr=bars, fmt="o", color=colors[peer], label=peer)
         for place, ratio in zip(places, part["ratio"], strict=True):
             up = 6 if peer == "PyTorch" else -12  # the two may be close to each other
             ax.annotate(f"{ratio:.3g}", (ratio, place), (0, up), textcoords="offset points", ha="center", size=8)
@@ -86,11 +69,6 @@ def _draw_named(ax, rows):
     ax.set_xlabel("a peer's time / ours")
     ax.grid(axis="y", visible=False)
     ax.legend(loc="lower right", frameon=True)
-
-
-def _norm(ratios):
-    most = max(np.log(ratios.max()), -np.log(ratios.min()))
-    return TwoSlopeNorm(0, -most, most)
 
 
 def _draw_grid(ax, rows, norm):

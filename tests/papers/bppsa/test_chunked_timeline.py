@@ -51,10 +51,3 @@ def test_counts_are_those_of_equation_6(table):
     lengths_of = table[(table["part"] == "workers") & (table["method"] == "chunked")].set_index("p")["length"]
     assert lengths_of.to_dict() == {1: 60, 2: 30, 3: 20, 60: 1}
     assert workers["blelloch", 60] == lengths["multiply_adds"].loc["blelloch"].item()
-
-
-def test_a_timeline_and_two_counts_are_drawn(table):
-    above, left, right = chunked_timeline.plot(table).axes
-    assert len(above.collections[0].get_paths()) == len(table[table["part"] == "timeline"]) == 28
-    assert [line.get_label() for line in right.lines][:2] == ["levels (Blelloch)", "chunks"]
-    assert left.lines[0].get_xdata().tolist() == [1, 5, 6, 30, 60]

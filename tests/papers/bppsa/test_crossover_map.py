@@ -78,13 +78,6 @@ def test_the_map_shows_winner_lead_draw_and_regret():
     np.testing.assert_allclose(sorted(map(tuple, frames)), [(1, 0), (1, 1)], atol=1e-9)
 
 
-def test_one_panel_for_each_backend_and_size():
-    one = example()
-    table = pandas.concat([one, one.assign(H=9), one.assign(backend="cuda"), one.assign(backend="cuda", H=9)])
-    titles = [ax.get_title() for ax in crossover_map.plot(table).axes]
-    assert titles == ["cpu, H = 4", "cpu, H = 9", "cuda, H = 4", "cuda, H = 9"]
-
-
 def test_the_chain_is_that_of_a_network():
     chain = iterations.rnn_chain(5, 2, 3, np.random.default_rng(0))
     assert chain.shape == (5, 2, 3) and chain.carry is None

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from bppsa_nb.papers.bppsa import error_over_length
-from bppsa_nb.papers.progress import Progress
 
 
 @pytest.mark.parametrize("chain", error_over_length.CHAINS)
@@ -17,10 +16,3 @@ def test_norm_preserving_chains_preserve_norms():
     jacobians_T = error_over_length._rotations(5, np.random.default_rng(0)).astype(float)
     products = jacobians_T.swapaxes(-1, -2) @ jacobians_T
     np.testing.assert_allclose(products, np.broadcast_to(np.eye(20), products.shape), atol=1e-6)
-
-
-def test_plot_has_a_panel_per_chain(monkeypatch):
-    monkeypatch.setattr(error_over_length, "SCALES", {"quick": (1, 4)})
-    table = error_over_length.measure("quick", np.random.default_rng(0), Progress(show=False))
-    fig = error_over_length.plot(table)
-    assert [ax.get_title() for ax in fig.axes] == list(error_over_length.CHAINS.values())

@@ -55,15 +55,10 @@ def test_sparsity_is_measured_and_is_the_paper_s(table):
 
 
 def test_the_figure_says_where_its_numbers_come_from(table):
-    fig = table_1.plot(table)
-    above, below = fig.axes
+    above, below = table_1.plot(table).axes
     assert "Abacus, 2 cores, PyTorch 9.9, 2001-02-03" in below.get_title()
     cells = {place: cell.get_text().get_text() for place, cell in above.tables[0].get_celld().items()}
     assert cells[1, 2] == "0.99157 / 0.99157" and cells[2, 5] == "1.2e6 / 4.0e2 / 8.0e1"
-    drawn = {line.get_label(): line.get_xdata().tolist() for line in below.lines if line.get_label()[0] != "_"}
-    assert drawn["the paper"] == [8300, 1200000, 150000]
-    assert drawn["here: the values"] == [200, 400, 600]
-    assert drawn["here: the pattern and the values"] == [40, 80, 120]
 
 
 def test_the_recording_is_there_and_complete():

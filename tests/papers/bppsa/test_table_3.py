@@ -50,15 +50,3 @@ def test_the_table_says_whether_the_sound_is_real(folder, data):
     if data == "stand-in":
         (folder / STAND_IN).touch()
     assert measure().attrs["data"] == data
-
-
-def test_maps_share_the_seconds(folder):
-    fig = table_3.plot(measure())
-    titles = [ax.get_title().split("  ")[0] for ax in fig.axes[:3]]
-    assert titles == ["S: 259 × 38", "M: 517 × 24", "L: 1034 × 12"]
-    for ax, kept, hop in zip(fig.axes, (19, 12, 6), (512, 256, 128), strict=False):
-        (image,) = ax.images
-        frames = image.get_array().shape[1]
-        assert image.get_array().shape == (kept, 1 + 44100 // hop)
-        left, right, *_ = image.get_extent()
-        assert left == pytest.approx(-0.5 * hop / 44100) and right == pytest.approx((frames - 0.5) * hop / 44100)
