@@ -132,7 +132,7 @@ def read(path):
 class Instruments(ArrayDataset):
     """Instrument classification: IRMAS or its stand-in, as one of the sets S, M and L of Table 3.
 
-    Features are computed in threads and kept in `data/downloads/features/`. A load that was stopped goes on where it
+    Features are computed in threads and cached in `data/downloads/features/`. A load that was stopped goes on where it
     was; a file that changed is computed anew.
 
     Parameters
@@ -173,7 +173,7 @@ class Instruments(ArrayDataset):
     ValueError
         If it lacks an instrument's folder or clips in one, if a file cannot be used, or for unknown features.
     OSError
-        If features cannot be kept.
+        If features cannot be cached.
     RuntimeError
         If librosa finds no folder for what Numba compiles.
     """
@@ -230,7 +230,7 @@ class Instruments(ArrayDataset):
         for label in np.unique(self.y):
             names, counts = np.unique(recordings[self.y == label], return_counts=True)
             if len(names) < 2:
-                raise ValueError(f"{LABELS[label]} has a single recording, {names[0]}: it cannot be on both sides")
+                raise ValueError(f"cannot split: {LABELS[label]} has only one recording ({names[0]})")
             order = rng.permutation(len(names))
             sizes = np.cumsum(counts[order])[:-1]
             last = abs(sizes - share * counts.sum()).argmin()

@@ -10,7 +10,6 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from bppsa_nb.machine import files
 from bppsa_nb.training.datasets import irmas
 from bppsa_nb.training.datasets.audio import LABELS, Instruments
 
@@ -65,15 +64,8 @@ class Server:
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    root = tmp_path / "project"
-    monkeypatch.setattr(files, "root", lambda: root)
+def serve(project, monkeypatch):
     monkeypatch.setattr(irmas, "_PIECE", 1000)
-    return root
-
-
-@pytest.fixture
-def serve(project):
     servers = []
 
     def start(content):
