@@ -16,7 +16,7 @@ from bppsa_nb.machine.workers import parallel_for
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 _ROWS = 256  # of pre-activation gradients, before the parameters have their turn
-_WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
+_THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
 
 
 def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
@@ -43,7 +43,7 @@ def backward(weight_ih, weight_hh, x, saved, grad_output, local_grads, inputs):
     totals = tuple(np.zeros((groups, *shape), x.dtype) for shape in shapes)
     work = steps * batch * (weight_ih.size + weight_hh.size)
     arrays = product(x.dtype), (x, hidden), gates, (*weights, *totals), (grad_output, local, at_input, at_start)
-    parallel_for(_back, groups, group, *arrays, worth=work > _WORTH)
+    parallel_for(_back, groups, group, *arrays, parallel=work > _THRESHOLD)
     by_x, by_h, bias = (found.sum(axis=0) for found in totals)  # in the order of the groups, whichever core had them
     grads = {
         "weight_ih": by_x.reshape(weight_ih.shape),

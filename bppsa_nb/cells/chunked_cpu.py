@@ -12,7 +12,7 @@ from bppsa_nb.machine.tiles import GROUP, product
 from bppsa_nb.machine.views import copy, flat_view
 from bppsa_nb.machine.workers import parallel_for
 
-_WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
+_THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
 
 
 class Chunks(chunked.Chunks):
@@ -38,7 +38,7 @@ class Chunks(chunked.Chunks):
         steps = self.length if tol is None else CHECK_EVERY
         work = steps * len(indices) * (weights_x.size + weights_h.size)
         arrays = product(dtype), weights, (self.hidden, *self.rest), chunks
-        parallel_for(self._loop, groups, *arrays, self.length, until, worth=work > _WORTH)
+        parallel_for(self._loop, groups, *arrays, self.length, until, parallel=work > _THRESHOLD)
         sizes = np.minimum(GROUP, len(indices) - GROUP * np.arange(groups))
         return int(found[:, 0].max()), int(found[:, 0] @ sizes), float(found[:, 1].max())
 

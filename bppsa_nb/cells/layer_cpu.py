@@ -22,8 +22,8 @@ keep_freed_memory()
 # not vectorize. "contract" allows fused multiply-adds and nothing else: NaN and infinity keep their meaning.
 compiled = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 
-_WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
-_WORTH_NUMBERS = 2**18  # the same for numbers that are read and written once
+_THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
+_THRESHOLD_NUMBERS = 2**18  # the same for numbers that are read and written once
 _AT_HAND = 2**20  # bytes of weights that stay in a core's own cache
 _MOST = 4 * GROUP  # samples side by side where they do not
 _LEFT = 4  # groups of samples that cores can still share out then
@@ -34,13 +34,13 @@ _ROWS = 256  # of a product that adds to them: enough for registers to last, and
 
 
 def share_samples(function, sums, x, weight_ih, weight_hh, bias, *filled):
-    """Have a compiled forward pass go through time, by groups of samples where that is worth it."""
+    """Have a compiled forward pass go through time, by groups of samples where that pays."""
     (steps, batch, _), size = x.shape, weight_hh.shape[1]
     by_x, by_h = by_columns(weight_ih, sums), by_columns(weight_hh, sums)
     added = np.tile(bias.reshape(-1, size), batch)  # repeated for all samples
-    group, worth = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size) > _WORTH
+    group, parallel = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size) > _THRESHOLD
     arrays = group, product(x.dtype), x, (by_x, by_h, added), *filled
-    parallel_for(function, -(-batch // group), *arrays, worth=worth)
+    parallel_for(function, -(-batch // group), *arrays, parallel=parallel)
 
 
 def samples_together(batch, weights):
@@ -107,8 +107,8 @@ def by_columns(weight, sums):
 
 
 def share_numbers(function, array, *arrays):
-    """Have compiled code go once over arrays, all steps and samples at once, in pieces where that is worth it."""
-    parallel_for(function, array.size, array, *arrays, worth=array.size > _WORTH_NUMBERS)
+    """Have compiled code go once over arrays, all steps and samples at once, in chunks where that pays."""
+    parallel_for(function, array.size, array, *arrays, parallel=array.size > _THRESHOLD_NUMBERS)
 
 
 def parameter_gradients(x, hidden, from_x, from_h):
@@ -120,8 +120,8 @@ def parameter_gradients(x, hidden, from_x, from_h):
     sums = [np.zeros((parts, *shape), x.dtype) for shape in shapes]
     seen = x.reshape(1, rows, inputs), hidden[:steps].reshape(1, rows, size)
     at_sums = tuple(at.reshape(1, rows, size) for at in (*from_x, *from_h))
-    worth = rows * (inputs + size) * count * size > _WORTH
-    parallel_for(_add_up, parts, product(x.dtype), seen, at_sums, block, tuple(sums), worth=worth)
+    parallel = rows * (inputs + size) * count * size > _THRESHOLD
+    parallel_for(_add_up, parts, product(x.dtype), seen, at_sums, block, tuple(sums), parallel=parallel)
     by_x, by_h, biases = (found.sum(axis=0) for found in sums)
     return {
         "weight_ih": by_x.reshape(-1, inputs),

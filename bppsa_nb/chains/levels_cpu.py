@@ -17,7 +17,7 @@ import numpy as np
 from bppsa_nb.machine.compiling import inline, njit
 from bppsa_nb.machine.memory import keep_freed_memory
 from bppsa_nb.machine.views import add, copy
-from bppsa_nb.machine.workers import PIECES, THREADS, one_blas_thread, parallel_for
+from bppsa_nb.machine.workers import CHUNKS, THREADS, one_blas_thread, parallel_for
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled_cpu import GROUP, SMALL, flat, matmul, matvec, moderate, normalize, plain
 from bppsa_nb.scan import levels as _levels
@@ -47,7 +47,7 @@ def _matrix(links, mats, made, t, b):
 
 @_compile
 def _up(links, mats, exps, made, vecs, affine, low, high, group, first, last):
-    """Run up-sweep levels low ... high - 1 in pieces first ... last - 1 (Algorithm 1, lines 3-8)."""
+    """Run up-sweep levels low ... high - 1 in chunks first ... last - 1 (Algorithm 1, lines 3-8)."""
     T, batch, samples = mats.shape[0], mats.shape[1], vecs.shape[1]
     groups, repeats = -(-batch // group), samples // batch  # every matrix is that of one sample, or of all
     product, moved = np.empty(mats.shape[2:], mats.dtype), np.empty(mats.shape[2], mats.dtype)
@@ -88,7 +88,7 @@ def _up(links, mats, exps, made, vecs, affine, low, high, group, first, last):
 
 @_compile
 def _down(links, mats, exps, made, vecs, affine, low, high, across, group, first, last):
-    """Run down-sweep levels high - 1 ... low in pieces first ... last - 1 (Algorithm 1, lines 10-17).
+    """Run down-sweep levels high - 1 ... low in chunks first ... last - 1 (Algorithm 1, lines 10-17).
 
     With `across`, a piece is all blocks for a group of samples: first comes a linear scan over the blocks' products.
     Over two blocks this is Algorithm 1's first down-sweep level.
@@ -148,19 +148,19 @@ def levels(jacobians_T, grad_output, local_grads=None, levels=None):
     # The largest blocks that stay in a cache and give every core a few.
     groups, apart = -(-mats.shape[1] // group), k
     while apart > 0 and (
-        _levels.num_blocks(T, apart) * groups < PIECES * THREADS or size * min(group, mats.shape[1]) << apart > BLOCK
+        _levels.num_blocks(T, apart) * groups < CHUNKS * THREADS or size * min(group, mats.shape[1]) << apart > BLOCK
     ):
         apart -= 1
-    state, worth, kept = (links, mats, exps, made, vecs, affine), mats.size * hidden > SMALL, True
+    state, parallel, kept = (links, mats, exps, made, vecs, affine), mats.size * hidden > SMALL, True
     matrices, samples = -(-mats.shape[1] // group), -(-batch // group)
     low, top = _levels.num_blocks(T, apart), _levels.num_blocks(T, k)
     with one_blas_thread():
         if apart:
-            kept &= parallel_for(_up, low * matrices, *state, 0, apart, group, worth=worth)
-        kept &= parallel_for(_up, top * mats.shape[1], *state, apart, k, 1, worth=worth)
-        kept &= parallel_for(_down, batch, *state, apart, k, True, 1, worth=worth)
+            kept &= parallel_for(_up, low * matrices, *state, 0, apart, group, parallel=parallel)
+        kept &= parallel_for(_up, top * mats.shape[1], *state, apart, k, 1, parallel=parallel)
+        kept &= parallel_for(_down, batch, *state, apart, k, True, 1, parallel=parallel)
         if apart:
-            kept &= parallel_for(_down, low * samples, *state, 0, apart, False, group, worth=worth)
+            kept &= parallel_for(_down, low * samples, *state, 0, apart, False, group, parallel=parallel)
     if not kept:
         raise DynamicRangeError
     return vecs[: T + 1]

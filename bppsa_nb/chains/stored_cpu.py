@@ -7,7 +7,7 @@ from bppsa_nb.chains.stored import by_rows
 from bppsa_nb.machine.compiling import njit
 from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.views import add, copy
-from bppsa_nb.machine.workers import PIECES, THREADS, one_blas_thread, parallel_for
+from bppsa_nb.machine.workers import CHUNKS, THREADS, one_blas_thread, parallel_for
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.operands.scaled_cpu import GROUP, SMALL, dot, flat, matmul, matvec, moderate, normalize, plain
 
@@ -34,7 +34,7 @@ def sweep(jacobians_T, grad_output, local_grads=None):
     """Go back one link after the other; counterpart of `bppsa_nb.chains.stored.sweep`."""
     links, terms, gradients = _start(jacobians_T, grad_output, local_grads)
     T, batch, hidden = len(links), *grad_output.shape
-    parallel_for(_sweep_samples, batch, links, terms, gradients, worth=T * batch * hidden**2 > SMALL)
+    parallel_for(_sweep_samples, batch, links, terms, gradients, parallel=T * batch * hidden**2 > SMALL)
     return gradients
 
 
@@ -146,14 +146,14 @@ def chunked(jacobians_T, grad_output, local_grads=None, length=1):
     mats, exps = np.empty((inner, *links.shape[1:]), links.dtype), np.empty((inner, matrices), np.int64)
     vecs = np.empty((inner, batch, hidden), links.dtype)
     group = max(GROUP // links[0, 0].nbytes, 1)  # samples enough to read memory in order
-    while group > 1 and below * -(-matrices // group) < PIECES * THREADS:
+    while group > 1 and below * -(-matrices // group) < CHUNKS * THREADS:
         group //= 2
-    state, worth = (links, terms, mats, exps, vecs, gradients), T * batch * hidden**2 > SMALL
+    state, parallel = (links, terms, mats, exps, vecs, gradients), T * batch * hidden**2 > SMALL
     with one_blas_thread():
         count = (inner + 1) * -(-matrices // group)
-        kept = parallel_for(_reduce, count, state, length, group, worth=links.size * hidden > SMALL)
-        kept &= parallel_for(_between, batch, state, length, worth=False)
-        parallel_for(_replay, below * -(-batch // group), state, length, group, worth=worth)
+        kept = parallel_for(_reduce, count, state, length, group, parallel=links.size * hidden > SMALL)
+        kept &= parallel_for(_between, batch, state, length, parallel=False)
+        parallel_for(_replay, below * -(-batch // group), state, length, group, parallel=parallel)
     if not kept:
         raise DynamicRangeError
     return gradients
@@ -176,7 +176,7 @@ def products(jacobians_T, length):
     require(chunks * links[0].nbytes, f"multiplying {chunks} chunks of {length} links")
     mats, exps = np.empty((chunks, *links.shape[1:]), links.dtype), np.empty((chunks, links.shape[1]), np.int64)
     with one_blas_thread():
-        worth = links.size * links.shape[2] > SMALL
-        if not parallel_for(_multiply_chunks, exps.size, links, length, mats, exps, worth=worth):
+        parallel = links.size * links.shape[2] > SMALL
+        if not parallel_for(_multiply_chunks, exps.size, links, length, mats, exps, parallel=parallel):
             raise DynamicRangeError
     return by_rows(mats, exps)

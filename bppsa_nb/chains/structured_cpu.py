@@ -23,7 +23,7 @@ keep_freed_memory()
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 _spread, _shift = inline(rules.spread), inline(rules.shift)
-_WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
+_THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
 
 
 def jacobians_T(chain):
@@ -33,7 +33,7 @@ def jacobians_T(chain):
     assembled = np.empty((T, B, H, H), chain.dtype)
     weights, slopes, carry = _arrays(chain)
     by_rows = np.ascontiguousarray(weights.transpose(0, 2, 1))  # transposed once, so that loops run along rows
-    parallel_for(_assemble, T, by_rows, slopes, carry, assembled, worth=assembled.size > _WORTH)
+    parallel_for(_assemble, T, by_rows, slopes, carry, assembled, parallel=assembled.size > _THRESHOLD)
     return assembled
 
 
@@ -109,7 +109,7 @@ def _products(arrays, length, skip, products, exponents):
     weights_T, floor = np.ascontiguousarray(weights.transpose(0, 2, 1)), rows.smallest_kept(*arrays)
     (count, B, H), steps = exponents.shape, (len(exponents) + skip) * length
     arrays = product(products.dtype), weights_T, slopes, carry, length, skip, floor, products, exponents
-    if not parallel_for(_multiply, count * B, *arrays, worth=steps * B * H**3 > _WORTH):
+    if not parallel_for(_multiply, count * B, *arrays, parallel=steps * B * H**3 > _THRESHOLD):
         raise DynamicRangeError
 
 
@@ -137,10 +137,10 @@ def _sweep(chain, bounds, ends, gradients, keep=True):
     T, B, H = chain.shape
     bounds, (weights, slopes, carry) = np.asarray(bounds), _arrays(chain)
     runs, work = len(ends), (bounds[-1] - bounds[0]) * B * H * H * max(len(weights), 1)
-    group = GROUP if runs == 1 and work > _WORTH else B  # samples that go together
+    group = GROUP if runs == 1 and work > _THRESHOLD else B  # samples that go together
     flat = slopes.reshape(len(slopes), T, B * H), carry.reshape(len(carry), B * H)
     arrays = product(chain.dtype), weights, *flat, bounds, ends, gradients, keep, group
-    parallel_for(_go_back, runs * -(-B // group), *arrays, worth=work > _WORTH)
+    parallel_for(_go_back, runs * -(-B // group), *arrays, parallel=work > _THRESHOLD)
 
 
 @_compile

@@ -55,17 +55,6 @@ def check_path(path, name="path"):
 
 
 @contextmanager
-def naming(path, hidden=None):
-    """Have errors of the system name a file where they name none, as on a full disk, or one that should stay hidden."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None and error.filename in (None, hidden):
-            error.filename = os.fspath(path)
-        raise
-
-
-@contextmanager
 def atomic_write(path, mode="wb"):
     """Write a file so that a reader sees the old one or the new one, never half of one: bytes, or with "w" UTF-8.
 
@@ -79,18 +68,19 @@ def atomic_write(path, mode="wb"):
     temporary = str(target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp"))
     text = {"encoding": "utf-8", "newline": ""} if mode == "w" else {}
     try:
-        with naming(path, hidden=temporary):
-            opener = partial(os.open, mode=0o666 if permissions is None else permissions)
-            with open(temporary, mode.replace("w", "x"), opener=opener, **text) as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            if permissions is not None:
-                os.chmod(temporary, permissions)
-            os.replace(temporary, target)
-    except BaseException:
+        opener = partial(os.open, mode=0o666 if permissions is None else permissions)
+        with open(temporary, mode.replace("w", "x"), opener=opener, **text) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if permissions is not None:
+            os.chmod(temporary, permissions)
+        os.replace(temporary, target)
+    except BaseException as error:
         with suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error.errno is not None and error.filename in (None, temporary):
+            error.filename = os.fspath(path)  # of a full disk, nothing says which file it was
         raise
 
 
@@ -125,30 +115,19 @@ def _target(path):
 
 
 @contextmanager
-def locked(path, wait=True):
-    """Hold a file or a folder locked, where that can be done; whoever holds it is waited for, or a BlockingIOError."""
+def folder_lock(folder):
+    """Hold a folder, which is made if it is not there, locked where that can be done: other processes wait for it."""
+    folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         yield
         return
-    number = os.open(path, os.O_RDONLY if os.path.isdir(path) else os.O_RDWR)
+    number = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise
-        except OSError:  # not every file system has locks
-            pass
+        with suppress(OSError):  # not every file system has locks
+            fcntl.flock(number, fcntl.LOCK_EX)
         yield
     finally:
         os.close(number)
-
-
-@contextmanager
-def one_at_a_time(folder):
-    """Have processes that write several files of a folder, which belong together, wait for each other; it is made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
-        yield
 
 
 def checksum(path, algorithm):

@@ -3,7 +3,7 @@
 Plain threads that run compiled code without Python's global lock. Numba's own parallel loops would do the same, but
 take more than twice as long to compile, and their threads wait by spinning: where another thread holds a core, one of
 BLAS that spins after a product included, a barrier can cost a time slice. These threads sleep, and whoever is done
-takes the next piece.
+takes the next chunk.
 """
 
 import os
@@ -19,7 +19,7 @@ from bppsa_nb.machine import extras
 from bppsa_nb.machine.interrupts import interrupts_held
 
 THREADS = config.NUMBA_NUM_THREADS  # one per core, or what the environment variable of that name says
-PIECES = 4  # per thread, so that a slow one holds up no more than a part of its share
+CHUNKS = 4  # per thread, so that a slow one holds up no more than a part of its share
 
 
 # A queue without Python code inside: Ctrl-C in the middle of it leaves no lock behind, as it does in executors.
@@ -57,34 +57,34 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
 
 
-def parallel_for(function, count, *arguments, worth=True, pieces=0):
+def parallel_for(function, count, *arguments, parallel=True, chunks=0):
     """Call ``function(*arguments, first, last)`` on chunks of ``range(count)``, on all cores.
 
-    It is compiled, with ``nogil=True``. Chunks must not depend on each other. Where it is not `worth` waking other
-    threads, there is one, on this thread; `pieces` asks for at least so many, for Ctrl-C to wait for the end of one.
+    It is compiled, with ``nogil=True``. Chunks must not depend on each other. Without `parallel`, as where it does
+    not pay, there is one, on this thread; `chunks` asks for at least so many, for Ctrl-C to wait for the end of one.
     Returns whether all calls returned true, and raises KeyboardInterrupt once no thread is writing any more.
     """
-    if not worth or count < 2 or (THREADS == 1 and not pieces):
+    if not parallel or count < 2 or (THREADS == 1 and not chunks):
         return bool(function(*arguments, 0, count))
-    pieces = min(count, max(pieces, PIECES * THREADS))
-    bounds = [count * i // pieces for i in range(pieces + 1)]
+    chunks = min(count, max(chunks, CHUNKS * THREADS))
+    bounds = [count * i // chunks for i in range(chunks + 1)]
     left, begun, ended = list(zip(bounds[:-1], bounds[1:], strict=True)), [], []
     news = SimpleQueue()
 
-    def take_pieces():
+    def take_chunks():
         done = True
         while left:
             try:
-                piece = left.pop()
+                chunk = left.pop()
             except IndexError:  # another thread was quicker
                 break
-            done &= function(*arguments, *piece)
+            done &= function(*arguments, *chunk)
         return done
 
     def help_out():
         begun.append(True)  # before anything is taken
         try:
-            ended.append((take_pieces(), None))
+            ended.append((take_chunks(), None))
         except BaseException as error:  # the caller raises it
             left.clear()
             ended.append((False, error))
@@ -93,7 +93,7 @@ def parallel_for(function, count, *arguments, worth=True, pieces=0):
     try:
         for _ in range(_wake(THREADS - 1)):
             _tasks.put(help_out)
-        done = take_pieces()
+        done = take_chunks()
         while len(ended) < len(begun):
             news.get()
     finally:

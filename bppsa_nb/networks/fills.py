@@ -1,7 +1,7 @@
 """Transposed Jacobians compiled for CPUs: their entries, listed once, and their values, filled in again and again.
 
 Functions take a range ``first ... last`` of rows, planes or entries, so that `machine.workers.parallel_for` can hand it
-out in pieces. They fill arrays they are given, and return whether what they read could be used. They cut that range out
+out in chunks. They fill arrays they are given, and return whether what they read could be used. They cut that range out
 first: an index that starts at zero is known not to be negative, and loops over it are vectorized.
 """
 

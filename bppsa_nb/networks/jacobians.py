@@ -23,7 +23,7 @@ from bppsa_nb.networks.geometry import Axis, pair, sizes
 from bppsa_nb.operands.pattern import CSRPattern
 
 CONVOLUTION, LINEAR, IMAGE = "(C_out, C_in, kh, kw)", "(out, in)", "(C, h, w)"  # shapes of weights, and of an input
-_WORTH = 2**19  # values below which a second thread is not woken
+_THRESHOLD = 2**19  # values below which a second thread is not woken
 _LARGE = 2**26  # bytes from which memory is asked for; to ask takes longer than to fill a small array
 
 
@@ -104,18 +104,18 @@ class Convolution(Jacobian):
         if weight.shape != self.mask.shape:
             raise wrong_shape("weight", weight, self.mask.shape)
         flat = weight.reshape(-1)
-        if not parallel_for(fills.usable, flat.size, flat, self.mask.reshape(-1), worth=flat.size > _WORTH):
+        if not parallel_for(fills.usable, flat.size, flat, self.mask.reshape(-1), parallel=flat.size > _THRESHOLD):
             check_finite(weight=weight)
             place = np.argwhere((weight != 0) & ~self.mask)[0]
             raise ValueError(f"weight must be 0 where mask is False, got {weight[tuple(place)]} at {place.tolist()}")
         out = self._out(out, (), weight.dtype)
-        worth = out.size > _WORTH
+        how = {"parallel": out.size > _THRESHOLD}
         if not self._repeats:  # every row is of a kind of its own, and they are in order
-            parallel_for(fills.gather, out.size, flat, self._source, out, worth=worth)
+            parallel_for(fills.gather, out.size, flat, self._source, out, **how)
             return out
         distinct = np.empty(self._source.size, weight.dtype)
         fills.gather(flat, self._source, distinct, 0, distinct.size)
-        parallel_for(fills.repeat_rows, len(self._begin), distinct, self._begin, self.pattern.indptr, out, worth=worth)
+        parallel_for(fills.repeat_rows, len(self._begin), distinct, self._begin, self.pattern.indptr, out, **how)
         return out
 
 
@@ -144,7 +144,7 @@ class Elementwise(Jacobian):
         """Write the values, by an input or an output; see `Jacobian.fill`."""
         x, lead = _samples(self._argument, x, self.input_shape)
         out = self._out(out, lead, x.dtype)
-        if not parallel_for(self._slopes, x.size, x.reshape(-1), out.reshape(-1), worth=x.size > _WORTH):
+        if not parallel_for(self._slopes, x.size, x.reshape(-1), out.reshape(-1), parallel=x.size > _THRESHOLD):
             check_finite(**{self._argument: x})
             raise ValueError(f"y must be {self._expected}, got values from {x.min()} to {x.max()}")
         return out
@@ -228,7 +228,7 @@ class MaxPool2d(Pooling):
         _, height, width = self.input_shape
         planes, values = x.reshape(-1, height * width), out.reshape(-1, self._slot.size)
         options = width, self.kernel_size, self.stride, self._slot
-        if not parallel_for(fills.max_pool, len(planes), planes, *options, values, worth=x.size > _WORTH):
+        if not parallel_for(fills.max_pool, len(planes), planes, *options, values, parallel=x.size > _THRESHOLD):
             check_finite(x=x)
         return out
 
@@ -312,5 +312,5 @@ def _entries(filters, axes, of_weight):
     by_input = np.ascontiguousarray(filters.swapaxes(0, 1))
     lines = len(by_input) * len(vertical.valid)
     options = lists, sizes, indptr, of_weight
-    parallel_for(fills.list_entries, lines, by_input, *options, entries, worth=entries.size > _WORTH)
+    parallel_for(fills.list_entries, lines, by_input, *options, entries, parallel=entries.size > _THRESHOLD)
     return indptr, entries

@@ -15,14 +15,14 @@ from bppsa_nb.machine.elementary import tanh
 from bppsa_nb.machine.memory import keep_freed_memory
 from bppsa_nb.machine.subnormals import flush, restore
 from bppsa_nb.machine.tiles import multiply, product
-from bppsa_nb.machine.workers import PIECES, THREADS, parallel_for
+from bppsa_nb.machine.workers import CHUNKS, THREADS, parallel_for
 from bppsa_nb.networks.residual_steps import difference, host, norms, put, take  # noqa: F401  NumPy serves these
 
 keep_freed_memory()
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 
-_WORTH = 2**21  # multiply-adds that one core has done before a second one is of any use
+_THRESHOLD = 2**21  # multiply-adds that one core has done before a second one is of any use
 _LINE = 64  # bytes of an image's row at least: no vector register is longer; of two such, where samples are the pixels
 _TANH, _RELU, _ADJOINT, _TANH_SLOPE, _RELU_SLOPE = range(5)  # what a step computes
 _FORWARD = {"tanh": _TANH, "relu": _RELU}
@@ -66,11 +66,11 @@ def _sweep(points, source, blocks, weights, biases, slopes, kind):
     source = np.empty(0, points.dtype) if source is None else source
     images = _images(points[0], weights, 2 * _LINE // points.itemsize)
     # A block's images go together, for they share the weights; apart, if there are too few blocks for all cores.
-    parts = min(images[0], -(-PIECES * THREADS // len(arrivals)))
+    parts = min(images[0], -(-CHUNKS * THREADS // len(arrivals)))
     flat = tuple(array.reshape(-1) for array in (points, source, arrivals, weights, biases, slopes))
     work = len(blocks[1]) * arrivals[0].size * weights[0, 0].size
     arguments = flat, blocks, kind, images, parts
-    parallel_for(_steps, len(arrivals) * parts, product(points.dtype), *arguments, worth=work > _WORTH)
+    parallel_for(_steps, len(arrivals) * parts, product(points.dtype), *arguments, parallel=work > _THRESHOLD)
     return arrivals
 
 
@@ -251,7 +251,7 @@ def parameter_gradients(states, gradients, weights, biases, h, activation):
     images = _images(states[0], weights, len(states[0]))
     flat = tuple(array.reshape(-1) for array in (states, gradients, at_sums, grad_weights, grad_biases))
     work, h = states.size * weights[0, 0].size, states.dtype.type(h)
-    parallel_for(_add_up, len(weights), product(weights.dtype), flat, h, images, worth=work > _WORTH)
+    parallel_for(_add_up, len(weights), product(weights.dtype), flat, h, images, parallel=work > _THRESHOLD)
     return grad_weights, grad_biases
 
 

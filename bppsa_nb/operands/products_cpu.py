@@ -1,7 +1,7 @@
 """Planned sparse products compiled for CPUs: the symbolic phase, and the numeric phase's counterpart of `products`.
 
 Functions take a range ``first ... last`` of rows, or of rows of all samples one after the other, so that
-`machine.workers.parallel_for` can hand it out in pieces. They fill arrays they are given and return whether they did.
+`machine.workers.parallel_for` can hand it out in chunks. They fill arrays they are given and return whether they did.
 """
 
 import numpy as np
@@ -11,8 +11,8 @@ from bppsa_nb.machine.workers import parallel_for
 from bppsa_nb.operands.products import batch_of, send  # noqa: F401 - values stay in this computer's memory
 
 _compile = njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
-_WORTH = 2**15  # multiply-adds, or entries to look at, below which a second thread is not woken
-_PIECE = 2**26  # multiply-adds, about a tenth of a second, that Ctrl-C waits for
+_THRESHOLD = 2**15  # multiply-adds, or entries to look at, below which a second thread is not woken
+_CHUNK = 2**26  # multiply-adds, about a tenth of a second, that Ctrl-C waits for
 _PART = 2**16  # entries that one call looks at
 _PLACED = 2**22  # multiply-adds of a plan up to which it keeps the place of each, four bytes
 
@@ -65,7 +65,7 @@ def _list(a_indptr, a_indices, b_indptr, b_indices, columns, indptr, indices, fi
 
 def _amount(multiply_adds):
     """Say how to share out so many multiply-adds."""
-    return {"worth": multiply_adds > _WORTH, "pieces": multiply_adds // _PIECE}
+    return {"parallel": multiply_adds > _THRESHOLD, "chunks": multiply_adds // _CHUNK}
 
 
 def count(a, b, multiply_adds):
@@ -235,7 +235,7 @@ def apply(pattern, values, vectors):
     result = np.empty((len(vectors), pattern.shape[0]), vectors.dtype)
     if result.size:
         arrays = (pattern.indptr, pattern.indices, values, vectors, result)
-        parallel_for(_apply, result.size, *arrays, worth=len(vectors) * pattern.nnz > _WORTH)
+        parallel_for(_apply, result.size, *arrays, parallel=len(vectors) * pattern.nnz > _THRESHOLD)
     return result
 
 
@@ -263,7 +263,7 @@ def extent(values):
     sizes = np.array([0, np.iinfo(whole).max], whole)
     parts = max(-(-values.shape[1] // _PART), 1)
     high, low = np.empty((2, len(values), parts), whole)
-    parallel_for(_extent, high.size, values.view(whole), sizes, high, low, worth=values.size > _WORTH)
+    parallel_for(_extent, high.size, values.view(whole), sizes, high, low, parallel=values.size > _THRESHOLD)
     least = low.min(axis=1)
     peak, floor = high.max(axis=1).view(values.dtype), least.view(values.dtype)
     return peak, np.where(least == sizes[1], values.dtype.type(np.inf), floor)
@@ -284,5 +284,5 @@ def scale(values, exponents, out=None):
     out = np.empty_like(values) if out is None else out
     factors = np.ldexp(values.dtype.type(1), exponents)
     if values.size:
-        parallel_for(_scale, values.size, values, factors, out, worth=values.size > _WORTH)
+        parallel_for(_scale, values.size, values, factors, out, parallel=values.size > _THRESHOLD)
     return out

@@ -23,8 +23,8 @@ def threads(request, monkeypatch):
     """As many threads, for however little there is to do."""
     monkeypatch.setattr(workers, "THREADS", request.param)
     for module in (layer_cpu, backward_cpu, structured_cpu):
-        monkeypatch.setattr(module, "_WORTH", 0)
-    monkeypatch.setattr(layer_cpu, "_WORTH_NUMBERS", 0)
+        monkeypatch.setattr(module, "_THRESHOLD", 0)
+    monkeypatch.setattr(layer_cpu, "_THRESHOLD_NUMBERS", 0)
     return request.param
 
 

@@ -176,16 +176,14 @@ def test_looking_whether_a_file_can_be_written_changes_nothing(tmp_path):
         files.check_writable(tmp_path / "run" / "deeper")
 
 
-def test_locks_are_waited_for_or_not(tmp_path):
-    pytest.importorskip("fcntl")
-    path = tmp_path / "lock"
-    path.touch()
-    for held, name in ((files.locked(path), path), (files.one_at_a_time(tmp_path / "new"), tmp_path / "new")):
-        with held, pytest.raises(BlockingIOError), files.locked(name, wait=False):
-            pass
-        with files.locked(name, wait=False):
-            pass
-    assert files.checksum(path, "md5") == "d41d8cd98f00b204e9800998ecf8427e"
+def test_whoever_writes_a_folder_is_waited_for(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
+    with files.folder_lock(tmp_path / "new"):
+        other = os.open(tmp_path / "new", os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
 
 
 def test_json_round_trip_with_numpy_scalars(tmp_path):

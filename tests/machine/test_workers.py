@@ -13,8 +13,8 @@ from bppsa_nb.machine import workers
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 8, 9, 100])
 @pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize("worth", [True, False])
-def test_every_index_is_visited_once(count, threads, worth, monkeypatch):
+@pytest.mark.parametrize("parallel", [True, False])
+def test_every_index_is_visited_once(count, threads, parallel, monkeypatch):
     monkeypatch.setattr(workers, "THREADS", threads)
     visited, lock = [], threading.Lock()
 
@@ -23,11 +23,11 @@ def test_every_index_is_visited_once(count, threads, worth, monkeypatch):
             visited.extend(range(first, last))
         return name == "name"
 
-    assert workers.parallel_for(visit, count, "name", worth=worth) is True
+    assert workers.parallel_for(visit, count, "name", parallel=parallel) is True
     assert sorted(visited) == list(range(count))
-    assert not count or workers.parallel_for(visit, count, "other", worth=worth) is False
-    sizes = []  # more pieces where there is much to do
-    assert workers.parallel_for(lambda first, last: sizes.append(last - first) is None, 100, pieces=50)
+    assert not count or workers.parallel_for(visit, count, "other", parallel=parallel) is False
+    sizes = []  # more chunks where there is much to do
+    assert workers.parallel_for(lambda first, last: sizes.append(last - first) is None, 100, chunks=50)
     assert sizes == [2] * 50
 
 

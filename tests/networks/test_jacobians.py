@@ -223,7 +223,7 @@ def test_threads_change_nothing(monkeypatch):
         ]
 
     alone = everything()
-    monkeypatch.setattr(jacobians, "_WORTH", 0)
+    monkeypatch.setattr(jacobians, "_THRESHOLD", 0)
     for found, expected in zip(everything(), alone, strict=True):
         np.testing.assert_array_equal(found, expected)
 

@@ -73,7 +73,7 @@ def test_twins_agree(dtype, case):
 def test_the_same_bits_whoever_computes_them(state, kernel, dtype, monkeypatch):
     arguments = data((state, kernel, np.array([0, 4, 8, 9]), True, "tanh"), dtype)
     expected = everything(cpu, *arguments)
-    monkeypatch.setattr(cpu, "_WORTH", 0)
+    monkeypatch.setattr(cpu, "_THRESHOLD", 0)
     for threads in (1, 2, 5):
         for module in (workers, cpu):
             monkeypatch.setattr(module, "THREADS", threads)

@@ -276,15 +276,15 @@ def test_patterns_are_copied_and_pickled_without_their_plans():
     assert np.array_equal(bp.backprop([link], np.ones((2, 4)), backend="cpu")[0], np.ones((2, 4)))
 
 
-def test_pieces_small_enough_to_interrupt(monkeypatch):
+def test_chunks_small_enough_to_interrupt(monkeypatch):
     calls = []
 
-    def parallel_for(function, count, *arguments, worth, pieces):
-        calls.append(pieces)
+    def parallel_for(function, count, *arguments, parallel, chunks):
+        calls.append(chunks)
         return function(*arguments, 0, count)
 
     monkeypatch.setattr(cpu, "parallel_for", parallel_for)
-    monkeypatch.setattr(cpu, "_PIECE", 10)
+    monkeypatch.setattr(cpu, "_CHUNK", 10)
     dense = CSRPattern.of(sparse.csr_array(np.ones((5, 5))))
     plan = PlannedProduct(dense, dense)
     plan(np.ones((2, 25)), np.ones(25), "cpu")

@@ -111,7 +111,7 @@ def test_two_that_record_a_table_wait_for_each_other(tmp_path):
     path = tmp_path / "folder" / "toy.quick.csv"
     arguments = [{"n": 1}], provenance.describe("toy", "quick", 0), path, {"backend": "numpy"}
     writer = threading.Thread(target=tables.write, args=arguments)
-    with files.one_at_a_time(path.parent):
+    with files.folder_lock(path.parent):
         writer.start()
         writer.join(0.2)
         assert writer.is_alive() and not list(path.parent.iterdir())

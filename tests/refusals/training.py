@@ -65,6 +65,7 @@ ROWS += [
     ("Trainer", {"comm": "world"}, r"TypeError: comm must be an mpi4py\.MPI\.Intracomm, .* got 'world'"),
     ("Trainer", {"levels": None}, "ValueError: .*levels"),
     ("Trainer", {"method": "linear"}, "ValueError: levels is for method='truncated' only"),
+    ("Trainer", {"method": "ordinary", "levels": None}, "ValueError: method must be one of .* got 'ordinary'"),
     ("Trainer", {"backend": "tpu"}, "ValueError: backend must be one of .* got 'tpu'"),
     ("Trainer", {"forward": "magic"}, "forward must be one of 'auto', 'linear', 'chunked', 'newton', got 'magic'"),
     ("Trainer", {"model": None}, r"model must be such as bppsa_nb.RNN\(1, 20, 10\), got NoneType, which has no"),

@@ -425,12 +425,6 @@ def test_gradients_of_pictures_overflow_without_time_steps():
     assert_same(state(trainer), before)
 
 
-def test_only_networks_tell_ordinary_backward_from_the_linear_scan():
-    picture_trainer(method="ordinary")
-    with pytest.raises(ValueError, match="method must be one of .* got 'ordinary'"):
-        new_trainer(method="ordinary")
-
-
 @pytest.mark.parametrize(
     ("name", "value", "kind", "message"),
     [

@@ -53,7 +53,7 @@ def train(new, method, course, watch, kept=None, show=False):
         weight.flat[0] = np.nextafter(weight.flat[0], np.inf, dtype=weight.dtype)
     warm.step(*course.samples.batch(np.arange(BATCH)))  # compiled before the clock starts
     watched, saving = [], {}
-    with nullcontext() if kept is None else files.one_at_a_time(kept):
+    with nullcontext() if kept is None else files.folder_lock(kept):
         if kept is not None:
             state, numbers = kept / "trainer.npz", kept / "watched.json"
             saving = {"save_to": state, "save_every": -(-len(course.samples) // BATCH)}

@@ -132,7 +132,7 @@ def read(path):
 class Instruments(ArrayDataset):
     """Instrument classification: IRMAS or its stand-in, as one of the sets S, M and L of Table 3.
 
-    Features are computed in threads and kept in `data/downloads/features/`. A load that was stopped goes on where it
+    Features are computed in threads and cached in `data/downloads/features/`. A load that was stopped goes on where it
     was; a file that changed is computed anew.
 
     Parameters
@@ -173,7 +173,7 @@ class Instruments(ArrayDataset):
     ValueError
         If it lacks an instrument's folder or clips in one, if a file cannot be used, or for unknown features.
     OSError
-        If features cannot be kept.
+        If features cannot be cached.
     RuntimeError
         If librosa finds no folder for what Numba compiles.
     """

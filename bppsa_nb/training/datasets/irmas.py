@@ -31,7 +31,7 @@ def fetch(url=URL, known_hash=KNOWN_HASH, progress=True):
     OSError if the server cannot be reached, the download is cut off or the disk is full; what has come is kept then.
     """
     target = _folder()
-    with files.one_at_a_time(target.parent):  # another fetch is waited for
+    with files.folder_lock(target.parent):  # another fetch is waited for
         if not target.is_dir():
             archive = target.with_name(f"{target.name}.zip.part")
             _download(url, archive, progress)

@@ -36,13 +36,6 @@ def written(tmp_path_factory):
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    root = tmp_path / "project"
-    monkeypatch.setattr(files, "root", lambda: root)
-    return root
-
-
-@pytest.fixture
 def folder(written, tmp_path, project):
     """Give a copy of the clips that a test may spoil, and an empty project."""
     return Path(shutil.copytree(written, tmp_path / "clips"))

@@ -14,19 +14,12 @@ import pytest
 from sklearn.datasets import _openml as sklearn_openml
 
 import bppsa_nb as bp
-from bppsa_nb.machine import files
 from bppsa_nb.training.datasets import digits_on_photos, image_files, openml
 
 BATCHES = [f"data_batch_{i}.bin" for i in range(1, 6)]
 RECORD = 3073
 PAST = {"train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")}
 PAST["test"] = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
-    return tmp_path
 
 
 def some(count, shape, seed=0):

@@ -4,16 +4,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from bppsa_nb.machine import files
 from bppsa_nb.training.datasets import audio, instruments, irmas
 from bppsa_nb.training.datasets.audio import LABELS
 from bppsa_nb.training.datasets.instruments import play, stand_in, write_stand_in
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "root", lambda: tmp_path)
-    return tmp_path
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 import hashlib
 import http.server
 import io
+import os
 import stat
 import threading
 import zipfile
@@ -64,15 +65,8 @@ class Server:
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    root = tmp_path / "project"
-    monkeypatch.setattr(files, "root", lambda: root)
+def serve(project, monkeypatch):
     monkeypatch.setattr(irmas, "_PIECE", 1000)
-    return root
-
-
-@pytest.fixture
-def serve(project):
     servers = []
 
     def start(content):
@@ -163,12 +157,14 @@ def test_a_response_that_ends_early_without_a_word_is_noticed(project, serve, mo
 
 
 def test_one_fetch_at_a_time(project, serve, monkeypatch):
-    pytest.importorskip("fcntl")
+    fcntl = pytest.importorskip("fcntl")
     server, unpack = serve(archive()), irmas._unpack
 
     def look(archive, *arguments):
-        with pytest.raises(BlockingIOError), files.locked(archive.parent, wait=False):
-            pass
+        folder = os.open(archive.parent, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(folder)
         unpack(archive, *arguments)
 
     monkeypatch.setattr(irmas, "_unpack", look)
