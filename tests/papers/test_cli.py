@@ -369,15 +369,15 @@ def test_info_shows_backends_versions_and_data_sets(project, capsys):
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("numpy", "cpu", "cuda", "auto", np.__version__, "bitstreams"))
     assert "IRMAS: not here, `bppsa-nb fetch irmas` downloads" in shown
-    assert "CIFAR-10 not here, `bppsa-nb fetch cifar10` downloads 0.7 GB" in shown
-    assert "MNIST not here, `bppsa-nb fetch mnist` downloads" in shown
+    assert "CIFAR-10: not here, `bppsa-nb fetch cifar10` downloads 0.7 GB" in shown
+    assert "MNIST: not here, `bppsa-nb fetch mnist` downloads" in shown
     downloads = project / "data" / "downloads"
     (downloads / "IRMAS-TrainingData").mkdir(parents=True)
     for name in ("cifar10.npz", "cifar10.json"):
         (downloads / name).write_text("{}")
     assert cli.main(["info"]) == 0
     shown = capsys.readouterr().out
-    assert f"IRMAS: in {project}" in shown and f"CIFAR-10 in {downloads / 'cifar10.npz'} (checked when it is" in shown
+    assert f"IRMAS: in {project}" in shown and f"CIFAR-10: in {downloads / 'cifar10.npz'}\n" in shown
 
 
 @pytest.mark.parametrize(
