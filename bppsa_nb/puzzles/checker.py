@@ -341,15 +341,15 @@ def told(place, found, wanted):
     return Wrong(f"place {place}: {name(text)} should be {name(wanted)}: {why}", found.first_out_of_order() or found)
 
 
-def said(error, answer):
-    """Say what an answer raised, and on which of its lines."""
+def said(error, answer, words=None):
+    """Say what an answer raised, on which of its lines, and in which words: its own, if no others are given."""
     code, line, at = getattr(answer, "__code__", None), "", error.__traceback__
     while at is not None and code is not None:
         if at.tb_frame.f_code.co_filename == code.co_filename and at.tb_lineno >= code.co_firstlineno:
             line = f" on line {at.tb_lineno - code.co_firstlineno + 1} of yours"
         at = at.tb_next
     try:
-        what = "an answer returns, and leaves Python running" if isinstance(error, SystemExit) else str(error)
+        what = "an answer returns, and leaves Python running" if isinstance(error, SystemExit) else words or str(error)
     except Exception:
         what = "without words"
     return f"{type(error).__name__}{line}: {what}"

@@ -11,7 +11,7 @@ from numba import cuda
 from numba.core.errors import NumbaError
 
 from bppsa_nb.machine import backends
-from bppsa_nb.puzzles.checker import Given, Wrong
+from bppsa_nb.puzzles.checker import Given, Wrong, said
 
 SECONDS = 10  # that a launch may take
 
@@ -45,16 +45,12 @@ def launch(kernel, blocks, threads, *arguments):
 
 def _told_by_simulator(error, kernel):
     """Say which thread of which block raised what, on which line."""
-    text, where, at, line = str(error), "", error.__traceback__, ""
+    text, where = str(error), ""
     if text.startswith("tid=") and " ctaid=" in text:
         thread, _, rest = text.removeprefix("tid=").partition(" ctaid=")
         block, _, text = rest.partition("]")
         where = f"thread ({thread.strip('[]')}) of block ({block.strip('[')}): "
-    while at is not None:
-        if at.tb_frame.f_code is kernel.py_func.__code__:
-            line = f" on line {at.tb_lineno - at.tb_frame.f_code.co_firstlineno + 1} of yours"
-        at = at.tb_next
-    return f"{where}{type(error).__name__}{line}: {text.lstrip(': ')}"
+    return where + said(error, kernel.py_func, text.lstrip(": "))
 
 
 class Ended(Exception):

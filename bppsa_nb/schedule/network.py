@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_amount, check_count, check_flag, check_kind
+from bppsa_nb.machine.checks import as_array, check_amount, check_count, check_flag, check_kind
 from bppsa_nb.machine.reprs import repr_of
 
 
@@ -165,10 +165,7 @@ def spread(name, value, length, of="layer"):
 
 def costs(name, values, length=None, of="layer"):
     """Return numbers that are neither negative nor infinite nor NaN, as a read-only array of float64."""
-    try:
-        array = np.asarray(values)
-    except ValueError:  # lists of different lengths
-        raise ValueError(f"{name} must hold one number per {of}, got {values!r}") from None
+    array = as_array(name, values)
     if not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
         raise TypeError(f"{name} must hold real numbers, got {values!r}")
     if array.ndim != 1 or length not in (None, len(array)):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_count, check_flag, check_kind
+from bppsa_nb.machine.checks import as_array, check_count, check_flag, check_kind
 from bppsa_nb.schedule.network import Assumptions, check_problem
 from bppsa_nb.schedule.operations import KINDS, F, O, W
 from bppsa_nb.schedule.streams import Problem, TwoStreams
@@ -239,10 +239,7 @@ def _counts(name, values, most, what, why=""):
 
 
 def _speedups(speedup, kernels, regions):
-    try:
-        array = np.asarray(speedup)
-    except ValueError as error:
-        raise ValueError(f"speedup must have rows of one length, got {speedup!r}") from error
+    array = as_array("speedup", speedup)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"speedup must hold real numbers, got {speedup!r}")
     shape = (len(kernels), len(regions))

@@ -403,12 +403,3 @@ def test_pruned_vgg11_through_the_scan():
     assert_equal(model.backward(activations, grad_logits, "linear", "cpu"), expected, 1e-4)
     for name, mask in model.masks.items():
         assert np.count_nonzero(expected[name]) <= np.count_nonzero(mask) == mask.size - round(0.97 * mask.size)
-
-
-@pytest.mark.full
-def test_pruned_vgg11_through_the_truncated_scan():
-    model = VGG11()
-    model.masks = prune(model.params, 0.97, "class_uniform")
-    activations, grad_logits = case(model, batch=3)
-    expected = model.backward(activations, grad_logits)
-    assert_equal(model.backward(activations, grad_logits, "truncated", "cpu", 2), expected, 1e-4)

@@ -75,21 +75,6 @@ def test_the_smallest_weights_go(case, scheme):
             np.testing.assert_array_equal(again[name], params[name])
 
 
-def test_schemes_as_they_are_described():
-    rng = np.random.default_rng(0)
-    new = lambda: {"a": rng.standard_normal((40, 50)), "b": 10 * rng.standard_normal((50, 60)) + 0.1}  # noqa: E731
-    share = lambda masks: [1 - mask.mean() for mask in masks.values()]  # noqa: E731
-    blind = share(prune(new(), 0.5, "class_blind"))
-    assert blind[0] > 0.9 and blind[1] < 0.25  # the layer of small weights goes first
-    assert share(prune(new(), 0.5, "class_uniform")) == [0.5, 0.5]
-    params = new()
-    before = {name: weight.copy() for name, weight in params.items()}
-    masks = prune(params, 0.5, "class_distribution")
-    assert share(masks) == pytest.approx([0.5, 0.5], abs=0.03)
-    thresholds = [np.abs(before[n][~masks[n]]).max() / before[n].std() for n in before]
-    assert thresholds[0] == pytest.approx(thresholds[1], rel=0.01)  # one lambda
-
-
 def test_layers_without_spread():
     params = {"same": np.full((2, 2), 3.0), "zero": np.zeros((1, 2)), "other": np.array([[0.1, -5.0]])}
     masks = prune(params, 0.5, "class_distribution")

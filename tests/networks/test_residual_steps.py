@@ -103,17 +103,6 @@ def test_gradients_equal_central_differences(activation, kind):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
 
 
-@each_kind
-@each_activation
-def test_parameter_gradients_equal_loops(activation, kind):
-    weights, biases, draw = network(kind, 2)
-    states, gradients = draw(3), draw(3)
-    found = steps.parameter_gradients(states, gradients, weights, biases, 0.3, activation)
-    expected = naive.parameter_gradients(weights, biases, 0.3, activation, states, gradients)
-    for x, y in zip(found, expected, strict=True):
-        np.testing.assert_allclose(x, y, rtol=0, atol=1e-12)
-
-
 def test_relu_has_no_slope_at_zero_and_hides_no_nan():
     assert steps._slope(np.array([-1.0, 0, 1]), "relu").tolist() == [0, 0, 1]
     for activation in steps.ACTIVATIONS:

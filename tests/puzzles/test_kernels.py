@@ -1,5 +1,7 @@
 """The puzzles about kernels: on the simulator, and on a GPU where there is one."""
 
+import inspect
+
 import numpy as np
 import pytest
 from on_cuda import on_gpu, on_simulator
@@ -15,33 +17,15 @@ if backends.simulated() or backends.cuda_available():
     from bppsa_nb.puzzles import kernels, launches
     from bppsa_nb.puzzles.kernels import H, left_of, right_of  # noqa: F401 - answers use them
 
-UP = """@cuda.jit
-def up_level(mats, d):
-    pair, i, j = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y
-    l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)
-    entry = 0.0
-    for k in range(H):
-        entry += mats[r, i, k] * mats[l, k, j]
-    cuda.syncthreads()
-    mats[r, i, j] = entry
-"""
-DOWN = """@cuda.jit
-def down_level(mats, vecs, d):
-    pair, i = cuda.blockIdx.x, cuda.threadIdx.x
-    l, r = left_of(pair, d), right_of(pair, d, mats.shape[0] - 1)
-    if pair == 0:
-        vecs[r, i] = mats[l, i, 0]
-    else:
-        entry = 0.0
-        for k in range(H):
-            entry += mats[l, i, k] * vecs[r, k]
-        cuda.syncthreads()
-        vecs[l, i], vecs[r, i] = vecs[r, i], entry
-"""
-BATCH = (
-    UP.replace("up_level", "up_level_of_batch").replace("mats[r, ", "mats[r, b, ").replace("mats[l, ", "mats[l, b, ")
-)
-BATCH = BATCH.replace("    entry = 0.0\n", "    b, entry = cuda.blockIdx.y, 0.0\n")
+    def source(name):
+        """A right answer: the solution without its docstring."""
+        head, _, rest = inspect.getsource(kernels.PUZZLES[name].solution.py_func).partition('    """')
+        return head + rest.partition('"""\n')[2]
+
+    UP = source("up_level")
+    LOOP = UP[UP.index("    entry") : UP.index("    cuda.sync")]
+else:
+    UP = LOOP = ""  # nothing runs
 FIRST = "a list of 8, level 1 (d = 0), place 1: "
 # What is changed in a right answer, and what is said then.
 WRONG = {
@@ -141,9 +125,9 @@ def test_solutions_are_right_and_stubs_are_not(name, kind, tmp_path, monkeypatch
 @pytest.mark.parametrize("name, row", [(name, row) for name, rows in WRONG.items() for row in range(len(rows))])
 def test_wrong_kernels_are_told_why(name, row, kind):
     old, new, message = WRONG[name][row]
-    source = {"up_level": UP, "down_level": DOWN}.get(name, BATCH)
-    assert old in source and puzzles.puzzle(name).check(answer(name, source)).right
-    verdict = puzzles.puzzle(name).check(answer(name, source.replace(old, new)))
+    right = source(name)
+    assert old in right and puzzles.puzzle(name).check(answer(name, right)).right
+    verdict = puzzles.puzzle(name).check(answer(name, right.replace(old, new)))
     if kind == "gpu" and "syncthreads" in old:
         return  # a race is lost sometimes only
     assert not verdict and message in verdict.message
@@ -157,9 +141,6 @@ def test_the_simulator_names_block_and_thread(number, kind, monkeypatch):
         monkeypatch.setattr(launches, "SECONDS", 0.5)
     verdict = puzzles.puzzle("up_level").check(answer("up_level", UP.replace(old, new)))
     assert old in UP and not verdict and message in verdict.message
-
-
-LOOP = UP[UP.index("    entry") : UP.index("    cuda.sync")]
 
 
 @pytest.mark.parametrize("kind", here[:1])
