@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib import pyplot
 
-from bppsa_nb.distributed.predict import Costs, Interconnect, longest_at_the_loss, pipeline, rank_after_rank, scan
+from bppsa_nb.distributed.predict import Costs, Interconnect, longest_at_the_loss, pipeline, scan, sequential
 from bppsa_nb.papers import on_ranks, panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
@@ -66,7 +66,7 @@ def _times(network, one, sample=None):
             same = part | {"link": name, "ranks": ranks}
             for task in ("backward", "step") if sample else ("backward",):
                 how = steps, ranks, batch, link, task == "step"
-                roads = {"scan": (scan(*how), None), "rank after rank": (rank_after_rank(*how), None)}
+                roads = {"scan": (scan(*how), None), "rank after rank": (sequential(*how), None)}
                 roads |= {LONGER: longest_at_the_loss(*how)} if sample else {}
                 for road, (seconds, longer) in roads.items():
                     rows.append(same | {"road": road, "task": task, "seconds": seconds, "longer": longer})

@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib import pyplot
 
-from bppsa_nb.distributed.predict import Interconnect, rank_after_rank, scan
+from bppsa_nb.distributed.predict import Interconnect, scan, sequential
 from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
@@ -58,7 +58,7 @@ def _modelled(known):
     costs = on_ranks.costs(known, batch)
     for ranks in MODELLED:
         seconds = {
-            "serial": rank_after_rank(steps, ranks, costs, LINK, whole=True),
+            "serial": sequential(steps, ranks, costs, LINK, whole=True),
             "scan": scan(steps, ranks, costs, LINK, whole=True),
             "both": scan(steps, ranks, costs, LINK, whole=True, repaired=True),
         }
