@@ -292,7 +292,7 @@ class Step:
             if self.passes:
                 self.passes[layer].launch_fixed(TOLERANCE[hidden.dtype.itemsize], stream)
             else:
-                cells.launch_loop(self.cell, cells.run_forward_of, hidden.shape[1], *self.loops[layer], stream=stream)
+                cells.launch_loop(self.cell, cells.run_forward_of, hidden.shape[1], self.loops[layer], stream=stream)
             cells.launch_slopes(self.cell, hidden, gates, self.slopes[layer], stream)
             below = hidden[1:]
         arrays_cuda.fill(scan.gradients, zero, stream)
