@@ -38,8 +38,10 @@ LINKED += ("LICENSE", "CITATION.cff", "pyproject.toml", "Makefile")
 
 def main():
     """Put the pages together, and have Sphinx make them HTML; a warning is an error."""
-    from sphinx.cmd.build import main as sphinx
-
+    try:
+        from sphinx.cmd.build import main as sphinx
+    except ModuleNotFoundError as error:
+        sys.exit(f"{error.name} is missing: `pip install 'bppsa-nb[docs]'` installs it")
     start = time.perf_counter()
     source, html = BOOK / "source", BOOK / "html"
     missing = [name for name in notebooks.names() if not (KEPT / f"{name}.ipynb").is_file()]

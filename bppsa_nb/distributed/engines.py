@@ -1,6 +1,7 @@
 """MPI ranks that a notebook talks to: ipyparallel's engines, started by the mpiexec that belongs to this Python."""
 
 import os
+import runpy
 import shutil
 import sys
 import sysconfig
@@ -34,40 +35,14 @@ def find_mpiexec():
 
 
 class Engines:
-    """MPI ranks on this machine, each of which runs what ``%px`` or a view hands it.
+    """`n` MPI ranks on this machine, each of which runs what ``%px`` or a view hands it.
 
-    They start at once, with a thread each, and import this very package. They end with `stop`, with the ``with`` block,
-    or with this process, however that ends.
+    They start at once, with a thread each, and import this very package; engine i is rank i of ``MPI.COMM_WORLD``. They
+    end with `stop`, with the ``with`` block, whose variable is the view, or with this process, however that ends.
+    `view` is an ipyparallel.DirectView of all ranks, whose calls wait for them; in IPython, ``%%px`` runs on it.
 
-    Parameters
-    ----------
-    n : int
-        Ranks to start. Engine i is rank i of ``MPI.COMM_WORLD``.
-    timeout : float
-        Seconds until they must have started.
-
-    Attributes
-    ----------
-    view : ipyparallel.DirectView
-        All ranks; its calls wait for them. In IPython, the cells marked ``%%px`` run on it.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `n` is no integer, or less than 1.
-    ModuleNotFoundError, FileNotFoundError
-        With what to install, if mpi4py, ipyparallel or mpiexec is missing.
-    RuntimeError
-        With what mpiexec says, if it ends instead of starting ranks.
-    TimeoutError
-        If they do not start in time.
-
-    Examples
-    --------
-    Four ranks, in a script::
-
-        with Engines(4) as view:
-            print(view.apply(lambda: MPI.COMM_WORLD.rank))
+    There is a ModuleNotFoundError or FileNotFoundError with what to install if mpi4py, ipyparallel or mpiexec is
+    missing, a RuntimeError with what mpiexec says if it ends instead, and a TimeoutError after `timeout` seconds.
     """
 
     def __init__(self, n, timeout=60):
@@ -161,11 +136,7 @@ def _main(pid, program, *arguments):
     """Run ipyparallel's controller or engine for as long as the process that started it."""
     threading.Thread(target=_end_with, args=(int(pid),), daemon=True).start()
     sys.argv[1:] = arguments
-    if program == "engine":
-        from ipyparallel.engine.app import main
-    else:
-        from ipyparallel.controller.app import main
-    main()
+    runpy.run_module(f"ipyparallel.{program}", run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -87,14 +87,8 @@ def _all_at_once(group, run, make, x, state, tol):
     """Run a layer on all ranks at once, each but the first from zeros, and repair until they meet.
 
     What a rank ends with, the next one should have begun with: where it did not, it runs again from there, until it
-    meets the states it had. After as many rounds as there are ranks all is right, whatever a cell remembers.
-
-    Returns
-    -------
-    arrays : tuple of np.ndarray
-        What `run` returns.
-    solved : Solved
-        The same on all ranks: steps are those of the rank that took longest.
+    meets the states it had. After as many rounds as there are ranks all is right, whatever a cell remembers. Returned
+    are the arrays of `run`, and a Solved, the same on all ranks: its steps are those of the rank that took longest.
     """
     with group.collective_check() as gather, np.errstate(all="ignore"):
         state = np.array(state if group.rank == 0 else np.zeros_like(state), order="C")

@@ -8,17 +8,16 @@ import numpy as np
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.training import RankStrategy, add_up
 from bppsa_nb.machine.checks import check_array, check_finite
+from bppsa_nb.multigrid import model as models
 from bppsa_nb.multigrid import solver
 from bppsa_nb.multigrid.grids import partition
-from bppsa_nb.multigrid.model import ResidualActivations
-from bppsa_nb.networks.residual import ResidualNetwork
 from bppsa_nb.training.local import check_gradients, check_parts
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
 
 
 def layers_of(model, comm):
     """Return which layers each rank holds, as slices; raise ValueError for more ranks than can have some."""
-    how = model._how()
+    how = models.solver_options(model)
     return partition(model.depth, ranks.group(comm).size, how.get("coarsening", 4), how.get("levels"))
 
 
@@ -27,16 +26,16 @@ def forward(model, x, backend, comm):
     group = ranks.group(comm)
     with group.collective_check() as gather:
         model.check_input(x)
-        opening = model._forward(model.opening, x)  # on all ranks: each knows x, and it is quick
-        net, given = _network(model, comm), _given(model, x)
+        opening = models.run_operators(model, model.opening, x)  # on all ranks: each knows x, and it is quick
+        net, given = models.network_of(model, layers_of(model, comm)[comm.rank]), _given(model, x)
         every = gather(given)
     group.check_alike(every)
     first = np.ascontiguousarray(opening[-1] if opening else x)
-    solved = solver.solve(net, first, **model._how(), backend=backend, comm=comm)
+    solved = solver.solve(net, first, **models.solver_options(model), backend=backend, comm=comm)
     states, model.cycles["forward"] = solved.states, solved.cycles
     last = group.rank == group.size - 1
-    closing = _on_some(group, last, lambda: model._forward(model.closing, states[-1]))
-    return ResidualActivations(x, opening, states, closing or ())
+    closing = _on_some(group, last, lambda: models.run_operators(model, model.closing, states[-1]))
+    return models.ResidualActivations(x, opening, states, closing or ())
 
 
 def backward(model, activations, grad_logits, method, backend, levels, comm):
@@ -46,32 +45,32 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
     with group.collective_check() as gather:
         model.check_method(method, backend, levels, comm)
         layers = layers_of(model, comm)[group.rank]
-        model._check_activations(activations, layers, last)
+        models.check_activations(model, activations, layers, last)
         if last:
             check_array("grad_logits", grad_logits, model.dtype, activations.logits.shape)
             check_finite(grad_logits=grad_logits)
         elif grad_logits is not None:
             where = f"rank {group.size - 1}, which has the last layer"
             raise ValueError(f"grad_logits must be None on all ranks but {where}, got {type(grad_logits).__name__}")
-        net, given = _network(model, comm), _given(model, activations.x) | {"method": method}
+        net, given = models.network_of(model, layers), _given(model, activations.x) | {"method": method}
         every = gather(given)
     group.check_alike(every)
     states, grads = activations.states, {name: np.zeros_like(param) for name, param in model.params.items()}
 
     def close():
-        return model._backward(model.closing, states[-1], activations.closing, grad_logits, grads)
+        return models.run_operators_back(model, model.closing, states[-1], activations.closing, grad_logits, grads)
 
     found = _on_some(group, last, close)
     grad = np.zeros_like(states[-1]) if found is None else found
     group.timed(group.comm.Bcast, grad, group.size - 1)
-    how = {"levels": 1} if method == "ordinary" else model._how()
+    how = {"levels": 1} if method == "ordinary" else models.solver_options(model)
     solved = solver.solve_adjoint(net, states, grad, **how, backend=backend, comm=comm)
     gradients, model.cycles["backward"] = solved.states, solved.cycles
     for name, own in zip(("weight", "bias"), net.parameter_gradients(states, gradients, backend), strict=True):
         grads[f"residual.{name}"][layers] = own
 
     def open_():
-        return model._backward(model.opening, activations.x, activations.opening, gradients[0], grads)
+        return models.run_operators_back(model, model.opening, activations.x, activations.opening, gradients[0], grads)
 
     _on_some(group, first, open_)
     return add_up(group, grads)  # of what is not this rank's, zeros
@@ -82,13 +81,6 @@ def check_method(model, method, comm):
     if method not in ("auto", "multigrid", "ordinary"):
         raise ValueError(f"method must be one of 'auto', 'multigrid', 'ordinary' with comm, got {method!r}")
     layers_of(model, comm)
-
-
-def _network(model, comm):
-    layers, params = layers_of(model, comm)[comm.rank], model.params
-    return ResidualNetwork(
-        params["residual.weight"][layers], params["residual.bias"][layers], model.h, model.activation
-    )
 
 
 def _given(model, x):

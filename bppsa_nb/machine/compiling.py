@@ -5,7 +5,6 @@ import os
 import sys
 import warnings
 from contextlib import suppress
-from pathlib import Path
 
 import numba
 from numba.core import event
@@ -13,7 +12,6 @@ from numba.core.caching import FunctionCache, NullCache
 from numba.core.ccallback import CFunc
 from numba.core.compiler_lock import global_compiler_lock as lock
 from numba.core.sigutils import normalize_signature
-from numba.misc.appdirs import AppDirs
 
 from bppsa_nb.machine.ranks import rank_and_size
 
@@ -74,18 +72,14 @@ class _Cache(FunctionCache):
 def _cache(function):
     try:
         return _Cache(function)
-    except RuntimeError:
-        folders = Path(__file__).parent, Path(AppDirs("numba", False).user_cache_dir)
-        _cannot_keep(f"neither {folders[0]} nor {folders[1]} can be written")
+    except RuntimeError as error:  # neither the package's folder nor the user's can be written
+        _cannot_keep(error)
         return NullCache()
 
 
 def _cannot_keep(why):
-    warnings.warn(
-        f"compiled code is not kept, so that every process compiles anew: {why}; NUMBA_CACHE_DIR can name a folder",
-        RuntimeWarning,
-        2,
-    )
+    advice = "NUMBA_CACHE_DIR can name a folder"
+    warnings.warn(f"compiled code is not kept, so every process compiles anew: {why}; {advice}", RuntimeWarning, 2)
 
 
 class _Compiles(event.Listener):

@@ -81,8 +81,11 @@ class GridLevel:
     def restrict(self, coarse):
         """Give the coarser level its points and its right-hand side (Eq. 23 and 24); valid after `f_relax`."""
         coarse.points = self.ops.take(self.points, self._c_points)
-        steps = coarse._sweep(coarse.points, None, coarse._all, coarse._layers, coarse._sizes)
-        coarse.source = self.ops.difference(self.arrivals, steps)
+        coarse.source = self.ops.difference(self.arrivals, coarse.steps())
+
+    def steps(self):
+        """Return what one step gives, without a right-hand side, from every point but the last."""
+        return self._sweep(self.points, None, self._all, self._layers, self._sizes)
 
     def correct(self, coarse):
         """Take the C-points from the coarser level (Eq. 16)."""

@@ -10,21 +10,12 @@ from bppsa_nb.machine.reprs import repr_of
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """One level: a chain of n steps between n + 1 of the network's points.
+    """One level: a chain of n steps between n + 1 of the network's points."""
 
-    Attributes
-    ----------
-    layers : np.ndarray of int [shape=(n,)]
-        Whose parameters each step uses: injection takes those of the layer that it starts at.
-    gaps : np.ndarray of int [shape=(n,)]
-        How many layers each step stands for: its size is gap times h (Eq. 25: H = c h).
-    bounds : np.ndarray of int [shape=(blocks + 1,)]
-        The C-points among the level's points, first and last included; the F-points between two of them are a block.
-        The coarsest level is a single block.
-    """
-
-    layers: np.ndarray
-    gaps: np.ndarray
+    layers: np.ndarray  # (n,), whose parameters each step uses: injection takes those of the layer that it starts at
+    gaps: np.ndarray  # (n,), how many layers each step stands for: its size is gap times h (Eq. 25: H = c h)
+    # (blocks + 1,), the C-points among the level's points, first and last included; the F-points between two of them
+    # are a block. The coarsest level is a single block.
     bounds: np.ndarray
 
     def __repr__(self):

@@ -157,7 +157,7 @@ class ResidualModel:
         self._shapes |= {"residual.weight": (depth, width, width, *kernel), "residual.bias": (depth, width)}
         self._shapes |= param_shapes(self.closing)
         self.params = _initial(self._shapes, generator(rng), self.dtype)
-        self._network()  # refuses what does not fit
+        network_of(self)  # refuses what does not fit
         self.solver, self.cycles = solver, {}
 
     def __repr__(self):
@@ -218,11 +218,11 @@ class ResidualModel:
         if comm is not None:
             return over_ranks("residual").forward(self, x, backend, comm)
         self.check_input(x)
-        opening = self._forward(self.opening, x)
+        opening = run_operators(self, self.opening, x)
         first = np.ascontiguousarray(opening[-1] if opening else x)
-        solved = solve(self._network(), first, **self._how(), backend=backend)
+        solved = solve(network_of(self), first, **solver_options(self), backend=backend)
         self.cycles["forward"] = solved.cycles
-        return ResidualActivations(x, opening, solved.states, self._forward(self.closing, solved.states[-1]))
+        return ResidualActivations(x, opening, solved.states, run_operators(self, self.closing, solved.states[-1]))
 
     def backward(self, activations, grad_logits, method="auto", backend="auto", levels=None, comm=None):
         """Compute the gradients of all parameters.
@@ -263,15 +263,15 @@ class ResidualModel:
         """
         if comm is not None:
             return over_ranks("residual").backward(self, activations, grad_logits, method, backend, levels, comm)
-        self._check_activations(activations)
+        check_activations(self, activations)
         check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
         check_finite(grad_logits=grad_logits)
         check_params(self.params, self.dtype, self._shapes)
         self.check_method(method, backend, levels)
-        states, net, grads = activations.states, self._network(), {}
-        grad = self._backward(self.closing, states[-1], activations.closing, grad_logits, grads)
+        states, net, grads = activations.states, network_of(self), {}
+        grad = run_operators_back(self, self.closing, states[-1], activations.closing, grad_logits, grads)
         if method in ("auto", "ordinary", "multigrid"):
-            how = {"levels": 1} if method == "ordinary" else self._how()
+            how = {"levels": 1} if method == "ordinary" else solver_options(self)
             solved = solve_adjoint(net, states, grad, **how, backend=backend)
             self.cycles["backward"], gradients = solved.cycles, solved.states
         else:
@@ -279,7 +279,7 @@ class ResidualModel:
             gradients = chain.backprop(net.jacobians_T(states), grad, method=method, backend=backend, levels=levels)
         found = net.parameter_gradients(states, gradients, backend)
         grads |= zip(("residual.weight", "residual.bias"), found, strict=True)
-        self._backward(self.opening, activations.x, activations.opening, gradients[0], grads)
+        run_operators_back(self, self.opening, activations.x, activations.opening, gradients[0], grads)
         return {name: grads[name] for name in self.params}
 
     def check_input(self, x):
@@ -307,58 +307,68 @@ class ResidualModel:
                 raise ValueError(f"method={method!r} scans Jacobians of dense layers, but states are images")
             chain.choose(method, backend, levels, None, self.dtype)
 
-    def _network(self):
-        return ResidualNetwork(self.params["residual.weight"], self.params["residual.bias"], self.h, self.activation)
 
-    def _how(self):
-        return {"levels": 1} if self._solver is None else self._solver
+def network_of(model, layers=slice(None)):
+    """Return some of a model's residual layers as a network, or all of them."""
+    weights, biases = (model.params[f"residual.{part}"][layers] for part in ("weight", "bias"))
+    return ResidualNetwork(weights, biases, model.h, model.activation)
 
-    def _params(self, operator):
-        return [self.params[f"{operator.name}.{part}"] for part in operator.param_shapes]
 
-    def _forward(self, operators, x):
-        outputs = []
-        with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
-            for operator in operators:
-                x = operator.forward(x, *self._params(operator))
-                if not np.isfinite(x).all():  # found where it arises, because ReLU hides what is negative
-                    raise FloatingPointError(f"the output of {operator.name!r} overflows {self.dtype}")
-                outputs.append(x)
-        return tuple(outputs)
+def solver_options(model):
+    """Return the options of `solve` for a model: those of its solver, or of serial propagation."""
+    return {"levels": 1} if model.solver is None else model.solver
 
-    def _backward(self, operators, x, outputs, grad, grads):
-        """Go backward through operators, adding to `grads`; return the gradient at x, unless x is the model's input."""
-        inputs = (x, *outputs)
-        with np.errstate(all="ignore"):
-            for i in reversed(range(len(operators))):
-                operator, x = operators[i], inputs[i]
-                found = operator.parameter_gradients(grad, x)
-                grads |= {f"{operator.name}.{part}": g for part, g in zip(operator.param_shapes, found, strict=True)}
-                if i or operators is self.closing:
-                    grad = operator.backward(grad, x, outputs[i], *self._params(operator))
-        for name, found in {**grads, "the residual layers' output": grad}.items():
-            if not np.isfinite(found).all():
-                raise FloatingPointError(f"the gradient of {name} overflows {self.dtype}")
-        return np.ascontiguousarray(grad)
 
-    def _check_activations(self, activations, layers=None, closed=True):
-        """Raise TypeError or ValueError for what `forward` did not return, for some layers, or for all of them."""
-        if not isinstance(activations, ResidualActivations):
-            raise TypeError(f"activations must come from ResidualModel.forward, got {type(activations).__name__}")
-        check_array("activations.x", activations.x, self.dtype, ("B", *self.input_shape))
-        batch = len(activations.x)
-        depth = self.depth if layers is None else layers.stop - layers.start
-        check_array("activations.states", activations.states, self.dtype, (depth + 1, batch, *self.state_shape))
-        for name, operators, shape in (
-            ("opening", self.opening, self.input_shape),
-            ("closing", self.closing if closed else (), self.state_shape),
-        ):
-            outputs = getattr(activations, name)
-            if not isinstance(outputs, tuple) or len(outputs) != len(operators):
-                raise ValueError(f"activations.{name} must be a tuple of {len(operators)} arrays")
-            for i, operator in enumerate(operators):
-                shape = operator.output_shape(shape)
-                check_array(f"activations.{name}[{i}]", outputs[i], self.dtype, (batch, *shape))
+def run_operators(model, operators, x):
+    """Go forward through opening or closing operators; return the output of each."""
+    outputs = []
+    with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
+        for operator in operators:
+            x = operator.forward(x, *_params(model, operator))
+            if not np.isfinite(x).all():  # found where it arises, because ReLU hides what is negative
+                raise FloatingPointError(f"the output of {operator.name!r} overflows {model.dtype}")
+            outputs.append(x)
+    return tuple(outputs)
+
+
+def run_operators_back(model, operators, x, outputs, grad, grads):
+    """Go backward through operators, adding to `grads`; return the gradient at x, unless x is the model's input."""
+    inputs = (x, *outputs)
+    with np.errstate(all="ignore"):
+        for i in reversed(range(len(operators))):
+            operator, x = operators[i], inputs[i]
+            found = operator.parameter_gradients(grad, x)
+            grads |= {f"{operator.name}.{part}": g for part, g in zip(operator.param_shapes, found, strict=True)}
+            if i or operators is model.closing:
+                grad = operator.backward(grad, x, outputs[i], *_params(model, operator))
+    for name, found in {**grads, "the residual layers' output": grad}.items():
+        if not np.isfinite(found).all():
+            raise FloatingPointError(f"the gradient of {name} overflows {model.dtype}")
+    return np.ascontiguousarray(grad)
+
+
+def check_activations(model, activations, layers=None, closed=True):
+    """Raise TypeError or ValueError for what `forward` did not return, for some layers, or for all of them."""
+    if not isinstance(activations, ResidualActivations):
+        raise TypeError(f"activations must come from ResidualModel.forward, got {type(activations).__name__}")
+    check_array("activations.x", activations.x, model.dtype, ("B", *model.input_shape))
+    batch = len(activations.x)
+    depth = model.depth if layers is None else layers.stop - layers.start
+    check_array("activations.states", activations.states, model.dtype, (depth + 1, batch, *model.state_shape))
+    for name, operators, shape in (
+        ("opening", model.opening, model.input_shape),
+        ("closing", model.closing if closed else (), model.state_shape),
+    ):
+        outputs = getattr(activations, name)
+        if not isinstance(outputs, tuple) or len(outputs) != len(operators):
+            raise ValueError(f"activations.{name} must be a tuple of {len(operators)} arrays")
+        for i, operator in enumerate(operators):
+            shape = operator.output_shape(shape)
+            check_array(f"activations.{name}[{i}]", outputs[i], model.dtype, (batch, *shape))
+
+
+def _params(model, operator):
+    return [model.params[f"{operator.name}.{part}"] for part in operator.param_shapes]
 
 
 def _output_shape(operators, shape):

@@ -6,13 +6,14 @@ import signal
 import sys
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from bppsa_nb.distributed import ranks
 from bppsa_nb.machine import backends, extras, files, output
 from bppsa_nb.machine.interrupts import ended_once
 from bppsa_nb.papers import cli_train, experiments, notebooks, provenance
-from bppsa_nb.training.datasets import openml
+from bppsa_nb.training.datasets import irmas, openml
 
 
 class _Explained(Exception):
@@ -136,9 +137,14 @@ def _info(arguments):
     print(f"planner     {_planner()}")
     for place, (package, version) in enumerate(provenance.versions().items()):
         print(f"{'' if place else 'versions':<11} {package} {version or 'not installed'}")
-    print("data sets   bitstreams: made from a seed, nothing to download")
-    print(f"            IRMAS: {_irmas()}")
-    print(f"            images: {_images()}")
+    print("data sets   bitstreams, digits over photographs: made from a seed, nothing to download")
+    known = [(key, wanted.title, wanted.size, partial(openml.find, key)) for key, wanted in openml.SETS.items()]
+    for key, title, size, find in [("irmas", "IRMAS", "3 GB", irmas.folder), *known]:
+        try:
+            where = f"in {find()}"
+        except FileNotFoundError:
+            where = f"not here, `bppsa-nb fetch {key}` downloads {size}"
+        print(f"            {title}: {where}")
 
 
 def _kernels():
@@ -178,25 +184,6 @@ def _planner():
     return f"\n{'':<12}".join(said)
 
 
-def _irmas():
-    from bppsa_nb.training.datasets import irmas
-
-    try:
-        return f"in {irmas.folder()}"
-    except FileNotFoundError:
-        return "not here, `bppsa-nb fetch irmas` downloads 3 GB; synthetic instruments stand in for it"
-
-
-def _images():
-    said = ["digits over photographs: made from a seed, nothing to download"]
-    for key, wanted in openml.SETS.items():
-        try:
-            said.append(f"{wanted.title} in {openml.find(key)} (checked when it is loaded)")
-        except FileNotFoundError:
-            said.append(f"{wanted.title} not here, `bppsa-nb fetch {key}` downloads {wanted.size}")
-    return f"\n{'':<20}".join(said)
-
-
 def _calibrate(arguments):
     from bppsa_nb.cells import calibrate
     from bppsa_nb.chains import prices
@@ -221,8 +208,6 @@ def _calibrate(arguments):
 
 
 def _fetch(arguments):
-    from bppsa_nb.training.datasets import irmas
-
     title = "IRMAS" if arguments.dataset == "irmas" else openml.SETS[arguments.dataset].title
     try:
         folder = irmas.fetch() if title == "IRMAS" else openml.fetch(arguments.dataset)

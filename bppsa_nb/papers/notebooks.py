@@ -22,35 +22,13 @@ def names():
 
 
 def run(name, scale="quick", keep=None, progress=True):
-    """Run a copy of a notebook, in a fresh kernel; the file stays as it is.
+    """Run a copy of a notebook, in a fresh kernel; the file stays as it is. Returns the seconds that it took.
 
-    The kernel works in `notebooks/`, as JupyterLab's does, and imports this very package. Its figures go to
-    `figures/`, its tables to `data/measured/`.
-
-    Parameters
-    ----------
-    name : str
-        One of `names()`.
-    scale : {"quick", "paper"}
-        Set where the cell tagged `parameters` sets it.
-    keep : path-like, optional
-        A folder for the copy with its outputs, ``<name>.ipynb``; nothing is kept of one that fails.
-    progress : bool
-        Whether to show a bar, where the output is a terminal.
-
-    Returns
-    -------
-    float
-        Seconds that it took, the kernel's start included.
-
-    Raises
-    ------
-    ValueError
-        If no cell, or more than one, is tagged `parameters`, or it does not set `scale` once.
-    NotebookError
-        If a cell raises, or the kernel dies.
-    OSError
-        If figures, tables, or the copy cannot be written.
+    The kernel works in `notebooks/`, as JupyterLab's does, and imports this very package. Its figures go to `figures/`,
+    its tables to `data/measured/`. The scale is set where the cell tagged `parameters` sets it; there is a ValueError
+    unless one cell is tagged so, and sets `scale` once. A copy with its outputs goes to the folder `keep`, if given,
+    but not of a notebook that fails: there is a NotebookError if a cell raises or the kernel dies, an OSError if
+    figures, tables, or the copy cannot be written. With `progress` there is a bar, where the output is a terminal.
     """
     import nbformat
     from nbclient import NotebookClient

@@ -4,25 +4,11 @@ from bppsa_nb.machine import files
 
 
 def table(name):
-    """Read a table that a paper published.
+    """Read a table that a paper published, by its file's name without suffix, such as "table_4".
 
-    Parameters
-    ----------
-    name : str
-        File name without suffix, such as "table_4".
-
-    Returns
-    -------
-    pandas.DataFrame
-        The numbers as printed; a `_spread` column holds what stands after ±. `attrs` says which paper and table,
-        on which machine it was measured, in which unit, and what the columns mean.
-
-    Raises
-    ------
-    ValueError
-        If there is no such table; as `files.CorruptFileError`, if it is damaged.
-    FileNotFoundError
-        If there are none, as outside a checkout of the project.
+    Numbers are as printed; a `_spread` column holds what stands after ±. `attrs` says which paper and table, on which
+    machine it was measured, in which unit, and what the columns mean. There is a ValueError if there is no such table
+    (a `files.CorruptFileError` if it is damaged), a FileNotFoundError outside a checkout of the project.
     """
     import pandas
 

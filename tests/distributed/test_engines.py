@@ -138,9 +138,8 @@ def test_ranks_that_do_not_start_are_an_error(mpiexec):
     assert set(psutil.Process().children()) == before
 
 
-def test_there_is_at_least_one_rank():
-    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
-        engines.Engines(0)
-    for wrong in "2", 2.5, True:
-        with pytest.raises(TypeError, match="n must be an integer, got"):
-            engines.Engines(wrong)
+@pytest.mark.parametrize("n, error", [(0, "ValueError: n must be at least 1, got 0"), ("2", "TypeError: n must be an")])
+def test_there_is_at_least_one_rank(n, error):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        engines.Engines(n)
+    assert f"{caught.type.__name__}: {caught.value}".startswith(error)

@@ -120,10 +120,9 @@ def test_no_folder_for_compiled_code_stops_nothing(tmp_path, monkeypatch, compil
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), dir)
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where there are none, Numba makes folders
-    refused, package = [], os.path.dirname(compiling.__file__)
+    refused = []
     monkeypatch.setattr(caching.tempfile, "TemporaryFile", refuse)
-    monkeypatch.setattr(compiling, "AppDirs", lambda *name: types.SimpleNamespace(user_cache_dir=tmp_path))
-    words = f"compiled code is not kept, .*{package} nor {tmp_path} can be written; NUMBA_CACHE_DIR can name a folder"
+    words = "compiled code is not kept, .*one_more.*no locator available.*; NUMBA_CACHE_DIR can name a folder"
     with pytest.warns(RuntimeWarning, match=words):
         function = compiled()
     assert len(refused) >= 2

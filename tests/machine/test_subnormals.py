@@ -46,32 +46,18 @@ def assert_not_flushed(dtype):
 
 @here
 @each_dtype
-def test_small_results_and_small_operands_are_zero(dtype):
-    tiny = np.finfo(dtype).tiny
-    out = np.ones(9, dtype)
-    halve(np.full(9, tiny, dtype), out)
-    assert not out.any()
-    out[:] = 1
-    double(np.full(9, tiny / 2, dtype), out)
-    assert not out.any()
-    assert_not_flushed(dtype)
-
-
-@here
-@each_dtype
-def test_all_other_numbers_stay(dtype):
+def test_what_is_subnormal_is_zero_and_nothing_else(dtype):
     info = np.finfo(dtype)
     numbers = np.array([0.0, 1.0, -3.0, 2 * info.tiny, -2 * info.tiny, info.max, np.inf, -np.inf, np.nan], dtype)
     out = np.empty_like(numbers)
     halve(numbers, out)
     np.testing.assert_array_equal(out, numbers / 2)
-
-
-@here
-@each_dtype
-def test_products_by_blas_are_flushed_too(dtype):
+    for function, number in ((halve, info.tiny), (double, info.tiny / 2)):  # small results, and small operands
+        out[:] = 1
+        function(np.full(9, number, dtype), out)
+        assert not out.any()
     out = np.ones((16, 16), dtype)
-    multiply(np.full((16, 16), np.finfo(dtype).tiny, dtype), np.eye(16, dtype=dtype) / 2, out)
+    multiply(np.full((16, 16), info.tiny, dtype), np.eye(16, dtype=dtype) / 2, out)  # by BLAS
     assert not out.any()
     assert_not_flushed(dtype)
 

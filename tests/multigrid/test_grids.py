@@ -56,17 +56,3 @@ def test_partition(depth, ranks, coarsening, levels):
     assert all(part.start % unit == 0 for part in parts)
     units = [-(-(part.stop - part.start) // unit) for part in parts]
     assert min(units) >= 1 and max(units) - min(units) <= 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ((64, 5, 4, 3), ValueError, "ranks must be at most the 4 steps .* got 5; take fewer levels"),
-        ((64, 0), ValueError, "ranks must be at least 1, got 0"),
-        ((0, 1), ValueError, "depth must be at least 1, got 0"),
-        ((64.0, 1), TypeError, "depth must be an integer, got 64.0"),
-    ],
-)
-def test_bad_partitions(arguments, error, message):
-    with pytest.raises(error, match=message):
-        multigrid.partition(*arguments)

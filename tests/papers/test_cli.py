@@ -88,9 +88,8 @@ def test_wrong_usage_exits_with_2(arguments, said, capsys):
 def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--help"])
-    shown = capsys.readouterr().out
-    for command in ("figures", "notebooks", "list", "train", "fetch", "info", "calibrate", "report"):
-        assert command in shown
+    commands = {"figures", "notebooks", "list", "train", "fetch", "info", "calibrate", "report"}
+    assert commands <= set(capsys.readouterr().out.split())
 
 
 def test_figures_measures_and_draws_all_or_some_at_a_scale(toys, project, capsys):
@@ -105,16 +104,24 @@ def test_figures_measures_and_draws_all_or_some_at_a_scale(toys, project, capsys
     assert experiments.recordings("second") == [(provenance.device(), scale) for scale in ("quick", "paper")]
 
 
-def test_figures_draws_what_another_device_recorded(toys, project, monkeypatch, capsys):
+def test_figures_draws_what_another_device_recorded_or_the_reference(toys, project, monkeypatch, capsys):
     describe, elsewhere = provenance.describe, {"device": "gpu-x", "gpu": "GPU X"}
     with monkeypatch.context() as patch:
         patch.setattr(provenance, "describe", lambda *args: describe(*args) | elsewhere)
         experiments.run("first", progress=False)
-    assert cli.main(["figures", "--only", "first", "--device", "gpu-x"]) == 0
-    assert toys.first.measured == 1
-    assert files.read_json(project / "figures" / "first.json")["provenance"]["gpu"] == "GPU X"
-    assert cli.main(["figures", "--only", "second", "--device", "gpu-x"]) == 1
-    assert "no recording of second at scale quick for gpu-x" in capsys.readouterr().err
+    first = ["figures", "--only", "first", "--seed", "2"]
+    assert cli.main([*first, "--device", "gpu-x"]) == 0 and toys.first.measured == 1
+    drawn, device = project / "figures" / "first.json", provenance.device()
+    assert files.read_json(drawn)["provenance"]["gpu"] == "GPU X"
+    assert cli.main(["figures", "--only", "first", "--seed", "1", "--reference"]) == 0
+    for seed, arguments in ((2, []), (2, ["--device", device]), (1, ["--device", device, "--reference"])):
+        assert cli.main([*first, *arguments]) == 0
+        origin = files.read_json(drawn)["provenance"]
+        assert (origin["seed"], origin["reference"]) == (seed, seed == 1)
+    for flags, said in ([], "no recording of"), (["--reference"], "no reference of"):
+        assert cli.main(["figures", "--only", "second", "--device", device, *flags]) == 1
+        error = capsys.readouterr().err
+        assert f"{said} second at scale quick for {device}" in error and f"{' '.join(['', *flags])}` makes one" in error
 
 
 def recorded(project, folder):
@@ -148,32 +155,24 @@ def test_a_reference_is_refused_before_it_is_measured_where_no_commit_made_it(to
     assert toys.first.measured == 0 and recorded(project, "results") == []
 
 
-def test_figures_draws_what_was_measured_here_rather_than_the_reference(toys, project, capsys):
-    device = provenance.device()
-    assert cli.main(["figures", "--only", "first", "--seed", "1", "--reference"]) == 0
-    drawn = project / "figures" / "first.json"
-    for seed, arguments in ((2, []), (2, ["--device", device]), (1, ["--device", device, "--reference"])):
-        assert cli.main(["figures", "--only", "first", "--seed", "2", *arguments]) == 0
-        origin = files.read_json(drawn)["provenance"]
-        assert (origin["seed"], origin["reference"]) == (seed, seed == 1)
-    capsys.readouterr()
-    assert cli.main(["figures", "--only", "second"]) == 0
-    assert cli.main(["figures", "--only", "second", "--device", device, "--reference"]) == 1
+def test_ctrl_c_keeps_finished_figures_and_points_which_go_on_as_they_began(toys, project, capsys):
+    def stop_at_two(point, rng):
+        if point["n"] == 2:
+            raise KeyboardInterrupt
+        return [{}]
+
+    toys.second.measure_point = stop_at_two
+    assert cli.main(["figures", "--reference"]) == 130
     said = capsys.readouterr().err
-    assert f"no reference of second at scale quick for {device}" in said and "--reference` makes one" in said
-
-
-def test_a_stopped_reference_goes_on_as_a_reference(toys, project, capsys):
-    toys.first.measure_point = lambda point, rng: [{}] if point["n"] == 1 else (_ for _ in ()).throw(KeyboardInterrupt)
-    assert cli.main(["figures", "--only", "first", "--reference"]) == 130
-    assert "Kept of first at scale quick: 1 measured" in capsys.readouterr().err
-    assert recorded(project, "results") == ["first.quick.partial.json"]
-    toys.first.measure_point = lambda point, rng: [{}]
-    assert cli.main(["figures", "--only", "first"]) == 0  # of one's own, measured afresh
+    assert "Finished figures: first." in said and "Kept of second at scale quick: 1 measured" in said
+    assert (project / "figures" / "first.png").exists()
+    assert recorded(project, "results") == ["first.quick.csv", "first.quick.json", "second.quick.partial.json"]
+    toys.second.measure_point = lambda point, rng: [{}]
+    assert cli.main(["figures", "--only", "second"]) == 0  # of one's own, measured afresh
     assert "goes on" not in capsys.readouterr().err
-    assert cli.main(["figures", "--only", "first", "--reference"]) == 0
-    assert "first: goes on after 1 points measured before" in capsys.readouterr().err
-    assert recorded(project, "results") == ["first.quick.csv", "first.quick.json"]
+    assert cli.main(["figures", "--only", "second", "--reference"]) == 0
+    assert "second: goes on after 1 points measured before" in capsys.readouterr().err
+    assert recorded(project, "results")[2:] == ["second.quick.csv", "second.quick.json"]
 
 
 NEEDS_CHECKOUT = "comes with a checkout of the project, not with the installed package; run this in a checkout's folder"
@@ -262,20 +261,6 @@ def test_an_unknown_name_is_explained(toys, project, capsys):
     assert "there is no notebook '07'; there are 01_see_a_scan" in capsys.readouterr().err
 
 
-def test_ctrl_c_keeps_finished_figures_and_points_and_says_so(toys, project, capsys):
-    def stop_at_two(point, rng):
-        if point["n"] == 2:
-            raise KeyboardInterrupt
-        return [{}]
-
-    toys.second.measure_point = stop_at_two
-    assert cli.main(["figures"]) == 130
-    said = capsys.readouterr().err
-    assert "Finished figures: first." in said
-    assert "Kept of second at scale quick: 1 measured" in said
-    assert (project / "figures" / "first.png").exists()
-
-
 def test_list_shows_figures_recordings_and_notebooks(toys, project, capsys):
     experiments.run("first", "paper", progress=False)
     experiments.run("second", progress=False)
@@ -342,18 +327,15 @@ def test_calibrate_measures_the_backend_that_is_asked_for(planner, capsys, tmp_p
     assert capsys.readouterr().out.endswith(f"stored in {prices.DEFAULTS}\n")
 
 
-def test_ctrl_c_stores_no_prices(planner, capsys, monkeypatch):
+def test_ctrl_c_stores_no_prices_and_info_says_whether_there_are_any(planner, capsys, monkeypatch):
     def stop(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(calibrate, "measure", stop)
-    assert cli.main(["calibrate"]) == 130
-    assert "Nothing is stored" in capsys.readouterr().err
-    assert not prices.path().exists()
-
-
-def test_info_says_whether_the_planner_is_calibrated(planner, capsys, monkeypatch):
     monkeypatch.setattr(calibrate, "runnable", lambda: ["numpy", "cpu"])
+    with monkeypatch.context() as patch:
+        patch.setattr(calibrate, "measure", stop)
+        assert cli.main(["calibrate"]) == 130
+    assert "Nothing is stored" in capsys.readouterr().err and not prices.path().exists()
     assert cli.main(["info"]) == 0
     assert "planner     not calibrated: numpy, cpu; `bppsa-nb calibrate`" in capsys.readouterr().out
     calibrate.run(["cpu"])
@@ -387,15 +369,15 @@ def test_info_shows_backends_versions_and_data_sets(project, capsys):
     shown = capsys.readouterr().out
     assert all(word in shown for word in ("numpy", "cpu", "cuda", "auto", np.__version__, "bitstreams"))
     assert "IRMAS: not here, `bppsa-nb fetch irmas` downloads" in shown
-    assert "CIFAR-10 not here, `bppsa-nb fetch cifar10` downloads 0.7 GB" in shown
-    assert "MNIST not here, `bppsa-nb fetch mnist` downloads" in shown
+    assert "CIFAR-10: not here, `bppsa-nb fetch cifar10` downloads 0.7 GB" in shown
+    assert "MNIST: not here, `bppsa-nb fetch mnist` downloads" in shown
     downloads = project / "data" / "downloads"
     (downloads / "IRMAS-TrainingData").mkdir(parents=True)
     for name in ("cifar10.npz", "cifar10.json"):
         (downloads / name).write_text("{}")
     assert cli.main(["info"]) == 0
     shown = capsys.readouterr().out
-    assert f"IRMAS: in {project}" in shown and f"CIFAR-10 in {downloads / 'cifar10.npz'} (checked when it is" in shown
+    assert f"IRMAS: in {project}" in shown and f"CIFAR-10: in {downloads / 'cifar10.npz'}\n" in shown
 
 
 @pytest.mark.parametrize(
@@ -493,25 +475,6 @@ def test_train_on_audio(tmp_path, monkeypatch, capsys):
     assert "--features is for --audio only" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("save", [True, False])
-def test_train_stopped_by_ctrl_c_says_what_it_kept(tmp_path, monkeypatch, capsys, save):
-    batch = bppsa_nb.Bitstream.batch
-    batches = []
-
-    def batch_then_stop(self, indices):
-        if len(batches) == 2:
-            raise KeyboardInterrupt
-        batches.append(indices)
-        return batch(self, indices)
-
-    monkeypatch.setattr(bppsa_nb.Bitstream, "batch", batch_then_stop)
-    path = tmp_path / "kept.npz"
-    assert cli.main([*TRAIN, *(["--save", str(path)] if save else [])]) == 130
-    assert path.exists() == save
-    said = capsys.readouterr().err
-    assert (f"2 iterations are kept in {path}" if save else "Nothing is kept of 2 iterations") in said
-
-
 @pytest.fixture
 def foreground():
     """Ctrl-C as a program finds it that a shell starts in the foreground."""
@@ -520,8 +483,8 @@ def foreground():
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("slow", [False, True])
-def test_a_second_ctrl_c_loses_nothing(tmp_path, monkeypatch, capsys, foreground, slow):
+@pytest.mark.parametrize("slow, save", [(False, True), (True, True), (True, False)])
+def test_a_second_ctrl_c_loses_nothing(tmp_path, monkeypatch, capsys, foreground, slow, save):
     batch, fsync, path, batches = bppsa_nb.Bitstream.batch, os.fsync, tmp_path / "kept.npz", []
     if slow:  # two seconds from one to the next: to write the file takes its time
         monkeypatch.setattr(interrupts.time, "monotonic", itertools.count(step=2).__next__)
@@ -541,10 +504,12 @@ def test_a_second_ctrl_c_loses_nothing(tmp_path, monkeypatch, capsys, foreground
 
     monkeypatch.setattr(bppsa_nb.Bitstream, "batch", batch_then_stop)
     monkeypatch.setattr(files.os, "fsync", lambda number: (press(), fsync(number)))  # while the file is written
-    assert cli.main([*TRAIN, "--save", str(path)]) == 130
-    assert f"Stopped. 2 iterations are kept in {path}" in capsys.readouterr().err
-    with np.load(path) as kept:
-        assert len(kept["loss"]) == 2
+    assert cli.main([*TRAIN, *(["--save", str(path)] if save else [])]) == 130
+    said = f"2 iterations are kept in {path}" if save else "Nothing is kept of 2 iterations"
+    assert f"Stopped. {said}" in capsys.readouterr().err
+    if save:
+        with np.load(path) as kept:
+            assert len(kept["loss"]) == 2
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -580,15 +545,7 @@ def test_sigterm_stops_as_ctrl_c_does(tmp_path):
         assert len(kept["loss"]) == 2
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        ["--epochs", "-1"],
-        ["--samples", "0"],
-        ["--samples", "32", "--epochs", "2"],  # in the middle of an epoch of others
-    ],
-)
-def test_wrong_arguments_leave_what_was_saved(tmp_path, monkeypatch, capsys, wrong):
+def test_wrong_arguments_leave_what_was_saved(tmp_path, monkeypatch):
     path, batch, batches = tmp_path / "run.npz", bppsa_nb.Bitstream.batch, []
 
     def batch_then_stop(self, indices):
@@ -601,11 +558,11 @@ def test_wrong_arguments_leave_what_was_saved(tmp_path, monkeypatch, capsys, wro
         patch.setattr(bppsa_nb.Bitstream, "batch", batch_then_stop)
         assert cli.main([*TRAIN, "--save", str(path)]) == 130
     kept = path.read_bytes()
-    for save in ([], ["--save-every", "1"]):
-        assert cli.main([*TRAIN, *wrong, "--resume", str(path), "--save", str(path), *save]) == 1
-        assert cli.main([*TRAIN, *wrong, "--resume", str(path), "--save", str(tmp_path / "a" / "b"), *save]) == 1
-    assert path.read_bytes() == kept
-    assert os.listdir(tmp_path) == ["run.npz"]
+    in_the_middle_of_another_epoch = ["--samples", "32", "--epochs", "2"]
+    for wrong in (["--epochs", "-1"], ["--samples", "0"], in_the_middle_of_another_epoch):
+        for save in ([path], [path, "--save-every", "1"], [tmp_path / "a" / "b"]):
+            assert cli.main([*TRAIN, *wrong, "--resume", str(path), "--save", *map(str, save)]) == 1
+    assert path.read_bytes() == kept and os.listdir(tmp_path) == ["run.npz"]
 
 
 @pytest.mark.parametrize("resume", [None, "other.npz", "gone.npz"])

@@ -24,9 +24,10 @@ for name in "Bitstream.batch", "ArrayDataset.batch":
         (name, {"indices": [True, False]}, "TypeError: indices must hold integers, got bool"),
         (name, {"indices": 3}, r"ValueError: indices must have shape \(B,\), got \(\)"),
         (name, {"part": (0, 1, 2)}, r"ValueError: part must be two integers \(i, n\), for the i-th of n parts, got"),
-        (name, {"part": (0.0, 1)}, "TypeError: part must be two integers"),
-        (name, {"part": (1, 1)}, r"ValueError: part must be \(i, n\) with i from 0 to n - 1, got \(1, 1\)"),
-        (name, {"part": (-1, 2)}, "ValueError: part must be .* with i from 0 to n - 1"),
+        (name, {"part": (0.0, 1)}, r"TypeError: part\[0\] must be an integer, got 0.0"),
+        (name, {"part": (1, 1)}, r"ValueError: part\[0\] must be from 0 to 0 for parts \(i, n\), got 1"),
+        (name, {"part": (-1, 2)}, r"ValueError: part\[0\] must be from 0 to 1"),
+        (name, {"part": (0, 0)}, r"ValueError: part\[1\] must be at least 1, got 0"),
     ]
 ROWS += [
     ("Bitstream", {"length": -1}, "ValueError: length must be at least 0, got -1"),

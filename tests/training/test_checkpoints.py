@@ -1,5 +1,6 @@
 import json
 import signal
+import zipfile
 
 import numpy as np
 import pytest
@@ -79,20 +80,14 @@ def test_load_refuses_other_files(tmp_path):
     trainer, path = new_trainer(), tmp_path / "saved.npz"
     with pytest.raises(FileNotFoundError):
         trainer.load(path)
-    path.write_bytes(b"not an archive")
-    with pytest.raises(ValueError, match=r"saved.npz is not an .npz file written by Trainer.save"):
-        trainer.load(path)
     np.savez(path, note=np.array({"a": 1}, dtype=object))
     with pytest.raises(ValueError, match=r"saved.npz is not an .npz file written by Trainer.save"):
         trainer.load(path)
     trainer.save(path)
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match=r"saved.npz is not an .npz file written by Trainer.save"):
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("loss.txt", "much")
+    with pytest.raises(ValueError, match="not an .npz file written by Trainer.save: 'loss.txt' is no array"):
         trainer.load(path)
-    np.save(tmp_path / "saved.npy", np.zeros(3))
-    with pytest.raises(ValueError, match=r"saved.npy is not an .npz file written by Trainer.save"):
-        trainer.load(tmp_path / "saved.npy")
     trainer.save(path)
     with pytest.raises(ValueError, match="'params/weight_ih_l0' must have shape"):
         Trainer(RNN(1, 5, 3), Adam(lr=0.01)).load(path)
@@ -104,9 +99,6 @@ def test_load_refuses_other_files(tmp_path):
     "change, message",
     [
         (lambda a: a.pop("masks/fc.weight"), r"masks must be a dict with the entries .* got \['conv.weight'\]"),
-        (lambda a: a.update({"masks/fc.bias": np.ones(2, bool)}), "masks must be a dict with the entries"),
-        (lambda a: a.update({"masks/fc.weight": np.ones(3, bool)}), "must be an array of bool of shape"),
-        (lambda a: a.update({"masks/fc.weight": np.ones((2, 3))}), "must be an array of bool of shape .* got float64"),
         (lambda a: a["params/fc.weight"].fill(1), r"params\['fc.weight'\] must be zero where masks prune it"),
     ],
 )
@@ -129,17 +121,6 @@ def test_masks_fit_networks_only(tmp_path):
     rewrite(path, lambda a: a.update({"masks/fc.weight": np.ones((3, 4), bool)}))
     with pytest.raises(ValueError, match="do not fit the model: .'masks/fc.weight'"):
         new_trainer().load(path)
-
-
-def test_an_archive_of_something_else_is_refused(tmp_path):
-    import zipfile
-
-    path, trainer = tmp_path / "saved.npz", new_trainer()
-    trainer.save(path)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("loss.txt", "much")
-    with pytest.raises(ValueError, match="not an .npz file written by Trainer.save: 'loss.txt' is no array"):
-        trainer.load(path)
 
 
 def test_arrays_of_a_file_are_taken_row_by_row(tmp_path):

@@ -23,7 +23,12 @@ OPTIMIZERS = {
     "sgd": lambda: bp.SGD(lr=0.1),
 }
 METHODS = [("linear", None), ("chunked", None), ("blelloch", None), ("truncated", 1)]
-here = [on_simulator("simulator"), on_gpu("gpu")]
+
+
+@pytest.fixture(params=[on_simulator("simulator"), on_gpu("gpu")])
+def kind(request):
+    """Where a test runs."""
+    return request.param
 
 
 def pair(cell, num_layers=1, optimizer="adam", method="linear", levels=None, dtype=np.float32, H=3):
@@ -77,7 +82,6 @@ def test_steps_are_those_of_the_host(cell, num_layers, optimizer, method, levels
             check_same(host, device, tolerance)
 
 
-@pytest.mark.parametrize("kind", here)
 @pytest.mark.parametrize("betas", [(0, 0), (1e-3, 0), (0.9, 0.999)])
 def test_adams_averages_are_those_of_the_host(betas, kind):
     """Also where they keep little: what is forgotten must not leave its rounding."""
@@ -90,7 +94,6 @@ def test_adams_averages_are_those_of_the_host(betas, kind):
         np.testing.assert_allclose(on_device[0].copy_to_host(), params["a"], rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", here)
 def test_what_is_changed_on_the_host_is_sent(kind):
     host, device = pair("rnn", optimizer="momentum")
     x, y = draw(3, 2, np.random.default_rng(0))
@@ -104,7 +107,6 @@ def test_what_is_changed_on_the_host_is_sent(kind):
     check_same(host, device, 2e-5)
 
 
-@pytest.mark.parametrize("kind", here)
 @pytest.mark.parametrize("bias", [12, 17, 25, 1e30, 2e38])
 def test_losses_are_worked_out_as_on_the_host(bias, kind):
     """Where a class is all but certain, single precision would lose the gradient, and Adam makes much of little."""
@@ -118,7 +120,6 @@ def test_losses_are_worked_out_as_on_the_host(bias, kind):
         check_same(host, device, 1e-6)
 
 
-@pytest.mark.parametrize("kind", here)
 def test_momentum_changes(kind):
     for start, changes in [(0.9, (0.0, 0.9)), (0.0, (0.9,))]:
         trainers = pair("rnn", optimizer="momentum")
@@ -133,7 +134,6 @@ def test_momentum_changes(kind):
             check_same(*trainers, 2e-5)
 
 
-@pytest.mark.parametrize("kind", here)
 def test_ctrl_c_while_the_device_works(kind, monkeypatch):
     from bppsa_nb.training import device
 
@@ -153,7 +153,6 @@ def test_ctrl_c_while_the_device_works(kind, monkeypatch):
     check_same(host, trainer, 2e-5)
 
 
-@pytest.mark.parametrize("kind", here)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads
 def test_a_step_that_overflows_changes_nothing(kind):
     _, device = pair("rnn")
@@ -185,7 +184,6 @@ def test_a_step_that_overflows_changes_nothing(kind):
     assert np.isfinite(device.step(x, y)) and device.optimizer.steps == 2
 
 
-@pytest.mark.parametrize("kind", here)
 @pytest.mark.parametrize(
     "optimizer, change, what",
     [
@@ -219,7 +217,6 @@ def test_an_update_that_overflows_changes_nothing(optimizer, change, what, kind)
     check_same(*trainers, 2e-5)
 
 
-@pytest.mark.parametrize("kind", here)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_where_products_leave_the_range_the_linear_scan_answers(kind, monkeypatch):
     from bppsa_nb.training import device as module
@@ -244,7 +241,6 @@ def test_where_products_leave_the_range_the_linear_scan_answers(kind, monkeypatc
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru"])
-@pytest.mark.parametrize("kind", here)
 def test_a_step_in_chunks_is_that_of_the_loop(kind, cell, monkeypatch):
     from bppsa_nb.training import device as module
 
@@ -268,7 +264,6 @@ def test_a_step_in_chunks_is_that_of_the_loop(kind, cell, monkeypatch):
     assert (trainers[1].forward.spent, trainers[0].forward.spent) == (0.25, None)
 
 
-@pytest.mark.parametrize("kind", here)
 def test_where_chunks_do_not_meet_the_loop_answers(kind, monkeypatch):
     from bppsa_nb.training import device as module
 
@@ -322,7 +317,6 @@ class Half(bp.SGD):
         super().step(params, {name: grad / 2 for name, grad in grads.items()})
 
 
-@pytest.mark.parametrize("kind", here)
 @pytest.mark.parametrize("own", [Forward, Backward, Head, Scale, Half, "method", "parameter", "rule"])
 def test_what_is_of_its_own_takes_the_general_path(own, kind, monkeypatch):
     from bppsa_nb.training import device
@@ -354,7 +348,6 @@ def test_what_is_of_its_own_takes_the_general_path(own, kind, monkeypatch):
         found = other.step(x, y)
 
 
-@pytest.mark.parametrize("kind", here)
 def test_bad_input_is_refused_as_on_the_host(kind):
     host, device = pair("rnn")
     x, y = draw(3, 2, np.random.default_rng(0))
@@ -369,7 +362,6 @@ def test_bad_input_is_refused_as_on_the_host(kind):
     assert device.optimizer.steps == 0
 
 
-@pytest.mark.parametrize("kind", here)
 def test_fit_save_and_load(kind, tmp_path):
     whole, device = pair("rnn")
     pytest.importorskip("tqdm")  # which a GPU's machine may lack

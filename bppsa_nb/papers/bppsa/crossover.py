@@ -52,31 +52,23 @@ def plot(table):
     fig, (left, right) = pyplot.subplots(1, 2, figsize=(10.2, 4.2), layout="constrained")
     alone, shared = table[table["p"].isna()], table[table["p"].notna()]
     fewer = (alone["linear_steps"] / alone["blelloch_steps"]).groupby(alone["n"]).first()
-    ratio = alone.assign(
-        ratio=(alone["blelloch"] / alone["blelloch_steps"]) / (alone["linear"] / alone["linear_steps"])
-    )
+    steps = {method: alone[method] / alone[f"{method}_steps"] for method in ("blelloch", "linear")}
+    ratio = alone.assign(ratio=steps["blelloch"] / steps["linear"])
     left.fill_between(fewer.index, 0.5, fewer, color="#EEF3E6", lw=0)
-    left.plot(fewer.index, fewer, color="black", lw=2.2)
+    left.plot(fewer.index, fewer, color="black", lw=2.2, label="steps, linear / Blelloch, counted")
     n = np.geomspace(4, fewer.index.max(), 50)
-    left.plot(n, n / np.log2(n), "--", color="black", lw=1.1)
+    left.plot(n, n / np.log2(n), "--", color="black", lw=1.1, label=r"$n\,/\,\log_2 n$")
     shades = [COLORS[role] for role in ("identity", "blelloch", "truncated", "linear")]
     for (size, rows), shade in zip(ratio.groupby("H"), shades, strict=True):
         left.plot(rows["n"], rows["ratio"], color=shade)
         panels.name_end(left, rows["n"], rows["ratio"], f"H = {size}", shade)
     paper = ratio[(ratio["H"] == PAPER["H"]) & ratio["n"].isin(PAPER["T"])]
     left.plot(paper["n"], paper["ratio"], "*", color="black", ms=9, zorder=4, label="the paper's RNN, T = n")
-    left.plot([], [], color="black", lw=2.2, label="steps, linear / Blelloch, counted")
-    left.plot([], [], "--", color="black", lw=1.1, label=r"$n\,/\,\log_2 n$")
     left.text(7000, 55, "BPPSA wins", ha="center", style="italic", size=9)
     left.text(11, 38, "linear wins", ha="center", style="italic", size=9)
-    left.set(xscale="log", ylim=(0.5, 4000), xlim=(2, 1.4e5))
+    left.set(xscale="log", ylim=(0.5, 4000), xlim=(2, 1.4e5), title="As many workers as ⋄")
     left.set(xlabel="links in the chain, $n$", ylabel="mean step, Blelloch / linear")
     fig.get_layout_engine().set(wspace=0.06)
-    left.xaxis.set_major_formatter("{x:,.0f}")
-    for ax in (left, right):
-        ax.set_yscale("log")
-        ax.yaxis.set_major_formatter("{x:g}")
-    left.set_title("As many workers as ⋄")
     left.legend(loc="upper left", bbox_to_anchor=(0, 1.03))
     for (length, rows), shade in zip(shared.groupby("n"), shades, strict=False):
         speedup = rows["linear"] / rows["blelloch"]
@@ -85,7 +77,8 @@ def plot(table):
     right.axhline(1, color="black", lw=1.1)
     right.text(1, 1.1, "as fast as linear", va="bottom", size=9)
     right.set_xscale("log", base=2)
-    right.xaxis.set_major_formatter("{x:,.0f}")
-    right.set(xlabel="workers, $p$", ylabel="speedup over the linear scan")
-    right.set_title(f"On $p$ workers, H = {PAPER['H']}")
+    right.set(xlabel="workers, $p$", ylabel="speedup over the linear scan", title=f"On $p$ workers, H = {PAPER['H']}")
+    for ax in (left, right):
+        panels.log_scale(ax, "y")
+        ax.xaxis.set_major_formatter("{x:,.0f}")
     return fig

@@ -12,6 +12,7 @@ from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import iterations
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.progress import grid
 from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.timing import take_turns
 
@@ -30,13 +31,7 @@ def measure(scale, rng, progress):
     """Time all methods on all backends: one row per backend, T, B, H and method."""
     lengths, batches, sizes = GRID[scale]
     chosen = dict.fromkeys(["numpy", "cpu", backends.resolve("auto")])
-    points = [
-        {"backend": backend, "H": H, "T": T, "B": B}
-        for backend in chosen
-        for H in sizes
-        for T in lengths
-        for B in batches
-    ]
+    points = grid(backend=chosen, H=sizes, T=lengths, B=batches)
     return progress.collect(points, partial(time_methods, seconds=SECONDS[scale], stored=STORED[scale]), rng)
 
 

@@ -29,13 +29,10 @@ def plot(table):
         ax.bar(0, 0, color=COLORS["matrix" if phase == "up" else "vector"], label=label)
     for (label, count), style in zip(MULTIPROCESSORS.items(), (":", "--"), strict=True):
         ax.axhline(count, color="#333333", linestyle=style, linewidth=1.2, label=label)
-    ax.set_yscale("log")
-    ax.set_ylim(8, 80_000)
     ax.set_xticks(table["launch"], [f"{n}\nd={d}" for n, d in zip(table["launch"], table["d"], strict=True)], size=7.5)
-    ax.set_xlim(0.3, len(table) + 0.7)
+    ax.set(yscale="log", ylim=(8, 80_000), xlim=(0.3, len(table) + 0.7))
+    ax.set(xlabel="kernel launch, and its level d in Algorithm 1", ylabel="thread blocks")
     ax.grid(axis="x", visible=False)
-    ax.set_xlabel("kernel launch, and its level d in Algorithm 1")
-    ax.set_ylabel("thread blocks")
     ax.set_title(f"{len(table)} launches instead of {table['T'].iloc[0]} steps, from wide to narrow to wide")
     ax.legend(ncols=2, loc="upper center", frameon=True)
     return fig

@@ -10,6 +10,7 @@ from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels, published
 from bppsa_nb.papers.bppsa.iterations import time_gru
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.progress import grid
 from bppsa_nb.training.datasets.audio import FEATURES
 
 BATCHES = (16, 32, 64)  # of the GRU
@@ -35,8 +36,8 @@ def measure_gru(scale, rng, progress):
     """Time all sets and batch sizes on this machine's fastest backend, per epoch; put them below Table 6."""
     printed = published.table("table_6")
     backend = backends.resolve("auto")
-    points = [{"features": features, "B": B} for features in FEATURES for B in BATCHES]
-    timed = progress.collect(points, partial(time_gru, backend=backend, seconds=GRU_SECONDS[scale]), rng)
+    time_point = partial(time_gru, backend=backend, seconds=GRU_SECONDS[scale])
+    timed = progress.collect(grid(features=FEATURES, B=BATCHES), time_point, rng)
     seconds = timed.columns.drop(["features", "B", "rounds"])
     timed[seconds] = timed[seconds].mul(CLIPS / timed["B"], axis=0)
     table = pd.concat([printed.assign(source="paper"), timed.assign(source="here")], ignore_index=True)

@@ -8,6 +8,7 @@ from bppsa_nb.chains.backprop import backprop
 from bppsa_nb.chains.structured import jacobians_T
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.progress import grid
 from bppsa_nb.scan.levels import up_levels
 from bppsa_nb.training.datasets import Bitstream
 
@@ -19,8 +20,7 @@ METHODS = {"linear": "linear scan", "blelloch": "Blelloch scan (BPPSA)", "trunca
 
 def measure(scale, rng, progress):
     """Scan both kinds of chain by every method on every backend: one row each."""
-    points = [{"chain": chain, "T": T} for chain in CHAINS for T in SCALES[scale]]
-    return progress.collect(points, errors, rng)
+    return progress.collect(grid(chain=CHAINS, T=SCALES[scale]), errors, rng)
 
 
 def errors(point, rng):

@@ -99,7 +99,9 @@ def plot(table):
             on = part["critical"].astype(bool)
             ax.plot(part["dense"][on], part["multiply_adds"][on], marker, color=color, ms=6, label=name, zorder=3)
             ax.plot(part["dense"][~on], part["multiply_adds"][~on], marker, color=color, mfc="white", ms=6, zorder=2)
-        _mark_dearest(ax, rows)
+        dearest, style = rows.loc[rows["multiply_adds"].idxmax()], {"ha": "right", "va": "center", "size": 9}
+        at, text = dearest[["dense", "multiply_adds"]], f"{dearest['multiply_adds'] / 1e6:.0f} M"
+        ax.annotate(text, at, (-8, 0), textcoords="offset points", color=COLORS["matrix"], **style)
         ax.set(title=title, xlabel="multiply-adds if matrices were dense", xscale="log", yscale="log")
         ax.sharey(axes[0])
     axes[0].set_ylabel("multiply-adds")
@@ -108,18 +110,6 @@ def plot(table):
     _levels(axes[2], table, baseline)
     axes[2].sharey(axes[0])
     return fig
-
-
-def _mark_dearest(ax, rows):
-    dearest = rows.loc[rows["multiply_adds"].idxmax()]
-    ax.annotate(
-        f"{dearest['multiply_adds'] / 1e6:.0f} M",
-        (dearest["dense"], dearest["multiply_adds"]),
-        (-8, 0),
-        textcoords="offset points",
-        color=COLORS["matrix"],
-        **{"ha": "right", "va": "center", "size": 9},
-    )
 
 
 def _levels(ax, table, baseline):

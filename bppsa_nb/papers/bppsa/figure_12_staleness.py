@@ -7,6 +7,7 @@ from matplotlib import pyplot
 from bppsa_nb import schedule
 from bppsa_nb.papers import experiments, panels
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.progress import grid
 from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.text import points
 from bppsa_nb.sparse import AvgPool2d, Conv2d, Flatten, Linear, Network, ReLU
@@ -32,12 +33,7 @@ def measure(scale, rng, progress):
     how = SCALES[scale]
     training, unseen = (Images(split=split, num_samples=how[split]) for split in ("train", "test"))
     seeds = np.random.default_rng(rng).integers(2**31, size=how["seeds"]).tolist()
-    runs = [
-        {"images": len(training), "lr": lr, "seed": seed, "devices": devices}
-        for lr in how["rates"]
-        for seed in seeds
-        for devices in how["devices"]
-    ]
+    runs = grid(images=[len(training)], lr=how["rates"], seed=seeds, devices=how["devices"])
 
     def measure_point(point, rng):
         return train(training, unseen, how["epochs"], point["lr"], point["seed"], point["devices"])

@@ -73,11 +73,8 @@ def plot(table):
             ax.plot(curve[size], 1e3 * curve["seconds"], color=COLORS[PARTS[part][1]], **STYLES[source])
         panels.log_scale(ax, "y")
         panels.sizes_axis(ax, sorted(rows[size].unique()))
-    axes[0].set_title("B = 16")
-    axes[0].set_xlabel("sequence length, T")
-    axes[0].set_ylabel("milliseconds per iteration")
-    axes[1].set_title("T = 1000")
-    axes[1].set_xlabel("batch size, B")
+    axes[0].set(title="B = 16", xlabel="sequence length, T", ylabel="milliseconds per iteration")
+    axes[1].set(title="T = 1000", xlabel="batch size, B")
     machines = f"{table.attrs['machine_of_the_paper']}, measured (the paper)", "H100, predicted from machine code"
     styles = zip(machines, STYLES.values(), strict=True)
     marks = [Line2D([], [], color="#555555", label=label, **style) for label, style in styles]

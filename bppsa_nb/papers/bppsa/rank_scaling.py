@@ -8,18 +8,7 @@ from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts, exs
 from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
-from bppsa_nb.papers.text import listed, span
 
-TITLE = "The scan over MPI ranks: time, memory and ⋄ calls, measured"
-CAPTION = (
-    "An RNN's chain, B = 16, H = 20, float32, one thread per rank. (a) One backward pass; dots: medians, lines: "
-    "predicted from what one rank takes. Two ranks need no product, the run at the loss having its gradient and the "
-    "run at the start handing nothing on; from three ranks on, those between multiply H × H matrices. MPI's ranks poll "
-    "while they wait, so p ranks on c cores take p / c times as long, which the prediction counts. (b) The most memory "
-    "that a rank had at any time during the call, above what it had before; lines: its gradients alone. (c) How often "
-    "a rank computed ⋄ in MPI's Exscan, and the limit. (d) Messages between two ranks, fitted by α + β bytes, and "
-    "Exscan, predicted from that and from ⋄ on one rank, γ; with more ranks than cores it waits for time slices."
-)
 SCALES = {
     "quick": {"steps": (1000, 5000, 30000), "ranks": (1, 2, 4), "rounds": 5},
     "paper": {"steps": (1000, 2000, 5000, 10000, 20000, 30000), "ranks": (1, 2, 4), "rounds": 15},
@@ -93,7 +82,7 @@ def fit(messages):
 
 def link(table):
     """Return the link that was fitted to messages between two ranks, and its error; see `fit`."""
-    return fit(where(table, part="message", ranks=2))
+    return fit(where(table, part="message").groupby("ranks").get_group(2))
 
 
 def costs(table, steps):
@@ -103,9 +92,8 @@ def costs(table, steps):
     """
     alone = where(table, ranks=1, steps=steps)
     part = alone.set_index("part")["seconds"]
-    whole = alone[alone["method"] == "linear"]["total"].iloc[0]
-    gradients = max(part["alone, backward"] - part["alone, sweep"], 0)
-    seconds = part["alone, forward"], whole, gradients, 0, part["alone, product"]
+    sweep, gradients = where(alone, method="linear")["total"].iloc[0], part["alone, backward"] - part["alone, sweep"]
+    seconds = part["alone, forward"], sweep, max(gradients, 0), 0, part["alone, product"]
     return Costs(*(each / steps for each in seconds), 4 * B * H, operator_costs(table, H))
 
 
@@ -118,10 +106,10 @@ def operator_costs(table, width):
 
 def _predicted_times(table, cores):
     rows, (between, _) = [], link(table)
-    ranks = table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
-    for (T, p, method), _ in ranks.groupby(["steps", "ranks", "method"]):
+    for (T, p, method), _ in _timed(table).groupby(["steps", "ranks", "method"]):
         predict = scan if method == "chunked" else rank_after_rank
-        seconds = predict(int(T), int(p), costs(table, T), between) * _turns(p, cores)  # NumPy makes floats of them
+        # MPI's ranks poll, so those that wait keep a core busy: with more ranks than cores, they take turns.
+        seconds = predict(int(T), int(p), costs(table, T), between) * max(1, p / cores)  # NumPy makes floats of them
         rows.append({"part": "predicted", "steps": T, "ranks": p, "method": method, "total": seconds})
     return rows
 
@@ -137,11 +125,6 @@ def _predicted_exscans(table, cores):
     return rows
 
 
-def _turns(ranks, cores):
-    """Return how often a rank has to wait for its turn: MPI's ranks poll, so those that wait are busy as well."""
-    return max(1, ranks / cores)
-
-
 def ratios(table):
     """Return measured over predicted seconds, by steps, ranks and method."""
     key = ["steps", "ranks", "method"]
@@ -150,34 +133,32 @@ def ratios(table):
     return (measured / predicted).dropna()
 
 
-def alt(table):
-    """Say what there is to see, and what the longest chain took."""
-    ranks = table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
-    longest = ranks[ranks["steps"] == ranks["steps"].max()]
-    total = longest.groupby(["method", "ranks"])["total"].first()
-    texts = [
-        f"{name} {listed([f'{1e3 * total[method, p]:.3g}' for p in RANKS])}" for method, (name, *_) in METHODS.items()
-    ]
-    chunked = longest[longest["method"] == "chunked"]
-    memory = listed([f"{size / 2**20:.1f}" for size in chunked.groupby("ranks")["memory"].max()])
-    counted = where(table, part="rank", method="chunked").groupby("ranks")["combined"].max()
-    calls = listed([f"{most:.0f} on {p}" for p, most in counted.items()])
-    (between, _), on = link(table), listed([str(p) for p in RANKS])
-    return (
-        f"Four plots. (a) Milliseconds over T on logarithmic axes, dots measured and lines predicted; on {on} ranks, "
-        f"at T = {longest['steps'].iloc[0]:,.0f}, {'; '.join(texts)}; measured over predicted, "
-        f"{span(ratios(table), '{:.2g}')}. (b) MiB over T: a line for the gradients alone on {on} ranks, each half of "
-        f"the one before, and measured peaks, {memory} at the longest chain. (c) The most ⋄ calls of a rank, {calls}, "
-        "beside the staircase of twice the rounded-up logarithm of ranks. (d) Microseconds over bytes: messages, with "
-        f"the fitted line {1e6 * between.latency:.1f} µs + bytes / ({between.bandwidth / 1e9:.1f} GB/s), and Exscan on "
-        "two and on four ranks, predicted where every rank has a core."
-    )
+def values(table):
+    """Return what words need beside the table: what the longest chain took, ⋄ calls, and the fitted link."""
+    ranks, (between, _) = _timed(table), link(table)
+    longest = where(ranks, steps=ranks["steps"].max()).assign(milliseconds=1e3 * ranks["total"])
+    chunked = where(longest, method="chunked")
+    longest = longest.drop_duplicates(["method", "ranks"]).sort_values("method", ascending=False, kind="stable")
+    counted = where(table, part="rank", method="chunked").groupby("ranks")["combined"].max().reset_index()
+    return {
+        "longest": longest,
+        "ratios": list(ratios(table)),
+        "peaks": list(chunked.groupby("ranks")["memory"].max() / 2**20),
+        "counted": counted,
+        "latency": 1e6 * between.latency,
+        "bandwidth": between.bandwidth / 1e9,
+    }
+
+
+def _timed(table):
+    """Return rows of ranks, but those where ⋄ calls alone are looked at."""
+    return table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
 
 
 def plot(table):
     """Draw times over T, memory over T, ⋄ calls over ranks, and messages over bytes."""
     fig, axes = pyplot.subplots(2, 2, figsize=(9.6, 7.4), layout="constrained")
-    ranks = table[(table["part"] == "rank") & (table["steps"] != COUNTED_STEPS)]
+    ranks = _timed(table)
     _draw_times(axes[0, 0], table, ranks)
     _draw_memory(axes[0, 1], ranks[ranks["method"] == "chunked"])
     _draw_calls(axes[1, 0], where(table, part="rank", method="chunked"))

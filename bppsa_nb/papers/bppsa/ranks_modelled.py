@@ -10,18 +10,6 @@ from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
 
-TITLE = "Up to 1024 ranks, modelled: the scan, rank after rank, GPipe and MGRIT"
-CAPTION = (
-    "Modelled, not measured: steps and ⋄ take what one rank of this machine takes; messages take 30 µs and 25 Gb/s "
-    "(slow, dashed) or 2 µs and 200 Gb/s (fast). RNN: 30,000 steps. Residual networks: 4096 dense layers. All of 16 "
-    "samples, float32. Uneven scan: the run at the loss needs no product, and gets more steps, as many as pay; on few "
-    "ranks nearly all. GPipe splits them into as many micro-batches as end first; MGRIT does two V-cycles, FCF, "
-    "blocks of 4 layers, and its gradients are approximate. Triangles: down, from how many ranks on the scan is "
-    "faster than rank after rank; up, where it is fastest, with its speedup over the best of rank after rank. (c) "
-    "What a rank holds, parameters aside. Scan: Jacobians (an RNN's are diagonals), states and gradients, three maps."
-    " GPipe: states and gradients of its own steps, and at its boundary those of as many micro-batches of 16 samples "
-    "as there are ranks. (f) Other RNNs of 30,000 steps, fast link."
-)
 RANKS = tuple(2**i for i in range(11))
 LINKS = {name: Interconnect(*on_ranks.LINKS[name]) for name in ("25 Gb/s Ethernet", "200 Gb/s InfiniBand")}
 FAST = "200 Gb/s InfiniBand"
@@ -72,27 +60,22 @@ def measure(scale, rng, progress):
 def _times(network, one, sample=None):
     """Predict a network's backward pass and, where costs of a single sample are given too, its step of training."""
     steps, batch, rows = STEPS.get(network, STEPS["RNN"]), on_ranks.costs(one, BATCH), []
-
-    def add(road, link, ranks, task, seconds):
-        same = {"part": "time" if sample else "width", "network": network, "width": one["width"]}
-        rows.append(same | {"road": road, "link": link, "ranks": ranks, "task": task, "seconds": seconds})
-
+    part = {"part": "time" if sample else "width", "network": network, "width": one["width"]}
     for name, link in LINKS.items():
         for ranks in RANKS:
-            for road, predict in (("scan", scan), ("rank after rank", rank_after_rank)):
-                add(road, name, ranks, "backward", predict(steps, ranks, batch, link))
-                if sample:
-                    add(road, name, ranks, "step", predict(steps, ranks, batch, link, whole=True))
+            same = part | {"link": name, "ranks": ranks}
+            for task in ("backward", "step") if sample else ("backward",):
+                how = steps, ranks, batch, link, task == "step"
+                roads = {"scan": (scan(*how), None), "rank after rank": (rank_after_rank(*how), None)}
+                roads |= {LONGER: longest_at_the_loss(*how)} if sample else {}
+                for road, (seconds, longer) in roads.items():
+                    rows.append(same | {"road": road, "task": task, "seconds": seconds, "longer": longer})
             if sample:
-                for task, whole in (("backward", False), ("step", True)):
-                    seconds, factor = longest_at_the_loss(steps, ranks, batch, link, whole)
-                    add(LONGER, name, ranks, task, seconds)
-                    rows[-1] |= {"longer": factor}
                 single = on_ranks.costs(sample, 1)
                 splits = {m: pipeline(steps, ranks, m, _micro_batch(batch, single, m), link) for m in SPLITS}
                 best = min(splits, key=splits.get)
-                add("GPipe", name, ranks, "step", splits[best][0])
-                rows[-1] |= {"micro_batches": best, "bubble": splits[best][1]}
+                found = {"seconds": splits[best][0], "micro_batches": best, "bubble": splits[best][1]}
+                rows.append(same | {"road": "GPipe", "task": "step"} | found)
     return rows + (_cycles(network, steps, batch) if sample and network != "RNN" else [])
 
 
@@ -148,36 +131,28 @@ def crossings(table, network, link, task="backward"):
     return (int(wins[0]) if len(wins) else None), int(best), float(speedup)
 
 
-def alt(table):
-    """Say what there is to see, and where the scan pays."""
-
-    def scans(network, task):
+def values(table):
+    """Return what words need beside the table: where the scan pays, and what an uneven one gains."""
+    scans = {}
+    for network, task in ("RNN", "backward"), ("RNN", "step"), ("narrow", "step"), ("wide", "step"):
         texts = []
         for link, name in zip(DASHES, ("slow", "fast"), strict=True):
             pays, best, speedup = crossings(table, network, link, task)
-            where = f"is faster than rank after rank from {pays} ranks on" if pays else "is never faster"
-            texts.append(f"over the {name} link it {where}, and {speedup:.2g} times as fast at its best, on {best}")
-        return "; ".join(texts)
-
+            leads = f"is faster than rank after rank from {pays} ranks on" if pays else "is never faster"
+            texts.append(f"over the {name} link it {leads}, and {speedup:.2g} times as fast at its best, on {best}")
+        scans[f"{network}, {task}"] = "; ".join(texts)
     times = where(table, part="time", network="RNN", link=FAST, task="backward")
     times = times.pivot(index="ranks", columns="road", values="seconds")
-    gains = times["rank after rank"] / times[LONGER]
-    middle = int(times.index[len(times) // 2])
-    rows = table[table["part"] == "width"]
-    widths = {row["width"]: crossings(table, row["network"], FAST) for _, row in rows.iterrows()}
-    over = [f"{width:g}: {best} and {speedup:.2g}" for width, (_, best, speedup) in sorted(widths.items())]
-    return (
-        "Six plots on logarithmic axes, five of them over 1 to 1024 ranks, with a line for each road and link. (a) "
-        f"Milliseconds of the RNN's backward pass, by rank after rank and by the scan: {scans('RNN', 'backward')}; an "
-        f"uneven one, over the fast link, is {gains[4]:.3g} times as fast as rank after rank on 4 ranks and "
-        f"{gains[middle]:.3g} times on {middle}. (b) "
-        f"The whole step, also by GPipe. The scan: {scans('RNN', 'step')}. (c) MiB per rank: the scan falls with every "
-        "doubling of ranks; GPipe with as many micro-batches as ranks falls, then rises; the scan of residual layers "
-        "of 128 units holds far more than GPipe on few ranks. (d), (e) Steps of residual networks of 8 and of 128 "
-        f"units, also by GPipe and MGRIT. The scan of the narrow one: {scans('narrow', 'step')}. Of the wide one: "
-        f"{scans('wide', 'step')}. (f) Over the width of an RNN's state, from how many ranks on the scan pays, on how "
-        f"many it is at its best, and the speedup there; of the latter, {', '.join(over)}."
-    )
+    gains = (times["rank after rank"] / times[LONGER]).rename("gain")
+    uneven = gains.loc[[4, times.index[len(times) // 2]]].reset_index()
+    crossed = [(width, best, speedup) for width, (_, best, speedup) in sorted(_crossed(table).items())]
+    return {"scans": scans, "uneven": uneven, "crossed": pd.DataFrame(crossed, columns=["width", "best", "speedup"])}
+
+
+def _crossed(table):
+    """Return `crossings` of RNNs over the fast link, by the width of a state."""
+    rows = where(table, part="width").drop_duplicates("network")
+    return {row["width"]: crossings(table, row["network"], FAST) for _, row in rows.iterrows()}
 
 
 def plot(table):
@@ -236,8 +211,7 @@ def _draw_memory(ax, rows):
 
 
 def _draw_widths(ax, table):
-    rows = table[table["part"] == "width"]
-    crossed = {row["width"]: crossings(table, row["network"], FAST) for _, row in rows.iterrows()}
+    crossed = _crossed(table)
     widths = sorted(crossed)
     color, other = COLORS["linear"], COLORS["blelloch"]
     pays = [(width, crossed[width][0]) for width in widths if crossed[width][0]]

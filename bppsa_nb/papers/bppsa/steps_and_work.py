@@ -34,8 +34,6 @@ def measure(scale, rng, progress):
 
 
 _ON_WORKERS = ("linear", "blelloch", "hillis_steele")
-
-
 _trace = lru_cache(maxsize=3)(trace)
 
 
@@ -62,11 +60,10 @@ def plot(table):
         for method, rows in part.groupby("method", sort=False):
             name, color, marker = STYLES[method]
             ax.plot(rows[x], rows[y], marker, color=color, ms=5, label=name, zorder=3)
-        ax.set_xscale("log", base=2)
-        ax.set_yscale("log", base=2)
+        for axis, scale in ((ax.xaxis, ax.set_xscale), (ax.yaxis, ax.set_yscale)):
+            scale("log", base=2)
+            axis.set_major_formatter("{x:,.0f}")
         ax.set_xticks(2 ** np.arange(0, np.log2(largest) + 1, 4))
-        ax.xaxis.set_major_formatter("{x:,.0f}")
-        ax.yaxis.set_major_formatter("{x:,.0f}")
         ax.grid(False, axis="x")
         ax.set_ylabel(f"{y} (⋄)" if y == "work" else f"{y} (levels)" if x == "n" else "steps (⋄ one after another)")
     n, p = 2 ** np.linspace(1, np.log2(largest), 60), 2 ** np.linspace(0, np.log2(largest), 60)

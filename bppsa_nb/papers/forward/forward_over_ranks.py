@@ -8,7 +8,6 @@ from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
 
-TITLE = "Ranks that wait for no state, but repair what they are handed"
 SIZES = {"quick": {"steps": 5000, "rounds": 5}, "paper": {"steps": 30000, "rounds": 25}}
 RANKS, MODELLED, BATCHES = (1, 2, 4), tuple(2**i for i in range(11)), (1, 16)
 STEPS = 30000  # that are modelled
@@ -80,42 +79,14 @@ def ratios(table, batch):
     return rows["linear"] / rows["chunked"]
 
 
-def caption(table):
-    """Say what is measured and modelled, and what is gained."""
-    (few, many), cores = table.groupby("part")["T"].first()[["measured", "modelled"]], table.attrs["cores"]
-    measured = "; ".join(
-        f"B = {batch}: " + ", ".join(f"{ratio:.2f}× on {ranks}" for ranks, ratio in ratios(table, batch).items())
-        for batch in BATCHES
+def values(table):
+    """Return what words need beside the table: what was measured and modelled, and what is gained."""
+    shares = pd.concat(
+        {batch: ratios(table, batch) for batch in BATCHES}, names=["batch"]
     )
-    modelled = "; ".join(
-        f"B = {batch}: " + ", ".join(f"{ROADS[road][0]} {found[road]:.3g}×" for road in ROADS)
-        for batch, found in ((batch, gains(table, batch)) for batch in BATCHES)
-    )
-    return (
-        f"(a) Measured, RNN, H = 20, T = {few:,}, MPI ranks on {cores} cores, until the last is done, medians and "
-        f"quartiles; at once over rank after rank, {measured}. (b), (c) Modelled, not measured: training steps, of "
-        f"{many:,} time steps, each as long as on one rank here; messages take 2 µs and 200 Gb/s; fresh weights, which "
-        f"forget within 32 steps. At their best, over one rank: {modelled}."
-    )
-
-
-def alt(table):
-    """Say what there is to see, and how far each road goes."""
-    said = "; ".join(
-        f"B = {batch}: " + ", ".join(f"{ROADS[road][0]} {gain:.3g} times" for road, gain in gains(table, batch).items())
-        for batch in BATCHES
-    )
-    few = "; ".join(
-        f"B = {batch}: {', '.join(f'{ratio:.2f} on {ranks}' for ranks, ratio in ratios(table, batch).items())}"
-        for batch in BATCHES
-    )
-    return (
-        "Three plots of milliseconds over ranks, both axes logarithmic. (a) Measured forward passes on one, two and "
-        f"four ranks of this machine; rank after rank over at once, {few}. (b), (c) Modelled steps on 1 to 1024 ranks, "
-        "one sample and 16: rank after rank falls little; with the backward pass scanned, a line jumps up at four "
-        "ranks, then falls to half of one rank's time; with the forward pass repaired as well, it falls on. Over one "
-        f"rank, at their best, {said}."
-    )
+    best = pd.concat({batch: gains(table, batch)[list(ROADS)] for batch in BATCHES}, names=["batch"])
+    parts = {name: where(table, part=part) for name, part in (("few", "measured"), ("many", "modelled"))}
+    return parts | {"ratios": shares.rename("ratio").reset_index(), "gains": best.rename("gain").reset_index()}
 
 
 def plot(table):

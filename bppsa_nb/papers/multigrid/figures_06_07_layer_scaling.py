@@ -11,23 +11,10 @@ from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.on_ranks import LINKS
 from bppsa_nb.papers.tables import where
-from bppsa_nb.papers.text import listed
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule import transfer_time
 from bppsa_nb.schedule.cycles import record
 
-TITLE = "Figures 6 and 7 of layer-parallel training: strong scaling over ranks, measured and simulated"
-CAPTION = (
-    "The caption of the paper's Figure 6 counts 3,248,534 parameters: those of 4 channels (the text says 50) and 4093 "
-    "residual layers. Here: 4 channels, states of 24 x 24, kernels of 7 x 7, ReLU; one image, float32, one thread per "
-    "rank; two V-cycles, FCF, four levels of blocks of 4. Dots are measured on this machine's cores, on networks of "
-    "1024 layers and, with 20 channels, of 128 (4096 and 512 at the paper's scale). Lines are simulated, all of 4096 "
-    "layers: a recorded step of training, scheduled; layer steps cost what one rank measured; a message takes 30 µs "
-    "and 25 Gb/s (the paper's Ethernet, whose latency it does not say) or 2 µs and 200 Gb/s. Communication is messages "
-    "and waiting for other ranks; 24 ranks, a point of the paper, wait longer, as they divide no level's blocks "
-    "evenly. Model partitioning is serial propagation from rank to rank. Black: the paper's, on V100 GPUs. (d) 20 "
-    "channels, as in the convolutions of Figure 7; its 15 dense layers are left out."
-)
 IMAGE, KERNEL = 24, 7
 FEW, MANY = 4, 20  # channels of the networks of Figure 6 and of Figure 7's convolutions
 DEPTHS = {"quick": {FEW: 1024, MANY: 128}, "paper": {FEW: 4096, MANY: 512}}
@@ -139,23 +126,16 @@ def _simulated(part, channels, depth, ranks, costs, link):
     return rows
 
 
-def alt(table):
-    """Say what there is to see, and where multigrid passes serial propagation."""
-    few, texts = where(table, channels=FEW, part="simulated"), []
-    for task in ("inference", "training"):
-        for link in DASHES:
-            rows = where(few, task=task, link=link)
-            speedup = (rows["alone"] / rows["seconds"]).groupby([rows["method"], rows["ranks"]]).first()
-            passes = speedup["multigrid"].index[speedup["multigrid"] > 1]
-            leads = f"passes 1 on {passes[0]} ranks" if len(passes) else "stays below 1"
-            ends = [f"{speedup[method, RANKS[-1]]:.2g} by {METHODS[method][0]}" for method in ("multigrid", "serial")]
-            texts.append(f"in {task} over {link} multigrid {leads}, and at {RANKS[-1]} it is {listed(ends)}")
-    return (
-        "Four plots on logarithmic axes over 1 to 64 ranks; dots are at the few ranks that were measured, lines are "
-        f"simulated. Speedup over serial propagation: {'; '.join(texts)}. The paper's stars for inference are 0.25, "
-        "1.25 and 4 at 1, 4 and 24 GPUs; its best in training is a line at 3.5. A rank's time in training: computing "
-        "and communication. Multigrid over model partitioning, with the paper's stars, 1.3 at 4 and 10.2 at 64 GPUs."
-    )
+def values(table):
+    """Return what words need beside the table: where multigrid passes serial propagation."""
+    few, rows = where(table, channels=FEW, part="simulated"), []
+    for (task, link), part in few.groupby(["task", "link"], sort=False):
+        speedup = (part["alone"] / part["seconds"]).groupby([part["method"], part["ranks"]]).first()
+        passes = speedup["multigrid"].index[speedup["multigrid"] > 1]
+        leads = f"passes 1 on {passes[0]} ranks" if len(passes) else "stays below 1"
+        ends = {method: speedup[method, RANKS[-1]] for method in METHODS}
+        rows.append({"task": task, "link": link, "passes": leads, "ranks": RANKS[-1]} | ends)
+    return {"leads": pd.DataFrame(rows).sort_values("task", kind="stable")}
 
 
 def plot(table):

@@ -230,7 +230,7 @@ class Instruments(ArrayDataset):
         for label in np.unique(self.y):
             names, counts = np.unique(recordings[self.y == label], return_counts=True)
             if len(names) < 2:
-                raise ValueError(f"{LABELS[label]} has a single recording, {names[0]}: it cannot be on both sides")
+                raise ValueError(f"cannot split: {LABELS[label]} has only one recording ({names[0]})")
             order = rng.permutation(len(names))
             sizes = np.cumsum(counts[order])[:-1]
             last = abs(sizes - share * counts.sum()).argmin()

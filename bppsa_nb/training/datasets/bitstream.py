@@ -2,15 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import (
-    as_array,
-    check_count,
-    check_integers,
-    float_dtype,
-    generator,
-    is_integer,
-    wrong_shape,
-)
+from bppsa_nb.machine.checks import as_array, check_count, check_integers, float_dtype, generator, wrong_shape
 from bppsa_nb.machine.ranks import partition
 from bppsa_nb.machine.reprs import repr_of
 
@@ -125,9 +117,5 @@ def steps_of(part, steps):
     """Return which of so many steps a part (i, n) has, a slice; raise TypeError or ValueError if there is none."""
     if not isinstance(part, (tuple, list)) or len(part) != 2:
         raise ValueError(f"part must be two integers (i, n), for the i-th of n parts, got {part!r}")
-    if not all(map(is_integer, part)):
-        raise TypeError(f"part must be two integers (i, n), for the i-th of n parts, got {part!r}")
-    i, n = map(int, part)
-    if not 0 <= i < n:
-        raise ValueError(f"part must be (i, n) with i from 0 to n - 1, got {part!r}")
-    return partition(steps, n)[i]
+    n = check_count("part[1]", part[1], 1)
+    return partition(steps, n)[check_count("part[0]", part[0], 0, n - 1, " for parts (i, n)")]

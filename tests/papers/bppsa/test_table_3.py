@@ -43,6 +43,8 @@ def test_the_first_second_of_the_left_channel_is_kept(folder):
     whole = mfcc(read(folder / table_3.LABEL / "0001__1.wav"), "M")
     found = kept[table["features"] == "M"].dropna(axis=1)
     np.testing.assert_allclose(found, whole[:173, :12], atol=6e-4)
+    left, right, *_ = table_3.plot(table).axes[0].images[0].get_extent()  # a frame is centered on its sample
+    assert (left, right) == pytest.approx((-0.5 * 512 / 44100, 86.5 * 512 / 44100))
 
 
 @pytest.mark.parametrize("data", ["real", "stand-in"])

@@ -195,7 +195,7 @@ def test_batches_are_time_major(folder, watched):
     np.testing.assert_array_equal(np.concatenate([part for part, _ in parts]), x)
     assert [len(part) for part, _ in parts] == [344, 345, 345]
     assert all(part.flags.c_contiguous and (labels == y).all() for part, labels in parts)
-    with pytest.raises(ValueError, match=r"part must be \(i, n\) with i from 0 to n - 1, got \(3, 3\)"):
+    with pytest.raises(ValueError, match=r"part\[0\] must be from 0 to 2 for parts \(i, n\), got 3"):
         data.batch([0], part=(3, 3))
     for index in (-1, 33):
         with pytest.raises(IndexError, match=f"indices must be from 0 to 32, got {index}"):
@@ -508,7 +508,7 @@ def test_split_refuses(recordings, folder):
             recordings.split(share)
     for path in folder.glob("pia/*0002__1.wav"):
         path.unlink()
-    with pytest.raises(ValueError, match="pia has a single recording, pia/0001: it cannot be on both sides"):
+    with pytest.raises(ValueError, match=r"cannot split: pia has only one recording \(pia/0001\)"):
         load(folder).split()
 
 

@@ -139,24 +139,19 @@ def test_splits_share_no_digit_and_no_part_of_a_photo(monkeypatch):
     assert len(seen["train"]["angles"] & seen["test"]["angles"]) < 10
 
 
-def test_a_digit_is_drawn_where_it_is_said_and_its_label_is_its_own():
-    """Upright, in the middle, on black: the digit is found again by averaging."""
-    middle = dict.fromkeys(("height", "angle", "down", "right"), np.full(10, 0.5))
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    ink = bunch.images[:10].astype(np.float32) / 16
-    drawn = digits_on_photos._strokes(ink, middle)
-    assert drawn.shape == (10, 32, 32) and drawn.min() >= 0 and drawn.max() <= 1
-    assert (drawn[:, 0] == 0).all() and (drawn[:, -1] == 0).all()
-    for digit, picture in zip(ink, drawn, strict=True):
-        # 26 pixels for 8: the middle of pixel (i, j) of the digit is at 15.5 + (i - 3.5) * 26 / 8.
-        where = np.rint(15.5 + (np.arange(8) - 3.5) * 26 / 8).astype(int)
-        assert np.corrcoef(picture[np.ix_(where, where)].ravel(), digit.ravel())[0, 1] > 0.97
-    high = digits_on_photos._strokes(ink, middle | {"down": np.zeros(10)})
-    assert (high[:, :12].sum(axis=(1, 2)) > drawn[:, :12].sum(axis=(1, 2))).all()
-    turned = digits_on_photos._strokes(ink, middle | {"angle": np.ones(10)})
-    assert 0.5 < np.corrcoef(turned.ravel(), drawn.ravel())[0, 1] < 0.99
+@pytest.mark.parametrize(
+    "split, labels, sums",
+    [
+        ("train", [8, 4], [[31, 275, 269, 67, 400, 31, 207, 311, 67], [86, 200, 102, 386, 442, 83, 41, 405, 48]]),
+        ("test", [7, 7], [[236, 415, 457, 223, 359, 307, 210, 473, 275], [172, 287, 232, 64, 412, 75, 47, 412, 78]]),
+    ],
+)
+def test_the_first_images_never_change(split, labels, sums):
+    """Recorded results name a seed; the same seed must give the same images in every version."""
+    data = bp.Images(split=split, num_samples=2)
+    assert data.labels.tolist() == labels
+    found = data.pixels.sum(axis=1, dtype=int)[:, 8:28:8, 8:28:8].reshape(2, 9)
+    np.testing.assert_allclose(found, sums, atol=8)  # photographs are unpacked with small differences
 
 
 def test_the_stand_in_can_be_learned_but_not_from_its_colors():

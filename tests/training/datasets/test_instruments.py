@@ -47,38 +47,28 @@ def test_play_refuses():
         play("tuba")
 
 
-def test_a_plucked_string_decays_and_an_organ_does_not():
-    def fall(label):
-        recording = instruments._Recording(instruments.INSTRUMENTS[label], np.random.default_rng(0))
-        note = recording.note(60, 60000, 0.5, np.zeros(132300, np.float32), np.random.default_rng(0))
-        early, late = note[5000:15000].std(), note[45000:55000].std()
-        return late / early
-
-    assert fall("gac") < 0.3 and fall("pia") < 0.7
-    assert fall("org") > 0.4 and fall("cla") > 0.4
-
-
-def test_partials_are_where_the_pitch_puts_them():
-    """The products of matrices are sums of decaying sines."""
-    recording = instruments._Recording(instruments.INSTRUMENTS["pia"], np.random.default_rng(0))
-    for pitch in (45, 69):
-        note = recording.struck(440 * 2 ** ((pitch - 69) / 12), 44100, 0.9, np.random.default_rng(1))
-        spectrum = abs(np.fft.rfft(note * np.hanning(len(note))))  # one bin per Hz
-        low = spectrum[:1000]
-        fundamental = 440 * 2 ** ((pitch - 69) / 12)
-        assert abs(np.argmax(low[: int(1.5 * fundamental)]) - fundamental) <= 1
+# Loudness of the left channel's quarters, and of the right one's differences, which grows with pitch and brightness.
+SOUNDS = {
+    "cel": (0.05417, 0.05658, 0.09287, 0.1011, 0.003413),
+    "cla": (0.04929, 0.07969, 0.02112, 0.05582, 0.009405),
+    "flu": (0.04335, 0.0002674, 0.03722, 0.05285, 0.006821),
+    "gac": (0.02468, 0.02352, 0.04475, 0.03143, 0.002036),
+    "gel": (0.0444, 0.1287, 0.06686, 0.08632, 0.008184),
+    "org": (0.03202, 0.02183, 0.03278, 0.03732, 0.005072),
+    "pia": (0.02763, 0.07833, 0.04685, 0.02998, 0.002292),
+    "sax": (0.0368, 0.08012, 0.05669, 0.02323, 0.008363),
+    "tru": (0.03256, 0.04277, 0.01023, 0.08252, 0.01472),
+    "vio": (0.1019, 0.08987, 0.079, 0.04895, 0.0122),
+    "voi": (0.0415, 0.03881, 0.02593, 0.03422, 0.006891),
+}
 
 
-def test_melodies_stay_in_key_and_time():
-    for label in LABELS:
-        instrument = instruments.INSTRUMENTS[label]
-        recording = instruments._Recording(instrument, np.random.default_rng(2))
-        for start, length, pitches in recording.melody(np.random.default_rng(3)):
-            assert start < instruments.SAMPLES and start + length > 0
-            for pitch in pitches:
-                offset = (pitch - recording.tuning) % 12
-                assert min(abs(offset - degree) for degree in (0, 2, 4, 5, 7, 9, 11, 12)) < 1e-9
-                assert instrument.pitches[0] - 3 < pitch < instrument.pitches[1] + 13
+@pytest.mark.parametrize("label", SOUNDS)
+def test_sounds_never_change(label):
+    """Recorded results name a seed; the same seed must give the same clips in every version."""
+    left, right = play(label, [0, 1], 1)
+    found = [*left.reshape(4, -1).std(axis=1), np.diff(right).std()]
+    np.testing.assert_allclose(found, SOUNDS[label], rtol=2e-3)
 
 
 def test_stand_in_is_laid_out_as_irmas_is(project):

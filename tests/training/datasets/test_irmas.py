@@ -10,7 +10,6 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from bppsa_nb.machine import files
 from bppsa_nb.training.datasets import irmas
 from bppsa_nb.training.datasets.audio import LABELS, Instruments
 
