@@ -36,6 +36,9 @@ class Assumptions:
             check_flag(name, value)
 
 
+ASSUMED = Assumptions()
+
+
 def check_problem(network, assumptions):
     """Raise TypeError unless they are a `Network` and `Assumptions`."""
     check_kind("network", network, Network, "a schedule.Network", repr)
