@@ -133,7 +133,7 @@ def forward(model, x):
 
     def launch(stream):
         cells.launch_inputs(x, params, transposed, products, stream)
-        cells.launch_loop(cell, cells.run_forward_of, B, *loop, stream=stream)
+        cells.launch_loop(cell, cells.run_forward_of, B, loop, stream=stream)
 
     return replayed(launch), hidden.copy_to_host
 

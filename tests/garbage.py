@@ -1,7 +1,9 @@
 """What a hostile user passes, and good calls of everything public to pass it to, one argument at a time."""
 
+import copy
 import functools
 import pathlib
+import types
 
 import numpy as np
 from scipy import sparse as scipy_sparse
@@ -132,8 +134,16 @@ def _with(array, number):
 CASES = {}  # name -> (make what is called, make its arguments in a folder)
 
 
-def case(name, call, arguments):
-    CASES[name] = call, arguments
+def case(name, call, /, **arguments):
+    """Add a good call, for which all is made anew: arguments are copied, or made by functions of a folder."""
+
+    def made(folder):
+        return {
+            name: value(folder) if isinstance(value, types.FunctionType) else copy.deepcopy(value)
+            for name, value in arguments.items()
+        }
+
+    CASES[name] = call, made
 
 
 def _dense(**more):
@@ -159,82 +169,52 @@ def _list():
     return {"jacobians_T": links, "grad_output": numbers(2), "local_grads": terms}
 
 
-case("backprop", lambda: bp.backprop, lambda _: _dense(method="truncated", levels=1))
-case("backprop, shared", lambda: bp.backprop, lambda _: _dense(jacobians_T=numbers(5, 3, 3), method="chunked"))
-case("backprop, compiled", lambda: bp.backprop, lambda _: _dense(backend="cpu"))
-case("backprop, structured", lambda: bp.backprop, lambda _: _dense(jacobians_T=_chain(), method="chunked"))
-case("backprop, list", lambda: bp.backprop, lambda _: _dense(**_list()))
+case("backprop", lambda: bp.backprop, **_dense(method="truncated", levels=1))
+case("backprop, shared", lambda: bp.backprop, **_dense(jacobians_T=numbers(5, 3, 3), method="chunked"))
+case("backprop, compiled", lambda: bp.backprop, **_dense(backend="cpu"))
+case("backprop, structured", lambda: bp.backprop, **_dense(jacobians_T=_chain(), method="chunked"))
+case("backprop, list", lambda: bp.backprop, **_dense(**_list()))
 case(
-    "backprop, batched list",
-    lambda: bp.backprop,
-    lambda _: _dense(jacobians_T=[_link(), _link()], grad_output=numbers(2, 2), local_grads=[numbers(2, 2)] * 3),
+    "backprop, batched list", lambda: bp.backprop,
+    **_dense(jacobians_T=[_link(), _link()], grad_output=numbers(2, 2), local_grads=[numbers(2, 2)] * 3)
 )
 case(
-    "BatchedCSR",
-    lambda: bp.BatchedCSR,
-    lambda _: {
-        "values": numbers(2, 4),
-        "indices": np.array([0, 1, 0, 1]),
-        "indptr": np.array([0, 2, 4]),
-        "shape": (2, 2),
-    },
+    "BatchedCSR", lambda: bp.BatchedCSR, values=numbers(2, 4), indices=np.array([0, 1, 0, 1]),
+    indptr=np.array([0, 2, 4]), shape=(2, 2)
 )
-case("BatchedCSR.of", lambda: bp.BatchedCSR.of, lambda _: {"pattern": _link().pattern, "values": numbers(2, 4)})
+case("BatchedCSR.of", lambda: bp.BatchedCSR.of, pattern=_link().pattern, values=numbers(2, 4))
 case(
-    "StructuredChain",
-    lambda: bp.StructuredChain,
-    lambda _: {"weights": numbers(2, 3, 3), "slopes": numbers(2, 5, 2, 3), "carry": numbers(5, 2, 3)},
+    "StructuredChain", lambda: bp.StructuredChain, weights=numbers(2, 3, 3), slopes=numbers(2, 5, 2, 3),
+    carry=numbers(5, 2, 3)
 )
-case(
-    "explain",
-    lambda: bp.explain,
-    lambda _: {"T": 10, "B": 2, "H": 3, "dtype": np.float32, "backend": "numpy", "weights": 1},
-)
+case("explain", lambda: bp.explain, T=10, B=2, H=3, dtype=np.float32, backend="numpy", weights=1)
 
 
 case(
-    "unroll",
-    lambda: functools.partial(bp.unroll, step=lambda h, x: h / 2),
-    lambda _: {
-        "h0": numbers(2, 3),
-        "inputs": numbers(5, 2, 3),
-        "method": "chunked",
-        "jacobian": None,
-        "length": 2,
-        "tol": 0.1,
-        "most": 3,
-    },
+    "unroll", lambda: functools.partial(bp.unroll, step=lambda h, x: h / 2), h0=numbers(2, 3), inputs=numbers(5, 2, 3),
+    method="chunked", jacobian=None, length=2, tol=0.1, most=3
 )
 
 
 def _recurrent(cell):
     name, model = cell.__name__, lambda: cell(2, 3, 4)
     made = {"input_size": 2, "hidden_size": 3, "num_classes": 4, "num_layers": 1, "rng": 0, "dtype": np.float32}
-    case(name, lambda: cell, lambda _: dict(made))
+    case(name, lambda: cell, **made)
     for backend in "numpy", "cpu":
         case(
-            f"{name}.forward, {backend}",
-            lambda: model().forward,
-            lambda _, b=backend: {"x": numbers(5, 2, 2), "h0": numbers(1, 2, 3), "backend": b, "comm": None},
+            f"{name}.forward, {backend}", lambda: model().forward, x=numbers(5, 2, 2), h0=numbers(1, 2, 3),
+            backend=backend, comm=None
         )
         for method in "chunked", "newton":
             how = {"method": method, "length": 2, "tol": 0.1, "most": 3}
             case(
-                f"{name}.forward, {method}, {backend}",
-                lambda: model().forward,
-                lambda _, b=backend, how=how: {"x": numbers(5, 2, 2), "backend": b, **how},
+                f"{name}.forward, {method}, {backend}", lambda: model().forward, x=numbers(5, 2, 2), backend=backend,
+                **how
             )
         case(
-            f"{name}.backward, {backend}",
-            lambda: model().backward,
-            lambda _, b=backend: {
-                "activations": model().forward(numbers(5, 2, 2), backend="numpy"),
-                "grad_logits": numbers(2, 4),
-                "method": "truncated",
-                "backend": b,
-                "levels": 1,
-                "comm": None,
-            },
+            f"{name}.backward, {backend}", lambda: model().backward,
+            activations=lambda _: model().forward(numbers(5, 2, 2), backend="numpy"), grad_logits=numbers(2, 4),
+            method="truncated", backend=backend, levels=1, comm=None
         )
 
 
@@ -252,59 +232,34 @@ def _updates():
 
 def _saved(folder):
     _trainer().save(folder / "saved.npz")
-    return {"path": folder / "saved.npz"}
+    return folder / "saved.npz"
 
 
-def _samples(_):
-    return {"indices": np.array([1, 2]), "part": (0, 1)}
-
-
-case("SGD", lambda: bp.SGD, lambda _: {"lr": 0.1, "momentum": 0.5})
-case("Adam", lambda: bp.Adam, lambda _: {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8})
-case("SGD.step", lambda: bp.SGD(0.1, 0.5).step, lambda _: _updates())
-case("Adam.step", lambda: bp.Adam(0.1).step, lambda _: _updates())
+_SAMPLES = {"indices": np.array([1, 2]), "part": (0, 1)}
+case("SGD", lambda: bp.SGD, lr=0.1, momentum=0.5)
+case("Adam", lambda: bp.Adam, lr=0.1, betas=(0.9, 0.99), eps=1e-8)
+case("SGD.step", lambda: bp.SGD(0.1, 0.5).step, **_updates())
+case("Adam.step", lambda: bp.Adam(0.1).step, **_updates())
 case(
-    "Trainer",
-    lambda: bp.Trainer,
-    lambda _: {
-        "model": bp.RNN(1, 3, 10),
-        "optimizer": bp.Adam(),
-        "method": "truncated",
-        "backend": "numpy",
-        "levels": 1,
-        "comm": None,
-        "sequence_ranks": None,
-    },
+    "Trainer", lambda: bp.Trainer, model=bp.RNN(1, 3, 10), optimizer=bp.Adam(), method="truncated", backend="numpy",
+    levels=1, comm=None, sequence_ranks=None
 )
-case("Trainer.step", lambda: _trainer().step, lambda _: {"x": numbers(5, 2, 1), "y": np.array([1, 2])})
-case("Trainer.predict", lambda: _trainer().predict, lambda _: {"x": numbers(5, 2, 1)})
+case("Trainer.step", lambda: _trainer().step, x=numbers(5, 2, 1), y=np.array([1, 2]))
+case("Trainer.predict", lambda: _trainer().predict, x=numbers(5, 2, 1))
 case(
-    "Trainer.fit",
-    lambda: _trainer().fit,
-    lambda folder: {
-        "dataset": bp.Bitstream(5, 8),
-        "epochs": 1,
-        "batch_size": 4,
-        "rng": 0,
-        "progress": False,
-        "save_to": folder / "fit.npz",
-        "save_every": 1,
-    },
+    "Trainer.fit", lambda: _trainer().fit, dataset=bp.Bitstream(5, 8), epochs=1, batch_size=4, rng=0, progress=False,
+    save_to=lambda folder: folder / "fit.npz", save_every=1
 )
-case("Trainer.evaluate", lambda: _trainer().evaluate, lambda _: {"dataset": bp.Bitstream(5, 8), "batch_size": 4})
-case("Trainer.save", lambda: _trainer().save, lambda folder: {"path": folder / "save.npz"})
-case("Trainer.load", lambda: _trainer().load, _saved)
+case("Trainer.evaluate", lambda: _trainer().evaluate, dataset=bp.Bitstream(5, 8), batch_size=4)
+case("Trainer.save", lambda: _trainer().save, path=lambda folder: folder / "save.npz")
+case("Trainer.load", lambda: _trainer().load, path=_saved)
 for function in loss.accuracy, loss.cross_entropy:
-    case(function.__name__, lambda f=function: f, lambda _: {"logits": numbers(2, 4), "labels": np.array([1, 2])})
-case(
-    "Bitstream",
-    lambda: bp.Bitstream,
-    lambda _: {"length": 5, "num_samples": 8, "num_classes": 10, "rng": 0, "dtype": np.float32},
-)
-case("Bitstream.batch", lambda: bp.Bitstream(5, 8).batch, _samples)
-case("ArrayDataset", lambda: datasets.ArrayDataset, lambda _: {"x": numbers(5, 4, 1), "y": np.array([0, 1, 2, 3])})
-case("ArrayDataset.batch", lambda: datasets.ArrayDataset(numbers(5, 4, 1), np.arange(4)).batch, _samples)
-case("Images", lambda: bp.Images, lambda _: {"source": "stand-in", "split": "train", "num_samples": 4, "rng": 0})
+    case(function.__name__, lambda f=function: f, logits=numbers(2, 4), labels=np.array([1, 2]))
+case("Bitstream", lambda: bp.Bitstream, length=5, num_samples=8, num_classes=10, rng=0, dtype=np.float32)
+case("Bitstream.batch", lambda: bp.Bitstream(5, 8).batch, **_SAMPLES)
+case("ArrayDataset", lambda: datasets.ArrayDataset, x=numbers(5, 4, 1), y=np.array([0, 1, 2, 3]))
+case("ArrayDataset.batch", lambda: datasets.ArrayDataset(numbers(5, 4, 1), np.arange(4)).batch, **_SAMPLES)
+case("Images", lambda: bp.Images, source="stand-in", split="train", num_samples=4, rng=0)
 
 
 def _network():
@@ -318,89 +273,66 @@ def _image_pass():
 
 def _weights(folder):
     sparse.save_weights(_network(), folder / "weights.npz")
-    return {"model": _network(), "path": folder / "weights.npz"}
+    return folder / "weights.npz"
 
 
 def _plan():
     return sparse.PlannedProduct(_matrix(), _matrix())
 
 
-case(
-    "CSRPattern",
-    lambda: sparse.CSRPattern,
-    lambda _: {"indptr": np.array([0, 2, 4]), "indices": np.array([0, 1, 0, 1]), "shape": (2, 2)},
-)
-case("CSRPattern.of", lambda: sparse.CSRPattern.of, lambda _: {"matrix": _matrix()})
-case("CSRPattern.times", lambda: _link().pattern.times, lambda _: {"other": _link().pattern})
-case("CSRPattern.matrix", lambda: _link().pattern.matrix, lambda _: {"values": numbers(4)})
-case("PlannedProduct", lambda: sparse.PlannedProduct, lambda _: {"a": _matrix(), "b": _matrix()})
+case("CSRPattern", lambda: sparse.CSRPattern, indptr=np.array([0, 2, 4]), indices=np.array([0, 1, 0, 1]), shape=(2, 2))
+case("CSRPattern.of", lambda: sparse.CSRPattern.of, matrix=_matrix())
+case("CSRPattern.times", lambda: _link().pattern.times, other=_link().pattern)
+case("CSRPattern.matrix", lambda: _link().pattern.matrix, values=numbers(4))
+case("PlannedProduct", lambda: sparse.PlannedProduct, a=_matrix(), b=_matrix())
 for backend in "numpy", "cpu":
     case(
-        f"PlannedProduct(), {backend}",
-        _plan,
-        lambda _, b=backend: {"a": numbers(2, 4), "b": numbers(2, 4), "backend": b, "out": np.zeros((2, 4), "f")},
+        f"PlannedProduct(), {backend}", _plan, a=numbers(2, 4), b=numbers(2, 4), backend=backend,
+        out=np.zeros((2, 4), "f")
     )
-case("PlannedProduct.performed", lambda: _plan().performed, lambda _: {"a": numbers(4)})
+case("PlannedProduct.performed", lambda: _plan().performed, a=numbers(4))
 case(
-    "Conv2d",
-    lambda: sparse.Conv2d,
-    lambda _: (
-        {"name": "c", "in_channels": 2, "out_channels": 3, "kernel_size": 3, "stride": 1, "padding": 1}
-        | {"dilation": 1}
-    ),
+    "Conv2d", lambda: sparse.Conv2d, name="c", in_channels=2, out_channels=3, kernel_size=3, stride=1, padding=1,
+    dilation=1
 )
-case("Linear", lambda: sparse.Linear, lambda _: {"name": "c", "in_features": 2, "out_features": 3})
+case("Linear", lambda: sparse.Linear, name="c", in_features=2, out_features=3)
 for kind in sparse.MaxPool2d, sparse.AvgPool2d:
-    case(kind.__name__, lambda k=kind: k, lambda _: {"name": "c", "kernel_size": 2, "stride": 2})
+    case(kind.__name__, lambda k=kind: k, name="c", kernel_size=2, stride=2)
 for kind in sparse.ReLU, sparse.Tanh, sparse.Sigmoid, sparse.Flatten:
-    case(kind.__name__, lambda k=kind: k, lambda _: {"name": "c"})
+    case(kind.__name__, lambda k=kind: k, name="c")
 case(
-    "Network",
-    lambda: sparse.Network,
-    lambda _: (
-        {"input_shape": (1, 4, 4), "operators": _network().operators, "scan_until": "f", "init": "uniform"}
-        | {"rng": 0, "dtype": np.float32}
-    ),
+    "Network", lambda: sparse.Network, input_shape=(1, 4, 4), operators=_network().operators, scan_until="f",
+    init="uniform", rng=0, dtype=np.float32
 )
-case("Network.forward", lambda: _network().forward, lambda _: {"x": numbers(2, 1, 4, 4), "backend": "numpy"})
+case("Network.forward", lambda: _network().forward, x=numbers(2, 1, 4, 4), backend="numpy")
 case(
-    "Network.backward",
-    lambda: _network().backward,
-    lambda _: (
-        {"activations": _image_pass(), "grad_logits": numbers(2, 3), "method": "truncated", "backend": "numpy"}
-        | {"levels": 1}
-    ),
+    "Network.backward", lambda: _network().backward, activations=lambda _: _image_pass(), grad_logits=numbers(2, 3),
+    method="truncated", backend="numpy", levels=1
 )
-case("Network.jacobian", lambda: _network().jacobian, lambda _: {"name": "r"})
-case("Network.links", lambda: _network().links, lambda _: {"activations": _image_pass(), "from_input": False})
-case("Network.linked", lambda: _network().linked, lambda _: {"from_input": False})
-case("Network.patterns", lambda: _network().patterns, lambda _: {"from_input": False})
-case("LeNet5", lambda: sparse.LeNet5, lambda _: {"rng": 0, "dtype": np.float32})
+case("Network.jacobian", lambda: _network().jacobian, name="r")
+case("Network.links", lambda: _network().links, activations=lambda _: _image_pass(), from_input=False)
+case("Network.linked", lambda: _network().linked, from_input=False)
+case("Network.patterns", lambda: _network().patterns, from_input=False)
+case("LeNet5", lambda: sparse.LeNet5, rng=0, dtype=np.float32)
 case(
-    "conv2d_jacobian_T",
-    lambda: sparse.conv2d_jacobian_T,
-    lambda _: {"weight": numbers(3, 2, 3, 3), "input_shape": (2, 5, 5), "stride": 1, "padding": 1, "dilation": 1},
+    "conv2d_jacobian_T", lambda: sparse.conv2d_jacobian_T, weight=numbers(3, 2, 3, 3), input_shape=(2, 5, 5), stride=1,
+    padding=1, dilation=1
 )
 case(
-    "avg_pool2d_jacobian_T",
-    lambda: sparse.avg_pool2d_jacobian_T,
-    lambda _: {"input_shape": (2, 4, 4), "kernel_size": 2, "stride": 2, "dtype": np.float32},
+    "avg_pool2d_jacobian_T", lambda: sparse.avg_pool2d_jacobian_T, input_shape=(2, 4, 4), kernel_size=2, stride=2,
+    dtype=np.float32
 )
-case(
-    "max_pool2d_jacobian_T",
-    lambda: sparse.max_pool2d_jacobian_T,
-    lambda _: {"x": numbers(2, 4, 4), "kernel_size": 2, "stride": 2},
-)
-case("flatten_jacobian_T", lambda: sparse.flatten_jacobian_T, lambda _: {"input_shape": (2, 4), "dtype": np.float32})
-case("linear_jacobian_T", lambda: sparse.linear_jacobian_T, lambda _: {"weight": numbers(2, 3)})
-case("relu_jacobian_T", lambda: sparse.relu_jacobian_T, lambda _: {"x": numbers(3)})
+case("max_pool2d_jacobian_T", lambda: sparse.max_pool2d_jacobian_T, x=numbers(2, 4, 4), kernel_size=2, stride=2)
+case("flatten_jacobian_T", lambda: sparse.flatten_jacobian_T, input_shape=(2, 4), dtype=np.float32)
+case("linear_jacobian_T", lambda: sparse.linear_jacobian_T, weight=numbers(2, 3))
+case("relu_jacobian_T", lambda: sparse.relu_jacobian_T, x=numbers(3))
 for function in sparse.tanh_jacobian_T, sparse.sigmoid_jacobian_T:
-    case(function.__name__, lambda f=function: f, lambda _: {"y": np.abs(numbers(3))})
-case("kinds_of_zeros", lambda: sparse.kinds_of_zeros, lambda _: {"jacobian_T": _matrix()})
-case("prune", lambda: sparse.prune, lambda _: {"params": _network().params, "rate": 0.5, "scheme": "class_blind"})
-case("masks_of", lambda: sparse.masks_of, lambda _: {"params": _network().params})
-case("save_weights", lambda: sparse.save_weights, lambda folder: {"model": _network(), "path": folder / "w.npz"})
-case("load_weights", lambda: sparse.load_weights, _weights)
+    case(function.__name__, lambda f=function: f, y=np.abs(numbers(3)))
+case("kinds_of_zeros", lambda: sparse.kinds_of_zeros, jacobian_T=_matrix())
+case("prune", lambda: sparse.prune, params=_network().params, rate=0.5, scheme="class_blind")
+case("masks_of", lambda: sparse.masks_of, params=_network().params)
+case("save_weights", lambda: sparse.save_weights, model=_network(), path=lambda folder: folder / "w.npz")
+case("load_weights", lambda: sparse.load_weights, model=_network(), path=_weights)
 
 
 def _costs():
@@ -408,77 +340,36 @@ def _costs():
 
 
 case(
-    "schedule.Network",
-    lambda: schedule.Network,
-    lambda _: (
-        {"forward": [2, 1], "output_grad": [2, 1], "weight_grad": [1, 1], "sync": [1, 2]}
-        | {"memory": schedule.Memory()}
-    ),
+    "schedule.Network", lambda: schedule.Network, forward=[2, 1], output_grad=[2, 1], weight_grad=[1, 1], sync=[1, 2],
+    memory=schedule.Memory()
+)
+case("schedule.Network.uniform", lambda: schedule.Network.uniform, layers=4, sync=1, memory=schedule.Memory())
+case("Memory", lambda: schedule.Memory, activation=1, output_grad=[1, 1], weight_grad=0, inner=2)
+case("Assumptions", lambda: schedule.Assumptions, **dict.fromkeys(vars(schedule.Assumptions()), True))
+case(
+    "data_parallel", lambda: schedule.data_parallel, network=_costs(), policy="reverse_first_k", k=1, memory_limit=None,
+    assumptions=schedule.Assumptions()
 )
 case(
-    "schedule.Network.uniform",
-    lambda: schedule.Network.uniform,
-    lambda _: {"layers": 4, "sync": 1, "memory": schedule.Memory()},
+    "pipeline", lambda: schedule.pipeline, network=_costs(), devices=2, micro_batches=2, policy="conventional",
+    flush=True, boundary_cost=0, assumptions=schedule.Assumptions()
 )
+case("optimum", lambda: schedule.optimum, timeline=schedule.pipeline(_costs(), 2, 1), nodes=200)
+case("transfer_time", lambda: schedule.transfer_time, size=9, bandwidth=10.0, latency=0.1)
+case("split", lambda: schedule.split, network=_network())
+case("Regions", lambda: schedule.Regions, network=_costs(), ends=[2, 6], assumptions=schedule.Assumptions())
 case(
-    "Memory",
-    lambda: schedule.Memory,
-    lambda _: {"activation": 1, "output_grad": [1, 1], "weight_grad": 0, "inner": 2},
-)
-case(
-    "Assumptions",
-    lambda: schedule.Assumptions,
-    lambda _: dict.fromkeys(vars(schedule.Assumptions()), True),
-)
-case(
-    "data_parallel",
-    lambda: schedule.data_parallel,
-    lambda _: (
-        {"network": _costs(), "policy": "reverse_first_k", "k": 1, "memory_limit": None}
-        | {"assumptions": schedule.Assumptions()}
-    ),
-)
-case(
-    "pipeline",
-    lambda: schedule.pipeline,
-    lambda _: (
-        {"network": _costs(), "devices": 2, "micro_batches": 2, "policy": "conventional", "flush": True}
-        | {"boundary_cost": 0, "assumptions": schedule.Assumptions()}
-    ),
-)
-case(
-    "optimum",
-    lambda: schedule.optimum,
-    lambda _: {"timeline": schedule.pipeline(_costs(), 2, 1), "nodes": 200},
-)
-case("transfer_time", lambda: schedule.transfer_time, lambda _: {"size": 9, "bandwidth": 10.0, "latency": 0.1})
-case("split", lambda: schedule.split, lambda _: {"network": _network()})
-case(
-    "Regions",
-    lambda: schedule.Regions,
-    lambda _: {"network": _costs(), "ends": [2, 6], "assumptions": schedule.Assumptions()},
-)
-case(
-    "Regions.blocks",
-    lambda: schedule.Regions.blocks,
-    lambda _: {"network": _costs(), "last": [1, 3], "assumptions": schedule.Assumptions()},
+    "Regions.blocks", lambda: schedule.Regions.blocks, network=_costs(), last=[1, 3],
+    assumptions=schedule.Assumptions()
 )
 
 
 case(
-    "joint_regions",
-    lambda: schedule.joint_regions,
-    lambda _: (
-        {"main_regions": schedule.Regions.blocks(_costs(), [1, 3]), "kernels": [3, 2], "memory_limit": 99.0}
-        | {"speedup": np.array([[1, 1, 2, 1], [1, 1.6, 1, 1]]), "k": 0, "carry_over": False}
-    ),
+    "joint_regions", lambda: schedule.joint_regions, main_regions=schedule.Regions.blocks(_costs(), [1, 3]),
+    kernels=[3, 2], memory_limit=99.0, speedup=np.array([[1, 1, 2, 1], [1, 1.6, 1, 1]]), k=0, carry_over=False
 )
-case(
-    "profile",
-    lambda: schedule.profile,
-    lambda _: {"network": _network(), "x": numbers(2, 1, 4, 4), "labels": np.array([1, 2]), "rounds": 1},
-)
-case("Timeline.order", lambda: schedule.pipeline(_costs(), 2, 1).order, lambda _: {"worker": 1})
+case("profile", lambda: schedule.profile, network=_network(), x=numbers(2, 1, 4, 4), labels=np.array([1, 2]), rounds=1)
+case("Timeline.order", lambda: schedule.pipeline(_costs(), 2, 1).order, worker=1)
 
 
 def _residual():
@@ -496,56 +387,35 @@ def _model():
 _CYCLES = {"cycles": 1, "tol": 1e-5, "coarsening": 2, "levels": 2, "relaxation": "FCF", "cycle": "V"}
 _CYCLES |= {"error": None, "nested_iteration": False, "skip_downcycle": False, "backend": "numpy", "comm": None}
 case(
-    "ResidualNetwork",
-    lambda: multigrid.ResidualNetwork,
-    lambda _: {"weights": numbers(4, 3, 3), "biases": numbers(4, 3), "h": 0.5, "activation": "tanh"},
+    "ResidualNetwork", lambda: multigrid.ResidualNetwork, weights=numbers(4, 3, 3), biases=numbers(4, 3), h=0.5,
+    activation="tanh"
 )
-case("ResidualNetwork.forward", lambda: _residual().forward, lambda _: {"u0": numbers(2, 3), "backend": "numpy"})
+case("ResidualNetwork.forward", lambda: _residual().forward, u0=numbers(2, 3), backend="numpy")
 case(
-    "ResidualNetwork.backward",
-    lambda: _residual().backward,
-    lambda _: {"states": _states(), "grad_output": numbers(2, 3), "backend": "numpy"},
+    "ResidualNetwork.backward", lambda: _residual().backward, states=lambda _: _states(), grad_output=numbers(2, 3),
+    backend="numpy"
 )
-case("ResidualNetwork.jacobians_T", lambda: _residual().jacobians_T, lambda _: {"states": _states()})
+case("ResidualNetwork.jacobians_T", lambda: _residual().jacobians_T, states=lambda _: _states())
 case(
-    "ResidualNetwork.parameter_gradients",
-    lambda: _residual().parameter_gradients,
-    lambda _: {"states": _states(), "gradients": numbers(5, 2, 3), "backend": "numpy"},
+    "ResidualNetwork.parameter_gradients", lambda: _residual().parameter_gradients, states=lambda _: _states(),
+    gradients=numbers(5, 2, 3), backend="numpy"
 )
+case("multigrid.solve", lambda: multigrid.solve, net=_residual(), u0=numbers(2, 3), initial=numbers(5, 2, 3), **_CYCLES)
 case(
-    "multigrid.solve",
-    lambda: multigrid.solve,
-    lambda _: {"net": _residual(), "u0": numbers(2, 3), "initial": numbers(5, 2, 3)} | _CYCLES,
+    "multigrid.solve_adjoint", lambda: multigrid.solve_adjoint, net=_residual(), states=lambda _: _states(),
+    grad_output=numbers(2, 3), initial=numbers(5, 2, 3), **_CYCLES
 )
+case("multigrid.partition", lambda: multigrid.partition, depth=16, ranks=2, coarsening=4, levels=2)
 case(
-    "multigrid.solve_adjoint",
-    lambda: multigrid.solve_adjoint,
-    lambda _: (
-        {"net": _residual(), "states": _states(), "grad_output": numbers(2, 3), "initial": numbers(5, 2, 3)} | _CYCLES
-    ),
+    "ResidualModel", lambda: multigrid.ResidualModel, input_shape=(4,), opening=[sparse.Linear("o", 4, 3)], depth=4,
+    h=0.5, kernel_size=3, closing=[sparse.Linear("c", 3, 2)], activation="tanh", solver={"cycles": 1}, rng=0,
+    dtype=np.float32
 )
+case("ResidualModel.forward", lambda: _model().forward, x=numbers(2, 4), backend="numpy")
 case(
-    "multigrid.partition",
-    lambda: multigrid.partition,
-    lambda _: {"depth": 16, "ranks": 2, "coarsening": 4, "levels": 2},
-)
-case(
-    "ResidualModel",
-    lambda: multigrid.ResidualModel,
-    lambda _: (
-        {"input_shape": (4,), "opening": [sparse.Linear("o", 4, 3)], "depth": 4, "h": 0.5, "kernel_size": 3}
-        | {"closing": [sparse.Linear("c", 3, 2)], "activation": "tanh", "solver": {"cycles": 1}, "rng": 0}
-        | {"dtype": np.float32}
-    ),
-)
-case("ResidualModel.forward", lambda: _model().forward, lambda _: {"x": numbers(2, 4), "backend": "numpy"})
-case(
-    "ResidualModel.backward",
-    lambda: _model().backward,
-    lambda _: (
-        {"activations": _model().forward(numbers(2, 4), backend="numpy"), "grad_logits": numbers(2, 2)}
-        | {"method": "linear", "backend": "numpy", "levels": None}
-    ),
+    "ResidualModel.backward", lambda: _model().backward,
+    activations=lambda _: _model().forward(numbers(2, 4), backend="numpy"), grad_logits=numbers(2, 2), method="linear",
+    backend="numpy", levels=None
 )
 
 
@@ -555,35 +425,25 @@ def _graph():
     return graph
 
 
-case("Graph", lambda: graphs.Graph, lambda _: {"name": "g"})
-case("Graph.run", lambda: _graph().run, lambda _: {"values": {"x": numbers(2, 3), "w": numbers(3, 3)}, "wanted": ["y"]})
+case("Graph", lambda: graphs.Graph, name="g")
+case("Graph.run", lambda: _graph().run, values={"x": numbers(2, 3), "w": numbers(3, 3)}, wanted=["y"])
 case(
-    "Graph.gradients",
-    lambda: _graph().gradients,
-    lambda _: {"values": {"x": numbers(2, 3), "w": numbers(3, 3)}, "grad_outputs": {"y": numbers(2, 3)}, "saved": []},
+    "Graph.gradients", lambda: _graph().gradients, values={"x": numbers(2, 3), "w": numbers(3, 3)},
+    grad_outputs={"y": numbers(2, 3)}, saved=[]
 )
 for function in graphs.tanh, graphs.relu, graphs.sigmoid:
-    case(function.__name__, lambda f=function: f, lambda _: {"node": _graph()["x"]})
+    case(function.__name__, lambda f=function: f, node=_graph()["x"])
+case("variants.parameters", lambda: variants.parameters, input_size=2, hidden_size=3, rng=0, dtype=np.float32)
+case("variants.count", lambda: variants.count, variant="moved", T=3, B=2, I=2, H=3)
+case("distributed.partition", lambda: distributed.partition, steps=10, ranks=3)
+case("scan", lambda: scan, operands=[numbers(2), Dense(numbers(2, 2))], method="linear")
+case("trace", lambda: trace.trace, n=5, method="truncated", levels=1, length=None)
+case("scan_schedule", lambda: timeline.scan_schedule, trace=trace.trace(5, "blelloch"), workers=2)
 case(
-    "variants.parameters",
-    lambda: variants.parameters,
-    lambda _: {"input_size": 2, "hidden_size": 3, "rng": 0, "dtype": np.float32},
+    "timeline.check", lambda: timeline.check, events=[timeline.Event(0, 0, 1, "a"), timeline.Event(1, 1, 1, "b")],
+    needs=[[], [0]]
 )
-case(
-    "variants.count",
-    lambda: variants.count,
-    lambda _: {"variant": "moved", "T": 3, "B": 2, "I": 2, "H": 3},
-)
-case("distributed.partition", lambda: distributed.partition, lambda _: {"steps": 10, "ranks": 3})
-case("scan", lambda: scan, lambda _: {"operands": [numbers(2), Dense(numbers(2, 2))], "method": "linear"})
-case("trace", lambda: trace.trace, lambda _: {"n": 5, "method": "truncated", "levels": 1, "length": None})
-case("scan_schedule", lambda: timeline.scan_schedule, lambda _: {"trace": trace.trace(5, "blelloch"), "workers": 2})
-case(
-    "timeline.check",
-    lambda: timeline.check,
-    lambda _: {"events": [timeline.Event(0, 0, 1, "a"), timeline.Event(1, 1, 1, "b")], "needs": [[], [0]]},
-)
-case("draw.tree", lambda: draw.tree, lambda _: {"trace": trace.trace(2, "linear"), "ax": None})
-case("puzzles.hint", lambda: puzzles.hint, lambda _: {"name": "diamond", "depth": 1})
-case("puzzles.solution", lambda: puzzles.solution, lambda _: {"name": "diamond"})
-case("draw.timeline", lambda: draw.timeline, lambda _: {"events": [timeline.Event(0, 0, 1, "a")], "ax": None})
+case("draw.tree", lambda: draw.tree, trace=trace.trace(2, "linear"), ax=None)
+case("puzzles.hint", lambda: puzzles.hint, name="diamond", depth=1)
+case("puzzles.solution", lambda: puzzles.solution, name="diamond")
+case("draw.timeline", lambda: draw.timeline, events=[timeline.Event(0, 0, 1, "a")], ax=None)

@@ -94,7 +94,7 @@ def kernels(real, widest=False):
         yield sparse_cuda.scale_rows, (index, columns, a2, index, a2, index, a2)
         yield sparse_cuda.apply_rows, (index, columns, a2, a2, a2)
     yield sparse_cuda.scale_columns, (columns, a2, a2, a2)
-    yield sparse_cuda.extents, (a2, a2, a2)
+    yield sparse_cuda.magnitude_ranges, (a2, a2, a2)
     yield sparse_cuda.scale_values, (a2, a1, a2)
     whole = types.Array(types.int64, 1, "C")
     for kernel, a in ((multigrid.dense_sweep, a3), (multigrid.convolution_sweep, a5)):

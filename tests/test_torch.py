@@ -4,6 +4,7 @@ import contextlib
 import copy
 import io
 import pickle
+import re
 import runpy
 import subprocess
 import sys
@@ -110,27 +111,6 @@ def test_a_sequence_without_a_batch(kind):
 
 
 @each_kind
-def test_the_same_network_trains_to_the_same_curve(kind):
-    curves = []
-    for layers in pair(kind, 2, 8, 2, batch_first=True):
-        torch.manual_seed(1)
-        head, generator = torch.nn.Linear(8, 3), torch.Generator().manual_seed(2)
-        optimizer = torch.optim.Adam([*layers.parameters(), *head.parameters()], lr=1e-2)
-        curve = []
-        for _ in range(40):
-            x = torch.randn(16, 12, 2, generator=generator)
-            y = (x.sum(dim=(1, 2)) > 0).long() + (x[:, -1, 0] > 1).long()
-            loss = torch.nn.functional.cross_entropy(head(layers(x)[0][:, -1]), y)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            curve.append(loss.item())
-        curves.append(curve)
-    assert curves[1][-1] < 0.8 * curves[1][0]
-    assert max(abs(a - b) for a, b in zip(*curves, strict=True)) < 1e-4
-
-
-@each_kind
 def test_parameters_go_both_ways(kind):
     theirs, layers = pair(kind, 3, 4, 2)
     assert list(theirs.state_dict()) == list(layers.state_dict())
@@ -163,37 +143,38 @@ def test_no_number_is_copied():
     assert kept[0][0][1:].ctypes.data == output.data_ptr()
 
 
-REFUSED = {
-    "dropout, later": (
-        lambda: changed(ours.GRU(3, 4, 2), dropout=0.5)(torch.ones(2, 1, 3)),
-        "dropout must be 0 .* got 0.5",
-    ),
-    "ReLU, later": (
-        lambda: changed(ours.RNN(3, 4), mode="RNN_RELU")(torch.ones(2, 1, 3)),
-        "mode must be 'RNN_TANH' .* got 'RNN_RELU'",
-    ),
-    "two directions": (lambda: ours.GRU(3, 4, bidirectional=True), "bidirectional must be False .* torch.nn.GRU has"),
-    "dropout": (lambda: ours.RNN(3, 4, 2, dropout=0.5), "dropout must be 0 .* got 0.5"),
-    "ReLU": (lambda: ours.RNN(3, 4, nonlinearity="relu"), "nonlinearity must be 'tanh' .* got 'relu'"),
-    "ReLU, by place": (lambda: ours.RNN(3, 4, 1, "relu"), "nonlinearity must be 'tanh' .* got 'relu'"),
-    "packed": (
-        lambda: ours.GRU(3, 4)(torch.nn.utils.rnn.pack_sequence([torch.ones(4, 3), torch.ones(2, 3)])),
-        "input must be a tensor .* got a PackedSequence",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_it_does_not_have(what):
-    call, message = REFUSED[what]
-    with pytest.raises(NotImplementedError, match=message):
-        call()
-
-
-def test_gradients_of_gradients_are_refused():
-    x = torch.ones(2, 1, 3, requires_grad=True)
-    with pytest.raises(NotImplementedError, match="create_graph must be False"):
-        torch.autograd.grad(ours.GRU(3, 4)(x)[0].sum(), x, create_graph=True)
+ONES = torch.ones(2, 1, 3)
+PACKED = torch.nn.utils.rnn.pack_sequence([torch.ones(4, 3), torch.ones(2, 3)])
+DOUBLE = torch.nn.Parameter(torch.zeros(12).double())
+WRONG = [
+    (lambda: changed(ours.GRU(3, 4, 2), dropout=0.5)(ONES), "NotImplementedError: dropout must be 0 .* got 0.5"),
+    (lambda: changed(ours.RNN(3, 4), mode="RNN_RELU")(ONES), "NotImplementedError: mode must be 'RNN_TANH' .*RELU"),
+    (lambda: ours.GRU(3, 4, bidirectional=True), "NotImplemented.* bidirectional must be False .* torch.nn.GRU has"),
+    (lambda: ours.RNN(3, 4, 2, dropout=0.5), "NotImplementedError: dropout must be 0 .* got 0.5"),
+    (lambda: ours.RNN(3, 4, nonlinearity="relu"), "NotImplementedError: nonlinearity must be 'tanh' .* got 'relu'"),
+    (lambda: ours.RNN(3, 4, 1, "relu"), "NotImplementedError: nonlinearity must be 'tanh' .* got 'relu'"),
+    (lambda: ours.GRU(3, 4)(PACKED), "NotImplementedError: input must be a tensor .* got a PackedSequence"),
+    (lambda: twice_derived(ours.GRU(3, 4), ONES), "NotImplementedError: .*create_graph must be False"),
+    (lambda: ours.GRU(3, 4, proj_size=2), "ValueError: .*proj_size"),
+    (lambda: ours.GRU(3, 4, method="fast"), "ValueError: method must be one of"),
+    (lambda: ours.GRU(3, 4, method="truncated"), "ValueError: levels must be an integer >= 0"),
+    (lambda: ours.GRU(3, 4, forward="fast"), "ValueError: forward must be one of"),
+    (lambda: ours.GRU(3, 4, backend="tpu"), "ValueError: backend must be one of"),
+    (lambda: ours.GRU(3, 4).half()(ONES.half()), "TypeError: parameters must be float32 or float64, got torch.float16"),
+    (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 4)), "RuntimeError: .*Expected 3, got 4"),
+    (lambda: ours.GRU(3, 4)(ONES.double()), "ValueError: .*does not match weight dtype"),
+    (lambda: ours.GRU(3, 4)(ONES, torch.ones(1, 1, 4).double()), "TypeError: hx .* weight_hh_l0 is, got torch.float64"),
+    (lambda: changed(ours.GRU(3, 4), bias_hh_l0=DOUBLE)(ONES), "TypeError: bias_hh_l0 must .* got torch.float64"),
+    (lambda: ours.GRU(3, 4)(ONES, torch.ones(2, 1, 4)), "RuntimeError: .*Expected hidden size"),
+    (lambda: ours.GRU(3, 4)(ONES.numpy()), "TypeError: input must be a torch.Tensor, got ndarray"),
+    (lambda: ours.GRU(3, 4)(ONES, (torch.ones(1, 1, 4),) * 2), "TypeError: hx must be a torch.Tensor, got tuple"),
+    (lambda: ours.GRU(3, 4)(torch.ones(3)), "ValueError: input must be 2-d or 3-d.*got 1-d"),
+    (lambda: ours.GRU(3, 4)(ONES, torch.ones(1, 4)), "ValueError: .*got 3-d and 2-d"),
+    (lambda: ours.GRU(3, 4)(torch.ones(0, 1, 3)), "ValueError: .*at least one step and one sample"),
+    (lambda: ours.GRU(3, 4)(torch.ones(2, 0, 3)), "ValueError: .*at least one step and one sample"),
+    (lambda: ours.GRU(3, 4, device="meta")(ONES.to("meta")), "TypeError: .*on the host or on a GPU, got meta"),
+    (lambda: ours.GRU(3, 4).to("meta")(ONES), "TypeError: parameters must be on the host or on a GPU, got meta"),
+]
 
 
 def changed(layers, **attributes):
@@ -203,58 +184,16 @@ def changed(layers, **attributes):
     return layers
 
 
-WRONG = {
-    "projections": (lambda: ours.GRU(3, 4, proj_size=2), ValueError, "proj_size"),
-    "method": (lambda: ours.GRU(3, 4, method="fast"), ValueError, "method must be one of"),
-    "levels": (lambda: ours.GRU(3, 4, method="truncated"), ValueError, "levels must be an integer >= 0"),
-    "forward": (lambda: ours.GRU(3, 4, forward="fast"), ValueError, "forward must be one of"),
-    "backend": (lambda: ours.GRU(3, 4, backend="tpu"), ValueError, "backend must be one of"),
-    "half": (
-        lambda: ours.GRU(3, 4).half()(torch.ones(2, 1, 3).half()),
-        TypeError,
-        "parameters must be float32 or float64, got torch.float16",
-    ),
-    "size": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 4)), RuntimeError, "Expected 3, got 4"),
-    "dtype": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3).double()), ValueError, "does not match weight dtype"),
-    "hx dtype": (
-        lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3), torch.ones(1, 1, 4).double()),
-        TypeError,
-        "hx must be torch.float32, as weight_hh_l0 is, got torch.float64",
-    ),
-    "one in double": (
-        lambda: changed(ours.GRU(3, 4), bias_hh_l0=torch.nn.Parameter(torch.zeros(12).double()))(torch.ones(2, 1, 3)),
-        TypeError,
-        "bias_hh_l0 must be torch.float32, as weight_hh_l0 is, got torch.float64",
-    ),
-    "hx": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3), torch.ones(2, 1, 4)), RuntimeError, "Expected hidden size"),
-    "array": (
-        lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3).numpy()),
-        TypeError,
-        "input must be a torch.Tensor, got ndarray",
-    ),
-    "two states": (
-        lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3), (torch.ones(1, 1, 4),) * 2),
-        TypeError,
-        "hx must be a torch.Tensor, got tuple",
-    ),
-    "axes": (lambda: ours.GRU(3, 4)(torch.ones(3)), ValueError, "input must be 2-d or 3-d.*got 1-d"),
-    "hx axes": (lambda: ours.GRU(3, 4)(torch.ones(2, 1, 3), torch.ones(1, 4)), ValueError, "got 3-d and 2-d"),
-    "no step": (lambda: ours.GRU(3, 4)(torch.ones(0, 1, 3)), ValueError, "at least one step and one sample"),
-    "no sample": (lambda: ours.GRU(3, 4)(torch.ones(2, 0, 3)), ValueError, "at least one step and one sample"),
-    "device": (lambda: ours.GRU(3, 4, device="meta")(torch.ones(2, 1, 3, device="meta")), TypeError, "on the host or"),
-    "devices": (
-        lambda: ours.GRU(3, 4).to("meta")(torch.ones(2, 1, 3)),
-        TypeError,
-        "parameters must be on the host or on a GPU, got meta",
-    ),
-}
+def twice_derived(layers, x):
+    x = x.clone().requires_grad_()
+    torch.autograd.grad(layers(x)[0].sum(), x, create_graph=True)
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_what_is_wrong_is_named(what):
-    call, error, message = WRONG[what]
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize("call, message", WRONG)
+def test_what_is_wrong_is_named(call, message):
+    with pytest.raises((NotImplementedError, ValueError, TypeError, RuntimeError)) as caught:
         call()
+    assert re.match(message, f"{caught.type.__name__}: {caught.value}", re.DOTALL)
 
 
 def test_what_was_changed_in_between_is_noticed():

@@ -124,7 +124,8 @@ def _rnn_step(grad, after, at):
 def _gru_step(grad, through, gates, here, hidden, at, there, apart):
     """Take gradients through the gates, with the factors of `bppsa_nb.cells.gru.slopes`; and what goes past them.
 
-    `here` is the step's place in each gate and in the states, `there` in the gradients at each sum, which are `apart`.
+    `here` is the step's place in each gate and in the states, `there` in the gradients at each pre-activation, which
+    are `apart`.
     """
     n, one, gate = grad.size, grad.dtype.type(1), gates.size // 4
     r, z = flat_view(gates, here, n), flat_view(gates, gate + here, n)

@@ -116,7 +116,7 @@ class Chunks:
         more = old, self.length if length is None else length, dtype(tol), which
         more = *more, before, self.began, ended, self.found, self.unconverged
         blocks = (self.count if count is None else count) * self.batch
-        cells.launch_loop(self.cell, run_chunks_of, blocks, *self.loop, more, 1, stream)
+        cells.launch_loop(self.cell, run_chunks_of, blocks, self.loop, more, 1, stream)
         self.ends.reverse()
 
     def start(self, stream=0):

@@ -36,7 +36,7 @@ def forward(x, h0, weight_ih, weight_hh, bias_ih, bias_hh):
 
 
 def slopes(hidden, gates):
-    """Compute how far each h_t moves with the sums that its gates see, from j2 ... j10 of Appendix E.
+    """Compute how far each h_t moves with the pre-activations of its gates, from j2 ... j10 of Appendix E.
 
     Takes what `forward` returns; returns the diagonal derivatives of h_t by N_t, R_t, Z_t and M_t, four arrays
     [shape=(T, B, H)]. Here as everywhere, N comes first and M last: inputs are added to the first three, states to the
@@ -61,7 +61,7 @@ def chain(weight_hh, hidden, gates):
 
 
 def gate_gradients(chain, hidden, gates, grad_hidden):
-    """Turn gradients at the hidden states [shape=(T + 1, B, H)] into those at the sums R_t, Z_t, N_t and M_t.
+    """Turn gradients at the hidden states [shape=(T + 1, B, H)] into those at R_t, Z_t, N_t and M_t.
 
     Returns two lists of arrays [shape=(T, B, H)]: at what the input's products were added to (R, Z, N), and at what the
     hidden state's were (R, Z, M).

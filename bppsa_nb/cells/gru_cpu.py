@@ -49,7 +49,7 @@ def _forward(group, product, x, weights, hidden, gates, first, last):
             for k in range(3):
                 multiply(product, states[s : s + 1], weights_h[:, k : k + 1], from_h[k])
             here, gate = s * n, together * n
-            r, z = flat_view(found, here, n), flat_view(found, gate + here, n)  # until now what inputs add to the sums
+            r, z = flat_view(found, here, n), flat_view(found, gate + here, n)  # until now what inputs add to them
             n_, m = flat_view(found, 2 * gate + here, n), flat_view(found, 3 * gate + here, n)
             after = flat_view(states, here + n, n)
             copy(flat_view(states, here, n), before)
@@ -68,7 +68,7 @@ def _forward(group, product, x, weights, hidden, gates, first, last):
 
 
 def _added(bias_ih, bias_hh):
-    """Return what is added to the sums of R, Z, N and M."""
+    """Return what biases add to R, Z, N and M."""
     size = len(bias_hh) // 3
     added = np.concatenate([bias_ih, bias_hh[2 * size :]])
     added[: 2 * size] += bias_hh[: 2 * size]
@@ -79,7 +79,7 @@ GATES = 4
 
 
 def prepare(weight_ih, weight_hh, bias_ih, bias_hh):
-    """Lay weights out as `run_chunks` takes them: by columns, and what is added to the sums."""
+    """Lay weights out as `run_chunks` takes them: by columns, and what biases add."""
     return by_columns(weight_ih, 3), by_columns(weight_hh, 3), _added(bias_ih, bias_hh).reshape(4, -1)
 
 
@@ -154,7 +154,7 @@ def _slopes(hidden, gates, slopes, first, last):
 
 
 def gate_gradients(chain, hidden, gates, grad_hidden):
-    """Compute the gradients at the sums of the gates; see `bppsa_nb.cells.gru.gate_gradients`."""
+    """Compute pre-activation gradients; see `bppsa_nb.cells.gru.gate_gradients`."""
     at = np.empty_like(gates)
     flat = grad_hidden[1:].reshape(-1), *(array.reshape(len(array), -1) for array in (gates, chain.slopes, at))
     share_numbers(_gate_gradients, *flat)

@@ -1,10 +1,10 @@
-"""What layers of any cell share, in NumPy: from gradients at their sums to those of parameters and inputs."""
+"""What layers of any cell share, in NumPy: from pre-activation gradients to those of parameters and inputs."""
 
 import numpy as np
 
 
 def parameter_gradients(x, hidden, from_x, from_h):
-    """Turn gradients at a layer's sums into gradients of its parameters (Equation 2), by name.
+    """Turn a layer's pre-activation gradients into those of its parameters (Equation 2), by name.
 
     They are summed over time and batch. `x` [shape=(T, B, I)] is the layer's input, `hidden` its states [shape=(T + 1,
     B, H)]; `from_x` and `from_h` are lists of gradients [shape=(T, B, H)] at what products of the input and of the
@@ -21,5 +21,5 @@ def parameter_gradients(x, hidden, from_x, from_h):
 
 
 def input_gradients(weight_ih, from_x):
-    """Turn gradients at a layer's sums, a list of [shape=(T, B, H)], into those at its input [shape=(T, B, I)]."""
+    """Turn pre-activation gradients, a list of [shape=(T, B, H)], into those at the input [shape=(T, B, I)]."""
     return sum(at @ weight for at, weight in zip(from_x, np.split(weight_ih, len(from_x)), strict=True))

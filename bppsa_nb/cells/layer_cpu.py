@@ -33,10 +33,10 @@ _PARTS = 8  # sums of parameter gradients that are added up apart, for as many w
 _ROWS = 256  # of a product that adds to them: enough for registers to last, and small enough to stay in the cache
 
 
-def share_samples(function, sums, x, weight_ih, weight_hh, bias, *filled):
+def share_samples(function, gates, x, weight_ih, weight_hh, bias, *filled):
     """Have a compiled forward pass go through time, by groups of samples where that pays."""
     (steps, batch, _), size = x.shape, weight_hh.shape[1]
-    by_x, by_h = by_columns(weight_ih, sums), by_columns(weight_hh, sums)
+    by_x, by_h = by_columns(weight_ih, gates), by_columns(weight_hh, gates)
     added = np.tile(bias.reshape(-1, size), batch)  # repeated for all samples
     group, parallel = samples_together(batch, by_h), steps * batch * (by_x.size + by_h.size) > _THRESHOLD
     arrays = group, product(x.dtype), x, (by_x, by_h, added), *filled
@@ -101,9 +101,9 @@ def gather_panels(array, begin, count, start, steps, room):
                 copy(there, flat_view(room, (p * rows + s * count + b) * width, width))
 
 
-def by_columns(weight, sums):
-    """Lay a cell's weights (sums * H, J) out as `machine.tiles.multiply` takes them: panels of (sums, J, H)."""
-    return panels(weight.reshape(sums, len(weight) // sums, -1).transpose(0, 2, 1))
+def by_columns(weight, gates):
+    """Lay a cell's weights (gates * H, J) out as `machine.tiles.multiply` takes them: panels of (gates, J, H)."""
+    return panels(weight.reshape(gates, len(weight) // gates, -1).transpose(0, 2, 1))
 
 
 def share_numbers(function, array, *arrays):

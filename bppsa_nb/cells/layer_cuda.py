@@ -1,13 +1,13 @@
 """What layers of any cell share on a GPU; counterpart of `bppsa_nb.cells.layer`.
 
 A time loop is one launch with one sample per block; what does not wait for another step (input products, diagonals,
-gradients at the sums, gradients of the parameters) is spread over all steps and samples.
+pre-activation gradients, gradients of the parameters) is spread over all steps and samples.
 
 Launchers take device arrays and a stream, allocate nothing and wait for nothing: `training.device` records them.
 
-Gradients at the S sums of a cell are [shape=(S, T, B, H)]. An RNN has one sum; a GRU's are N, R, Z, M: inputs are added
-to the first three, states to the last three. Rows of weights come as R, Z, N or M: those of gate j belong to sum
-(j + 1) % 3 for the input, and (j + 1) % 4 for the state; in an RNN, to sum 0 either way.
+Gradients at the S pre-activations of a cell are [shape=(S, T, B, H)]. An RNN has one; a GRU's are N, R, Z, M: inputs
+are added to the first three, states to the last three. Rows of weights come as R, Z, N or M: those of gate j belong to
+number (j + 1) % 3 for the input, and (j + 1) % 4 for the state; in an RNN, to number 0 either way.
 """
 
 from functools import cache
@@ -31,7 +31,7 @@ class Cell(NamedTuple):
     steps_of: object  # makes, for an H whose weights fit into registers, what loads them and what runs steps with them
     any_steps: tuple  # these two for any other H
     run_slopes: object  # kernel of the chain's diagonals
-    sums: int  # S; a GRU keeps as many gates
+    sums: int  # S, how many pre-activations; a GRU keeps as many gates
     room: int  # numbers of shared memory per hidden unit in the time loop
 
 
@@ -93,7 +93,7 @@ def transpose(matrix, out):
 
 @cuda.jit
 def at_sums(slopes, grad_hidden, count):
-    """Turn the slopes of so many sums into the gradients at them, in place: times the gradient at the state.
+    """Turn so many slopes into pre-activation gradients, in place: times the gradient at the state.
 
     A state's number per thread; both arrays are one line, and ``grad_hidden[0]`` is not needed.
     """
@@ -110,7 +110,7 @@ def outer_products(at, rows, size, count, cycle, right, parts):
 
     Steps and samples are one axis here, of so many rows: `at` is [shape=(S, rows, H)] and `right` [shape=(rows, I)],
     both as one line, so that the next address is an addition away. The result's rows are those of `count` gates, gate j
-    of sum ``(j + 1) % cycle``; `parts` is [shape=(parts, K H, I + 1)].
+    of pre-activation ``(j + 1) % cycle``; `parts` is [shape=(parts, K H, I + 1)].
     """
     columns, share = parts.shape[2], (rows + parts.shape[0] - 1) // parts.shape[0]
     first = cuda.blockIdx.x * share
@@ -181,8 +181,12 @@ def launch_inputs(x, params, weight_hh_T, products, stream=0):
     transpose[_blocks(weight_hh.size), _THREADS, stream](weight_hh, weight_hh_T)
 
 
-def launch_loop(cell, kernel_of, blocks, products, weight_hh_T, bias_hh, hidden, gates, more=(), room=0, stream=0):
-    """Launch a kernel that `kernel_of` makes of the cell's steps, with `room` for more numbers per hidden unit."""
+def launch_loop(cell, kernel_of, blocks, loop, more=(), room=0, stream=0):
+    """Launch a kernel that `kernel_of` makes of the cell's steps, with `room` for more numbers per hidden unit.
+
+    The loop is what `prepared` returns; `more` goes to the kernel, too.
+    """
+    products, weight_hh_T, bias_hh, hidden, gates = loop
     size, dtype, sums = hidden.shape[2], hidden.dtype, products.shape[2]
     kept = hidden.reshape(1, *hidden.shape) if gates is None else gates  # where there are none, none are written
     arguments = products, weight_hh_T, bias_hh, hidden, kept, *more
@@ -203,12 +207,12 @@ def launch_slopes(cell, hidden, gates, slopes, stream=0):
 
 
 def launch_at_sums(slopes, grad_hidden, stream=0):
-    """Launch the gradients at a layer's sums, in place of the slopes, from those at its states."""
+    """Launch a layer's pre-activation gradients, in place of the slopes, from those at its states."""
     at_sums[_blocks(slopes[0].size), _THREADS, stream](line(slopes), line(grad_hidden), len(slopes))
 
 
 def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
-    """Launch the gradients of a layer's parameters, its δW, from those at the sums, which the slopes are by now.
+    """Launch the gradients of a layer's parameters, its δW, from those at pre-activations, which the slopes are by now.
 
     `parts_ih` [shape=(parts, K H, I + 1)] and `parts_hh` [shape=(parts, K H, H + 1)] are worked on; `grads` are those
     of weight_ih, weight_hh, bias_ih and bias_hh.
@@ -224,7 +228,7 @@ def launch_gradients(x, hidden, slopes, parts_ih, parts_hh, grads, stream=0):
 
 
 def launch_input_gradients(slopes, weight_ih, out, stream=0):
-    """Launch the gradients at a layer's input [shape=(T, B, I)]; `slopes` are gradients at the sums by now."""
+    """Launch the gradients at a layer's input [shape=(T, B, I)]; the slopes are those at pre-activations by now."""
     count = _gates_of(slopes)
     (_, steps, batch, size), inputs = slopes.shape, out.shape[2]
     lines = slopes.reshape(len(slopes), steps * batch, size), count, count, weight_ih, out.reshape(-1, inputs)
@@ -251,7 +255,7 @@ def launch_linear_gradients(states, at, grad_weight, grad_bias, stream=0):
 
 
 def _gates_of(slopes):
-    """Return how many sums inputs are added to, and states."""
+    """Return how many pre-activations inputs are added to, and states."""
     return max(len(slopes) - 1, 1)
 
 
@@ -270,7 +274,7 @@ def forward(cell, x, h0, *params):
         hidden = h0[None].copy()
         return hidden if cell.sums == 1 else (hidden, np.empty((cell.sums, 0, *h0.shape), h0.dtype))
     *_, hidden, gates = loop = prepared(cell, x, h0, *params)
-    launch_loop(cell, run_forward_of, x.shape[1], *loop)
+    launch_loop(cell, run_forward_of, x.shape[1], loop)
     return hidden.copy_to_host() if gates is None else (hidden.copy_to_host(), gates.copy_to_host())
 
 
@@ -302,7 +306,7 @@ def chain(cell, weight_hh, hidden, gates=None):
 
 
 def gate_gradients(cell, chain, hidden, *rest):
-    """Compute the gradients at the sums; see the `gate_gradients` of the cell's NumPy form."""
+    """Compute pre-activation gradients; see the `gate_gradients` of the cell's NumPy form."""
     *gates, grad_hidden = rest
     at = cuda.device_array((cell.sums, *hidden[1:].shape), hidden.dtype)
     if at.size:

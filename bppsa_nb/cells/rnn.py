@@ -30,9 +30,9 @@ def chain(weight_hh, hidden):
 
 
 def gate_gradients(chain, hidden, grad_hidden):
-    """Turn gradients at the hidden states [shape=(T + 1, B, H)] into those at the sums inside tanh.
+    """Turn gradients at the hidden states [shape=(T + 1, B, H)] into pre-activation gradients.
 
-    Returns two lists: at what the input's product was added to, and at what the hidden state's was: the same sum here.
+    Returns two lists: at what the input's product was added to, and at what the hidden state's was: the same here.
     """
     grad_sum = grad_hidden[1:] * chain.slopes[0]
     return [grad_sum], [grad_sum]

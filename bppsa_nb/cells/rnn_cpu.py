@@ -52,7 +52,7 @@ GATES = 0
 
 
 def prepare(weight_ih, weight_hh, bias_ih, bias_hh):
-    """Lay weights out as `run_chunks` takes them: by columns, and what is added to the sums."""
+    """Lay weights out as `run_chunks` takes them: by columns, and what biases add."""
     return by_columns(weight_ih, 1), by_columns(weight_hh, 1), (bias_ih + bias_hh)[None]
 
 
@@ -107,7 +107,7 @@ def _slopes(hidden, slopes, first, last):
 
 
 def gate_gradients(chain, hidden, grad_hidden):
-    """Compute the gradients at the sums inside tanh; see `bppsa_nb.cells.rnn.gate_gradients`."""
+    """Compute pre-activation gradients; see `bppsa_nb.cells.rnn.gate_gradients`."""
     at = np.empty_like(chain.slopes[0])
     share_numbers(_gate_gradients, grad_hidden[1:].reshape(-1), chain.slopes.reshape(-1), at.reshape(-1))
     return [at], [at]

@@ -45,7 +45,7 @@ def forward(model, x, h0, options, new=None, saved=None):
         loop = products, weight_hh_T, params[3], hidden, gates[0] if gates else None
         cells.launch_inputs(below, params, weight_hh_T, products)
         if options.method == "linear":
-            cells.launch_loop(cell, cells.run_forward_of, B, *loop)
+            cells.launch_loop(cell, cells.run_forward_of, B, loop)
             solved.append(None)
         else:
             solved.append(Chunks(cell, loop, length).solve(*options.limits(model.dtype)))

@@ -1,4 +1,4 @@
-"""What each method does, counted.
+"""What each method does, counted: the operation counts of the cost model.
 
 A method's predicted time is the sum of its counts times what one of them costs, in seconds (`bppsa_nb.chains.prices`).
 The functions `linear`, `blelloch` and `chunked`, and of the forward pass `loop` and `repaired`, count:

@@ -46,8 +46,9 @@ def _matrix(links, mats, made, t, b):
 
 
 @_compile
-def _up(links, mats, exps, made, vecs, affine, low, high, group, first, last):
+def _up(arrays, affine, low, high, group, first, last):
     """Run up-sweep levels low ... high - 1 in chunks first ... last - 1 (Algorithm 1, lines 3-8)."""
+    links, mats, exps, made, vecs = arrays
     T, batch, samples = mats.shape[0], mats.shape[1], vecs.shape[1]
     groups, repeats = -(-batch // group), samples // batch  # every matrix is that of one sample, or of all
     product, moved = np.empty(mats.shape[2:], mats.dtype), np.empty(mats.shape[2], mats.dtype)
@@ -87,12 +88,13 @@ def _up(links, mats, exps, made, vecs, affine, low, high, group, first, last):
 
 
 @_compile
-def _down(links, mats, exps, made, vecs, affine, low, high, across, group, first, last):
+def _down(arrays, affine, low, high, across, group, first, last):
     """Run down-sweep levels high - 1 ... low in chunks first ... last - 1 (Algorithm 1, lines 10-17).
 
     With `across`, a piece is all blocks for a group of samples: first comes a linear scan over the blocks' products.
     Over two blocks this is Algorithm 1's first down-sweep level.
     """
+    links, mats, exps, made, vecs = arrays
     T, samples = mats.shape[0], vecs.shape[1]
     groups, together = -(-samples // group), _num_blocks(T, high) if across else 1
     total, moved = np.empty(mats.shape[2], mats.dtype), np.empty(mats.shape[2], mats.dtype)
@@ -151,7 +153,7 @@ def levels(jacobians_T, grad_output, local_grads=None, levels=None):
         _levels.num_blocks(T, apart) * groups < CHUNKS * THREADS or size * min(group, mats.shape[1]) << apart > BLOCK
     ):
         apart -= 1
-    state, parallel, kept = (links, mats, exps, made, vecs, affine), mats.size * hidden > SMALL, True
+    state, parallel, kept = ((links, mats, exps, made, vecs), affine), mats.size * hidden > SMALL, True
     matrices, samples = -(-mats.shape[1] // group), -(-batch // group)
     low, top = _levels.num_blocks(T, apart), _levels.num_blocks(T, k)
     with one_blas_thread():

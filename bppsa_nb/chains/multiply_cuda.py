@@ -19,7 +19,7 @@ _ROOM = 8  # powers of two that a row may grow or shrink by before it is scaled
 
 
 @inline
-def _settle(shared, start, stride, size, peak, bottom, last, lost):
+def _rescale_row(shared, start, stride, size, peak, bottom, last, lost):
     """Scale a row of so many numbers, the largest into [1/2, 1), if it went far from there or it is the last time.
 
     `peak` and `bottom` are the largest and the smallest size of an entry. Returns the power of two that went.
@@ -110,7 +110,7 @@ def _step_of(size, sums, width, carried, real):
                     through = smaller(through, shared[at + U(q)])
             if bottom < _kept(smallest, largest, slope, through, shared):
                 lost[0] = 1
-        power += _settle(shared, row, U(size), products.shape[3], peak, bottom, last, lost)
+        power += _rescale_row(shared, row, U(size), products.shape[3], peak, bottom, last, lost)
         return NOTHING if last and peak == zero else power
 
     return step
@@ -249,7 +249,7 @@ def multiply_chunks(stored, dense, weights, slopes, carry, with_carry, first, le
                 if bottom < _kept_of_step(stored, dense, weights, slopes, carry, with_carry, t, b, shared):
                     lost[0] = 1
             end = t == (first + c) * length
-            power = _settle(shared, U(r * wide), U(1), size, peak, bottom, end, lost)
+            power = _rescale_row(shared, U(r * wide), U(1), size, peak, bottom, end, lost)
             if power != 0:
                 exponents[c, b, top + r] += power
             if end and peak == 0:

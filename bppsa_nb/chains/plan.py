@@ -107,10 +107,11 @@ def run_seconds(T, B, H, dtype, backend, weights):
     return price(linear(*sizes), prices["linear"], width), price(product(*sizes), prices["chunked"], width)
 
 
-def solve_seconds(passes, steps, work, T, B, H, dtype, backend, weights):
-    """Predict the seconds of a forward pass in chunks from what it took: see `bppsa_nb.cells.chunked.Solved`."""
+def solve_seconds(solved, T, B, H, dtype, backend, weights):
+    """Predict the seconds of a forward pass in chunks from what it took, a `bppsa_nb.cells.chunked.Solved`."""
     T, B, H, width, backend, weights = _checked(T, B, H, dtype, backend, weights, fewest=1)
-    counts = solving(passes + 1, steps, round(work * T * B), H, weights, backend)  # and the guess
+    # One more pass for the guess.
+    counts = solving(solved.passes + 1, solved.steps, round(solved.work * T * B), H, weights, backend)
     return price(counts, _priced(backend)[0]["forward"]["chunked"], width)
 
 

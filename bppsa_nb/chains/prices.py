@@ -1,4 +1,7 @@
-"""What steps, products and memory cost: prices measured on this machine, in the user's cache, and those of others."""
+"""What steps, products and memory cost: prices measured on this machine, in the user's cache, and those of others.
+
+Prices are the coefficients of a linear cost model, in seconds, whose variables `bppsa_nb.chains.counts` has.
+"""
 
 import logging
 import math

@@ -108,7 +108,7 @@ def _products(arrays, length, skip, products, exponents):
     weights, slopes, carry = arrays
     weights_T, floor = np.ascontiguousarray(weights.transpose(0, 2, 1)), rows.smallest_kept(*arrays)
     (count, B, H), steps = exponents.shape, (len(exponents) + skip) * length
-    arrays = product(products.dtype), weights_T, slopes, carry, length, skip, floor, products, exponents
+    arrays = product(products.dtype), (weights_T, slopes, carry), length, skip, floor, (products, exponents)
     if not parallel_for(_multiply, count * B, *arrays, parallel=steps * B * H**3 > _THRESHOLD):
         raise DynamicRangeError
 
@@ -138,14 +138,15 @@ def _sweep(chain, bounds, ends, gradients, keep=True):
     bounds, (weights, slopes, carry) = np.asarray(bounds), _arrays(chain)
     runs, work = len(ends), (bounds[-1] - bounds[0]) * B * H * H * max(len(weights), 1)
     group = GROUP if runs == 1 and work > _THRESHOLD else B  # samples that go together
-    flat = slopes.reshape(len(slopes), T, B * H), carry.reshape(len(carry), B * H)
-    arrays = product(chain.dtype), weights, *flat, bounds, ends, gradients, keep, group
+    parts = weights, slopes.reshape(len(slopes), T, B * H), carry.reshape(len(carry), B * H)
+    arrays = product(chain.dtype), parts, bounds, (ends, gradients), keep, group
     parallel_for(_go_back, runs * -(-B // group), *arrays, parallel=work > _THRESHOLD)
 
 
 @_compile
-def _go_back(product, weights, slopes, carry, bounds, ends, gradients, keep, group, first, last):
+def _go_back(product, chain, bounds, grads, keep, group, first, last):
     """Go back: piece ``run * groups + g`` is the g-th group of samples in one run."""
+    (weights, slopes, carry), (ends, gradients) = chain, grads
     count, batch, width = len(weights), gradients.shape[1], gradients.shape[2]
     there, here = ends.reshape(len(ends), batch * width), gradients.reshape(len(gradients), batch * width)
     groups = (batch + group - 1) // group
@@ -182,11 +183,12 @@ def _go_back(product, weights, slopes, carry, bounds, ends, gradients, keep, gro
 
 
 @_compile
-def _multiply(product, weights_T, slopes, carry, length, skip, floor, products, exponents, first, last):
+def _multiply(product, chain, length, skip, floor, found, first, last):
     """Multiply the Jacobians of chunks from number `skip` on, those of one sample at a time, as `products` does.
 
     The unit vectors are the columns of a matrix, so that loops over all of them at once vectorize.
     """
+    (weights_T, slopes, carry), (products, exponents) = chain, found
     batch, size, dtype = products.shape[1], products.shape[2], products.dtype.type
     info = np.finfo(products.dtype)
     narrow, none = dtype(math.ldexp(1.0, _spread(info.minexp))), dtype(np.inf)

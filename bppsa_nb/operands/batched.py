@@ -104,9 +104,9 @@ class Planned:
         plan = self.pattern.times(other.pattern)
         return Planned(plan.pattern, self._products.product(plan, self.values, other.values), self.backend)
 
-    def extent(self):
+    def magnitude_range(self):
         """Return the largest and the smallest non-zero size of each sample's entries."""
-        return self._products.extent(self.values)
+        return self._products.magnitude_range(self.values)
 
     def scaled(self, exponents, fresh=False):
         """Return the operand times a power of two per sample; `fresh` says that its entries may be overwritten."""

@@ -26,42 +26,34 @@ class Dense:
         product = self.matrix @ other.matrix
         return CSR(product) if sparse.issparse(product) else Dense(product)
 
-    def extent(self):
-        """Return the largest and the smallest non-zero size of each sample's entries."""
-        return products.extent(self._values)
-
-    def scaled(self, exponents, fresh=False):
-        """Return the operand times a power of two per sample; `fresh` says that its entries may be overwritten."""
-        values = products.scale(self._values, exponents, out=self._values if fresh else None)
-        return Dense(values.reshape(self.matrix.shape))
-
     @property
     def _values(self):
         return self.matrix.reshape(*self.matrix.shape[:-2], -1)
 
+    def _with(self, values):
+        return Dense(values.reshape(self.matrix.shape))
 
-class CSR:
-    """A sparse transposed Jacobian, a SciPy CSR array [shape=(m, n)]."""
-
-    def __init__(self, matrix):
-        self.matrix = matrix
-
-    def __repr__(self):
-        return repr_of(self, "matrix")
-
-    def __matmul__(self, other):
-        if isinstance(other, np.ndarray):
-            return self.matrix @ other
-        product = self.matrix @ other.matrix
-        return CSR(product) if sparse.issparse(product) else Dense(product)
-
-    def extent(self):
-        """Return the largest and the smallest non-zero size of the stored entries."""
-        return products.extent(self.matrix.data)
+    def magnitude_range(self):
+        """Return the largest and the smallest non-zero size of each sample's entries, those that are stored."""
+        return products.magnitude_range(self._values)
 
     def scaled(self, exponents, fresh=False):
-        """Return the operand times a power of two; `fresh` says that its entries may be overwritten."""
-        values = products.scale(self.matrix.data, exponents, out=self.matrix.data if fresh else None)
+        """Return the operand times a power of two per sample; `fresh` says that its entries may be overwritten."""
+        values = self._values
+        return self._with(products.scale(values, exponents, out=values if fresh else None))
+
+
+class CSR(Dense):
+    """A sparse transposed Jacobian, a SciPy CSR array [shape=(m, n)]."""
+
+    def __matmul__(self, other):
+        return self.matrix @ other if isinstance(other, np.ndarray) else super().__matmul__(other)
+
+    @property
+    def _values(self):
+        return self.matrix.data
+
+    def _with(self, values):
         return CSR(sparse.csr_array((values, self.matrix.indices, self.matrix.indptr), shape=self.matrix.shape))
 
 

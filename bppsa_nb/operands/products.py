@@ -1,4 +1,4 @@
-"""Sparse products by plan in NumPy, the numeric phase; and the extent and scale of values, sparse or dense.
+"""Sparse products by plan in NumPy, the numeric phase; and the range and scale of values, sparse or dense.
 
 Plans are `bppsa_nb.operands.pattern.PlannedProduct`; its counterparts are `products_cpu` and `products_cuda`.
 """
@@ -49,7 +49,7 @@ def apply(pattern, values, vectors):
     return np.stack([matrix @ x for matrix, x in zip(matrices, vectors, strict=True)])
 
 
-def extent(values):
+def magnitude_range(values):
     """Find the largest and the smallest non-zero size of each sample's values [shape=(..., nnz)].
 
     They are 0 and infinity where there are none.

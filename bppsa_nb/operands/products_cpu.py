@@ -21,7 +21,8 @@ _PLACED = 2**22  # multiply-adds of a plan up to which it keeps the place of eac
 
 
 @_compile
-def _count(a_indptr, a_indices, b_indptr, b_indices, columns, counts, first, last):
+def _count(a, b, columns, counts, first, last):
+    (a_indptr, a_indices), (b_indptr, b_indices) = a, b
     seen = np.full(columns, -1, np.int32)
     for i in range(first, last):
         count = 0
@@ -37,7 +38,8 @@ def _count(a_indptr, a_indices, b_indptr, b_indices, columns, counts, first, las
 
 
 @_compile
-def _list(a_indptr, a_indices, b_indptr, b_indices, columns, indptr, indices, first, last):
+def _list(a, b, columns, indptr, indices, first, last):
+    (a_indptr, a_indices), (b_indptr, b_indices) = a, b
     seen = np.full(columns, -1, np.int32)
     for i in range(first, last):
         start = end = indptr[i]
@@ -63,6 +65,10 @@ def _list(a_indptr, a_indices, b_indptr, b_indices, columns, indptr, indices, fi
     return True
 
 
+def _index(pattern):
+    return pattern.indptr, pattern.indices
+
+
 def _amount(multiply_adds):
     """Say how to share out so many multiply-adds."""
     return {"parallel": multiply_adds > _THRESHOLD, "chunks": multiply_adds // _CHUNK}
@@ -71,21 +77,20 @@ def _amount(multiply_adds):
 def count(a, b, multiply_adds):
     """Count the entries of each row of a product of patterns, np.ndarray of int [shape=(m,)]."""
     counts = np.empty(a.shape[0], np.int32)
-    arrays = (a.indptr, a.indices, b.indptr, b.indices, b.shape[1], counts)
-    parallel_for(_count, len(counts), *arrays, **_amount(multiply_adds))
+    parallel_for(_count, len(counts), _index(a), _index(b), b.shape[1], counts, **_amount(multiply_adds))
     return counts
 
 
 def columns(a, b, multiply_adds, indptr):
     """List the columns of each row of a product of patterns, sorted, np.ndarray of int32 [shape=(nnz,)]."""
     indices = np.empty(indptr[-1], np.int32)
-    arrays = (a.indptr, a.indices, b.indptr, b.indices, b.shape[1], indptr, indices)
-    parallel_for(_list, a.shape[0], *arrays, **_amount(multiply_adds))
+    parallel_for(_list, a.shape[0], _index(a), _index(b), b.shape[1], indptr, indices, **_amount(multiply_adds))
     return indices
 
 
 @_compile
-def _place(a_indptr, a_indices, b_indptr, b_indices, columns, indptr, indices, starts, places, first, last):
+def _place(a, b, columns, pattern, starts, places, first, last):
+    (a_indptr, a_indices), (b_indptr, b_indices), (indptr, indices) = a, b, pattern
     there = np.empty(columns, np.uint32)
     for i in range(first, last):
         for p in range(indptr[i], indptr[i + 1]):
@@ -107,8 +112,7 @@ def places(plan):
     left, right, pattern = plan.left, plan.right, plan.pattern
     before = np.concatenate([[0], np.cumsum(np.diff(right.indptr)[left.indices], dtype=np.int64)])
     starts, found = before[left.indptr].astype(np.uint32), np.empty(plan.multiply_adds, np.uint32)
-    arrays = (left.indptr, left.indices, right.indptr, right.indices, pattern.shape[1])
-    arrays += (pattern.indptr, pattern.indices, starts, found)
+    arrays = _index(left), _index(right), pattern.shape[1], _index(pattern), starts, found
     parallel_for(_place, pattern.shape[0], *arrays, **_amount(plan.multiply_adds))
     return starts, found
 
@@ -117,8 +121,9 @@ def places(plan):
 
 
 @_compile
-def _placed(a_indptr, a_indices, a, b_indptr, b, starts, places, indptr, c, first, last):
+def _placed(left, right, starts, places, indptr, c, first, last):
     """Add each multiply-add to the entry that it was planned for."""
+    (a_indptr, a_indices, a), (b_indptr, b) = left, right
     rows = len(indptr) - 1
     for sample in range(first // rows, (last - 1) // rows + 1):
         a_s, b_s, c_s = a[min(sample, len(a) - 1)], b[min(sample, len(b) - 1)], c[sample]
@@ -139,8 +144,9 @@ def _placed(a_indptr, a_indices, a, b_indptr, b, starts, places, indptr, c, firs
 
 
 @_compile
-def _sums(a_indptr, a_indices, a, b_indptr, b_indices, b, columns, indptr, indices, c, first, last):
+def _sums(left, right, columns, pattern, c, first, last):
     """Sum the multiply-adds of each entry: scattered into a row of zeros, then gathered."""
+    (a_indptr, a_indices, a), (b_indptr, b_indices, b), (indptr, indices) = left, right, pattern
     rows = len(indptr) - 1
     row = np.zeros(columns, c.dtype)
     for sample in range(first // rows, (last - 1) // rows + 1):
@@ -163,8 +169,9 @@ def _sums(a_indptr, a_indices, a, b_indptr, b_indices, b, columns, indptr, indic
 
 
 @_compile
-def _rows(a_indptr, a_indices, a, b_indptr, b, indptr, c, first, last):
+def _rows(left, right, indptr, c, first, last):
     """Scale rows of b: no row of a has more than one entry."""
+    (a_indptr, a_indices, a), (b_indptr, b) = left, right
     rows = len(indptr) - 1
     for sample in range(first // rows, (last - 1) // rows + 1):
         a_s, b_s, c_s = a[min(sample, len(a) - 1)], b[min(sample, len(b) - 1)], c[sample]
@@ -200,7 +207,7 @@ def product(plan, a, b, out=None):
     if not c.size:
         pass
     elif plan.kind == "rows":
-        arrays = (left.indptr, left.indices, a, right.indptr, b, pattern.indptr, c)
+        arrays = (*_index(left), a), (right.indptr, b), pattern.indptr, c
         parallel_for(_rows, len(c) * pattern.shape[0], *arrays, **amount)
     elif plan.kind == "columns":
         parallel_for(_columns, c.size, left.indices, a, b, c, **amount)
@@ -208,12 +215,12 @@ def product(plan, a, b, out=None):
         if not plan.places:
             plan.places.append(places(plan))
         # Unsigned subscripts are not looked at for being negative.
-        indptr, indices, others, ends = map(_unsigned, (left.indptr, left.indices, right.indptr, pattern.indptr))
-        left_first = plan.places[0]
-        parallel_for(_placed, len(c) * pattern.shape[0], indptr, indices, a, others, b, *left_first, ends, c, **amount)
+        indptr, indices, others, ends = map(_unsigned, (*_index(left), right.indptr, pattern.indptr))
+        arrays = (indptr, indices, a), (others, b), *plan.places[0], ends, c
+        parallel_for(_placed, len(c) * pattern.shape[0], *arrays, **amount)
     else:
-        arrays = (left.indptr, left.indices, a, right.indptr, right.indices, b, pattern.shape[1])
-        parallel_for(_sums, len(c) * pattern.shape[0], *arrays, pattern.indptr, pattern.indices, c, **amount)
+        arrays = (*_index(left), a), (*_index(right), b), pattern.shape[1], _index(pattern), c
+        parallel_for(_sums, len(c) * pattern.shape[0], *arrays, **amount)
     return c
 
 
@@ -234,7 +241,7 @@ def apply(pattern, values, vectors):
     """Multiply each sample's matrix and vector; see `bppsa_nb.operands.products.apply`."""
     result = np.empty((len(vectors), pattern.shape[0]), vectors.dtype)
     if result.size:
-        arrays = (pattern.indptr, pattern.indices, values, vectors, result)
+        arrays = *_index(pattern), values, vectors, result
         parallel_for(_apply, result.size, *arrays, parallel=len(vectors) * pattern.nnz > _THRESHOLD)
     return result
 
@@ -243,7 +250,7 @@ def apply(pattern, values, vectors):
 
 
 @_compile
-def _extent(bits, sizes, high, low, first, last):
+def _magnitude_range(bits, sizes, high, low, first, last):
     parts = high.shape[1]
     for place in range(first, last):
         sample, part = place // parts, place % parts
@@ -257,13 +264,13 @@ def _extent(bits, sizes, high, low, first, last):
     return True
 
 
-def extent(values):
-    """Find how far each sample's entries spread; see `bppsa_nb.operands.products.extent`."""
+def magnitude_range(values):
+    """Find how far each sample's entries spread; see `bppsa_nb.operands.products.magnitude_range`."""
     whole = np.dtype(f"i{values.itemsize}")
     sizes = np.array([0, np.iinfo(whole).max], whole)
     parts = max(-(-values.shape[1] // _PART), 1)
     high, low = np.empty((2, len(values), parts), whole)
-    parallel_for(_extent, high.size, values.view(whole), sizes, high, low, parallel=values.size > _THRESHOLD)
+    parallel_for(_magnitude_range, high.size, values.view(whole), sizes, high, low, parallel=values.size > _THRESHOLD)
     least = low.min(axis=1)
     peak, floor = high.max(axis=1).view(values.dtype), least.view(values.dtype)
     return peak, np.where(least == sizes[1], values.dtype.type(np.inf), floor)

@@ -85,7 +85,7 @@ def apply_rows(indptr, indices, values, vectors, result):
 
 
 @cuda.jit
-def extents(values, high, low):
+def magnitude_ranges(values, high, low):
     """Find the largest and the smallest non-zero size in a part of a sample's entries, one part per block."""
     shared = cuda.shared.array(0, values.dtype)
     tid, threads, parts = cuda.threadIdx.x, cuda.blockDim.x, high.shape[1]
@@ -172,12 +172,12 @@ def apply(pattern, values, vectors):
     return result.copy_to_host()
 
 
-def extent(values):
-    """Find how far each sample's entries spread; see `bppsa_nb.operands.products.extent`."""
+def magnitude_range(values):
+    """Find how far each sample's entries spread; see `bppsa_nb.operands.products.magnitude_range`."""
     shape = (values.shape[0], max(-(-values.shape[1] // _PART), 1))
     high, low = (cuda.to_device(np.full(shape, start, values.dtype)) for start in (0, np.inf))
     if values.size:
-        extents[high.size, THREADS, 0, 2 * THREADS * values.dtype.itemsize](values, high, low)
+        magnitude_ranges[high.size, THREADS, 0, 2 * THREADS * values.dtype.itemsize](values, high, low)
     return high.copy_to_host().max(axis=1), low.copy_to_host().min(axis=1)
 
 

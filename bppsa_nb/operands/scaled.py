@@ -17,7 +17,7 @@ class Scaled:
     """
 
     def __init__(self, operand, exponent=0, fresh=False):
-        peak, floor = operand.extent()
+        peak, floor = operand.magnitude_range()
         if not narrow(peak, floor).all():
             raise DynamicRangeError
         power = np.maximum(np.frexp(peak)[1], np.finfo(peak.dtype).minexp)  # `range.shift`
@@ -30,7 +30,7 @@ class Scaled:
     def __matmul__(self, other):
         if not isinstance(other, np.ndarray):
             return Scaled(self.operand @ other.operand, self.exponent + other.exponent, fresh=True)
-        peak, floor = products.extent(other)
+        peak, floor = products.magnitude_range(other)
         power = np.frexp(peak)[1]
         product = self.operand @ np.ldexp(other, -power[..., None])
         if (~narrow(peak, floor)[..., None] & (np.abs(product) < threshold(other.dtype))).any():

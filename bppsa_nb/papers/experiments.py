@@ -31,7 +31,7 @@ from pathlib import Path
 from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.checks import check_choice, generator
 from bppsa_nb.papers import bppsa, forward, gru, multigrid, ooo, provenance, tables, text
-from bppsa_nb.papers.progress import Progress, read_kept
+from bppsa_nb.papers.progress import Progress, read_saved
 
 SCALES = ("quick", "paper")
 
@@ -184,7 +184,7 @@ def make(name, scale="quick", seed=0, progress=True):
 def unfinished():
     """Find the sweeps that were stopped: experiment, scale, and how many points are kept, of each."""
     (folder,) = _folders(_used.get()[:1])
-    kept = [read_kept(path) for path in sorted(folder.glob("*/*.partial.json"))]
+    kept = [read_saved(path) for path in sorted(folder.glob("*/*.partial.json"))]
     origins = [(each["provenance"], len(each["points"])) for each in kept if each]
     named = [(origin.get("name"), origin.get("scale"), points) for origin, points in origins]
     return [(name, scale, points) for name, scale, points in named if name and scale]

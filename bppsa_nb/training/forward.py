@@ -61,7 +61,5 @@ def share_of(model, shape, solved, backend):
     steps, batch, _ = shape
     sizes = batch, model.hidden_size, model.dtype, backend, model.gate_blocks
     loop = explain(steps, *sizes, forward=True).seconds["linear"]
-    chunks = sum(
-        loop if one is None else solve_seconds(one.passes, one.steps, one.work, steps, *sizes) for one in solved
-    )
+    chunks = sum(loop if one is None else solve_seconds(one, steps, *sizes) for one in solved)
     return chunks / (loop * len(solved))

@@ -1,3 +1,4 @@
+import gc
 import re
 import signal
 from pathlib import Path
@@ -12,7 +13,6 @@ from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains import structured, structured_cpu
 from bppsa_nb.machine import memory, workers
-from bppsa_nb.training.loss import cross_entropy
 
 SHAPES = [
     (0, 2, 1, 3),
@@ -70,49 +70,6 @@ def test_forward_is_equation_9_or_10(forward, shape, dtype):
         close(found, expected, dtype)
 
 
-@each_cell
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_compiled_twins_equal_numpy(shape, dtype, cell):
-    plain, compiled = (stacked.functions_of(f"bppsa_nb.cells.{cell}", backend) for backend in ("numpy", "cpu"))
-    x, h0, params, grad_output, local_grads = layer(cell, shape, dtype)
-    arrays = saved(plain["forward"](x, h0, *params))
-    links, twin = (each["chain"](params[1], *arrays) for each in (plain, compiled))
-    close(structured_cpu.jacobians_T(twin), structured.jacobians_T(links), dtype)
-    for terms in (None, local_grads):
-        grad_hidden = structured.sweep(links, grad_output, terms)
-        close(structured_cpu.sweep(twin, grad_output, terms), grad_hidden, dtype)
-    from_x, from_h = plain["gate_gradients"](links, *arrays, grad_hidden)
-    found = compiled["gate_gradients"](twin, *arrays, grad_hidden)
-    for ours, expected in zip([*found[0], *found[1]], [*from_x, *from_h], strict=True):
-        close(ours, expected, dtype)
-    grads = compiled["parameter_gradients"](x, arrays[0], from_x, from_h)
-    for name, expected in plain["parameter_gradients"](x, arrays[0], from_x, from_h).items():
-        close(grads[name], expected, dtype)
-    close(compiled["input_gradients"](params[0], from_x), plain["input_gradients"](params[0], from_x), dtype)
-
-
-@each_cell
-@pytest.mark.parametrize("H", [1, 3, 20, 64])
-def test_jacobians_equal_finite_differences(H, cell):
-    functions = {backend: stacked.functions_of(f"bppsa_nb.cells.{cell}", backend) for backend in SCANS}
-    x, h0, params, *_ = layer(cell, (3, 2, 2, H), np.float64, seed=H)
-    forward = functions["numpy"]["forward"]
-    arrays = saved(forward(x, h0, *params))
-    found = [SCANS[backend].jacobians_T(each["chain"](params[1], *arrays)) for backend, each in functions.items()]
-    step = 1e-6
-    for t in range(3):
-        for i in range(H):
-            moved = [arrays[0][t].copy() for _ in range(2)]
-            moved[0][:, i] += step
-            moved[1][:, i] -= step
-            after = [saved(forward(x[t : t + 1], h, *params))[0][1] for h in moved]
-            # Row i of the transposed Jacobian: how h_{t+1} moves with entry i of h_t.
-            expected = (after[0] - after[1]) / (2 * step)
-            for jacobians_T in found:
-                np.testing.assert_allclose(jacobians_T[t, :, i], expected, rtol=0, atol=1e-8)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_compiled_sigmoid(dtype):
     """One cell whose reset gate is all there is, over its whole range and beyond."""
@@ -139,7 +96,8 @@ def test_compiled_tanh(dtype):
 @each_cell
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_gradients_equal_the_oracle(shape, dtype, cell):
+def test_gradients_equal_the_oracle(shape, dtype, cell, monkeypatch):
+    monkeypatch.setattr("bppsa_nb.chains.backprop.chunk_length", lambda *_: 3)
     for num_layers in (1, 3) if shape[0] <= 10 else (1,):
         model, x, h0, grad_logits = case(cell, shape, dtype, num_layers=num_layers)
         expected = naive.gradients(cell, x, h0, model.params, grad_logits)
@@ -150,28 +108,6 @@ def test_gradients_equal_the_oracle(shape, dtype, cell):
                 assert list(grads) == list(model.params)
                 for name, grad in grads.items():
                     close(grad, expected[name], dtype)
-
-
-@each_cell
-@each_backend
-@pytest.mark.parametrize("num_layers", [1, 2])
-def test_gradients_equal_central_differences(num_layers, backend, cell):
-    model, x, h0, _ = case(cell, (6, 3, 2, 4), np.float64, num_layers=num_layers)
-    labels = [0, 3, 1]
-    loss = lambda: cross_entropy(model.forward(x, h0, backend).logits, labels)[0]  # noqa: E731
-    assert loss() == pytest.approx(naive.loss(cell, x, h0, model.params, labels)[0], rel=1e-14)
-    activations = model.forward(x, h0, backend)
-    grads = model.backward(activations, cross_entropy(activations.logits, labels)[1], "blelloch", backend)
-    step = 1e-5
-    for name, param in model.params.items():
-        for index in np.ndindex(param.shape):
-            middle = param[index]
-            param[index] = middle + step
-            above = loss()
-            param[index] = middle - step
-            below = loss()
-            param[index] = middle
-            assert grads[name][index] == pytest.approx((above - below) / (2 * step), rel=1e-6, abs=1e-9), name
 
 
 def check_against_pytorch(entries):
@@ -218,19 +154,10 @@ def test_equals_pytorch(cell, num_layers):
 def test_shapes_and_initial_parameters(cell):
     sums = {"rnn": 20, "gru": 60}[cell]
     model = MODELS[cell](2, 20, 10, num_layers=2, rng=3)
-    shapes = {name: param.shape for name, param in model.params.items()}
-    assert shapes == {
-        "weight_ih_l0": (sums, 2),
-        "weight_hh_l0": (sums, 20),
-        "bias_ih_l0": (sums,),
-        "bias_hh_l0": (sums,),
-        "weight_ih_l1": (sums, 20),
-        "weight_hh_l1": (sums, 20),
-        "bias_ih_l1": (sums,),
-        "bias_hh_l1": (sums,),
-        "fc.weight": (10, 20),
-        "fc.bias": (10,),
-    }
+    shapes = [(sums, 2), (sums, 20), (sums,), (sums,), (sums, 20), (sums, 20), (sums,), (sums,), (10, 20), (10,)]
+    names = [f"{name}_l{layer}" for layer in range(2) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    expected = dict(zip([*names, "fc.weight", "fc.bias"], shapes, strict=True))
+    assert {name: param.shape for name, param in model.params.items()} == expected
     again = MODELS[cell](2, 20, 10, num_layers=2, rng=np.random.default_rng(3))
     for name, param in model.params.items():
         assert param.dtype == np.float32
@@ -245,26 +172,6 @@ def test_shapes_and_initial_parameters(cell):
         assert activations.gates.shape == (2, 4, 7, 3, 20)
     else:
         assert activations.gates is None
-
-
-@each_cell
-def test_gradients_that_vanish_pass_for_zero(cell):
-    """The compiled twins count subnormal gradients as zero; that changes a sum by less than any of its digits."""
-    model, x, h0, grad_logits = case(cell, (400, 2, 2, 5), np.float32)
-    for name in ("weight_hh_l0", "weight_ih_l0"):
-        model.params[name] *= np.float32(0.1)
-    activations = model.forward(x, h0, "numpy")
-    arrays = activations.hidden[0], *(() if activations.gates is None else (activations.gates[0],))
-    grad_output = np.full((2, 5), 1e-3, np.float32)
-    links = stacked.functions_of(f"bppsa_nb.cells.{cell}", "numpy")["chain"](model.params["weight_hh_l0"], *arrays)
-    plain, compiled = (scans.sweep(links, grad_output) for scans in SCANS.values())
-    tiny = np.finfo(np.float32).tiny
-    assert ((0 < np.abs(plain)) & (np.abs(plain) < tiny)).any()
-    assert not ((0 < np.abs(compiled)) & (np.abs(compiled) < tiny)).any()
-    np.testing.assert_allclose(compiled, plain, rtol=1e-3, atol=4 * tiny)
-    expected = model.backward(activations, grad_logits, "linear", "numpy")
-    for name, grad in model.backward(activations, grad_logits, "linear", "cpu").items():
-        close(grad, expected[name], np.float32)
 
 
 @each_cell
@@ -317,27 +224,19 @@ def test_ctrl_c_in_compiled_code_is_what_arrives(cell):
 
     model.backward(model.forward(x, h0, "cpu"), grad_logits, "linear", "cpu")  # compiled
     handlers = signal.signal(signal.SIGALRM, stop), signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.disable()  # Hypothesis looks on while it collects, where Ctrl-C would be lost
     try:
         for i in range(150):
             with pytest.raises(KeyboardInterrupt):
                 signal.setitimer(signal.ITIMER_REAL, 0.001 + 1e-5 * i)
                 train()
     finally:
+        gc.enable()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handlers[0])
         signal.signal(signal.SIGINT, handlers[1])
     model.backward(model.forward(x, h0, "cpu"), grad_logits, "linear", "cpu")
     assert workers._blas_limit is None
-
-
-@each_backend
-def test_no_steps_leave_the_initial_state(backend):
-    model, x, h0, grad_logits = case("rnn", (0, 2, 1, 3), np.float64)
-    activations = model.forward(x, h0, backend)
-    np.testing.assert_allclose(activations.logits, h0[-1] @ model.params["fc.weight"].T + model.params["fc.bias"])
-    grads = model.backward(activations, grad_logits, "blelloch", backend)
-    assert not grads["weight_hh_l0"].any()
-    np.testing.assert_allclose(grads["fc.weight"], grad_logits.T @ h0[-1])
 
 
 @each_backend
@@ -369,17 +268,6 @@ def test_huge_inputs_saturate(method, backend):
     np.testing.assert_array_equal(np.abs(activations.hidden[0, 3]), 1)
     grads = model.backward(activations, grad_logits, method, backend)
     assert all(np.isfinite(grad).all() for grad in grads.values())
-
-
-def test_exploding_gradients_are_not_hidden():
-    model = RNN(1, 2, 2)
-    for name in ("weight_ih_l0", "bias_ih_l0", "bias_hh_l0"):
-        model.params[name][:] = 0
-    model.params["weight_hh_l0"][:] = 100 * np.eye(2)
-    activations = model.forward(np.zeros((50, 1, 1), np.float32), backend="numpy")
-    for method in ("linear", "blelloch"):
-        grads = model.backward(activations, np.ones((1, 2), np.float32), method, "numpy")
-        assert not np.isfinite(grads["bias_ih_l0"]).any()
 
 
 @pytest.mark.parametrize(

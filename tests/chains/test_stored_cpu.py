@@ -156,21 +156,6 @@ def test_the_planner_chooses_the_length(monkeypatch):
 # What ranks that share a chain need of it.
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("matrices", [1, 3])
-@pytest.mark.parametrize(("count", "length"), [(1, 1), (1, 7), (3, 4), (6, 1)])
-def test_products_of_chunks(count, length, matrices, dtype):
-    jacobians_T = chain(count * length, 3, 4, np.random.default_rng(length), matrices)[0].astype(dtype)
-    found, exponents = cpu.products(jacobians_T, length)
-    assert found.shape == (count, matrices, 4, 4) and exponents.shape == (count, matrices, 4) and found.dtype == dtype
-    for c in range(count):
-        for b in range(matrices):
-            links = np.repeat(jacobians_T[c * length : (c + 1) * length, b : b + 1], 4, 1)
-            product = naive.backprop(links, np.eye(4))[0]  # where the unit vectors go
-            scaled = np.ldexp(found[c, b].astype(float), exponents[c, b][:, None])
-            assert np.abs(scaled - product).max() < TOLERANCE[dtype]
-
-
 def test_products_of_chunks_beyond_the_range():
     links = np.repeat(np.eye(3)[None, None] * 2.0**60, 50, 0).astype(np.float32)
     found, exponents = cpu.products(links, 25)
@@ -178,9 +163,3 @@ def test_products_of_chunks_beyond_the_range():
     links[0, 0, 0, 1] = 2.0**-60
     with pytest.raises(DynamicRangeError):
         cpu.products(links, 25)
-
-
-@pytest.mark.parametrize("T", [0, 1, 5])
-def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
-    J, g, c = chain(T, 2, 3, np.random.default_rng(T))
-    assert np.array_equal(cpu.sweep(J, g, c), cpu.sweep(J, g, c[:T]))

@@ -1,4 +1,4 @@
-"""Structured chains against the loop oracle: every method and backend, many shapes, cells made by hand, bad input."""
+"""Structured chains against the loop oracle: every method and backend, many shapes; what else is asked of them."""
 
 import copy
 import pickle
@@ -6,14 +6,14 @@ import pickle
 import naive
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import bppsa_nb as bp
+from bppsa_nb.chains import stored, stored_cpu
 from bppsa_nb.chains import structured as numpy_twin
 from bppsa_nb.chains import structured_cpu as cpu_twin
 
 TWINS = {"numpy": numpy_twin, "cpu": cpu_twin}
+STORED = {"numpy, stored": stored, "cpu, stored": stored_cpu}
 METHODS = [("linear", None), ("chunked", None), ("blelloch", None), ("truncated", 2), ("auto", None)]
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
@@ -92,27 +92,6 @@ def test_equals_the_oracle(T, B, H, K, carry):
                     assert gap(found, oracle) < tolerance, (dtype, how)
 
 
-@pytest.mark.parametrize(
-    ("K", "carry"), [KINDS[0], KINDS[-1], *(pytest.param(*kind, marks=pytest.mark.full) for kind in KINDS[1:-1])]
-)
-def test_a_thousand_steps(K, carry):
-    *arrays, terms = make(K, 1000, 2, 8, carry, np.random.default_rng(K))
-    if K == 0:
-        arrays[2] = np.sign(arrays[2]) * np.float32(1.001)
-    for local in (None, terms):
-        oracle = follow(*arrays, local)
-        for dtype, tolerance in TOLERANCE.items():
-            tolerance *= 10  # where a gradient happens to shrink, its rounding errors do not
-            weights, slopes, diagonal, g, c = cast(dtype, [*arrays, local])
-            links = bp.StructuredChain(weights, slopes, diagonal)
-            for backend, twin in TWINS.items():
-                for method, levels in METHODS[:3]:
-                    found = bp.backprop(links, g, local_grads=c, method=method, backend=backend, levels=levels)
-                    assert gap(found, oracle) < tolerance, (backend, method, dtype)
-                found = twin.chunked(links, g if c is None else g + c[-1], c, 32)
-                assert gap(found, oracle) < tolerance, (backend, dtype)
-
-
 @each_twin
 @each_kind
 @pytest.mark.parametrize("T", [0, 1, 2, 3, 7, 12, 24])
@@ -128,90 +107,7 @@ def test_chunks_of_any_length(T, K, carry, twin):
             assert gap(twin.chunked(links, start, local, length), oracle) < 1e-12, length
 
 
-@given(st.data())
-@settings(max_examples=60)
-def test_any_shape(data):
-    K, carry = data.draw(st.sampled_from(KINDS))
-    T, B, H = (data.draw(st.integers(low, high)) for low, high in ((0, 30), (1, 4), (1, 6)))
-    length, local = data.draw(st.integers(1, 32)), data.draw(st.booleans())
-    arrays = make(K, T, B, H, carry, np.random.default_rng(data.draw(st.integers(0, 9))))
-    weights, slopes, diagonal, g, c = cast(np.float64, arrays)
-    links, c = bp.StructuredChain(weights, slopes, diagonal), c if local else None
-    oracle = follow(weights, slopes, diagonal, g, c)
-    for twin in TWINS.values():
-        assert gap(twin.chunked(links, g if c is None else g + c[-1], c, length), oracle) < 1e-11
-
-
-def test_the_default_is_chunks_of_one_step():
-    weights, slopes, diagonal, g, _ = make(1, 6, 1, 2, True, np.random.default_rng(0))
-    links = bp.StructuredChain(weights, slopes, diagonal)
-    for twin in TWINS.values():
-        assert np.array_equal(twin.chunked(links, g), twin.chunked(links, g, None, 1))
-
-
 # What a caller may hand over, and what it gets back.
-
-
-@pytest.mark.parametrize("backend", TWINS)
-@pytest.mark.parametrize(("method", "levels"), METHODS)
-def test_input_is_left_as_it_was(method, levels, backend):
-    arrays = make(2, 12, 2, 3, True, np.random.default_rng(1))
-    before = [array.copy() for array in arrays]
-    *parts, g, c = arrays
-    how = {"method": method, "backend": backend, "levels": levels}
-    for local in (None, c):
-        found = bp.backprop(bp.StructuredChain(*parts), g, local_grads=local, **how)
-        assert not any(np.shares_memory(found, array) for array in arrays)
-        found += 1
-        assert all(map(np.array_equal, arrays, before))
-
-
-def every_second(array):
-    wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
-    wide[..., ::2] = array
-    return wide[..., ::2]
-
-
-LAYOUTS = {
-    "Fortran": np.asfortranarray,
-    "strided": every_second,
-    "backwards": lambda array: array[::-1].copy()[::-1],
-    "transposed": lambda array: array.swapaxes(-1, -2).copy().swapaxes(-1, -2),
-}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("backend", TWINS)
-@pytest.mark.parametrize(("method", "levels"), METHODS)
-def test_any_memory_layout_and_read_only_arrays(method, levels, backend, layout):
-    arrays = make(2, 12, 3, 4, True, np.random.default_rng(2))
-    how = {"method": method, "backend": backend, "levels": levels}
-    *parts, g, c = arrays
-    expected = bp.backprop(bp.StructuredChain(*parts), g, local_grads=c, **how)
-    awkward = [LAYOUTS[layout](array) for array in arrays]
-    for array in awkward:
-        array.flags.writeable = False
-    *parts, g, c = awkward
-    found = bp.backprop(bp.StructuredChain(*parts), g, local_grads=c, **how)
-    assert found.flags.c_contiguous
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("backend", TWINS)
-@pytest.mark.parametrize(("method", "levels"), METHODS)
-def test_arrays_in_files(method, levels, backend, tmp_path):
-    arrays = make(1, 12, 2, 3, True, np.random.default_rng(3))
-    *parts, g, c = arrays
-    how = {"method": method, "backend": backend, "levels": levels}
-    expected = bp.backprop(bp.StructuredChain(*parts), g, local_grads=c, **how)
-    mapped = []
-    for number, array in enumerate(arrays):
-        np.save(tmp_path / f"{number}.npy", array)
-        mapped.append(np.load(tmp_path / f"{number}.npy", mmap_mode="r"))
-    *parts, g, c = mapped
-    found = bp.backprop(bp.StructuredChain(*parts), g, local_grads=c, **how)
-    assert type(found) is np.ndarray
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_what_a_chain_says_of_itself():
@@ -223,74 +119,7 @@ def test_what_a_chain_says_of_itself():
     assert links.weights is weights and links.slopes is slopes and links.carry is diagonal
 
 
-# Cells made by hand: what their weights, slopes and carries are is what their derivatives say.
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def leaky(W, V, h, step=0.3):
-    """``h' = (1 - step) h + step tanh(W h)``."""
-    n = np.tanh(h @ W.T)
-    return (1 - step) * h + step * n, ([step * (1 - n * n)], np.full_like(h, 1 - step), [W])
-
-
-def gated(W, V, h):
-    """``h' = z h + (1 - z) tanh(W h)``, ``z = sigmoid(V h)``: a GRU without a reset gate."""
-    z, n = sigmoid(h @ V.T), np.tanh(h @ W.T)
-    return z * h + (1 - z) * n, ([(1 - z) * (1 - n * n), (h - n) * z * (1 - z)], z, [W, V])
-
-
-def scaled(W, V, h):
-    """``h' = sin(W h) cos(V h)``: no carry."""
-    a, b = h @ W.T, h @ V.T
-    return np.sin(a) * np.cos(b), ([np.cos(a) * np.cos(b), -np.sin(a) * np.sin(b)], None, [W, V])
-
-
-@pytest.mark.parametrize("backend", TWINS)
-@pytest.mark.parametrize(("method", "levels"), METHODS)
-@pytest.mark.parametrize("cell", [leaky, gated, scaled])
-def test_cells_made_by_hand(cell, method, levels, backend):
-    T, B, H = 12, 2, 4
-    rng = np.random.default_rng(5)
-    W, V, x = 0.6 * rng.standard_normal((H, H)), rng.standard_normal((H, H)), rng.standard_normal((T + 1, B, H))
-
-    def states(at=None, moved=0.0):
-        """Hidden states, with something added to one of them."""
-        hidden = [x[0]]
-        for t in range(T + 1):
-            if at == t:
-                hidden[t] = hidden[t] + moved
-            if t < T:
-                hidden.append(cell(W, V, hidden[t])[0] + 0.1 * x[t + 1])
-        return np.stack(hidden)
-
-    def loss(*change):
-        hidden = states(*change)
-        return (hidden[-1] ** 2).sum() / 2 + np.sin(hidden).sum()
-
-    hidden = states()
-    parts = [cell(W, V, h)[1] for h in hidden[:-1]]
-    slopes = np.stack([np.stack(slopes) for slopes, _, _ in parts], axis=1)
-    carry = None if parts[0][1] is None else np.stack([carry for _, carry, _ in parts])
-    links = bp.StructuredChain(np.stack(parts[0][2]), slopes, carry)
-    how = {"method": method, "backend": backend, "levels": levels}
-    found = bp.backprop(links, hidden[-1], local_grads=np.cos(hidden), **how)
-    step = 1e-5
-    for t in range(T + 1):
-        for b in range(B):
-            for i in range(H):
-                move = np.zeros((B, H))
-                move[b, i] = step
-                difference = (loss(t, move) - loss(t, -move)) / (2 * step)
-                assert abs(found[t, b, i] - difference) < 1e-7 * max(1, np.abs(found).max())
-
-
-# Bad input.
-
-W, S, C = np.ones((2, 3, 3)), np.ones((2, 4, 5, 3)), np.ones((4, 5, 3))
-G, L = np.ones((5, 3)), np.ones((5, 5, 3))
+W, S, C, G = (np.ones(shape) for shape in ((2, 3, 3), (2, 4, 5, 3), (4, 5, 3), (5, 3)))
 
 
 @pytest.mark.parametrize("carry", [0.5, 1, np.float32(0.5), C[0, 0], C[:, :1], np.array(0.5)], ids=repr)
@@ -319,12 +148,8 @@ def test_arrays_of_a_chain_cannot_be_replaced(name):
 @pytest.mark.parametrize(
     ("name", "change", "kind", "message"),
     [
-        ("weights", (1, 2, 2), ValueError, r"weights must have shape .* = \(2, 3, 3\) to go with .*, got \(1, 2, 2\)"),
-        ("weights", (), ValueError, r"weights must have shape \(K, H, H\), got \(\)"),
         ("slopes", (2, 4, 1, 3), ValueError, r"carry must have shape .* \(4, 1, 3\) to go with .*, got \(4, 5, 3\)"),
-        ("carry", (2, 5, 3), ValueError, r"carry must have shape .* \(4, 5, 3\) to go with .*, got \(2, 5, 3\)"),
         ("weights", np.float32, TypeError, "slopes has dtype float64, but weights has float32: they must be the same"),
-        ("slopes", np.int64, TypeError, "slopes must be float32 or float64, got int64"),
     ],
 )
 def test_arrays_changed_in_place_are_found(name, change, kind, message, backend):
@@ -342,26 +167,6 @@ def test_numbers_changed_in_place_count():
     links.weights[:] *= 0.5
     expected = bp.backprop(bp.StructuredChain(0.5 * W, S, C), G, backend="numpy")
     np.testing.assert_array_equal(bp.backprop(links, G, backend="numpy"), expected)
-
-
-@pytest.mark.parametrize("backend", TWINS)
-@pytest.mark.parametrize(("method", "levels"), METHODS)
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("zero", [False, True])
-def test_nan_and_infinity_are_found(zero, value, method, levels, backend):
-    places = {
-        "jacobians_T.weights": (1, 0, 2),
-        "jacobians_T.slopes": (0, 2, 1, 2),
-        "jacobians_T.carry": (0, 4, 1),
-        "grad_output": (3, 1),
-        "local_grads": (2, 0, 1),
-    }
-    for name, place in places.items():
-        arrays = dict(zip(places, (W.copy(), S.copy(), C.copy(), G * (not zero), L * (not zero)), strict=True))
-        arrays[name][place] = value
-        *parts, g, c = arrays.values()
-        with pytest.raises(ValueError, match=rf"{name} must be finite, got {value} at \{list(place)}"):
-            bp.backprop(bp.StructuredChain(*parts), g, local_grads=c, method=method, levels=levels, backend=backend)
 
 
 # Memory.
@@ -395,10 +200,12 @@ def test_products_of_chunks(K, carry, count, length):
     arrays = make(K, count * length, 2, 3, carry, np.random.default_rng([K, length]))[:3]
     written = naive.structured_jacobians_T(*arrays)
     for dtype, tolerance in TOLERANCE.items():
-        for name, twin in TWINS.items():
-            rows, exponents = twin.products(bp.StructuredChain(*cast(dtype, arrays)), length)
+        chain = bp.StructuredChain(*cast(dtype, arrays))
+        links = dict.fromkeys(TWINS, chain) | dict.fromkeys(STORED, written.astype(dtype))
+        for name, twin in (TWINS | STORED).items():
+            rows, exponents = twin.products(links[name], length)
             assert rows.shape == (count, 2, 3, 3) and exponents.shape == (count, 2, 3)
-            assert rows.dtype == dtype and exponents.dtype == np.int64
+            assert rows.dtype == dtype and exponents.dtype.kind == "i"
             peak = np.abs(rows).max(-1)
             assert np.all((peak >= 0.5) & (peak < 1))
             found = np.ldexp(rows.astype(float), exponents[..., None])
@@ -409,10 +216,10 @@ def test_products_of_chunks(K, carry, count, length):
                     assert gap(found[None, c, b], ends[:1]) < tolerance, (name, dtype)
 
 
-@each_twin
 @pytest.mark.parametrize("T", [0, 1, 5])
-def test_the_last_loss_term_of_a_sweep_may_be_missing(T, twin):
+def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
     weights, slopes, diagonal, g, terms = make(2, T, 2, 3, True, np.random.default_rng(T))
     links, before = bp.StructuredChain(weights, slopes, diagonal), terms.copy()
-    assert np.array_equal(twin.sweep(links, g, terms), twin.sweep(links, g, terms[:T]))
+    for twin, chain in ((numpy_twin, links), (cpu_twin, links), (stored_cpu, numpy_twin.jacobians_T(links))):
+        assert np.array_equal(twin.sweep(chain, g, terms), twin.sweep(chain, g, terms[:T]))
     assert np.array_equal(terms, before)

@@ -14,11 +14,9 @@ from bppsa_nb.operands.scaled import Scaled
 from bppsa_nb.scan.operator import IDENTITY, diamond
 from bppsa_nb.scan.trace import Traced
 
-# Small integers, so that every order of multiplication gives the very same floats.
-INTEGERS = st.integers(-3, 3)
-
 
 def matrices(rng, sizes, batch=()):
+    """Small integers, so that every order of multiplication gives the very same floats."""
     return [rng.integers(-3, 4, (*batch, m, n)).astype(float) for m, n in zip(sizes[1:], sizes, strict=False)]
 
 
@@ -98,14 +96,6 @@ def test_associative(make, seed, sizes):
     assert value(diamond(diamond(a, b), c)) == value(diamond(a, diamond(b, c)))
 
 
-@pytest.mark.parametrize("make", [dense, scaled, affine, affine_scaled])
-@given(seed=st.integers(0, 2**32 - 1), batch=st.integers(1, 3))
-def test_associative_for_every_sample(make, seed, batch):
-    rng = np.random.default_rng(seed)
-    a, b, c = make(matrices(rng, [2, 3, 2, 1], (batch,)), rng)
-    assert value(diamond(diamond(a, b), c)) == value(diamond(a, diamond(b, c)))
-
-
 @pytest.mark.parametrize("make", MAKERS)
 @given(seed=st.integers(0, 2**32 - 1), sizes=st.lists(st.integers(1, 4), min_size=3, max_size=3))
 def test_associative_where_a_gradient_comes_first(make, seed, sizes):
@@ -118,14 +108,6 @@ def test_associative_where_a_gradient_comes_first(make, seed, sizes):
     assert value(left) == value(right)
 
 
-@given(split=st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)))
-def test_associative_for_traced(split):
-    start, *lengths = split
-    ends = np.cumsum([start, *lengths]).tolist()
-    a, b, c = (Traced("matrix", (first, last - 1), []) for first, last in zip(ends, ends[1:], strict=False))
-    assert value(diamond(diamond(a, b), c)) == value(diamond(a, diamond(b, c))) == ("matrix", (start, ends[-1] - 1))
-
-
 @pytest.mark.parametrize("make", MAKERS)
 def test_identity_is_a_symbol_on_either_side(make):
     rng = np.random.default_rng(0)
@@ -134,13 +116,6 @@ def test_identity_is_a_symbol_on_either_side(make):
     assert diamond(a, IDENTITY) is a
     assert diamond(IDENTITY, IDENTITY) is IDENTITY
     assert repr(IDENTITY) == "IDENTITY"
-
-
-@pytest.mark.parametrize("make", [dense, csr, scaled, affine])
-def test_not_commutative(make):
-    rng = np.random.default_rng(1)
-    a, b = make([np.array([[0.0, 1], [0, 0]]), np.array([[1.0, 2], [3, 4]])], rng)
-    assert value(diamond(a, b)) != value(diamond(b, a))
 
 
 def test_diamond_is_multiplication_in_reverse():
@@ -185,7 +160,7 @@ def test_scaling_by_powers_of_two_rounds_nothing(seed, count, dtype):
     assert kept.operand.matrix.dtype == dtype
     back = np.ldexp(kept.operand.matrix, (kept.exponent - shifts.sum())[..., None, None])
     assert np.array_equal(back, plain.matrix)
-    peak, _ = kept.operand.extent()
+    peak, _ = kept.operand.magnitude_range()
     assert np.all((peak >= 0.5) & (peak < 1))
 
 
@@ -212,16 +187,6 @@ def test_scaled_refuses_entries_too_far_apart():
         Scaled(Dense(np.diag([1e-150, 1.0]))) @ np.array([1e-200, 1.0])
 
 
-@given(seed=st.integers(0, 2**32 - 1))
-def test_affine_maps_compose(seed):
-    rng = np.random.default_rng(seed)
-    a, b = affine(matrices(rng, [2, 3, 2]), rng)
-    x = rng.integers(-3, 4, 2).astype(float)
-    by_hand = b.linear.matrix @ (a.linear.matrix @ x + a.offset) + b.offset
-    assert np.array_equal(diamond(a, b) @ x, by_hand)
-    assert np.array_equal(diamond(diamond(x, a), b), by_hand)
-
-
 @given(seed=st.integers(0, 2**32 - 1), sizes=st.lists(st.integers(1, 6), min_size=3, max_size=3))
 def test_pattern_counts_what_a_loop_counts(seed, sizes):
     rng = np.random.default_rng(seed)
@@ -233,21 +198,6 @@ def test_pattern_counts_what_a_loop_counts(seed, sizes):
     diamond(Pattern(None, costs), a)
     assert costs == [("mm", multiply_adds, int(np.sum(structure))), ("mv", right.sum(), len(right))]
     assert all(isinstance(number, int) for cost in costs for number in cost[1:])
-
-
-def test_traced_remembers_its_parents_in_order():
-    log = []
-    gradient, first, second = (
-        Traced("vector", (0, 0), log),
-        Traced("matrix", (1, 1), log),
-        Traced("matrix", (2, 2), log),
-    )
-    pair = diamond(first, second)
-    result = diamond(gradient, pair)
-    assert log == [pair, result]
-    assert [each.product for each in (gradient, first, pair, result)] == ["", "", "mm", "mv"]
-    assert (pair.parents, result.parents) == ((first, second), (gradient, pair))
-    assert [repr(each) for each in (first, pair, result)] == ["matrix[1]", "matrix[1:2]", "vector[0:2]"]
 
 
 def test_traced_refuses_what_is_not_in_order():

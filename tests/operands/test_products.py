@@ -85,15 +85,6 @@ def ones(*patterns):
 
 
 @given(seed=st.integers(0, 2**32 - 1), kinds=st.tuples(KINDS, KINDS))
-def test_counted_multiply_adds_are_those_performed(seed, kinds):
-    # With every value one, each multiply-add adds one to the sum of all entries.
-    rng = np.random.default_rng(seed)
-    plan = PlannedProduct(*(random_pattern(rng, 5, 5, kind) for kind in kinds))
-    for backend in BACKENDS:
-        assert plan(*ones(plan.left, plan.right), backend=backend).sum() == plan.multiply_adds
-
-
-@given(seed=st.integers(0, 2**32 - 1), kinds=st.tuples(KINDS, KINDS))
 def test_zeros_are_passed_over_and_not_counted(seed, kinds):
     rng = np.random.default_rng(seed)
     plan = PlannedProduct(*(random_pattern(rng, 5, 5, kind) for kind in kinds))
@@ -197,11 +188,11 @@ def test_extent_and_scale(seed, shape, dtype):
         dtype
     )
     values[rng.random(shape) < 0.3] = 0
-    expected = products.extent(values)
+    expected = products.magnitude_range(values)
     sizes = [[abs(v) for v in row if v != 0] for row in values.tolist()]
     assert expected[0].tolist() == [max(row, default=0) for row in sizes]
     assert expected[1].tolist() == [min(row, default=np.inf) for row in sizes]
-    for found, want in zip(cpu.extent(values), expected, strict=True):
+    for found, want in zip(cpu.magnitude_range(values), expected, strict=True):
         assert found.dtype == dtype and np.array_equal(found, want)
     exponents = rng.integers(-20, 20, len(values))
     with np.errstate(all="ignore"):
@@ -216,7 +207,7 @@ def test_extent_and_scale(seed, shape, dtype):
 def test_extent_of_many_parts():
     values = np.random.default_rng(0).uniform(1, 2, (2, 3 * cpu._PART + 5)).astype(np.float32)
     values[0, -1], values[1, cpu._PART] = 7, 0.25
-    peak, floor = cpu.extent(values)
+    peak, floor = cpu.magnitude_range(values)
     assert peak.tolist() == [7, values[1].max()] and floor.tolist() == [values[0].min(), 0.25]
 
 
@@ -318,14 +309,6 @@ def test_products_that_do_not_fit_into_memory(monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: 10)
     with pytest.raises(MemoryError, match=r"the pattern of a product of shape \(40, 40\) with 1600 entries takes"):
         PlannedProduct(*(CSRPattern.of(sparse.csr_array(np.ones((40, 40)))) for _ in range(2)))
-
-
-def test_a_matrix_made_of_a_pattern_is_its_own():
-    pattern = CSRPattern([0, 2, 3], [0, 1, 1], (2, 2))
-    values = np.array([1.0, 0.0, 2.0])
-    matrix = pattern.matrix(values.copy())
-    matrix.eliminate_zeros()
-    assert np.array_equal(pattern.matrix(values).toarray(), [[1, 0], [0, 2]]) and pattern.nnz == 3
 
 
 def test_patterns_and_plans_cannot_be_changed():

@@ -179,7 +179,7 @@ def test_a_sweep_stopped_under_other_conditions_starts_afresh_and_says_so(toy, m
     experiments.run("toy", "paper", progress=False)
     said, same = capsys.readouterr().err, what == "date"  # which may change
     assert toy.measured == list(range(4 if same else 0, 6))
-    assert (f"toy: starts afresh, {what} changed since 4 points were kept" in said) != same
+    assert (f"toy: starts afresh, {what} changed since 4 points were saved" in said) != same
 
 
 def test_two_sweeps_of_one_experiment_are_kept_apart(tmp_path):
@@ -475,7 +475,7 @@ def test_damaged_points_are_measured_again(text, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     assert experiments.unfinished() == []
     sweep = Progress(path, {"name": "toy"}, show=False)
-    assert "toy: starts afresh, the points kept before cannot be read" in capsys.readouterr().err
+    assert "toy: starts afresh, the points saved before cannot be read" in capsys.readouterr().err
     table = sweep.collect([{"n": 1}, {"n": 2}], lambda point, rng: [{"twice": 2 * point["n"]}], 0)
     assert table["twice"].tolist() == [2, 4]
     assert Progress(path, {"name": "toy"}, show=False).collect([{"n": 1}], None, 0)["twice"].tolist() == [2]

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
 
 from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, provenance, text
 from bppsa_nb.papers.bppsa import against_pytorch, growing_steps, peers, roofline, whole_steps
-from bppsa_nb.papers.figures import COLORS, provenance_line
+from bppsa_nb.papers.figures import provenance_line
 from bppsa_nb.papers.ooo import kernel_issue
 
 EXPERIMENTS = {"compare": peers, "roofline": roofline, "grid": against_pytorch, "kernel_issue": kernel_issue}
@@ -57,42 +56,6 @@ def test_recordings_of_all_machines_are_put_together():
     assert table["backend"].tolist() == ["cpu", "cuda"]
 
 
-def test_bars_are_times_the_fastest_and_colored_by_method():
-    rows = compared(("ours: linear, cpu", 0.002), ("torch", 0.02), ("ours: chunked, cpu", 0.001))
-    record("compare", rows + compared(("ours: blelloch, cpu", 0.001), ("jax", 0.004), comparison="gradients"))
-    fig = peers.plot(peers.measure("quick", None, None))
-    step, gradients = fig.axes[:2]
-    assert [label.get_text() for label in step.get_yticklabels()] == [
-        "torch", "ours: linear, cpu", "ours: chunked, cpu"
-    ]  # fmt: skip
-    assert [text.get_text() for text in step.texts] == ["20 ms, 20×", "2 ms, 2×", "1 ms"]
-    np.testing.assert_allclose([bar.get_x() + bar.get_width() for bar in step.patches], [20, 2, 1])
-    colors = [bar.get_facecolor()[:3] for bar in step.patches]
-    assert colors == [to_rgb(COLORS[name]) for name in ("baseline", "linear", "chunked")]
-    assert [text.get_text() for text in gradients.texts] == ["4 ms, 4×", "1 ms"]
-    assert peers.role("ours: auto, cpu") not in {COLORS[m] for m in ("linear", "chunked", "blelloch", "baseline")}
-
-
-def test_the_roofline_has_a_mark_for_each_kernel():
-    size = {"size": "x", "T": 10, "B": 16, "H": 20, "I": 1, "bandwidth": 1e10, "peak": 1e11, "copy": 0.1}
-    rows = [
-        size
-        | {"kernel": kernel, "operations": operations, "bytes": 10**9, "seconds": 0.5, "of_copy": 0.2, "of_peak": p}
-        for kernel, operations, p in (("RNN sweep", 10**10, 0.2), ("dense Blelloch", 4 * 10**9, 0.08))
-    ]
-    rows.append(rows[0] | {"kernel": "RNN forward", "B": 256})
-    record("roofline", rows)
-    ax, *_ = roofline.plot(roofline.measure("quick", None, None)).axes
-    roof, *marks = ax.lines
-    assert roof.get_xdata()[1] == 10 and roof.get_ydata().tolist()[1:] == [100, 100]
-    assert roof.get_ydata()[0] == pytest.approx(10 * roof.get_xdata()[0])
-    labels = {mark.get_label(): (float(mark.get_xdata()[0]), float(mark.get_ydata()[0])) for mark in marks}
-    at = ", T = 10, B = 16, H = 20: "
-    assert labels[f"a  dense Blelloch{at}8% of the peak, 20% of a copy"] == (4, 8)
-    assert len(labels) == 3 and sorted(labels.values()) == [(4, 8), (10, 20), (10, 20)]
-    assert {mark.get_markerfacecolor() for mark in marks} >= {"none", COLORS["blelloch"], COLORS["linear"]}
-
-
 def grid_rows():
     rows = []
     for cell, T, B, H, inputs in [("RNN", 1000, 16, 20, 1), ("RNN", 10, 16, 20, 1), ("GRU", 259, 16, 20, 38)]:
@@ -114,20 +77,6 @@ def test_the_lead_is_over_pytorch_s_best():
     linear, chunked = found[found["T"] == 10].to_dict("records")
     assert (linear["method"], linear["backward"], linear["step"]) == ("linear", 6, 4.5)
     assert (chunked["method"], chunked["backward"], chunked["step"]) == ("chunked", 12, 6)
-
-
-def test_the_lead_is_drawn_over_length_batch_and_features():
-    record("grid", grid_rows())
-    fig = against_pytorch.plot(against_pytorch.measure("quick", None, None))
-    axes = fig.axes
-    assert [ax.get_title() for ax in axes] == [
-        "RNN, over T, H = 20", "RNN, over B, H = 20", "GRU, over T and B, H = 20"
-    ]  # fmt: skip
-    ticks = [[label.get_text() for label in ax.get_xticklabels()] for ax in axes]
-    assert ticks == [["10", "1000"], ["16"], ["259\n16"]]
-    solid = {line.get_color(): list(line.get_ydata()) for line in axes[0].lines if line.get_linestyle() == "-"}
-    assert solid[COLORS["chunked"]] == [12, 12] and solid[COLORS["linear"]] == [6, 6]
-    assert list(axes[0].lines[1].get_ydata()) == [4.5, 4.5] and axes[0].lines[1].get_linestyle() == "--"
 
 
 def test_issue_and_run_are_drawn_in_pairs():
@@ -162,8 +111,6 @@ def test_whole_steps_are_held_against_the_best_of_each_peer():
     assert set(whole_steps.best(table)["peer"]) == {"JAX"}
     assert "the better of them takes 1.5 times as long" in text.fill(whole_steps, table, "alt")
     assert "above 1 in 2 of 2 cells" in text.fill(whole_steps, table, "alt")
-    fig = whole_steps.plot(table)
-    assert {text.get_text() for ax in fig.axes for text in ax.texts} == {"4", "1.5", "1.5 J"}
 
 
 def test_growth_is_a_power_fitted_to_the_last_sizes():
@@ -186,7 +133,4 @@ def test_growth_is_a_power_fitted_to_the_last_sizes():
     assert found["PyTorch", "seconds"] == pytest.approx(1.5) and 0.4 < found["ours", "seconds"] < 1
     assert found["ours, checkpoint_every=√T", "bytes"] == pytest.approx(0.5) and np.isnan(found["JAX", "bytes"])
     assert found["ours", "bytes"] == pytest.approx(1)  # of 1000 and 10,000: the one before is too small to see
-    fig = growing_steps.plot(table)
-    texts = [text.get_text() for ax in fig.axes for text in ax.texts]
-    assert texts.count("$T^{1.50}$") == 1 and len(texts) == 4 + 3
     assert "its memory with power 1.00, and with fewer states kept 0.50" in text.fill(growing_steps, table, "alt")

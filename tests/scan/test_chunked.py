@@ -1,14 +1,8 @@
 """The chunked scan over any operand: what it computes, how many products that takes, and how long on p workers."""
 
-import naive
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from bppsa_nb.operands.dense import Affine, Dense
-from bppsa_nb.operands.scaled import Scaled
-from bppsa_nb.scan import chunked, operator, scan, steps
+from bppsa_nb.scan import steps
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import Traced, trace
 from bppsa_nb.schedule import events as timeline
@@ -24,15 +18,6 @@ def chunks(n, length):
     while first > length:
         rest, first = rest + 1, first - length
     return first, rest
-
-
-@each_length
-def test_exclusive_scan_and_the_product_of_all(length):
-    for n in range(42):
-        run = trace(n, "chunked", length=length)
-        # A traced product refuses operands that are not neighbors in order, so spans say everything.
-        assert run.result[0] is IDENTITY
-        assert [(each.kind, each.span) for each in run.result[1:]] == [("vector", (0, i)) for i in range(n + 1)]
 
 
 @each_length
@@ -56,8 +41,6 @@ def test_phases(length):
         assert all("mm" in kind for kind in kinds[: length - 1] if rest > 1)
         assert all(kind == {"mv"} for kind in kinds[reduced:])  # only the first phase multiplies matrices
         for level in run.levels:
-            made = set(level.products)
-            assert not any(parent in made for product in level.products for parent in product.parents)
             assert [product.span[1] for product in level.products] == [right for _, right in level.level.pairs]
 
 
@@ -84,42 +67,6 @@ def test_equation_6_on_p_workers(n, p):
     assert run.critical_path()[0] <= end
 
 
-def numbers(n, rng, size=3):
-    """Small integers, so that sums come out the same in any order."""
-    shapes = (n, 1, size, size), (1, size), (n + 1, 1, size)
-    return [rng.integers(-2, 3, shape).astype(float) for shape in shapes]
-
-
-@given(st.integers(0, 14), st.integers(1, 16), st.booleans(), st.booleans())
-def test_numbers_equal_the_loop(n, length, scaled, local):
-    links, gradient, terms = numbers(n, np.random.default_rng(n))
-    operands = [Scaled(Dense(link[0])) if scaled else Dense(link[0]) for link in links]
-    start = gradient[0]
-    if local:
-        operands = [Affine(operand, term[0]) for operand, term in zip(operands, terms[:-1], strict=True)]
-        start = start + terms[-1, 0]
-    found = scan([start, *operands[::-1]], "chunked", length=length)
-    expected = naive.backprop(links, gradient, terms if local else None)[:, 0]
-    assert np.array_equal(found[::-1], expected)
-
-
-@each_length
-def test_scan_over_matrices_only(length):
-    links = np.random.default_rng(0).integers(-2, 3, (9, 2, 2)).astype(float)
-    expected = None
-    for found, link in zip(scan(list(map(Dense, links)), "chunked", length=length), links, strict=True):
-        expected = link.tolist() if expected is None else naive.matmul(link.tolist(), expected)
-        assert found.matrix.tolist() == expected
-
-
-def test_operands_are_left_as_they_are():
-    log = []
-    operands = [Traced("matrix" if i else "vector", (i, i), log) for i in range(12)]
-    given = list(operands)
-    scan(operands, "chunked", length=3)
-    assert operands == given
-
-
 def test_the_array_can_be_looked_at_between_two_steps():
     log = []
     a = [Traced("matrix" if i else "vector", (i, i), log) for i in range(12)]
@@ -131,10 +78,3 @@ def test_the_array_can_be_looked_at_between_two_steps():
             else:
                 assert operand.span in ((position, position), (0, position - 1))
     assert len(a) == 13
-
-
-def test_a_commuted_operator_is_caught(monkeypatch):
-    monkeypatch.setattr(chunked, "diamond", lambda a, b: operator.diamond(b, a))
-    for n in (1, 2, 3, 7):
-        with pytest.raises(ValueError, match="not a product of neighbors in order"):
-            trace(n, "chunked", length=2)

@@ -1,24 +1,20 @@
 import naive
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from bppsa_nb.operands.dense import Dense
-from bppsa_nb.scan import blelloch, levels, linear, operator, scan, steps, truncated
+from bppsa_nb.operands.dense import Affine, Dense
+from bppsa_nb.operands.scaled import Scaled
+from bppsa_nb.scan import blelloch, chunked, levels, linear, operator, scan, truncated
 from bppsa_nb.scan.operator import IDENTITY
 from bppsa_nb.scan.trace import Traced, trace
 
 LENGTHS = [*range(71), 127, 128, 129, 255, 256, 1000, 4095, 4096]
-METHODS = [
-    ("linear", None),
-    ("blelloch", None),
-    ("hillis_steele", None),
-    ("truncated", 0),
-    ("truncated", 1),
-    ("truncated", 2),
-    ("truncated", 99),
-]
-
-
+METHODS = [(method, {}) for method in ("linear", "blelloch", "hillis_steele")]
+METHODS += [("truncated", {"levels": k}) for k in (0, 1, 2, 99)]
+METHODS += [("chunked", {"length": length}) for length in (1, 2, 3, 7, 40, 1000)]
+each_method = pytest.mark.parametrize(("method", "how"), METHODS)
 def spans(operands):
     return [each if each is IDENTITY else (each.kind, each.span) for each in operands]
 
@@ -31,10 +27,10 @@ def depth(n):
     return found
 
 
-@pytest.mark.parametrize("method, k", METHODS)
-def test_exclusive_scan_and_the_product_of_all(method, k):
+@each_method
+def test_exclusive_scan_and_the_product_of_all(method, how):
     for n in LENGTHS[:-2]:
-        run = trace(n, method, k)
+        run = trace(n, method, **how)
         # A traced product refuses operands that are not neighbors in order, so spans say everything.
         assert spans(run.result) == [IDENTITY, *(("vector", (0, i)) for i in range(n + 1))]
 
@@ -62,10 +58,10 @@ def test_linear_and_hillis_steele_levels_and_work(n):
     assert other.work == sum(n + 1 - 2**d for d in range(depth(n)))
 
 
-@pytest.mark.parametrize("method, k", METHODS)
-def test_products_of_a_level_do_not_wait_for_each_other(method, k):
+@each_method
+def test_products_of_a_level_do_not_wait_for_each_other(method, how):
     for n in range(40):
-        for level in trace(n, method, k).levels:
+        for level in trace(n, method, **how).levels:
             made = set(level.products)
             assert not any(parent in made for product in level.products for parent in product.parents)
 
@@ -106,40 +102,50 @@ def test_index_arithmetic_is_algorithm_1_s(n):
         assert ends == sorted({min(i // 2**k * 2**k + 2**k - 1, n) for i in range(n + 1)})
 
 
-@pytest.mark.parametrize("method, k", METHODS)
-@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 8, 13])
-def test_numbers_equal_the_loop(method, k, n):
-    rng = np.random.default_rng(n)
-    links = rng.integers(-2, 3, (n, 3, 3)).astype(float)
-    gradient = rng.integers(-2, 3, (1, 3)).astype(float)
-    found = scan([gradient[0], *map(Dense, links[::-1])], method, k)
-    assert np.array_equal(found[::-1], naive.backprop(links[:, None], gradient)[:, 0])
+@each_method
+@given(n=st.integers(0, 14), scaled=st.booleans(), local=st.booleans())
+@settings(max_examples=15)
+def test_numbers_equal_the_loop(method, how, n, scaled, local):
+    rng = np.random.default_rng(n)  # of small integers, so that sums come out the same in any order
+    links, gradient, terms = (
+        rng.integers(-2, 3, shape).astype(float) for shape in ((n, 1, 3, 3), (1, 3), (n + 1, 1, 3))
+    )
+    operands, start = [Scaled(Dense(link[0])) if scaled else Dense(link[0]) for link in links], gradient[0]
+    if local:
+        operands = [Affine(operand, term[0]) for operand, term in zip(operands, terms[:-1], strict=True)]
+        start = start + terms[-1, 0]
+    found = scan([start, *operands[::-1]], method, **how)
+    expected = naive.backprop(links, gradient, terms if local else None)[:, 0]
+    assert np.array_equal(found[::-1], expected)
 
 
 def test_scan_over_matrices_only():
     links = np.random.default_rng(0).integers(-2, 3, (6, 2, 2)).astype(float)
-    for method, k in METHODS:
+    for method, how in METHODS:
         expected = links[0].tolist()
-        for found, link in zip(scan(list(map(Dense, links)), method, k), [None, *links[1:]], strict=True):
+        for found, link in zip(scan(list(map(Dense, links)), method, **how), [None, *links[1:]], strict=True):
             expected = expected if link is None else naive.matmul(link.tolist(), expected)
             assert found.matrix.tolist() == expected
 
 
-@pytest.mark.parametrize("method, k", METHODS)
-def test_operands_are_left_as_they_are(method, k):
+@each_method
+def test_operands_are_left_as_they_are(method, how):
     log = []
-    operands = [Traced("matrix" if i else "vector", (i, i), log) for i in range(6)]
+    operands = [Traced("matrix" if i else "vector", (i, i), log) for i in range(12)]
     given = list(operands)
-    scan(operands, method, k)
+    scan(operands, method, **how)
     assert operands == given
 
 
-@pytest.mark.parametrize("module, method, k", [(blelloch, "blelloch", None), (linear, "linear", None)])
-def test_a_commuted_operator_is_caught(module, method, k, monkeypatch):
+COMMUTED = [(blelloch, "blelloch", {}), (linear, "linear", {}), (chunked, "chunked", {"length": 2})]
+
+
+@pytest.mark.parametrize("module, method, how", COMMUTED)
+def test_a_commuted_operator_is_caught(module, method, how, monkeypatch):
     monkeypatch.setattr(module, "diamond", lambda a, b: operator.diamond(b, a))
     for n in (1, 2, 3, 7):
         with pytest.raises(ValueError, match="not a product of neighbors in order"):
-            trace(n, method, k)
+            trace(n, method, **how)
 
 
 def test_a_down_sweep_that_does_not_reverse_is_caught(monkeypatch):
@@ -154,21 +160,3 @@ def test_a_down_sweep_that_does_not_reverse_is_caught(monkeypatch):
         monkeypatch.setattr(module, "down_sweep", forward)
         with pytest.raises(ValueError, match="not a product of neighbors in order"):
             trace(7, method, k)
-
-
-@pytest.mark.parametrize(
-    ("operands", "message"),
-    [
-        (None, "operands must be a list of operands, got None"),
-        ([], "operands must hold at least one, got none"),
-        ([1.0, 2.0], r"operands\[1\] must have a method __matmul__, got float"),
-    ],
-)
-def test_what_is_no_operand(operands, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        scan(operands, "linear")
-
-
-def test_unknown_method():
-    with pytest.raises(ValueError, match="method must be one of 'linear', 'blelloch', .* got 'tree'"):
-        steps([], "tree")

@@ -127,24 +127,3 @@ def test_recording_any_levels():
 
     run = record([Traced("vector", (0, 0), [])], halves([]), "nothing")
     assert (run.n, run.method, run.steps, run.work, run.rows()) == (0, "nothing", 0, 0, [run.inputs])
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ((-1, "linear"), "n must be at least 0, got -1"),
-        ((None, "linear"), "n must be an integer, got None"),
-        ((3, "truncated"), "levels for 'truncated' must be an integer, got None"),
-        ((3, "truncated", -1), "levels for 'truncated' must be at least 0, got -1"),
-        ((3, "linear", 2), "levels must be None for 'linear', got 2"),
-        ((3, "tree"), "method must be one of .*'chunked'"),
-        ((3, ["linear"]), r"method must be one of .*, got \['linear'\]"),
-        ((3, "chunked"), "length for 'chunked' must be an integer, got None"),
-        ((3, "chunked", None, 0), "length for 'chunked' must be at least 1, got 0"),
-        ((3, "chunked", 2, 1), "levels must be None for 'chunked', got 2"),
-        ((3, "linear", None, 2), "length must be None for 'linear', got 2"),
-    ],
-)
-def test_bad_input(arguments, message):
-    with pytest.raises((TypeError, ValueError), match=f"^{message}"):
-        trace(*arguments)

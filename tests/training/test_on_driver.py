@@ -54,13 +54,14 @@ def call():
         model.backward(model.forward(Foreign(x), Foreign(h0)), Foreign(np.zeros(3, np.float32)[None]), method)
     # Layers alone, with parameters on the GPU, and gradients at all that can be read.
     from bppsa_nb.cells import stacked_cuda
-    from bppsa_nb.cells.unroll import How
+    from bppsa_nb.cells.unroll import SolverOptions
     for kind in (bp.RNN, bp.GRU):
         model, put = kind(1, 20, 3, 2, rng=0), cuda.to_device
         model.params = {name: put(param) for name, param in model.params.items()}
         last, each = np.zeros((1, 20), np.float32), np.zeros((6, 1, 20), np.float32)
-        for h0, how in ((None, How("linear")), (put(np.zeros((2, 1, 20), np.float32)), How("chunked", 3))):
-            saved, _ = stacked_cuda.forward(model, put(np.zeros((6, 1, 1), np.float32)), h0, how)
+        initial = put(np.zeros((2, 1, 20), np.float32))
+        for h0, options in ((None, SolverOptions("linear")), (initial, SolverOptions("chunked", 3))):
+            saved, _ = stacked_cuda.forward(model, put(np.zeros((6, 1, 1), np.float32)), h0, options)
         for ends, terms in (([None, put(last)], None), ([put(last)] * 2, put(each)), ([None] * 2, put(each))):
             how = "linear", "cuda", None
             stacked_cuda.backward(model, put(np.zeros((6, 1, 1), np.float32)), saved, ends, terms, how, True)
