@@ -58,7 +58,7 @@ def test_check_takes_what_is_a_schedule():
 @pytest.mark.parametrize(
     ("events", "needs", "message"),
     [
-        ([(1, 0, 2, "a"), (0, 0, 9, "b"), (1, 1.5, 1, "c")], [[], [], []], "worker 1 .* 'a' until 2, but .* 'c' at 1.5"),
+        ([(1, 0, 2, "a"), (0, 0, 9, "b"), (1, 1.5, 1, "c")], [[], [], []], "worker 1 .*'a' until 2, but .* 'c' at 1.5"),
         ([(0, 0, 9, "long"), (0, 3, 1, "b")], [[], []], "worker 0 is busy with 'long' until 9, but starts 'b' at 3"),
         ([(0, 0, 2, "a"), (1, 1, 1, "b")], [[], [0]], "'b' starts at 1, but 'a', which it needs, ends at 2"),
     ],
