@@ -10,7 +10,7 @@ from bppsa_nb.chains.structured import StructuredChain
 from bppsa_nb.distributed import predict
 from bppsa_nb.distributed.segments import DenseSegment, ListSegment
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import check_floats
+from bppsa_nb.machine.checks import check_array, check_finite, check_floats
 
 METHODS = ("auto", "linear", "chunked")
 _SHARED, _LIST = "of shape (T, H, H)", "a list"
@@ -79,6 +79,16 @@ def _check_whose_gradient(group, grad_output):
         raise ValueError(f"grad_output must be given on {last}, got None")
     if grad_output is not None and group.rank < group.size - 1:
         raise ValueError(f"grad_output must be None on all ranks but {last}, got {type(grad_output).__name__}")
+
+
+def check_grad_logits(group, grad_logits, model, batch, part):
+    """Raise unless the gradient at the logits is given on the last rank alone, which has the last `part`."""
+    if group.rank == group.size - 1:
+        check_array("grad_logits", grad_logits, model.dtype, (batch, model.num_classes))
+        check_finite(grad_logits=grad_logits)
+    elif grad_logits is not None:
+        where = f"rank {group.size - 1}, which has the last {part}"
+        raise ValueError(f"grad_logits must be None on all ranks but {where}, got {type(grad_logits).__name__}")
 
 
 def _check_dense(links, grad_output, local_grads, backend):

@@ -11,31 +11,25 @@ from bppsa_nb.distributed.segments import DenseSegment
 from bppsa_nb.distributed.solver import go_back
 from bppsa_nb.distributed.training import add_up
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import check_array, check_finite, check_params
+from bppsa_nb.machine.checks import check_params
 
 
 def forward(model, x, h0, backend, comm, options):
     """Compute hidden states at this rank's steps; parameters, result and errors are those of `Recurrent.forward`."""
     group = ranks.group(comm)
 
-    def look():
+    with group.collective_check() as gather:
         functions = stacked.functions_of(model.cell_module, backends.resolve(backend))
         if h0 is not None and group.rank > 0:
             raise ValueError(
                 f"h0 must be None on all ranks but rank 0, which has the first step, got {type(h0).__name__}"
             )
         model.check_input(x, h0)
-        return functions
-
-    def foresee():
-        if options.method != "auto":
-            return options, None
-        return options, predict.forward_costs(x.shape[:2], model.hidden_size, model.dtype, backend, model.gate_blocks)
-
-    functions, every = _agree(group, model, look, lambda: x.shape[1], foresee)
-    for name in ("method", "tol"):
-        arguments.check_same(name, [repr(getattr(other, name)) for other, _ in every])
-    method = predict.choose_forward(tuple(costs for _, costs in every)) if options.method == "auto" else options.method
+        costs, method = None, options.method
+        if method == "auto":
+            costs = predict.forward_costs(x.shape[:2], model.hidden_size, model.dtype, backend, model.gate_blocks)
+        every = gather(costs, _given(model, x.shape[1]) | {"method": repr(method), "tol": repr(options.tol)})
+    method = predict.choose_forward(tuple(every)) if method == "auto" else method
     states = np.zeros((model.num_layers, x.shape[1], model.hidden_size), model.dtype) if h0 is None else h0
     if method == "linear" or group.size == 1:
         saved, solved = _one_after_the_other(group, model, functions, x, states), None
@@ -49,14 +43,13 @@ def forward(model, x, h0, backend, comm, options):
             arrays, found = _all_at_once(group, run, make, below, state, tol)
             saved.append(arrays)
             solved.append(found)
-    with group.collective_check() as gather, np.errstate(all="ignore"):
+    with group.collective_check(), np.errstate(all="ignore"):
         hidden, *gates = (stacked.stack(arrays) for arrays in zip(*saved, strict=True))
         logits = None
         if group.rank == group.size - 1:
             logits = saved[-1][0][-1] @ model.params["fc.weight"].T + model.params["fc.bias"]
-        finite = gather(logits is None or bool(np.isfinite(logits).all()))
-    if not all(finite):
-        raise FloatingPointError(recurrent.overflow(model.dtype))
+            if not np.isfinite(logits).all():
+                raise FloatingPointError(recurrent.overflow(model.dtype))
     return recurrent.Activations(x, hidden, gates[0] if gates else None, logits, solved)
 
 
@@ -136,32 +129,18 @@ def check_method(method, levels, comm):
 def backward(model, activations, grad_logits, method, backend, levels, comm):
     """Compute the gradients of all parameters; parameters, result and errors are those of `Recurrent.backward`."""
     group = ranks.group(comm)
-    last = group.rank == group.size - 1
-
-    def look():
+    with group.collective_check() as gather:
         arguments.check_method(method, levels)
         model.check_activations(activations)
-        if last:
-            shape = activations.x.shape[1], model.num_classes
-            check_array("grad_logits", grad_logits, model.dtype, shape)
-            check_finite(grad_logits=grad_logits)
-        elif grad_logits is not None:
-            where = f"rank {group.size - 1}, which has the last step"
-            raise ValueError(f"grad_logits must be None on all ranks but {where}, got {type(grad_logits).__name__}")
+        steps, batch = activations.x.shape[:2]
+        arguments.check_grad_logits(group, grad_logits, model, batch, "step")
         check_params(model.params, model.dtype, model.shapes())
-        return backends.resolve(backend)
-
-    def foresee():
-        if method != "auto":
-            return method, None
-        batch, size = activations.x.shape[1], model.hidden_size
-        shape = len(activations.x), batch, size
-        return method, predict.rank_costs(shape, batch, model.dtype, backend, model.gate_blocks)
-
-    backend, every = _agree(group, model, look, lambda: activations.x.shape[1], foresee)
-    arguments.check_same("method", [repr(chosen) for chosen, _ in every])
-    if method == "auto":
-        method = predict.choose(tuple(costs for _, costs in every))
+        backend, costs = backends.resolve(backend), None
+        if method == "auto":
+            shape = steps, batch, model.hidden_size
+            costs = predict.rank_costs(shape, batch, model.dtype, backend, model.gate_blocks)
+        every = gather(costs, _given(model, batch) | {"method": repr(method)})
+    method = predict.choose(tuple(every)) if method == "auto" else method
     grads = _go_back(group, model, activations, grad_logits, method, backend)
     if not all(np.isfinite(grad).all() for grad in grads.values()):
         with group.collective_check():
@@ -169,22 +148,14 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
     return grads
 
 
-def _agree(group, model, look, batch, foresee=lambda: None):
-    """Have all ranks look at their arguments, and find whether these go together.
-
-    Returned is what `look` returned here, and what `foresee` returned on all ranks.
-    """
-    with group.collective_check() as gather:
-        looked = look()
-        sizes = model.input_size, model.hidden_size, model.num_classes, model.num_layers
-        here = {
-            "model": f"{type(model).__name__}{sizes} of {model.dtype}",
-            "model.params": f"those {ranks.checksum(*model.params.values())}",
-            "the batch": f"one of {batch()} samples",
-        }
-        every = gather((here, foresee()))
-    group.check_alike([given for given, _ in every])
-    return looked, [prediction for _, prediction in every]
+def _given(model, batch):
+    """Say what must be the same on all ranks."""
+    sizes = model.input_size, model.hidden_size, model.num_classes, model.num_layers
+    return {
+        "model": f"{type(model).__name__}{sizes} of {model.dtype}",
+        "model.params": f"those {ranks.checksum(*model.params.values())}",
+        "the batch": f"one of {batch} samples",
+    }
 
 
 def _go_back(group, model, activations, grad_logits, method, backend):

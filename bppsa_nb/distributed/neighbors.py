@@ -36,9 +36,7 @@ class Ranks(Alone):
 
     def agree(self, net, first, initial, options):
         """As `Alone.agree`; the only place where an error on one rank can abort all of them."""
-        every = self._gather((len(net), _describe(net, first, initial, options, self.backward)))
-        self._group.check_alike([given for _, given in every])
-        layers = [count for count, _ in every]
+        layers = self._gather(len(net), _describe(net, first, initial, options, self.backward))
         coarsening, levels = check_levels(sum(layers), options.coarsening, options.levels)
         unit = coarsening ** (levels - 1)
         if any(count % unit for count in layers[:-1]):

@@ -5,9 +5,8 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_nb.distributed import ranks
+from bppsa_nb.distributed import arguments, ranks
 from bppsa_nb.distributed.training import RankStrategy, add_up
-from bppsa_nb.machine.checks import check_array, check_finite
 from bppsa_nb.multigrid import model as models
 from bppsa_nb.multigrid import solver
 from bppsa_nb.multigrid.grids import partition
@@ -28,8 +27,7 @@ def forward(model, x, backend, comm):
         model.check_input(x)
         opening = models.run_operators(model, model.opening, x)  # on all ranks: each knows x, and it is quick
         net, given = models.network_of(model, layers_of(model, comm)[comm.rank]), _given(model, x)
-        every = gather(given)
-    group.check_alike(every)
+        gather(alike=given)
     first = np.ascontiguousarray(opening[-1] if opening else x)
     solved = solver.solve(net, first, **models.solver_options(model), backend=backend, comm=comm)
     states, model.cycles["forward"] = solved.states, solved.cycles
@@ -46,15 +44,9 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
         model.check_method(method, backend, levels, comm)
         layers = layers_of(model, comm)[group.rank]
         models.check_activations(model, activations, layers, last)
-        if last:
-            check_array("grad_logits", grad_logits, model.dtype, activations.logits.shape)
-            check_finite(grad_logits=grad_logits)
-        elif grad_logits is not None:
-            where = f"rank {group.size - 1}, which has the last layer"
-            raise ValueError(f"grad_logits must be None on all ranks but {where}, got {type(grad_logits).__name__}")
+        arguments.check_grad_logits(group, grad_logits, model, len(activations.x), "layer")
         net, given = models.network_of(model, layers), _given(model, activations.x) | {"method": method}
-        every = gather(given)
-    group.check_alike(every)
+        gather(alike=given)
     states, grads = activations.states, {name: np.zeros_like(param) for name, param in model.params.items()}
 
     def close():
@@ -93,18 +85,9 @@ def _given(model, x):
 
 
 def _on_some(group, chosen, do):
-    """Do what not all ranks have to do, and return its result, or None; what overflows there fails everywhere."""
-    result, fault = None, None
-    with group.collective_check() as gather:
-        try:
-            if chosen:
-                result = do()
-        except FloatingPointError as error:
-            fault = error
-        every = gather(None if fault is None else str(fault))
-    if any(every):
-        raise fault or FloatingPointError(next(filter(None, every)))
-    return result
+    """Do what not all ranks have to do, and return its result, or None; what fails there fails everywhere."""
+    with group.collective_check():
+        return do() if chosen else None
 
 
 class LayerStrategy(RankStrategy):
@@ -162,7 +145,5 @@ class LayerStrategy(RankStrategy):
             check_order(x, y)
             y = check_labels(y, len(x), trainer.model.num_classes)
             given = {"y": f"labels {ranks.checksum(y.astype(np.int64))}"}
-            stops, every = zip(*gather((bool(self._arrived), given)), strict=True)
-        self.group.check_alike(every)
-        self._stop = any(stops)
+            self._stop = any(gather(bool(self._arrived), given))
         return trainer.model.forward(x, trainer.backend, self.group.comm), y

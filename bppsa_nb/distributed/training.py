@@ -42,8 +42,7 @@ class RankStrategy(LocalStrategy):
         given = {}
         with self.group.collective_check() as gather:
             yield given
-            every = gather({name: _words(value) for name, value in given.items()})
-        self.group.check_alike(every)
+            gather(alike={name: _words(value) for name, value in given.items()})
 
     def broadcast(self, number):
         """Return the integer that rank 0 has."""
@@ -83,8 +82,7 @@ class ReplicaStrategy(RankStrategy):
                 raise TypeError(f"sequence_ranks must be an integer, got {places!r}")
             if places < 1 or size % places:
                 raise ValueError(f"sequence_ranks must divide the number of ranks, {size}, got {places}")
-            every = gather({"sequence_ranks": int(places)})
-        self.group.check_alike(every)
+            gather(alike={"sequence_ranks": str(places)})
         self.places, self.replicas = int(places), size // int(places)
         self.replica, self.place = divmod(self.group.rank, self.places)
         split = self.group.comm.Split
@@ -177,16 +175,11 @@ class ReplicaStrategy(RankStrategy):
     def _compute(self, model, make, compute, finish=tuple):
         """Make a batch, and compute with this replica's share of it; return sums of two numbers over all ranks."""
         x, y, samples = self._batch(model, make)
-        numbers, grads, fault = (0.0, 0.0), None, None
+        numbers, grads = (0.0, 0.0), None
         with self.group.collective_check() as gather:
-            try:
-                if len(y):
-                    numbers, grads = compute(x, y, samples)
-            except FloatingPointError as error:
-                fault = error
-            faults, stops, every = zip(*gather((fault is not None, bool(self._arrived), finish(numbers))), strict=True)
-        if any(faults):
-            raise fault or FloatingPointError(f"logits overflow {model.dtype} on rank {faults.index(True)}")
+            if len(y):
+                numbers, grads = compute(x, y, samples)
+            stops, every = zip(*gather((bool(self._arrived), finish(numbers))), strict=True)
         self._stop = any(stops)
         return np.sum(every, axis=0).tolist(), grads  # the same bits on all ranks
 
@@ -201,16 +194,15 @@ class ReplicaStrategy(RankStrategy):
             if len(y):
                 model.check_input(x)
             params = {"model.params": f"those {ranks.checksum(*model.params.values())}"}
-            every = gather((params, (len(y), ranks.checksum(y.astype(np.int64)))))
-        self.group.check_alike([params for params, _ in every])
-        for rank, (_, labels) in enumerate(every):
+            every = gather((len(y), ranks.checksum(y.astype(np.int64))), params)
+        for rank, labels in enumerate(every):
             first = rank - rank % self.places
-            if labels != every[first][1]:
+            if labels != every[first]:
                 raise ValueError(
                     f"y must be the labels of the same samples on all ranks of a replica: rank {rank} has others than "
                     f"rank {first}"
                 )
-        samples = sum(count for _, (count, _) in every[:: self.places])
+        samples = sum(count for count, _ in every[:: self.places])
         if not samples:
             raise ValueError("x must hold at least one sample, on all ranks together")
         return x, y, samples

@@ -49,28 +49,10 @@ def picture(timeline):
 
 
 def explorer(name="fast-forwarding", layers=8, devices=2, micro_batches=1):
-    """Explore the schedules of a network of equal layers.
+    """Explore the schedules of a network of up to 16 equal layers: an ipywidgets.VBox, for a cell's last line.
 
-    Parameters
-    ----------
-    name : str
-        Which schedule first, one of `SCHEDULES`.
-    layers : int
-        Up to 16.
-    devices : int
-        Up to 8, and to `layers`. Data-parallel training shows one of its devices, and the link.
-    micro_batches : int
-        Up to 8.
-
-    Returns
-    -------
-    ipywidgets.VBox
-        Show it as the last line of a cell.
-
-    Raises
-    ------
-    TypeError, ValueError
-        For an unknown schedule, or numbers out of range.
+    `name` is the first schedule, one of `SCHEDULES`, on up to 8 devices and as many micro-batches. Data-parallel
+    training shows one of its devices, and the link. What is out of range is a TypeError or a ValueError.
     """
     check_choice("name", name, SCHEDULES)
     given = {"layers": layers, "devices": devices, "micro_batches": micro_batches}

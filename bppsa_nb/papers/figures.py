@@ -56,33 +56,11 @@ def provenance_line(provenance):
 
 
 def save(fig, name, *, alt, caption, provenance):
-    """Write `figures/<name>.png`, and `figures/<name>.json` with what the picture alone does not say.
+    """Write `figures/<name>.png`, and `figures/<name>.json` with what the picture alone does not say; return its path.
 
-    The caption and the provenance line are drawn small at the figure's foot. For pages that have them beside the
-    picture there is `figures/<name>.svg`, without a foot, which git ignores; see `vector`.
-
-    Parameters
-    ----------
-    fig : matplotlib.figure.Figure
-        The figure. It gains its foot, and stays open.
-    name : str
-        File name without suffix.
-    alt : str
-        What the figure shows, for readers who cannot see it.
-    caption : str
-        What to look at, in a sentence or two of plain text.
-    provenance : dict
-        A table's `attrs["provenance"]`.
-
-    Returns
-    -------
-    pathlib.Path
-        The picture's path.
-
-    Raises
-    ------
-    ValueError
-        If `alt` or `caption` is empty, or the picture is larger than `MAX_BYTES`.
+    The caption and the provenance line, from a table's `attrs["provenance"]`, are drawn small at the figure's foot. For
+    pages that have them beside the picture there is `figures/<name>.svg`, without a foot, which git ignores; see
+    `vector`. There is a ValueError if `alt` or `caption` is empty, or the picture is larger than `MAX_BYTES`.
     """
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo

@@ -51,26 +51,10 @@ class Stepper:
 
 
 def stepper(n=7, method="blelloch", levels=1):
-    """Step through the levels of a scan over n links, for any n up to 63 and any method.
+    """Step through the levels of a scan over n links, up to 63, as the last line of a cell; a `Stepper`.
 
-    Parameters
-    ----------
-    n : int
-        Links of the chain.
-    method : {"linear", "blelloch", "truncated", "hillis_steele"}
-        Which scan.
-    levels : int
-        The k of ``"truncated"``.
-
-    Returns
-    -------
-    Stepper
-        Show it as the last line of a cell; drag the slider, or use the arrow keys on it.
-
-    Raises
-    ------
-    ValueError
-        If n or levels are out of range, or the method is unknown.
+    `method` is "linear", "blelloch", "truncated" or "hillis_steele"; `levels`, the k of "truncated". Drag the slider,
+    or use the arrow keys on it. What is out of range or unknown is a ValueError.
     """
     n, levels = check_count("n", n, 0, LARGEST), check_count("levels", levels, 0, LARGEST)
     check_choice("method", method, METHODS.values())

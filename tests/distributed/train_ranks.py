@@ -224,10 +224,9 @@ def refused_by_models():
     yield fault(stacked, "run_layer", forward(method="chunked"))
     yield fault(chunked, "distance", forward(method="chunked"))
     yield partial(failing_repair, forward(method="chunked")), at, disk
-    alike = "ValueError: {} must be the same on all ranks: it is {} on rank {}, and {} on rank 0"
     method = "linear" if LAST else "chunked"
-    yield forward(method=method), None, alike.format("method", "'linear'", at, "'chunked'")
-    yield forward(method="chunked", tol=0 if LAST else None), None, alike.format("tol", 0, at, None)
+    yield forward(method=method), None, other("method") + f".* it is {method!r}"
+    yield forward(method="chunked", tol=0 if LAST else None), None, other("tol")
     newton = "ValueError: method must be 'auto', 'linear' or 'chunked' over ranks, got 'newton'"
     yield forward(method="newton"), None, newton
     yield forward(method="chunked", length=3), None, "ValueError: length and most must be None over ranks"
@@ -241,7 +240,7 @@ def refused_by_models():
     yield backward(grad * np.nan if LAST else None), at, "ValueError: grad_logits must be finite, got nan"
     yield backward(saved=None if LAST else saved), at, "TypeError: activations must come from RNN.forward"
     yield backward(levels=2 if LAST else None), at, "ValueError: levels is for method='truncated' only"
-    yield backward(method=method), None, alike.format("method", "'linear'", at, "'chunked'")
+    yield backward(method=method), None, other("method")
     yield backward(net=changed), None, other("model.params")
     yield fault(rnn, "chain", backward())
     yield fault(rnn, "gate_gradients", backward())
@@ -288,7 +287,7 @@ def refused_by_trainers(folder):
     unsaved = "ValueError: nothing was saved, for it could not be loaded: .* 'params/fc.bias' must be finite"
     yield lambda: unmoved(folder), "any", unsaved
     x_one = np.full((1, 1, 1), RANK >= SIZE - 2, float)
-    logits = f"FloatingPointError: logits overflow float64(, though x| on rank {at - 1}$)"
+    logits = "FloatingPointError: logits overflow float64, though x"
     yield lambda: brimming().step(x_one, [0]), None, logits
     yield lambda: who.save(folder), "any", "IsADirectoryError: .*"
     who.save(folder / "whole.npz")

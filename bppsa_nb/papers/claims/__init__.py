@@ -11,11 +11,6 @@ __all__ = ["Claim", "claims"]
 
 
 def claims():
-    """List all claims, in the order of the report.
-
-    Returns
-    -------
-    list of Claim
-    """
+    """List all claims, in the order of the report."""
     modules = complexity, distributed, rnn, gru, sparse, variants, ooo, multigrid, forward
     return [claim for module in modules for claim in module.claims()]

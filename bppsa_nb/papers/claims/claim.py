@@ -21,24 +21,11 @@ MULTIGRID = "Layer-parallel training of deep residual networks via nonlinear mul
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper, and how to hold a table against it.
+    """A claim of a paper, and how to evaluate it on a table.
 
-    Attributes
-    ----------
-    paper : str
-        Which paper; the heading that the claim stands under.
-    where : str
-        Section, equation, figure or table.
-    says : str
-        What the paper says, in a sentence.
-    number : str
-        The paper's number, and on what machine.
-    experiment : str
-        Whose table it is held against.
-    check : callable
-        ``check(table) -> (ours, verdict)``, both text.
-    gpu : bool
-        Whether only a recording from a GPU can decide.
+    `paper` is the heading that it stands under, `where` a section, equation, figure or table, `says` what the paper
+    says, in a sentence, and `number` its number, and on what machine. Of the table of `experiment`, ``check(table)``
+    returns what we found, in words, and the verdict. With `gpu`, only a recording from a GPU decides.
     """
 
     paper: str

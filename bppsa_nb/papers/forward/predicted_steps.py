@@ -57,11 +57,6 @@ def seconds(T, B, weights, road, steps=1.0, products=1.0):
     return loops, sum(min(best(kind, method), best(kind, "linear")) for kind, method in kinds.items())
 
 
-def longest(table, cell, batch, road="both"):
-    """Return the row of T = 30,000."""
-    return where(table, cell=cell, B=batch, road=road, T=30000).iloc[0]
-
-
 def values(table):
     """Return what words need beside the table: what a launch takes."""
     return {"launch": costs.LAUNCH}

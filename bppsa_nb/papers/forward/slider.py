@@ -13,22 +13,8 @@ RADII = (0.2, 4.0)
 def slider(radius=0.6, seed=0):
     """Show errors over time and iterations, by both methods, of a network whose spectral radius can be dragged.
 
-    Parameters
-    ----------
-    radius : float
-        Where the slider begins, from 0.2 to 4.
-    seed : int
-        Of weights and inputs.
-
-    Returns
-    -------
-    ipywidgets.VBox
-        Show it as the last line of a cell.
-
-    Raises
-    ------
-    ValueError
-        For a radius out of range.
+    The slider begins at `radius`, from 0.2 to 4 or there is a ValueError; `seed` is that of weights and inputs. Returns
+    an ipywidgets.VBox, to be shown as the last line of a cell.
     """
     low, high = RADII
     if not is_number(radius) or not low <= radius <= high:

@@ -10,12 +10,7 @@ TEST_DIGITS = 450
 
 
 class Digits:
-    """scikit-learn's 1797 handwritten digits of 8 x 8 pixels, as vectors from -1 to 1; a quarter of them to test.
-
-    Parameters
-    ----------
-    split : {"train", "test"}
-    """
+    """scikit-learn's 1797 digits of 8 x 8 pixels, as vectors from -1 to 1; a quarter of them is the "test" split."""
 
     data = "real"
 

@@ -33,22 +33,11 @@ STARTS = {
 class Step(NamedTuple):
     """One step of training, scheduled and counted.
 
-    Attributes
-    ----------
-    events : list of Event
-        Those of workers come before those of links, and have kinds of `draw.OPERATION_COLORS`, ``"F coarse"``,
-        ``"δO coarse"``, ``"J"`` (Jacobians made, or multiplied) or ``"loss"``.
-    needs : list of list of int
-        Which events each one waits for.
-    steps : int
-        The longest chain of steps, or products, that wait for each other, of whatever size.
-    work : float
-        In layer steps.
-    memory : float
-        States, gradients and Jacobians on the worker that stores most of them.
-    backward : float
-        How long the rest takes where states are there and workers idle; of a pipeline, whose passes overlap, how
-        long it takes after the last loss.
+    `events` of workers come before those of links, and have kinds of `draw.OPERATION_COLORS`, "F coarse", "δO coarse",
+    "J" (Jacobians made, or multiplied) or "loss"; `needs` are the events that each one waits for. `steps` is the
+    longest chain of steps, or products, that wait for each other, of whatever size; `work` is in layer steps; `memory`,
+    the states, gradients and Jacobians on the worker that stores most of them. `backward` is how long the rest takes
+    where states are there and workers idle; of a pipeline, whose passes overlap, how long it takes after the last loss.
     """
 
     events: list

@@ -10,27 +10,6 @@ def measure(name):
     return experiments.load(name).measure("quick", np.random.default_rng(0), Progress(show=False))
 
 
-@pytest.mark.parametrize("name", ["graph_rules", "gru_graphs"])
-def test_counted_operations_show_sums_and_copies_changing_places(name):
-    table = measure(name)
-    for _, rows in table.groupby("graph"):
-        forward, backward = (rows[rows["direction"] == direction] for direction in ("forward", "backward"))
-        copied = forward[forward["copies"] > 1]["node"]
-        assert sorted(backward[backward["op"] == "sum"]["node"]) == sorted(copied)
-        read = forward[forward["reads"].notna()]
-        assert set(read["op"]) <= {"multiply", "matmul", "sigmoid", "tanh", "relu"}
-        assert backward["reads"].isna().all()
-
-
-def test_the_moved_gru_counts_as_the_article_says():
-    table = measure("gru_graphs")
-    reads = table[table["reads"].notna()].set_index(["graph", "node"])["reads"]
-    assert reads["original", "Urh"] == "rh, U" and reads["original", "rh"] == "r, h"
-    assert reads["moved", "Uh"] == "h, U" and reads["moved", "rUh"] == "r, Uh"
-    assert reads["moved", "r"] == "r" and reads["moved", "old"] == "keep, h"
-    assert reads.groupby("graph").size().to_dict() == {"original": 9, "moved": 9}
-
-
 @pytest.fixture
 def tiny(monkeypatch):
     monkeypatch.setattr(save_or_recompute, "SIZES", {"quick": {"B": 2, "H": 8}})

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 
 from bppsa_nb import multigrid
 from bppsa_nb.papers.multigrid import figure_05_concurrent_blocks as concurrent_blocks
@@ -7,32 +6,6 @@ from bppsa_nb.papers.multigrid import figures_02_03_layer_blocks as layer_blocks
 from bppsa_nb.papers.progress import Progress
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event
-
-
-@pytest.fixture(scope="module")
-def blocks():
-    return layer_blocks.measure("quick", np.random.default_rng(0), Progress(show=False))
-
-
-def test_every_level_has_the_c_points_of_the_one_above(blocks):
-    points = blocks[blocks["part"] == "point"]
-    levels = [rows for _, rows in points.groupby("level")]
-    assert [len(rows) for rows in levels] == [33, 9, 3]
-    for fine, coarse in zip(levels[:-1], levels[1:], strict=True):
-        assert fine.loc[fine["kind"] == "C", "point"].tolist() == coarse["point"].tolist()
-        assert fine.loc[fine["kind"] == "F"].groupby("block").size().tolist() == [3] * (len(coarse) - 1)
-
-
-def test_relaxation_moves_values_within_blocks_and_then_to_the_next(blocks):
-    arrows = blocks[blocks["part"] == "arrow"].set_index("point")
-    f, c = arrows[arrows["relaxation"] == "F"], arrows[arrows["relaxation"] == "C"]
-    assert f.index.tolist() == [n for n in range(33) if n % 4]
-    assert f["start"].tolist() == [n // 4 * 4 for n in f.index]  # from the block's own C-point
-    assert f["layers"].tolist() == [n % 4 for n in f.index]
-    assert c.index.tolist() == list(range(4, 33, 4))
-    assert c["start"].tolist() == [n - 4 for n in c.index]
-    assert set(c["layers"]) == {4}
-    assert arrows["last_layer"].tolist() == [n - 1 for n in arrows.index]
 
 
 def test_values_tell_their_way():

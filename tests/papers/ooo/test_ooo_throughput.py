@@ -10,14 +10,6 @@ from bppsa_nb.papers.ooo import figures_12_14_pipeline_throughput as pipeline_th
 
 
 @pytest.fixture(scope="module")
-def parallel():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data_parallel_throughput, "GPUS", (1, 16, 40, 48))
-        patch.setattr(data_parallel_throughput, "RATIOS", (0.25, 0.55, 0.75, 1.5))
-        yield data_parallel_throughput.measure("quick", np.random.default_rng(0), None)
-
-
-@pytest.fixture(scope="module")
 def pipelines():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline_throughput, "GPUS", (8, 32))
@@ -37,36 +29,11 @@ def test_a_ring_sends_nearly_twice_the_bytes():
     assert data_parallel_throughput.ring([25e6], 1, 10) == 0
 
 
-def test_data_parallel_orders_rank_as_they_must(parallel):
-    gains = data_parallel_throughput.gains(parallel)
-    assert (gains[["over_fifo", "over_priority", "to_bound"]] >= 1 - 1e-12).all().all()
-    alone = parallel[parallel["gpus"] == 1]
-    np.testing.assert_allclose(alone["makespan"], alone["alone"])
-    gpus = gains[gains["part"] == "(a) 10 Gb/s"].set_index("gpus")
-    assert gpus["over_fifo"][48] == pytest.approx(1.30, abs=0.005)
-    assert gpus["over_priority"].max() < 1.03
-    ratios = gains[gains["part"] == "ratio"].pivot(index="ratio", columns="network", values="over_priority")
-    assert ratios["weights shrink with depth"][0.55] == pytest.approx(1.14, abs=0.005)
-    assert ratios["ResNet-50"][0.75] == pytest.approx(1.06, abs=0.005)
-    np.testing.assert_allclose(ratios.loc[1.5], 1)
-
-
 def test_resnet_101_has_its_layers_and_weights():
     layers = data_parallel_throughput.resnet("ResNet-101")
     assert len(layers) == 105
     assert layers["weights"].sum() == 44_549_160 - 105_344 - 1000
     assert layers["normalized"].iloc[-1] == 0 and (layers["normalized"] == layers["output"])[:-1].all()
-
-
-def test_what_is_put_off_takes_the_room_of_what_batch_normalization_needs_no_more(parallel):
-    rows = parallel[parallel["part"] == "memory"]
-    peaks = rows.groupby(["network", "k"])["bytes"].max() / 2**30
-    assert peaks.round(1).to_dict() == {
-        **{("ResNet-101", 0): 10.9, ("ResNet-101", 55): 10.9},
-        **{("ResNet-50", 0): 9.4, ("ResNet-50", 45): 9.7},
-    }
-    assert data_parallel_throughput.more_memory(parallel, "ResNet-101") == 0
-    assert data_parallel_throughput.more_memory(parallel, "ResNet-50") == pytest.approx(0.032, abs=0.001)
 
 
 def test_without_batch_normalization_it_would_double(monkeypatch):
@@ -87,19 +54,6 @@ def test_whoever_puts_weight_gradients_off_keeps_no_more_than_before_they_could_
     for inner, found in zip((kept, bare), held.loc["GPipe"], strict=True):
         assert found == (24 * inner + 2 * 9) * layer + (6 * 3 + 1) * weights
     assert (pipeline_throughput.INPUTS, pipeline_throughput.GRADIENTS, pipeline_throughput.INNER) == (7, 9, 13)
-
-
-def test_pipelines_rank_as_they_must(pipelines):
-    rows = pipelines[pipelines["part"] == "interconnect"]
-    speedup = rows.pivot(index="system", columns="interconnect", values="speedup")
-    fast = speedup["NVLink, 50 GB/s"]
-    assert fast["model parallelism"] == pytest.approx(1, abs=0.01)
-    order = ["model parallelism", "GPipe", "OOO-Pipe1", "ZB-H1", "OOO-Pipe2", "PipeDream"]
-    assert fast[order].is_monotonic_increasing and fast["PipeDream"] < 4
-    over = (speedup.loc["OOO-Pipe2"] / speedup.loc["GPipe"]).round(2)
-    assert over.to_dict() == {"Ethernet, 1 GB/s": 1.05, "NVLink, 50 GB/s": 1.65, "PCIe, 16 GB/s": 1.62}
-    bounded = pipelines[pipelines["lower_bound"].notna() & (pipelines["system"] != "ZB-H2")]
-    assert (bounded["seconds"] >= bounded["lower_bound"] * (1 - 1e-12)).all()
 
 
 def test_the_steady_pace_is_that_of_the_busiest_device():
