@@ -60,8 +60,8 @@ def plot(table):
     for ax, (what, limit) in zip(axes, limits.items(), strict=True):
         for network, marker, role in (("random weights", "o", "blelloch"), (BASINS, "s", "linear")):
             rows = where(table, network=network)
-            look = {"ms": 5 if marker == "o" else 8, "alpha": 0.7, "label": network}
-            ax.plot(rows["exponent"], rows[what], marker, color=COLORS[role], **look)
+            style = {"ms": 5 if marker == "o" else 8, "alpha": 0.7, "label": network}
+            ax.plot(rows["exponent"], rows[what], marker, color=COLORS[role], **style)
         ax.axvline(0, ls="--", color=COLORS["baseline"], lw=1)
         ax.axhline(limit, color=COLORS["baseline"], lw=1)
         left = table["exponent"].min()
