@@ -43,14 +43,13 @@ def forward(model, x, h0, backend, comm, options):
             arrays, found = _all_at_once(group, run, make, below, state, tol)
             saved.append(arrays)
             solved.append(found)
-    with group.collective_check() as gather, np.errstate(all="ignore"):
+    with group.collective_check(), np.errstate(all="ignore"):
         hidden, *gates = (stacked.stack(arrays) for arrays in zip(*saved, strict=True))
         logits = None
         if group.rank == group.size - 1:
             logits = saved[-1][0][-1] @ model.params["fc.weight"].T + model.params["fc.bias"]
-        finite = gather(logits is None or bool(np.isfinite(logits).all()))
-    if not all(finite):
-        raise FloatingPointError(recurrent.overflow(model.dtype))
+            if not np.isfinite(logits).all():
+                raise FloatingPointError(recurrent.overflow(model.dtype))
     return recurrent.Activations(x, hidden, gates[0] if gates else None, logits, solved)
 
 

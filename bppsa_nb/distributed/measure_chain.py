@@ -11,7 +11,6 @@ The program also times the scan over ranks alone; on one rank, what a rank does 
 
 import sys
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -61,20 +60,6 @@ def measure(arguments, comm):
     return found | {"scans": list(scans)}
 
 
-class _Segment(NamedTuple):
-    """A segment of a chain, the state at its end, and calls of what a rank does by itself to get there and back.
-
-    The calls are the forward pass, and the backward pass with the gradients of all parameters; unless a chain is
-    structured, also storing the Jacobians, and going back without them. `spread` is the forward pass of a recurrent
-    cell over ranks, by a method.
-    """
-
-    links: object
-    last: np.ndarray
-    alone: dict
-    spread: object = None
-
-
 def _recurrent(arguments, steps, comm, state):
     """Run a recurrent cell over random bits, from the state that the segment before ends with."""
     dtype, batch = np.dtype(arguments.dtype), arguments.batch
@@ -89,7 +74,7 @@ def _recurrent(arguments, steps, comm, state):
     saved = [activations.hidden[0]] if activations.gates is None else [activations.hidden[0], activations.gates[0]]
     links = cell.chain(model.params["weight_hh_l0"], *saved)
     backward = partial(model.backward, activations, grad, "linear", arguments.backend)
-    return _Segment(links, activations.hidden[0, -1], {"forward": forward, "backward": backward}, spread)
+    return links, activations.hidden[0, -1], {"forward": forward, "backward": backward}, spread
 
 
 def _residual(arguments, steps, comm, state):
@@ -105,35 +90,40 @@ def _residual(arguments, steps, comm, state):
     jacobians, back = partial(net.jacobians_T, states), partial(net.backward, states, states[-1], backend)
     alone = {"forward": partial(net.forward, state, backend), "jacobians": jacobians, "back": back}
     alone["backward"] = lambda: net.parameter_gradients(states, back(), backend)
-    return _Segment(jacobians(), states[-1], alone)
+    return jacobians(), states[-1], alone, None
 
 
 def _make(arguments, steps, comm):
-    """Make the links of this rank, rank after rank: a forward pass."""
+    """Make the links of this rank, rank after rank: a forward pass.
+
+    Returned are the links; the state at their end; calls of what a rank does by itself, which are the forward pass, the
+    backward pass with the gradients of all parameters and, unless a chain is structured, storing the Jacobians and
+    going back without them; and the forward pass of a recurrent cell over ranks, by a method.
+    """
     state = ranks.exchange(comm, None, source=comm.rank - 1) if comm.rank else None
     made = (_residual if arguments.cell == "residual" else _recurrent)(arguments, steps, comm, state)
     if comm.rank < comm.size - 1:
-        ranks.exchange(comm, made.last, to=comm.rank + 1)
+        ranks.exchange(comm, made[1], to=comm.rank + 1)
     return made
 
 
 def _measure(arguments, steps, comm):
     """Measure a chain of so many steps; return lists of rows."""
-    made, grad = _make(arguments, steps, comm), None
+    (links, last, alone, spread), grad = _make(arguments, steps, comm), None
     if comm.rank == comm.size - 1:
-        grad = np.random.default_rng(arguments.seed).standard_normal(made.last.shape).astype(arguments.dtype)
-    segment, same = DenseSegment(made.links, arguments.batch, arguments.backend), {"rank": comm.rank}
+        grad = np.random.default_rng(arguments.seed).standard_normal(last.shape).astype(arguments.dtype)
+    segment, same = DenseSegment(links, arguments.batch, arguments.backend), {"rank": comm.rank}
     how = {"backend": arguments.backend, "comm": comm}
     # What is compiled, or allocated once by MPI, is there before memory is looked at.
     for method in METHODS:
         solve(segment.part(0, 2), grad, method=method, **how)
-    calls = {method: partial(solve, made.links, grad, method=method, **how) for method in METHODS}
+    calls = {method: partial(solve, links, grad, method=method, **how) for method in METHODS}
     memory, gradients, rows = [], [], []
     for method, call in calls.items():
         comm.Barrier()
         solution, most = measured.peak(call)
         gradients.append(solution.gradients)
-        memory.append(same | {"links": made.links.shape[0], "method": method, "bytes": most})
+        memory.append(same | {"links": links.shape[0], "method": method, "bytes": most})
     (chunked, linear), scale = gradients, float(np.abs(gradients[1]).max())
     difference = float(np.abs(chunked - linear).max()) / scale if scale else 0.0
     del gradients, chunked, linear, solution
@@ -142,12 +132,12 @@ def _measure(arguments, steps, comm):
         row |= {"seconds": seconds, "communication": solution.communication, "combined": solution.combined}
         rows += [row] if number >= 0 else []
     found = {"rows": rows, "memory": memory, "differences": [same | {"difference": difference}], "forward": []}
-    spread = {method: partial(made.spread, method=method) for method in METHODS} if made.spread else {}
-    for number, method, activations, seconds in measured.turns(spread, arguments.repeat, comm):
+    calls = {method: partial(spread, method=method) for method in METHODS} if spread else {}
+    for number, method, activations, seconds in measured.turns(calls, arguments.repeat, comm):
         passes = 1 if activations.solved is None else activations.solved[0].passes
         row = same | {"round": number, "method": method, "seconds": seconds, "passes": passes}
         found["forward"] += [row] if number >= 0 else []
-    alone = made.alone | {"sweep": partial(segment.sweep, grad, None), "product": partial(segment.reduce, None, None)}
+    alone |= {"sweep": partial(segment.sweep, grad, None), "product": partial(segment.reduce, None, None)}
     with np.errstate(all="ignore"):  # what one rank does by itself with all links
         found["parts"] = [measured.medians(alone, arguments.repeat)] if comm.size == 1 else []
     return found

@@ -148,9 +148,10 @@ class Group:
     def collective_check(self):
         """Raise an error of this block on all ranks, in one exchange: on others as a ValueError that names the rank.
 
-        It yields a function that takes a value of this rank and returns those of all ranks, in a list. It may be called
-        once, at the end of the block; if it is not, the exchange follows the block. With `alike`, a dict of words by
-        name, it raises ValueError on all ranks unless these are the same.
+        A FloatingPointError, which is nobody's fault, is the same on all of them. Yielded is a function that takes a
+        value of this rank and returns those of all ranks, in a list. It may be called once, at the end of the block; if
+        it is not, the exchange follows the block. With `alike`, a dict of words by name, it raises ValueError on all
+        ranks unless these are the same.
         """
         gathered = False
 
@@ -159,6 +160,8 @@ class Group:
             gathered = True
             every = self.share((None, value, alike))
             for rank, (error, *_) in enumerate(every):
+                if isinstance(error, FloatingPointError):
+                    raise error
                 if error is not None:
                     raise ValueError(f"aborted on all ranks because rank {rank} failed: {error}")
             self._check_alike([alike for *_, alike in every])
@@ -168,7 +171,7 @@ class Group:
             yield gather
         except Exception as error:
             if not gathered:  # the others wait for this rank
-                self.share((_words(error), None, None))
+                self.share((error if type(error) is FloatingPointError else _words(error), None, None))
             raise
         if not gathered:
             gather()

@@ -85,18 +85,9 @@ def _given(model, x):
 
 
 def _on_some(group, chosen, do):
-    """Do what not all ranks have to do, and return its result, or None; what overflows there fails everywhere."""
-    result, fault = None, None
-    with group.collective_check() as gather:
-        try:
-            if chosen:
-                result = do()
-        except FloatingPointError as error:
-            fault = error
-        every = gather(None if fault is None else str(fault))
-    if any(every):
-        raise fault or FloatingPointError(next(filter(None, every)))
-    return result
+    """Do what not all ranks have to do, and return its result, or None; what fails there fails everywhere."""
+    with group.collective_check():
+        return do() if chosen else None
 
 
 class LayerStrategy(RankStrategy):

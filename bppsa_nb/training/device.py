@@ -110,6 +110,7 @@ class DeviceTraining:
         self.loss = cuda.to_device(np.zeros(1))
         self.grads = cuda.device_array(self.count, dtype)
         self.host = np.zeros(self.flat.shape, dtype)
+        self.places = [self.views(vector) for vector in self.vectors(self.host)[:-1]]  # of parameters and averages
         self.sent = None
         self.steps = {}
         self.stream = new_stream()
@@ -168,9 +169,8 @@ class DeviceTraining:
         grads = self.views(self.grads.copy_to_host())
         if status == kernels.GRADIENTS:
             check_gradients(grads, f" after {steps} time steps")
-        vectors = [self.views(vector) for vector in self.vectors(self.host)[:-1]]
         for name, grad in grads.items():
-            self.optimizer.check_range(name, grad, [vector[name] for vector in vectors])
+            self.optimizer.check_range(name, grad, [group[name] for group in self.places])
 
     def commit(self):
         """Write what the last step found into the model's parameters and the optimizer's state."""
@@ -183,12 +183,9 @@ class DeviceTraining:
         """Yield every array of model and optimizer, with its place on the host's side of the flat array."""
         if not self.optimizer.state:
             self.optimizer.state = self.optimizer.zeros(self.model.params)
-        *vectors, _ = self.vectors(self.host)
         groups = [self.model.params, *(self.optimizer.state[average] for average in self.averages)]
-        for group, vector in zip(groups, vectors, strict=True):
-            places = self.views(vector)
-            for name, array in group.items():
-                yield array, places[name]
+        for group, places in zip(groups, self.places, strict=True):
+            yield from ((array, places[name]) for name, array in group.items())
 
     def _send(self):
         for source, place in self._pairs():

@@ -287,7 +287,7 @@ def refused_by_trainers(folder):
     unsaved = "ValueError: nothing was saved, for it could not be loaded: .* 'params/fc.bias' must be finite"
     yield lambda: unmoved(folder), "any", unsaved
     x_one = np.full((1, 1, 1), RANK >= SIZE - 2, float)
-    logits = f"FloatingPointError: logits overflow float64(, though x| on rank {at - 1}$)"
+    logits = "FloatingPointError: logits overflow float64, though x"
     yield lambda: brimming().step(x_one, [0]), None, logits
     yield lambda: who.save(folder), "any", "IsADirectoryError: .*"
     who.save(folder / "whole.npz")
