@@ -55,11 +55,6 @@ def _inspect(model, x):
     }
 
 
-def values(table):
-    """Return what words need beside the table: where corrections did not suffice."""
-    return {"failed": 1 - table["met"]}
-
-
 def plot(table):
     """Draw corrections and dependent steps over iterations."""
     fig, axes = pyplot.subplots(1, 2, figsize=(9.4, 4.0), layout="constrained")

@@ -47,11 +47,6 @@ def medians(table):
     return where(table, network="random weights").groupby("radius")[["exponent", "newton", "repairs"]].median()
 
 
-def values(table):
-    """Return what words need beside the table: medians, from the calmest network to the wildest."""
-    return {"medians": medians(table).sort_values("exponent").reset_index(), "limit": CHUNKS - 1}
-
-
 def plot(table):
     """Draw corrections and repairs over the exponent."""
     fig, axes = pyplot.subplots(1, 2, figsize=(9.2, 4.0), layout="constrained")

@@ -33,11 +33,6 @@ def throughput(table):
     )
 
 
-def values(table):
-    """Return what words of the figure need beside the table."""
-    return {"gflops": throughput(table)["gflops"]}
-
-
 def plot(table):
     """Draw throughput over hidden size: a line and a band per mini-batch."""
     fig, ax = pyplot.subplots(figsize=(7.6, 4.4), layout="constrained")
