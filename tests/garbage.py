@@ -3,6 +3,7 @@
 import copy
 import functools
 import pathlib
+import re
 import types
 
 import numpy as np
@@ -447,3 +448,11 @@ case("draw.tree", lambda: draw.tree, trace=trace.trace(2, "linear"), ax=None)
 case("puzzles.hint", lambda: puzzles.hint, name="diamond", depth=1)
 case("puzzles.solution", lambda: puzzles.solution, name="diamond")
 case("draw.timeline", lambda: draw.timeline, events=[timeline.Event(0, 0, 1, "a")], ax=None)
+
+
+def badly_shown(*things):
+    """Return reprs of this package's things that do not say in a line, without numbers, what they are."""
+    flat = [thing for each in things for thing in (each[:3] if isinstance(each, list) else [each])]
+    ours = [thing for thing in flat if type(thing).__module__.startswith("bppsa_nb.")]
+    form = r"(?!.*(object at 0x|array\(|<))(Timeline|{})[( ].{{0,380}}\Z"
+    return [repr(thing) for thing in ours if not re.match(form.format(type(thing).__name__), repr(thing))]

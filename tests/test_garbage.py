@@ -63,7 +63,10 @@ def finding(name, argument, what, call, known, reference):
 
 def attack(name, folder, every):
     make, arguments = garbage.CASES[name]
-    reference, known = make()(**arguments(folder)), arguments(folder)
+    call, known = make(), arguments(folder)
+    reference = call(**arguments(folder))
+    shown = [getattr(call, "__self__", None), *known.values(), *([] if name == "explain" else [reference])]
+    assert garbage.badly_shown(*shown) == []
     return {
         f"{argument}: {what}": wrong
         for argument, what, call in attempts(name, folder, every)

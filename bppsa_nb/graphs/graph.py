@@ -112,12 +112,9 @@ class Graph:
         self.labels |= self._known(labels)
 
     def copies(self):
-        """Find the copies: how often each activation is used, where that is more than once.
+        """Return the copies, a dict of str to int: how many wires an activation splits into, where that is not one.
 
-        Returns
-        -------
-        dict of str to int
-            The number of wires that an activation splits into, outputs of the graph included.
+        Outputs of the graph are wires, too.
         """
         uses = Counter(taken.name for node in self.nodes for taken in node.inputs)
         uses.update(node.name for node in self.outputs.values())
@@ -170,10 +167,9 @@ class Graph:
 
         Raises
         ------
-        TypeError
-            If `values` is no dict, a value no array of floats, or `wanted` no names.
-        ValueError
-            If the graph has no node of a name, an input is missing, or the shapes of values contradict each other.
+        TypeError, ValueError
+            If `values` is no dict of arrays of floats, or `wanted` no names; if the graph has no node of a name, an
+            input is missing, or the shapes of values contradict each other.
         """
         sizes = self._sizes("values", values)
         everything = wanted is None

@@ -270,11 +270,9 @@ def floats(name, array):
 def _samples(name, x, shape):
     """Return one sample or a batch of them, contiguous, and the shape of the batch: () or (B,)."""
     x = floats(name, x)
-    if x.shape == shape:
-        return x, ()
-    if x.shape[1:] != shape:
-        raise ValueError(f"{name} must have shape {shape} or (B, {', '.join(map(str, shape))}), got {x.shape}")
-    return x, x.shape[:1]
+    if shape not in (x.shape, x.shape[1:]):
+        raise wrong_shape(name, x, shape, ("B", *shape))
+    return x, x.shape[: x.ndim - len(shape)]
 
 
 def _require(input_shape, output_shape, nnz, size):

@@ -77,11 +77,9 @@ class Network:
 
     Raises
     ------
-    TypeError
-        For an unknown dtype, or operators that are none.
-    ValueError
-        For no operators, operators whose shapes do not chain, do not end in a vector or whose names occur twice, an
-        unknown `scan_until` or `init`.
+    TypeError, ValueError
+        For an unknown dtype, `scan_until` or `init`; for no operators, or such as are none, whose shapes do not chain,
+        that do not end in a vector, or whose names occur twice.
 
     Notes
     -----
@@ -139,10 +137,9 @@ class Network:
 
         Raises
         ------
-        TypeError
-            For an array of another dtype than the network's.
-        ValueError
-            For shapes that do not fit, an empty batch, NaN or infinity, a weight outside the masks that is not zero.
+        TypeError, ValueError
+            For another dtype than the network's, shapes that do not fit, an empty batch, NaN or infinity, a weight
+            outside the masks that is not zero.
         FloatingPointError
             If finite inputs and parameters give an output that is not.
         """
@@ -189,10 +186,9 @@ class Network:
 
         Raises
         ------
-        TypeError
-            For an array of another dtype than the network's, or activations of another kind.
-        ValueError
-            For shapes that do not fit, NaN or infinity, an unknown method or backend.
+        TypeError, ValueError
+            For another dtype than the network's, activations of another kind, shapes that do not fit, NaN or infinity,
+            an unknown method or backend.
         """
         self._check_activations(activations)
         check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
@@ -306,17 +302,9 @@ class Network:
         return [self.jacobian(operator.name).pattern for operator in self.linked(from_input)]
 
     def jacobian(self, name):
-        """Return the object that makes an operator's transposed Jacobian; it is made once, and kept until masks change.
+        """Return what makes the transposed Jacobian of the operator of a name, an object of `networks.jacobians`.
 
-        Parameters
-        ----------
-        name : str
-            The operator's.
-
-        Returns
-        -------
-        object
-            One of `bppsa_nb.networks.jacobians`.
+        It is made once, and kept until masks change.
         """
         names = [operator.name for operator in self.operators]
         check_choice("name", name, names)

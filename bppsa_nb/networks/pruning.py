@@ -31,11 +31,9 @@ def prune(params, rate, scheme="class_blind"):
 
     Raises
     ------
-    TypeError
-        If `rate` is not a number, or `params` holds something else than arrays of floating point numbers.
-    ValueError
-        For a rate out of range, an unknown scheme, no weights, NaN or infinity, or arrays that cannot be written to.
-        Nothing is pruned then.
+    TypeError, ValueError
+        For a rate out of range, an unknown scheme, no weights, NaN or infinity, anything else than arrays of floating
+        point numbers, or such as cannot be written to. Nothing is pruned then.
 
     Examples
     --------
@@ -65,16 +63,11 @@ def prune(params, rate, scheme="class_blind"):
 
 
 def masks_of(params):
-    """Return the masks of weights that were pruned before, from where they are zero.
+    """Return the masks of weights that were pruned before, as `prune` does: for every array, where it is not zero.
 
     Parameters
     ----------
     params : dict of str to np.ndarray
-
-    Returns
-    -------
-    dict of str to np.ndarray of bool
-        For every array of weights, where they are not zero.
 
     Raises
     ------

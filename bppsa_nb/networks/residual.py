@@ -31,11 +31,9 @@ class ResidualNetwork:
 
     Raises
     ------
-    TypeError
-        For arrays of another type or dtype, or a step size that is no number.
-    ValueError
-        For shapes that do not fit, no layers, even kernels, NaN or infinity, a step size that is not positive, an
-        unknown activation.
+    TypeError, ValueError
+        For another type or dtype, shapes that do not fit, no layers, even kernels, NaN or infinity, a step size that is
+        no positive number, an unknown activation.
 
     Examples
     --------

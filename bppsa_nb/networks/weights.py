@@ -18,10 +18,9 @@ def save_weights(model, path):
 
     Raises
     ------
-    TypeError
-        If `model` has no parameters, or `path` is no path.
-    ValueError
-        If `path` names no file, or a parameter is not finite, which `load_weights` would refuse.
+    TypeError, ValueError
+        If `model` has no parameters, `path` names no file, or a parameter is not finite, which `load_weights` would
+        refuse.
     OSError
         If it cannot be written.
     """
@@ -49,13 +48,11 @@ def load_weights(model, path):
 
     Raises
     ------
-    TypeError
-        If `model` has no parameters, or `path` is no path.
     FileNotFoundError
         If there is no such file.
-    ValueError
-        If it is no such file; if an entry is missing, left over, not finite, or of another shape or dtype than the
-        model's; if a weight is not zero where the masks prune.
+    TypeError, ValueError
+        If `model` has no parameters, or `path` is no such file; if an entry is missing, left over, not finite, or of
+        another shape or dtype than the model's; if a weight is not zero where the masks prune.
     """
     _check_model(model)
     entries = read_npz(path, "save_weights")

@@ -309,19 +309,10 @@ class _Processes:
             arrays[kind, number, m] = (*(layer.output_shape if kind == F else layer.input_shape), size), dtype
         self._memory = SharedArrays(arrays)
         reduces = [(SW, int(ops.layer[i]), 0, i) for i in plan.timeline.sequence.tolist() if ops.kind[i] == SW]
-        devices, names = [], []
-        for replica in range(replicas):
-            for d in range(ops.devices):
-                devices.append(
-                    {
-                        "steps": plan.steps([d]),
-                        "parts": plan.parts(replica),
-                        "replica": replica,
-                        "reduces": reduces,
-                        "ends_forward": ops.ends_forward,
-                    }
-                )
-                names.append(ops.workers[d] if replicas == 1 else f"{ops.workers[d]} {replica + 1}")
+        pairs = [(replica, d) for replica in range(replicas) for d in range(ops.devices)]
+        alike = {"reduces": reduces, "ends_forward": ops.ends_forward}
+        devices = [{"steps": plan.steps([d]), "parts": plan.parts(r), "replica": r} | alike for r, d in pairs]
+        names = [ops.workers[d] + f" {replica + 1}" * (replicas > 1) for replica, d in pairs]
         self._workers = Workers(self._memory, devices, links, names)
 
     def __call__(self, batch, following):

@@ -36,6 +36,9 @@ class Assumptions:
             check_flag(name, value)
 
 
+ASSUMED = Assumptions()
+
+
 def check_problem(network, assumptions):
     """Raise TypeError unless they are a `Network` and `Assumptions`."""
     check_kind("network", network, Network, "a schedule.Network", repr)
@@ -69,10 +72,9 @@ class Network:
 
     Raises
     ------
-    TypeError
-        For costs that are no numbers, or a memory that is none.
-    ValueError
-        For costs that are negative, infinite, NaN or of different counts, or no layers.
+    TypeError, ValueError
+        For costs that are no numbers, negative, infinite, NaN or of different counts, for no layers, or a memory that
+        is none.
     """
 
     def __init__(self, forward, output_grad, weight_grad, sync=None, memory=None):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bppsa_nb.machine.checks import check_choice, check_count, check_flag
-from bppsa_nb.schedule.network import Assumptions, check_problem, spread
+from bppsa_nb.schedule.network import ASSUMED, check_problem, spread
 from bppsa_nb.schedule.operations import SF, SO, F, O, W, training
 from bppsa_nb.schedule.timeline import place
 
@@ -11,13 +11,7 @@ POLICIES = ("conventional", "gpipe", "1f1b", "fast_forward", "modulo", "zero_bub
 
 
 def pipeline(
-    network,
-    devices=2,
-    micro_batches=1,
-    policy="conventional",
-    flush=True,
-    boundary_cost=0,
-    assumptions=Assumptions(),  # noqa: B008 - frozen
+    network, devices=2, micro_batches=1, policy="conventional", flush=True, boundary_cost=0, assumptions=ASSUMED
 ):
     """Schedule one iteration of training with layers spread over devices.
 
@@ -78,7 +72,7 @@ def pipeline(
     return place(ops, waits, rank, policy, flush=bool(flush))
 
 
-def allocation(network, devices, policy, assumptions=Assumptions()):  # noqa: B008 - frozen
+def allocation(network, devices, policy, assumptions=ASSUMED):
     """Say who holds which layer under a policy of `pipeline`: np.ndarray of int64 [shape=(L,)]."""
     if policy == "modulo":
         return np.arange(network.layers) % devices

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bppsa_nb.machine.checks import as_array, check_count, check_flag, check_kind
-from bppsa_nb.schedule.network import Assumptions, check_problem
+from bppsa_nb.schedule.network import ASSUMED, check_problem
 from bppsa_nb.schedule.operations import KINDS, F, O, W
 from bppsa_nb.schedule.streams import Problem, TwoStreams
 from bppsa_nb.schedule.timeline import within
@@ -40,7 +40,7 @@ class Regions:
         For anything else.
     """
 
-    def __init__(self, network, ends, assumptions=Assumptions()):  # noqa: B008 - frozen
+    def __init__(self, network, ends, assumptions=ASSUMED):
         check_problem(network, assumptions)
         passes = 2 * network.layers
         self.network, self.assumptions = network, assumptions
@@ -48,7 +48,7 @@ class Regions:
         self.names = tuple(self._name(*part) for part in zip([0, *self.ends[:-1]], self.ends, strict=True))
 
     @classmethod
-    def blocks(cls, network, last, assumptions=Assumptions()):  # noqa: B008 - frozen
+    def blocks(cls, network, last, assumptions=ASSUMED):
         """Cut between blocks of layers, the backward pass and the forward pass separately, as in Figure 9.
 
         Parameters

@@ -3,20 +3,14 @@
 import numpy as np
 
 from bppsa_nb.machine.checks import check_choice, check_count
-from bppsa_nb.schedule.network import Assumptions, check_problem
+from bppsa_nb.schedule.network import ASSUMED, check_problem
 from bppsa_nb.schedule.operations import SW, F, O, W, synchronized
 from bppsa_nb.schedule.timeline import place, within
 
 POLICIES = ("fifo", "priority", "reverse_first_k")
 
 
-def data_parallel(
-    network,
-    policy="fifo",
-    k=None,
-    memory_limit=None,
-    assumptions=Assumptions(),  # noqa: B008 - frozen
-):
+def data_parallel(network, policy="fifo", k=None, memory_limit=None, assumptions=ASSUMED):
     """Schedule one iteration of data-parallel training: backward pass, synchronization, the next forward pass.
 
     All devices do the same, so one of them stands for all. Gradients go over one link, one at a time and never

@@ -34,11 +34,10 @@ def optimum(timeline, nodes=20_000):
 
     Raises
     ------
-    TypeError
-        For anything else, such as the two streams of `joint_regions`, whose operations slow each other down.
-    ValueError
-        If the search is too large: more than 400 operations, or more partial schedules than `nodes` at a time. The
-        message says between which bounds the optimum lies.
+    TypeError, ValueError
+        For anything else, such as the two streams of `joint_regions`, whose operations slow each other down; or if the
+        search is too large: more than 400 operations, or more partial schedules than `nodes` at a time. The message
+        says between which bounds the optimum lies.
 
     Notes
     -----

@@ -51,17 +51,7 @@ class Timeline:
         return [Event(w, start, took, ops.name(i), KINDS[kind]) for i, (w, start, took, kind) in enumerate(columns)]
 
     def order(self, worker):
-        """Return what a worker does, in its order.
-
-        Parameters
-        ----------
-        worker : int
-
-        Returns
-        -------
-        list of tuple of (str, int, int)
-            Kind, layer and micro-batch of every operation.
-        """
+        """Return what a worker, an int, does in its order: tuples of kind, layer and micro-batch."""
         ops = self.operations
         worker = check_count("worker", worker, 0, len(ops.workers) - 1)
         numbers = self.sequence[ops.worker[self.sequence] == worker]

@@ -198,16 +198,6 @@ def test_a_fit_predicts_chains_that_were_not_measured(backend):
         assert seconds(prices, other) == pytest.approx(seconds(known, other), rel=0.02)
 
 
-def test_a_fit_finds_prices_again():
-    known = {"launches": 1e-5, "steps": 2e-6, "products": 3e-8, "matvec": 1e-10}
-    points = [point | {"seconds": 1.0} for point in calibrate.points()]
-    for point in points:
-        if (point["kind"], point["method"]) == ("dense", "linear"):
-            point["seconds"] = counting.price(calibrate.count(point, "numpy"), known)
-    found = calibrate.fit(points, "numpy")[0]["dense"]["linear"]
-    assert {name: price for name, price in found.items() if price > 1e-12} == pytest.approx(known, rel=0.01)
-
-
 def test_prices_are_never_below_0_and_errors_are_relative():
     def of(*points):
         return [dict(SOME[0], T=T, seconds=seconds) for T, seconds in points]

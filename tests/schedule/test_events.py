@@ -55,20 +55,17 @@ def test_check_takes_what_is_a_schedule():
     check([Event(0, 0, 2, "a"), Event(0, 2, 1, "b"), Event(1, 2, 3, "c")], [[], [], [0]])
 
 
-def test_check_finds_a_worker_that_does_two_things_at_once():
-    events = [Event(1, 0, 2, "a"), Event(0, 0, 9, "b"), Event(1, 1.5, 1, "c")]
-    with pytest.raises(ValueError, match="worker 1 is busy with 'a' until 2, but starts 'c' at 1.5"):
-        check(events, [[], [], []])
-
-
-def test_check_finds_a_long_event_around_short_ones():
-    with pytest.raises(ValueError, match="worker 0 is busy with 'long' until 9, but starts 'b' at 3"):
-        check([Event(0, 0, 9, "long"), Event(0, 3, 1, "b")], [[], []])
-
-
-def test_check_finds_what_starts_too_early():
-    with pytest.raises(ValueError, match="'b' starts at 1, but 'a', which it needs, ends at 2"):
-        check([Event(0, 0, 2, "a"), Event(1, 1, 1, "b")], [[], [0]])
+@pytest.mark.parametrize(
+    ("events", "needs", "message"),
+    [
+        ([(1, 0, 2, "a"), (0, 0, 9, "b"), (1, 1.5, 1, "c")], [[], [], []], "worker 1 .*'a' until 2, but .* 'c' at 1.5"),
+        ([(0, 0, 9, "long"), (0, 3, 1, "b")], [[], []], "worker 0 is busy with 'long' until 9, but starts 'b' at 3"),
+        ([(0, 0, 2, "a"), (1, 1, 1, "b")], [[], [0]], "'b' starts at 1, but 'a', which it needs, ends at 2"),
+    ],
+)
+def test_check_finds_what_is_no_schedule(events, needs, message):
+    with pytest.raises(ValueError, match=message):
+        check([Event(*event) for event in events], needs)
 
 
 def test_makespan():
