@@ -81,35 +81,6 @@ def adjoint_step(weights, bias, size, activation, u, g):
     return np.stack(found)
 
 
-def forward(weights, biases, h, activation, u0):
-    """All states, layer by layer."""
-    states = [u0]
-    for weight, bias in zip(weights, biases, strict=True):
-        states.append(step(weight, bias, h, activation, states[-1]))
-    return np.stack(states)
-
-
-def backward(weights, biases, h, activation, states, grad_output):
-    """Gradients at all states, layer by layer."""
-    grads = [grad_output]
-    for n in reversed(range(len(weights))):
-        grads.insert(0, adjoint_step(weights[n], biases[n], h, activation, states[n], grads[0]))
-    return np.stack(grads)
-
-
-def parameter_gradients(weights, biases, h, activation, states, grads):
-    """Gradients of weights and biases."""
-    grad_weights, grad_biases = np.zeros_like(weights), np.zeros_like(biases)
-    for n in range(len(weights)):
-        for u, g in zip(states[n], grads[n + 1], strict=True):
-            v = h * activate(before_activation(weights[n], biases[n], u), activation)[1] * g
-            for place in np.ndindex(v.shape):
-                grad_biases[n][place[0]] += v[place]
-            for out, place, weight in meetings(weights[n], u.shape):
-                grad_weights[n][weight] += v[out] * u[place]
-    return grad_weights, grad_biases
-
-
 class Level:
     """A level's points among those of the network, and the step from each of them to the next."""
 

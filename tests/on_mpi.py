@@ -39,12 +39,7 @@ def start(ranks, *arguments, seconds=100):
 
 class Session:
     """Ranks that run one program after another, as `rank_session.py` says: modules are imported, and compiled code is
-    loaded once. They start with the first program, and anew after one that did not end as it should.
-
-    Parameters
-    ----------
-    size : int
-        Ranks to start.
+    loaded once. `size` of them start with the first program, and anew after one that did not end as it should.
     """
 
     def __init__(self, size=7):
@@ -57,26 +52,11 @@ class Session:
         self._stop()
 
     def run(self, ranks, *arguments, seconds=200):
-        """Run a program on the first of the ranks.
+        """Run a program on the first of the ranks: a file, or ``"-m"`` and a module, and what it is given.
 
-        Parameters
-        ----------
-        ranks : int
-            At most `size`.
-        *arguments
-            A file, or ``"-m"`` and a module; and what it is given.
-        seconds : float
-            In which all of them must end.
-
-        Returns
-        -------
-        subprocess.CompletedProcess
-            With the largest exit code, and what was printed, rank after rank.
-
-        Raises
-        ------
-        RuntimeError
-            If a rank raised anything but SystemExit, was lost, or did not end in time; with what was printed.
+        All of them must end in so many seconds. Returned is a subprocess.CompletedProcess, with the largest exit code,
+        and what was printed, rank after rank. RuntimeError, with what was printed, is raised if a rank raised anything
+        but SystemExit, was lost, or did not end in time.
         """
         if not 1 <= ranks <= self.size:
             raise ValueError(f"ranks must be from 1 to {self.size}, got {ranks}")

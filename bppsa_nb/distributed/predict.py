@@ -190,7 +190,7 @@ def longest_at_the_loss(steps, ranks, costs, interconnect, whole=False):
     return min((scan(steps, ranks, costs, interconnect, whole, longer=each), each) for each in np.geomspace(1, most, 9))
 
 
-def rank_after_rank(steps, ranks, costs, interconnect, whole=False):
+def sequential(steps, ranks, costs, interconnect, whole=False):
     """Predict the seconds of ordinary back-propagation over segments of one length, as `scan` does."""
     return makespan(_segments(_shares(steps, ranks), costs, whole).events("linear", interconnect))
 

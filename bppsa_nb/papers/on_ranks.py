@@ -8,14 +8,11 @@ import tempfile
 from pathlib import Path
 
 from bppsa_nb.distributed.engines import find_mpiexec
-from bppsa_nb.distributed.predict import SHARED_MEMORY, Costs, OperatorCosts
+from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts
 from bppsa_nb.machine import files
 
-LINKS = {  # latency in seconds, bytes per second
-    "shared memory": SHARED_MEMORY,
-    "25 Gb/s Ethernet": (30e-6, 25e9 / 8),
-    "200 Gb/s InfiniBand": (2e-6, 200e9 / 8),
-}
+SLOW, FAST = "25 Gb/s Ethernet", "200 Gb/s InfiniBand"
+LINKS = {SLOW: Interconnect(30e-6, 25e9 / 8), FAST: Interconnect(2e-6, 200e9 / 8)}
 
 
 def run(ranks, program, *arguments):
@@ -40,14 +37,13 @@ def alone(cell, width, steps, batch, rounds):
     """Run the program on one rank; return a row of seconds per step, and per ⋄."""
     how = ["--cell", cell, "--width", width, "--steps", steps, "--batch", batch, "--backend", "cpu"]
     measured = run(1, "bppsa_nb.distributed", *how, "--repeat", rounds)
-    parts, (operator,), (scan,) = measured["parts"][0], measured["operator"], measured["scans"]
+    parts, operator, scan = (measured[name][0] for name in ("parts", "operator", "scans"))
     sweep = parts.get("back", parts["sweep"])  # with Jacobians or without, whatever the network has
     seconds = {"forward": parts["forward"], "sweep": sweep, "gradients": max(parts["backward"] - sweep, 0)}
     seconds |= {"jacobian": parts.get("jacobians", 0), "product": parts["product"]}
-    row = {"width": width, "matrix": width**2 if cell == "residual" else width}
-    row |= {name: each / steps for name, each in seconds.items()}
-    row |= {"merge": operator["product"], "apply": operator["apply"], "bytes": operator["bytes"]}
-    return [row | {"start": scan["seconds"]}]
+    row = {"width": width, "matrix": width**2 if cell == "residual" else width, "bytes": operator["bytes"]}
+    row |= {"merge": operator["product"], "apply": operator["apply"], "start": scan["seconds"]}
+    return [row | {name: each / steps for name, each in seconds.items()}]
 
 
 def costs(row, batch):

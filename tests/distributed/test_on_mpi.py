@@ -1,13 +1,8 @@
 """The ranks that tests share: what programs find there, and what becomes of those that do not end as they should."""
 
-import os
-import signal
-import subprocess
-import sys
 
-import psutil
 import pytest
-from on_mpi import ENVIRONMENT, REPO, Session
+from on_mpi import Session
 
 SEES = """
 import os, sys
@@ -70,28 +65,3 @@ else: {second}
     with pytest.raises(RuntimeError, match=f"(?s){said}"):
         few.run(2, program(text), seconds=seconds)
     assert few.run(2, program(SEES), 0).returncode == 0
-
-
-def test_ranks_that_do_not_start_say_why(monkeypatch):
-    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", "")
-    monkeypatch.setattr("on_mpi.REPO", REPO / "nowhere")
-    with Session(2) as session, pytest.raises(RuntimeError, match="(?s)^0 of 2 ranks started: .*can't open file"):
-        session.run(1, "program.py")
-
-
-def test_ranks_end_with_the_process_that_started_them(program):
-    text = """import sys, time, on_mpi
-with on_mpi.Session(2) as session:
-    session.run(2, sys.argv[1], 0)
-    print("waiting", flush=True)
-    session.run(2, sys.argv[2])
-"""
-    forever = program("from mpi4py import MPI\nprint(MPI.COMM_WORLD.recv(source=0))\n")
-    sees = forever.with_name("sees.py")
-    sees.write_text(SEES)
-    command = [sys.executable, "-c", text, sees, forever]
-    with subprocess.Popen(command, env=os.environ | ENVIRONMENT, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout.readline() == "waiting\n"
-        started = psutil.Process(parent.pid).children(recursive=True)
-        parent.send_signal(signal.SIGKILL)
-    assert len(started) >= 3 and not psutil.wait_procs(started, timeout=20)[1]

@@ -9,8 +9,8 @@ from bppsa_nb.distributed.predict import (
     exscan,
     longest_at_the_loss,
     pipeline,
-    rank_after_rank,
     scan,
+    sequential,
 )
 from bppsa_nb.papers.bppsa import figure_11
 from bppsa_nb.schedule import events as timeline
@@ -69,7 +69,7 @@ def test_messages_cost_latency_and_bytes():
 @pytest.mark.parametrize("whole", [False, True])
 def test_on_one_rank_all_roads_are_back_propagation(whole):
     step = COSTS.sweep + whole * (COSTS.forward + COSTS.gradients)
-    assert rank_after_rank(12, 1, COSTS, LINK, whole) == 12 * step
+    assert sequential(12, 1, COSTS, LINK, whole) == 12 * step
     assert scan(12, 1, COSTS, LINK, whole) == 12 * step + OPERATOR.start
     if whole:
         assert pipeline(12, 1, 3, COSTS, LINK) == (3 * 12 * step, 0)
@@ -79,8 +79,8 @@ def test_two_ranks_need_no_product():
     hop = LINK.seconds(COSTS.state)
     exchange = OPERATOR.start + LINK.seconds(OPERATOR.size)
     assert scan(10, 2, COSTS, LINK) == 10 * 2 + exchange
-    assert rank_after_rank(10, 2, COSTS, LINK) == 10 * 2 + hop
-    assert rank_after_rank(10, 2, COSTS, LINK, whole=True) == 10 * 3 + 2 * hop + 5 * 0.25
+    assert sequential(10, 2, COSTS, LINK) == 10 * 2 + hop
+    assert sequential(10, 2, COSTS, LINK, whole=True) == 10 * 3 + 2 * hop + 5 * 0.25
     # The run at the loss is there last: it begins when it has the state, and sweeps.
     assert scan(10, 2, COSTS, LINK, whole=True) == 10 * 3 + hop + exchange + 5 * 0.25
 
@@ -97,7 +97,7 @@ def test_four_ranks_reduce_scan_and_replay():
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 16, 64])
-def test_a_longer_run_at_the_loss_is_never_slower_than_rank_after_rank(ranks):
+def test_a_longer_run_at_the_loss_is_never_slower_than_sequential(ranks):
     free, fast = COSTS._replace(operator=FREE), Interconnect(0, np.inf)
     ratio = (free.jacobian + free.product) / free.sweep
     steps = 10000 * (ranks - 1) + round(10000 * ratio)  # shared out without a rest
@@ -107,7 +107,7 @@ def test_a_longer_run_at_the_loss_is_never_slower_than_rank_after_rank(ranks):
         return
     # All but the loss's multiply while it goes back, then they do: 10000 (m + s) seconds instead of steps * s.
     assert factor == pytest.approx(ratio) and seconds == pytest.approx(10000 * (ratio + 1) * free.sweep)
-    serial = rank_after_rank(steps, ranks, free, fast)
+    serial = sequential(steps, ranks, free, fast)
     assert serial / seconds == pytest.approx((ranks - 1 + ratio) / (ratio + 1)) and serial > seconds
     assert seconds <= scan(steps, ranks, free, fast)
 
@@ -117,7 +117,7 @@ def test_uneven_shares_and_more_ranks_than_steps():
     assert scan(5, 4, free, Interconnect(0, 1e9)) == 10.5 + 2  # the run at the loss has two steps, the others one
     # In time, the runs have 1, 1, 1 and 2 steps; the third multiplies from 3 to 13.5.
     assert scan(5, 4, free, Interconnect(0, np.inf), whole=True) == 13.5 + 2 + 0.25
-    assert rank_after_rank(2, 8, free, Interconnect(0, np.inf)) == 2 * 2
+    assert sequential(2, 8, free, Interconnect(0, np.inf)) == 2 * 2
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -125,7 +125,7 @@ def test_uneven_shares_and_more_ranks_than_steps():
 def test_predictions_end_in_events(method, whole):
     events = predict._segments(predict._shares(23, 5), COSTS, whole).events(method, LINK)
     timeline.check(events, [[]] * len(events))  # nobody does two things at once
-    assert timeline.makespan(events) == (rank_after_rank if method == "linear" else scan)(23, 5, COSTS, LINK, whole)
+    assert timeline.makespan(events) == (sequential if method == "linear" else scan)(23, 5, COSTS, LINK, whole)
     assert {event.worker for event in events} == set(range(5))
     swept = sum(event.duration for event in events if event.label in ("sweep", "replay"))
     assert swept == COSTS.sweep * (23 if method == "linear" else 23 - 5)  # the run at the loss is swept, not replayed

@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bppsa_nb import SGD, Adam, Trainer, multigrid, sparse
+from bppsa_nb import SGD, Adam, Trainer, sparse
 from bppsa_nb.multigrid import ResidualModel
 from bppsa_nb.training.loss import cross_entropy
 
@@ -266,7 +266,3 @@ def test_what_leaves_the_range_is_an_error_that_says_where():
     model.params["closing.weight"][...] = 3e38
     with pytest.raises(FloatingPointError, match="the gradient of .* overflows float32"):
         model.backward(activations, np.full((4, 3), 3e38, np.float32), backend="numpy")
-
-
-def test_it_is_public():
-    assert multigrid.ResidualModel is ResidualModel and "ResidualModel" in multigrid.__all__

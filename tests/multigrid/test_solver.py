@@ -31,28 +31,6 @@ def start(net, batch=2, seed=1):
     return u.astype(net.dtype)
 
 
-def naive_states(net, u0):
-    return naive.forward(net.weights, net.biases, net.h, net.activation, u0)
-
-
-def naive_gradients(net, states, grad):
-    return naive.backward(net.weights, net.biases, net.h, net.activation, states, grad)
-
-
-@pytest.mark.parametrize("make", [network, convolutions])
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_ordinary_propagation(make, activation):
-    net = make(5, activation=activation)
-    u0, grad = start(net), start(net, seed=2)
-    states = net.forward(u0)
-    np.testing.assert_allclose(states, naive_states(net, u0), **ROUNDING)
-    gradients = net.backward(states, grad)
-    np.testing.assert_allclose(gradients, naive_gradients(net, states, grad), **ROUNDING)
-    expected = naive.parameter_gradients(net.weights, net.biases, net.h, activation, states, gradients)
-    for found, wanted in zip(net.parameter_gradients(states, gradients), expected, strict=True):
-        np.testing.assert_allclose(found, wanted, **ROUNDING)
-
-
 def test_the_scan_finds_the_same_gradients():
     net = network(9, width=4)
     u0, grad = start(net), start(net, seed=2)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot
 
-from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts, exscan, rank_after_rank, scan
+from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts, exscan, scan, sequential
 from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
@@ -107,7 +107,7 @@ def operator_costs(table, width):
 def _predicted_times(table, cores):
     rows, (between, _) = [], link(table)
     for (T, p, method), _ in _timed(table).groupby(["steps", "ranks", "method"]):
-        predict = scan if method == "chunked" else rank_after_rank
+        predict = scan if method == "chunked" else sequential
         # MPI's ranks poll, so those that wait keep a core busy: with more ranks than cores, they take turns.
         seconds = predict(int(T), int(p), costs(table, T), between) * max(1, p / cores)  # NumPy makes floats of them
         rows.append({"part": "predicted", "steps": T, "ranks": p, "method": method, "total": seconds})

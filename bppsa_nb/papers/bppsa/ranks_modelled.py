@@ -3,16 +3,15 @@
 import pandas as pd
 from matplotlib import pyplot
 
-from bppsa_nb.distributed.predict import Costs, Interconnect, longest_at_the_loss, pipeline, rank_after_rank, scan
+from bppsa_nb.distributed.predict import Costs, longest_at_the_loss, pipeline, scan, sequential
 from bppsa_nb.papers import on_ranks, panels
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.on_ranks import FAST, LINKS, SLOW
 from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.cycles import record
 
 RANKS = tuple(2**i for i in range(11))
-LINKS = {name: Interconnect(*on_ranks.LINKS[name]) for name in ("25 Gb/s Ethernet", "200 Gb/s InfiniBand")}
-FAST = "200 Gb/s InfiniBand"
 BATCH, CYCLES, COARSENING = 16, 2, 4
 SPLITS = (1, 2, 4, 8, 16)  # micro-batches
 STEPS = {"RNN": 30000, "narrow": 4096, "wide": 4096}
@@ -32,7 +31,7 @@ METHODS = {  # color
     "GPipe": COLORS["vector"],
     "MGRIT": COLORS["identity"],
 }
-DASHES = {"25 Gb/s Ethernet": "--", FAST: "-"}
+DASHES = {SLOW: "--", FAST: "-"}
 
 
 def measure(scale, rng, progress):
@@ -66,7 +65,7 @@ def _times(network, one, sample=None):
             same = part | {"link": name, "ranks": ranks}
             for task in ("backward", "step") if sample else ("backward",):
                 how = steps, ranks, batch, link, task == "step"
-                roads = {"scan": (scan(*how), None), "rank after rank": (rank_after_rank(*how), None)}
+                roads = {"scan": (scan(*how), None), "rank after rank": (sequential(*how), None)}
                 roads |= {LONGER: longest_at_the_loss(*how)} if sample else {}
                 for road, (seconds, longer) in roads.items():
                     rows.append(same | {"road": road, "task": task, "seconds": seconds, "longer": longer})

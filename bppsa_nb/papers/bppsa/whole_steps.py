@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas
+import seaborn
 from matplotlib.colors import TwoSlopeNorm
 
 from bppsa_nb.papers import panels, recorded
@@ -72,16 +73,9 @@ def _draw_named(ax, rows):
 
 
 def _draw_grid(ax, rows, norm):
-    sizes, batches = sorted(rows["H"].unique()), sorted(rows["B"].unique())
-    cells = rows.set_index(["B", "H"])
-    shown = [[np.log(cells.loc[(B, H), "ratio"]) for H in sizes] for B in batches]
-    ax.imshow(shown, cmap="RdBu", norm=norm, aspect="auto", origin="lower", alpha=0.85)
-    for y, B in enumerate(batches):
-        for x, H in enumerate(sizes):
-            row = cells.loc[(B, H)]
-            color = "white" if abs(norm(np.log(row["ratio"])) - 0.5) > 0.35 else "black"
-            ax.text(x, y, f"{row['ratio']:.2g} {row['peer'][0]}", ha="center", va="center", size=8, color=color)
-    ax.set_xticks(range(len(sizes)), sizes)
-    ax.set_yticks(range(len(batches)), batches)
+    cells = rows.pivot(index="B", columns="H")
+    texts = cells["ratio"].map("{:.2g} ".format) + cells["peer"].map(lambda peer: peer[0])
+    style = {"cmap": "RdBu", "norm": norm, "alpha": 0.85, "cbar": False, "annot_kws": {"size": 8}}
+    seaborn.heatmap(np.log(cells["ratio"]), annot=texts, fmt="", ax=ax, **style)
+    ax.invert_yaxis()
     ax.set(xlabel="hidden size, H", ylabel="batch size, B")
-    ax.grid(visible=False)

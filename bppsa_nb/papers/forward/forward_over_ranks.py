@@ -1,9 +1,11 @@
 """The forward pass over ranks that begin at once: measured on a few; modelled, as part of a step, on up to 1024."""
 
+from functools import partial
+
 import pandas as pd
 from matplotlib import pyplot
 
-from bppsa_nb.distributed.predict import Interconnect, rank_after_rank, scan
+from bppsa_nb.distributed.predict import scan, sequential
 from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
@@ -11,7 +13,7 @@ from bppsa_nb.papers.tables import where
 SIZES = {"quick": {"steps": 5000, "rounds": 5}, "paper": {"steps": 30000, "rounds": 25}}
 RANKS, MODELLED, BATCHES = (1, 2, 4), tuple(2**i for i in range(11)), (1, 16)
 STEPS = 30000  # that are modelled
-LINK = Interconnect(*on_ranks.LINKS["200 Gb/s InfiniBand"])
+LINK = on_ranks.LINKS[on_ranks.FAST]
 WAYS = {"linear": ("rank after rank", "linear"), "chunked": ("at once, repaired", "chunked")}
 ROADS = {
     "serial": ("rank after rank, both ways", "linear"),
@@ -30,15 +32,13 @@ def measure(scale, rng, progress):
         return _measured(on_ranks.run(point["ranks"], "bppsa_nb.distributed", *how), **size)
 
     measured = progress.collect(points, measure_point, rng).assign(part="measured")
-    costs = progress.collect([{"cost of": batch} for batch in BATCHES], lambda p, rng: _costs(p, size["rounds"]), rng)
+    of_batch = partial(on_ranks.alone, "rnn", 20, 2000, rounds=size["rounds"])
+    points = [{"cost of": batch} for batch in BATCHES]
+    costs = progress.collect(points, lambda point, rng: of_batch(batch=point["cost of"]), rng)
     rows = [row for _, known in costs.iterrows() for row in _modelled(known)]
     table = pd.concat([measured, pd.DataFrame(rows)], ignore_index=True)
     table.attrs |= {"backend": "cpu", "cores": provenance.cores()}
     return table
-
-
-def _costs(point, rounds):
-    return on_ranks.alone("rnn", 20, 2000, point["cost of"], rounds)
 
 
 def _measured(found, steps, rounds):
@@ -58,7 +58,7 @@ def _modelled(known):
     costs = on_ranks.costs(known, batch)
     for ranks in MODELLED:
         seconds = {
-            "serial": rank_after_rank(steps, ranks, costs, LINK, whole=True),
+            "serial": sequential(steps, ranks, costs, LINK, whole=True),
             "scan": scan(steps, ranks, costs, LINK, whole=True),
             "both": scan(steps, ranks, costs, LINK, whole=True, repaired=True),
         }
@@ -81,9 +81,7 @@ def ratios(table, batch):
 
 def values(table):
     """Return what words need beside the table: what was measured and modelled, and what is gained."""
-    shares = pd.concat(
-        {batch: ratios(table, batch) for batch in BATCHES}, names=["batch"]
-    )
+    shares = pd.concat({batch: ratios(table, batch) for batch in BATCHES}, names=["batch"])
     best = pd.concat({batch: gains(table, batch)[list(ROADS)] for batch in BATCHES}, names=["batch"])
     parts = {name: where(table, part=part) for name, part in (("few", "measured"), ("many", "modelled"))}
     return parts | {"ratios": shares.rename("ratio").reset_index(), "gains": best.rename("gain").reset_index()}

@@ -7,12 +7,12 @@ import pandas as pd
 from matplotlib import pyplot
 from matplotlib.ticker import LogLocator
 
+from bppsa_nb.distributed.predict import SHARED_MEMORY
 from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.on_ranks import LINKS
+from bppsa_nb.papers.on_ranks import FAST, LINKS, SLOW
 from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule import events as timeline
-from bppsa_nb.schedule import transfer_time
 from bppsa_nb.schedule.cycles import record
 
 IMAGE, KERNEL = 24, 7
@@ -25,7 +25,8 @@ METHODS = {  # name, color, marker
     "multigrid": ("multigrid", COLORS["blelloch"], "o"),
     "serial": ("model partitioning", COLORS["linear"], "s"),
 }
-DASHES = {"25 Gb/s Ethernet": "--", "200 Gb/s InfiniBand": ":"}
+DASHES = {SLOW: "--", FAST: ":"}
+EVERY_LINK = {"shared memory": SHARED_MEMORY} | LINKS
 # What the paper's text says of its GPUs: (GPUs, speedup).
 INFERENCE = [(1, 1 / 4), (4, 1.25), (24, 4)]  # over serial propagation on one GPU
 TRAINING, OVER_PARTITIONING = 3.5, 5  # at most, over serial propagation and over model partitioning
@@ -64,14 +65,14 @@ def measure(scale, rng, progress):
         costs = _costs(one.set_index(["method", "task"])["compute"], depth)
         for ranks in sorted({point["ranks"] for point in points if point["channels"] == channels}):
             rows += _simulated("predicted", channels, depth, ranks, costs, "shared memory")
-        for link in list(LINKS)[1:]:
+        for link in LINKS:
             for ranks in RANKS:
                 rows += _simulated("simulated", channels, DEPTH, ranks, costs, link)
     table = pd.concat([measured, pd.DataFrame(rows)], ignore_index=True)
     key = ["channels", "part", "link", "task"]
     alone = where(table, method="serial", ranks=1).set_index(key)["seconds"]
     table = table.join(alone.rename("alone"), on=key)  # what serial propagation takes on one rank
-    table.attrs |= {"backend": "cpu", "links": {name: list(link) for name, link in LINKS.items()}}
+    table.attrs |= {"backend": "cpu", "links": {name: list(link) for name, link in EVERY_LINK.items()}}
     return table
 
 
@@ -112,8 +113,7 @@ _record = lru_cache(maxsize=32)(record)  # networks and links differ in costs on
 
 
 def _simulated(part, channels, depth, ranks, costs, link):
-    latency, bandwidth = LINKS[link]
-    message = transfer_time(4 * channels * IMAGE**2, bandwidth, latency)
+    message = EVERY_LINK[link].seconds(4 * channels * IMAGE**2)
     rows = []
     for method, levels in ("multigrid", LEVELS), ("serial", 1):
         step = _record(depth, ranks, CYCLES, COARSENING, levels)
@@ -224,7 +224,7 @@ def _draw_against_partitioning(ax, rows):
         for source, dash in {**DASHES, "measured": "o"}.items():
             part = _of(source, rows[rows["channels"] == channels])
             seconds = part.pivot(index="ranks", columns="method", values="seconds")
-            label = f"{channels} channels" if source == "25 Gb/s Ethernet" else None
+            label = f"{channels} channels" if source == SLOW else None
             ax.plot(seconds.index, seconds["serial"] / seconds["multigrid"], dash, color=color, label=label)
     ax.plot(*zip(*LARGE, strict=True), "*", color="black", ms=9, label="2 billion parameters, paper")
     ax.axhline(1, color=COLORS["baseline"], lw=0.8)

@@ -72,16 +72,17 @@ def test_methods_and_seeds_are_those_wanted(tables):
 
 
 @pytest.mark.parametrize(
-    "module, stops, again",
+    "module, stops, again, watched",
     [
         # In the middle of an epoch: in the first method, in the second, with the second seed. An epoch is three
         # iterations, kept after each: of those that were begun, one or two were done again.
-        (eighty_epochs, (7, 20, 64), 7 * 12 + 1 + 1 + 2),
-        (four_hundred_epochs, (3, 30), 16 * 8 + 1),
+        (eighty_epochs, (7, 20, 64), 7 * 12 + 1 + 1 + 2, 7),
+        (four_hundred_epochs, (3, 30), 16 * 8 + 1, 16 * 2),
     ],
 )
-def test_trainings_that_were_stopped_go_on_where_they_were(tables, tmp_path, monkeypatch, module, stops, again):
-    path, iterate, evaluate, done = tmp_path / "toy.partial.json", Trainer._iterate, Trainer.evaluate, []
+def test_trainings_that_were_stopped_go_on(tables, tmp_path, monkeypatch, module, stops, again, watched):
+    path, iterate, evaluate = tmp_path / "toy.partial.json", Trainer._iterate, Trainer.evaluate
+    done, seen = [], []
 
     def stop(after):
         def counted(self, *arguments):
@@ -92,10 +93,15 @@ def test_trainings_that_were_stopped_go_on_where_they_were(tables, tmp_path, mon
 
         monkeypatch.setattr(Trainer, "_iterate", counted)
 
+    def counting(*arguments):
+        seen.append(arguments)
+        return evaluate(*arguments)
+
     def stopped(*arguments):
-        monkeypatch.setattr(Trainer, "evaluate", evaluate)
+        monkeypatch.setattr(Trainer, "evaluate", counting)
         raise KeyboardInterrupt  # between an epoch that was kept, and the look at it
 
+    monkeypatch.setattr(Trainer, "evaluate", counting)
     for after in stops:
         stop(after)
         with pytest.raises(KeyboardInterrupt):
@@ -106,6 +112,7 @@ def test_trainings_that_were_stopped_go_on_where_they_were(tables, tmp_path, mon
         measure(module, path)
     columns = tables[module].columns.drop(["seconds"])
     assert measure(module, path)[columns].equals(tables[module][columns])
+    assert len(seen) == watched  # what was watched is kept, too
     assert again - 1 <= len(done) <= again + 1 and (module is four_hundred_epochs or done.count("blelloch") <= 12 + 2)
 
 
