@@ -1,4 +1,4 @@
-"""How figures look, and how they are saved: with alt text, a caption, and where their numbers come from."""
+"""How figures style, and how they are saved: with alt text, a caption, and where their numbers come from."""
 
 import base64
 import hashlib
@@ -35,7 +35,7 @@ _STYLE = {
 
 
 def style():
-    """Give the figures drawn from now on the project's look."""
+    """Give the figures drawn from now on the project's style."""
     import seaborn
 
     palette = [COLORS[role] for role in ("blelloch", "linear", "identity", "vector", "truncated", "chunked")]
@@ -150,8 +150,8 @@ def _draw_foot(fig, paragraphs):
     width, height = fig.get_size_inches()
     # Below everything that the figure draws, labels outside the axes included.
     bottom = min(0.0, fig.get_tightbbox().y0)
-    look = {"fontsize": _FOOT_SIZE, "color": "#444444", "linespacing": 1.4}
-    foot = fig.text(0.01, (bottom - 0.12) / height, "", va="top", parse_math=False, gid=_FOOT, **look)
+    style = {"fontsize": _FOOT_SIZE, "color": "#444444", "linespacing": 1.4}
+    foot = fig.text(0.01, (bottom - 0.12) / height, "", va="top", parse_math=False, gid=_FOOT, **style)
     letters = int(25 * width)
     while True:
         lines = [line for paragraph in paragraphs for line in textwrap.wrap(paragraph, letters)]

@@ -27,20 +27,20 @@ def sizes_axis(ax, sizes):
     ax.set_xticks(sizes, [str(size) for size in sizes])
 
 
-def errorbar(ax, x, low, middle, high, **look):
+def errorbar(ax, x, low, middle, high, **style):
     """Draw values with bars from low to high."""
-    return ax.errorbar(x, middle, [middle - low, high - middle], **look)
+    return ax.errorbar(x, middle, [middle - low, high - middle], **style)
 
 
-def with_quartiles(ax, x, rows, name, **look):
+def with_quartiles(ax, x, rows, name, **style):
     """Draw a column of rows, with bars from its quartiles `<name>_low` to `<name>_high`."""
-    return errorbar(ax, x, rows[f"{name}_low"], rows[name], rows[f"{name}_high"], **look)
+    return errorbar(ax, x, rows[f"{name}_low"], rows[name], rows[f"{name}_high"], **style)
 
 
 def name_end(ax, x, y, name, color, up=0):
     """Write the name of a line at its end."""
-    end, look = (list(x)[-1], list(y)[-1]), {"va": "center", "size": 9, "annotation_clip": False}
-    ax.annotate(name, end, (6, up), textcoords="offset points", color=color, **look)
+    end, style = (list(x)[-1], list(y)[-1]), {"va": "center", "size": 9, "annotation_clip": False}
+    ax.annotate(name, end, (6, up), textcoords="offset points", color=color, **style)
 
 
 def patches(colors):
@@ -48,15 +48,15 @@ def patches(colors):
     return [Patch(color=color, label=label) for label, color in colors.items()]
 
 
-def lines(colors, **look):
+def lines(colors, **style):
     """Return handles for a legend: a line per label, {label: color}."""
-    return [Line2D([], [], color=color, label=label, **look) for label, color in colors.items()]
+    return [Line2D([], [], color=color, label=label, **style) for label, color in colors.items()]
 
 
-def legend(fig, handles=None, **look):
+def legend(fig, handles=None, **style):
     """Explain a figure above it: handles, or whatever its first axes have labels for."""
     handles = fig.axes[0].get_legend_handles_labels()[0] if handles is None else handles
-    fig.legend(handles=handles, **{"loc": "outside upper center", "ncols": len(handles)} | look)
+    fig.legend(handles=handles, **{"loc": "outside upper center", "ncols": len(handles)} | style)
 
 
 def png(fig):

@@ -37,23 +37,23 @@ def events(rows, label=None):
     return made if label is None else [event._replace(label=label) for event in made]
 
 
-def plot(ax, rows, **looks):
-    """Draw rows of one schedule that `rows` has made; `looks` are handed to `draw.timeline`."""
+def plot(ax, rows, **styles):
+    """Draw rows of one schedule that `rows` has made; `styles` are handed to `draw.timeline`."""
     lanes = rows.drop_duplicates("worker").sort_values("worker")
     colors = {kind: color for kind, color in draw.OPERATION_COLORS.items() if kind in set(rows["kind"])}
-    looks = {"unit": "unit times", "colors": colors, "names": draw.OPERATION_NAMES} | looks
-    return draw.timeline(events(rows.replace({"label": {"-": ""}})), ax, worker=lanes["lane"].tolist(), **looks)
+    styles = {"unit": "unit times", "colors": colors, "names": draw.OPERATION_NAMES} | styles
+    return draw.timeline(events(rows.replace({"label": {"-": ""}})), ax, worker=lanes["lane"].tolist(), **styles)
 
 
-def legend(fig, kinds, **looks):
+def legend(fig, kinds, **styles):
     """Explain the colors of some kinds once for a whole figure."""
     colors = {draw.OPERATION_NAMES[kind]: draw.OPERATION_COLORS[kind] for kind in kinds}
-    panels.legend(fig, panels.patches(colors), **looks)
+    panels.legend(fig, panels.patches(colors), **styles)
 
 
-def compare(ax, rows, title, longest, **looks):
+def compare(ax, rows, title, longest, **styles):
     """Draw rows of a schedule, with its `makespan`, and what it gains on the longest one, in the title."""
-    plot(ax, rows, legend=False, unit="", until=longest, **looks)
+    plot(ax, rows, legend=False, unit="", until=longest, **styles)
     makespan = rows["makespan"].iloc[0]
     gain = "" if makespan == longest else f", {longest / makespan:.2f}×"
     ax.set_title(f"{title}: {makespan:g} units{gain}", loc="left", size=10)

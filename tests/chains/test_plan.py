@@ -5,6 +5,7 @@ import pytest
 
 import bppsa_nb as bp
 from bppsa_nb.cells import calibrate
+from bppsa_nb.cells.chunked import Solved
 from bppsa_nb.chains import counts as counting
 from bppsa_nb.chains import plan
 from bppsa_nb.chains import prices as prices_kept
@@ -312,6 +313,16 @@ def test_forward_chunks_are_a_power_of_two_in_number_and_no_shorter_than_a_repai
     length = plan.chunk_length(T, B, 20, backend=backend, weights=1, forward=True)
     halved = [-(-T // 2**i) for i in range(1, T.bit_length())]
     assert length in halved and length >= counting.CHECK_EVERY if T >= 63 else length == max(T, 1)
+
+
+def test_what_a_forward_pass_in_chunks_took_has_its_price(prices):
+    solved = Solved("chunked", 100, passes=3, steps=300, work=1.5)
+    for counted, times in (("launches", 3 + 1), ("steps", 300), ("matvec", 1.5 * 1000 * 2 * 20 * 20)):  # with the guess
+        prices["chunked"].clear()
+        prices["chunked"][counted] = 1.0
+        plan.refresh()
+        for dtype, width in ((np.float32, 1), (np.float64, 2 if counted == "matvec" else 1)):
+            assert plan.solve_seconds(solved, 1000, 2, 20, dtype, "numpy", 1) == pytest.approx(times * width)
 
 
 def test_forward_chunks_must_be_expected_to_gain_a_tenth(prices):

@@ -23,12 +23,12 @@ def _deviation(table):
 
 
 def _few(most, table):
-    """Ask in which share of looks along training so many corrections suffice."""
+    """Ask in which share of checks along training so many corrections suffice."""
     rows = require(table)
     shares = [((part["corrections"] <= most) & part["met"]).mean() for _, part in rows.groupby("rate")]
     texts = [f"{share:.0%} at rate {rate:g}" for rate, share in zip(sorted(rows["rate"].unique()), shares, strict=True)]
     fresh = rows[rows["iteration"] == 0]["corrections"].max()
-    return f"{fresh} at most on fresh networks; along training, of all looks: {', '.join(texts)}", verdict(
+    return f"{fresh} at most on fresh networks; along training, of all checks: {', '.join(texts)}", verdict(
         min(shares) >= 0.9
     )
 
@@ -37,7 +37,7 @@ def _fails(table):
     rows = require(table)
     fresh, later = rows[rows["iteration"] == 0], rows[rows["iteration"] > 0]
     failed = 1 - later[later["rate"] == later["rate"].max()]["met"].mean()
-    ours = f"all fresh networks met; later, at rate {rows['rate'].max():g}, {failed:.0%} of looks did not within "
+    ours = f"all fresh networks met; later, at rate {rows['rate'].max():g}, {failed:.0%} of checks did not within "
     ours += f"{along_training.MOST} corrections"
     return ours, verdict(bool(fresh["met"].all()) and failed > 0)
 
@@ -92,14 +92,14 @@ def claims():
         Claim(FORWARD, "DEER, proposition on convergence", "After as many iterations as there are steps, all is right.",
               "at most T iterations", "lyapunov_turn", _at_most_T),
         Claim(FORWARD, "DEER, the author's slides", "Newton's method typically needs few iterations.",
-              "“typically only requires <20 iterations” (here: in nine of ten looks at any rate)", "along_training",
+              "“typically only requires <20 iterations” (here: in nine of ten checks at any rate)", "along_training",
               partial(_few, 19)),
         Claim(FORWARD, "DEER, the author's slides", "Untrained networks converge, some trained ones do not.",
               "“non-convergence after some training steps”", "along_training", _fails),
         Claim(FORWARD, "quasi-DEER, abstract", "With the diagonal of Jacobians alone, it converges comparably.",
               "“comparably” to Newton (here: within twice the corrections)", "corrections_over_length", _quasi),
         Claim(FORWARD, "ParaRNN, code", "Three Newton iterations suffice.",
-              "`max_its = 3`, for its own cells (here: in nine of ten looks at any rate)", "along_training",
+              "`max_its = 3`, for its own cells (here: in nine of ten checks at any rate)", "along_training",
               partial(_few, 3)),
         Claim(FORWARD, "Predictability, abstract", "Few iterations where the largest Lyapunov exponent is below 0.",
               "O((log T)²) below 0 (here: (log₂ T)² = 68 below −0.1, and T / 3 at least above 0.1)", "lyapunov_turn",

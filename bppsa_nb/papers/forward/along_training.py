@@ -10,7 +10,7 @@ from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
 
-SIZES = {  # steps, iterations, and how many of these there are between two looks
+SIZES = {  # steps, iterations, and how many of these there are between two styles
     "quick": {"T": 320, "iterations": 200, "every": 25},
     "paper": {"T": 1000, "iterations": 1500, "every": 25},
 }
@@ -20,7 +20,7 @@ BATCH, CHUNKS, MOST = 16, 16, 60
 
 
 def measure(scale, rng, progress):
-    """Train at three learning rates, and look every so many iterations: a row each."""
+    """Train at three learning rates, and inspect the states every so many iterations: a row each."""
     points = [{"rate": rate, "draw": draw} for rate in RATES for draw in range(DRAWS[scale])]
     return progress.collect(points, lambda point, rng: _train(point["rate"], rng, **SIZES[scale]), rng)
 
@@ -31,13 +31,13 @@ def _train(rate, rng, T, iterations, every):
     data, seen = Bitstream(T, BATCH * iterations, rng=rng), Bitstream(T, BATCH, rng=rng)
     x, rows = seen.batch(np.arange(BATCH))[0], []
     for start in range(0, iterations + 1, every):
-        rows.append({"iteration": start, "T": T} | _look(model, x))
+        rows.append({"iteration": start, "T": T} | _inspect(model, x))
         for i in range(start, min(start + every, iterations)):
             trainer.step(*data.batch(np.arange(BATCH * i, BATCH * (i + 1))))
     return rows
 
 
-def _look(model, x):
+def _inspect(model, x):
     """Find the states of a batch by both methods, by Newton's in double precision, to 1e-5."""
     loop = model.forward(x, backend="cpu", method="linear").hidden
     double, x_double = networks.like(model, np.float64), x.astype(np.float64)
@@ -55,21 +55,16 @@ def _look(model, x):
     }
 
 
-def values(table):
-    """Return what words need beside the table: where corrections did not suffice."""
-    return {"failed": 1 - table["met"]}
-
-
 def plot(table):
     """Draw corrections and dependent steps over iterations."""
     fig, axes = pyplot.subplots(1, 2, figsize=(9.4, 4.0), layout="constrained")
     for (rate, draw), rows in table.groupby(["rate", "draw"]):
-        look = {"color": COLORS[RATES[rate]], "lw": 1.2, "alpha": 0.8}
+        style = {"color": COLORS[RATES[rate]], "lw": 1.2, "alpha": 0.8}
         label = None if draw else f"learning rate {rate:g}"
-        axes[0].plot(rows["iteration"], rows["corrections"], label=label, **look)
+        axes[0].plot(rows["iteration"], rows["corrections"], label=label, **style)
         failed = rows[~rows["met"].astype(bool)]
-        axes[0].plot(failed["iteration"], np.full(len(failed), 1.2 * MOST), "x", color=look["color"], ms=4, mew=0.8)
-        axes[1].plot(rows["iteration"], rows["steps"], **look)
+        axes[0].plot(failed["iteration"], np.full(len(failed), 1.2 * MOST), "x", color=style["color"], ms=4, mew=0.8)
+        axes[1].plot(rows["iteration"], rows["steps"], **style)
     panels.log_scale(axes[0], "y", ticks=None)
     axes[0].set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
     axes[0].set(xlabel="iteration of training", ylabel="corrections", title="Newton on all states (DEER)")

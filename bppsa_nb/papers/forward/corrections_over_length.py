@@ -76,9 +76,9 @@ def plot(table):
     for i, (kind, (words, role, marker)) in enumerate(KINDS.items()):  # later ones lie on earlier ones
         for dtype, dash in zip(RIGHT, ("--", "-"), strict=True):
             found = where(table, network=kind, dtype=dtype).groupby("T")["corrections"].median()
-            look = {"color": COLORS[role], "marker": marker, "ms": 10 - 2 * i, "lw": 3 - 0.6 * i, "fillstyle": "none"}
+            style = {"color": COLORS[role], "marker": marker, "ms": 10 - 2 * i, "lw": 3 - 0.6 * i, "fillstyle": "none"}
             label = f"{words}, {'single' if dtype == 'float32' else 'double'} precision"
-            ax.plot(found.index, found, dash, label=label, **look)
+            ax.plot(found.index, found, dash, label=label, **style)
     panels.log_scale(ax, shown="{x:,g}", ticks=sorted(table["T"].unique()))
     ax.set_yticks([1, 2, 3, 5, 10, 20, 50], ["1", "2", "3", "5", "10", "20", "50"])
     ax.set(xlabel="length of the sequence, T", ylabel="corrections", ylim=(0.9, 500))

@@ -47,11 +47,6 @@ def medians(table):
     return where(table, network="random weights").groupby("radius")[["exponent", "newton", "repairs"]].median()
 
 
-def values(table):
-    """Return what words need beside the table: medians, from the calmest network to the wildest."""
-    return {"medians": medians(table).sort_values("exponent").reset_index(), "limit": CHUNKS - 1}
-
-
 def plot(table):
     """Draw corrections and repairs over the exponent."""
     fig, axes = pyplot.subplots(1, 2, figsize=(9.2, 4.0), layout="constrained")
@@ -60,8 +55,8 @@ def plot(table):
     for ax, (what, limit) in zip(axes, limits.items(), strict=True):
         for network, marker, role in (("random weights", "o", "blelloch"), (BASINS, "s", "linear")):
             rows = where(table, network=network)
-            look = {"ms": 5 if marker == "o" else 8, "alpha": 0.7, "label": network}
-            ax.plot(rows["exponent"], rows[what], marker, color=COLORS[role], **look)
+            style = {"ms": 5 if marker == "o" else 8, "alpha": 0.7, "label": network}
+            ax.plot(rows["exponent"], rows[what], marker, color=COLORS[role], **style)
         ax.axvline(0, ls="--", color=COLORS["baseline"], lw=1)
         ax.axhline(limit, color=COLORS["baseline"], lw=1)
         left = table["exponent"].min()

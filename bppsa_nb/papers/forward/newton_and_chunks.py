@@ -106,8 +106,8 @@ def _draw(ax, rows, method):
     """Draw errors over time and iterations, and what must be right by then."""
     shown = rows.pivot(index="iteration", columns="t", values="error").clip(RIGHT, WRONG)
     extent = (0, T, -0.5, MOST + 0.5)
-    look = {"origin": "lower", "aspect": "auto", "cmap": "magma_r", "interpolation": "nearest", "extent": extent}
-    image = ax.imshow(shown, norm=LogNorm(RIGHT, WRONG), **look)
+    style = {"origin": "lower", "aspect": "auto", "cmap": "magma_r", "interpolation": "nearest", "extent": extent}
+    image = ax.imshow(shown, norm=LogNorm(RIGHT, WRONG), **style)
     exact = np.minimum((np.arange(MOST + 1) + 1) * (1 if method == "newton" else LENGTH), T)
     for color, width in (("white", 3), ("#333333", 1)):
         ax.step(exact, np.arange(MOST + 1), where="mid", color=color, lw=width)

@@ -68,8 +68,8 @@ def plot(table):
     for ax, cell in zip(axes, CELLS, strict=True):
         for (road, (words, role)), batch in itertools.product(ROADS.items(), BATCHES):
             rows = where(table, cell=cell, road=road, B=batch)
-            look = {"color": COLORS[role], "ls": "-" if batch == 1 else "--", "marker": "D", "fillstyle": "none"}
-            ax.plot(rows["T"], rows["gain"], label=f"{words}, B = {batch}", **look)
+            style = {"color": COLORS[role], "ls": "-" if batch == 1 else "--", "marker": "D", "fillstyle": "none"}
+            ax.plot(rows["T"], rows["gain"], label=f"{words}, B = {batch}", **style)
             ax.fill_between(rows["T"], rows["gain_low"], rows["gain_high"], color=COLORS[role], alpha=0.15, lw=0)
         ax.axhline(1, color=COLORS["baseline"], lw=1)
         ax.set_title(cell)

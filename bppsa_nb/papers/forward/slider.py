@@ -20,8 +20,8 @@ def slider(radius=0.6, seed=0):
     if not is_number(radius) or not low <= radius <= high:
         raise ValueError(f"radius must be from {low} to {high}, got {radius!r}")
     image = widgets.Image(format="png", layout={"max_width": "100%"})
-    look = {"style": {"description_width": "initial"}, "layout": {"width": "60%"}, "continuous_update": False}
-    control = widgets.FloatSlider(radius, min=low, max=high, step=0.1, description="spectral radius", **look)
+    style = {"style": {"description_width": "initial"}, "layout": {"width": "60%"}, "continuous_update": False}
+    control = widgets.FloatSlider(radius, min=low, max=high, step=0.1, description="spectral radius", **style)
 
     def show(_=None):
         image.value = picture(control.value, seed)

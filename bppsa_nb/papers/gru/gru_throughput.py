@@ -33,11 +33,6 @@ def throughput(table):
     )
 
 
-def values(table):
-    """Return what words of the figure need beside the table."""
-    return {"gflops": throughput(table)["gflops"]}
-
-
 def plot(table):
     """Draw throughput over hidden size: a line and a band per mini-batch."""
     fig, ax = pyplot.subplots(figsize=(7.6, 4.4), layout="constrained")
@@ -45,8 +40,8 @@ def plot(table):
     for B, role in BATCHES.items():
         first, last = (where(table, B=B, variant=name) for name in COMPARED)
         ax.fill_between(first["H"], first["gflops"], last["gflops"].to_numpy(), color=COLORS[role], alpha=0.25, lw=0)
-        for rows, look in ((first, {"fmt": "o-", "ms": 4}), (last, {"fmt": "none"})):
-            panels.with_quartiles(ax, rows["H"], rows, "gflops", color=COLORS[role], elinewidth=1, **look)
+        for rows, style in ((first, {"fmt": "o-", "ms": 4}), (last, {"fmt": "none"})):
+            panels.with_quartiles(ax, rows["H"], rows, "gflops", color=COLORS[role], elinewidth=1, **style)
         ax.plot([], [], "o-", ms=4, color=COLORS[role], label=f"mini-batch {B}")
     panels.sizes_axis(ax, sorted(table["H"].unique()))
     ax.set(ylim=(0, 1.2 * table["gflops_high"].max()), xlabel="hidden size, H", ylabel="useful work, GFLOP/s")

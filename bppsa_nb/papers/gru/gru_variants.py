@@ -52,8 +52,8 @@ def plot(table):
     for i, name in enumerate(names):
         rows = table[table["variant"] == name]
         H = rows["H"] * 2 ** (0.03 * (i - 1.5))  # side by side, not on top of each other
-        look = {"fmt": "o-", "ms": 5, "color": COLORS[_COLORS[name]], "label": f"{i + 1} {variants.NAMES[name]}"}
-        panels.with_quartiles(ax, H, rows, "relative", **look)
+        style = {"fmt": "o-", "ms": 5, "color": COLORS[_COLORS[name]], "label": f"{i + 1} {variants.NAMES[name]}"}
+        panels.with_quartiles(ax, H, rows, "relative", **style)
     panels.sizes_axis(ax, sorted(table["H"].unique()))
     ax.set(ylim=(0, 1.1 * table["relative_high"].max()), xlabel="hidden size, H", ylabel="time / original's")
     ax.set_title(f"Relative time of {table['T'].iloc[0]} steps, mini-batch {table['B'].iloc[0]}")

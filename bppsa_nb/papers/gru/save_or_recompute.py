@@ -26,7 +26,7 @@ NAMES = {
     frozenset({"r", "z", "Uh"}): "variant 4",
     frozenset({"r", "z", "c", "Uh", "keep"}): "everything",
 }
-LOOKS = {
+STYLES = {
     "nothing": ("o", COLORS["vector"]),
     "variant 3": ("D", COLORS["linear"]),
     "variant 4": ("s", COLORS["blelloch"]),
@@ -139,7 +139,7 @@ def plot(table):
         (axes[1, 2], "(f) Chain, memory", "held", "arrays held at a time"),
     ):
         for name, part in chain.groupby("name", sort=False):
-            marker, color = LOOKS[name]
+            marker, color = STYLES[name]
             ax.plot(part["T"], part[column], marker=marker, ms=5, color=color, label=name)
             if column == "seconds":
                 ax.vlines(part["T"], part["low"], part["high"], color=color, lw=1.2)
@@ -159,6 +159,6 @@ def _trade(ax, names, memory, cost):
     points = list(zip(memory, cost, strict=True))
     best = sorted({point for point, good in zip(points, saving.front(points), strict=True) if good})
     ax.step(*zip(*best, strict=True), where="post", color=COLORS["baseline"], lw=1.1, zorder=1, label="best trade-offs")
-    for name, (marker, color) in LOOKS.items():
+    for name, (marker, color) in STYLES.items():
         if (names == name).any():
             ax.plot(memory[names == name], cost[names == name], marker, ms=8, color=color, ls="", zorder=3, label=name)

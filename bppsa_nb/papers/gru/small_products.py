@@ -108,10 +108,10 @@ def plot(table):
     compared = table[table["B"].isin(COMPARED)]
     for (threads, B), rows in compared.groupby(["threads", "B"]):
         role = dict(zip(COMPARED, ("linear", "vector", "matrix"), strict=True))[B]
-        look = {"fmt": "o-"} if threads == "all" else {"fmt": "s:", "fillstyle": "none"}
-        look |= {"ms": 4.5, "color": COLORS[role], "elinewidth": 1}
+        style = {"fmt": "o-"} if threads == "all" else {"fmt": "s:", "fillstyle": "none"}
+        style |= {"ms": 4.5, "color": COLORS[role], "elinewidth": 1}
         label = f"B = {B}, {threads} core{'s' * (threads == 'all')}"
-        panels.with_quartiles(right, rows["H"], rows, "ratio", label=label, **look)
+        panels.with_quartiles(right, rows["H"], rows, "ratio", label=label, **style)
     right.axhline(1, color="black", lw=1.1)
     panels.sizes_axis(right, SIZES)
     right.set(xlabel="hidden size, H", ylabel="time of three products / of one")

@@ -93,13 +93,13 @@ def plot(table):
         for ax, (weights, title) in zip(line, WEIGHTS.items(), strict=True):
             panel = where(table, weights=weights, activation=activation)
             for N, color, mark in zip(depths, _COLORS, _MARKS, strict=False):
-                for solved, look in (("states", {"marker": mark, "ms": 5, "lw": 1.4}), ("gradients", {"ls": ":"})):
+                for solved, style in (("states", {"marker": mark, "ms": 5, "lw": 1.4}), ("gradients", {"ls": ":"})):
                     rows = where(panel, N=N, solved=solved)
-                    ax.plot(rows["cycle"], rows["residual"], color=color, label=f"N = {N}", **look)
+                    ax.plot(rows["cycle"], rows["residual"], color=color, label=f"N = {N}", **style)
             ax.axhline(TOL, color="black", ls="--", lw=0.9)
             ax.set_title(f"{title}, {'tanh' if activation == 'tanh' else 'ReLU'}", size=10)
-            look = {"ha": "right", "va": "top", "size": 9, "bbox": {"fc": "white", "ec": "none", "pad": 1}}
-            ax.text(0.97, 0.96, _in_words(panel), transform=ax.transAxes, **look)
+            style = {"ha": "right", "va": "top", "size": 9, "bbox": {"fc": "white", "ec": "none", "pad": 1}}
+            ax.text(0.97, 0.96, _in_words(panel), transform=ax.transAxes, **style)
     axes[0, 0].set(yscale="log", ylim=(1e-12, 1e4), xticks=range(1, int(table["cycle"].max()) + 1))
     for ax in axes[-1]:
         ax.set_xlabel("cycle")

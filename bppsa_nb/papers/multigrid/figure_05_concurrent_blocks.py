@@ -14,7 +14,7 @@ from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event
 
 SIZES = {"quick": (64, 16, 15), "paper": (256, 50, 31)}  # layers, channels, runs
-LOOKS = {
+STYLES = {
     "level 0": ("blocks of the finest level", "#56B4E9"),
     "level 1": ("level 1", "#E69F00"),
     "level 2": ("level 2", "#009E73"),
@@ -120,7 +120,7 @@ def plot(table):
     events = table[table["part"] == "event"].astype({"worker": int})
     fig, axes = pyplot.subplots(2, figsize=(9.4, 3.4), layout="constrained", sharex=True)
     lanes = 1 + events["worker"].max()
-    colors = {kind: color for kind, (_, color) in LOOKS.items() if kind in set(events["kind"])}
+    colors = {kind: color for kind, (_, color) in STYLES.items() if kind in set(events["kind"])}
     for ax, (method, run) in zip(axes, runs.iterrows(), strict=True):
         rows = events[events["method"] == method]
         bars = timelines.events(rows.assign(start=1e3 * rows["start"], duration=1e3 * rows["duration"]), label="")
@@ -132,5 +132,5 @@ def plot(table):
         words = f"blocks at a time: {run['at_once']:.2f} on average, {run['most_at_once']:.0f} at most"
         ax.set_title(words, loc="right", size=9, weight="normal")
     axes[-1].set_xlabel("ms on CPU threads")
-    panels.legend(fig, panels.patches({LOOKS[kind][0]: color for kind, color in colors.items()}))
+    panels.legend(fig, panels.patches({STYLES[kind][0]: color for kind, color in colors.items()}))
     return fig

@@ -74,9 +74,10 @@ def plot(table):
     arrows = table[table["part"] == "arrow"].astype({"point": int, "last_layer": int})
     for y, (name, color) in enumerate((("F", COLORS["matrix"]), ("C", COLORS["vector"]))):
         _draw_points(below, points[points["level"] == 0], -y, 1)
-        look = {"arrowstyle": "-|>", "color": color, "lw": 1.4, "connectionstyle": "arc3,rad=-0.6"}
+        style = {"arrowstyle": "-|>", "color": color, "lw": 1.4, "connectionstyle": "arc3,rad=-0.6"}
+        style |= {"shrinkA": 2, "shrinkB": 2}
         for layer in arrows.loc[arrows["relaxation"] == name, "last_layer"]:
-            below.annotate("", (layer + 1, 0.08 - y), (layer, 0.08 - y), arrowprops=look | {"shrinkA": 2, "shrinkB": 2})
+            below.annotate("", (layer + 1, 0.08 - y), (layer, 0.08 - y), arrowprops=style)
     below.set_yticks([0, -1], ["F-relaxation", "C-relaxation"])
     below.set_xlabel("state $u^n$; layer n leads from n to n + 1")
     for ax, foot in ((above, 0.4 - LEVELS), (below, -1.4)):

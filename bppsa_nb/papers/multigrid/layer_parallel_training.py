@@ -164,28 +164,28 @@ def plot(table):
     fig = pyplot.figure(figsize=(10.6, 6.4), layout="constrained")
     above, below = fig.subfigures(2, 1, height_ratios=(1, 1.1))
     times = sorted(table["T"].unique())
-    looks = {
+    styles = {
         "serial": ("serial passes", COLORS["baseline"], "s"),
         "multigrid": ("two cycles", COLORS["matrix"], "o"),
         "adaptive": ("as many as it takes", COLORS["truncated"], "D"),
     }
     axes = above.subplots(1, len(times), sharey=True)
     for ax, T in zip(axes, times, strict=True):
-        for i, (method, (label, color, mark)) in enumerate(looks.items()):
+        for i, (method, (label, color, mark)) in enumerate(styles.items()):
             rows = where(table, T=T, method=method)
             runs = rows.groupby("epoch")["accuracy"].agg(["mean", "min", "max"])
-            look = {"color": color, "marker": mark, "ms": 5, "capsize": 3, "label": label}
-            panels.errorbar(ax, runs.index + 0.1 * i, runs["min"], runs["mean"], runs["max"], **look)
+            style = {"color": color, "marker": mark, "ms": 5, "capsize": 3, "label": label}
+            panels.errorbar(ax, runs.index + 0.1 * i, runs["min"], runs["mean"], runs["max"], **style)
         ax.set(title=f"T = {T:g}", xlabel="epoch", ylim=(0, 1.45), xticks=sorted(table["epoch"].unique()))
         for place, method in (0.97, "multigrid"), (0.86, "adaptive"):
             words = _in_words(where(gaps(table, method), T=T).iloc[0])
-            ax.text(0.98, place, words, transform=ax.transAxes, ha="right", va="top", size=9, color=looks[method][1])
+            ax.text(0.98, place, words, transform=ax.transAxes, ha="right", va="top", size=9, color=styles[method][1])
     axes[0].set(ylabel="accuracy, unseen digits", yticks=np.arange(0, 1.1, 0.2))
     axes[0].legend(loc="lower right")
     left, middle, right = below.subplots(1, 3)
     middle.sharey(left)
     colors = [COLORS[role] for role in ("vector", "matrix", "identity", "truncated", "linear", "chunked")]
-    styles = dict(zip(SOLVERS, zip(colors, "^osDvP", strict=True), strict=True))
+    solvers = dict(zip(SOLVERS, zip(colors, "^osDvP", strict=True), strict=True))
     errors = table[table["error_two cycles"].notna()]
     cycles, guesses = list(SOLVERS)[:4], list(SOLVERS)[4:]
     for ax, title, names in (left, "cycles", cycles), (middle, "first guesses", ["two cycles", *guesses]):
@@ -193,18 +193,18 @@ def plot(table):
             label = "first state on all layers" if name == "two cycles" and ax is middle else name
             logs = np.log(errors[f"error_{name}"]).groupby([errors["T"], errors["epoch"]]).mean().unstack()
             low, mean, high = (np.exp(each(logs, axis=1)) for each in (np.min, np.mean, np.max))
-            look = {"color": styles[name][0], "marker": styles[name][1], "ms": 5, "capsize": 3, "label": label}
-            panels.errorbar(ax, 1.05**i * mean.index, low, mean, high, **look)
+            style = {"color": solvers[name][0], "marker": solvers[name][1], "ms": 5, "capsize": 3, "label": label}
+            panels.errorbar(ax, 1.05**i * mean.index, low, mean, high, **style)
         panels.log_scale(ax, "x", ticks=times)
         ax.set(yscale="log", xlabel="T = N h", title=f"gradient: {title}")
         ax.legend(loc="lower right", fontsize=8)
     left.set_ylabel("relative error")
     taken = counts(table)
     for mark, (T, row) in zip("osD^", taken.iterrows(), strict=False):
-        right.plot(row.index, row, marker=mark, ms=5, color=looks["adaptive"][1], alpha=0.4 + 0.6 * times.index(T) / 3)
+        right.plot(row.index, row, marker=mark, ms=5, color=styles["adaptive"][1], alpha=0.4 + 0.6 * times.index(T) / 3)
         end = row.index[-1], row.iloc[-1]
         right.annotate(f"T = {T:g}", end, (6, 0), textcoords="offset points", size=9, va="center")
-    right.plot(taken.columns, [2] * taken.shape[1], color=looks["multigrid"][1], lw=1.1, ls="--")
+    right.plot(taken.columns, [2] * taken.shape[1], color=styles["multigrid"][1], lw=1.1, ls="--")
     right.set(title="cycles, as many as it takes", xlabel="epoch", xticks=taken.columns, ylim=(0, 9))
     right.set_xlim(right=1.3 * taken.columns[-1])
     right.secondary_yaxis("right", functions=(_steps, _cycles)).set(ylabel="steps in a row")

@@ -12,7 +12,7 @@ DEPTHS = {"quick": (64, 256, 1024), "paper": (64, 256, 1024, 4096)}
 WORKERS = {"quick": (1, 4, 16, 64, 256), "paper": (1, 4, 16, 64, 256, 1024)}
 CYCLES, WIDTHS, BATCHES = (1, 2, 4), (2, 8, 32), (4, 32)
 WIDTH, BATCH = 8, 32
-LOOKS = {
+STYLES = {
     "pipeline 32": ("pipeline, 32 samples", COLORS["vector"], "s-"),
     "pipeline 4": ("pipeline, 4 samples", COLORS["vector"], "s:"),
     "multigrid 1": ("multigrid, 1 cycle", COLORS["identity"], "o-"),
@@ -97,7 +97,7 @@ def plot(table):
     axes = fig.subplot_mosaic([[f"N{depth}" for depth in shown[1]], ["backward", "error", "steps"]])
     for depth in shown[1]:
         rows = shown[0][shown[0]["depth"] == depth]
-        names = [name for name in LOOKS if name not in ("scan 2", "scan 32", "multigrid 4")]
+        names = [name for name in STYLES if name not in ("scan 2", "scan 32", "multigrid 4")]
         _draw_speedup(axes[f"N{depth}"], rows, names, "speedup")
         axes[f"N{depth}"].set(title=f"{depth:,} layers", ylim=(0.15, 50), xlim=(0.8, 1.25 * most))
     axes[f"N{depths[-3]}"].set_ylabel("speedup, whole step")
@@ -107,7 +107,7 @@ def plot(table):
     axes["backward"].set(title=f"Backward alone, {depths[-1]:,} layers", ylabel="speedup, backward pass")
     _draw_errors(axes["error"], where(joined, depth=depths[-1], workers=most))
     _draw_steps(axes["steps"], shown[0])
-    handles = [pyplot.plot([], [], look, color=color, ms=4, label=words)[0] for words, color, look in LOOKS.values()]
+    handles = [pyplot.plot([], [], style, color=color, ms=4, label=label)[0] for label, color, style in STYLES.values()]
     panels.legend(fig, handles, ncols=5)
     return fig
 
@@ -115,8 +115,8 @@ def plot(table):
 def _draw_speedup(ax, rows, names, quantity):
     for name in names:
         part = rows[rows["road"] == name]
-        _, color, look = LOOKS[name]
-        ax.plot(part["workers"], part[quantity], look, color=color, ms=4)
+        _, color, style = STYLES[name]
+        ax.plot(part["workers"], part[quantity], style, color=color, ms=4)
     ax.axhline(1, color="black", lw=0.8)
     panels.log_scale(ax)
     ax.set_xlabel("workers")
@@ -139,7 +139,7 @@ def _draw_steps(ax, rows):
     steps = rows[rows["workers"] == rows["workers"].min()]
     for name in ("serial", "scan 8", "multigrid 1", "multigrid 2", "multigrid 4"):
         part = steps[steps["road"] == name]
-        _, color, look = LOOKS[name]
-        ax.plot(part["depth"], part["steps"], look, color=color, ms=4)
+        _, color, style = STYLES[name]
+        ax.plot(part["depth"], part["steps"], style, color=color, ms=4)
     panels.log_scale(ax, shown="{x:,.0f}", ticks=sorted(rows["depth"].unique()))
     ax.set(xlabel="layers", ylabel="steps that wait for each other", title="Critical path")

@@ -106,11 +106,6 @@ def ratios(table):
     return spans.assign(ratio=spans["median"] / spans["predicted"])
 
 
-def values(table):
-    """Return what words need beside the table: ratios of measured to planned."""
-    return {"ratio": ratios(table)["ratio"].tolist()}
-
-
 def plot(table):
     """Draw timelines predicted and measured, and makespans of all policies."""
     fig = pyplot.figure(figsize=(9.6, 6.8), layout="constrained")

@@ -108,5 +108,5 @@ def _draw(ax, rows, title):
 
 
 def _arrow(ax, tail, head, bend=0.0):
-    look = {"arrowstyle": "-|>", "color": "#222222", "lw": 1.1, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
-    ax.annotate("", head, tail, arrowprops=look | {"connectionstyle": f"arc3,rad={bend}"}, zorder=6)
+    style = {"arrowstyle": "-|>", "color": "#222222", "lw": 1.1, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
+    ax.annotate("", head, tail, arrowprops=style | {"connectionstyle": f"arc3,rad={bend}"}, zorder=6)

@@ -19,7 +19,7 @@ LIMIT = 1.1  # of conventional memory, as in Section 7.2
 OWN = ((LEAST - 1) / (MOST - 1), 0.0)  # how much of the largest gain there is beside a kernel's own block
 TOP = tuple(round(1 + 0.1 * i, 1) for i in range(11))
 DRAWN = ("joint", "limited", "carried")
-LOOKS = {
+STYLES = {
     "as_ready": ("as soon as ready", COLORS["chunked"], "s"),
     "joint": ("Algorithm 1", COLORS["blelloch"], "o"),
     "limited": ("Algorithm 1, with a limit", COLORS["linear"], "^"),
@@ -42,7 +42,7 @@ def measure(scale, rng, progress):
         for top in TOP:
             planned = schedules(network, corun(own, top))
             one = planned["conventional"]
-            for name in LOOKS:
+            for name in STYLES:
                 result = planned[name]
                 row = {"part": "speedup", "own": own, "top": top, "schedule": name, "k": result.k}
                 row |= {"speedup": one.makespan / result.makespan, "bound": one.makespan / result.lower_bound}
@@ -64,7 +64,7 @@ def corun(own, top):
 
 
 def schedules(network, speedup):
-    """Schedule a network in one stream, "conventional", and in two, by every key of `LOOKS`."""
+    """Schedule a network in one stream, "conventional", and in two, by every key of `STYLES`."""
     regions = schedule.Regions.blocks(network, BLOCKS)
     one = schedule.joint_regions(regions, [], np.ones((0, len(regions))))
     kernels = range(2, network.layers + 1)
@@ -90,7 +90,7 @@ def recorded(table):
 def values(table):
     """Return what words need beside the table: the part of the bound's gain that every schedule has, and its memory."""
     planned = schedules(recorded(table), corun(OWN[0], MOST))
-    peaks = pd.Series({name: planned[name].peak_memory[0] for name in LOOKS}, name="memory").rename_axis("schedule")
+    peaks = pd.Series({name: planned[name].peak_memory[0] for name in STYLES}, name="memory").rename_axis("schedule")
     gains = where(table, part="speedup", top=table["top"].max())
     gains = gains.assign(gain=(gains["speedup"] - 1) / (gains["bound"] - 1))
     return {"gains": gains, "peaks": (peaks / planned["conventional"].peak_memory[0]).reset_index()}
@@ -106,7 +106,7 @@ def plot(table):
         ax, result = axes[letter], planned[name]
         result.plot(ax, unit="ms" if letter == "c" else "", legend=False)
         gain = planned["conventional"].makespan / result.makespan
-        ax.set_title(f"({letter}) {LOOKS[name][0]}: k = {result.k}, {gain:.3f}× one stream", size=10, loc="left")
+        ax.set_title(f"({letter}) {STYLES[name][0]}: k = {result.k}, {gain:.3f}× one stream", size=10, loc="left")
         ax.set_xlim(0, end)
         if letter != "c":
             ax.set_xticklabels([])
@@ -144,7 +144,7 @@ def _draw_memory(ax, planned):
     labels, most = while_main_runs(one)
     places = np.arange(len(labels))
     ax.step(places, most / 1e6, where="mid", color=COLORS["baseline"], label="one stream")
-    for name, (words, color, mark) in LOOKS.items():
+    for name, (words, color, mark) in STYLES.items():
         ax.plot(places, while_main_runs(planned[name])[1] / 1e6, color=color, marker=mark, ms=4, lw=1.3, label=words)
     limit = LIMIT * one.peak_memory[0] / 1e6
     ax.axhline(limit, color="black", ls=":", lw=1.1)
@@ -155,7 +155,7 @@ def _draw_memory(ax, planned):
 
 
 def _draw_speedups(ax, rows):
-    for name, (words, color, mark) in LOOKS.items():
+    for name, (words, color, mark) in STYLES.items():
         part = rows[rows["schedule"] == name]
         ax.plot(part["top"], part["speedup"], color=color, marker=mark, ms=4, lw=1.3, label=words)
     ax.plot(part["top"], part["bound"], color="black", ls="--", lw=1.1, label="bound")

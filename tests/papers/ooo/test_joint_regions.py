@@ -41,7 +41,7 @@ def test_costs_can_be_read_from_the_table(network, table):
 
 def test_every_schedule_has_a_row_per_table_and_none_passes_the_bound(table):
     rows = table[table["part"] == "speedup"]
-    assert len(rows) == 2 * 2 * len(joint_regions.LOOKS)
+    assert len(rows) == 2 * 2 * len(joint_regions.STYLES)
     assert (rows["speedup"] <= rows["bound"] * (1 + 1e-9)).all() and (rows["speedup"] >= 1 - 1e-9).all()
     assert rows[rows["top"] == 1]["speedup"].tolist() == pytest.approx([1] * 8)
     assert (rows[rows["top"] > 1]["bound"] > 1).all()
