@@ -181,16 +181,12 @@ def test_fit_finds_an_unwritable_path_before_training(tmp_path):
     assert not trainer.history.loss.size
 
 
-def test_ctrl_c_waits_for_a_save(tmp_path, monkeypatch):
+def test_ctrl_c_waits_for_a_save(tmp_path, monkeypatch, foreground):
     from bppsa_nb.machine import files
 
     path, trainer = tmp_path / "saved.npz", new_trainer()
     fsync = files.os.fsync
     monkeypatch.setattr(files.os, "fsync", lambda number: (signal.raise_signal(signal.SIGINT), fsync(number)))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            trainer.save(path)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.save(path)
     new_trainer().load(path)
