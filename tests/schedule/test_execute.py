@@ -211,14 +211,6 @@ def test_pipedream_takes_the_weights_of_its_forward_pass(processes):
             assert_in_order(result.timeline, timeline)
 
 
-def test_without_an_optimizer_pipedreams_order_gives_gradients():
-    network = random_network(2)
-    timeline = schedule.pipeline(schedule.Network.uniform(len(split(network))), 2, 3, "1f1b", flush=False)
-    x, labels = random_batch(network, 6, 0)
-    with Executor(timeline, network, 6, processes=False) as run:
-        assert_same(run(x, labels).grads, in_order_of(timeline, network, x, labels)[1])
-
-
 @pytest.mark.parametrize(
     ("policy", "how"),
     [
