@@ -1,8 +1,5 @@
 """Trainers that tests make, run, stop and compare."""
 
-import signal
-from contextlib import contextmanager
-
 import numpy as np
 
 from bppsa_nb import RNN, SGD, Adam, Bitstream, Trainer
@@ -65,18 +62,29 @@ class Scaled(RNN):
         return super().backward(*arguments, **how) | {"scale": np.ones(1, np.float32)}
 
 
-@contextmanager
-def ctrl_c():
-    """Expect that Ctrl-C arrives, and is passed on, with the handler that was there (a background job ignores it)."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-        stopped = False
-    except KeyboardInterrupt:
-        stopped = True
-    finally:
-        found = signal.signal(signal.SIGINT, before)
-    assert stopped and found is signal.default_int_handler
+class Watched:
+    """Data, and what is called before any are found, or with what was found, which it may change."""
+
+    def __init__(self, before=lambda indices: None, change=lambda x, y: (x, y), inner=DATA):
+        self.before, self.change, self.inner = before, change, inner
+
+    def __len__(self):
+        return len(self.inner)
+
+    def batch(self, indices):
+        self.before(indices)
+        return self.change(*self.inner.batch(indices))
+
+
+def stopping(iteration, inner=DATA):
+    """Return data until Ctrl-C stops an iteration."""
+    left = iter(range(iteration))
+
+    def stop(indices):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    return Watched(stop, inner=inner)
 
 
 def pruned_trainer(rate=0.6):
