@@ -1,7 +1,6 @@
 """A residual network that can be trained: opening layers, residual layers that multigrid solves, closing layers."""
 
 import inspect
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +22,7 @@ from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
 from bppsa_nb.networks.geometry import sizes
-from bppsa_nb.networks.layers import check_operators, param_shapes
+from bppsa_nb.networks.layers import check_operators, check_outputs, gradients_of, initial, param_shapes, params_of
 from bppsa_nb.networks.residual import ResidualNetwork
 
 # What a model's `solver` may say, and what holds where it does not.
@@ -156,7 +155,7 @@ class ResidualModel:
         self._shapes = param_shapes(self.opening)
         self._shapes |= {"residual.weight": (depth, width, width, *kernel), "residual.bias": (depth, width)}
         self._shapes |= param_shapes(self.closing)
-        self.params = _initial(self._shapes, generator(rng), self.dtype)
+        self.params = initial(self._shapes, generator(rng), self.dtype, stacked="residual.")
         network_of(self)  # refuses what does not fit
         self.solver, self.cycles = solver, {}
 
@@ -324,7 +323,7 @@ def run_operators(model, operators, x):
     outputs = []
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
         for operator in operators:
-            x = operator.forward(x, *_params(model, operator))
+            x = operator.forward(x, *params_of(operator, model.params))
             if not np.isfinite(x).all():  # found where it arises, because ReLU hides what is negative
                 raise FloatingPointError(f"the output of {operator.name!r} overflows {model.dtype}")
             outputs.append(x)
@@ -337,10 +336,9 @@ def run_operators_back(model, operators, x, outputs, grad, grads):
     with np.errstate(all="ignore"):
         for i in reversed(range(len(operators))):
             operator, x = operators[i], inputs[i]
-            found = operator.parameter_gradients(grad, x)
-            grads |= {f"{operator.name}.{part}": g for part, g in zip(operator.param_shapes, found, strict=True)}
+            grads |= gradients_of(operator, grad, x)
             if i or operators is model.closing:
-                grad = operator.backward(grad, x, outputs[i], *_params(model, operator))
+                grad = operator.backward(grad, x, outputs[i], *params_of(operator, model.params))
     for name, found in {**grads, "the residual layers' output": grad}.items():
         if not np.isfinite(found).all():
             raise FloatingPointError(f"the gradient of {name} overflows {model.dtype}")
@@ -352,35 +350,14 @@ def check_activations(model, activations, layers=None, closed=True):
     if not isinstance(activations, ResidualActivations):
         raise TypeError(f"activations must come from ResidualModel.forward, got {type(activations).__name__}")
     check_array("activations.x", activations.x, model.dtype, ("B", *model.input_shape))
-    batch = len(activations.x)
-    depth = model.depth if layers is None else layers.stop - layers.start
-    check_array("activations.states", activations.states, model.dtype, (depth + 1, batch, *model.state_shape))
-    for name, operators, shape in (
-        ("opening", model.opening, model.input_shape),
-        ("closing", model.closing if closed else (), model.state_shape),
-    ):
-        outputs = getattr(activations, name)
-        if not isinstance(outputs, tuple) or len(outputs) != len(operators):
-            raise ValueError(f"activations.{name} must be a tuple of {len(operators)} arrays")
-        for i, operator in enumerate(operators):
-            shape = operator.output_shape(shape)
-            check_array(f"activations.{name}[{i}]", outputs[i], model.dtype, (batch, *shape))
-
-
-def _params(model, operator):
-    return [model.params[f"{operator.name}.{part}"] for part in operator.param_shapes]
+    depth, shape = model.depth if layers is None else layers.stop - layers.start, activations.x.shape
+    state = shape[0], *model.state_shape
+    check_array("activations.states", activations.states, model.dtype, (depth + 1, *state))
+    check_outputs("activations.opening", activations.opening, model.opening, model.dtype, shape)
+    check_outputs("activations.closing", activations.closing, model.closing if closed else (), model.dtype, state)
 
 
 def _output_shape(operators, shape):
     for operator in operators:
         shape = operator.output_shape(shape)
     return shape
-
-
-def _initial(shapes, rng, dtype):
-    params = {}
-    for name, shape in shapes.items():  # a weight comes before its bias
-        if name.endswith(".weight"):
-            fan_in = math.prod(shape[2:] if name == "residual.weight" else shape[1:])
-        params[name] = rng.uniform(-1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in), shape).astype(dtype)
-    return params

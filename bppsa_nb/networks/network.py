@@ -19,8 +19,8 @@ from bppsa_nb.machine.checks import (
     generator,
 )
 from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.networks import layers
 from bppsa_nb.networks.geometry import sizes
-from bppsa_nb.networks.layers import Flatten, check_operators, param_shapes
 from bppsa_nb.operands.batched import BatchedCSR
 from bppsa_nb.operands.counted import Pattern
 from bppsa_nb.scan import scan
@@ -89,7 +89,7 @@ class Network:
 
     def __init__(self, input_shape, operators, *, scan_until=None, init="uniform", rng=0, dtype=np.float32):
         self.dtype = float_dtype(dtype)
-        self.operators = check_operators("operators", operators)
+        self.operators = layers.check_operators("operators", operators)
         names = [operator.name for operator in self.operators]
         if not names:
             raise ValueError("operators must be one or more, got none")
@@ -110,13 +110,10 @@ class Network:
         places = [math.prod(shape[1:]) for shape in shapes[1:]]  # of a convolution's filters; one for other operators
         self._largest = max(w * p for w, p in zip(weights, places, strict=True))  # multiply-adds of a product
         self._scanned = len(names) if scan_until is None else names.index(scan_until) + 1
-        self._param_shapes = param_shapes(self.operators)
-        self.params = _initial(self._param_shapes, init, generator(rng), self.dtype)
+        self._param_shapes = layers.param_shapes(self.operators)
+        self.params = layers.initial(self._param_shapes, generator(rng), self.dtype, init)
         self._masks = self._pruned = None
         self._jacobians, self._pieces = {}, {}
-
-    def _params(self, operator):
-        return [self.params[f"{operator.name}.{part}"] for part in operator.param_shapes]
 
     def __repr__(self):
         return repr_of(self, "shapes", "operators", "dtype")
@@ -153,7 +150,8 @@ class Network:
         outputs = []
         with np.errstate(all="ignore"), self._blas(len(x)):  # whatever leaves the range is found in the result
             for operator in self.operators:
-                outputs.append(operator.forward(outputs[-1] if outputs else x, *self._params(operator)))
+                params = layers.params_of(operator, self.params)
+                outputs.append(operator.forward(outputs[-1] if outputs else x, *params))
                 # Found where it arises, because ReLU hides what is negative.
                 if operator.param_shapes and not np.isfinite(outputs[-1]).all():
                     check_finite(**self._named_params())
@@ -234,16 +232,11 @@ class Network:
     def _ordinary(self, activations, grad, stop, grads):
         """Go backward down to the output of operator number `stop - 1`; return the gradient there."""
         for i in reversed(range(stop, len(self.operators))):
-            self._add_gradients(activations, i, grad, grads)
+            operator, x = self.operators[i], activations.read_by(i)
+            grads |= layers.gradients_of(operator, grad, x)
             if i:
-                x, y, params = activations.read_by(i), activations.outputs[i], self._params(self.operators[i])
-                grad = self.operators[i].backward(grad, x, y, *params)
+                grad = operator.backward(grad, x, activations.outputs[i], *layers.params_of(operator, self.params))
         return grad
-
-    def _add_gradients(self, activations, i, grad, grads):
-        operator = self.operators[i]
-        parts = operator.parameter_gradients(grad, activations.read_by(i))
-        grads |= {f"{operator.name}.{part}": grad for part, grad in zip(operator.param_shapes, parts, strict=True)}
 
     def _scan(self, activations, grad_output, how, grads):
         """Find the gradients at the outputs of the scanned operators, a few samples at a time."""
@@ -257,7 +250,8 @@ class Network:
             gradients = chain.backprop(self._links(activations, numbers, piece, buffers), grad_output[piece], **how)
             pieces.append([gradients[place] for place in places])
         for i, parts in zip(wanted, zip(*pieces, strict=True), strict=True):
-            self._add_gradients(activations, i, np.concatenate(parts).reshape(-1, *self.shapes[i + 1]), grads)
+            grad = np.concatenate(parts).reshape(-1, *self.shapes[i + 1])
+            grads |= layers.gradients_of(self.operators[i], grad, activations.read_by(i))
 
     def _piece(self, method, levels):
         """Return for how many samples Jacobians and products fit into `_BYTES`; at least one."""
@@ -316,7 +310,7 @@ class Network:
 
     def _link_numbers(self, from_input=False):
         scanned = range(not from_input, self._scanned)
-        return [i for i in scanned if type(self.operators[i]) is not Flatten]  # what is made of it may change more
+        return [i for i in scanned if type(self.operators[i]) is not layers.Flatten]  # which is no link
 
     def _links(self, activations, numbers, piece, buffers):
         """Fill the values of some samples: into `buffers`, which the next call overwrites, or new arrays for None."""
@@ -325,7 +319,7 @@ class Network:
             operator = self.operators[i]
             jacobian, out = self.jacobian(operator.name), None
             x, y = activations.read_by(i)[piece], activations.outputs[i][piece]
-            source = operator.source(x, y, *self._params(operator))
+            source = operator.source(x, y, *layers.params_of(operator, self.params))
             if buffers is not None:
                 rows = 1 if operator.shared else len(source)
                 if len(buffers.get(operator.name, ())) < rows:
@@ -372,11 +366,8 @@ class Network:
         if not isinstance(activations, Activations):
             raise TypeError(f"activations must come from Network.forward, got {type(activations).__name__}")
         check_array("activations.x", activations.x, self.dtype, ("B", *self.shapes[0]))
-        if not isinstance(activations.outputs, tuple) or len(activations.outputs) != len(self.operators):
-            raise ValueError(f"activations.outputs must be a tuple of {len(self.operators)} arrays")
-        for i, output in enumerate(activations.outputs):
-            shape = (len(activations.x), *self.shapes[i + 1])
-            check_array(f"activations.outputs[{i}]", output, self.dtype, shape)
+        x, outputs = activations.x, activations.outputs
+        layers.check_outputs("activations.outputs", outputs, self.operators, self.dtype, x.shape)
 
     def _named_params(self):
         return {f"params[{name!r}]": param for name, param in self.params.items()}
@@ -391,17 +382,3 @@ def _check_pruned(params, pruned):
                 " optimizer that remembers steps from before pruning moves pruned weights: prune, set masks, "
                 "and retrain with a new one"
             )
-
-
-def _initial(shapes, init, rng, dtype):
-    check_choice("init", init, ("uniform", "he"))
-    params, fan_in = {}, 1
-    for name, shape in shapes.items():  # an operator's weight comes before its bias
-        if len(shape) > 1:
-            fan_in = np.prod(shape[1:])
-        if init == "uniform":
-            param = rng.uniform(-1 / np.sqrt(fan_in), 1 / np.sqrt(fan_in), shape)
-        else:
-            param = rng.standard_normal(shape) * np.sqrt(2 / fan_in) if len(shape) > 1 else np.zeros(shape)
-        params[name] = param.astype(dtype)
-    return params
