@@ -41,13 +41,13 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, module, names, x, h0, *params):
-        backend = module._backend(_on_gpu(x))
-        options = unroll.SolverOptions(**{"method": "auto"} | module._forward.how())
+        backend = module.resolve_backend(_on_gpu(x))
+        options = unroll.SolverOptions(**{"method": "auto"} | module.forward_choice.how())
         with _beside(x), np.errstate(all="ignore"):
-            layers = module._layers(names, params)
+            layers = module.view_layers(names, params)
             means = _means(x, backend=backend)
             saved, solved = _stacked(x).forward(layers, _array(x), _array(h0), options, **means)
-        module._forward.remember(share_of(layers, x.shape, solved, backend))
+        module.forward_choice.remember(share_of(layers, x.shape, solved, backend))
         output = _tensor(saved[-1][0][1:], x)
         # Through PyTorch's hands, so that it notices where one of them is changed before it is needed again.
         ctx.save_for_backward(x, output, *params)
@@ -65,10 +65,10 @@ class _Solve(torch.autograd.Function):
         if grad_output is None and grad_last is None:  # nothing that was read depends on it
             return (None,) * len(ctx.needs_input_grad)
         module, names, saved = ctx.kept
-        shape, backend = (*output.shape[:2], module.hidden_size), module._backend(_on_gpu(x))
+        shape, backend = (*output.shape[:2], module.hidden_size), module.resolve_backend(_on_gpu(x))
         grad_output, grad_last = (each if each is None else _plain(each) for each in (grad_output, grad_last))
         with _beside(x), np.errstate(all="ignore"):
-            layers = module._layers(names, params)
+            layers = module.view_layers(names, params)
             ends = [None] * layers.num_layers if grad_last is None else list(map(_array, grad_last))
             local_grads = None if grad_output is None else _array(grad_output)
             how = chain.choose(module.method, backend, module.levels, shape, layers.dtype, layers.gate_blocks)
@@ -145,7 +145,7 @@ class _Scanned:
         super().__init__(*args, **kwargs)
         self.method, self.backend, self.levels = method, backend, levels
         check_choice("forward", forward, METHODS)
-        self._forward = Forward(forward)
+        self.forward_choice = Forward(forward)
         self._check()
 
     def _check(self):
@@ -156,9 +156,10 @@ class _Scanned:
                     f"{name} must be {usual!r} in a bppsa_nb.torch.{type(self).__name__}, got {value!r}: "
                     f"torch.nn.{type(self).__name__} has it"
                 )
-        chain.choose(self.method, self._backend(), self.levels, (1, 1, self.hidden_size), np.dtype(np.float32), 1)
+        shape, dtype = (1, 1, self.hidden_size), np.dtype(np.float32)
+        chain.choose(self.method, self.resolve_backend(), self.levels, shape, dtype, 1)
 
-    def _backend(self, on_gpu=False):
+    def resolve_backend(self, on_gpu=False):
         """Return what computes: for tensors on the host, a GPU only if it is asked for."""
         if on_gpu:
             from bppsa_nb.chains.backprop_cuda import cuda_only
@@ -168,7 +169,8 @@ class _Scanned:
             return "cpu" if backends.compiles() else "numpy"
         return backends.resolve(self.backend)
 
-    def _layers(self, names, params):
+    def view_layers(self, names, params):
+        """Return the layers as `bppsa_nb.cells.stacked` takes them, on the memory of these parameters."""
         kind = _CELLS[self.mode]
         arrays = dict(zip(names, map(_array, params), strict=True))
         dtype = arrays[names[0]].dtype
@@ -250,7 +252,7 @@ class _Scanned:
         shape = tuple(tensors["input"].shape)
         if 0 in shape[:2]:
             raise ValueError(f"input must have at least one step and one sample, got shape {shape}")
-        if self._forward.method == "newton" and _on_gpu(tensors["input"]):
+        if self.forward_choice.method == "newton" and _on_gpu(tensors["input"]):
             raise ValueError("forward must be 'auto', 'linear' or 'chunked' where input is on a GPU, got 'newton'")
 
     def extra_repr(self):
@@ -259,7 +261,7 @@ class _Scanned:
             "method": self.method,
             "backend": self.backend,
             "levels": self.levels,
-            "forward": self._forward.method,
+            "forward": self.forward_choice.method,
         }
         usual = "auto", None
         return ", ".join([super().extra_repr(), *(f"{k}={v!r}" for k, v in chosen.items() if v not in usual)])

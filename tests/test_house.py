@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import namedtuple
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,25 @@ BELOW["papers"] |= {"graphs"}
 # The public names: whoever stands above all they name may use them.
 FACADES = {"bppsa_nb", "bppsa_nb.sparse", "bppsa_nb.torch"}
 UP = [("bppsa_nb.machine.ranks", "bppsa_nb.distributed")]  # for comm=, and nothing else
-PAPERS = ("bppsa", "ooo", "gru", "multigrid", "forward")
+# Lines of Python, and of the papers' words. They only go down: what adds lines takes others out.
+LINES = {"library": 26_300, "papers": 12_100, "tests": 28_700}
+PARAMETERS = 8
+# What has more: public calls, whose options are keywords; kernels, which a GPU is handed array by array.
+MANY_PARAMETERS = {
+    *("cells.recurrent.forward", "schedule.draw.timeline", "training.trainer.__init__"),
+    *("multigrid.model.__init__", "multigrid.solver.solve", "multigrid.solver.solve_adjoint"),
+    *("cells.chunked_cuda.run_chunks", "cells.gru_cuda.run_steps", "cells.rnn_cuda.run_steps"),
+    *("chains.kernels_cuda.sweep_chunks", "chains.multiply_cuda._kept_of_step", "chains.multiply_cuda.multiply_chunks"),
+    *("networks.residual_steps_cuda.convolution_sweep", "networks.residual_steps_cuda.dense_sweep"),
+    *("operands.products_cuda.sums", "training.kernels_cuda.classify"),
+}
+# Private attributes of other objects that are reached: a class's own constructors, and what other libraries do not
+# make public.
+PRIVATE = {
+    *(("chains.structured", "_fix"), ("operands.batched", "_hold"), ("operands.pattern", "_hold")),
+    *(("distributed.engines", "_exit"), ("schedule.processes", "_exit"), ("puzzles.launches", "_getframe")),
+    *(("machine.compiling", "_cache"), ("machine.views", "_getvalue"), ("papers.stepper", "_repr_mimebundle_")),
+}
 
 
 def _name(path):
@@ -141,3 +160,36 @@ def test_modules_and_functions_are_short(trees):
                 if node.end_lineno - first.lineno + 2 > 60:
                     long.append((name, node.name))
     assert long == []
+
+
+def test_the_house_does_not_grow():
+    count = dict.fromkeys(LINES, 0)
+    for path in [*HOUSE.rglob("*"), *Path(__file__).parent.rglob("*")]:
+        if path.suffix in (".py", ".toml"):
+            part = "tests" if HOUSE not in path.parents else "papers" if HOUSE / "papers" in path.parents else "library"
+            count[part] += len(path.read_text(encoding="utf-8").splitlines())
+    assert {part: lines for part, lines in count.items() if lines > LINES[part]} == {}
+
+
+def test_functions_have_few_parameters(trees):
+    many = set()
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                args = node.args
+                every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
+                if len([each for each in every if each and each.arg not in ("self", "cls")]) > PARAMETERS:
+                    many.add(f"{name.removeprefix('bppsa_nb.')}.{node.name}")
+    assert many == MANY_PARAMETERS
+
+
+def test_private_attributes_are_private(trees):
+    """What begins with an underscore is reached through an object itself; the methods of named tuples are public."""
+    reached = set()
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr):
+                own = ast.unparse(node.value) in ("self", "cls", "super()")
+                if not own and not hasattr(namedtuple("Any", ""), node.attr):
+                    reached.add((name.removeprefix("bppsa_nb."), node.attr))
+    assert reached == PRIVATE

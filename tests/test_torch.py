@@ -136,7 +136,7 @@ def test_copies_and_pickles(kind):
 def test_no_number_is_copied():
     layers, x = ours.RNN(3, 4), torch.randn(6, 2, 3)
     names = layers._all_weights[0]
-    seen = layers._layers(names, [getattr(layers, name) for name in names])
+    seen = layers.view_layers(names, [getattr(layers, name) for name in names])
     assert all(seen.params[name].ctypes.data == getattr(layers, name).data_ptr() for name in names)
     output, _ = layers(x)
     kept = output.grad_fn.kept[-1]
@@ -292,8 +292,8 @@ LARGE = 100, 4, 5, 20
 
 def in_short_chunks(layers):
     """Have layers whose forward pass is to be in chunks take such that a few steps are several."""
-    if layers._forward.method == "chunked":
-        layers._forward.how = lambda: {"method": "chunked", "length": 2}
+    if layers.forward_choice.method == "chunked":
+        layers.forward_choice.how = lambda: {"method": "chunked", "length": 2}
 
 
 @there
@@ -322,7 +322,7 @@ def test_on_a_gpu_they_compute_what_pytorch_computes(kind, name, given_hx, kind_
 def test_nothing_is_copied_to_or_from_a_gpu(kind_of_gpu, gpu, fetched):
     layers, x = ours.GRU(3, 2, 2, method="linear", forward="linear", device=gpu), torch.randn(3, 2, 3, device=gpu)
     names, params = layers._named()
-    seen = layers._layers(names, params)
+    seen = layers.view_layers(names, params)
     assert all(ours._tensor(seen.params[name], x).data_ptr() == getattr(layers, name).data_ptr() for name in names)
     x.requires_grad_()
     output, _ = layers(x)

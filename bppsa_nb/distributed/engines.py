@@ -13,7 +13,6 @@ from pathlib import Path
 
 import bppsa_nb
 from bppsa_nb.machine.checks import check_count
-from bppsa_nb.machine.reprs import repr_of
 
 _INSTALL = "`pip install 'bppsa-nb[mpi]'` installs mpi4py, an MPI and ipyparallel"
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
@@ -46,7 +45,7 @@ class Engines:
     """
 
     def __init__(self, n, timeout=60):
-        self._n, mpiexec = check_count("n", n, 1), find_mpiexec()
+        n, mpiexec = check_count("n", n, 1), find_mpiexec()
         try:
             import mpi4py  # noqa: F401 - the ranks need it
             from ipyparallel import Cluster
@@ -81,9 +80,6 @@ class Engines:
         except BaseException:
             self.stop()
             raise
-
-    def __repr__(self):
-        return repr_of(self, "_n")
 
     def _start(self, n, timeout):
         from IPython import get_ipython

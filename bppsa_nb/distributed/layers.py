@@ -161,15 +161,19 @@ def _given(model, batch):
 def _go_back(group, model, activations, grad_logits, method, backend):
     """Go back through all layers; return the gradients of all parameters, summed over ranks."""
     functions, batch = stacked.functions_of(model.cell_module, backend), activations.x.shape[1]
-    layer, grad_output, local_grads = model.num_layers - 1, None, None
+    grad_output = local_grads = None
+
+    def links_of(layer):
+        parts = stacked.layer_parts(model, activations.x, activations.of_layers(), layer)
+        return parts, functions["chain"](parts.weight_hh, *parts.saved)
+
     with group.collective_check(), np.errstate(all="ignore"):
         grads = {name: np.zeros(shape, model.dtype) for name, shape in model.shapes().items() if "fc" in name}
         if grad_logits is not None:
             grads = {"fc.weight": grad_logits.T @ activations.hidden[-1, -1], "fc.bias": grad_logits.sum(axis=0)}
             grad_output = stacked.plain(grad_logits @ model.params["fc.weight"])
-        parts = stacked.layer_parts(model, activations.x, activations.of_layers(), layer)
-        links = functions["chain"](parts.weight_hh, *parts.saved)
-    while links is not None:
+        parts, links = links_of(model.num_layers - 1)
+    for layer in reversed(range(model.num_layers)):
         segment = DenseSegment(links, batch, backend)
         grad_hidden = go_back(group, segment, grad_output, local_grads, method).gradients
         del segment
@@ -177,16 +181,11 @@ def _go_back(group, model, activations, grad_logits, method, backend):
             from_x, from_h = functions["gate_gradients"](links, *parts.saved, grad_hidden)
             found = functions["parameter_gradients"](parts.below, parts.saved[0], from_x, from_h)
             grads |= {f"{name}_l{layer}": grad for name, grad in found.items()}
-            grad_output = local_grads = None
             if layer:
                 # What the layer below is read for at this rank's steps; its state before them is the rank before's.
                 local_grads = np.zeros_like(grad_hidden)
                 local_grads[1:] = functions["input_gradients"](parts.weight_ih, from_x)
                 grad_output = local_grads[-1]
-            del from_x, from_h, grad_hidden
-            links = None
-            if layer:
-                layer -= 1
-                parts = stacked.layer_parts(model, activations.x, activations.of_layers(), layer)
-                links = functions["chain"](parts.weight_hh, *parts.saved)
+                del from_x, from_h, grad_hidden, links
+                parts, links = links_of(layer - 1)
     return add_up(group, {name: grads[name] for name in model.shapes()})

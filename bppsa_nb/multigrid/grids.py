@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.machine.checks import check_count
-from bppsa_nb.machine.reprs import repr_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,9 +16,6 @@ class Grid:
     # (blocks + 1,), the C-points among the level's points, first and last included; the F-points between two of them
     # are a block. The coarsest level is a single block.
     bounds: np.ndarray
-
-    def __repr__(self):
-        return repr_of(self, "layers", "gaps", "bounds")
 
     def __len__(self):
         return len(self.layers)

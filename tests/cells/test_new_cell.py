@@ -55,13 +55,3 @@ def test_it_is_trained():
     trainer = Trainer(MinimalGatedUnit(1, 8, 4, rng=0), Adam(lr=0.02), method="blelloch", backend="cpu")
     history = trainer.fit(Bitstream(20, 64, num_classes=4, rng=0), epochs=6, batch_size=16, progress=False)
     assert history.loss[-4:].mean() < 0.9 * history.loss[:4].mean()
-
-
-def test_activations_of_another_cell_are_refused():
-    from bppsa_nb import GRU, RNN
-
-    model, x, h0, _ = draw(np.float32, 1)
-    for other in (RNN, GRU):
-        activations = other(2, 5, 3).forward(x, h0, backend="numpy")
-        with pytest.raises((TypeError, ValueError), match="activations"):
-            model.backward(activations, np.ones((4, 3), np.float32))

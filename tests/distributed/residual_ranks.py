@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
-from refusing import unlike
+from refusing import bits, failing, unlike
 
 import bppsa_nb as bp
 from bppsa_nb import multigrid, sparse
@@ -49,10 +49,6 @@ def trainer(net=None, comm=COMM, optimizer=None, **how):
 def fit(who, epochs=1, dataset=None, **settings):
     settings = {"batch_size": 8, "rng": 9, "progress": False} | settings
     return who.fit(dataset or Data(who.model), epochs, **settings)
-
-
-def bits(arrays):
-    return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
 
 
 def state(who):
@@ -101,10 +97,6 @@ def training(folder):
         if state(again) != state(alone):
             wrong.append(f"{name}: after a checkpoint")
     return wrong
-
-
-def failing(*arguments):
-    raise OSError("the disk is gone")
 
 
 def refusals():
@@ -162,10 +154,6 @@ def refusals():
     yield lambda: state(who) == before, None, "True instead"
 
 
-def refused(folder):
-    return unlike(COMM, refusals())
-
-
 def stopped(folder):
     """Send Ctrl-C to the last rank in the second iteration; return where all ranks stop."""
     count = [0]
@@ -185,7 +173,9 @@ def stopped(folder):
 
 
 def main(task, folder, path):
-    every = COMM.gather({"training": training, "refused": refused, "stopped": stopped}[task](Path(folder)))
+    folder = Path(folder)
+    found = unlike(COMM, refusals()) if task == "refused" else {"training": training, "stopped": stopped}[task](folder)
+    every = COMM.gather(found)
     if RANK == 0:
         Path(path).write_text(json.dumps(every))
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 from mpi4py import MPI
-from refusing import patched, unlike
+from refusing import bits, failing, patched, unlike
 
 import bppsa_nb as bp
 from bppsa_nb import sparse
@@ -64,7 +64,7 @@ def models():
         wrong += [f"{case}: {word}" for word in of_solved(here, steps, forward)]
         if (here.logits is None) == LAST or list(found) != list(net.params):
             wrong.append(f"{case}: whose logits, or names")
-        if len(set(COMM.allgather(bits(found)))) > 1:
+        if len(set(COMM.allgather(bits(found.values())))) > 1:
             wrong.append(f"{case}: bits between ranks")
     return wrong
 
@@ -83,10 +83,6 @@ def of_solved(here, steps, forward):
             yield f"{one} went on after it met"
 
 
-def bits(arrays):
-    return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays.values())
-
-
 def trainer(comm=None, places=None, cell="rnn", dtype="float64", optimizer=None, **how):
     optimizer = optimizer or bp.Adam(lr=0.01)
     how = {"backend": "numpy", "comm": comm, "sequence_ranks": places} | how
@@ -103,9 +99,9 @@ def fit(who, epochs=1, dataset=None, **settings):
 
 def state(who):
     """Everything that a trainer holds, as bytes; and in numbers what must be about the same as in one process."""
-    averages = {f"{a}/{n}": v for a, group in who.optimizer.state.items() for n, v in group.items()}
+    averages = [array for group in who.optimizer.state.values() for array in group.values()]
     history, place = who.history, np.array([who.optimizer.steps, who.epoch, who.position])
-    return bits(who.model.params | averages | {"l": history.loss, "s": history.seconds, "p": place})
+    return bits([*who.model.params.values(), *averages, history.loss, history.seconds, place])
 
 
 class Whole:
@@ -166,10 +162,6 @@ class Changed:
     def batch(self, indices, part=(0, 1)):
         x, y = self.inner.batch(indices, part)
         return self.change(x.copy(), y.copy()) if LAST else (x, y)
-
-
-def failing(*arguments):
-    raise OSError("the disk is gone")
 
 
 def failing_repair(call):

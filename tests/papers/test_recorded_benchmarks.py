@@ -109,7 +109,7 @@ def test_whole_steps_are_held_against_the_best_of_each_peer():
     assert found.loc[("named", "RNN", "PyTorch"), "ratio"] == 4 and found.loc[("grid", "GRU", "JAX"), "ratio"] == 1.5
     np.testing.assert_allclose(found.loc[("named", "RNN", "PyTorch"), ["low", "high"]].astype(float), [3.6, 4.8])
     assert set(whole_steps.best(table)["peer"]) == {"JAX"}
-    assert "the better of them takes 1.5 times as long" in text.fill(whole_steps, table, "alt")
+    assert "the better of PyTorch and JAX takes 1.5 times as long" in text.fill(whole_steps, table, "caption")
     assert "above 1 in 2 of 2 cells" in text.fill(whole_steps, table, "alt")
 
 
@@ -133,4 +133,5 @@ def test_growth_is_a_power_fitted_to_the_last_sizes():
     assert found["PyTorch", "seconds"] == pytest.approx(1.5) and 0.4 < found["ours", "seconds"] < 1
     assert found["ours, checkpoint_every=√T", "bytes"] == pytest.approx(0.5) and np.isnan(found["JAX", "bytes"])
     assert found["ours", "bytes"] == pytest.approx(1)  # of 1000 and 10,000: the one before is too small to see
-    assert "its memory with power 1.00, and with fewer states kept 0.50" in text.fill(growing_steps, table, "alt")
+    said = text.fill(growing_steps, table, "caption")
+    assert "its memory with power 1.00, and with every √T-th state kept, others computed again, 0.50" in said

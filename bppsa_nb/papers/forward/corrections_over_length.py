@@ -9,7 +9,9 @@ from bppsa_nb.cells.gru import GRU
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.forward import networks
+from bppsa_nb.papers.progress import grid
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.text import span
 
 SIZES = {"quick": (100, 300, 1000, 3000), "paper": (100, 300, 1000, 3000, 10000, 30000)}
 DRAWS = {"quick": 1, "paper": 5}  # of weights and inputs
@@ -25,14 +27,7 @@ KINDS = {  # words, color, marker
 
 def measure(scale, rng, progress):
     """Solve fresh networks by Newton's method: a row per network, length, dtype and draw."""
-    draws = range(DRAWS[scale])
-    points = [
-        {"network": kind, "T": T, "dtype": dtype, "draw": draw}
-        for kind in KINDS
-        for T in SIZES[scale]
-        for dtype in RIGHT
-        for draw in draws
-    ]
+    points = grid(network=KINDS, T=SIZES[scale], dtype=RIGHT, draw=range(DRAWS[scale]))
     return progress.collect(points, lambda point, rng: [_solve(rng=rng, **point)], rng)
 
 
@@ -45,29 +40,20 @@ def _solve(network, T, dtype, draw, rng):
         errors = (float(abs(states - exact).max()) for states in networks.newton(model, x, MOST, diagonal=True))
         corrections, error = next(pair for pair in enumerate(errors) if pair[1] < right or pair[0] == MOST)
         return {"corrections": corrections, "error": error}
-    make = {"rnn": networks.fresh, "gru": _gru, "example": _example}[network]
-    model = make(rng, np.dtype(dtype))
+    if network == "rnn":
+        model = networks.fresh(rng, np.dtype(dtype))
+    else:
+        hidden, classes = (2, 2) if network == "example" else (networks.H, networks.CLASSES)
+        model = GRU(1, hidden, classes, rng=rng, dtype=np.dtype(dtype))
     exact = model.forward(x, method="linear", backend="cpu").hidden
     newton = partial(model.forward, x, method="newton", length=1, most=MOST, backend="cpu")
     (solved,), states = newton(tol=right).solved, newton().hidden  # which goes on until the package is content
     return {"corrections": solved.corrections, "error": float(abs(states - exact).max())}
 
 
-def _gru(rng, dtype):
-    return GRU(1, networks.H, networks.CLASSES, rng=rng, dtype=dtype)
-
-
-def _example(rng, dtype):
-    return GRU(1, 2, 2, rng=rng, dtype=dtype)
-
-
 def span_of(table, kind):
     """Return from how many to how many corrections a network takes, in single and in double precision, in words."""
-    said = []
-    for dtype in RIGHT:
-        found = where(table, network=kind, dtype=dtype)["corrections"]
-        said.append(f"{found.min()}" if found.min() == found.max() else f"{found.min()} to {found.max()}")
-    return " and ".join(said)
+    return " and ".join(span(where(table, network=kind, dtype=dtype)["corrections"], "{}") for dtype in RIGHT)
 
 
 def plot(table):

@@ -7,6 +7,7 @@ from bppsa_nb.cells.gru import GRU
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.forward import networks
+from bppsa_nb.papers.progress import grid
 from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.timing import quartiles, take_turns
 
@@ -24,13 +25,6 @@ TICKS = {"numpy": (0.1, 0.2, 0.5, 1, 2, 5, 10, 20), "cpu": (0.01, 0.02, 0.05, 0.
 
 def measure(scale, rng, progress):
     """Time methods that take turns: a row per network, length, backend and method."""
-    points = [
-        {"network": kind, "T": T, "backend": backend}
-        for kind in KINDS
-        for T in SIZES[scale]
-        for backend in ("numpy", "cpu")
-    ]
-
     def measure_point(point, rng):
         model = _network(point["network"], ITERATIONS[scale], rng)
         x = networks.inputs(point["T"], 1, rng, np.float32)
@@ -47,6 +41,7 @@ def measure(scale, rng, progress):
             rows.append(row | {"seconds": float(np.median(times[:, i]))} | quartiles("ratio", ratios[:, i]))
         return rows
 
+    points = grid(network=KINDS, T=SIZES[scale], backend=("numpy", "cpu"))
     return progress.collect(points, measure_point, rng)
 
 
@@ -62,14 +57,6 @@ def ratio(table, network, backend, method="chunked"):
     """Return how often the loop's time is a method's, by T."""
     rows = where(table, network=network, backend=backend, method=method)
     return rows.set_index("T")["ratio"]
-
-
-def _said(table, method):
-    return "; ".join(
-        f"{words}, {backend}: " + ", ".join(f"{each:.2g}" for each in ratio(table, kind, backend, method))
-        for kind, words in KINDS.items()
-        for backend in ("numpy", "cpu")
-    )
 
 
 def plot(table):

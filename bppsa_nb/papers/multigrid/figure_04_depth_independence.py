@@ -7,6 +7,7 @@ from bppsa_nb import multigrid
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
+from bppsa_nb.papers.progress import grid
 from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.text import span
 
@@ -27,12 +28,7 @@ _MARKS = "osD^v"
 def measure(scale, rng, progress):
     """Solve for states and gradients of every network until 1e-9: one row per cycle."""
     seed, backend = int(rng.integers(2**31)), backends.resolve("auto")
-    points = [
-        {"weights": weights, "activation": activation, "N": N, "backend": backend}
-        for weights in WEIGHTS
-        for activation in ("tanh", "relu")
-        for N in DEPTHS[scale]
-    ]
+    points = grid(weights=WEIGHTS, activation=("tanh", "relu"), N=DEPTHS[scale], backend=(backend,))
 
     def measure_point(point, _):
         # One seed for all depths: smooth weights are then the same functions of time.
