@@ -88,10 +88,8 @@ def partition(depth, ranks, coarsening=4, levels=None):
 
     Raises
     ------
-    TypeError
-        For arguments that are not integers.
-    ValueError
-        For coarsening below 2, too many levels, or more ranks than steps on the coarsest level.
+    TypeError, ValueError
+        For what are no integers, coarsening below 2, too many levels, or more ranks than steps on the coarsest one.
     """
     depth, ranks = check_count("depth", depth, 1), check_count("ranks", ranks, 1)
     coarsening, levels = check_levels(depth, coarsening, levels)

@@ -110,10 +110,8 @@ def solve(
 
     Raises
     ------
-    TypeError
-        For arrays of another dtype than the network's, or options of another type.
-    ValueError
-        For shapes that do not fit, NaN or infinity, unknown or contradicting options.
+    TypeError, ValueError
+        For another dtype than the network's, shapes that do not fit, NaN or infinity, unknown or contradicting options.
     FloatingPointError
         If a cycle leaves the range of the dtype: it diverges, or serial propagation would do the same.
     RuntimeError

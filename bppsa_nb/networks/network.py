@@ -8,16 +8,7 @@ import numpy as np
 
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import listed
-from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import (
-    check_array,
-    check_choice,
-    check_finite,
-    check_flag,
-    check_params,
-    float_dtype,
-    generator,
-)
+from bppsa_nb.machine import backends, checks
 from bppsa_nb.machine.reprs import repr_of
 from bppsa_nb.networks import layers
 from bppsa_nb.networks.geometry import sizes
@@ -88,7 +79,7 @@ class Network:
     """
 
     def __init__(self, input_shape, operators, *, scan_until=None, init="uniform", rng=0, dtype=np.float32):
-        self.dtype = float_dtype(dtype)
+        self.dtype = checks.float_dtype(dtype)
         self.operators = layers.check_operators("operators", operators)
         names = [operator.name for operator in self.operators]
         if not names:
@@ -96,7 +87,7 @@ class Network:
         if len(set(names)) < len(names):
             raise ValueError(f"operators must have names of their own, got {names}")
         if scan_until is not None:
-            check_choice("scan_until", scan_until, names)
+            checks.check_choice("scan_until", scan_until, names)
         shapes = [sizes("input_shape", input_shape)]
         for operator in self.operators:
             shapes.append(operator.output_shape(shapes[-1]))
@@ -111,7 +102,7 @@ class Network:
         self._largest = max(w * p for w, p in zip(weights, places, strict=True))  # multiply-adds of a product
         self._scanned = len(names) if scan_until is None else names.index(scan_until) + 1
         self._param_shapes = layers.param_shapes(self.operators)
-        self.params = layers.initial(self._param_shapes, generator(rng), self.dtype, init)
+        self.params = layers.initial(self._param_shapes, checks.generator(rng), self.dtype, init)
         self._masks = self._pruned = None
         self._jacobians, self._pieces = {}, {}
 
@@ -134,18 +125,16 @@ class Network:
 
         Raises
         ------
-        TypeError, ValueError
+        TypeError, ValueError, FloatingPointError
             For another dtype than the network's, shapes that do not fit, an empty batch, NaN or infinity, a weight
-            outside the masks that is not zero.
-        FloatingPointError
-            If finite inputs and parameters give an output that is not.
+            outside the masks that is not zero; if finite inputs and parameters give an output that is not.
         """
         backends.resolve(backend)
-        check_array("x", x, self.dtype, ("B", *self.shapes[0]))
+        checks.check_array("x", x, self.dtype, ("B", *self.shapes[0]))
         if len(x) == 0:
             raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
-        check_params(self.params, self.dtype, self._param_shapes)
-        check_finite(x=x)
+        checks.check_params(self.params, self.dtype, self._param_shapes)
+        checks.check_finite(x=x)
         _check_pruned(self.params, self._pruned)
         outputs = []
         with np.errstate(all="ignore"), self._blas(len(x)):  # whatever leaves the range is found in the result
@@ -154,7 +143,7 @@ class Network:
                 outputs.append(operator.forward(outputs[-1] if outputs else x, *params))
                 # Found where it arises, because ReLU hides what is negative.
                 if operator.param_shapes and not np.isfinite(outputs[-1]).all():
-                    check_finite(**self._named_params())
+                    checks.check_finite(**self._named_params())
                     why = f"overflows {self.dtype}, though x and all parameters are finite"
                     raise FloatingPointError(f"the output of {operator.name!r} {why}")
         return Activations(x, tuple(outputs))
@@ -189,9 +178,9 @@ class Network:
             an unknown method or backend.
         """
         self._check_activations(activations)
-        check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
-        check_finite(grad_logits=grad_logits)
-        check_params(self.params, self.dtype, self._param_shapes)
+        checks.check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
+        checks.check_finite(grad_logits=grad_logits)
+        checks.check_params(self.params, self.dtype, self._param_shapes)
         self.check_method(method, backend, levels)
         grads = {}
         with np.errstate(all="ignore"), self._blas(len(grad_logits)):
@@ -207,7 +196,7 @@ class Network:
             np.copyto(grads[name], 0, where=pruned)
         if not all(np.isfinite(grad).all() for grad in grads.values()):
             outputs = {f"activations.outputs[{i}]": output for i, output in enumerate(activations.outputs)}
-            check_finite(**{"activations.x": activations.x}, **outputs, **self._named_params())
+            checks.check_finite(**{"activations.x": activations.x}, **outputs, **self._named_params())
         return {name: grads[name] for name in self.params}
 
     def _blas(self, batch):
@@ -221,7 +210,7 @@ class Network:
     def check_method(self, method, backend="auto", levels=None):
         """Raise what `backward` would raise for these arguments."""
         methods = ("ordinary", *chain.METHODS)
-        check_choice("method", method, (*methods, "auto"))
+        checks.check_choice("method", method, (*methods, "auto"))
         if method in ("auto", "ordinary"):
             backends.resolve(backend)
             if levels is not None:
@@ -267,7 +256,7 @@ class Network:
 
     def linked(self, from_input=False):
         """Return the operators whose transposed Jacobians are `links`, a list of Operator; `from_input` as there."""
-        check_flag("from_input", from_input)
+        checks.check_flag("from_input", from_input)
         return [self.operators[i] for i in self._link_numbers(from_input)]
 
     def links(self, activations, from_input=False):
@@ -287,8 +276,8 @@ class Network:
             the caller's.
         """
         self._check_activations(activations)
-        check_params(self.params, self.dtype, self._param_shapes)
-        check_flag("from_input", from_input)
+        checks.check_params(self.params, self.dtype, self._param_shapes)
+        checks.check_flag("from_input", from_input)
         return self._links(activations, self._link_numbers(from_input), slice(None), None)
 
     def patterns(self, from_input=False):
@@ -301,7 +290,7 @@ class Network:
         It is made once, and kept until masks change.
         """
         names = [operator.name for operator in self.operators]
-        check_choice("name", name, names)
+        checks.check_choice("name", name, names)
         if name not in self._jacobians:
             i = names.index(name)
             mask = (self._masks or {}).get(f"{name}.weight")
@@ -349,7 +338,7 @@ class Network:
 
     def check_masks(self, masks, params):
         """Raise what setting `masks` would raise, were these the parameters."""
-        check_params(params, self.dtype, self._param_shapes)
+        checks.check_params(params, self.dtype, self._param_shapes)
         if masks is None:
             return
         shapes = {name: shape for name, shape in self._param_shapes.items() if len(shape) > 1}
@@ -365,7 +354,7 @@ class Network:
     def _check_activations(self, activations):
         if not isinstance(activations, Activations):
             raise TypeError(f"activations must come from Network.forward, got {type(activations).__name__}")
-        check_array("activations.x", activations.x, self.dtype, ("B", *self.shapes[0]))
+        checks.check_array("activations.x", activations.x, self.dtype, ("B", *self.shapes[0]))
         x, outputs = activations.x, activations.outputs
         layers.check_outputs("activations.outputs", outputs, self.operators, self.dtype, x.shape)
 

@@ -109,10 +109,8 @@ class ResidualNetwork:
 
         Raises
         ------
-        TypeError, ValueError
-            For a state that does not fit, or is not finite.
-        FloatingPointError
-            If a state leaves the range of the dtype.
+        TypeError, ValueError, FloatingPointError
+            For a state that does not fit, or is not finite; if a state leaves the range of the dtype.
         """
         return self._propagate(u0, *self.forward_steps(u0, backend), np.arange(len(self)))
 
@@ -134,10 +132,8 @@ class ResidualNetwork:
 
         Raises
         ------
-        TypeError, ValueError
-            For arrays that do not fit, or are not finite.
-        FloatingPointError
-            If a gradient leaves the range of the dtype.
+        TypeError, ValueError, FloatingPointError
+            For arrays that do not fit, or are not finite; if a gradient leaves the range of the dtype.
         """
         steps = self.adjoint_steps(states, grad_output, backend)
         gradients = self._propagate(grad_output, *steps, np.arange(len(self))[::-1])
@@ -192,10 +188,8 @@ class ResidualNetwork:
 
         Raises
         ------
-        TypeError, ValueError
-            For arrays that do not fit, or are not finite.
-        FloatingPointError
-            If a gradient leaves the range of the dtype.
+        TypeError, ValueError, FloatingPointError
+            For arrays that do not fit, or are not finite; if a gradient leaves the range of the dtype.
         """
         self.check()
         self.check_state("states", states, (len(self) + 1,))
@@ -222,10 +216,8 @@ class ResidualNetwork:
 
         Raises
         ------
-        TypeError, ValueError
-            For states that do not fit, or are not finite; for convolutions.
-        FloatingPointError
-            If a Jacobian leaves the range of the dtype.
+        TypeError, ValueError, FloatingPointError
+            For states that do not fit, or are not finite; for convolutions; if a Jacobian leaves the dtype's range.
         """
         self.check()
         if self.kernel_size:

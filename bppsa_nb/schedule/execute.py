@@ -211,10 +211,8 @@ class Executor:
             For inputs that do not fit; see `sparse.Network.forward` and `cross_entropy`.
         FloatingPointError
             If an output, or a gradient that is to update weights, leaves the range of the dtype.
-        RuntimeError
-            Outside a ``with`` block, or if a process has died.
-        KeyboardInterrupt
-            After Ctrl-C.
+        RuntimeError, KeyboardInterrupt
+            Outside a ``with`` block, or if a process has died; after Ctrl-C.
 
         Notes
         -----

@@ -123,10 +123,8 @@ def profile(network, x, labels, rounds=7):
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError, ValueError, FloatingPointError
         For inputs that do not fit; see `sparse.Network.forward` and `cross_entropy`.
-    FloatingPointError
-        If an output leaves the range of the dtype.
     """
     from bppsa_nb.machine.workers import one_blas_thread
 

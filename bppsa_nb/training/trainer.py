@@ -54,10 +54,9 @@ class Trainer:
 
     Raises
     ------
-    TypeError, ValueError
-        For arguments that do not fit; with `comm`, a model without steps, or ranks that make no whole replicas.
-    RuntimeError
-        For ``backend="cuda"`` without a GPU.
+    TypeError, ValueError, RuntimeError
+        For arguments that do not fit; with `comm`, a model without steps, or ranks that make no whole replicas; for
+        ``backend="cuda"`` without a GPU.
 
     Examples
     --------
@@ -110,11 +109,9 @@ class Trainer:
 
         Raises
         ------
-        TypeError, ValueError
-            For inputs that do not fit; see the model's `forward` and `cross_entropy`.
-        FloatingPointError
-            If logits, a gradient, or what the optimizer makes of one, leave the range of the dtype. Model, optimizer
-            and history are unchanged then.
+        TypeError, ValueError, FloatingPointError
+            For inputs that do not fit; see the model's `forward` and `cross_entropy`. If logits, a gradient, or what
+            the optimizer makes of one, leave the range of the dtype. All is unchanged then.
         """
         with self._strategy.stoppable():
             loss, update = self._strategy.step(self, lambda: (x, y))

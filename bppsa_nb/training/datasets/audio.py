@@ -168,12 +168,9 @@ class Instruments(ArrayDataset):
 
     Raises
     ------
-    FileNotFoundError
-        If the folder is not there.
-    ValueError
-        If it lacks an instrument's folder or clips in one, if a file cannot be used, or for unknown features.
-    OSError
-        If features cannot be cached.
+    OSError, ValueError
+        If the folder is not there (FileNotFoundError), lacks an instrument's folder or clips in one; if a file cannot
+        be used, or features cannot be cached; for unknown features.
     RuntimeError
         If librosa finds no folder for what Numba compiles.
     """
