@@ -139,10 +139,11 @@ def test_samples_that_met_are_not_repaired_again():
     assert found.solved.steps <= 400 + 80
 
 
-def test_a_repair_ends_where_it_meets_what_was_there():
-    step = lambda h, x: 0.5 * h + x  # noqa: E731
+@pytest.mark.parametrize("share, tol", [(0.5, None), (0, 0)])
+def test_a_repair_ends_where_it_meets_what_was_there(share, tol):
+    step = lambda h, x: share * h + x  # noqa: E731
     inputs = np.random.default_rng(0).standard_normal((5000, 1, 1)).astype(np.float32)
-    found = bp.unroll(step, np.zeros((1, 1), np.float32), inputs, length=500)
+    found = bp.unroll(step, np.zeros((1, 1), np.float32), inputs, length=500, tol=tol)
     assert found.solved.steps == counts.WARM_UP + 500 + counts.CHECK_EVERY and found.solved.passes == 2
     assert found.solved.mismatch <= unroll.TOLERANCE[4]
 

@@ -41,6 +41,16 @@ def test_one_failure_is_enough(monkeypatch):
 
     with pytest.raises(RuntimeError, match="piece"):
         workers.parallel_for(fail, 20)
+    here, failed = threading.get_ident(), threading.Event()
+
+    def fail_elsewhere(first, last):
+        if threading.get_ident() != here:
+            failed.set()
+            raise RuntimeError("another thread's piece")
+        return failed.wait(10)
+
+    with pytest.raises(RuntimeError, match="another thread's piece"):
+        workers.parallel_for(fail_elsewhere, 20)
 
 
 def test_no_thread_writes_any_more_after_ctrl_c(monkeypatch):
