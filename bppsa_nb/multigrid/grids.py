@@ -59,10 +59,8 @@ def check_levels(depth, coarsening, levels):
         return coarsening, fewest
     levels = check_count("levels", levels, 1)
     if levels > most:
-        raise ValueError(
-            f"levels must be at most {most} for {depth} layers and coarsening={coarsening}: level {most} has a single "
-            f"step; got {levels}"
-        )
+        why = f"for {depth} layers and coarsening={coarsening}: level {most} has a single step"
+        raise ValueError(f"levels must be at most {most} {why}; got {levels}")
     return coarsening, levels
 
 
@@ -96,9 +94,7 @@ def partition(depth, ranks, coarsening=4, levels=None):
     unit = coarsening ** (levels - 1)
     steps = -(-depth // unit)
     if ranks > steps:
-        raise ValueError(
-            f"ranks must be at most the {steps} steps that {levels} levels leave on the coarsest for {depth} layers, "
-            f"got {ranks}; take fewer levels"
-        )
+        most = f"the {steps} steps that {levels} levels leave on the coarsest for {depth} layers"
+        raise ValueError(f"ranks must be at most {most}, got {ranks}; take fewer levels")
     ends = [min(depth, unit * (steps * r // ranks)) for r in range(ranks + 1)]
     return [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]

@@ -150,10 +150,8 @@ class _Sliding(Operator):
     def _output_size(self, size):
         padded = [n + 2 * p for n, p in zip(size, self.padding, strict=True)]
         if any(span > n for span, n in zip(self._span, padded, strict=True)):
-            raise ValueError(
-                f"operator {self.name!r} has a kernel that covers {self._span}, larger than its padded input of "
-                f"{tuple(padded)}"
-            )
+            covers = f"{self._span}, larger than its padded input of {tuple(padded)}"
+            raise ValueError(f"operator {self.name!r} has a kernel that covers {covers}")
         return tuple((n - span) // s + 1 for n, span, s in zip(padded, self._span, self.stride, strict=True))
 
     def _pad(self, x):

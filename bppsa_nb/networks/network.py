@@ -93,10 +93,8 @@ class Network:
             shapes.append(operator.output_shape(shapes[-1]))
         self.shapes = tuple(shapes)
         if len(shapes[-1]) != 1:
-            raise ValueError(
-                f"operators must end in a vector of logits, as after a Flatten, but {names[-1]!r} has an output of "
-                f"shape {shapes[-1]}"
-            )
+            got = f"{names[-1]!r} has an output of shape {shapes[-1]}"
+            raise ValueError(f"operators must end in a vector of logits, as after a Flatten, but {got}")
         weights = [math.prod(operator.param_shapes.get("weight", ())) for operator in self.operators]
         places = [math.prod(shape[1:]) for shape in shapes[1:]]  # of a convolution's filters; one for other operators
         self._largest = max(w * p for w, p in zip(weights, places, strict=True))  # multiply-adds of a product

@@ -56,9 +56,7 @@ class ResidualNetwork:
             raise TypeError(f"weights must be a numpy.ndarray of float32 or float64, got {got}")
         shape = weights.shape
         if len(shape) not in (3, 5) or 0 in shape or shape[1] != shape[2] or shape[3:4] != shape[4:]:
-            raise ValueError(
-                f"weights must have shape (N, q, q) or (N, channels, channels, k, k), none of them 0, got {shape}"
-            )
+            raise ValueError(f"weights must have shape (N, q, q) or (N, C, C, k, k), none of them 0, got {shape}")
         if len(shape) == 5 and shape[4] % 2 == 0:
             raise ValueError(f"weights must have kernels of odd size, which preserve an image's shape, got {shape[3:]}")
         check_array("biases", self.biases, weights.dtype, shape[:2])
@@ -196,9 +194,8 @@ class ResidualNetwork:
         check_array("gradients", gradients, self.dtype, states.shape)
         check_finite(gradients=gradients)
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
-            found = compute(backend).parameter_gradients(
-                states, gradients, self.weights, self.biases, self.h, self.activation
-            )
+            parts = self.weights, self.biases, self.h, self.activation
+            found = compute(backend).parameter_gradients(states, gradients, *parts)
         if not all(np.isfinite(grad).all() for grad in found):
             raise FloatingPointError(f"the gradients of the parameters overflow {self.dtype}")
         return found

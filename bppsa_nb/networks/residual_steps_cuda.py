@@ -101,10 +101,7 @@ def dense_sweep(points, source, with_source, arrivals, bounds, layers, sizes, we
 
 @cuda.jit
 def convolution_sweep(points, source, with_source, arrivals, bounds, layers, sizes, weights, biases, slopes, kind):
-    """Go through a block of convolutions with one image; one pixel of a channel at a time per thread.
-
-    Arguments as for `dense_sweep`.
-    """
+    """Go through a block of convolutions with one image, as `dense_sweep`; one pixel of a channel per thread."""
     zero, one = points.dtype.type(0), points.dtype.type(1)
     _, batch, channels, height, width = points.shape
     kernel, area = weights.shape[4], height * width

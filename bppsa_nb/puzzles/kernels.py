@@ -179,9 +179,8 @@ def _numbers(answer, n, batch=()):
         (mats,) = launch(answer, (len(there), *batch), (H, H), mats, d)
         if not np.allclose(mats, wanted):
             place = tuple(int(i) for i in np.argwhere(~np.isclose(mats, wanted))[0])
-            raise Wrong(
-                f"words come out right, but of numbers entry {place} is {mats[place]} and should be {wanted[place]}"
-            )
+            found, right = mats[place], wanted[place]
+            raise Wrong(f"words come out right, but of numbers entry {place} is {found} and should be {right}")
 
 
 _HANDED_DOWN = (

@@ -5,10 +5,7 @@ from bppsa_nb.puzzles.checker import IDENTITY, LENGTHS, LETTERS, Puzzle, Task, W
 
 
 def diamond(a, b):
-    """Return a ⋄ b, of two matrices.
-
-    `a` is the one closer to the loss. You have ``@``.
-    """
+    """Return a ⋄ b, of two matrices. `a` is the one closer to the loss. You have ``@``."""
     return b @ a
 
 
@@ -216,10 +213,8 @@ def _rule_affine(answer):
     matrix, offset = found
     for name, what, wanted in (("matrix", matrix, B @ A), ("loss term", offset, B @ p + q)):
         if not isinstance(what, checker.Terms) or what != wanted:
-            raise Wrong(
-                f"{call_} has the {name} {what} and should have {wanted}: a gradient g becomes A g + p, "
-                "and then B (A g + p) + q"
-            )
+            why = "a gradient g becomes A g + p, and then B (A g + p) + q"
+            raise Wrong(f"{call_} has the {name} {what} and should have {wanted}: {why}")
     return "Right: maps g -> A g + p can be scanned as matrices can. So a loss at every step costs a sum, and no level."
 
 

@@ -99,15 +99,14 @@ def training(network, device, micro_batches, boundary, assumptions):
     weight = table.add(W, every, device, network.weight_grad)
     crossed = np.flatnonzero((device[:-1] != device[1:]) & (boundary > 0))
     pairs = {}
-    for a, b in [*zip(device[crossed], device[crossed + 1], strict=True)]:
-        pairs.setdefault((int(a), int(b)), len(pairs))
-        pairs.setdefault((int(b), int(a)), len(pairs))
+    below, above = device[crossed].tolist(), device[crossed + 1].tolist()
+    for a, b in zip(below, above, strict=True):
+        pairs.setdefault((a, b), len(pairs))
+        pairs.setdefault((b, a), len(pairs))
     devices = 1 + int(device.max())
     names = [f"GPU {d + 1}" for d in range(devices)] + [f"link {a + 1} to {b + 1}" for a, b in pairs]
-    links = [
-        np.array([devices + pairs[int(device[l + s]), int(device[l + 1 - s])] for l in crossed], np.int64)
-        for s in (0, 1)
-    ]
+    ways = zip(below, above, strict=True), zip(above, below, strict=True)
+    links = [np.array([devices + pairs[way] for way in each], np.int64) for each in ways]
     sent = table.add(SF, crossed, links[0], boundary[crossed])  # of layer l's output
     back = table.add(SO, crossed + 1, links[1], boundary[crossed])  # of the gradient that layer l + 1 made
 
@@ -126,10 +125,7 @@ def training(network, device, micro_batches, boundary, assumptions):
 
 
 def synchronized(network, assumptions):
-    """List one iteration of data-parallel training: backward pass, synchronization, the next forward pass.
-
-    Worker 0 computes, worker 1 is the link.
-    """
+    """List a backward pass, synchronization and the next forward pass: worker 0 computes, worker 1 is the link."""
     L, table = network.layers, _Table(1)
     every = np.arange(L)
     low = 0 if assumptions.first_output_grad else 1

@@ -244,14 +244,11 @@ def _speedups(speedup, kernels, regions):
         raise TypeError(f"speedup must hold real numbers, got {speedup!r}")
     shape = (len(kernels), len(regions))
     if array.shape != shape:
-        raise ValueError(
-            f"speedup must have shape {shape}, one row per kernel, one column per region; got {array.shape}"
-        )
+        raise ValueError(f"speedup must have shape {shape}, a row per kernel, a column per region; got {array.shape}")
     array = array.astype(np.float64)
     wrong = np.argwhere(~((array >= _LEAST) & (array <= 2)))
     if len(wrong):
         row, column = wrong[0]
-        raise ValueError(
-            f"speedup must be from {_LEAST} to 2, got {array[row, column]} for δW{kernels[row]} in region {column + 1}"
-        )
+        where = f"for δW{kernels[row]} in region {column + 1}"
+        raise ValueError(f"speedup must be from {_LEAST} to 2, got {array[row, column]} {where}")
     return array

@@ -197,10 +197,8 @@ class TwoStreams(Timeline):
         wrong = np.flatnonzero(np.abs(did - ops.duration) > 1e-9 * self.sequential)
         if len(wrong):
             i = wrong[0]
-            raise ValueError(
-                f"{ops.name(i)} must do work of {ops.duration[i]:g} between {self.start[i]:g} and {self.end[i]:g}, "
-                f"where it does {did[i]:g}"
-            )
+            when = f"between {self.start[i]:g} and {self.end[i]:g}"
+            raise ValueError(f"{ops.name(i)} must do work of {ops.duration[i]:g} {when}, where it does {did[i]:g}")
 
     def plot(self, ax=None, *, unit="unit times", legend=True):
         """Draw both streams as `Timeline.plot`, with a line where the main stream goes on to another region."""

@@ -73,9 +73,8 @@ def _checkpoint(path, entries, model, optimizer):
     entry = partial(npz_entry, path, entries)
     note = _checked_note(path, entry("note"))
     if note["optimizer"] != _settings(optimizer):
-        raise ValueError(
-            f"{path} was written with the optimizer {note['optimizer']}, this trainer has {_settings(optimizer)}"
-        )
+        written, here = note["optimizer"], _settings(optimizer)
+        raise ValueError(f"{path} was written with the optimizer {written}, this trainer has {here}")
     loss, seconds = entry("loss"), entry("seconds")
     if loss.ndim != 1 or loss.shape != seconds.shape or not loss.dtype == seconds.dtype == np.float64:
         came = f"{loss.shape} of {loss.dtype} and {seconds.shape} of {seconds.dtype}"

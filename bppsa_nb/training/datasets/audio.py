@@ -257,9 +257,8 @@ def _from_librosa():
         with extras.explained():
             from librosa.feature import mfcc
     except RuntimeError as error:  # unlike ours, its compiled functions do not go without
-        raise RuntimeError(
-            f"librosa needs a folder for what it compiles; NUMBA_CACHE_DIR can name one: {error}"
-        ) from error
+        why = f"librosa needs a folder for what it compiles; NUMBA_CACHE_DIR can name one: {error}"
+        raise RuntimeError(why) from error
     return mfcc
 
 
