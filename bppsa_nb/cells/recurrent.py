@@ -14,6 +14,7 @@ from bppsa_nb.machine.checks import (
     check_count,
     check_finite,
     check_params,
+    check_samples,
     float_dtype,
     generator,
     on_gpu,
@@ -22,9 +23,10 @@ from bppsa_nb.machine.checks import (
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.ranks import over_ranks
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 
 
+@with_repr("x", "hidden", "gates", "logits")
 @dataclass(frozen=True, eq=False)
 class Activations:
     """What a forward pass leaves for the backward pass.
@@ -60,10 +62,8 @@ class Activations:
         kept = [self.hidden] if self.gates is None else [self.hidden, self.gates]
         return list(zip(*kept, strict=True))
 
-    def __repr__(self):
-        return repr_of(self, "x", "hidden", "gates", "logits")
 
-
+@with_repr("input_size", "hidden_size", "num_classes", "num_layers", "dtype")
 class Recurrent:
     """A classifier of sequences: recurrent layers, and a linear layer on the last state. See `RNN` and `GRU`.
 
@@ -94,9 +94,6 @@ class Recurrent:
         self.params = {
             name: rng.uniform(-bound, bound, shape).astype(self.dtype) for name, shape in self.shapes().items()
         }
-
-    def __repr__(self):
-        return repr_of(self, "input_size", "hidden_size", "num_classes", "num_layers", "dtype")
 
     def shapes(self):
         """Return the shape of every parameter by its name."""
@@ -277,13 +274,10 @@ class Recurrent:
 
     def check_sizes(self, x, h0=None):
         """Raise what `forward` would raise for the types and shapes of these arguments, which may be on a GPU."""
-        check_array("x", on_host(x), self.dtype, ("T", "B", self.input_size))
-        batch = x.shape[1]
-        if batch == 0:
-            raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
+        check_samples(on_host(x), self.dtype, ("T", "B", self.input_size))
         check_params(self.params, self.dtype, self.shapes())
         if h0 is not None:
-            check_array("h0", on_host(h0), self.dtype, (self.num_layers, batch, self.hidden_size))
+            check_array("h0", on_host(h0), self.dtype, (self.num_layers, x.shape[1], self.hidden_size))
 
     def named_params(self):
         """Return the parameters by the names that errors give them."""

@@ -9,7 +9,7 @@ from bppsa_nb.cells import newton
 from bppsa_nb.cells.chunked import Chunks, Solved
 from bppsa_nb.chains.plan import chunk_length
 from bppsa_nb.machine.checks import as_array, check_choice, check_count, check_finite, is_number
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 
 METHODS = ("linear", "chunked", "newton")
 TOLERANCE = {4: 2 * float(np.finfo(np.float32).eps), 8: 1e-12}  # by bytes of a number
@@ -72,6 +72,7 @@ def solve(options, length, run, x, h0, make=Chunks, linearize=None, bound=None):
     return chunks.result(), chunks.solved
 
 
+@with_repr("states", "solved")
 @dataclass(frozen=True, eq=False)
 class Unrolled:
     """What `unroll` finds.
@@ -86,9 +87,6 @@ class Unrolled:
 
     states: np.ndarray
     solved: Solved | None
-
-    def __repr__(self):
-        return repr_of(self, "states", "solved")
 
 
 def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, tol=None, most=None):

@@ -13,13 +13,14 @@ from bppsa_nb.chains import checks as chain_checks
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.arguments import check
 from bppsa_nb.distributed.exscan import LOST, exscan
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.scan.operator import IDENTITY
 
 _log = logging.getLogger(__name__)
 
 
+@with_repr("gradients", "method", "combined", "communication", "finite")
 @dataclass(frozen=True, eq=False)
 class Solution:
     """What `solve` found on one rank.
@@ -43,9 +44,6 @@ class Solution:
     combined: int
     communication: float
     finite: bool
-
-    def __repr__(self):
-        return repr_of(self, "gradients", "method", "combined", "communication", "finite")
 
 
 def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend="auto", levels=None, comm):

@@ -32,7 +32,7 @@ import numpy as np
 from bppsa_nb.graphs import variant_pieces as pieces
 from bppsa_nb.graphs.counter import Counter
 from bppsa_nb.machine import checks
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 
 NAMES = {
     "original": "Original",
@@ -42,6 +42,7 @@ NAMES = {
 }
 
 
+@with_repr("variant", "hidden", "gates", "product")
 @dataclass(frozen=True, eq=False)
 class Activations:
     """What a forward pass leaves for the backward pass.
@@ -54,9 +55,6 @@ class Activations:
     hidden: np.ndarray
     gates: np.ndarray
     product: np.ndarray | None
-
-    def __repr__(self):
-        return repr_of(self, "variant", "hidden", "gates", "product")
 
     @property
     def kept(self):

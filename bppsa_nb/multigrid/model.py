@@ -6,14 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.chains import backprop as chain
-from bppsa_nb.machine import backends, checks
+from bppsa_nb.machine import checks
 from bppsa_nb.machine.ranks import over_ranks
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
 from bppsa_nb.networks.geometry import sizes
 from bppsa_nb.networks.layers import check_operators, check_outputs, gradients_of, initial, param_shapes, params_of
+from bppsa_nb.networks.network import check_method
 from bppsa_nb.networks.residual import ResidualNetwork
 
 # What a model's `solver` may say, and what holds where it does not.
@@ -24,6 +25,7 @@ _OPTIONS = {
 }
 
 
+@with_repr("x", "opening", "states", "closing")
 @dataclass(frozen=True, eq=False)
 class ResidualActivations:
     """What a forward pass leaves for the backward pass: the input `x`, outputs of operators, and states.
@@ -38,15 +40,13 @@ class ResidualActivations:
     states: np.ndarray
     closing: tuple
 
-    def __repr__(self):
-        return repr_of(self, "x", "opening", "states", "closing")
-
     @property
     def logits(self):
         """np.ndarray [shape=(B, classes)]: the last output; None where `closing` is empty."""
         return self.closing[-1] if self.closing else None
 
 
+@with_repr("input_shape", "opening", "depth", "closing", "h", "activation", "solver", "dtype")
 class ResidualModel:
     """Opening operators, N residual layers u^{n+1} = u^n + h σ(W^n u^n + b^n), closing operators.
 
@@ -141,9 +141,6 @@ class ResidualModel:
         self.params = initial(self._shapes, checks.generator(rng), self.dtype, stacked="residual.")
         network_of(self)  # refuses what does not fit
         self.solver, self.cycles = solver, {}
-
-    def __repr__(self):
-        return repr_of(self, "input_shape", "opening", "depth", "closing", "h", "activation", "solver", "dtype")
 
     @property
     def depth(self):
@@ -256,9 +253,7 @@ class ResidualModel:
 
     def check_input(self, x):
         """Raise TypeError or ValueError for what cannot be propagated, parameters included."""
-        checks.check_array("x", x, self.dtype, ("B", *self.input_shape))
-        if len(x) == 0:
-            raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
+        checks.check_samples(x, self.dtype, ("B", *self.input_shape))
         checks.check_params(self.params, self.dtype, self._shapes)
         checks.check_finite(x=x, **{f"params[{name!r}]": param for name, param in self.params.items()})
 
@@ -266,18 +261,11 @@ class ResidualModel:
         """Raise what `backward` would raise for these arguments."""
         if comm is not None:
             over_ranks("residual").check_method(self, method, comm)
-        methods = ("auto", "multigrid", "ordinary", *chain.METHODS)
-        checks.check_choice("method", method, methods)
+        check_method(("auto", "multigrid", "ordinary"), method, backend, levels, self.dtype)
         if method == "multigrid" and self._solver is None:
             raise ValueError("method='multigrid' needs a model with a solver, such as {'cycles': 2}, got None")
-        if method in ("auto", "multigrid", "ordinary"):
-            backends.resolve(backend)
-            if levels is not None:
-                raise ValueError(f"levels is for method='truncated' only, got levels={levels!r} with method={method!r}")
-        else:
-            if len(self.state_shape) > 1:
-                raise ValueError(f"method={method!r} scans Jacobians of dense layers, but states are images")
-            chain.choose(method, backend, levels, None, self.dtype)
+        if method in chain.METHODS and len(self.state_shape) > 1:
+            raise ValueError(f"method={method!r} scans Jacobians of dense layers, but states are images")
 
 
 def network_of(model, layers=slice(None)):

@@ -9,7 +9,7 @@ import numpy as np
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import listed
 from bppsa_nb.machine import backends, checks
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.networks import layers
 from bppsa_nb.networks.geometry import sizes
 from bppsa_nb.operands.batched import BatchedCSR
@@ -20,15 +20,13 @@ _SMALL = 2**24  # multiply-adds of the largest product up to which one thread mu
 _BYTES = 2**28  # of Jacobians and their products in memory at a time; more would not be faster
 
 
+@with_repr("x", "outputs")
 @dataclass(frozen=True, eq=False)
 class Activations:
     """What a forward pass leaves for the backward pass: the input `x` [shape=(B, C, H, W)], and the `outputs`."""
 
     x: np.ndarray
     outputs: tuple
-
-    def __repr__(self):
-        return repr_of(self, "x", "outputs")
 
     @property
     def logits(self):
@@ -40,6 +38,7 @@ class Activations:
         return self.outputs[i - 1] if i else self.x
 
 
+@with_repr("shapes", "operators", "dtype")
 class Network:
     """A chain of operators, and its parameters. See `LeNet5` and `VGG11`.
 
@@ -104,9 +103,6 @@ class Network:
         self._masks = self._pruned = None
         self._jacobians, self._pieces = {}, {}
 
-    def __repr__(self):
-        return repr_of(self, "shapes", "operators", "dtype")
-
     def forward(self, x, backend="auto"):
         """Compute every operator's output.
 
@@ -128,9 +124,7 @@ class Network:
             outside the masks that is not zero; if finite inputs and parameters give an output that is not.
         """
         backends.resolve(backend)
-        checks.check_array("x", x, self.dtype, ("B", *self.shapes[0]))
-        if len(x) == 0:
-            raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
+        checks.check_samples(x, self.dtype, ("B", *self.shapes[0]))
         checks.check_params(self.params, self.dtype, self._param_shapes)
         checks.check_finite(x=x)
         _check_pruned(self.params, self._pruned)
@@ -207,14 +201,7 @@ class Network:
 
     def check_method(self, method, backend="auto", levels=None):
         """Raise what `backward` would raise for these arguments."""
-        methods = ("ordinary", *chain.METHODS)
-        checks.check_choice("method", method, (*methods, "auto"))
-        if method in ("auto", "ordinary"):
-            backends.resolve(backend)
-            if levels is not None:
-                raise ValueError(f"levels is for method='truncated' only, got levels={levels!r} with method={method!r}")
-        else:
-            chain.choose(method, backend, levels, None, self.dtype)
+        check_method(("auto", "ordinary"), method, backend, levels, self.dtype)
 
     def _ordinary(self, activations, grad, stop, grads):
         """Go backward down to the output of operator number `stop - 1`; return the gradient there."""
@@ -358,6 +345,17 @@ class Network:
 
     def _named_params(self):
         return {f"params[{name!r}]": param for name, param in self.params.items()}
+
+
+def check_method(own, method, backend, levels, dtype):
+    """Raise what `backward` of a model would raise: it has methods of its `own`, and scans as `backprop` does."""
+    checks.check_choice("method", method, (*own, *chain.METHODS))
+    if method not in own:
+        chain.choose(method, backend, levels, None, dtype)
+        return
+    backends.resolve(backend)
+    if levels is not None:
+        raise ValueError(f"levels is for method='truncated' only, got levels={levels!r} with method={method!r}")
 
 
 def _check_pruned(params, pruned):

@@ -5,7 +5,7 @@ import numpy as np
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import as_float, check_array, check_choice, check_finite
 from bppsa_nb.machine.dispatch import implementation
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.networks.residual_steps import ACTIVATIONS
 
 
@@ -14,6 +14,7 @@ def compute(backend):
     return implementation("bppsa_nb.networks.residual_steps", backends.resolve(backend))
 
 
+@with_repr("weights", "biases", "h", "activation")
 class ResidualNetwork:
     """N residual layers, u^{n+1} = u^n + h σ(W^n u^n + b^n).
 
@@ -66,9 +67,6 @@ class ResidualNetwork:
             raise ValueError(f"h must be positive and finite in {weights.dtype}, got {h}")
         self.h = number  # whatever kind of number was set
         check_choice("activation", self.activation, ACTIVATIONS)
-
-    def __repr__(self):
-        return repr_of(self, "weights", "biases", "h", "activation")
 
     def __len__(self):
         return len(self.weights)

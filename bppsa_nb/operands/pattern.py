@@ -22,7 +22,7 @@ from bppsa_nb.machine.checks import (
     is_integer,
 )
 from bppsa_nb.machine.dispatch import implementation
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.operands import products
 
 
@@ -173,6 +173,7 @@ class CSRPattern(Fixed):
         return f"CSRPattern(shape={self.shape}, nnz={self.nnz})"
 
 
+@with_repr("left", "right", "pattern", "kind", "multiply_adds")
 class PlannedProduct(Fixed):
     """The product of two sparse matrices, planned from their patterns.
 
@@ -247,9 +248,6 @@ class PlannedProduct(Fixed):
         # The plan lives as long as the pattern it is kept with, so it must not keep the other one alive.
         self._fix(left=a.detached(), right=b.detached(), right_canonical=canonical)
         self._fix(pattern=pattern, multiply_adds=multiply_adds, kind=kind, places=[])
-
-    def __repr__(self):
-        return repr_of(self, "left", "right", "pattern", "kind", "multiply_adds")
 
     def performed(self, a):
         """Count the multiply-adds that the numeric phase performs for certain values.

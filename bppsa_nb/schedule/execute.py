@@ -6,7 +6,7 @@ import numpy as np
 
 from bppsa_nb.machine.checks import check_count, check_kind
 from bppsa_nb.machine.interrupts import interrupts_held
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import repr_of, with_repr
 from bppsa_nb.networks.network import Network
 from bppsa_nb.schedule.layers import check_batch, split
 from bppsa_nb.schedule.operations import SF, SO, SW, F, O, W
@@ -16,6 +16,7 @@ from bppsa_nb.training.loss import check_labels
 from bppsa_nb.training.optimizers import SGD, Adam
 
 
+@with_repr("loss", "grads", "timeline")
 @dataclass(frozen=True, eq=False)
 class Result:
     """What a run gives.
@@ -28,9 +29,6 @@ class Result:
     losses: np.ndarray
     grads: dict
     timeline: Timeline
-
-    def __repr__(self):
-        return repr_of(self, "loss", "grads", "timeline")
 
     @property
     def loss(self):

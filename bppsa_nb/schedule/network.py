@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.machine.checks import as_array, check_amount, check_count, check_flag, check_kind
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,7 @@ class Network:
         return f"Network of {self.layers} layers"
 
 
+@with_repr("activation", "output_grad", "weight_grad", "inner")
 @dataclass(frozen=True, eq=False)
 class Memory:
     """What a layer keeps in memory, for one micro-batch, in any unit (bytes, say).
@@ -145,9 +146,6 @@ class Memory:
     def __post_init__(self):
         for name, part in vars(self).items():
             spread(f"memory.{name}", part, None)
-
-    def __repr__(self):
-        return repr_of(self, "activation", "output_grad", "weight_grad", "inner")
 
     def of(self, layers):
         """Return the same with arrays of float64 [shape=(L,)], checked."""

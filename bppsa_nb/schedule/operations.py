@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.schedule.network import Assumptions, Network
 
 KINDS = ("F", "δO", "δW", "S[F]", "S[δO]", "S[δW]")
 F, O, W, SF, SO, SW = range(6)
 
 
+@with_repr("workers", "network", "kind")
 @dataclass(frozen=True, eq=False)
 class Operations:
     """What is to be done in one iteration, one entry per operation: arrays of int64, but `duration` of float64."""
@@ -25,9 +26,6 @@ class Operations:
     devices: int  # how many of them compute; the others are links
     network: Network
     assumptions: Assumptions
-
-    def __repr__(self):
-        return repr_of(self, "workers", "network", "kind")
 
     def __len__(self):
         return len(self.kind)

@@ -9,7 +9,7 @@ from bppsa_nb.machine import backends, extras
 from bppsa_nb.machine.checks import check_count, check_flag, generator
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.ranks import over_ranks
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.multigrid.model import ResidualModel
 from bppsa_nb.training import checkpoints
 from bppsa_nb.training.forward import Forward
@@ -17,6 +17,7 @@ from bppsa_nb.training.history import History
 from bppsa_nb.training.local import LocalStrategy
 
 
+@with_repr("model", "optimizer", "method", "backend", "levels", "epoch", "position")
 class Trainer:
     """Train a model with any method and backend for its backward pass.
 
@@ -87,9 +88,6 @@ class Trainer:
         self.epoch = self.position = 0
         self._seed = self._plan = None
         self._loss, self._seconds = [], []
-
-    def __repr__(self):
-        return repr_of(self, "model", "optimizer", "method", "backend", "levels", "epoch", "position")
 
     @property
     def history(self):

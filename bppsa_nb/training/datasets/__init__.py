@@ -15,12 +15,13 @@ Where the steps of a sequence are spread over MPI ranks, each of them asks for i
 import numpy as np
 
 from bppsa_nb.machine.checks import as_array, check_floats, check_integers
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.training.datasets.bitstream import Bitstream, check_indices, steps_of
 
 __all__ = ["ArrayDataset", "Bitstream"]
 
 
+@with_repr("x", "y")
 class ArrayDataset:
     """A data set of two arrays in memory: `x` [shape=(T, N, I)], all the inputs, time first, and their labels `y` (N,).
 
@@ -34,9 +35,6 @@ class ArrayDataset:
             raise ValueError(f"y must have shape ({x.shape[1]},), one label per sample of x, got {y.shape}")
         check_integers("y", y)
         self.x, self.y = x, y
-
-    def __repr__(self):
-        return repr_of(self, "x", "y")
 
     def __len__(self):
         return len(self.y)

@@ -16,7 +16,7 @@ import numpy as np
 
 from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.checks import check_count, check_flag, check_kind, generator, wrong_shape
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.training.datasets import ArrayDataset, feature_cache
 
 NAMES = {
@@ -129,6 +129,7 @@ def read(path):
     return waveform
 
 
+@with_repr("x", "features", "data")
 class Instruments(ArrayDataset):
     """Instrument classification: IRMAS or its stand-in, as one of the sets S, M and L of Table 3.
 
@@ -190,9 +191,6 @@ class Instruments(ArrayDataset):
         usable = [i for i, name in enumerate(names) if name not in unusable]
         _fill(self, clips[usable] if unusable else clips, [names[i] for i in usable])
         self.data = "stand-in" if (folder / STAND_IN).is_file() else "real"
-
-    def __repr__(self):
-        return repr_of(self, "x", "features", "data")
 
     def split(self, share=0.25, rng=0):
         """Hold out clips for testing.
