@@ -199,11 +199,9 @@ class _Scanned:
         RuntimeError, ValueError
             What PyTorch raises, too, for shapes and dtypes that do not fit; for a method or a backend that is not to be
             had on a GPU.
-        NotImplementedError
-            For a PackedSequence.
-        TypeError
-            For what is no tensor, parameters of another dtype than float32 and float64, and tensors that are not all in
-            one place, on the host or a GPU.
+        NotImplementedError, TypeError
+            For a PackedSequence; for what is no tensor, parameters of another dtype than float32 and float64, and
+            tensors that are not all in one place, on the host or a GPU.
         """
         self._check()
         if isinstance(input, PackedSequence):

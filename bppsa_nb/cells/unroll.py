@@ -75,15 +75,7 @@ def solve(options, length, run, x, h0, make=Chunks, linearize=None, bound=None):
 @with_repr("states", "solved")
 @dataclass(frozen=True, eq=False)
 class Unrolled:
-    """What `unroll` finds.
-
-    Attributes
-    ----------
-    states : np.ndarray [shape=(T + 1, B, ...)]
-        `h0`, and the state after every step.
-    solved : Solved or None
-        How they were found; None for the loop.
-    """
+    """What `unroll` finds: `states` [shape=(T + 1, B, ...)], `h0` first, and how they were `solved`; None: the loop."""
 
     states: np.ndarray
     solved: Solved | None
@@ -116,10 +108,9 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
 
     Raises
     ------
-    TypeError, ValueError
-        For arguments that do not fit, or a step that returns something else than states, or changes what it is given.
-    FloatingPointError
-        If states are not finite.
+    TypeError, ValueError, FloatingPointError
+        For arguments that do not fit, or a step that returns something else than states, or changes what it is given;
+        if states are not finite.
 
     Examples
     --------

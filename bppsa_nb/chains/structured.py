@@ -32,10 +32,9 @@ class StructuredChain(Fixed):
 
     Raises
     ------
-    TypeError
-        For dtypes other than float32 and float64, a mixture of the two, or anything that is no array.
-    ValueError
-        For shapes that do not fit together, an empty batch or state.
+    TypeError, ValueError
+        For dtypes other than float32 and float64, a mixture of the two, what is no array; for shapes that do not fit
+        together, an empty batch or state.
 
     Examples
     --------

@@ -29,10 +29,8 @@ class BatchedCSR(Fixed):
 
     Raises
     ------
-    TypeError
-        If the pattern does not consist of integers, or `values` not of float32 or float64.
-    ValueError
-        If it is no CSR pattern of that shape, or `values` does not have one row of nnz numbers per sample.
+    TypeError, ValueError
+        If it is no CSR pattern of that shape, of integers, or `values` no float32 or float64, a row of nnz per sample.
     """
 
     _fixed = ("pattern", "values")
