@@ -1,4 +1,7 @@
-"""Trainers that tests make, run and compare."""
+"""Trainers that tests make, run, stop and compare."""
+
+import signal
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -35,6 +38,45 @@ def picture_trainer(optimizer=None, **settings):
     operators = [Conv2d("conv", 1, 3, 3), ReLU("relu"), MaxPool2d("pool", 2), Flatten("flatten"), Linear("fc", 3, 2)]
     optimizer = SGD(lr=0.1, momentum=0.9) if optimizer is None else optimizer
     return Trainer(Network((1, 4, 4), operators, rng=1), optimizer, **{"backend": "numpy"} | settings)
+
+
+class Pictures:
+    """Noise in which the first half or the second half is brighter."""
+
+    def __len__(self):
+        return 22
+
+    def batch(self, indices):
+        y = np.asarray(indices) % 2
+        x = np.random.default_rng(0).standard_normal((22, 1, 4, 4), np.float32)[indices]
+        for sample, label in zip(x, y, strict=True):
+            sample[:, 2 * label : 2 * label + 2] += 2
+        return x, y
+
+
+class Scaled(RNN):
+    """A model with a parameter of its own."""
+
+    def __init__(self, *sizes, **how):
+        super().__init__(*sizes, **how)
+        self.params["scale"] = np.full(1, 1.5, np.float32)
+
+    def backward(self, *arguments, **how):
+        return super().backward(*arguments, **how) | {"scale": np.ones(1, np.float32)}
+
+
+@contextmanager
+def ctrl_c():
+    """Expect that Ctrl-C arrives, and is passed on, with the handler that was there (a background job ignores it)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+        stopped = False
+    except KeyboardInterrupt:
+        stopped = True
+    finally:
+        found = signal.signal(signal.SIGINT, before)
+    assert stopped and found is signal.default_int_handler
 
 
 def pruned_trainer(rate=0.6):

@@ -144,7 +144,7 @@ def test_wrong_arguments_are_refused(arguments, said, monkeypatch, capsys):
 
 def test_one_rank_says_what_is_wrong(rank_session):
     done = rank_session.run(3, "-m", "bppsa_nb.multigrid", "--depth", "8", "--backend", "numpy")
-    said = "ranks must be at most the 2 steps that 2 levels leave"
+    said = "usage: python -m bppsa_nb.distributed .*\n.*error: ranks must be at most the 2 steps that 2 levels leave"
     assert done.returncode == 2 and len(re.findall(said, done.stderr)) == 1
 
 

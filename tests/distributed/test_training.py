@@ -1,6 +1,6 @@
-"""Training whose steps and samples are spread over MPI ranks: the same as on one process, or one error on all ranks.
+"""Training whose steps and samples, or layers, are spread over MPI ranks: as on one process, or one error on all ranks.
 
-`train_ranks.py` holds what every rank does.
+`train_ranks.py` and `residual_ranks.py` hold what every rank does.
 """
 
 import os
@@ -17,23 +17,31 @@ from on_mpi import ENVIRONMENT, command, start
 import bppsa_nb as bp
 from bppsa_nb.papers import cli
 
-PROGRAM = Path(__file__).with_name("train_ranks.py")
+STEPS, LAYERS = "train_ranks.py", "residual_ranks.py"
 
 
 @pytest.fixture
 def on_ranks(rank_session, tmp_path):
-    """Do one of the tasks on some ranks; return what every rank found."""
-    return lambda ranks, task: rank_session.found(ranks, PROGRAM, task, tmp_path)
+    """Do one of a program's tasks on some ranks; return what every rank found."""
+    return lambda ranks, task, name=STEPS: rank_session.found(ranks, Path(__file__).with_name(name), task, tmp_path)
 
 
 @pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 4, 7))])
-def test_any_number_of_ranks_trains_as_one_process_does(on_ranks, ranks):
-    assert on_ranks(ranks, "check") == [[]] * ranks
+@pytest.mark.parametrize("name", [STEPS, LAYERS])
+def test_any_number_of_ranks_trains_as_one_process_does(on_ranks, ranks, name):
+    assert on_ranks(ranks, "check", name) == [[]] * ranks
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
-def test_what_one_rank_cannot_do_none_does(on_ranks, ranks):
-    assert on_ranks(ranks, "refused") == [[]] * ranks
+SOME = (2, STEPS), (3, LAYERS), *(pytest.param(4, name, marks=pytest.mark.full) for name in (STEPS, LAYERS))
+
+
+@pytest.mark.parametrize("ranks, name", SOME)
+def test_what_one_rank_cannot_do_none_does(on_ranks, ranks, name):
+    assert on_ranks(ranks, "refused", name) == [[]] * ranks
+
+
+def test_ctrl_c_on_one_rank_stops_all_after_the_same_iteration(on_ranks):
+    assert on_ranks(3, "stopped", LAYERS) == [[0, 16, 2]] * 3
 
 
 def trained(epochs, *paths):

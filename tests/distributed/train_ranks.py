@@ -1,7 +1,6 @@
 """What `test_training.py` has every rank do: mpiexec -n RANKS python -m mpi4py train_ranks.py TASK FOLDER FILE."""
 
 import itertools
-import json
 import os
 import signal
 import sys
@@ -10,8 +9,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+import trainers
 from mpi4py import MPI
-from refusing import bits, failing, patched, unlike
+from refusing import bits, failing, patched, state, unlike, write
 
 import bppsa_nb as bp
 from bppsa_nb import sparse
@@ -94,14 +94,7 @@ def data(dtype="float64", samples=17, length=9):
 
 
 def fit(who, epochs=1, dataset=None, **settings):
-    return who.fit(dataset or data(), epochs, **{"batch_size": 8, "rng": 9, "progress": False} | settings)
-
-
-def state(who):
-    """Everything that a trainer holds, as bytes; and in numbers what must be about the same as in one process."""
-    averages = [array for group in who.optimizer.state.values() for array in group.values()]
-    history, place = who.history, np.array([who.optimizer.steps, who.epoch, who.position])
-    return bits([*who.model.params.values(), *averages, history.loss, history.seconds, place])
+    return trainers.fit(who, epochs, dataset or data(), **{"batch_size": 8} | settings)
 
 
 class Whole:
@@ -145,16 +138,17 @@ def training():
         x, _ = dataset.batch(share, part=(RANK % places, places))
         if (many.predict(x) != alone.predict(dataset.batch(share)[0])).any():
             wrong.append(f"{places}: predict")
-        if len(set(COMM.allgather(state(many)))) > 1:
+        if len(set(COMM.allgather(state(many) + bits([history.seconds])))) > 1:
             wrong.append(f"{places}: bits between ranks")
     return wrong
 
 
-class Changed:
+class Changed(Whole):
     """The data, changed on the last rank."""
 
     def __init__(self, change, length=17):
-        self.change, self.length, self.inner = change, length, data()
+        super().__init__(data())
+        self.change, self.length = change, length
 
     def __len__(self):
         return self.length if LAST else 17
@@ -293,8 +287,7 @@ def refused_by_trainers(folder):
 def shifted():
     """Return a trainer whose last replica has other parameters than the others."""
     who = trainer(COMM, 2)
-    if RANK >= SIZE // 2:
-        who.model.params["fc.bias"][0] += 1
+    who.model.params["fc.bias"][0] += RANK >= SIZE // 2
     return who
 
 
@@ -331,14 +324,12 @@ def exploding():
     return who
 
 
-class Stopping:
+class Stopping(Whole):
     """The data, until Ctrl-C arrives on one rank in some iteration."""
 
     def __init__(self, iteration, rank):
-        self.left, self.rank, self.inner = iteration, rank, data()
-
-    def __len__(self):
-        return len(self.inner)
+        super().__init__(data())
+        self.left, self.rank = iteration, rank
 
     def batch(self, indices, part=(0, 1)):
         self.left -= 1
@@ -361,10 +352,9 @@ def begin(folder):
     who = trainer(COMM, SIZE // 2, cell="gru")
     halted = [stopped(lambda: fit(who, 2, Stopping(2, SIZE - 1)))]
     place = who.epoch, who.position, len(who.history.loss)
-    written, write = [], checkpoints.write
-    checkpoints.write = lambda path, *what: [written.append(path.name), write(path, *what)]
-    who.save(folder / "begun.npz")
-    checkpoints.write = write
+    written, really = [], checkpoints.write
+    with patch.object(checkpoints, "write", lambda path, *what: [written.append(path.name), really(path, *what)]):
+        who.save(folder / "begun.npz")
     halted.append(stopped(lambda: who.evaluate(Stopping(1, 0), 4)))
     x, y = data().batch(range(1), part=(RANK % (SIZE // 2), SIZE // 2))
     halted.append(stopped(lambda: who.step(x, StepStop(y))))
@@ -401,16 +391,8 @@ def go_on(folder):
 
 
 def main(task, folder, path):
-    folder = Path(folder)
-    if task == "check":
-        found = models() + training()
-    elif task == "refused":
-        found = unlike(COMM, refusals(folder))
-    else:
-        found = {"begin": begin, "go_on": go_on}[task](folder)
-    every = COMM.gather(found)
-    if RANK == 0:
-        Path(path).write_text(json.dumps(every))
+    tasks = {"check": lambda _: models() + training(), "refused": lambda folder: unlike(COMM, refusals(folder))}
+    write(COMM, (tasks | {"begin": begin, "go_on": go_on})[task](Path(folder)), path)
 
 
 if __name__ == "__main__":
