@@ -12,7 +12,7 @@ LENGTHS = (4, 5, 6, 7, 8, 3, 2, 1, *range(9, len(LETTERS) + 1))  # a list of 4 s
 
 
 class Wrong(Exception):
-    """What is wrong with an answer, in a sentence; the word to point at, if it is one's fault; and a Verdict, if made."""
+    """What is wrong with an answer, in a sentence; the word to point at, if it is one's fault; a Verdict, if made."""
 
     def __init__(self, message, word=None, verdict=None):
         super().__init__(message)
