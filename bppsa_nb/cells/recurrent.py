@@ -69,12 +69,9 @@ class Recurrent:
         H, rows = self.hidden_size, self.gate_blocks * self.hidden_size
         shapes = {}
         for layer in range(self.num_layers):
-            shapes |= {
-                f"weight_ih_l{layer}": (rows, H if layer else self.input_size),
-                f"weight_hh_l{layer}": (rows, H),
-                f"bias_ih_l{layer}": (rows,),
-                f"bias_hh_l{layer}": (rows,),
-            }
+            of_weights = {"weight_ih": (rows, H if layer else self.input_size), "weight_hh": (rows, H)}
+            of_layer = of_weights | {"bias_ih": (rows,), "bias_hh": (rows,)}
+            shapes |= {f"{name}_l{layer}": shape for name, shape in of_layer.items()}
         return shapes | {"fc.weight": (self.num_classes, H), "fc.bias": (self.num_classes,)}
 
     def forward(

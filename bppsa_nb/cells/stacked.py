@@ -53,9 +53,8 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False):
             grad_output = np.zeros_like(kept[0][0])
         grad_output = plain(grad_output)
         if method == "linear" and "backward" in functions:
-            found, at_input, start = functions["backward"](
-                weight_ih, weight_hh, below, kept, grad_output, local_grads, wanted
-            )
+            arrays = weight_ih, weight_hh, below, kept, grad_output, local_grads
+            found, at_input, start = functions["backward"](*arrays, wanted)
         else:
             links = functions["chain"](weight_hh, *kept)
             grad_hidden = _backpropagate(links, grad_output, _from_h0(local_grads), method, backend, levels)

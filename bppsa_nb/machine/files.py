@@ -38,10 +38,8 @@ def shipped(*names):
     """
     folder = root().joinpath(*names)
     if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{folder} is not there: {'/'.join(names)}/ comes with a checkout of the project, not with the installed "
-            "package; run this in a checkout's folder"
-        )
+        why = f"{'/'.join(names)}/ comes with a checkout of the project, not with the installed package"
+        raise FileNotFoundError(f"{folder} is not there: {why}; run this in a checkout's folder")
     return folder
 
 
@@ -85,10 +83,7 @@ def atomic_write(path, mode="wb"):
 
 
 def check_writable(path):
-    """Raise an OSError that names a path unless `atomic_write` can write there, TypeError or ValueError if it is none.
-
-    Nothing is made or changed.
-    """
+    """Raise an OSError that names a path unless `atomic_write` could write there, TypeError or ValueError if none."""
     target, _ = _target(path)
     folder = next(folder for folder in target.parents if folder.exists())
     try:
@@ -177,10 +172,8 @@ def npz_entry(path, entries, name, like=None):
     if not isinstance(array, np.ndarray):
         raise ValueError(f"{path}: {name!r} must be a numpy.ndarray, got {type(array).__name__}")
     if like is not None and (array.shape != like.shape or array.dtype != like.dtype):
-        raise ValueError(
-            f"{path}: {name!r} must have shape {like.shape} and dtype {like.dtype} to fit the model, "
-            f"got {array.shape} and {array.dtype}"
-        )
+        wanted, got = (f"{each.shape} and dtype {each.dtype}" for each in (like, array))
+        raise ValueError(f"{path}: {name!r} must have shape {wanted} to fit the model, got {got}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ValueError(f"{path}: {name!r} must be finite")
     if array.dtype.hasobject:
