@@ -93,7 +93,7 @@ def check(rows, problem):
                 assert end[one] <= start[two] or end[two] <= start[one], f"{one} and {two} at once"
 
 
-def memory_at(time, rows, keeps, layers, first=False, synchronizes=False):
+def memory_at(time, rows, keeps, layers, synchronizes=False):
     """What devices keep from `time` on; `keeps` is (activation, output_grad, weight_grad, inner), each by layer."""
     start, end, worker, finish = {}, {}, {}, 0
     for who, kind, layer, m, begins, takes in rows:

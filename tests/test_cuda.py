@@ -455,7 +455,6 @@ def test_what_arrays_on_the_gpu_are_refused_for(kind):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(backends.simulated() or not backends.cuda_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("library", ["torch", "cupy"])
 def test_arrays_of_other_libraries(library):
     module = pytest.importorskip(library)
@@ -543,7 +542,6 @@ def test_sparse_range_and_values(kind, monkeypatch):
 
 
 @pytest.mark.simulator
-@pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
 def test_auto_never_takes_the_simulator():
     assert backends.resolve("auto") in BACKENDS
 

@@ -1,8 +1,5 @@
 """Trainers that tests make, run, stop and compare."""
 
-import signal
-from contextlib import contextmanager
-
 import numpy as np
 
 from bppsa_nb import RNN, SGD, Adam, Bitstream, Trainer
@@ -63,20 +60,6 @@ class Scaled(RNN):
 
     def backward(self, *arguments, **how):
         return super().backward(*arguments, **how) | {"scale": np.ones(1, np.float32)}
-
-
-@contextmanager
-def ctrl_c():
-    """Expect that Ctrl-C arrives, and is passed on, with the handler that was there (a background job ignores it)."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-        stopped = False
-    except KeyboardInterrupt:
-        stopped = True
-    finally:
-        found = signal.signal(signal.SIGINT, before)
-    assert stopped and found is signal.default_int_handler
 
 
 def pruned_trainer(rate=0.6):

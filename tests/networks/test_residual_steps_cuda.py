@@ -2,17 +2,12 @@
 
 import numpy as np
 import pytest
+from on_cuda import on_gpu, on_simulator
 
 from bppsa_nb import multigrid
 from bppsa_nb.machine import backends
 from bppsa_nb.networks import residual_steps as steps
 
-simulator = [
-    pytest.mark.simulator,
-    pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1"),
-]
-on_simulator = lambda *args: pytest.param(*args, marks=simulator)  # noqa: E731
-on_gpu = lambda *args: pytest.param(*args, marks=pytest.mark.gpu)  # noqa: E731
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}
 
 

@@ -104,11 +104,10 @@ def test_figures_measures_and_draws_all_or_some_at_a_scale(toys, project, capsys
     assert experiments.recordings("second") == [(provenance.device(), scale) for scale in ("quick", "paper")]
 
 
-def test_figures_draws_what_another_device_recorded_or_the_reference(toys, project, monkeypatch, capsys):
-    describe, elsewhere = provenance.describe, {"device": "gpu-x", "gpu": "GPU X"}
-    with monkeypatch.context() as patch:
-        patch.setattr(provenance, "describe", lambda *args: describe(*args) | elsewhere)
-        experiments.run("first", progress=False)
+def test_figures_draws_what_another_device_recorded_or_the_reference(toys, project, describe_as, capsys):
+    describe_as(device="gpu-x", gpu="GPU X")
+    experiments.run("first", progress=False)
+    describe_as()
     first = ["figures", "--only", "first", "--seed", "2"]
     assert cli.main([*first, "--device", "gpu-x"]) == 0 and toys.first.measured == 1
     drawn, device = project / "figures" / "first.json", provenance.device()
@@ -473,14 +472,6 @@ def test_train_on_audio(tmp_path, monkeypatch, capsys):
         assert f"{wrong[0]} is for bitstreams only" in capsys.readouterr().err
     assert cli.main([*TRAIN, "--features", "S"]) == 1
     assert "--features is for --audio only" in capsys.readouterr().err
-
-
-@pytest.fixture
-def foreground():
-    """Ctrl-C as a program finds it that a shell starts in the foreground."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("slow, save", [(False, True), (True, True), (True, False)])

@@ -46,8 +46,7 @@ def test_memory_is_what_the_loops_count():
         moments = np.unique(np.concatenate([timeline.start, timeline.end]))
         curves, peaks = timeline.memory(), np.zeros(ops.devices)
         for time in np.concatenate([moments, (moments[1:] + moments[:-1]) / 2]):
-            first = ops.assumptions.first_output_grad
-            expected = naive.memory_at(time, rows, keeps, ops.network.layers, first, ops.synchronizes)
+            expected = naive.memory_at(time, rows, keeps, ops.network.layers, ops.synchronizes)
             for device, (times, level) in enumerate(curves):
                 at = np.searchsorted(times, time, "right") - 1
                 assert (level[at] if at >= 0 else 0) == expected[ops.workers[device]]

@@ -4,7 +4,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from trainers import DATA, Pictures, assert_same, ctrl_c, fit, new_trainer, picture_trainer, pruned_trainer, state
+from trainers import DATA, Pictures, assert_same, fit, new_trainer, picture_trainer, pruned_trainer, state
 
 from bppsa_nb import RNN, Adam, Trainer
 
@@ -154,12 +154,12 @@ def test_fit_finds_an_unwritable_path_before_training(tmp_path):
     assert not trainer.history.loss.size
 
 
-def test_ctrl_c_waits_for_a_save(tmp_path, monkeypatch):
+def test_ctrl_c_waits_for_a_save(tmp_path, monkeypatch, foreground):
     from bppsa_nb.machine import files
 
     path, trainer = tmp_path / "saved.npz", new_trainer()
     fsync = files.os.fsync
     monkeypatch.setattr(files.os, "fsync", lambda number: (signal.raise_signal(signal.SIGINT), fsync(number)))
-    with ctrl_c():
+    with pytest.raises(KeyboardInterrupt):
         trainer.save(path)
     new_trainer().load(path)

@@ -401,7 +401,6 @@ def test_graphs_and_streams_compute_what_launches_in_one_stream_compute(cell, me
 
 
 @pytest.mark.simulator
-@pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
 def test_memory_is_asked_for(monkeypatch):
     def refuse(size, what):
         raise MemoryError(f"{what} takes {size} bytes")

@@ -5,18 +5,17 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from on_cuda import on_gpu, on_simulator
 
 from bppsa_nb.cells import gru
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains.structured import jacobians_T
-from bppsa_nb.machine import backends, files
-from bppsa_nb.papers import experiments, provenance, published
+from bppsa_nb.machine import files
+from bppsa_nb.papers import experiments, published
 from bppsa_nb.papers.bppsa import epochs, figure_08, figure_09, iterations, table_6, tables_4_5
 from bppsa_nb.papers.progress import Progress
 from bppsa_nb.training.datasets.audio import Features
 
-needs_simulator = pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
-CUDA = [pytest.mark.simulator, needs_simulator]
 SMALL = {"S": Features(2, 1024, 33075), "M": Features(3, 1024, 26460), "L": Features(2, 1024, 13230)}
 TIMED = pd.DataFrame({"method": iterations.METHODS, "forward": 2.0, "backward": [4.0, 1.0, 8.0], "rounds": 3}).assign(
     backend="cpu", T=10, B=16, backward_std=[0.125, 0.25, 0.5]
@@ -30,7 +29,7 @@ def measure(module):
 
 @pytest.mark.parametrize(
     "backend",
-    ["numpy", "cpu", pytest.param("cuda", marks=CUDA), pytest.param("cuda", marks=pytest.mark.gpu)],
+    ["numpy", "cpu", on_simulator("cuda"), on_gpu("cuda")],
 )
 def test_what_is_assembled_is_what_the_scan_takes(backend):
     rng = np.random.default_rng(0)
@@ -175,12 +174,12 @@ def test_this_machine_s_recording_of_figure_9_is_table_6_s_too(figure_9s, tmp_pa
 
 
 @pytest.mark.parametrize("there", ["none", "another machine's"])
-def test_otherwise_table_6_measures(figure_9s, there, tmp_path, monkeypatch, committed):
+def test_otherwise_table_6_measures(figure_9s, there, tmp_path, monkeypatch, committed, describe_as):
     monkeypatch.setattr(files, "root", lambda: tmp_path)
-    describe = provenance.describe
     if there != "none":
-        with monkeypatch.context() as patch, experiments.references():
-            patch.setattr(provenance, "describe", lambda *args: describe(*args) | {"cpu": "Abacus"})
+        describe_as(cpu="Abacus")
+        with experiments.references():
             experiments.record(figure_9s, "figure_09", "quick", 0)
+        describe_as()
     monkeypatch.setattr(epochs, "measure_gru", lambda *args: args)
     assert table_6.measure("quick", 1, 2) == ("quick", 1, 2)
