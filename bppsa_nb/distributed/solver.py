@@ -47,13 +47,9 @@ class Solution:
 
 
 def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend="auto", levels=None, comm):
-    """Compute the gradients at every point of a chain whose links are spread over ranks.
+    """Compute the gradients at every point of a chain whose links are spread over ranks: a Solution.
 
     Parameters and errors are those of `bppsa_nb.backprop`, which returns the gradients alone.
-
-    Returns
-    -------
-    Solution
     """
     group = ranks.group(comm)
     segment, end, method = check(group, jacobians_T, grad_output, local_grads, method, backend, levels)

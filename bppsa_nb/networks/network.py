@@ -245,20 +245,11 @@ class Network:
         return [self.operators[i] for i in self._link_numbers(from_input)]
 
     def links(self, activations, from_input=False):
-        """Make the transposed Jacobians that the scan multiplies.
+        """Make the transposed Jacobians that the scan multiplies, for `bppsa_nb.backprop`: a list of BatchedCSR.
 
-        Parameters
-        ----------
-        activations : Activations
-        from_input : bool
-            Whether to begin with the first operator's, from the image on; training does without.
-
-        Returns
-        -------
-        list of BatchedCSR
-            One for each operator of `linked`, for `bppsa_nb.backprop`: all samples' values [shape=(B, nnz)], or
-            [shape=(1, nnz)] where they do not depend on the sample. The patterns are the network's, the values are
-            the caller's.
+        There is one for each operator of `linked`: all samples' values [shape=(B, nnz)], or [shape=(1, nnz)] where they
+        do not depend on the sample. The patterns are the network's, the values are the caller's. With `from_input` they
+        begin with the first operator's, from the image on; training does without.
         """
         self._check_activations(activations)
         checks.check_params(self.params, self.dtype, self._param_shapes)

@@ -40,17 +40,7 @@ class BatchedCSR(Fixed):
 
     @classmethod
     def of(cls, pattern, values):
-        """Put values into a pattern.
-
-        Parameters
-        ----------
-        pattern : CSRPattern
-        values : np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)]
-
-        Returns
-        -------
-        BatchedCSR
-        """
+        """Put values, a np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)], into a CSRPattern."""
         check_kind("pattern", pattern, CSRPattern, "a CSRPattern")
         link = object.__new__(cls)
         link._hold(pattern, values)

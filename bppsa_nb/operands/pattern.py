@@ -81,10 +81,7 @@ class CSRPattern(checks.Fixed):
     def of(cls, matrix):
         """Return the pattern of a SciPy CSR matrix: every stored entry, explicit zeros included.
 
-        Raises
-        ------
-        TypeError
-            If `matrix` is neither that nor a pattern already.
+        Raises TypeError if `matrix` is neither that nor a pattern already.
         """
         if isinstance(matrix, cls):
             return matrix
@@ -118,37 +115,17 @@ class CSRPattern(checks.Fixed):
         return detached
 
     def times(self, other):
-        """Plan the product with another pattern, once: the plan is kept as long as both patterns are.
-
-        Parameters
-        ----------
-        other : CSRPattern
-
-        Returns
-        -------
-        PlannedProduct
-        """
+        """Plan the product with another CSRPattern, once: a PlannedProduct, kept as long as both patterns are."""
         checks.check_kind("other", other, CSRPattern, "a CSRPattern")
         if other not in self._plans:
             self._plans[other] = PlannedProduct(self, other)
         return self._plans[other]
 
     def matrix(self, values):
-        """Put values into the pattern.
+        """Put values, a np.ndarray [shape=(nnz,)], into the pattern: a scipy.sparse.csr_array [shape=(m, n)].
 
-        Parameters
-        ----------
-        values : np.ndarray [shape=(nnz,)]
-
-        Returns
-        -------
-        scipy.sparse.csr_array [shape=(m, n)]
-            With index arrays of its own: SciPy changes them in place where zeros are eliminated, say.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For values that are no such array.
+        Its index arrays are its own: SciPy changes them in place where zeros are eliminated, say. Raises TypeError or
+        ValueError for values that are no such array.
         """
         checks.check_plain("values", values)
         if values.dtype.kind not in "biufc":
@@ -237,17 +214,8 @@ class PlannedProduct(checks.Fixed):
         """Count the multiply-adds that the numeric phase performs for certain values.
 
         Where entries are sums, an entry of `a` that happens to be zero is passed over, as are those of every pixel
-        that max-pooling did not choose. In products of the other kinds that would take longer than to multiply.
-
-        Parameters
-        ----------
-        a : np.ndarray [shape=(nnz,)]
-            One sample's values of the left matrix.
-
-        Returns
-        -------
-        int
-            At most `multiply_adds`.
+        that max-pooling did not choose. In products of the other kinds that would take longer than to multiply. `a` is
+        a np.ndarray [shape=(nnz,)], one sample's values of the left matrix.
         """
         checks.check_floats("a", a)
         if a.shape != (self.left.nnz,):

@@ -96,20 +96,7 @@ class Network:
 
     @classmethod
     def uniform(cls, layers, sync=None, memory=None):
-        """Make a network whose operations cost one unit each, as in Figures 5 and 13.
-
-        Parameters
-        ----------
-        layers : int
-            L, at least 1.
-        sync : float, optional
-            What each S[δW] takes.
-        memory : Memory, optional
-
-        Returns
-        -------
-        Network
-        """
+        """Make a network of L `layers` whose operations cost one unit each (Figures 5, 13), and each S[δW] `sync`."""
         layers = check_count("layers", layers, 1)
         ones = np.ones(layers)
         return cls(ones, ones, ones, None if sync is None else np.full(layers, check_amount("sync", sync)), memory)

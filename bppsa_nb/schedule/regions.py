@@ -51,16 +51,7 @@ class Regions:
     def blocks(cls, network, last, assumptions=ASSUMED):
         """Cut between blocks of layers, the backward pass and the forward pass separately, as in Figure 9.
 
-        Parameters
-        ----------
-        network : Network
-        last : sequence of int
-            The last layer of each block; rising to L. ``[2, 4]`` makes the four regions of the example above.
-        assumptions : Assumptions
-
-        Returns
-        -------
-        Regions
+        `last` are the last layers of the blocks, rising to L. ``[2, 4]`` makes the four regions of the example above.
         """
         check_problem(network, assumptions)
         L = network.layers

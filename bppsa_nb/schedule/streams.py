@@ -170,13 +170,7 @@ class TwoStreams(Timeline):
         return float(-linprog(-gain, vstack(rows).tocsr(), most, bounds=bounds).fun * total)
 
     def check(self):
-        """Hold the timeline to what makes it a schedule, and to the speeds of co-running kernels.
-
-        Raises
-        ------
-        ValueError
-            As `Timeline.check`, or if an operation ends before or after its work is done.
-        """
+        """As `Timeline.check`; raise ValueError, too, if an operation ends before or after its work is done."""
         super().check()
         ops, times = self.operations, np.unique(np.concatenate([self.start, self.end]))
         runs = np.full((2, len(times) - 1), -1)  # what each stream does from each time to the next
