@@ -62,9 +62,6 @@ class Jacobian(ABC):
         return out
 
 
-# -- Operators with weights --------------------------------------------------------------------------------------------
-
-
 class Convolution(Jacobian):
     """The transposed Jacobian of a two-dimensional convolution (Algorithms 2 to 4).
 
@@ -126,9 +123,6 @@ class Linear(Convolution):
         mask = _mask(mask, LINEAR)
         outputs, inputs = mask.shape
         self._prepare(mask, mask[:, :, None, None], [Axis(1, 1), Axis(1, 1)], (inputs,), (outputs,))
-
-
-# -- Operators without weights -----------------------------------------------------------------------------------------
 
 
 class Elementwise(Jacobian):
@@ -241,9 +235,6 @@ class AvgPool2d(Pooling):
         out = self._out(out, (), float_dtype(dtype))
         out.fill(1 / math.prod(self.kernel_size))
         return out
-
-
-# -- What they share ---------------------------------------------------------------------------------------------------
 
 
 def _mask(mask, shape):

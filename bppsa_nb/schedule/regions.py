@@ -27,10 +27,8 @@ class Regions:
 
     Attributes
     ----------
-    network, assumptions
-        As given.
     ends : np.ndarray of int [shape=(N,)]
-        As given; read-only.
+        As given, as are `network` and `assumptions`; read-only.
     names : tuple of str
         What is in each region, as in ``"δO 4–3"`` or ``"F 1–2"``.
 

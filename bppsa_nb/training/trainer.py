@@ -1,5 +1,6 @@
 """A trainer that can be stopped and resumed anywhere."""
 
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -9,12 +10,31 @@ from bppsa_nb.machine import backends, extras
 from bppsa_nb.machine.checks import check_count, check_flag, generator
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.ranks import over_ranks
-from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.machine.reprs import repr_of, with_repr
 from bppsa_nb.multigrid.model import ResidualModel
 from bppsa_nb.training import checkpoints
 from bppsa_nb.training.forward import Forward
-from bppsa_nb.training.history import History
 from bppsa_nb.training.local import LocalStrategy
+
+
+@dataclass(frozen=True)
+class History:
+    """What `Trainer.fit` recorded, one entry per iteration.
+
+    Attributes
+    ----------
+    loss : np.ndarray [shape=(iterations,)]
+        Mean loss of the iteration's batch, before its update.
+    seconds : np.ndarray [shape=(iterations,)]
+        Wall-clock time of the iteration, making the batch included.
+    """
+
+    loss: np.ndarray
+    seconds: np.ndarray
+
+    def __repr__(self):
+        last = {"last_loss": float(f"{self.loss[-1]:.6g}")} if len(self.loss) else {}
+        return repr_of(self, iterations=len(self.loss), **last)
 
 
 @with_repr("model", "optimizer", "method", "backend", "levels", "epoch", "position")
