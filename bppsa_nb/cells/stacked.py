@@ -153,10 +153,7 @@ def layer_parts(model, x, saved, layer):
 
 
 def functions_of(cell, backend):
-    """Look up what computes a cell on a backend, by name.
-
-    A cell that has no counterpart for the backend computes in NumPy; only its chain is scanned there.
-    """
+    """Look up what computes a cell, by name: its form for a backend, or NumPy where there is none but for the chain."""
     own = implementation(cell, backend, otherwise="numpy")
     shared = implementation("bppsa_nb.cells.layer", "numpy" if own.__name__ == cell else backend)
     found = {name: getattr(own, name) for name in ("forward", "chain", "gate_gradients")}

@@ -112,10 +112,7 @@ class Graph:
         self.labels |= self._known(labels)
 
     def copies(self):
-        """Return the copies, a dict of str to int: how many wires an activation splits into, where that is not one.
-
-        Outputs of the graph are wires, too.
-        """
+        """Return how many wires, outputs too, activations split into, where that is not one: a dict of str to int."""
         uses = Counter(taken.name for node in self.nodes for taken in node.inputs)
         uses.update(node.name for node in self.outputs.values())
         return {node.name: uses[node.name] for node in self.nodes if uses[node.name] > 1}

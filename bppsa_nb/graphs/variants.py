@@ -112,10 +112,7 @@ def backward(params, x, activations, grad_hidden, xp=np):
 
 
 def count(variant, T, B, I, H):
-    """Run a variant forward and backward on zeros of these sizes, and return what `Counter` counts, by name.
-
-    ``kept`` are the numbers kept between the passes.
-    """
+    """Run a variant on zeros: what `Counter` counts, by name, and the numbers ``kept`` between the passes."""
     checks.check_choice("variant", variant, NAMES)
     T, B, I, H = (checks.check_count(name, size, 1) for name, size in {"T": T, "B": B, "I": I, "H": H}.items())
     rng, xp = np.random.default_rng(0), Counter()

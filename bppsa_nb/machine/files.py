@@ -32,10 +32,7 @@ def root():
 
 
 def shipped(*names):
-    """Return a folder, by the names from `root` down, that comes with a checkout, and not with an installed package.
-
-    If it is not there, a FileNotFoundError says where it would be.
-    """
+    """Return a folder, by names from `root` down, that only a checkout has, or raise FileNotFoundError."""
     folder = root().joinpath(*names)
     if not folder.is_dir():
         why = f"{'/'.join(names)}/ comes with a checkout of the project, not with the installed package"
@@ -160,10 +157,7 @@ def read_npz(path, writer):
 
 
 def npz_entry(path, entries, name, like=None):
-    """Return one of the arrays that `read_npz` read, finite, row by row, of the shape and dtype of `like` if given.
-
-    If it is not there, or not so, a ValueError names `path` and `name`.
-    """
+    """Return an entry of `read_npz`, row by row; ValueError unless it is there, finite, and fits `like`."""
     import numpy as np
 
     if name not in entries:

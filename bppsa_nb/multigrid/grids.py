@@ -46,10 +46,7 @@ def hierarchy(depth, coarsening, levels):
 
 
 def check_levels(depth, coarsening, levels):
-    """Return coarsening and levels as integers, or raise TypeError or ValueError; None levels are chosen.
-
-    Chosen are the levels that leave no more than c steps on the coarsest.
-    """
+    """Return coarsening c and levels, checked; None levels leave no more than c steps on the coarsest."""
     coarsening = check_count("coarsening", coarsening, 2)
     most, fewest, steps = 1, 1, depth
     while steps > 1:

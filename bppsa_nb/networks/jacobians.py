@@ -201,10 +201,7 @@ class Pooling(Jacobian):
 
 
 class MaxPool2d(Pooling):
-    """The transposed Jacobian of max-pooling; see `Pooling` for the arguments.
-
-    The first maximum of a window, row by row, has a 1 and the others a stored 0.
-    """
+    """The transposed Jacobian of max-pooling, see `Pooling`: a 1 for the first maximum of a window, else a stored 0."""
 
     def __init__(self, input_shape, kernel_size, *, stride=None):
         super().__init__(input_shape, kernel_size, stride=stride)

@@ -261,10 +261,7 @@ class Network:
         return [self.jacobian(operator.name).pattern for operator in self.linked(from_input)]
 
     def jacobian(self, name):
-        """Return what makes the transposed Jacobian of the operator of a name, an object of `networks.jacobians`.
-
-        It is made once, and kept until masks change.
-        """
+        """Return the object of `networks.jacobians` of an operator, by name, made once and kept until masks change."""
         names = [operator.name for operator in self.operators]
         checks.check_choice("name", name, names)
         if name not in self._jacobians:

@@ -289,10 +289,7 @@ def shared_bytes(points, threads):
 
 
 def parameter_gradients(states, gradients, weights, biases, h, activation):
-    """Compute the gradients of all layers' parameters; see `bppsa_nb.networks.residual_steps.parameter_gradients`.
-
-    Arrays come from the host, and go back there.
-    """
+    """Compute the gradients of all layers' parameters, from the host and back there; see the NumPy form."""
     states, gradients, weights, biases = map(load, (states, gradients, weights, biases))
     at = slopes(states, weights, biases, activation)
     flat = at.reshape(at.size), gradients.reshape(gradients.size)

@@ -57,10 +57,7 @@ class CSR(Dense):
 
 @with_repr("linear", "offset")
 class Affine:
-    """The map ``x -> M x + c``: a transposed Jacobian and the loss term that enters below it.
-
-    M is an operand of another kind, c an array [shape=(..., m)].
-    """
+    """The map ``x -> M x + c``: an operand of another kind, and the loss term [shape=(..., m)] that enters below it."""
 
     def __init__(self, linear, offset):
         self.linear = linear

@@ -79,10 +79,7 @@ class CSRPattern(checks.Fixed):
 
     @classmethod
     def of(cls, matrix):
-        """Return the pattern of a SciPy CSR matrix: every stored entry, explicit zeros included.
-
-        Raises TypeError if `matrix` is neither that nor a pattern already.
-        """
+        """Return the pattern of a SciPy CSR matrix, explicit zeros included; TypeError for what is none."""
         if isinstance(matrix, cls):
             return matrix
         if not sparse.issparse(matrix) or matrix.format != "csr":

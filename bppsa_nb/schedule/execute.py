@@ -43,10 +43,7 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """What is run: a timeline of a network's layers, for batches of one size that replicas share out.
-
-    `updates` says what updates the weights, as in `Steps`.
-    """
+    """What is run: a timeline of layers, for batches of one size that replicas share out; `updates` as in `Steps`."""
 
     timeline: Timeline
     network: Network

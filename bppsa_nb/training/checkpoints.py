@@ -43,10 +43,7 @@ def check_saving(save_to, save_every, writes):
 
 
 def write(path, model, optimizer, history, place):
-    """Write a file that `read` takes, or none; what it raises is said by `Trainer.save`.
-
-    `place` says where the trainer is: `epoch`, `position`, `seed`, `plan` and `forward`.
-    """
+    """Write a file for `read`, or raise as `Trainer.save`; `place` has epoch, position, seed, plan, forward."""
     check_path(path)
     try:
         note = {"format": _FORMAT, "optimizer": _settings(optimizer), "steps": optimizer.steps} | place

@@ -40,9 +40,6 @@ class ArrayDataset:
         return len(self.y)
 
     def batch(self, indices, part=(0, 1)):
-        """Return the inputs (T, B, I) and the labels (B,) of the samples with these numbers.
-
-        `part` and what bad numbers raise are those of `Bitstream.batch`.
-        """
+        """Return inputs (T, B, I) and labels (B,) of samples by number; see `Bitstream.batch`."""
         indices, steps = check_indices(indices, len(self)), steps_of(part, len(self.x))
         return np.ascontiguousarray(self.x[steps, indices]), self.y[indices]
