@@ -62,6 +62,31 @@ class Scaled(RNN):
         return super().backward(*arguments, **how) | {"scale": np.ones(1, np.float32)}
 
 
+class Watched:
+    """Data, and what is called before any are found, or with what was found, which it may change."""
+
+    def __init__(self, before=lambda indices: None, change=lambda x, y: (x, y), inner=DATA):
+        self.before, self.change, self.inner = before, change, inner
+
+    def __len__(self):
+        return len(self.inner)
+
+    def batch(self, indices):
+        self.before(indices)
+        return self.change(*self.inner.batch(indices))
+
+
+def stopping(iteration, inner=DATA):
+    """Return data until Ctrl-C stops an iteration."""
+    left = iter(range(iteration))
+
+    def stop(indices):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    return Watched(stop, inner=inner)
+
+
 def pruned_trainer(rate=0.6):
     trainer = picture_trainer()
     trainer.model.masks = prune(trainer.model.params, rate)

@@ -64,9 +64,8 @@ def compare(kind, dtype, given, style, rng):
     points = slice(run.start, run.stop + 1)
     oracle = chain.oracle()[points]
     everything = chain.terms(slice(0, T + 1)) if any(with_terms) else None
-    alone = bp.backprop(chain.links, chain.grad_output, local_grads=everything, method="linear", backend=backend)[
-        points
-    ]
+    how = {"local_grads": everything, "method": "linear", "backend": backend}
+    alone = bp.backprop(chain.links, chain.grad_output, **how)[points]
     wrong, links, end = [], chain.part(run), chain.grad_output if last else None
     for method in "linear", "chunked", "auto":
         how = {"local_grads": local, "method": method, "backend": backend, "comm": COMM}

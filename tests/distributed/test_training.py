@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_mpi import ENVIRONMENT, command, start
+from on_mpi import ENVIRONMENT, FAULTY, command, start
 
 import bppsa_nb as bp
 from bppsa_nb.papers import cli
@@ -127,42 +127,18 @@ def test_what_is_wrong_is_said_once(arguments, code, said):
     assert not done.stdout
 
 
-FAULTY = """
-import os, signal, sys
-from mpi4py import MPI
-import bppsa_nb
-from bppsa_nb.papers import cli; from bppsa_nb.machine import files
-
-kept, fsync, calls = bppsa_nb.Bitstream.batch, os.fsync, []
-
-def batch(*arguments, **named):
-    calls.append(1)
-    if len(calls) == 4 and MPI.COMM_WORLD.rank == {rank} and not {writing}:
-        {fault}
-    return kept(*arguments, **named)
-
-def sync(number):
-    calls.append(1)
-    if len(calls) > 7:  # every iteration makes a batch and a file
-        {fault}
-    return fsync(number)
-
-bppsa_nb.Bitstream.batch = batch
-if {writing}:
-    files.os.fsync = sync
-sys.exit(cli.main(sys.argv[1:]))
-"""
-KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+KILL, BATCH = "os.kill(os.getpid(), signal.SIGKILL)", ("training.datasets:Bitstream", "batch")
 
 
 @pytest.mark.parametrize(
-    "fault, rank, writing",
-    [(KILL, 1, False), (KILL, 0, True), ("raise KeyError('lost')", 2, False)],
+    "fault, rank, owner, name",
+    [(KILL, 1, *BATCH), (KILL, 0, "machine.files:os", "fsync"), ("raise KeyError('lost')", 2, *BATCH)],
 )
-def test_a_rank_that_dies_or_raises_ends_all_and_leaves_a_checkpoint(tmp_path, capsys, fault, rank, writing):
+def test_a_rank_that_dies_or_raises_ends_all_and_leaves_a_checkpoint(tmp_path, capsys, fault, rank, owner, name):
     path = tmp_path / "kept.npz"
     keep = ["--distributed", "--save", path, "--save-every", "1"]
-    done = start(3, "-c", FAULTY.format(fault=fault, rank=rank, writing=writing), *TRAIN, *keep)
+    what = {"owner": owner, "name": name, "main": "papers.cli:main"}
+    done = start(3, "-c", FAULTY.format(**what, number=4, rank=rank, fault=fault), *TRAIN, *keep)
     assert done.returncode
     if "KeyError" in fault:
         assert "rank 2 failed: KeyError: 'lost'" in done.stderr and "Traceback" in done.stderr

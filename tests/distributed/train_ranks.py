@@ -97,19 +97,6 @@ def fit(who, epochs=1, dataset=None, **settings):
     return trainers.fit(who, epochs, dataset or data(), **{"batch_size": 8} | settings)
 
 
-class Whole:
-    """A data set that knows nothing of parts."""
-
-    def __init__(self, inner):
-        self.inner = inner
-
-    def __len__(self):
-        return len(self.inner)
-
-    def batch(self, indices):
-        return self.inner.batch(indices)
-
-
 def training():
     """Return where training on ranks differs from that of one process, for every number of replicas."""
     wrong = []
@@ -125,7 +112,8 @@ def training():
         many = trainer(COMM, places if places < SIZE else None, **how)
         dataset = data(dtype)
         fit(alone, 2, dataset)
-        history = fit(many, 2, Whole(dataset) if places == 1 else dataset, rng=9 if RANK == 0 else None)
+        given = trainers.Watched(inner=dataset) if places == 1 else dataset
+        history = fit(many, 2, given, rng=9 if RANK == 0 else None)
         if np.abs(history.loss / alone.history.loss - 1).max() > tolerance or (history.seconds <= 0).any():
             wrong.append(f"{places}: history")
         if any(far(many.model.params[name], param, dtype) for name, param in alone.model.params.items()):
@@ -143,12 +131,12 @@ def training():
     return wrong
 
 
-class Changed(Whole):
+class Changed(trainers.Watched):
     """The data, changed on the last rank."""
 
     def __init__(self, change, length=17):
-        super().__init__(data())
-        self.change, self.length = change, length
+        super().__init__(change=change, inner=data())
+        self.length = length
 
     def __len__(self):
         return self.length if LAST else 17
@@ -260,21 +248,23 @@ def refused_by_trainers(folder):
     ]:
         yield lambda change=change: fit(who, dataset=Changed(change)), rank, said
     yield lambda: who.evaluate(Changed(failing), 8), at, disk
-    parts = r"TypeError: dataset.batch must take part=\(i, n\), .* Whole.batch does not"
-    yield lambda: fit(trainer(COMM), dataset=Whole(data())), None, parts
+    parts = r"TypeError: dataset.batch must take part=\(i, n\), .* Watched.batch does not"
+    yield lambda: fit(trainer(COMM), dataset=trainers.Watched(inner=data())), None, parts
     yield lambda: fit(who, dataset=Changed(None, 18)), None, other("num_samples") + ".* it is 1[78]"
     yield lambda: fit(who, batch_size=8 + LAST), None, other("batch_size") + ".* it is [89]"
     yield lambda: fit(who, 1 + LAST), None, other("epochs")
-    yield lambda: fit(shifted()), None, other("model.params", SIZE // 2).partition(";")[0]
+    shifted = trainer(COMM, 2)  # the last replica has other parameters than the others
+    shifted.model.params["fc.bias"][0] += RANK >= SIZE // 2
+    yield lambda: fit(shifted), None, other("model.params", SIZE // 2).partition(";")[0]
     none = np.zeros((1, 0, 1)), np.zeros(0, int)
     yield lambda: who.step(*none), None, "ValueError: x must hold at least one sample, on all ranks together"
     overflow = "FloatingPointError: the gradient of weight_ih_l0 overflows float64; the parameters were not"
-    yield lambda: exploding().step(np.zeros((40, 1, 1)), [0]), None, overflow
+    exploding = filled(weight_hh_l0=1e10 * np.eye(HIDDEN), fc__weight=np.eye(CLASSES, 1))
+    yield lambda: exploding.step(np.zeros((40, 1, 1)), [0]), None, overflow
     unsaved = "ValueError: nothing was saved, for it could not be loaded: .* 'params/fc.bias' must be finite"
     yield lambda: unmoved(folder), "any", unsaved
-    x_one = np.full((1, 1, 1), RANK >= SIZE - 2, float)
-    logits = "FloatingPointError: logits overflow float64, though x"
-    yield lambda: brimming().step(x_one, [0]), None, logits
+    x_one, large = np.full((1, 1, 1), RANK >= SIZE - 2, float), filled(2, weight_ih_l0=30, fc__weight=1e308)
+    yield lambda: large.step(x_one, [0]), None, "FloatingPointError: logits overflow float64, though x"
     yield lambda: who.save(folder), "any", "IsADirectoryError: .*"
     who.save(folder / "whole.npz")
     yield lambda: who.load(folder / ("nowhere.npz" if LAST else "whole.npz")), at, "FileNotFoundError: .*nowhere.npz"
@@ -282,13 +272,6 @@ def refused_by_trainers(folder):
     alone.save(folder / f"{RANK}.npz")
     yield lambda: who.load(folder / (f"{RANK}.npz" if LAST else "whole.npz")), None, other("what path holds")
     yield lambda: state(who) == before, None, "True instead"
-
-
-def shifted():
-    """Return a trainer whose last replica has other parameters than the others."""
-    who = trainer(COMM, 2)
-    who.model.params["fc.bias"][0] += RANK >= SIZE // 2
-    return who
 
 
 def unmoved(folder):
@@ -307,28 +290,19 @@ def unmoved(folder):
         assert not (folder / "infinite.npz").exists()
 
 
-def brimming():
-    """Return a trainer whose logits overflow for inputs of one, and are zero for inputs of zero."""
-    who = bp.Trainer(model(inputs=1), bp.SGD(0.1), backend="numpy", comm=COMM, sequence_ranks=2)
+def filled(places=None, **params):
+    """Return a trainer with these parameters, where . is __, and zeros for all others."""
+    who = bp.Trainer(model(inputs=1), bp.SGD(0.1), backend="numpy", comm=COMM, sequence_ranks=places)
     for name, param in who.model.params.items():
-        param[:] = {"weight_ih_l0": 30, "fc.weight": 1e308}.get(name, 0)
+        param[:] = params.get(name.replace(".", "__"), 0)
     return who
 
 
-def exploding():
-    who = bp.Trainer(model(inputs=1), bp.SGD(0.1), backend="numpy", comm=COMM)
-    for name, param in who.model.params.items():
-        param[:] = 1e10 * np.eye(HIDDEN) if name == "weight_hh_l0" else 0
-        if name == "fc.weight":
-            param[0] = 1
-    return who
-
-
-class Stopping(Whole):
+class Stopping(trainers.Watched):
     """The data, until Ctrl-C arrives on one rank in some iteration."""
 
     def __init__(self, iteration, rank):
-        super().__init__(data())
+        super().__init__(inner=data())
         self.left, self.rank = iteration, rank
 
     def batch(self, indices, part=(0, 1)):

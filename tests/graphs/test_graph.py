@@ -77,18 +77,22 @@ OPERATIONS = {
 }
 
 
+def grow(draw, graph, nodes, U, operations, most):
+    """Add nodes to a graph, each of which takes two drawn from those there are; return those that nobody takes."""
+    for _ in range(draw(st.integers(0, most))):
+        left, right = (nodes[draw(st.integers(0, len(nodes) - 1))] for _ in range(2))
+        nodes.append(OPERATIONS[draw(st.sampled_from(operations))](left, right, U))
+    taken = {each for node in graph.nodes for each in node.inputs}
+    return [node for node in graph.nodes if node not in taken]
+
+
 def random_graph(draw):
-    """Grow a graph: every node takes nodes drawn from those there are; what nobody takes is put out."""
     graph = Graph("random")
     nodes = [graph.input("a", "B", "H"), graph.input("b", "B", "H")]
     U = graph.parameter("U", "H", "H")
     bias = graph.parameter("bias", "H")
     nodes.append(nodes[0] @ U.T + bias)
-    for _ in range(draw(st.integers(0, 8))):
-        left, right = (nodes[draw(st.integers(0, len(nodes) - 1))] for _ in range(2))
-        nodes.append(OPERATIONS[draw(st.sampled_from(list(OPERATIONS)))](left, right, U))
-    taken = {each for node in graph.nodes for each in node.inputs}
-    loose = [node for node in graph.nodes if node not in taken]
+    loose = grow(draw, graph, nodes, U, list(OPERATIONS), 8)
     graph.output(**{f"out_{i}": node for i, node in enumerate(loose)})
     if draw(st.booleans()):  # an output may be used inside as well
         graph.output(also=nodes[draw(st.integers(0, len(nodes) - 1))])
@@ -164,11 +168,7 @@ def test_a_linear_graph_derived_twice_is_itself(data):
     nodes = [graph.input("a", "B", "H")]
     U = graph.parameter("U", "H", "H")
     nodes.append(nodes[0] @ U.T)
-    for _ in range(data.draw(st.integers(0, 6))):
-        left, right = (nodes[data.draw(st.integers(0, len(nodes) - 1))] for _ in range(2))
-        nodes.append(OPERATIONS[data.draw(st.sampled_from(["sum", "matmul", "matmul_T"]))](left, right, U))
-    taken = {each for node in graph.nodes for each in node.inputs}
-    loose = [node for node in nodes if node not in taken]
+    loose = grow(data.draw, graph, nodes, U, ["sum", "matmul", "matmul_T"], 6)
     graph.output(c=reduce(lambda a, b: a + b, loose))
     rng = np.random.default_rng(0)
     values = random_values(graph, rng)

@@ -1,4 +1,3 @@
-
 import naive_schedule as naive
 import numpy as np
 import pytest
