@@ -120,4 +120,5 @@ def check_gradients(grads, after=""):
     """Raise FloatingPointError unless all gradients are finite; `after` says how many steps back they go."""
     for name, grad in grads.items():
         if not all_finite(grad):
-            raise FloatingPointError(f"the gradient of {name} overflows {grad.dtype}{after}; nothing was updated")
+            what = f"the gradient of {name} overflows {grad.dtype}{after}"
+            raise FloatingPointError(f"{what}; the parameters were not updated")
