@@ -26,10 +26,9 @@ def tile_rows(hidden, itemsize):
     """Return how many rows of three matrices fit into shared memory at a time, or raise ValueError if none does."""
     rows = SHARED_BYTES // (3 * hidden * itemsize)
     if rows < 1:
-        raise ValueError(
-            f"jacobians_T: three rows of H = {hidden} entries take {3 * hidden * itemsize} bytes, but a thread block "
-            f"has {SHARED_BYTES} bytes of shared memory; use backend='cpu'"
-        )
+        rows = f"three rows of H = {hidden} entries take {3 * hidden * itemsize} bytes"
+        there = f"a thread block has {SHARED_BYTES} bytes of shared memory; use backend='cpu'"
+        raise ValueError(f"jacobians_T: {rows}, but {there}")
     return min(rows, hidden)
 
 

@@ -34,12 +34,8 @@ from bppsa_nb.graphs.counter import Counter
 from bppsa_nb.machine import checks
 from bppsa_nb.machine.reprs import with_repr
 
-NAMES = {
-    "original": "Original",
-    "concatenated": "Concatenated",
-    "moved": "Moved Reset Gate",
-    "saved": "Different Saved Activations",
-}
+NAMES = {"original": "Original", "concatenated": "Concatenated", "moved": "Moved Reset Gate"}
+NAMES["saved"] = "Different Saved Activations"
 
 
 @with_repr("variant", "hidden", "gates", "product")

@@ -350,8 +350,6 @@ def _check_pruned(params, pruned):
     for name, away in (pruned or {}).items():
         if np.logical_and(params[name], away).any():
             index = tuple(map(int, np.argwhere((params[name] != 0) & away)[0]))
-            raise ValueError(
-                f"params[{name!r}] must be zero where masks prune it, got {params[name][index]} at {list(index)}; an"
-                " optimizer that remembers steps from before pruning moves pruned weights: prune, set masks, "
-                "and retrain with a new one"
-            )
+            got = f"{params[name][index]} at {list(index)}; an optimizer that remembers steps from before pruning moves"
+            advice = "pruned weights: prune, set masks, and retrain with a new one"
+            raise ValueError(f"params[{name!r}] must be zero where masks prune it, got {got} {advice}")

@@ -281,10 +281,8 @@ def shared_bytes(points, threads):
     size = points.shape[2]
     found = (2 * _SAMPLES * size + threads * (_TILE + 1)) * points.dtype.itemsize
     if found > SHARED_BYTES:
-        raise ValueError(
-            f"weights: layers of q = {size} take {found} bytes, but a thread block has {SHARED_BYTES} bytes of shared "
-            "memory; use backend='cpu'"
-        )
+        there = f"a thread block has {SHARED_BYTES} bytes of shared memory; use backend='cpu'"
+        raise ValueError(f"weights: layers of q = {size} take {found} bytes, but {there}")
     return found
 
 

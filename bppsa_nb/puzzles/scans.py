@@ -58,10 +58,10 @@ def reduce(a, op):
 
 
 def _rule_reduce(answer):
-    tasks = [
-        Task(f"a list of {n}", words(LETTERS[:n]), {n - 1: LETTERS[:n]}, n.bit_length() - 1, n - 1)
-        for n in (4, 8, 2, 1, 16, 32)
-    ]
+    tasks = []
+    for n in (4, 8, 2, 1, 16, 32):
+        start, wanted = words(LETTERS[:n]), {n - 1: LETTERS[:n]}
+        tasks.append(Task(f"a list of {n}", start, wanted, n.bit_length() - 1, n - 1))
     return checker.check_scan(answer, reduce, tasks)
 
 

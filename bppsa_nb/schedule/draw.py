@@ -38,10 +38,9 @@ def tree(trace, ax=None, *, label=span_label, names=None, highlight=(), legend=T
     _check_axes(ax)
     check_flag("legend", legend)
     if trace.method == "chunked":
-        raise ValueError(
-            "trace must be of a scan whose products stand in the array, but 'chunked' goes through its chunks twice "
-            "and keeps products beside it; draw.timeline(scan_schedule(trace, workers)) shows what it does"
-        )
+        why = "'chunked' goes through its chunks twice and keeps products beside it"
+        advice = "draw.timeline(scan_schedule(trace, workers)) shows what it does"
+        raise ValueError(f"trace must be of a scan whose products stand in the array, but {why}; {advice}")
     rows, width = trace.rows(), len(trace.result)
     heights = [0.0]
     for r in range(1, len(rows)):  # where the array's end is cleared (Algorithm 1, line 9) needs room of its own

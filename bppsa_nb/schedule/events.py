@@ -147,12 +147,8 @@ def scan_schedule(trace, workers, cost=UNIT):
     for kind in UNIT:
         check_amount(f"cost[{kind!r}]", cost.get(kind))
     durations = [cost[product.product] for product in trace.products]
-    return [
-        Event(worker, start, duration, span_label(product), product.product)
-        for product, duration, (worker, start) in zip(
-            trace.products, durations, list_schedule(durations, trace.needs, workers), strict=True
-        )
-    ]
+    placed = zip(trace.products, durations, list_schedule(durations, trace.needs, workers), strict=True)
+    return [Event(*at, duration, span_label(product), product.product) for product, duration, at in placed]
 
 
 def in_order(tasks, needs, sending):

@@ -153,10 +153,8 @@ class Executor:
         if optimizer is not None and optimizer.steps:
             raise ValueError(f"optimizer must be a new one, got one that has taken {optimizer.steps} steps")
         if optimizer is not None and not (each or ops.ends_forward):
-            raise ValueError(
-                f"optimizer is for timelines that update the weights, not for {timeline!r}; with this one, "
-                "call optimizer.step(network.params, result.grads)"
-            )
+            advice = "with this one, call optimizer.step(network.params, result.grads)"
+            raise ValueError(f"optimizer is for timelines that update the weights, not for {timeline!r}; {advice}")
         updates = None if optimizer is None else "each" if each else "before forward"
         self._plan = _Plan(timeline, network, layers, int(batch_size), replicas, optimizer, updates, bool(processes))
         self._running = self._stored = None
@@ -262,10 +260,8 @@ class _Turns:
 
         plan, steps, params = self._plan, self._steps, self._plan.network.params
         times = np.empty((len(plan.timeline.operations), 2))
-        batch, following = (
-            each and tuple([values[part] for part in plan.parts()] for values in each)
-            for each in (batch, following)
-        )
+        parts, pairs = plan.parts(), (batch, following)
+        batch, following = (each and tuple([values[part] for part in parts] for values in each) for each in pairs)
         with one_blas_thread():
             losses = steps.run(params, batch, following, times)
         with interrupts_held():

@@ -161,10 +161,8 @@ class TwoStreams(Timeline):
             return 0.0
         # Work of x by each stream takes 2x alone, one after the other, and 2x/p together.
         gain, numbers = 2 - 2 / p.speedup[i, k], np.arange(len(i))
-        rows = [
-            coo_array((np.ones(len(i)), (at, numbers)), shape=(size, len(i)))
-            for at, size in zip((i, k), shared.shape, strict=True)
-        ]
+        ones, kinds = np.ones(len(i)), zip((i, k), shared.shape, strict=True)
+        rows = [coo_array((ones, (at, numbers)), shape=(size, len(i))) for at, size in kinds]
         most = np.concatenate([p.end - p.begin, p.took]) / total
         bounds = np.column_stack([np.zeros(len(i)), shared[i, k] / total])
         return float(-linprog(-gain, vstack(rows).tocsr(), most, bounds=bounds).fun * total)

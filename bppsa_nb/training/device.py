@@ -233,10 +233,8 @@ class Step:
             carry = self.gates[layer][1] if gated else None
             chains.append(StructuredChain.made(weights, self.slopes[layer][-rows:], carry))
         self.unconverged = cuda.to_device(np.zeros(1, np.int32))
-        self.loops = [
-            (self.products, self.weight_hh_T, self.arrays[f"bias_hh_l{layer}"], self.hidden[layer], self.gates[layer])
-            for layer in range(L)
-        ]
+        layers = zip([self.arrays[f"bias_hh_l{layer}"] for layer in range(L)], self.hidden, self.gates, strict=True)
+        self.loops = [(self.products, self.weight_hh_T, *arrays) for arrays in layers]
         self.passes = length and [LoopChunks(self.cell, loop, length, self.unconverged) for loop in self.loops]
         self.scan = Scan(chains, (T, B, H), dtype, rows, method, levels)
         self.recorded = None

@@ -78,10 +78,9 @@ class _Optimizer:
         for what, array in reversed(list(zip(whats, found, strict=True))):  # averages first: they are what is to blame
             if not np.isfinite(array).all():
                 most = f"{np.abs(grad).max():.2g}"
-                raise FloatingPointError(
-                    f"{what} leaves the range of {array.dtype} in step {self.steps + 1}, by gradients up to {most}; "
-                    "nothing was updated; a smaller learning rate, smaller weights or float64 may help"
-                )
+                where = f"the range of {array.dtype} in step {self.steps + 1}, by gradients up to {most}"
+                advice = "a smaller learning rate, smaller weights or float64 may help"
+                raise FloatingPointError(f"{what} leaves {where}; nothing was updated; {advice}")
 
 
 _OTHER = "params do not match the optimizer's state; use one optimizer per model"
