@@ -6,7 +6,7 @@ memory, without copies. It is imported by ``import bppsa_nb.torch``, never by th
 """
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -22,18 +22,6 @@ from bppsa_nb.training.forward import METHODS, Forward, share_of
 _NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
 _CELLS = {"RNN_TANH": rnn.RNN, "GRU": gru.GRU}
 _PLACES = "cpu", "cuda"
-
-
-@dataclass
-class _Layers:
-    """What `bppsa_nb.cells.stacked` needs to know of layers."""
-
-    cell_module: str
-    gate_blocks: int
-    hidden_size: int
-    num_layers: int
-    dtype: np.dtype
-    params: dict
 
 
 class _Solve(torch.autograd.Function):
@@ -169,10 +157,9 @@ class _Scanned:
 
     def view_layers(self, names, params):
         """Return the layers as `bppsa_nb.cells.stacked` takes them, on the memory of these parameters."""
-        kind = _CELLS[self.mode]
-        arrays = dict(zip(names, map(_array, params), strict=True))
-        dtype = arrays[names[0]].dtype
-        return _Layers(kind.cell_module, kind.gate_blocks, self.hidden_size, self.num_layers, dtype, arrays)
+        kind, arrays = _CELLS[self.mode], dict(zip(names, map(_array, params), strict=True))
+        of_cell = {"cell_module": kind.cell_module, "gate_blocks": kind.gate_blocks, "dtype": arrays[names[0]].dtype}
+        return SimpleNamespace(**of_cell, hidden_size=self.hidden_size, num_layers=self.num_layers, params=arrays)
 
     @torch.compiler.disable  # which could not look inside
     def forward(self, input, hx=None):
