@@ -121,10 +121,7 @@ def records():
 
 
 def record(issue, stream):
-    """Record what `issue` launches on a stream as a CUDA graph, ready to be launched on it.
-
-    What goes wrong ends the recording, so that the stream can be used as before.
-    """
+    """Record what `issue` launches on a stream as a CUDA graph, to be launched there; an error ends it."""
     builder = stream.create_graph_builder()
     with _nothing_freed():
         builder.begin_building()

@@ -170,13 +170,7 @@ class TwoStreams(Timeline):
         return float(-linprog(-gain, vstack(rows).tocsr(), most, bounds=bounds).fun * total)
 
     def check(self):
-        """Hold the timeline to what makes it a schedule, and to the speeds of co-running kernels.
-
-        Raises
-        ------
-        ValueError
-            As `Timeline.check`, or if an operation ends before or after its work is done.
-        """
+        """As `Timeline.check`; raise ValueError, too, if an operation ends before or after its work is done."""
         super().check()
         ops, times = self.operations, np.unique(np.concatenate([self.start, self.end]))
         runs = np.full((2, len(times) - 1), -1)  # what each stream does from each time to the next
@@ -197,10 +191,8 @@ class TwoStreams(Timeline):
         wrong = np.flatnonzero(np.abs(did - ops.duration) > 1e-9 * self.sequential)
         if len(wrong):
             i = wrong[0]
-            raise ValueError(
-                f"{ops.name(i)} must do work of {ops.duration[i]:g} between {self.start[i]:g} and {self.end[i]:g}, "
-                f"where it does {did[i]:g}"
-            )
+            when = f"between {self.start[i]:g} and {self.end[i]:g}"
+            raise ValueError(f"{ops.name(i)} must do work of {ops.duration[i]:g} {when}, where it does {did[i]:g}")
 
     def plot(self, ax=None, *, unit="unit times", legend=True):
         """Draw both streams as `Timeline.plot`, with a line where the main stream goes on to another region."""

@@ -45,10 +45,7 @@ class Drawing:
 
 
 def figure(drawing, legend=_LEGEND, steps=True):
-    """Return a `Drawing` as HTML, with its style: `legend` has classes and names.
-
-    With `steps`, there is a slider that shows the levels one after the other, and its script.
-    """
+    """Return a `Drawing` as HTML; `legend` has classes and names; with `steps`, a slider shows level by level."""
     head = "".join(f"--{role}:{COLORS[role]};" for role in ("matrix", "vector", "identity"))
     caption = f'<figcaption role="status" aria-live="polite">{escape(drawing.sentences[-1])}</figcaption>'
     explained = "".join(f'<span><i class="{kind}"></i>{name}</span>' for kind, name in legend)

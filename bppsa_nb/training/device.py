@@ -201,10 +201,7 @@ class DeviceTraining:
 
 
 class Step:
-    """One shape of training step by one method: its arrays on the device, and its launches.
-
-    With a `length`, the time loop runs in chunks.
-    """
+    """One shape of training step by one method: its arrays and launches; with a `length`, the loop is in chunks."""
 
     def __init__(self, training, T, B, method, levels, length):
         model = training.model
@@ -317,9 +314,8 @@ class Step:
                 cells.launch_input_gradients(self.slopes[layer], arrays[f"weight_ih_l{layer}"], rest, stream)
         follow(stream, sub)
         flags = self.status, scan.lost, self.unconverged
-        kernels.launch_update(
-            training.optimizer, self.params, training.grads, self.averages, self.settings, flags, stream
-        )
+        arrays = self.params, training.grads, self.averages, self.settings
+        kernels.launch_update(training.optimizer, *arrays, flags, stream)
 
 
 class Scan:

@@ -2,7 +2,7 @@
 
 import pickle
 import queue
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import reduce
 
@@ -195,16 +195,9 @@ def exscan(owns):
     """Run `exscan` on as many threads; return what each found, and whom it talked to."""
     size = len(owns)
     wires = {(a, b): queue.Queue() for a in range(size) for b in range(size)}
-    comms, found = [Wires(rank, size, wires) for rank in range(size)], [None] * size
-
-    def work(comm):
-        found[comm.rank] = module.exscan(comm, comm, owns[comm.rank], "numpy")
-
-    threads = [threading.Thread(target=work, args=(comm,)) for comm in comms]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    comms = [Wires(rank, size, wires) for rank in range(size)]
+    with ThreadPoolExecutor(size) as pool:
+        found = list(pool.map(lambda comm, own: module.exscan(comm, comm, own, "numpy"), comms, owns))
     return found, [comm.sent for comm in comms]
 
 

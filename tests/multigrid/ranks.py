@@ -1,4 +1,4 @@
-"""What `test_ranks.py` has every rank do: mpiexec -n RANKS python -m mpi4py ranks.py FILE."""
+"""What `test_solver.py` has every rank do: mpiexec -n RANKS python -m mpi4py ranks.py FILE."""
 
 import itertools
 import sys

@@ -1,5 +1,6 @@
 import math
 from functools import partial
+from pathlib import Path
 
 import naive_multigrid as naive
 import numpy as np
@@ -188,12 +189,8 @@ def test_the_estimate_of_what_is_exact_is_zero():
 
 
 def coarser(net, factor):
-    return multigrid.ResidualNetwork(
-        np.ascontiguousarray(net.weights[::factor]),
-        np.ascontiguousarray(net.biases[::factor]),
-        net.h * factor,
-        net.activation,
-    )
+    weights, biases = (np.ascontiguousarray(params[::factor]) for params in (net.weights, net.biases))
+    return multigrid.ResidualNetwork(weights, biases, net.h * factor, net.activation)
 
 
 def test_skipping_the_way_down_interpolates_the_coarsest_network():
@@ -222,6 +219,11 @@ def test_nested_iteration_is_multigrid_on_the_coarser_network_first(cycle):
     found = multigrid.solve(net, u0, cycles=2, nested_iteration=True, levels=3, cycle=cycle)
     np.testing.assert_allclose(found.states, expected.states, **ROUNDING)
     np.testing.assert_allclose(found.residuals, expected.residuals, **ROUNDING)
+
+
+@pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 4))])
+def test_any_number_of_ranks_finds_the_same_bits(rank_session, ranks):
+    assert rank_session.found(ranks, Path(__file__).with_name("ranks.py")) == [[]] * ranks
 
 
 def test_arguments_are_left_as_they_were():

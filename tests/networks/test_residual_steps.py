@@ -104,9 +104,11 @@ def test_gradients_equal_central_differences(activation, kind):
 
 
 def test_relu_has_no_slope_at_zero_and_hides_no_nan():
-    assert steps._slope(np.array([-1.0, 0, 1]), "relu").tolist() == [0, 0, 1]
+    points, weights = np.array([[[-1.0, 0, 1]], [[0, 0, 0]]]), np.eye(3)[None]
+    block = np.arange(2), np.arange(1), np.ones(1)
+    assert steps.slopes(points, weights, np.zeros((1, 3)), "relu").tolist() == [[[0, 0, 1]]]
     for activation in steps.ACTIVATIONS:
-        assert np.isnan(steps._activate(np.array([np.nan]), activation))
+        assert np.isnan(steps.forward_sweep(points, None, *block, weights, np.full((1, 3), np.nan), activation)).all()
 
 
 def test_norms_of_any_size():

@@ -304,14 +304,6 @@ def test_it_ends_and_schedules_every_kernel_once(net, ends, kernels, gain):
             assert result.makespan == pytest.approx(result.sequential) == pytest.approx(result.lower_bound)
 
 
-def test_nothing_waits_in_a_circle_where_operations_take_no_time():
-    # δW2 is due when F2 starts, and F3's region begins at the same moment; it must not be put there.
-    net = Network([1, 0, 1], [0, 1, 1], [1, 0, 1])
-    result = joint_regions(Regions(net, [3, 4, 5, 6]), [2, 3], [[1, 1, 1, 2], [1, 1, 1, 2]])
-    result.check()
-    assert dict(zip(result.kernels.tolist(), result.region.tolist(), strict=True)) == {2: 1, 3: 1}
-
-
 def test_the_bound_knows_when_kernels_are_ready():
     result = joint_regions(Regions(Network.uniform(3), [1, 6]), [2], [[2, 1]])  # R1 is δO3, which δW2 waits for
     assert result.makespan == pytest.approx(result.sequential) == pytest.approx(result.lower_bound)

@@ -49,11 +49,8 @@ def find(key):
     """Return the path of what was fetched, or raise a FileNotFoundError that says how to fetch it."""
     path = files.root() / "data" / "downloads" / f"{key}.npz"
     if not path.is_file():
-        title, size = SETS[key].title, SETS[key].size
-        raise FileNotFoundError(
-            f"{title} is not in {path}; `bppsa-nb fetch {key}` downloads it ({size}). Where its own files are here, "
-            "give their folder instead"
-        )
+        how = f"`bppsa-nb fetch {key}` downloads it ({SETS[key].size}). Where its own files are here, give their folder"
+        raise FileNotFoundError(f"{SETS[key].title} is not in {path}; {how} instead")
     return path
 
 
