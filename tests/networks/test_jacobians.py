@@ -46,9 +46,8 @@ def test_linear_is_the_transposed_weight(shape, kept):
     rng = np.random.default_rng(0)
     weight = spread(rng, shape) * (rng.random(shape) <= kept)
     found = sparse.linear_jacobian_T(weight)
-    np.testing.assert_array_equal(
-        found.toarray(), naive.jacobian_T(lambda x: naive.linear(x, weight), np.zeros(shape[1]), 1.0)
-    )
+    expected = naive.jacobian_T(lambda x: naive.linear(x, weight), np.zeros(shape[1]), 1.0)
+    np.testing.assert_array_equal(found.toarray(), expected)
     assert found.nnz == np.count_nonzero(weight)
 
 

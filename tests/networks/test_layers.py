@@ -49,13 +49,10 @@ def check(operator, shape, oracle, seed, step, batch=3, tolerance=1e-12):
     found = operator.parameter_gradients(grad, x)
     assert len(found) == len(params)
     for k, param in enumerate(params):
-
-        def moved(value, sample, k=k):
-            return oracle(sample, *params[:k], value, *params[k + 1 :])
-
-        expected = sum(
-            naive.jacobian_T(lambda v, s=s: moved(v, s), param, step) @ g for s, g in zip(x, flat, strict=True)
-        )
+        expected = 0
+        for sample, g in zip(x, flat, strict=True):
+            moved = lambda value, k=k, s=sample: oracle(s, *params[:k], value, *params[k + 1 :])  # noqa: E731
+            expected = expected + naive.jacobian_T(moved, param, step) @ g
         np.testing.assert_allclose(found[k].reshape(-1), expected, rtol=0, atol=tolerance)
 
 

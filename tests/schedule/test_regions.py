@@ -142,9 +142,8 @@ def instance(rng, L=None, N=None, kernels=None, values=(0, 1, 1, 2, 3, 5), gains
     ours = Regions(net, ends, assumptions), kernels, np.array(speedup, float).reshape(len(kernels), N)
     listed = passes(L, kernels, assumptions.weight_grad_first, assumptions.first_output_grad)
     first_pass = {layer: sum(end <= L - layer for end in ends) for layer in range(1, L + 1)}  # the region where it is
-    cost = {
-        (kind, i + 1): part[i] for kind, part in zip("FOW", (forward, output, weight), strict=True) for i in range(L)
-    }
+    parts = zip("FOW", (forward, output, weight), strict=True)
+    cost = {(kind, i + 1): part[i] for kind, part in parts for i in range(L)}
     if not assumptions.first_output_grad:
         del cost["O", 1]
     gain = {(kernel, i): speedup[row][i] for row, kernel in enumerate(kernels) for i in range(N)}
