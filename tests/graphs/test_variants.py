@@ -228,12 +228,8 @@ def test_to_pytorch_is_its_own_inverse_and_leaves_its_argument_alone():
 def test_parameters_are_drawn_as_pytorch_draws_them():
     params = variants.parameters(3, 25, rng=5)
     again = variants.parameters(3, 25, rng=np.random.default_rng(5))
-    assert {name: param.shape for name, param in params.items()} == {
-        "weight_ih": (75, 3),
-        "weight_hh": (75, 25),
-        "bias_ih": (75,),
-        "bias_hh": (75,),
-    }
+    shapes = dict(weight_ih=(75, 3), weight_hh=(75, 25), bias_ih=(75,), bias_hh=(75,))
+    assert {name: param.shape for name, param in params.items()} == shapes
     for name, param in params.items():
         assert param.dtype == np.float32 and 0.15 < np.abs(param).max() <= 0.2
         np.testing.assert_array_equal(param, again[name])

@@ -63,11 +63,8 @@ def test_tree_says_what_stands_where():
     ]
     names = [label.get_text() for label in ax.get_yticklabels()]
     assert names == ["inputs", "1. up-sweep, $d=0$", "2. down-sweep, $d=1$", "3. down-sweep, $d=0$"]
-    assert [label.get_text() for label in ax.child_axes[0].get_xticklabels()] == [
-        r"$\nabla x_{2}$",
-        "$J_{2}^T$",
-        "$J_{1}^T$",
-    ]
+    below = [label.get_text() for label in ax.child_axes[0].get_xticklabels()]
+    assert below == [r"$\nabla x_{2}$", "$J_{2}^T$", "$J_{1}^T$"]
 
 
 def test_highlighted_products_stand_out():
