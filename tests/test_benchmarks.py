@@ -7,10 +7,19 @@ import sys
 import tarfile
 from pathlib import Path
 
+import comparisons
+import first_minutes
+import growth
 import numpy as np
 import on_driver
+import on_gpu
 import pandas
+import peers
 import pytest
+import roofline
+import run
+import stages
+import turns
 
 import bppsa_nb as bp
 from bppsa_nb.cells import gru, rnn
@@ -20,22 +29,16 @@ from bppsa_nb.papers import experiments, provenance
 from bppsa_nb.scan.trace import trace
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
-MODULES = [path.stem for path in FOLDER.glob("*.py")]
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Make the benchmarks importable, as ``python benchmarks/run.py`` does, and give a project folder of its own."""
-    monkeypatch.syspath_prepend(str(FOLDER))
+    """Give a project folder of its own."""
     monkeypatch.setattr(files, "root", lambda: tmp_path)
-    yield tmp_path
-    for name in MODULES:
-        sys.modules.pop(name, None)
+    return tmp_path
 
 
 def test_turns_are_taken_in_rounds_that_count_but_for_the_first(monkeypatch):
-    import turns
-
     now, order = [0.0], []
     monkeypatch.setattr(turns.time, "perf_counter", lambda: now[0])
 
@@ -58,8 +61,6 @@ def test_turns_are_taken_in_rounds_that_count_but_for_the_first(monkeypatch):
 
 
 def small(cell, layers=1):
-    import comparisons
-
     return comparisons.problem(cell, 12, 3, 5, 4, np.random.default_rng(0), layers)
 
 
@@ -67,7 +68,6 @@ def small(cell, layers=1):
 @pytest.mark.parametrize("library", ["torch.nn", "bppsa_nb.torch"])
 @pytest.mark.parametrize("cell", ["RNN", "GRU"])
 def test_our_step_and_pytorch_s_train_alike(cell, library):
-    import peers
     import torch
 
     model, x, y = small(cell)
@@ -89,8 +89,6 @@ def test_our_step_and_pytorch_s_train_alike(cell, library):
 @pytest.mark.peers
 @pytest.mark.parametrize("cell, layers", [("RNN", 1), ("GRU", 1), ("GRU", 3)])
 def test_jax_s_step_trains_alike(cell, layers):
-    import peers
-
     model, x, y = small(cell, layers)
     (turn,) = peers.jax_step(model, x, y, unroll=2)  # takes its first step here, to compare losses
     trainer = bp.Trainer(model, bp.Adam(lr=1e-5), method="linear", backend="cpu")
@@ -101,8 +99,6 @@ def test_jax_s_step_trains_alike(cell, layers):
 
 @pytest.mark.peers
 def test_a_peer_with_another_loss_does_not_compete(monkeypatch):
-    import peers
-
     monkeypatch.setattr(peers, "cross_entropy", lambda logits, y: (1e9, None))
     with pytest.raises(AssertionError, match="PyTorch's loss is"):
         peers.torch_step(*small("RNN"))
@@ -110,9 +106,6 @@ def test_a_peer_with_another_loss_does_not_compete(monkeypatch):
 
 @pytest.mark.peers
 def test_jax_competes_once_it_agrees():
-    import comparisons
-    import peers
-
     chain = comparisons.dense_chain(9, 2, 4, np.random.default_rng(0))
     assert len(peers.jax_scans(*chain)) == 3
     with pytest.MonkeyPatch.context() as patch:
@@ -122,9 +115,6 @@ def test_jax_competes_once_it_agrees():
 
 
 def test_peers_that_are_not_installed_do_not_compete(monkeypatch):
-    import comparisons
-    import peers
-
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "jax", None)
     assert peers.installed() == {}
@@ -135,8 +125,6 @@ def test_peers_that_are_not_installed_do_not_compete(monkeypatch):
 
 
 def test_the_grid_has_the_sizes_of_figures_8_and_9():
-    import comparisons
-
     points = comparisons.grid_points("paper")
     assert len(set(points)) == len(points) == 3 * (8 + 7 + 9)
     rnn, gru = ([point[1:4] for point in points if point[0] == cell] for cell in ("RNN", "GRU"))
@@ -149,8 +137,6 @@ def test_the_grid_has_the_sizes_of_figures_8_and_9():
 
 
 def test_a_point_of_the_grid_leaves_out_what_does_not_fit(monkeypatch):
-    import comparisons
-
     monkeypatch.setattr(comparisons, "STORED", {"cpu": 4 * 10 * 2 * 3 * 3})
     rows = comparisons.grid([("RNN", 10, 2, 3, 1), ("GRU", 11, 2, 3, 4)], "cpu", {}, 0, lambda line: None)
     named = [(row["cell"], row["name"].removeprefix("ours: ")) for row in rows]
@@ -160,8 +146,6 @@ def test_a_point_of_the_grid_leaves_out_what_does_not_fit(monkeypatch):
 
 
 def test_regret_is_the_time_of_what_auto_takes_over_the_best(monkeypatch):
-    import comparisons
-
     seconds = {"linear": [[3.0], [3]], "chunked": [[2.0], [2]], "blelloch": [[8.0], [8]]}
     monkeypatch.setattr(comparisons, "take_turns", lambda calls, *args, **how: {m: np.array(seconds[m]) for m in calls})
     table = pandas.DataFrame(comparisons.regret([(5, 2, 3)], ["numpy"], 1, lambda line: None))
@@ -171,8 +155,6 @@ def test_regret_is_the_time_of_what_auto_takes_over_the_best(monkeypatch):
 
 
 def test_one_size_grows_at_a_time():
-    import growth
-
     points = growth.points("paper")
     for over in growth.SWEEPS:
         part = [point for point in points if point["over"] == over]
@@ -184,8 +166,6 @@ def test_one_size_grows_at_a_time():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is Linux's own count")
 def test_memory_is_that_of_a_step():
-    import growth
-
     point = {"over": "T", "T": 40_000, "B": 1, "H": 20, "layers": 1}
     states = 4 * 40_000 * 20
     assert states < growth.memory(point, "ours") < 2 * states
@@ -193,8 +173,6 @@ def test_memory_is_that_of_a_step():
 
 
 def test_counted_scans_are_those_that_run():
-    import roofline
-
     for T, H in ((1, 2), (7, 3), (64, 5), (100, 4)):
         for method, count in (("blelloch", roofline.dense_blelloch), ("linear", roofline.dense_linear)):
             run = trace(T, method)
@@ -218,15 +196,11 @@ def counted_by_loops(T, B, H, weights, carry):
 
 @pytest.mark.parametrize("weights, carry", [(1, 0), (3, 1)])
 def test_counted_sweeps_are_those_of_loops(weights, carry):
-    import roofline
-
     for sizes in ((1, 1, 1), (4, 3, 2), (9, 2, 5)):
         assert roofline.sweep(*sizes, weights, carry) == counted_by_loops(*sizes, weights, carry)
 
 
 def test_chunks_cost_their_products():
-    import roofline
-
     T, B, H = 20, 3, 4
     for length in (10, 20, 50):  # two chunks and fewer need no product
         assert roofline.chunked(T, B, H, 1, 0, length) == roofline.sweep(T, B, H, 1, 0)
@@ -239,16 +213,12 @@ def test_chunks_cost_their_products():
 
 
 def test_the_forward_pass_is_counted():
-    import roofline
-
     operations, size = roofline.forward(10, 2, 5, 3, "RNN")
     assert operations == 20 * (2 * 5 * 3 + 2 * 5 * 5 + 3 * 5)
     assert size == 4 * (20 * (3 + 5 + 5 + 5) + 5 * 3 + 5 * 5 + 2 * 5)
 
 
 def test_the_roofline_holds_counts_against_times(monkeypatch):
-    import roofline
-
     monkeypatch.setattr(roofline, "SHAPES", {"tiny": (("RNN", 12, 2, 3, 1), ("GRU", 12, 2, 3, 4))})
     monkeypatch.setattr(roofline, "roofs", lambda backend, seconds: (1e9, 2e9))
     rows = roofline.roofline("cpu", 0, lambda line: None)
@@ -261,8 +231,6 @@ def test_the_roofline_holds_counts_against_times(monkeypatch):
 
 
 def test_where_there_is_no_gpu_the_command_says_so(monkeypatch, capsys):
-    import run
-
     monkeypatch.setattr(run.backends, "cuda_available", lambda: False)
     monkeypatch.setattr(provenance, "gpu_name", lambda: None)
     for arguments, said in (
@@ -276,8 +244,6 @@ def test_where_there_is_no_gpu_the_command_says_so(monkeypatch, capsys):
 
 
 def test_a_simulator_is_no_gpu_and_a_cpu_s_times_are_not_filed_under_one(monkeypatch):
-    import run
-
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="not a simulator"):
         patch.setattr(run.backends, "simulated", lambda: True)
         patch.setattr(run.backends, "cuda_available", lambda: True)
@@ -290,11 +256,6 @@ def test_a_simulator_is_no_gpu_and_a_cpu_s_times_are_not_filed_under_one(monkeyp
 @pytest.fixture
 def tiny(monkeypatch):
     """Give the command, with sizes that take no time."""
-    import comparisons
-    import growth
-    import roofline
-    import run
-
     sizes = {name: (prepare, 6, 2, 3) for name, (prepare, *_) in comparisons.COMPARISONS.items()}
     monkeypatch.setattr(comparisons, "COMPARISONS", sizes)
     monkeypatch.setattr(comparisons, "grid_points", lambda scale: [("RNN", 5, 2, 3, 1)])
@@ -382,9 +343,6 @@ def test_rows_that_are_no_table_are_refused(rows, error):
 @pytest.mark.usefixtures("few_threads")
 @pytest.mark.parametrize("cell", ["RNN", "GRU", "dense"])
 def test_what_stays_on_the_device_is_found_again(cell):
-    import comparisons
-    import on_gpu
-
     rng = np.random.default_rng(0)
     if cell == "dense":
         chain = comparisons.dense_chain(4, 1, 2, rng)[0]
@@ -444,8 +402,6 @@ for item in {"smoke": ["good", "raises", "dies", "hangs", "last"], "quick": rang
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ends groups of processes")
 def test_first_minutes_outlive_what_fails_and_go_on(folder, monkeypatch, capsys):
-    import first_minutes
-
     (folder / "worker.py").write_text(WORKER)
     for name, value in (("WORKER", folder / "worker.py"), ("PARTS", {"smoke": 5, "quick": 1}), ("LEAST", 0.2)):
         monkeypatch.setattr(first_minutes, name, value)
@@ -493,7 +449,6 @@ def test_every_stage_of_the_first_minutes_ends_on_the_stand_in(tmp_path, monkeyp
         shutil.copy(FOLDER.parent / name, tmp_path)
     shutil.copytree(FOLDER.parent / "data" / "paper", tmp_path / "data" / "paper")
     monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path / "cache"))
-    import stages
 
     for stage in stages.STAGES:
         given = ["first_minutes.py", stage, "--minutes", "0.5", "--out", "out", "--commit", 40 * "a"]

@@ -124,11 +124,7 @@ def test_copies_and_pickles(kind):
     stream = io.BytesIO()
     torch.save(layers, stream)
     stream.seek(0)
-    for other in (
-        copy.deepcopy(layers),
-        pickle.loads(pickle.dumps(layers)),
-        torch.load(stream, weights_only=False),
-    ):
+    for other in (copy.deepcopy(layers), pickle.loads(pickle.dumps(layers)), torch.load(stream, weights_only=False)):
         torch.testing.assert_close(other(x)[0], layers(x)[0], rtol=0, atol=0)
         assert repr(other) == repr(layers) == f"{kind}(3, 4, batch_first=True, method='blelloch')"
 

@@ -126,11 +126,11 @@ def test_a_forward_pass_that_is_repaired_waits_for_no_other_rank():
     link, rounds, held = Interconnect(0.5, np.inf), 2, 16  # CHECK_EVERY steps are two rounds of so many
     told = 0.5 + 2 * 0.5  # to the next rank, and log2(4) messages to hear from all
     forward = held * COSTS.forward + told + rounds * (held * COSTS.forward + told)
-    assert scan(4 * held, 4, FREE, link, whole=True, repaired=True) > forward
     segments = predict._segments(predict._shares(4 * held, 4), FREE, True)
     segments = segments._replace(repair=held * COSTS.forward, rounds=rounds)
     events = segments.events("chunked", link)
     timeline.check(events, [[]] * len(events))
+    assert scan(4 * held, 4, FREE, link, whole=True, repaired=True) == timeline.makespan(events)
     assert min(event.start for event in events if event.label == "reduce") == forward
     assert [event.label for event in events if event.worker == 2].count("repair") == rounds
     # The last place had to wait for all others; now it waits for its own run, and a short repair.
@@ -163,5 +163,5 @@ def test_the_plan_chooses_between_one_after_the_other_and_all_at_once():
     assert faster((5, 0), (5, 2), (6, 0)) == "chunked"
     assert faster((0, 0), (0, 0)) == "linear"
     # Messages count where ranks have little else to do: with 64 of them, 6 in a row, not 63.
-    for ranks, diamond, method in (2, 0, "linear"), (64, 0, "chunked"), (64, 1e-3, "linear"):
-        assert predict.choose(((1e-7, 1e-7, diamond, diamond, 1280, 1280),) * ranks) == method
+    for ranks, product, method in (2, 0, "linear"), (64, 0, "chunked"), (64, 1e-3, "linear"):
+        assert predict.choose(((1e-7, 1e-7, 0, product, 1280, 1280),) * ranks) == method

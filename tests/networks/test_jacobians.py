@@ -1,7 +1,7 @@
 import naive_sparse as naive
 import numpy as np
 import pytest
-from draws import filters, pairs, spread
+from draws import filters, poolings, spread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as scipy_sparse
@@ -19,15 +19,6 @@ def convolutions(draw):
     """Weight and input shapes with the options of a convolution that fits, of all kinds, not square."""
     inputs, outputs, size, kernel, options = draw(filters())
     return (outputs, inputs, *kernel), (inputs, *size), options, draw(st.integers(0, 2**16))
-
-
-@st.composite
-def poolings(draw):
-    """An input shape with a window and a stride that fit."""
-    kernel = draw(st.one_of(pairs(1, 2), pairs(1, 4)))
-    stride = draw(st.one_of(st.none(), pairs(1, 4)))
-    size = [draw(st.integers(k, k + 5)) for k in kernel]
-    return (draw(st.integers(1, 3)), *size), kernel, stride, draw(st.integers(0, 2**16))
 
 
 # -- Equal to numerical Jacobians --------------------------------------------------------------------------------------
@@ -55,9 +46,8 @@ def test_linear_is_the_transposed_weight(shape, kept):
     rng = np.random.default_rng(0)
     weight = spread(rng, shape) * (rng.random(shape) <= kept)
     found = sparse.linear_jacobian_T(weight)
-    np.testing.assert_array_equal(
-        found.toarray(), naive.jacobian_T(lambda x: naive.linear(x, weight), np.zeros(shape[1]), 1.0)
-    )
+    expected = naive.jacobian_T(lambda x: naive.linear(x, weight), np.zeros(shape[1]), 1.0)
+    np.testing.assert_array_equal(found.toarray(), expected)
     assert found.nnz == np.count_nonzero(weight)
 
 

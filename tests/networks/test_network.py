@@ -344,7 +344,7 @@ def test_parameters_are_checked():
 
 
 def test_a_trainer_refuses_what_backward_would():
-    for how, message in (({"method": "fast"}, "'auto', got 'fast'"), ({"levels": 2}, "levels is for method=")):
+    for how, message in (({"method": "fast"}, "'chunked', got 'fast'"), ({"levels": 2}, "levels is for method=")):
         with pytest.raises(ValueError, match=message):
             Trainer(small(), bp.SGD(lr=0.1), **how)
 

@@ -41,9 +41,8 @@ def assert_close(found, expected, dtype):
 def test_multigrid(state, kernel, depth, coarsening, activation, dtype, cuda):
     """Three levels, a last block that is shorter, and the gradients of everything."""
     rng, units = np.random.default_rng(state), state[1]
-    weights = rng.standard_normal((depth, units, units, *[kernel] * (2 if kernel else 0))) / (
-        max(1, kernel) * np.sqrt(units)
-    )
+    weights = rng.standard_normal((depth, units, units, *[kernel] * (2 if kernel else 0)))
+    weights /= max(1, kernel) * np.sqrt(units)
     biases, u0, grad_output = (rng.standard_normal(shape).astype(dtype) for shape in ((depth, units), state, state))
     net = multigrid.ResidualNetwork(weights.astype(dtype), biases, 1 / depth, activation)
     relaxation = "F" if backends.simulated() else "FCF"

@@ -4,15 +4,19 @@ import pytest
 from bppsa_nb.sparse import LeNet5, load_weights, masks_of, prune, save_weights
 
 
-def test_weights_go_to_a_file_and_back(tmp_path):
+@pytest.mark.parametrize("in_columns", [False, True])
+def test_weights_go_to_a_file_and_back(in_columns, tmp_path):
     model, other, path = LeNet5(rng=1), LeNet5(rng=2), tmp_path / "folder" / "weights"
     save_weights(model, path)
     assert [entry.name for entry in path.parent.iterdir()] == ["weights"]
+    if in_columns:
+        with path.open("wb") as file:
+            np.savez(file, **{name: np.asfortranarray(param) for name, param in model.params.items()})
     other.params["fc3.weight"].flags.writeable = False  # arrays are replaced, not written to
     load_weights(other, path)
     for name, param in model.params.items():
         np.testing.assert_array_equal(other.params[name], param)
-        assert other.params[name].flags.writeable
+        assert other.params[name].flags.writeable and other.params[name].flags.c_contiguous
     with np.load(path, allow_pickle=False) as file:
         assert set(file.files) == set(model.params)
 
@@ -66,15 +70,6 @@ def test_all_or_nothing_is_loaded(spoil, message, tmp_path):
         load_weights(model, path)
     for name, param in model.params.items():
         np.testing.assert_array_equal(param, before[name])
-
-
-def test_weights_in_columns_are_taken_in_rows(tmp_path):
-    model, other, path = LeNet5(rng=1), LeNet5(rng=2), tmp_path / "weights.npz"
-    np.savez(path, **{name: np.asfortranarray(param) for name, param in model.params.items()})
-    load_weights(other, path)
-    for name, param in model.params.items():
-        np.testing.assert_array_equal(other.params[name], param)
-        assert other.params[name].flags.c_contiguous
 
 
 def test_one_array_is_no_archive(tmp_path):

@@ -177,9 +177,8 @@ def test_large_enough_for_several_threads(dtype, threads, monkeypatch):
 def test_extent_and_scale(seed, shape, dtype):
     rng = np.random.default_rng(seed)
     info = np.finfo(dtype)
-    values = np.ldexp(rng.uniform(-1, 1, shape), rng.integers(info.minexp - info.nmant, info.maxexp, shape)).astype(
-        dtype
-    )
+    values = rng.uniform(-1, 1, shape)
+    values = np.ldexp(values, rng.integers(info.minexp - info.nmant, info.maxexp, shape)).astype(dtype)
     values[rng.random(shape) < 0.3] = 0
     expected = products.magnitude_range(values)
     sizes = [[abs(v) for v in row if v != 0] for row in values.tolist()]

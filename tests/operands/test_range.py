@@ -245,9 +245,8 @@ def test_every_entry_is_what_the_linear_scan_gives(data):
     zeros = st.sampled_from([0, 0.3])
     weights = positive(rng, (K, H, H), data.draw(spread), data.draw(zeros))
     slopes = positive(rng, (K, T, 1, H), data.draw(spread), data.draw(zeros))
-    carry = (
-        positive(rng, (T, 1, H), data.draw(spread), data.draw(zeros)) if K == 0 or data.draw(st.booleans()) else None
-    )
+    with_carry = K == 0 or data.draw(st.booleans())
+    carry = positive(rng, (T, 1, H), data.draw(spread), data.draw(zeros)) if with_carry else None
     g, c = positive(rng, (1, H), data.draw(spread), 0), positive(rng, (T + 1, 1, H), data.draw(spread), 0.5)
     local = c if data.draw(st.booleans()) else None
     arrays = [weights, slopes, carry, g, local]

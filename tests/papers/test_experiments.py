@@ -233,14 +233,8 @@ def test_points_must_differ_and_rows_must_be_plain():
 
 
 def test_a_table_comes_back_as_it_was(toy, monkeypatch):
-    table = pandas.DataFrame(
-        {
-            "count": [2**53 + 1, 2, 3],
-            "seconds": [0.1 + 0.2, np.inf, np.nan],
-            "exact": [True, False, True],
-            "method": ["None", "001", None],
-        }
-    )
+    table = pandas.DataFrame({"count": [2**53 + 1, 2, 3], "seconds": [0.1 + 0.2, np.inf, np.nan]})
+    table = table.assign(exact=[True, False, True], method=["None", "001", None])
     table.attrs = {"note": "three of them", "data": "stand-in", "backend": "cpu"}
     monkeypatch.setattr(toy, "measure", lambda scale, rng, progress: table)
     back = experiments.run("toy")

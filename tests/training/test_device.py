@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ OPTIMIZERS = {
     "momentum": lambda: bp.SGD(lr=0.1, momentum=0.9),
     "sgd": lambda: bp.SGD(lr=0.1),
 }
+DTYPES = np.float32, np.float64
 METHODS = [("linear", None), ("chunked", None), ("blelloch", None), ("truncated", 1)]
 
 
@@ -65,11 +67,7 @@ def check_same(host, device, tolerance):
         on_simulator("gru", 1, "adam", "linear", None, np.float32),
         *(
             on_gpu(cell, layers, optimizer, *method, dtype)
-            for cell in ("rnn", "gru")
-            for layers in (1, 2)
-            for optimizer in OPTIMIZERS
-            for method in METHODS
-            for dtype in (np.float32, np.float64)
+            for cell, layers, optimizer, method, dtype in product(("rnn", "gru"), (1, 2), OPTIMIZERS, METHODS, DTYPES)
         ),
     ],
 )

@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from measuring import measure
 from on_cuda import on_gpu, on_simulator
 
 from bppsa_nb.cells import gru
@@ -13,7 +14,6 @@ from bppsa_nb.chains.structured import jacobians_T
 from bppsa_nb.machine import files
 from bppsa_nb.papers import experiments, published
 from bppsa_nb.papers.bppsa import epochs, figure_08, figure_09, iterations, table_6, tables_4_5
-from bppsa_nb.papers.progress import Progress
 from bppsa_nb.training.datasets.audio import Features
 
 SMALL = {"S": Features(2, 1024, 33075), "M": Features(3, 1024, 26460), "L": Features(2, 1024, 13230)}
@@ -23,14 +23,7 @@ TIMED = pd.DataFrame({"method": iterations.METHODS, "forward": 2.0, "backward": 
 SECONDS = {"forward": 1.0, "baseline": 3.0, "forward_overhead": 1.5, "bppsa": 2.0, "chunked": 4.5}
 
 
-def measure(module):
-    return module.measure("quick", np.random.default_rng(0), Progress(show=False))
-
-
-@pytest.mark.parametrize(
-    "backend",
-    ["numpy", "cpu", on_simulator("cuda"), on_gpu("cuda")],
-)
+@pytest.mark.parametrize("backend", ["numpy", "cpu", on_simulator("cuda"), on_gpu("cuda")])
 def test_what_is_assembled_is_what_the_scan_takes(backend):
     rng = np.random.default_rng(0)
     model = gru.GRU(3, 5, 2, rng=rng)
@@ -125,8 +118,7 @@ def test_lengths_and_batches_are_swept_and_tables_4_and_5_hold_the_paper_s_rows_
     assert table.groupby("backend").size().eq(3 * 3).all() and {"numpy", "cpu"} <= set(table["backend"])
     ticks = [text.get_text() for text in figure_08.plot(table).axes[5].get_xticklabels()]
     assert ticks == ["1/16", "1/2"]
-    monkeypatch.setattr(tables_4_5, "LIMIT", {"quick": 30 * 16})
-    table = measure(tables_4_5)
+    table = measure(tables_4_5, LIMIT={"quick": 30 * 16})
     ours = table[table["source"] == "here"]
     assert (table["source"] == "paper").sum() == 16
     assert ours[["table", "T", "B"]].values.tolist() == [["table_4", 10, 16], ["table_4", 30, 16]]
