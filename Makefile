@@ -30,7 +30,7 @@ figures: .venv/.installed
 # before Numba is imported, so its tests have processes of their own; they are few, and shared out one by one.
 PYTEST := $(BIN)/python -m pytest --numprocesses=logical
 LONGEST := tests/test_machine_code.py tests/distributed tests/training/test_on_driver.py
-SIMULATED := tests/test_cuda.py tests/cells/test_repair_cuda.py tests/cells/test_stacked_cuda.py tests/networks/test_residual_steps_cuda.py tests/puzzles/test_kernels.py tests/training/test_device.py tests/test_benchmarks.py tests/papers/bppsa/test_figure_09.py
+SIMULATED := tests/test_cuda.py tests/cells/test_chunked_cuda.py tests/cells/test_stacked_cuda.py tests/networks/test_residual_steps_cuda.py tests/puzzles/test_kernels.py tests/training/test_device.py tests/test_benchmarks.py tests/papers/bppsa/test_iterations.py
 
 test: lint
 	NUMBA_ENABLE_CUDASIM=1 $(PYTEST) --dist=worksteal -m simulator $(SIMULATED)

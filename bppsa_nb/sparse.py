@@ -2,6 +2,7 @@
 
 from bppsa_nb.machine import lazy as _lazy
 
+_OPERATORS = "avg_pool2d", "conv2d", "flatten", "linear", "max_pool2d", "relu", "sigmoid", "tanh"
 __getattr__, __dir__, __all__ = _lazy.names(
     __name__,
     {
@@ -9,17 +10,7 @@ __getattr__, __dir__, __all__ = _lazy.names(
         "operands.pattern": ["CSRPattern", "PlannedProduct"],
         "networks.models": ["LeNet5", "VGG11"],
         "networks.network": ["Network"],
-        "networks.matrices": [
-            "avg_pool2d_jacobian_T",
-            "conv2d_jacobian_T",
-            "flatten_jacobian_T",
-            "kinds_of_zeros",
-            "linear_jacobian_T",
-            "max_pool2d_jacobian_T",
-            "relu_jacobian_T",
-            "sigmoid_jacobian_T",
-            "tanh_jacobian_T",
-        ],
+        "networks.matrices": ["kinds_of_zeros", *(f"{operator}_jacobian_T" for operator in _OPERATORS)],
         "networks.weights": ["load_weights", "save_weights"],
         "networks.pruning": ["masks_of", "prune"],
     },

@@ -6,7 +6,7 @@ memory, without copies. It is imported by ``import bppsa_nb.torch``, never by th
 """
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -22,18 +22,6 @@ from bppsa_nb.training.forward import METHODS, Forward, share_of
 _NAMES = "weight_ih", "weight_hh", "bias_ih", "bias_hh"
 _CELLS = {"RNN_TANH": rnn.RNN, "GRU": gru.GRU}
 _PLACES = "cpu", "cuda"
-
-
-@dataclass
-class _Layers:
-    """What `bppsa_nb.cells.stacked` needs to know of layers."""
-
-    cell_module: str
-    gate_blocks: int
-    hidden_size: int
-    num_layers: int
-    dtype: np.dtype
-    params: dict
 
 
 class _Solve(torch.autograd.Function):
@@ -58,9 +46,8 @@ class _Solve(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_output, grad_last):
         if torch.is_grad_enabled():  # by create_graph=True
-            raise NotImplementedError(
-                "gradients of gradients are not known to bppsa_nb.torch: create_graph must be False; torch.nn has them"
-            )
+            why = "gradients of gradients are not known to bppsa_nb.torch; torch.nn has them"
+            raise NotImplementedError(f"create_graph must be False: {why}")
         x, output, *params = ctx.saved_tensors
         if grad_output is None and grad_last is None:  # nothing that was read depends on it
             return (None,) * len(ctx.needs_input_grad)
@@ -152,10 +139,9 @@ class _Scanned:
         only = {"bidirectional": False, "dropout": 0, "proj_size": 0, "nonlinearity": "tanh", "mode": self._mode}
         for name, usual in only.items():
             if (value := getattr(self, name, usual)) != usual:
-                raise NotImplementedError(
-                    f"{name} must be {usual!r} in a bppsa_nb.torch.{type(self).__name__}, got {value!r}: "
-                    f"torch.nn.{type(self).__name__} has it"
-                )
+                kind = type(self).__name__
+                got = f"got {value!r}: torch.nn.{kind} has it"
+                raise NotImplementedError(f"{name} must be {usual!r} in a bppsa_nb.torch.{kind}, {got}")
         shape, dtype = (1, 1, self.hidden_size), np.dtype(np.float32)
         chain.choose(self.method, self.resolve_backend(), self.levels, shape, dtype, 1)
 
@@ -171,10 +157,9 @@ class _Scanned:
 
     def view_layers(self, names, params):
         """Return the layers as `bppsa_nb.cells.stacked` takes them, on the memory of these parameters."""
-        kind = _CELLS[self.mode]
-        arrays = dict(zip(names, map(_array, params), strict=True))
-        dtype = arrays[names[0]].dtype
-        return _Layers(kind.cell_module, kind.gate_blocks, self.hidden_size, self.num_layers, dtype, arrays)
+        kind, arrays = _CELLS[self.mode], dict(zip(names, map(_array, params), strict=True))
+        of_cell = {"cell_module": kind.cell_module, "gate_blocks": kind.gate_blocks, "dtype": arrays[names[0]].dtype}
+        return SimpleNamespace(**of_cell, hidden_size=self.hidden_size, num_layers=self.num_layers, params=arrays)
 
     @torch.compiler.disable  # which could not look inside
     def forward(self, input, hx=None):
@@ -199,18 +184,15 @@ class _Scanned:
         RuntimeError, ValueError
             What PyTorch raises, too, for shapes and dtypes that do not fit; for a method or a backend that is not to be
             had on a GPU.
-        NotImplementedError
-            For a PackedSequence.
-        TypeError
-            For what is no tensor, parameters of another dtype than float32 and float64, and tensors that are not all in
-            one place, on the host or a GPU.
+        NotImplementedError, TypeError
+            For a PackedSequence; for what is no tensor, parameters of another dtype than float32 and float64, and
+            tensors that are not all in one place, on the host or a GPU.
         """
         self._check()
         if isinstance(input, PackedSequence):
-            raise NotImplementedError(
-                f"input must be a tensor in a bppsa_nb.torch.{type(self).__name__}, got a PackedSequence: "
-                f"torch.nn.{type(self).__name__} takes these"
-            )
+            kind = type(self).__name__
+            got = f"got a PackedSequence: torch.nn.{kind} takes these"
+            raise NotImplementedError(f"input must be a tensor in a bppsa_nb.torch.{kind}, {got}")
         for name, given in ("input", input), ("hx", hx):
             if not isinstance(given, torch.Tensor) and (given is not None or name == "input"):
                 raise TypeError(f"{name} must be a torch.Tensor, got {type(given).__name__}")
@@ -257,12 +239,8 @@ class _Scanned:
 
     def extra_repr(self):
         """Return what stands between the brackets when the module is printed."""
-        chosen = {
-            "method": self.method,
-            "backend": self.backend,
-            "levels": self.levels,
-            "forward": self.forward_choice.method,
-        }
+        chosen = {name: getattr(self, name) for name in ("method", "backend", "levels")}
+        chosen["forward"] = self.forward_choice.method
         usual = "auto", None
         return ", ".join([super().extra_repr(), *(f"{k}={v!r}" for k, v in chosen.items() if v not in usual)])
 

@@ -2,14 +2,7 @@
 
 import numpy as np
 
-METHODS = [
-    ("linear", None),
-    ("blelloch", None),
-    ("chunked", None),
-    ("truncated", 0),
-    ("truncated", 2),
-    ("truncated", 50),
-]
+METHODS = [("linear", None), ("blelloch", None), ("chunked", None), *(("truncated", k) for k in (0, 2, 50))]
 BACKENDS = ["numpy", "cpu"]
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 

@@ -2,6 +2,7 @@ import gc
 import importlib.util
 import os
 import pathlib
+import signal
 import sys
 import tempfile
 
@@ -17,7 +18,7 @@ import pytest
 from hypothesis import settings
 
 from bppsa_nb.machine import files
-from bppsa_nb.papers import experiments
+from bppsa_nb.papers import experiments, provenance
 
 # Again and again, the garbage collector would look through all that Numba and Hypothesis hold.
 gc.set_threshold(50_000, 50, 100)
@@ -53,9 +54,14 @@ def nothing_measured(monkeypatch):
 @pytest.fixture
 def committed(monkeypatch):
     """Let references be recorded, as in a checkout without changes."""
-    from bppsa_nb.papers import provenance
-
     monkeypatch.setattr(provenance, "source_state", lambda: (4 * "0123456789", False))
+
+
+@pytest.fixture
+def describe_as(monkeypatch):
+    """Have whatever is recorded from here on say something else of this machine, or nothing else again."""
+    describe = provenance.describe
+    return lambda **about: monkeypatch.setattr(provenance, "describe", lambda *args: describe(*args) | about)
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +70,14 @@ def closed_figures():
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.fixture
+def foreground():
+    """Ctrl-C as a program finds it that a shell starts in the foreground: in the background, it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -124,14 +138,16 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if missing and item.get_closest_marker("peers"):
             item.add_marker(pytest.mark.skip(reason=f"needs {' and '.join(missing)}: make test-peers"))
-    marked = [item for item in items if item.get_closest_marker("gpu")]
+    lacks = {"simulator": "NUMBA_ENABLE_CUDASIM=1", "gpu": "a CUDA device"}
+    marked = [(item, mark) for item in items for mark in lacks if item.get_closest_marker(mark)]
     if not marked:
         return
     from bppsa_nb.machine import backends
 
-    if backends.simulated() or not backends.cuda_available():
-        for item in marked:
-            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+    here = {"simulator": backends.simulated(), "gpu": not backends.simulated() and backends.cuda_available()}
+    for item, mark in marked:
+        if not here[mark]:
+            item.add_marker(pytest.mark.skip(reason=f"needs {lacks[mark]}"))
 
 
 @pytest.hookimpl(wrapper=True)

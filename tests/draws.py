@@ -15,6 +15,14 @@ def pairs(low, high):
 
 
 @st.composite
+def poolings(draw):
+    """An input shape with a window and a stride that fit, and a seed."""
+    kernel, stride = draw(st.one_of(pairs(1, 2), pairs(1, 4))), draw(st.one_of(st.none(), pairs(1, 4)))
+    size = [draw(st.integers(k, k + 5)) for k in kernel]
+    return (draw(st.integers(1, 3)), *size), kernel, stride, draw(st.integers(0, 2**16))
+
+
+@st.composite
 def filters(draw):
     """Channels in and out, a size, a kernel and options of a convolution that fits, of all kinds, not square."""
     kernel, stride, padding, dilation = draw(pairs(1, 3)), draw(pairs(1, 3)), draw(pairs(0, 2)), draw(pairs(1, 2))

@@ -14,27 +14,22 @@ def pipeline_problem(forward, output, weight, device, boundary, micro_batches, f
         worker[kind, layer, m] = where
         needs[kind, layer, m] = before
 
+    def after(kind, layer, to, m):
+        """What layer `to` waits for: its neighbor's operation, or that its result is sent."""
+        one, two, cost = device[layer - 1] + 1, device[to - 1] + 1, boundary[min(layer, to) - 1]
+        if one == two or cost == 0:
+            return [(kind, layer, m)]
+        add(f"S[{kind}]", layer, m, f"link {one} to {two}", cost, [(kind, layer, m)])
+        return [(f"S[{kind}]", layer, m)]
+
     for m in range(micro_batches):
         for layer in range(1, L + 1):
-            here = f"GPU {device[layer - 1] + 1}"
-            before = []
-            if layer > 1:
-                before = [("F", layer - 1, m)]
-                if device[layer - 2] != device[layer - 1] and boundary[layer - 2] > 0:
-                    link = f"link {device[layer - 2] + 1} to {device[layer - 1] + 1}"
-                    add("S[F]", layer - 1, m, link, boundary[layer - 2], before)
-                    before = [("S[F]", layer - 1, m)]
-            add("F", layer, m, here, forward[layer - 1], before)
+            before = after("F", layer - 1, layer, m) if layer > 1 else []
+            add("F", layer, m, f"GPU {device[layer - 1] + 1}", forward[layer - 1], before)
         for layer in range(L, 0, -1):
-            here = f"GPU {device[layer - 1] + 1}"
-            if layer == L:
-                before = [("F", L, m)]
-            else:
-                before = [("δO", layer + 1, m)]
-                if device[layer] != device[layer - 1] and boundary[layer - 1] > 0:
-                    link = f"link {device[layer] + 1} to {device[layer - 1] + 1}"
-                    add("S[δO]", layer + 1, m, link, boundary[layer - 1], before)
-                    before = [("S[δO]", layer + 1, m)]
+            here, before = f"GPU {device[layer - 1] + 1}", [("F", L, m)]
+            if layer < L:
+                before = after("δO", layer + 1, layer, m)
             if layer > 1 or first:
                 add("δO", layer, m, here, output[layer - 1], before)
             add("δW", layer, m, here, weight[layer - 1], before)
@@ -93,7 +88,7 @@ def check(rows, problem):
                 assert end[one] <= start[two] or end[two] <= start[one], f"{one} and {two} at once"
 
 
-def memory_at(time, rows, keeps, layers, first=False, synchronizes=False):
+def memory_at(time, rows, keeps, layers, synchronizes=False):
     """What devices keep from `time` on; `keeps` is (activation, output_grad, weight_grad, inner), each by layer."""
     start, end, worker, finish = {}, {}, {}, 0
     for who, kind, layer, m, begins, takes in rows:
@@ -113,6 +108,12 @@ def memory_at(time, rows, keeps, layers, first=False, synchronizes=False):
         if born <= time < died:
             level[who] += size
 
+    def keep_for(who, size, born, died):
+        """Where weights are synchronized, the next forward pass is there; what it makes was there at the beginning."""
+        keep(who, size, 0 if synchronizes else born, died)
+        if synchronizes:
+            keep(who, size, born, finish)
+
     for m in sorted({row[3] for row in rows}):
         for layer in range(1, layers + 1):
             weight, outer = ("δW", layer, m), ("δO", layer, m)
@@ -123,22 +124,14 @@ def memory_at(time, rows, keeps, layers, first=False, synchronizes=False):
                 came = start["F", 1, m]
             else:
                 came = arrival(("F", layer - 1, m), ("S[F]", layer - 1, m), weight)
-            if synchronizes:
-                keep(who, keeps[0][layer - 1], 0, used)
-                keep(who, keeps[0][layer - 1], came, finish)
-            else:
-                keep(who, keeps[0][layer - 1], came, used)
+            keep_for(who, keeps[0][layer - 1], came, used)
             if layer == layers:
                 came = min(start[weight], start.get(outer, start[weight]))
             else:
                 came = arrival(("δO", layer + 1, m), ("S[δO]", layer + 1, m), weight)
             keep(who, keeps[1][layer - 1], came, used)
             begun, passed = start["F", layer, m], end[outer] if outer in end else end[weight]
-            if synchronizes:
-                keep(who, keeps[3][layer - 1], 0, passed)
-                keep(who, keeps[3][layer - 1], begun, finish)
-            else:
-                keep(who, keeps[3][layer - 1], begun, passed)
+            keep_for(who, keeps[3][layer - 1], begun, passed)
     for layer in range(1, layers + 1):
         begins = min(start[operation] for operation in start if operation[:2] == ("δW", layer))
         died = end["S[δW]", layer, 0] if synchronizes else finish

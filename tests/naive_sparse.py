@@ -65,15 +65,8 @@ def linear(x, weight):
 
 def elementwise(x, name):
     """Apply "relu", "tanh" or "sigmoid" to every entry."""
-    functions = {
-        "relu": lambda v: max(v, 0.0),
-        "tanh": math.tanh,
-        "sigmoid": lambda v: 1 / (1 + math.exp(-v)),
-    }
-    out = np.zeros(x.size)
-    for i in range(x.size):
-        out[i] = functions[name](float(x.reshape(-1)[i]))
-    return out.reshape(x.shape)
+    functions = {"relu": lambda v: max(v, 0.0), "tanh": math.tanh, "sigmoid": lambda v: 1 / (1 + math.exp(-v))}
+    return np.array([functions[name](float(v)) for v in x.reshape(-1)]).reshape(x.shape)
 
 
 def jacobian_T(function, x, step):

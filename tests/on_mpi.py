@@ -28,6 +28,26 @@ def command(ranks, *arguments):
     return [*launcher, sys.executable, "-W", "error", *map(str, arguments)]
 
 
+# A program that is `main` of a module, but for a fault on one rank at a call of something.
+FAULTY = """
+import os, signal, sys
+from pkgutil import resolve_name
+from mpi4py import MPI
+
+owner, main = resolve_name("bppsa_nb.{owner}"), resolve_name("bppsa_nb.{main}")
+kept, calls = owner.{name}, []
+
+def fault(*arguments, **named):
+    calls.append(1)
+    if len(calls) == {number} and MPI.COMM_WORLD.rank == {rank}:
+        {fault}
+    return kept(*arguments, **named)
+
+owner.{name} = fault
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def start(ranks, *arguments, seconds=100):
     """Run Python on ranks of its own; all of them must end in time.
 

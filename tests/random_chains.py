@@ -98,10 +98,8 @@ class Chain:
     def part(self, run):
         """Return the links of a run."""
         if isinstance(self.links, bp.StructuredChain):
-            carry = self.links.carry
-            return bp.StructuredChain(
-                self.links.weights, self.links.slopes[:, run], None if carry is None else carry[run]
-            )
+            weights, slopes, carry = self.links.weights, self.links.slopes[:, run], self.links.carry
+            return bp.StructuredChain(weights, slopes, None if carry is None else carry[run])
         return self.links[run]
 
     def terms(self, points):
@@ -114,10 +112,10 @@ class Chain:
     def oracle(self):
         """Go back in loops over Python floats; return the gradients at all points."""
         width = self.dense.shape[2] if self.T else self.sizes[0]
-        wide = [
-            np.pad(each.reshape(-1, each.shape[-1]), ((0, 0), (0, width - each.shape[-1]))) for each in self.local_grads
-        ]
-        end = np.pad(self.grad_output.reshape(len(wide[-1]), -1), ((0, 0), (0, width - self.grad_output.shape[-1])))
+        end, *wide = (
+            np.pad(each.reshape(-1, each.shape[-1]), ((0, 0), (0, width - each.shape[-1])))
+            for each in [self.grad_output, *self.local_grads]
+        )
         dense = self.dense if self.T else np.empty((0, len(end), width, width))
         found = naive.backprop(dense, end, np.stack(wide))
         return [each[:, :size].reshape(*self.lead, size) for each, size in zip(found, self.sizes, strict=True)]

@@ -1,8 +1,11 @@
-"""What programs on ranks share, to see that what one of them cannot do, none does."""
+"""What programs on ranks share: where training stands, and to see that what one of them cannot do, none does."""
 
+import json
 import re
+from pathlib import Path
 
 import numpy as np
+import trainers
 
 
 def unlike(comm, cases):
@@ -48,3 +51,15 @@ def failing(*arguments):
 
 def bits(arrays):
     return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+
+def state(who):
+    """Everything a trainer holds, except times, in bits."""
+    return bits(trainers.state(who).values())
+
+
+def write(comm, found, path):
+    """Write what all ranks found, as JSON."""
+    every = comm.gather(found)
+    if comm.rank == 0:
+        Path(path).write_text(json.dumps(every))

@@ -162,40 +162,32 @@ def test_a_puzzle_answers_back(page, root):
     page.open(f"{root}puzzles.html")
     page.run("localStorage.clear()")
     page.open(f"{root}puzzles.html?again")
-    wrong = "def down_sweep(a, op, pairs, levels):\n    for d in reversed(range(levels)):\n"
-    wrong += "        for l, r in pairs(d):\n            a[l], a[r] = a[r], op(a[l], a[r])\n        yield"
+    begin = "def down_sweep(a, op, pairs, levels):\n    "
+    wrong = begin + "for d in reversed(range(levels)):\n        for l, r in pairs(d):\n"
+    wrong += "            a[l], a[r] = a[r], op(a[l], a[r])\n        yield"
     puzzle = ask(page, "down_sweep", wrong, "right letters, wrong order")
     assert page.run(f"{puzzle}.querySelectorAll('.verdict g.wrong').length") >= 1
     assert page.run(f"{puzzle}.querySelectorAll('.verdict svg').length") == 2
     ask(page, "down_sweep", wrong.replace("levels):", "levels)", 1), "line 1")
-    ask(
-        page,
-        "down_sweep",
-        "def down_sweep(a, op, pairs, levels):\n    while True: pass\n    yield",
-        "Stopped after 5 seconds",
-    )
+    ask(page, "down_sweep", begin + "while True: pass\n    yield", "Stopped after 5 seconds")
     ask(page, "down_sweep", "x = 1", "there is no down_sweep")
-    puzzle = ask(
-        page, "down_sweep", wrong.replace("op(a[l], a[r])", "op(a[r], a[l])"), "Right for every list of up to 33"
-    )
+    right = wrong.replace("op(a[l], a[r])", "op(a[r], a[l])")
+    puzzle = ask(page, "down_sweep", right, "Right for every list of up to 33")
     assert page.run(f"{puzzle}.classList.contains('solved')")
     page.open(f"{root}puzzles.html?later")
     assert page.run("document.getElementById('solved').textContent").startswith("1 of 9")
 
 
-NUMPY = "import numpy as np\n\n\ndef totals(items, op):\n    return np.cumsum(items)"
+TOTALS = "def totals(items, op):\n    "
+NUMPY = f"import numpy as np\n\n\n{TOTALS}return np.cumsum(items)"
 SERIAL = "def chunks(a, op, length):\n    for i in range(1, len(a)):\n        a[i] = op(a[i - 1], a[i])\n        yield"
 ANSWERS = [(name, source, "Right") for name, source in wrong_scans.RIGHT] + [
     ("totals", NUMPY, "this page has no numpy. Of Python's library it has bisect, "),
-    ("totals", "def totals(items, op):\n    import urllib.request", "on line 2 of yours: this page has no urllib"),
-    ("totals", "def totals(items, op):\n    exit()", "SystemExit on line 2 of yours: an answer returns, and"),
+    ("totals", TOTALS + "import urllib.request", "on line 2 of yours: this page has no urllib"),
+    ("totals", TOTALS + "exit()", "SystemExit on line 2 of yours: an answer returns, and"),
     ("totals", "exit()", "SystemExit: an answer returns, and leaves Python running"),
-    ("totals", "def totals(items, op):\n    return items.sort(key=str)", "it returned None"),
-    (
-        "totals",
-        "def totals(items, op):\n    items.reverse()\n    return items",
-        "it changes items, which others still read",
-    ),
+    ("totals", TOTALS + "return items.sort(key=str)", "it returned None"),
+    ("totals", TOTALS + "items.reverse()\n    return items", "it changes items, which others still read"),
     ("chunks", SERIAL, "7 levels, and 6 are enough"),
 ]
 

@@ -12,8 +12,23 @@ from on_cuda import on_gpu, on_simulator
 from scipy import sparse
 
 import bppsa_nb as bp
-from bppsa_nb.chains import plan
+from bppsa_nb.chains import plan, stored_cpu
+from bppsa_nb.chains import structured as plain
 from bppsa_nb.machine import backends
+from bppsa_nb.operands import products
+from bppsa_nb.operands.range import DynamicRangeError
+from bppsa_nb.sparse import PlannedProduct
+
+if backends.simulated() or backends.cuda_available():
+    from numba import cuda
+
+    from bppsa_nb.cells import layer_cuda
+    from bppsa_nb.chains import levels_cuda, stored_cuda, structured_cuda
+    from bppsa_nb.machine.cuda import on_device, shared_bytes
+    from bppsa_nb.operands import products_cuda
+
+LEVELS = [("linear", None), ("blelloch", None), ("truncated", 1), ("chunked", None)]
+each_device = pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
 
 
 def check_backprop(T, B, H, dtype, local, methods, shared=False):
@@ -43,9 +58,7 @@ def check_backprop(T, B, H, dtype, local, methods, shared=False):
     ],
 )
 def test_backprop_on_the_simulator(T, B, H, dtype, local, shared):
-    check_backprop(
-        T, B, H, dtype, local, [("linear", None), ("blelloch", None), ("truncated", 1), ("chunked", None)], shared
-    )
+    check_backprop(T, B, H, dtype, local, LEVELS, shared)
 
 
 @pytest.mark.gpu
@@ -63,39 +76,35 @@ def test_backprop_on_a_gpu(T, H, B):
 @pytest.mark.parametrize("H", [on_simulator(33), on_simulator(64)])
 def test_one_product_that_takes_several_entries_per_thread(H, monkeypatch):
     # Two links and one level: block 1 multiplies matrices. Tiles of 24 rows, so that the last one is cut short.
-    from bppsa_nb.chains import levels_cuda as cuda
 
-    monkeypatch.setattr(cuda, "MAX_THREADS", 64)
-    monkeypatch.setattr(cuda, "SHARED_BYTES", 3 * 24 * H * 8)
+    monkeypatch.setattr(levels_cuda, "MAX_THREADS", 64)
+    monkeypatch.setattr(levels_cuda, "SHARED_BYTES", 3 * 24 * H * 8)
     jacobians_T, _, _ = cast(np.float64, *chain(2, 1, H, np.random.default_rng(H)))
-    mats, exps, vecs, lost = cuda.workspace(3, 1, 1, H, np.float64)
+    mats, exps, vecs, lost = levels_cuda.workspace(3, 1, 1, H, np.float64)
     operands = np.concatenate([np.eye(H)[None, None], jacobians_T])
-    cuda.launch_prepare(cuda.prepare, (operands,), mats, exps, lost)
-    shared = cuda._shared_bytes(H, 8)
-    cuda.up_level[2, 64, 0, shared](mats, exps, vecs, False, 0, cuda.tile_rows(H, 8), lost)
+    levels_cuda.launch_prepare(levels_cuda.prepare, (operands,), mats, exps, lost)
+    shared = levels_cuda._shared_bytes(H, 8)
+    levels_cuda.up_level[2, 64, 0, shared](mats, exps, vecs, False, 0, levels_cuda.tile_rows(H, 8), lost)
     # Position 3 met position 2: a[3] = a[2] ⋄ a[3] = a[3] a[2], and position k is link T - k.
     product = mats.copy_to_host()[0, 0] * 2.0 ** exps.copy_to_host()[0, 0]
     expected = operands[0, 0] @ operands[1, 0]
     np.testing.assert_allclose(product, expected, atol=1e-13)
 
 
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+@each_device
 def test_extremes_are_found_wherever_they_stand(kind):
     """Nine threads, which are no power of two, with an entry each."""
-    from bppsa_nb.chains import levels_cuda as cuda
-    from bppsa_nb.machine.cuda import on_device
-
     for place in range(9):
         for entry, exponent, lost in ((1024, 0, 0), (2.0**60, 61, 0), (2.0**-70, 1, 1)):
             matrix = np.ones((1, 1, 3, 3), np.float32)
             matrix.flat[place] = entry
-            mats, exps, _, found = cuda.workspace(1, 1, 1, 3, np.float32)
-            cuda.launch_prepare(cuda.prepare, (on_device(matrix),), mats, exps, found)
+            mats, exps, _, found = levels_cuda.workspace(1, 1, 1, 3, np.float32)
+            levels_cuda.launch_prepare(levels_cuda.prepare, (on_device(matrix),), mats, exps, found)
             assert exps.copy_to_host() == exponent and found.copy_to_host() == lost
             assert np.array_equal(np.ldexp(mats.copy_to_host(), exponent), matrix)
 
 
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+@each_device
 def test_products_that_overflow_or_underflow(kind):
     for rate in (1 / 64, 64):
         J, g = hills(1, np.random.default_rng(4), rate, *((32, 640) if kind == "gpu" else (23, 46)))
@@ -107,7 +116,7 @@ def test_products_that_overflow_or_underflow(kind):
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("K", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+@each_device
 def test_a_gradient_that_overflows_between_chunks_is_what_the_linear_scan_gives(kind, dtype, K):
     """Where it does, and how far beyond the range: Python's own ldexp, which the simulator calls, raises."""
     rate = dtype(2.0 ** (np.finfo(dtype).maxexp // 3))
@@ -122,7 +131,7 @@ def test_a_gradient_that_overflows_between_chunks_is_what_the_linear_scan_gives(
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+@each_device
 def test_gates_that_are_open_or_closed(kind, dtype):
     model = bp.GRU(2, 3, 4, rng=0, dtype=dtype)
     for size in (1, 30, 1e3, 1e30):
@@ -148,10 +157,9 @@ def test_gates_that_are_open_or_closed(kind, dtype):
 )
 def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
     if backends.simulated():  # fewer threads than numbers, so that every loop over them goes round
-        from bppsa_nb.cells import layer_cuda as cuda
 
         for name, value in {"MAX_THREADS": 2, "_THREADS": 3, "PARTS": 2}.items():
-            monkeypatch.setattr(cuda, name, value)
+            monkeypatch.setattr(layer_cuda, name, value)
     rng = np.random.default_rng(0)
     model = {"rnn": bp.RNN, "gru": bp.GRU}[cell](2, H, 4, num_layers, rng=rng, dtype=dtype)
     x, grad_logits = rng.standard_normal((T, B, 2)).astype(dtype), rng.standard_normal((B, 4)).astype(dtype)
@@ -166,11 +174,17 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
             assert found.dtype == dtype and found.shape == getattr(expected, name).shape
             np.testing.assert_allclose(found, getattr(expected, name), rtol=0, atol=10 * TOLERANCE[dtype], err_msg=name)
     expected = model.backward(activations, grad_logits, method="linear", backend="numpy")
-    for method, levels in [("linear", None), ("blelloch", None), ("truncated", 1), ("chunked", None)]:
+    for method, levels in LEVELS:
         grads = model.backward(activations, grad_logits, method=method, backend="cuda", levels=levels)
         for name, grad in grads.items():
             scale = max(np.abs(expected[name]).max(), 1e-3)
             assert np.abs(grad - expected[name]).max() < TOLERANCE[dtype] * scale, (name, method)
+
+
+def structured_links(rng, T, B, H, K, dtype, least_slope, least_carry):
+    weights = np.array([np.linalg.qr(rng.standard_normal((H, H)))[0] for _ in range(K)]).reshape(K, H, H)
+    slopes, carry = rng.uniform(least_slope, 1, (K, T, B, H)), rng.uniform(least_carry, 1, (T, B, H))
+    return plain.StructuredChain(*cast(dtype, weights, slopes, carry if K != 1 else None))
 
 
 @pytest.mark.parametrize(
@@ -188,39 +202,28 @@ def test_recurrent_networks(T, B, H, num_layers, dtype, cell, monkeypatch):
 )
 @pytest.mark.parametrize("local", [False, True])
 def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
-    from bppsa_nb.chains import structured as plain
-    from bppsa_nb.chains import structured_cuda as cuda
-
     if backends.simulated():  # fewer threads than numbers, and rows in several groups
         for name, value in {"MAX_THREADS": 2, "_THREADS": 2}.items():
-            monkeypatch.setattr(cuda, name, value)
+            monkeypatch.setattr(structured_cuda, name, value)
     rng = np.random.default_rng([T, B, H, K])
-    weights = np.array([np.linalg.qr(rng.standard_normal((H, H)))[0] for _ in range(K)]).reshape(K, H, H).astype(dtype)
-    slopes = rng.uniform(-1, 1, (K, T, B, H)).astype(dtype)
-    carry = rng.uniform(0, 1, (T, B, H)).astype(dtype) if K != 1 else None
-    links = plain.StructuredChain(weights, slopes, carry)
+    links = structured_links(rng, T, B, H, K, dtype, -1, 0)
     grad_output, local_grads = rng.standard_normal((B, H)).astype(dtype), None
     if local:
         local_grads = rng.standard_normal((T + 1, B, H)).astype(dtype)
         grad_output = local_grads[T]
-    wide = plain.StructuredChain(
-        *(None if array is None else array.astype(float) for array in (weights, slopes, carry))
-    )
-    expected = plain.sweep(wide, grad_output.astype(float), None if local_grads is None else local_grads.astype(float))
+    wide = plain.StructuredChain(*cast(float, links.weights, links.slopes, links.carry))
+    expected = plain.sweep(wide, *cast(float, grad_output, local_grads))
     lengths = {1, 2, 3, max(T // 30, 4), T + 1}
-    found = [cuda.chunked(links, grad_output, local_grads, length) for length in lengths]
+    found = [structured_cuda.chunked(links, grad_output, local_grads, length) for length in lengths]
     stored = plain.jacobians_T(links)
-    found += [cuda.chunked(stored, grad_output, local_grads, length) for length in lengths]
-    found.append(cuda.sweep(stored, grad_output, local_grads))
+    found += [structured_cuda.chunked(stored, grad_output, local_grads, length) for length in lengths]
+    found.append(structured_cuda.sweep(stored, grad_output, local_grads))
     with monkeypatch.context() as patch:
         patch.setattr("bppsa_nb.machine.cuda.REGISTERS", 0)  # by the kernels for any H
-        found += [cuda.chunked(chain, grad_output, local_grads, 2) for chain in (links, stored)]
-        found.append(cuda.sweep(links, grad_output, local_grads))
-    for result in (
-        cuda.sweep(links, grad_output, local_grads),
-        cuda.levels(links, grad_output, local_grads, None),
-        *found,
-    ):
+        found += [structured_cuda.chunked(chain, grad_output, local_grads, 2) for chain in (links, stored)]
+        found.append(structured_cuda.sweep(links, grad_output, local_grads))
+    found.append(structured_cuda.sweep(links, grad_output, local_grads))
+    for result in (structured_cuda.levels(links, grad_output, local_grads, None), *found):
         assert result.dtype == dtype
         assert error(result, expected) < TOLERANCE[dtype]
 
@@ -236,17 +239,11 @@ def test_structured_chains(T, B, H, K, dtype, local, monkeypatch):
     ],
 )
 def test_products_of_chunks(count, length, B, H, K, dtype):
-    from bppsa_nb.chains import structured as plain
-    from bppsa_nb.chains import structured_cuda as cuda
-
     rng = np.random.default_rng([count, length, H])
-    weights = np.array([np.linalg.qr(rng.standard_normal((H, H)))[0] for _ in range(K)]).reshape(K, H, H).astype(dtype)
-    slopes = rng.uniform(0.5, 1, (K, count * length, B, H)).astype(dtype)
-    carry = rng.uniform(0.5, 1, slopes.shape[1:]).astype(dtype) if K != 1 else None
-    links = plain.StructuredChain(weights, slopes, carry)
+    links = structured_links(rng, count * length, B, H, K, dtype, 0.5, 0.5)
     rows, exponents = plain.products(links, length)
     for stored in links, plain.jacobians_T(links):
-        found, powers = cuda.products(stored, length)
+        found, powers = structured_cuda.products(stored, length)
         assert found.dtype == dtype and found.shape == (count, B, H, H)
         assert powers.dtype == np.int64 and powers.shape == exponents.shape
         moved = np.ldexp(found, powers[..., None] - exponents[..., None])
@@ -255,26 +252,21 @@ def test_products_of_chunks(count, length, B, H, K, dtype):
 
 @pytest.mark.parametrize("T", [on_simulator(0), on_simulator(3), on_gpu(50)])
 def test_the_last_loss_term_of_a_sweep_may_be_missing(T):
-    from bppsa_nb.chains import structured_cuda as cuda
-
     links, grad_output, terms = cast(np.float64, *chain(T, 2, 3, np.random.default_rng(T), local=True))
-    assert np.array_equal(cuda.sweep(links, grad_output, terms), cuda.sweep(links, grad_output, terms[:T]))
+    assert np.array_equal(*(structured_cuda.sweep(links, grad_output, each) for each in (terms, terms[:T])))
 
 
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+@each_device
 @pytest.mark.parametrize("factor", [2.0**-30, 2.0**30])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what is lost anyway
 def test_chunks_whose_products_leave_the_range(factor, kind):
-    from bppsa_nb.chains import structured as plain
-    from bppsa_nb.chains import structured_cuda as cuda
-    from bppsa_nb.operands.range import DynamicRangeError
-
     # The product of the middle chunk is out of range, the gradient never is.
     slopes = np.full((1, 20, 1, 2), 1 / factor, np.float32)
     slopes[:, 8:16], slopes[:, :4] = factor, 1
     weights = np.array([[[0.5, -1], [1, 0.5]]], np.float32)
     links, grad_output = plain.StructuredChain(weights, slopes), np.ones((1, 2), np.float32)
-    np.testing.assert_allclose(cuda.chunked(links, grad_output, None, 8), plain.sweep(links, grad_output), rtol=1e-5)
+    found = structured_cuda.chunked(links, grad_output, None, 8)
+    np.testing.assert_allclose(found, plain.sweep(links, grad_output), rtol=1e-5)
     # Slopes so small that terms are lost, though rows are scaled.
     links = plain.StructuredChain(weights, np.full((1, 20, 1, 2), 1e-38, np.float32))
     slopes = np.zeros((2, 16, 1, 2), np.float32)
@@ -282,34 +274,27 @@ def test_chunks_whose_products_leave_the_range(factor, kind):
     apart = plain.StructuredChain(np.array([np.eye(2), np.ones((2, 2))], np.float32), slopes)
     wide = plain.StructuredChain(np.array([[[1, 2.0**-65], [1, 1]]], np.float32), np.ones((1, 20, 1, 2), np.float32))
     for case in (links, apart, wide):
-        for scan in (plain.chunked, cuda.chunked):
+        for scan in (plain.chunked, structured_cuda.chunked):
             with pytest.raises(DynamicRangeError), np.errstate(all="ignore"):
                 scan(case, grad_output, None, 5)
 
 
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+@each_device
 def test_a_row_of_zeros_does_not_stop_chunks(kind):
-    from bppsa_nb.chains import structured as plain
-    from bppsa_nb.chains import structured_cuda as cuda
-
     # One unit is saturated where the middle chunk ends; the other's row goes far from 1, and the gradient need not.
     slopes = np.ones((1, 15, 1, 2), np.float32)
     slopes[:, 5:10], slopes[0, 9, 0, 1] = 2.0**-20, 0
     links = plain.StructuredChain(np.array([[[0.5, -1], [1, 0.5]]], np.float32), slopes)
     grad_output = np.full((1, 2), 2.0**60, np.float32)
-    found = cuda.chunked(links, grad_output, None, 5)  # and does not raise DynamicRangeError
+    found = structured_cuda.chunked(links, grad_output, None, 5)  # and does not raise DynamicRangeError
     np.testing.assert_allclose(found, plain.sweep(links, grad_output), rtol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what overflows anyway
 @pytest.mark.parametrize("registers", [128, 0])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+@each_device
 def test_gradients_far_from_one_between_chunks(kind, dtype, registers, monkeypatch):
-    from numba import cuda
-
-    from bppsa_nb.chains import structured_cuda
-
     monkeypatch.setattr("bppsa_nb.machine.cuda.REGISTERS", registers)
     rng, most, (B, H) = np.random.default_rng(0), np.finfo(dtype).maxexp, (8, 3)
     for terms_are_lost in (False, True):
@@ -337,12 +322,9 @@ def test_gradients_far_from_one_between_chunks(kind, dtype, registers, monkeypat
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what overflows anyway
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+@each_device
 def test_range_is_kept_exactly_where_the_cpu_keeps_it(kind, dtype, monkeypatch):
     """Entries all over the range, in links and in gradients: both twins keep them, or neither does."""
-    from bppsa_nb.chains import levels_cuda, stored_cpu, stored_cuda
-    from bppsa_nb.operands.range import DynamicRangeError
-
     draws = 30
     if backends.simulated():  # whose threads are slow to start
         monkeypatch.setattr(levels_cuda, "MAX_THREADS", 2)
@@ -375,8 +357,6 @@ def test_range_is_kept_exactly_where_the_cpu_keeps_it(kind, dtype, monkeypatch):
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_arrays_on_the_gpu_stay_there(T, B, H, dtype, fetched):
-    from numba import cuda
-
     rng = np.random.default_rng([T, B, H])
     jacobians_T, grad_output, local_grads = cast(dtype, *chain(T, B, H, rng, local=True))
     weights, slopes, carry = (
@@ -402,8 +382,6 @@ def test_arrays_on_the_gpu_stay_there(T, B, H, dtype, fetched):
 @pytest.mark.parametrize("cell", [bp.RNN, bp.GRU])
 @pytest.mark.parametrize(("T", "B", "L"), [on_simulator(4, 2, 1), on_simulator(3, 1, 2), on_gpu(300, 16, 2)])
 def test_models_take_and_return_arrays_on_the_gpu(T, B, L, cell, fetched):
-    from numba import cuda
-
     rng = np.random.default_rng([T, B, L])
     model = cell(2, 3, 4, L, rng=0, dtype=np.float64)
     x, h0, grad_logits = (rng.standard_normal(shape) for shape in ((T, B, 2), (L, B, 3), (B, 4)))
@@ -424,10 +402,8 @@ def test_models_take_and_return_arrays_on_the_gpu(T, B, L, cell, fetched):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the simulator's threads, on what is not finite
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+@each_device
 def test_what_arrays_on_the_gpu_are_refused_for(kind):
-    from numba import cuda
-
     put, T, B, H = cuda.to_device, 3, 2, 2
     J, g, x = np.ones((T, B, H, H)), np.ones((B, H)), np.ones((T, B, 2))
     model, weights = bp.RNN(2, 3, 4, rng=0, dtype=np.float64), np.ones((1, H, H))
@@ -455,7 +431,6 @@ def test_what_arrays_on_the_gpu_are_refused_for(kind):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(backends.simulated() or not backends.cuda_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("library", ["torch", "cupy"])
 def test_arrays_of_other_libraries(library):
     module = pytest.importorskip(library)
@@ -490,11 +465,9 @@ def sparse_link(rng, m, n, kind, batch, dtype):
     ],
 )
 def test_sparse_chain(size, dtype, local, monkeypatch):
-    from bppsa_nb.operands import products_cuda as cuda
-
     if backends.simulated():  # fewer threads and columns at a time than there are, so that every loop goes round
         for name, value in {"THREADS": 2, "SHARED_BYTES": 16, "_PART": 3}.items():
-            monkeypatch.setattr(cuda, name, value)
+            monkeypatch.setattr(products_cuda, name, value)
     rng = np.random.default_rng(size)
     sizes = [size, size, size - 1, size + 1, size + 1, 3, 3]
     kinds = ["any", "diagonal", "one", "any", "diagonal", "any"] if size < 1000 else ["one", "diagonal"] * 3
@@ -503,7 +476,7 @@ def test_sparse_chain(size, dtype, local, monkeypatch):
     grad_output = rng.standard_normal((2, sizes[-1])).astype(dtype)
     local_grads = [rng.standard_normal((2, n)).astype(dtype) for n in sizes] if local else None
     expected = bp.backprop(links, grad_output, local_grads=local_grads, method="linear", backend="numpy")
-    for method, levels in [("linear", None), ("blelloch", None), ("truncated", 1)]:
+    for method, levels in LEVELS[:3]:
         how = {"method": method, "levels": levels, "backend": "cuda"}
         found = bp.backprop(links, grad_output, local_grads=local_grads, **how)
         for x, y in zip(found, expected, strict=True):
@@ -511,26 +484,22 @@ def test_sparse_chain(size, dtype, local, monkeypatch):
             np.testing.assert_allclose(x, y, rtol=0, atol=TOLERANCE[dtype] * max(np.abs(y).max(), 1))
 
 
-@pytest.mark.parametrize("kind", [on_simulator("simulator"), on_gpu("gpu")])
+@each_device
 def test_sparse_range_and_values(kind, monkeypatch):
-    from bppsa_nb.operands import products
-    from bppsa_nb.operands import products_cuda as cuda
-    from bppsa_nb.sparse import PlannedProduct
-
     if kind == "simulator":
         for name, value in {"THREADS": 4, "_PART": 5}.items():
-            monkeypatch.setattr(cuda, name, value)
+            monkeypatch.setattr(products_cuda, name, value)
     values = np.ldexp(np.random.default_rng(0).uniform(-1, 1, (2, 13)), np.arange(13)).astype(np.float32)
     values[0, 3] = values[1] = 0
     for shift in range(13):
         moved = np.roll(values, shift, axis=1)
-        found, expected = cuda.magnitude_range(cuda.send(moved)), products.magnitude_range(moved)
+        found, expected = products_cuda.magnitude_range(products_cuda.send(moved)), products.magnitude_range(moved)
         assert all(map(np.array_equal, found, expected))
     values[1, 7] = np.nan
-    assert np.isnan(cuda.magnitude_range(cuda.send(values))[0]).tolist() == [False, True]
-    on_device = cuda.send(values)
+    assert np.isnan(products_cuda.magnitude_range(products_cuda.send(values))[0]).tolist() == [False, True]
+    on_device = products_cuda.send(values)
     for out in (None, on_device):
-        scaled = cuda.scale(on_device, np.array([3, -2]), out).copy_to_host()
+        scaled = products_cuda.scale(on_device, np.array([3, -2]), out).copy_to_host()
         assert np.array_equal(scaled, np.ldexp(values, [[3], [-2]]), equal_nan=True)
     twice = sparse.csr_array((np.ones(2), [0, 0], [0, 2]), shape=(1, 1))
     with pytest.raises(ValueError, match="b must name no column twice"):
@@ -543,18 +512,15 @@ def test_sparse_range_and_values(kind, monkeypatch):
 
 
 @pytest.mark.simulator
-@pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
 def test_auto_never_takes_the_simulator():
     assert backends.resolve("auto") in BACKENDS
 
 
+@pytest.mark.simulator
 def test_a_row_too_long_for_shared_memory():
-    from bppsa_nb.chains import levels_cuda as cuda
-
-    assert cuda.tile_rows(20, 4) == 20 and cuda.tile_rows(128, 8) == 16
+    assert levels_cuda.tile_rows(20, 4) == 20 and levels_cuda.tile_rows(128, 8) == 16
     with pytest.raises(ValueError, match="jacobians_T: three rows of H = 5000 entries take 120000 bytes"):
-        cuda.tile_rows(5000, 8)
-    from bppsa_nb.machine.cuda import shared_bytes
+        levels_cuda.tile_rows(5000, 8)
 
     with pytest.raises(ValueError, match="hidden_size: 5 H = 25000 numbers take 100000 bytes"):
         shared_bytes(25000, np.dtype(np.float32), "5 H = 25000")

@@ -93,9 +93,9 @@ def test_tests_that_need_the_peers_fail_without_them_where_they_are_asked_for(tm
     assert done.returncode == 1 and "1 failed" in done.stdout, done.stdout
 
 
-def imported(folder):
+def imported(paths):
     """Return the packages that modules import, by the names they are imported by; Python's own and ours excepted."""
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
@@ -108,8 +108,9 @@ def test_the_package_imports_what_pyproject_names():
     assert set(Requirement(ALL).extras) == set(extras.BRINGS)
     for extra, packages in extras.BRINGS.items():
         assert {called.get(name, name) for name in packages} <= set(requirements(EXTRAS[extra])), extra
-    known = {"numba", "llvmlite", "numpy", "scipy", "torch"}.union(*extras.BRINGS.values())
-    assert imported(REPO / "bppsa_nb") == known
+    *paths, layers = sorted((REPO / "bppsa_nb").rglob("*.py"), key=lambda path: path.stem == "torch")
+    assert imported(paths) == {"numba", "llvmlite", "numpy", "scipy"}.union(*extras.BRINGS.values())
+    assert imported([layers]) == {"numba", "numpy", "torch"}  # PyTorch here only, JAX and benchmarks nowhere
 
 
 def test_the_core_needs_three_packages():
@@ -121,11 +122,6 @@ def test_the_version_is_told_once():
     assert bppsa_nb.__version__ == PROJECT["version"]
     assert yaml.safe_load((REPO / "CITATION.cff").read_text())["version"] == PROJECT["version"]
     assert f"## {PROJECT['version']}" in (REPO / "CHANGELOG.md").read_text()
-
-
-def test_modules_are_short():
-    for path in (REPO / "bppsa_nb").rglob("*.py"):
-        assert len(path.read_text().splitlines()) < 500, path
 
 
 def test_no_file_names_a_place_on_somebody_s_machine():

@@ -1,4 +1,4 @@
-"""Trainers that tests make, run and compare."""
+"""Trainers that tests make, run, stop and compare."""
 
 import numpy as np
 
@@ -35,6 +35,56 @@ def picture_trainer(optimizer=None, **settings):
     operators = [Conv2d("conv", 1, 3, 3), ReLU("relu"), MaxPool2d("pool", 2), Flatten("flatten"), Linear("fc", 3, 2)]
     optimizer = SGD(lr=0.1, momentum=0.9) if optimizer is None else optimizer
     return Trainer(Network((1, 4, 4), operators, rng=1), optimizer, **{"backend": "numpy"} | settings)
+
+
+class Pictures:
+    """Noise in which the first half or the second half is brighter."""
+
+    def __len__(self):
+        return 22
+
+    def batch(self, indices):
+        y = np.asarray(indices) % 2
+        x = np.random.default_rng(0).standard_normal((22, 1, 4, 4), np.float32)[indices]
+        for sample, label in zip(x, y, strict=True):
+            sample[:, 2 * label : 2 * label + 2] += 2
+        return x, y
+
+
+class Scaled(RNN):
+    """A model with a parameter of its own."""
+
+    def __init__(self, *sizes, **how):
+        super().__init__(*sizes, **how)
+        self.params["scale"] = np.full(1, 1.5, np.float32)
+
+    def backward(self, *arguments, **how):
+        return super().backward(*arguments, **how) | {"scale": np.ones(1, np.float32)}
+
+
+class Watched:
+    """Data, and what is called before any are found, or with what was found, which it may change."""
+
+    def __init__(self, before=lambda indices: None, change=lambda x, y: (x, y), inner=DATA):
+        self.before, self.change, self.inner = before, change, inner
+
+    def __len__(self):
+        return len(self.inner)
+
+    def batch(self, indices):
+        self.before(indices)
+        return self.change(*self.inner.batch(indices))
+
+
+def stopping(iteration, inner=DATA):
+    """Return data until Ctrl-C stops an iteration."""
+    left = iter(range(iteration))
+
+    def stop(indices):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    return Watched(stop, inner=inner)
 
 
 def pruned_trainer(rate=0.6):

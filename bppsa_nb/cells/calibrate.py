@@ -151,9 +151,8 @@ def fit(measured, backend):
         norms = np.linalg.norm(relative, axis=0)
         norms[norms == 0] = 1
         found = nnls(relative / norms, np.ones(len(times)))[0] / norms
-        fitted.setdefault(kind, {})[method] = {
-            name: float(f"{price:.3g}") for name, price in zip(NAMES, found, strict=True) if price
-        }
+        priced = {name: float(f"{price:.3g}") for name, price in zip(NAMES, found, strict=True) if price}
+        fitted.setdefault(kind, {})[method] = priced
         for i, seconds in zip(chosen, counted @ found, strict=True):
             predicted[i] = float(seconds)
     return fitted, predicted

@@ -18,40 +18,19 @@ from bppsa_nb.machine.reprs import repr_of
 class Solved:
     """How a recurrence was solved.
 
-    Attributes
-    ----------
-    method : {"chunked", "newton"}
-    length : int
-        Steps of a chunk.
-    passes : int
-        How often chunks ran, the first pass over all of them and the last repair included.
-    jumps : list of float
-        After every pass, the largest difference between what a chunk began with and what the one before ended with.
-    unconverged : list of int
-        After every pass, how many chunks, each of one sample, did not begin where they should have.
-    steps : int
-        Steps that waited for each other; the loop has T.
-    work : float
-        Steps that were computed, in those of the loop.
-    mismatch : float
-        The largest difference that was accepted, where a repair met what was there or a chunk had begun: at most the
-        tolerance.
-    corrections : int
-        Newton's, all that there were.
-    finished : {"converged", "serially", "repaired"}
-        Whether all chunks met, or some had to be taken one after the other; or Newton's method had to be given up, and
-        chunks were repaired instead.
+    It `finished` ``"converged"`` where all chunks met, ``"serially"`` where some had to be taken one after the other,
+    ``"repaired"`` where Newton's method had to be given up, and chunks were repaired instead.
     """
 
-    method: str
-    length: int
-    passes: int = 0
-    jumps: list = field(default_factory=list)
-    unconverged: list = field(default_factory=list)
-    steps: int = 0
-    work: float = 0.0
-    mismatch: float = 0.0
-    corrections: int = 0
+    method: str  # "chunked" or "newton"
+    length: int  # steps of a chunk
+    passes: int = 0  # how often chunks ran, the first pass over all of them and the last repair included
+    jumps: list = field(default_factory=list)  # by pass: how far chunks began from where those before ended, at most
+    unconverged: list = field(default_factory=list)  # by pass: how many chunks, each of one sample, began wrong
+    steps: int = 0  # that waited for each other; the loop has T
+    work: float = 0.0  # steps that were computed, in those of the loop
+    mismatch: float = 0.0  # the largest difference that was accepted where chunks met: at most the tolerance
+    corrections: int = 0  # Newton's, all that there were
     finished: str = "converged"
 
     def __repr__(self):

@@ -77,14 +77,8 @@ class GRU(Recurrent):
 
     Parameters
     ----------
-    input_size, hidden_size, num_classes : int
-        I, H and C, at least one each.
-    num_layers : int
-        How many layers are stacked; each reads the hidden states of the one below.
-    rng : int or np.random.Generator
-        Where the initial parameters come from: uniform between -1 / sqrt(H) and 1 / sqrt(H), as in PyTorch.
-    dtype : np.dtype
-        float32 or float64, for parameters, inputs and gradients alike.
+    input_size, hidden_size, num_classes, num_layers, rng, dtype
+        As for `RNN`.
 
     Attributes
     ----------

@@ -7,51 +7,28 @@ import numpy as np
 from bppsa_nb.cells import stacked, unroll
 from bppsa_nb.cells.segments import Segments
 from bppsa_nb.chains import backprop as chain
-from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import (
-    all_finite,
-    check_array,
-    check_count,
-    check_finite,
-    check_params,
-    float_dtype,
-    generator,
-    on_gpu,
-    on_host,
-)
+from bppsa_nb.machine import backends, checks
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.memory import require
 from bppsa_nb.machine.ranks import over_ranks
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 
 
+@with_repr("x", "hidden", "gates", "logits")
 @dataclass(frozen=True, eq=False)
 class Activations:
     """What a forward pass leaves for the backward pass.
 
-    Attributes
-    ----------
-    x : np.ndarray [shape=(T, B, I)]
-        The input.
-    hidden : np.ndarray [shape=(L, T + 1, B, H)]
-        Hidden states of the L layers; ``hidden[:, 0]`` are the initial states. Where there is `again`,
-        [shape=(L, S + 1, B, H)]: the states that each of S segments begins with, and the last ones.
-    gates : np.ndarray [shape=(L, 4, T, B, H)] or None
-        A GRU's r, z, n and M (Appendix E) in every layer; None for an RNN, and where there is `again`.
-    logits : np.ndarray [shape=(B, C)]
-        One score per class, from the last hidden state of the last layer. Of ranks that share the steps, the last one
-        has them; None on the others.
-    solved : list of Solved, or None
-        Of every layer, how its states were found, and None where that was the loop; None where it was all loops.
-        Segments come in the order of time.
-    again : Segments or None
-        How to find again what was not kept; None where everything was.
+    `hidden` are the states of the L layers, ``hidden[:, 0]`` the initial ones. Where there is `again`, which finds what
+    was not kept, they are [shape=(L, S + 1, B, H)]: what each of S segments begins with, and the last ones. `gates` are
+    a GRU's r, z, n and M (Appendix E). Of ranks that share the steps, the last one has `logits`. `solved` says of every
+    layer, and segment, how its states were found, None for the loop; it is None where all were loops.
     """
 
-    x: np.ndarray
-    hidden: np.ndarray
-    gates: np.ndarray | None
-    logits: np.ndarray | None
+    x: np.ndarray  # [shape=(T, B, I)]
+    hidden: np.ndarray  # [shape=(L, T + 1, B, H)]
+    gates: np.ndarray | None  # [shape=(L, 4, T, B, H)]
+    logits: np.ndarray | None  # [shape=(B, C)]
     solved: list | None = None
     again: Segments | None = None
 
@@ -60,10 +37,8 @@ class Activations:
         kept = [self.hidden] if self.gates is None else [self.hidden, self.gates]
         return list(zip(*kept, strict=True))
 
-    def __repr__(self):
-        return repr_of(self, "x", "hidden", "gates", "logits")
 
-
+@with_repr("input_size", "hidden_size", "num_classes", "num_layers", "dtype")
 class Recurrent:
     """A classifier of sequences: recurrent layers, and a linear layer on the last state. See `RNN` and `GRU`.
 
@@ -78,41 +53,26 @@ class Recurrent:
     kept_gates = 0
 
     def __init__(self, input_size, hidden_size, num_classes, num_layers=1, rng=0, dtype=np.float32):
-        sizes = {
-            "input_size": input_size,
-            "hidden_size": hidden_size,
-            "num_classes": num_classes,
-            "num_layers": num_layers,
-        }
-        for name, size in sizes.items():
-            setattr(self, name, check_count(name, size, 1))
-        self.dtype = float_dtype(dtype)
-        rng, H = generator(rng), self.hidden_size
+        self.input_size = checks.check_count("input_size", input_size, 1)
+        self.hidden_size = checks.check_count("hidden_size", hidden_size, 1)
+        self.num_classes = checks.check_count("num_classes", num_classes, 1)
+        self.num_layers = checks.check_count("num_layers", num_layers, 1)
+        self.dtype = checks.float_dtype(dtype)
+        rng, H = checks.generator(rng), self.hidden_size
         weights = H * (self.gate_blocks * (self.input_size + (2 * self.num_layers - 1) * H) + self.num_classes)
         require(weights * self.dtype.itemsize, f"making {self}")
-        bound = 1 / np.sqrt(self.hidden_size)
-        self.params = {
-            name: rng.uniform(-bound, bound, shape).astype(self.dtype) for name, shape in self.shapes().items()
-        }
-
-    def __repr__(self):
-        return repr_of(self, "input_size", "hidden_size", "num_classes", "num_layers", "dtype")
+        bound, shapes = 1 / np.sqrt(H), self.shapes()
+        self.params = {name: rng.uniform(-bound, bound, shape).astype(self.dtype) for name, shape in shapes.items()}
 
     def shapes(self):
         """Return the shape of every parameter by its name."""
         H, rows = self.hidden_size, self.gate_blocks * self.hidden_size
         shapes = {}
         for layer in range(self.num_layers):
-            shapes |= {
-                f"weight_ih_l{layer}": (rows, self._input_size(layer)),
-                f"weight_hh_l{layer}": (rows, H),
-                f"bias_ih_l{layer}": (rows,),
-                f"bias_hh_l{layer}": (rows,),
-            }
+            of_weights = {"weight_ih": (rows, H if layer else self.input_size), "weight_hh": (rows, H)}
+            of_layer = of_weights | {"bias_ih": (rows,), "bias_hh": (rows,)}
+            shapes |= {f"{name}_l{layer}": shape for name, shape in of_layer.items()}
         return shapes | {"fc.weight": (self.num_classes, H), "fc.bias": (self.num_classes,)}
-
-    def _input_size(self, layer):
-        return self.hidden_size if layer else self.input_size
 
     def forward(
         self,
@@ -168,28 +128,26 @@ class Recurrent:
 
         Raises
         ------
-        TypeError
-            For an array of another dtype than the model's.
-        ValueError
-            For shapes that do not fit, an empty batch, NaN or infinity, an unknown backend. With `comm` whatever one
-            rank raises, the others raise as a ValueError that names it.
+        TypeError, ValueError
+            For another dtype than the model's, shapes that do not fit, an empty batch, NaN or infinity, an unknown
+            backend. With `comm` whatever one rank raises, the others raise as a ValueError that names it.
         FloatingPointError
             If finite inputs and parameters give logits that are not.
         """
         options = unroll.SolverOptions(method, length, tol, most)
         if checkpoint_every is not None:
-            check_count("checkpoint_every", checkpoint_every, 1)
-            if comm is not None or on_gpu(x):
+            checks.check_count("checkpoint_every", checkpoint_every, 1)
+            if comm is not None or checks.on_gpu(x):
                 where = "over ranks" if comm is not None else "where x is on a GPU"
                 raise ValueError(f"checkpoint_every must be None {where}, got {checkpoint_every!r}")
-        if method == "newton" and (comm is not None or on_gpu(x)):
+        if method == "newton" and (comm is not None or checks.on_gpu(x)):
             where = "over ranks" if comm is not None else "where x is on a GPU"
             raise ValueError(f"method must be 'auto', 'linear' or 'chunked' {where}, got 'newton'")
         if comm is not None:
             if length is not None or most is not None:
                 raise ValueError(f"length and most must be None over ranks, got {length!r} and {most!r}")
             return over_ranks("layers").forward(self, x, h0, backend, comm, options)
-        if on_gpu(x):
+        if checks.on_gpu(x):
             return implementation(__name__, "cuda").forward(self, x, h0, backend, options)
         backend = backends.resolve(backend)
         if h0 is None:
@@ -205,7 +163,7 @@ class Recurrent:
                 again = Segments(checkpoint_every, options, backend)
                 (hidden, solved), gates = again.forward(self, x, h0), None
             logits = hidden[-1, -1] @ self.params["fc.weight"].T + self.params["fc.bias"]
-        if not all_finite(logits):
+        if not checks.all_finite(logits):
             raise FloatingPointError(overflow(self.dtype))
         return Activations(x, hidden, gates[0] if gates else None, logits, solved if any(solved) else None, again)
 
@@ -239,22 +197,19 @@ class Recurrent:
 
         Raises
         ------
-        TypeError
-            For an array of another dtype than the model's, or activations of another kind.
-        ValueError
-            For shapes that do not fit, NaN or infinity, an unknown method or backend. With `comm` whatever one rank
-            raises, the others raise as a ValueError that names it.
+        TypeError, ValueError
+            As from `forward`; for activations of another kind, and an unknown method or backend.
         """
         if comm is not None:
             return over_ranks("layers").backward(self, activations, grad_logits, method, backend, levels, comm)
         self.check_activations(activations)
         x, hidden = activations.x, activations.hidden
-        if on_gpu(x):
+        if checks.on_gpu(x):
             return implementation(__name__, "cuda").backward(self, activations, grad_logits, method, backend, levels)
-        check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
-        check_finite(grad_logits=grad_logits)
+        checks.check_array("grad_logits", grad_logits, self.dtype, (x.shape[1], self.num_classes))
+        checks.check_finite(grad_logits=grad_logits)
         shapes = self.shapes()
-        check_params(self.params, self.dtype, shapes)
+        checks.check_params(self.params, self.dtype, shapes)
         shape = (len(x), x.shape[1], self.hidden_size)
         how = chain.choose(method, backend, levels, shape, self.dtype, self.gate_blocks)
         with np.errstate(all="ignore"):
@@ -265,7 +220,7 @@ class Recurrent:
                 grads |= stacked.backward(self, x, activations.of_layers(), ends, None, how)[0]
             else:
                 grads |= activations.again.backward(self, x, hidden, at_last, how)
-        if not all(map(all_finite, grads.values())):
+        if not all(map(checks.all_finite, grads.values())):
             check_saved(activations)
         return {name: grads[name] for name in shapes}  # a subclass adds those of its own parameters
 
@@ -273,17 +228,14 @@ class Recurrent:
         """Raise what `forward` would raise for these arguments and the parameters as they are."""
         self.check_sizes(x, h0)
         # Looked at here and not only in the output, because tanh hides infinity; that costs one part in H.
-        check_finite(x=x, **self.named_params(), **({} if h0 is None else {"h0": h0}))
+        checks.check_finite(x=x, **self.named_params(), **({} if h0 is None else {"h0": h0}))
 
     def check_sizes(self, x, h0=None):
         """Raise what `forward` would raise for the types and shapes of these arguments, which may be on a GPU."""
-        check_array("x", on_host(x), self.dtype, ("T", "B", self.input_size))
-        batch = x.shape[1]
-        if batch == 0:
-            raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
-        check_params(self.params, self.dtype, self.shapes())
+        checks.check_samples(checks.on_host(x), self.dtype, ("T", "B", self.input_size))
+        checks.check_params(self.params, self.dtype, self.shapes())
         if h0 is not None:
-            check_array("h0", on_host(h0), self.dtype, (self.num_layers, batch, self.hidden_size))
+            checks.check_array("h0", checks.on_host(h0), self.dtype, (self.num_layers, x.shape[1], self.hidden_size))
 
     def named_params(self):
         """Return the parameters by the names that errors give them."""
@@ -301,22 +253,22 @@ class Recurrent:
         kind = type(self).__name__
         if not isinstance(activations, Activations):
             raise TypeError(f"activations must come from {kind}.forward, got {type(activations).__name__}")
-        check_array("activations.x", on_host(activations.x), self.dtype, ("T", "B", self.input_size))
+        checks.check_array("activations.x", checks.on_host(activations.x), self.dtype, ("T", "B", self.input_size))
         steps, batch = activations.x.shape[:2]
         again = activations.again
         shape = (self.num_layers, (again.count(steps) if again else steps) + 1, batch, self.hidden_size)
-        check_array("activations.hidden", on_host(activations.hidden), self.dtype, shape)
+        checks.check_array("activations.hidden", checks.on_host(activations.hidden), self.dtype, shape)
         if again is None and (activations.gates is not None) != (self.kept_gates > 0):
             raise TypeError(f"activations must come from {kind}.forward, got those of another kind of cell")
         if activations.gates is not None:
             shape = (self.num_layers, self.kept_gates, steps, batch, self.hidden_size)
-            check_array("activations.gates", on_host(activations.gates), self.dtype, shape)
+            checks.check_array("activations.gates", checks.on_host(activations.gates), self.dtype, shape)
 
 
 def check_saved(activations):
     """Raise ValueError where activations are not finite."""
     saved = {f"activations.{name}": getattr(activations, name) for name in ("x", "hidden", "gates")}
-    check_finite(**{name: array for name, array in saved.items() if array is not None})
+    checks.check_finite(**{name: array for name, array in saved.items() if array is not None})
 
 
 def overflow(dtype):

@@ -53,9 +53,8 @@ def backward(model, x, saved, ends, local_grads, how, inputs=False):
             grad_output = np.zeros_like(kept[0][0])
         grad_output = plain(grad_output)
         if method == "linear" and "backward" in functions:
-            found, at_input, start = functions["backward"](
-                weight_ih, weight_hh, below, kept, grad_output, local_grads, wanted
-            )
+            arrays = weight_ih, weight_hh, below, kept, grad_output, local_grads
+            found, at_input, start = functions["backward"](*arrays, wanted)
         else:
             links = functions["chain"](weight_hh, *kept)
             grad_hidden = _backpropagate(links, grad_output, _from_h0(local_grads), method, backend, levels)
@@ -154,10 +153,7 @@ def layer_parts(model, x, saved, layer):
 
 
 def functions_of(cell, backend):
-    """Look up what computes a cell on a backend, by name.
-
-    A cell that has no counterpart for the backend computes in NumPy; only its chain is scanned there.
-    """
+    """Look up what computes a cell, by name: its form for a backend, or NumPy where there is none but for the chain."""
     own = implementation(cell, backend, otherwise="numpy")
     shared = implementation("bppsa_nb.cells.layer", "numpy" if own.__name__ == cell else backend)
     found = {name: getattr(own, name) for name in ("forward", "chain", "gate_gradients")}

@@ -9,7 +9,7 @@ from bppsa_nb.cells import newton
 from bppsa_nb.cells.chunked import Chunks, Solved
 from bppsa_nb.chains.plan import chunk_length
 from bppsa_nb.machine.checks import as_array, check_choice, check_count, check_finite, is_number
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 
 METHODS = ("linear", "chunked", "newton")
 TOLERANCE = {4: 2 * float(np.finfo(np.float32).eps), 8: 1e-12}  # by bytes of a number
@@ -72,23 +72,13 @@ def solve(options, length, run, x, h0, make=Chunks, linearize=None, bound=None):
     return chunks.result(), chunks.solved
 
 
+@with_repr("states", "solved")
 @dataclass(frozen=True, eq=False)
 class Unrolled:
-    """What `unroll` finds.
-
-    Attributes
-    ----------
-    states : np.ndarray [shape=(T + 1, B, ...)]
-        `h0`, and the state after every step.
-    solved : Solved or None
-        How they were found; None for the loop.
-    """
+    """What `unroll` finds: `states` [shape=(T + 1, B, ...)], `h0` first, and how they were `solved`; None: the loop."""
 
     states: np.ndarray
     solved: Solved | None
-
-    def __repr__(self):
-        return repr_of(self, "states", "solved")
 
 
 def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, tol=None, most=None):
@@ -118,10 +108,9 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
 
     Raises
     ------
-    TypeError, ValueError
-        For arguments that do not fit, or a step that returns something else than states, or changes what it is given.
-    FloatingPointError
-        If states are not finite.
+    TypeError, ValueError, FloatingPointError
+        For arguments that do not fit, or a step that returns something else than states, or changes what it is given;
+        if states are not finite.
 
     Examples
     --------
@@ -134,9 +123,8 @@ def unroll(step, h0, inputs, *, method="chunked", jacobian=None, length=None, to
     options = SolverOptions(method, length, tol, REPAIRS_OF_ARRAYS if method == "chunked" and most is None else most)
     h0, inputs = as_array("h0", h0), as_array("inputs", inputs)
     if h0.ndim < 1 or len(h0) == 0 or h0.dtype not in (np.float32, np.float64):
-        raise ValueError(
-            f"h0 must be float32 or float64 [shape=(B, ...)], B at least 1, got {h0.dtype}{list(h0.shape)}"
-        )
+        got = f"{h0.dtype}{list(h0.shape)}"
+        raise ValueError(f"h0 must be float32 or float64 [shape=(B, ...)], B at least 1, got {got}")
     if inputs.ndim < 2 or inputs.shape[1] != len(h0):
         raise ValueError(f"inputs must be [shape=(T, {len(h0)}, ...)] as h0 has {len(h0)} samples, got {inputs.shape}")
     check_finite(h0=h0)
@@ -166,9 +154,8 @@ def _loop(step, x, h0):
         found = step(before[t], x[t])
         if np.shape(found) != h0.shape or np.asarray(found).dtype != h0.dtype:
             found = np.asarray(found)
-            raise ValueError(
-                f"step must return {h0.dtype}{list(h0.shape)} as it was given, got {found.dtype}{list(found.shape)}"
-            )
+            given, got = (f"{array.dtype}{list(array.shape)}" for array in (h0, found))
+            raise ValueError(f"step must return {given} as it was given, got {got}")
         hidden[t + 1] = found
     return (hidden,)
 
@@ -187,8 +174,7 @@ def _products(jacobian, chunks):
     for t in range(chunks.length):
         found = np.asarray(jacobian(hidden[t], x[t]))
         if found.shape != product.shape:
-            raise ValueError(
-                f"jacobian must return {list(product.shape)} of states {list(hidden[t].shape)}, got {list(found.shape)}"
-            )
+            shapes = f"{list(product.shape)} of states {list(hidden[t].shape)}"
+            raise ValueError(f"jacobian must return {shapes}, got {list(found.shape)}")
         product = found.astype(hidden.dtype, copy=False) @ product
     return product.reshape(chunks.count, chunks.B, size, size)

@@ -60,15 +60,12 @@ def backprop(jacobians_T, grad_output, *, local_grads=None, method="auto", backe
 
     Raises
     ------
-    TypeError
-        For dtypes other than float32 and float64, a mixture of the two, or objects of another type.
-    ValueError
-        For shapes that do not chain, an empty batch, NaN or infinity, an unknown method or backend. With `comm`
-        whatever one rank raises, the others raise as a ValueError that names it.
-    RuntimeError
-        For ``backend="cuda"`` without a GPU.
-    MemoryError
-        If Jacobians written out, or products of chunks, do not fit.
+    TypeError, ValueError
+        For dtypes other than float32 and float64, a mixture of the two, shapes that do not chain, an empty batch, NaN
+        or infinity, an unknown method or backend. With `comm` whatever one rank raises, the others raise as a
+        ValueError that names it.
+    RuntimeError, MemoryError
+        For ``backend="cuda"`` without a GPU; if Jacobians written out, or products of chunks, do not fit.
 
     Notes
     -----

@@ -59,10 +59,8 @@ def numpy_only(backend):
     """Return the backend of a list of single matrices; raise ValueError if it was to be another."""
     check_choice("backend", backend, (*backends.BACKENDS, "auto"))
     if backend not in ("numpy", "auto"):
-        raise ValueError(
-            f"backend must be 'numpy' or 'auto' for a list of matrices, got {backend!r}; "
-            "links of type BatchedCSR run on all backends"
-        )
+        got = f"got {backend!r}; links of type BatchedCSR run on all backends"
+        raise ValueError(f"backend must be 'numpy' or 'auto' for a list of matrices, {got}")
     return "numpy"
 
 

@@ -162,10 +162,8 @@ def price(counts, prices, width=1):
     `prices` are seconds of one, for some or all of the counts; what has no price costs nothing. Numbers take `width`
     times four bytes: 1 in float32, 2 in float64.
     """
-    return sum(
-        prices.get(name, 0) * count * (width if name in ("matvec", "matmul", "entries") else 1)
-        for name, count in counts.items()
-    )
+    widths = dict.fromkeys(("matvec", "matmul", "entries"), width)
+    return sum(prices.get(name, 0) * count * widths.get(name, 1) for name, count in counts.items())
 
 
 @functools.cache

@@ -23,16 +23,12 @@ _block_end, _num_blocks = map(inline, (_levels.block_end, _levels.num_blocks))
 
 
 def tile_rows(hidden, itemsize):
-    """Return how many rows of a matrix fit into shared memory, three tiles (left, right, product) at a time.
-
-    Raises ValueError if not even one row fits.
-    """
+    """Return how many rows of three matrices fit into shared memory at a time, or raise ValueError if none does."""
     rows = SHARED_BYTES // (3 * hidden * itemsize)
     if rows < 1:
-        raise ValueError(
-            f"jacobians_T: three rows of H = {hidden} entries take {3 * hidden * itemsize} bytes, but a thread block "
-            f"has {SHARED_BYTES} bytes of shared memory; use backend='cpu'"
-        )
+        rows = f"three rows of H = {hidden} entries take {3 * hidden * itemsize} bytes"
+        there = f"a thread block has {SHARED_BYTES} bytes of shared memory; use backend='cpu'"
+        raise ValueError(f"jacobians_T: {rows}, but {there}")
     return min(rows, hidden)
 
 
@@ -154,10 +150,7 @@ def launch_prepare(kernel, arguments, mats, exps, lost, stream=0):
 
 
 def run_levels(kernel, arguments, chain, batch, grad_output, local_grads, levels):
-    """Have a kernel write `batch` Jacobians per link of a chain, and scan them level by level.
-
-    Raises DynamicRangeError if a product could not keep its entries in range.
-    """
+    """Scan level by level what a kernel writes, `batch` Jacobians a link; DynamicRangeError if out of range."""
     T, affine = chain.shape[0], local_grads is not None
     mats, exps, vecs, lost = workspace(T, batch, *grad_output.shape, grad_output.dtype)
     if affine:

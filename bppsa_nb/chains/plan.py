@@ -23,31 +23,15 @@ METHODS = ("linear", "blelloch", "truncated", "chunked")
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What ``method="auto"`` takes, and what each candidate was expected to cost.
-
-    Attributes
-    ----------
-    method, backend : str
-        What runs.
-    seconds : dict
-        Predicted time of every candidate method.
-    length : int
-        Steps of a chunk in the candidate ``"chunked"``.
-    reason : str
-        One sentence. The explanation itself, printed, says everything, in lines that fit the terminal.
-    source : str
-        Where the prices come from: this machine, or the package's defaults.
-    caution : str
-        What may turn out otherwise.
-    """
+    """What ``method="auto"`` takes, and what each candidate was expected to cost. Printed, it says everything."""
 
     method: str
     backend: str
-    seconds: dict
-    length: int
-    reason: str
-    source: str
-    caution: str
+    seconds: dict  # predicted time of every candidate method
+    length: int  # steps of a chunk in the candidate "chunked"
+    reason: str  # one sentence
+    source: str  # where the prices come from: this machine, or the package's defaults
+    caution: str  # what may turn out otherwise
 
     def __repr__(self):
         lines = [f"method={self.method!r}, backend={self.backend!r}: {self.reason}"]
@@ -84,10 +68,8 @@ def explain(T, B, H, dtype=np.float32, backend="auto", weights=0, forward=False)
 
     Raises
     ------
-    ValueError
-        If T or weights is negative, B or H not positive, or the backend unknown.
-    TypeError
-        For another dtype, or `forward` that is no bool.
+    TypeError, ValueError
+        If T or weights is negative, B or H not positive, or dtype, backend or `forward` is none.
     """
     check_flag("forward", forward)
     sizes = _checked(T, B, H, dtype, backend, weights, fewest=int(forward))
@@ -197,10 +179,7 @@ def _chunk_length(kind, T, B, H, width, backend, weights):
         lengths = sorted(length for length in halved if length >= CHECK_EVERY) or [max(T, 1)]
     else:
         lengths = candidate_lengths(T, workers(backend))
-    return min(
-        lengths,
-        key=lambda length: price(chunked(T, B, H, weights, backend, length), priced, width),
-    )
+    return min(lengths, key=lambda length: price(chunked(T, B, H, weights, backend, length), priced, width))
 
 
 @functools.lru_cache(1024)

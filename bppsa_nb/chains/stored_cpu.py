@@ -133,10 +133,7 @@ def _replay(state, length, group, first, last):
 
 
 def chunked(jacobians_T, grad_output, local_grads=None, length=1):
-    """Go back chunk by chunk; counterpart of `bppsa_nb.chains.stored.chunked`.
-
-    Raises DynamicRangeError if a product could not keep its entries in range.
-    """
+    """Go back chunk by chunk, as `stored.chunked`; DynamicRangeError if a product leaves the range."""
     links, terms, gradients = _start(jacobians_T, grad_output, local_grads)
     T, (batch, hidden), matrices = len(links), grad_output.shape, links.shape[1]
     if T == 0:

@@ -32,10 +32,9 @@ class StructuredChain(Fixed):
 
     Raises
     ------
-    TypeError
-        For dtypes other than float32 and float64, a mixture of the two, or anything that is no array.
-    ValueError
-        For shapes that do not fit together, an empty batch or state.
+    TypeError, ValueError
+        For dtypes other than float32 and float64, a mixture of the two, what is no array; for shapes that do not fit
+        together, an empty batch or state.
 
     Examples
     --------
@@ -77,10 +76,8 @@ class StructuredChain(Fixed):
         _check("slopes", slopes, ("K", "T", "B", "H"), weights)
         count, steps, batch, size = slopes.shape
         if weights.shape != (count, size, size):
-            raise ValueError(
-                f"weights must have shape (K, H, H) = {(count, size, size)} to go with slopes {slopes.shape}, got "
-                f"{weights.shape}"
-            )
+            wanted = f"(K, H, H) = {(count, size, size)} to go with slopes {slopes.shape}"
+            raise ValueError(f"weights must have shape {wanted}, got {weights.shape}")
         if batch == 0 or size == 0:
             raise ValueError(f"slopes must have at least one sample and one entry each, got shape {slopes.shape}")
         if carry is not None:

@@ -28,10 +28,8 @@ class Chunks:
         T, batch, size = shape
         self.length, self.count = length, max(T - 1, 0) // length
         self.inner = max(self.count - 1, 0)
-        require(
-            self.inner * batch * size * (size + 2) * dtype.itemsize,
-            f"multiplying {self.inner} chunks of {length} steps",
-        )
+        numbers = self.inner * batch * size * (size + 2)
+        require(numbers * dtype.itemsize, f"multiplying {self.inner} chunks of {length} steps")
         some = max(self.inner, 1)  # arrays without entries are not to be had everywhere
         self.products = cuda.device_array((some, batch, size, size), dtype)
         self.exponents = cuda.device_array((some, batch, size), np.int32)
@@ -52,22 +50,16 @@ class Links:
         self.shape = T, batch or B, H
         dense = not isinstance(chain, StructuredChain)
         nothing = np.zeros((1, 1, 1, 1), self.dtype)
-        stored, weights, slopes, carry = (
-            (chain, nothing, nothing, None) if dense else (nothing, chain.weights, chain.slopes, chain.carry)
-        )
         if dense:
-            weights = np.zeros((1, 1, H), self.dtype)
-        elif len(weights) == 0:  # arrays without entries are not to be had everywhere: a weight of zero changes nothing
+            stored, weights, slopes, carry = chain, np.zeros((1, 1, H), self.dtype), nothing, None
+        else:
+            stored, weights, slopes, carry = nothing, chain.weights, chain.slopes, chain.carry
+        if len(weights) == 0:  # arrays without entries are not to be had everywhere: a weight of zero changes nothing
             weights, slopes = np.zeros((1, H, H), self.dtype), np.zeros((1, T, B, H), self.dtype)
         self.sums = H if dense else len(weights) * H
-        arrays = (
-            stored,
-            weights.reshape(weights.shape[0] * weights.shape[1], H),
-            slopes,
-            nothing[0] if carry is None else carry,
-        )
-        stored, weights, slopes, carry_ = map(on_device, arrays)
-        self.arguments = stored, dense, weights, slopes, carry_, carry is not None
+        weights, carried = weights.reshape(weights.shape[0] * weights.shape[1], H), carry is not None
+        stored, weights, slopes, carry = map(on_device, (stored, weights, slopes, carry if carried else nothing[0]))
+        self.arguments = stored, dense, weights, slopes, carry, carried
 
 
 def launch_sweep(links, first, chunks, length, ends, gradients, keep=True, stream=0):
@@ -171,10 +163,7 @@ def chunked(chain, grad_output, local_grads=None, length=1):
 
 
 def products(chain, length):
-    """Multiply the Jacobians of each chunk; see `bppsa_nb.chains.structured.products`.
-
-    The chain may be stored Jacobians [shape=(T, B, H, H)].
-    """
+    """Multiply the Jacobians, stored ones too, of each chunk; see `bppsa_nb.chains.structured.products`."""
     links, lost = Links(chain), cuda.to_device(np.zeros(1, np.int32))
     T, batch, size = links.shape
     count = T // length
@@ -199,14 +188,10 @@ def _start(chain, grad_output, local_grads):
 
 
 def levels(chain, grad_output, local_grads=None, levels=None):
-    """Scan Jacobians level by level; they are written out on the device and never leave it.
-
-    See `bppsa_nb.chains.structured.levels`.
-    """
+    """Scan Jacobians, written out on the device, level by level; see `bppsa_nb.chains.structured.levels`."""
     T, batch, size = chain.shape
     if T == 0:
         return fetched(_start(chain, grad_output, None), grad_output)
-    require(
-        T * batch * size * size * chain.dtype.itemsize, f"storing {T} x {batch} transposed Jacobians of {size} x {size}"
-    )
+    numbers, what = T * batch * size * size, f"storing {T} x {batch} transposed Jacobians of {size} x {size}"
+    require(numbers * chain.dtype.itemsize, what)
     return run_levels(prepare, Links(chain).arguments[2:], chain, batch, grad_output, local_grads, levels)

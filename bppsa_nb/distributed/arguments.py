@@ -65,10 +65,8 @@ def _dense(links, part, batch, backend):
 def check_method(method, levels):
     """Raise ValueError unless a chain over ranks can be scanned so."""
     if not isinstance(method, str) or method not in METHODS:
-        raise ValueError(
-            f"method must be one of {', '.join(map(repr, METHODS))} with comm, where every rank's segment is a chunk, "
-            f"got {method!r}"
-        )
+        known = f"{', '.join(map(repr, METHODS))} with comm, where every rank's segment is a chunk"
+        raise ValueError(f"method must be one of {known}, got {method!r}")
     if levels is not None:
         raise ValueError(f"levels is for method='truncated' only, which does not go with comm, got levels={levels!r}")
 
@@ -125,9 +123,8 @@ def _check_list(links, grad_output, local_grads, backend):
         dtype, batch = chain_checks.check_terms(local_grads, here, dtype, batch, points)
     backend = backends.resolve(chain_checks.numpy_only(backend) if batch == 0 else backend)
     start, stop = (None, None) if sizes[0] < 0 else (sizes[0], sizes[-1])
-    return backend, _Part(
-        _LIST, dtype and dtype.name, None if batch < 0 else batch, local_grads is not None, start, stop
-    )
+    known = None if batch < 0 else batch
+    return backend, _Part(_LIST, dtype and dtype.name, known, local_grads is not None, start, stop)
 
 
 def _check_alike(every):
@@ -139,10 +136,8 @@ def _check_alike(every):
     ends = [(rank, part.start, part.stop) for rank, part in enumerate(every) if part.start is not None]
     for (below, _, size), (rank, start, _) in pairwise(ends):
         if start != size:
-            raise ValueError(
-                f"jacobians_T must chain from rank to rank: states of size {size} are at the end of rank {below}'s "
-                f"segment, and of size {start} at the start of rank {rank}'s"
-            )
+            ends = f"states of size {size} are at the end of rank {below}'s segment, and of size {start}"
+            raise ValueError(f"jacobians_T must chain from rank to rank: {ends} at the start of rank {rank}'s")
     # The last rank, which has the gradient at the end, knows both.
     return np.dtype(every[-1].dtype), every[-1].batch
 
@@ -152,7 +147,5 @@ def check_same(name, every):
     known = [(rank, words) for rank, words in enumerate(every) if words is not None]
     for rank, words in known:
         if words != known[0][1]:
-            raise ValueError(
-                f"{name} must be the same on all ranks: it is {words} on rank {rank}, and {known[0][1]} on rank "
-                f"{known[0][0]}"
-            )
+            first = f"{known[0][1]} on rank {known[0][0]}"
+            raise ValueError(f"{name} must be the same on all ranks: it is {words} on rank {rank}, and {first}")

@@ -23,10 +23,7 @@ _ENVIRONMENT = dict.fromkeys(("NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_
 
 
 def find_mpiexec():
-    """Return the path of the mpiexec that was installed beside this Python, or else of the first on ``PATH``.
-
-    FileNotFoundError is raised, with what to install, if there is none.
-    """
+    """Return the path of the mpiexec beside this Python, or on ``PATH``; FileNotFoundError if there is none."""
     found = shutil.which("mpiexec", path=sysconfig.get_path("scripts")) or shutil.which("mpiexec")
     if found is None:
         raise FileNotFoundError(f"mpiexec is neither beside {sys.executable} nor on PATH; {_INSTALL}")

@@ -21,9 +21,8 @@ def forward(model, x, h0, backend, comm, options):
     with group.collective_check() as gather:
         functions = stacked.functions_of(model.cell_module, backends.resolve(backend))
         if h0 is not None and group.rank > 0:
-            raise ValueError(
-                f"h0 must be None on all ranks but rank 0, which has the first step, got {type(h0).__name__}"
-            )
+            got = type(h0).__name__
+            raise ValueError(f"h0 must be None on all ranks but rank 0, which has the first step, got {got}")
         model.check_input(x, h0)
         costs, method = None, options.method
         if method == "auto":

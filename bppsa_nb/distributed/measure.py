@@ -18,10 +18,7 @@ MESSAGES = tuple(8**i for i in range(1, 8))  # bytes
 
 
 def turns(calls, rounds, comm=None):
-    """Have calls, by name, take turns, all ranks at once: yield the round, the name, the result and the seconds.
-
-    Round -1, before the first, does not count.
-    """
+    """Have calls take turns on all ranks: yield round (-1 does not count), name, result and seconds."""
     rank = 0 if comm is None else comm.rank
     for number in extras.bar(range(-1, rounds), unit="round", leave=False, disable=True if rank else None):
         for name, call in calls.items():

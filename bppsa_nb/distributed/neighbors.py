@@ -40,10 +40,8 @@ class Ranks(Alone):
         coarsening, levels = check_levels(sum(layers), options.coarsening, options.levels)
         unit = coarsening ** (levels - 1)
         if any(count % unit for count in layers[:-1]):
-            raise ValueError(
-                f"ranks must hold multiples of {unit} layers, all but the last, for coarsening={coarsening} and "
-                f"{levels} levels, as of multigrid.partition; got {layers}"
-            )
+            why = f"all but the last, for coarsening={coarsening} and {levels} levels, as of multigrid.partition"
+            raise ValueError(f"ranks must hold multiples of {unit} layers, {why}; got {layers}")
         return coarsening, levels
 
     def norm(self, norms):

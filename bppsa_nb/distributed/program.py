@@ -17,10 +17,7 @@ _HIDDEN = "command", "output", "parts"
 
 
 def main(argv=None):
-    """Run the program on all processes that mpiexec started, or in this one alone; an error ends all of them.
-
-    Without the name of a program, it is the first.
-    """
+    """Run a program, the first by default, on all processes of mpiexec or this one; an error ends all."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if not argv or argv[0] not in (*PROGRAMS, "-h", "--help"):
         argv = ["chain", *argv]

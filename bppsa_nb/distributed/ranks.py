@@ -34,10 +34,8 @@ def world():
     else:
         comm, size = MPI.COMM_WORLD, MPI.COMM_WORLD.size
     if size != started and started > 1:
-        sys.exit(
-            f"mpiexec started {started} processes, but this one finds {size}: `pip install 'bppsa-nb[mpi]'` installs "
-            "mpi4py and the mpiexec that belongs to it"
-        )
+        advice = "`pip install 'bppsa-nb[mpi]'` installs mpi4py and the mpiexec that belongs to it"
+        sys.exit(f"mpiexec started {started} processes, but this one finds {size}: {advice}")
     return comm
 
 
@@ -76,10 +74,8 @@ def check_comm(comm):
     """Raise TypeError unless `comm` is a communicator."""
     mpi = sys.modules.get("mpi4py.MPI")  # whoever has a communicator has loaded it
     if mpi is None or not isinstance(comm, mpi.Intracomm) or comm == mpi.COMM_NULL:
-        raise TypeError(
-            f"comm must be an mpi4py.MPI.Intracomm, such as mpi4py.MPI.COMM_WORLD, or None, got {comm!r}; "
-            "mpi4py comes with `pip install 'bppsa-nb[mpi]'`"
-        )
+        got = f"got {comm!r}; mpi4py comes with `pip install 'bppsa-nb[mpi]'`"
+        raise TypeError(f"comm must be an mpi4py.MPI.Intracomm, such as mpi4py.MPI.COMM_WORLD, or None, {got}")
 
 
 def exchange(comm, value, to=None, source=None):
@@ -180,10 +176,8 @@ class Group:
         for name, here in (every[self.rank] or {}).items():
             odd = [rank for rank, given in enumerate(every) if given.get(name) != every[0].get(name)]
             if odd:
-                raise ValueError(
-                    f"{name} must be the same on all ranks: rank {odd[0]} has another than rank 0; here, on rank "
-                    f"{self.rank}, it is {here}"
-                )
+                who = f"rank {odd[0]} has another than rank 0; here, on rank {self.rank}, it is {here}"
+                raise ValueError(f"{name} must be the same on all ranks: {who}")
 
 
 def _words(error):

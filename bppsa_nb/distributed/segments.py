@@ -96,10 +96,7 @@ class DenseSegment:
 
 
 class ListSegment:
-    """Consecutive links of a list, of whatever sizes; its methods are those of `DenseSegment`.
-
-    `batch` is 0 for single matrices; `affine` says whether there are loss terms on any rank.
-    """
+    """As `DenseSegment`, of a list; `batch` is 0 for single matrices, `affine` says if any rank has loss terms."""
 
     def __init__(self, links, batch, dtype, backend, affine):
         self._links, self._dtype, self.backend, self._affine = links, dtype, backend, affine

@@ -13,13 +13,14 @@ from bppsa_nb.chains import checks as chain_checks
 from bppsa_nb.distributed import ranks
 from bppsa_nb.distributed.arguments import check
 from bppsa_nb.distributed.exscan import LOST, exscan
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.operands.range import DynamicRangeError
 from bppsa_nb.scan.operator import IDENTITY
 
 _log = logging.getLogger(__name__)
 
 
+@with_repr("gradients", "method", "combined", "communication", "finite")
 @dataclass(frozen=True, eq=False)
 class Solution:
     """What `solve` found on one rank.
@@ -44,18 +45,11 @@ class Solution:
     communication: float
     finite: bool
 
-    def __repr__(self):
-        return repr_of(self, "gradients", "method", "combined", "communication", "finite")
-
 
 def solve(jacobians_T, grad_output, *, local_grads=None, method="auto", backend="auto", levels=None, comm):
-    """Compute the gradients at every point of a chain whose links are spread over ranks.
+    """Compute the gradients at every point of a chain whose links are spread over ranks: a Solution.
 
     Parameters and errors are those of `bppsa_nb.backprop`, which returns the gradients alone.
-
-    Returns
-    -------
-    Solution
     """
     group = ranks.group(comm)
     segment, end, method = check(group, jacobians_T, grad_output, local_grads, method, backend, levels)

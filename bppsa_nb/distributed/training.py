@@ -26,10 +26,7 @@ def add_up(group, arrays):
 
 
 class RankStrategy(LocalStrategy):
-    """What trainers on MPI ranks have in common: they go on together, or not at all.
-
-    `group` has all ranks. TypeError if `comm` is no communicator.
-    """
+    """What trainers on MPI ranks, all in `group`, have in common: they go on together, or not at all."""
 
     def __init__(self, comm):
         self.group = ranks.group(comm)
@@ -92,10 +89,8 @@ class ReplicaStrategy(RankStrategy):
         """Raise on all ranks unless these can be trained over steps, and are the same on all of them."""
         with self.collective_check() as given:
             if not isinstance(model, Recurrent):
-                raise TypeError(
-                    "model must be an RNN, a GRU or a ResidualModel with comm, which shares out steps or layers, got "
-                    f"{type(model).__name__}"
-                )
+                known = "an RNN, a GRU or a ResidualModel with comm, which shares out steps or layers"
+                raise TypeError(f"model must be {known}, got {type(model).__name__}")
             check_parts(model, optimizer)
             forward.check(model)
             if forward.method == "newton":
@@ -198,10 +193,8 @@ class ReplicaStrategy(RankStrategy):
         for rank, labels in enumerate(every):
             first = rank - rank % self.places
             if labels != every[first]:
-                raise ValueError(
-                    f"y must be the labels of the same samples on all ranks of a replica: rank {rank} has others than "
-                    f"rank {first}"
-                )
+                odd = f"rank {rank} has others than rank {first}"
+                raise ValueError(f"y must be the labels of the same samples on all ranks of a replica: {odd}")
         samples = sum(count for count, _ in every[:: self.places])
         if not samples:
             raise ValueError("x must hold at least one sample, on all ranks together")

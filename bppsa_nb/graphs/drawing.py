@@ -63,10 +63,7 @@ def legend_handles():
 
 
 def routes(graph, node):
-    """Lay the wires of an activation: right, up at the consumer's column (or that of the wire's rise), and right.
-
-    Returns the corners of the wire, for every use of the activation.
-    """
+    """Return the corners of an activation's wires: right, up at the consumer's column or the wire's rise, and right."""
     x0, y0, *rise = graph.places[node.name]
     wires = []
     for x1, y1 in _uses(graph, node):

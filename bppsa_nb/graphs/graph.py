@@ -112,31 +112,16 @@ class Graph:
         self.labels |= self._known(labels)
 
     def copies(self):
-        """Return the copies, a dict of str to int: how many wires an activation splits into, where that is not one.
-
-        Outputs of the graph are wires, too.
-        """
+        """Return how many wires, outputs too, activations split into, where that is not one: a dict of str to int."""
         uses = Counter(taken.name for node in self.nodes for taken in node.inputs)
         uses.update(node.name for node in self.outputs.values())
         return {node.name: uses[node.name] for node in self.nodes if uses[node.name] > 1}
 
     def path(self, given, wanted):
-        """List the operations between what is given and what is wanted.
+        """List the operations that must run, in order, between what is given and what is wanted: a list of Node.
 
-        Parameters
-        ----------
-        given, wanted : iterable of str
-            Names of nodes. Nothing before a given node is run.
-
-        Returns
-        -------
-        list of Node
-            What must run, in order.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `wanted` are not names of nodes, or an input or a parameter that must be read is not given.
+        Both are names of nodes; nothing before a given one is run. Raises TypeError or ValueError if `wanted` are no
+        names of nodes, or an input or a parameter that must be read is not given.
         """
         given, left, needed = set(given), self._named("wanted", wanted), set()
         while left:
@@ -221,19 +206,11 @@ class Graph:
         return {name.removeprefix(back.prefix): errors[name] for name in back.outputs}
 
     def backward(self):
-        """Derive the graph of the error terms, one rule per node (see `bppsa_nb.graphs.rules`).
+        """Derive the Graph of the error terms, one rule per node (see `bppsa_nb.graphs.rules`).
 
-        Returns
-        -------
-        Graph
-            Its inputs are ``grad_<output>``, its outputs ``grad_<name>`` for every input and parameter. Forward
-            activations that it reads are nodes of their own ("saved"), as are the parameters. `needs` says which
-            forward node reads which of them.
-
-        Raises
-        ------
-        ValueError
-            If there is no output, or a node leads to none.
+        Its inputs are ``grad_<output>``, its outputs ``grad_<name>`` for every input and parameter. Forward activations
+        that it reads are nodes of their own ("saved"), as are the parameters. `needs` says which forward node reads
+        which of them. Raises ValueError if there is no output, or a node leads to none.
         """
         return rules.derive(self, Graph(f"{self.name}, backward"))
 

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ def front(points):
     return [not any(x <= a and y <= b and (x, y) != (a, b) for x, y in points) for a, b in points]
 
 
+@with_repr("grads", "steps", "held")
 @dataclass(eq=False)
 class ChainRun:
     """What back-propagation through a chain gave, and what it took."""
@@ -74,9 +75,6 @@ class ChainRun:
     grads: dict = field(default_factory=dict)  # of the parameters, by name, and "h" for that of the initial state
     steps: int = 0  # forward steps that ran, those that ran again included
     held: int = 0  # the most arrays (B, H) held at a time, hidden states and other activations; not the inputs
-
-    def __repr__(self):
-        return repr_of(self, "grads", "steps", "held")
 
 
 def backpropagate(step, inputs, parameters, h0, grad_output, every):

@@ -31,26 +31,14 @@ import numpy as np
 
 from bppsa_nb.graphs import variant_pieces as pieces
 from bppsa_nb.graphs.counter import Counter
-from bppsa_nb.machine.checks import (
-    check_array,
-    check_choice,
-    check_count,
-    check_floats,
-    check_kind,
-    check_params,
-    float_dtype,
-    generator,
-)
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine import checks
+from bppsa_nb.machine.reprs import with_repr
 
-NAMES = {
-    "original": "Original",
-    "concatenated": "Concatenated",
-    "moved": "Moved Reset Gate",
-    "saved": "Different Saved Activations",
-}
+NAMES = {"original": "Original", "concatenated": "Concatenated", "moved": "Moved Reset Gate"}
+NAMES["saved"] = "Different Saved Activations"
 
 
+@with_repr("variant", "hidden", "gates", "product")
 @dataclass(frozen=True, eq=False)
 class Activations:
     """What a forward pass leaves for the backward pass.
@@ -64,9 +52,6 @@ class Activations:
     gates: np.ndarray
     product: np.ndarray | None
 
-    def __repr__(self):
-        return repr_of(self, "variant", "hidden", "gates", "product")
-
     @property
     def kept(self):
         """int: numbers that the forward pass has written and left, all steps and samples together."""
@@ -75,8 +60,8 @@ class Activations:
 
 def parameters(input_size, hidden_size, rng=0, dtype=np.float32):
     """Draw parameters by name, uniform between -1 / sqrt(H) and 1 / sqrt(H), as in PyTorch."""
-    shapes = _shapes(check_count("input_size", input_size, 1), check_count("hidden_size", hidden_size, 1))
-    rng, bound, dtype = generator(rng), 1 / np.sqrt(hidden_size), float_dtype(dtype)
+    shapes = _shapes(checks.check_count("input_size", input_size, 1), checks.check_count("hidden_size", hidden_size, 1))
+    rng, bound, dtype = checks.generator(rng), 1 / np.sqrt(hidden_size), checks.float_dtype(dtype)
     return {name: rng.uniform(-bound, bound, shape).astype(dtype) for name, shape in shapes.items()}
 
 
@@ -112,23 +97,20 @@ def backward(params, x, activations, grad_hidden, xp=np):
     `activations` are what `forward` returned for these `params` and `x`; they are not changed. `grad_hidden` [shape=(T,
     B, H)] is the gradient of the loss at every state but the initial one, as it comes from the layer above.
     """
-    check_kind("activations", activations, Activations, "what forward returned")
+    checks.check_kind("activations", activations, Activations, "what forward returned")
     variant = activations.variant
     _check(variant, params, x, activations.hidden[0])
-    check_array("activations.hidden", activations.hidden, x.dtype, (len(x) + 1, *activations.hidden[0].shape))
-    check_array("grad_hidden", grad_hidden, x.dtype, activations.hidden[1:].shape)
+    checks.check_array("activations.hidden", activations.hidden, x.dtype, (len(x) + 1, *activations.hidden[0].shape))
+    checks.check_array("grad_hidden", grad_hidden, x.dtype, activations.hidden[1:].shape)
     if variant in ("original", "concatenated"):
         return _backward_reset_first(params, x, activations, grad_hidden, variant == "concatenated", xp)
     return _backward_reset_moved(params, x, activations, grad_hidden, xp)
 
 
 def count(variant, T, B, I, H):
-    """Run a variant forward and backward on zeros of these sizes, and return what `Counter` counts, by name.
-
-    ``kept`` are the numbers kept between the passes.
-    """
-    check_choice("variant", variant, NAMES)
-    T, B, I, H = (check_count(name, size, 1) for name, size in {"T": T, "B": B, "I": I, "H": H}.items())
+    """Run a variant on zeros: what `Counter` counts, by name, and the numbers ``kept`` between the passes."""
+    checks.check_choice("variant", variant, NAMES)
+    T, B, I, H = (checks.check_count(name, size, 1) for name, size in {"T": T, "B": B, "I": I, "H": H}.items())
     rng, xp = np.random.default_rng(0), Counter()
     params = parameters(I, H, rng)
     x, h0 = np.zeros((T, B, I), np.float32), np.zeros((B, H), np.float32)
@@ -249,11 +231,11 @@ def _shapes(I, H):
 
 
 def _check(variant, params, x, h0):
-    check_choice("variant", variant, NAMES)
-    check_floats("x", x, ("T", "B", "I"))
+    checks.check_choice("variant", variant, NAMES)
+    checks.check_floats("x", x, ("T", "B", "I"))
     if 0 in x.shape[1:]:
         raise ValueError(f"x must have shape (T, B, I), with B and I at least 1, got {x.shape}")
-    check_array("h0", h0, x.dtype, (x.shape[1], "H"))
+    checks.check_array("h0", h0, x.dtype, (x.shape[1], "H"))
     if h0.shape[1] == 0:
         raise ValueError(f"h0 must have shape (B, H), both at least 1, got {h0.shape}")
-    check_params(params, x.dtype, _shapes(x.shape[2], h0.shape[1]))
+    checks.check_params(params, x.dtype, _shapes(x.shape[2], h0.shape[1]))

@@ -68,10 +68,8 @@ def use_simulator_without_gpu():
     """
     if not simulated() and not _driver_found():
         if "numba" in sys.modules:
-            raise RuntimeError(
-                "Numba is imported already, so it is too late to choose its CUDA simulator; restart the kernel (or "
-                "Python) and call this first"
-            )
+            advice = "restart the kernel (or Python) and call this first"
+            raise RuntimeError(f"Numba is imported already, so it is too late to choose its CUDA simulator; {advice}")
         os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
     return "Numba's simulator (no GPU was found)" if simulated() else "the GPU"
 
@@ -89,10 +87,8 @@ def resolve(backend):
             return "numpy"
         return "cuda" if not simulated() and _device_found() else "cpu"
     if backend != "numpy" and not compiles() and not (backend == "cuda" and simulated()):
-        raise UnavailableError(
-            f"backend={backend!r} is compiled by Numba, which NUMBA_DISABLE_JIT={os.environ['NUMBA_DISABLE_JIT']} "
-            "forbids: unset it before Python starts, or use backend='numpy'"
-        )
+        said = f"NUMBA_DISABLE_JIT={os.environ['NUMBA_DISABLE_JIT']} forbids: unset it before Python starts"
+        raise UnavailableError(f"backend={backend!r} is compiled by Numba, which {said}, or use backend='numpy'")
     if backend == "cuda" and not cuda_available():
         raise UnavailableError(
             "backend='cuda' needs an NVIDIA GPU with its driver, and `pip install 'bppsa-nb[gpu]'`; neither was "

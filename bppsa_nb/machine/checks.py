@@ -89,6 +89,13 @@ def check_array(name, array, dtype, shape):
         raise wrong_shape(name, array, shape)
 
 
+def check_samples(x, dtype, shape):
+    """Raise TypeError or ValueError unless `x` has the dtype and the shape, ("B", ...), and one sample or more."""
+    check_array("x", x, dtype, shape)
+    if x.shape[shape.index("B")] == 0:
+        raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
+
+
 def wrong_shape(name, array, *shapes):
     """Return a ValueError that says which shapes an array may have: sizes, and names of axes that may have any.
 

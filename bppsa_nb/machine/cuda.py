@@ -20,10 +20,8 @@ def shared_bytes(count, dtype, what):
     """Return how many bytes of shared memory so many numbers take; a ValueError says `what` they are."""
     size = count * dtype.itemsize
     if size > SHARED_BYTES:
-        raise ValueError(
-            f"hidden_size: {what} numbers take {size} bytes, but a thread block has {SHARED_BYTES} bytes of shared "
-            "memory; use backend='cpu'"
-        )
+        there = f"a thread block has {SHARED_BYTES} bytes of shared memory; use backend='cpu'"
+        raise ValueError(f"hidden_size: {what} numbers take {size} bytes, but {there}")
     return size
 
 
@@ -121,10 +119,7 @@ def records():
 
 
 def record(issue, stream):
-    """Record what `issue` launches on a stream as a CUDA graph, ready to be launched on it.
-
-    What goes wrong ends the recording, so that the stream can be used as before.
-    """
+    """Record what `issue` launches on a stream as a CUDA graph, to be launched there; an error ends it."""
     builder = stream.create_graph_builder()
     with _nothing_freed():
         builder.begin_building()

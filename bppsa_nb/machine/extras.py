@@ -1,6 +1,6 @@
 """What is not the core's: which extra brings a package, and a progress bar where tqdm is there."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 # By the name that each package is imported by.
 BRINGS = {
@@ -33,20 +33,15 @@ def explained():
         raise
 
 
-class _NoBar:
+class _NoBar(nullcontext):
     """What shows nothing where tqdm would."""
 
     def __init__(self, iterable=(), **how):
+        super().__init__(self)
         self._iterable, self.n = iterable, 0
 
     def __iter__(self):
         return iter(self._iterable)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
 
     def update(self, count=1):
         self.n += count

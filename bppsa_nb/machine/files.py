@@ -32,16 +32,11 @@ def root():
 
 
 def shipped(*names):
-    """Return a folder, by the names from `root` down, that comes with a checkout, and not with an installed package.
-
-    If it is not there, a FileNotFoundError says where it would be.
-    """
+    """Return a folder, by names from `root` down, that only a checkout has, or raise FileNotFoundError."""
     folder = root().joinpath(*names)
     if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{folder} is not there: {'/'.join(names)}/ comes with a checkout of the project, not with the installed "
-            "package; run this in a checkout's folder"
-        )
+        why = f"{'/'.join(names)}/ comes with a checkout of the project, not with the installed package"
+        raise FileNotFoundError(f"{folder} is not there: {why}; run this in a checkout's folder")
     return folder
 
 
@@ -85,10 +80,7 @@ def atomic_write(path, mode="wb"):
 
 
 def check_writable(path):
-    """Raise an OSError that names a path unless `atomic_write` can write there, TypeError or ValueError if it is none.
-
-    Nothing is made or changed.
-    """
+    """Raise an OSError that names a path unless `atomic_write` could write there, TypeError or ValueError if none."""
     target, _ = _target(path)
     folder = next(folder for folder in target.parents if folder.exists())
     try:
@@ -165,10 +157,7 @@ def read_npz(path, writer):
 
 
 def npz_entry(path, entries, name, like=None):
-    """Return one of the arrays that `read_npz` read, finite, row by row, of the shape and dtype of `like` if given.
-
-    If it is not there, or not so, a ValueError names `path` and `name`.
-    """
+    """Return an entry of `read_npz`, row by row; ValueError unless it is there, finite, and fits `like`."""
     import numpy as np
 
     if name not in entries:
@@ -177,10 +166,8 @@ def npz_entry(path, entries, name, like=None):
     if not isinstance(array, np.ndarray):
         raise ValueError(f"{path}: {name!r} must be a numpy.ndarray, got {type(array).__name__}")
     if like is not None and (array.shape != like.shape or array.dtype != like.dtype):
-        raise ValueError(
-            f"{path}: {name!r} must have shape {like.shape} and dtype {like.dtype} to fit the model, "
-            f"got {array.shape} and {array.dtype}"
-        )
+        wanted, got = (f"{each.shape} and dtype {each.dtype}" for each in (like, array))
+        raise ValueError(f"{path}: {name!r} must have shape {wanted} to fit the model, got {got}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ValueError(f"{path}: {name!r} must be finite")
     if array.dtype.hasobject:

@@ -6,10 +6,7 @@ import sys
 
 
 def run(program, *arguments):
-    """Run a program that prints; return what it returns, or 1 where its reader is gone, quietly.
-
-    Letters that a terminal lacks are escaped.
-    """
+    """Run a program that prints, with letters that a terminal lacks escaped; return 1, quietly, if its reader goes."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

@@ -37,9 +37,8 @@ def partition(steps, ranks):
 
 def rank_and_size():
     """Tell which of how many processes of mpiexec this is, without loading MPI; (0, 1) if mpiexec did not start it."""
-    said = [
-        os.environ.get(f"PMI_{name}") or os.environ.get(f"OMPI_COMM_WORLD_{name}") or "" for name in ("RANK", "SIZE")
-    ]
+    env = os.environ
+    said = [env.get(f"PMI_{name}") or env.get(f"OMPI_COMM_WORLD_{name}") or "" for name in ("RANK", "SIZE")]
     return tuple(map(int, said)) if all(map(str.isdecimal, said)) else (0, 1)
 
 

@@ -17,6 +17,16 @@ def repr_of(thing, *names, **more):
     return f"{type(thing).__name__}({', '.join(f'{name}={short_repr(value)}' for name, value in parts.items())})"
 
 
+def with_repr(*names):
+    """Decorate a class: its `__repr__` is `repr_of` with these attributes."""
+
+    def decorate(kind):
+        kind.__repr__ = lambda self: repr_of(self, *names)
+        return kind
+
+    return decorate
+
+
 def short_repr(value):
     """Return one line that says what a value is: its repr, but of arrays dtype and shape, and of many things two."""
     if hasattr(value, "nnz") and hasattr(value, "data"):  # SciPy's sparse arrays

@@ -105,12 +105,10 @@ def _call(rows, matrices, out, transposed):
         raise TypeError(f"rows, matrices and out must be 3-d, 3-d (panels: 4-d), 2-d and of one dtype, got {kinds}")
 
     def code(context, builder, signature, arguments):
-        arrays = [
-            context.make_array(kind)(context, builder, value) for kind, value in zip(kinds, arguments[1:], strict=True)
-        ]
-        shapes, strides = (
-            [cgutils.unpack_tuple(builder, getattr(array, what)) for array in arrays] for what in ("shape", "strides")
-        )
+        given = zip(kinds, arguments[1:], strict=True)
+        arrays = [context.make_array(kind)(context, builder, value) for kind, value in given]
+        shapes = [cgutils.unpack_tuple(builder, array.shape) for array in arrays]
+        strides = [cgutils.unpack_tuple(builder, array.strides) for array in arrays]
         (of_k, *of_rows), (count, inner, width) = strides[0], shapes[1][-3:]
         of_b, of_h = reversed(of_rows) if transposed else of_rows
         sizes = [count, shapes[2][0], inner, width, of_k, of_b, of_h, *strides[1][-3:-1], strides[2][0]]

@@ -136,12 +136,10 @@ class Cycles:
             forever = self.options.cycles is None
             if forever and len(norms) > _PATIENCE and min(norms[-_PATIENCE:]) >= min(norms[:-_PATIENCE]):
                 wanted = "tol" if self.options.error is None else "error"
-                raise RuntimeError(
-                    f"{wanted}={getattr(self.options, wanted):g} is not reached: after {len(norms)} cycles the "
-                    f"residual is {norms[-1]:.3g}, and the last {_PATIENCE} brought it no lower than {min(norms):.3g}; "
-                    f"either that is rounding, in {self.levels[0].points.dtype}, and {wanted} is too small, or "
-                    f"{_TOO_FAR}"
-                )
+                found = f"after {len(norms)} cycles the residual is {norms[-1]:.3g}, and the last {_PATIENCE} bring it"
+                why = f"either that is rounding, in {self.levels[0].points.dtype}, and {wanted} is too small"
+                said = f"{wanted}={getattr(self.options, wanted):g} is not reached: {found} no lower than"
+                raise RuntimeError(f"{said} {min(norms):.3g}; {why}, or {_TOO_FAR}")
         return norms
 
     def _residual(self):

@@ -46,10 +46,7 @@ def hierarchy(depth, coarsening, levels):
 
 
 def check_levels(depth, coarsening, levels):
-    """Return coarsening and levels as integers, or raise TypeError or ValueError; None levels are chosen.
-
-    Chosen are the levels that leave no more than c steps on the coarsest.
-    """
+    """Return coarsening c and levels, checked; None levels leave no more than c steps on the coarsest."""
     coarsening = check_count("coarsening", coarsening, 2)
     most, fewest, steps = 1, 1, depth
     while steps > 1:
@@ -59,10 +56,8 @@ def check_levels(depth, coarsening, levels):
         return coarsening, fewest
     levels = check_count("levels", levels, 1)
     if levels > most:
-        raise ValueError(
-            f"levels must be at most {most} for {depth} layers and coarsening={coarsening}: level {most} has a single "
-            f"step; got {levels}"
-        )
+        why = f"for {depth} layers and coarsening={coarsening}: level {most} has a single step"
+        raise ValueError(f"levels must be at most {most} {why}; got {levels}")
     return coarsening, levels
 
 
@@ -88,19 +83,15 @@ def partition(depth, ranks, coarsening=4, levels=None):
 
     Raises
     ------
-    TypeError
-        For arguments that are not integers.
-    ValueError
-        For coarsening below 2, too many levels, or more ranks than steps on the coarsest level.
+    TypeError, ValueError
+        For what are no integers, coarsening below 2, too many levels, or more ranks than steps on the coarsest one.
     """
     depth, ranks = check_count("depth", depth, 1), check_count("ranks", ranks, 1)
     coarsening, levels = check_levels(depth, coarsening, levels)
     unit = coarsening ** (levels - 1)
     steps = -(-depth // unit)
     if ranks > steps:
-        raise ValueError(
-            f"ranks must be at most the {steps} steps that {levels} levels leave on the coarsest for {depth} layers, "
-            f"got {ranks}; take fewer levels"
-        )
+        most = f"the {steps} steps that {levels} levels leave on the coarsest for {depth} layers"
+        raise ValueError(f"ranks must be at most {most}, got {ranks}; take fewer levels")
     ends = [min(depth, unit * (steps * r // ranks)) for r in range(ranks + 1)]
     return [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]

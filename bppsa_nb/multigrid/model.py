@@ -1,29 +1,20 @@
 """A residual network that can be trained: opening layers, residual layers that multigrid solves, closing layers."""
 
 import inspect
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from bppsa_nb.chains import backprop as chain
-from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import (
-    check_array,
-    check_choice,
-    check_count,
-    check_finite,
-    check_params,
-    float_dtype,
-    generator,
-)
+from bppsa_nb.machine import checks
 from bppsa_nb.machine.ranks import over_ranks
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels
 from bppsa_nb.multigrid.solver import solve, solve_adjoint
 from bppsa_nb.networks.geometry import sizes
-from bppsa_nb.networks.layers import check_operators, param_shapes
+from bppsa_nb.networks.layers import check_operators, check_outputs, gradients_of, initial, param_shapes, params_of
+from bppsa_nb.networks.network import check_method
 from bppsa_nb.networks.residual import ResidualNetwork
 
 # What a model's `solver` may say, and what holds where it does not.
@@ -34,19 +25,14 @@ _OPTIONS = {
 }
 
 
+@with_repr("x", "opening", "states", "closing")
 @dataclass(frozen=True, eq=False)
 class ResidualActivations:
-    """What a forward pass leaves for the backward pass.
+    """What a forward pass leaves for the backward pass: the input `x`, outputs of operators, and states.
 
-    Attributes
-    ----------
-    x : np.ndarray [shape=(B, ...)]
-        The input.
-    opening, closing : tuple of np.ndarray [shape=(B, ...)]
-        The output of every opening and of every closing operator. With `comm`, `closing` is empty on all ranks but the
-        last.
-    states : np.ndarray [shape=(N + 1, B, ...)]
-        States of the residual layers; with `comm`, from the first of this rank's layers to the one after its last.
+    `opening` and `closing` are tuples of arrays [shape=(B, ...)], one of each operator; `states` [shape=(N + 1, B,
+    ...)] those of the residual layers. With `comm`, `closing` is empty on all ranks but the last, and states are
+    from the first of this rank's layers to the one after its last.
     """
 
     x: np.ndarray
@@ -54,15 +40,13 @@ class ResidualActivations:
     states: np.ndarray
     closing: tuple
 
-    def __repr__(self):
-        return repr_of(self, "x", "opening", "states", "closing")
-
     @property
     def logits(self):
         """np.ndarray [shape=(B, classes)]: the last output; None where `closing` is empty."""
         return self.closing[-1] if self.closing else None
 
 
+@with_repr("input_shape", "opening", "depth", "closing", "h", "activation", "solver", "dtype")
 class ResidualModel:
     """Opening operators, N residual layers u^{n+1} = u^n + h σ(W^n u^n + b^n), closing operators.
 
@@ -103,11 +87,9 @@ class ResidualModel:
 
     Raises
     ------
-    TypeError
-        For an unknown dtype, operators that are none, or options of another type.
-    ValueError
-        For operators whose shapes do not chain or whose names occur twice, a last output that is no vector, an even
-        kernel, unknown or contradicting options.
+    TypeError, ValueError
+        For an unknown dtype, operators that are none, whose shapes do not chain or whose names occur twice, a last
+        output that is no vector, an even kernel, unknown or contradicting options.
 
     Examples
     --------
@@ -135,7 +117,7 @@ class ResidualModel:
         rng=0,
         dtype=np.float32,
     ):
-        self.dtype = float_dtype(dtype)
+        self.dtype = checks.float_dtype(dtype)
         self.opening, self.closing = check_operators("opening", opening), check_operators("closing", closing)
         names = ["residual", *(operator.name for operator in (*self.opening, *self.closing))]
         if len(set(names)) < len(names):
@@ -148,20 +130,17 @@ class ResidualModel:
         if not self.closing or len(output) != 1:
             raise ValueError(f"closing must end in a vector of logits, got an output of shape {output}")
         self.num_classes = output[0]
-        depth, width = check_count("depth", depth, 1), self.state_shape[0]
-        if check_count("kernel_size", kernel_size, 1) % 2 == 0:
+        depth, width = checks.check_count("depth", depth, 1), self.state_shape[0]
+        if checks.check_count("kernel_size", kernel_size, 1) % 2 == 0:
             raise ValueError(f"kernel_size must be odd, got {kernel_size}")
         kernel = (kernel_size,) * (len(self.state_shape) - 1)
         self.h, self.activation = 1 / depth if h is None else h, activation
         self._shapes = param_shapes(self.opening)
         self._shapes |= {"residual.weight": (depth, width, width, *kernel), "residual.bias": (depth, width)}
         self._shapes |= param_shapes(self.closing)
-        self.params = _initial(self._shapes, generator(rng), self.dtype)
+        self.params = initial(self._shapes, checks.generator(rng), self.dtype, stacked="residual.")
         network_of(self)  # refuses what does not fit
         self.solver, self.cycles = solver, {}
-
-    def __repr__(self):
-        return repr_of(self, "input_shape", "opening", "depth", "closing", "h", "activation", "solver", "dtype")
 
     @property
     def depth(self):
@@ -206,14 +185,10 @@ class ResidualModel:
 
         Raises
         ------
-        TypeError
-            For an array of another dtype than the model's.
-        ValueError
-            For shapes that do not fit, an empty batch, NaN or infinity.
-        FloatingPointError
-            If finite inputs and parameters give an output that is not, or cycles diverge.
-        RuntimeError
-            If cycles do not reach the `error` or `tol` of the solver.
+        TypeError, ValueError
+            For another dtype than the model's, shapes that do not fit, an empty batch, NaN or infinity.
+        FloatingPointError, RuntimeError
+            If an output leaves the range of the dtype, or cycles diverge; if they do not reach `error` or `tol`.
         """
         if comm is not None:
             return over_ranks("residual").forward(self, x, backend, comm)
@@ -252,21 +227,15 @@ class ResidualModel:
 
         Raises
         ------
-        TypeError
-            For an array of another dtype than the model's, or activations of another kind.
-        ValueError
-            For shapes that do not fit, NaN or infinity, an unknown method or backend.
-        FloatingPointError
-            If a gradient leaves the range of the dtype, or cycles diverge.
-        RuntimeError
-            If cycles do not reach the `error` or `tol` of the solver.
+        TypeError, ValueError, FloatingPointError, RuntimeError
+            As from `forward`; for activations of another kind, and an unknown method or backend.
         """
         if comm is not None:
             return over_ranks("residual").backward(self, activations, grad_logits, method, backend, levels, comm)
         check_activations(self, activations)
-        check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
-        check_finite(grad_logits=grad_logits)
-        check_params(self.params, self.dtype, self._shapes)
+        checks.check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
+        checks.check_finite(grad_logits=grad_logits)
+        checks.check_params(self.params, self.dtype, self._shapes)
         self.check_method(method, backend, levels)
         states, net, grads = activations.states, network_of(self), {}
         grad = run_operators_back(self, self.closing, states[-1], activations.closing, grad_logits, grads)
@@ -284,28 +253,19 @@ class ResidualModel:
 
     def check_input(self, x):
         """Raise TypeError or ValueError for what cannot be propagated, parameters included."""
-        check_array("x", x, self.dtype, ("B", *self.input_shape))
-        if len(x) == 0:
-            raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
-        check_params(self.params, self.dtype, self._shapes)
-        check_finite(x=x, **{f"params[{name!r}]": param for name, param in self.params.items()})
+        checks.check_samples(x, self.dtype, ("B", *self.input_shape))
+        checks.check_params(self.params, self.dtype, self._shapes)
+        checks.check_finite(x=x, **{f"params[{name!r}]": param for name, param in self.params.items()})
 
     def check_method(self, method, backend="auto", levels=None, comm=None):
         """Raise what `backward` would raise for these arguments."""
         if comm is not None:
             over_ranks("residual").check_method(self, method, comm)
-        methods = ("auto", "multigrid", "ordinary", *chain.METHODS)
-        check_choice("method", method, methods)
+        check_method(("auto", "multigrid", "ordinary"), method, backend, levels, self.dtype)
         if method == "multigrid" and self._solver is None:
             raise ValueError("method='multigrid' needs a model with a solver, such as {'cycles': 2}, got None")
-        if method in ("auto", "multigrid", "ordinary"):
-            backends.resolve(backend)
-            if levels is not None:
-                raise ValueError(f"levels is for method='truncated' only, got levels={levels!r} with method={method!r}")
-        else:
-            if len(self.state_shape) > 1:
-                raise ValueError(f"method={method!r} scans Jacobians of dense layers, but states are images")
-            chain.choose(method, backend, levels, None, self.dtype)
+        if method in chain.METHODS and len(self.state_shape) > 1:
+            raise ValueError(f"method={method!r} scans Jacobians of dense layers, but states are images")
 
 
 def network_of(model, layers=slice(None)):
@@ -324,7 +284,7 @@ def run_operators(model, operators, x):
     outputs = []
     with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
         for operator in operators:
-            x = operator.forward(x, *_params(model, operator))
+            x = operator.forward(x, *params_of(operator, model.params))
             if not np.isfinite(x).all():  # found where it arises, because ReLU hides what is negative
                 raise FloatingPointError(f"the output of {operator.name!r} overflows {model.dtype}")
             outputs.append(x)
@@ -337,10 +297,9 @@ def run_operators_back(model, operators, x, outputs, grad, grads):
     with np.errstate(all="ignore"):
         for i in reversed(range(len(operators))):
             operator, x = operators[i], inputs[i]
-            found = operator.parameter_gradients(grad, x)
-            grads |= {f"{operator.name}.{part}": g for part, g in zip(operator.param_shapes, found, strict=True)}
+            grads |= gradients_of(operator, grad, x)
             if i or operators is model.closing:
-                grad = operator.backward(grad, x, outputs[i], *_params(model, operator))
+                grad = operator.backward(grad, x, outputs[i], *params_of(operator, model.params))
     for name, found in {**grads, "the residual layers' output": grad}.items():
         if not np.isfinite(found).all():
             raise FloatingPointError(f"the gradient of {name} overflows {model.dtype}")
@@ -351,36 +310,15 @@ def check_activations(model, activations, layers=None, closed=True):
     """Raise TypeError or ValueError for what `forward` did not return, for some layers, or for all of them."""
     if not isinstance(activations, ResidualActivations):
         raise TypeError(f"activations must come from ResidualModel.forward, got {type(activations).__name__}")
-    check_array("activations.x", activations.x, model.dtype, ("B", *model.input_shape))
-    batch = len(activations.x)
-    depth = model.depth if layers is None else layers.stop - layers.start
-    check_array("activations.states", activations.states, model.dtype, (depth + 1, batch, *model.state_shape))
-    for name, operators, shape in (
-        ("opening", model.opening, model.input_shape),
-        ("closing", model.closing if closed else (), model.state_shape),
-    ):
-        outputs = getattr(activations, name)
-        if not isinstance(outputs, tuple) or len(outputs) != len(operators):
-            raise ValueError(f"activations.{name} must be a tuple of {len(operators)} arrays")
-        for i, operator in enumerate(operators):
-            shape = operator.output_shape(shape)
-            check_array(f"activations.{name}[{i}]", outputs[i], model.dtype, (batch, *shape))
-
-
-def _params(model, operator):
-    return [model.params[f"{operator.name}.{part}"] for part in operator.param_shapes]
+    checks.check_array("activations.x", activations.x, model.dtype, ("B", *model.input_shape))
+    depth, shape = model.depth if layers is None else layers.stop - layers.start, activations.x.shape
+    state = shape[0], *model.state_shape
+    checks.check_array("activations.states", activations.states, model.dtype, (depth + 1, *state))
+    check_outputs("activations.opening", activations.opening, model.opening, model.dtype, shape)
+    check_outputs("activations.closing", activations.closing, model.closing if closed else (), model.dtype, state)
 
 
 def _output_shape(operators, shape):
     for operator in operators:
         shape = operator.output_shape(shape)
     return shape
-
-
-def _initial(shapes, rng, dtype):
-    params = {}
-    for name, shape in shapes.items():  # a weight comes before its bias
-        if name.endswith(".weight"):
-            fan_in = math.prod(shape[2:] if name == "residual.weight" else shape[1:])
-        params[name] = rng.uniform(-1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in), shape).astype(dtype)
-    return params

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bppsa_nb.machine.checks import check_array, check_finite, check_kind
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.multigrid.cycles import Cycles, GridLevel, Options
 from bppsa_nb.multigrid.grids import hierarchy
 from bppsa_nb.multigrid.neighbors import connect
 from bppsa_nb.networks.residual import ResidualNetwork
 
 
+@with_repr("states", "residuals", "communication")
 @dataclass(frozen=True, eq=False)
 class Solution:
     """What multigrid found.
@@ -34,9 +35,6 @@ class Solution:
     states: np.ndarray
     residuals: np.ndarray
     communication: float = 0.0
-
-    def __repr__(self):
-        return repr_of(self, "states", "residuals", "communication")
 
     @property
     def cycles(self):
@@ -110,10 +108,8 @@ def solve(
 
     Raises
     ------
-    TypeError
-        For arrays of another dtype than the network's, or options of another type.
-    ValueError
-        For shapes that do not fit, NaN or infinity, unknown or contradicting options.
+    TypeError, ValueError
+        For another dtype than the network's, shapes that do not fit, NaN or infinity, unknown or contradicting options.
     FloatingPointError
         If a cycle leaves the range of the dtype: it diverges, or serial propagation would do the same.
     RuntimeError

@@ -12,9 +12,6 @@ from bppsa_nb.machine.compiling import njit
 _compile = njit(cache=True, error_model="numpy", nogil=True)
 
 
-# -- Where entries are -------------------------------------------------------------------------------------------------
-
-
 @_compile
 def list_entries(mask, axes, out_shape, indptr, of_weight, entries, first, last):
     """List the entries of a convolution's transposed Jacobian, for rows of input channels and rows of the image.
@@ -39,9 +36,6 @@ def list_entries(mask, axes, out_shape, indptr, of_weight, entries, first, last)
                                 entries[p] = (o * out_shape[0] + v_output[a]) * out_shape[1] + h_output[b]
                             p += 1
     return True
-
-
-# -- Values of weighted sums -------------------------------------------------------------------------------------------
 
 
 @_compile
@@ -71,9 +65,6 @@ def repeat_rows(distinct, begin, indptr, values, first, last):
         for j in range(len(row)):
             row[j] = same[j]
     return True
-
-
-# -- Values that depend on the input -----------------------------------------------------------------------------------
 
 
 @_compile

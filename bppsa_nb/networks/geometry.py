@@ -42,12 +42,8 @@ class Axis:
     def __init__(self, size, kernel, stride=1, padding=0, dilation=1):
         reach = dilation * (kernel - 1) + 1
         if reach > size + 2 * padding:
-            raise ValueError(
-                f"kernel must not be larger than the padded input, got {kernel}"
-                + (f" (dilated: {reach})" if dilation > 1 else "")
-                + f" for {size}"
-                + (f" + 2 * {padding}" if padding else "")
-            )
+            got = f"{kernel}{f' (dilated: {reach})' * (dilation > 1)} for {size}{f' + 2 * {padding}' * (padding > 0)}"
+            raise ValueError(f"kernel must not be larger than the padded input, got {got}")
         self.outputs = (size + 2 * padding - reach) // stride + 1
         output, rest = np.divmod(np.arange(size)[:, None] + padding - np.arange(kernel) * dilation, stride)
         self.list_pairs(output, (rest == 0) & (0 <= output) & (output < self.outputs))

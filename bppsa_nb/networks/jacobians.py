@@ -62,9 +62,6 @@ class Jacobian(ABC):
         return out
 
 
-# -- Operators with weights --------------------------------------------------------------------------------------------
-
-
 class Convolution(Jacobian):
     """The transposed Jacobian of a two-dimensional convolution (Algorithms 2 to 4).
 
@@ -126,9 +123,6 @@ class Linear(Convolution):
         mask = _mask(mask, LINEAR)
         outputs, inputs = mask.shape
         self._prepare(mask, mask[:, :, None, None], [Axis(1, 1), Axis(1, 1)], (inputs,), (outputs,))
-
-
-# -- Operators without weights -----------------------------------------------------------------------------------------
 
 
 class Elementwise(Jacobian):
@@ -207,10 +201,7 @@ class Pooling(Jacobian):
 
 
 class MaxPool2d(Pooling):
-    """The transposed Jacobian of max-pooling; see `Pooling` for the arguments.
-
-    The first maximum of a window, row by row, has a 1 and the others a stored 0.
-    """
+    """The transposed Jacobian of max-pooling, see `Pooling`: a 1 for the first maximum of a window, else a stored 0."""
 
     def __init__(self, input_shape, kernel_size, *, stride=None):
         super().__init__(input_shape, kernel_size, stride=stride)
@@ -241,9 +232,6 @@ class AvgPool2d(Pooling):
         out = self._out(out, (), float_dtype(dtype))
         out.fill(1 / math.prod(self.kernel_size))
         return out
-
-
-# -- What they share ---------------------------------------------------------------------------------------------------
 
 
 def _mask(mask, shape):

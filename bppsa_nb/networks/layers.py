@@ -8,13 +8,14 @@ otherwise are taken as well, and copied.
 A new operator is a class here; `bppsa_nb.networks.jacobians` needs another one only if its Jacobian is of a new kind.
 """
 
+import math
 from abc import ABC, abstractmethod
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import expit
 
-from bppsa_nb.machine.checks import check_kind
+from bppsa_nb.machine.checks import check_array, check_choice, check_kind
 from bppsa_nb.networks.geometry import pair, sizes
 
 
@@ -102,6 +103,42 @@ def param_shapes(operators):
     return {f"{op.name}.{part}": shape for op in operators for part, shape in op.param_shapes.items()}
 
 
+def params_of(operator, params):
+    """Return an operator's weight and bias, of a network's parameters."""
+    return [params[f"{operator.name}.{part}"] for part in operator.param_shapes]
+
+
+def gradients_of(operator, grad, x):
+    """Return the gradients of an operator's weight and bias by their names, from that at its output, and its input."""
+    found = operator.parameter_gradients(grad, x)
+    return {f"{operator.name}.{part}": grad for part, grad in zip(operator.param_shapes, found, strict=True)}
+
+
+def initial(shapes, rng, dtype, init="uniform", stacked=""):
+    """Draw parameters as `Network` does; where names begin with `stacked`, those of many layers, each by itself."""
+    check_choice("init", init, ("uniform", "he"))
+    params, fan_in = {}, 1
+    for name, shape in shapes.items():  # a weight comes before its bias
+        one = shape[1:] if stacked and name.startswith(stacked) else shape
+        if len(one) > 1:
+            fan_in = math.prod(one[1:])
+        if init == "uniform":
+            param = rng.uniform(-1 / math.sqrt(fan_in), 1 / math.sqrt(fan_in), shape)
+        else:
+            param = rng.standard_normal(shape) * math.sqrt(2 / fan_in) if len(one) > 1 else np.zeros(shape)
+        params[name] = param.astype(dtype)
+    return params
+
+
+def check_outputs(name, outputs, operators, dtype, shape):
+    """Raise TypeError or ValueError unless these are the operators' outputs for an input of a shape (B, ...)."""
+    if not isinstance(outputs, tuple) or len(outputs) != len(operators):
+        raise ValueError(f"{name} must be a tuple of {len(operators)} arrays")
+    for i, operator in enumerate(operators):
+        shape = shape[0], *operator.output_shape(shape[1:])
+        check_array(f"{name}[{i}]", outputs[i], dtype, shape)
+
+
 class _Sliding(Operator):
     """What slides a window over an image."""
 
@@ -113,10 +150,8 @@ class _Sliding(Operator):
     def _output_size(self, size):
         padded = [n + 2 * p for n, p in zip(size, self.padding, strict=True)]
         if any(span > n for span, n in zip(self._span, padded, strict=True)):
-            raise ValueError(
-                f"operator {self.name!r} has a kernel that covers {self._span}, larger than its padded input of "
-                f"{tuple(padded)}"
-            )
+            covers = f"{self._span}, larger than its padded input of {tuple(padded)}"
+            raise ValueError(f"operator {self.name!r} has a kernel that covers {covers}")
         return tuple((n - span) // s + 1 for n, span, s in zip(padded, self._span, self.stride, strict=True))
 
     def _pad(self, x):

@@ -149,10 +149,8 @@ def kinds_of_zeros(jacobian_T):
 
     Raises
     ------
-    TypeError
-        If `jacobian_T` is no SciPy CSR matrix.
-    MemoryError
-        If the dense array does not fit into memory.
+    TypeError, MemoryError
+        If `jacobian_T` is no SciPy CSR matrix, or the dense array does not fit into memory.
     """
     if not sparse.issparse(jacobian_T) or jacobian_T.format != "csr":
         raise TypeError(f"jacobian_T must be a SciPy CSR matrix, got {type(jacobian_T).__name__}")

@@ -49,9 +49,8 @@ class VGG11(Network):
 
     Parameters
     ----------
-    rng : int or np.random.Generator
-        Where the initial parameters come from.
-    dtype : {np.float32, np.float64}
+    rng, dtype
+        As for `LeNet5`.
     """
 
     def __init__(self, rng=0, dtype=np.float32):

@@ -8,19 +8,10 @@ import numpy as np
 
 from bppsa_nb.chains import backprop as chain
 from bppsa_nb.chains import listed
-from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import (
-    check_array,
-    check_choice,
-    check_finite,
-    check_flag,
-    check_params,
-    float_dtype,
-    generator,
-)
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine import backends, checks
+from bppsa_nb.machine.reprs import with_repr
+from bppsa_nb.networks import layers
 from bppsa_nb.networks.geometry import sizes
-from bppsa_nb.networks.layers import Flatten, check_operators, param_shapes
 from bppsa_nb.operands.batched import BatchedCSR
 from bppsa_nb.operands.counted import Pattern
 from bppsa_nb.scan import scan
@@ -29,15 +20,13 @@ _SMALL = 2**24  # multiply-adds of the largest product up to which one thread mu
 _BYTES = 2**28  # of Jacobians and their products in memory at a time; more would not be faster
 
 
+@with_repr("x", "outputs")
 @dataclass(frozen=True, eq=False)
 class Activations:
     """What a forward pass leaves for the backward pass: the input `x` [shape=(B, C, H, W)], and the `outputs`."""
 
     x: np.ndarray
     outputs: tuple
-
-    def __repr__(self):
-        return repr_of(self, "x", "outputs")
 
     @property
     def logits(self):
@@ -49,6 +38,7 @@ class Activations:
         return self.outputs[i - 1] if i else self.x
 
 
+@with_repr("shapes", "operators", "dtype")
 class Network:
     """A chain of operators, and its parameters. See `LeNet5` and `VGG11`.
 
@@ -88,38 +78,30 @@ class Network:
     """
 
     def __init__(self, input_shape, operators, *, scan_until=None, init="uniform", rng=0, dtype=np.float32):
-        self.dtype = float_dtype(dtype)
-        self.operators = check_operators("operators", operators)
+        self.dtype = checks.float_dtype(dtype)
+        self.operators = layers.check_operators("operators", operators)
         names = [operator.name for operator in self.operators]
         if not names:
             raise ValueError("operators must be one or more, got none")
         if len(set(names)) < len(names):
             raise ValueError(f"operators must have names of their own, got {names}")
         if scan_until is not None:
-            check_choice("scan_until", scan_until, names)
+            checks.check_choice("scan_until", scan_until, names)
         shapes = [sizes("input_shape", input_shape)]
         for operator in self.operators:
             shapes.append(operator.output_shape(shapes[-1]))
         self.shapes = tuple(shapes)
         if len(shapes[-1]) != 1:
-            raise ValueError(
-                f"operators must end in a vector of logits, as after a Flatten, but {names[-1]!r} has an output of "
-                f"shape {shapes[-1]}"
-            )
+            got = f"{names[-1]!r} has an output of shape {shapes[-1]}"
+            raise ValueError(f"operators must end in a vector of logits, as after a Flatten, but {got}")
         weights = [math.prod(operator.param_shapes.get("weight", ())) for operator in self.operators]
         places = [math.prod(shape[1:]) for shape in shapes[1:]]  # of a convolution's filters; one for other operators
         self._largest = max(w * p for w, p in zip(weights, places, strict=True))  # multiply-adds of a product
         self._scanned = len(names) if scan_until is None else names.index(scan_until) + 1
-        self._param_shapes = param_shapes(self.operators)
-        self.params = _initial(self._param_shapes, init, generator(rng), self.dtype)
+        self._param_shapes = layers.param_shapes(self.operators)
+        self.params = layers.initial(self._param_shapes, checks.generator(rng), self.dtype, init)
         self._masks = self._pruned = None
         self._jacobians, self._pieces = {}, {}
-
-    def _params(self, operator):
-        return [self.params[f"{operator.name}.{part}"] for part in operator.param_shapes]
-
-    def __repr__(self):
-        return repr_of(self, "shapes", "operators", "dtype")
 
     def forward(self, x, backend="auto"):
         """Compute every operator's output.
@@ -137,26 +119,23 @@ class Network:
 
         Raises
         ------
-        TypeError, ValueError
+        TypeError, ValueError, FloatingPointError
             For another dtype than the network's, shapes that do not fit, an empty batch, NaN or infinity, a weight
-            outside the masks that is not zero.
-        FloatingPointError
-            If finite inputs and parameters give an output that is not.
+            outside the masks that is not zero; if finite inputs and parameters give an output that is not.
         """
         backends.resolve(backend)
-        check_array("x", x, self.dtype, ("B", *self.shapes[0]))
-        if len(x) == 0:
-            raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
-        check_params(self.params, self.dtype, self._param_shapes)
-        check_finite(x=x)
+        checks.check_samples(x, self.dtype, ("B", *self.shapes[0]))
+        checks.check_params(self.params, self.dtype, self._param_shapes)
+        checks.check_finite(x=x)
         _check_pruned(self.params, self._pruned)
         outputs = []
         with np.errstate(all="ignore"), self._blas(len(x)):  # whatever leaves the range is found in the result
             for operator in self.operators:
-                outputs.append(operator.forward(outputs[-1] if outputs else x, *self._params(operator)))
+                params = layers.params_of(operator, self.params)
+                outputs.append(operator.forward(outputs[-1] if outputs else x, *params))
                 # Found where it arises, because ReLU hides what is negative.
                 if operator.param_shapes and not np.isfinite(outputs[-1]).all():
-                    check_finite(**self._named_params())
+                    checks.check_finite(**self._named_params())
                     why = f"overflows {self.dtype}, though x and all parameters are finite"
                     raise FloatingPointError(f"the output of {operator.name!r} {why}")
         return Activations(x, tuple(outputs))
@@ -191,9 +170,9 @@ class Network:
             an unknown method or backend.
         """
         self._check_activations(activations)
-        check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
-        check_finite(grad_logits=grad_logits)
-        check_params(self.params, self.dtype, self._param_shapes)
+        checks.check_array("grad_logits", grad_logits, self.dtype, activations.logits.shape)
+        checks.check_finite(grad_logits=grad_logits)
+        checks.check_params(self.params, self.dtype, self._param_shapes)
         self.check_method(method, backend, levels)
         grads = {}
         with np.errstate(all="ignore"), self._blas(len(grad_logits)):
@@ -209,7 +188,7 @@ class Network:
             np.copyto(grads[name], 0, where=pruned)
         if not all(np.isfinite(grad).all() for grad in grads.values()):
             outputs = {f"activations.outputs[{i}]": output for i, output in enumerate(activations.outputs)}
-            check_finite(**{"activations.x": activations.x}, **outputs, **self._named_params())
+            checks.check_finite(**{"activations.x": activations.x}, **outputs, **self._named_params())
         return {name: grads[name] for name in self.params}
 
     def _blas(self, batch):
@@ -222,28 +201,16 @@ class Network:
 
     def check_method(self, method, backend="auto", levels=None):
         """Raise what `backward` would raise for these arguments."""
-        methods = ("ordinary", *chain.METHODS)
-        check_choice("method", method, (*methods, "auto"))
-        if method in ("auto", "ordinary"):
-            backends.resolve(backend)
-            if levels is not None:
-                raise ValueError(f"levels is for method='truncated' only, got levels={levels!r} with method={method!r}")
-        else:
-            chain.choose(method, backend, levels, None, self.dtype)
+        check_method(("auto", "ordinary"), method, backend, levels, self.dtype)
 
     def _ordinary(self, activations, grad, stop, grads):
         """Go backward down to the output of operator number `stop - 1`; return the gradient there."""
         for i in reversed(range(stop, len(self.operators))):
-            self._add_gradients(activations, i, grad, grads)
+            operator, x = self.operators[i], activations.read_by(i)
+            grads |= layers.gradients_of(operator, grad, x)
             if i:
-                x, y, params = activations.read_by(i), activations.outputs[i], self._params(self.operators[i])
-                grad = self.operators[i].backward(grad, x, y, *params)
+                grad = operator.backward(grad, x, activations.outputs[i], *layers.params_of(operator, self.params))
         return grad
-
-    def _add_gradients(self, activations, i, grad, grads):
-        operator = self.operators[i]
-        parts = operator.parameter_gradients(grad, activations.read_by(i))
-        grads |= {f"{operator.name}.{part}": grad for part, grad in zip(operator.param_shapes, parts, strict=True)}
 
     def _scan(self, activations, grad_output, how, grads):
         """Find the gradients at the outputs of the scanned operators, a few samples at a time."""
@@ -257,7 +224,8 @@ class Network:
             gradients = chain.backprop(self._links(activations, numbers, piece, buffers), grad_output[piece], **how)
             pieces.append([gradients[place] for place in places])
         for i, parts in zip(wanted, zip(*pieces, strict=True), strict=True):
-            self._add_gradients(activations, i, np.concatenate(parts).reshape(-1, *self.shapes[i + 1]), grads)
+            grad = np.concatenate(parts).reshape(-1, *self.shapes[i + 1])
+            grads |= layers.gradients_of(self.operators[i], grad, activations.read_by(i))
 
     def _piece(self, method, levels):
         """Return for how many samples Jacobians and products fit into `_BYTES`; at least one."""
@@ -273,28 +241,19 @@ class Network:
 
     def linked(self, from_input=False):
         """Return the operators whose transposed Jacobians are `links`, a list of Operator; `from_input` as there."""
-        check_flag("from_input", from_input)
+        checks.check_flag("from_input", from_input)
         return [self.operators[i] for i in self._link_numbers(from_input)]
 
     def links(self, activations, from_input=False):
-        """Make the transposed Jacobians that the scan multiplies.
+        """Make the transposed Jacobians that the scan multiplies, for `bppsa_nb.backprop`: a list of BatchedCSR.
 
-        Parameters
-        ----------
-        activations : Activations
-        from_input : bool
-            Whether to begin with the first operator's, from the image on; training does without.
-
-        Returns
-        -------
-        list of BatchedCSR
-            One for each operator of `linked`, for `bppsa_nb.backprop`: all samples' values [shape=(B, nnz)], or
-            [shape=(1, nnz)] where they do not depend on the sample. The patterns are the network's, the values are
-            the caller's.
+        There is one for each operator of `linked`: all samples' values [shape=(B, nnz)], or [shape=(1, nnz)] where they
+        do not depend on the sample. The patterns are the network's, the values are the caller's. With `from_input` they
+        begin with the first operator's, from the image on; training does without.
         """
         self._check_activations(activations)
-        check_params(self.params, self.dtype, self._param_shapes)
-        check_flag("from_input", from_input)
+        checks.check_params(self.params, self.dtype, self._param_shapes)
+        checks.check_flag("from_input", from_input)
         return self._links(activations, self._link_numbers(from_input), slice(None), None)
 
     def patterns(self, from_input=False):
@@ -302,12 +261,9 @@ class Network:
         return [self.jacobian(operator.name).pattern for operator in self.linked(from_input)]
 
     def jacobian(self, name):
-        """Return what makes the transposed Jacobian of the operator of a name, an object of `networks.jacobians`.
-
-        It is made once, and kept until masks change.
-        """
+        """Return the object of `networks.jacobians` of an operator, by name, made once and kept until masks change."""
         names = [operator.name for operator in self.operators]
-        check_choice("name", name, names)
+        checks.check_choice("name", name, names)
         if name not in self._jacobians:
             i = names.index(name)
             mask = (self._masks or {}).get(f"{name}.weight")
@@ -316,7 +272,7 @@ class Network:
 
     def _link_numbers(self, from_input=False):
         scanned = range(not from_input, self._scanned)
-        return [i for i in scanned if type(self.operators[i]) is not Flatten]  # what is made of it may change more
+        return [i for i in scanned if type(self.operators[i]) is not layers.Flatten]  # which is no link
 
     def _links(self, activations, numbers, piece, buffers):
         """Fill the values of some samples: into `buffers`, which the next call overwrites, or new arrays for None."""
@@ -325,7 +281,7 @@ class Network:
             operator = self.operators[i]
             jacobian, out = self.jacobian(operator.name), None
             x, y = activations.read_by(i)[piece], activations.outputs[i][piece]
-            source = operator.source(x, y, *self._params(operator))
+            source = operator.source(x, y, *layers.params_of(operator, self.params))
             if buffers is not None:
                 rows = 1 if operator.shared else len(source)
                 if len(buffers.get(operator.name, ())) < rows:
@@ -355,7 +311,7 @@ class Network:
 
     def check_masks(self, masks, params):
         """Raise what setting `masks` would raise, were these the parameters."""
-        check_params(params, self.dtype, self._param_shapes)
+        checks.check_params(params, self.dtype, self._param_shapes)
         if masks is None:
             return
         shapes = {name: shape for name, shape in self._param_shapes.items() if len(shape) > 1}
@@ -371,37 +327,29 @@ class Network:
     def _check_activations(self, activations):
         if not isinstance(activations, Activations):
             raise TypeError(f"activations must come from Network.forward, got {type(activations).__name__}")
-        check_array("activations.x", activations.x, self.dtype, ("B", *self.shapes[0]))
-        if not isinstance(activations.outputs, tuple) or len(activations.outputs) != len(self.operators):
-            raise ValueError(f"activations.outputs must be a tuple of {len(self.operators)} arrays")
-        for i, output in enumerate(activations.outputs):
-            shape = (len(activations.x), *self.shapes[i + 1])
-            check_array(f"activations.outputs[{i}]", output, self.dtype, shape)
+        checks.check_array("activations.x", activations.x, self.dtype, ("B", *self.shapes[0]))
+        x, outputs = activations.x, activations.outputs
+        layers.check_outputs("activations.outputs", outputs, self.operators, self.dtype, x.shape)
 
     def _named_params(self):
         return {f"params[{name!r}]": param for name, param in self.params.items()}
+
+
+def check_method(own, method, backend, levels, dtype):
+    """Raise what `backward` of a model would raise: it has methods of its `own`, and scans as `backprop` does."""
+    checks.check_choice("method", method, (*own, *chain.METHODS))
+    if method not in own:
+        chain.choose(method, backend, levels, None, dtype)
+        return
+    backends.resolve(backend)
+    if levels is not None:
+        raise ValueError(f"levels is for method='truncated' only, got levels={levels!r} with method={method!r}")
 
 
 def _check_pruned(params, pruned):
     for name, away in (pruned or {}).items():
         if np.logical_and(params[name], away).any():
             index = tuple(map(int, np.argwhere((params[name] != 0) & away)[0]))
-            raise ValueError(
-                f"params[{name!r}] must be zero where masks prune it, got {params[name][index]} at {list(index)}; an"
-                " optimizer that remembers steps from before pruning moves pruned weights: prune, set masks, "
-                "and retrain with a new one"
-            )
-
-
-def _initial(shapes, init, rng, dtype):
-    check_choice("init", init, ("uniform", "he"))
-    params, fan_in = {}, 1
-    for name, shape in shapes.items():  # an operator's weight comes before its bias
-        if len(shape) > 1:
-            fan_in = np.prod(shape[1:])
-        if init == "uniform":
-            param = rng.uniform(-1 / np.sqrt(fan_in), 1 / np.sqrt(fan_in), shape)
-        else:
-            param = rng.standard_normal(shape) * np.sqrt(2 / fan_in) if len(shape) > 1 else np.zeros(shape)
-        params[name] = param.astype(dtype)
-    return params
+            got = f"{params[name][index]} at {list(index)}; an optimizer that remembers steps from before pruning moves"
+            advice = "pruned weights: prune, set masks, and retrain with a new one"
+            raise ValueError(f"params[{name!r}] must be zero where masks prune it, got {got} {advice}")

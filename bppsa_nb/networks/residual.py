@@ -5,7 +5,7 @@ import numpy as np
 from bppsa_nb.machine import backends
 from bppsa_nb.machine.checks import as_float, check_array, check_choice, check_finite
 from bppsa_nb.machine.dispatch import implementation
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.networks.residual_steps import ACTIVATIONS
 
 
@@ -14,6 +14,7 @@ def compute(backend):
     return implementation("bppsa_nb.networks.residual_steps", backends.resolve(backend))
 
 
+@with_repr("weights", "biases", "h", "activation")
 class ResidualNetwork:
     """N residual layers, u^{n+1} = u^n + h σ(W^n u^n + b^n).
 
@@ -56,9 +57,7 @@ class ResidualNetwork:
             raise TypeError(f"weights must be a numpy.ndarray of float32 or float64, got {got}")
         shape = weights.shape
         if len(shape) not in (3, 5) or 0 in shape or shape[1] != shape[2] or shape[3:4] != shape[4:]:
-            raise ValueError(
-                f"weights must have shape (N, q, q) or (N, channels, channels, k, k), none of them 0, got {shape}"
-            )
+            raise ValueError(f"weights must have shape (N, q, q) or (N, C, C, k, k), none of them 0, got {shape}")
         if len(shape) == 5 and shape[4] % 2 == 0:
             raise ValueError(f"weights must have kernels of odd size, which preserve an image's shape, got {shape[3:]}")
         check_array("biases", self.biases, weights.dtype, shape[:2])
@@ -68,9 +67,6 @@ class ResidualNetwork:
             raise ValueError(f"h must be positive and finite in {weights.dtype}, got {h}")
         self.h = number  # whatever kind of number was set
         check_choice("activation", self.activation, ACTIVATIONS)
-
-    def __repr__(self):
-        return repr_of(self, "weights", "biases", "h", "activation")
 
     def __len__(self):
         return len(self.weights)
@@ -109,10 +105,8 @@ class ResidualNetwork:
 
         Raises
         ------
-        TypeError, ValueError
-            For a state that does not fit, or is not finite.
-        FloatingPointError
-            If a state leaves the range of the dtype.
+        TypeError, ValueError, FloatingPointError
+            For a state that does not fit, or is not finite; if a state leaves the range of the dtype.
         """
         return self._propagate(u0, *self.forward_steps(u0, backend), np.arange(len(self)))
 
@@ -134,10 +128,8 @@ class ResidualNetwork:
 
         Raises
         ------
-        TypeError, ValueError
-            For arrays that do not fit, or are not finite.
-        FloatingPointError
-            If a gradient leaves the range of the dtype.
+        TypeError, ValueError, FloatingPointError
+            For arrays that do not fit, or are not finite; if a gradient leaves the range of the dtype.
         """
         steps = self.adjoint_steps(states, grad_output, backend)
         gradients = self._propagate(grad_output, *steps, np.arange(len(self))[::-1])
@@ -192,19 +184,16 @@ class ResidualNetwork:
 
         Raises
         ------
-        TypeError, ValueError
-            For arrays that do not fit, or are not finite.
-        FloatingPointError
-            If a gradient leaves the range of the dtype.
+        TypeError, ValueError, FloatingPointError
+            For arrays that do not fit, or are not finite; if a gradient leaves the range of the dtype.
         """
         self.check()
         self.check_state("states", states, (len(self) + 1,))
         check_array("gradients", gradients, self.dtype, states.shape)
         check_finite(gradients=gradients)
         with np.errstate(all="ignore"):  # whatever leaves the range is found in the result
-            found = compute(backend).parameter_gradients(
-                states, gradients, self.weights, self.biases, self.h, self.activation
-            )
+            parts = self.weights, self.biases, self.h, self.activation
+            found = compute(backend).parameter_gradients(states, gradients, *parts)
         if not all(np.isfinite(grad).all() for grad in found):
             raise FloatingPointError(f"the gradients of the parameters overflow {self.dtype}")
         return found
@@ -222,10 +211,8 @@ class ResidualNetwork:
 
         Raises
         ------
-        TypeError, ValueError
-            For states that do not fit, or are not finite; for convolutions.
-        FloatingPointError
-            If a Jacobian leaves the range of the dtype.
+        TypeError, ValueError, FloatingPointError
+            For states that do not fit, or are not finite; for convolutions; if a Jacobian leaves the dtype's range.
         """
         self.check()
         if self.kernel_size:

@@ -22,7 +22,8 @@ def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activa
     """
 
     def step(u, n):
-        return _activate(_apply(weights[n], u) + _per_unit(biases[n], u), activation)
+        z = _apply(weights[n], u) + _per_unit(biases[n], u)
+        return np.tanh(z) if activation == "tanh" else np.maximum(z, 0)
 
     return _sweep(step, points, source, bounds, layers, sizes)
 
@@ -45,7 +46,7 @@ def _sweep(step, points, source, bounds, layers, sizes):
     for j in range(np.max(stops - starts)):
         block = np.flatnonzero(starts + j < stops)  # the last one may be shorter
         k = starts[block] + j
-        after = points[k] + _per_step(sizes[k], points) * step(points[k], layers[k])
+        after = points[k] + sizes[k].reshape(-1, *[1] * (points.ndim - 1)) * step(points[k], layers[k])
         if source is not None:
             after += source[k]
         last = k + 1 == stops[block]
@@ -59,7 +60,8 @@ def slopes(states, weights, biases, activation):
     found = np.empty(states[1:].shape, states.dtype)
     for n in range(len(weights)):
         u = states[n : n + 1]
-        found[n] = _slope(_apply(weights[n : n + 1], u) + _per_unit(biases[n : n + 1], u), activation)[0]
+        z = _apply(weights[n : n + 1], u) + _per_unit(biases[n : n + 1], u)
+        found[n] = (1 - np.tanh(z) ** 2 if activation == "tanh" else z > 0)[0]
     return found
 
 
@@ -98,18 +100,6 @@ def _windows(u, size):
     pad = size // 2
     padded = np.pad(u, [(0, 0)] * 3 + [(pad, pad)] * 2)
     return sliding_window_view(padded, (size, size), axis=(-2, -1))
-
-
-def _activate(z, activation):
-    return np.tanh(z) if activation == "tanh" else np.maximum(z, 0)
-
-
-def _slope(z, activation):
-    return 1 - np.tanh(z) ** 2 if activation == "tanh" else (z > 0).astype(z.dtype)
-
-
-def _per_step(sizes, points):
-    return sizes.reshape(-1, *[1] * (points.ndim - 1))
 
 
 def _per_unit(biases, u):

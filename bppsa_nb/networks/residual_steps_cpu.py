@@ -35,19 +35,13 @@ def load(array):
 
 
 def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activation):
-    """Propagate through the blocks of a level; see `bppsa_nb.networks.residual_steps.forward_sweep`.
-
-    Arrays are contiguous, as `load` returns them.
-    """
+    """Propagate through the blocks of a level; see the NumPy form. Arrays are contiguous, as `load` returns them."""
     none = np.empty(0, points.dtype)
     return _sweep(points, source, (bounds, layers, sizes), weights, biases, none, _FORWARD[activation])
 
 
 def adjoint_sweep(points, source, bounds, layers, sizes, weights, slopes):
-    """Propagate gradients; see `bppsa_nb.networks.residual_steps.adjoint_sweep`.
-
-    Arrays are contiguous, as `load` returns them.
-    """
+    """Propagate gradients; see the NumPy form. Arrays are contiguous, as `load` returns them."""
     none = np.empty(0, points.dtype)
     return _sweep(points, source, (bounds, layers, sizes), weights, none, slopes, _ADJOINT)
 

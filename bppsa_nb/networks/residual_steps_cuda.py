@@ -101,10 +101,7 @@ def dense_sweep(points, source, with_source, arrivals, bounds, layers, sizes, we
 
 @cuda.jit
 def convolution_sweep(points, source, with_source, arrivals, bounds, layers, sizes, weights, biases, slopes, kind):
-    """Go through a block of convolutions with one image; one pixel of a channel at a time per thread.
-
-    Arguments as for `dense_sweep`.
-    """
+    """Go through a block of convolutions with one image, as `dense_sweep`; one pixel of a channel per thread."""
     zero, one = points.dtype.type(0), points.dtype.type(1)
     _, batch, channels, height, width = points.shape
     kernel, area = weights.shape[4], height * width
@@ -284,18 +281,13 @@ def shared_bytes(points, threads):
     size = points.shape[2]
     found = (2 * _SAMPLES * size + threads * (_TILE + 1)) * points.dtype.itemsize
     if found > SHARED_BYTES:
-        raise ValueError(
-            f"weights: layers of q = {size} take {found} bytes, but a thread block has {SHARED_BYTES} bytes of shared "
-            "memory; use backend='cpu'"
-        )
+        there = f"a thread block has {SHARED_BYTES} bytes of shared memory; use backend='cpu'"
+        raise ValueError(f"weights: layers of q = {size} take {found} bytes, but {there}")
     return found
 
 
 def parameter_gradients(states, gradients, weights, biases, h, activation):
-    """Compute the gradients of all layers' parameters; see `bppsa_nb.networks.residual_steps.parameter_gradients`.
-
-    Arrays come from the host, and go back there.
-    """
+    """Compute the gradients of all layers' parameters, from the host and back there; see the NumPy form."""
     states, gradients, weights, biases = map(load, (states, gradients, weights, biases))
     at = slopes(states, weights, biases, activation)
     flat = at.reshape(at.size), gradients.reshape(gradients.size)

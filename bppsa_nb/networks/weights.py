@@ -18,11 +18,8 @@ def save_weights(model, path):
 
     Raises
     ------
-    TypeError, ValueError
-        If `model` has no parameters, `path` names no file, or a parameter is not finite, which `load_weights` would
-        refuse.
-    OSError
-        If it cannot be written.
+    TypeError, ValueError, OSError
+        If `model` has no parameters, `path` names no file, a parameter is not finite, or the file cannot be written.
     """
     _check_model(model)
     for name in model.params:
@@ -48,10 +45,8 @@ def load_weights(model, path):
 
     Raises
     ------
-    FileNotFoundError
-        If there is no such file.
-    TypeError, ValueError
-        If `model` has no parameters, or `path` is no such file; if an entry is missing, left over, not finite, or of
+    FileNotFoundError, TypeError, ValueError
+        If there is no such file, or `model` has no parameters; if an entry is missing, left over, not finite, or of
         another shape or dtype than the model's; if a weight is not zero where the masks prune.
     """
     _check_model(model)

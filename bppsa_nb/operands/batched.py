@@ -4,7 +4,7 @@ import numpy as np
 
 from bppsa_nb.machine.checks import Fixed, check_floats, check_kind
 from bppsa_nb.machine.dispatch import implementation
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.operands import products
 from bppsa_nb.operands.pattern import CSRPattern
 
@@ -29,10 +29,8 @@ class BatchedCSR(Fixed):
 
     Raises
     ------
-    TypeError
-        If the pattern does not consist of integers, or `values` not of float32 or float64.
-    ValueError
-        If it is no CSR pattern of that shape, or `values` does not have one row of nnz numbers per sample.
+    TypeError, ValueError
+        If it is no CSR pattern of that shape, of integers, or `values` no float32 or float64, a row of nnz per sample.
     """
 
     _fixed = ("pattern", "values")
@@ -42,17 +40,7 @@ class BatchedCSR(Fixed):
 
     @classmethod
     def of(cls, pattern, values):
-        """Put values into a pattern.
-
-        Parameters
-        ----------
-        pattern : CSRPattern
-        values : np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)]
-
-        Returns
-        -------
-        BatchedCSR
-        """
+        """Put values, a np.ndarray [shape=(B, nnz)] or [shape=(1, nnz)], into a CSRPattern."""
         check_kind("pattern", pattern, CSRPattern, "a CSRPattern")
         link = object.__new__(cls)
         link._hold(pattern, values)
@@ -73,6 +61,7 @@ class BatchedCSR(Fixed):
         return f"BatchedCSR(batch={len(self.values)}, pattern={self.pattern})"
 
 
+@with_repr("pattern", "values", "backend")
 class Planned:
     """Sparse transposed Jacobians of several samples that share one pattern, which keeps the plans of its products.
 
@@ -90,9 +79,6 @@ class Planned:
         """Make an operand of a `BatchedCSR`, with its values where the backend keeps them."""
         send = implementation(products.__name__, backend).send
         return cls(link.pattern, send(np.ascontiguousarray(link.values)), backend)
-
-    def __repr__(self):
-        return repr_of(self, "pattern", "values", "backend")
 
     def __reduce__(self):  # whoever receives a pickle puts the values where it computes
         values = self.values.copy_to_host() if hasattr(self.values, "copy_to_host") else self.values

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 
 
 class Cost(NamedTuple):
@@ -13,6 +13,7 @@ class Cost(NamedTuple):
     entries: int
 
 
+@with_repr("structure")
 class Pattern:
     """Where an operand may be non-zero: a `CSRPattern`, or None for a gradient, taken as dense.
 
@@ -22,9 +23,6 @@ class Pattern:
     def __init__(self, structure, costs):
         self.structure = structure
         self.costs = costs
-
-    def __repr__(self):
-        return repr_of(self, "structure")
 
     def __matmul__(self, other):
         if other.structure is None:

@@ -3,10 +3,11 @@
 import numpy as np
 from scipy import sparse
 
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.operands import products
 
 
+@with_repr("matrix")
 class Dense:
     """A dense transposed Jacobian, or one for each sample.
 
@@ -16,9 +17,6 @@ class Dense:
 
     def __init__(self, matrix):
         self.matrix = matrix
-
-    def __repr__(self):
-        return repr_of(self, "matrix")
 
     def __matmul__(self, other):
         if isinstance(other, np.ndarray):
@@ -57,18 +55,13 @@ class CSR(Dense):
         return CSR(sparse.csr_array((values, self.matrix.indices, self.matrix.indptr), shape=self.matrix.shape))
 
 
+@with_repr("linear", "offset")
 class Affine:
-    """The map ``x -> M x + c``: a transposed Jacobian and the loss term that enters below it.
-
-    M is an operand of another kind, c an array [shape=(..., m)].
-    """
+    """The map ``x -> M x + c``: an operand of another kind, and the loss term [shape=(..., m)] that enters below it."""
 
     def __init__(self, linear, offset):
         self.linear = linear
         self.offset = offset
-
-    def __repr__(self):
-        return repr_of(self, "linear", "offset")
 
     def __matmul__(self, other):
         if isinstance(other, np.ndarray):

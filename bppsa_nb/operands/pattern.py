@@ -10,23 +10,13 @@ import weakref
 import numpy as np
 from scipy import sparse
 
-from bppsa_nb.machine import backends, memory
-from bppsa_nb.machine.checks import (
-    Fixed,
-    all_finite,
-    as_array,
-    check_finite,
-    check_floats,
-    check_kind,
-    check_plain,
-    is_integer,
-)
+from bppsa_nb.machine import backends, checks, memory
 from bppsa_nb.machine.dispatch import implementation
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.operands import products
 
 
-class CSRPattern(Fixed):
+class CSRPattern(checks.Fixed):
     """Where a matrix may be non-zero, in SciPy's CSR layout. Values belong to it by position.
 
     The pattern of a transposed Jacobian follows from the architecture alone (Section 3.3): it is made once and
@@ -42,19 +32,17 @@ class CSRPattern(Fixed):
 
     Raises
     ------
-    TypeError
-        If `indptr` or `indices` do not hold integers.
-    ValueError
-        If they are no CSR pattern of that shape.
+    TypeError, ValueError
+        If `indptr` and `indices` are no CSR pattern of that shape, of integers.
     """
 
     __slots__ = ("__weakref__", "_plans", "indices", "indptr", "on_device", "shape")
     _fixed = __slots__
 
     def __init__(self, indptr, indices, shape):
-        if not isinstance(shape, tuple) or len(shape) != 2 or not all(map(is_integer, shape)) or min(shape) < 0:
+        if not isinstance(shape, tuple) or len(shape) != 2 or not all(map(checks.is_integer, shape)) or min(shape) < 0:
             raise ValueError(f"shape must be two integers (m, n), got {shape!r}")
-        arrays = {"indptr": as_array("indptr", indptr), "indices": as_array("indices", indices)}
+        arrays = {"indptr": checks.as_array("indptr", indptr), "indices": checks.as_array("indices", indices)}
         for name, array in arrays.items():
             if array.dtype.kind not in "iu" and array.size:
                 raise TypeError(f"{name} must hold integers, got {array.dtype}")
@@ -91,13 +79,7 @@ class CSRPattern(Fixed):
 
     @classmethod
     def of(cls, matrix):
-        """Return the pattern of a SciPy CSR matrix: every stored entry, explicit zeros included.
-
-        Raises
-        ------
-        TypeError
-            If `matrix` is neither that nor a pattern already.
-        """
+        """Return the pattern of a SciPy CSR matrix, explicit zeros included; TypeError for what is none."""
         if isinstance(matrix, cls):
             return matrix
         if not sparse.issparse(matrix) or matrix.format != "csr":
@@ -130,39 +112,19 @@ class CSRPattern(Fixed):
         return detached
 
     def times(self, other):
-        """Plan the product with another pattern, once: the plan is kept as long as both patterns are.
-
-        Parameters
-        ----------
-        other : CSRPattern
-
-        Returns
-        -------
-        PlannedProduct
-        """
-        check_kind("other", other, CSRPattern, "a CSRPattern")
+        """Plan the product with another CSRPattern, once: a PlannedProduct, kept as long as both patterns are."""
+        checks.check_kind("other", other, CSRPattern, "a CSRPattern")
         if other not in self._plans:
             self._plans[other] = PlannedProduct(self, other)
         return self._plans[other]
 
     def matrix(self, values):
-        """Put values into the pattern.
+        """Put values, a np.ndarray [shape=(nnz,)], into the pattern: a scipy.sparse.csr_array [shape=(m, n)].
 
-        Parameters
-        ----------
-        values : np.ndarray [shape=(nnz,)]
-
-        Returns
-        -------
-        scipy.sparse.csr_array [shape=(m, n)]
-            With index arrays of its own: SciPy changes them in place where zeros are eliminated, say.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For values that are no such array.
+        Its index arrays are its own: SciPy changes them in place where zeros are eliminated, say. Raises TypeError or
+        ValueError for values that are no such array.
         """
-        check_plain("values", values)
+        checks.check_plain("values", values)
         if values.dtype.kind not in "biufc":
             raise TypeError(f"values must be numbers, got {values.dtype}")
         if values.shape != (self.nnz,):
@@ -173,7 +135,8 @@ class CSRPattern(Fixed):
         return f"CSRPattern(shape={self.shape}, nnz={self.nnz})"
 
 
-class PlannedProduct(Fixed):
+@with_repr("left", "right", "pattern", "kind", "multiply_adds")
+class PlannedProduct(checks.Fixed):
     """The product of two sparse matrices, planned from their patterns.
 
     Parameters
@@ -200,12 +163,8 @@ class PlannedProduct(Fixed):
 
     Raises
     ------
-    TypeError
-        If `a` or `b` is of another type.
-    ValueError
-        If their shapes do not chain.
-    MemoryError
-        If the product's pattern does not fit into memory.
+    TypeError, ValueError, MemoryError
+        If `a` or `b` is of another type, their shapes do not chain, or the product's pattern does not fit into memory.
 
     Examples
     --------
@@ -248,26 +207,14 @@ class PlannedProduct(Fixed):
         self._fix(left=a.detached(), right=b.detached(), right_canonical=canonical)
         self._fix(pattern=pattern, multiply_adds=multiply_adds, kind=kind, places=[])
 
-    def __repr__(self):
-        return repr_of(self, "left", "right", "pattern", "kind", "multiply_adds")
-
     def performed(self, a):
         """Count the multiply-adds that the numeric phase performs for certain values.
 
         Where entries are sums, an entry of `a` that happens to be zero is passed over, as are those of every pixel
-        that max-pooling did not choose. In products of the other kinds that would take longer than to multiply.
-
-        Parameters
-        ----------
-        a : np.ndarray [shape=(nnz,)]
-            One sample's values of the left matrix.
-
-        Returns
-        -------
-        int
-            At most `multiply_adds`.
+        that max-pooling did not choose. In products of the other kinds that would take longer than to multiply. `a` is
+        a np.ndarray [shape=(nnz,)], one sample's values of the left matrix.
         """
-        check_floats("a", a)
+        checks.check_floats("a", a)
         if a.shape != (self.left.nnz,):
             raise ValueError(f"a must have shape (nnz,) = ({self.left.nnz},), got {a.shape}")
         if self.kind != "sums":
@@ -294,19 +241,16 @@ class PlannedProduct(Fixed):
 
         Raises
         ------
-        TypeError
-            For other dtypes, or two different ones.
-        ValueError
-            For shapes that do not fit, NaN and infinity.
+        TypeError, ValueError
+            For other dtypes, or two different ones; for shapes that do not fit, NaN and infinity.
         """
         for name, values, pattern in (("a", a, self.left), ("b", b, self.right)):
-            check_floats(name, values)
+            checks.check_floats(name, values)
             if values.ndim not in (1, 2) or values.shape[-1] != pattern.nnz:
-                raise ValueError(
-                    f"{name} must have shape (nnz,) or (B, nnz) with nnz = {pattern.nnz}, got {values.shape}"
-                )
-        if not (all_finite(a) and all_finite(b)):  # where the other factor is zero, the product might not show it
-            check_finite(a=a, b=b)
+                shapes = f"(nnz,) or (B, nnz) with nnz = {pattern.nnz}"
+                raise ValueError(f"{name} must have shape {shapes}, got {values.shape}")
+        if not (checks.all_finite(a) and checks.all_finite(b)):  # the product might not show it, for zeros in the other
+            checks.check_finite(a=a, b=b)
         if a.dtype != b.dtype:
             raise TypeError(f"b must have the dtype of a, {a.dtype}, got {b.dtype}")
         batches = {len(values) for values in (a, b) if values.ndim == 2}

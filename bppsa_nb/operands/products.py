@@ -50,10 +50,7 @@ def apply(pattern, values, vectors):
 
 
 def magnitude_range(values):
-    """Find the largest and the smallest non-zero size of each sample's values [shape=(..., nnz)].
-
-    They are 0 and infinity where there are none.
-    """
+    """Find the largest and the smallest non-zero size of each sample's values (..., nnz); 0 and infinity for none."""
     sizes = np.abs(values)
     return sizes.max(axis=-1, initial=0), np.min(sizes, axis=-1, initial=np.inf, where=sizes != 0)
 

@@ -17,9 +17,6 @@ _PART = 2**16  # entries that one call looks at
 _PLACED = 2**22  # multiply-adds of a plan up to which it keeps the place of each, four bytes
 
 
-# -- Symbolic phase ----------------------------------------------------------------------------------------------------
-
-
 @_compile
 def _count(a, b, columns, counts, first, last):
     (a_indptr, a_indices), (b_indptr, b_indices) = a, b
@@ -115,9 +112,6 @@ def places(plan):
     arrays = _index(left), _index(right), pattern.shape[1], _index(pattern), starts, found
     parallel_for(_place, pattern.shape[0], *arrays, **_amount(plan.multiply_adds))
     return starts, found
-
-
-# -- Numeric phase -----------------------------------------------------------------------------------------------------
 
 
 @_compile
@@ -244,9 +238,6 @@ def apply(pattern, values, vectors):
         arrays = *_index(pattern), values, vectors, result
         parallel_for(_apply, result.size, *arrays, parallel=len(vectors) * pattern.nnz > _THRESHOLD)
     return result
-
-
-# -- Range -------------------------------------------------------------------------------------------------------------
 
 
 @_compile

@@ -2,20 +2,8 @@
 
 Products of hundreds of Jacobians leave the range of a float long before the gradient does. So a matrix, or each of its
 rows, carries an exact power of two beside it. Normal numbers lie between 2**minexp and 2**maxexp and have nmant binary
-digits behind the first (`numpy.finfo`); powers of two made of these decide:
-
-`half`      No product of two numbers from here up underflows: 2 * half = minexp.
-`spread`    Entries that lie within it below the largest are *narrow*: with that one in [1/2, 1), none is below
-            ``half``. What is not narrow cannot be multiplied safely, whatever its scale.
-`ample`     Between ``half`` and this, numbers can be multiplied as they are, and 2**32 such terms be added up:
-            2 * ample + 32 = maxexp. They are *moderate*, and need no scale.
-`blurred`   A term that underflows is off by less than 2**minexp. From here up, 256 of them are less than the last digit
-            of what they are added to; below, a sum may have lost a term that counts.
-`shift`     The power of two that goes, so that the largest entry is in [1/2, 1): its own, but none whose inverse would
-            overflow.
-`part`      A power of two may be too far out for one factor; this is as much of it as one can carry.
-
-These six take plain integers, so that compiled code and kernels inline them; `narrow` and `threshold` are for arrays.
+digits behind the first (`numpy.finfo`); powers of two made of these decide. The first six functions take plain
+integers, so that compiled code and kernels inline them; `narrow` and `threshold` are for arrays.
 """
 
 import numpy as np
@@ -26,27 +14,36 @@ class DynamicRangeError(ArithmeticError):
 
 
 def half(minexp):
-    """Return the power of two from which up products do not underflow."""
+    """Return the power of two from which up no product of two numbers underflows: 2 * half = minexp."""
     return minexp // 2
 
 
 def spread(minexp):
-    """Return how far entries may lie below the largest of a narrow operand, as a power of two."""
+    """Return how far entries of a *narrow* operand may lie below its largest, as a power of two.
+
+    With the largest in [1/2, 1), none is below `half`. What is not narrow cannot be multiplied safely at any scale.
+    """
     return minexp // 2 + 1
 
 
 def ample(maxexp):
-    """Return up to which power of two moderate numbers go."""
+    """Return up to which power of two, from `half` on, *moderate* numbers go, which need no scale.
+
+    They can be multiplied as they are, and 2**32 such terms be added up: 2 * ample + 32 = maxexp.
+    """
     return maxexp // 2 - 16
 
 
 def blurred(minexp, nmant):
-    """Return the power of two below which a sum may have lost a term that counts."""
+    """Return the power of two below which a sum may have lost a term that counts.
+
+    A term that underflows is off by less than 2**minexp. From here up, 256 of them are less than the last digit.
+    """
     return minexp + nmant + 8
 
 
 def shift(power, minexp):
-    """Return by which power of two to divide what has its largest entry in [2**(power - 1), 2**power)."""
+    """Return the power of two that brings a largest entry of this `power` to [1/2, 1); none whose inverse overflows."""
     return max(power, minexp)
 
 

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.operands import products
 from bppsa_nb.operands.range import DynamicRangeError, narrow, threshold
 
 
+@with_repr("operand", "exponent")
 class Scaled:
     """An operand times a power of two, ``operand * 2**exponent``, the largest entry of each sample being in [1/2, 1).
 
@@ -23,9 +24,6 @@ class Scaled:
         power = np.maximum(np.frexp(peak)[1], np.finfo(peak.dtype).minexp)  # `range.shift`
         self.operand = operand.scaled(-power, fresh)
         self.exponent = exponent + power
-
-    def __repr__(self):
-        return repr_of(self, "operand", "exponent")
 
     def __matmul__(self, other):
         if not isinstance(other, np.ndarray):

@@ -83,12 +83,8 @@ def show(scan, letters, *more):
 
     Raises
     ------
-    ValueError
-        If letters are none, or no text.
-    TypeError
-        If the scan does not pause.
-    TimeoutError
-        If it takes longer than `SECONDS`.
+    ValueError, TypeError, TimeoutError
+        If letters are none, or no text; if the scan does not pause; if it takes longer than `SECONDS`.
     """
     if not isinstance(letters, str) or not letters:
         raise ValueError(f'letters must be a text such as "abcd", got {letters!r}')

@@ -69,9 +69,7 @@ def _rule_rnn_jacobian(answer, H):
         (weight.T * (1 - np.tanh(h) ** 2), "h' is what tanh gave already; its slope is 1 - h'²"),
     ]
     _compare("rnn_jacobian(weight_hh, h)", call(answer, rnn_jacobian, weight.copy(), h.copy()), right, mistakes)
-    return (
-        "Right: a matrix that is shared by all steps, and a diagonal for each. The package never stores their product."
-    )
+    return "Right: a matrix that all steps share, and a diagonal for each. The package never stores their product."
 
 
 def gru_jacobian(weight_hh, h, r, z, n, m):

@@ -12,11 +12,11 @@ LENGTHS = (4, 5, 6, 7, 8, 3, 2, 1, *range(9, len(LETTERS) + 1))  # a list of 4 s
 
 
 class Wrong(Exception):
-    """What is wrong with an answer, in a sentence; and the word to point at, if it is one's fault."""
+    """What is wrong with an answer, in a sentence; the word to point at, if it is one's fault; a Verdict, if made."""
 
-    def __init__(self, message, word=None):
+    def __init__(self, message, word=None, verdict=None):
         super().__init__(message)
-        self.word = word
+        self.word, self.verdict = word, verdict
 
 
 class TooLong(BaseException):
@@ -137,7 +137,7 @@ class Puzzle:
                 raise Wrong(f"the answer is a function, and not {shown(answer)}")
             found = self.rule(answer)
         except Wrong as wrong:
-            return Verdict(False, str(wrong))
+            return wrong.verdict or Verdict(False, str(wrong))
         return found if isinstance(found, Verdict) else Verdict(True, found)
 
 

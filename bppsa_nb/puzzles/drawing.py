@@ -41,9 +41,8 @@ def _draw(rows, marked=()):
     last = ", ".join(_label(word) for word in rows[-1])
     places = [str(place) for place in range(len(rows[0]))]
     sentences = [f"The list {level}: {', '.join(map(_label, row))}." for level, row in zip(levels, rows, strict=True)]
-    sentences[-1] = (
-        f"A list of {len(rows[0])} before a scan and after each of {len(rows) - 1} levels; it ends as {last}."
-    )
+    took = len(rows) - 1
+    sentences[-1] = f"A list of {len(rows[0])} before a scan and after each of {took} levels; it ends as {last}."
     empty = [any(getattr(word, "text", None) == "" for word in row) for row in rows]
     # Where the identity comes up, somebody has put it into the last place (Algorithm 1, line 9).
     cleared = {r: len(rows[0]) - 1 for r in range(1, len(rows)) if empty[r] and not empty[r - 1]}

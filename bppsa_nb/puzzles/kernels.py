@@ -74,7 +74,7 @@ class _Levels:
     def level(self, d, made, found, said=None):
         """Take what a level should have made, texts by place with the places of their parents, and what is there.
 
-        Raises ``_Told``, whose verdict shows both, if they are not the same; `said` are reasons by place.
+        Raises `Wrong`, whose verdict shows both, if they are not the same; `said` are reasons by place.
         """
         for rows, texts in ((self.right, {p: text for p, (text, _) in made.items()}), (self.yours, found)):
             row, before = list(rows[-1]), rows[-1]
@@ -95,25 +95,8 @@ class _Levels:
                 why = f"place {place}: {numbers} should be {name(wanted)}. {self.questions}"
             else:
                 why = str(told(place, word, wanted))
-            raise _Told(Verdict(False, f"{where}, {why}", self.yours, self.right, word))
-
-
-class _Told(Exception):
-    def __init__(self, verdict):
-        super().__init__(verdict.message)
-        self.verdict = verdict
-
-
-def _verdicts(rule):
-    """Turn what a rule raises into its verdict."""
-
-    def checked(answer):
-        try:
-            return rule(answer)
-        except _Told as told:
-            return told.verdict
-
-    return checked
+            message = f"{where}, {why}"
+            raise Wrong(message, verdict=Verdict(False, message, self.yours, self.right, word))
 
 
 _PRODUCT = (
@@ -152,7 +135,6 @@ def up_level(mats, d):
     mats[r, i, j] = entry
 
 
-@_verdicts
 def _rule_up_level(answer):
     for n in LENGTHS:
         letters = LETTERS[:n]
@@ -179,9 +161,8 @@ def _numbers(answer, n, batch=()):
         (mats,) = launch(answer, (len(there), *batch), (H, H), mats, d)
         if not np.allclose(mats, wanted):
             place = tuple(int(i) for i in np.argwhere(~np.isclose(mats, wanted))[0])
-            raise Wrong(
-                f"words come out right, but of numbers entry {place} is {mats[place]} and should be {wanted[place]}"
-            )
+            found, right = mats[place], wanted[place]
+            raise Wrong(f"words come out right, but of numbers entry {place} is {found} and should be {right}")
 
 
 _HANDED_DOWN = (
@@ -211,7 +192,6 @@ def down_level(mats, vecs, d):
         vecs[l, i], vecs[r, i] = vecs[r, i], entry
 
 
-@_verdicts
 def _rule_down_level(answer):
     for n in LENGTHS:
         letters, ones = LETTERS[:n], np.ones(H)
@@ -268,7 +248,6 @@ def up_level_of_batch(mats, d):
     mats[r, b, i, j] = entry
 
 
-@_verdicts
 def _rule_up_level_of_batch(answer):
     for n in (4, 7, 2):
         samples = LETTERS[:n], LETTERS[n : 2 * n]

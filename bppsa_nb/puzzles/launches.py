@@ -65,9 +65,7 @@ def _timed():
     done.record()
     while not done.query():
         if time.monotonic() - start > SECONDS:
-            raise Wrong(
-                f"it has not ended after {SECONDS} seconds; restart the notebook, for a GPU cannot be told to stop"
-            )
+            raise Wrong(f"it has not ended after {SECONDS} seconds; restart the notebook: no GPU can be told to stop")
         time.sleep(0.001)
 
 
@@ -117,6 +115,5 @@ def _watched(kernel):
 
 
 def _lines(lines):
-    return (
-        "the barriers of lines " + ", ".join(map(str, lines)) if len(lines) > 1 else f"the barrier of line {lines[0]}"
-    )
+    several = "s of lines" if len(lines) > 1 else " of line"
+    return f"the barrier{several} {', '.join(map(str, lines))}"

@@ -1,40 +1,20 @@
 """Puzzles about scans, in pure Python: from ⋄ to Algorithm 1 for any length; `workers` has those that follow."""
 
-from bppsa_nb.puzzles import workers
-from bppsa_nb.puzzles.checker import (
-    IDENTITY,
-    LENGTHS,
-    LETTERS,
-    Join,
-    Puzzle,
-    Task,
-    Terms,
-    Verdict,
-    Word,
-    Wrong,
-    call,
-    check_scan,
-    named,
-    shown,
-    told,
-    words,
-)
+from bppsa_nb.puzzles import checker, workers
+from bppsa_nb.puzzles.checker import IDENTITY, LENGTHS, LETTERS, Puzzle, Task, Word, Wrong, call, shown, told, words
 
 
 def diamond(a, b):
-    """Return a ⋄ b, of two matrices.
-
-    `a` is the one closer to the loss. You have ``@``.
-    """
+    """Return a ⋄ b, of two matrices. `a` is the one closer to the loss. You have ``@``."""
     return b @ a
 
 
 def _rule_diamond(answer):
-    A, B, g = Terms("A"), Terms("B"), Terms("g")
+    A, B, g = checker.Terms("A"), checker.Terms("B"), checker.Terms("g")
     for a, b in ((A, B), (g, A), (B @ A, B)):
         found, wanted = call(answer, diamond, a, b), b @ a
-        if not isinstance(found, Terms) or found != wanted:
-            swapped = isinstance(found, Terms) and found == a @ b
+        if not isinstance(found, checker.Terms) or found != wanted:
+            swapped = isinstance(found, checker.Terms) and found == a @ b
             why = "what is closer to the loss is applied first, so it stands on the right" if swapped else "each once"
             raise Wrong(f"diamond({a}, {b}) is {found} and should be {wanted}: {why}")
     return "Right: multiplication in reverse. g ⋄ A ⋄ B is B A g, whichever ⋄ comes first."
@@ -53,7 +33,7 @@ def totals(items, op):
 
 def _rule_totals(answer):
     for n in LENGTHS:
-        found = call(answer, totals, words(LETTERS[:n]), Join(n * n))
+        found = call(answer, totals, words(LETTERS[:n]), checker.Join(n * n))
         if not isinstance(found, list) or len(found) != n:
             raise Wrong(f"a list of {n}: it returned {shown(found)} and should return a list of {n}, a total per item")
         for place, word in enumerate(found):
@@ -78,11 +58,11 @@ def reduce(a, op):
 
 
 def _rule_reduce(answer):
-    tasks = [
-        Task(f"a list of {n}", words(LETTERS[:n]), {n - 1: LETTERS[:n]}, n.bit_length() - 1, n - 1)
-        for n in (4, 8, 2, 1, 16, 32)
-    ]
-    return check_scan(answer, reduce, tasks)
+    tasks = []
+    for n in (4, 8, 2, 1, 16, 32):
+        start, wanted = words(LETTERS[:n]), {n - 1: LETTERS[:n]}
+        tasks.append(Task(f"a list of {n}", start, wanted, n.bit_length() - 1, n - 1))
+    return checker.check_scan(answer, reduce, tasks)
 
 
 def before(letters, r, d):
@@ -134,7 +114,7 @@ def down_sweep(a, op, pairs, levels):
 def _rule_down_sweep(answer):
     tasks = []
     for n in LENGTHS:
-        a, op, levels = words(LETTERS[:n]), Join(n), (n - 1).bit_length()
+        a, op, levels = words(LETTERS[:n]), checker.Join(n), (n - 1).bit_length()
         for d in range(levels - 1):
             for l, r in pairs(n - 1, d):
                 a[r] = op(a[l], a[r])
@@ -143,7 +123,7 @@ def _rule_down_sweep(answer):
         a[-1] = IDENTITY
         wanted = {place: LETTERS[:place] for place in range(n)}
         tasks.append(Task(f"a list of {n}", a, wanted, levels, n, lambda d, n=n: pairs(n - 1, d), levels))
-    return check_scan(answer, down_sweep, tasks)
+    return checker.check_scan(answer, down_sweep, tasks)
 
 
 def pairs(n, d):
@@ -187,10 +167,10 @@ def _rule_pairs(answer):
         for d in range(levels):
             found, right = call(answer, pairs, n, d), pairs(n, d)
             if not isinstance(found, list) or sorted(map(_pair, found)) != right:
-                drawn = check_scan(sweeps_by(answer), sweeps_by(pairs), tasks[-1:])
+                drawn = checker.check_scan(sweeps_by(answer), sweeps_by(pairs), tasks[-1:])
                 said = f"pairs({n}, {d}) is {shown(found)} and should be {right}{_why_not(found, n, d, right)}"
-                return Verdict(False, said, drawn.yours, drawn.solution, drawn.marked)
-    return check_scan(sweeps_by(answer), sweeps_by(pairs), tasks)
+                return checker.Verdict(False, said, drawn.yours, drawn.solution, drawn.marked)
+    return checker.check_scan(sweeps_by(answer), sweeps_by(pairs), tasks)
 
 
 def _pair(pair):
@@ -226,21 +206,19 @@ def affine(first, second):
 
 
 def _rule_affine(answer):
-    A, p, B, q = map(Terms, "ApBq")
+    A, p, B, q = map(checker.Terms, "ApBq")
     found, call_ = call(answer, affine, (A, p), (B, q)), "affine((A, p), (B, q))"
     if not isinstance(found, tuple) or len(found) != 2:
         raise Wrong(f"{call_} is {shown(found)} and should be a matrix and a loss term, as what it is given")
     matrix, offset = found
     for name, what, wanted in (("matrix", matrix, B @ A), ("loss term", offset, B @ p + q)):
-        if not isinstance(what, Terms) or what != wanted:
-            raise Wrong(
-                f"{call_} has the {name} {what} and should have {wanted}: a gradient g becomes A g + p, "
-                "and then B (A g + p) + q"
-            )
+        if not isinstance(what, checker.Terms) or what != wanted:
+            why = "a gradient g becomes A g + p, and then B (A g + p) + q"
+            raise Wrong(f"{call_} has the {name} {what} and should have {wanted}: {why}")
     return "Right: maps g -> A g + p can be scanned as matrices can. So a loss at every step costs a sum, and no level."
 
 
-PUZZLES = named(
+PUZZLES = checker.named(
     Puzzle(
         diamond,
         _rule_diamond,

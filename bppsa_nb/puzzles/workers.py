@@ -1,23 +1,7 @@
 """Puzzles about scans by few workers, in pure Python: chunks, and ranks."""
 
-from bppsa_nb.puzzles.checker import (
-    IDENTITY,
-    LETTERS,
-    Given,
-    Join,
-    Puzzle,
-    Returned,
-    Task,
-    Word,
-    Wrong,
-    call,
-    check_scan,
-    go_on,
-    named,
-    shown,
-    told,
-    words,
-)
+from bppsa_nb.puzzles import checker
+from bppsa_nb.puzzles.checker import IDENTITY, LETTERS, Given, Puzzle, Task, Word, Wrong, call, shown, told, words
 
 
 def chunks(a, op, length):
@@ -51,7 +35,7 @@ def _rule_chunks(answer):
             wanted = {place: LETTERS[: place + 1] for place in range(n)}
             tasks.append(Task(what, words(LETTERS[:n]), wanted, length + count, 2 * n, length))
             tasks[-1].also = lambda op, length=length, most=2 * length + count - 2: _see_chunks(op, length, most)
-    return check_scan(answer, chunks, tasks)
+    return checker.check_scan(answer, chunks, tasks)
 
 
 def _see_chunks(op, length, most):
@@ -97,17 +81,17 @@ def _rule_exscan(answer):
     for runs in (["ab", "cde", "fg"], ["abcd"], ["a", "", "bcd"], ["", "ab"], list("abcd")):
         before = ""
         for rank, run in enumerate(runs):
-            where, op = f"rank {rank} of {len(runs)}, which has {run!r}", Join(4 * len(run) + 4)
+            where, op = f"rank {rank} of {len(runs)}, which has {run!r}", checker.Join(4 * len(run) + 4)
             own = words(run)
             given, steps = Given(exscan, [own]), call(answer, exscan, own, op, IDENTITY)
             if not hasattr(steps, "send"):
                 raise Wrong(f"{where}: it returned {shown(steps)} and never asked; write before = yield total")
-            total = go_on(answer, steps, None, where)
+            total = checker.go_on(answer, steps, None, where)
             if not isinstance(total, Word) or total.text != run:
                 raise Wrong(f"{where}: it hands {shown(total)} to Exscan, and should hand {run!r}, all that it has")
-            found = go_on(answer, steps, Word(before) if rank else None, where)  # undefined on rank 0
+            found = checker.go_on(answer, steps, Word(before) if rank else None, where)  # undefined on rank 0
             given.check()
-            if not isinstance(found, Returned):
+            if not isinstance(found, checker.Returned):
                 raise Wrong(f"{where}: it asks a second time, with {shown(found)}; Exscan is called once")
             if not isinstance(found.value, list) or len(found.value) != len(run):
                 raise Wrong(f"{where}: it returned {shown(found.value)}, and should return a list of {len(run)}")
@@ -118,7 +102,7 @@ def _rule_exscan(answer):
     return "Right, for empty runs, too: two passes over one's own run, and one message between them."
 
 
-PUZZLES = named(
+PUZZLES = checker.named(
     Puzzle(
         chunks,
         _rule_chunks,

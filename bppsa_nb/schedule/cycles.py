@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_nb.machine.checks import check_count
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.multigrid.cycles import Cycles, GridLevel, Options
 from bppsa_nb.multigrid.grids import check_levels, hierarchy
 from bppsa_nb.multigrid.neighbors import Alone
@@ -44,6 +44,7 @@ class Task(NamedTuple):
         return f"{self.kind} of level {self.level}{span}"
 
 
+@with_repr("tasks", "stored")
 @dataclass(frozen=True)
 class Recording:
     """One step of training, as it ran: states, the loss, gradients at all states, gradients of the parameters.
@@ -55,9 +56,6 @@ class Recording:
 
     tasks: list
     stored: dict
-
-    def __repr__(self):
-        return repr_of(self, "tasks", "stored")
 
     def part(self, *kinds):
         """Return the recording of some kinds of tasks alone; what they need of others is there."""

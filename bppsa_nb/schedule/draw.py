@@ -38,12 +38,13 @@ def tree(trace, ax=None, *, label=span_label, names=None, highlight=(), legend=T
     _check_axes(ax)
     check_flag("legend", legend)
     if trace.method == "chunked":
-        raise ValueError(
-            "trace must be of a scan whose products stand in the array, but 'chunked' goes through its chunks twice "
-            "and keeps products beside it; draw.timeline(scan_schedule(trace, workers)) shows what it does"
-        )
+        why = "'chunked' goes through its chunks twice and keeps products beside it"
+        advice = "draw.timeline(scan_schedule(trace, workers)) shows what it does"
+        raise ValueError(f"trace must be of a scan whose products stand in the array, but {why}; {advice}")
     rows, width = trace.rows(), len(trace.result)
-    heights = _heights(trace, rows)
+    heights = [0.0]
+    for r in range(1, len(rows)):  # where the array's end is cleared (Algorithm 1, line 9) needs room of its own
+        heights.append(heights[-1] + (1.4 if cleared_at(trace, rows, r) is None else 2.0))
     if ax is None:
         size = (max(4.4, 2.1 + 0.62 * width), 1.1 + 0.62 * heights[-1] + 0.6 * legend)
         ax = plt.subplots(figsize=size, layout="constrained")[1]
@@ -106,14 +107,6 @@ def legend_handles(highlight=()):
 def _level_name(level):
     phase, d, _ = level.level
     return "linear" if phase == "linear" else f"{phase}-sweep, $d={d}$"
-
-
-def _heights(trace, rows):
-    """Place the rows; where the array's end is cleared (Algorithm 1, line 9) needs room of its own."""
-    heights = [0.0]
-    for r in range(1, len(rows)):
-        heights.append(heights[-1] + (1.4 if cleared_at(trace, rows, r) is None else 2.0))
-    return heights
 
 
 def _square(ax, x, y, operand, text, fresh=True, bold=False, side=_SIDE):

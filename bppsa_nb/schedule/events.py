@@ -79,18 +79,15 @@ def check_arrays(worker, start, end, needs, name, lane=str):
         late = np.flatnonzero((before >= 0) & (start < end[before]))
         if len(late):
             event, other = late[0], before[late[0]]
-            raise ValueError(
-                f"{name(event)} starts at {start[event]:g}, but {name(other)}, which it needs, ends at {end[other]:g}"
-            )
+            needed = f"{name(other)}, which it needs, ends at {end[other]:g}"
+            raise ValueError(f"{name(event)} starts at {start[event]:g}, but {needed}")
     order = np.lexsort((end, start, worker))
     one, two = order[:-1], order[1:]
     both = np.flatnonzero((worker[one] == worker[two]) & (start[two] < end[one]))
     if len(both):
         busy, event = one[both[0]], two[both[0]]
-        raise ValueError(
-            f"worker {lane(worker[event])} is busy with {name(busy)} until {end[busy]:g}, "
-            f"but starts {name(event)} at {start[event]:g}"
-        )
+        who, until = f"worker {lane(worker[event])}", f"{name(busy)} until {end[busy]:g}"
+        raise ValueError(f"{who} is busy with {until}, but starts {name(event)} at {start[event]:g}")
 
 
 def list_schedule(durations, needs, workers):
@@ -150,12 +147,8 @@ def scan_schedule(trace, workers, cost=UNIT):
     for kind in UNIT:
         check_amount(f"cost[{kind!r}]", cost.get(kind))
     durations = [cost[product.product] for product in trace.products]
-    return [
-        Event(worker, start, duration, span_label(product), product.product)
-        for product, duration, (worker, start) in zip(
-            trace.products, durations, list_schedule(durations, trace.needs, workers), strict=True
-        )
-    ]
+    placed = zip(trace.products, durations, list_schedule(durations, trace.needs, workers), strict=True)
+    return [Event(*at, duration, span_label(product), product.product) for product, duration, at in placed]
 
 
 def in_order(tasks, needs, sending):

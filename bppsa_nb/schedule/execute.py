@@ -6,7 +6,7 @@ import numpy as np
 
 from bppsa_nb.machine.checks import check_count, check_kind
 from bppsa_nb.machine.interrupts import interrupts_held
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import repr_of, with_repr
 from bppsa_nb.networks.network import Network
 from bppsa_nb.schedule.layers import check_batch, split
 from bppsa_nb.schedule.operations import SF, SO, SW, F, O, W
@@ -16,6 +16,7 @@ from bppsa_nb.training.loss import check_labels
 from bppsa_nb.training.optimizers import SGD, Adam
 
 
+@with_repr("loss", "grads", "timeline")
 @dataclass(frozen=True, eq=False)
 class Result:
     """What a run gives.
@@ -28,9 +29,6 @@ class Result:
     losses: np.ndarray
     grads: dict
     timeline: Timeline
-
-    def __repr__(self):
-        return repr_of(self, "loss", "grads", "timeline")
 
     @property
     def loss(self):
@@ -45,10 +43,7 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """What is run: a timeline of a network's layers, for batches of one size that replicas share out.
-
-    `updates` says what updates the weights, as in `Steps`.
-    """
+    """What is run: a timeline of layers, for batches of one size that replicas share out; `updates` as in `Steps`."""
 
     timeline: Timeline
     network: Network
@@ -158,10 +153,8 @@ class Executor:
         if optimizer is not None and optimizer.steps:
             raise ValueError(f"optimizer must be a new one, got one that has taken {optimizer.steps} steps")
         if optimizer is not None and not (each or ops.ends_forward):
-            raise ValueError(
-                f"optimizer is for timelines that update the weights, not for {timeline!r}; with this one, "
-                "call optimizer.step(network.params, result.grads)"
-            )
+            advice = "with this one, call optimizer.step(network.params, result.grads)"
+            raise ValueError(f"optimizer is for timelines that update the weights, not for {timeline!r}; {advice}")
         updates = None if optimizer is None else "each" if each else "before forward"
         self._plan = _Plan(timeline, network, layers, int(batch_size), replicas, optimizer, updates, bool(processes))
         self._running = self._stored = None
@@ -211,10 +204,8 @@ class Executor:
             For inputs that do not fit; see `sparse.Network.forward` and `cross_entropy`.
         FloatingPointError
             If an output, or a gradient that is to update weights, leaves the range of the dtype.
-        RuntimeError
-            Outside a ``with`` block, or if a process has died.
-        KeyboardInterrupt
-            After Ctrl-C.
+        RuntimeError, KeyboardInterrupt
+            Outside a ``with`` block, or if a process has died; after Ctrl-C.
 
         Notes
         -----
@@ -269,10 +260,8 @@ class _Turns:
 
         plan, steps, params = self._plan, self._steps, self._plan.network.params
         times = np.empty((len(plan.timeline.operations), 2))
-        batch, following = (
-            each and tuple([values[part] for part in plan.parts()] for values in each)
-            for each in (batch, following)
-        )
+        parts, pairs = plan.parts(), (batch, following)
+        batch, following = (each and tuple([values[part] for part in parts] for values in each) for each in pairs)
         with one_blas_thread():
             losses = steps.run(params, batch, following, times)
         with interrupts_held():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_nb.machine.checks import check_array, check_count, check_finite, check_kind, check_params
+from bppsa_nb.machine.checks import check_count, check_finite, check_kind, check_params, check_samples
 from bppsa_nb.networks import network as chains
 from bppsa_nb.networks.layers import param_shapes
 from bppsa_nb.schedule.network import Memory, Network
@@ -93,9 +93,7 @@ def split(network):
 
 def check_batch(network, layers, x):
     """Raise TypeError or ValueError unless a batch and the network's parameters are fit to be run."""
-    check_array("x", x, network.dtype, ("B", *layers[0].input_shape))
-    if len(x) == 0:
-        raise ValueError(f"x must hold at least one sample, got shape {x.shape}")
+    check_samples(x, network.dtype, ("B", *layers[0].input_shape))
     check_finite(x=x)
     check_params(network.params, network.dtype, {name: shape for each in layers for name, shape in each.params.items()})
 
@@ -123,10 +121,8 @@ def profile(network, x, labels, rounds=7):
 
     Raises
     ------
-    TypeError, ValueError
+    TypeError, ValueError, FloatingPointError
         For inputs that do not fit; see `sparse.Network.forward` and `cross_entropy`.
-    FloatingPointError
-        If an output leaves the range of the dtype.
     """
     from bppsa_nb.machine.workers import one_blas_thread
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_nb.machine.checks import as_array, check_amount, check_count, check_flag, check_kind
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 
 
 @dataclass(frozen=True)
@@ -96,20 +96,7 @@ class Network:
 
     @classmethod
     def uniform(cls, layers, sync=None, memory=None):
-        """Make a network whose operations cost one unit each, as in Figures 5 and 13.
-
-        Parameters
-        ----------
-        layers : int
-            L, at least 1.
-        sync : float, optional
-            What each S[δW] takes.
-        memory : Memory, optional
-
-        Returns
-        -------
-        Network
-        """
+        """Make a network of L `layers` whose operations cost one unit each (Figures 5, 13), and each S[δW] `sync`."""
         layers = check_count("layers", layers, 1)
         ones = np.ones(layers)
         return cls(ones, ones, ones, None if sync is None else np.full(layers, check_amount("sync", sync)), memory)
@@ -118,6 +105,7 @@ class Network:
         return f"Network of {self.layers} layers"
 
 
+@with_repr("activation", "output_grad", "weight_grad", "inner")
 @dataclass(frozen=True, eq=False)
 class Memory:
     """What a layer keeps in memory, for one micro-batch, in any unit (bytes, say).
@@ -145,9 +133,6 @@ class Memory:
     def __post_init__(self):
         for name, part in vars(self).items():
             spread(f"memory.{name}", part, None)
-
-    def __repr__(self):
-        return repr_of(self, "activation", "output_grad", "weight_grad", "inner")
 
     def of(self, layers):
         """Return the same with arrays of float64 [shape=(L,)], checked."""

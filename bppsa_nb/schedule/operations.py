@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.schedule.network import Assumptions, Network
 
 KINDS = ("F", "δO", "δW", "S[F]", "S[δO]", "S[δW]")
 F, O, W, SF, SO, SW = range(6)
 
 
+@with_repr("workers", "network", "kind")
 @dataclass(frozen=True, eq=False)
 class Operations:
     """What is to be done in one iteration, one entry per operation: arrays of int64, but `duration` of float64."""
@@ -25,9 +26,6 @@ class Operations:
     devices: int  # how many of them compute; the others are links
     network: Network
     assumptions: Assumptions
-
-    def __repr__(self):
-        return repr_of(self, "workers", "network", "kind")
 
     def __len__(self):
         return len(self.kind)
@@ -99,15 +97,14 @@ def training(network, device, micro_batches, boundary, assumptions):
     weight = table.add(W, every, device, network.weight_grad)
     crossed = np.flatnonzero((device[:-1] != device[1:]) & (boundary > 0))
     pairs = {}
-    for a, b in [*zip(device[crossed], device[crossed + 1], strict=True)]:
-        pairs.setdefault((int(a), int(b)), len(pairs))
-        pairs.setdefault((int(b), int(a)), len(pairs))
+    below, above = device[crossed].tolist(), device[crossed + 1].tolist()
+    for a, b in zip(below, above, strict=True):
+        pairs.setdefault((a, b), len(pairs))
+        pairs.setdefault((b, a), len(pairs))
     devices = 1 + int(device.max())
     names = [f"GPU {d + 1}" for d in range(devices)] + [f"link {a + 1} to {b + 1}" for a, b in pairs]
-    links = [
-        np.array([devices + pairs[int(device[l + s]), int(device[l + 1 - s])] for l in crossed], np.int64)
-        for s in (0, 1)
-    ]
+    ways = zip(below, above, strict=True), zip(above, below, strict=True)
+    links = [np.array([devices + pairs[way] for way in each], np.int64) for each in ways]
     sent = table.add(SF, crossed, links[0], boundary[crossed])  # of layer l's output
     back = table.add(SO, crossed + 1, links[1], boundary[crossed])  # of the gradient that layer l + 1 made
 
@@ -126,10 +123,7 @@ def training(network, device, micro_batches, boundary, assumptions):
 
 
 def synchronized(network, assumptions):
-    """List one iteration of data-parallel training: backward pass, synchronization, the next forward pass.
-
-    Worker 0 computes, worker 1 is the link.
-    """
+    """List a backward pass, synchronization and the next forward pass: worker 0 computes, worker 1 is the link."""
     L, table = network.layers, _Table(1)
     every = np.arange(L)
     low = 0 if assumptions.first_output_grad else 1

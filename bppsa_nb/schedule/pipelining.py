@@ -80,10 +80,7 @@ def allocation(network, devices, policy, assumptions=ASSUMED):
 
 
 def blocks(network, devices, assumptions):
-    """Cut layers into consecutive blocks, the most expensive of which is as cheap as possible: each layer's device.
-
-    Among equally good cuts, those nearest to equal shares.
-    """
+    """Return each layer's device: in blocks whose dearest is as cheap as can be, and then nearest to equal shares."""
     L, cost = network.layers, network.forward + network.output_grad + network.weight_grad
     if not assumptions.first_output_grad:
         cost[0] -= network.output_grad[0]

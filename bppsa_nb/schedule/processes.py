@@ -70,10 +70,7 @@ class Workers:
             raise
 
     def run(self, command):
-        """Have all devices do something, and wait until all have.
-
-        Raises what the first worker that failed has raised, with its name; RuntimeError for one that has died.
-        """
+        """Have all devices do something, and wait; raise what the first to fail raised, RuntimeError if it died."""
         for control in self._controls:
             with suppress(BrokenPipeError, ConnectionResetError):  # whoever has died is found below
                 control.send_bytes(command)

@@ -27,10 +27,8 @@ class Regions:
 
     Attributes
     ----------
-    network, assumptions
-        As given.
     ends : np.ndarray of int [shape=(N,)]
-        As given; read-only.
+        As given, as are `network` and `assumptions`; read-only.
     names : tuple of str
         What is in each region, as in ``"δO 4–3"`` or ``"F 1–2"``.
 
@@ -51,16 +49,7 @@ class Regions:
     def blocks(cls, network, last, assumptions=ASSUMED):
         """Cut between blocks of layers, the backward pass and the forward pass separately, as in Figure 9.
 
-        Parameters
-        ----------
-        network : Network
-        last : sequence of int
-            The last layer of each block; rising to L. ``[2, 4]`` makes the four regions of the example above.
-        assumptions : Assumptions
-
-        Returns
-        -------
-        Regions
+        `last` are the last layers of the blocks, rising to L. ``[2, 4]`` makes the four regions of the example above.
         """
         check_problem(network, assumptions)
         L = network.layers
@@ -244,14 +233,11 @@ def _speedups(speedup, kernels, regions):
         raise TypeError(f"speedup must hold real numbers, got {speedup!r}")
     shape = (len(kernels), len(regions))
     if array.shape != shape:
-        raise ValueError(
-            f"speedup must have shape {shape}, one row per kernel, one column per region; got {array.shape}"
-        )
+        raise ValueError(f"speedup must have shape {shape}, a row per kernel, a column per region; got {array.shape}")
     array = array.astype(np.float64)
     wrong = np.argwhere(~((array >= _LEAST) & (array <= 2)))
     if len(wrong):
         row, column = wrong[0]
-        raise ValueError(
-            f"speedup must be from {_LEAST} to 2, got {array[row, column]} for δW{kernels[row]} in region {column + 1}"
-        )
+        where = f"for δW{kernels[row]} in region {column + 1}"
+        raise ValueError(f"speedup must be from {_LEAST} to 2, got {array[row, column]} {where}")
     return array

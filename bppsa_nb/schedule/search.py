@@ -61,10 +61,8 @@ def optimum(timeline, nodes=20_000):
     while not proved and _makespan(best, ops) > low * (1 + _CLOSE):
         if width == nodes or len(ops) > _MOST:
             most = f"nodes={nodes} partial schedules" if len(ops) <= _MOST else f"a search of {_MOST} operations"
-            raise ValueError(
-                f"timeline of {len(ops)} operations needs more than {most} to prove an optimum, which lies between "
-                f"{low:g} and {_makespan(best, ops):g}"
-            )
+            between = f"an optimum, which lies between {low:g} and {_makespan(best, ops):g}"
+            raise ValueError(f"timeline of {len(ops)} operations needs more than {most} to prove {between}")
         width = min(max(100, 30 * width), nodes)
         best, proved = _search(problem, head, tail, low, best, _makespan(best, ops), width)
     return Timeline(ops, best, "optimum", timeline.flush)

@@ -161,22 +161,14 @@ class TwoStreams(Timeline):
             return 0.0
         # Work of x by each stream takes 2x alone, one after the other, and 2x/p together.
         gain, numbers = 2 - 2 / p.speedup[i, k], np.arange(len(i))
-        rows = [
-            coo_array((np.ones(len(i)), (at, numbers)), shape=(size, len(i)))
-            for at, size in zip((i, k), shared.shape, strict=True)
-        ]
+        ones, kinds = np.ones(len(i)), zip((i, k), shared.shape, strict=True)
+        rows = [coo_array((ones, (at, numbers)), shape=(size, len(i))) for at, size in kinds]
         most = np.concatenate([p.end - p.begin, p.took]) / total
         bounds = np.column_stack([np.zeros(len(i)), shared[i, k] / total])
         return float(-linprog(-gain, vstack(rows).tocsr(), most, bounds=bounds).fun * total)
 
     def check(self):
-        """Hold the timeline to what makes it a schedule, and to the speeds of co-running kernels.
-
-        Raises
-        ------
-        ValueError
-            As `Timeline.check`, or if an operation ends before or after its work is done.
-        """
+        """As `Timeline.check`; raise ValueError, too, if an operation ends before or after its work is done."""
         super().check()
         ops, times = self.operations, np.unique(np.concatenate([self.start, self.end]))
         runs = np.full((2, len(times) - 1), -1)  # what each stream does from each time to the next
@@ -197,10 +189,8 @@ class TwoStreams(Timeline):
         wrong = np.flatnonzero(np.abs(did - ops.duration) > 1e-9 * self.sequential)
         if len(wrong):
             i = wrong[0]
-            raise ValueError(
-                f"{ops.name(i)} must do work of {ops.duration[i]:g} between {self.start[i]:g} and {self.end[i]:g}, "
-                f"where it does {did[i]:g}"
-            )
+            when = f"between {self.start[i]:g} and {self.end[i]:g}"
+            raise ValueError(f"{ops.name(i)} must do work of {ops.duration[i]:g} {when}, where it does {did[i]:g}")
 
     def plot(self, ax=None, *, unit="unit times", legend=True):
         """Draw both streams as `Timeline.plot`, with a line where the main stream goes on to another region."""

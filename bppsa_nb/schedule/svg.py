@@ -45,20 +45,13 @@ class Drawing:
 
 
 def figure(drawing, legend=_LEGEND, steps=True):
-    """Return a `Drawing` as HTML, with its style: `legend` has classes and names.
-
-    With `steps`, there is a slider that shows the levels one after the other, and its script.
-    """
+    """Return a `Drawing` as HTML; `legend` has classes and names; with `steps`, a slider shows level by level."""
     head = "".join(f"--{role}:{COLORS[role]};" for role in ("matrix", "vector", "identity"))
     caption = f'<figcaption role="status" aria-live="polite">{escape(drawing.sentences[-1])}</figcaption>'
     explained = "".join(f'<span><i class="{kind}"></i>{name}</span>' for kind, name in legend)
-    return (
-        f'<figure class="scan" style="{head}"><style>{read("scan.css")}</style>'
-        f"{svg(drawing)}"
-        f'<div class="legend">{explained}</div>'
-        + (f"{caption}<script>{read('scan.js')}</script>" if steps else "")
-        + "</figure>"
-    )
+    figure = f'<figure class="scan" style="{head}"><style>{read("scan.css")}</style>{svg(drawing)}'
+    stepper = f"{caption}<script>{read('scan.js')}</script>" if steps else ""
+    return f'{figure}<div class="legend">{explained}</div>{stepper}</figure>'
 
 
 def svg(drawing):

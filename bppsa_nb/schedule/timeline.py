@@ -205,11 +205,8 @@ class Timeline:
     def check(self):
         """Hold the timeline to what makes it a schedule.
 
-        Raises
-        ------
-        ValueError
-            If an operation is missing or there twice, has no start, starts before something it needs is over, or runs
-            while its worker does something else.
+        Raises ValueError if an operation is missing or there twice, has no start, starts before something it needs is
+        over, or runs while its worker does something else.
         """
         ops = self.operations
         L, M = ops.network.layers, ops.micro_batches
@@ -231,20 +228,9 @@ class Timeline:
         check_arrays(ops.worker, self.start, self.end, ops.needs, ops.name, lambda w: repr(ops.workers[w]))
 
     def plot(self, ax=None, *, unit="unit times", legend=True):
-        """Draw the timeline, one lane per device or link.
+        """Draw the timeline, one lane per device or link, on Matplotlib's axes or in a new figure; return the axes.
 
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure by default.
-        unit : str
-            What time is counted in.
-        legend : bool
-            Whether to explain the colors, above the bars.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
+        `unit` is what time is counted in; with `legend`, colors are explained above the bars.
         """
         from bppsa_nb.schedule import draw
 

@@ -43,10 +43,7 @@ def check_saving(save_to, save_every, writes):
 
 
 def write(path, model, optimizer, history, place):
-    """Write a file that `read` takes, or none; what it raises is said by `Trainer.save`.
-
-    `place` says where the trainer is: `epoch`, `position`, `seed`, `plan` and `forward`.
-    """
+    """Write a file for `read`, or raise as `Trainer.save`; `place` has epoch, position, seed, plan, forward."""
     check_path(path)
     try:
         note = {"format": _FORMAT, "optimizer": _settings(optimizer), "steps": optimizer.steps} | place
@@ -73,9 +70,8 @@ def _checkpoint(path, entries, model, optimizer):
     entry = partial(npz_entry, path, entries)
     note = _checked_note(path, entry("note"))
     if note["optimizer"] != _settings(optimizer):
-        raise ValueError(
-            f"{path} was written with the optimizer {note['optimizer']}, this trainer has {_settings(optimizer)}"
-        )
+        written, here = note["optimizer"], _settings(optimizer)
+        raise ValueError(f"{path} was written with the optimizer {written}, this trainer has {here}")
     loss, seconds = entry("loss"), entry("seconds")
     if loss.ndim != 1 or loss.shape != seconds.shape or not loss.dtype == seconds.dtype == np.float64:
         came = f"{loss.shape} of {loss.dtype} and {seconds.shape} of {seconds.dtype}"

@@ -201,10 +201,7 @@ class DeviceTraining:
 
 
 class Step:
-    """One shape of training step by one method: its arrays on the device, and its launches.
-
-    With a `length`, the time loop runs in chunks.
-    """
+    """One shape of training step by one method: its arrays and launches; with a `length`, the loop is in chunks."""
 
     def __init__(self, training, T, B, method, levels, length):
         model = training.model
@@ -236,10 +233,8 @@ class Step:
             carry = self.gates[layer][1] if gated else None
             chains.append(StructuredChain.made(weights, self.slopes[layer][-rows:], carry))
         self.unconverged = cuda.to_device(np.zeros(1, np.int32))
-        self.loops = [
-            (self.products, self.weight_hh_T, self.arrays[f"bias_hh_l{layer}"], self.hidden[layer], self.gates[layer])
-            for layer in range(L)
-        ]
+        layers = zip([self.arrays[f"bias_hh_l{layer}"] for layer in range(L)], self.hidden, self.gates, strict=True)
+        self.loops = [(self.products, self.weight_hh_T, *arrays) for arrays in layers]
         self.passes = length and [LoopChunks(self.cell, loop, length, self.unconverged) for loop in self.loops]
         self.scan = Scan(chains, (T, B, H), dtype, rows, method, levels)
         self.recorded = None
@@ -317,9 +312,8 @@ class Step:
                 cells.launch_input_gradients(self.slopes[layer], arrays[f"weight_ih_l{layer}"], rest, stream)
         follow(stream, sub)
         flags = self.status, scan.lost, self.unconverged
-        kernels.launch_update(
-            training.optimizer, self.params, training.grads, self.averages, self.settings, flags, stream
-        )
+        arrays = self.params, training.grads, self.averages, self.settings
+        kernels.launch_update(training.optimizer, *arrays, flags, stream)
 
 
 class Scan:

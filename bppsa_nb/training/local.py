@@ -30,10 +30,9 @@ class LocalStrategy:
         """Return what an epoch consists of, or raise TypeError or ValueError where a data set gives no batches."""
         batch_size = check_count("batch_size", batch_size, 1)
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "batch"):
-            raise TypeError(
-                "dataset must have a length and a method batch(indices), as "
-                f"bppsa_nb.training.datasets.ArrayDataset(x, y) has, got {type(dataset).__name__}"
-            )
+            example = "bppsa_nb.training.datasets.ArrayDataset(x, y)"
+            got = type(dataset).__name__
+            raise TypeError(f"dataset must have a length and a method batch(indices), as {example} has, got {got}")
         if len(dataset) == 0:
             raise ValueError("dataset must hold at least one sample")
         return {"num_samples": len(dataset), "batch_size": batch_size}
@@ -121,6 +120,5 @@ def check_gradients(grads, after=""):
     """Raise FloatingPointError unless all gradients are finite; `after` says how many steps back they go."""
     for name, grad in grads.items():
         if not all_finite(grad):
-            raise FloatingPointError(
-                f"the gradient of {name} overflows {grad.dtype}{after}; the parameters were not updated"
-            )
+            what = f"the gradient of {name} overflows {grad.dtype}{after}"
+            raise FloatingPointError(f"{what}; the parameters were not updated")

@@ -59,7 +59,5 @@ def check_labels(labels, batch, classes):
 def check_order(x, y):
     """Raise ValueError for sequences [shape=(B, T, I)] where the steps should come first."""
     if getattr(x, "ndim", 0) == 3 and as_array("labels", y).shape == x.shape[:1] != x.shape[1:2]:
-        raise ValueError(
-            f"x must have shape (T, B, I), time first, got {x.shape} with {len(x)} labels; if samples come first, give "
-            "x.swapaxes(0, 1)"
-        )
+        got = f"{x.shape} with {len(x)} labels; if samples come first, give x.swapaxes(0, 1)"
+        raise ValueError(f"x must have shape (T, B, I), time first, got {got}")

@@ -34,19 +34,13 @@ class _Optimizer:
         return {average: {name: np.zeros_like(p) for name, p in params.items()} for average in self._averages}
 
     def step(self, params, grads):
-        """Update the parameters in place.
-
-        Parameters
-        ----------
-        params, grads : dict of str to np.ndarray
-            Parameters and their gradients, under the same names.
+        """Update the parameters in place, a dict of arrays, by their gradients under the same names.
 
         Raises
         ------
-        TypeError, ValueError
-            If they are no dicts of arrays, names or shapes differ, or what is kept of the steps before was replaced.
-        FloatingPointError
-            If a parameter or an average would leave the range of its dtype. Nothing is changed then.
+        TypeError, ValueError, FloatingPointError
+            If names or shapes differ, or what is kept of the steps before was replaced; if a parameter or an average
+            would leave the range of its dtype. Nothing is changed then.
         """
         for what, group in ("params", params), ("grads", grads):
             check_kind(what, group, dict, "a dict of numpy.ndarray")
@@ -84,10 +78,9 @@ class _Optimizer:
         for what, array in reversed(list(zip(whats, found, strict=True))):  # averages first: they are what is to blame
             if not np.isfinite(array).all():
                 most = f"{np.abs(grad).max():.2g}"
-                raise FloatingPointError(
-                    f"{what} leaves the range of {array.dtype} in step {self.steps + 1}, by gradients up to {most}; "
-                    "nothing was updated; a smaller learning rate, smaller weights or float64 may help"
-                )
+                where = f"the range of {array.dtype} in step {self.steps + 1}, by gradients up to {most}"
+                advice = "a smaller learning rate, smaller weights or float64 may help"
+                raise FloatingPointError(f"{what} leaves {where}; nothing was updated; {advice}")
 
 
 _OTHER = "params do not match the optimizer's state; use one optimizer per model"

@@ -1,5 +1,6 @@
 """A trainer that can be stopped and resumed anywhere."""
 
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -9,14 +10,34 @@ from bppsa_nb.machine import backends, extras
 from bppsa_nb.machine.checks import check_count, check_flag, generator
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.machine.ranks import over_ranks
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import repr_of, with_repr
 from bppsa_nb.multigrid.model import ResidualModel
 from bppsa_nb.training import checkpoints
 from bppsa_nb.training.forward import Forward
-from bppsa_nb.training.history import History
 from bppsa_nb.training.local import LocalStrategy
 
 
+@dataclass(frozen=True)
+class History:
+    """What `Trainer.fit` recorded, one entry per iteration.
+
+    Attributes
+    ----------
+    loss : np.ndarray [shape=(iterations,)]
+        Mean loss of the iteration's batch, before its update.
+    seconds : np.ndarray [shape=(iterations,)]
+        Wall-clock time of the iteration, making the batch included.
+    """
+
+    loss: np.ndarray
+    seconds: np.ndarray
+
+    def __repr__(self):
+        last = {"last_loss": float(f"{self.loss[-1]:.6g}")} if len(self.loss) else {}
+        return repr_of(self, iterations=len(self.loss), **last)
+
+
+@with_repr("model", "optimizer", "method", "backend", "levels", "epoch", "position")
 class Trainer:
     """Train a model with any method and backend for its backward pass.
 
@@ -54,10 +75,9 @@ class Trainer:
 
     Raises
     ------
-    TypeError, ValueError
-        For arguments that do not fit; with `comm`, a model without steps, or ranks that make no whole replicas.
-    RuntimeError
-        For ``backend="cuda"`` without a GPU.
+    TypeError, ValueError, RuntimeError
+        For arguments that do not fit; with `comm`, a model without steps, or ranks that make no whole replicas; for
+        ``backend="cuda"`` without a GPU.
 
     Examples
     --------
@@ -89,9 +109,6 @@ class Trainer:
         self._seed = self._plan = None
         self._loss, self._seconds = [], []
 
-    def __repr__(self):
-        return repr_of(self, "model", "optimizer", "method", "backend", "levels", "epoch", "position")
-
     @property
     def history(self):
         """All iterations of `fit` so far, as a `History`."""
@@ -110,11 +127,9 @@ class Trainer:
 
         Raises
         ------
-        TypeError, ValueError
-            For inputs that do not fit; see the model's `forward` and `cross_entropy`.
-        FloatingPointError
-            If logits, a gradient, or what the optimizer makes of one, leave the range of the dtype. Model, optimizer
-            and history are unchanged then.
+        TypeError, ValueError, FloatingPointError
+            For inputs that do not fit; see the model's `forward` and `cross_entropy`. If logits, a gradient, or what
+            the optimizer makes of one, leave the range of the dtype. All is unchanged then.
         """
         with self._strategy.stoppable():
             loss, update = self._strategy.step(self, lambda: (x, y))

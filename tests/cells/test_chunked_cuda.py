@@ -5,7 +5,6 @@ import pytest
 from on_cuda import on_gpu, on_simulator
 
 import bppsa_nb as bp
-from bppsa_nb.chains import plan
 from bppsa_nb.machine import backends
 
 if backends.simulated() or backends.cuda_available():
@@ -16,15 +15,6 @@ if backends.simulated() or backends.cuda_available():
 pytestmark = pytest.mark.usefixtures("few_threads")
 MODELS = {"rnn": bp.RNN, "gru": bp.GRU}
 here = [on_simulator("simulator"), on_gpu("gpu")]
-
-
-@pytest.fixture(autouse=True)
-def uncalibrated(tmp_path, monkeypatch):
-    """Predict by the package's own prices."""
-    monkeypatch.setenv("BPPSA_NB_CACHE", str(tmp_path))
-    plan.refresh()
-    yield
-    plan.refresh()
 
 
 def case(cell, T, B, H, layers=1, growth=1.0, dtype=np.float32):

@@ -14,14 +14,7 @@ from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains import structured, structured_cpu
 from bppsa_nb.machine import memory, workers
 
-SHAPES = [
-    (0, 2, 1, 3),
-    (1, 1, 1, 1),
-    (2, 3, 2, 4),
-    (5, 1, 1, 20),
-    (10, 2, 3, 5),
-    (33, 16, 1, 20),
-]  # T, B, I, H
+SHAPES = [(0, 2, 1, 3), (1, 1, 1, 1), (2, 3, 2, 4), (5, 1, 1, 20), (10, 2, 3, 5), (33, 16, 1, 20)]  # T, B, I, H
 DTYPES = [np.float32, np.float64]
 METHODS = [("linear", None), ("blelloch", None), ("truncated", 0), ("truncated", 2), ("chunked", None), ("auto", None)]
 MODELS = {"rnn": RNN, "gru": GRU}
@@ -71,26 +64,19 @@ def test_forward_is_equation_9_or_10(forward, shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_compiled_sigmoid(dtype):
-    """One cell whose reset gate is all there is, over its whole range and beyond."""
-    x = np.concatenate([np.linspace(-100, 100, 20001), [3e38, -3e38]]).astype(dtype)
-    zero = np.zeros((len(x), 1), dtype)
-    weight_ih = np.array([[1], [0], [0]], dtype)
-    _, gates = gru_cpu.forward(x[None, :, None], zero, weight_ih, np.zeros((3, 1), dtype), *np.zeros((2, 3), dtype))
-    np.testing.assert_allclose(gates[0, 0, :, 0], expit(x.astype(np.float64)), rtol=0, atol=4 * np.finfo(dtype).eps)
-    assert gates[0].min() >= 0 and gates[0].max() == 1
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_compiled_tanh(dtype):
-    """One cell that does nothing but tanh, over its whole range and beyond."""
-    x = np.concatenate([np.linspace(-22, 22, 20001), np.logspace(-20, 38, 500), [np.inf, -np.inf, np.nan]])
-    x = x.astype(dtype)
-    one, zero, none = np.ones((1, 1), dtype), np.zeros(1, dtype), np.zeros((len(x), 1), dtype)
-    result = rnn_cpu.forward(x[None, :, None], none, one, 0 * one, zero, zero)[1, :, 0]
-    expected = np.tanh(x.astype(np.float64))
-    np.testing.assert_allclose(result, expected, rtol=8 * np.finfo(dtype).eps, atol=0, equal_nan=True)
-    assert np.nanmax(np.abs(result)) == 1
+def test_compiled_cells_that_do_nothing_but_sigmoid_or_tanh(dtype):
+    """Over their whole range and beyond: the reset gate of one, the hidden state of the other."""
+    x = np.concatenate([np.linspace(-100, 100, 20001), np.logspace(-20, 38, 500), [np.inf, -np.inf, np.nan]])
+    x, eps = x.astype(dtype), np.finfo(dtype).eps
+    none, weight_ih = np.zeros((len(x), 1), dtype), np.array([[1], [0], [0]], dtype)
+    zeros = lambda n: (np.zeros((n, 1), dtype), *np.zeros((2, n), dtype))  # noqa: E731
+    with np.errstate(all="ignore"):
+        _, gates = gru_cpu.forward(x[None, :, None], none, weight_ih, *zeros(3))
+        states = rnn_cpu.forward(x[None, :, None], none, weight_ih[:1], *zeros(1))
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(gates[0, 0, :, 0], expit(wide), rtol=0, atol=4 * eps)
+    np.testing.assert_allclose(states[1, :, 0], np.tanh(wide), rtol=8 * eps, atol=0)
+    assert np.nanmin(gates[0]) >= 0 and np.nanmax(gates[0]) == np.nanmax(np.abs(states)) == 1
 
 
 @each_cell

@@ -70,18 +70,22 @@ def test_scans_of_structured_chains(T, B, H, cell, backend):
                 assert error(twin.chunked(links, start, local, length), reference) < tolerance, length
 
 
+def assert_methods_agree(model, activations, y, backend):
+    _, grad_logits = cross_entropy(activations.logits, y)
+    expected = model.backward(activations, grad_logits, method="linear", backend="numpy")
+    for method in ("linear", "blelloch", "chunked"):
+        found = model.backward(activations, grad_logits, method=method, backend=backend)
+        for name, reference in expected.items():
+            assert np.abs(found[name] - reference).max() <= 1e-5 * np.abs(reference).max(), (name, method)
+
+
 @pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("T", [3000, 30000])
 def test_rnn_gradients(T, backend):
     x, y = bp.Bitstream(T, num_samples=16, rng=0).batch(np.arange(16))
     model = bp.RNN(1, 20, 10, rng=0)
     activations = model.forward(x, backend=backend)
-    _, grad_logits = cross_entropy(activations.logits, y)
-    expected = model.backward(activations, grad_logits, method="linear", backend=backend)
-    for method in ("blelloch", "chunked"):
-        found = model.backward(activations, grad_logits, method=method, backend=backend)
-        for name, reference in expected.items():
-            assert np.abs(found[name] - reference).max() <= 1e-5 * np.abs(reference).max(), (name, method)
+    assert_methods_agree(model, activations, y, backend)
 
 
 @pytest.mark.parametrize("backend", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -92,9 +96,4 @@ def test_gru_gradients(T, B, I, num_layers, backend):
     model = bp.GRU(I, 20, 11, num_layers, rng=rng)
     model.params["bias_ih_l0"][20:40] += 3  # a memory that is kept, so that gradients reach the beginning
     activations = model.forward(rng.standard_normal((T, B, I), np.float32), backend=backend)
-    _, grad_logits = cross_entropy(activations.logits, rng.integers(11, size=B))
-    expected = model.backward(activations, grad_logits, method="linear", backend="numpy")
-    for method in ("linear", "blelloch", "chunked"):
-        found = model.backward(activations, grad_logits, method=method, backend=backend)
-        for name, reference in expected.items():
-            assert np.abs(found[name] - reference).max() <= 1e-5 * np.abs(reference).max(), (name, method)
+    assert_methods_agree(model, activations, rng.integers(11, size=B), backend)

@@ -5,13 +5,13 @@ import tracemalloc
 import naive
 import numpy as np
 import pytest
+from chain_draws import TOLERANCE
 
 from bppsa_nb.chains import backprop, levels_cpu
 from bppsa_nb.chains import stored_cpu as cpu
 from bppsa_nb.operands import scaled_cpu as arithmetic
 from bppsa_nb.operands.range import DynamicRangeError
 
-TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 METHODS = [("blelloch", None, None), ("truncated", 2, None), *(("chunked", None, n) for n in (1, 3, 16, 1000))]
 
 

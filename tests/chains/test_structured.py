@@ -6,6 +6,7 @@ import pickle
 import naive
 import numpy as np
 import pytest
+from chain_draws import TOLERANCE, cast
 
 import bppsa_nb as bp
 from bppsa_nb.chains import stored, stored_cpu
@@ -15,7 +16,6 @@ from bppsa_nb.chains import structured_cpu as cpu_twin
 TWINS = {"numpy": numpy_twin, "cpu": cpu_twin}
 STORED = {"numpy, stored": stored, "cpu, stored": stored_cpu}
 METHODS = [("linear", None), ("chunked", None), ("blelloch", None), ("truncated", 2), ("auto", None)]
-TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 each_twin = pytest.mark.parametrize("twin", TWINS.values(), ids=TWINS)
 
 
@@ -42,10 +42,6 @@ def make(K, T, B, H, carry, rng):
     return [None if each is None else each.astype(np.float32) for each in (weights, slopes, diagonal, *terms)]
 
 
-def cast(dtype, arrays):
-    return [None if array is None else array.astype(dtype) for array in arrays]
-
-
 def gap(found, oracle):
     """Largest difference of any step's gradients, relative to the largest of them."""
     assert found.shape == oracle.shape
@@ -67,7 +63,7 @@ def test_jacobians_written_out(T, B, H, K, carry, twin):
     arrays = make(K, T, B, H, carry, np.random.default_rng([T, B, H, K]))[:3]
     oracle = naive.structured_jacobians_T(*arrays)
     for dtype in TOLERANCE:
-        found = twin.jacobians_T(bp.StructuredChain(*cast(dtype, arrays)))
+        found = twin.jacobians_T(bp.StructuredChain(*cast(dtype, *arrays)))
         assert found.dtype == dtype and found.shape == (T, B, H, H)
         assert np.abs(found - oracle).max(initial=0) <= 8 * np.finfo(dtype).eps
 
@@ -82,7 +78,7 @@ def test_equals_the_oracle(T, B, H, K, carry):
     for local in (None, terms):
         oracle = follow(*arrays, local)
         for dtype, tolerance in TOLERANCE.items():
-            weights, slopes, diagonal, g, c = cast(dtype, [*arrays, local])
+            weights, slopes, diagonal, g, c = cast(dtype, *arrays, local)
             links = bp.StructuredChain(weights, slopes, diagonal)
             for backend in TWINS:
                 for method, levels in METHODS:
@@ -97,7 +93,7 @@ def test_equals_the_oracle(T, B, H, K, carry):
 @pytest.mark.parametrize("T", [0, 1, 2, 3, 7, 12, 24])
 def test_chunks_of_any_length(T, K, carry, twin):
     arrays = make(K, T, 2, 3, carry, np.random.default_rng([T, K]))
-    weights, slopes, diagonal, g, terms = cast(np.float64, arrays)
+    weights, slopes, diagonal, g, terms = cast(np.float64, *arrays)
     links = bp.StructuredChain(weights, slopes, diagonal)
     for local in (None, terms):
         oracle = follow(weights, slopes, diagonal, g, local)
@@ -200,7 +196,7 @@ def test_products_of_chunks(K, carry, count, length):
     arrays = make(K, count * length, 2, 3, carry, np.random.default_rng([K, length]))[:3]
     written = naive.structured_jacobians_T(*arrays)
     for dtype, tolerance in TOLERANCE.items():
-        chain = bp.StructuredChain(*cast(dtype, arrays))
+        chain = bp.StructuredChain(*cast(dtype, *arrays))
         links = dict.fromkeys(TWINS, chain) | dict.fromkeys(STORED, written.astype(dtype))
         for name, twin in (TWINS | STORED).items():
             rows, exponents = twin.products(links[name], length)

@@ -1,17 +1,15 @@
 """What `test_backprop.py` has every rank do: mpiexec -n RANKS python -m mpi4py ranks.py TASK [T] FILE."""
 
 import itertools
-import json
 import os
 import signal
 import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
 from random_chains import KINDS, LISTS, TOLERANCE, Chain, orthogonal
-from refusing import patched, unlike
+from refusing import patched, unlike, write
 from scipy import sparse
 
 import bppsa_nb as bp
@@ -66,9 +64,8 @@ def compare(kind, dtype, given, style, rng):
     points = slice(run.start, run.stop + 1)
     oracle = chain.oracle()[points]
     everything = chain.terms(slice(0, T + 1)) if any(with_terms) else None
-    alone = bp.backprop(chain.links, chain.grad_output, local_grads=everything, method="linear", backend=backend)[
-        points
-    ]
+    how = {"local_grads": everything, "method": "linear", "backend": backend}
+    alone = bp.backprop(chain.links, chain.grad_output, **how)[points]
     wrong, links, end = [], chain.part(run), chain.grad_output if last else None
     for method in "linear", "chunked", "auto":
         how = {"local_grads": local, "method": method, "backend": backend, "comm": COMM}
@@ -195,16 +192,8 @@ def communicators():
     """Solve over communicators of all sorts; return those that gave something else than ones."""
     ones, wrong = np.ones((3, 1, 2)).tolist(), []
     half, twin, ring = COMM.Split(RANK % 2, -RANK), COMM.Dup(), COMM.Create_cart([COMM.size], [True])
-    for name, comm in {
-        "half": half,
-        "twin": twin,
-        "self": MPI.COMM_SELF,
-        "ring": ring,
-        "all": COMM,
-        "again": twin,
-    }.items():
-        if simple(comm) != ones:
-            wrong.append(name)
+    named = [("half", half), ("twin", twin), ("self", MPI.COMM_SELF), ("ring", ring), ("all", COMM), ("again", twin)]
+    wrong += [name for name, comm in named if simple(comm) != ones]
     for comm in half, twin, ring:
         comm.Free()
     # More of everything than MPI lets be at a time, on ranks that do not wait for a core.
@@ -376,6 +365,4 @@ def memory(T):
 
 if __name__ == "__main__":
     task, *sizes, path = sys.argv[1:]
-    every = COMM.gather({"check": check, "killed": killed, "memory": memory}[task](*map(int, sizes)))
-    if RANK == 0:
-        Path(path).write_text(json.dumps(every))
+    write(COMM, {"check": check, "killed": killed, "memory": memory}[task](*map(int, sizes)), path)

@@ -1,13 +1,13 @@
-"""What `test_residual.py` has every rank do: mpiexec -n RANKS python -m mpi4py residual_ranks.py TASK FOLDER FILE."""
+"""What `test_training.py` has every rank do: mpiexec -n RANKS python -m mpi4py residual_ranks.py TASK FOLDER FILE."""
 
-import json
 import signal
 import sys
 from pathlib import Path
 
 import numpy as np
+import trainers
 from mpi4py import MPI
-from refusing import bits, failing, unlike
+from refusing import bits, failing, state, unlike, write
 
 import bppsa_nb as bp
 from bppsa_nb import multigrid, sparse
@@ -47,14 +47,7 @@ def trainer(net=None, comm=COMM, optimizer=None, **how):
 
 
 def fit(who, epochs=1, dataset=None, **settings):
-    settings = {"batch_size": 8, "rng": 9, "progress": False} | settings
-    return who.fit(dataset or Data(who.model), epochs, **settings)
-
-
-def state(who):
-    averages = [array for group in who.optimizer.state.values() for array in group.values()]
-    place = np.array([who.optimizer.steps, who.epoch, who.position])
-    return bits([*who.model.params.values(), *averages, who.history.loss, place])
+    return trainers.fit(who, epochs, dataset or Data(who.model), **{"batch_size": 8} | settings)
 
 
 CASES = {
@@ -173,11 +166,8 @@ def stopped(folder):
 
 
 def main(task, folder, path):
-    folder = Path(folder)
-    found = unlike(COMM, refusals()) if task == "refused" else {"training": training, "stopped": stopped}[task](folder)
-    every = COMM.gather(found)
-    if RANK == 0:
-        Path(path).write_text(json.dumps(every))
+    tasks = {"check": training, "refused": lambda _: unlike(COMM, refusals()), "stopped": stopped}
+    write(COMM, tasks[task](Path(folder)), path)
 
 
 if __name__ == "__main__":

@@ -2,23 +2,14 @@ import numpy as np
 import pytest
 
 from bppsa_nb.distributed import predict
-from bppsa_nb.distributed.predict import (
-    Costs,
-    Interconnect,
-    OperatorCosts,
-    exscan,
-    longest_at_the_loss,
-    pipeline,
-    scan,
-    sequential,
-)
+from bppsa_nb.distributed.predict import Costs, Interconnect, OperatorCosts, exscan, pipeline, scan, sequential
 from bppsa_nb.papers.bppsa import figure_11
 from bppsa_nb.schedule import events as timeline
 
 LINK = Interconnect(3.0, 4.0)
 OPERATOR = OperatorCosts(product=7.0, apply=2.0, start=11.0, size=20)
-FREE = OperatorCosts(0, 0, 0, 0)
 COSTS = Costs(forward=1.0, sweep=2.0, gradients=0.25, jacobian=0.5, product=10.0, state=8, operator=OPERATOR)
+FREE, AT_ONCE = COSTS._replace(operator=OperatorCosts(0, 0, 0, 0)), Interconnect(0, np.inf)
 
 
 def doubling(ready):
@@ -62,10 +53,6 @@ def test_exscan_is_recursive_doubling_of_maps_in_order(ranks):
     assert calls.max(initial=0) <= max(0, 2 * np.ceil(np.log2(ranks)) - 2)
 
 
-def test_messages_cost_latency_and_bytes():
-    assert LINK.seconds(20) == 3 + 20 / 4
-
-
 @pytest.mark.parametrize("whole", [False, True])
 def test_on_one_rank_all_roads_are_back_propagation(whole):
     step = COSTS.sweep + whole * (COSTS.forward + COSTS.gradients)
@@ -76,8 +63,7 @@ def test_on_one_rank_all_roads_are_back_propagation(whole):
 
 
 def test_two_ranks_need_no_product():
-    hop = LINK.seconds(COSTS.state)
-    exchange = OPERATOR.start + LINK.seconds(OPERATOR.size)
+    hop, exchange = 3 + COSTS.state / 4, OPERATOR.start + 3 + OPERATOR.size / 4
     assert scan(10, 2, COSTS, LINK) == 10 * 2 + exchange
     assert sequential(10, 2, COSTS, LINK) == 10 * 2 + hop
     assert sequential(10, 2, COSTS, LINK, whole=True) == 10 * 3 + 2 * hop + 5 * 0.25
@@ -86,38 +72,31 @@ def test_two_ranks_need_no_product():
 
 
 def test_four_ranks_reduce_scan_and_replay():
-    free = COSTS._replace(operator=FREE)
-    fast = Interconnect(0, 1e9)
-    assert scan(40, 4, free, fast) == 10 * (0.5 + 10) + 10 * 2
+    assert scan(40, 4, FREE, AT_ONCE) == 10 * (0.5 + 10) + 10 * 2
     # In a whole step, ranks multiply while others go forward: the third has its states after 30 steps, and multiplies.
-    whole = scan(40, 4, free, fast, whole=True)
-    assert whole == pytest.approx(30 * 1 + 10 * 10.5 + 10 * 2 + 10 * 0.25)
-    cheap = free._replace(product=1.0, jacobian=0.0)
-    assert scan(40, 4, cheap, fast, whole=True) == pytest.approx(40 * 1 + 10 * 2 + 10 * 2 + 10 * 0.25)
+    assert scan(40, 4, FREE, AT_ONCE, whole=True) == 30 * 1 + 10 * 10.5 + 10 * 2 + 10 * 0.25
+    cheap = FREE._replace(product=1.0, jacobian=0.0)
+    assert scan(40, 4, cheap, AT_ONCE, whole=True) == 40 * 1 + 10 * 2 + 10 * 2 + 10 * 0.25
+    # Uneven shares: the run at the loss has two steps, the others one.
+    assert scan(5, 4, FREE, AT_ONCE) == 10.5 + 2
+    # In time, the runs have 1, 1, 1 and 2 steps; the third multiplies from 3 to 13.5.
+    assert scan(5, 4, FREE, AT_ONCE, whole=True) == 13.5 + 2 + 0.25
+    assert sequential(2, 8, FREE, AT_ONCE) == 2 * 2  # more ranks than steps
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 16, 64])
 def test_a_longer_run_at_the_loss_is_never_slower_than_sequential(ranks):
-    free, fast = COSTS._replace(operator=FREE), Interconnect(0, np.inf)
-    ratio = (free.jacobian + free.product) / free.sweep
+    ratio = (FREE.jacobian + FREE.product) / FREE.sweep
     steps = 10000 * (ranks - 1) + round(10000 * ratio)  # shared out without a rest
-    seconds, factor = longest_at_the_loss(steps, ranks, free, fast)
+    seconds, factor = predict.longest_at_the_loss(steps, ranks, FREE, AT_ONCE)
     if ranks == 2:  # of which none multiplies
-        assert seconds == scan(steps, 2, free, fast)
+        assert seconds == scan(steps, 2, FREE, AT_ONCE)
         return
     # All but the loss's multiply while it goes back, then they do: 10000 (m + s) seconds instead of steps * s.
-    assert factor == pytest.approx(ratio) and seconds == pytest.approx(10000 * (ratio + 1) * free.sweep)
-    serial = sequential(steps, ranks, free, fast)
+    assert factor == pytest.approx(ratio) and seconds == pytest.approx(10000 * (ratio + 1) * FREE.sweep)
+    serial = sequential(steps, ranks, FREE, AT_ONCE)
     assert serial / seconds == pytest.approx((ranks - 1 + ratio) / (ratio + 1)) and serial > seconds
-    assert seconds <= scan(steps, ranks, free, fast)
-
-
-def test_uneven_shares_and_more_ranks_than_steps():
-    free = COSTS._replace(operator=FREE)
-    assert scan(5, 4, free, Interconnect(0, 1e9)) == 10.5 + 2  # the run at the loss has two steps, the others one
-    # In time, the runs have 1, 1, 1 and 2 steps; the third multiplies from 3 to 13.5.
-    assert scan(5, 4, free, Interconnect(0, np.inf), whole=True) == 13.5 + 2 + 0.25
-    assert sequential(2, 8, free, Interconnect(0, np.inf)) == 2 * 2
+    assert seconds <= scan(steps, ranks, FREE, AT_ONCE)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -129,15 +108,6 @@ def test_predictions_end_in_events(method, whole):
     assert {event.worker for event in events} == set(range(5))
     swept = sum(event.duration for event in events if event.label in ("sweep", "replay"))
     assert swept == COSTS.sweep * (23 if method == "linear" else 23 - 5)  # the run at the loss is swept, not replayed
-
-
-def test_messages_count_where_ranks_have_little_else_to_do():
-    def costs(diamond):
-        return 1e-7, 1e-7, diamond, diamond, 1280, 1280
-
-    assert predict.choose((costs(0),) * 2) == "linear"
-    assert predict.choose((costs(0),) * 64) == "chunked"  # 6 messages in a row, not 63
-    assert predict.choose((costs(1e-3),) * 64) == "linear"
 
 
 @pytest.mark.parametrize("ranks, batches", [(1, 1), (2, 3), (4, 4), (5, 2)])
@@ -153,22 +123,18 @@ def test_gpipe_is_the_schedule_of_figure_11(ranks, batches):
 
 
 def test_a_forward_pass_that_is_repaired_waits_for_no_other_rank():
-    free = COSTS._replace(operator=FREE)
     link, rounds, held = Interconnect(0.5, np.inf), 2, 16  # CHECK_EVERY steps are two rounds of so many
     told = 0.5 + 2 * 0.5  # to the next rank, and log2(4) messages to hear from all
     forward = held * COSTS.forward + told + rounds * (held * COSTS.forward + told)
-    serial = scan(4 * held, 4, free, link, whole=True)
-    found = scan(4 * held, 4, free, link, whole=True, repaired=True)
-    backward = found - forward
-    assert backward > 0 and scan(4 * held, 4, free, link, whole=True) == serial
-    segments = predict._segments(predict._shares(4 * held, 4), free, True)
+    segments = predict._segments(predict._shares(4 * held, 4), FREE, True)
     segments = segments._replace(repair=held * COSTS.forward, rounds=rounds)
     events = segments.events("chunked", link)
     timeline.check(events, [[]] * len(events))
+    assert scan(4 * held, 4, FREE, link, whole=True, repaired=True) == timeline.makespan(events)
     assert min(event.start for event in events if event.label == "reduce") == forward
     assert [event.label for event in events if event.worker == 2].count("repair") == rounds
     # The last place had to wait for all others; now it waits for its own run, and a short repair.
-    segments = predict._segments(predict._shares(40000, 16), free, True)
+    segments = predict._segments(predict._shares(40000, 16), FREE, True)
     first = []
     for repair in (None, 32.0):
         events = segments._replace(repair=repair, rounds=1).events("chunked", link)
@@ -186,18 +152,16 @@ def test_ranks_begin_at_once_where_that_is_shorter():
 
 
 def test_the_plan_chooses_between_one_after_the_other_and_all_at_once():
-    class Side:
-        def __init__(self, sweep, multiply):
-            self.sweep, self.multiply = sweep, multiply
+    def faster(*sides):  # to sweep and to multiply, in seconds, beside which messages and ⋄ of maps are little
+        return predict.choose(tuple((*side, 5e-5, 1e-4, 80, 300) for side in sides))
 
-    def faster(every):  # in seconds, beside which messages and ⋄ of maps are little
-        costs = ((side.sweep, side.multiply, 5e-5, 1e-4, 80, 300) for side in every)
-        return predict.choose(tuple(costs))
-
-    assert faster([Side(5, 9)]) == "linear"
-    assert faster([Side(5, 999), Side(5, 999)]) == "linear"  # all at once, nothing is multiplied, nothing is won
-    assert faster([Side(5, 999), Side(5, 7), Side(5, 999)]) == "chunked"  # those at the ends are not multiplied
-    assert faster([Side(5, 0), Side(5, 10), Side(5, 0)]) == "linear"
-    assert faster([Side(1, 0), Side(5, 2), Side(1, 0)]) == "linear"  # one rank has it all
-    assert faster([Side(5, 0), Side(5, 2), Side(6, 0)]) == "chunked"
-    assert faster([Side(0, 0), Side(0, 0)]) == "linear"
+    assert faster((5, 9)) == "linear"
+    assert faster((5, 999), (5, 999)) == "linear"  # all at once, nothing is multiplied, nothing is won
+    assert faster((5, 999), (5, 7), (5, 999)) == "chunked"  # those at the ends are not multiplied
+    assert faster((5, 0), (5, 10), (5, 0)) == "linear"
+    assert faster((1, 0), (5, 2), (1, 0)) == "linear"  # one rank has it all
+    assert faster((5, 0), (5, 2), (6, 0)) == "chunked"
+    assert faster((0, 0), (0, 0)) == "linear"
+    # Messages count where ranks have little else to do: with 64 of them, 6 in a row, not 63.
+    for ranks, product, method in (2, 0, "linear"), (64, 0, "chunked"), (64, 1e-3, "linear"):
+        assert predict.choose(((1e-7, 1e-7, 0, product, 1280, 1280),) * ranks) == method

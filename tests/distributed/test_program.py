@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from on_mpi import start
+from on_mpi import FAULTY, start
 
 from bppsa_nb.distributed import measure, predict, program
 
@@ -144,26 +144,10 @@ def test_wrong_arguments_are_refused(arguments, said, monkeypatch, capsys):
 
 def test_one_rank_says_what_is_wrong(rank_session):
     done = rank_session.run(3, "-m", "bppsa_nb.multigrid", "--depth", "8", "--backend", "numpy")
-    said = "ranks must be at most the 2 steps that 2 levels leave"
+    said = "usage: python -m bppsa_nb.distributed .*\n.*error: ranks must be at most the 2 steps that 2 levels leave"
     assert done.returncode == 2 and len(re.findall(said, done.stderr)) == 1
 
 
-FAULTY = """
-import os, signal, sys
-from mpi4py import MPI
-from bppsa_nb.distributed import measure, measure_layers, program
-
-kept, calls = {owner}.{name}, []
-
-def fault(*arguments):
-    calls.append(1)
-    if len(calls) == 2 and MPI.COMM_WORLD.rank == 1:
-        {fault}
-    return kept(*arguments)
-
-{owner}.{name} = fault
-program.main(sys.argv[1:])
-"""
 ENDS = [("_train", "os.kill(os.getpid(), signal.SIGKILL)", ""), ("_train", "sys.exit('lost')", "lost")]
 ENDS += [("_train", "raise OSError('lost')", "Traceback(?s:.*)OSError: lost")]
 ENDS += [("peak", "raise MemoryError('no room')", "^rank 1: MemoryError: no room$")]
@@ -173,7 +157,8 @@ ENDS += [("peak", "raise MemoryError('no room')", "^rank 1: MemoryError: no room
 def test_a_rank_that_dies_or_raises_ends_all(name, fault, said):
     # The others wait for nobody.
     owner, arguments = ("measure", FEW) if name == "peak" else ("measure_layers", ["layers", *LAYERS, "--width", "3"])
-    done = start(3, "-c", FAULTY.format(owner=owner, name=name, fault=fault), *arguments)
+    what = {"owner": f"distributed.{owner}", "name": name, "main": "distributed.program:main"}
+    done = start(3, "-c", FAULTY.format(**what, number=2, rank=1, fault=fault), *arguments)
     assert done.returncode and re.search(said, done.stderr, re.MULTILINE), done.stderr
 
 

@@ -83,16 +83,6 @@ def test_a_product_that_cannot_be_kept(kind, backend):
         DenseSegment(links, 2, backend).reduce(None, None)
 
 
-def test_products_of_chunks_are_put_together_in_order(monkeypatch):
-    monkeypatch.setattr(counts, "workers", lambda _: 5)
-    rng = np.random.default_rng(3)
-    links = np.triu(rng.uniform(0.5, 1, (44, 1, 2, 2)))  # products that do not commute
-    whole = np.linalg.multi_dot(list(links[:, 0]))
-    found = DenseSegment(links, 1, "cpu").reduce(None, None).linear
-    rows = found.matrices[0] * 2.0 ** found.exponents[0][:, None]
-    assert np.allclose(rows, whole.T, rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize(
     "kind, backend, weights", [("gru", "numpy", 3), ("carry only", "numpy", 1), ("shared", "cpu", 0)]
 )

@@ -1,6 +1,6 @@
-"""Training whose steps and samples are spread over MPI ranks: the same as on one process, or one error on all ranks.
+"""Training whose steps and samples, or layers, are spread over MPI ranks: as on one process, or one error on all ranks.
 
-`train_ranks.py` holds what every rank does.
+`train_ranks.py` and `residual_ranks.py` hold what every rank does.
 """
 
 import os
@@ -12,28 +12,36 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_mpi import ENVIRONMENT, command, start
+from on_mpi import ENVIRONMENT, FAULTY, command, start
 
 import bppsa_nb as bp
 from bppsa_nb.papers import cli
 
-PROGRAM = Path(__file__).with_name("train_ranks.py")
+STEPS, LAYERS = "train_ranks.py", "residual_ranks.py"
 
 
 @pytest.fixture
 def on_ranks(rank_session, tmp_path):
-    """Do one of the tasks on some ranks; return what every rank found."""
-    return lambda ranks, task: rank_session.found(ranks, PROGRAM, task, tmp_path)
+    """Do one of a program's tasks on some ranks; return what every rank found."""
+    return lambda ranks, task, name=STEPS: rank_session.found(ranks, Path(__file__).with_name(name), task, tmp_path)
 
 
 @pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 4, 7))])
-def test_any_number_of_ranks_trains_as_one_process_does(on_ranks, ranks):
-    assert on_ranks(ranks, "check") == [[]] * ranks
+@pytest.mark.parametrize("name", [STEPS, LAYERS])
+def test_any_number_of_ranks_trains_as_one_process_does(on_ranks, ranks, name):
+    assert on_ranks(ranks, "check", name) == [[]] * ranks
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full)])
-def test_what_one_rank_cannot_do_none_does(on_ranks, ranks):
-    assert on_ranks(ranks, "refused") == [[]] * ranks
+SOME = (2, STEPS), (3, LAYERS), *(pytest.param(4, name, marks=pytest.mark.full) for name in (STEPS, LAYERS))
+
+
+@pytest.mark.parametrize("ranks, name", SOME)
+def test_what_one_rank_cannot_do_none_does(on_ranks, ranks, name):
+    assert on_ranks(ranks, "refused", name) == [[]] * ranks
+
+
+def test_ctrl_c_on_one_rank_stops_all_after_the_same_iteration(on_ranks):
+    assert on_ranks(3, "stopped", LAYERS) == [[0, 16, 2]] * 3
 
 
 def trained(epochs, *paths):
@@ -119,42 +127,18 @@ def test_what_is_wrong_is_said_once(arguments, code, said):
     assert not done.stdout
 
 
-FAULTY = """
-import os, signal, sys
-from mpi4py import MPI
-import bppsa_nb
-from bppsa_nb.papers import cli; from bppsa_nb.machine import files
-
-kept, fsync, calls = bppsa_nb.Bitstream.batch, os.fsync, []
-
-def batch(*arguments, **named):
-    calls.append(1)
-    if len(calls) == 4 and MPI.COMM_WORLD.rank == {rank} and not {writing}:
-        {fault}
-    return kept(*arguments, **named)
-
-def sync(number):
-    calls.append(1)
-    if len(calls) > 7:  # every iteration makes a batch and a file
-        {fault}
-    return fsync(number)
-
-bppsa_nb.Bitstream.batch = batch
-if {writing}:
-    files.os.fsync = sync
-sys.exit(cli.main(sys.argv[1:]))
-"""
-KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+KILL, BATCH = "os.kill(os.getpid(), signal.SIGKILL)", ("training.datasets:Bitstream", "batch")
 
 
 @pytest.mark.parametrize(
-    "fault, rank, writing",
-    [(KILL, 1, False), (KILL, 0, True), ("raise KeyError('lost')", 2, False)],
+    "fault, rank, owner, name",
+    [(KILL, 1, *BATCH), (KILL, 0, "machine.files:os", "fsync"), ("raise KeyError('lost')", 2, *BATCH)],
 )
-def test_a_rank_that_dies_or_raises_ends_all_and_leaves_a_checkpoint(tmp_path, capsys, fault, rank, writing):
+def test_a_rank_that_dies_or_raises_ends_all_and_leaves_a_checkpoint(tmp_path, capsys, fault, rank, owner, name):
     path = tmp_path / "kept.npz"
     keep = ["--distributed", "--save", path, "--save-every", "1"]
-    done = start(3, "-c", FAULTY.format(fault=fault, rank=rank, writing=writing), *TRAIN, *keep)
+    what = {"owner": owner, "name": name, "main": "papers.cli:main"}
+    done = start(3, "-c", FAULTY.format(**what, number=4, rank=rank, fault=fault), *TRAIN, *keep)
     assert done.returncode
     if "KeyError" in fault:
         assert "rank 2 failed: KeyError: 'lost'" in done.stderr and "Traceback" in done.stderr

@@ -1,7 +1,6 @@
 """What `test_training.py` has every rank do: mpiexec -n RANKS python -m mpi4py train_ranks.py TASK FOLDER FILE."""
 
 import itertools
-import json
 import os
 import signal
 import sys
@@ -10,8 +9,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+import trainers
 from mpi4py import MPI
-from refusing import bits, failing, patched, unlike
+from refusing import bits, failing, patched, state, unlike, write
 
 import bppsa_nb as bp
 from bppsa_nb import sparse
@@ -94,27 +94,7 @@ def data(dtype="float64", samples=17, length=9):
 
 
 def fit(who, epochs=1, dataset=None, **settings):
-    return who.fit(dataset or data(), epochs, **{"batch_size": 8, "rng": 9, "progress": False} | settings)
-
-
-def state(who):
-    """Everything that a trainer holds, as bytes; and in numbers what must be about the same as in one process."""
-    averages = [array for group in who.optimizer.state.values() for array in group.values()]
-    history, place = who.history, np.array([who.optimizer.steps, who.epoch, who.position])
-    return bits([*who.model.params.values(), *averages, history.loss, history.seconds, place])
-
-
-class Whole:
-    """A data set that knows nothing of parts."""
-
-    def __init__(self, inner):
-        self.inner = inner
-
-    def __len__(self):
-        return len(self.inner)
-
-    def batch(self, indices):
-        return self.inner.batch(indices)
+    return trainers.fit(who, epochs, dataset or data(), **{"batch_size": 8} | settings)
 
 
 def training():
@@ -132,7 +112,8 @@ def training():
         many = trainer(COMM, places if places < SIZE else None, **how)
         dataset = data(dtype)
         fit(alone, 2, dataset)
-        history = fit(many, 2, Whole(dataset) if places == 1 else dataset, rng=9 if RANK == 0 else None)
+        given = trainers.Watched(inner=dataset) if places == 1 else dataset
+        history = fit(many, 2, given, rng=9 if RANK == 0 else None)
         if np.abs(history.loss / alone.history.loss - 1).max() > tolerance or (history.seconds <= 0).any():
             wrong.append(f"{places}: history")
         if any(far(many.model.params[name], param, dtype) for name, param in alone.model.params.items()):
@@ -145,16 +126,17 @@ def training():
         x, _ = dataset.batch(share, part=(RANK % places, places))
         if (many.predict(x) != alone.predict(dataset.batch(share)[0])).any():
             wrong.append(f"{places}: predict")
-        if len(set(COMM.allgather(state(many)))) > 1:
+        if len(set(COMM.allgather(state(many) + bits([history.seconds])))) > 1:
             wrong.append(f"{places}: bits between ranks")
     return wrong
 
 
-class Changed:
+class Changed(trainers.Watched):
     """The data, changed on the last rank."""
 
     def __init__(self, change, length=17):
-        self.change, self.length, self.inner = change, length, data()
+        super().__init__(change=change, inner=data())
+        self.length = length
 
     def __len__(self):
         return self.length if LAST else 17
@@ -266,21 +248,23 @@ def refused_by_trainers(folder):
     ]:
         yield lambda change=change: fit(who, dataset=Changed(change)), rank, said
     yield lambda: who.evaluate(Changed(failing), 8), at, disk
-    parts = r"TypeError: dataset.batch must take part=\(i, n\), .* Whole.batch does not"
-    yield lambda: fit(trainer(COMM), dataset=Whole(data())), None, parts
+    parts = r"TypeError: dataset.batch must take part=\(i, n\), .* Watched.batch does not"
+    yield lambda: fit(trainer(COMM), dataset=trainers.Watched(inner=data())), None, parts
     yield lambda: fit(who, dataset=Changed(None, 18)), None, other("num_samples") + ".* it is 1[78]"
     yield lambda: fit(who, batch_size=8 + LAST), None, other("batch_size") + ".* it is [89]"
     yield lambda: fit(who, 1 + LAST), None, other("epochs")
-    yield lambda: fit(shifted()), None, other("model.params", SIZE // 2).partition(";")[0]
+    shifted = trainer(COMM, 2)  # the last replica has other parameters than the others
+    shifted.model.params["fc.bias"][0] += RANK >= SIZE // 2
+    yield lambda: fit(shifted), None, other("model.params", SIZE // 2).partition(";")[0]
     none = np.zeros((1, 0, 1)), np.zeros(0, int)
     yield lambda: who.step(*none), None, "ValueError: x must hold at least one sample, on all ranks together"
     overflow = "FloatingPointError: the gradient of weight_ih_l0 overflows float64; the parameters were not"
-    yield lambda: exploding().step(np.zeros((40, 1, 1)), [0]), None, overflow
+    exploding = filled(weight_hh_l0=1e10 * np.eye(HIDDEN), fc__weight=np.eye(CLASSES, 1))
+    yield lambda: exploding.step(np.zeros((40, 1, 1)), [0]), None, overflow
     unsaved = "ValueError: nothing was saved, for it could not be loaded: .* 'params/fc.bias' must be finite"
     yield lambda: unmoved(folder), "any", unsaved
-    x_one = np.full((1, 1, 1), RANK >= SIZE - 2, float)
-    logits = "FloatingPointError: logits overflow float64, though x"
-    yield lambda: brimming().step(x_one, [0]), None, logits
+    x_one, large = np.full((1, 1, 1), RANK >= SIZE - 2, float), filled(2, weight_ih_l0=30, fc__weight=1e308)
+    yield lambda: large.step(x_one, [0]), None, "FloatingPointError: logits overflow float64, though x"
     yield lambda: who.save(folder), "any", "IsADirectoryError: .*"
     who.save(folder / "whole.npz")
     yield lambda: who.load(folder / ("nowhere.npz" if LAST else "whole.npz")), at, "FileNotFoundError: .*nowhere.npz"
@@ -288,14 +272,6 @@ def refused_by_trainers(folder):
     alone.save(folder / f"{RANK}.npz")
     yield lambda: who.load(folder / (f"{RANK}.npz" if LAST else "whole.npz")), None, other("what path holds")
     yield lambda: state(who) == before, None, "True instead"
-
-
-def shifted():
-    """Return a trainer whose last replica has other parameters than the others."""
-    who = trainer(COMM, 2)
-    if RANK >= SIZE // 2:
-        who.model.params["fc.bias"][0] += 1
-    return who
 
 
 def unmoved(folder):
@@ -314,31 +290,20 @@ def unmoved(folder):
         assert not (folder / "infinite.npz").exists()
 
 
-def brimming():
-    """Return a trainer whose logits overflow for inputs of one, and are zero for inputs of zero."""
-    who = bp.Trainer(model(inputs=1), bp.SGD(0.1), backend="numpy", comm=COMM, sequence_ranks=2)
+def filled(places=None, **params):
+    """Return a trainer with these parameters, where . is __, and zeros for all others."""
+    who = bp.Trainer(model(inputs=1), bp.SGD(0.1), backend="numpy", comm=COMM, sequence_ranks=places)
     for name, param in who.model.params.items():
-        param[:] = {"weight_ih_l0": 30, "fc.weight": 1e308}.get(name, 0)
+        param[:] = params.get(name.replace(".", "__"), 0)
     return who
 
 
-def exploding():
-    who = bp.Trainer(model(inputs=1), bp.SGD(0.1), backend="numpy", comm=COMM)
-    for name, param in who.model.params.items():
-        param[:] = 1e10 * np.eye(HIDDEN) if name == "weight_hh_l0" else 0
-        if name == "fc.weight":
-            param[0] = 1
-    return who
-
-
-class Stopping:
+class Stopping(trainers.Watched):
     """The data, until Ctrl-C arrives on one rank in some iteration."""
 
     def __init__(self, iteration, rank):
-        self.left, self.rank, self.inner = iteration, rank, data()
-
-    def __len__(self):
-        return len(self.inner)
+        super().__init__(inner=data())
+        self.left, self.rank = iteration, rank
 
     def batch(self, indices, part=(0, 1)):
         self.left -= 1
@@ -361,10 +326,9 @@ def begin(folder):
     who = trainer(COMM, SIZE // 2, cell="gru")
     halted = [stopped(lambda: fit(who, 2, Stopping(2, SIZE - 1)))]
     place = who.epoch, who.position, len(who.history.loss)
-    written, write = [], checkpoints.write
-    checkpoints.write = lambda path, *what: [written.append(path.name), write(path, *what)]
-    who.save(folder / "begun.npz")
-    checkpoints.write = write
+    written, really = [], checkpoints.write
+    with patch.object(checkpoints, "write", lambda path, *what: [written.append(path.name), really(path, *what)]):
+        who.save(folder / "begun.npz")
     halted.append(stopped(lambda: who.evaluate(Stopping(1, 0), 4)))
     x, y = data().batch(range(1), part=(RANK % (SIZE // 2), SIZE // 2))
     halted.append(stopped(lambda: who.step(x, StepStop(y))))
@@ -401,16 +365,8 @@ def go_on(folder):
 
 
 def main(task, folder, path):
-    folder = Path(folder)
-    if task == "check":
-        found = models() + training()
-    elif task == "refused":
-        found = unlike(COMM, refusals(folder))
-    else:
-        found = {"begin": begin, "go_on": go_on}[task](folder)
-    every = COMM.gather(found)
-    if RANK == 0:
-        Path(path).write_text(json.dumps(every))
+    tasks = {"check": lambda _: models() + training(), "refused": lambda folder: unlike(COMM, refusals(folder))}
+    write(COMM, (tasks | {"begin": begin, "go_on": go_on})[task](Path(folder)), path)
 
 
 if __name__ == "__main__":

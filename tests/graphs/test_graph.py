@@ -77,18 +77,22 @@ OPERATIONS = {
 }
 
 
+def grow(draw, graph, nodes, U, operations, most):
+    """Add nodes to a graph, each of which takes two drawn from those there are; return those that nobody takes."""
+    for _ in range(draw(st.integers(0, most))):
+        left, right = (nodes[draw(st.integers(0, len(nodes) - 1))] for _ in range(2))
+        nodes.append(OPERATIONS[draw(st.sampled_from(operations))](left, right, U))
+    taken = {each for node in graph.nodes for each in node.inputs}
+    return [node for node in graph.nodes if node not in taken]
+
+
 def random_graph(draw):
-    """Grow a graph: every node takes nodes drawn from those there are; what nobody takes is put out."""
     graph = Graph("random")
     nodes = [graph.input("a", "B", "H"), graph.input("b", "B", "H")]
     U = graph.parameter("U", "H", "H")
     bias = graph.parameter("bias", "H")
     nodes.append(nodes[0] @ U.T + bias)
-    for _ in range(draw(st.integers(0, 8))):
-        left, right = (nodes[draw(st.integers(0, len(nodes) - 1))] for _ in range(2))
-        nodes.append(OPERATIONS[draw(st.sampled_from(list(OPERATIONS)))](left, right, U))
-    taken = {each for node in graph.nodes for each in node.inputs}
-    loose = [node for node in graph.nodes if node not in taken]
+    loose = grow(draw, graph, nodes, U, list(OPERATIONS), 8)
     graph.output(**{f"out_{i}": node for i, node in enumerate(loose)})
     if draw(st.booleans()):  # an output may be used inside as well
         graph.output(also=nodes[draw(st.integers(0, len(nodes) - 1))])
@@ -164,11 +168,7 @@ def test_a_linear_graph_derived_twice_is_itself(data):
     nodes = [graph.input("a", "B", "H")]
     U = graph.parameter("U", "H", "H")
     nodes.append(nodes[0] @ U.T)
-    for _ in range(data.draw(st.integers(0, 6))):
-        left, right = (nodes[data.draw(st.integers(0, len(nodes) - 1))] for _ in range(2))
-        nodes.append(OPERATIONS[data.draw(st.sampled_from(["sum", "matmul", "matmul_T"]))](left, right, U))
-    taken = {each for node in graph.nodes for each in node.inputs}
-    loose = [node for node in nodes if node not in taken]
+    loose = grow(data.draw, graph, nodes, U, ["sum", "matmul", "matmul_T"], 6)
     graph.output(c=reduce(lambda a, b: a + b, loose))
     rng = np.random.default_rng(0)
     values = random_values(graph, rng)
@@ -203,34 +203,13 @@ def test_what_is_given_is_not_computed_again():
     assert set(out) == {"z", "h", "keep", "old"}
 
 
-@pytest.mark.parametrize("name", ["vanilla RNN", *GRUS])
-def test_forward_is_the_equation_written_in_loops(name):
-    graph, rng = GRAPHS[name](), np.random.default_rng(0)
-    v = random_values(graph, rng)
-    B, H = v["h"].shape
-    expected = np.empty((B, H))
-
-    def recurrent(weights, vector):
-        return [sum(weights[i, j] * vector[j] for j in range(H)) for i in range(H)]
-
-    def gate(total):
-        return 1 / (1 + np.exp(-total))
-
-    for b in range(B):
-        h = v["h"][b]
-        if name == "vanilla RNN":
-            expected[b] = [np.tanh(v["x"][b, i] + recurrent(v["U"], h)[i]) for i in range(H)]
-            continue
-        r = [gate(v["x_r"][b, i] + recurrent(v["U_r"], h)[i]) for i in range(H)]
-        z = [gate(v["x_z"][b, i] + recurrent(v["U_z"], h)[i]) for i in range(H)]
-        if name == "GRU":
-            to_c = recurrent(v["U"], [r[i] * h[i] for i in range(H)])
-        else:
-            bias = v.get("b_u", np.zeros(H))
-            to_c = [r[i] * (recurrent(v["U"], h)[i] + bias[i]) for i in range(H)]
-        c = [np.tanh(v["x_c"][b, i] + to_c[i]) for i in range(H)]
-        expected[b] = [(1 - z[i]) * h[i] + z[i] * c[i] for i in range(H)]
-    np.testing.assert_allclose(graph.run(v)["h_next"], expected, rtol=1e-12)
+def test_forward_is_the_equation():
+    rng = np.random.default_rng(0)
+    v = random_values(library.vanilla_rnn(), rng)
+    np.testing.assert_array_equal(library.vanilla_rnn().run(v)["h_next"], np.tanh(v["x"] + v["h"] @ v["U"].T))
+    v = random_values(library.gru_moved_reset(), rng)  # with a bias, it is held to `variants` below
+    biased = library.gru_moved_reset(bias=True).run(v | {"b_u": np.zeros(4)})["h_next"]
+    np.testing.assert_allclose(library.gru_moved_reset().run(v)["h_next"], biased, rtol=1e-12)
 
 
 @pytest.mark.parametrize("variant", variants.NAMES)

@@ -97,11 +97,7 @@ print("ready")
 @pytest.mark.skipif(sys.platform == "darwin", reason="NVIDIA publishes no numba-cuda for macOS")
 @pytest.mark.parametrize(
     ("program", "said"),
-    [
-        (COMPILE, "True"),
-        (LAUNCH.format(first=""), "ready"),
-        (LAUNCH.format(first="from numba import cuda"), "ready"),
-    ],
+    [(COMPILE, "True"), (LAUNCH.format(first=""), "ready"), (LAUNCH.format(first="from numba import cuda"), "ready")],
 )
 def test_the_first_kernel_neither_fails_nor_warns(program, said):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}

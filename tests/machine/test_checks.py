@@ -1,15 +1,7 @@
 import numpy as np
 import pytest
 
-from bppsa_nb.machine.checks import (
-    all_finite,
-    as_float,
-    check_between,
-    check_integers,
-    check_kind,
-    float_dtype,
-    generator,
-)
+from bppsa_nb.machine import checks
 
 
 @pytest.mark.parametrize(
@@ -25,55 +17,55 @@ from bppsa_nb.machine.checks import (
     ],
 )
 def test_all_finite(array, expected):
-    assert all_finite(array) is expected
+    assert checks.all_finite(array) is expected
 
 
 @pytest.mark.parametrize("size", [3, 10**5])
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 def test_one_number_is_enough(size, number):
     array = np.full(size, 3e38, np.float32)
-    assert all_finite(array)
+    assert checks.all_finite(array)
     for place in 0, size // 2, size - 1:
         spoiled = array.copy()
         spoiled[place] = number
-        assert not all_finite(spoiled) and not all_finite(spoiled[::-1])
+        assert not checks.all_finite(spoiled) and not checks.all_finite(spoiled[::-1])
 
 
 def test_a_dtype_is_one_of_two_by_many_names():
-    assert all(float_dtype(name) == np.float32 for name in (np.float32, "f4", np.dtype("float32"), "float32"))
+    assert all(checks.float_dtype(name) == np.float32 for name in (np.float32, "f4", np.dtype("float32"), "float32"))
     for dtype in (None, "x", 3, [1, "a"], np.float16, int, ">f4"):
         with pytest.raises(TypeError, match="^dtype must be float32 or float64, got"):
-            float_dtype(dtype)
+            checks.float_dtype(dtype)
 
 
 def test_generator_makes_what_numpy_makes():
     for seed in (3, [1, 2], np.int64(5), np.array([7, 2**40]), np.uint64([1, 2]), range(3)):
-        assert generator(seed).random() == np.random.default_rng(seed).random()
+        assert checks.generator(seed).random() == np.random.default_rng(seed).random()
     given = np.random.default_rng(0)
-    assert generator(given) is given
+    assert checks.generator(given) is given
     for rng, error in (("x", TypeError), (1.5, TypeError), (True, TypeError), (-1, ValueError), ([3, -1], ValueError)):
         with pytest.raises(error, match=r"^seed must be an integer of at least 0, several of them, or a numpy"):
-            generator(rng, "seed")
+            checks.generator(rng, "seed")
 
 
 @pytest.mark.parametrize("value, expected", [(np.float32(0.5), 0.5), (2**2000, np.inf), (-(2**2000), -np.inf)])
 def test_as_float(value, expected):
-    found = as_float("h", value)
+    found = checks.as_float("h", value)
     assert type(found) is float and found == expected
     for wrong in (True, "1", None, 1j, np.timedelta64(1, "s")):
         with pytest.raises(TypeError, match="^h must be a number, got"):
-            as_float("h", wrong)
+            checks.as_float("h", wrong)
 
 
 @pytest.mark.parametrize(
     "check, error, message",
     [
-        (lambda: check_between("rate", "x", 0, 1), TypeError, "^rate must be a number, got 'x'$"),
-        (lambda: check_between("rate", 1, 0, 1), ValueError, "^rate must be at least 0 and below 1, got 1$"),
-        (lambda: check_between("rate", np.nan, 0, np.inf), ValueError, "^rate must be .* below inf, got nan$"),
-        (lambda: check_integers("y", np.zeros(2)), TypeError, "^y must hold integers, got float64$"),
-        (lambda: check_kind("a", [1], dict, "a dict"), TypeError, "^a must be a dict, got list$"),
-        (lambda: check_kind("a", [1], dict, "a dict", repr), TypeError, r"^a must be a dict, got \[1\]$"),
+        (lambda: checks.check_between("rate", "x", 0, 1), TypeError, "^rate must be a number, got 'x'$"),
+        (lambda: checks.check_between("rate", 1, 0, 1), ValueError, "^rate must be at least 0 and below 1, got 1$"),
+        (lambda: checks.check_between("rate", np.nan, 0, np.inf), ValueError, "^rate must be .* below inf, got nan$"),
+        (lambda: checks.check_integers("y", np.zeros(2)), TypeError, "^y must hold integers, got float64$"),
+        (lambda: checks.check_kind("a", [1], dict, "a dict"), TypeError, "^a must be a dict, got list$"),
+        (lambda: checks.check_kind("a", [1], dict, "a dict", repr), TypeError, r"^a must be a dict, got \[1\]$"),
     ],
 )
 def test_what_is_wrong_is_shown(check, error, message):

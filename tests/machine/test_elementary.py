@@ -12,16 +12,15 @@ DTYPES = [np.float32, np.float64]
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
 
-@njit(error_model="numpy", fastmath={"contract"})
-def compiled_tanh(x, out):
-    for i in range(x.size):
-        out[i] = elementary.tanh(x[i])
+def compiled(function):
+    def each(x, out):
+        for i in range(x.size):
+            out[i] = function(x[i])
+
+    return njit(error_model="numpy", fastmath={"contract"})(each)
 
 
-@njit(error_model="numpy", fastmath={"contract"})
-def compiled_sigmoid(x, out):
-    for i in range(x.size):
-        out[i] = elementary.sigmoid(x[i])
+compiled_tanh, compiled_sigmoid = compiled(elementary.tanh), compiled(elementary.sigmoid)
 
 
 def exact_sigmoid(x):

@@ -176,16 +176,6 @@ def test_looking_whether_a_file_can_be_written_changes_nothing(tmp_path):
         files.check_writable(tmp_path / "run" / "deeper")
 
 
-def test_whoever_writes_a_folder_is_waited_for(tmp_path):
-    fcntl = pytest.importorskip("fcntl")
-    with files.folder_lock(tmp_path / "new"):
-        other = os.open(tmp_path / "new", os.O_RDONLY)
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(other)
-
-
 def test_json_round_trip_with_numpy_scalars(tmp_path):
     path = tmp_path / "x.json"
     files.write_json(path, {"T": np.int64(1000), "seconds": np.float32(0.5), "ok": np.bool_(True), "work": "Θ(log n)"})

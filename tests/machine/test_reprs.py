@@ -15,7 +15,6 @@ from bppsa_nb.operands import batched, counted, dense, scaled
 from bppsa_nb.scan import trace
 from bppsa_nb.schedule import cycles as timelines
 from bppsa_nb.training.datasets.audio import FEATURES
-from bppsa_nb.training.history import History
 
 
 def test_a_line_says_what_a_thing_is_that_no_public_call_makes():
@@ -45,8 +44,8 @@ def test_a_line_says_what_a_thing_is_that_no_public_call_makes():
             "Trainer(model=RNN(input_size=1, hidden_size=2, num_classes=3, num_layers=1, dtype=float32), "
             "optimizer=SGD(lr=0.1, momentum=0.0), method='truncated', backend='numpy', levels=2, epoch=0, position=0)",
         ),
-        (History(np.empty(0), np.empty(0)), "History(iterations=0)"),
-        (History(np.array([2.0, 1.23456789]), np.ones(2)), "History(iterations=2, last_loss=1.23457)"),
+        (bp.History(np.empty(0), np.empty(0)), "History(iterations=0)"),
+        (bp.History(np.array([2.0, 1.23456789]), np.ones(2)), "History(iterations=2, last_loss=1.23457)"),
         (
             Activations(np.ones((7, 2, 1)), np.ones((1, 8, 2, 3)), None, np.ones((2, 5))),
             "Activations(x=float64[7, 2, 1], hidden=float64[1, 8, 2, 3], gates=None, logits=float64[2, 5])",

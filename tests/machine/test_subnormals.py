@@ -17,18 +17,10 @@ here = pytest.mark.skipif(subnormals._KIND is None, reason="this processor has n
 
 
 @njit(nogil=True)
-def halve(numbers, out):
+def scale(numbers, factor, out):
     before = flush()
     for i in range(numbers.size):
-        out[i] = numbers[i] * numbers.dtype.type(0.5)
-    restore(before)
-
-
-@njit(nogil=True)
-def double(numbers, out):
-    before = flush()
-    for i in range(numbers.size):
-        out[i] = numbers[i] * numbers.dtype.type(2)
+        out[i] = numbers[i] * numbers.dtype.type(factor)
     restore(before)
 
 
@@ -50,11 +42,11 @@ def test_what_is_subnormal_is_zero_and_nothing_else(dtype):
     info = np.finfo(dtype)
     numbers = np.array([0.0, 1.0, -3.0, 2 * info.tiny, -2 * info.tiny, info.max, np.inf, -np.inf, np.nan], dtype)
     out = np.empty_like(numbers)
-    halve(numbers, out)
+    scale(numbers, 0.5, out)
     np.testing.assert_array_equal(out, numbers / 2)
-    for function, number in ((halve, info.tiny), (double, info.tiny / 2)):  # small results, and small operands
+    for factor, number in ((0.5, info.tiny), (2.0, info.tiny / 2)):  # small results, and small operands
         out[:] = 1
-        function(np.full(9, number, dtype), out)
+        scale(np.full(9, number, dtype), factor, out)
         assert not out.any()
     out = np.ones((16, 16), dtype)
     multiply(np.full((16, 16), info.tiny, dtype), np.eye(16, dtype=dtype) / 2, out)  # by BLAS
@@ -65,12 +57,12 @@ def test_what_is_subnormal_is_zero_and_nothing_else(dtype):
 @here
 def test_other_threads_do_not_notice():
     out, seen = np.ones(1, np.float32), []
-    halve(np.full(1, np.finfo(np.float32).tiny, np.float32), out)
+    scale(np.full(1, np.finfo(np.float32).tiny, np.float32), 0.5, out)
 
     def work():
         assert_not_flushed(np.float32)
         numbers = np.full(2**20, np.finfo(np.float32).tiny, np.float32)
-        halve(numbers, numbers)
+        scale(numbers, 0.5, numbers)
         assert_not_flushed(np.float32)
         seen.append(numbers.any())
 

@@ -122,12 +122,10 @@ def test_where_no_thread_starts_any_more(monkeypatch):
 
 
 @pytest.mark.parametrize("where", ["get", "put", "limit", "restore_original_limits", "acquire"])
-def test_ctrl_c_at_any_moment_leaves_nothing_behind(where, monkeypatch):
+def test_ctrl_c_at_any_moment_leaves_nothing_behind(where, monkeypatch, foreground):
     """Interrupted wherever a function of that name returns, threads and BLAS are as good as new."""
     monkeypatch.setattr(workers, "THREADS", 2)
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C
-    before = blas_threads()
-    raised = []
+    before, raised = blas_threads(), []
 
     def interrupt(frame, event, argument):
         name = frame.f_code.co_name if event == "return" else getattr(argument, "__name__", "")
@@ -135,17 +133,14 @@ def test_ctrl_c_at_any_moment_leaves_nothing_behind(where, monkeypatch):
             raised.append(where)
             signal.raise_signal(signal.SIGINT)
 
+    sys.setprofile(interrupt)
     try:
-        sys.setprofile(interrupt)
-        try:
-            with workers.one_blas_thread():
-                workers.parallel_for(lambda first, last: True, 20)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.setprofile(None)
         with workers.one_blas_thread():
-            assert workers.parallel_for(lambda first, last: True, 20)
-        assert blas_threads() == before and workers._blas_limit is None
+            workers.parallel_for(lambda first, last: True, 20)
+    except KeyboardInterrupt:
+        pass
     finally:
-        signal.signal(signal.SIGINT, handler)
+        sys.setprofile(None)
+    with workers.one_blas_thread():
+        assert workers.parallel_for(lambda first, last: True, 20)
+    assert blas_threads() == before and workers._blas_limit is None

@@ -1,12 +1,11 @@
-"""What `test_ranks.py` has every rank do: mpiexec -n RANKS python -m mpi4py ranks.py FILE."""
+"""What `test_solver.py` has every rank do: mpiexec -n RANKS python -m mpi4py ranks.py FILE."""
 
 import itertools
-import json
 import sys
 
 import numpy as np
 from mpi4py import MPI
-from refusing import unlike
+from refusing import unlike, write
 
 from bppsa_nb import multigrid
 
@@ -127,10 +126,7 @@ def main(path):
     if not (taken == kept).all():
         differing.append(["the user's message", taken.tolist()])
     differing += unlike(COMM, refusals()) if COMM.size > 1 else []
-    every = COMM.gather(differing)
-    if COMM.rank == 0:
-        with open(path, "w") as file:
-            json.dump(every, file)
+    write(COMM, differing, path)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ def samples(model, batch=4, seed=1):
     return rng.standard_normal((batch, *model.input_shape)).astype(model.dtype), rng.integers(3, size=batch)
 
 
-def differentiate(model, x, y, method="auto", levels=None):
+def differentiate(model, method="auto", levels=None):
+    x, y = samples(model)
     activations = model.forward(x, backend="numpy")
     loss, grad_logits = cross_entropy(activations.logits, y)
     return loss, model.backward(activations, grad_logits, method, "numpy", levels)
@@ -65,7 +66,7 @@ def test_initial_parameters_are_uniform_up_to_the_root_of_the_fan_in():
 def test_gradients_are_central_differences(kind, activation):
     model = build(kind, activation=activation, h=0.3, solver={"tol": 1e-12})
     x, y = samples(model)
-    _, grads = differentiate(model, x, y)
+    _, grads = differentiate(model)
     rng, step = np.random.default_rng(2), 1e-6
     for name, param in model.params.items():
         direction, kept = rng.standard_normal(param.shape), param.copy()
@@ -105,30 +106,28 @@ def test_logits_and_gradients_are_pytorchs(kind, activation):
     logits = torch.nn.functional.linear(u, params["closing.weight"], params["closing.bias"])
     torch.nn.functional.cross_entropy(logits, torch.tensor(y)).backward()
     np.testing.assert_allclose(model.forward(x, "numpy").logits, logits.detach().numpy(), rtol=1e-12, atol=1e-14)
-    assert_close(differentiate(model, x, y)[1], {name: p.grad.numpy() for name, p in params.items()}, 1e-12)
+    assert_close(differentiate(model)[1], {name: p.grad.numpy() for name, p in params.items()}, 1e-12)
 
 
 @each_kind
 @pytest.mark.parametrize("options", [{}, {"relaxation": "F"}, {"levels": 2}, {"cycle": "F", "nested_iteration": True}])
 def test_many_cycles_give_what_serial_propagation_gives(kind, options):
     model = build(kind, depth=20, h=0.1)
-    x, y = samples(model)
-    loss, serial = differentiate(model, x, y)
+    loss, serial = differentiate(model)
     model.solver = options | {"coarsening": 3, "tol": 1e-13}
     for method in ("auto", "multigrid", "ordinary"):
-        found, grads = differentiate(model, x, y, method)
+        found, grads = differentiate(model, method)
         assert abs(found - loss) < 1e-12
         assert_close(grads, serial, 1e-10)
 
 
 def test_errors_shrink_with_cycles_forward_and_backward():
     model, name = build(DENSE, depth=32, h=0.1), "residual.weight"
-    x, y = samples(model)
-    _, serial = differentiate(model, x, y)
+    _, serial = differentiate(model)
     errors, backward = [], []
     for cycles in (1, 2, 3):
         model.solver = {"cycles": cycles, "coarsening": 2}
-        (_, both), (_, forward_only) = (differentiate(model, x, y, method) for method in ("auto", "ordinary"))
+        (_, both), (_, forward_only) = (differentiate(model, method) for method in ("auto", "ordinary"))
         errors.append(np.abs(both[name] - serial[name]).max())
         backward.append(np.abs(both[name] - forward_only[name]).max())
     for each in (errors, backward):
@@ -140,11 +139,10 @@ def test_as_many_cycles_as_the_network_needs(kind):
     counts = []
     for h in (0.01, 0.1):
         model = build(kind, depth=40, h=h)
-        x, y = samples(model)
-        _, serial = differentiate(model, x, y)
+        _, serial = differentiate(model)
         assert model.cycles == {"forward": 1, "backward": 1}
         model.solver = {"error": 1e-3}
-        _, grads = differentiate(model, x, y)
+        _, grads = differentiate(model)
         difference, size = (
             np.sqrt(sum((g**2).sum() for g in each))
             for each in ([grads[name] - serial[name] for name in grads], serial.values())
@@ -152,7 +150,7 @@ def test_as_many_cycles_as_the_network_needs(kind):
         assert 1e-7 < difference / size < 5e-3
         counts.append(dict(model.cycles))
         for method, count in ("ordinary", 1), ("auto", counts[-1]["backward"]):
-            differentiate(model, x, y, method)
+            differentiate(model, method)
             assert model.cycles["backward"] == count
     assert all(counts[0][name] < counts[1][name] for name in ("forward", "backward"))
 
@@ -160,21 +158,15 @@ def test_as_many_cycles_as_the_network_needs(kind):
 @pytest.mark.parametrize("method, levels", [("linear", None), ("blelloch", None), ("truncated", 2), ("chunked", None)])
 def test_scans_are_exact(method, levels):
     model = build(DENSE)
-    x, y = samples(model)
-    _, serial = differentiate(model, x, y)
-    assert_close(differentiate(model, x, y, method, levels)[1], serial, 1e-12)
+    _, serial = differentiate(model)
+    assert_close(differentiate(model, method, levels)[1], serial, 1e-12)
 
 
 def test_without_opening_the_input_is_the_first_state():
     model = ResidualModel((5,), [], 6, [sparse.Linear("closing", 5, 3)], dtype=np.float64, solver={"cycles": 9})
-    x, y = samples(model)
-    activations = model.forward(x, "numpy")
-    assert (activations.states[0] == x).all()
-    assert list(differentiate(model, x, y)[1]) == ["residual.weight", "residual.bias", "closing.weight", "closing.bias"]
-
-
-def test_step_size_times_depth_is_one_by_default():
-    assert build(DENSE, depth=8).h == 1 / 8 and build(DENSE, depth=8, h=0.5).h == 0.5
+    x, _ = samples(model)
+    assert (model.forward(x, "numpy").states[0] == x).all()
+    assert list(differentiate(model)[1]) == ["residual.weight", "residual.bias", "closing.weight", "closing.bias"]
 
 
 @each_kind
@@ -211,19 +203,26 @@ def test_solver_may_change_and_is_not_shared():
     assert model.solver == {"cycles": 2}
     model.solver = None
     assert model.solver is None
+    assert model.h == 1 / 10 and build(DENSE, h=0.5).h == 0.5  # times the depth, one by default
+
+
+FEW = {"solver": {"cycles": 4}}
 
 
 @each_kind
-def test_cycles_that_do_not_reach_the_tolerance_are_an_error(kind):
-    model = build(kind, depth=40, dtype=np.float32, solver={"tol": 0.0})
-    with pytest.raises(RuntimeError, match="tol=0 is not reached"):
-        model.forward(samples(model)[0], "numpy")
-
-
-def test_cycles_that_diverge_are_an_error():
-    model = build(DENSE, depth=64, dtype=np.float32, h=1e5, activation="relu", solver={"cycles": 4})
-    model.params["residual.weight"][...] = 1
-    with pytest.raises(FloatingPointError):
+@pytest.mark.parametrize(
+    "name, value, error, said, settings",
+    [
+        ("closing.bias", 0, RuntimeError, "tol=0 is not reached", {"depth": 40, "solver": {"tol": 0.0}}),
+        ("residual.weight", 1, FloatingPointError, "leaves the range", {"h": 1e5, "depth": 64} | FEW),
+        ("residual.bias", np.inf, ValueError, r"params\['residual.bias'\] must be finite, got inf at \[3, 2\]", {}),
+        ("closing.weight", 3e38, FloatingPointError, "output of 'closing' overflows float32", FEW),
+    ],
+)
+def test_what_cannot_be_solved_is_an_error_that_says_why(kind, name, value, error, said, settings):
+    model = build(kind, dtype=np.float32, activation="relu", **settings)
+    model.params[name][(3, 2) if value == np.inf else ...] = value
+    with pytest.raises(error, match=said):
         model.forward(np.abs(samples(model)[0]), "numpy")
 
 
@@ -234,13 +233,6 @@ def test_no_scan_of_images_is_to_be_had():
         model.backward(activations, np.ones((4, 3)), "blelloch", "numpy")
     with pytest.raises(ValueError, match=said):
         Trainer(model, SGD(lr=0.1), "blelloch", "numpy")
-
-
-def test_bad_parameters_are_refused_by_their_names():
-    model = build(DENSE)
-    model.params["residual.bias"][3, 2] = np.inf
-    with pytest.raises(ValueError, match=r"params\['residual.bias'\] must be finite, got inf at \[3, 2\]"):
-        model.forward(samples(model)[0], "numpy")
 
 
 def test_activations_of_other_layers_are_refused():
@@ -255,14 +247,9 @@ def test_activations_of_other_layers_are_refused():
             model.backward(dataclasses.replace(found, **change), grad, backend="numpy")
 
 
-def test_what_leaves_the_range_is_an_error_that_says_where():
-    model = build(DENSE, dtype=np.float32, activation="relu", solver={"cycles": 2})
-    x, _ = samples(model)
-    model.params["closing.weight"][...] = 3e38
-    with pytest.raises(FloatingPointError, match="the output of 'closing' overflows float32"):
-        model.forward(x, "numpy")
+def test_gradients_that_leave_the_range_are_an_error():
     model = build(DENSE, dtype=np.float32)
-    activations = model.forward(x, "numpy")
+    activations = model.forward(samples(model)[0], "numpy")
     model.params["closing.weight"][...] = 3e38
     with pytest.raises(FloatingPointError, match="the gradient of .* overflows float32"):
         model.backward(activations, np.full((4, 3), 3e38, np.float32), backend="numpy")

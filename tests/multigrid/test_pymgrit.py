@@ -12,18 +12,11 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "pymgrit.npz"
 
 
 def check(case, expected):
-    activation, depth, coarsening, levels, cycle, nested, relaxation = case
+    activation, depth, *options = case
+    how = dict(zip(("coarsening", "levels", "cycle", "nested_iteration", "relaxation"), options, strict=True))
     weights, biases, h, u0 = problem(depth)
-    found = multigrid.solve(
-        multigrid.ResidualNetwork(weights, biases, h, activation),
-        u0,
-        coarsening=coarsening,
-        levels=levels,
-        relaxation=relaxation,
-        cycle=cycle,
-        nested_iteration=nested,
-        initial=np.zeros((depth + 1, *u0.shape)),
-    )
+    net = multigrid.ResidualNetwork(weights, biases, h, activation)
+    found = multigrid.solve(net, u0, **how, initial=np.zeros((depth + 1, *u0.shape)))
     # PyMGRIT's history leaves out residuals that are zero, as the last one may be.
     expected = np.append(expected, np.zeros(found.cycles - len(expected)))
     np.testing.assert_allclose(found.residuals, expected, rtol=1e-6, atol=1e-13)

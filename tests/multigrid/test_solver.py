@@ -1,5 +1,6 @@
 import math
 from functools import partial
+from pathlib import Path
 
 import naive_multigrid as naive
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bppsa_nb import backprop, multigrid
+from bppsa_nb import multigrid
 
 ROUNDING = {"rtol": 1e-11, "atol": 1e-11}
 
@@ -29,14 +30,6 @@ def start(net, batch=2, seed=1):
     image = (4, 3) if net.kernel_size else ()
     u = np.random.default_rng(seed).standard_normal((batch, net.weights.shape[1], *image))
     return u.astype(net.dtype)
-
-
-def test_the_scan_finds_the_same_gradients():
-    net = network(9, width=4)
-    u0, grad = start(net), start(net, seed=2)
-    states = net.forward(u0)
-    scanned = backprop(net.jacobians_T(states), grad, method="blelloch", backend="numpy")
-    np.testing.assert_allclose(scanned, net.backward(states, grad), **ROUNDING)
 
 
 hierarchies = st.tuples(st.integers(1, 21), st.integers(2, 5), st.integers(1, 4)).filter(
@@ -82,7 +75,7 @@ def test_every_cycle_is_the_papers(hierarchy, options, activation, seed):
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize(("depth", "make"), [(24, network), (23, network), (12, convolutions)])
-@pytest.mark.parametrize("coarsening", [2, 3, 4])
+@pytest.mark.parametrize("coarsening", [2, 3, 4, 2**31 - 1])  # blocks may be longer than the network
 def test_two_levels_end_after_as_many_cycles_as_there_are_blocks(depth, make, coarsening, activation):
     """A cycle moves exact values one block on with F-relaxation, two with C-relaxation."""
     net = make(depth, activation=activation)
@@ -106,7 +99,7 @@ def test_one_level_is_serial_propagation_to_the_last_bit():
             states.append(multigrid.solve(layer, states[-1], levels=1).states[1])
         found = multigrid.solve(net, u0, levels=1)
         assert (found.states == np.stack(states)).all()
-        assert found.residuals.tolist() == [0]
+        assert found.residuals.tolist() == [0] and found.communication == 0
         assert (net.forward(u0) == found.states).all()
         gradients = multigrid.solve_adjoint(net, found.states, grad, levels=1).states
         assert (net.backward(found.states, grad) == gradients).all()
@@ -133,11 +126,8 @@ def test_states_and_gradients_converge_to_the_serial_ones(hierarchy, relaxation,
     gradients = net.backward(states, grad)
     np.testing.assert_allclose(solution.states, states, rtol=0, atol=1e-10)
     np.testing.assert_allclose(adjoint.states, gradients, rtol=0, atol=1e-10)
-    for found, wanted in zip(
-        net.parameter_gradients(solution.states, adjoint.states),
-        net.parameter_gradients(states, gradients),
-        strict=True,
-    ):
+    grads = net.parameter_gradients(solution.states, adjoint.states)
+    for found, wanted in zip(grads, net.parameter_gradients(states, gradients), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10)
 
 
@@ -191,12 +181,8 @@ def test_the_estimate_of_what_is_exact_is_zero():
 
 
 def coarser(net, factor):
-    return multigrid.ResidualNetwork(
-        np.ascontiguousarray(net.weights[::factor]),
-        np.ascontiguousarray(net.biases[::factor]),
-        net.h * factor,
-        net.activation,
-    )
+    weights, biases = (np.ascontiguousarray(params[::factor]) for params in (net.weights, net.biases))
+    return multigrid.ResidualNetwork(weights, biases, net.h * factor, net.activation)
 
 
 def test_skipping_the_way_down_interpolates_the_coarsest_network():
@@ -227,6 +213,11 @@ def test_nested_iteration_is_multigrid_on_the_coarser_network_first(cycle):
     np.testing.assert_allclose(found.residuals, expected.residuals, **ROUNDING)
 
 
+@pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 4))])
+def test_any_number_of_ranks_finds_the_same_bits(rank_session, ranks):
+    assert rank_session.found(ranks, Path(__file__).with_name("ranks.py")) == [[]] * ranks
+
+
 def test_arguments_are_left_as_they_were():
     net = network(10)
     u0, initial = start(net), np.ones((11, 2, 3))
@@ -245,21 +236,12 @@ def test_float32_stays_float32():
     adjoint = multigrid.solve_adjoint(net, solution.states, u0, tol=1e-5)
     assert {solution.states.dtype, adjoint.states.dtype} == {np.dtype(np.float32)}
     np.testing.assert_allclose(solution.states, net.forward(u0), rtol=0, atol=1e-5)
-    with pytest.raises(RuntimeError, match=r"tol=1e-09 is not reached: .* that is rounding, in float32, and tol is"):
-        multigrid.solve(net, start(net, batch=16))
-    assert multigrid.solve(net, start(net, batch=16), cycles=25).cycles == 25
-    with pytest.raises(
-        RuntimeError, match=r"error=1e-12 is not reached: .* that is rounding, in float32, and error is"
-    ):
-        multigrid.solve(net, start(net, batch=16), error=1e-12)
-
-
-def test_blocks_may_be_longer_than_the_network():
-    net = network(9)
-    states = net.forward(start(net))
-    for coarsening in 9, 100, 2**31 - 1:
-        found = multigrid.solve(net, start(net), coarsening=coarsening, levels=2)
-        np.testing.assert_allclose(found.states, states, **ROUNDING)
+    u0 = start(net, batch=16)
+    for name, error in ("tol", 1e-9), ("error", 1e-12):
+        said = f"{name}={error:g} is not reached: .* that is rounding, in float32, and {name} is"
+        with pytest.raises(RuntimeError, match=said):
+            multigrid.solve(net, u0, **{name: error} if name == "error" else {})
+    assert multigrid.solve(net, u0, cycles=25).cycles == 25
 
 
 def test_what_leaves_the_range_is_an_error_and_large_numbers_are_none():

@@ -72,23 +72,19 @@ def test_gradients_equal_central_differences(activation, kind):
     depth, h, eps = 3, 0.3, 1e-6
     weights, biases, draw = network(kind, depth)
     u0, grad_output = draw(), draw()
+    ends, layers, sizes = np.array([0, depth]), np.arange(depth), np.full(depth, h)
 
     def run():
         points = np.empty((depth + 1, *u0.shape))
         points[0] = u0
-        ends = np.array([0, depth])
-        points[-1:] = steps.forward_sweep(
-            points, None, ends, np.arange(depth), np.full(depth, h), weights, biases, activation
-        )
+        points[-1:] = steps.forward_sweep(points, None, ends, layers, sizes, weights, biases, activation)
         return points
 
     states = run()
     gradients = np.empty_like(states)
     gradients[0] = grad_output
-    back, slopes = np.arange(depth)[::-1], steps.slopes(states, weights, biases, activation)
-    gradients[-1:] = steps.adjoint_sweep(
-        gradients, None, np.array([0, depth]), back, np.full(depth, h), weights, slopes
-    )
+    slopes = steps.slopes(states, weights, biases, activation)
+    gradients[-1:] = steps.adjoint_sweep(gradients, None, ends, layers[::-1], sizes, weights, slopes)
     gradients = gradients[::-1]
     of_weights, of_biases = steps.parameter_gradients(states, gradients, weights, biases, h, activation)
     for array, found in ((u0, gradients[0]), (weights, of_weights), (biases, of_biases)):
@@ -104,9 +100,11 @@ def test_gradients_equal_central_differences(activation, kind):
 
 
 def test_relu_has_no_slope_at_zero_and_hides_no_nan():
-    assert steps._slope(np.array([-1.0, 0, 1]), "relu").tolist() == [0, 0, 1]
+    points, weights = np.array([[[-1.0, 0, 1]], [[0, 0, 0]]]), np.eye(3)[None]
+    block = np.arange(2), np.arange(1), np.ones(1)
+    assert steps.slopes(points, weights, np.zeros((1, 3)), "relu").tolist() == [[[0, 0, 1]]]
     for activation in steps.ACTIVATIONS:
-        assert np.isnan(steps._activate(np.array([np.nan]), activation))
+        assert np.isnan(steps.forward_sweep(points, None, *block, weights, np.full((1, 3), np.nan), activation)).all()
 
 
 def test_norms_of_any_size():

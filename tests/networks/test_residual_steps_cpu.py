@@ -85,9 +85,8 @@ def test_the_same_bits_whoever_computes_them(state, kernel, dtype, monkeypatch):
 @pytest.mark.parametrize(("state", "kernel"), [((40, 20), 0), ((3, 3, 4, 5), 3)])
 def test_the_same_bits_in_blocks_of_any_length(state, kernel, dtype):
     """Blocks that go on where the one before ended find what a single block does."""
-    points, _, (bounds, layers, sizes), weights, biases, states, activation = data(
-        (state, kernel, np.array([0, 12]), False, "tanh"), dtype
-    )
+    case = state, kernel, np.array([0, 12]), False, "tanh"
+    points, _, (bounds, layers, sizes), weights, biases, states, activation = data(case, dtype)
     slopes = cpu.slopes(states, weights, biases, activation)
     for sweep, arguments in (
         (cpu.forward_sweep, (weights, biases, activation)),

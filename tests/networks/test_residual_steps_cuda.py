@@ -2,17 +2,12 @@
 
 import numpy as np
 import pytest
+from on_cuda import on_gpu, on_simulator
 
 from bppsa_nb import multigrid
 from bppsa_nb.machine import backends
 from bppsa_nb.networks import residual_steps as steps
 
-simulator = [
-    pytest.mark.simulator,
-    pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1"),
-]
-on_simulator = lambda *args: pytest.param(*args, marks=simulator)  # noqa: E731
-on_gpu = lambda *args: pytest.param(*args, marks=pytest.mark.gpu)  # noqa: E731
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}
 
 
@@ -46,9 +41,8 @@ def assert_close(found, expected, dtype):
 def test_multigrid(state, kernel, depth, coarsening, activation, dtype, cuda):
     """Three levels, a last block that is shorter, and the gradients of everything."""
     rng, units = np.random.default_rng(state), state[1]
-    weights = rng.standard_normal((depth, units, units, *[kernel] * (2 if kernel else 0))) / (
-        max(1, kernel) * np.sqrt(units)
-    )
+    weights = rng.standard_normal((depth, units, units, *[kernel] * (2 if kernel else 0)))
+    weights /= max(1, kernel) * np.sqrt(units)
     biases, u0, grad_output = (rng.standard_normal(shape).astype(dtype) for shape in ((depth, units), state, state))
     net = multigrid.ResidualNetwork(weights.astype(dtype), biases, 1 / depth, activation)
     relaxation = "F" if backends.simulated() else "FCF"

@@ -75,13 +75,8 @@ def test_values_are_those_of_loops(seed, sizes, kinds, batches, dtype):
             assert np.array_equal(plan.pattern.matrix(c_s).toarray(), dense)
             assert plan.multiply_adds == pairs
     # The pattern has every entry that some values make non-zero, and no other.
-    assert np.array_equal(
-        plan.pattern.matrix(np.ones(plan.pattern.nnz)).toarray() > 0, multiply(a, b, *ones(a, b))[0] > 0
-    )
-
-
-def ones(*patterns):
-    return [np.ones(pattern.nnz) for pattern in patterns]
+    x, y, z = (np.ones(each.nnz) for each in (a, b, plan.pattern))
+    assert np.array_equal(plan.pattern.matrix(z).toarray() > 0, multiply(a, b, x, y)[0] > 0)
 
 
 @given(seed=st.integers(0, 2**32 - 1), kinds=st.tuples(KINDS, KINDS))
@@ -124,10 +119,8 @@ def test_kinds():
     assert PlannedProduct(dense, dense).kind == PlannedProduct(dense, one).kind == "sums"
     # Rows of b that are not met may be empty, but then entries of a do not say where those of b are.
     assert PlannedProduct(CSRPattern([0, 1], [2], (1, 4)), one).kind == "rows"
-    assert (
-        PlannedProduct(CSRPattern([0, 2], [0, 2], (1, 4)), CSRPattern([0, 1, 1, 2, 3], [0, 1, 2], (4, 4))).kind
-        == "sums"
-    )
+    gap = CSRPattern([0, 1, 1, 2, 3], [0, 1, 2], (4, 4))
+    assert PlannedProduct(CSRPattern([0, 2], [0, 2], (1, 4)), gap).kind == "sums"
     # A permutation changes the order of what it scales.
     assert PlannedProduct(dense, CSRPattern([0, 1, 2, 3, 4], [3, 2, 1, 0], (4, 4))).kind == "sums"
     # Of an unsorted row, what is scaled stands in another order.
@@ -184,9 +177,8 @@ def test_large_enough_for_several_threads(dtype, threads, monkeypatch):
 def test_extent_and_scale(seed, shape, dtype):
     rng = np.random.default_rng(seed)
     info = np.finfo(dtype)
-    values = np.ldexp(rng.uniform(-1, 1, shape), rng.integers(info.minexp - info.nmant, info.maxexp, shape)).astype(
-        dtype
-    )
+    values = rng.uniform(-1, 1, shape)
+    values = np.ldexp(values, rng.integers(info.minexp - info.nmant, info.maxexp, shape)).astype(dtype)
     values[rng.random(shape) < 0.3] = 0
     expected = products.magnitude_range(values)
     sizes = [[abs(v) for v in row if v != 0] for row in values.tolist()]
@@ -244,11 +236,8 @@ def test_plans_do_not_keep_patterns_alive():
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_empty_batch(backend):
     plan = PlannedProduct(A, B)
-    for a, b in (
-        (np.zeros((0, 3)), np.ones((1, 2))),
-        (np.ones(3), np.zeros((0, 2))),
-        (np.zeros((0, 3)), np.zeros((0, 2))),
-    ):
+    none_a, none_b = np.zeros((0, 3)), np.zeros((0, 2))
+    for a, b in ((none_a, np.ones((1, 2))), (np.ones(3), none_b), (none_a, none_b)):
         assert plan(a, b, backend).shape == (0, plan.pattern.nnz)
     assert plan(np.ones((1, 3)), np.ones(2), backend).shape == (1, plan.pattern.nnz)
 

@@ -160,17 +160,11 @@ def test_gates_that_are_almost_shut(saturated, backend):
     np.testing.assert_allclose(found, by_hand(weights, slopes, carry, g), rtol=1e-5)  # all are sums of positive numbers
 
 
-@pytest.mark.parametrize(
-    ("slope", "weight", "gradient"),
-    [
-        (1e-40, 0.1, 1e20),
-        (1e-45, 1, 1e35),
-        (1e-40, 1e-10, 1e30),
-        (1e-30, 0.3, 1e10),
-        (1e-30, 1e20, 1),
-        (3e-45, 1e8, 1e30),
-    ],
-)
+UNDERFLOWS = [(1e-40, 0.1, 1e20), (1e-45, 1, 1e35), (1e-40, 1e-10, 1e30), (1e-30, 0.3, 1e10)]
+UNDERFLOWS += [(1e-30, 1e20, 1), (3e-45, 1e8, 1e30)]
+
+
+@pytest.mark.parametrize(("slope", "weight", "gradient"), UNDERFLOWS)
 def test_terms_that_underflow_in_a_product_only(slope, weight, gradient):
     # One step shrinks the gradient, which is large enough for that; unit vectors are not.
     turn = np.array([[1, 0.7], [0.3, 1]], np.float32) / np.float32(1.5)
@@ -195,10 +189,8 @@ def test_carries_that_underflow_in_a_product_only():
 
 def test_a_weight_that_brings_back_what_underflowed():
     # Slope times weight stays in range, the entry times the slope does not.
-    weights, slopes = (
-        np.exp2(np.array([[[60, 100], [60, 100]]], np.float32)),
-        np.full((1, 6, 1, 2), 2.0**-100, np.float32),
-    )
+    weights = np.exp2(np.array([[[60, 100], [60, 100]]], np.float32))
+    slopes = np.full((1, 6, 1, 2), 2.0**-100, np.float32)
     slopes[0, 2] = [[2.0**-122, 0]]
     g, links = np.full((1, 2), 2.0**100, np.float32), bp.StructuredChain(weights, slopes)
     expected = by_hand(weights, slopes, None, g)
@@ -229,9 +221,8 @@ def test_weights_that_are_zero(where, backend, caplog):
     for local in (None, c):
         oracle = by_hand(weights, slopes, None, g, local)
         with caplog.at_level(logging.INFO, "bppsa_nb"):
-            found = bp.backprop(
-                bp.StructuredChain(weights, slopes), g, local_grads=local, method="chunked", backend=backend
-            )
+            links = bp.StructuredChain(weights, slopes)
+            found = bp.backprop(links, g, local_grads=local, method="chunked", backend=backend)
         assert not caplog.records
         assert (np.abs(found - oracle) <= 1e-12 * np.abs(oracle).max((1, 2), keepdims=True)).all()
 
@@ -254,9 +245,8 @@ def test_every_entry_is_what_the_linear_scan_gives(data):
     zeros = st.sampled_from([0, 0.3])
     weights = positive(rng, (K, H, H), data.draw(spread), data.draw(zeros))
     slopes = positive(rng, (K, T, 1, H), data.draw(spread), data.draw(zeros))
-    carry = (
-        positive(rng, (T, 1, H), data.draw(spread), data.draw(zeros)) if K == 0 or data.draw(st.booleans()) else None
-    )
+    with_carry = K == 0 or data.draw(st.booleans())
+    carry = positive(rng, (T, 1, H), data.draw(spread), data.draw(zeros)) if with_carry else None
     g, c = positive(rng, (1, H), data.draw(spread), 0), positive(rng, (T + 1, 1, H), data.draw(spread), 0.5)
     local = c if data.draw(st.booleans()) else None
     arrays = [weights, slopes, carry, g, local]

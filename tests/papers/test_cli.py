@@ -59,6 +59,23 @@ def toys(project, monkeypatch, committed):
     return types.SimpleNamespace(**modules)
 
 
+@pytest.fixture
+def run(capsys):
+    """Give what runs a command, expects a code, and returns what is said; of what is wrong, in one line."""
+
+    def run(*arguments, ends=0):
+        capsys.readouterr()
+        assert cli.main([*map(str, arguments)]) == ends
+        out, err = capsys.readouterr()
+        assert ends != 1 or err.startswith("bppsa-nb: ") and err.count("\n") == 1
+        return out + err if ends else out
+
+    return run
+
+
+FIRST = ["figures", "--only", "first"]
+
+
 def write_notebook(project, name, *cells, parameters="scale = 'quick'\nseed = 0"):
     tagged = new_code_cell(parameters, metadata={"tags": ["parameters"]})
     cells = [new_markdown_cell(f"# {name}"), tagged, *map(new_code_cell, cells)]
@@ -92,35 +109,33 @@ def test_help_names_every_command(capsys):
     assert commands <= set(capsys.readouterr().out.split())
 
 
-def test_figures_measures_and_draws_all_or_some_at_a_scale(toys, project, capsys):
-    assert cli.main(["figures", "--seed", "3"]) == 0
+def test_figures_measures_and_draws_all_or_some_at_a_scale(toys, project, run):
+    said = run("figures", "--seed", 3)
     assert (toys.first.measured, toys.second.measured) == (1, 1)
     for name in ("first", "second"):
         assert (project / "figures" / f"{name}.png").exists()
         assert files.read_json(project / "figures" / f"{name}.json")["provenance"]["seed"] == 3
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["first", "second"]
-    assert cli.main(["figures", "--only", "second", "--scale", "paper"]) == 0
+    assert [line.split()[0] for line in said.splitlines()] == ["first", "second"]
+    run("figures", "--only", "second", "--scale", "paper")
     assert (toys.first.measured, toys.second.measured) == (1, 2)
     assert experiments.recordings("second") == [(provenance.device(), scale) for scale in ("quick", "paper")]
 
 
-def test_figures_draws_what_another_device_recorded_or_the_reference(toys, project, monkeypatch, capsys):
-    describe, elsewhere = provenance.describe, {"device": "gpu-x", "gpu": "GPU X"}
-    with monkeypatch.context() as patch:
-        patch.setattr(provenance, "describe", lambda *args: describe(*args) | elsewhere)
-        experiments.run("first", progress=False)
-    first = ["figures", "--only", "first", "--seed", "2"]
+def test_figures_draws_what_another_device_recorded_or_the_reference(toys, project, describe_as, run):
+    describe_as(device="gpu-x", gpu="GPU X")
+    experiments.run("first", progress=False)
+    describe_as()
+    first = [*FIRST, "--seed", "2"]
     assert cli.main([*first, "--device", "gpu-x"]) == 0 and toys.first.measured == 1
     drawn, device = project / "figures" / "first.json", provenance.device()
     assert files.read_json(drawn)["provenance"]["gpu"] == "GPU X"
-    assert cli.main(["figures", "--only", "first", "--seed", "1", "--reference"]) == 0
+    assert cli.main([*FIRST, "--seed", "1", "--reference"]) == 0
     for seed, arguments in ((2, []), (2, ["--device", device]), (1, ["--device", device, "--reference"])):
         assert cli.main([*first, *arguments]) == 0
         origin = files.read_json(drawn)["provenance"]
         assert (origin["seed"], origin["reference"]) == (seed, seed == 1)
     for flags, said in ([], "no recording of"), (["--reference"], "no reference of"):
-        assert cli.main(["figures", "--only", "second", "--device", device, *flags]) == 1
-        error = capsys.readouterr().err
+        error = run("figures", "--only", "second", "--device", device, *flags, ends=1)
         assert f"{said} second at scale quick for {device}" in error and f"{' '.join(['', *flags])}` makes one" in error
 
 
@@ -128,14 +143,12 @@ def recorded(project, folder):
     return sorted(path.name for path in (project / "data" / folder / provenance.device()).glob("*"))
 
 
-def test_references_are_recorded_only_on_request_which_says_what_they_replace(toys, project, monkeypatch, capsys):
-    assert cli.main(["figures"]) == 0
+def test_references_are_recorded_only_on_request_which_says_what_they_replace(toys, project, monkeypatch, run):
+    run("figures")
     assert recorded(project, "results") == []
-    capsys.readouterr()
-    assert cli.main(["figures", "--only", "first", "--reference"]) == 0
-    assert recorded(project, "results") == ["first.quick.csv", "first.quick.json"]
     place = f"data/results/{provenance.device()}/first.quick.csv"
-    assert f"reference {place}: new\n" in capsys.readouterr().out
+    assert f"reference {place}: new\n" in run(*FIRST, "--reference")
+    assert recorded(project, "results") == ["first.quick.csv", "first.quick.json"]
 
     monkeypatch.setattr(provenance, "machine", lambda origin: f"a machine with {origin['cores']} cores")
     path = project / place.replace(".csv", ".json")
@@ -143,27 +156,24 @@ def test_references_are_recorded_only_on_request_which_says_what_they_replace(to
     described["provenance"] |= {"date": "2020-02-02", "commit": 4 * "0123456789", "dirty": True, "cores": 77}
     files.write_json(path, described)
     for words in ("2020-02-02, 0123456789 and changes, a machine with 77 cores", "one that could not be read"):
-        assert cli.main(["figures", "--only", "first", "--reference"]) == 0
-        assert f"reference {place}: in place of {words}\n" in capsys.readouterr().out
+        assert f"reference {place}: in place of {words}\n" in run(*FIRST, "--reference")
         path.write_text("{}")
 
 
-def test_a_reference_is_refused_before_it_is_measured_where_no_commit_made_it(toys, project, monkeypatch, capsys):
+def test_a_reference_is_refused_before_it_is_measured_where_no_commit_made_it(toys, project, monkeypatch, run):
     monkeypatch.setattr(provenance, "source_state", lambda: (None, None))
-    assert cli.main(["figures", "--only", "first", "--reference"]) == 1
-    assert "this is no git checkout of the project" in capsys.readouterr().err
+    assert "this is no git checkout of the project" in run(*FIRST, "--reference", ends=1)
     assert toys.first.measured == 0 and recorded(project, "results") == []
 
 
-def test_ctrl_c_keeps_finished_figures_and_points_which_go_on_as_they_began(toys, project, capsys):
+def test_ctrl_c_keeps_finished_figures_and_points_which_go_on_as_they_began(toys, project, capsys, run):
     def stop_at_two(point, rng):
         if point["n"] == 2:
             raise KeyboardInterrupt
         return [{}]
 
     toys.second.measure_point = stop_at_two
-    assert cli.main(["figures", "--reference"]) == 130
-    said = capsys.readouterr().err
+    said = run("figures", "--reference", ends=130)
     assert "Finished figures: first." in said and "Kept of second at scale quick: 1 measured" in said
     assert (project / "figures" / "first.png").exists()
     assert recorded(project, "results") == ["first.quick.csv", "first.quick.json", "second.quick.partial.json"]
@@ -179,21 +189,18 @@ NEEDS_CHECKOUT = "comes with a checkout of the project, not with the installed p
 
 
 @pytest.mark.parametrize("command", ["report", "report --output mine.md", "figures --only table_6", "notebooks"])
-def test_what_needs_a_checkout_says_so(command, project, capsys):
+def test_what_needs_a_checkout_says_so(command, project, run):
     """As an installed package in an empty folder."""
-    assert cli.main(command.split()) == 1
-    said = capsys.readouterr()
-    assert said.err.startswith(f"bppsa-nb: {project}") and said.err.endswith(f"{NEEDS_CHECKOUT}\n")
-    assert said.err.count("\n") == 1 and not said.out and not list(project.iterdir())
+    said = run(*command.split(), ends=1)
+    assert said.startswith(f"bppsa-nb: {project}") and said.endswith(f"{NEEDS_CHECKOUT}\n")
+    assert not list(project.iterdir())
 
 
-def test_without_a_checkout_figures_are_left_out_and_list_says_what_is_missing(project, capsys, monkeypatch):
+def test_without_a_checkout_figures_are_left_out_and_list_says_what_is_missing(project, run, monkeypatch):
     monkeypatch.setattr(experiments, "names", lambda: ["table_6"])
-    assert cli.main(["figures"]) == 0
-    out = capsys.readouterr().out
+    out = run("figures")
     assert out.startswith("table_6                  left out: ") and out.endswith(f"{NEEDS_CHECKOUT}\n")
-    assert cli.main(["list"]) == 0
-    assert capsys.readouterr().out.endswith(f"{NEEDS_CHECKOUT}\n")
+    assert run("list").endswith(f"{NEEDS_CHECKOUT}\n")
 
 
 def test_an_unknown_backend_of_matplotlib_is_no_matter():
@@ -206,22 +213,20 @@ BLOCKED = [("data", "figures"), ("figures", "figures"), ("figures", "notebooks")
 
 
 @pytest.mark.parametrize("name, command", BLOCKED)
-def test_what_cannot_be_written_is_named_in_a_line(name, command, toys, project, capsys, monkeypatch):
+def test_what_cannot_be_written_is_named_in_a_line(name, command, toys, project, run, monkeypatch):
     """A file is in the place of a folder, or a folder in that of a file: that stops everybody, root too."""
     monkeypatch.setattr("bppsa_nb.papers.report.text", lambda: "It works.")
     place = project / name
     place.mkdir() if place.suffix else place.write_text("")
     write_notebook(project, "01_draw", "raise OSError")
-    assert cli.main([command]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("bppsa-nb: ") and str(place) in said and said.count("\n") == 1
+    assert str(place) in run(command, ends=1)
 
 
 WRITTEN = [*2 * ["first.quick.partial.json"], "first.quick.csv", "first.quick.json", "first.png", "first.json"]
 
 
 @pytest.mark.parametrize("place", range(len(WRITTEN)))
-def test_a_full_disk_is_said_with_the_file_that_it_keeps_from_being_written(place, toys, capsys, monkeypatch):
+def test_a_full_disk_is_said_with_the_file_that_it_keeps_from_being_written(place, toys, run, monkeypatch):
     files_so_far, fsync = itertools.count(), os.fsync
 
     def fill(descriptor):
@@ -230,46 +235,37 @@ def test_a_full_disk_is_said_with_the_file_that_it_keeps_from_being_written(plac
         fsync(descriptor)
 
     monkeypatch.setattr(files.os, "fsync", fill)
-    assert cli.main(["figures"]) == 1
-    said = capsys.readouterr().err
-    assert "No space left on device: " in said and said.endswith(f"{WRITTEN[place]}'\n") and said.count("\n") == 1
+    said = run("figures", ends=1)
+    assert "No space left on device: " in said and said.endswith(f"{WRITTEN[place]}'\n")
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
-def test_a_damaged_table_is_named_in_a_line(kind, toys, project, capsys):
-    assert cli.main(["figures", "--only", "first", "--reference"]) == 0
+def test_a_damaged_table_is_named_in_a_line(kind, toys, project, run):
+    run(*FIRST, "--reference")
     device, (path,) = provenance.device(), project.glob(f"data/results/*/first.quick.{kind}")
     path.write_bytes(path.read_bytes()[:-5])
-    capsys.readouterr()
-    assert cli.main(["figures", "--only", "first", "--device", device]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("bppsa-nb: ") and str(path) in said and said.count("\n") == 1
+    assert str(path) in run(*FIRST, "--device", device, ends=1)
     # And so does the report, whose tables these might be.
     (project / "data" / "paper").symlink_to(REPO / "data" / "paper")
     for found in project.glob("data/results/*/first.*"):
         found.rename(found.with_name(found.name.replace("first", "space")))
-    assert cli.main(["report"]) == 1
-    said = capsys.readouterr().err
-    assert path.name.replace("first", "space") in said and said.count("\n") == 1
+    assert path.name.replace("first", "space") in run("report", ends=1)
 
 
-def test_an_unknown_name_is_explained(toys, project, capsys):
+def test_an_unknown_name_is_explained(toys, project, run):
     write_notebook(project, "01_see_a_scan")
-    assert cli.main(["figures", "--only", "third"]) == 1
-    assert capsys.readouterr().err == "bppsa-nb: there is no figure 'third'; there are first, second\n"
-    assert cli.main(["notebooks", "--only", "07"]) == 1
-    assert "there is no notebook '07'; there are 01_see_a_scan" in capsys.readouterr().err
+    said = run("figures", "--only", "third", ends=1)
+    assert said == "bppsa-nb: there is no figure 'third'; there are first, second\n"
+    assert "there is no notebook '07'; there are 01_see_a_scan" in run("notebooks", "--only", "07", ends=1)
 
 
-def test_list_shows_figures_recordings_and_notebooks(toys, project, capsys):
+def test_list_shows_figures_recordings_and_notebooks(toys, project, run):
     experiments.run("first", "paper", progress=False)
     experiments.run("second", progress=False)
     with experiments.references():
         experiments.run("second", progress=False)
     write_notebook(project, "01_see_a_scan")
-    capsys.readouterr()
-    assert cli.main(["list"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(run("list").split())
     device = provenance.device()
     assert f"first The first measured here: {device} (paper) references: none yet second" in shown
     assert f"second The second measured here: {device} (quick) references: {device} (quick) Notebooks" in shown
@@ -292,10 +288,8 @@ def planner(tmp_path, monkeypatch):
     plan.refresh()
 
 
-def test_calibrate_measures_all_that_runs_here_and_shows_prices(planner, capsys):
-    defaults = prices.DEFAULTS.read_bytes()
-    assert cli.main(["calibrate"]) == 0
-    shown = capsys.readouterr().out
+def test_calibrate_measures_all_that_runs_here_and_shows_prices(planner, run):
+    defaults, shown = prices.DEFAULTS.read_bytes(), run("calibrate")
     assert planner == calibrate.runnable()
     for backend in planner:
         assert f"{backend} on {prices.machine(backend)}, nanoseconds of one:" in shown
@@ -315,44 +309,36 @@ def test_calibrate_measures_all_that_runs_here_and_shows_prices(planner, capsys)
     assert prices.DEFAULTS.read_bytes() == defaults
 
 
-def test_calibrate_measures_the_backend_that_is_asked_for(planner, capsys, tmp_path, monkeypatch):
+def test_calibrate_measures_the_backend_that_is_asked_for(planner, run, tmp_path, monkeypatch):
     monkeypatch.setattr(calibrate, "runnable", lambda: ["numpy", "cpu"])
-    assert cli.main(["calibrate", "--backend", "cuda"]) == 1
-    assert "measured here, numpy, cpu; got 'cuda'" in capsys.readouterr().err and planner == []
+    assert "measured here, numpy, cpu; got 'cuda'" in run("calibrate", "--backend", "cuda", ends=1) and planner == []
     monkeypatch.setattr(prices, "DEFAULTS", tmp_path / "prices.json")
     prices.DEFAULTS.write_text(f'{{"format": {prices.FORMAT}, "backends": {{}}}}')
-    assert cli.main(["calibrate", "--backend", "cpu", "--defaults"]) == 0
-    assert planner == ["cpu"]
-    assert list(files.read_json(prices.DEFAULTS)["backends"]) == ["cpu"]
-    assert capsys.readouterr().out.endswith(f"stored in {prices.DEFAULTS}\n")
+    assert run("calibrate", "--backend", "cpu", "--defaults").endswith(f"stored in {prices.DEFAULTS}\n")
+    assert planner == list(files.read_json(prices.DEFAULTS)["backends"]) == ["cpu"]
 
 
-def test_ctrl_c_stores_no_prices_and_info_says_whether_there_are_any(planner, capsys, monkeypatch):
+def test_ctrl_c_stores_no_prices_and_info_says_whether_there_are_any(planner, run, monkeypatch):
     def stop(*args):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(calibrate, "runnable", lambda: ["numpy", "cpu"])
     with monkeypatch.context() as patch:
         patch.setattr(calibrate, "measure", stop)
-        assert cli.main(["calibrate"]) == 130
-    assert "Nothing is stored" in capsys.readouterr().err and not prices.path().exists()
-    assert cli.main(["info"]) == 0
-    assert "planner     not calibrated: numpy, cpu; `bppsa-nb calibrate`" in capsys.readouterr().out
+        assert "Nothing is stored" in run("calibrate", ends=130) and not prices.path().exists()
+    assert "planner     not calibrated: numpy, cpu; `bppsa-nb calibrate`" in run("info")
     calibrate.run(["cpu"])
-    assert cli.main(["info"]) == 0
-    shown = capsys.readouterr().out
+    shown = run("info")
     assert f"planner     calibrated: cpu ({prices.load('cpu')['date']})" in shown
     assert "            not calibrated: numpy;" in shown
     prices.path().write_text("{")
-    assert cli.main(["info"]) == 0
-    assert f"planner     {prices.path()} is damaged" in capsys.readouterr().out
+    assert f"planner     {prices.path()} is damaged" in run("info")
 
 
-def test_info_prints_what_kernels_became_as_far_as_they_can_be_compiled(monkeypatch, capsys):
+def test_info_prints_what_kernels_became_as_far_as_they_can_be_compiled(monkeypatch, run):
     pytest.importorskip("numba.cuda")
     monkeypatch.setattr(machine_code, "read", costs.table().__getitem__)
-    assert cli.main(["info", "--kernels"]) == 0
-    shown = capsys.readouterr().out
+    shown = run("info", "--kernels")
     forward = next(line for line in shown.splitlines() if line.startswith("RNN forward"))
     assert forward.split()[-3:] == ["a", "time", "step"] and "Microseconds are predicted" in shown
 
@@ -360,13 +346,12 @@ def test_info_prints_what_kernels_became_as_far_as_they_can_be_compiled(monkeypa
         raise ModuleNotFoundError("No module named 'cuda'")
 
     monkeypatch.setattr(machine_code, "read", read)
-    assert cli.main(["info", "--kernels"]) == 1
-    assert "kernels cannot be compiled here, but with `pip install 'bppsa-nb[gpu]'`" in capsys.readouterr().err
+    said = run("info", "--kernels", ends=1)
+    assert "kernels cannot be compiled here, but with `pip install 'bppsa-nb[gpu]'`" in said
 
 
-def test_info_shows_backends_versions_and_data_sets(project, capsys):
-    assert cli.main(["info"]) == 0
-    shown = capsys.readouterr().out
+def test_info_shows_backends_versions_and_data_sets(project, run):
+    shown = run("info")
     assert all(word in shown for word in ("numpy", "cpu", "cuda", "auto", np.__version__, "bitstreams"))
     assert "IRMAS: not here, `bppsa-nb fetch irmas` downloads" in shown
     assert "CIFAR-10: not here, `bppsa-nb fetch cifar10` downloads 0.7 GB" in shown
@@ -375,8 +360,7 @@ def test_info_shows_backends_versions_and_data_sets(project, capsys):
     (downloads / "IRMAS-TrainingData").mkdir(parents=True)
     for name in ("cifar10.npz", "cifar10.json"):
         (downloads / name).write_text("{}")
-    assert cli.main(["info"]) == 0
-    shown = capsys.readouterr().out
+    shown = run("info")
     assert f"IRMAS: in {project}" in shown and f"CIFAR-10: in {downloads / 'cifar10.npz'}\n" in shown
 
 
@@ -402,39 +386,34 @@ def test_fetch_says_where_the_data_is_or_what_went_wrong(monkeypatch, capsys, ke
     assert fetched(KeyboardInterrupt()) == (130, "", f"\nStopped. {kept} kept: the same command goes on from there.\n")
 
 
-def test_report_goes_to_the_project_or_where_it_is_told(project, monkeypatch, capsys):
+def test_report_goes_to_the_project_or_where_it_is_told(project, monkeypatch, run):
     written = []
     report = types.SimpleNamespace(write=lambda path: written.append(path) or "there")
     monkeypatch.setitem(sys.modules, "bppsa_nb.papers.report", report)
     monkeypatch.setattr(bppsa_nb.papers, "report", report, raising=False)
-    assert cli.main(["report"]) == 0
-    assert cli.main(["report", "--output", "elsewhere.md"]) == 0
+    assert run("report") == run("report", "--output", "elsewhere.md") == "wrote there\n"
     assert written == [None, Path("elsewhere.md")]
-    assert capsys.readouterr().out == "wrote there\n" * 2
 
 
 TRAIN = ["train", "--length", "8", "--samples", "64", "--backend", "numpy", "--learning-rate", "0.01"]
 
 
-def test_train_says_how_it_went_and_goes_on_from_what_it_saved(tmp_path, capsys):
+def test_train_says_how_it_went_and_goes_on_from_what_it_saved(tmp_path, run):
     whole, part, gru = (tmp_path / f"{name}.npz" for name in ("whole", "part", "gru"))
-    assert cli.main([*TRAIN, "--epochs", "2", "--save", str(whole)]) == 0
-    shown = capsys.readouterr().out
+    shown = run(*TRAIN, "--epochs", 2, "--save", whole)
     assert "8 iterations" in shown and "loss" in shown and "unseen" in shown
-    assert cli.main([*TRAIN, "--save", str(part)]) == 0
-    assert cli.main([*TRAIN, "--epochs", "2", "--resume", str(part), "--save", str(part)]) == 0
+    run(*TRAIN, "--save", part)
+    run(*TRAIN, "--epochs", 2, "--resume", part, "--save", part)
     with np.load(whole, allow_pickle=False) as one, np.load(part, allow_pickle=False) as other:
         assert len(one["loss"]) == 8
         np.testing.assert_array_equal(one["loss"], other["loss"])
-    capsys.readouterr()
-    assert cli.main([*TRAIN, "--epochs", "2", "--resume", str(part)]) == 0
-    assert "nothing to do: 2 epochs are done" in capsys.readouterr().out
-    assert cli.main([*TRAIN, "--cell", "gru", "--layers", "2", "--save", str(gru)]) == 0
+    assert "nothing to do: 2 epochs are done" in run(*TRAIN, "--epochs", 2, "--resume", part)
+    run(*TRAIN, "--cell", "gru", "--layers", 2, "--save", gru)
     with np.load(gru, allow_pickle=False) as kept:
         assert kept["params/weight_hh_l1"].shape == (60, 20)
 
 
-def test_train_keeps_what_came_before_an_overflow(tmp_path, monkeypatch, capsys):
+def test_train_keeps_what_came_before_an_overflow(tmp_path, monkeypatch, run):
     from bppsa_nb.training.optimizers import Adam
 
     step = Adam.step
@@ -446,41 +425,28 @@ def test_train_keeps_what_came_before_an_overflow(tmp_path, monkeypatch, capsys)
 
     monkeypatch.setattr(Adam, "step", overflow)
     path = tmp_path / "kept.npz"
-    assert cli.main([*TRAIN, "--save", str(path)]) == 1
-    assert f"fc.bias leaves the range of float32; 3 iterations are kept in {path}: " in capsys.readouterr().err
+    said = run(*TRAIN, "--save", path, ends=1)
+    assert f"fc.bias leaves the range of float32; 3 iterations are kept in {path}: " in said
     trainer = bppsa_nb.Trainer(bppsa_nb.RNN(1, 20, 10), bppsa_nb.Adam(0.01), backend="numpy")
     trainer.load(path)
     assert len(trainer.history.loss) == 3
-    assert cli.main(TRAIN) == 1
-    assert capsys.readouterr().err == "bppsa-nb: fc.bias leaves the range of float32\n"
-    assert cli.main([*TRAIN, "--resume", str(path), "--save", str(tmp_path / "more.npz")]) == 1  # at its first step
+    assert run(*TRAIN, ends=1) == "bppsa-nb: fc.bias leaves the range of float32\n"
+    run(*TRAIN, "--resume", path, "--save", tmp_path / "more.npz", ends=1)  # at its first step
     assert not (tmp_path / "more.npz").exists()
 
 
-def test_train_on_audio(tmp_path, monkeypatch, capsys):
+def test_train_on_audio(tmp_path, monkeypatch, run):
     from bppsa_nb.training.datasets import instruments
 
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     folder = tmp_path / "clips"
     instruments.write_stand_in(folder, 44, progress=False)
     train = ["train", "--audio", str(folder), "--features", "S", "--backend", "numpy", "--batch-size", "22"]
-    assert cli.main(train) == 0
-    assert "1 iterations" in (shown := capsys.readouterr().out) and "22 unseen samples (chance is 9%)" in shown
-    assert cli.main(["train", "--audio", ""]) == 1
-    assert "folder must be the name of a file or a folder" in capsys.readouterr().err
-    for wrong in (["--length", "3"], ["--samples", "3"]):
-        assert cli.main([*train, *wrong]) == 1
-        assert f"{wrong[0]} is for bitstreams only" in capsys.readouterr().err
-    assert cli.main([*TRAIN, "--features", "S"]) == 1
-    assert "--features is for --audio only" in capsys.readouterr().err
-
-
-@pytest.fixture
-def foreground():
-    """Ctrl-C as a program finds it that a shell starts in the foreground."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+    assert "1 iterations" in (shown := run(*train)) and "22 unseen samples (chance is 9%)" in shown
+    assert "folder must be the name of a file or a folder" in run("train", "--audio", "", ends=1)
+    for option in ("--length", "--samples"):
+        assert f"{option} is for bitstreams only" in run(*train, option, 3, ends=1)
+    assert "--features is for --audio only" in run(*TRAIN, "--features", "S", ends=1)
 
 
 @pytest.mark.parametrize("slow, save", [(False, True), (True, True), (True, False)])
@@ -566,17 +532,15 @@ def test_wrong_arguments_leave_what_was_saved(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("resume", [None, "other.npz", "gone.npz"])
-def test_train_replaces_no_file_but_the_one_it_goes_on_from(tmp_path, monkeypatch, capsys, resume):
+def test_train_replaces_no_file_but_the_one_it_goes_on_from(tmp_path, monkeypatch, run, resume):
     monkeypatch.chdir(tmp_path)
     assert cli.main([*TRAIN, "--save", "run.npz"]) == 0
     (tmp_path / "link.npz").symlink_to("run.npz")
     (tmp_path / "other.npz").write_bytes((tmp_path / "run.npz").read_bytes())
     kept = (tmp_path / "run.npz").read_bytes()
-    capsys.readouterr()
     for name in ("run.npz", "link.npz"):
-        assert cli.main([*TRAIN, "--save", name, *(["--resume", resume] if resume else [])]) == 1
-        said = f"bppsa-nb: --save {name}: file exists and will not be overwritten; resume with --resume {name} or"
-        assert said in capsys.readouterr().err
+        said = run(*TRAIN, "--save", name, *(["--resume", resume] if resume else []), ends=1)
+        assert f": --save {name}: file exists and will not be overwritten; resume with --resume {name} or" in said
     assert (tmp_path / "run.npz").read_bytes() == kept
     assert cli.main([*TRAIN, "--epochs", "2", "--save", "link.npz", "--resume", "run.npz"]) == 0
     assert (tmp_path / "link.npz").is_symlink()
@@ -598,14 +562,12 @@ def test_train_replaces_no_file_but_the_one_it_goes_on_from(tmp_path, monkeypatc
         (["--distributed", "--sequence-ranks", "2"], "sequence_ranks goes with comm only, got 2"),
     ],
 )
-def test_train_explains_wrong_options(capsys, monkeypatch, wrong, said):
+def test_train_explains_wrong_options(run, monkeypatch, wrong, said):
     monkeypatch.setattr(cli.cli_train.ranks, "world", lambda: None)  # without mpi4py
-    assert cli.main([*TRAIN, *wrong]) == 1
-    shown = capsys.readouterr().err
-    assert shown.startswith("bppsa-nb: ") and said in shown and shown.count("\n") == 1
+    assert said in run(*TRAIN, *wrong, ends=1)
 
 
-def test_notebooks_run_in_their_folder_with_this_package_and_the_scale(project, capsys):
+def test_notebooks_run_in_their_folder_with_this_package_and_the_scale(project, run):
     code = """
 import os, pathlib, bppsa_nb
 lines = [scale, str(seed), os.path.basename(os.getcwd()), bppsa_nb.__file__]
@@ -615,11 +577,10 @@ lines = [scale, str(seed), os.path.basename(os.getcwd()), bppsa_nb.__file__]
     write_notebook(project, "02_stay_out", "1 / 0")
     notebook, kept = project / "notebooks" / "01_say_hello.ipynb", project / "build" / "notebooks"
     before = notebook.read_bytes()
-    assert cli.main(["notebooks", "--only", "01", "--scale", "paper", "--keep", str(kept)]) == 0
+    name, seconds, unit = run("notebooks", "--only", "01", "--scale", "paper", "--keep", kept).split()
     seen = (project / "seen.txt").read_text().splitlines()
     assert seen == ["paper", "0", "notebooks", str(REPO / "bppsa_nb" / "__init__.py")]
     assert notebook.read_bytes() == before
-    name, seconds, unit = capsys.readouterr().out.split()
     assert (name, unit) == ("01_say_hello", "s") and float(seconds) > 0
     _, parameters, _, hello = nbformat.read(kept / "01_say_hello.ipynb", as_version=4).cells
     assert parameters.source.splitlines()[0] == "scale = 'paper'" and "quick" not in parameters.source

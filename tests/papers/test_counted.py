@@ -3,6 +3,7 @@
 import numpy as np
 import pandas
 import pytest
+from measuring import measure
 
 from bppsa_nb.machine.checks import generator
 from bppsa_nb.papers import experiments, tables
@@ -10,11 +11,6 @@ from bppsa_nb.papers.bppsa import crossover, figure_11, space, steps_and_work
 from bppsa_nb.papers.progress import Progress
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
-
-
-def measure(module):
-    return module.measure("quick", np.random.default_rng(0), Progress(show=False))
-
 
 # What takes seconds, and neither times nor trains anything.
 REPEATABLE = ["figure_01", "figure_02", "figure_03", "figure_04", "figure_11", "graph_rules", "gru_graphs"]
@@ -63,11 +59,8 @@ def test_convolution_of_section_3_3():
     assert found["activation"] == 64 * 32 * 32 * 4
 
 
-def test_crossover_says_where_bppsa_wins(monkeypatch):
-    monkeypatch.setattr(crossover, "SCALES", {"quick": (300,)})
-    monkeypatch.setattr(crossover, "WORKERS", (1, 16, 64))
-    monkeypatch.setattr(crossover, "PAPER", {"H": 20, "T": (10, 30, 100, 300)})
-    table = measure(crossover)
+def test_crossover_says_where_bppsa_wins():
+    table = measure(crossover, SCALES={"quick": (300,)}, WORKERS=(1, 16, 64), PAPER={"H": 20, "T": (10, 30, 100, 300)})
     alone = table[table["p"].isna()].set_index(["n", "H"])
     wins = alone["blelloch"] < alone["linear"]
     assert [bool(wins[n, 20]) for n in (10, 30, 100, 300)] == [False, False, False, True]
@@ -79,9 +72,8 @@ def test_crossover_says_where_bppsa_wins(monkeypatch):
     assert speedup[1] < 0.06 and speedup[16] < 1 < speedup[64]
 
 
-def test_steps_and_work_follow_equations_6_and_7(monkeypatch):
-    monkeypatch.setattr(steps_and_work, "SCALES", {"quick": 256})
-    table = measure(steps_and_work)
+def test_steps_and_work_follow_equations_6_and_7():
+    table = measure(steps_and_work, SCALES={"quick": 256})
     alone = table[table["p"].isna()].set_index(["method", "n"])
     n = alone.loc["blelloch"].index
     assert (alone.loc["blelloch"]["steps"] <= 2 * np.log2(n) + 1).all()

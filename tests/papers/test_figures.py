@@ -10,14 +10,7 @@ from PIL import Image
 from bppsa_nb.machine import files
 from bppsa_nb.papers import figures
 
-PROVENANCE = {
-    "cpu": "A Fine Processor",
-    "cores": 2,
-    "gpu": None,
-    "scale": "quick",
-    "data": "stand-in",
-    "reference": True,
-}
+PROVENANCE = {"cpu": "Fine Processor", "cores": 2, "gpu": None, "scale": "quick", "data": "stand-in", "reference": True}
 TEXT = {"alt": "A line that goes up.", "caption": "It goes up by $1 a step, Θ(n)."}
 
 
@@ -80,7 +73,7 @@ def test_foot_says_caption_machine_scale_and_data_and_is_not_stacked():
     (foot,) = feet(fig)
     assert foot.get_text().split("\n") == [
         TEXT["caption"],
-        "Run on A Fine Processor (2 cores) · scale: quick · data: real",
+        "Run on Fine Processor (2 cores) · scale: quick · data: real",
     ]
 
 
@@ -96,18 +89,16 @@ def test_foot_is_wrapped_and_lies_below_everything_inside_the_width():
     assert foot.get_text().count("\n") > 3
 
 
-def test_a_gpu_is_named():
-    assert "on NVIDIA H200 ·" in figures.provenance_line(PROVENANCE | {"gpu": "NVIDIA H200"})
-
-
-def test_what_was_measured_here_is_told_from_a_reference():
-    own = figures.provenance_line(PROVENANCE | {"reference": False})
-    assert own == "Run here, on A Fine Processor (2 cores) · scale: quick · data: stand-in"
-
-
-def test_what_was_collected_names_its_machines_itself():
-    line = figures.provenance_line(PROVENANCE | {"reference": False, "collected": True})
-    assert line == "Run on what is named above · data: stand-in"
+@pytest.mark.parametrize(
+    "about, line",
+    [
+        ({"gpu": "NVIDIA H200"}, "Run on NVIDIA H200 · scale: quick"),
+        ({"reference": False}, "Run here, on Fine Processor (2 cores) · scale: quick"),
+        ({"reference": False, "collected": True}, "Run on what is named above"),  # which names its machines itself
+    ],
+)
+def test_what_it_ran_on(about, line):
+    assert figures.provenance_line(PROVENANCE | about) == f"{line} · data: stand-in"
 
 
 @pytest.mark.parametrize("missing", ["alt", "caption"])

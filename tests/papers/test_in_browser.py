@@ -7,10 +7,7 @@ import pytest
 
 from bppsa_nb.machine import files
 
-pytestmark = [
-    pytest.mark.full,
-    pytest.mark.skipif(on_browser.CHROMIUM is None, reason="needs Chromium"),
-]
+pytestmark = [pytest.mark.full, pytest.mark.skipif(on_browser.CHROMIUM is None, reason="needs Chromium")]
 NOTEBOOKS = ("00_solve_scan_puzzles", "01_see_backprop_as_a_scan", "02_run_the_levels_on_cuda")
 NOTEBOOKS = (*NOTEBOOKS, "02b_solve_kernel_puzzles")
 WIDGET = "[...jupyterapp.shell.widgets('main')][0]"

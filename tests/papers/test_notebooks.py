@@ -12,17 +12,10 @@ from bppsa_nb.papers import notebooks
 FOLDER = files.root() / "notebooks"
 NAMES = notebooks.names()
 MARKDOWN_IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]*)[^)]*\)")
-HTML_IMAGE = re.compile(r"<img[^>]*>")
 
 
 def read(name):
     return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
-
-
-def images(notebook):
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            yield from MARKDOWN_IMAGE.findall(cell.source)
 
 
 def test_notebooks_are_numbered_and_named_by_what_one_does():
@@ -40,14 +33,6 @@ def test_every_puzzle_is_asked_with_its_stub_in_order():
     assert sorted(asked) == sorted(puzzles.NAMES) and asked[:9] == [*puzzles.NAMES[:9]]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_notebook_is_valid_and_short(name):
-    notebook = read(name)
-    nbformat.validate(notebook)
-    assert len([cell for cell in notebook.cells if "solution" not in cell.metadata.get("tags", [])]) <= 25
-    assert notebook.cells[0].cell_type == "markdown" and notebook.cells[0].source.startswith("# ")
-
-
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("_puzzles")])
 def test_every_exercise_has_a_solution_that_is_folded(name):
     *_, exercises, solutions = read(name).cells
@@ -60,30 +45,24 @@ def test_every_exercise_has_a_solution_that_is_folded(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_code_fits_into_a_page(name):
-    code = [cell.source for cell in read(name).cells if cell.cell_type == "code"]
-    assert [line for source in code for line in source.splitlines() if len(line) > 88] == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_outputs_are_stripped(name):
-    for number, cell in enumerate(read(name).cells, 1):
-        if cell.cell_type == "code":
-            assert cell.outputs == [] and cell.execution_count is None, f"cell {number} keeps its outputs"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_one_cell_is_tagged_parameters_and_sets_scale_and_seed(name):
-    (cell,) = [cell for cell in read(name).cells if "parameters" in cell.metadata.get("tags", [])]
-    values = {}
-    exec(cell.source, values)
+def test_a_notebook_is_short_has_its_parameters_and_keeps_no_outputs(name):
+    notebook, values = read(name), {}
+    nbformat.validate(notebook)
+    cells, code = notebook.cells, [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert len([cell for cell in cells if "solution" not in cell.metadata.get("tags", [])]) <= 25
+    assert cells[0].cell_type == "markdown" and cells[0].source.startswith("# ")
+    (parameters,) = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    exec(parameters.source, values)
     assert values["scale"] == "quick" and values["seed"] == 0
+    for cell in code:
+        assert cell.outputs == [] and cell.execution_count is None, f"keeps its outputs: {cell.source}"
+        assert max(map(len, cell.source.splitlines())) <= 88, f"does not fit into a page: {cell.source}"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_images_are_there_with_alt_text(name):
-    notebook = read(name)
-    for alt, target in images(notebook):
+    text = "\n\n".join(cell.source for cell in read(name).cells if cell.cell_type == "markdown")
+    for alt, target in MARKDOWN_IMAGE.findall(text):
         assert len(alt.split()) >= 5, f"say more about {target} than {alt!r}"
         assert (FOLDER / target).is_file(), f"{target} is missing"
-    assert not any(HTML_IMAGE.search(cell.source) for cell in notebook.cells if cell.cell_type == "markdown")
+    assert "<img" not in text

@@ -60,12 +60,8 @@ def test_recordings_of_all_machines_are_put_together():
 def grid_rows():
     rows = []
     for cell, T, B, H, inputs in [("RNN", 1000, 16, 20, 1), ("RNN", 10, 16, 20, 1), ("GRU", 259, 16, 20, 38)]:
-        times = {
-            "ours: linear": (1.0, 2.0),
-            "ours: chunked": (0.5, 1.5),
-            "torch, 1 thread": (8, 9),
-            "torch, 2": (6, 12),
-        }
+        times = {"ours: linear": (1.0, 2.0), "ours: chunked": (0.5, 1.5)}
+        times |= {"torch, 1 thread": (8, 9), "torch, 2": (6, 12)}
         for name, (backward, step) in times.items():
             row = {"cell": cell, "T": T, "B": B, "H": H, "I": inputs, "name": name, "rounds": 3}
             rows.append(row | {"backward": float(backward), "step": float(step)})

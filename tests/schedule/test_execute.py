@@ -211,14 +211,6 @@ def test_pipedream_takes_the_weights_of_its_forward_pass(processes):
             assert_in_order(result.timeline, timeline)
 
 
-def test_without_an_optimizer_pipedreams_order_gives_gradients():
-    network = random_network(2)
-    timeline = schedule.pipeline(schedule.Network.uniform(len(split(network))), 2, 3, "1f1b", flush=False)
-    x, labels = random_batch(network, 6, 0)
-    with Executor(timeline, network, 6, processes=False) as run:
-        assert_same(run(x, labels).grads, in_order_of(timeline, network, x, labels)[1])
-
-
 @pytest.mark.parametrize(
     ("policy", "how"),
     [
@@ -301,24 +293,20 @@ def test_a_dead_process_is_noticed(two_devices):
     assert multiprocessing.active_children() == []
 
 
-def test_an_interrupt_ends_all_processes(two_devices):
+def test_an_interrupt_ends_all_processes(two_devices, foreground):
     network, timeline = two_devices
     x, labels = random_batch(network, 4, 0)
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had it ignored
     timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    try:
-        with Executor(timeline, network, 4) as run:
-            run(x, labels)
-            for process in multiprocessing.active_children():  # as a terminal does
-                os.kill(process.pid, signal.SIGINT)
-            run(x, labels)
-            with pytest.raises(KeyboardInterrupt):
-                timer.start()
-                while True:
-                    run(x, labels)
-        timer.join()
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    with Executor(timeline, network, 4) as run:
+        run(x, labels)
+        for process in multiprocessing.active_children():  # as a terminal does
+            os.kill(process.pid, signal.SIGINT)
+        run(x, labels)
+        with pytest.raises(KeyboardInterrupt):
+            timer.start()
+            while True:
+                run(x, labels)
+    timer.join()
     assert multiprocessing.active_children() == []
     gc.collect()  # whatever was not closed would warn
 

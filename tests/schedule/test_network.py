@@ -10,9 +10,8 @@ def test_a_network_keeps_what_it_is_given():
     for name, values in dict(forward=[1, 2, 3], output_grad=[4, 5, 6], weight_grad=[7, 8, 9], sync=[0, 0, 1]).items():
         array = getattr(net, name)
         assert array.tolist() == values and array.dtype == np.float64 and not array.flags.writeable
-    assert net.memory.activation.tolist() == [1, 2, 3]
-    assert net.memory.output_grad.tolist() == [4, 4, 4]
-    assert net.memory.weight_grad.tolist() == [0.5, 0.5, 0.5]
+    for name, values in dict(activation=[1, 2, 3], output_grad=[4] * 3, weight_grad=[0.5] * 3).items():
+        assert getattr(net.memory, name).tolist() == values
 
 
 def test_a_network_is_no_view_of_what_it_is_given():
@@ -26,11 +25,8 @@ def test_uniform_costs_one_unit_each():
     net = schedule.Network.uniform(4, sync=2.5)
     assert net.forward.tolist() == net.output_grad.tolist() == net.weight_grad.tolist() == [1, 1, 1, 1]
     assert net.sync.tolist() == [2.5] * 4 and schedule.Network.uniform(4).sync is None
-    assert [getattr(net.memory, name).tolist() for name in ("activation", "output_grad", "weight_grad")] == [
-        [1] * 4,
-        [1] * 4,
-        [0] * 4,
-    ]
+    for name, each in dict(activation=1, output_grad=1, weight_grad=0).items():
+        assert getattr(net.memory, name).tolist() == [each] * 4
 
 
 def test_assumptions_may_be_numpys():

@@ -181,24 +181,21 @@ def test_every_policy_does_what_it_is_for():
 
 def test_fast_forwarding_never_lets_a_weight_gradient_go_first():
     # Whenever a δW starts, no δO of its device is ready, nor an F with a flush: it is only done while waiting.
+    def goes_first(timeline, kind, others):
+        ops, start = timeline.operations, timeline.start
+        ready = np.where(ops.needs >= 0, timeline.end[ops.needs], 0).max(axis=1)
+        for i in np.flatnonzero(ops.kind == kind):
+            better = (ops.worker == ops.worker[i]) & np.isin(ops.kind, others) & (start > start[i])
+            if (better & (ready <= start[i])).any():
+                return True
+        return False
+
     for made in instances(2, 40):
         for (policy, flush), timeline in made.items():
-            if policy not in ("fast_forward", "modulo") or (timeline.operations.duration == 0).any():
-                continue
-            ops = timeline.operations
-            needs = np.where(ops.needs >= 0, timeline.end[ops.needs], 0).max(axis=1)
-            for i in np.flatnonzero(ops.kind == W):
-                better = (
-                    (ops.worker == ops.worker[i]) & np.isin(ops.kind, [F, O]) & (timeline.start > timeline.start[i])
-                )
-                assert not (better & (needs <= timeline.start[i])).any()
-            if not flush:
-                kinds = (F, O) if ops.assumptions.backward_first else (O, F)
-                for i in np.flatnonzero(ops.kind == kinds[0]):
-                    better = (
-                        (ops.worker == ops.worker[i]) & (ops.kind == kinds[1]) & (timeline.start > timeline.start[i])
-                    )
-                    assert not (better & (needs <= timeline.start[i])).any()
+            if policy in ("fast_forward", "modulo") and (timeline.operations.duration > 0).all():
+                assert not goes_first(timeline, W, [F, O])
+                first, second = (F, O) if timeline.operations.assumptions.backward_first else (O, F)
+                assert flush or not goes_first(timeline, first, [second])
 
 
 @pytest.mark.parametrize(

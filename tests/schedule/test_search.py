@@ -1,4 +1,3 @@
-
 import naive_schedule as naive
 import numpy as np
 import pytest
@@ -16,9 +15,8 @@ def small(seed, count):
             L, devices, micro_batches = [(1, 1, 4), (2, 2, 2), (4, 2, 1), (3, 3, 1), (5, 2, 1)][rng.integers(5)]
             net, boundary = schedule.Network(*rng.integers(0, high, (3, L))), rng.integers(0, high, L - 1)
             policy, flush = draws.PIPELINES[rng.integers(len(draws.PIPELINES))]
-            timeline = schedule.pipeline(
-                net, devices, micro_batches, policy, flush, boundary, assumptions=draws.assumptions(rng)
-            )
+            sizes, chosen = (devices, micro_batches, policy, flush, boundary), draws.assumptions(rng)
+            timeline = schedule.pipeline(net, *sizes, assumptions=chosen)
             yield timeline, draws.problem(timeline, boundary)
         else:
             L = int(rng.integers(1, 5))

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from trainers import stopping
 
 import bppsa_nb as bp
 from bppsa_nb.chains import plan
-from bppsa_nb.networks.models import LeNet5
 from bppsa_nb.training import forward
 
 T = 600
@@ -84,25 +84,14 @@ def test_the_share_of_the_loop_is_predicted_from_what_chunks_took():
 
 def test_what_it_remembers_is_saved(methods, tmp_path):
     data, path = bp.Bitstream(T, 6), tmp_path / "state.npz"
-    make = data.batch
     for chaos in (False, True):
         whole, half, rest = (trainer(chaos) for _ in range(3))
-        data.batch = make
         whole.fit(data, 1, 1, progress=False)
-        left = iter(range(3))
-
-        def stop(indices, left=left):
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-            return make(indices)
-
-        data.batch = stop
         with pytest.raises(KeyboardInterrupt):
-            half.fit(data, 1, 1, progress=False)
+            half.fit(stopping(3, data), 1, 1, progress=False)
         half.save(path)
         rest.load(path)
         assert rest.forward == half.forward and (rest.forward.spent is None) == chaos
-        data.batch = make
         rest.fit(data, 1, 1, progress=False)
         np.testing.assert_array_equal(rest.history.loss, whole.history.loss)
         assert rest.forward == whole.forward
@@ -120,10 +109,3 @@ def test_another_method_is_always_taken(method, methods):
     chosen.fit(bp.Bitstream(T, 3), 1, 1, progress=False)
     assert methods == [{"linear": "linear", "chunked": "serially", "newton": "repaired"}[method]] * 3
     assert chosen.forward == forward.Forward(method)
-
-
-def test_forward_is_for_loops_over_time_only():
-    network = LeNet5(rng=0)
-    bp.Trainer(network, bp.SGD(lr=0.1))
-    with pytest.raises(ValueError, match="forward must be 'auto' for a LeNet5, which has no loop over time"):
-        bp.Trainer(network, bp.SGD(lr=0.1), forward="chunked")

@@ -15,10 +15,7 @@ def measure(scale, rng, progress):
 
 
 def speedups(table):
-    """Divide PyTorch's best times by ours, per machine, cell, T, B, H, I and `method`.
-
-    `backward` is the speedup of the backward pass, `step` that of the whole training step.
-    """
+    """Divide PyTorch's best times by ours, per machine, cell, T, B, H, I and `method`: `backward` and `step`."""
     keys = ["machine", "cell", "T", "B", "H", "I"]
     ours = table["name"].str.startswith("ours: ")
     best = table[~ours].groupby(keys)[["backward", "step"]].min()

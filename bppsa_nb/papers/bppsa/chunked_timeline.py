@@ -18,39 +18,28 @@ LINKS, SIZE = 1000, 20  # of what is counted: the paper's RNN
 LENGTHS = (1, 2, 3, 4, 5, 7, 10, 14, 22, 32, 50, 71, 100, 200, 334, 500, 1000)
 WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 90, 125, 180, 250, 500, 1000)
 PHASES = {
-    "multiply": ("1. multiply matrices", COLORS["matrix"]),
-    "sweep": ("1. from the loss", COLORS["linear"]),
-    "cross": ("2. across chunks", COLORS["identity"]),
-    "replay": ("3. along every chunk", COLORS["vector"]),
+    "multiply": "1. multiply matrices",
+    "sweep": "1. from the loss",
+    "cross": "2. across chunks",
+    "replay": "3. along every chunk",
 }
+_COLORS = dict(zip(PHASES, (COLORS[role] for role in ("matrix", "linear", "identity", "vector")), strict=True))
 _trace = lru_cache(maxsize=2)(trace)
 
 
 def chunks(run, length, cost=UNIT):
-    """Schedule ``trace(n, "chunked", length=length)``: an event per product, its `kind` one of `PHASES`.
-
-    There is a worker for each chunk, which does all that ends there; `cost` says what products "mm" and "mv" take.
-    """
+    """Schedule ``trace(n, "chunked", length=length)``, a worker per chunk: events whose `kind` is one of `PHASES`."""
     first = run.n + 1 - (run.n - 1) // length * length if run.n else 1  # positions of the chunk that holds the gradient
     events, free = [], {}
     for product, needs in zip(run.products, run.needs, strict=True):
-        position = product.span[1]
+        position, link = product.span[1], product.parents[1].span
         worker = 0 if position < first else 1 + (position - first) // length
         start = max([free.get(worker, 0), *(events[i].end for i in needs)])
-        first_position, last_position = product.span
-        event = Event(worker, start, cost[product.product], f"{first_position}:{last_position}", _phase(product, first))
-        free[worker] = event.end
-        events.append(event)
+        phase = "cross" if link[0] < link[1] else "replay"
+        phase = "multiply" if product.product == "mm" else "sweep" if position < first else phase
+        events.append(Event(worker, start, cost[product.product], "{}:{}".format(*product.span), phase))
+        free[worker] = events[-1].end
     return events
-
-
-def _phase(product, first):
-    if product.product == "mm":
-        return "multiply"
-    if product.span[1] < first:
-        return "sweep"
-    link = product.parents[1]
-    return "cross" if link.span[0] < link.span[1] else "replay"
 
 
 def measure(scale, rng, progress):
@@ -60,22 +49,18 @@ def measure(scale, rng, progress):
     timeline.check(events, run.needs)
     rows = [{"part": "timeline", "n": SMALL, "length": CHUNK} | event._asdict() for event in events]
     work = multiply_adds(SIZE)
-    for length in LENGTHS:
-        run = _trace(LINKS, "chunked", length=length)
-        ends = {"steps": run.steps, "multiply_adds": timeline.makespan(chunks(run, length, work))}
-        rows.append({"part": "length", "method": "chunked", "n": LINKS, "length": length} | ends)
-    for method in ("linear", "blelloch"):
-        run = _trace(LINKS, method)
-        ends = {"steps": run.steps, "multiply_adds": run.critical_path(work)[0]}
-        rows.append({"part": "length", "method": method, "n": LINKS} | ends)
+    for method, length in [*(("chunked", length) for length in LENGTHS), ("linear", None), ("blelloch", None)]:
+        run = _trace(LINKS, method, length=length)
+        ends = timeline.makespan(chunks(run, length, work)) if length else run.critical_path(work)[0]
+        row = {"part": "length", "method": method, "n": LINKS, "length": length}
+        rows.append(row | {"steps": run.steps, "multiply_adds": ends})
     for p in WORKERS:
-        length = -(-LINKS // p)
-        runs = {"chunked": _trace(LINKS, "chunked", length=length), "blelloch": _trace(LINKS, "blelloch")}
-        for method, run in runs.items():
+        for method, length in ("chunked", -(-LINKS // p)), ("blelloch", None):
+            run = _trace(LINKS, method, length=length)
             placed = timeline.scan_schedule(run, p, work)
             timeline.check(placed, run.needs)
-            row = {"part": "workers", "method": method, "n": LINKS, "p": p, "multiply_adds": timeline.makespan(placed)}
-            rows.append(row | ({"length": length} if method == "chunked" else {}))
+            row = {"part": "workers", "method": method, "n": LINKS, "length": length, "p": p}
+            rows.append(row | {"multiply_adds": timeline.makespan(placed)})
     return pd.DataFrame(rows)
 
 
@@ -84,19 +69,14 @@ def plot(table):
     fig = pyplot.figure(figsize=(9.6, 6.4), layout="constrained")
     axes = fig.subplot_mosaic("tt;lw", height_ratios=(2.1, 3))
     part = {name: rows for name, rows in table.groupby("part")}
-    _draw_timeline(axes["t"], part["timeline"])
+    events = timelines.events(part["timeline"])
+    unit = f"steps; {SMALL} links in chunks of {CHUNK}"
+    draw.timeline(events, axes["t"], unit=unit, names=PHASES, colors=_COLORS)
+    axes["t"].set_xticks(range(0, int(timeline.makespan(events)) + 1, 2))
     loop = part["length"].set_index("method").loc["linear"]
     _draw_lengths(axes["l"], part["length"], loop)
     _draw_workers(axes["w"], part["workers"], loop["multiply_adds"])
     return fig
-
-
-def _draw_timeline(ax, rows):
-    events = timelines.events(rows)
-    styles = {"colors": {kind: color for kind, (_, color) in PHASES.items()}}
-    styles["names"] = {kind: name for kind, (name, _) in PHASES.items()}
-    draw.timeline(events, ax, unit=f"steps; {SMALL} links in chunks of {CHUNK}", **styles)
-    ax.set_xticks(range(0, int(timeline.makespan(events)) + 1, 2))
 
 
 def _draw_lengths(ax, rows, loop):

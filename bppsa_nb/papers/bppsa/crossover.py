@@ -27,24 +27,18 @@ def measure(scale, rng, progress):
 _trace = lru_cache(maxsize=2)(trace)
 
 
-@lru_cache(maxsize=16)
-def _path(n, method, size):
-    return _trace(n, method).critical_path(multiply_adds(size))[0]
-
-
 def _count(point, rng):
-    n, p = point["n"], point["p"]
-    if p:
-        events = timeline.scan_schedule(_trace(n, "blelloch"), p, multiply_adds(PAPER["H"]))
-        timeline.check(events, _trace(n, "blelloch").needs)
-        # The linear scan is a single chain, whatever the number of workers.
-        linear = _path(n, "linear", PAPER["H"])
-        return [{"H": PAPER["H"], "linear": linear, "blelloch": timeline.makespan(events)}]
-    steps = {f"{method}_steps": _trace(n, method).steps for method in ("linear", "blelloch")}
-    return [
-        {"H": size, "linear": _path(n, "linear", size), "blelloch": _path(n, "blelloch", size)} | steps
-        for size in SIZES
+    runs = {method: _trace(point["n"], method) for method in ("linear", "blelloch")}
+    rows = [
+        {"H": size} | {method: run.critical_path(multiply_adds(size))[0] for method, run in runs.items()}
+        for size in ([PAPER["H"]] if point["p"] else SIZES)
     ]
+    if not point["p"]:
+        return [row | {f"{method}_steps": run.steps for method, run in runs.items()} for row in rows]
+    # The linear scan is a single chain, whatever the number of workers.
+    events = timeline.scan_schedule(runs["blelloch"], point["p"], multiply_adds(PAPER["H"]))
+    timeline.check(events, runs["blelloch"].needs)
+    return [row | {"blelloch": timeline.makespan(events)} for row in rows]
 
 
 def plot(table):

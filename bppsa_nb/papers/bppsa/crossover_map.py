@@ -36,11 +36,7 @@ def measure(scale, rng, progress):
 
 
 def time_methods(point, rng, seconds, stored):
-    """Time the methods on one chain: the loop and chunks take turns, then levels with both.
-
-    Levels are left out where Jacobians would take more than `stored` bytes. A row per method: the median in `seconds`,
-    how many `rounds`, and whether it is `taken` by ``"auto"``.
-    """
+    """Time the methods on one chain, in turns: a row per method, and whether it is `taken` by ``"auto"``."""
     backend, H, T, B = point["backend"], point["H"], point["T"], point["B"]
     chain, grad_output = iterations.rnn_chain(T, B, H, rng), rng.standard_normal((B, H), np.float32)
     calls = {
@@ -59,10 +55,7 @@ def time_methods(point, rng, seconds, stored):
 
 
 def winners(table):
-    """Find the fastest method at every point: the `winner`, and its `lead`, the runner-up's time over its own.
-
-    `regret` is the time of the method that "auto" takes over the winner's.
-    """
+    """Find every point's `winner`, its `lead` over the runner-up, and by how much "auto" is slower, its `regret`."""
     rows = []
     for place, point in table.groupby(["backend", "H", "T", "B"], sort=False):
         ranked = point.sort_values("seconds")

@@ -18,11 +18,7 @@ FIRST_SEED_ONLY = "blelloch"
 
 
 def measure(scale, rng, progress):
-    """Train by all methods (quick scale: collect what was recorded): a row per seed, method and `EVERY` iterations.
-
-    `loss` is the mean of the batches' losses, `seconds` the sum of the iterations' times, `apart` the largest relative
-    difference of a batch's loss from BPTT's, and `accuracy` that of all samples, once all epochs are done.
-    """
+    """Train by all methods (quick scale: collect what was recorded): a row per seed, method and `EVERY` iterations."""
     if scale == "quick":
         return whole_trainings.recording("eighty_epochs")
     points = [{"backend": backends.resolve("auto"), "seed": seed} for seed in range(SEEDS)]

@@ -47,13 +47,7 @@ def measure_gru(scale, rng, progress):
 
 
 def breakdown(table):
-    """Take the columns of Tables 4 to 6 apart, as Appendix G says.
-
-    To `forward`, `baseline` and `bppsa`, as in ``published.table("table_6")``, come the parts `fp`, `bp` and
-    `bppsa_alone`, and the ratios `overall` = baseline / bppsa and `backward` = bp / bppsa_alone; with
-    `forward_overhead`, which `bppsa_alone` then excludes, also `fo` and `overhead` = fo / fp; with `chunked`, also
-    `chunked_alone` and `backward_chunked` = bp / chunked_alone.
-    """
+    """Add what the columns of Tables 4 to 6 hold besides the forward pass, and speedups, as Appendix G has them."""
     forward = table["forward"]
     parts = table.assign(fp=forward, bp=table["baseline"] - forward, overall=table["baseline"] / table["bppsa"])
     if "forward_overhead" in table:
@@ -72,10 +66,7 @@ def sources(table):
 
 
 def draw_bars(ax, rows, places, bars, colors):
-    """Draw a group of stacked bars per row, over FP + BP, of the columns that `bars` names; yield places and heights.
-
-    `bars` has a tuple of columns for each bar of a group, `colors` what each column is drawn in.
-    """
+    """Draw, for each row, a stacked bar of each tuple of columns in `bars`, over FP + BP; yield places and heights."""
     width, total = 0.8 / len(bars), rows[list(bars[0])].sum(axis=1)
     for number, names in enumerate(bars):
         at, bottom = places + (number - (len(bars) - 1) / 2) * width, np.zeros(len(rows))
@@ -87,11 +78,7 @@ def draw_bars(ax, rows, places, bars, colors):
 
 
 def draw(fig, axes, columns, machine, here="this machine"):
-    """Draw seconds per epoch above and speedups below, the paper's filled, ours open.
-
-    For each column of axes [shape=(2, columns)], `columns` has rows of `breakdown` with their `source`, and the column
-    that is their axis of x; `machine` and `here` are what the machines are called.
-    """
+    """Draw seconds per epoch above speedups, the paper's filled, ours open; `columns` has rows and what x is."""
     drawn = {}
     for column, (rows, x) in zip(axes.T, columns, strict=True):
         for source, style in STYLES.items():  # the paper's rows come first, and set the order on the axis

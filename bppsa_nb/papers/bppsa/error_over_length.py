@@ -53,14 +53,13 @@ def _rnn_jacobians(T, rng):
 def plot(table):
     """Draw error against T, a panel per kind of chain."""
     fig, axes = pyplot.subplots(1, 2, figsize=(9.2, 4.0), sharey=True, layout="constrained")
-    marks = {"cpu": "o", "cuda": "x"}
+    dots = {"ls": "", "fillstyle": "none"}
+    styles = {"cpu": dots | {"marker": "o"}, "cuda": dots | {"marker": "x"}}
     sizes = {"linear": (3.4, 10), "blelloch": (2.0, 7), "truncated": (0.9, 4)}  # all stay visible under each other
     for ax, (chain, rows) in zip(axes, table.groupby("chain", sort=False), strict=True):
         for (method, backend), part in rows.groupby(["method", "backend"], sort=False):
             width, size = sizes[method]
-            style = {"lw": width, "label": METHODS[method]}
-            if backend in marks:
-                style = {"ls": "", "marker": marks[backend], "ms": size, "fillstyle": "none"}
+            style = styles[backend] | {"ms": size} if backend in styles else {"lw": width, "label": METHODS[method]}
             ax.plot(part["T"], part["error"], color=COLORS[method], **style)
         ax.set(title=CHAINS[chain], xlabel="length of the chain, T", xscale="log", yscale="log", ylim=(1.2e-8, 2e-5))
         ax.yaxis.set_tick_params(labelleft=True)
@@ -70,7 +69,6 @@ def plot(table):
     axes[0].legend(loc="upper left")
     shown = []
     for backend in table["backend"].unique():
-        style = {"marker": marks[backend], "ls": "", "fillstyle": "none"} if backend in marks else {"lw": 1.6}
-        shown += axes[1].plot([], [], color=COLORS["baseline"], label=f"backend {backend}", **style)
+        shown += axes[1].plot([], [], color=COLORS["baseline"], label=f"backend {backend}", **styles.get(backend, {}))
     axes[1].legend(handles=shown, loc="upper left")
     return fig

@@ -23,21 +23,17 @@ _PITCH = 1.75  # from one x to the next
 
 def measure(scale, rng, progress):
     """List the layers: what each maps to what, on which device, with how many parameters."""
-    (channels, height, width), before = IMAGE, IMAGE[0] * IMAGE[1] * IMAGE[2]
-    rows = []
+    (channels, height, width), size, rows = IMAGE, 0, []
     for number, (operator, wanted, device) in enumerate([("input", None, 1), *LAYERS]):
-        parameters = 0
+        row = {"layer": number, "operator": operator, "device": device, "parameters": 0, "jacobian_rows": size}
         if operator == "conv 3×3":
-            parameters, channels = wanted * (channels * 9 + 1), wanted
+            row["parameters"], channels = wanted * (channels * 9 + 1), wanted
         elif operator == "max-pool":
             height, width = height // 2, width // 2
         elif operator == "linear":
-            parameters, channels, height, width = wanted * (before + 1), wanted, 1, 1
+            row["parameters"], channels, height, width = wanted * (size + 1), wanted, 1, 1
         size = channels * height * width
-        row = {"layer": number, "operator": operator, "device": device, "parameters": parameters}
-        row |= {"jacobian_rows": before if number else 0, "channels": channels, "height": height, "width": width}
-        rows.append(row | {"size": size})
-        before = size
+        rows.append(row | {"channels": channels, "height": height, "width": width, "size": size})
     return pd.DataFrame(rows)
 
 

@@ -40,12 +40,7 @@ def measure(scale, rng, progress):
 
 
 def train(training, held_out, size, rate, seed, iterations, backend):
-    """Train two copies of LeNet-5 side by side, one by each method, and a control by BP with perturbed gradients.
-
-    Each iteration has a row of `training_curves.side_by_side`; `loss_disturbed` of the mini-batch, by BP whose
-    gradients are perturbed at random by as much as BPPSA's differ; and for each method, before every tenth iteration,
-    `training_loss_<method>` and `test_loss_<method>`, of the first images of `training` and `held_out`.
-    """
+    """Train LeNet-5 by both methods, and by BP with perturbed gradients: rows of `training_curves.side_by_side`."""
     batch, rng = training_curves.batches(training, size, seed), np.random.default_rng(seed)
     fixed = {"training_loss": training, "test_loss": held_out}
     fixed = {name: data.batch(np.arange(min(SAMPLE, len(data)))) for name, data in fixed.items()}

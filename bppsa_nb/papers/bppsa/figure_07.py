@@ -27,11 +27,7 @@ def measure(scale, rng, progress):
 
 
 def train(point, seed):
-    """Train two copies of the paper's RNN side by side, one by each method, at the `backend` and `T` of `point`.
-
-    Each of its `iterations` has a row of `training_curves.side_by_side`, with `fixed_loss_<method>` on the first 1000
-    samples before every tenth.
-    """
+    """Train the paper's RNN by both methods: rows of `training_curves.side_by_side`, with losses of fixed samples."""
     backend, samples = point["backend"], Bitstream(point["T"], SAMPLES, rng=seed)
     x, y = samples.batch(np.arange(1000))
 

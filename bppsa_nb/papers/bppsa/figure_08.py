@@ -14,6 +14,7 @@ from bppsa_nb.papers.bppsa.iterations import speedups
 from bppsa_nb.papers.figures import COLORS
 
 BATCH = iterations.RNN_BATCH
+TITLES = "Backward latency", "Backward speedup", "Breakdown"
 LABELS = {"linear": "BP", "blelloch": "BPPSA, levels", "chunked": "BPPSA, chunks"}
 MARKS = {"numpy": ("s", ":"), "cpu": ("o", "-"), "cuda": ("^", "-")}
 
@@ -37,13 +38,20 @@ def plot(table):
     over_T = both[both["B"] == BATCH].assign(place=lambda rows: rows["T"].map(str))
     over_B = both[both["T"] == length].sort_values("B", ascending=False, kind="stable")
     over_B = over_B.assign(place=over_B["B"].map("1/{}".format))
-    columns = {"Backward latency": _latency, "Backward speedup": _speedup, "Breakdown": _breakdown}
     for rows, letters, label, fixed, row in (
         (over_T, "abc", "sequence length, T", f"B = {BATCH}", axes[0]),
         (over_B, "def", "fraction of the machine per sample, 1/B", f"T = {length}", axes[1]),
     ):
-        for ax, letter, (title, draw) in zip(row, letters, columns.items(), strict=True):
-            draw(ax, rows)
+        latency, speedup, breakdown = row
+        _lines(latency, rows, {"bp": "linear", "bppsa": "blelloch", "chunked": "chunked"}, 1e3)
+        latency.set(yscale="log", ylabel="ms per iteration")
+        _lines(speedup, rows, {"backward": "blelloch", "backward_chunked": "chunked"})
+        speedup.axhline(1, color="black", lw=1.1)
+        panels.log_scale(speedup, "y")
+        speedup.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        speedup.set_ylabel("BP's time / BPPSA's time")
+        _breakdown(breakdown, rows)
+        for ax, letter, title in zip(row, letters, TITLES, strict=True):
             ax.set_title(f"({letter}) {title}, {fixed}", size=10)
             ax.set_xlabel(label)
             ax.tick_params(axis="x", labelsize=7)
@@ -54,19 +62,6 @@ def plot(table):
         handles.append(Line2D([], [], color="black", marker=marker, ls=style, ms=4.5, label=f"on {backend}"))
     panels.legend(fig, handles)
     return fig
-
-
-def _latency(ax, rows):
-    _lines(ax, rows, {"bp": "linear", "bppsa": "blelloch", "chunked": "chunked"}, 1e3)
-    ax.set(yscale="log", ylabel="ms per iteration")
-
-
-def _speedup(ax, rows):
-    _lines(ax, rows, {"backward": "blelloch", "backward_chunked": "chunked"})
-    ax.axhline(1, color="black", lw=1.1)
-    panels.log_scale(ax, "y")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.set_ylabel("BP's time / BPPSA's time")
 
 
 def _lines(ax, rows, columns, scale=1):

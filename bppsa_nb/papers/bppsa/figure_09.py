@@ -33,8 +33,7 @@ def plot(table):
     machines = {"paper": f"{table.attrs['machine_of_the_paper']}, from Table 6 of the paper", "here": "This machine"}
     for ax, (source, machine) in zip(axes, machines.items(), strict=True):
         _bars(ax, table[table["source"] == source].sort_values(["B", "T"]))
-        ax.set_title(machine)
-        ax.set_ylabel("time / (FP + BP)")
+        ax.set(title=machine, ylabel="time / (FP + BP)")
         ax.grid(axis="x", visible=False)
     panels.legend(fig, panels.patches({label: COLORS[role] for label, role in PARTS.values()}))
     return fig

@@ -10,7 +10,6 @@ from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa import vgg
 from bppsa_nb.papers.bppsa.vgg import LEVELS, operators
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.tables import where
 from bppsa_nb.scan import scan
 
 STORAGE = {"maxima": "as in the paper: maxima only", "planned": "as planned here: every entry"}
@@ -28,7 +27,7 @@ def measure(scale, rng, progress):
     def count(point, rng):
         if point["storage"] == "BP":
             return ordinary_costs(network)
-        left_out = [point["storage"] == "maxima" and is_pool(name) for name in operators()]
+        left_out = [point["storage"] == "maxima" and name.startswith("pool") for name in operators()]
         return scan_costs([maxima(x) if few else x.pattern for few, x in zip(left_out, links, strict=True)], LEVELS)
 
     table = progress.collect([{"storage": storage} for storage in (*STORAGE, "BP")], count, rng)
@@ -36,32 +35,20 @@ def measure(scale, rng, progress):
     return table
 
 
-def is_pool(name):
-    """Tell whether an operator, named as in `vgg.operators`, is a max-pooling."""
-    return name.startswith("pool")
-
-
 def maxima(link):
     """Return a link's pattern without the entries that are zero for its sample (Algorithms 8 and 9)."""
-    matrix = link.pattern.matrix(link.values[0].copy())
-    matrix.eliminate_zeros()
-    return CSRPattern.of(matrix)
+    return CSRPattern.of(vgg.without_zeros(link.pattern.matrix(link.values[0])))
 
 
 def scan_costs(patterns, levels):
-    """Run the truncated scan over sparsity patterns, from the image to the loss, and note what every product costs.
-
-    A row of `vgg.products` for each, with `multiply_adds`, and `critical`: whether it is on the longest path.
-    """
+    """Run the truncated scan over patterns: `vgg.products`' rows, with `multiply_adds`, and which are `critical`."""
     costs = []
-    scan([Pattern(None, costs), *(Pattern(pattern, costs) for pattern in reversed(patterns))], "truncated", levels)
-    counted = [cost.multiply_adds for cost in costs]
+    scan([Pattern(pattern, costs) for pattern in (None, *reversed(patterns))], "truncated", levels)
     run, rows = vgg.products(patterns, levels)
-    critical = set(run.critical_path(counted)[1])
-    return [
-        row | {"multiply_adds": cost, "critical": product in critical}
-        for row, cost, product in zip(rows, counted, run.products, strict=True)
-    ]
+    critical = set(run.critical_path([cost.multiply_adds for cost in costs])[1])
+    for row, cost, product in zip(rows, costs, run.products, strict=True):
+        row |= {"multiply_adds": cost.multiply_adds, "critical": product in critical}
+    return rows
 
 
 def ordinary_costs(network):
@@ -80,12 +67,9 @@ def ordinary_costs(network):
 
 def values(table):
     """Work out how the dearest products compare with the dearest gradient operator, and where they are."""
-    dearest = table.groupby(["storage", "kind"])["multiply_adds"].max()
-    products = where(table, storage="planned", kind="mm")
-    return {
-        "ratios": {storage: dearest[storage, "mm"] / dearest["BP", "BP"] for storage in STORAGE},
-        "dearest": products.loc[products["multiply_adds"].idxmax(), "level"],
-    }
+    dearest = table.groupby(["storage", "kind"])["multiply_adds"].agg(["max", "idxmax"])
+    ratios = {storage: dearest["max"][storage, "mm"] / dearest["max"]["BP", "BP"] for storage in STORAGE}
+    return {"ratios": ratios, "dearest": table["level"][dearest["idxmax"]["planned", "mm"]]}
 
 
 def plot(table):

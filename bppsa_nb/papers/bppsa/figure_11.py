@@ -23,9 +23,8 @@ def measure(scale, rng, progress):
 def plot(table):
     """Draw the timeline, and the boxes of the paper's figure."""
     fig, ax = pyplot.subplots(figsize=(7.6, 3.9), layout="constrained")
-    draw.timeline(
-        timelines.events(table), ax, worker="device", unit="time (one micro-batch on one device)", legend=False
-    )
+    unit = "time (one micro-batch on one device)"
+    draw.timeline(timelines.events(table), ax, worker="device", unit=unit, legend=False)
     entering = table[table["worker"] == 0]
     busy = table.groupby("start")["worker"].nunique()
     full, lanes = busy.idxmax(), busy.max()

@@ -26,10 +26,7 @@ STYLES[8] = ("PipeDream, 8 devices", COLORS["vector"], "^")
 
 
 def measure(scale, rng, progress):
-    """Train with every learning rate, number of devices and seed: a row per epoch.
-
-    At quick scale, rows recorded at the paper's are added.
-    """
+    """Train with every learning rate, number of devices and seed; at quick scale, recorded runs are added."""
     how = SCALES[scale]
     training, unseen = (Images(split=split, num_samples=how[split]) for split in ("train", "test"))
     seeds = np.random.default_rng(rng).integers(2**31, size=how["seeds"]).tolist()
@@ -61,12 +58,10 @@ def network(seed):
 
 
 def train(training, unseen, epochs, lr, seed, devices):
-    """Train by PipeDream on so many devices, in the order of its timeline and with weight stashing.
+    """Train by PipeDream with weight stashing, an update after every `BATCH` images: a row per epoch.
 
-    The pipeline is filled and drained in each epoch, and updates come after every `BATCH` images; with one device,
-    every update comes before the next forward pass. A row per epoch has `staleness`, by how many updates the weights of
-    the first device are old, at most; `training_loss`, the mean over the batches, before their updates; `loss` and
-    `accuracy` on the unseen images.
+    With one device, every update comes before the next forward pass; with more, the first one's weights are `staleness`
+    updates old.
     """
     model, order = network(seed), np.random.default_rng(seed)
     count = len(training) // BATCH
@@ -82,19 +77,15 @@ def train(training, unseen, epochs, lr, seed, devices):
 
 
 def gaps(table):
-    """Compare each run of several devices with the one of the same seed without staleness, after the last epoch.
-
-    For each `images`, `lr` and `devices`: `accuracy`, the mean over seeds; and `mean`, `least` and `most` of what it
-    lacks.
-    """
+    """Compare, after the last epoch, runs on several devices with those of the same seeds on one: what they lack."""
     rows = []
     for (images, lr), part in table.groupby(["images", "lr"]):
         runs = part[part["epoch"] == part["epoch"].max()].pivot(index="seed", columns="devices", values="accuracy")
         for devices in runs.columns.drop(1):
             lacks = runs[1] - runs[devices]
+            row = {"images": images, "updates": images // BATCH, "lr": lr, "devices": devices}
             lack = {"mean": lacks.mean(), "least": lacks.min(), "most": lacks.max()}
-            lack["accuracy"] = runs[devices].mean()
-            rows.append({"images": images, "updates": images // BATCH, "lr": lr, "devices": devices} | lack)
+            rows.append(row | lack | {"accuracy": runs[devices].mean()})
     return pd.DataFrame(rows)
 
 
@@ -113,16 +104,13 @@ def plot(table):
                 panels.errorbar(ax, runs.index + 0.06 * i, runs["min"], runs["mean"], runs["max"], **style)
             ax.set_title(f"{images // BATCH} updates per epoch, learning rate {lr:g}", size=10)
             ax.set_xticks(sorted(part["epoch"].unique()))
-            shown = where(found_gaps, images=images, lr=lr)
-            words = [_in_words(row) for row in shown.itertuples()]
+            words = []
+            for gap in where(found_gaps, images=images, lr=lr).itertuples():
+                mean, most, least = (points(-lack) for lack in (gap.mean, gap.most, gap.least))
+                words.append(f"{gap.devices} devices, in the end: {mean} points ({most} to {least})")
             ax.text(0.98, 0.04, "\n".join(words), transform=ax.transAxes, ha="right", size=9)
         line[0].set_ylabel("accuracy, unseen images")
     for ax in axes[-1]:
         ax.set_xlabel("epoch")
     axes[0, 0].legend(loc="upper left")
     return fig
-
-
-def _in_words(gap):
-    mean, most, least = (points(-lack) for lack in (gap.mean, gap.most, gap.least))
-    return f"{gap.devices} devices, in the end: {mean} points ({most} to {least})"

@@ -41,12 +41,7 @@ def measure(scale, rng, progress):
 
 
 def train(training, held_out, rate, seed, iterations, every, backend):
-    """Train copies of the paper's GRU side by side, and a control by BPTT with every batch in reverse.
-
-    A row per iteration of `training_curves.side_by_side`; `loss_reversed` of the batch; and for each method, before
-    every `every`-th iteration, `training_loss_<method>` over all clips to train on and `accuracy_<method>` on the
-    others.
-    """
+    """Train the GRU by both methods, and by BPTT on reversed batches: rows of `training_curves.side_by_side`."""
     batch, coefficients = training_curves.batches(training, BATCH, seed), training.x.shape[2]
 
     def new():
@@ -67,12 +62,7 @@ def train(training, held_out, rate, seed, iterations, every, backend):
 
 
 def condense(rows, every):
-    """Put `every` iterations into one row, since a long training has many.
-
-    A row has `iteration`, the first; what was found when looking at the models before it; `seconds_<method>` in sum;
-    and the largest of `gradient`, the difference of both methods' gradients at the same parameters, of `drift`, that of
-    both runs' losses, and of `drift_reversed`, that of the losses of the control and of BPTT, all of them relative.
-    """
+    """Put `every` iterations into one row: what was watched before them, seconds in sum, the largest differences."""
     table = training_curves.differences(pd.DataFrame(rows), control="reversed")
     table = table.rename(columns={"loss": "drift", "control": "drift_reversed"})
     blocks = table.groupby(table["iteration"] // every)

@@ -26,9 +26,7 @@ AT_ONCE = os.cpu_count()  # trainings
 def measure(scale, rng, progress):
     """Train on all sets by all methods (quick scale: collect what was recorded): a row per training and `EVERY` epochs.
 
-    `loss`, `seconds` and `apart` are those of `whole_trainings.blocks`; `accuracy` that of the clips held out, after
-    these epochs. As many trainings go on at once as there are cores, with one thread each: a batch of 16 leaves little
-    to do for a second one.
+    Trainings run side by side, a thread each: a batch of 16 leaves little to do for a second one.
     """
     if scale == "quick":
         return whole_trainings.recording("four_hundred_epochs")
@@ -52,16 +50,20 @@ def measure(scale, rng, progress):
     with parallel_config("loky", n_jobs=AT_ONCE, inner_max_num_threads=1):
         done = progress.bar(Parallel(return_as="generator")(jobs), "trainings", len(jobs))
         trained = dict(zip(queue, done, strict=True))
-    table = pd.DataFrame([row for point in points for row in _rows(point, trained)])
+    rows = []
+    for features, seed, method in points:
+        history, accuracies, epoch = trained[features, seed, method]
+        same = {"features": features, "T": FEATURES[features].frames, "seed": seed, "method": method}
+        parts = blocks(history, trained[features, seed, "linear"][0].loss, EVERY * epoch)
+        for place, (row, accuracy) in enumerate(zip(parts, accuracies, strict=True), 1):
+            rows.append(same | row | {"epoch": place * EVERY, "accuracy": accuracy})
+    table = pd.DataFrame(rows)
     table.attrs |= {"data": data.pop(), "backend": backends.resolve("auto")}
     return table
 
 
 def train(folder, point, epochs, every, kept, starter):
-    """Train on a set of features from a seed: history, held-out accuracy every `every` epochs, iterations an epoch.
-
-    It ends with the process `starter`, this one or the one that started it.
-    """
+    """Train while the process `starter` lives: history, accuracy every `every` epochs, iterations an epoch."""
     _end_with(starter)
     features, seed, method = point
     training, held_out = Instruments(folder, features, progress=False).split(rng=seed)
@@ -78,17 +80,6 @@ def train(folder, point, epochs, every, kept, starter):
 def _end_with(starter):
     if starter not in (os.getpid(), os.getppid()):
         raise RuntimeError("whoever started this training was killed; its successor needs the core")
-
-
-def _rows(point, trained):
-    features, seed, method = point
-    history, accuracies, epoch = trained[point]
-    bptt = trained[features, seed, "linear"][0].loss
-    same = {"features": features, "T": FEATURES[features].frames, "seed": seed, "method": method}
-    return [
-        same | row | {"epoch": (place + 1) * EVERY, "accuracy": accuracy}
-        for place, (row, accuracy) in enumerate(zip(blocks(history, bptt, EVERY * epoch), accuracies, strict=True))
-    ]
 
 
 def accuracies(rows):

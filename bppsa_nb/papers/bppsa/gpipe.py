@@ -4,10 +4,7 @@ from bppsa_nb.schedule.events import Event
 
 
 def pipeline(devices, batches, backward=False):
-    """Run micro-batches through so many devices, and back if wanted: events, and which of them each waits for.
-
-    The `kind` of an event is "F0" for the forward pass of micro-batch 0, "B0" for its backward pass.
-    """
+    """Run micro-batches through devices, and back if wanted: events of kinds "F0", "B0" ..., what each waits for."""
     order = [("F", batch, device) for batch in range(batches) for device in range(devices)]
     if backward:
         order += [("B", batch, device) for batch in reversed(range(batches)) for device in reversed(range(devices))]

@@ -29,10 +29,7 @@ def rnn_chain(T, B, H, rng):
 
 
 def time_passes(model, x, y, backend, seconds, also=None):
-    """Time the forward pass with its loss, the backward pass by every method, and `also`: seconds, a row per round.
-
-    On a GPU, inputs are there already, and nothing comes back but the logits.
-    """
+    """Time the forward pass with its loss, all methods' backward passes, and `also`: seconds, a row per round."""
     put, fetch, wait = (lambda array: array), (lambda array: array), (lambda: None)
     if backend == "cuda":
         from numba import cuda
@@ -62,11 +59,7 @@ def time_passes(model, x, y, backend, seconds, also=None):
 
 
 def time_rnn(point, rng, seconds):
-    """Time the paper's RNN at the `backend`, `T` and `B` of `point`: a row per method.
-
-    `forward` and `backward` are medians in seconds per iteration, `backward_std` a standard deviation. The forward pass
-    holds the loss, the backward pass all parameter gradients and, for "blelloch", the assembly of the Jacobians.
-    """
+    """Time the paper's RNN at the `backend`, `T` and `B` of `point`, in seconds per iteration: a row per method."""
     backend, T, B = point["backend"], point["T"], point["B"]
     model = rnn.RNN(input_size=1, hidden_size=20, num_classes=10, rng=rng)
     x, y = Bitstream(T, B, rng=rng).batch(np.arange(B))
@@ -79,12 +72,7 @@ def time_rnn(point, rng, seconds):
 
 
 def speedups(table):
-    """Compare the methods of the RNN at every point, given rows of `time_rnn`.
-
-    Per backend, T and B: the times in seconds per iteration `forward`, `bp`, `bppsa` and `bppsa_std`, and the speedups
-    of the paper's BPPSA, by levels: `backward` (bp / bppsa) and `overall` (both with the forward pass). For the chunked
-    scan, where it was timed, `chunked`, `chunked_std` and `backward_chunked`; NaN elsewhere.
-    """
+    """Put the methods of `time_rnn` beside each other, per backend, T and B: seconds and speedups; NaN if not timed."""
     bp, bppsa, chunked = (table[table["method"] == method].set_index(["backend", "T", "B"]) for method in METHODS)
     both = bppsa[["forward"]].assign(bp=bp["backward"])
     for name, rows in (("bppsa", bppsa), ("chunked", chunked)):
@@ -95,12 +83,7 @@ def speedups(table):
 
 
 def time_gru(point, rng, backend, seconds):
-    """Time the paper's GRU on the set `features` of Table 3 and `B` of `point`, on features drawn at random: one row.
-
-    The columns are those of Table 6 in seconds per iteration: `forward`, `baseline` (with the backward pass by BPTT),
-    `forward_overhead` (with the assembly of Jacobians), `bppsa` (with the backward pass by BPPSA in levels) and
-    `chunked` (with the one in chunks), medians; each one's standard deviation as `<name>_spread`.
-    """
+    """Time the paper's GRU on random features, sized by `features` and `B` of `point`: Table 6's columns, one row."""
     features, B = FEATURES[point["features"]], point["B"]
     model = gru.GRU(features.size, 20, len(LABELS), rng=rng)
     x = rng.standard_normal((features.frames, B, features.size), np.float32)
@@ -116,11 +99,9 @@ def time_gru(point, rng, backend, seconds):
 
 
 def assembly(weight_hh, hidden, gates, backend):
-    """Prepare to assemble a layer's transposed Jacobians as a backward pass does, by a function without arguments.
+    """Prepare to assemble a layer's transposed Jacobians [shape=(T, B, H, H)], as a backward pass does: a function.
 
-    From weight_hh [shape=(3 H, H)], hidden [shape=(T + 1, B, H)] and gates [shape=(4, T, B, H)], it returns them
-    [shape=(T, B, H, H)] when they are ready; on a GPU they stay there, scaled, beside their exponents of two [shape=(T,
-    B)].
+    On a GPU they stay there, scaled, beside their exponents of two [shape=(T, B)].
     """
     if backend != "cuda":
         cell, chains = (implementation(f"bppsa_nb.{name}", backend) for name in ("cells.gru", "chains.structured"))

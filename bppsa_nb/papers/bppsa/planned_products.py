@@ -24,17 +24,10 @@ _WAYS = {
 
 
 class Timed:
-    """An operand, one sample's, that measures its products: planned, by SciPy, and by SciPy without the sample's zeros.
-
-    Every product appends a dict to `log`; `rounds` is as for `timing.take_turns`.
-    """
+    """An operand of one sample that logs its products: planned, by SciPy, and by SciPy without zeros."""
 
     def __init__(self, operand, log, rounds):
         self.operand, self.log, self.rounds = operand, log, rounds
-
-    def matrix(self):
-        """Return the sample's matrix, scipy.sparse.csr_array."""
-        return self.operand.pattern.matrix(self.operand.values[0])
 
     def __matmul__(self, other):
         if isinstance(other, np.ndarray):
@@ -45,8 +38,8 @@ class Timed:
         start = time.perf_counter()
         plan = self.operand.pattern.times(other.operand.pattern)
         symbolic = time.perf_counter() - start
-        left, right = self.matrix(), other.matrix()
-        few_left, few_right = (_without_zeros(matrix) for matrix in (left, right))
+        left, right = (each.operand.pattern.matrix(each.operand.values[0]) for each in (self, other))
+        few_left, few_right = map(vgg.without_zeros, (left, right))
         product = self.operand @ other.operand
         error = _difference(product, few_left @ few_right)
         values = product.values.copy()
@@ -59,12 +52,6 @@ class Timed:
         row |= {"nnz": plan.pattern.nnz, "bytes": product.values.nbytes, "kept": plan.pattern.indices.nbytes}
         self.log.append(row | {"spread": np.subtract(*np.percentile(seconds[:, -1], [75, 25])) / row["planned"]})
         return Timed(product, self.log, self.rounds)
-
-
-def _without_zeros(matrix):
-    matrix = matrix.copy()
-    matrix.eliminate_zeros()
-    return matrix
 
 
 def _difference(product, expected):
@@ -85,21 +72,16 @@ def measure(scale, rng, progress):
 
     def measure_point(point, rng):
         if point["part"] == "products":
-            return _measure_products(links, rng, ROUNDS[scale])
+            log, gradient = [], rng.standard_normal((1, links[-1].shape[1])).astype(np.float32)
+            operands = [Timed(Planned(link.pattern, link.values, "cpu"), log, ROUNDS[scale]) for link in links]
+            scan([gradient, *reversed(operands)], "truncated", LEVELS)
+            _, rows = vgg.products([link.pattern for link in links], LEVELS)
+            return [row | measured for row, measured in zip(rows, log, strict=True)]
         return [_measure_backward(network, activations, METHODS[point["method"]], rng, ROUNDS[scale])]
 
     table = progress.collect(points, measure_point, rng)
     table.attrs["data"] = images.data
     return table
-
-
-def _measure_products(links, rng, rounds):
-    log = []
-    gradient = rng.standard_normal((1, links[-1].shape[1])).astype(np.float32)
-    operands = [Timed(Planned(link.pattern, link.values, "cpu"), log, rounds) for link in reversed(links)]
-    scan([gradient, *operands], "truncated", LEVELS)
-    _, rows = vgg.products([link.pattern for link in links], LEVELS)
-    return [row | measured for row, measured in zip(rows, log, strict=True)]
 
 
 def _measure_backward(network, activations, how, rng, rounds):
@@ -114,17 +96,13 @@ def _measure_backward(network, activations, how, rng, rounds):
     backward()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    quartiles = np.percentile(seconds, [25, 50, 75])
+    low, median, high = np.percentile(seconds, [25, 50, 75])
     kept = 0 if method == "ordinary" else sum(pattern.indices.nbytes for pattern in network.patterns())
-    row = {"planned": quartiles[1], "spread": (quartiles[2] - quartiles[0]) / quartiles[1]}
-    return row | {"bytes": peak, "kept": kept}
+    return {"planned": median, "spread": (high - low) / median, "bytes": peak, "kept": kept}
 
 
 def levels(table):
-    """Sum up the matrix-matrix products of each up-sweep level: seconds of each way, and `multiply_adds`.
-
-    `error` is the largest.
-    """
+    """Sum up each up-sweep level's matrix-matrix products: seconds of each way, multiply-adds, the largest error."""
     rows = where(table, part="products", kind="mm")
     sums = rows.groupby("level")[[*_WAYS, "symbolic", "multiply_adds"]].sum()
     return sums.assign(error=rows.groupby("level")["error"].max())
@@ -137,10 +115,10 @@ def plot(table):
     places = np.arange(len(sums))
     for i, (way, (name, color)) in enumerate(_WAYS.items()):
         bars = left.bar(places + 0.27 * (i - 1), sums[way], 0.25, color=color, label=name)
-        texts = [
-            f"{1e3 * s:.3g} ms" if way == "planned" else f"{s / p:.2g}×"
-            for s, p in zip(sums[way], sums["planned"], strict=True)
-        ]
+        if way == "planned":
+            texts = (1e3 * sums[way]).map("{:.3g} ms".format)
+        else:
+            texts = (sums[way] / sums["planned"]).map("{:.2g}×".format)
         left.bar_label(bars, texts, size=8, padding=2)
     counts = [f"level {int(level)}\n{n / 1e6:.3g} M multiply-adds" for level, n in sums["multiply_adds"].items()]
     left.set_xticks(places, counts)

@@ -42,10 +42,7 @@ def measure(scale, rng, progress):
 
 
 def predicted(T, B):
-    """Predict the seconds of a forward pass, and of a backward pass by each method.
-
-    Prices measured on a GPU here, if there are any, do not enter.
-    """
+    """Predict seconds of a forward pass, and of a backward pass by each method, from machine code alone."""
     prices = costs.prices()["structured"]
     waves = -(-B // workers("cuda"))
     seconds = {"forward": 3 * costs.LAUNCH + T * waves * costs.table()["RNN forward"].seconds}

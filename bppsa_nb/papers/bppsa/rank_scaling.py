@@ -59,9 +59,9 @@ def _run(ranks, rounds, steps, seed):
         T = parts.pop("steps")
         rows += [{"part": f"alone, {name}", "steps": T, "seconds": seconds} for name, seconds in parts.items()]
     for row in measured["operator"]:
-        sizes = {"width": row["width"], "bytes": row["bytes"]}
-        seconds = {"merge": row["product"], "apply": row["apply"]}
-        rows += [{"part": f"alone, {name}", "seconds": each} | sizes for name, each in seconds.items()]
+        same = {"width": row["width"], "bytes": row["bytes"]}
+        rows += [{"part": "alone, merge", "seconds": row["product"]} | same]
+        rows += [{"part": "alone, apply", "seconds": row["apply"]} | same]
     rows += [{"part": "message"} | row for row in measured["messages"]]
     rows += [{"part": "exscan"} | row for row in measured["scans"] if row["rank"] == 0]
     names = dict.fromkeys(name for row in rows for name in row)
@@ -69,10 +69,7 @@ def _run(ranks, rounds, steps, seed):
 
 
 def fit(messages):
-    """Fit α + β bytes to what messages took, so that the sum of squared relative errors is least.
-
-    Returns the interconnect, and the root of the mean squared relative error.
-    """
+    """Fit α + β bytes to what messages took, by least squares of relative errors; return the link, and the error."""
     size, seconds = (messages[name].to_numpy(float) for name in ("bytes", "seconds"))
     terms = np.stack([1 / seconds, size / seconds], axis=1)
     latency, per_byte = np.linalg.lstsq(terms, np.ones(len(size)))[0]
@@ -86,10 +83,7 @@ def link(table):
 
 
 def costs(table, steps):
-    """Return what one rank took by itself, of chains of so many steps.
-
-    The sweep is a whole call on one rank, checks included.
-    """
+    """Return what one rank took by itself, of chains of so many steps; its sweep is a whole call, with checks."""
     alone = where(table, ranks=1, steps=steps)
     part = alone.set_index("part")["seconds"]
     sweep, gradients = where(alone, method="linear")["total"].iloc[0], part["alone, backward"] - part["alone, sweep"]
@@ -140,14 +134,9 @@ def values(table):
     chunked = where(longest, method="chunked")
     longest = longest.drop_duplicates(["method", "ranks"]).sort_values("method", ascending=False, kind="stable")
     counted = where(table, part="rank", method="chunked").groupby("ranks")["combined"].max().reset_index()
-    return {
-        "longest": longest,
-        "ratios": list(ratios(table)),
-        "peaks": list(chunked.groupby("ranks")["memory"].max() / 2**20),
-        "counted": counted,
-        "latency": 1e6 * between.latency,
-        "bandwidth": between.bandwidth / 1e9,
-    }
+    peaks = list(chunked.groupby("ranks")["memory"].max() / 2**20)
+    fitted = {"latency": 1e6 * between.latency, "bandwidth": between.bandwidth / 1e9}
+    return {"longest": longest, "ratios": list(ratios(table)), "peaks": peaks, "counted": counted} | fitted
 
 
 def _timed(table):

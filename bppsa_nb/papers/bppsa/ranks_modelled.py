@@ -116,10 +116,7 @@ def _memory(network, row):
 
 
 def crossings(table, network, link, task="backward"):
-    """Find from how many ranks on the scan is faster than rank after rank (None: never), and on how many it is fastest.
-
-    The third number is its speedup there, over rank after rank on as many ranks as that is fastest on.
-    """
+    """Find from how many ranks on the scan pays (None: never), on how many it is fastest, and its speedup there."""
     rows = where(table, network=network, link=link, task=task)
     rows = rows[rows["road"].isin(["scan", "rank after rank"])].drop_duplicates(["road", "ranks"])
     times = rows.pivot(index="ranks", columns="road", values="seconds")
@@ -144,14 +141,14 @@ def values(table):
     times = times.pivot(index="ranks", columns="road", values="seconds")
     gains = (times["rank after rank"] / times[LONGER]).rename("gain")
     uneven = gains.loc[[4, times.index[len(times) // 2]]].reset_index()
-    crossed = [(width, best, speedup) for width, (_, best, speedup) in sorted(_crossed(table).items())]
-    return {"scans": scans, "uneven": uneven, "crossed": pd.DataFrame(crossed, columns=["width", "best", "speedup"])}
+    return {"scans": scans, "uneven": uneven}
 
 
-def _crossed(table):
-    """Return `crossings` of RNNs over the fast link, by the width of a state."""
-    rows = where(table, part="width").drop_duplicates("network")
-    return {row["width"]: crossings(table, row["network"], FAST) for _, row in rows.iterrows()}
+def crossed(table):
+    """Return `crossings` of RNNs over the fast link: a row for each width of a state."""
+    rows = where(table, part="width").drop_duplicates("network").sort_values("width")
+    found = [(row.width, *crossings(table, row.network, FAST)) for row in rows.itertuples()]
+    return pd.DataFrame(found, columns=["width", "pays", "best", "speedup"], dtype=float)
 
 
 def plot(table):
@@ -210,18 +207,19 @@ def _draw_memory(ax, rows):
 
 
 def _draw_widths(ax, table):
-    crossed = _crossed(table)
-    widths = sorted(crossed)
-    color, other = COLORS["linear"], COLORS["blelloch"]
-    pays = [(width, crossed[width][0]) for width in widths if crossed[width][0]]
-    ax.plot(*zip(*pays, strict=True), "o-", color=color, label="ranks from which the scan pays")
-    ax.plot(widths, [crossed[width][1] for width in widths], "s-", color=COLORS["baseline"], label="ranks at its best")
-    ax.plot(widths, [crossed[width][2] for width in widths], "^-", color=other, label="speedup there, backward pass")
+    rows = crossed(table)
+    for column, mark, role, label in (
+        ("pays", "o", "linear", "ranks from which the scan pays"),
+        ("best", "s", "baseline", "ranks at its best"),
+        ("speedup", "^", "blelloch", "speedup there, backward pass"),
+    ):
+        known = rows.dropna(subset=column)
+        ax.plot(known["width"], known[column], f"{mark}-", color=COLORS[role], label=label)
     ax.axhline(1, color=COLORS["baseline"], lw=0.8)
-    never = [f"{width:g}" for width in widths if not crossed[width][0]]
+    never = ", ".join(rows.loc[rows["pays"].isna(), "width"].map("{:g}".format))
     if never:
-        ax.text(0.02, 0.02, f"on no number of ranks at H = {', '.join(never)}", transform=ax.transAxes, size=8)
-    panels.log_scale(ax, shown="{x:,g}", ticks=widths)
+        ax.text(0.02, 0.02, f"on no number of ranks at H = {never}", transform=ax.transAxes, size=8)
+    panels.log_scale(ax, shown="{x:,g}", ticks=rows["width"])
     ax.set_ylim(0.3, 4e4)
     ax.set(xlabel="width of a state, H", title="(f) where the scan pays, RNNs")
     ax.legend(loc="upper right", fontsize=8)

@@ -46,11 +46,11 @@ STYLES = {  # label, color, marker
 
 
 def measure(scale, rng, progress):
-    """Train, prune and retrain on the stand-in (paper scale: CIFAR-10, if it was fetched): a row per stage.
-
-    At quick scale, the rows of VGG-11 are those recorded at the paper's.
-    """
-    training, unseen = images("train", scale), images("test", scale)
+    """Train, prune and retrain: a row per stage; at quick scale, VGG-11's are those recorded at the paper's."""
+    training, unseen = (
+        Images(split=split, num_samples=count) if scale == "quick" else fetched("cifar10", split)
+        for split, count in IMAGES.items()
+    )
     prunings = {"LeNet5": [(scheme, rate) for rate in RATES[scale] for scheme in SCHEMES]}
     prunings["VGG11"] = [("class_uniform", 0.97)]
 
@@ -71,11 +71,6 @@ def measure(scale, rng, progress):
     return table
 
 
-def images(split, scale):
-    """Load some of the stand-in's images; at the paper's scale, all of CIFAR-10 or of the stand-in."""
-    return Images(split=split, num_samples=IMAGES[split]) if scale == "quick" else fetched("cifar10", split)
-
-
 def new(network, seed):
     """Make a network, "LeNet5" or "VGG11", whose weights begin by He initialization: so both learn within an epoch."""
     if network == "VGG11":
@@ -84,20 +79,21 @@ def new(network, seed):
 
 
 def stages(network, training, unseen, epochs, prunings, seed, show=False):
-    """Train a network once; prune and retrain it in several ways, each from where training left it.
+    """Train a network once; from there, prune it by each scheme and rate, and retrain it: a row per stage.
 
-    Every pruning is a scheme and a rate. A row per stage has `scheme` and `rate` ("none" and 0 for "trained"), `stage`;
-    `iterations` since the stage before; `accuracy` and `loss` on the unseen images; the share of weights that are zero,
-    `pruned`, and of the layers where it is least and greatest, `pruned_least` and `pruned_most`; and for "retrained"
-    `difference`, between gradients by the linear scan and by ordinary backward, as `compare` has it.
+    `difference` is between gradients by the linear scan and by ordinary backward, as `compare` has it.
     """
     settings, model = SETTINGS[network], new(network, seed)
     shown = f"{network}, training" if show else None
 
     def row(scheme, rate, stage, iterations, difference=None):
         loss, accuracy = Trainer(model, SGD(0)).evaluate(unseen, 100)
-        about = {"scheme": scheme, "rate": rate, "stage": stage, "iterations": iterations}
-        return about | {"accuracy": accuracy, "loss": loss} | _shares(model.params) | {"difference": difference}
+        kept = masks_of(model.params).values()
+        layers = [1 - mask.mean() for mask in kept]
+        whole = 1 - sum(mask.sum() for mask in kept) / sum(mask.size for mask in kept)
+        about = {"scheme": scheme, "rate": rate, "stage": stage, "iterations": iterations, "accuracy": accuracy}
+        pruned = {"pruned": whole, "pruned_least": min(layers), "pruned_most": max(layers)}
+        return about | {"loss": loss} | pruned | {"difference": difference}
 
     first, second = (batches(len(training), settings["B"], epochs, [seed, part]) for part in (0, 1))
     train(model, training, first, falling(settings["lr"], len(first)), shown)
@@ -154,13 +150,6 @@ def compare(model, x, y):
     _, grad_logits = cross_entropy(activations.logits, y)
     scanned, ordinary = (model.backward(activations, grad_logits, method) for method in ("linear", "ordinary"))
     return max(training_curves.difference(scanned[name], ordinary[name]) for name in ordinary)
-
-
-def _shares(params):
-    kept = masks_of(params).values()
-    layers = [1 - mask.mean() for mask in kept]
-    whole = 1 - sum(mask.sum() for mask in kept) / sum(mask.size for mask in kept)
-    return {"pruned": whole, "pruned_least": min(layers), "pruned_most": max(layers)}
 
 
 def values(table):

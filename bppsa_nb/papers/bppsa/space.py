@@ -1,6 +1,7 @@
 """Section 3.6 and Appendix B: what one device has to hold, counted, for BPPSA and for a pipeline."""
 
 import numpy as np
+import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.papers import panels
@@ -16,56 +17,40 @@ SCALES = {"quick": 256, "paper": 1024}
 def measure(scale, rng, progress):
     """Count the fullest device's matrices, vectors and activations, from one device to one per layer."""
     layers = SCALES[scale]
-    return progress.collect([{"n": layers - 1, "p": 2**i} for i in range(layers.bit_length())], _count, rng)
-
-
-def _count(point, rng):
-    n, p = point["n"], point["p"]
-    matrices, vectors = scan_space(trace(n, "blelloch"), p)
-    return [{"matrices": matrices, "vectors": vectors, "activations": pipeline_space(n + 1, p)}]
+    rows = [{"n": layers - 1, "p": 2**i} for i in range(layers.bit_length())]
+    for row in rows:
+        row["matrices"], row["vectors"] = scan_space(trace(row["n"], "blelloch"), row["p"])
+        row["activations"] = pipeline_space(layers, row["p"])
+    return pd.DataFrame(rows)
 
 
 def scan_space(run, p):
-    """Count the matrices, and the vectors, that the fullest of p devices holds at any time while a scan runs.
-
-    Every device owns an equal share of neighboring positions. Two matrices meet where the right one stands, so the left
-    one is held there meanwhile; otherwise it is the gradient that travels.
-    """
+    """Count the matrices, and the vectors, that the fullest of p devices holds at any time while a scan runs."""
     owner = [min(i, run.n) * p // (run.n + 1) for i in range(run.n + 2)]
     rows, most = run.rows(), {"matrix": 0, "vector": 0}
     for r, row in enumerate(rows):
         held = {kind: [0] * p for kind in most}
-        for position, operand in enumerate(row):
+        place = {operand: owner[position] for position, operand in enumerate(row)}
+        for operand, device in zip(row, owner, strict=False):  # rows grow
             if operand is not IDENTITY:
-                held[operand.kind][owner[position]] += 1
-        if r < run.steps:
-            place = {operand: position for position, operand in enumerate(row)}
-            arriving = set()
-            for product in run.levels[r].products:
-                left, right = (owner[place[parent]] for parent in product.parents)
-                if product.product == "mm" and left != right:
-                    arriving.add(right)  # one at a time
-            for device in arriving:
-                held["matrix"][device] += 1
+                held[operand.kind][device] += 1
+        products = run.levels[r].products if r < run.steps else ()
+        ends = [[place[parent] for parent in product.parents] for product in products if product.product == "mm"]
+        for device in {right for left, right in ends if left != right}:  # a matrix arrives, one at a time
+            held["matrix"][device] += 1
         most = {kind: max(most[kind], *held[kind]) for kind in most}
     return most["matrix"], most["vector"]
 
 
 def pipeline_space(layers, devices):
-    """Count the activations that the fullest device of a pipeline holds at any time, per sample.
-
-    As many micro-batches enter as there are devices. Each leaves what entered a device there until it comes back; the
-    layers in between are computed again then.
-    """
+    """Count the activations that the fullest device holds at any time, with as many micro-batches as devices."""
     events, needs = pipeline(devices, devices, backward=True)
     timeline.check(events, needs)
-    changes = []
+    changes, again = [], layers // devices  # what lies between a device's ends is computed again
     for event in events:
-        if event.kind.startswith("F"):
-            changes.append((event.start, 1, event.worker, 1))
-        else:
-            again = layers // devices
-            changes += [(event.start, 1, event.worker, again), (event.end, 0, event.worker, -again - 1)]
+        forward = event.kind.startswith("F")
+        changes.append((event.start, 1, event.worker, 1 if forward else again))
+        changes += [] if forward else [(event.end, 0, event.worker, -again - 1)]
     held, most = [0] * devices, 0
     for _, _, device, change in sorted(changes):  # at the same time, what leaves makes room first
         held[device] += change
@@ -74,11 +59,7 @@ def pipeline_space(layers, devices):
 
 
 def convolution_bytes():
-    """Size up VGG-11's first convolution, 3 to 64 channels, 3×3, on 32×32 pixels, in float32.
-
-    Bytes of its output, `activation`, and of its transposed Jacobian, `dense` and `sparse`: the values alone, since the
-    pattern is known beforehand and shared.
-    """
+    """Size up VGG-11's first convolution in float32: its output, and its Jacobian's values, all and those stored."""
     pixels, size = 32, 4
     # Along one axis, the outputs that a pixel reaches: 3, but 2 at either border.
     reached = sum(min(i + 1, pixels - 1) - max(i - 1, 0) + 1 for i in range(pixels))

@@ -29,11 +29,10 @@ def measure(scale, rng, progress):
             k = up_levels(n.item()) // 2 if method == "truncated" else None
             points.append({"n": n, "method": method, "levels": k, "p": None})
     for p in 2 ** np.arange(0, largest.bit_length(), 2):
-        points += [{"n": largest, "method": method, "levels": None, "p": p} for method in _ON_WORKERS]
+        points += [{"n": largest, "method": each, "levels": None, "p": p} for each in STYLES if each != "truncated"]
     return progress.collect(points, _count, rng)
 
 
-_ON_WORKERS = ("linear", "blelloch", "hillis_steele")
 _trace = lru_cache(maxsize=3)(trace)
 
 
@@ -52,11 +51,8 @@ def plot(table):
     fig, axes = pyplot.subplots(1, 3, figsize=(9.8, 3.7), layout="constrained")
     alone, shared = table[table["p"].isna()], table[table["p"].notna()]
     largest = table["n"].max()
-    for ax, part, x, y in (
-        (axes[0], alone, "n", "steps"),
-        (axes[1], alone, "n", "work"),
-        (axes[2], shared, "p", "steps"),
-    ):
+    panels_of = (alone, "n", "steps"), (alone, "n", "work"), (shared, "p", "steps")
+    for ax, (part, x, y) in zip(axes, panels_of, strict=True):
         for method, rows in part.groupby("method", sort=False):
             name, color, marker = STYLES[method]
             ax.plot(rows[x], rows[y], marker, color=color, ms=5, label=name, zorder=3)

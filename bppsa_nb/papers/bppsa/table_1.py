@@ -58,11 +58,7 @@ def measure(scale, rng, progress):
 
 
 def time_filling(point, rng, seconds):
-    """Make a pattern, and time filling its values beside copying as many.
-
-    The row has `sparsity`, `values` (their number), `dense_mib` and `values_mib` (in float32); the medians `copy` and
-    `fill` in seconds, and `over_copy`, the median of the rounds' ratios.
-    """
+    """Time filling a pattern's values, and copying as many: medians, and the median of the rounds' ratios."""
     jacobian, given = OPERATORS[point["operator"]](), source(point["operator"], rng)
     values = jacobian.fill(given)
     copy = values.copy()
@@ -76,11 +72,9 @@ def time_filling(point, rng, seconds):
 
 
 def speedups(recording):
-    """Divide autograd's times, recorded by `benchmarks/jacobians.py`, by ours.
+    """Divide autograd's recorded times by ours, for `values` alone, and for `pattern` and values: a row per operator.
 
-    A row per operator: the speedup of `values` alone, and of `pattern` and values together, over one autograd.grad per
-    output, both on one thread; with `_low` and `_high` at the end, the least and the greatest of that and three more,
-    where dense columns are stored, and where both sides have all threads.
+    Both on one thread; `_low` and `_high` also span all threads, and dense columns that are stored.
     """
     rows = []
     for operator, times in recording.groupby("operator", sort=False):
@@ -101,9 +95,11 @@ def plot(table):
     """Draw the table, the paper's numbers beside ours, and the speedups below."""
     fig, (above, below) = pyplot.subplots(2, 1, figsize=(9, 6), height_ratios=[1, 1.3], layout="constrained")
     above.axis("off")
+    scientific_speedups = (table[f"speedup_{name}"].map(scientific) for name in SERIES)
+    speedups_in_words = [" / ".join(texts) for texts in zip(*scientific_speedups, strict=True)]
     lines = [
-        [form.format(**row, fill_microseconds=1e6 * row["fill"], speedups=_speedups(row)) for form in COLUMNS.values()]
-        for row in table.to_dict("records")
+        [form.format(**row, fill_microseconds=1e6 * row["fill"]) for form in COLUMNS.values()]
+        for row in table.assign(speedups=speedups_in_words).to_dict("records")
     ]
     widths = [0.13, 0.15, 0.18, 0.15, 0.14, 0.25]
     drawn = above.table(lines, colLabels=list(COLUMNS), loc="center", cellLoc="center", colWidths=widths)
@@ -128,10 +124,6 @@ def plot(table):
     below.grid(axis="y", visible=False)
     panels.legend(fig, below.get_legend_handles_labels()[0])
     return fig
-
-
-def _speedups(row):
-    return " / ".join(scientific(row[f"speedup_{name}"]) for name in SERIES)
 
 
 def scientific(value):

@@ -34,11 +34,7 @@ def measure(scale, rng, progress):
 
 
 def epochs(timed):
-    """Turn seconds per iteration, rows of `time_rnn` on one backend, into seconds per epoch.
-
-    The columns are `T`, `B`, `forward` (the forward pass alone), `baseline` and `bppsa` (forward and backward pass),
-    and `bppsa_spread`, as if every iteration were off by the standard deviation.
-    """
+    """Turn `time_rnn`'s seconds per iteration on one backend into seconds per epoch, with the columns of Table 4."""
     both = speedups(timed)
     seconds = both[["forward"]].assign(
         baseline=both["forward"] + both["bp"], bppsa=both["forward"] + both["bppsa"], bppsa_spread=both["bppsa_std"]

@@ -31,11 +31,10 @@ def batches(data, size, seed):
 def side_by_side(new, methods, batch, iterations, backend, watch, every=10):
     """Train a copy of a model by each of two methods, and compare them: a row per iteration.
 
-    ``new()`` makes model and optimizer, always the same; ``batch(iteration)`` returns x and y. A row has
-    `loss_<method>` of the batch; `seconds_<method>` for forward pass, loss, backward pass and update; before every
-    `every`-th iteration the numbers that ``watch(model)`` returns, as `<name>_<method>`; and for every parameter
-    `difference_<name>`, the largest difference of both methods' gradients at the second one's parameters, relative to
-    the first one's.
+    ``new()`` makes model and optimizer, ``batch(iteration)`` x and y. What ``watch(model)`` returns before every
+    `every`-th iteration becomes `<name>_<method>`. `difference_<name>` is the largest difference of a parameter's
+    gradients, both at the second method's parameters, relative to the first's; the clock runs for forward pass, loss,
+    backward pass and update.
     """
     copies, (reference, compared) = {method: new() for method in methods}, methods
     for method, (model, _) in copies.items():  # compiled, and memory touched, before the clock starts
@@ -88,18 +87,11 @@ def difference(gradient, reference):
 
 
 def differences(table, reference="linear", control=None):
-    """Compare "blelloch", and a control, with the reference at every iteration, given rows of `side_by_side`.
-
-    `gradient` is the largest relative difference over all parameters, `loss` that of two runs' losses of a batch, and
-    `control` that of the losses of the control, if there is one.
-    """
-    losses = table[f"loss_{reference}"]
-    apart = {
-        name: (table[f"loss_{method}"] - losses).abs() / losses
-        for name, method in (("loss", "blelloch"), ("control", control))
-        if method
-    }
-    return table.assign(gradient=table.filter(like="difference_").max(axis=1), **apart)
+    """Add to rows of `side_by_side` the relative differences of gradients, losses and a control's losses."""
+    losses, table = table[f"loss_{reference}"], table.assign(gradient=table.filter(like="difference_").max(axis=1))
+    for name, method in [("loss", "blelloch"), *([("control", control)] if control else [])]:
+        table[name] = (table[f"loss_{method}"] - losses).abs() / losses
+    return table
 
 
 def worst_of_ten(compared):

@@ -34,11 +34,17 @@ def on_an_image(rng):
     return network, images, activations, network.links(activations, from_input=True)
 
 
-def products(patterns, levels):
-    """List the products of a scan by ``"truncated"`` over a chain's patterns, from the image to the loss.
+def without_zeros(matrix):
+    """Copy a scipy.sparse matrix, but for the zeros that it stores."""
+    matrix = matrix.copy()
+    matrix.eliminate_zeros()
+    return matrix
 
-    Returns the trace, and for each product, in the order of execution, `level`, counted from 1; `phase`, `d`; `kind`;
-    `left` and `right`, the positions that went into its operands; `dense`, the multiply-adds with dense matrices.
+
+def products(patterns, levels):
+    """Trace a truncated scan over a chain's patterns, from the image to the loss; list its products, a row each.
+
+    `left` and `right` are positions that went into the operands; `dense` multiply-adds with dense matrices.
     """
     run = trace(len(patterns), "truncated", levels)
     sizes = [patterns[-1].shape[1], *(pattern.shape[0] for pattern in reversed(patterns))]  # of x_n ... x_0

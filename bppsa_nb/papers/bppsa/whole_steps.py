@@ -18,10 +18,7 @@ def measure(scale, rng, progress):
 
 
 def beside(table):
-    """Divide peers' best times by ours: a row per machine, part, cell, T, B, H, I and `peer`.
-
-    `ratio` is that of the medians, `low` and `high` those of the peer's quartiles to our median.
-    """
+    """Divide peers' best times by ours, per size and `peer`: `ratio` of medians, `low` and `high` of quartiles."""
     ours = table[table["name"] == "ours"].set_index(KEYS)["seconds"]
     peers = [table[table["name"].str.startswith(prefix)].assign(peer=peer) for peer, prefix in PEERS.items()]
     peers = pandas.concat(peers, ignore_index=True)
@@ -46,8 +43,14 @@ def plot(table):
         here = ahead[(ahead["machine"] == rows["machine"].iloc[0]) & (ahead["part"] == "grid")]
         most = max(np.log(here["ratio"].max()), -np.log(here["ratio"].min()))
         for cell in ("RNN", "GRU"):
-            _draw_grid(axes[cell], here[here["cell"] == cell], TwoSlopeNorm(0, -most, most))
-            axes[cell].set_title(f"{cell}, T = 100, I = H: best peer's time / ours")
+            cells = here[here["cell"] == cell].pivot(index="B", columns="H")
+            texts = cells["ratio"].map("{:.2g} ".format) + cells["peer"].map(lambda peer: peer[0])
+            style = {"cmap": "RdBu", "norm": TwoSlopeNorm(0, -most, most), "alpha": 0.85, "cbar": False}
+            style |= {"annot": texts, "fmt": "", "annot_kws": {"size": 8}}
+            seaborn.heatmap(np.log(cells["ratio"]), ax=axes[cell], **style)
+            axes[cell].invert_yaxis()
+            axes[cell].set(title=f"{cell}, T = 100, I = H: best peer's time / ours")
+            axes[cell].set(xlabel="hidden size, H", ylabel="batch size, B")
     return fig
 
 
@@ -70,12 +73,3 @@ def _draw_named(ax, rows):
     ax.set_xlabel("a peer's time / ours")
     ax.grid(axis="y", visible=False)
     ax.legend(loc="lower right", frameon=True)
-
-
-def _draw_grid(ax, rows, norm):
-    cells = rows.pivot(index="B", columns="H")
-    texts = cells["ratio"].map("{:.2g} ".format) + cells["peer"].map(lambda peer: peer[0])
-    style = {"cmap": "RdBu", "norm": norm, "alpha": 0.85, "cbar": False, "annot_kws": {"size": 8}}
-    seaborn.heatmap(np.log(cells["ratio"]), annot=texts, fmt="", ax=ax, **style)
-    ax.invert_yaxis()
-    ax.set(xlabel="hidden size, H", ylabel="batch size, B")

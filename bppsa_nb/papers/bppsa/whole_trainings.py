@@ -39,12 +39,10 @@ class Course(NamedTuple):
 
 
 def train(new, method, course, watch, kept=None, show=False):
-    """Train a model to its end by one of `METHODS`: the history, and what was watched.
+    """Train a model to its end by one of `METHODS`: the history, and what ``watch(trainer)`` returned.
 
-    ``new()`` makes the model. Going forward it takes the loop, whatever the method: what differs is how gradients go
-    back. ``watch(trainer)`` returns a number every `course.every` epochs. In the folder `kept`, a pathlib.Path, model,
-    history and these numbers are kept after every epoch, and a training that was stopped goes on where it was. Another
-    process that trains there, such as one whose starter was killed, is waited for. `show` shows a bar.
+    Going forward it takes the loop, whatever the method. A training that was stopped goes on from what is in the folder
+    `kept`; another process that trains there, such as one whose starter was killed, is waited for.
     """
     back = "linear" if method == CONTROL else method
     warm, trainer = (Trainer(new(), Adam(lr=course.lr), method=back, forward="linear") for _ in range(2))
@@ -70,11 +68,7 @@ def train(new, method, course, watch, kept=None, show=False):
 
 
 def blocks(history, bptt, every):
-    """Put `every` iterations of a `History` into one row, beside the losses of BPTT [shape=(iterations,)].
-
-    A row has `iteration`, the first; `loss`, the mean of the batches' losses; `seconds`, the sum of the iterations'
-    times; `apart`, the largest relative difference of a batch's loss from BPTT's.
-    """
+    """Put `every` iterations into a row; `apart` is the largest relative difference of a loss from BPTT's."""
     loss, seconds = history.loss, history.seconds
     apart = abs(loss - bptt) / bptt
     parts = [(start, slice(start, start + every)) for start in range(0, len(loss), every)]
@@ -116,11 +110,7 @@ def against_the_control(table):
 
 
 def draw_losses(axes, table, x, first, every):
-    """Draw losses over the column `x`, those of the first seed over seconds, and on a third panel, accuracy.
-
-    Of a training by BPPSA every `every`-th row has a mark, from the `first` on times the method's place, so that marks
-    stand side by side.
-    """
+    """Draw losses over `x`, the first seed's over seconds, and on a third panel, accuracy; BPPSA by few marks."""
     over, over_seconds, *accuracy = axes
     for place, (method, style) in enumerate(STYLES.items()):
         for seed, rows in table[(table["method"] == method) & (method != CONTROL)].groupby("seed"):

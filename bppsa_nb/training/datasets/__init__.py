@@ -15,12 +15,13 @@ Where the steps of a sequence are spread over MPI ranks, each of them asks for i
 import numpy as np
 
 from bppsa_nb.machine.checks import as_array, check_floats, check_integers
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.training.datasets.bitstream import Bitstream, check_indices, steps_of
 
 __all__ = ["ArrayDataset", "Bitstream"]
 
 
+@with_repr("x", "y")
 class ArrayDataset:
     """A data set of two arrays in memory: `x` [shape=(T, N, I)], all the inputs, time first, and their labels `y` (N,).
 
@@ -35,16 +36,10 @@ class ArrayDataset:
         check_integers("y", y)
         self.x, self.y = x, y
 
-    def __repr__(self):
-        return repr_of(self, "x", "y")
-
     def __len__(self):
         return len(self.y)
 
     def batch(self, indices, part=(0, 1)):
-        """Return the inputs (T, B, I) and the labels (B,) of the samples with these numbers.
-
-        `part` and what bad numbers raise are those of `Bitstream.batch`.
-        """
+        """Return inputs (T, B, I) and labels (B,) of samples by number; see `Bitstream.batch`."""
         indices, steps = check_indices(indices, len(self)), steps_of(part, len(self.x))
         return np.ascontiguousarray(self.x[steps, indices]), self.y[indices]

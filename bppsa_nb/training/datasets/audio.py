@@ -16,7 +16,7 @@ import numpy as np
 
 from bppsa_nb.machine import extras, files
 from bppsa_nb.machine.checks import check_count, check_flag, check_kind, generator, wrong_shape
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.training.datasets import ArrayDataset, feature_cache
 
 NAMES = {
@@ -129,6 +129,7 @@ def read(path):
     return waveform
 
 
+@with_repr("x", "features", "data")
 class Instruments(ArrayDataset):
     """Instrument classification: IRMAS or its stand-in, as one of the sets S, M and L of Table 3.
 
@@ -168,12 +169,9 @@ class Instruments(ArrayDataset):
 
     Raises
     ------
-    FileNotFoundError
-        If the folder is not there.
-    ValueError
-        If it lacks an instrument's folder or clips in one, if a file cannot be used, or for unknown features.
-    OSError
-        If features cannot be cached.
+    OSError, ValueError
+        If the folder is not there (FileNotFoundError), lacks an instrument's folder or clips in one; if a file cannot
+        be used, or features cannot be cached; for unknown features.
     RuntimeError
         If librosa finds no folder for what Numba compiles.
     """
@@ -193,9 +191,6 @@ class Instruments(ArrayDataset):
         usable = [i for i, name in enumerate(names) if name not in unusable]
         _fill(self, clips[usable] if unusable else clips, [names[i] for i in usable])
         self.data = "stand-in" if (folder / STAND_IN).is_file() else "real"
-
-    def __repr__(self):
-        return repr_of(self, "x", "features", "data")
 
     def split(self, share=0.25, rng=0):
         """Hold out clips for testing.
@@ -260,9 +255,8 @@ def _from_librosa():
         with extras.explained():
             from librosa.feature import mfcc
     except RuntimeError as error:  # unlike ours, its compiled functions do not go without
-        raise RuntimeError(
-            f"librosa needs a folder for what it compiles; NUMBA_CACHE_DIR can name one: {error}"
-        ) from error
+        why = f"librosa needs a folder for what it compiles; NUMBA_CACHE_DIR can name one: {error}"
+        raise RuntimeError(why) from error
     return mfcc
 
 

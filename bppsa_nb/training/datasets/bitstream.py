@@ -4,12 +4,13 @@ import numpy as np
 
 from bppsa_nb.machine.checks import as_array, check_count, check_integers, float_dtype, generator, wrong_shape
 from bppsa_nb.machine.ranks import partition
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 
 # The last word of Philox's four-word counter keeps labels and bits in streams of their own.
 _LABELS, _BITS = 0, 1
 
 
+@with_repr("length", "num_samples", "num_classes", "dtype")
 class Bitstream:
     """Bit sequences whose class says how likely a one is: ``x_t ~ Bernoulli(0.05 + 0.1 c)`` (Equation 8).
 
@@ -49,9 +50,6 @@ class Bitstream:
         self._key = generator(rng).integers(2**64, size=2, dtype=np.uint64)
         words = np.random.Philox(key=self._key, counter=[0, 0, 0, _LABELS]).random_raw(self.num_samples)
         self.labels = (words % self.num_classes).astype(np.int64)
-
-    def __repr__(self):
-        return repr_of(self, "length", "num_samples", "num_classes", "dtype")
 
     def __len__(self):
         return self.num_samples

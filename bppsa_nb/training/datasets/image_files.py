@@ -104,10 +104,8 @@ def _idx(path, stem, dimensions):
     magic, *shape = map(int, np.frombuffer(content[:header].ljust(header, b"\0"), ">u4"))
     came = max(0, len(content) - header)
     if magic != 2048 + dimensions or came != np.prod(shape, dtype=object) or not came:
-        raise ValueError(
-            f"{found[0]} must begin with {2048 + dimensions} and {dimensions} sizes, then as many bytes, "
-            f"got {magic}, {shape} and {came}"
-        )
+        wanted = f"{2048 + dimensions} and {dimensions} sizes, then as many bytes"
+        raise ValueError(f"{found[0]} must begin with {wanted}, got {magic}, {shape} and {came}")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 

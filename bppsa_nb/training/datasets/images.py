@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bppsa_nb.machine.checks import check_choice, check_count, check_kind
-from bppsa_nb.machine.reprs import repr_of
+from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.training.datasets import digits_on_photos, image_files, openml
 from bppsa_nb.training.datasets.bitstream import check_indices
 
@@ -14,6 +14,7 @@ STAND_IN = "stand-in"
 SPLITS = ("train", "test")
 
 
+@with_repr("source", "split", "pixels")
 class Images:
     """Image classification: 32x32 pixels, three channels, ten classes, whatever the source.
 
@@ -77,9 +78,6 @@ class Images:
         self.pixels, self.labels = pixels, labels
         self.classes = image_files.CLASSES.get(self.source, image_files.CLASSES["MNIST"])
         self.data = STAND_IN if self.source == STAND_IN else "real"
-
-    def __repr__(self):
-        return repr_of(self, "source", "split", "pixels")
 
     def __len__(self):
         return len(self.labels)

@@ -49,11 +49,8 @@ def find(key):
     """Return the path of what was fetched, or raise a FileNotFoundError that says how to fetch it."""
     path = files.root() / "data" / "downloads" / f"{key}.npz"
     if not path.is_file():
-        title, size = SETS[key].title, SETS[key].size
-        raise FileNotFoundError(
-            f"{title} is not in {path}; `bppsa-nb fetch {key}` downloads it ({size}). Where its own files are here, "
-            "give their folder instead"
-        )
+        how = f"`bppsa-nb fetch {key}` downloads it ({SETS[key].size}). Where its own files are here, give their folder"
+        raise FileNotFoundError(f"{SETS[key].title} is not in {path}; {how} instead")
     return path
 
 
@@ -108,10 +105,8 @@ def _download(wanted, folder):
             raise ValueError(f"images {images.shape}, labels {labels.shape}, expected {count, pixels} and {(count,)}")
         return _bytes("pixels", images, 255).reshape(-1, *wanted.shape), _bytes("labels", labels, 9)
     except (OSError, http.client.HTTPException, EOFError, zlib.error) as error:
-        raise OSError(
-            f"cannot download {wanted.title} from OpenML: {error}. Try again later, or download the set elsewhere "
-            "and give bppsa_nb.Images its folder"
-        ) from error
+        advice = "Try again later, or download the set elsewhere and give bppsa_nb.Images its folder"
+        raise OSError(f"cannot download {wanted.title} from OpenML: {error}. {advice}") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:  # it expects no junk
         shutil.rmtree(folder, ignore_errors=True)  # or it would be taken for an answer the next time
         raise ValueError(f"what OpenML sent is not {wanted.title}, and deleted: {error}") from error

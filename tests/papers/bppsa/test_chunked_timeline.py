@@ -1,8 +1,7 @@
-import numpy as np
 import pytest
+from measuring import measure
 
 from bppsa_nb.papers.bppsa import chunked_timeline
-from bppsa_nb.papers.progress import Progress
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import multiply_adds
@@ -10,11 +9,7 @@ from bppsa_nb.schedule.events import multiply_adds
 
 @pytest.fixture(scope="module")
 def table():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunked_timeline, "LINKS", 60)
-        patch.setattr(chunked_timeline, "LENGTHS", (1, 5, 6, 30, 60))
-        patch.setattr(chunked_timeline, "WORKERS", (1, 2, 3, 60))
-        yield chunked_timeline.measure("quick", np.random.default_rng(0), Progress(show=False))
+    return measure(chunked_timeline, LINKS=60, LENGTHS=(1, 5, 6, 30, 60), WORKERS=(1, 2, 3, 60))
 
 
 @pytest.mark.parametrize("n, length", [(1, 1), (7, 3), (12, 4), (13, 4), (20, 5), (20, 1), (20, 30)])

@@ -2,22 +2,20 @@ import numpy as np
 import pandas
 import pytest
 from matplotlib.colors import to_rgb
+from measuring import measure
 
 from bppsa_nb import explain
 from bppsa_nb.machine import backends
 from bppsa_nb.papers.bppsa import crossover_map, iterations
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.papers.progress import Progress
 
 
 @pytest.fixture
 def table(monkeypatch):
     """Measure tiny sizes, a single round each, on backends that are everywhere."""
     monkeypatch.setattr(backends, "resolve", lambda backend: "cpu" if backend == "auto" else backend)
-    monkeypatch.setattr(crossover_map, "GRID", {"quick": ((3, 8), (1, 2), (4,))})
-    monkeypatch.setattr(crossover_map, "STORED", {"quick": 4 * 8 * 1 * 4 * 4})
-    monkeypatch.setattr(crossover_map, "SECONDS", {"quick": 0.0})
-    return crossover_map.measure("quick", np.random.default_rng(0), Progress(show=False))
+    grid, most = ((3, 8), (1, 2), (4,)), 4 * 8 * 1 * 4 * 4
+    return measure(crossover_map, GRID={"quick": grid}, STORED={"quick": most}, SECONDS={"quick": 0.0})
 
 
 def test_every_method_is_timed_where_it_fits(table):

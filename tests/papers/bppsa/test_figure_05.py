@@ -1,12 +1,12 @@
 import numpy as np
+from measuring import measure
 
 from bppsa_nb import sparse
 from bppsa_nb.papers.bppsa import figure_05
-from bppsa_nb.papers.progress import Progress
 
 
 def test_kinds_of_zeros_survive_the_table_and_are_drawn():
-    table = figure_05.measure("quick", np.random.default_rng(0), Progress(show=False))
+    table = measure(figure_05)
     found = {operator: figure_05.kinds(rows) for operator, rows in table.groupby("operator", sort=False)}
     assert tuple(found) == figure_05.OPERATORS
     fig, matrices = figure_05.plot(table), figure_05.matrices(np.random.default_rng(0))

@@ -5,18 +5,17 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from measuring import measure
+from on_cuda import on_gpu, on_simulator
 
 from bppsa_nb.cells import gru
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.chains.structured import jacobians_T
-from bppsa_nb.machine import backends, files
-from bppsa_nb.papers import experiments, provenance, published
+from bppsa_nb.machine import files
+from bppsa_nb.papers import experiments, published
 from bppsa_nb.papers.bppsa import epochs, figure_08, figure_09, iterations, table_6, tables_4_5
-from bppsa_nb.papers.progress import Progress
 from bppsa_nb.training.datasets.audio import Features
 
-needs_simulator = pytest.mark.skipif(not backends.simulated(), reason="needs NUMBA_ENABLE_CUDASIM=1")
-CUDA = [pytest.mark.simulator, needs_simulator]
 SMALL = {"S": Features(2, 1024, 33075), "M": Features(3, 1024, 26460), "L": Features(2, 1024, 13230)}
 TIMED = pd.DataFrame({"method": iterations.METHODS, "forward": 2.0, "backward": [4.0, 1.0, 8.0], "rounds": 3}).assign(
     backend="cpu", T=10, B=16, backward_std=[0.125, 0.25, 0.5]
@@ -24,14 +23,7 @@ TIMED = pd.DataFrame({"method": iterations.METHODS, "forward": 2.0, "backward": 
 SECONDS = {"forward": 1.0, "baseline": 3.0, "forward_overhead": 1.5, "bppsa": 2.0, "chunked": 4.5}
 
 
-def measure(module):
-    return module.measure("quick", np.random.default_rng(0), Progress(show=False))
-
-
-@pytest.mark.parametrize(
-    "backend",
-    ["numpy", "cpu", pytest.param("cuda", marks=CUDA), pytest.param("cuda", marks=pytest.mark.gpu)],
-)
+@pytest.mark.parametrize("backend", ["numpy", "cpu", on_simulator("cuda"), on_gpu("cuda")])
 def test_what_is_assembled_is_what_the_scan_takes(backend):
     rng = np.random.default_rng(0)
     model = gru.GRU(3, 5, 2, rng=rng)
@@ -126,8 +118,7 @@ def test_lengths_and_batches_are_swept_and_tables_4_and_5_hold_the_paper_s_rows_
     assert table.groupby("backend").size().eq(3 * 3).all() and {"numpy", "cpu"} <= set(table["backend"])
     ticks = [text.get_text() for text in figure_08.plot(table).axes[5].get_xticklabels()]
     assert ticks == ["1/16", "1/2"]
-    monkeypatch.setattr(tables_4_5, "LIMIT", {"quick": 30 * 16})
-    table = measure(tables_4_5)
+    table = measure(tables_4_5, LIMIT={"quick": 30 * 16})
     ours = table[table["source"] == "here"]
     assert (table["source"] == "paper").sum() == 16
     assert ours[["table", "T", "B"]].values.tolist() == [["table_4", 10, 16], ["table_4", 30, 16]]
@@ -175,12 +166,12 @@ def test_this_machine_s_recording_of_figure_9_is_table_6_s_too(figure_9s, tmp_pa
 
 
 @pytest.mark.parametrize("there", ["none", "another machine's"])
-def test_otherwise_table_6_measures(figure_9s, there, tmp_path, monkeypatch, committed):
+def test_otherwise_table_6_measures(figure_9s, there, tmp_path, monkeypatch, committed, describe_as):
     monkeypatch.setattr(files, "root", lambda: tmp_path)
-    describe = provenance.describe
     if there != "none":
-        with monkeypatch.context() as patch, experiments.references():
-            patch.setattr(provenance, "describe", lambda *args: describe(*args) | {"cpu": "Abacus"})
+        describe_as(cpu="Abacus")
+        with experiments.references():
             experiments.record(figure_9s, "figure_09", "quick", 0)
+        describe_as()
     monkeypatch.setattr(epochs, "measure_gru", lambda *args: args)
     assert table_6.measure("quick", 1, 2) == ("quick", 1, 2)

@@ -1,10 +1,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+from measuring import measure
 
 from bppsa_nb.papers import experiments
 from bppsa_nb.papers.bppsa import retraining
-from bppsa_nb.papers.progress import Progress
 from bppsa_nb.sparse import Conv2d, Flatten, Linear, MaxPool2d, Network, ReLU
 from bppsa_nb.training.datasets.images import Images
 from bppsa_nb.training.trainer import Trainer
@@ -137,7 +137,7 @@ def test_a_wrong_gradient_of_the_scan_is_seen(small, monkeypatch):
 
 def test_measure_and_plot(small, monkeypatch):
     monkeypatch.setattr(retraining, "COPIES", {"LeNet5": {"quick": 1, "paper": 2}, "VGG11": {"paper": 1}})
-    recorded = retraining.measure("paper", np.random.default_rng(0), Progress(show=False))
+    recorded = measure(retraining, "paper")
     ways = len(retraining.RATES["paper"]) * 3
     sizes = recorded.groupby(["network", "copy"]).size()
     assert sizes.to_dict() == {("LeNet5", 0): 1 + 2 * ways, ("LeNet5", 1): 1 + 2 * ways, ("VGG11", 0): 3}
@@ -146,7 +146,7 @@ def test_measure_and_plot(small, monkeypatch):
     assert (one != other).any()
 
     monkeypatch.setattr(experiments, "table", lambda *name: {("retraining", "paper"): recorded}[name])
-    table = retraining.measure("quick", np.random.default_rng(0), Progress(show=False))
+    table = measure(retraining)
     assert table.columns.tolist() == recorded.columns.tolist()
     fresh, taken = table[table["network"] == "LeNet5"], table[table["network"] == "VGG11"]
     assert len(fresh) == 1 + 2 * 3 * len(retraining.RATES["quick"])

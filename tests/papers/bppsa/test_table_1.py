@@ -1,10 +1,9 @@
-import numpy as np
 import pandas
 import pytest
+from measuring import measure
 
 from bppsa_nb.papers import experiments
 from bppsa_nb.papers.bppsa import table_1
-from bppsa_nb.papers.progress import Progress
 
 SECONDS = {  # one thread, two threads
     "copy": (1.0, 1.0),
@@ -41,8 +40,7 @@ def test_speedups_are_those_of_one_thread_and_reach_over_all():
 def table(monkeypatch):
     monkeypatch.setattr(experiments, "table", lambda *name: recording())
     monkeypatch.setattr(experiments, "recordings", lambda name: [("cpu", "paper")])
-    monkeypatch.setattr(table_1, "SECONDS", {"quick": 0.0})
-    return table_1.measure("quick", np.random.default_rng(0), Progress(show=False))
+    return measure(table_1, SECONDS={"quick": 0.0})
 
 
 def test_sparsity_is_measured_and_is_the_paper_s(table):
@@ -69,9 +67,8 @@ def test_the_recording_is_there_and_complete():
 
 def test_without_a_recording_the_error_says_how_to_make_one(monkeypatch):
     monkeypatch.setattr(experiments, "recordings", lambda name: [])
-    monkeypatch.setattr(table_1, "SECONDS", {"quick": 0.0})
     with pytest.raises(FileNotFoundError, match="benchmarks/jacobians.py"):
-        table_1.measure("quick", np.random.default_rng(0), Progress(show=False))
+        measure(table_1, SECONDS={"quick": 0.0})
 
 
 @pytest.mark.parametrize("value, text", [(8300, "8.3e3"), (1.2e6, "1.2e6"), (150000, "1.5e5"), (7.04, "7.0e0")])

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import soundfile
+from measuring import measure
 
 from bppsa_nb.papers.bppsa import table_3
-from bppsa_nb.papers.progress import Progress
 from bppsa_nb.training.datasets import instruments
 from bppsa_nb.training.datasets.audio import SAMPLE_RATE, STAND_IN, mfcc, read
 
@@ -20,19 +20,15 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def measure():
-    return table_3.measure("quick", np.random.default_rng(0), Progress(show=False))
-
-
 def test_sizes_are_the_printed_ones(folder):
-    found = table_3.with_printed(measure())
+    found = table_3.with_printed(measure(table_3))
     paper, here = (rows.drop(columns="source") for _, rows in found.groupby("source", sort=False))
     assert found["source"].unique().tolist() == ["paper", "here"]
     assert here.values.tolist() == paper.values.tolist()
 
 
 def test_the_first_second_of_the_left_channel_is_kept(folder):
-    table = measure()
+    table = measure(table_3)
     assert table.groupby("features")["frame"].max().to_dict() == {"S": 86, "M": 172, "L": 344}
     kept = table.filter(regex=r"^c\d+$")
     assert kept.notna().sum(axis=1).groupby(table["features"]).unique().map(list).to_dict() == {
@@ -51,4 +47,4 @@ def test_the_first_second_of_the_left_channel_is_kept(folder):
 def test_the_table_says_whether_the_sound_is_real(folder, data):
     if data == "stand-in":
         (folder / STAND_IN).touch()
-    assert measure().attrs["data"] == data
+    assert measure(table_3).attrs["data"] == data

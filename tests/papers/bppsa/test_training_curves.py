@@ -3,12 +3,12 @@
 import numpy as np
 import pandas
 import pytest
+from measuring import measure
 
 from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.rnn import RNN
 from bppsa_nb.machine import files
 from bppsa_nb.papers.bppsa import figure_06, figure_07, figure_13, training_curves
-from bppsa_nb.papers.progress import Progress
 from bppsa_nb.sparse import LeNet5, Network
 from bppsa_nb.training.datasets import ArrayDataset, digits_on_photos, instruments, openml
 from bppsa_nb.training.datasets.images import Images
@@ -36,14 +36,8 @@ def train_lenet(iterations=3, images=None, held_out=None, size=4, rate=1e-3):
 @pytest.fixture(scope="module")
 def tiny():
     """Measure Figures 6 and 7 at tiny sizes, and train as Figure 13 does on both backends: tables, by name."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"ITERATIONS": 10, "BATCHES": {"quick": 2}, "SAMPLE": 50}.items():
-            patch.setattr(figure_06, name, value)
-        patch.setattr(figure_07, "SCALES", {"quick": {"T": 12, "iterations": 21}})
-        tables = {
-            module.__name__[-9:]: module.measure("quick", np.random.default_rng(0), Progress(show=False))
-            for module in (figure_06, figure_07)
-        }
+    tables = {"figure_06": measure(figure_06, ITERATIONS=10, BATCHES={"quick": 2}, SAMPLE=50)}
+    tables["figure_07"] = measure(figure_07, SCALES={"quick": {"T": 12, "iterations": 21}})
     rows = [row | {"backend": backend} for backend in ("numpy", "cpu") for row in train_gru(backend=backend)]
     return tables | {"figure_13": pandas.DataFrame(rows)}
 
@@ -167,8 +161,6 @@ def test_a_control_that_nothing_perturbs_is_the_reference(shortcut):
 @pytest.mark.parametrize("fetched", [True, False])
 def test_the_paper_s_scale_takes_cifar10_if_it_is_here(shortcut, tmp_path, monkeypatch, capsys, fetched):
     monkeypatch.setattr(files, "root", lambda: tmp_path)
-    monkeypatch.setattr(figure_06, "EPOCHS", 2)
-    monkeypatch.setattr(figure_06, "BATCHES", {"paper": 8})
     monkeypatch.setattr(digits_on_photos, "COUNTS", {"train": 10, "test": 5})
     if fetched:
         rng = np.random.default_rng(0)
@@ -177,7 +169,7 @@ def test_the_paper_s_scale_takes_cifar10_if_it_is_here(shortcut, tmp_path, monke
         monkeypatch.setitem(openml.SETS, "cifar10", openml.Set("CIFAR-10", "CIFAR_10", (3, 32, 32), 20, "0.7 GB"))
         monkeypatch.setattr(openml, "TEST", 10)
         openml.fetch("cifar10")
-    table = figure_06.measure("paper", np.random.default_rng(0), Progress(show=False))
+    table = measure(figure_06, "paper", EPOCHS=2, BATCHES={"paper": 8})
     assert table.attrs["data"] == ("real" if fetched else "stand-in")
     assert table["images"].unique().tolist() == ["CIFAR-10" if fetched else "stand-in"]
     assert table["iteration"].tolist() == list(range(2 * 3 + 1 if fetched else 2 * 2 + 1))
@@ -207,9 +199,7 @@ def test_figure_13_trains_on_what_stands_in_for_audio(tmp_path_factory, monkeypa
     root = tmp_path_factory.getbasetemp()  # four clips of every instrument, in two recordings, for both
     monkeypatch.setattr(files, "root", lambda: root)
     monkeypatch.setattr(instruments, "clips", lambda _, progress: instruments.stand_in(count=44, progress=progress))
-    for name, value in {"ITERATIONS": {"S": 4}, "EVERY": 2, "EPOCHS": 2}.items():  # an epoch is two iterations
-        monkeypatch.setattr(figure_13, name, value)
-    table = figure_13.measure(scale, np.random.default_rng(0), Progress(show=False))
+    table = measure(figure_13, scale, ITERATIONS={"S": 4}, EVERY=2, EPOCHS=2)  # an epoch is two iterations
     assert table.attrs["data"] == "stand-in" and table["T"].unique().tolist() == [259]
     assert table["iteration"].tolist() == [0, 2, 4] and table["rate"].unique().tolist() == [rate]
     assert table[["gradient", "drift"]].max(axis=None) <= training_curves.LIMIT

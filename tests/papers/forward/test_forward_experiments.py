@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from measuring import measure
 
 from bppsa_nb.papers.forward import (
     along_training,
@@ -15,9 +16,6 @@ from bppsa_nb.papers.forward import (
     slider,
     steps_over_workers,
 )
-from bppsa_nb.papers.progress import Progress
-
-QUIET = Progress(show=False)
 
 
 def weighted(weight):
@@ -59,9 +57,8 @@ def test_newton_solves_what_is_linear_at_once_and_its_diagonal_does_not():
     assert off[False] < 1e-14 < 1e-12 < off[True]
 
 
-def test_states_of_each_network_are_found_as_their_kind_allows(monkeypatch):
-    monkeypatch.setattr(newton_and_chunks, "SIZES", {"quick": {"iterations": 2}})
-    table = newton_and_chunks.measure("quick", np.random.default_rng(0), QUIET)
+def test_states_of_each_network_are_found_as_their_kind_allows():
+    table = measure(newton_and_chunks, SIZES={"quick": {"iterations": 2}})
     found = {
         (kind, method): newton_and_chunks.iterations(table, kind, method)
         for kind in newton_and_chunks.KINDS
@@ -75,9 +72,8 @@ def test_states_of_each_network_are_found_as_their_kind_allows(monkeypatch):
     assert exponents["latch"] < exponents["fresh"] < 0 < exponents["chaos"]
 
 
-def test_newton_turns_with_the_exponent(monkeypatch):
-    monkeypatch.setattr(lyapunov_turn, "SIZES", {"quick": {"radii": (0.5, 5), "seeds": 2}})
-    table = lyapunov_turn.measure("quick", np.random.default_rng(0), QUIET)
+def test_newton_turns_with_the_exponent():
+    table = measure(lyapunov_turn, SIZES={"quick": {"radii": (0.5, 5), "seeds": 2}})
     calm, wild = (table[table["radius"] == radius] for radius in (0.5, 5))
     assert (calm["exponent"] < -0.4).all() and (wild["exponent"] > 0.1).all()
     assert calm["newton"].max() <= 4 and wild["newton"].min() > lyapunov_turn.T / 2
@@ -86,18 +82,15 @@ def test_newton_turns_with_the_exponent(monkeypatch):
     assert (basins["exponent"] < -0.5).all() and basins["newton"].min() > 20
 
 
-def test_training_is_observed_and_left_alone(monkeypatch):
-    monkeypatch.setattr(along_training, "SIZES", {"quick": {"T": 64, "iterations": 4, "every": 2}})
-    table = along_training.measure("quick", np.random.default_rng(0), QUIET)
+def test_training_is_observed_and_left_alone():
+    table = measure(along_training, SIZES={"quick": {"T": 64, "iterations": 4, "every": 2}})
     assert table["iteration"].tolist() == [0, 2, 4] * 3 and table["met"].all()
     assert table["corrections"].between(1, 4).all() and table["steps"].between(4 / 64, 2).all()
     assert table["error"].max() < 2e-5 and table["rounding"].max() < 1e-5
 
 
-def test_every_network_is_tried_at_every_length(monkeypatch):
-    monkeypatch.setattr(corrections_over_length, "SIZES", {"quick": (30, 90)})
-    monkeypatch.setattr(corrections_over_length, "DRAWS", {"quick": 1})
-    table = corrections_over_length.measure("quick", np.random.default_rng(0), QUIET)
+def test_every_network_is_tried_at_every_length():
+    table = measure(corrections_over_length, SIZES={"quick": (30, 90)}, DRAWS={"quick": 1})
     assert set(table["T"]) == {30, 90} and set(table["network"]) == set(corrections_over_length.KINDS)
     full = table[table["network"] != "quasi"]
     assert full["corrections"].between(1, 5).all()
@@ -112,9 +105,8 @@ def test_dependent_steps_of_a_training_step():
     assert steps_over_workers._backward(10240, 1024) == 10 * 21 + tree
 
 
-def test_roads_are_counted_over_workers(monkeypatch):
-    monkeypatch.setattr(steps_over_workers, "SIZES", {"quick": {"T": 512, "iterations": 2}})
-    table = steps_over_workers.measure("quick", np.random.default_rng(0), QUIET)
+def test_roads_are_counted_over_workers():
+    table = measure(steps_over_workers, SIZES={"quick": {"T": 512, "iterations": 2}})
     for _, rows in table.groupby(["network", "road"]):
         assert rows["workers"].tolist() == list(steps_over_workers.WORKERS)
         assert (rows["steps"].diff().dropna() <= 0).all()  # more workers are never worse: some may rest
@@ -124,10 +116,8 @@ def test_roads_are_counted_over_workers(monkeypatch):
     assert gains["serial"] == 1 < gains["backward"] < 2 < gains["repair"]
 
 
-def test_methods_take_turns_on_every_network(monkeypatch):
-    for name, value in (("SIZES", (200,)), ("ITERATIONS", 1), ("SECONDS", 0.01)):
-        monkeypatch.setattr(forward_speed, name, {"quick": value})
-    table = forward_speed.measure("quick", np.random.default_rng(0), QUIET)
+def test_methods_take_turns_on_every_network():
+    table = measure(forward_speed, SIZES={"quick": (200,)}, ITERATIONS={"quick": 1}, SECONDS={"quick": 0.01})
     assert len(table) == 3 * 2 * 4 and (table["seconds"] > 0).all() and table["error"].max() < 2e-5
     assert (table[table["method"] == "linear"]["ratio"] == 1).all()
     assert (table["ratio_low"] <= table["ratio_high"]).all()
@@ -135,9 +125,7 @@ def test_methods_take_turns_on_every_network(monkeypatch):
 
 def test_the_forward_pass_is_measured_on_ranks_and_modelled_on_more(monkeypatch, rank_session):
     monkeypatch.setattr(forward_over_ranks.on_ranks, "run", rank_session.measure)
-    monkeypatch.setattr(forward_over_ranks, "SIZES", {"quick": {"steps": 200, "rounds": 2}})
-    monkeypatch.setattr(forward_over_ranks, "RANKS", (1, 2))
-    table = forward_over_ranks.measure("quick", np.random.default_rng(0), QUIET)
+    table = measure(forward_over_ranks, SIZES={"quick": {"steps": 200, "rounds": 2}}, RANKS=(1, 2))
     measured = table[table["part"] == "measured"]
     assert len(measured) == 2 * 2 * 2 and (measured["seconds_low"] <= measured["seconds_high"]).all()
     gains = forward_over_ranks.gains(table, 1)

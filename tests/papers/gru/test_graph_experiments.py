@@ -1,25 +1,11 @@
-import numpy as np
-import pytest
+from measuring import measure
 
-from bppsa_nb.papers import experiments
 from bppsa_nb.papers.gru import save_or_recompute
-from bppsa_nb.papers.progress import Progress
 
 
-def measure(name):
-    return experiments.load(name).measure("quick", np.random.default_rng(0), Progress(show=False))
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    monkeypatch.setattr(save_or_recompute, "SIZES", {"quick": {"B": 2, "H": 8}})
-    monkeypatch.setattr(save_or_recompute, "CHAIN", {"quick": {"B": 2, "H": 4}})
-    monkeypatch.setattr(save_or_recompute, "LENGTHS", {"quick": (4, 9)})
-    monkeypatch.setattr(save_or_recompute, "SECONDS", {"quick": 0.0})
-
-
-def test_save_or_recompute_counts_what_it_times(tiny):
-    table = measure("save_or_recompute")
+def test_save_or_recompute_counts_what_it_times():
+    sizes = {"SIZES": {"B": 2, "H": 8}, "CHAIN": {"B": 2, "H": 4}, "LENGTHS": (4, 9), "SECONDS": 0.0}
+    table = measure(save_or_recompute, **{name: {"quick": value} for name, value in sizes.items()})
     subsets = table[table["part"] == "subset"]
     assert len(subsets) == 32 and (table["seconds"] > 0).all() and (table["rounds"] == 3).all()
     named = subsets[subsets["name"] != "another"].set_index("name")[["kept", "kept_inputs", "products", "launches"]]

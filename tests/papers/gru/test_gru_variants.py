@@ -5,15 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pandas
 import pytest
+from measuring import measure
 
 from bppsa_nb.graphs import variants
 from bppsa_nb.papers import experiments, timing
 from bppsa_nb.papers.gru import gru_throughput, gru_variants, passes, small_products
-from bppsa_nb.papers.progress import Progress
-
-
-def measure(module):
-    return module.measure("quick", np.random.default_rng(0), Progress(show=False))
 
 
 @pytest.fixture

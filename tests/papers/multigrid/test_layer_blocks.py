@@ -1,9 +1,9 @@
 import numpy as np
+from measuring import measure
 
 from bppsa_nb import multigrid
 from bppsa_nb.papers.multigrid import figure_05_concurrent_blocks as concurrent_blocks
 from bppsa_nb.papers.multigrid import figures_02_03_layer_blocks as layer_blocks
-from bppsa_nb.papers.progress import Progress
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event
 
@@ -48,9 +48,8 @@ def test_what_runs_at_the_same_time_is_counted():
     assert concurrent_blocks.most_at_once([]) == 0
 
 
-def test_loop_and_cycle_are_clocked(monkeypatch):
-    monkeypatch.setattr(concurrent_blocks, "SIZES", {"quick": (16, 2, 3)})
-    table = concurrent_blocks.measure("quick", np.random.default_rng(0), Progress(show=False))
+def test_loop_and_cycle_are_clocked():
+    table = measure(concurrent_blocks, SIZES={"quick": (16, 2, 3)})
     runs = table[table["part"] == "run"].groupby("method")
     assert runs.size().to_dict() == {"cycle": 3, "loop": 3}
     assert runs["blocks"].first().to_dict() == {"cycle": 3 * 4 + 4 + 1, "loop": 1}

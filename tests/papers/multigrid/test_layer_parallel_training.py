@@ -1,17 +1,14 @@
 import numpy as np
 import pytest
+from measuring import measure
 
 from bppsa_nb.papers.multigrid import layer_parallel_training as experiment
-from bppsa_nb.papers.progress import Progress
 from bppsa_nb.schedule.cycles import record
 
 
 @pytest.fixture(scope="module")
 def table():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "TIMES", {1: 1, 16: 2})
-        patch.setattr(experiment, "EPOCHS", {"quick": 1})
-        return experiment.measure("quick", np.random.default_rng(0), Progress(show=False))
+    return measure(experiment, TIMES={1: 1, 16: 2}, EPOCHS={"quick": 1})
 
 
 def test_splits_share_no_digit():

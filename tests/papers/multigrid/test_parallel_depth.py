@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+from measuring import measure
 
 from bppsa_nb.papers.multigrid import methods, roads_over_depth, roads_to_parallel_depth
-from bppsa_nb.papers.progress import Progress
 from bppsa_nb.scan.trace import trace
 from bppsa_nb.schedule import events as timeline
 
@@ -52,12 +52,8 @@ def test_a_pipeline_needs_a_batch():
 
 def test_no_road_s_gain_is_larger_than_its_workers():
     for workers in (2, 8):
-        for road in (
-            methods.pipeline(32, workers, 16),
-            methods.layer_parallel(32, workers, 1),
-            methods.scan(32, workers, 1),
-        ):
-            assert 3 * 32 / road.time <= workers
+        roads = methods.pipeline(32, workers, 16), methods.layer_parallel(32, workers, 1), methods.scan(32, workers, 1)
+        assert all(3 * 32 / road.time <= workers for road in roads)
 
 
 @pytest.mark.parametrize("width", [1, 5])
@@ -156,10 +152,8 @@ def test_only_multigrid_is_approximate_and_cycles_make_it_less_so():
     assert found["layers", 2] < found["skip", 2]
 
 
-def test_timelines_show_all_workers_and_counts(monkeypatch):
-    for name, value in {"DEPTH": 32, "WORKERS": 4}.items():
-        monkeypatch.setattr(roads_to_parallel_depth, name, value)
-    table = roads_to_parallel_depth.measure("quick", np.random.default_rng(0), Progress(show=False))
+def test_timelines_show_all_workers_and_counts():
+    table = measure(roads_to_parallel_depth, DEPTH=32, WORKERS=4)
     events = table[table["part"] == "event"]
     assert events.groupby("road")["worker"].nunique().tolist() == [4] * 5
     counts = table[table["part"] == "road"].set_index("road")
@@ -169,10 +163,8 @@ def test_timelines_show_all_workers_and_counts(monkeypatch):
     np.testing.assert_allclose(took.loc[counts.index], counts["work"])
 
 
-def test_the_table_over_depth_and_workers_has_every_road_with_its_error(monkeypatch):
-    monkeypatch.setattr(roads_over_depth, "DEPTHS", {"quick": (16, 32, 64)})
-    monkeypatch.setattr(roads_over_depth, "WORKERS", {"quick": (1, 4)})
-    table = roads_over_depth.measure("quick", np.random.default_rng(0), Progress(show=False))
+def test_the_table_over_depth_and_workers_has_every_road_with_its_error():
+    table = measure(roads_over_depth, DEPTHS={"quick": (16, 32, 64)}, WORKERS={"quick": (1, 4)})
     found = roads_over_depth.with_errors(table)
     assert len(found) == 3 * 2 * (1 + 2 + 3 + 9) and not found.duplicated(["depth", "workers", "road", "start"]).any()
     is_multigrid = found["road"].str.startswith("multigrid")

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
+from measuring import measure
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import experiments
 from bppsa_nb.papers.ooo import joint_regions
-from bppsa_nb.papers.progress import Progress
 
 
 @pytest.fixture
@@ -17,8 +17,7 @@ def network():
 @pytest.fixture
 def table(network, monkeypatch):
     monkeypatch.setattr(schedule, "profile", lambda *_: network)
-    monkeypatch.setattr(joint_regions, "TOP", (1.0, 1.5))
-    return joint_regions.measure("quick", np.random.default_rng(0), Progress(show=False))
+    return measure(joint_regions, TOP=(1.0, 1.5))
 
 
 def test_the_table_of_speedups_is_the_papers_at_its_ends():

@@ -3,16 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+from measuring import measure
 
 from bppsa_nb import schedule
 from bppsa_nb.papers import timelines
 from bppsa_nb.papers.ooo import figure_03_reorder_gradients as reorder_gradients
 from bppsa_nb.papers.ooo import figure_04_reverse_first_k as reverse_first_k
 from bppsa_nb.schedule import draw
-
-
-def measure(module):
-    return module.measure("quick", np.random.default_rng(0), None)
 
 
 def test_rows_are_the_schedule_and_fill_it_with_idle_time():
@@ -37,9 +34,8 @@ def test_rows_of_a_broken_schedule_are_refused():
         timelines.rows(broken)
 
 
-def test_random_orders_are_schedules_that_differ_and_give_the_same_gradients(monkeypatch):
-    monkeypatch.setattr(reorder_gradients, "RUNS", 6)
-    runs = measure(reorder_gradients).query("policy == 'random'")
+def test_random_orders_are_schedules_that_differ_and_give_the_same_gradients():
+    runs = measure(reorder_gradients, RUNS=6).query("policy == 'random'")
     assert runs["order"].nunique() > 3 and (runs["difference"] == 0).all()
     timeline = schedule.pipeline(schedule.Network.uniform(5), 1, 2)
     orders = set()
