@@ -124,7 +124,7 @@ ROWS = [
     ("load_weights", {"path": "nowhere.npz"}, "FileNotFoundError"),
     *((f"{use}_weights", {"model": sparse.LeNet5}, "TypeError: model must be ") for use in ("load", "save")),
     ("save_weights", {"path": ""}, "ValueError: path must be the name of a file or a folder, got ''"),
-    ("ResidualNetwork", {"weights": [[1.0]]}, "TypeError: weights .* of float32 or float64, got list"),
+    ("ResidualNetwork", {"weights": [[1.0]]}, "TypeError: weights must be a numpy.ndarray, got list"),
     ("ResidualNetwork", {"weights": np.zeros((4, 3, 3), int)}, "TypeError: .*float32 or float64, got int64"),
     ("ResidualNetwork", {"weights": np.ma.zeros((4, 3, 3))}, "TypeError: weights must be .* got MaskedArray"),
     ("ResidualNetwork", {"weights": numbers(4, 3, 2)}, r"ValueError: weights must have shape .* got \(4, 3, 2\)"),
