@@ -148,7 +148,7 @@ def crossed(table):
     """Return `crossings` of RNNs over the fast link: a row for each width of a state."""
     rows = where(table, part="width").drop_duplicates("network").sort_values("width")
     found = [(row.width, *crossings(table, row.network, FAST)) for row in rows.itertuples()]
-    return pd.DataFrame(found, columns=["width", "pays", "best", "speedup"])
+    return pd.DataFrame(found, columns=["width", "pays", "best", "speedup"], dtype=float)
 
 
 def plot(table):

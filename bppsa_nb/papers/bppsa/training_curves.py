@@ -88,13 +88,10 @@ def difference(gradient, reference):
 
 def differences(table, reference="linear", control=None):
     """Add to rows of `side_by_side` the relative differences of gradients, losses and a control's losses."""
-    losses = table[f"loss_{reference}"]
-    apart = {
-        name: (table[f"loss_{method}"] - losses).abs() / losses
-        for name, method in (("loss", "blelloch"), ("control", control))
-        if method
-    }
-    return table.assign(gradient=table.filter(like="difference_").max(axis=1), **apart)
+    losses, table = table[f"loss_{reference}"], table.assign(gradient=table.filter(like="difference_").max(axis=1))
+    for name, method in [("loss", "blelloch"), *([("control", control)] if control else [])]:
+        table[name] = (table[f"loss_{method}"] - losses).abs() / losses
+    return table
 
 
 def worst_of_ten(compared):
