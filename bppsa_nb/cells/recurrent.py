@@ -44,8 +44,7 @@ class Recurrent:
 
     A kind of cell is a module with a subclass and three functions, `forward`, `chain` and `gate_gradients`, like
     `bppsa_nb.cells.rnn`. The subclass gives `cell_module`, the module's name; `gate_blocks`, how many blocks of H
-    rows its weights have, one for each pre-activation of a hidden unit; and `kept_gates`, how many arrays of gates
-    `forward` keeps.
+    rows its weights have, one for each pre-activation of a unit; and `kept_gates`, how many gates `forward` keeps.
     """
 
     cell_module: str

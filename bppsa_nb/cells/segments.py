@@ -30,8 +30,7 @@ class Segments:
     def forward(self, model, x, h0):
         """Run layers forward; return what is kept [shape=(L, S + 1, B, H)], and how.
 
-        Kept are the states before each of S segments, and the last ones. How layers were solved comes segment by
-        segment.
+        Kept are the states before each of S segments, and the last ones. How layers were solved comes by segment.
         """
         kept, solved = np.empty((len(h0), self.count(len(x)) + 1, *h0.shape[1:]), h0.dtype), []
         kept[:, 0] = h0

@@ -56,8 +56,7 @@ def forward(model, x, h0, options, new=None, saved=None):
 def backward(model, x, saved, ends, local_grads, how, inputs=False, new=None):
     """Go back through all layers of a model, from the last one to the first.
 
-    Arguments and results are those of `bppsa_nb.cells.stacked.backward`, with arrays on the device; `new` is as for
-    `forward`.
+    Arguments and results are those of `bppsa_nb.cells.stacked.backward`, on the device; `new` is as for `forward`.
     """
     (method, _, levels), cell, new = how, cell_of(model), _maker(model, new)
     (T, B, _), H, L, rows = x.shape, model.hidden_size, model.num_layers, model.gate_blocks

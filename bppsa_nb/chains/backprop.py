@@ -141,8 +141,7 @@ def in_range(run, method, levels):
 def choose(method, backend, levels, shape, dtype, weights=0):
     """Check method, backend and levels as given to `backprop`; return them, ``"auto"`` replaced by what it takes.
 
-    `shape` is (T, B, H) of a dense or structured chain, None for a list; `weights` the K of a structured chain, 0 for a
-    dense one.
+    `shape` is (T, B, H) of a dense or structured chain, None for a list; `weights` is K, 0 for a dense one.
     """
     check_choice("method", method, (*METHODS, "auto"))
     if method == "truncated":

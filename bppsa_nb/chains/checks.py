@@ -15,8 +15,7 @@ def check_chain(jacobians_T, grad_output, local_grads, backend):
     """Check the arguments of `bppsa_nb.backprop`.
 
     Returns the chain, stored Jacobians as [shape=(T, B, H, H)] or [shape=(T, 1, H, H)]; `grad_output` with
-    ``local_grads[T]`` in it; the shape (T, B, H), None for a list; and the backend, "numpy" for a list of single
-    matrices.
+    ``local_grads[T]`` in it; the shape (T, B, H), None for a list; and the backend, "numpy" for single matrices.
     """
     if isinstance(jacobians_T, (list, tuple)):
         check_floats("grad_output", grad_output, _SINGLE, _SEVERAL)

@@ -34,8 +34,7 @@ def linear(T, B, H, weights, backend):
     """Count what the linear scan does, along the busiest worker.
 
     The chain has T steps of B samples of size H, and `weights` is K of a structured chain, whose steps are sums over K
-    shared weights; 0 for stored dense Jacobians. Returned are the counts of the module's table, by name; those that are
-    not there are 0.
+    shared weights; 0 for stored dense Jacobians. Returned are the table's counts, by name; those not there are 0.
     """
     samples = _samples(B, weights, backend)
     terms = max(weights, 1)

@@ -1,7 +1,6 @@
 """Chains as lists of operands, one per link: Equation 5's array, and the scan over it.
 
-Stored Jacobians in NumPy go this way, and so do links that were listed one by one, of whatever sizes: BatchedCSR on any
-backend, single matrices in NumPy.
+Stored Jacobians in NumPy go this way, and so do links of whatever sizes: BatchedCSR on any backend, matrices in NumPy.
 """
 
 import math

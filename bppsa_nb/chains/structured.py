@@ -172,8 +172,7 @@ def chunked(chain, grad_output, local_grads=None, length=1):
     Every chunk's Jacobians are multiplied into one matrix by going back along the chunk from all unit vectors; the
     gradient goes back over these products; then every chunk is replayed from the gradient at its end. A chunk has
     `length` steps, n / p; the one at the loss may be shorter, and neither it nor the one at x_0 needs a product. The
-    rest is as for `sweep`. Raises DynamicRangeError if a product could not keep its entries in range, MemoryError if
-    they do not fit.
+    rest is as for `sweep`. Raises DynamicRangeError if a product leaves the range, MemoryError if they do not fit.
     """
     T, B, H = chain.shape
     count = max(T - 1, 0) // length  # chunks below the one at the loss

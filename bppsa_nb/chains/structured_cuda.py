@@ -112,8 +112,7 @@ def launch_chunked(links, chunks, gradients, affine, lost, stream=0):
     """Launch all phases of the chunked scan.
 
     ``chunks.ends[-1]`` is the gradient at x_T, as is row T of `gradients` [shape=(T + 1, B, H)]; its other rows are
-    loss terms, if `affine`, or zeros, and become gradients. ``lost[0]`` becomes 1 where a product could not stay in
-    range.
+    loss terms, if `affine`, or zeros, and become gradients. ``lost[0]`` becomes 1 where a product is not in range.
     """
     length, count, inner = chunks.length, chunks.count, chunks.inner
     launch_sweep(links, count, 1, length, chunks.ends[count:], gradients, stream=stream)

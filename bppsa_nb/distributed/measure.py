@@ -104,8 +104,7 @@ def operator(width, batch, dtype, backend, rounds):
 def scan(comm, width, batch, dtype, backend, rounds):
     """Time the scan over the maps of all ranks, as chunks are scanned.
 
-    Returned are `bytes` of a map; median `seconds`, of the rank that is done last; `combined`, how often this rank
-    computed ⋄.
+    Returned are `bytes` of a map; median `seconds`, of the rank done last; `combined`, how often this one computed ⋄.
     """
     group = ranks.group(comm)
     own, gradient = _operands(width, batch, dtype, backend)

@@ -32,8 +32,7 @@ class Choice:
 def choose(graph, saved, sizes, at_hand=("h", "h_next")):
     """Find what must be recomputed if some activations are saved; `sizes` are such as ``{"B": 16, "H": 64}``.
 
-    What is `at_hand` is kept anyway, and not counted: the hidden states of a recurrent step, which are the layer's
-    output. So are parameters.
+    What is `at_hand` is kept anyway, and not counted: hidden states, the layer's output. So are parameters.
     """
     saved, at_hand = tuple(saved), tuple(name for name in at_hand if name in graph)
     sources = [node.name for node in graph.nodes if not node.inputs]

@@ -82,8 +82,7 @@ def forward(variant, params, x, h0, xp=np):
     """Run a variant over time, on inputs x [shape=(T, B, I)] from the state h0 [shape=(B, H)]: `Activations`.
 
     `xp` computes: ``numpy``, or a `Counter`, which counts besides. Raises TypeError for other arrays and dtypes than
-    float32 and float64, and ValueError for an unknown variant and shapes that do not fit. NaN and infinity are not
-    looked for.
+    float32 and float64, and ValueError for an unknown variant and shapes that do not fit; NaN may be.
     """
     _check(variant, params, x, h0)
     if variant in ("original", "concatenated"):

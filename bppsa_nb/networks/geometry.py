@@ -35,8 +35,7 @@ class Axis:
     """One axis of a convolution or pooling: input i reaches output o through tap k if o s - p + k d = i.
 
     `outputs` counts the outputs, and `valid` [shape=(size, kernel)] says whether input i reaches one through tap k. The
-    same as lists: input i reaches ``output[start[i]:start[i + 1]]``, in rising order, through the taps ``tap[...]``
-    there.
+    same as lists: input i reaches ``output[start[i]:start[i + 1]]``, in rising order, through ``tap[...]``.
     """
 
     def __init__(self, size, kernel, stride=1, padding=0, dilation=1):

@@ -6,8 +6,7 @@ that as a `CSRPattern`. Rows are the operator's inputs, columns its outputs, bot
 
 Algorithms 2 to 10 are for 3 x 3 filters with padding 1 and for windows that do not overlap; these here take any, and
 store exactly the entries that are no guaranteed zeros. Algorithms 2 to 4 also store entries that would reach beyond the
-image's left or right border, as zeros; Algorithms 8 to 10 store the maxima only, so that their pattern depends on the
-input.
+image's left or right border, as zeros; Algorithms 8 to 10 store the maxima only: a pattern that the input decides.
 """
 
 import math

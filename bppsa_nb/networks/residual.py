@@ -3,7 +3,7 @@
 import numpy as np
 
 from bppsa_nb.machine import backends
-from bppsa_nb.machine.checks import as_float, check_array, check_choice, check_finite
+from bppsa_nb.machine.checks import as_float, check_array, check_choice, check_finite, check_floats
 from bppsa_nb.machine.dispatch import implementation
 from bppsa_nb.machine.reprs import with_repr
 from bppsa_nb.networks.residual_steps import ACTIVATIONS
@@ -52,9 +52,7 @@ class ResidualNetwork:
     def check(self):
         """Raise what the constructor would raise: parameters may change, as they do in training."""
         weights, h = self.weights, self.h
-        if type(weights) not in (np.ndarray, np.memmap) or weights.dtype not in (np.float32, np.float64):
-            got = weights.dtype if type(weights) is np.ndarray else type(weights).__name__
-            raise TypeError(f"weights must be a numpy.ndarray of float32 or float64, got {got}")
+        check_floats("weights", weights)
         shape = weights.shape
         if len(shape) not in (3, 5) or 0 in shape or shape[1] != shape[2] or shape[3:4] != shape[4:]:
             raise ValueError(f"weights must have shape (N, q, q) or (N, C, C, k, k), none of them 0, got {shape}")

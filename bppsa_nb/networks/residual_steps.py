@@ -17,8 +17,7 @@ def forward_sweep(points, source, bounds, layers, sizes, weights, biases, activa
     Of the states `points` [shape=(n + 1, batch, ...)], those at `bounds` [shape=(blocks + 1,)] are read and those
     between are filled (F-relaxation). `source` [shape=(n, batch, ...)] is what FAS adds to every step's result, the
     right-hand side S of Equation 24, or None. `layers` [shape=(n,)] says whose parameters each step uses, `sizes`
-    [shape=(n,)] its h. Returns what every block's last step gives [shape=(blocks, batch, ...)], which C-relaxation
-    writes to the C-point there.
+    [shape=(n,)] its h. Returns what every block's last step gives [shape=(blocks, batch, ...)], for C-relaxation.
     """
 
     def step(u, n):

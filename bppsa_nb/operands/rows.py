@@ -13,8 +13,7 @@ def normalize(rows, exponents, floor=0.0):
 
     Rows [shape=(..., H)] are overwritten; rows and exponents [shape=(...)] returned stand for the same matrices. No
     entry of the rows as they come may be smaller than `floor`, not even zero; see `smallest_kept`. Raises
-    DynamicRangeError if the entries of one row differ by so much that a product could drop some of them, or are not
-    finite.
+    DynamicRangeError if the entries of one row differ too much for a product, or are not finite.
     """
     size = np.abs(rows)
     peak = size.max(axis=-1, keepdims=True)

@@ -50,8 +50,7 @@ class Recording:
     """One step of training, as it ran: states, the loss, gradients at all states, gradients of the parameters.
 
     `tasks` are in the order of the program. `stored` has, by kind ``"F"`` and ``"δO"``, how many states or gradients
-    each worker stores for the cycles [shape=(workers,)]: points of all levels, right-hand sides, and what blocks end
-    with.
+    each worker stores for the cycles [shape=(workers,)]: all points, right-hand sides, and what blocks end with.
     """
 
     tasks: list

@@ -325,8 +325,7 @@ class _Processes:
 def _links(timeline):
     """List what goes from device to device, in order.
 
-    An operation S sends when the timeline says; where sending takes no time there is none, and what was made is sent
-    at once.
+    An operation S sends when the timeline says; where sending takes no time there is none, and it is sent at once.
     """
     ops = timeline.operations
     device = ops.worker[ops.select(F)[0]]

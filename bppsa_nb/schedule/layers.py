@@ -14,8 +14,7 @@ class Layer:
     """Neighboring operators that are scheduled as one layer, of which only the last may have parameters; see `split`.
 
     `shapes` are one sample's at the first operator's input and after every operator. `params` has the shapes of
-    parameters by their names in the network, and `masks` say which weights are kept, for those of these names that they
-    have.
+    parameters by their names in the network, and `masks` say which weights are kept, of those that they have.
     """
 
     def __init__(self, operators, shapes, dtype, masks=None):

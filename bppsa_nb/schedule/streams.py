@@ -19,8 +19,7 @@ _MAIN, _SUB = range(2)
 class Problem:
     """What Algorithm 1 works on; times are counted in the main stream's own work, from its start.
 
-    Counted so, a kernel takes its own time in every region, and a region what its kernels take: both streams advance
-    at the same share of their speeds.
+    Counted so, a kernel takes its own time in every region, and a region what its kernels take: both slow down alike.
     """
 
     regions: object  # Regions

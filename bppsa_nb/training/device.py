@@ -95,8 +95,7 @@ class DeviceTraining:
 
     Model and optimizer on the host stay the owners: what a step finds is written into their arrays by `commit`, and
     what was changed there in between is sent before the next step. Without `graph`, or where nothing `records`, every
-    step issues its launches anew; without `sub_stream`, weight gradients of a stack of layers keep the conventional
-    order.
+    step issues its launches anew; without `sub_stream`, weight gradients keep the conventional order.
     """
 
     def __init__(self, model, optimizer, graph=True, sub_stream=True):
