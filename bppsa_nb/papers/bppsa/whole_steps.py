@@ -49,8 +49,7 @@ def plot(table):
             style |= {"annot": texts, "fmt": "", "annot_kws": {"size": 8}}
             seaborn.heatmap(np.log(cells["ratio"]), ax=axes[cell], **style)
             axes[cell].invert_yaxis()
-            axes[cell].set(title=f"{cell}, T = 100, I = H: best peer's time / ours")
-            axes[cell].set(xlabel="hidden size, H", ylabel="batch size, B")
+            axes[cell].set(title=f"{cell}, T = 100, I = H", xlabel="hidden size, H", ylabel="batch size, B")
     return fig
 
 
