@@ -137,7 +137,7 @@ class Puzzle:
                 raise Wrong(f"the answer is a function, and not {shown(answer)}")
             found = self.rule(answer)
         except Wrong as wrong:
-            return wrong.verdict or Verdict(False, str(wrong))
+            return Verdict(False, str(wrong)) if wrong.verdict is None else wrong.verdict  # which is false
         return found if isinstance(found, Verdict) else Verdict(True, found)
 
 
