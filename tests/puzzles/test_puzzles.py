@@ -153,7 +153,7 @@ def test_no_answer_ends_python(answer, message, monkeypatch):
     assert repr(puzzles.check("reduce", answer)) == f"✗ {message}" and not sys.stdin.closed
 
 
-def test_ctrl_c_interrupts():
+def test_ctrl_c_interrupts(foreground):
     threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
     with pytest.raises(KeyboardInterrupt):
         puzzles.check("reduce", endless)
