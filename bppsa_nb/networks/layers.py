@@ -275,37 +275,37 @@ class Linear(Operator):
 class _Elementwise(Operator):
     """A function of each entry, and its derivative by its output, which the gradient is multiplied by."""
 
-    function = derivative = None
+    _function = _derivative = None
 
     def forward(self, x):
         """Compute it."""
-        return self.function(x)
+        return self._function(x)
 
     def backward(self, grad, x, y):
         """Multiply by the derivative."""
-        return grad * self.derivative(y)
+        return grad * self._derivative(y)
 
 
 class ReLU(_Elementwise):
     """``max(x, 0)``; its derivative at 0 is 0."""
 
     jacobian_class = "ReLU"
-    function = staticmethod(lambda x: np.maximum(x, 0))
-    derivative = staticmethod(lambda y: y > 0)  # three times as fast as np.where
+    _function = staticmethod(lambda x: np.maximum(x, 0))
+    _derivative = staticmethod(lambda y: y > 0)  # three times as fast as np.where
 
 
 class Tanh(_Elementwise):
     """The hyperbolic tangent."""
 
     reads, jacobian_class = "y", "Tanh"
-    function, derivative = staticmethod(np.tanh), staticmethod(lambda y: 1 - y * y)
+    _function, _derivative = staticmethod(np.tanh), staticmethod(lambda y: 1 - y * y)
 
 
 class Sigmoid(_Elementwise):
     """The logistic function."""
 
     reads, jacobian_class = "y", "Sigmoid"
-    function, derivative = staticmethod(expit), staticmethod(lambda y: y * (1 - y))
+    _function, _derivative = staticmethod(expit), staticmethod(lambda y: y * (1 - y))
 
 
 class _Pool(_Sliding):
