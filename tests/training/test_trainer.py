@@ -63,15 +63,11 @@ def test_what_vanishes_is_no_error_whatever_the_caller_wants_to_hear_of():
     assert loss == 0 and not grad.any()
 
 
-# An average that keeps little keeps no rounding of what it forgets.
-FORGETFUL = [lambda: Adam(lr=0.01, betas=(0, 0)), lambda: Adam(lr=0.01, betas=(1e-3, 0))]
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS + FORGETFUL)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_optimizers_follow_their_rules(optimizer):
     rng, optimizer = np.random.default_rng(0), optimizer()
     start, grads = rng.standard_normal((2, 3)), rng.standard_normal((6, 2, 3))
-    grads[3] *= 1e-8
+    grads[3] *= 1e-6
     flat = [list(map(float, grad.ravel())) for grad in grads]
     if isinstance(optimizer, SGD):
         expected = naive.sgd(start.ravel(), flat, optimizer.lr, optimizer.momentum)
@@ -83,6 +79,14 @@ def test_optimizers_follow_their_rules(optimizer):
     np.testing.assert_allclose(params["a"].ravel(), expected, rtol=1e-13)
     np.testing.assert_allclose(params["b"].ravel(), expected, rtol=1e-5)
     assert params["b"].dtype == np.float32
+
+
+@pytest.mark.parametrize("beta1", [0, 1e-3])
+def test_an_average_that_keeps_little_keeps_no_rounding_of_what_it_forgets(beta1):
+    optimizer, grads, params = Adam(lr=0.01, betas=(beta1, 0)), [[100.0], [1e-6]], {"a": np.zeros(1, np.float32)}
+    for grad in grads:
+        optimizer.step(params, {"a": np.float32(grad)})
+    np.testing.assert_allclose(params["a"], naive.adam([0.0], grads, 0.01, (beta1, 0), 1e-8), rtol=1e-6)
 
 
 @pytest.mark.peers
