@@ -54,12 +54,9 @@ def _memory_alone(table):
     return ours, verdict(dealt <= usual)
 
 
-def _counted(table):
-    return rows_of(table, part="count", layers=micro_batches.COUNTED).set_index("schedule")
-
-
 def _sixteen_layers(name, other, theirs, words, table):
-    found, units = micro_batches.speedups(table), _counted(table)["makespan"]
+    found = micro_batches.speedups(table)
+    units = rows_of(table, part="count", layers=micro_batches.COUNTED).set_index("schedule")["makespan"]
     ours = f"{found[name]:.3f}× {words[0]} ({units['GPipe']:g} / {units[name]:g} units), {found[other]:.3f}× {words[1]}"
     return ours, verdict(np.floor(100 * found[name] + 1e-9) / 100 == theirs)
 
