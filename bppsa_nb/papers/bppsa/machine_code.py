@@ -87,11 +87,7 @@ def read(name):
 
 
 def loops():
-    """Read the RNN's time loop, instruction by instruction, by name.
-
-    Of the kernel ``"for H = 20"`` it is a whole step; of that ``"for any H"``, eight multiply-adds of its innermost
-    loop.
-    """
+    """List instructions of the RNN's time loop: "for H = 20" those of a whole step, "for any H" of 8 multiply-adds."""
     from numba import types
 
     from bppsa_nb.cells import layer_cuda, rnn_cuda
