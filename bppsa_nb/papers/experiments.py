@@ -103,9 +103,7 @@ def record(table, name, scale, seed, notes=None):
     as for `tables.write`. `name` need not be an experiment.
     """
     now = provenance.describe(name, scale, seed)
-    path = _where(now)
-    _write(table, now, path, notes)
-    return _place(path)
+    return _write(table, now, _where(now), notes)
 
 
 def table(name, scale="quick", device=None):
@@ -194,12 +192,9 @@ def _where(origin):
     return folder / origin["device"] / f"{origin['name']}.{origin['scale']}.csv"
 
 
-def _place(path):
-    return str(path.relative_to(files.root()))
-
-
 def _write(table, now, path, notes=None):
-    """Write a table; if it is a reference, say what it replaces."""
+    """Write a table; if it is a reference, say what it replaces. Return its place."""
+    place = str(path.relative_to(files.root()))
     described, before = path.with_suffix(".json"), "new"
     if described.exists():
         try:
@@ -208,7 +203,8 @@ def _write(table, now, path, notes=None):
             before = "in place of one that could not be read"
     tables.write(table, now, path, notes)
     if _used.get()[0] == REFERENCES:
-        print(f"reference {_place(path)}: {before}", flush=True)
+        print(f"reference {place}: {before}", flush=True)
+    return place
 
 
 def _read(path):
