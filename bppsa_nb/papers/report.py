@@ -22,7 +22,7 @@ it.
 
 
 def write(path=None):
-    """Write the report, by default of references to `REPRODUCTION.md`, else first of what was measured here."""
+    """Write the report of references to `REPRODUCTION.md`, or to `path` one of what was measured here first."""
     with experiments.references(wanted=path is None):
         composed = text()
     path = path or files.root() / "REPRODUCTION.md"
