@@ -14,8 +14,6 @@ whatever was measured, and take the rest from the table: see `text.py`. Where th
 table has no column of that name `attrs["backend"]`, and `attrs["collected"]` where it measured nothing but collected
 recordings, whose machines the figure names; other attrs are kept as notes.
 
-`run` measures and records, `table` reads a recording, `draw` draws one, `make` runs and draws.
-
 Recordings are in two folders: references in `data/results/`, which git tracks; what was measured here in
 `data/measured/`, which git ignores. What is measured goes to the latter, and is preferred to a reference. Within
 `with references():` there are references only, and what is measured becomes one.
@@ -33,8 +31,7 @@ from bppsa_nb.machine.checks import check_choice, generator
 from bppsa_nb.papers import bppsa, forward, gru, multigrid, ooo, provenance, tables, text
 from bppsa_nb.papers.progress import Progress, read_saved
 
-SCALES = ("quick", "paper")
-
+SCALES = ("quick", "paper")  # a laptop's minute, and the paper's own sizes
 MEASURED, REFERENCES = "measured", "results"  # folders in data/
 # Those in use, the preferred one first, which is also where tables are recorded.
 _used = ContextVar("folders", default=(MEASURED, REFERENCES))
@@ -88,8 +85,6 @@ def run(name, scale="quick", seed=0, progress=True):
 
     It is written to `data/measured/<device>/<name>.<scale>.csv`, a `.json` of provenance beside it. Of a run that is
     stopped, the points measured so far are kept; the next one goes on from there. A complete table is measured afresh.
-    The scale is "quick", for a laptop's minute, or "paper". There is a ValueError if there is no such experiment or
-    scale.
     """
     module = load(name)
     check_choice("scale", scale, SCALES)
@@ -108,20 +103,15 @@ def record(table, name, scale, seed, notes=None):
     as for `tables.write`. `name` need not be an experiment.
     """
     now = provenance.describe(name, scale, seed)
-    path = _where(now)
-    _write(table, now, path, notes)
-    return _place(path)
+    return _write(table, now, _where(now), notes)
 
 
 def table(name, scale="quick", device=None):
     """Read a recorded table: what was measured here, or else the reference.
 
     The device is a machine's folder, such as "cpu" or "nvidia-h200"; by default this machine's, or else the first that
-    has a recording. ``attrs["provenance"]`` says where the table comes from, and whether it is a `reference`.
-
-    If there is no recording, a FileNotFoundError says how to make one. It is a ValueError if there is neither a
-    recording nor an experiment of that name, or no such scale; a `files.CorruptFileError` if the table does not belong
-    to the provenance beside it.
+    has a recording. ``attrs["provenance"]`` says where the table comes from, and whether it is a `reference`. If there
+    is no recording, a FileNotFoundError says how to make one.
     """
     if not recordings(name):
         load(name)
@@ -202,12 +192,9 @@ def _where(origin):
     return folder / origin["device"] / f"{origin['name']}.{origin['scale']}.csv"
 
 
-def _place(path):
-    return str(path.relative_to(files.root()))
-
-
 def _write(table, now, path, notes=None):
-    """Write a table; if it is a reference, say what it replaces."""
+    """Write a table; if it is a reference, say what it replaces. Return its place."""
+    place = str(path.relative_to(files.root()))
     described, before = path.with_suffix(".json"), "new"
     if described.exists():
         try:
@@ -216,7 +203,8 @@ def _write(table, now, path, notes=None):
             before = "in place of one that could not be read"
     tables.write(table, now, path, notes)
     if _used.get()[0] == REFERENCES:
-        print(f"reference {_place(path)}: {before}", flush=True)
+        print(f"reference {place}: {before}", flush=True)
+    return place
 
 
 def _read(path):

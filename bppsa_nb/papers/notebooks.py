@@ -14,10 +14,7 @@ class NotebookError(RuntimeError):
 
 
 def names():
-    """List the notebooks, without suffix, in reading order.
-
-    There is a FileNotFoundError if there are none, as outside a checkout of the project.
-    """
+    """List the notebooks, without suffix, in reading order; a FileNotFoundError outside a checkout of the project."""
     return sorted(path.stem for path in _folder().glob("*.ipynb"))
 
 
@@ -25,10 +22,9 @@ def run(name, scale="quick", keep=None, progress=True):
     """Run a copy of a notebook, in a fresh kernel; the file stays as it is. Returns the seconds that it took.
 
     The kernel works in `notebooks/`, as JupyterLab's does, and imports this very package. Its figures go to `figures/`,
-    its tables to `data/measured/`. The scale is set where the cell tagged `parameters` sets it; there is a ValueError
-    unless one cell is tagged so, and sets `scale` once. A copy with its outputs goes to the folder `keep`, if given,
-    but not of a notebook that fails: there is a NotebookError if a cell raises or the kernel dies, an OSError if
-    figures, tables, or the copy cannot be written. With `progress` there is a bar, where the output is a terminal.
+    its tables to `data/measured/`. The scale is set where the cell tagged `parameters` sets it. A copy with its outputs
+    goes to the folder `keep`, if given, but not of a notebook that fails: there is a NotebookError if a cell raises or
+    the kernel dies. With `progress` there is a bar, where the output is a terminal.
     """
     import nbformat
     from nbclient import NotebookClient

@@ -18,8 +18,7 @@ LINKS = {SLOW: Interconnect(30e-6, 25e9 / 8), FAST: Interconnect(2e-6, 200e9 / 8
 def run(ranks, program, *arguments):
     """Run a program of the package, such as "bppsa_nb.multigrid", on some ranks, one thread each; return what it wrote.
 
-    The program takes ``--output``. There is a FileNotFoundError, saying what to install, if there is no mpiexec, and a
-    RuntimeError with what was printed if the program fails.
+    The program takes ``--output``. If it fails, there is a RuntimeError with what it printed.
     """
     alone = {f"{name}_NUM_THREADS": "1" for name in ("NUMBA", "OPENBLAS", "OMP", "MKL")}
     alone["PYTHONPATH"] = os.pathsep.join([str(files.root()), *filter(None, [os.environ.get("PYTHONPATH")])])

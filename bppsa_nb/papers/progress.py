@@ -62,10 +62,7 @@ class Progress:
         return pandas.DataFrame([row for key in keys for row in self._saved[key]])
 
     def bar(self, steps, name, total=None, **options):
-        """Return the steps of one point, shown as a bar of their own while they are gone through.
-
-        `total` says how many there are, where `steps` has no length.
-        """
+        """Return the steps of one point, shown as a bar while they are gone through; `total` if they have no length."""
         from tqdm.auto import tqdm
 
         # disable=None: no bar where nobody watches

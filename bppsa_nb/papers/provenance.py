@@ -18,13 +18,7 @@ KEYS = frozenset("name scale seed device gpu cpu cores versions commit dirty dat
 
 
 def describe(name, scale, seed):
-    """Describe a measurement that is made here and now.
-
-    `name`, `scale`, `seed` are as given (a TypeError or ValueError if the seed is no integer of at least 0); `device`
-    ("cpu", or a GPU's name fit for a folder), `gpu` (its name or None), `cpu` (the model), `cores` (usable here);
-    `versions` of Python and packages; `commit` of the package's source, `dirty` (whether the source differs from that;
-    both None outside a checkout); `date` (UTC).
-    """
+    """Describe a measurement made here and now; a seed that is no integer from 0 on is a TypeError or ValueError."""
     check_count("seed", seed)
     commit, dirty = source_state()
     return {
@@ -32,12 +26,12 @@ def describe(name, scale, seed):
         "scale": scale,
         "seed": seed,
         "device": device(),
-        "gpu": gpu_name(),
+        "gpu": gpu_name(),  # None without one
         "cpu": cpu_name(),
         "cores": cores(),
         "versions": versions(),
-        "commit": commit,
-        "dirty": dirty,
+        "commit": commit,  # None outside a checkout, as is the next
+        "dirty": dirty,  # whether the source differs from that
         "date": datetime.now(UTC).date().isoformat(),
     }
 

@@ -7,8 +7,7 @@ def table(name):
     """Read a table that a paper published, by its file's name without suffix, such as "table_4".
 
     Numbers are as printed; a `_spread` column holds what stands after ±. `attrs` says which paper and table, on which
-    machine it was measured, in which unit, and what the columns mean. There is a ValueError if there is no such table
-    (a `files.CorruptFileError` if it is damaged), a FileNotFoundError outside a checkout of the project.
+    machine it was measured, in which unit, and what the columns mean.
     """
     import pandas
 

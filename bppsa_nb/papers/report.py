@@ -22,10 +22,7 @@ it.
 
 
 def write(path=None):
-    """Write the report, by default to `REPRODUCTION.md` in the checkout, of references only; return where it is.
-
-    Elsewhere, what was measured here comes first.
-    """
+    """Write the report of references to `REPRODUCTION.md`, or to `path` one of what was measured here first."""
     with experiments.references(wanted=path is None):
         composed = text()
     path = path or files.root() / "REPRODUCTION.md"

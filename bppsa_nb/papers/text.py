@@ -72,7 +72,11 @@ class Rows:
                 return Rows(value, self.constants)
             if hasattr(value, "loc"):
                 return Column(value.loc[self.table.index], self.table, self.constants)
-            return value if isinstance(value, dict) else Column.of(value, self.constants)
+            if isinstance(value, dict):
+                return value
+            import pandas
+
+            return Column(pandas.Series(value), None, self.constants)
         if name in self.table:
             return Column(self.table[name], self.table, self.constants)
         if "/" in name:
@@ -95,13 +99,6 @@ class Column:
 
     def __init__(self, values, rows, constants):
         self.values, self.rows, self.constants = values, rows, constants
-
-    @classmethod
-    def of(cls, value, constants):
-        """Make a column of a number, a text or a list."""
-        import pandas
-
-        return cls(pandas.Series(value), None, constants)
 
     def __getitem__(self, conditions):
         column = self

@@ -1,12 +1,17 @@
 """Schedules as rows of a table, and drawn from them again."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from bppsa_nb.papers import panels
+from bppsa_nb.scan.trace import UNIT, trace
 from bppsa_nb.schedule import draw
+from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event
 
 IDLE = "idle"
+traced = lru_cache(maxsize=3)(trace)  # one point after another is of the same scans
 
 
 def rows(timeline, idle=False, **columns):
@@ -66,6 +71,13 @@ def iteration(timeline):
     """
     overlaps = timeline.policy == "zero_bubble" and not timeline.flush
     return float(timeline.span.max()) if overlaps else timeline.makespan
+
+
+def on_workers(run, p, cost=UNIT):
+    """Schedule a traced scan on p workers, check that, and return when it ends."""
+    placed = timeline.scan_schedule(run, p, cost)
+    timeline.check(placed, run.needs)
+    return timeline.makespan(placed)
 
 
 def levels(run):

@@ -1,7 +1,5 @@
 """How the lead over PyTorch moves with T, B and H: draws what `benchmarks/run.py` recorded."""
 
-from matplotlib.lines import Line2D
-
 from bppsa_nb.papers import panels, recorded
 from bppsa_nb.papers.figures import COLORS
 
@@ -44,9 +42,8 @@ def plot(table):
             ax.set_ylabel("PyTorch's time / ours")
         for ax in axes[2]:
             ax.set_xlabel("T, and B below it", size=8)
-    handles = panels.lines({method: COLORS[method] for method in METHODS})
-    handles += [Line2D([], [], color="black", ls=ls, label=label) for ls, label in (("-", "backward"), ("--", "step"))]
-    panels.legend(fig, handles)
+    handles = panels.lines({method: COLORS[method] for method in METHODS} | {"backward": "black"})
+    panels.legend(fig, handles + panels.lines({"step": "black"}, ls="--"))
     return fig
 
 

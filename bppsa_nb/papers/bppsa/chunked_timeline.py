@@ -1,14 +1,12 @@
 """Equation 6 for few workers, counted: the phases of a scan in chunks, how long chunks should be, what they gain."""
 
-from functools import lru_cache
-
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.scan.trace import UNIT, trace
+from bppsa_nb.scan.trace import UNIT
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import Event, multiply_adds
@@ -24,7 +22,6 @@ PHASES = {
     "replay": "3. along every chunk",
 }
 _COLORS = dict(zip(PHASES, (COLORS[role] for role in ("matrix", "linear", "identity", "vector")), strict=True))
-_trace = lru_cache(maxsize=2)(trace)
 
 
 def chunks(run, length, cost=UNIT):
@@ -44,23 +41,21 @@ def chunks(run, length, cost=UNIT):
 
 def measure(scale, rng, progress):
     """Schedule the small scan, and count the large one: one row per event, per length and per number of workers."""
-    run = _trace(SMALL, "chunked", length=CHUNK)
+    run = timelines.traced(SMALL, "chunked", length=CHUNK)
     events = chunks(run, CHUNK)
     timeline.check(events, run.needs)
     rows = [{"part": "timeline", "n": SMALL, "length": CHUNK} | event._asdict() for event in events]
     work = multiply_adds(SIZE)
     for method, length in [*(("chunked", length) for length in LENGTHS), ("linear", None), ("blelloch", None)]:
-        run = _trace(LINKS, method, length=length)
+        run = timelines.traced(LINKS, method, length=length)
         ends = timeline.makespan(chunks(run, length, work)) if length else run.critical_path(work)[0]
         row = {"part": "length", "method": method, "n": LINKS, "length": length}
         rows.append(row | {"steps": run.steps, "multiply_adds": ends})
     for p in WORKERS:
         for method, length in ("chunked", -(-LINKS // p)), ("blelloch", None):
-            run = _trace(LINKS, method, length=length)
-            placed = timeline.scan_schedule(run, p, work)
-            timeline.check(placed, run.needs)
+            ends = timelines.on_workers(timelines.traced(LINKS, method, length=length), p, work)
             row = {"part": "workers", "method": method, "n": LINKS, "length": length, "p": p}
-            rows.append(row | {"multiply_adds": timeline.makespan(placed)})
+            rows.append(row | {"multiply_adds": ends})
     return pd.DataFrame(rows)
 
 

@@ -1,14 +1,10 @@
 """Section 3.6: where BPPSA's dearer steps are made up for by being fewer."""
 
-from functools import lru_cache
-
 import numpy as np
 from matplotlib import pyplot
 
-from bppsa_nb.papers import panels
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.figures import COLORS
-from bppsa_nb.scan.trace import trace
-from bppsa_nb.schedule import events as timeline
 from bppsa_nb.schedule.events import multiply_adds
 
 SIZES = (4, 20, 64, 256)
@@ -24,11 +20,8 @@ def measure(scale, rng, progress):
     return progress.collect(points, _count, rng)
 
 
-_trace = lru_cache(maxsize=2)(trace)
-
-
 def _count(point, rng):
-    runs = {method: _trace(point["n"], method) for method in ("linear", "blelloch")}
+    runs = {method: timelines.traced(point["n"], method) for method in ("linear", "blelloch")}
     rows = [
         {"H": size} | {method: run.critical_path(multiply_adds(size))[0] for method, run in runs.items()}
         for size in ([PAPER["H"]] if point["p"] else SIZES)
@@ -36,9 +29,8 @@ def _count(point, rng):
     if not point["p"]:
         return [row | {f"{method}_steps": run.steps for method, run in runs.items()} for row in rows]
     # The linear scan is a single chain, whatever the number of workers.
-    events = timeline.scan_schedule(runs["blelloch"], point["p"], multiply_adds(PAPER["H"]))
-    timeline.check(events, runs["blelloch"].needs)
-    return [row | {"blelloch": timeline.makespan(events)} for row in rows]
+    ends = timelines.on_workers(runs["blelloch"], point["p"], multiply_adds(PAPER["H"]))
+    return [row | {"blelloch": ends} for row in rows]
 
 
 def plot(table):

@@ -75,13 +75,11 @@ def plot(table):
     height = 0.9 + len(chosen) * (0.75 + 0.28 * len(batches))
     shape = {"figsize": (9, height), "sharex": True, "sharey": True, "squeeze": False, "layout": "constrained"}
     fig, axes = pyplot.subplots(len(chosen), len(sizes), **shape)
-    for row, backend in zip(axes, chosen, strict=True):
-        for ax, size in zip(row, sizes, strict=True):
-            _draw_map(ax, where(won, backend=backend, H=size), lengths, batches)
-            ax.set_title(f"{backend}, H = {size}", size=10)
-        row[0].set_ylabel("batch size, B")
-    for ax in axes[-1]:
-        ax.set_xlabel("sequence length, T")
+    for ax, maps in zip(axes.flat, grid(backend=chosen, H=sizes), strict=True):
+        _draw_map(ax, where(won, **maps), lengths, batches)
+        ax.set_title("{backend}, H = {H}".format(**maps), size=10)
+        ax.set(xlabel="sequence length, T", ylabel="batch size, B")
+        ax.label_outer()
     handles = panels.patches({LABELS[method]: COLORS[method] for method in METHODS})
     panels.legend(fig, [*handles, Patch(facecolor="none", edgecolor="black", lw=1.6, label="auto loses over 20 %")])
     return fig

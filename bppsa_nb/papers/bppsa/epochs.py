@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from matplotlib.lines import Line2D
 
 from bppsa_nb.machine import backends
 from bppsa_nb.papers import panels, published
@@ -92,6 +91,5 @@ def draw(fig, axes, columns, machine, here="this machine"):
     for ax, quantity in zip(axes[:, 0], ("seconds per epoch", "speedup of BPPSA"), strict=True):
         panels.log_scale(ax, "y")
         ax.set_ylabel(quantity)
-    names = {"paper": f"{machine} (paper)", "here": here}
-    handles = [Line2D([], [], color="black", label=names[source], **style) for source, style in STYLES.items()]
-    panels.legend(fig, [*panels.lines(drawn), *handles], ncols=4)
+    handles = panels.lines(drawn) + panels.lines({f"{machine} (paper)": "black"}, **STYLES["paper"])
+    panels.legend(fig, handles + panels.lines({here: "black"}, **STYLES["here"]), ncols=4)

@@ -11,12 +11,10 @@ from bppsa_nb.schedule import draw
 def primitive(phase):
     """Run the step of a phase, "up" or "down", on operands A and B; return it, and what to write on its operands."""
     log = []
-    if phase == "up":
-        a = [Traced("matrix", (1, 1), log), Traced("matrix", (2, 2), log)]
-        letters, sweep = dict(zip(a, "AB", strict=True)), up_sweep
-    else:  # B holds everything up to A's block
-        a = [Traced("matrix", (1, 1), log), Traced("vector", (0, 0), log)]
-        letters, sweep = dict(zip(a, "AB", strict=True)), down_sweep
+    # Going down, B holds everything up to A's block.
+    sweep, b = {"up": (up_sweep, ("matrix", (2, 2))), "down": (down_sweep, ("vector", (0, 0)))}[phase]
+    a = [Traced("matrix", (1, 1), log), Traced(*b, log)]
+    letters = dict(zip(a, "AB", strict=True))
     return record(a, sweep(a, 1, 1), phase), lambda x: letters.get(x) or "⋄".join(letters[p] for p in x.parents)
 
 

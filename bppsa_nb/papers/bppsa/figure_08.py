@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 from matplotlib import pyplot
-from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
 from bppsa_nb.machine import backends
@@ -59,7 +58,7 @@ def plot(table):
     handles = panels.patches({"FP": COLORS["baseline"]} | {name: COLORS[method] for method, name in LABELS.items()})
     for backend in both["backend"].unique():
         marker, style = MARKS[backend]
-        handles.append(Line2D([], [], color="black", marker=marker, ls=style, ms=4.5, label=f"on {backend}"))
+        handles += panels.lines({f"on {backend}": "black"}, marker=marker, ls=style, ms=4.5)
     panels.legend(fig, handles)
     return fig
 

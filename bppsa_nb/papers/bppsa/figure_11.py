@@ -2,10 +2,9 @@
 
 import pandas as pd
 from matplotlib import pyplot
-from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from bppsa_nb.papers import timelines
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.bppsa.gpipe import pipeline
 from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
@@ -31,9 +30,7 @@ def plot(table):
     box = {"fc": "none", "ec": "black", "lw": 2, "zorder": 5, "clip_on": False}
     ax.add_patch(Rectangle((0, -0.47), entering["duration"].sum(), 0.94, **box))
     ax.add_patch(Rectangle((full + 0.03, -0.56), 0.94, lanes + 0.12, ls=(0, (3, 2)), **box))
-    handles = [
-        Line2D([], [], color="black", lw=2, label=f"{len(entering)} micro-batches enter"),
-        Line2D([], [], color="black", lw=2, ls="--", label=f"{lanes} devices, all busy"),
-    ]
+    handles = panels.lines({f"{len(entering)} micro-batches enter": "black"}, lw=2)
+    handles += panels.lines({f"{lanes} devices, all busy": "black"}, lw=2, ls="--")
     ax.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     return fig

@@ -65,14 +65,10 @@ def condense(rows, every):
     """Put `every` iterations into one row: what was watched before them, seconds in sum, the largest differences."""
     table = training_curves.differences(pd.DataFrame(rows), control="reversed")
     table = table.rename(columns={"loss": "drift", "control": "drift_reversed"})
-    blocks = table.groupby(table["iteration"] // every)
     watched = [f"{name}_{method}" for name in ("training_loss", "accuracy") for method in METHODS]
-    parts = [
-        blocks[["iteration", *watched]].first(),
-        blocks[[f"seconds_{method}" for method in METHODS]].sum(),
-        blocks[["gradient", "drift", "drift_reversed"]].max(),
-    ]
-    return pd.concat(parts, axis=1).to_dict("records")
+    how = dict.fromkeys(["iteration", *watched], "first") | {f"seconds_{method}": "sum" for method in METHODS}
+    how |= dict.fromkeys(["gradient", "drift", "drift_reversed"], "max")
+    return table.groupby(table["iteration"] // every).agg(how).to_dict("records")
 
 
 def values(table):

@@ -13,7 +13,6 @@ SERIES = {  # in the order of the legend, and how each is drawn
     "JAX": {"color": COLORS["vector"], "marker": "v"},
 }
 LABELS = {"T": "sequence length, T", "B": "batch size, B", "H": "hidden size, H", "layers": "layers, L"}
-PEERS = {"torch": "PyTorch", "jax": "JAX"}
 KEYS = ["machine", "over", "T", "B", "H", "layers"]
 RESOLVED = 2**16  # bytes that are told apart from what a process does by the way
 FITTED = 3  # sizes
@@ -26,7 +25,7 @@ def measure(scale, rng, progress):
 
 def best(table):
     """Take of each peer its least time, and its least memory: a row for each size and `series`."""
-    series = table["name"].str.split(".").str[0].replace(PEERS)
+    series = table["name"].str.split(".").str[0].replace(recorded.PEERS)
     states = table[["T", "B", "H", "layers"]].prod(axis=1) * np.dtype(np.float32).itemsize
     seen = table["bytes"] >= (states / 2).where(~series.str.contains("checkpoint"), 0).clip(lower=RESOLVED)
     table = table.assign(series=series, bytes=table["bytes"].where(seen))

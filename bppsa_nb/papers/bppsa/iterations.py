@@ -1,12 +1,12 @@
 """Iterations of the paper's two benchmarks, timed: forward pass and all methods' backward passes, in turns."""
 
-import time
+from functools import partial
 
 import numpy as np
 
 from bppsa_nb.cells import gru, rnn
 from bppsa_nb.machine.dispatch import implementation
-from bppsa_nb.papers.timing import repeat
+from bppsa_nb.papers.timing import take_turns
 from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.datasets.audio import FEATURES, LABELS
 from bppsa_nb.training.loss import cross_entropy
@@ -37,25 +37,21 @@ def time_passes(model, x, y, backend, seconds, also=None):
         from bppsa_nb.machine.cuda import on_device
 
         put, fetch, wait = on_device, (lambda array: array.copy_to_host()), cuda.synchronize
-    x = put(x)
+    x, made = put(x), None
 
-    def one_round():
-        marks = [time.perf_counter()]
+    def forward():
+        nonlocal made
         activations = model.forward(x, backend=backend)
         _, grad_logits = cross_entropy(fetch(activations.logits), y)
-        grad_logits = put(grad_logits)
+        made = activations, put(grad_logits)
         wait()
-        marks.append(time.perf_counter())
-        for method in METHODS:
-            model.backward(activations, grad_logits, method=method, backend=backend)
-            wait()
-            marks.append(time.perf_counter())
-        if also:
-            also()
-            marks.append(time.perf_counter())
-        return np.diff(marks)
 
-    return repeat(one_round, seconds, (3, 200 if backend == "cuda" else 20))
+    def backward(method):
+        model.backward(*made, method=method, backend=backend)
+        wait()
+
+    calls = [forward, *(partial(backward, method) for method in METHODS), *([also] if also else [])]
+    return take_turns(calls, seconds, (3, 200 if backend == "cuda" else 20))
 
 
 def time_rnn(point, rng, seconds):

@@ -87,20 +87,12 @@ def read(name):
 
 
 def loops():
-    """Read the RNN's time loop, instruction by instruction, by name.
-
-    Of the kernel ``"for H = 20"`` it is a whole step; of that ``"for any H"``, eight multiply-adds of its innermost
-    loop.
-    """
-    from numba import types
-
+    """List instructions of the RNN's time loop: "for H = 20" those of a whole step, "for any H" of 8 multiply-adds."""
     from bppsa_nb.cells import layer_cuda, rnn_cuda
 
-    a1, a2, a3, a4 = (types.Array(types.float32, ndim, "C") for ndim in (1, 2, 3, 4))
-    of_steps = rnn_cuda.steps_of(H, np.float32), rnn_cuda.CELL.any_steps
-    made, any_size = (
-        sass.read(layer_cuda.run_forward_of(steps), (a3, a2, a1, a3, a4), GENERATION) for steps in of_steps
-    )
+    kernel, types, _ = kernels()["RNN forward"]
+    any_kernel = layer_cuda.run_forward_of(rnn_cuda.CELL.any_steps)
+    made, any_size = (sass.read(each, types, GENERATION) for each in (kernel, any_kernel))
     return {f"for H = {H}": made.part(made.loops[0]).names, "for any H": any_size.innermost().names}
 
 

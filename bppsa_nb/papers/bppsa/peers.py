@@ -13,8 +13,7 @@ def role(name):
     """Return the color of a competitor: its method's if it is ours, gray for peers."""
     if not name.startswith("ours"):
         return COLORS["baseline"]
-    methods = [method for method in ("blelloch", "chunked", "linear") if method in name]
-    return COLORS[methods[0]] if methods else COLORS["identity"]
+    return next((COLORS[method] for method in ("blelloch", "chunked", "linear") if method in name), COLORS["identity"])
 
 
 def values(table):

@@ -2,7 +2,6 @@
 
 import pandas as pd
 from matplotlib import pyplot
-from matplotlib.lines import Line2D
 
 from bppsa_nb.chains import costs, plan
 from bppsa_nb.chains.counts import COUNTS, price, workers
@@ -73,7 +72,8 @@ def plot(table):
     axes[0].set(title="B = 16", xlabel="sequence length, T", ylabel="milliseconds per iteration")
     axes[1].set(title="T = 1000", xlabel="batch size, B")
     machines = f"{table.attrs['machine_of_the_paper']}, measured (the paper)", "H100, predicted from machine code"
-    styles = zip(machines, STYLES.values(), strict=True)
-    marks = [Line2D([], [], color="#555555", label=label, **style) for label, style in styles]
-    panels.legend(fig, [*panels.patches({label: COLORS[role] for label, role in PARTS.values()}), *marks], ncols=3)
+    handles = panels.patches({label: COLORS[role] for label, role in PARTS.values()})
+    for machine, style in zip(machines, STYLES.values(), strict=True):
+        handles += panels.lines({machine: "#555555"}, **style)
+    panels.legend(fig, handles, ncols=3)
     return fig

@@ -45,16 +45,13 @@ def _run(ranks, rounds, steps, seed):
     """Run the program on some ranks; return a row per thing measured."""
     how = ["--steps", *steps, "--batch", B, "--width", H, "--backend", "cpu", "--seed", seed, "--repeat", rounds]
     measured = on_ranks.run(ranks, "bppsa_nb.distributed", *how, "--scan-widths", *WIDTHS)
-    rows, key = [], ["steps", "rank", "method"]
+    key, times = ["steps", "rank", "method"], pd.DataFrame(measured["rows"])
+    kept = {"combined": "max", "seconds": "median", "communication": "median", "done_by": "first"}
     memory = pd.DataFrame(measured["memory"]).set_index(key)["bytes"]
-    times = pd.DataFrame(measured["rows"])
-    total = times.groupby(["steps", "method", "round"])["seconds"].max()  # of the rank that is done last
-    for (T, rank, method), part in times.groupby(key):
-        row = {"part": "rank", "steps": T, "rank": rank, "method": method, "combined": part["combined"].max()}
-        row |= {"seconds": part["seconds"].median(), "communication": part["communication"].median()}
-        every = total[T, method]
-        row |= {"total": every.median(), "low": every.min(), "high": every.max()}
-        rows.append(row | {"done_by": part["done_by"].iloc[0], "memory": memory[T, rank, method]})
+    ranks = times.groupby(key).agg(kept).assign(part="rank", memory=memory).reset_index()
+    passes = times.groupby(["steps", "method", "round"])["seconds"].max()  # of the rank that is done last
+    total = passes.groupby(["steps", "method"]).agg(total="median", low="min", high="max")
+    rows = ranks.join(total, on=["steps", "method"]).to_dict("records")
     for parts in measured["parts"]:
         T = parts.pop("steps")
         rows += [{"part": f"alone, {name}", "steps": T, "seconds": seconds} for name, seconds in parts.items()]
@@ -64,8 +61,7 @@ def _run(ranks, rounds, steps, seed):
         rows += [{"part": "alone, apply", "seconds": row["apply"]} | same]
     rows += [{"part": "message"} | row for row in measured["messages"]]
     rows += [{"part": "exscan"} | row for row in measured["scans"] if row["rank"] == 0]
-    names = dict.fromkeys(name for row in rows for name in row)
-    return [{name: row.get(name) for name in names} for row in rows]
+    return rows
 
 
 def fit(messages):

@@ -115,16 +115,18 @@ def _memory(network, row):
     return rows
 
 
-def crossings(table, network, link, task="backward"):
+def by_road(table, network, task="backward", link=FAST):
+    """Return modelled seconds: a row for each number of ranks, a column for each road."""
+    rows = where(table, network=network, task=task, link=link)
+    return rows.pivot_table("seconds", "ranks", "road", "first")  # of the RNN, there are rows of two parts
+
+
+def crossings(table, network, task="backward", link=FAST):
     """Find from how many ranks on the scan pays (None: never), on how many it is fastest, and its speedup there."""
-    rows = where(table, network=network, link=link, task=task)
-    rows = rows[rows["road"].isin(["scan", "rank after rank"])].drop_duplicates(["road", "ranks"])
-    times = rows.pivot(index="ranks", columns="road", values="seconds")
-    wins = times.index[times["scan"] < times["rank after rank"]]
-    wins = wins[wins > 2]  # two ranks do the same in the same time
-    best = times["scan"].idxmin()
-    speedup = times["rank after rank"].min() / times["scan"].min()
-    return (int(wins[0]) if len(wins) else None), int(best), float(speedup)
+    times = by_road(table, network, task, link)
+    scan, other = times["scan"], times["rank after rank"]
+    wins = times.index[(scan < other) & (times.index > 2)]  # two ranks do the same in the same time
+    return (int(wins[0]) if len(wins) else None), int(scan.idxmin()), float(other.min() / scan.min())
 
 
 def values(table):
@@ -133,12 +135,11 @@ def values(table):
     for network, task in ("RNN", "backward"), ("RNN", "step"), ("narrow", "step"), ("wide", "step"):
         texts = []
         for link, name in zip(DASHES, ("slow", "fast"), strict=True):
-            pays, best, speedup = crossings(table, network, link, task)
+            pays, best, speedup = crossings(table, network, task, link)
             leads = f"is faster than rank after rank from {pays} ranks on" if pays else "is never faster"
             texts.append(f"over the {name} link it {leads}, and {speedup:.2g} times as fast at its best, on {best}")
         scans[f"{network}, {task}"] = "; ".join(texts)
-    times = where(table, part="time", network="RNN", link=FAST, task="backward")
-    times = times.pivot(index="ranks", columns="road", values="seconds")
+    times = by_road(table, "RNN")
     gains = (times["rank after rank"] / times[LONGER]).rename("gain")
     uneven = gains.loc[[4, times.index[len(times) // 2]]].reset_index()
     return {"scans": scans, "uneven": uneven}
@@ -147,7 +148,7 @@ def values(table):
 def crossed(table):
     """Return `crossings` of RNNs over the fast link: a row for each width of a state."""
     rows = where(table, part="width").drop_duplicates("network").sort_values("width")
-    found = [(row.width, *crossings(table, row.network, FAST)) for row in rows.itertuples()]
+    found = [(row.width, *crossings(table, row.network)) for row in rows.itertuples()]
     return pd.DataFrame(found, columns=["width", "pays", "best", "speedup"], dtype=float)
 
 
@@ -179,8 +180,8 @@ def _draw_times(ax, table, network, task, title):
                 ax.plot(part["ranks"], 1e3 * part["seconds"], dash, color=color, label=label, lw=1.5)
     words = []
     for link, dash in DASHES.items():
-        pays, best, speedup = crossings(table, network, link, task)
-        scan_times = where(rows, road="scan", link=link).set_index("ranks")["seconds"]
+        pays, best, speedup = crossings(table, network, task, link)
+        scan_times = by_road(table, network, task, link)["scan"]
         for ranks, marker in ((pays, "v"), (best, "^")):
             if ranks is not None:
                 ax.plot(ranks, 1e3 * scan_times[ranks], marker, color="black", ms=6, zorder=5)

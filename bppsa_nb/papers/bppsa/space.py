@@ -1,9 +1,12 @@
 """Section 3.6 and Appendix B: what one device has to hold, counted, for BPPSA and for a pipeline."""
 
+import math
+
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot
 
+from bppsa_nb.networks.jacobians import Convolution
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.bppsa.gpipe import pipeline
 from bppsa_nb.papers.figures import COLORS
@@ -60,11 +63,9 @@ def pipeline_space(layers, devices):
 
 def convolution_bytes():
     """Size up VGG-11's first convolution in float32: its output, and its Jacobian's values, all and those stored."""
-    pixels, size = 32, 4
-    # Along one axis, the outputs that a pixel reaches: 3, but 2 at either border.
-    reached = sum(min(i + 1, pixels - 1) - max(i - 1, 0) + 1 for i in range(pixels))
-    inputs, outputs = 3 * pixels**2, 64 * pixels**2
-    return {"activation": outputs * size, "dense": inputs * outputs * size, "sparse": 3 * 64 * reached**2 * size}
+    pattern = Convolution(np.ones((64, 3, 3, 3), bool), (3, 32, 32), padding=1).pattern
+    numbers = {"activation": pattern.shape[1], "dense": math.prod(pattern.shape), "sparse": pattern.nnz}
+    return {what: 4 * number for what, number in numbers.items()}
 
 
 def plot(table):

@@ -1,15 +1,11 @@
 """Equations 6 and 7, counted: how many steps and how much work the scans take, alone and on p workers."""
 
-from functools import lru_cache
-
 import numpy as np
 from matplotlib import pyplot
 
-from bppsa_nb.papers import panels
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.scan.levels import up_levels
-from bppsa_nb.scan.trace import trace
-from bppsa_nb.schedule import events as timeline
 
 SCALES = {"quick": 4096, "paper": 32768}
 STYLES = {
@@ -33,16 +29,9 @@ def measure(scale, rng, progress):
     return progress.collect(points, _count, rng)
 
 
-_trace = lru_cache(maxsize=3)(trace)
-
-
 def _count(point, rng):
-    run = _trace(point["n"], point["method"], point["levels"])
-    steps = run.steps
-    if point["p"]:
-        events = timeline.scan_schedule(run, point["p"])
-        timeline.check(events, run.needs)
-        steps = timeline.makespan(events)
+    run = timelines.traced(point["n"], point["method"], point["levels"])
+    steps = timelines.on_workers(run, point["p"]) if point["p"] else run.steps
     return [{"steps": steps, "work": run.work, "mm": run.mm, "mv": run.mv}]
 
 

@@ -1,7 +1,6 @@
 """Table 3: one clip as the features of the sets S, M and L."""
 
 import numpy as np
-import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb.papers import published
@@ -20,11 +19,11 @@ def measure(scale, rng, progress):
         settings = FEATURES[point["features"]]
         features = mfcc(waveform, settings)
         frames, size = features.shape
-        sizes = {"coefficients": settings.coefficients, "window": settings.window, "hop": settings.hop}
-        sizes |= {"frames": frames, "size": size}
+        same = {"coefficients": settings.coefficients, "window": settings.window, "hop": settings.hop}
+        same |= {"frames": frames, "size": size}
         left = features[: 1 + frames // 3, : size // 2].astype(np.float64).round(3)
         return [
-            sizes | {"frame": frame} | {f"c{i}": value for i, value in enumerate(row, 1)}
+            same | {"frame": frame} | {f"c{i}": value for i, value in enumerate(row, 1)}
             for frame, row in enumerate(left)
         ]
 
@@ -33,11 +32,10 @@ def measure(scale, rng, progress):
     return table
 
 
-def with_printed(table):
-    """Put the printed settings and sizes above ours; `source` is "paper" or "here"."""
+def sizes(table):
+    """Return the printed settings and sizes, and ours: a row per set."""
     printed = published.table("table_3")
-    ours = table[printed.columns].drop_duplicates()
-    return pd.concat([printed.assign(source="paper"), ours.assign(source="here")], ignore_index=True)
+    return printed, table[printed.columns].drop_duplicates()
 
 
 def plot(table):

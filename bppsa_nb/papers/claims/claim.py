@@ -21,20 +21,15 @@ MULTIGRID = "Layer-parallel training of deep residual networks via nonlinear mul
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper, and how to evaluate it on a table.
+    """A claim of a paper, and how to evaluate it on a table."""
 
-    `paper` is the heading that it stands under, `where` a section, equation, figure or table, `says` what the paper
-    says, in a sentence, and `number` its number, and on what machine. Of the table of `experiment`, ``check(table)``
-    returns what we found, in words, and the verdict. With `gpu`, only a recording from a GPU decides.
-    """
-
-    paper: str
-    where: str
-    says: str
-    number: str
-    experiment: str
-    check: Callable
-    gpu: bool = False
+    paper: str  # the heading that it stands under
+    where: str  # a section, equation, figure or table
+    says: str  # what the paper says, in a sentence
+    number: str  # its number, and on what machine
+    experiment: str  # whose table is looked at
+    check: Callable  # takes the table; returns what we found, in words, and the verdict
+    gpu: bool = False  # whether only a recording from a GPU decides
 
 
 def compare(ours, theirs):

@@ -45,7 +45,6 @@ def _crossover(table):
 
 
 def _space(table):
-    table = require(table)
     ratio = table["matrices"] / np.maximum(table["n"] / table["p"], 1)
     last = table.iloc[-1]
     ours = f"{span(ratio, '{:.2f}')} times that; {last['matrices']:.0f} at p = {last['p']:.0f}"
@@ -53,7 +52,6 @@ def _space(table):
 
 
 def _pipeline_space(table):
-    table = require(table)
     ratio = table["activations"] / (table["n"] / table["p"] + table["p"])
     ours = f"{span(ratio, '{:.2f}')} times L/K + K, L = {table['n'].max() + 1}"
     return ours, verdict(ratio.max() <= 3 * ratio.min())

@@ -35,16 +35,10 @@ def _memory(table):
     return ours, verdict(share.max() <= 1.25)
 
 
-def _modelled(table, network, task):
-    """Return modelled seconds of the scan and of rank after rank, over the faster link, by ranks."""
-    rows = rows_of(table, part="time", network=network, task=task, link=ranks_modelled.FAST)
-    return rows.pivot(index="ranks", columns="road", values="seconds")
-
-
 def _advantage(task, table):
-    seconds = _modelled(table, "RNN", task)
+    seconds = ranks_modelled.by_road(table, "RNN", task)
     gains = seconds["rank after rank"] / seconds["scan"]
-    pays, best, speedup = ranks_modelled.crossings(table, "RNN", ranks_modelled.FAST, task)
+    pays, best, speedup = ranks_modelled.crossings(table, "RNN", task)
     last = gains.index[-1]
     ours = f"modelled from measured costs: {times(gains[4])} on 4 ranks, {times(gains[last])} on {last:.0f}; "
     ours += f"above 1 from {pays} on; " if pays else "never above 1; "
@@ -56,7 +50,7 @@ def _advantage(task, table):
 def _against_others(table):
     texts = []
     for network in ("RNN", "narrow", "wide"):
-        seconds = _modelled(table, network, "step").min()
+        seconds = ranks_modelled.by_road(table, network, "step").min()
         each = ", ".join(f"{name} {1e3 * seconds[name]:.3g}" for name in ranks_modelled.METHODS if name in seconds)
         texts.append(f"{ranks_modelled.NAMES[network]}: {each}")
     return f"modelled, best of up to 1024 ranks, ms: {'; '.join(texts)}", NEEDS_RANKS
@@ -77,33 +71,25 @@ def _pipeline(table):
 
 
 def _sparse(table):
-    texts = []
+    """Ask whether Jacobians of shared weights cost no more than a few states, and dense ones do."""
+    texts, on_one = [], []
     for network in ("RNN", "wide"):
         scan, pipeline = (_held(table, network, road) for road in ("scan", "GPipe"))
+        on_one.append(scan[1] / pipeline[1])
         less = scan.index[scan < pipeline]
         when = f"from {less[0]:.0f} ranks on" if len(less) else "on no number of ranks"
-        texts.append(f"{ranks_modelled.NAMES[network]}: {when} ({times(scan[1] / pipeline[1])} on one)")
-    return f"counted, less than a full pipeline holds: {'; '.join(texts)}", verdict(_pays_off(table))
-
-
-def _pays_off(table):
-    """Tell whether Jacobians of shared weights cost no more than a few states, and dense ones do."""
-    diagonal, dense = (
-        _held(table, name, "scan").iloc[0] / _held(table, name, "GPipe").iloc[0] for name in ("RNN", "wide")
-    )
-    return diagonal <= 2 < dense
+        texts.append(f"{ranks_modelled.NAMES[network]}: {when} ({times(on_one[-1])} on one)")
+    diagonal, dense = on_one
+    return f"counted, less than a full pipeline holds: {'; '.join(texts)}", verdict(diagonal <= 2 < dense)
 
 
 def _widths(table):
-    rows = rows_of(table, part="width")
-    most, crossings = rows["ranks"].max(), {}
-    for network, part in rows.groupby("network"):
-        crossings[int(part["width"].iloc[0])] = ranks_modelled.crossings(table, network, ranks_modelled.FAST)
-    texts = ", ".join(
-        f"H = {H}: " + (f"from {pays} ranks, {times(speedup)} at best" if pays else "never")
-        for H, (pays, _, speedup) in sorted(crossings.items())
-    )
-    return f"modelled, backward pass of RNNs on up to {most:.0f} ranks: {texts}", NEEDS_RANKS
+    most = rows_of(table, part="width")["ranks"].max()
+    texts = []
+    for row in ranks_modelled.crossed(table).itertuples():
+        pays = f"from {row.pays:.0f} ranks, {times(row.speedup)} at best" if row.pays > 0 else "never"
+        texts.append(f"H = {int(row.width)}: {pays}")
+    return f"modelled, backward pass of RNNs on up to {most:.0f} ranks: {', '.join(texts)}", NEEDS_RANKS
 
 
 def claims():

@@ -24,37 +24,32 @@ def _deviation(table):
 
 def _few(most, table):
     """Ask in which share of checks along training so many corrections suffice."""
-    rows = require(table)
-    shares = [((part["corrections"] <= most) & part["met"]).mean() for _, part in rows.groupby("rate")]
-    texts = [f"{share:.0%} at rate {rate:g}" for rate, share in zip(sorted(rows["rate"].unique()), shares, strict=True)]
-    fresh = rows[rows["iteration"] == 0]["corrections"].max()
-    return f"{fresh} at most on fresh networks; along training, of all checks: {', '.join(texts)}", verdict(
-        min(shares) >= 0.9
-    )
+    shares = ((table["corrections"] <= most) & table["met"]).groupby(table["rate"]).mean()
+    texts = ", ".join(f"{share:.0%} at rate {rate:g}" for rate, share in shares.items())
+    fresh = table[table["iteration"] == 0]["corrections"].max()
+    ours = f"{fresh} at most on fresh networks; along training, of all checks: {texts}"
+    return ours, verdict(shares.min() >= 0.9)
 
 
 def _fails(table):
-    rows = require(table)
-    fresh, later = rows[rows["iteration"] == 0], rows[rows["iteration"] > 0]
+    fresh, later = table[table["iteration"] == 0], table[table["iteration"] > 0]
     failed = 1 - later[later["rate"] == later["rate"].max()]["met"].mean()
-    ours = f"all fresh networks met; later, at rate {rows['rate'].max():g}, {failed:.0%} of checks did not within "
+    ours = f"all fresh networks met; later, at rate {table['rate'].max():g}, {failed:.0%} of checks did not within "
     ours += f"{along_training.MOST} corrections"
     return ours, verdict(bool(fresh["met"].all()) and failed > 0)
 
 
 def _at_most_T(table):
-    most = require(table)["newton"].max()
+    most = table["newton"].max()
     return f"{most:.0f} at most, T = {lyapunov_turn.T}, in chaos too", verdict(most <= lyapunov_turn.T)
 
 
 def _quasi(table):
-    found = {}
-    for kind in ("rnn", "quasi"):
-        found[kind] = rows_of(table, network=kind, dtype="float32")["corrections"].median()
-    words = corrections_over_length.span_of(table, "quasi")
-    ours = f"the diagonal takes {words} corrections (single and double precision), the whole Jacobian "
-    ours += corrections_over_length.span_of(table, "rnn")
-    return ours, verdict(found["quasi"] <= 2 * found["rnn"])
+    kinds = "quasi", "rnn"
+    diagonal, whole = (rows_of(table, network=each, dtype="float32")["corrections"].median() for each in kinds)
+    of_diagonal, of_whole = (corrections_over_length.span_of(table, each) for each in kinds)
+    ours = f"the diagonal takes {of_diagonal} corrections (single and double precision), the whole Jacobian {of_whole}"
+    return ours, verdict(diagonal <= 2 * whole)
 
 
 def _threshold(table):
@@ -76,9 +71,8 @@ def _speed(table):
     found = forward_speed.ratio(table, "gru", "cpu")
     newton = forward_speed.ratio(table, "gru", "cpu", "newton").max()
     lengths = require([T for T in _SPEEDUPS if T in found.index])
-    return f"{ours}; Newton on chunks, cpu: at most {times(newton)}", compare(
-        [found[T] for T in lengths], [_SPEEDUPS[T] for T in lengths]
-    )
+    ours += f"; Newton on chunks, cpu: at most {times(newton)}"
+    return ours, compare([found[T] for T in lengths], [_SPEEDUPS[T] for T in lengths])
 
 
 def claims():

@@ -11,8 +11,7 @@ from bppsa_nb.papers.claims.rnn import beside_the_control, table_row
 
 
 def _sizes(table):
-    both = table_3.with_printed(table)
-    paper, here = (rows.drop(columns="source") for _, rows in both.groupby("source", sort=False))
+    paper, here = table_3.sizes(table)
     ours = ", ".join(f"{frames} × {size}" for frames, size in zip(here["frames"], here["size"], strict=True))
     return f"{ours}, on a clip", verdict(here.values.tolist() == paper.values.tolist())
 

@@ -8,7 +8,6 @@ from functools import partial
 from bppsa_nb.papers.claims.claim import MULTIGRID, Claim, compare, require, rows_of, times, verdict
 from bppsa_nb.papers.multigrid import figures_06_07_layer_scaling as layer_scaling
 from bppsa_nb.papers.multigrid import layer_parallel_training
-from bppsa_nb.papers.tables import where
 
 ETHERNET = "25 Gb/s Ethernet"
 _SUFFICES = 4  # T = N h up to which two cycles are held to suffice; the paper does not say what its T is
@@ -70,10 +69,9 @@ def _concurrent(table):
     return ours + f"{run['at_once']:.1f} on average", compare(run["most_at_once"], 5)
 
 
-def _scaling(table, channels, task, part, method="multigrid", link=ETHERNET):
-    rows = where(table, channels=channels, task=task, method=method)
-    rows = rows[(rows["part"] == part) & ((rows["link"] == link) | (part == "measured"))]
-    return require(rows).set_index("ranks")
+def _scaling(table, channels, task, part, method="multigrid"):
+    link = {"link": ETHERNET} if part == "simulated" else {}
+    return rows_of(table, channels=channels, task=task, part=part, method=method, **link).set_index("ranks")
 
 
 def _one_device(table):

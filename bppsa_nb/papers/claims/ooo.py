@@ -22,18 +22,14 @@ def _same_gradients(table):
     return f"{largest:g} at most, in {len(runs)} random orders on LeNet-5", verdict(largest == 0)
 
 
-def _units(table):
-    return require(table[table["policy"].notna()]).groupby("policy")[["makespan", "peak_memory"]].first()
-
-
 def _fast_forward(table):
-    units = _units(table)["makespan"]
+    units = table.groupby("policy")["makespan"].first()
     before, after = units[["conventional", "fast_forward"]]
     return f"{before:g} and {after:g} units: {times(before / after)}", verdict((before, after) == (23, 19))
 
 
 def _modulo(table):
-    units = _units(table)["makespan"]
+    units = table.groupby("policy")["makespan"].first()
     before, after = units[["conventional", "modulo"]]
     return f"{after:g} units: {times(before / after)}", verdict((before, after) == (23, 16))
 
@@ -48,18 +44,15 @@ def _busy(table):
 
 
 def _memory_alone(table):
-    peaks = _units(table)["peak_memory"]
+    peaks = table.groupby("policy")["peak_memory"].first()
     usual, forwarded, dealt = peaks[["conventional", "fast_forward", "modulo"]]
     ours = f"inputs and output gradients at a time: {usual:g}; with fast-forwarding {forwarded:g}, with both {dealt:g}"
     return ours, verdict(dealt <= usual)
 
 
-def _counted(table):
-    return rows_of(table, part="count", layers=micro_batches.COUNTED).set_index("schedule")
-
-
 def _sixteen_layers(name, other, theirs, words, table):
-    found, units = micro_batches.speedups(table), _counted(table)["makespan"]
+    found = micro_batches.speedups(table)
+    units = rows_of(table, part="count", layers=micro_batches.COUNTED).set_index("schedule")["makespan"]
     ours = f"{found[name]:.3f}× {words[0]} ({units['GPipe']:g} / {units[name]:g} units), {found[other]:.3f}× {words[1]}"
     return ours, verdict(np.floor(100 * found[name] + 1e-9) / 100 == theirs)
 

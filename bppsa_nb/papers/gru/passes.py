@@ -1,12 +1,12 @@
 """Forward and backward passes of the GRU's variants, timed."""
 
-import time
+from functools import partial
 
 import numpy as np
 
 from bppsa_nb.graphs import variants
 from bppsa_nb.machine.memory import keep_freed_memory
-from bppsa_nb.papers.timing import quartiles, repeat
+from bppsa_nb.papers.timing import quartiles, take_turns
 
 SIZES = {"quick": (128, 256, 512, 1024, 2048), "paper": (128, 256, 512, 768, 1024, 1536, 2048)}
 STEPS = {"quick": 4, "paper": 32}
@@ -23,20 +23,18 @@ def time_point(point, rng, names, seconds):
     T, B, H = point["T"], point["B"], point["H"]
     params = variants.parameters(H, H, rng)
     x, grad_hidden = (rng.standard_normal((T, B, H), dtype=np.float32) for _ in range(2))
-    h0 = np.zeros((B, H), np.float32)
+    h0, activations = np.zeros((B, H), np.float32), None
 
-    def one_round():
-        times = []
-        for name in names:
-            start = time.perf_counter()
-            activations = variants.forward(name, params, x, h0)
-            middle = time.perf_counter()
-            variants.backward(params, x, activations, grad_hidden)
-            times += [middle - start, time.perf_counter() - middle]
-        return times
+    def go_forward(name):
+        nonlocal activations
+        activations = variants.forward(name, params, x, h0)
+
+    def go_back():
+        variants.backward(params, x, activations, grad_hidden)
 
     keep_freed_memory()
-    rounds = repeat(one_round, seconds).reshape(-1, len(names), 2)
+    calls = [call for name in names for call in (partial(go_forward, name), go_back)]
+    rounds = take_turns(calls, seconds).reshape(-1, len(names), 2)
     both = np.sum(rounds, axis=2)
     rows = []
     for i, name in enumerate(names):

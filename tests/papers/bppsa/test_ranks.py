@@ -85,12 +85,12 @@ def modelled():
 
 
 def test_the_scan_pays_beyond_as_many_ranks_as_a_product_has_sweeps(modelled):
-    pays, best, speedup = ranks_modelled.crossings(modelled, "RNN", ranks_modelled.FAST)
+    pays, best, speedup = ranks_modelled.crossings(modelled, "RNN")
     assert (pays, best) == (16, 128)  # (10 + 1) / p, and ranks are powers of two
     assert speedup == pytest.approx(128 / 11, rel=0.1)
-    assert ranks_modelled.crossings(modelled, "RNN of 60", ranks_modelled.FAST)[0] == 128  # 9 times as much to multiply
+    assert ranks_modelled.crossings(modelled, "RNN of 60")[0] == 128  # 9 times as much to multiply
     slow = made(product=1e-3)
-    assert ranks_modelled.crossings(slow, "RNN", ranks_modelled.FAST)[0] is None
+    assert ranks_modelled.crossings(slow, "RNN")[0] is None
 
 
 def test_gpipe_takes_the_split_that_ends_first(modelled):

@@ -9,7 +9,7 @@ from measuring import measure
 
 from bppsa_nb.graphs import variants
 from bppsa_nb.papers import experiments, timing
-from bppsa_nb.papers.gru import gru_throughput, gru_variants, passes, small_products
+from bppsa_nb.papers.gru import gru_throughput, gru_variants, small_products
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_relative_time_is_compared_within_a_round(monkeypatch):
         calls.append(name)
         spend(name)
 
-    monkeypatch.setattr(passes, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(variants, "forward", forward)
     monkeypatch.setattr(variants, "backward", lambda *arguments: spend(calls[-1]))
     rows = gru_variants.time_point({"T": 1, "B": 1, "H": 1}, np.random.default_rng(0), variants.NAMES, 0)
