@@ -176,8 +176,7 @@ def _of(source, rows):
 
 def _ratios(rows):
     """Return measured seconds over those predicted from one rank's, for several ranks."""
-    parts = (rows[rows["part"] == part].set_index("ranks")["seconds"] for part in ("measured", "predicted"))
-    measured, predicted = parts
+    measured, predicted = (where(rows, part=part).set_index("ranks")["seconds"] for part in ("measured", "predicted"))
     return (measured / predicted)[measured.index > 1]
 
 
