@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb import schedule
-from bppsa_nb.papers import timelines
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule.operations import F
@@ -96,13 +96,8 @@ def ratios(table):
 
     `predicted` seconds; `median`, `least` and `most` of the measured ones; and `ratio`, the median over the predicted.
     """
-    spans = table[table["part"] == "policy"].groupby("policy", sort=False)
-    spans = spans.agg(
-        predicted=("predicted", "first"),
-        median=("measured", "median"),
-        least=("measured", "min"),
-        most=("measured", "max"),
-    )
+    runs = table[table["part"] == "policy"].groupby("policy", sort=False)
+    spans = runs["measured"].agg(median="median", least="min", most="max").assign(predicted=runs["predicted"].first())
     return spans.assign(ratio=spans["median"] / spans["predicted"])
 
 
@@ -127,14 +122,14 @@ def plot(table):
 
 def _draw_makespans(ax, table):
     compared = ratios(table)
-    place = np.arange(len(compared))
-    ends = 1e3 * np.array([compared["median"] - compared["least"], compared["most"] - compared["median"]])
-    ax.bar(place - 0.2, 1e3 * compared["predicted"], 0.36, color=COLORS["chunked"], label="predicted from the profile")
-    ax.bar(place + 0.2, 1e3 * compared["median"], 0.36, color=COLORS["matrix"], label="measured: median, least, most")
-    ax.errorbar(place + 0.2, 1e3 * compared["median"], ends, fmt="none", color="black", capsize=3, lw=1)
-    top = 1e3 * compared["most"].max()
-    for i, (ratio, most) in enumerate(zip(compared["ratio"], compared["most"], strict=True)):
-        ax.text(i + 0.2, 1e3 * most + 0.02 * top, f"{ratio:.2f}×", ha="center", size=9)
+    place, ms = np.arange(len(compared)), 1e3 * compared
+    ax.bar(place - 0.2, ms["predicted"], 0.36, color=COLORS["chunked"], label="predicted from the profile")
+    ax.bar(place + 0.2, ms["median"], 0.36, color=COLORS["matrix"], label="measured: median, least, most")
+    style = {"fmt": "none", "color": "black", "capsize": 3, "lw": 1}
+    panels.errorbar(ax, place + 0.2, ms["least"], ms["median"], ms["most"], **style)
+    top = ms["most"].max()
+    for i, (ratio, most) in enumerate(zip(compared["ratio"], ms["most"], strict=True)):
+        ax.text(i + 0.2, most + 0.02 * top, f"{ratio:.2f}×", ha="center", size=9)
     ax.set_xticks(place, [_NAMES[policy] for policy in compared.index])
     ax.set(ylabel="makespan, ms", ylim=(0, 1.3 * top))
     ax.grid(axis="x", visible=False)
