@@ -65,8 +65,7 @@ def plot(table):
         failed = rows[~rows["met"].astype(bool)]
         axes[0].plot(failed["iteration"], np.full(len(failed), 1.2 * MOST), "x", color=style["color"], ms=4, mew=0.8)
         axes[1].plot(rows["iteration"], rows["steps"], **style)
-    panels.log_scale(axes[0], "y", ticks=None)
-    axes[0].set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
+    panels.log_scale(axes[0], "y", ticks=(1, 2, 5, 10, 20, 50))
     axes[0].set(xlabel="iteration of training", ylabel="corrections", title="Newton on all states (DEER)")
     panels.legend(fig)
     axes[1].axhline(1, color=COLORS["baseline"], lw=1)

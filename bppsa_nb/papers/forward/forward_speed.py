@@ -73,13 +73,9 @@ def plot(table):
             ax.axhline(1, color=COLORS["baseline"], lw=1)
             ax.set_title(f"{name}, {words}")
             ax.set_xticks(range(len(lengths)), [f"{T:,}" for T in lengths])
-            panels.log_scale(ax, "y", "{x:g}")
-            ax.set_yticks(TICKS[backend], [f"{tick:g}" for tick in TICKS[backend]])
-            ax.set_yticks([], minor=True)
+            panels.log_scale(ax, "y", ticks=TICKS[backend])
             ax.grid(visible=False, axis="x")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("times the loop's speed")
-    for ax in axes[1]:
-        ax.set_xlabel("length of the sequence, T")
+    pyplot.setp(axes[:, 0], ylabel="times the loop's speed")
+    pyplot.setp(axes[1], xlabel="length of the sequence, T")
     panels.legend(fig, panels.patches({words: COLORS[role] for words, role in METHODS.values()}), ncols=3)
     return fig

@@ -40,9 +40,9 @@ def like(model, dtype):
     return found
 
 
-def latch(dtype=np.float64):
+def latch():
     """Make an RNN each of whose states has two basins, and stays in one until a pulse pushes it into the other."""
-    model = fresh(0, dtype)
+    model = fresh(0)
     model.params["weight_hh_l0"][...] = 1.5 * np.eye(H)
     model.params["weight_ih_l0"][...] = np.linspace(0.5, 1, H)[:, None]
     for name in ("bias_ih_l0", "bias_hh_l0"):
@@ -50,9 +50,9 @@ def latch(dtype=np.float64):
     return model
 
 
-def pulses(T, dtype=np.float64):
+def pulses(T):
     """Return what switches a `latch`: one way at the first step, and the other way after a quarter of the time."""
-    x = np.zeros((T, 1, 1), dtype)
+    x = np.zeros((T, 1, 1))
     x[0], x[T // 4] = -1, 4
     return x
 

@@ -13,12 +13,7 @@ from bppsa_nb.papers.tables import where
 SIZES = {"quick": {"iterations": 300}, "paper": {"iterations": 1000}}
 T, LENGTH, MOST, SHOWN = 320, 20, 16, 10
 CHUNKS = T // LENGTH
-KINDS = {
-    "fresh": "a fresh network",
-    "trained": "trained",
-    "latch": "two basins",
-    "chaos": "chaos",
-}
+KINDS = {"fresh": "a fresh network", "trained": "trained", "latch": "two basins", "chaos": "chaos"}
 METHODS = {"newton": "Newton (DEER)", "chunks": "chunks, repaired"}
 RIGHT, WRONG = 1e-10, 1.0
 
