@@ -3,7 +3,6 @@
 import numpy as np
 from matplotlib import pyplot
 
-from bppsa_nb.cells.gru import GRU
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.forward import networks
@@ -26,7 +25,7 @@ TICKS = {"numpy": (0.1, 0.2, 0.5, 1, 2, 5, 10, 20), "cpu": (0.01, 0.02, 0.05, 0.
 def measure(scale, rng, progress):
     """Time methods that take turns: a row per network, length, backend and method."""
     def measure_point(point, rng):
-        model = _network(point["network"], ITERATIONS[scale], rng)
+        model = networks.make(point["network"], rng, ITERATIONS[scale], np.float32)
         x = networks.inputs(point["T"], 1, rng, np.float32)
         methods = ["linear", *METHODS]
         calls = [lambda method=method: model.forward(x, None, point["backend"], method=method) for method in methods]
@@ -43,14 +42,6 @@ def measure(scale, rng, progress):
 
     points = grid(network=KINDS, T=SIZES[scale], backend=("numpy", "cpu"))
     return progress.collect(points, measure_point, rng)
-
-
-def _network(kind, iterations, rng):
-    if kind == "gru":
-        return GRU(1, networks.H, networks.CLASSES, rng=rng)
-    if kind == "trained":
-        return networks.trained(rng, iterations, 100, dtype=np.float32)
-    return networks.fresh(rng, np.float32)
 
 
 def ratio(table, network, backend, method="chunked"):

@@ -6,12 +6,25 @@ import numpy as np
 
 from bppsa_nb.cells import rnn
 from bppsa_nb.cells.chunked import Chunks
+from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.newton import propagate
 from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
 
 H, CLASSES = 20, 10
+
+
+def make(kind, rng, iterations, dtype=np.float64):
+    """Make a network: "fresh", "chaos", "gru", a "latch", or one "trained" for some iterations on sequences of 100."""
+    if kind == "gru":
+        return GRU(1, H, CLASSES, rng=rng, dtype=dtype)
+    if kind == "trained":
+        return trained(rng, iterations, 100, dtype=dtype)
+    if kind == "latch":
+        return latch()
+    model = fresh(rng, dtype)
+    return scaled(model, 3) if kind == "chaos" else model
 
 
 def inputs(T, B, rng, dtype=np.float64):
