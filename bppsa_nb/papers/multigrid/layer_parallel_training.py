@@ -12,6 +12,7 @@ from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.images import fetched
 from bppsa_nb.papers.multigrid import digits
 from bppsa_nb.papers.multigrid.digits import TEST_DIGITS, Digits
+from bppsa_nb.papers.progress import grid
 from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.text import points
 from bppsa_nb.schedule.cycles import record
@@ -43,18 +44,13 @@ def measure(scale, rng, progress):
     training, unseen = (images(split, scale) for split in ("train", "test"))
     backend = backends.resolve("auto")
     seeds = np.random.default_rng(rng).integers(2**31, size=max(TIMES.values())).tolist()
-    runs = [
-        {"T": T, "seed": seed, "method": method, "backend": backend}
-        for T, count in TIMES.items()
-        for seed in seeds[:count]
-        for method in METHODS
-    ]
+    runs = [grid(T=[T], seed=seeds[:count], method=METHODS, backend=[backend]) for T, count in TIMES.items()]
 
     def measure_point(point, _):
         model = new(training, point["T"], point["seed"])
         return train(model, training, unseen, EPOCHS[scale], point["method"], point["seed"], backend)
 
-    table = progress.collect(runs, measure_point, rng)
+    table = progress.collect(sum(runs, []), measure_point, rng)
     table.attrs = {"data": training.data}
     return table
 

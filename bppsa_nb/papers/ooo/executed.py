@@ -51,18 +51,14 @@ def measure(scale, rng, progress):
     }
     with ExitStack() as stack:
         runs = {name: stack.enter_context(schedule.Executor(plan, model, len(x))) for name, plan in plans.items()}
-        measured = {policy: [] for policy in runs}
-        for i in range(1 + rounds):
-            for policy, run in runs.items():  # in turns
-                result = run(x, labels)
-                if i:  # the first one touches the memory
-                    measured[policy].append(result.timeline)
+        turns = [{policy: run(x, labels).timeline for policy, run in runs.items()} for _ in range(1 + rounds)]
     for policy, plan in plans.items():
-        spans = [timeline.makespan for timeline in measured[policy]]
+        measured = [turn[policy] for turn in turns[1:]]  # the first one touches the memory
+        spans = [timeline.makespan for timeline in measured]
         same = {"part": "policy", "policy": policy, "predicted": plan.makespan}
         rows += [same | {"round": i, "measured": span} for i, span in enumerate(spans)]
         if policy in DRAWN:
-            middle = measured[policy][int(np.argsort(spans)[len(spans) // 2])]
+            middle = measured[int(np.argsort(spans)[len(spans) // 2])]
             for which, timeline in (("predicted", plan), ("measured", middle)):
                 rows += timelines.rows(timeline, part="event", policy=policy, which=which)
     table = pd.DataFrame(rows)
@@ -79,12 +75,10 @@ def link(model, x, labels, costs, rounds):
     from scipy.optimize import nnls
 
     timeline = schedule.pipeline(costs, DEVICES, 1, "modulo")
-    forward, under_way = timeline.operations.select(F)[0], []
+    forward = timeline.operations.select(F)[0]
     with schedule.Executor(timeline, model, len(x)) as run:
-        for i in range(1 + rounds):
-            ran = run(x, labels).timeline
-            if i:
-                under_way.append(ran.start[forward[1:]] - ran.end[forward[:-1]])
+        ran = [run(x, labels).timeline for _ in range(1 + rounds)]
+    under_way = [each.start[forward[1:]] - each.end[forward[:-1]] for each in ran[1:]]
     sizes, seconds = costs.memory.output_grad[:-1], np.median(under_way, axis=0)
     (latency, per_byte), _ = nnls(np.column_stack([np.ones(len(sizes)), sizes]), seconds)
     rows = [{"part": "link", "bytes": size, "seconds": took} for size, took in zip(sizes, seconds, strict=True)]
