@@ -10,10 +10,8 @@ from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
 
-SIZES = {  # steps, iterations, and how many of these there are between two styles
-    "quick": {"T": 320, "iterations": 200, "every": 25},
-    "paper": {"T": 1000, "iterations": 1500, "every": 25},
-}
+# Steps, iterations, and how many of these there are between two looks at the states.
+SIZES = {"quick": {"T": 320, "iterations": 200, "every": 25}, "paper": {"T": 1000, "iterations": 1500, "every": 25}}
 DRAWS = {"quick": 1, "paper": 3}  # of initial weights and data
 RATES = {1e-5: "identity", 1e-4: "vector", 1e-3: "linear"}  # and the colors' roles
 BATCH, CHUNKS, MOST = 16, 16, 60

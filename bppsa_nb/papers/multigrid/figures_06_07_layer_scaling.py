@@ -104,9 +104,7 @@ def _costs(seconds, depth):
     adjoint = (rest["multigrid"] - rest["serial"]) / (steps - depth)
     gradient = max(0.0, rest["serial"] / depth - adjoint)  # below zero only if the machine was busy
     counts = {"multigrid": steps, "serial": depth}
-    return {
-        name: {"F": seconds[name, "inference"] / count, "δO": adjoint, "δW": gradient} for name, count in counts.items()
-    }
+    return {name: {"F": seconds[name, "inference"] / n, "δO": adjoint, "δW": gradient} for name, n in counts.items()}
 
 
 _record = lru_cache(maxsize=32)(record)  # networks and links differ in costs only
