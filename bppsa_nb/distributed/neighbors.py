@@ -1,15 +1,10 @@
 """Multigrid over MPI ranks: how one reaches those that hold the layers before and after its own (Section III-D)."""
 
-from dataclasses import fields
-
 import numpy as np
 
 from bppsa_nb.distributed import ranks
-from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import check_levels
 from bppsa_nb.multigrid.neighbors import Alone
-
-_OPTIONS = tuple(field.name for field in fields(Options))
 
 
 class Ranks(Alone):
@@ -73,10 +68,9 @@ class Ranks(Alone):
 
 def _describe(net, first, initial, options, backward):
     """Say what all ranks must be given alike."""
-    chosen = {name: getattr(options, name) for name in _OPTIONS}
     return {
         "the solver": "solve_adjoint" if backward else "solve",
         "net": f"layers of shape {net.weights.shape[1:]}, {net.dtype}, h={net.h!r}, {net.activation}",
         "u0 or grad_output": f"of shape {first.shape}, {ranks.checksum(first)}",
         "whether initial is given": str(initial is not None),
-    } | {name: repr(value.item() if isinstance(value, np.generic) else value) for name, value in chosen.items()}
+    } | {name: repr(value.item() if isinstance(value, np.generic) else value) for name, value in vars(options).items()}

@@ -9,6 +9,7 @@ from bppsa_nb.distributed import arguments, ranks
 from bppsa_nb.distributed.training import RankStrategy, add_up
 from bppsa_nb.multigrid import model as models
 from bppsa_nb.multigrid import solver
+from bppsa_nb.multigrid.cycles import Options
 from bppsa_nb.multigrid.grids import partition
 from bppsa_nb.training.local import check_gradients, check_parts
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
@@ -16,8 +17,8 @@ from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
 
 def layers_of(model, comm):
     """Return which layers each rank holds, as slices; raise ValueError for more ranks than can have some."""
-    how = models.solver_options(model)
-    return partition(model.depth, ranks.group(comm).size, how.get("coarsening", 4), how.get("levels"))
+    options = Options(**models.solver_options(model))
+    return partition(model.depth, ranks.group(comm).size, options.coarsening, options.levels)
 
 
 def forward(model, x, backend, comm):
@@ -30,10 +31,11 @@ def forward(model, x, backend, comm):
         gather(alike=given)
     first = np.ascontiguousarray(opening[-1] if opening else x)
     solved = solver.solve(net, first, **models.solver_options(model), backend=backend, comm=comm)
-    states, model.cycles["forward"] = solved.states, solved.cycles
-    last = group.rank == group.size - 1
-    closing = _on_some(group, last, lambda: models.run_operators(model, model.closing, states[-1]))
-    return models.ResidualActivations(x, opening, states, closing or ())
+    states, model.cycles["forward"], closing = solved.states, solved.cycles, ()
+    with group.collective_check():
+        if group.rank == group.size - 1:
+            closing = models.run_operators(model, model.closing, states[-1])
+    return models.ResidualActivations(x, opening, states, closing)
 
 
 def backward(model, activations, grad_logits, method, backend, levels, comm):
@@ -48,23 +50,19 @@ def backward(model, activations, grad_logits, method, backend, levels, comm):
         net, given = models.network_of(model, layers), _given(model, activations.x) | {"method": method}
         gather(alike=given)
     states, grads = activations.states, {name: np.zeros_like(param) for name, param in model.params.items()}
-
-    def close():
-        return models.run_operators_back(model, model.closing, states[-1], activations.closing, grad_logits, grads)
-
-    found = _on_some(group, last, close)
-    grad = np.zeros_like(states[-1]) if found is None else found
+    grad = np.zeros_like(states[-1])
+    with group.collective_check():
+        if last:
+            grad = models.run_operators_back(model, model.closing, states[-1], activations.closing, grad_logits, grads)
     group.timed(group.comm.Bcast, grad, group.size - 1)
     how = {"levels": 1} if method == "ordinary" else models.solver_options(model)
     solved = solver.solve_adjoint(net, states, grad, **how, backend=backend, comm=comm)
     gradients, model.cycles["backward"] = solved.states, solved.cycles
     for name, own in zip(("weight", "bias"), net.parameter_gradients(states, gradients, backend), strict=True):
         grads[f"residual.{name}"][layers] = own
-
-    def open_():
-        return models.run_operators_back(model, model.opening, activations.x, activations.opening, gradients[0], grads)
-
-    _on_some(group, first, open_)
+    with group.collective_check():
+        if first:
+            models.run_operators_back(model, model.opening, activations.x, activations.opening, gradients[0], grads)
     return add_up(group, grads)  # of what is not this rank's, zeros
 
 
@@ -82,12 +80,6 @@ def _given(model, x):
         "model.params": f"those {ranks.checksum(*model.params.values())}",
         "model.solver": repr(model.solver),
     }
-
-
-def _on_some(group, chosen, do):
-    """Do what not all ranks have to do, and return its result, or None; what fails there fails everywhere."""
-    with group.collective_check():
-        return do() if chosen else None
 
 
 class LayerStrategy(RankStrategy):

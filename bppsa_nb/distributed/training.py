@@ -10,7 +10,7 @@ import numpy as np
 
 from bppsa_nb.cells.recurrent import Recurrent
 from bppsa_nb.distributed import ranks
-from bppsa_nb.machine.checks import is_integer
+from bppsa_nb.machine.checks import check_count, check_kind
 from bppsa_nb.machine.interrupts import interrupts_held
 from bppsa_nb.training.local import LocalStrategy, check_batch, check_gradients, check_parts
 from bppsa_nb.training.loss import check_labels, check_order, cross_entropy
@@ -74,13 +74,11 @@ class ReplicaStrategy(RankStrategy):
         super().__init__(comm)
         size = self.group.size
         with self.group.collective_check() as gather:
-            places = size if sequence_ranks is None else sequence_ranks
-            if not is_integer(places):
-                raise TypeError(f"sequence_ranks must be an integer, got {places!r}")
-            if places < 1 or size % places:
+            places = size if sequence_ranks is None else check_count("sequence_ranks", sequence_ranks, 1)
+            if size % places:
                 raise ValueError(f"sequence_ranks must divide the number of ranks, {size}, got {places}")
             gather(alike={"sequence_ranks": str(places)})
-        self.places, self.replicas = int(places), size // int(places)
+        self.places, self.replicas = places, size // places
         self.replica, self.place = divmod(self.group.rank, self.places)
         split = self.group.comm.Split
         self.comm = ranks.kept(self.group.comm, f"{places} places", lambda: split(self.replica, self.place))
@@ -88,9 +86,8 @@ class ReplicaStrategy(RankStrategy):
     def check(self, model, optimizer, method, backend, levels, forward):
         """Raise on all ranks unless these can be trained over steps, and are the same on all of them."""
         with self.collective_check() as given:
-            if not isinstance(model, Recurrent):
-                known = "an RNN, a GRU or a ResidualModel with comm, which shares out steps or layers"
-                raise TypeError(f"model must be {known}, got {type(model).__name__}")
+            known = "an RNN, a GRU or a ResidualModel with comm, which shares out steps or layers"
+            check_kind("model", model, Recurrent, known)
             check_parts(model, optimizer)
             forward.check(model)
             if forward.method == "newton":
@@ -105,11 +102,9 @@ class ReplicaStrategy(RankStrategy):
         plan = super().check_dataset(dataset, batch_size)
         known = inspect.signature(dataset.batch).parameters.values()
         if self.places > 1 and not any(one.name == "part" or one.kind is one.VAR_KEYWORD for one in known):
-            raise TypeError(
-                f"dataset.batch must take part=(i, n), for the i-th of n parts of the steps, with {self.places} "
-                "sequence_ranks, as bppsa_nb.training.datasets.ArrayDataset.batch does; "
-                f"{type(dataset).__name__}.batch does not"
-            )
+            part = f"part=(i, n), for the i-th of n parts of the steps, with {self.places} sequence_ranks"
+            example = f"as bppsa_nb.training.datasets.ArrayDataset.batch does; {type(dataset).__name__}.batch does not"
+            raise TypeError(f"dataset.batch must take {part}, {example}")
         return plan
 
     def batch(self, dataset, indices):

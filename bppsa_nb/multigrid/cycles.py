@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_nb.machine.checks import as_float, check_choice, check_count, check_flag, is_number
+from bppsa_nb.machine.checks import as_float, check_choice, check_count, check_flag
 
 RELAXATIONS = ("F", "FC", "FCF")
 CYCLES = ("V", "F")
@@ -24,22 +24,20 @@ _TOO_FAR = "coarse steps are too large for the network: take fewer levels, a sma
 class Options:
     """How to cycle; see `bppsa_nb.multigrid.solve`."""
 
-    cycles: int | None
-    tol: float
-    coarsening: int
-    levels: int | None
-    relaxation: str
-    cycle: str
-    nested_iteration: bool
-    skip_downcycle: bool
+    cycles: int | None = None
+    tol: float = 1e-9
+    coarsening: int = 4
+    levels: int | None = None
+    relaxation: str = "FCF"
+    cycle: str = "V"
     error: float | None = None
+    nested_iteration: bool = False
+    skip_downcycle: bool = False
 
     def __post_init__(self):
         if self.cycles is not None:
             check_count("cycles", self.cycles, 1)
-        if not is_number(self.tol):
-            raise TypeError(f"tol must be a number, got {self.tol!r}")
-        if not 0 <= self.tol < math.inf:
+        if not 0 <= as_float("tol", self.tol) < math.inf:
             raise ValueError(f"tol must be >= 0 and finite, got {self.tol}")
         if self.error is not None:
             if not 0 < as_float("error", self.error) < math.inf:

@@ -1,7 +1,6 @@
 """A residual network that can be trained: opening layers, residual layers that multigrid solves, closing layers."""
 
-import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -17,12 +16,7 @@ from bppsa_nb.networks.layers import check_operators, check_outputs, gradients_o
 from bppsa_nb.networks.network import check_method
 from bppsa_nb.networks.residual import ResidualNetwork
 
-# What a model's `solver` may say, and what holds where it does not.
-_OPTIONS = {
-    name: parameter.default
-    for name, parameter in inspect.signature(solve).parameters.items()
-    if name not in ("net", "u0", "initial", "backend", "comm")
-}
+_OPTIONS = [field.name for field in fields(Options)]  # what a model's `solver` may say
 
 
 @with_repr("x", "opening", "states", "closing")
@@ -155,11 +149,10 @@ class ResidualModel:
     @solver.setter
     def solver(self, solver):
         if solver is not None:
-            if not isinstance(solver, dict):
-                raise TypeError(f"solver must be a dict of options, such as {{'cycles': 2}}, or None, got {solver!r}")
-            if solver.keys() - _OPTIONS.keys():
+            checks.check_kind("solver", solver, dict, "a dict of options, such as {'cycles': 2}, or None", repr)
+            if solver.keys() - set(_OPTIONS):
                 raise ValueError(f"solver may have the options {', '.join(_OPTIONS)}, got {list(solver)}")
-            options = Options(**_OPTIONS | solver)
+            options = Options(**solver)
             check_levels(len(self.params["residual.weight"]), options.coarsening, options.levels)
             solver = dict(solver)
         self._solver = solver

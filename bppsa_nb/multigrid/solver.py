@@ -123,7 +123,7 @@ def solve(
     with connect(comm) as neighbors:
         check_kind("net", net, ResidualNetwork, "a ResidualNetwork")
         steps = net.forward_steps(u0, backend)
-        options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle, error)
+        options = Options(cycles, tol, coarsening, levels, relaxation, cycle, error, nested_iteration, skip_downcycle)
         return _solve(net, u0, *steps, initial, options, neighbors)
 
 
@@ -176,7 +176,7 @@ def solve_adjoint(
     with connect(comm, backward=True) as neighbors:
         check_kind("net", net, ResidualNetwork, "a ResidualNetwork")
         steps = net.adjoint_steps(states, grad_output, backend)
-        options = Options(cycles, tol, coarsening, levels, relaxation, cycle, nested_iteration, skip_downcycle, error)
+        options = Options(cycles, tol, coarsening, levels, relaxation, cycle, error, nested_iteration, skip_downcycle)
         found = _solve(net, grad_output, *steps, initial, options, neighbors)
     return replace(found, states=np.ascontiguousarray(found.states[::-1]))
 

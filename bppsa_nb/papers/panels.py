@@ -12,13 +12,14 @@ with extras.explained():
 
 
 def log_scale(ax, which="xy", shown="{x:g}", ticks=None):
-    """Make axes logarithmic, with plain numbers; those of x at `ticks` only, if there are any."""
+    """Make axes logarithmic, with plain numbers; those of the first one at `ticks` only, if there are any."""
     for axis in which:
         ax.set(**{f"{axis}scale": "log"})
         getattr(ax, f"{axis}axis").set_major_formatter(shown)
     if ticks is not None:
-        ax.set_xticks(ticks, [shown.format(x=tick) for tick in ticks])
-        ax.xaxis.set_minor_locator(NullLocator())
+        axis = getattr(ax, f"{which[0]}axis")
+        axis.set_ticks(ticks, [shown.format(x=tick) for tick in ticks])
+        axis.set_minor_locator(NullLocator())
 
 
 def sizes_axis(ax, sizes):

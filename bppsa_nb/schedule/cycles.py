@@ -20,7 +20,6 @@ from bppsa_nb.networks import residual_steps as steps
 from bppsa_nb.schedule import events as timeline
 
 COSTS = {"F": 1, "δO": 1, "δW": 1}
-_DEFAULTS = {"relaxation": "FCF", "cycle": "V", "nested_iteration": False, "skip_downcycle": False}
 
 
 class Task(NamedTuple):
@@ -101,7 +100,7 @@ def record(depth, workers=1, cycles=1, coarsening=4, levels=None, **options):
     """
     depth, cycles = check_count("depth", depth, 1), check_count("cycles", cycles, 1)
     coarsening, levels = check_levels(depth, coarsening, levels)
-    options = Options(cycles, 0.0, coarsening, levels, **_DEFAULTS | options)
+    options = Options(cycles, 0.0, coarsening, levels, **options)
     block = coarsening if levels > 1 else 1
     blocks = -(-depth // block)
     workers = check_count("workers", workers, 1)

@@ -10,10 +10,8 @@ from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
 
-SIZES = {  # steps, iterations, and how many of these there are between two styles
-    "quick": {"T": 320, "iterations": 200, "every": 25},
-    "paper": {"T": 1000, "iterations": 1500, "every": 25},
-}
+# Steps, iterations, and how many of these there are between two looks at the states.
+SIZES = {"quick": {"T": 320, "iterations": 200, "every": 25}, "paper": {"T": 1000, "iterations": 1500, "every": 25}}
 DRAWS = {"quick": 1, "paper": 3}  # of initial weights and data
 RATES = {1e-5: "identity", 1e-4: "vector", 1e-3: "linear"}  # and the colors' roles
 BATCH, CHUNKS, MOST = 16, 16, 60
@@ -65,8 +63,7 @@ def plot(table):
         failed = rows[~rows["met"].astype(bool)]
         axes[0].plot(failed["iteration"], np.full(len(failed), 1.2 * MOST), "x", color=style["color"], ms=4, mew=0.8)
         axes[1].plot(rows["iteration"], rows["steps"], **style)
-    panels.log_scale(axes[0], "y", ticks=None)
-    axes[0].set_yticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
+    panels.log_scale(axes[0], "y", ticks=(1, 2, 5, 10, 20, 50))
     axes[0].set(xlabel="iteration of training", ylabel="corrections", title="Newton on all states (DEER)")
     panels.legend(fig)
     axes[1].axhline(1, color=COLORS["baseline"], lw=1)

@@ -65,8 +65,8 @@ def plot(table):
             style = {"color": COLORS[role], "marker": marker, "ms": 10 - 2 * i, "lw": 3 - 0.6 * i, "fillstyle": "none"}
             label = f"{words}, {'single' if dtype == 'float32' else 'double'} precision"
             ax.plot(found.index, found, dash, label=label, **style)
-    panels.log_scale(ax, shown="{x:,g}", ticks=sorted(table["T"].unique()))
-    ax.set_yticks([1, 2, 3, 5, 10, 20, 50], ["1", "2", "3", "5", "10", "20", "50"])
+    panels.log_scale(ax, "x", "{x:,g}", ticks=sorted(table["T"].unique()))
+    panels.log_scale(ax, "y", ticks=(1, 2, 3, 5, 10, 20, 50))
     ax.set(xlabel="length of the sequence, T", ylabel="corrections", ylim=(0.9, 500))
     ax.legend(loc="upper left", fontsize=8, ncols=2)
     return fig

@@ -9,6 +9,7 @@ from bppsa_nb.distributed.predict import scan, sequential
 from bppsa_nb.papers import on_ranks, panels, provenance
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
+from bppsa_nb.papers.timing import quartiles
 
 SIZES = {"quick": {"steps": 5000, "rounds": 5}, "paper": {"steps": 30000, "rounds": 25}}
 RANKS, MODELLED, BATCHES = (1, 2, 4), tuple(2**i for i in range(11)), (1, 16)
@@ -46,10 +47,8 @@ def _measured(found, steps, rounds):
     rows = []
     for method in WAYS:
         times = pd.DataFrame([row for row in found["forward"] if row["method"] == method])
-        last = times.groupby("round")["seconds"].max()
-        low, middle, high = last.quantile([0.25, 0.5, 0.75])
         row = {"road": method, "T": steps, "passes": int(times["passes"].max())}
-        rows.append(row | {"seconds": middle, "seconds_low": low, "seconds_high": high})
+        rows.append(row | quartiles("seconds", times.groupby("round")["seconds"].max()))
     return rows
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 from matplotlib import pyplot
 
-from bppsa_nb.cells.gru import GRU
 from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.forward import networks
@@ -26,7 +25,7 @@ TICKS = {"numpy": (0.1, 0.2, 0.5, 1, 2, 5, 10, 20), "cpu": (0.01, 0.02, 0.05, 0.
 def measure(scale, rng, progress):
     """Time methods that take turns: a row per network, length, backend and method."""
     def measure_point(point, rng):
-        model = _network(point["network"], ITERATIONS[scale], rng)
+        model = networks.make(point["network"], rng, ITERATIONS[scale], np.float32)
         x = networks.inputs(point["T"], 1, rng, np.float32)
         methods = ["linear", *METHODS]
         calls = [lambda method=method: model.forward(x, None, point["backend"], method=method) for method in methods]
@@ -43,14 +42,6 @@ def measure(scale, rng, progress):
 
     points = grid(network=KINDS, T=SIZES[scale], backend=("numpy", "cpu"))
     return progress.collect(points, measure_point, rng)
-
-
-def _network(kind, iterations, rng):
-    if kind == "gru":
-        return GRU(1, networks.H, networks.CLASSES, rng=rng)
-    if kind == "trained":
-        return networks.trained(rng, iterations, 100, dtype=np.float32)
-    return networks.fresh(rng, np.float32)
 
 
 def ratio(table, network, backend, method="chunked"):
@@ -73,13 +64,9 @@ def plot(table):
             ax.axhline(1, color=COLORS["baseline"], lw=1)
             ax.set_title(f"{name}, {words}")
             ax.set_xticks(range(len(lengths)), [f"{T:,}" for T in lengths])
-            panels.log_scale(ax, "y", "{x:g}")
-            ax.set_yticks(TICKS[backend], [f"{tick:g}" for tick in TICKS[backend]])
-            ax.set_yticks([], minor=True)
+            panels.log_scale(ax, "y", ticks=TICKS[backend])
             ax.grid(visible=False, axis="x")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("times the loop's speed")
-    for ax in axes[1]:
-        ax.set_xlabel("length of the sequence, T")
+    pyplot.setp(axes[:, 0], ylabel="times the loop's speed")
+    pyplot.setp(axes[1], xlabel="length of the sequence, T")
     panels.legend(fig, panels.patches({words: COLORS[role] for words, role in METHODS.values()}), ncols=3)
     return fig

@@ -2,6 +2,7 @@
 
 from matplotlib import pyplot
 
+from bppsa_nb.papers import panels
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.forward import networks
 from bppsa_nb.papers.tables import where
@@ -62,8 +63,7 @@ def plot(table):
         left = table["exponent"].min()
         ax.annotate(words[what], (left, limit), (0, 3), textcoords="offset points", size=8, color=COLORS["baseline"])
         ax.set_xlabel("largest Lyapunov exponent, per step")
-    axes[0].set_yscale("log")
-    axes[0].set_yticks([2, 5, 10, 20, 50, 100, 200], ["2", "5", "10", "20", "50", "100", "200"])
+    panels.log_scale(axes[0], "y", ticks=(2, 5, 10, 20, 50, 100, 200))
     axes[0].set_ylim(1.5, 500)
     axes[0].set(ylabel="corrections", title="Newton on all states (DEER)")
     axes[1].set(ylabel="repairs", title=f"{CHUNKS} chunks, repaired", ylim=(0, CHUNKS + 0.5))

@@ -6,12 +6,25 @@ import numpy as np
 
 from bppsa_nb.cells import rnn
 from bppsa_nb.cells.chunked import Chunks
+from bppsa_nb.cells.gru import GRU
 from bppsa_nb.cells.newton import propagate
 from bppsa_nb.training.datasets import Bitstream
 from bppsa_nb.training.optimizers import Adam
 from bppsa_nb.training.trainer import Trainer
 
 H, CLASSES = 20, 10
+
+
+def make(kind, rng, iterations, dtype=np.float64):
+    """Make a network: "fresh", "chaos", "gru", a "latch", or one "trained" for some iterations on sequences of 100."""
+    if kind == "gru":
+        return GRU(1, H, CLASSES, rng=rng, dtype=dtype)
+    if kind == "trained":
+        return trained(rng, iterations, 100, dtype=dtype)
+    if kind == "latch":
+        return latch()
+    model = fresh(rng, dtype)
+    return scaled(model, 3) if kind == "chaos" else model
 
 
 def inputs(T, B, rng, dtype=np.float64):
@@ -40,9 +53,9 @@ def like(model, dtype):
     return found
 
 
-def latch(dtype=np.float64):
+def latch():
     """Make an RNN each of whose states has two basins, and stays in one until a pulse pushes it into the other."""
-    model = fresh(0, dtype)
+    model = fresh(0)
     model.params["weight_hh_l0"][...] = 1.5 * np.eye(H)
     model.params["weight_ih_l0"][...] = np.linspace(0.5, 1, H)[:, None]
     for name in ("bias_ih_l0", "bias_hh_l0"):
@@ -50,9 +63,9 @@ def latch(dtype=np.float64):
     return model
 
 
-def pulses(T, dtype=np.float64):
+def pulses(T):
     """Return what switches a `latch`: one way at the first step, and the other way after a quarter of the time."""
-    x = np.zeros((T, 1, 1), dtype)
+    x = np.zeros((T, 1, 1))
     x[0], x[T // 4] = -1, 4
     return x
 

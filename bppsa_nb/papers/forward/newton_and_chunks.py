@@ -13,12 +13,7 @@ from bppsa_nb.papers.tables import where
 SIZES = {"quick": {"iterations": 300}, "paper": {"iterations": 1000}}
 T, LENGTH, MOST, SHOWN = 320, 20, 16, 10
 CHUNKS = T // LENGTH
-KINDS = {
-    "fresh": "a fresh network",
-    "trained": "trained",
-    "latch": "two basins",
-    "chaos": "chaos",
-}
+KINDS = {"fresh": "a fresh network", "trained": "trained", "latch": "two basins", "chaos": "chaos"}
 METHODS = {"newton": "Newton (DEER)", "chunks": "chunks, repaired"}
 RIGHT, WRONG = 1e-10, 1.0
 
@@ -28,7 +23,7 @@ def measure(scale, rng, progress):
     points = [{"network": name} for name in KINDS]
 
     def measure_point(point, rng):
-        model = _network(point["network"], rng, **SIZES[scale])
+        model = networks.make(point["network"], rng, **SIZES[scale])
         return errors(model, networks.pulses(T) if point["network"] == "latch" else networks.inputs(T, 1, rng), rng)
 
     return progress.collect(points, measure_point, rng)
@@ -60,15 +55,6 @@ def picture(radius, seed=0):
     axes[0].set_ylabel("corrections, repairs")
     fig.suptitle(f"spectral radius {radius:.1f}, largest Lyapunov exponent {table['exponent'][0]:+.2f}", size=10)
     return panels.png(fig)
-
-
-def _network(name, rng, iterations):
-    if name == "trained":
-        return networks.trained(rng, iterations, 100)
-    if name == "latch":
-        return networks.latch()
-    model = networks.fresh(rng)
-    return networks.scaled(model, 3) if name == "chaos" else model
 
 
 def iterations(table, network, method):

@@ -24,11 +24,10 @@ def measure(scale, rng, progress):
     rows = []
     for (cell, weights), batch, T in itertools.product(CELLS.items(), BATCHES, LENGTHS):
         for road in ROADS:
-            gains = []
-            for steps, products in ((1, 1), *itertools.product((1 / OFF, OFF), repeat=2)):
-                loops, chunks = seconds(T, batch, weights, road, steps, products)
-                gains.append(loops / chunks)
-            loops, chunks = seconds(T, batch, weights, road)
+            factors = [(1, 1), *itertools.product((1 / OFF, OFF), repeat=2)]
+            found = [seconds(T, batch, weights, road, *each) for each in factors]
+            gains = [loops / chunks for loops, chunks in found]
+            loops, chunks = found[0]
             row = {"cell": cell, "B": batch, "T": T, "road": road, "loops": loops, "seconds": chunks}
             rows.append(row | {"gain": gains[0], "gain_low": min(gains), "gain_high": max(gains)})
     table = pd.DataFrame(rows)
@@ -74,8 +73,8 @@ def plot(table):
         ax.axhline(1, color=COLORS["baseline"], lw=1)
         ax.set_title(cell)
         ax.set_xlabel("length of the sequence, T")
-        panels.log_scale(ax, shown="{x:,g}", ticks=LENGTHS)
-        panels.log_scale(ax, "y", "{x:g}")
+        panels.log_scale(ax, "x", "{x:,g}", LENGTHS)
+        panels.log_scale(ax, "y")
     axes[0].set_ylabel("times the loops' speed, predicted")
     panels.legend(fig, ncols=2)
     return fig

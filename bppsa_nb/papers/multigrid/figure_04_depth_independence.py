@@ -97,10 +97,8 @@ def plot(table):
             style = {"ha": "right", "va": "top", "size": 9, "bbox": {"fc": "white", "ec": "none", "pad": 1}}
             ax.text(0.97, 0.96, _in_words(panel), transform=ax.transAxes, **style)
     axes[0, 0].set(yscale="log", ylim=(1e-12, 1e4), xticks=range(1, int(table["cycle"].max()) + 1))
-    for ax in axes[-1]:
-        ax.set_xlabel("cycle")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("norm of the residual")
+    pyplot.setp(axes[-1], xlabel="cycle")
+    pyplot.setp(axes[:, 0], ylabel="norm of the residual")
     handles = axes[0, 0].get_lines()[: 2 * len(depths) : 2]
     handles += panels.lines({"gradients": COLORS["baseline"]}, ls=":")
     panels.legend(fig, handles)

@@ -34,14 +34,10 @@ def measure(scale, rng, progress):
     net = multigrid.ResidualNetwork(weights, np.zeros((depth, channels), np.float32), 1 / depth, "relu")
     u0 = rng.standard_normal((1, channels, IMAGE, IMAGE), np.float32)
     methods = {"loop": {"levels": 1}, "cycle": {"cycles": 1, "coarsening": COARSENING}}
-    clocked = {method: [] for method in methods}
-    for i in range(2 + runs):
-        for method, options in methods.items():  # in turns
-            events = clock(net, u0, options)
-            if i >= 2:
-                clocked[method].append(events)
+    turns = [{method: clock(net, u0, options) for method, options in methods.items()} for _ in range(2 + runs)]
     rows = []
-    for method, runs in clocked.items():
+    for method in methods:
+        runs = [turn[method] for turn in turns[2:]]  # the first two touch the memory
         ends = [timeline.makespan(events) for events in runs]
         for events, end in zip(runs, ends, strict=True):
             row = {"part": "run", "method": method, "seconds": end, "blocks": len(events), "threads": THREADS}

@@ -3,8 +3,7 @@
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 
 from bppsa_nb import multigrid
 from bppsa_nb.multigrid.cycles import GridLevel
@@ -47,12 +46,11 @@ def relax(grid):
 
     begin = 2.0**depth * np.arange(depth + 1).reshape(-1, 1, 1)
     level = GridLevel(grid, net.h, begin, steps, sweep)
-    states = [level.points.copy()]
-    level.f_relax()
-    states.append(level.points.copy())
-    level.c_relax()
-    states.append(level.points.copy())
-    return [values.ravel() for values in states]
+    states = [begin.ravel()]
+    for relaxation in (level.f_relax, level.c_relax):
+        relaxation()
+        states.append(level.points.flatten())
+    return states
 
 
 def decode(value):
@@ -85,7 +83,12 @@ def plot(table):
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
         ax.grid(False)
-    _legend(fig)
+    handles = panels.lines({"C-point": COLORS["linear"]}, marker="s", ls="", ms=8)
+    handles += panels.lines({"F-point": COLORS["chunked"]}, marker="o", ls="", ms=6)
+    handles += panels.patches({"F-points of a block": "#e9eef4"})
+    handles += panels.lines({"propagated within a block": COLORS["matrix"]})
+    handles += panels.lines({"propagated to the next C-point": COLORS["vector"]})
+    panels.legend(fig, handles)
     return fig
 
 
@@ -97,14 +100,3 @@ def _draw_points(ax, rows, y, gap):
     ax.plot(fine["point"], [y] * len(fine), "o", color=COLORS["chunked"], ms=6, zorder=3)
     is_c = rows.loc[rows["kind"] == "C", "point"]
     ax.plot(is_c, [y] * len(is_c), "s", color=COLORS["linear"], ms=8, zorder=3)
-
-
-def _legend(fig):
-    handles = [
-        Line2D([], [], color=COLORS["linear"], marker="s", ls="", ms=8, label="C-point"),
-        Line2D([], [], color=COLORS["chunked"], marker="o", ls="", ms=6, label="F-point"),
-        Patch(color="#e9eef4", label="F-points of a block"),
-        Line2D([], [], color=COLORS["matrix"], label="propagated within a block"),
-        Line2D([], [], color=COLORS["vector"], label="propagated to the next C-point"),
-    ]
-    panels.legend(fig, handles)

@@ -104,9 +104,7 @@ def _costs(seconds, depth):
     adjoint = (rest["multigrid"] - rest["serial"]) / (steps - depth)
     gradient = max(0.0, rest["serial"] / depth - adjoint)  # below zero only if the machine was busy
     counts = {"multigrid": steps, "serial": depth}
-    return {
-        name: {"F": seconds[name, "inference"] / count, "δO": adjoint, "δW": gradient} for name, count in counts.items()
-    }
+    return {name: {"F": seconds[name, "inference"] / n, "δO": adjoint, "δW": gradient} for name, n in counts.items()}
 
 
 _record = lru_cache(maxsize=32)(record)  # networks and links differ in costs only
@@ -160,8 +158,7 @@ def plot(table):
 def _draw_speedups(ax, rows):
     """Draw times of serial propagation on one rank over times."""
     for method, (name, color, marker) in METHODS.items():
-        for source, dash in {**DASHES, "measured": marker}.items():
-            part = _of(source, rows[rows["method"] == method])
+        for source, dash, part in _sources(rows[rows["method"] == method], marker):
             label = f"{name}, measured" if source == "measured" else f"simulated, {source}"
             label = label if source == "measured" or method == "multigrid" else None
             ax.plot(part["ranks"], part["alone"] / part["seconds"], dash, color=color, label=label)
@@ -169,15 +166,15 @@ def _draw_speedups(ax, rows):
     _write_below(ax, _ratios_in_words("multigrid", rows))
 
 
-def _of(source, rows):
-    """Return the rows of a link that was simulated, or the measured ones."""
-    return rows[(rows["link"] == source) | (rows["part"] == source)]
+def _sources(rows, marker):
+    """Yield links that were simulated, and "measured", each with its style of lines and its rows."""
+    for source, style in {**DASHES, "measured": marker}.items():
+        yield source, style, rows[(rows["link"] == source) | (rows["part"] == source)]
 
 
 def _ratios(rows):
     """Return measured seconds over those predicted from one rank's, for several ranks."""
-    parts = (rows[rows["part"] == part].set_index("ranks")["seconds"] for part in ("measured", "predicted"))
-    measured, predicted = parts
+    measured, predicted = (where(rows, part=part).set_index("ranks")["seconds"] for part in ("measured", "predicted"))
     return (measured / predicted)[measured.index > 1]
 
 
@@ -203,8 +200,7 @@ def _draw_published(inference, training):
 def _draw_decomposition(ax, rows):
     """Draw what a rank's time goes to, over serial propagation's time on one rank."""
     for part, color, marker in ("compute", COLORS["identity"], "o"), ("communication", COLORS["vector"], "s"):
-        for source, dash in {**DASHES, "measured": marker}.items():
-            drawn = _of(source, rows[rows[part] > 0])
+        for source, dash, drawn in _sources(rows[rows[part] > 0], marker):
             label = {"measured": f"{part}, measured"}.get(source)
             ax.plot(drawn["ranks"], drawn[part] / drawn["alone"], dash, color=color, label=label)
     far = rows[rows["ranks"] == RANKS[-1]].set_index("link")
@@ -221,8 +217,7 @@ def _draw_decomposition(ax, rows):
 
 def _draw_against_partitioning(ax, rows):
     for channels, color in (FEW, COLORS["chunked"]), (MANY, COLORS["truncated"]):
-        for source, dash in {**DASHES, "measured": "o"}.items():
-            part = _of(source, rows[rows["channels"] == channels])
+        for source, dash, part in _sources(rows[rows["channels"] == channels], "o"):
             seconds = part.pivot(index="ranks", columns="method", values="seconds")
             label = f"{channels} channels" if source == SLOW else None
             ax.plot(seconds.index, seconds["serial"] / seconds["multigrid"], dash, color=color, label=label)

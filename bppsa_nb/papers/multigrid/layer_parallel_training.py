@@ -1,7 +1,5 @@
 """Section IV-A of layer-parallel training: two cycles forward, two backward, held against back-propagation."""
 
-from functools import lru_cache
-
 import numpy as np
 import pandas as pd
 from matplotlib import pyplot
@@ -14,6 +12,7 @@ from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.images import fetched
 from bppsa_nb.papers.multigrid import digits
 from bppsa_nb.papers.multigrid.digits import TEST_DIGITS, Digits
+from bppsa_nb.papers.progress import grid
 from bppsa_nb.papers.tables import where
 from bppsa_nb.papers.text import points
 from bppsa_nb.schedule.cycles import record
@@ -45,18 +44,13 @@ def measure(scale, rng, progress):
     training, unseen = (images(split, scale) for split in ("train", "test"))
     backend = backends.resolve("auto")
     seeds = np.random.default_rng(rng).integers(2**31, size=max(TIMES.values())).tolist()
-    runs = [
-        {"T": T, "seed": seed, "method": method, "backend": backend}
-        for T, count in TIMES.items()
-        for seed in seeds[:count]
-        for method in METHODS
-    ]
+    runs = [grid(T=[T], seed=seeds[:count], method=METHODS, backend=[backend]) for T, count in TIMES.items()]
 
     def measure_point(point, _):
         model = new(training, point["T"], point["seed"])
         return train(model, training, unseen, EPOCHS[scale], point["method"], point["seed"], backend)
 
-    table = progress.collect(runs, measure_point, rng)
+    table = progress.collect(sum(runs, []), measure_point, rng)
     table.attrs = {"data": training.data}
     return table
 
@@ -207,25 +201,15 @@ def plot(table):
     right.plot(taken.columns, [2] * taken.shape[1], color=styles["multigrid"][1], lw=1.1, ls="--")
     right.set(title="cycles, as many as it takes", xlabel="epoch", xticks=taken.columns, ylim=(0, 9))
     right.set_xlim(right=1.3 * taken.columns[-1])
-    right.secondary_yaxis("right", functions=(_steps, _cycles)).set(ylabel="steps in a row")
+    right.secondary_yaxis("right", functions=_steps_of_cycles()).set(ylabel="steps in a row")
     return fig
 
 
-def _steps(cycles):
-    """Return the layer steps in a row of a training step, linear in cycles; `_cycles` is its inverse."""
-    none, each = _line()
-    return none + each * cycles
-
-
-def _cycles(steps):
-    none, each = _line()
-    return (steps - none) / each
-
-
-@lru_cache(maxsize=1)
-def _line():
+def _steps_of_cycles():
+    """Return the layer steps in a row of a training step as a function of cycles, which is linear, and its inverse."""
     first, second = (record(DEPTH, cycles=count).span() for count in (1, 2))
-    return 2 * first - second, second - first
+    none, each = 2 * first - second, second - first
+    return lambda cycles: none + each * cycles, lambda steps: (steps - none) / each
 
 
 def _in_words(gap):

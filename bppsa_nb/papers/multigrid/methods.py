@@ -23,11 +23,8 @@ from bppsa_nb.schedule.events import Event
 
 LATENCY, TRANSFER = 0.25, 0.25  # layer steps
 COARSENING = 4
-STARTS = {
-    "layers": {},  # from the first state on all layers, as `multigrid.solve` does without options
-    "skip": {"skip_downcycle": True},
-    "nested": {"nested_iteration": True},
-}
+# "layers": from the first state on all layers, as `multigrid.solve` does without options.
+STARTS = {"layers": {}, "skip": {"skip_downcycle": True}, "nested": {"nested_iteration": True}}
 
 
 class Step(NamedTuple):

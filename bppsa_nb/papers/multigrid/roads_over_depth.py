@@ -83,40 +83,41 @@ def values(table):
     rows = rows[rows["start"].isin(("-", "scan", "layers"))].set_index("road")
     whole = ["pipeline 32", "pipeline 4", "multigrid 1", "multigrid 2", "scan 8"]
     backward = ["scan 2", "scan 8", "scan 32", "multigrid 1", "multigrid 2"]
-    return {"deepest": depths} | {
-        name: rows.loc[chosen].reset_index() for name, chosen in (("whole", whole), ("backward", backward))
-    }
+    return {"deepest": depths, "whole": rows.loc[whole].reset_index(), "backward": rows.loc[backward].reset_index()}
 
 
 def plot(table):
     """Draw speedups over workers for every depth, the backward pass, errors, and critical paths over depth."""
     joined = with_errors(table)
-    depths, most = sorted(joined["depth"].unique()), joined["workers"].max()
+    depths, most = sorted(joined["depth"].unique())[-3:], joined["workers"].max()
+    shown = joined[joined["start"].isin(("-", "scan", "layers"))]
     fig = pyplot.figure(figsize=(10.4, 7.6), layout="constrained")
-    shown = [joined[joined["start"].isin(("-", "scan", "layers"))], depths[-3:]]
-    axes = fig.subplot_mosaic([[f"N{depth}" for depth in shown[1]], ["backward", "error", "steps"]])
-    for depth in shown[1]:
-        rows = shown[0][shown[0]["depth"] == depth]
+    axes = fig.subplot_mosaic([[f"N{depth}" for depth in depths], ["backward", "error", "steps"]])
+    for depth in depths:
+        rows = where(shown, depth=depth)
         names = [name for name in STYLES if name not in ("scan 2", "scan 32", "multigrid 4")]
         _draw_speedup(axes[f"N{depth}"], rows, names, "speedup")
         axes[f"N{depth}"].set(title=f"{depth:,} layers", ylim=(0.15, 50), xlim=(0.8, 1.25 * most))
-    axes[f"N{depths[-3]}"].set_ylabel("speedup, whole step")
-    top = shown[0][shown[0]["depth"] == depths[-1]]
+    axes[f"N{depths[0]}"].set_ylabel("speedup, whole step")
     names = ["multigrid 1", "multigrid 2", "scan 2", "scan 8", "scan 32", "serial"]
-    _draw_speedup(axes["backward"], top, names, "backward_speedup")
+    _draw_speedup(axes["backward"], where(shown, depth=depths[-1]), names, "backward_speedup")
     axes["backward"].set(title=f"Backward alone, {depths[-1]:,} layers", ylabel="speedup, backward pass")
     _draw_errors(axes["error"], where(joined, depth=depths[-1], workers=most))
-    _draw_steps(axes["steps"], shown[0])
+    _draw_steps(axes["steps"], shown)
     handles = [pyplot.plot([], [], style, color=color, ms=4, label=label)[0] for label, color, style in STYLES.values()]
     panels.legend(fig, handles, ncols=5)
     return fig
 
 
-def _draw_speedup(ax, rows, names, quantity):
+def _draw_lines(ax, rows, names, across, quantity):
     for name in names:
         part = rows[rows["road"] == name]
         _, color, style = STYLES[name]
-        ax.plot(part["workers"], part[quantity], style, color=color, ms=4)
+        ax.plot(part[across], part[quantity], style, color=color, ms=4)
+
+
+def _draw_speedup(ax, rows, names, quantity):
+    _draw_lines(ax, rows, names, "workers", quantity)
     ax.axhline(1, color="black", lw=0.8)
     panels.log_scale(ax)
     ax.set_xlabel("workers")
@@ -137,9 +138,6 @@ def _draw_errors(ax, rows):
 
 def _draw_steps(ax, rows):
     steps = rows[rows["workers"] == rows["workers"].min()]
-    for name in ("serial", "scan 8", "multigrid 1", "multigrid 2", "multigrid 4"):
-        part = steps[steps["road"] == name]
-        _, color, style = STYLES[name]
-        ax.plot(part["depth"], part["steps"], style, color=color, ms=4)
+    _draw_lines(ax, steps, ("serial", "scan 8", "multigrid 1", "multigrid 2", "multigrid 4"), "depth", "steps")
     panels.log_scale(ax, shown="{x:,.0f}", ticks=sorted(rows["depth"].unique()))
     ax.set(xlabel="layers", ylabel="steps that wait for each other", title="Critical path")

@@ -9,21 +9,13 @@ from bppsa_nb.schedule import draw
 from bppsa_nb.schedule import events as timeline
 
 DEPTH, WORKERS, WIDTH, BATCH = 128, 16, 8, 32
-COLORS = {
-    "F": draw.OPERATION_COLORS["F"],
-    "F coarse": "#0072B2",
-    "δO": draw.OPERATION_COLORS["δO"],
-    "δO coarse": "#D55E00",
-    "J": "#CC79A7",
-    "δW": draw.OPERATION_COLORS["δW"],
-}
-NAMES = {
-    "F": "forward F",
-    "F coarse": "forward, coarse levels",
-    "δO": "backward δO",
-    "δO coarse": "backward, coarse levels",
-    "J": "Jacobians made, multiplied",
-    "δW": "weight gradient δW",
+STYLES = {
+    "F": ("forward F", draw.OPERATION_COLORS["F"]),
+    "F coarse": ("forward, coarse levels", "#0072B2"),
+    "δO": ("backward δO", draw.OPERATION_COLORS["δO"]),
+    "δO coarse": ("backward, coarse levels", "#D55E00"),
+    "J": ("Jacobians made, multiplied", "#CC79A7"),
+    "δW": ("weight gradient δW", draw.OPERATION_COLORS["δW"]),
 }
 
 
@@ -54,16 +46,10 @@ def plot(table):
     counts = table[table["part"] == "road"].set_index("road")
     events = table[table["part"] == "event"].astype({"worker": int})
     fig, axes = pyplot.subplots(len(counts), figsize=(9.4, 8.0), layout="constrained", sharex=True)
+    colors = {kind: color for kind, (_, color) in STYLES.items()}
+    style = {"colors": colors, "unit": "", "until": 1.02 * counts["time"].max(), "legend": False}
     for ax, (name, road) in zip(axes, counts.iterrows(), strict=True):
-        rows = events[events["road"] == name]
-        draw.timeline(
-            timelines.events(rows, label=""),
-            ax,
-            colors=COLORS,
-            unit="",
-            until=1.02 * counts["time"].max(),
-            legend=False,
-        )
+        draw.timeline(timelines.events(events[events["road"] == name], label=""), ax, **style)
         ax.set_yticks([])
         ax.axvline(road["time"], color="black", lw=1.0)
         ax.set_title(f"{name}: {road['time']:.1f}", loc="left", size=10)
@@ -71,6 +57,5 @@ def plot(table):
         words = f"{road['steps']:.0f} steps in a row · work × {road['work']:.2g} · memory {road['memory']:.2g} · {off}"
         ax.set_title(words, loc="right", size=9, weight="normal")
     axes[-1].set_xlabel(f"time in layer steps; on one worker, the step takes {3 * DEPTH}")
-    handles = panels.patches({NAMES[kind]: color for kind, color in COLORS.items()})
-    panels.legend(fig, handles, fontsize=8.5, columnspacing=1.2)
+    panels.legend(fig, panels.patches(dict(STYLES.values())), fontsize=8.5, columnspacing=1.2)
     return fig

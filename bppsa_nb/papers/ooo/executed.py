@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb import schedule
-from bppsa_nb.papers import timelines
+from bppsa_nb.papers import panels, timelines
 from bppsa_nb.papers.figures import COLORS
 from bppsa_nb.papers.tables import where
 from bppsa_nb.schedule.operations import F
@@ -51,18 +51,14 @@ def measure(scale, rng, progress):
     }
     with ExitStack() as stack:
         runs = {name: stack.enter_context(schedule.Executor(plan, model, len(x))) for name, plan in plans.items()}
-        measured = {policy: [] for policy in runs}
-        for i in range(1 + rounds):
-            for policy, run in runs.items():  # in turns
-                result = run(x, labels)
-                if i:  # the first one touches the memory
-                    measured[policy].append(result.timeline)
+        turns = [{policy: run(x, labels).timeline for policy, run in runs.items()} for _ in range(1 + rounds)]
     for policy, plan in plans.items():
-        spans = [timeline.makespan for timeline in measured[policy]]
+        measured = [turn[policy] for turn in turns[1:]]  # the first one touches the memory
+        spans = [timeline.makespan for timeline in measured]
         same = {"part": "policy", "policy": policy, "predicted": plan.makespan}
         rows += [same | {"round": i, "measured": span} for i, span in enumerate(spans)]
         if policy in DRAWN:
-            middle = measured[policy][int(np.argsort(spans)[len(spans) // 2])]
+            middle = measured[int(np.argsort(spans)[len(spans) // 2])]
             for which, timeline in (("predicted", plan), ("measured", middle)):
                 rows += timelines.rows(timeline, part="event", policy=policy, which=which)
     table = pd.DataFrame(rows)
@@ -79,12 +75,10 @@ def link(model, x, labels, costs, rounds):
     from scipy.optimize import nnls
 
     timeline = schedule.pipeline(costs, DEVICES, 1, "modulo")
-    forward, under_way = timeline.operations.select(F)[0], []
+    forward = timeline.operations.select(F)[0]
     with schedule.Executor(timeline, model, len(x)) as run:
-        for i in range(1 + rounds):
-            ran = run(x, labels).timeline
-            if i:
-                under_way.append(ran.start[forward[1:]] - ran.end[forward[:-1]])
+        ran = [run(x, labels).timeline for _ in range(1 + rounds)]
+    under_way = [each.start[forward[1:]] - each.end[forward[:-1]] for each in ran[1:]]
     sizes, seconds = costs.memory.output_grad[:-1], np.median(under_way, axis=0)
     (latency, per_byte), _ = nnls(np.column_stack([np.ones(len(sizes)), sizes]), seconds)
     rows = [{"part": "link", "bytes": size, "seconds": took} for size, took in zip(sizes, seconds, strict=True)]
@@ -96,13 +90,8 @@ def ratios(table):
 
     `predicted` seconds; `median`, `least` and `most` of the measured ones; and `ratio`, the median over the predicted.
     """
-    spans = table[table["part"] == "policy"].groupby("policy", sort=False)
-    spans = spans.agg(
-        predicted=("predicted", "first"),
-        median=("measured", "median"),
-        least=("measured", "min"),
-        most=("measured", "max"),
-    )
+    runs = table[table["part"] == "policy"].groupby("policy", sort=False)
+    spans = runs["measured"].agg(median="median", least="min", most="max").assign(predicted=runs["predicted"].first())
     return spans.assign(ratio=spans["median"] / spans["predicted"])
 
 
@@ -127,14 +116,14 @@ def plot(table):
 
 def _draw_makespans(ax, table):
     compared = ratios(table)
-    place = np.arange(len(compared))
-    ends = 1e3 * np.array([compared["median"] - compared["least"], compared["most"] - compared["median"]])
-    ax.bar(place - 0.2, 1e3 * compared["predicted"], 0.36, color=COLORS["chunked"], label="predicted from the profile")
-    ax.bar(place + 0.2, 1e3 * compared["median"], 0.36, color=COLORS["matrix"], label="measured: median, least, most")
-    ax.errorbar(place + 0.2, 1e3 * compared["median"], ends, fmt="none", color="black", capsize=3, lw=1)
-    top = 1e3 * compared["most"].max()
-    for i, (ratio, most) in enumerate(zip(compared["ratio"], compared["most"], strict=True)):
-        ax.text(i + 0.2, 1e3 * most + 0.02 * top, f"{ratio:.2f}×", ha="center", size=9)
+    place, ms = np.arange(len(compared)), 1e3 * compared
+    ax.bar(place - 0.2, ms["predicted"], 0.36, color=COLORS["chunked"], label="predicted from the profile")
+    ax.bar(place + 0.2, ms["median"], 0.36, color=COLORS["matrix"], label="measured: median, least, most")
+    style = {"fmt": "none", "color": "black", "capsize": 3, "lw": 1}
+    panels.errorbar(ax, place + 0.2, ms["least"], ms["median"], ms["most"], **style)
+    top = ms["most"].max()
+    for i, (ratio, most) in enumerate(zip(compared["ratio"], ms["most"], strict=True)):
+        ax.text(i + 0.2, most + 0.02 * top, f"{ratio:.2f}×", ha="center", size=9)
     ax.set_xticks(place, [_NAMES[policy] for policy in compared.index])
     ax.set(ylabel="makespan, ms", ylim=(0, 1.3 * top))
     ax.grid(axis="x", visible=False)

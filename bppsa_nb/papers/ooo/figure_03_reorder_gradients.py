@@ -5,8 +5,8 @@ import pandas as pd
 from matplotlib import pyplot
 
 from bppsa_nb import schedule
+from bppsa_nb.papers import timelines
 from bppsa_nb.schedule import draw
-from bppsa_nb.schedule.events import Event
 from bppsa_nb.sparse import LeNet5
 from bppsa_nb.training.loss import cross_entropy
 
@@ -80,14 +80,10 @@ def plot(table):
 
 
 def _draw(ax, rows, title):
-    lanes = list(LANES)
     bars = rows[rows["kind"] != "U"]
-    labels = bars["layer"].astype(int).astype(str)
-    columns = (bars["kind"].map(lanes.index), bars["start"], bars["duration"], labels, bars["kind"])
-    events = [Event(*values) for values in zip(*columns, strict=True)]
-    draw.timeline(
-        events, ax, colors=draw.OPERATION_COLORS, worker=list(LANES.values()), thin=[1], unit="", legend=False
-    )
+    bars = bars.assign(worker=bars["kind"].map(list(LANES).index), label=bars["layer"].astype(int).astype(str))
+    style = {"colors": draw.OPERATION_COLORS, "thin": [1], "unit": "", "legend": False}
+    draw.timeline(timelines.events(bars), ax, worker=list(LANES.values()), **style)
     weight, update = ax.get_yticks()[2:]
     place = {(row.kind, row.layer): (row.start, row.start + row.duration) for row in rows.itertuples()}
     for kind, layer in place:

@@ -58,9 +58,8 @@ def speedups(table, layers=COUNTED):
 
 def plot(table):
     """Draw the timelines of the small example, and the speedups of the large one."""
-    fig, axes = pyplot.subplots(
-        len(PANELS) + 1, figsize=(9.0, 8.6), height_ratios=[1] * len(PANELS) + [1.9], layout="constrained"
-    )
+    heights = [1] * len(PANELS) + [1.9]
+    fig, axes = pyplot.subplots(len(heights), figsize=(9.0, 8.6), height_ratios=heights, layout="constrained")
     drawn = table[table["part"] == "timeline"].astype({"worker": int})
     longest = (drawn["start"] + drawn["duration"]).max()
     for ax, (name, title) in zip(axes, PANELS.items(), strict=False):

@@ -76,9 +76,8 @@ def measure(scale, rng, progress):
             rows += [point | row for row in _policies(network(layers, ring(layers["weights"], gpus, gigabits)))]
     for name in NETWORKS:
         for ratio in RATIOS:
-            rows += [
-                {"part": "ratio", "network": name, "ratio": ratio} | row for row in _policies(_scaled(name, ratio))
-            ]
+            point = {"part": "ratio", "network": name, "ratio": ratio}
+            rows += [point | row for row in _policies(_scaled(name, ratio))]
     rows += [row for name in KEPT for row in _memory(name)]
     return pd.DataFrame(rows)
 
@@ -135,12 +134,8 @@ def gains(table):
     rows = table[table["policy"].notna()]
     makespans = rows.pivot(index=keys, columns="policy", values="makespan")
     ours = makespans["reverse_first_k"]
-    bound = rows.groupby(keys, dropna=False)["lower_bound"].first()
-    compared = {
-        "over_fifo": makespans["fifo"] / ours,
-        "over_priority": makespans["priority"] / ours,
-        "to_bound": ours / bound,
-    }
+    compared = {f"over_{policy}": makespans[policy] / ours for policy in ("fifo", "priority")}
+    compared["to_bound"] = ours / rows.groupby(keys, dropna=False)["lower_bound"].first()
     return pd.DataFrame(compared).dropna().reset_index()
 
 

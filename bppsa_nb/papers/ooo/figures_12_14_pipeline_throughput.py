@@ -83,26 +83,22 @@ def memory(table):
 def measure(scale, rng, progress):
     """Simulate all: a row per system and interconnect, and one per system and number of GPUs."""
     rows, net, deep = [], network(LAYERS), network(DEEP)
+    alone, deep_alone = (schedule.pipeline(each, 1).makespan for each in (net, deep))  # a micro-batch on one GPU
     for interconnect, bandwidth in INTERCONNECTS.items():
         for name in SYSTEMS:
             row = {"part": "interconnect", "interconnect": interconnect, "gpus": DEVICES, "system": name}
-            row["alone"] = BATCHES * _alone(net)
-            rows.append(row | iteration(name, net, DEVICES, BATCHES, bandwidth, bandwidth))
+            row |= {"alone": BATCHES * alone} | iteration(name, net, DEVICES, BATCHES, bandwidth, bandwidth)
             if name in KEPT:
                 bare = iteration(name, network(LAYERS, inner=0), DEVICES, BATCHES, bandwidth, bandwidth)
-                rows[-1]["bytes_bare"] = bare["bytes"]
+                row["bytes_bare"] = bare["bytes"]
+            rows.append(row)
     for gpus in GPUS:
         for name in COMPARED:
-            row = {"part": "gpus", "gpus": gpus, "system": name, "alone": MANY * _alone(deep)}
+            row = {"part": "gpus", "gpus": gpus, "system": name, "alone": MANY * deep_alone}
             inside = INTERCONNECTS["NVLink, 50 GB/s"]
             rows.append(row | iteration(name, deep, gpus, MANY, inside, BETWEEN))
     table = pd.DataFrame(rows)
     return table.assign(speedup=table["alone"] / table["seconds"])
-
-
-def _alone(net):
-    """Return what one GPU takes for a micro-batch."""
-    return schedule.pipeline(net, 1).makespan
 
 
 def plot(table):

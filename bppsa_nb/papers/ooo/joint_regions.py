@@ -131,10 +131,8 @@ def while_main_runs(result):
     main = np.flatnonzero((ops.worker == 0) & (ops.kind != W))
     edges = np.append(result.start[main], result.makespan)
     edges[0] = 0.0
-    most = []
-    for a, b in zip(edges[:-1], edges[1:], strict=True):
-        inside = np.flatnonzero(times < b)
-        most.append(level[inside[max(np.searchsorted(times, a, "right") - 1, 0) :]].max())
+    first = np.maximum(np.searchsorted(times, edges[:-1], "right") - 1, 0)
+    most = [level[i:j].max() for i, j in zip(first, np.searchsorted(times, edges[1:]), strict=True)]
     kinds = np.where(ops.kind[main] == F, "F", "δO")
     return [f"{kind}{layer}" for kind, layer in zip(kinds, ops.layer[main], strict=True)], np.array(most)
 
